@@ -1,0 +1,115 @@
+"""The counting rules: what one warp's memory instruction costs in L1, from its addresses alone.
+
+A *request* is one memory instruction of one warp with at least one enabled lane. Global requests are
+served in 32-byte *sectors*; shared requests in *wavefronts*, each of which reads every one of the 32
+four-byte banks at most once. Names are Nsight Compute's; see its Kernel Profiling Guide, "Memory Tables".
+
+Arrays of addresses have one row per warp and one column per lane; `enabled` is None when every lane is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+LANES = 32
+SECTOR_BYTES = 32
+BANKS = 32
+BANK_BYTES = 4
+
+
+@dataclass
+class SiteCounts:
+    """What one memory instruction has cost so far."""
+
+    requests: int = 0  # warps that executed it with a lane enabled
+    threads: int = 0  # lanes enabled
+    sectors: int = 0
+    wavefronts: int = 0
+    ideal_wavefronts: int = 0
+
+    def add(self, other: SiteCounts) -> None:
+        for f in fields(self):
+            setattr(self, f.name, getattr(self, f.name) + getattr(other, f.name))
+
+
+def distinct_per_row(rows: np.ndarray, enabled: np.ndarray | None) -> np.ndarray:
+    """Number of different values among the enabled columns of each row. rows: (n, lanes) int64 ≥ 0."""
+    if rows.shape[1] == 1:
+        count = np.ones(len(rows), np.int64)
+        return count if enabled is None else count * enabled.any(axis=1)
+    if enabled is not None:
+        rows = np.where(enabled, rows, -1)
+    before, after = rows[:, :-1], rows[:, 1:]
+    if (after < before).any():
+        rows = np.sort(rows, axis=1)
+        before, after = rows[:, :-1], rows[:, 1:]
+    count = 1 + np.count_nonzero(after != before, axis=1)
+    # Disabled lanes sort to the front as one value of their own.
+    return count if enabled is None else count - (rows[:, 0] < 0)
+
+
+def sectors(addresses: np.ndarray, enabled: np.ndarray | None = None) -> int:
+    """Sectors that the warps of `addresses` (n, 32) touch; no access straddles a sector."""
+    rows = addresses >> 5
+    if enabled is None and rows.shape[1] > 1:
+        before, after = rows[:, :-1], rows[:, 1:]
+        if not (after < before).any():
+            return len(rows) + int(np.count_nonzero(after != before))
+    return int(distinct_per_row(rows, enabled).sum())
+
+
+def wavefronts(
+    addresses: np.ndarray, enabled: np.ndarray | None, width: int, is_load: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """Wavefronts of each warp's shared-memory access, and what they would be without bank conflicts.
+
+    addresses: (n, 32) byte offsets, multiples of `width` (1 to 16 bytes per lane). A warp is served in
+    phases of 32, 16 or 8 lanes (4, 8 or 16 bytes per lane); a phase costs the largest number of
+    different words that fall into one bank. For loads two neighbouring phases merge into one where in
+    both each lane reads what lane l^1 reads, or each what lane l^2 reads: 64-bit accesses over the
+    whole warp, 128-bit accesses inside each half-warp.
+    """
+    on = np.ones(addresses.shape, bool) if enabled is None else enabled
+    words = max(width // BANK_BYTES, 1)
+    num_phases = words
+    lanes = LANES // num_phases
+    first = (addresses >> 2).reshape(-1, num_phases, lanes)  # (warp, phase, lane)
+    on = on.reshape(-1, num_phases, lanes)
+    # (warp, phase, lane * word): every word that the phase touches, -1 where the lane is off
+    touched = first[..., None] + np.arange(words)
+    touched = np.where(on[..., None], touched, -1).reshape(*first.shape[:2], lanes * words)
+    if num_phases > 1 and is_load:
+        touched = _merge(touched, first, on)
+    cost = _largest_bank(touched)  # (warp, phase)
+    return cost.sum(axis=1), (cost > 0).sum(axis=1)
+
+
+def _merge(touched: np.ndarray, first: np.ndarray, on: np.ndarray) -> np.ndarray:
+    """Join phases 2i and 2i+1 of the warps where the pair rule holds for both."""
+    lanes = np.arange(first.shape[2])
+    pairs = touched.reshape(len(touched), -1, 2, touched.shape[2])
+    mergeable = np.zeros(pairs.shape[:2], bool)
+    for step in (1, 2):
+        partner = first[:, :, lanes ^ step]
+        same = (first == partner) | ~on | ~on[:, :, lanes ^ step]
+        mergeable |= same.all(axis=2).reshape(pairs.shape[:3]).all(axis=2)
+    joined = np.full((*pairs.shape[:2], 2, 2 * touched.shape[2]), -1, touched.dtype)
+    flat = pairs.reshape(*pairs.shape[:2], -1)
+    joined[:, :, 0] = np.where(mergeable[..., None], flat, -1)
+    joined[:, :, :, : touched.shape[2]] = np.where(
+        mergeable[..., None, None], joined[:, :, :, : touched.shape[2]], pairs
+    )
+    return joined.reshape(len(touched), -1, 2 * touched.shape[2])
+
+
+def _largest_bank(touched: np.ndarray) -> np.ndarray:
+    """Most different words in one bank, per (warp, phase); -1 marks no word."""
+    words = np.sort(touched.reshape(-1, touched.shape[-1]), axis=1)
+    new = words >= 0
+    new[:, 1:] &= words[:, 1:] != words[:, :-1]
+    row, _ = np.nonzero(new)
+    bank = words[new] % BANKS
+    load = np.bincount(row * BANKS + bank, minlength=len(words) * BANKS)
+    return load.reshape(len(words), BANKS).max(axis=1).reshape(touched.shape[:2])

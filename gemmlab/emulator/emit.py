@@ -1,0 +1,406 @@
+"""Python for single instructions: the part of PTX that the table in isa.py cannot say in one row."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gemmlab.emulator import isa
+from gemmlab.emulator.memory import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW
+from gemmlab.emulator.ptx import (
+    WIDTHS,
+    Function,
+    Imm,
+    Instruction,
+    Memory,
+    Module,
+    Operand,
+    Reg,
+    Symbol,
+    Variable,
+    Vector,
+)
+
+if TYPE_CHECKING:
+    from gemmlab.emulator.translate import Translator
+
+BOOL, U32, U64 = np.dtype(bool), np.dtype("u4"), np.dtype("u8")
+
+# Words of ld and st that change caching or ordering but not what one block sees.
+CACHE_WORDS = {"volatile", "relaxed", "acquire", "release", "weak", "mmio", "nc", "unified"}
+CACHE_WORDS |= {"ca", "cg", "cs", "cv", "lu", "wb", "wt", "cta", "cluster", "gpu", "sys"}
+SPACES = ("global", "shared", "local", "param", "const")
+NO_EFFECT = {"fence", "membar", "pragma", "nanosleep", "prefetch", "prefetchu", "griddepcontrol"}
+
+
+# Addresses of variables
+
+
+def _layout(variables: list[Variable]) -> tuple[dict[str, int], int]:
+    offsets, end = {}, 0
+    for v in variables:
+        end = -(-end // v.alignment) * v.alignment
+        offsets[v.name] = end
+        end += v.size
+    return offsets, end
+
+
+def parameter_offsets(function: Function) -> dict[str, int]:
+    return _layout(function.parameters)[0]
+
+
+def shared_variables(module: Module, function: Function) -> list[Variable]:
+    found = [v for v in (*module.variables, *function.variables) if v.space == "shared"]
+    # Extern arrays share the dynamic part, behind all that has a size.
+    return sorted(found, key=lambda v: v.size == 0)
+
+
+def shared_offsets(module: Module, function: Function) -> dict[str, int]:
+    variables = shared_variables(module, function)
+    offsets, end = _layout([v for v in variables if v.size])
+    for v in variables:
+        if not v.size:
+            offsets[v.name] = -(-end // 16) * 16
+    return offsets
+
+
+def static_shared_bytes(module: Module, function: Function) -> int:
+    variables = [v for v in shared_variables(module, function) if v.size]
+    return _layout(variables)[1]
+
+
+def dynamic_shared_offset(module: Module, function: Function) -> int:
+    return -(-static_shared_bytes(module, function) // 16) * 16
+
+
+def local_offsets(function: Function) -> dict[str, int]:
+    return _layout([v for v in function.variables if v.space == "local"])[0]
+
+
+def local_bytes(function: Function) -> int:
+    return _layout([v for v in function.variables if v.space == "local"])[1]
+
+
+# Operands
+
+
+def immediate(operand: Imm, dtype: np.dtype) -> Any:
+    """A literal as a NumPy scalar: floats keep their bits where the widths agree."""
+    if operand.width == 0:
+        if dtype.kind == "f":
+            return dtype.type(operand.value)
+        bits = np.array(operand.value % (1 << 64), U64).astype(f"u{dtype.itemsize}")
+        return bits.view(dtype)[()] if dtype != BOOL else np.bool_(operand.value != 0)
+    if operand.width == dtype.itemsize:
+        return np.array(operand.value, f"u{operand.width}").view(dtype)[()]
+    kind = "f4" if dtype.itemsize == 4 else "f8"
+    return np.array(operand.as_float(), kind).view(dtype)[()]
+
+
+def special(t: Translator, name: str, dtype: np.dtype) -> str:
+    """A special register; 32-bit ones widen."""
+    if name not in KNOWN_SPECIAL:
+        t.unsupported(f"special register {name}")
+    read = f"m.special({name!r})"
+    own = U64 if name in ("%clock64", "%globaltimer") else U32
+    if own == dtype:
+        return read
+    return f"{read}.astype({t.dtype(dtype)})"
+
+
+KNOWN_SPECIAL = {f"%{r}.{axis}" for r in ("tid", "ntid", "ctaid", "nctaid") for axis in "xyz"}
+KNOWN_SPECIAL |= {"%laneid", "%warpid", "%nwarpid", "%smid", "%nsmid", "%clock", "%clock64"}
+KNOWN_SPECIAL |= {"%globaltimer", "%gridid", "%dynamic_smem_size", "%total_smem_size", "WARP_SZ"}
+KNOWN_SPECIAL |= {f"%lanemask_{c}" for c in ("eq", "lt", "le", "gt", "ge")}
+
+
+def address(t: Translator, symbol: Symbol, dtype: np.dtype) -> str:
+    """A variable's address in its own space."""
+    if symbol.name in t.parameters:
+        return t.constant(dtype.type(t.parameters[symbol.name] + symbol.offset))
+    if symbol.name in t.shared:
+        return t.constant(dtype.type(t.shared[symbol.name] + symbol.offset))
+    if symbol.name in t.local:
+        return t.constant(dtype.type(t.local[symbol.name] + symbol.offset))
+    variable = t.variables.get(symbol.name)
+    if variable is None or variable.space not in ("global", "const"):
+        t.unsupported(f"the address of {symbol.name}")
+    return f"m.variable({symbol.name!r}, {symbol.offset})"
+
+
+# Instructions
+
+
+def instruction(t: Translator, i: Instruction) -> None:
+    """Emit one instruction that does not end a block."""
+    if (special_form := EMITTERS.get(i.root)) is not None:
+        special_form(t, i)
+    elif i.root not in NO_EFFECT:
+        from_table(t, i)
+
+
+def from_table(t: Translator, i: Instruction) -> None:
+    found = isa.find_form(i.root, i.modifiers)
+    if found is None:
+        t.unsupported("the emulator has no such instruction")
+    form, type_ = found
+    destination, *sources = i.operands
+    if len(sources) != len(form.operands):
+        t.unsupported(f"{len(sources)} operands instead of {len(form.operands)}")
+    flush = "ftz" in i.modifiers
+    values = []
+    for letter, operand in zip(form.operands, sources, strict=True):
+        dtype = isa.dtype_of(letter, type_)
+        narrow = letter in "WX" and isinstance(operand, Reg) and len(values) < 2
+        if narrow:  # factors of a wide product have half its width
+            own = isa.DTYPES[type_]
+            value = f"{t.value(operand, own)}.astype({t.dtype(dtype)})"
+        else:
+            value = t.value(operand, dtype)
+        values.append(f"n.flush({value})" if flush else value)
+    expression = form.expression.format(*values)
+    if flush:
+        expression = f"n.flush({expression})"
+    if "sat" in i.modifiers:
+        expression = f"n.saturate({expression})"
+    t.assign(i, destination, expression, isa.dtype_of(form.result, type_))
+
+
+def move(t: Translator, i: Instruction) -> None:
+    """mov: copy, take an address, pack a vector into one register, or unpack one."""
+    destination, source = i.operands
+    dtype = isa.DTYPES.get(i.modifiers[-1])
+    if dtype is None:
+        t.unsupported("no such type")
+    if isinstance(source, Vector):
+        part = dtype.itemsize // len(source.items)
+        narrow, shift = np.dtype(f"u{part}"), np.dtype(f"u{dtype.itemsize}")
+        pieces = []
+        for k, item in enumerate(source.items):
+            piece = f"{t.value(item, narrow)}.astype({t.dtype(shift)})"
+            pieces.append(f"({piece} << {t.constant(shift.type(8 * part * k))})" if k else piece)
+        t.assign(i, destination, " | ".join(pieces), shift)
+    elif isinstance(destination, Vector):
+        part = dtype.itemsize // len(destination.items)
+        narrow, whole = np.dtype(f"u{part}"), np.dtype(f"u{dtype.itemsize}")
+        t.line(f"x = {t.value(source, whole)}")
+        for k, item in enumerate(destination.items):
+            shift_by = t.constant(whole.type(8 * part * k))
+            t.assign(i, item, f"(x >> {shift_by}).astype({t.dtype(narrow)})", narrow)
+    elif isinstance(source, Reg) and isinstance(destination, Reg):
+        # Bits move as they are: the destination's type costs nothing when the source has it too.
+        stored = t.storage_of(source)
+        t.assign(i, destination, t.read(source), stored, typed=False)
+    else:
+        want = t.storage_of(destination) if isinstance(source, Imm) else dtype
+        assert isinstance(destination, Reg)
+        if want.itemsize != dtype.itemsize:
+            want = dtype
+        t.assign(i, destination, t.value(source, want), want, typed=False)
+
+
+def set_predicate(t: Translator, i: Instruction) -> None:
+    """setp.cmp[.bool][.ftz].type p[|q], a, b[, [!]c]: q is the same of the negated comparison."""
+    comparison, *_ = i.modifiers
+    type_ = i.modifiers[-1]
+    result = _compare(t, i, comparison, type_, i.operands[1], i.operands[2])
+    combine = next((m for m in i.modifiers if m in ("and", "or", "xor")), None)
+    symbol = {"and": "&", "or": "|", "xor": "^"}
+    targets = i.operands[0].items if isinstance(i.operands[0], Vector) else (i.operands[0],)
+    t.line(f"c = {result}")
+    t.line("nc = ~c" if len(targets) > 1 else "pass")
+    third = t.value(i.operands[3], BOOL) if combine else ""
+    for target, value in zip(targets, ("c", "nc"), strict=False):
+        t.assign(i, target, f"{value} {symbol[combine]} ({third})" if combine else value, BOOL)
+
+
+def set_value(t: Translator, i: Instruction) -> None:
+    """set.cmp.dtype.stype d, a, b: all ones or 1.0 where the comparison holds."""
+    comparison, type_ = i.modifiers[0], i.modifiers[-1]
+    result_type = isa.DTYPES[i.modifiers[-2]]
+    if len(i.operands) != 3 or result_type.itemsize != 4:
+        t.unsupported("this form of set")
+    yes = np.float32(1) if result_type.kind == "f" else result_type.type(0) - result_type.type(1)
+    condition = _compare(t, i, comparison, type_, i.operands[1], i.operands[2])
+    no = t.constant(result_type.type(0))
+    t.assign(i, i.operands[0], f"select({condition}, {t.constant(yes)}, {no})", result_type)
+
+
+def _compare(
+    t: Translator, i: Instruction, comparison: str, type_: str, a: Operand, b: Operand
+) -> str:
+    dtype = isa.DTYPES.get(type_)
+    template = isa.COMPARISONS.get(comparison)
+    if dtype is None or template is None or dtype == BOOL or type_ == "f16":
+        t.unsupported("no such comparison")
+    if dtype.kind != "f" and comparison == "ne":
+        template = isa.INTEGER_NE
+    if dtype.kind == "u" and type_.startswith("b") and comparison not in ("eq", "ne"):
+        t.unsupported("untyped bits have no order")
+    x, y = t.value(a, dtype), t.value(b, dtype)
+    if "ftz" in i.modifiers:
+        x, y = f"n.flush({x})", f"n.flush({y})"
+    return template.format(x, y)
+
+
+def convert(t: Translator, i: Instruction) -> None:
+    """cvt[.rounding][.ftz][.sat].to.from"""
+    words = [m for m in i.modifiers if m not in WIDTHS]
+    types = [m for m in i.modifiers if m in WIDTHS]
+    if len(types) != 2 or any(x not in isa.DTYPES for x in types) or len(i.operands) != 2:
+        t.unsupported("no such conversion")
+    to, source = isa.DTYPES[types[0]], isa.DTYPES[types[1]]
+    rounding = next((w for w in words if w.startswith("r")), "")
+    if set(words) - {rounding, "ftz", "sat"} or rounding not in ROUNDINGS:
+        t.unsupported("no such conversion")
+    value = t.value(i.operands[1], source)
+    if "ftz" in words and source == np.float32:
+        value = f"n.flush({value})"
+    kind = f"{t.dtype(to)}.type"
+    if source.kind == "f" and to.kind == "f":
+        if rounding in INTEGRAL:
+            value = f"n.ROUND_TO_INTEGER[{rounding!r}]({value})"
+        elif source != to:
+            value = f"n.to_float({value}, {kind}, {rounding or 'rn'!r})"
+        if "sat" in words:
+            value = f"n.saturate({value})"
+        elif "ftz" in words and to == np.float32:
+            value = f"n.flush({value})"
+    elif source.kind == "f":
+        value = f"n.to_integer({value}, {kind}, {rounding!r})"
+    elif to.kind == "f":
+        value = f"n.to_float({value}, {kind}, {rounding or 'rn'!r})"
+    elif "sat" in words:
+        value = f"n.clamp({value}, {kind})"
+    else:
+        value = f"{value}.astype({t.dtype(to)})"
+    t.assign(i, i.operands[0], value, to)
+
+
+INTEGRAL = ("rni", "rzi", "rmi", "rpi")
+ROUNDINGS = ("", "rn", "rz", "rm", "rp", *INTEGRAL)
+
+
+def convert_address(t: Translator, i: Instruction) -> None:
+    """cvta[.to].space.u64: generic addresses carry their space in the upper bits."""
+    space = next((m for m in i.modifiers if m.split("::")[0] in SPACES), "")
+    window = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "param": PARAM_WINDOW}
+    base = t.constant(np.uint64(window.get(space.split("::")[0], 0)))
+    sign = "-" if "to" in i.modifiers else "+"
+    t.assign(i, i.operands[0], f"{t.value(i.operands[1], U64)} {sign} {base}", U64)
+
+
+def is_in_space(t: Translator, i: Instruction) -> None:
+    """isspacep.space p, a"""
+    window = {"global": 0, "shared": 1, "local": 2, "param": 3}.get(i.modifiers[0].split("::")[0])
+    if window is None:
+        t.unsupported("no such state space")
+    shift, number = t.constant(np.uint64(48)), t.constant(np.uint64(window))
+    t.assign(i, i.operands[0], f"({t.value(i.operands[1], U64)} >> {shift}) == {number}", BOOL)
+
+
+def memory_operand(
+    t: Translator, i: Instruction, memory: Operand
+) -> tuple[str, str, np.dtype, int, int]:
+    """Space, address expression, element type, element count, offset of a load or store."""
+    words = list(i.modifiers)
+    type_ = words.pop()
+    dtype = isa.DTYPES.get(type_)
+    count = next((int(w[1:]) for w in words if w in ("v2", "v4", "v8")), 1)
+    space = next((w.split("::")[0] for w in words if w.split("::")[0] in SPACES), "generic")
+    rest = {w for w in words if w.split("::")[0] not in SPACES} - CACHE_WORDS - {f"v{count}"}
+    rest = {w for w in rest if not w.startswith(("L1::", "L2::"))}
+    if dtype is None or rest or len(i.operands) != 2 or not isinstance(memory, Memory):
+        t.unsupported("this form of memory access")
+    if dtype.itemsize * count > 16:
+        t.unsupported("accesses wider than 16 bytes")
+    base = memory.base
+    if isinstance(base, Imm):
+        return space, t.constant(np.uint64(base.value)), dtype, count, memory.offset
+    if isinstance(base, Symbol):
+        variable = t.variables.get(base.name)
+        if space == "generic" and variable is not None and variable.space in SPACES:
+            space = variable.space
+        return space, address(t, base, U64), dtype, count, memory.offset
+    wide = t.storage_of(base).itemsize == 8
+    if not wide and space not in ("shared", "local", "param"):
+        t.unsupported("a 32-bit register cannot hold this address")
+    return space, t.value(base, U64 if wide else U32), dtype, count, memory.offset
+
+
+def load(t: Translator, i: Instruction) -> None:
+    """ld[.space][.vN].type d, [a]"""
+    space, where, dtype, count, offset = memory_operand(t, i, i.operands[1])
+    target = i.operands[0]
+    items = target.items if isinstance(target, Vector) else (target,)
+    first = next((x for x in items if isinstance(x, Reg)), None)
+    if len(items) != count:
+        t.unsupported(f"{len(items)} registers for {count} elements")
+    # Untyped bits come in the type that the register has anyway.
+    if first is not None and t.storage_of(first).itemsize == dtype.itemsize:
+        dtype = t.storage_of(first)
+    access = t.access(dtype, count, offset, space not in ("param", "const"))
+    names = [f"x{k}" for k in range(count)]
+    mask, indent = _enabled(t, i)
+    t.line(f"{indent}{', '.join(names)}, = m.space_{space}.load({access}, {where}, {mask})")
+    if indent:
+        zeros = ", ".join([t.constant(dtype.type(0))] * count)
+        t.line(f"else: {', '.join(names)}, = {zeros},")
+    for item, name in zip(items, names, strict=True):
+        t.assign(i, item, name, dtype, typed=False)
+
+
+def store(t: Translator, i: Instruction) -> None:
+    """st[.space][.vN].type [a], b"""
+    space, where, dtype, count, offset = memory_operand(t, i, i.operands[0])
+    source = i.operands[1]
+    items = source.items if isinstance(source, Vector) else (source,)
+    first = next((x for x in items if isinstance(x, Reg)), None)
+    if len(items) != count:
+        t.unsupported(f"{len(items)} registers for {count} elements")
+    if first is not None and t.storage_of(first).itemsize == dtype.itemsize:
+        dtype = t.storage_of(first)
+    elif dtype.kind == "f" and dtype.itemsize == 2:
+        dtype = np.dtype("u2")
+    access = t.access(dtype, count, offset, space not in ("param", "const"))
+    values = ", ".join(t.value(item, dtype, typed=False) for item in items)
+    mask, indent = _enabled(t, i)
+    t.line(f"{indent}m.space_{space}.store({access}, {where}, ({values},), {mask})")
+
+
+def _enabled(t: Translator, i: Instruction) -> tuple[str, str]:
+    """The mask of a memory access and its indent: a guard opens an `if` for "any lane is left"."""
+    guard = t.guard(i)
+    if guard is None:
+        return "mask", ""
+    t.line(f"on, e = m.enabled({guard}, mask)")
+    t.line("if on:")
+    return "e", "    "
+
+
+def terminator(t: Translator, i: Instruction) -> str:
+    """What a block returns: a branch's predicate, a switch's index, or a barrier's id and count."""
+    guard = t.guard(i)
+    if i.root in ("bra", "ret", "exit", "trap"):
+        return guard or "None"
+    if guard is not None:
+        t.unsupported("a guard on this instruction")
+    if "red" in i.modifiers:
+        t.unsupported("barrier reductions")
+    if i.root == "brx":
+        return t.value(i.operands[0], U32)
+    return "(" + "".join(f"{t.value(o, U32)}, " for o in i.operands) + ")"
+
+
+EMITTERS = {
+    "mov": move,
+    "setp": set_predicate,
+    "set": set_value,
+    "cvt": convert,
+    "cvta": convert_address,
+    "isspacep": is_in_space,
+    "ld": load,
+    "ldu": load,
+    "st": store,
+}

@@ -1,0 +1,389 @@
+"""The machine: runs a chunk of thread blocks, block of code by block of code.
+
+Lanes wait in `ready` under the index of the basic block they come to next; the lowest index runs
+first, for all lanes that wait there. Code is laid out so that paths join at higher addresses, so
+lanes that parted meet again (what BSSY and BSYNC do on hardware). Each warp has its own place, and
+lanes of a warp part only when a branch divides them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+import numpy as np
+
+from gemmlab.emulator.counters import SiteCounts
+from gemmlab.emulator.lanes import WARP, Extent, Mask, Value, collapse, three_axes
+from gemmlab.emulator.memory import (
+    Chunk,
+    GenericSpace,
+    GlobalMemory,
+    GlobalSpace,
+    LocalSpace,
+    ParamSpace,
+    SharedSpace,
+)
+from gemmlab.emulator.translate import Block, Program
+from gemmlab.errors import DeadlockError, EmulationError, UnsupportedInstructionError
+
+Dim3 = tuple[int, int, int]
+NUM_BARRIERS = 16  # per block (PTX ISA, barrier)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Everything that is the same for all blocks of a launch."""
+
+    program: Program
+    grid: Dim3
+    block: Dim3
+    parameters: np.ndarray  # bytes
+    memory: GlobalMemory
+    variables: dict[str, int]  # .global and .const variable -> address
+    shared_bytes: int  # static and dynamic
+    local_bytes: int  # per thread
+    dynamic_bytes: int = 0
+
+    @property
+    def threads(self) -> int:
+        return self.block[0] * self.block[1] * self.block[2]
+
+
+@dataclass
+class Tally:
+    """What the launch has executed so far."""
+
+    warps: np.ndarray  # per basic block: times a warp executed it
+    lanes: np.ndarray  # per basic block: lanes that were active, summed
+    sites: dict[int, SiteCounts]  # per memory instruction
+    guarded_off: int = 0  # lanes whose guard was false
+    divergent: int = 0  # branches that parted the lanes of a warp
+
+    @classmethod
+    def of(cls, program: Program) -> Tally:
+        n = len(program.blocks)
+        sites = {i: SiteCounts() for i in program.memory_sites}
+        return cls(np.zeros(n, np.int64), np.zeros(n, np.int64), sites)
+
+
+@dataclass
+class Waiting:
+    """Lanes that stand at a barrier; they go on at block `target`."""
+
+    barrier: int
+    expected: int | None  # threads, None for all of the block
+    target: int
+    instruction: int
+    lanes: np.ndarray  # (blocks, warps, 32) bool
+
+
+@dataclass
+class Machine:
+    """One chunk: `num_blocks` thread blocks from the linear index `first` on."""
+
+    launch: Launch
+    first: int
+    num_blocks: int
+    tally: Tally
+    ready: dict[int, Mask | None] = field(default_factory=dict)
+    waiting: list[Waiting] = field(default_factory=list)
+    specials: dict[str, Value] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        launch, num_warps = self.launch, -(-self.launch.threads // WARP)
+        self.extent = extent = Extent(self.num_blocks, num_warps)
+        self.chunk = chunk = Chunk(extent, self.tally.sites, self.fault)
+        thread = np.arange(num_warps * WARP).reshape(1, num_warps, WARP)
+        self.live = np.broadcast_to(thread < launch.threads, extent.shape).copy()
+        self.num_lanes = self.num_blocks * launch.threads
+        self.whole = launch.threads == num_warps * WARP
+        self.arrived = np.zeros((NUM_BARRIERS, self.num_blocks), np.int64)  # by bar.arrive
+        shared = np.zeros((self.num_blocks, -(-launch.shared_bytes // 16) * 16), np.uint8)
+        local = np.zeros((*extent.shape, -(-launch.local_bytes // 16) * 16), np.uint8)
+        self.space_global = GlobalSpace(launch.memory, chunk)
+        self.space_const = GlobalSpace(launch.memory, chunk, counted=False)
+        self.space_shared = SharedSpace(shared, launch.shared_bytes, chunk)
+        self.space_local = LocalSpace(local, chunk)
+        self.space_param = ParamSpace(launch.parameters, chunk)
+        windows = [self.space_global, self.space_shared, self.space_local, self.space_param]
+        self.space_generic = GenericSpace(dict(enumerate(windows)), chunk)
+        self.specials = dict(self._special_registers(thread))
+
+    # What generated code calls
+
+    def special(self, name: str) -> Value:
+        if name in ("%clock", "%clock64", "%globaltimer"):
+            ticks = int(self.tally.warps.sum())
+            return np.uint32(ticks & 0xFFFFFFFF) if name == "%clock" else np.uint64(ticks)
+        return self.specials[name]
+
+    def variable(self, name: str, offset: int) -> np.uint64:
+        return np.uint64(self.launch.variables[name] + offset)
+
+    def enabled(self, guard: Value, mask: Mask | None) -> tuple[bool, Mask | None]:
+        """Whether any lane passes the guard, and the mask of those that do."""
+        on, _ = self.split(guard, mask)
+        off_lanes = self.lanes_of(mask) - (0 if on is False else self.lanes_of(on))
+        self.tally.guarded_off += off_lanes
+        return (False, None) if on is False else (True, on)
+
+    def count_guarded(self, guard: Value, mask: Mask | None) -> None:
+        self.enabled(guard, mask)
+
+    def unsupported(self, index: int, reason: str, guard: Value, mask: Mask | None) -> None:
+        if guard is None or self.enabled(guard, mask)[0]:
+            instruction = self.launch.program.function.instructions[index]
+            name = ".".join(instruction.opcode)
+            message = f"unsupported instruction {name}: {reason}"
+            raise UnsupportedInstructionError(message, instruction.site)
+
+    def fault(
+        self,
+        error: type[EmulationError],
+        message: str,
+        index: int,
+        bad: np.ndarray,
+        addresses: np.ndarray,
+    ) -> NoReturn:
+        """Raise `error` for the first lane at fault. bad, addresses: of the chunk's shape."""
+        b, w, lane = (int(x) for x in np.argwhere(bad)[0])
+        site = self.launch.program.function.instructions[index].site
+        others = int(np.count_nonzero(bad)) - 1
+        if others:
+            message += f" (and {others} more lanes of this instruction)"
+        address = int(addresses[b, w, lane])
+        raise error(message, site, self.block_index(b), w * WARP + lane, address)
+
+    # Running
+
+    def run(self) -> None:
+        """Execute the chunk to its end. Raises EmulationError."""
+        blocks, registers = self.launch.program.blocks, list(self.launch.program.initial)
+        self.ready[0] = None if self.whole else Mask(self.live, self.extent)
+        tally, all_warps = self.tally, self.extent.blocks * self.extent.warps
+        while self.ready:
+            pc = min(self.ready)
+            mask = self.ready.pop(pc)
+            block = blocks[pc]
+            tally.warps[pc] += all_warps if mask is None else mask.warps
+            tally.lanes[pc] += self.num_lanes if mask is None else mask.lanes
+            result = block.run(self, registers, mask)
+            self.finish(block, result, mask)
+            if not self.ready and self.waiting:
+                self.deadlock()
+
+    def finish(self, block: Block, result: Any, mask: Mask | None) -> None:
+        """Send the lanes of `mask` on from the end of a basic block."""
+        following = block.targets[-1] if block.targets else -1
+        match block.terminator:
+            case "fall":
+                self.go(following, mask)
+            case "branch":
+                taken, rest = (mask, False) if result is None else self.split(result, mask)
+                if taken is not False:
+                    self.go(block.targets[0], taken)
+                if rest is not False:
+                    self.go(following, rest)
+                if taken is not False and rest is not False:
+                    self.tally.divergent += self._divided(taken, rest)
+            case "exit":
+                done, rest = (mask, False) if result is None else self.split(result, mask)
+                if rest is not False:
+                    self.go(following, rest)
+                if done is not False:
+                    self.exit(done)
+            case "switch":
+                self.switch(block, result, mask)
+            case "barrier":
+                self.arrive(block, result, mask)
+            case "warp":
+                # Lanes wait for the others of their warp where the code parted them.
+                self.go(following, mask)
+            case "trap":
+                hit, rest = (mask, False) if result is None else self.split(result, mask)
+                if hit is not False:
+                    lanes = self.live if hit is None else hit.array
+                    self.fault(EmulationError, "trap", block.last - 1, lanes, np.zeros(lanes.shape))
+                if rest is not False:
+                    self.go(following, rest)
+
+    def go(self, target: int, mask: Mask | None) -> None:
+        """Let lanes run block `target`, together with those that already wait there."""
+        if target not in self.ready:
+            self.ready[target] = mask
+            return
+        present = self.ready[target]
+        assert present is not None and mask is not None
+        self.ready[target] = self.make_mask(present.array | mask.array, present.lanes + mask.lanes)
+
+    def make_mask(self, array: np.ndarray, lanes: int | None = None) -> Mask | None:
+        mask = Mask(array, self.extent, lanes)
+        return None if self.whole and mask.lanes == self.num_lanes else mask
+
+    def lanes_of(self, mask: Mask | None) -> int:
+        return self.num_lanes if mask is None else mask.lanes
+
+    def split(
+        self, predicate: Value, mask: Mask | None
+    ) -> tuple[Mask | None | bool, Mask | None | bool]:
+        """Lanes where the predicate holds, and the others; False for a side that has none."""
+        if np.size(predicate) == 1:
+            return (mask, False) if np.any(predicate) else (False, mask)
+        predicate = three_axes(predicate)
+        if mask is None:
+            if predicate.all():
+                return mask, False
+            if not predicate.any():
+                return False, mask
+            yes = Mask(predicate, self.extent)
+        else:
+            yes = Mask(predicate & mask.array, self.extent)
+            if yes.lanes == mask.lanes:
+                return mask, False
+            if yes.lanes == 0:
+                return False, mask
+        present = self.live if mask is None else mask.array
+        return yes, Mask(present & ~yes.array, self.extent, self.lanes_of(mask) - yes.lanes)
+
+    def _divided(self, taken: Any, rest: Any) -> int:
+        both = taken.array.any(axis=2) & rest.array.any(axis=2)
+        return int(np.count_nonzero(both))
+
+    def exit(self, mask: Mask | None) -> None:
+        if mask is None:
+            self.live[:] = False
+            return
+        self.live &= ~mask.array
+        self.whole = False
+        self.release()
+
+    def switch(self, block: Block, index: Value, mask: Mask | None) -> None:
+        """brx.idx: one target per value; past the table the behaviour is undefined, here an error."""
+        values = np.broadcast_to(three_axes(index), self.extent.shape)
+        on = self.live if mask is None else mask.array
+        table = block.targets[:-1]
+        if (values[on] >= len(table)).any():
+            bad = on & (values >= len(table))
+            message = f"branch index past the table of {len(table)} targets"
+            self.fault(EmulationError, message, block.last - 1, bad, values)
+        for value in np.unique(values[on]).tolist():
+            self.go(table[value], self.make_mask(on & (values == value)))
+
+    # Barriers
+
+    def arrive(self, block: Block, operands: tuple[Value, ...], mask: Mask | None) -> None:
+        """bar.sync a[, b]; bar.arrive a, b. Lanes of one warp that arrive apart wait for each other."""
+        instruction = self.launch.program.function.instructions[block.last - 1]
+        following, index = block.targets[-1], block.last - 1
+        count = int(operands[1]) if len(operands) > 1 and np.size(operands[1]) == 1 else None
+        everyone = count is None or count == self.num_lanes // self.num_blocks
+        if mask is None and "sync" in instruction.modifiers and everyone:
+            self.go(following, None)
+            return
+        on = self.live.copy() if mask is None else mask.array
+        ids = np.broadcast_to(three_axes(operands[0]), self.extent.shape)
+        if (ids[on] >= NUM_BARRIERS).any():
+            message = f"a block has barriers 0 to {NUM_BARRIERS - 1}"
+            self.fault(EmulationError, message, index, on & (ids >= NUM_BARRIERS), ids)
+        if len(operands) > 1:
+            expected = np.broadcast_to(three_axes(operands[1]), self.extent.shape)
+            if (expected[on] % WARP).any() or not expected[on].all():
+                message = "a barrier's thread count must be a positive multiple of 32"
+                bad = on & ((expected % WARP != 0) | (expected == 0))
+                self.fault(EmulationError, message, index, bad, expected)
+        for barrier in np.unique(ids[on]).tolist():
+            lanes = on & (ids == barrier)
+            count = int(expected[lanes][0]) if len(operands) > 1 else None
+            if "arrive" in instruction.modifiers:
+                self.arrived[barrier] += WARP * np.count_nonzero(lanes.any(axis=2), axis=1)
+                self.go(following, self.make_mask(lanes))
+            self.waiting.append(
+                Waiting(
+                    barrier,
+                    count,
+                    following,
+                    index,
+                    lanes if "sync" in instruction.modifiers else np.zeros_like(lanes),
+                )
+            )
+        self.release()
+
+    def release(self) -> None:
+        """Let go, block by block, the lanes whose barrier has all the threads it waits for."""
+        for barrier in {w.barrier for w in self.waiting}:
+            group = [w for w in self.waiting if w.barrier == barrier]
+            standing = np.logical_or.reduce([w.lanes for w in group])
+            present = standing.any(axis=2)
+            complete = present & ~(self.live & ~standing).any(axis=2)  # (blocks, warps)
+            arrived = WARP * complete.sum(axis=1) + self.arrived[barrier]
+            counts = [w.expected for w in group if w.expected is not None]
+            if counts:
+                expected = np.full(self.num_blocks, counts[0])
+            else:
+                expected = WARP * self.live.any(axis=2).sum(axis=1)
+            opened = (arrived >= expected) & (arrived > 0)
+            if not opened.any():
+                continue
+            self.arrived[barrier][opened] = 0
+            for w in group:
+                free = w.lanes & opened[:, None, None]
+                if free.any():
+                    self.go(w.target, self.make_mask(free))
+                w.lanes = w.lanes & ~free
+        self.waiting = [w for w in self.waiting if w.lanes.any()]
+
+    def deadlock(self) -> NoReturn:
+        """Say who waits for what."""
+        code = self.launch.program.function.instructions
+        parts = []
+        for w in self.waiting:
+            b = int(np.argwhere(w.lanes)[0][0])
+            threads = int(w.lanes[b].sum())
+            alive = int(self.live[b].sum())
+            wanted = w.expected if w.expected is not None else alive
+            parts.append(
+                f"in block {self.block_index(b)} {threads} of {wanted} threads wait at barrier "
+                f"{w.barrier}, PTX line {code[w.instruction].line} ({alive} threads are alive)"
+            )
+        first = self.waiting[0]
+        b, warp, lane = (int(x) for x in np.argwhere(first.lanes)[0])
+        message = "deadlock: no thread can go on; " + "; ".join(parts)
+        site = code[first.instruction].site
+        raise DeadlockError(message, site, self.block_index(b), warp * WARP + lane)
+
+    # Coordinates
+
+    def block_index(self, number: int) -> Dim3:
+        x, y, _ = self.launch.grid
+        linear = self.first + number
+        return linear % x, linear // x % y, linear // (x * y)
+
+    def _special_registers(self, thread: np.ndarray) -> Iterator[tuple[str, Value]]:
+        u32 = np.uint32
+        grid, shape = self.launch.grid, self.launch.block
+        linear = self.first + np.arange(self.num_blocks).reshape(-1, 1, 1)
+        step_t = step_b = 1
+        for axis, name in enumerate("xyz"):
+            yield f"%tid.{name}", collapse((thread // step_t % shape[axis]).astype(u32))
+            yield f"%ctaid.{name}", collapse((linear // step_b % grid[axis]).astype(u32))
+            yield f"%ntid.{name}", u32(shape[axis])
+            yield f"%nctaid.{name}", u32(grid[axis])
+            step_t, step_b = step_t * shape[axis], step_b * grid[axis]
+        lane = np.arange(WARP, dtype=u32).reshape(1, 1, WARP)
+        one = u32(1)
+        yield "%laneid", lane
+        yield "%warpid", collapse((thread // WARP).astype(u32))
+        yield "%lanemask_eq", one << lane
+        yield "%lanemask_lt", (one << lane) - one
+        yield "%lanemask_le", ((one << lane) - one) | (one << lane)
+        yield "%lanemask_ge", ~((one << lane) - one)
+        yield "%lanemask_gt", ~(((one << lane) - one) | (one << lane))
+        yield "%nwarpid", u32(self.extent.warps)
+        yield "%smid", collapse((linear % 1).astype(u32))
+        yield "%nsmid", one
+        yield "%gridid", u32(0)
+        yield "%dynamic_smem_size", u32(self.launch.dynamic_bytes)
+        yield "%total_smem_size", u32(self.launch.shared_bytes)
+        yield "WARP_SZ", u32(WARP)

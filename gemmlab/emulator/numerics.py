@@ -1,0 +1,354 @@
+"""Arithmetic with the bits that the hardware gives, on NumPy arrays or scalars of any shape.
+
+IEEE operations round to nearest even, keep subnormals, and return the canonical NaN 0x7fffffff
+(PTX ISA, "Floating-Point Instructions"). The `.approx` functions have no published bits: they return
+the correctly rounded value, which lies inside the error that PTX states for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+Value = Any  # an array, or a NumPy scalar where all lanes agree
+
+F32, F64 = np.float32, np.float64
+NAN32 = np.uint32(0x7FFFFFFF).view(F32)
+NAN64 = np.uint64(0x7FF8000000000000).view(F64)
+_ONE, _TIE_MASK, _TIE = np.uint32(1), np.int64(0x1FFFFFFF), np.int64(0x10000000)
+_LOWEST_EXPONENT, _SPECIAL = np.uint32(0x01000000), 0xFE000000
+
+
+def canonical32(x: Value) -> Value:
+    """Replace every NaN by the one that the hardware returns."""
+    return x if (x == x).all() else np.where(x == x, x, NAN32)
+
+
+def add32(a: Value, b: Value) -> Value:
+    return canonical32(a + b)
+
+
+def sub32(a: Value, b: Value) -> Value:
+    return canonical32(a - b)
+
+
+def mul32(a: Value, b: Value) -> Value:
+    return canonical32(a * b)
+
+
+def div32(a: Value, b: Value) -> Value:
+    return canonical32(a / b)
+
+
+def fma32(a: Value, b: Value, c: Value) -> Value:
+    """a·b + c with one rounding.
+
+    The product of two float32 is exact in float64, so only the sum and the conversion round. Rounding
+    twice goes wrong only where the float64 sum lies on a tie of float32, or the result is subnormal.
+    """
+    total = np.multiply(a, b, dtype=F64)
+    total = total + c
+    result = total.astype(F32)
+    # Shifting the sign out leaves exponent 0 (zero, subnormal) and 255 (Inf, NaN) at the two ends.
+    exponent = (result.view(np.uint32) << _ONE) - _LOWEST_EXPONENT
+    if exponent.max() >= _SPECIAL or ((total.view(np.int64) & _TIE_MASK) == _TIE).any():
+        return _fma32_repaired(a, b, c, total, result)
+    return result
+
+
+def _fma32_repaired(a: Value, b: Value, c: Value, total: Value, result: Value) -> Value:
+    shape = np.shape(total)
+    a, b, c = (np.broadcast_to(x, shape).astype(F64) for x in (a, b, c))
+    product = a * b
+    low = np.asarray(total)
+    # TwoSum: product + c = low + error, exactly.
+    back = low - product
+    error = (product - (low - back)) + (c - back)
+    # Rounding to odd keeps enough of the lost bits for the second rounding to be the only one.
+    fix = (error != 0) & np.isfinite(low) & ((low.view(np.int64) & 1) == 0)
+    odd = np.where(fix, np.nextafter(low, np.where(error > 0, np.inf, -np.inf)), low)
+    return np.where(np.isnan(low), NAN32, odd.astype(F32))[()]
+
+
+def fma64(a: Value, b: Value, c: Value) -> Value:
+    """a·b + c with one rounding (Boldo and Melquiond, 2008; outside its range, by rationals)."""
+    shape = np.broadcast_shapes(np.shape(a), np.shape(b), np.shape(c))
+    a, b, c = (np.broadcast_to(x, shape).astype(F64) for x in (a, b, c))
+    high, low = _two_product(a, b)
+    s_high, s_low = _two_sum(c, low)
+    v_high, v_low = _two_sum(high, s_high)
+    z, error = _two_sum(s_low, v_low)
+    fix = (error != 0) & ((z.view(np.int64) & 1) == 0)
+    odd = np.where(fix, np.nextafter(z, np.where(error > 0, np.inf, -np.inf)), z)
+    result = np.asarray(v_high + odd)
+    magnitude = np.maximum(np.abs(a), np.abs(b))
+    smallest = np.minimum(np.abs(high), np.abs(result))
+    safe = (magnitude < 2.0**500) & (np.abs(c) < 2.0**1000) & (smallest > 2.0**-900)
+    if not safe.all():
+        result = result.copy()
+        flat = [x[~safe].tolist() for x in (a, b, c)]
+        result[~safe] = [_fma64_rational(*abc) for abc in zip(*flat, strict=True)]
+    return result[()]
+
+
+def _two_sum(a: Value, b: Value) -> tuple[Value, Value]:
+    s = np.asarray(a + b)
+    back = s - a
+    return s, np.asarray((a - (s - back)) + (b - back))
+
+
+def _two_product(a: Value, b: Value) -> tuple[Value, Value]:
+    def split(x: Value) -> tuple[Value, Value]:
+        big = x * 134217729.0  # 2^27 + 1, Veltkamp
+        high = big - (big - x)
+        return high, x - high
+
+    product = a * b
+    (a1, a2), (b1, b2) = split(a), split(b)
+    return product, a2 * b2 - (((product - a1 * b1) - a2 * b1) - a1 * b2)
+
+
+def _fma64_rational(a: float, b: float, c: float) -> float:
+    plain = a * b + c
+    if not all(np.isfinite((a, b, c))) or a == 0 or b == 0:
+        return plain
+    exact = Fraction(a) * Fraction(b) + Fraction(c)
+    if exact == 0:
+        return plain
+    try:
+        return float(exact)
+    except OverflowError:
+        return float("inf") if exact > 0 else float("-inf")
+
+
+def flush(x: Value) -> Value:
+    """`.ftz`: subnormals become zeros of the same sign."""
+    tiny = np.abs(x) < np.finfo(F32).tiny
+    return np.where(tiny, np.copysign(F32(0), x), x) if tiny.any() else x
+
+
+def saturate(x: Value) -> Value:
+    """`.sat`: into [0, 1], NaN to +0."""
+    return np.where(x > 0, np.minimum(x, x.dtype.type(1)), x.dtype.type(0))
+
+
+def minimum(a: Value, b: Value) -> Value:
+    """A NaN yields the other operand; −0 is less than +0."""
+    zeros = (a == 0) & (b == 0)
+    lower = np.where(zeros & np.signbit(a), a, np.fmin(a, b))
+    return _canonical(np.where(zeros & ~np.signbit(a), b, lower))
+
+
+def maximum(a: Value, b: Value) -> Value:
+    """A NaN yields the other operand; +0 is greater than −0."""
+    zeros = (a == 0) & (b == 0)
+    upper = np.where(zeros & np.signbit(a), b, np.fmax(a, b))
+    return _canonical(np.where(zeros & ~np.signbit(a), a, upper))
+
+
+def _canonical(x: Value) -> Value:
+    nan = NAN32 if x.dtype == F32 else NAN64
+    return np.where(np.isnan(x), nan, x)
+
+
+def wide(function: Callable[[Value], Value]) -> Callable[[Value], Value]:
+    """A float32 function computed in float64 and rounded once."""
+    return lambda x: canonical32(function(x.astype(F64)).astype(F32))
+
+
+rsqrt = wide(lambda x: 1.0 / np.sqrt(x))
+exp2 = wide(np.exp2)
+log2 = wide(np.log2)
+sine = wide(np.sin)
+cosine = wide(np.cos)
+tangent_h = wide(np.tanh)
+sqrt32 = wide(np.sqrt)  # the square root of a float32 rounds correctly through float64
+reciprocal = wide(lambda x: 1.0 / x)  # so does its reciprocal
+
+
+# Integers
+
+
+def divide(a: Value, b: Value) -> Value:
+    """Quotient toward zero; x / 0 is all ones, as the hardware's routine leaves it."""
+    zero = b == 0
+    safe = np.where(zero, b.dtype.type(1), b)
+    quotient = a // safe
+    if a.dtype.kind == "i":  # NumPy rounds down
+        quotient = quotient + ((quotient * safe != a) & ((a < 0) != (safe < 0)))
+    return np.where(zero, ~a.dtype.type(0), quotient).astype(a.dtype)
+
+
+def remainder(a: Value, b: Value) -> Value:
+    """a − b·(a / b); a for b = 0."""
+    safe = np.where(b == 0, b.dtype.type(1), b)
+    return np.where(b == 0, a, np.fmod(a, safe)).astype(a.dtype)
+
+
+def multiply_high(a: Value, b: Value) -> Value:
+    """Upper half of the double-width product."""
+    bits = a.dtype.itemsize * 8
+    if bits < 64:
+        double = np.dtype(f"{a.dtype.kind}{2 * a.dtype.itemsize}")
+        return ((a.astype(double) * b.astype(double)) >> double.type(bits)).astype(a.dtype)
+    x, y = a.view(np.uint64), b.view(np.uint64)
+    low32, shift = np.uint64(0xFFFFFFFF), np.uint64(32)
+    cross = (x & low32) * (y >> shift) + (((x & low32) * (y & low32)) >> shift)
+    other = (x >> shift) * (y & low32) + (cross & low32)
+    high = (x >> shift) * (y >> shift) + (cross >> shift) + (other >> shift)
+    if a.dtype.kind == "i":
+        high = high - np.where(a < 0, y, np.uint64(0)) - np.where(b < 0, x, np.uint64(0))
+    return high.view(a.dtype)
+
+
+def shift_left(a: Value, count: Value) -> Value:
+    """Counts of the width or more give 0 (NumPy agrees); `count` is uint32 of any width of `a`."""
+    return a << count.astype(a.dtype)
+
+
+def shift_right(a: Value, count: Value) -> Value:
+    """Counts are clamped to the width, so a signed value becomes its sign."""
+    bits = a.dtype.itemsize * 8
+    return a >> np.minimum(count, np.uint32(bits)).astype(a.dtype)
+
+
+def funnel(low: Value, high: Value, count: Value, left: bool, wrap: bool) -> Value:
+    """`shf`: 32 bits out of the 64 of high:low."""
+    n = (count & np.uint32(31)) if wrap else np.minimum(count, np.uint32(32))
+    both = (high.astype(np.uint64) << np.uint64(32)) | low.astype(np.uint64)
+    n = n.astype(np.uint64)
+    moved = (both << n) >> np.uint64(32) if left else both >> n
+    return moved.astype(np.uint32)
+
+
+def logic3(a: Value, b: Value, c: Value, table: Value) -> Value:
+    """`lop3`: bit i of the result is table[a_i b_i c_i]."""
+    result = a & a.dtype.type(0)
+    for row in range(8):
+        if int(table) >> row & 1:
+            term = (a if row & 4 else ~a) & (b if row & 2 else ~b) & (c if row & 1 else ~c)
+            result = result | term
+    return result
+
+
+def extract(a: Value, position: Value, length: Value) -> Value:
+    """`bfe`: `length` bits from `position`, sign- or zero-extended (PTX ISA, bfe)."""
+    bits = a.dtype.itemsize * 8
+    unsigned = a.view(f"u{a.dtype.itemsize}")
+    kind = unsigned.dtype.type
+    position, length = position & np.uint32(255), length & np.uint32(255)
+    moved = shift_right(unsigned, position)
+    keep = np.where(length >= bits, kind(2**bits - 1), (kind(1) << length.astype(kind)) - kind(1))
+    field = moved & keep.astype(kind)
+    if a.dtype.kind == "u":
+        return field
+    last = np.minimum(position.astype(np.int64) + length.astype(np.int64) - 1, bits - 1)
+    sign = shift_right(unsigned, np.maximum(last, 0).astype(np.uint32)) & kind(1)
+    negative = (sign != 0) & (length != 0)
+    return np.where(negative, field | ~keep.astype(kind), field).astype(kind).view(a.dtype)
+
+
+def insert(a: Value, b: Value, position: Value, length: Value) -> Value:
+    """`bfi`: the low `length` bits of a, put into b at `position`."""
+    kind, bits = b.dtype.type, b.dtype.itemsize * 8
+    position, length = position & np.uint32(255), length & np.uint32(255)
+    ones = np.where(length >= bits, kind(2**bits - 1), (kind(1) << length.astype(kind)) - kind(1))
+    mask = shift_left(ones.astype(kind), position)
+    return (b & ~mask) | (shift_left(a, position) & mask)
+
+
+def count_leading_zeros(a: Value) -> Value:
+    bits = a.dtype.itemsize * 8
+    left, result = a.copy(), np.full_like(a, bits)
+    for step in (32, 16, 8, 4, 2, 1):
+        if step < bits:
+            upper = left >> a.dtype.type(step)
+            result = np.where(upper != 0, result - a.dtype.type(step), result)
+            left = np.where(upper != 0, upper, left)
+    return (result - left).astype(np.uint32)
+
+
+def find_leading(a: Value) -> Value:
+    """`bfind`: position of the highest bit that differs from the sign; all ones when there is none."""
+    unsigned = a.view(f"u{a.dtype.itemsize}")
+    if a.dtype.kind == "i":
+        unsigned = np.where(a < 0, ~unsigned, unsigned)
+    bits = a.dtype.itemsize * 8
+    return np.uint32(bits - 1) - count_leading_zeros(unsigned)
+
+
+def reverse_bits(a: Value) -> Value:
+    kind, bits = a.dtype.type, a.dtype.itemsize * 8
+    result = a
+    for step in (1, 2, 4, 8, 16, 32):
+        if step < bits:
+            ones = (2**bits - 1) // (2 ** (2 * step) - 1) * (2**step - 1)
+            low = (result & kind(ones)) << kind(step)
+            result = low | ((result >> kind(step)) & kind(ones))
+    return result
+
+
+def permute(a: Value, b: Value, selector: Value) -> Value:
+    """`prmt` in its generic mode: four bytes picked out of b:a by four selector nibbles."""
+    both = (b.astype(np.uint64) << np.uint64(32)) | a.astype(np.uint64)
+    result = np.zeros_like(both)
+    for i in range(4):
+        nibble = (selector.astype(np.uint64) >> np.uint64(4 * i)) & np.uint64(15)
+        byte = (both >> ((nibble & np.uint64(7)) * np.uint64(8))) & np.uint64(255)
+        spread = np.where(byte & np.uint64(128), np.uint64(255), np.uint64(0))
+        byte = np.where(nibble & np.uint64(8), spread, byte)
+        result = result | (byte << np.uint64(8 * i))
+    return result.astype(np.uint32)
+
+
+# Conversions
+
+ROUND_TO_INTEGER: dict[str, Callable[[Value], Value]] = {
+    "rni": np.rint,
+    "rzi": np.trunc,
+    "rmi": np.floor,
+    "rpi": np.ceil,
+}
+
+
+def to_integer(x: Value, kind: type, rounding: str) -> Value:
+    """Float to integer with saturation; NaN gives 0, or the sign bit where 64 bits take part."""
+    info = np.iinfo(kind)
+    whole = ROUND_TO_INTEGER[rounding](x.astype(F64))
+    low, high = whole <= float(info.min), whole >= float(info.max)
+    nan = np.isnan(whole)
+    special = nan | low | high
+    inside = np.where(special, 0.0, whole).astype(kind)
+    from_nan = 0 if x.dtype.itemsize < 8 and info.bits < 64 else 1 << (info.bits - 1)
+    limits = np.where(nan, np.array(from_nan, np.uint64).astype(kind), kind(info.max))
+    return np.where(special, np.where(low, kind(info.min), limits), inside).astype(kind)
+
+
+def to_float(x: Value, kind: type, rounding: str) -> Value:
+    """To a float type: "rn", or directed "rz", "rm", "rp"."""
+    nearest = x.astype(kind)
+    if rounding == "rn":
+        return canonical32(nearest) if kind is F32 else nearest
+    error = _sign_of_error(x, nearest)
+    wrong = {"rz": error * np.sign(nearest) < 0, "rm": error < 0, "rp": error > 0}[rounding]
+    neighbour = np.nextafter(nearest, np.where(error > 0, np.inf, -np.inf).astype(kind))
+    return np.where(wrong, neighbour, nearest)
+
+
+def _sign_of_error(exact: Value, rounded: Value) -> Value:
+    if exact.dtype.kind == "f":
+        return np.sign(exact - rounded.astype(exact.dtype))
+    # A 64-bit integer fits no float: compare as Python integers.
+    compare = np.frompyfunc(lambda e, r: (int(e) > int(r)) - (int(e) < int(r)), 2, 1)
+    return np.asarray(compare(exact, rounded)).astype(np.int64)
+
+
+def clamp(x: Value, kind: type) -> Value:
+    """Integer to integer with saturation."""
+    low, high = max(np.iinfo(kind).min, np.iinfo(x.dtype).min), min(
+        np.iinfo(kind).max, np.iinfo(x.dtype).max
+    )
+    return np.clip(x, x.dtype.type(low), x.dtype.type(high)).astype(kind)

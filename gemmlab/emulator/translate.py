@@ -1,0 +1,301 @@
+"""A PTX function to Python: one generated function per basic block, run on whole chunks of lanes.
+
+A block's function takes the machine, the registers that live across blocks, and the mask of active
+lanes. Inside it registers are Python variables. Under a mask it computes on all lanes and keeps the
+results of the active ones when it ends; only memory accesses look at the mask as they happen.
+
+Registers hold bits. Each has one NumPy type for the whole function, the one most of its instructions
+want; elsewhere a free `.view` changes the type.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, NoReturn
+
+import numpy as np
+
+from gemmlab.emulator import emit, isa, numerics
+from gemmlab.emulator.lanes import select
+from gemmlab.emulator.memory import Access
+from gemmlab.emulator.ptx import (
+    WIDTHS,
+    Function,
+    Imm,
+    Instruction,
+    Module,
+    Negated,
+    Operand,
+    Reg,
+    Special,
+    Symbol,
+    parse,
+)
+
+@dataclass
+class Block:
+    """A basic block and how it ends."""
+
+    first: int  # instruction indices [first, last)
+    last: int
+    terminator: str = "fall"  # fall, branch, switch, exit, barrier, warp, trap
+    targets: list[int] = field(default_factory=list)  # block indices; the last is the next block
+    run: Callable[..., Any] = lambda machine, registers, mask: None
+
+
+@dataclass
+class Program:
+    """A function ready to run."""
+
+    function: Function
+    module: Module
+    blocks: list[Block]
+    initial: list[Any]  # zeros, one per register that lives across blocks
+    memory_sites: list[int]  # instruction indices that access a counted space
+    source: str  # of the generated Python
+
+
+class Unsupported(Exception):
+    """Raised while emitting one instruction; becomes an error when a lane reaches it."""
+
+
+TERMINATORS = {"bra": "branch", "brx": "switch", "ret": "exit", "exit": "exit", "trap": "trap"}
+
+
+@lru_cache(maxsize=64)
+def translate(text: str, entry: str | None = None) -> Program:
+    """Parse and translate one entry of a PTX text. Raises PtxSyntaxError, UnknownNameError."""
+    module = parse(text)
+    return Translator(module, module.entry(entry)).program()
+
+
+def terminator_of(instruction: Instruction) -> str | None:
+    """How an instruction ends its basic block, if it does."""
+    root, modifiers = instruction.root, instruction.modifiers
+    if root in ("bar", "barrier") and "warp" in modifiers:
+        return "warp"
+    if root in ("bar", "barrier") and ("sync" in modifiers or "arrive" in modifiers):
+        return "barrier"
+    return TERMINATORS.get(root)
+
+
+def basic_blocks(function: Function) -> list[Block]:
+    """Cut a function at labels and after instructions that move control."""
+    code = function.instructions
+    leaders = {0, *(i for i in function.labels.values() if i < len(code))}
+    leaders |= {i + 1 for i, x in enumerate(code) if terminator_of(x) and i + 1 < len(code)}
+    starts = sorted(leaders) if code else []
+    blocks = [Block(a, b) for a, b in zip(starts, [*starts[1:], len(code)], strict=True)]
+    number = {b.first: i for i, b in enumerate(blocks)}
+    number[len(code)] = len(blocks)  # falling off the end is an exit
+
+    def target(label: str) -> int:
+        return number[function.labels[label]]
+
+    for i, block in enumerate(blocks):
+        last = code[block.last - 1]
+        block.terminator = terminator_of(last) or "fall"
+        if block.terminator == "branch":
+            block.targets = [target(o.name) for o in last.operands if isinstance(o, Symbol)]
+        elif block.terminator == "switch":
+            table = last.operands[1]
+            assert isinstance(table, Symbol)
+            block.targets = [target(label) for label in function.branch_targets[table.name]]
+        block.targets.append(i + 1)
+    blocks.append(Block(len(code), len(code), "exit"))
+    return blocks
+
+
+class Translator:
+    """Emits Python for one function. Emission runs twice: the first time only to vote on types."""
+
+    def __init__(self, module: Module, function: Function) -> None:
+        self.module, self.function = module, function
+        self.variables = {v.name: v for v in (*module.variables, *function.variables)}
+        self.parameters = emit.parameter_offsets(function)
+        self.shared = emit.shared_offsets(module, function)
+        self.local = emit.local_offsets(function)
+        self.votes: dict[str, Counter[np.dtype]] = {}
+        self.storage: dict[str, np.dtype] = {}
+        self.names: dict[str, str] = {}  # register -> Python variable
+        self.constants: dict[str, Any] = {}
+        self.constant_names: dict[tuple[str, bytes], str] = {}
+        self.memory_sites: list[int] = []
+        self.lines: list[str] = []
+        self.index = 0  # of the instruction being emitted
+        self.defined: set[str] = set()  # in this block, so far
+        self.exposed: set[str] = set()  # read in this block before it defines them
+
+    # Driving
+
+    def program(self) -> Program:
+        blocks = basic_blocks(self.function)
+        live: set[str] = set()
+        for block in blocks:
+            self.body(block)
+            live |= self.exposed
+        self.storage = {
+            name: max(votes.items(), key=lambda item: item[1])[0]
+            for name, votes in self.votes.items()
+            if votes
+        }
+        slots = {name: i for i, name in enumerate(sorted(live))}
+        self.memory_sites.clear()
+        text = [line for i, b in enumerate(blocks) for line in self.block_source(i, b, slots)]
+        source = "\n".join(text) + "\n"
+        namespace: dict[str, Any] = {"np": np, "n": numerics, "select": select, **self.constants}
+        exec(compile(source, f"<{self.function.name}>", "exec"), namespace)
+        for i, block in enumerate(blocks):
+            block.run = namespace[f"block_{i}"]
+        initial = [self.storage_of(Reg(name, "")).type(0) for name in slots]
+        return Program(self.function, self.module, blocks, initial, self.memory_sites, source)
+
+    def body(self, block: Block) -> str:
+        """Emit the instructions of a block into `lines`; the expression of its terminator's operand."""
+        self.lines, self.defined, self.exposed = [], set(), set()
+        result = "None"
+        for self.index in range(block.first, block.last):
+            instruction = self.function.instructions[self.index]
+            mark = len(self.lines)
+            try:
+                if terminator_of(instruction):
+                    result = emit.terminator(self, instruction)
+                else:
+                    emit.instruction(self, instruction)
+            except Unsupported as reason:
+                del self.lines[mark:]
+                guard = self.guard(instruction)
+                self.line(f"m.unsupported({self.index}, {str(reason)!r}, {guard}, mask)")
+        return result
+
+    def block_source(self, number: int, block: Block, slots: dict[str, int]) -> list[str]:
+        result = self.body(block)
+        live_in = sorted(self.exposed & slots.keys())
+        live_out = sorted(self.defined & slots.keys())
+        head = [f"{self.name(r)} = R[{slots[r]}]" for r in live_in]
+        tail = []
+        if live_out:
+            plain = [f"R[{slots[r]}] = {self.name(r)}" for r in live_out]
+            kept = [
+                f"R[{slots[r]}] = np.where(a, {self.name(r)}, R[{slots[r]}])" for r in live_out
+            ]
+            tail = ["if mask is None:", *(f"    {x}" for x in plain), "else:", "    a = mask.array"]
+            tail += [f"    {x}" for x in kept]
+        body = [*head, *self.lines, *tail, f"return {result}"]
+        return [f"def block_{number}(m, R, mask):", *(f"    {x}" for x in body)]
+
+    # What emitters use
+
+    def line(self, text: str) -> None:
+        self.lines.append(text)
+
+    def unsupported(self, reason: str) -> NoReturn:
+        raise Unsupported(reason)
+
+    def name(self, register: str) -> str:
+        return self.names.setdefault(register, f"v{len(self.names)}")
+
+    def storage_of(self, register: Reg) -> np.dtype:
+        """The NumPy type a register's variable has."""
+        if found := self.storage.get(register.name):
+            return found
+        return isa.DTYPES[register.type] if register.type in isa.DTYPES else np.dtype("u4")
+
+    def vote(self, register: Reg, dtype: np.dtype) -> None:
+        if dtype.itemsize == WIDTHS[register.type]:
+            self.votes.setdefault(register.name, Counter())[dtype] += 1
+
+    def read(self, register: Reg) -> str:
+        """The register's variable, in its storage type."""
+        self.votes.setdefault(register.name, Counter())
+        if register.name not in self.defined:
+            self.exposed.add(register.name)
+        return self.name(register.name)
+
+    def constant(self, value: Any) -> str:
+        """A name for a NumPy scalar."""
+        key = value.dtype.str, value.tobytes()
+        if key not in self.constant_names:
+            self.constant_names[key] = f"k{len(self.constants)}"
+            self.constants[self.constant_names[key]] = value
+        return self.constant_names[key]
+
+    def value(self, operand: Operand, dtype: np.dtype, typed: bool = True) -> str:
+        """An expression for an operand, as `dtype`; a wider register gives its low bits.
+
+        `typed` is False where the instruction only moves bits and has no say in the type.
+        """
+        if isinstance(operand, Reg):
+            variable, stored = self.read(operand), self.storage_of(operand)
+            if typed:
+                self.vote(operand, dtype)
+            if stored == dtype:
+                return variable
+            if stored.itemsize == dtype.itemsize:
+                return f"{variable}.view({self.dtype(dtype)})"
+            if stored.itemsize < dtype.itemsize or dtype.kind == "f":
+                self.unsupported(f"{operand.name} is too narrow or of the wrong kind")
+            bits = self.dtype(np.dtype(f"u{stored.itemsize}"))
+            return f"{variable}.view({bits}).astype({self.dtype(dtype)})"
+        if isinstance(operand, Imm):
+            return self.constant(emit.immediate(operand, dtype))
+        if isinstance(operand, Special):
+            return emit.special(self, operand.name, dtype)
+        if isinstance(operand, Negated):
+            return f"~{self.value(operand.reg, dtype)}"
+        if isinstance(operand, Symbol):
+            return emit.address(self, operand, dtype)
+        self.unsupported("a vector stands where one value belongs")
+
+    def dtype(self, dtype: np.dtype) -> str:
+        name = f"t_{dtype.kind}{dtype.itemsize}"
+        self.constants.setdefault(name, dtype)
+        return name
+
+    def guard(self, instruction: Instruction) -> str | None:
+        if instruction.guard is None:
+            return None
+        predicate = self.value(instruction.guard.reg, np.dtype(bool))
+        return f"~{predicate}" if instruction.guard.negated else predicate
+
+    def assign(
+        self,
+        instruction: Instruction,
+        destination: Operand,
+        expression: str,
+        dtype: np.dtype,
+        typed: bool = True,
+    ) -> None:
+        """Write an expression of type `dtype` to a register, under the instruction's guard."""
+        if isinstance(destination, Symbol) and destination.name == "_":
+            return
+        if not isinstance(destination, Reg):
+            self.unsupported("the destination must be a register")
+        if typed:
+            self.vote(destination, dtype)
+        stored = self.storage_of(destination)
+        if stored.itemsize > dtype.itemsize:
+            wide = np.dtype(f"{'i' if dtype.kind == 'i' else 'u'}{stored.itemsize}")
+            expression, dtype = f"({expression}).astype({self.dtype(wide)})", wide
+        if stored.itemsize != dtype.itemsize:
+            self.unsupported(f"{destination.name} is too narrow for the result")
+        if stored != dtype:
+            expression = f"({expression}).view({self.dtype(stored)})"
+        guard = self.guard(instruction)
+        if guard is not None:
+            old = self.read(destination)
+            self.line(f"m.count_guarded({self.index}, {guard}, mask)")
+            expression = f"select({guard}, {expression}, {old})"
+        self.defined.add(destination.name)
+        self.line(f"{self.name(destination.name)} = {expression}")
+
+    def access(self, dtype: np.dtype, count: int, offset: int, counted: bool) -> str:
+        """A name for the constant part of a memory access."""
+        if counted and self.index not in self.memory_sites:
+            self.memory_sites.append(self.index)
+        name = f"a{self.index}"
+        self.constants[name] = Access(self.index, offset, dtype, count)
+        return name

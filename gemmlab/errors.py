@@ -1,0 +1,137 @@
+"""Every exception gemmlab raises on purpose.
+
+    GemmlabError
+    ├── InputError (ValueError)              a value the caller gave breaks a rule
+    │   ├── ShapeError                       sizes that do not fit together, or an empty matrix
+    │   ├── DTypeError (TypeError)           an element type the kernel does not take
+    │   ├── UnknownNameError (LookupError)   no rung, entry, layout, family or file of that name
+    │   └── LaunchError                      grid, block, shared memory or arguments past a limit
+    ├── MissingDependencyError (ImportError) an optional package is not installed; names the extra
+    ├── DeviceError (RuntimeError)           no GPU, no driver, or the driver refused
+    ├── CompileError (RuntimeError)          a compiler said no; `log` holds its words
+    │   └── PtxSyntaxError                   PTX text that does not parse; holds the line
+    └── EmulationError (RuntimeError)        the emulated kernel did something wrong
+        ├── OutOfBoundsError
+        ├── MisalignedAddressError
+        ├── UnsupportedInstructionError (NotImplementedError)
+        └── DeadlockError
+
+Each message states the values and the rule they break. `exit_code` is what the command line ends with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class GemmlabError(Exception):
+    """Base of the tree."""
+
+    exit_code = 2
+
+
+class InputError(GemmlabError, ValueError):
+    """A value the caller gave breaks a rule."""
+
+
+class ShapeError(InputError):
+    """Sizes that do not fit together, or an empty matrix."""
+
+
+class DTypeError(InputError, TypeError):
+    """An element type the kernel does not take."""
+
+
+class UnknownNameError(InputError, LookupError):
+    """No rung, entry, layout, input family or file of that name."""
+
+
+class LaunchError(InputError):
+    """Grid, block, shared memory or arguments past a limit."""
+
+
+class MissingDependencyError(GemmlabError, ImportError):
+    """An optional package is not installed; the message names the extra that brings it."""
+
+
+class DeviceError(GemmlabError, RuntimeError):
+    """No GPU, no driver, or the driver refused."""
+
+    exit_code = 3
+
+
+class CompileError(GemmlabError, RuntimeError):
+    """A compiler refused the source; `log` is what it printed."""
+
+    def __init__(self, message: str, log: str = "") -> None:
+        super().__init__(f"{message}\n{log.rstrip()}" if log else message)
+        self.log = log
+
+
+class PtxSyntaxError(CompileError):
+    """PTX text that does not parse; `line` counts from 1."""
+
+    def __init__(self, message: str, line: int) -> None:
+        super().__init__(f"PTX line {line}: {message}")
+        self.line = line
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where in a kernel something happened; `source` is `file:line` of the Python or CUDA text."""
+
+    ptx_line: int
+    ptx: str
+    source: str | None = None
+
+    def __str__(self) -> str:
+        at = f"PTX line {self.ptx_line}: {self.ptx}"
+        return f"{at} ({self.source})" if self.source else at
+
+
+class EmulationError(GemmlabError, RuntimeError):
+    """The emulated kernel did something wrong.
+
+    `site` tells the instruction, `block` the CTA as (x, y, z), `lane` the linear thread index in
+    the block, `address` the byte address in the instruction's state space; None where unknown.
+    """
+
+    exit_code = 4
+
+    def __init__(
+        self,
+        message: str,
+        site: Site | None = None,
+        block: tuple[int, int, int] | None = None,
+        thread: int | None = None,
+        address: int | None = None,
+    ) -> None:
+        where = [message]
+        if block is not None:
+            where.append(f"block {block}")
+        if thread is not None:
+            where.append(f"thread {thread} (warp {thread // 32}, lane {thread % 32})")
+        text = ", ".join(where)
+        super().__init__(f"{text}\n  at {site}" if site else text)
+        self.site, self.block, self.thread, self.address = site, block, thread, address
+
+    @property
+    def lane(self) -> int | None:
+        """Lane of the warp, 0 to 31."""
+        return None if self.thread is None else self.thread % 32
+
+
+class OutOfBoundsError(EmulationError):
+    """An access outside every allocation of its state space."""
+
+
+class MisalignedAddressError(EmulationError):
+    """An address that is not a multiple of the access width."""
+
+
+class UnsupportedInstructionError(EmulationError, NotImplementedError):
+    """A PTX instruction the emulator does not know; nothing is skipped silently."""
+
+
+class DeadlockError(EmulationError):
+    """Every live thread waits and none can go on."""

@@ -1,0 +1,42 @@
+"""The record that every kernel file ends with: all that is known of a kernel but its result."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+Dim3 = tuple[int, int, int]
+
+
+class Geometry(NamedTuple):
+    """How a kernel is launched."""
+
+    grid: Dim3
+    block: Dim3
+    dynamic_smem_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One step of a ladder.
+
+    `config` is a frozen dataclass with at least the field `layout`; the kernel takes it as its last,
+    compile-time parameter. `geometry(config, shape)` depends on nothing else. `requires(config, shape)`
+    returns the rule a shape breaks, or None. `course_name` is the rung's own name in the course layout.
+    """
+
+    name: str
+    problem: str
+    change: str  # what is new since the rung before, in at most eight words
+    kernel: Callable[..., None]
+    config: Any
+    geometry: Callable[[Any, Mapping[str, int]], Geometry]
+    requires: Callable[[Any, Mapping[str, int]], str | None] = lambda config, shape: None
+    course_name: str | None = None
+
+    @property
+    def lesson(self) -> str:
+        """The docstring of the kernel's file."""
+        return inspect.getdoc(inspect.getmodule(self.kernel)) or ""
