@@ -31,6 +31,7 @@ BOOL, U32, U64 = np.dtype(bool), np.dtype("u4"), np.dtype("u8")
 CACHE_WORDS = {"volatile", "relaxed", "acquire", "release", "weak", "mmio", "nc", "unified"}
 CACHE_WORDS |= {"ca", "cg", "cs", "cv", "lu", "wb", "wt", "cta", "cluster", "gpu", "sys"}
 SPACES = ("global", "shared", "local", "param", "const")
+UNCOUNTED = ("param", "const", "frame")
 NO_EFFECT = {"fence", "membar", "pragma", "nanosleep", "prefetch", "prefetchu", "griddepcontrol"}
 
 
@@ -74,12 +75,9 @@ def dynamic_shared_offset(module: Module, function: Function) -> int:
     return -(-static_shared_bytes(module, function) // 16) * 16
 
 
-def local_offsets(function: Function) -> dict[str, int]:
-    return _layout([v for v in function.variables if v.space == "local"])[0]
-
-
-def local_bytes(function: Function) -> int:
-    return _layout([v for v in function.variables if v.space == "local"])[1]
+def local_layout(function: Function) -> tuple[dict[str, int], int]:
+    """Offsets and total size of a thread's own variables; .param ones pass arguments of calls."""
+    return _layout([v for v in function.variables if v.space in ("local", "param")])
 
 
 # Operands
@@ -322,6 +320,8 @@ def memory_operand(
         variable = t.variables.get(base.name)
         if space == "generic" and variable is not None and variable.space in SPACES:
             space = variable.space
+        if space == "param" and base.name in t.local:
+            space = "frame"
         return space, address(t, base, U64), dtype, count, memory.offset
     wide = t.storage_of(base).itemsize == 8
     if not wide and space not in ("shared", "local", "param"):
@@ -340,7 +340,7 @@ def load(t: Translator, i: Instruction) -> None:
     # Untyped bits come in the type that the register has anyway.
     if first is not None and t.storage_of(first).itemsize == dtype.itemsize:
         dtype = t.storage_of(first)
-    access = t.access(dtype, count, offset, space not in ("param", "const"))
+    access = t.access(dtype, count, offset, space not in UNCOUNTED)
     names = [f"x{k}" for k in range(count)]
     mask, indent = _enabled(t, i)
     t.line(f"{indent}{', '.join(names)}, = m.space_{space}.load({access}, {where}, {mask})")
@@ -363,7 +363,7 @@ def store(t: Translator, i: Instruction) -> None:
         dtype = t.storage_of(first)
     elif dtype.kind == "f" and dtype.itemsize == 2:
         dtype = np.dtype("u2")
-    access = t.access(dtype, count, offset, space not in ("param", "const"))
+    access = t.access(dtype, count, offset, space not in UNCOUNTED)
     values = ", ".join(t.value(item, dtype, typed=False) for item in items)
     mask, indent = _enabled(t, i)
     t.line(f"{indent}m.space_{space}.store({access}, {where}, ({values},), {mask})")

@@ -72,19 +72,30 @@ def _form(types: str, signature: str, expression: str, mode: str = "", optional:
     return Form(tuple(types.split()), signature, expression, *words)
 
 
+def _directed(signature: str, expression: str) -> list[Form]:
+    """float32 rows for the rounding modes other than nearest."""
+    return [
+        _form("f32", signature, expression.replace("MODE", repr(mode)), mode, "ftz sat")
+        for mode in ("rz", "rm", "rp")
+    ]
+
+
 # Sums and low products have the same bits signed and unsigned; unsigned ones wrap without a warning.
 FORMS: dict[str, list[Form]] = {
     "add": [
+        *_directed("T=TT", "n.fma32_directed({0}, np.float32(1), {1}, MODE)"),
         _form(INT, "U=UU", "{0} + {1}"),
         _form("f32", "T=TT", "n.add32({0}, {1})", optional="rn ftz sat"),
         _form("f64", "T=TT", "{0} + {1}", optional="rn"),
     ],
     "sub": [
+        *_directed("T=TT", "n.fma32_directed({0}, np.float32(1), -{1}, MODE)"),
         _form(INT, "U=UU", "{0} - {1}"),
         _form("f32", "T=TT", "n.sub32({0}, {1})", optional="rn ftz sat"),
         _form("f64", "T=TT", "{0} - {1}", optional="rn"),
     ],
     "mul": [
+        *_directed("T=TT", "n.fma32_directed({0}, {1}, np.float32(-0.0), MODE)"),
         _form(INT, "U=UU", "{0} * {1}", "lo"),
         _form(INT, "T=TT", "n.multiply_high({0}, {1})", "hi"),
         _form("u16 s16 u32 s32", "W=WW", "{0} * {1}", "wide"),
@@ -99,6 +110,7 @@ FORMS: dict[str, list[Form]] = {
         _form("f64", "T=TTT", "n.fma64({0}, {1}, {2})", optional="rn"),
     ],
     "fma": [
+        *_directed("T=TTT", "n.fma32_directed({0}, {1}, {2}, MODE)"),
         _form("f32", "T=TTT", "n.fma32({0}, {1}, {2})", "rn", "ftz sat"),
         _form("f64", "T=TTT", "n.fma64({0}, {1}, {2})", "rn"),
     ],
@@ -161,7 +173,10 @@ FORMS: dict[str, list[Form]] = {
     "popc": [_form(WORDS, "I=T", "np.bitwise_count({0}).astype(np.uint32)")],
     "clz": [_form(WORDS, "I=T", "n.count_leading_zeros({0})")],
     "brev": [_form(WORDS, "T=T", "n.reverse_bits({0})")],
-    "bfind": [_form("u32 s32 u64 s64", "I=T", "n.find_leading({0})")],
+    "bfind": [
+        _form("u32 s32 u64 s64", "I=T", "n.find_leading({0}, shift=True)", "shiftamt"),
+        _form("u32 s32 u64 s64", "I=T", "n.find_leading({0})"),
+    ],
     "prmt": [_form("b32", "T=TTT", "n.permute({0}, {1}, {2})")],
     "selp": [
         _form(f"{BITS} {INT} f32 f64", "T=TTP", "select({2}, {0}, {1})"),

@@ -106,6 +106,7 @@ class Machine:
         self.space_const = GlobalSpace(launch.memory, chunk, counted=False)
         self.space_shared = SharedSpace(shared, launch.shared_bytes, chunk)
         self.space_local = LocalSpace(local, chunk)
+        self.space_frame = LocalSpace(local, chunk, counted=False)
         self.space_param = ParamSpace(launch.parameters, chunk)
         windows = [self.space_global, self.space_shared, self.space_local, self.space_param]
         self.space_generic = GenericSpace(dict(enumerate(windows)), chunk)

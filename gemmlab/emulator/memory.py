@@ -330,10 +330,11 @@ class SharedSpace:
 @dataclass
 class LocalSpace:
     """Each thread's own memory: (blocks, warps, 32, bytes). Counted as hardware lays it out, the
-    words of the 32 lanes of a warp side by side."""
+    words of the 32 lanes of a warp side by side; not counted for arguments of calls."""
 
     data: np.ndarray
     chunk: Chunk
+    counted: bool = True
 
     def load(self, access: Access, address: Value, mask: Mask | None) -> tuple[Value, ...]:
         index = self._access(access, address, mask)
@@ -363,13 +364,14 @@ class LocalSpace:
             message = f"local access of {access.width} bytes is out of bounds: a thread has {nbytes}"
             self.chunk.report(OutOfBoundsError, message, access, bad, offsets, mask)
         self.chunk.check_alignment(access, offsets, mask)
-        counts = self.chunk.counts[access.instruction]
-        counts.requests += int(np.count_nonzero(on.any(axis=2)))
-        counts.threads += int(np.count_nonzero(on))
-        words = (offsets >> 2).reshape(-1, 32)
-        for i in range(max(access.width // 4, 1)):
-            interleaved = ((words + i) * 32 + np.arange(32)) * 4
-            counts.sectors += counters.sectors(interleaved, on.reshape(-1, 32))
+        if self.counted:
+            counts = self.chunk.counts[access.instruction]
+            counts.requests += int(np.count_nonzero(on.any(axis=2)))
+            counts.threads += int(np.count_nonzero(on))
+            words = (offsets >> 2).reshape(-1, 32)
+            for i in range(max(access.width // 4, 1)):
+                interleaved = ((words + i) * 32 + np.arange(32)) * 4
+                counts.sectors += counters.sectors(interleaved, on.reshape(-1, 32))
         inside = np.where(on, offsets, 0)
         return (inside >> (access.dtype.itemsize.bit_length() - 1))[..., None]
 

@@ -55,22 +55,31 @@ def fma32(a: Value, b: Value, c: Value) -> Value:
     # Shifting the sign out leaves exponent 0 (zero, subnormal) and 255 (Inf, NaN) at the two ends.
     exponent = (result.view(np.uint32) << _ONE) - _LOWEST_EXPONENT
     if exponent.max() >= _SPECIAL or ((total.view(np.int64) & _TIE_MASK) == _TIE).any():
-        return _fma32_repaired(a, b, c, total, result)
+        return _fma32_repaired(a, b, c)
     return result
 
 
-def _fma32_repaired(a: Value, b: Value, c: Value, total: Value, result: Value) -> Value:
-    shape = np.shape(total)
-    a, b, c = (np.broadcast_to(x, shape).astype(F64) for x in (a, b, c))
-    product = a * b
-    low = np.asarray(total)
+def _fma32_repaired(a: Value, b: Value, c: Value) -> Value:
+    odd = _fma_to_odd(a, b, c)
+    return np.where(np.isnan(odd), NAN32, odd.astype(F32))[()]
+
+
+def fma32_directed(a: Value, b: Value, c: Value, rounding: str) -> Value:
+    """a·b + c rounded toward zero ("rz"), down ("rm") or up ("rp")."""
+    return canonical32(to_float(_fma_to_odd(a, b, c), F32, rounding))
+
+
+def _fma_to_odd(a: Value, b: Value, c: Value) -> Value:
+    """a·b + c of float32 values as a float64 whose last bit is 1 where anything was lost."""
+    product = np.multiply(a, b, dtype=F64)
+    c = np.asarray(c).astype(F64)
+    low = np.asarray(product + c)
     # TwoSum: product + c = low + error, exactly.
     back = low - product
     error = (product - (low - back)) + (c - back)
     # Rounding to odd keeps enough of the lost bits for the second rounding to be the only one.
     fix = (error != 0) & np.isfinite(low) & ((low.view(np.int64) & 1) == 0)
-    odd = np.where(fix, np.nextafter(low, np.where(error > 0, np.inf, -np.inf)), low)
-    return np.where(np.isnan(low), NAN32, odd.astype(F32))[()]
+    return np.where(fix, np.nextafter(low, np.where(error > 0, np.inf, -np.inf)), low)
 
 
 def fma64(a: Value, b: Value, c: Value) -> Value:
@@ -271,13 +280,15 @@ def count_leading_zeros(a: Value) -> Value:
     return (result - left).astype(np.uint32)
 
 
-def find_leading(a: Value) -> Value:
-    """`bfind`: position of the highest bit that differs from the sign; all ones when there is none."""
+def find_leading(a: Value, shift: bool = False) -> Value:
+    """`bfind`: position of the highest bit that differs from the sign, or with `shift` its distance
+    from the top; all ones when there is none."""
     unsigned = a.view(f"u{a.dtype.itemsize}")
     if a.dtype.kind == "i":
         unsigned = np.where(a < 0, ~unsigned, unsigned)
-    bits = a.dtype.itemsize * 8
-    return np.uint32(bits - 1) - count_leading_zeros(unsigned)
+    distance = count_leading_zeros(unsigned)
+    position = distance if shift else np.uint32(a.dtype.itemsize * 8 - 1) - distance
+    return np.where(unsigned == 0, np.uint32(0xFFFFFFFF), position)
 
 
 def reverse_bits(a: Value) -> Value:

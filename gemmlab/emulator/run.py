@@ -19,7 +19,7 @@ from gemmlab.errors import InputError, LaunchError
 # Chunks of about this many lanes keep the working set of one instruction inside a core's L2.
 CHUNK_LANES = 8192
 
-Argument = Any  # np.ndarray, int, float, np.generic, or bytes for a struct
+Argument = Any  # np.ndarray, int, float, np.generic; for a struct bytes, or a tuple of its fields
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def run(
         memory=memory,
         variables={v.name: a.address for v, a in variables},
         shared_bytes=shared,
-        local_bytes=emit.local_bytes(function),
+        local_bytes=emit.local_layout(function)[1],
         dynamic_bytes=dynamic_smem,
     )
     tally = execute(launch)
@@ -106,20 +106,44 @@ def bind(
     packed = bytearray()
     for number, (parameter, arg) in enumerate(zip(parameters, args, strict=True)):
         packed += b"\0" * (-len(packed) % parameter.alignment)
-        if isinstance(arg, np.ndarray) and arg.ndim:
-            key = arg.__array_interface__["data"][0], arg.nbytes
-            if key not in buffers:
-                _bytes_of(arg)
-                buffers[key] = arg, memory.allocate(f"argument {number}", arg.nbytes)
-            arg = np.uint64(buffers[key][1].address)
-            if parameter.size != 8:
-                raise LaunchError(
-                    f"argument {number} is an array, but the parameter is .{parameter.type} of "
-                    f"{parameter.size} bytes, too small for an address"
-                )
-        packed += _pack(number, parameter, arg)
+        if isinstance(arg, tuple):
+            fields = [_address(f"argument {number}", x, memory, buffers) for x in arg]
+            arg = _struct(number, fields)
+        packed += _pack(number, parameter, _address(f"argument {number}", arg, memory, buffers))
     packed += b"\0" * (-len(packed) % 16)
     return np.frombuffer(bytes(packed), np.uint8), list(buffers.values())
+
+
+def _address(
+    name: str,
+    arg: Argument,
+    memory: GlobalMemory,
+    buffers: dict[tuple[int, int], tuple[np.ndarray, Allocation]],
+) -> Argument:
+    """An array's device address, after giving it device memory; other values as they are."""
+    if not isinstance(arg, np.ndarray) or arg.ndim == 0:
+        return arg
+    key = arg.__array_interface__["data"][0], arg.nbytes
+    if key not in buffers:
+        _bytes_of(arg)
+        buffers[key] = arg, memory.allocate(name, arg.nbytes)
+    return np.uint64(buffers[key][1].address)
+
+
+def _struct(number: int, fields: Sequence[Argument]) -> bytes:
+    """Fields laid out as C does: each at a multiple of its size, the whole of the largest."""
+    packed, largest = bytearray(), 1
+    for value in fields:
+        if not isinstance(value, (np.generic, bytes)):
+            raise LaunchError(
+                f"argument {number}: a struct's fields are arrays, NumPy scalars or bytes, "
+                f"because {value!r} has no size"
+            )
+        data = bytes(value) if isinstance(value, bytes) else value.tobytes()
+        alignment = 1 if isinstance(value, bytes) else len(data)
+        packed += b"\0" * (-len(packed) % alignment) + data
+        largest = max(largest, alignment)
+    return bytes(packed) + b"\0" * (-len(packed) % largest)
 
 
 def _pack(number: int, parameter: Variable, arg: Argument) -> bytes:

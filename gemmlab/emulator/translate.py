@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from gemmlab.emulator import emit, isa, numerics
+from gemmlab.emulator.inline import inline_calls
 from gemmlab.emulator.lanes import select
 from gemmlab.emulator.memory import Access
 from gemmlab.emulator.ptx import (
@@ -69,7 +70,8 @@ TERMINATORS = {"bra": "branch", "brx": "switch", "ret": "exit", "exit": "exit", 
 def translate(text: str, entry: str | None = None) -> Program:
     """Parse and translate one entry of a PTX text. Raises PtxSyntaxError, UnknownNameError."""
     module = parse(text)
-    return Translator(module, module.entry(entry)).program()
+    function = inline_calls(module, module.entry(entry))
+    return Translator(module, function).program()
 
 
 def terminator_of(instruction: Instruction) -> str | None:
@@ -117,7 +119,7 @@ class Translator:
         self.variables = {v.name: v for v in (*module.variables, *function.variables)}
         self.parameters = emit.parameter_offsets(function)
         self.shared = emit.shared_offsets(module, function)
-        self.local = emit.local_offsets(function)
+        self.local, _ = emit.local_layout(function)
         self.votes: dict[str, Counter[np.dtype]] = {}
         self.storage: dict[str, np.dtype] = {}
         self.names: dict[str, str] = {}  # register -> Python variable
