@@ -16,7 +16,8 @@
         ├── UnsupportedInstructionError (NotImplementedError)
         └── DeadlockError
 
-Each message states the values and the rule they break. `exit_code` is what the command line ends with.
+Each message states the values and the rule they break. `exit_code` is what the command line ends
+with.
 """
 
 from __future__ import annotations

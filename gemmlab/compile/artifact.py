@@ -37,7 +37,7 @@ class Artifact:
     parameters: tuple[ParameterType, ...]
     cubin: bytes | None = None
     resources: Resources | None = None
-    block: tuple[int, int, int] | None = None  # .reqntid, when the kernel was compiled for one block size
+    block: tuple[int, int, int] | None = None  # .reqntid: the one block size it was compiled for
     dynamic_smem_bytes: int = 0
     origin: str = ""  # "naive", "kernel.cu"
     versions: dict[str, str] = field(default_factory=dict)  # compiler name -> version

@@ -1,10 +1,11 @@
 """The counting rules: what one warp's memory instruction costs in L1, from its addresses alone.
 
-A *request* is one memory instruction of one warp with at least one enabled lane. Global requests are
-served in 32-byte *sectors*; shared requests in *wavefronts*, each of which reads every one of the 32
-four-byte banks at most once. Names are Nsight Compute's; see its Kernel Profiling Guide, "Memory Tables".
+A *request* is one memory instruction of one warp with at least one enabled lane. Global requests
+are served in 32-byte *sectors*; shared requests in *wavefronts*, each of which reads every one of
+the 32 four-byte banks at most once. The terms are Nsight Compute's (Kernel Profiling Guide, "Memory
+Tables").
 
-Arrays of addresses have one row per warp and one column per lane; `enabled` is None when every lane is.
+Arrays of addresses have one row per warp and one column per lane; `enabled` is None for all lanes.
 """
 
 from __future__ import annotations
@@ -35,9 +36,9 @@ class SiteCounts:
 
 
 def distinct_per_row(rows: np.ndarray, enabled: np.ndarray | None) -> np.ndarray:
-    """Number of different values among the enabled columns of each row. rows: (n, lanes) int64 ≥ 0."""
+    """How many different values each row has in its enabled columns. rows: (n, lanes) int64 ≥ 0."""
     if rows.shape[1] == 1:
-        count = np.ones(len(rows), np.int64)
+        count: np.ndarray = np.ones(len(rows), np.int64)
         return count if enabled is None else count * enabled.any(axis=1)
     if enabled is not None:
         rows = np.where(enabled, rows, -1)
@@ -63,13 +64,13 @@ def sectors(addresses: np.ndarray, enabled: np.ndarray | None = None) -> int:
 def wavefronts(
     addresses: np.ndarray, enabled: np.ndarray | None, width: int, is_load: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Wavefronts of each warp's shared-memory access, and what they would be without bank conflicts.
+    """Wavefronts of each warp's shared-memory access, and what they would be without conflicts.
 
-    addresses: (n, 32) byte offsets, multiples of `width` (1 to 16 bytes per lane). A warp is served in
-    phases of 32, 16 or 8 lanes (4, 8 or 16 bytes per lane); a phase costs the largest number of
-    different words that fall into one bank. For loads two neighbouring phases merge into one where in
-    both each lane reads what lane l^1 reads, or each what lane l^2 reads: 64-bit accesses over the
-    whole warp, 128-bit accesses inside each half-warp.
+    addresses: (n, 32) byte offsets, multiples of `width` (1 to 16 bytes per lane). A warp is served
+    in phases of 32, 16 or 8 lanes (4, 8 or 16 bytes per lane); a phase costs the largest number of
+    different words that fall into one bank. For loads two neighbouring phases merge into one where
+    in both each lane reads what lane l^1 reads, or each what lane l^2 reads: 64-bit accesses over
+    the whole warp, 128-bit accesses inside each half-warp.
     """
     on = np.ones(addresses.shape, bool) if enabled is None else enabled
     words = max(width // BANK_BYTES, 1)
@@ -112,4 +113,5 @@ def _largest_bank(touched: np.ndarray) -> np.ndarray:
     row, _ = np.nonzero(new)
     bank = words[new] % BANKS
     load = np.bincount(row * BANKS + bank, minlength=len(words) * BANKS)
-    return load.reshape(len(words), BANKS).max(axis=1).reshape(touched.shape[:2])
+    largest: np.ndarray = load.reshape(len(words), BANKS).max(axis=1)
+    return largest.reshape(touched.shape[:2])

@@ -1,4 +1,4 @@
-"""Python for single instructions: the part of PTX that the table in isa.py cannot say in one row."""
+"""Python for single instructions: what of PTX the table in isa.py cannot say in one row."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gemmlab.emulator import isa
-from gemmlab.emulator.memory import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW
-from gemmlab.emulator.ptx import (
+from gemmlab.emulator.ir import (
     WIDTHS,
     Function,
     Imm,
@@ -21,6 +20,7 @@ from gemmlab.emulator.ptx import (
     Variable,
     Vector,
 )
+from gemmlab.emulator.memory import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW
 
 if TYPE_CHECKING:
     from gemmlab.emulator.translate import Translator
@@ -147,7 +147,7 @@ def from_table(t: Translator, i: Instruction) -> None:
     if len(sources) != len(form.operands):
         t.unsupported(f"{len(sources)} operands instead of {len(form.operands)}")
     flush = "ftz" in i.modifiers
-    values = []
+    values: list[str] = []
     for letter, operand in zip(form.operands, sources, strict=True):
         dtype = isa.dtype_of(letter, type_)
         narrow = letter in "WX" and isinstance(operand, Reg) and len(values) < 2
@@ -191,8 +191,9 @@ def move(t: Translator, i: Instruction) -> None:
         stored = t.storage_of(source)
         t.assign(i, destination, t.read(source), stored, typed=False)
     else:
+        if not isinstance(destination, Reg):
+            t.unsupported("the destination must be a register")
         want = t.storage_of(destination) if isinstance(source, Imm) else dtype
-        assert isinstance(destination, Reg)
         if want.itemsize != dtype.itemsize:
             want = dtype
         t.assign(i, destination, t.value(source, want), want, typed=False)

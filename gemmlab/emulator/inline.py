@@ -1,16 +1,18 @@
 """Calls of device functions, expanded in place.
 
-Arguments travel as PTX writes them, through .param variables of the caller, which become a part of each
-thread's frame. What is not defined in the file (vprintf, say) stays a call, and fails when it is reached.
+Arguments travel as PTX writes them, through .param variables of the caller, which become a part
+of each thread's frame. What is not defined in the file (vprintf, say) stays a call, and fails
+when it is reached.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from gemmlab.emulator.ptx import (
+from gemmlab.emulator.ir import (
     Function,
     Guard,
+    Imm,
     Instruction,
     Memory,
     Module,
@@ -52,8 +54,8 @@ class Renaming:
             return Vector(tuple(self.operand(x) for x in operand.items))
         if isinstance(operand, Memory):
             base = self.operand(operand.base)
-            assert isinstance(base, (Reg, Symbol)) or base is operand.base
-            return Memory(base, operand.offset)  # type: ignore[arg-type]
+            assert isinstance(base, (Reg, Symbol, Imm))
+            return Memory(base, operand.offset)
         if isinstance(operand, Symbol):
             if operand.name in self.parameters:
                 return Symbol(self.parameters[operand.name], operand.offset)

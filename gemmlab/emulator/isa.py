@@ -1,11 +1,11 @@
 """The instruction table: what each arithmetic PTX instruction takes, gives and computes.
 
 One row is one `Form`: the types it exists for, the element types of result and operands as letters,
-and the result as a NumPy expression of the operands {0}, {1}, … . Loads, stores, control flow and the
-few instructions whose form depends on more than one type (mov, cvt, setp) are in translate.py.
+and the result as a NumPy expression of the operands {0}, {1}, … . Loads, stores, control flow and
+the few instructions whose form depends on more than one type (mov, cvt, setp) are in emit.py.
 
-Letters: T the instruction's own type, U and S the unsigned and signed one of its width, W and X the
-type and the unsigned one of twice its width, I uint32, P predicate.
+Letters: T the instruction's own type, U and S the unsigned and signed one of its width, W the type
+of twice its width, I uint32, P predicate.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gemmlab.emulator.ptx import WIDTHS
+from gemmlab.emulator.ir import WIDTHS
 
 DTYPES: dict[str, np.dtype] = {"pred": np.dtype(bool), "f16": np.dtype("f2")}
 DTYPES |= {f"f{b}": np.dtype(f"f{b // 8}") for b in (32, 64)}
@@ -29,7 +29,7 @@ SHIFTS = "u16 u32 u64 s16 s32 s64"
 
 @dataclass(frozen=True)
 class Form:
-    """One row of the table. `mode` are modifiers that select it, `optional` those that it also takes."""
+    """One row. `mode` are the modifiers that select it, `optional` those that it also takes."""
 
     types: tuple[str, ...]
     signature: str  # "T=TT": letters of result and operands
@@ -58,8 +58,6 @@ def dtype_of(letter: str, ptx_type: str) -> np.dtype:
             return np.dtype(f"i{own.itemsize}")
         case "W":
             return np.dtype(f"{own.kind}{2 * own.itemsize}")
-        case "X":
-            return np.dtype(f"u{2 * own.itemsize}")
         case "I":
             return np.dtype("u4")
         case "P":
@@ -80,7 +78,7 @@ def _directed(signature: str, expression: str) -> list[Form]:
     ]
 
 
-# Sums and low products have the same bits signed and unsigned; unsigned ones wrap without a warning.
+# Sums and low products have the same bits signed and unsigned.
 FORMS: dict[str, list[Form]] = {
     "add": [
         *_directed("T=TT", "n.fma32_directed({0}, np.float32(1), {1}, MODE)"),

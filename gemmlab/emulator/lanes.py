@@ -1,7 +1,7 @@
 """Lanes in NumPy: a register of a chunk of blocks is one array of shape (blocks, warps, 32).
 
-An axis along which all values agree may have length 1, and a value that all lanes share may be a NumPy
-scalar: NumPy's broadcasting does the rest. A thread block's index costs (blocks, 1, 1), a lane id
+An axis along which all values agree may have length 1, and a value that all lanes share may be a
+NumPy scalar: broadcasting does the rest. A thread block's index costs (blocks, 1, 1), a lane id
 (1, 1, 32), and what is computed from them stays as small as it can.
 """
 
@@ -41,6 +41,10 @@ class Mask:
         self.array = np.broadcast_to(array, extent.shape)
         self.lanes = int(np.count_nonzero(self.array)) if lanes is None else lanes
         self.warps = int(np.count_nonzero(self.array.any(axis=2)))
+
+    def shared_warps(self, other: Mask) -> int:
+        """Warps that have lanes in both masks."""
+        return int(np.count_nonzero(self.array.any(axis=2) & other.array.any(axis=2)))
 
 
 def collapse(array: np.ndarray) -> Value:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 
@@ -24,11 +24,13 @@ from gemmlab.emulator.memory import (
     LocalSpace,
     ParamSpace,
     SharedSpace,
+    Space,
 )
 from gemmlab.emulator.translate import Block, Program
 from gemmlab.errors import DeadlockError, EmulationError, UnsupportedInstructionError
 
 Dim3 = tuple[int, int, int]
+Side = Mask | Literal[False] | None  # lanes on one side of a branch; False for none of them
 NUM_BARRIERS = 16  # per block (PTX ISA, barrier)
 
 
@@ -108,7 +110,8 @@ class Machine:
         self.space_local = LocalSpace(local, chunk)
         self.space_frame = LocalSpace(local, chunk, counted=False)
         self.space_param = ParamSpace(launch.parameters, chunk)
-        windows = [self.space_global, self.space_shared, self.space_local, self.space_param]
+        windows: list[Space] = [self.space_global, self.space_shared, self.space_local]
+        windows.append(self.space_param)
         self.space_generic = GenericSpace(dict(enumerate(windows)), chunk)
         self.specials = dict(self._special_registers(thread))
 
@@ -126,9 +129,11 @@ class Machine:
     def enabled(self, guard: Value, mask: Mask | None) -> tuple[bool, Mask | None]:
         """Whether any lane passes the guard, and the mask of those that do."""
         on, _ = self.split(guard, mask)
-        off_lanes = self.lanes_of(mask) - (0 if on is False else self.lanes_of(on))
-        self.tally.guarded_off += off_lanes
-        return (False, None) if on is False else (True, on)
+        if on is False:
+            self.tally.guarded_off += self.lanes_of(mask)
+            return False, None
+        self.tally.guarded_off += self.lanes_of(mask) - self.lanes_of(on)
+        return True, on
 
     def count_guarded(self, guard: Value, mask: Mask | None) -> None:
         self.enabled(guard, mask)
@@ -182,15 +187,15 @@ class Machine:
             case "fall":
                 self.go(following, mask)
             case "branch":
-                taken, rest = (mask, False) if result is None else self.split(result, mask)
+                taken, rest = self.split(result, mask)
                 if taken is not False:
                     self.go(block.targets[0], taken)
                 if rest is not False:
                     self.go(following, rest)
-                if taken is not False and rest is not False:
-                    self.tally.divergent += self._divided(taken, rest)
+                if isinstance(taken, Mask) and isinstance(rest, Mask):
+                    self.tally.divergent += taken.shared_warps(rest)
             case "exit":
-                done, rest = (mask, False) if result is None else self.split(result, mask)
+                done, rest = self.split(result, mask)
                 if rest is not False:
                     self.go(following, rest)
                 if done is not False:
@@ -203,7 +208,7 @@ class Machine:
                 # Lanes wait for the others of their warp where the code parted them.
                 self.go(following, mask)
             case "trap":
-                hit, rest = (mask, False) if result is None else self.split(result, mask)
+                hit, rest = self.split(result, mask)
                 if hit is not False:
                     lanes = self.live if hit is None else hit.array
                     self.fault(EmulationError, "trap", block.last - 1, lanes, np.zeros(lanes.shape))
@@ -226,10 +231,10 @@ class Machine:
     def lanes_of(self, mask: Mask | None) -> int:
         return self.num_lanes if mask is None else mask.lanes
 
-    def split(
-        self, predicate: Value, mask: Mask | None
-    ) -> tuple[Mask | None | bool, Mask | None | bool]:
-        """Lanes where the predicate holds, and the others; False for a side that has none."""
+    def split(self, predicate: Value, mask: Mask | None) -> tuple[Side, Side]:
+        """Lanes where the predicate holds (None holds for all), and the others."""
+        if predicate is None:
+            return mask, False
         if np.size(predicate) == 1:
             return (mask, False) if np.any(predicate) else (False, mask)
         predicate = three_axes(predicate)
@@ -248,10 +253,6 @@ class Machine:
         present = self.live if mask is None else mask.array
         return yes, Mask(present & ~yes.array, self.extent, self.lanes_of(mask) - yes.lanes)
 
-    def _divided(self, taken: Any, rest: Any) -> int:
-        both = taken.array.any(axis=2) & rest.array.any(axis=2)
-        return int(np.count_nonzero(both))
-
     def exit(self, mask: Mask | None) -> None:
         if mask is None:
             self.live[:] = False
@@ -261,7 +262,7 @@ class Machine:
         self.release()
 
     def switch(self, block: Block, index: Value, mask: Mask | None) -> None:
-        """brx.idx: one target per value; past the table the behaviour is undefined, here an error."""
+        """brx.idx: one target per value; past the table PTX defines nothing, an error here."""
         values = np.broadcast_to(three_axes(index), self.extent.shape)
         on = self.live if mask is None else mask.array
         table = block.targets[:-1]
@@ -275,7 +276,7 @@ class Machine:
     # Barriers
 
     def arrive(self, block: Block, operands: tuple[Value, ...], mask: Mask | None) -> None:
-        """bar.sync a[, b]; bar.arrive a, b. Lanes of one warp that arrive apart wait for each other."""
+        """bar.sync a[, b] and bar.arrive a, b: a warp has arrived when all its lanes have."""
         instruction = self.launch.program.function.instructions[block.last - 1]
         following, index = block.targets[-1], block.last - 1
         count = int(operands[1]) if len(operands) > 1 and np.size(operands[1]) == 1 else None

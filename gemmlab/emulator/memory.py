@@ -1,8 +1,8 @@
 """The state spaces: where loads and stores go, checked and counted.
 
-A space's `load` and `store` take addresses as the registers hold them and a mask of lanes (None for
-all). Every access is checked for bounds and alignment before it happens, and counted by the rules of
-counters.py. Where lanes of one store hit the same address, the highest lane wins.
+A space's `load` and `store` take addresses as the registers hold them and a mask of lanes (None
+for all). Every access is checked for bounds and alignment before it happens, and counted by the
+rules of counters.py. Where lanes of one store hit the same address, the highest lane wins.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ class Access(NamedTuple):
     instruction: int
     offset: int  # bytes added to the address register
     dtype: np.dtype  # of one element
-    count: int  # elements, 1, 2 or 4
+    num_elements: int  # 1, 2 or 4
 
     @property
     def width(self) -> int:
-        return self.dtype.itemsize * self.count
+        return self.dtype.itemsize * self.num_elements
 
 
 class Space(Protocol):
@@ -127,7 +127,7 @@ class GlobalMemory:
 
 @dataclass
 class GlobalSpace:
-    """Global memory as one chunk sees it. `counted` is False for constants, which bypass L1's LSU."""
+    """Global memory as one chunk sees it. Constants are not counted: they do not pass L1."""
 
     memory: GlobalMemory
     chunk: Chunk
@@ -139,9 +139,9 @@ class GlobalSpace:
         if mask is None:
             if index.size == 1:
                 first = index.item()
-                return tuple(view[first : first + access.count])
-            return tuple(view.take(index + i if i else index) for i in range(access.count))
-        return tuple(_expand(view.take(index + i), mask) for i in range(access.count))
+                return tuple(view[first : first + access.num_elements])
+            return tuple(view.take(index + i if i else index) for i in range(access.num_elements))
+        return tuple(_expand(view.take(index + i), mask) for i in range(access.num_elements))
 
     def store(
         self, access: Access, address: Value, values: Sequence[Value], mask: Mask | None
@@ -191,7 +191,12 @@ class GlobalSpace:
         ends = starts + [a.nbytes for a in memory.allocations]
         owners = np.searchsorted(starts, offsets, side="right") - 1
         bad = (owners < 0) | (offsets + access.width > ends[owners])
-        if mask is None and bad.any() or mask is not None and (self.chunk.spread(bad) & mask.array).any():
+        if (
+            mask is None
+            and bad.any()
+            or mask is not None
+            and (self.chunk.spread(bad) & mask.array).any()
+        ):
             where = np.argwhere(bad if mask is None else self.chunk.spread(bad) & mask.array)[0]
             spread = offsets if mask is None else self.chunk.spread(offsets)
             message = _describe_miss(memory, int(spread[tuple(where)]), access.width)
@@ -229,7 +234,7 @@ def _expand(active: np.ndarray, mask: Mask) -> np.ndarray:
 class Pattern(NamedTuple):
     """A shared access whose addresses do not depend on the block: worked out once."""
 
-    index: np.ndarray  # (warps or 1, lanes or 1) element index
+    elements: np.ndarray  # (warps or 1, lanes or 1) element index
     wavefronts: int  # of all warps of one block
     ideal: int
 
@@ -247,10 +252,12 @@ class SharedSpace:
         view = self.data.view(access.dtype)
         offsets = self._offsets(access, address)
         if mask is None and len(offsets) == 1:
-            index = self._pattern(access, offsets).index
-            return tuple(view.take(index + i if i else index, axis=1) for i in range(access.count))
+            index = self._pattern(access, offsets).elements
+            return tuple(
+                view.take(index + i if i else index, axis=1) for i in range(access.num_elements)
+            )
         block, index = self._general(access, offsets, mask, is_load=True)
-        values = (view[block, index + i] for i in range(access.count))
+        values = (view[block, index + i] for i in range(access.num_elements))
         return tuple(values if mask is None else (_expand(v, mask) for v in values))
 
     def store(
@@ -259,7 +266,7 @@ class SharedSpace:
         view = self.data.view(access.dtype)
         offsets = self._offsets(access, address)
         if mask is None and len(offsets) == 1:
-            index = self._pattern(access, offsets, is_load=False).index
+            index = self._pattern(access, offsets, is_load=False).elements
             index = np.broadcast_to(index, self.chunk.extent.shape[1:])
             for i, value in enumerate(values):
                 view[:, index + i] = value
@@ -320,8 +327,8 @@ class SharedSpace:
         if low < 0 or high + access.width > self.nbytes:
             bad = (offsets < 0) | (offsets + access.width > self.nbytes)
             message = (
-                f"shared access of {access.width} bytes at {high if high > 0 else low:#x} is out of "
-                f"bounds: the block has {self.nbytes} bytes of shared memory"
+                f"shared access of {access.width} bytes at {low if low < 0 else high:#x} is out "
+                f"of bounds: the block has {self.nbytes} bytes of shared memory"
             )
             self.chunk.report(OutOfBoundsError, message, access, bad, offsets, mask)
         self.chunk.check_alignment(access, offsets, mask)
@@ -340,7 +347,7 @@ class LocalSpace:
         index = self._access(access, address, mask)
         view = self.data.view(access.dtype)
         return tuple(
-            np.take_along_axis(view, index + i, axis=3)[..., 0] for i in range(access.count)
+            np.take_along_axis(view, index + i, axis=3)[..., 0] for i in range(access.num_elements)
         )
 
     def store(
@@ -361,7 +368,9 @@ class LocalSpace:
         bad = (offsets < 0) | (offsets + access.width > nbytes)
         on = np.ones(bad.shape, bool) if mask is None else mask.array
         if (bad & on).any():
-            message = f"local access of {access.width} bytes is out of bounds: a thread has {nbytes}"
+            message = (
+                f"local access of {access.width} bytes is out of bounds: a thread has {nbytes}"
+            )
             self.chunk.report(OutOfBoundsError, message, access, bad, offsets, mask)
         self.chunk.check_alignment(access, offsets, mask)
         if self.counted:
@@ -394,8 +403,8 @@ class ParamSpace:
         view = self.data.view(access.dtype)
         if index.size == 1:
             first = index.item()
-            return tuple(view[first : first + access.count])
-        return tuple(view.take(index + i) for i in range(access.count))
+            return tuple(view[first : first + access.num_elements])
+        return tuple(view.take(index + i) for i in range(access.num_elements))
 
     def store(
         self, access: Access, address: Value, values: Sequence[Value], mask: Mask | None
@@ -419,7 +428,9 @@ class GenericSpace:
             if result is None or part is None:
                 result = values
             else:
-                result = tuple(np.where(part.array, v, r) for v, r in zip(values, result, strict=True))
+                result = tuple(
+                    np.where(part.array, v, r) for v, r in zip(values, result, strict=True)
+                )
         assert result is not None
         return result
 

@@ -1,8 +1,8 @@
 """Arithmetic with the bits that the hardware gives, on NumPy arrays or scalars of any shape.
 
 IEEE operations round to nearest even, keep subnormals, and return the canonical NaN 0x7fffffff
-(PTX ISA, "Floating-Point Instructions"). The `.approx` functions have no published bits: they return
-the correctly rounded value, which lies inside the error that PTX states for them.
+(PTX ISA, "Floating-Point Instructions"). The `.approx` functions have no published bits: they
+return the correctly rounded value, which lies inside the error that PTX states for them.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def div32(a: Value, b: Value) -> Value:
 def fma32(a: Value, b: Value, c: Value) -> Value:
     """a·b + c with one rounding.
 
-    The product of two float32 is exact in float64, so only the sum and the conversion round. Rounding
-    twice goes wrong only where the float64 sum lies on a tie of float32, or the result is subnormal.
+    The product of two float32 is exact in float64, so only the sum and the conversion round. Two
+    roundings go wrong only where the float64 sum lies on a tie of float32, or is subnormal there.
     """
     total = np.multiply(a, b, dtype=F64)
     total = total + c
@@ -332,7 +332,7 @@ def to_integer(x: Value, kind: type, rounding: str) -> Value:
     low, high = whole <= float(info.min), whole >= float(info.max)
     nan = np.isnan(whole)
     special = nan | low | high
-    inside = np.where(special, 0.0, whole).astype(kind)
+    inside: Value = np.where(special, 0.0, whole).astype(kind)
     from_nan = 0 if x.dtype.itemsize < 8 and info.bits < 64 else 1 << (info.bits - 1)
     limits = np.where(nan, np.array(from_nan, np.uint64).astype(kind), kind(info.max))
     return np.where(special, np.where(low, kind(info.min), limits), inside).astype(kind)
@@ -359,7 +359,8 @@ def _sign_of_error(exact: Value, rounded: Value) -> Value:
 
 def clamp(x: Value, kind: type) -> Value:
     """Integer to integer with saturation."""
-    low, high = max(np.iinfo(kind).min, np.iinfo(x.dtype).min), min(
-        np.iinfo(kind).max, np.iinfo(x.dtype).max
+    low, high = (
+        max(np.iinfo(kind).min, np.iinfo(x.dtype).min),
+        min(np.iinfo(kind).max, np.iinfo(x.dtype).max),
     )
     return np.clip(x, x.dtype.type(low), x.dtype.type(high)).astype(kind)

@@ -10,9 +10,9 @@ import numpy as np
 
 from gemmlab.emulator import emit
 from gemmlab.emulator.counters import SiteCounts
+from gemmlab.emulator.ir import Variable
 from gemmlab.emulator.machine import Dim3, Launch, Machine, Tally
 from gemmlab.emulator.memory import Allocation, GlobalMemory
-from gemmlab.emulator.ptx import Variable
 from gemmlab.emulator.translate import Program, translate
 from gemmlab.errors import InputError, LaunchError
 
@@ -78,6 +78,12 @@ def run(
         elif not np.array_equal(target, result):
             raise InputError(f"the kernel wrote to {allocation.name}, a read-only array")
     return Run(counters(program, tally))
+
+
+def static_smem_bytes(ptx: str, entry: str | None) -> int:
+    """Shared memory that a kernel declares with a size, per block."""
+    program = translate(ptx, entry)
+    return emit.static_shared_bytes(program.module, program.function)
 
 
 def execute(launch: Launch) -> Tally:
@@ -151,7 +157,7 @@ def _pack(number: int, parameter: Variable, arg: Argument) -> bytes:
     if isinstance(arg, np.ndarray):
         arg = arg[()]
     if isinstance(arg, (bytes, np.generic)):
-        data = bytes(arg) if isinstance(arg, bytes) else arg.tobytes()
+        data = arg if isinstance(arg, bytes) else bytes(arg.tobytes())
         if len(data) != parameter.size:
             raise LaunchError(f"{what}, but {type(arg).__name__} has {len(data)}")
         return data
@@ -181,9 +187,7 @@ def _bytes_of(array: np.ndarray) -> np.ndarray:
     )
 
 
-def allocate_variables(
-    program: Program, memory: GlobalMemory
-) -> list[tuple[Variable, Allocation]]:
+def allocate_variables(program: Program, memory: GlobalMemory) -> list[tuple[Variable, Allocation]]:
     declared = (*program.module.variables, *program.function.variables)
     found = [v for v in declared if v.space in ("global", "const")]
     return [(v, memory.allocate(f"variable {v.name}", v.size)) for v in found]

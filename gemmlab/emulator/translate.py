@@ -4,15 +4,15 @@ A block's function takes the machine, the registers that live across blocks, and
 lanes. Inside it registers are Python variables. Under a mask it computes on all lanes and keeps the
 results of the active ones when it ends; only memory accesses look at the mask as they happen.
 
-Registers hold bits. Each has one NumPy type for the whole function, the one most of its instructions
-want; elsewhere a free `.view` changes the type.
+Registers hold bits. Each has one NumPy type for the whole function, the one most of its
+instructions want; elsewhere a free `.view` changes the type.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, NoReturn
 
@@ -20,9 +20,7 @@ import numpy as np
 
 from gemmlab.emulator import emit, isa, numerics
 from gemmlab.emulator.inline import inline_calls
-from gemmlab.emulator.lanes import select
-from gemmlab.emulator.memory import Access
-from gemmlab.emulator.ptx import (
+from gemmlab.emulator.ir import (
     WIDTHS,
     Function,
     Imm,
@@ -33,8 +31,13 @@ from gemmlab.emulator.ptx import (
     Reg,
     Special,
     Symbol,
-    parse,
+    Vector,
 )
+from gemmlab.emulator.lanes import select
+from gemmlab.emulator.memory import Access
+from gemmlab.emulator.ptx import parse
+from gemmlab.emulator.vectorize import wide_loads
+
 
 @dataclass
 class Block:
@@ -126,6 +129,8 @@ class Translator:
         self.constants: dict[str, Any] = {}
         self.constant_names: dict[tuple[str, bytes], str] = {}
         self.memory_sites: list[int] = []
+        self.wide_loads: dict[int, list[int]] = {}  # first of a group -> all of it
+        self.joined: set[int] = set()
         self.lines: list[str] = []
         self.index = 0  # of the instruction being emitted
         self.defined: set[str] = set()  # in this block, so far
@@ -135,6 +140,9 @@ class Translator:
 
     def program(self) -> Program:
         blocks = basic_blocks(self.function)
+        spans = [(b.first, b.last) for b in blocks]
+        self.wide_loads = wide_loads(self.function, spans, self.shared)
+        self.joined = {i for group in self.wide_loads.values() for i in group}
         live: set[str] = set()
         for block in blocks:
             self.body(block)
@@ -156,7 +164,7 @@ class Translator:
         return Program(self.function, self.module, blocks, initial, self.memory_sites, source)
 
     def body(self, block: Block) -> str:
-        """Emit the instructions of a block into `lines`; the expression of its terminator's operand."""
+        """Emit a block into `lines`; returns the expression of its terminator's operand."""
         self.lines, self.defined, self.exposed = [], set(), set()
         result = "None"
         for self.index in range(block.first, block.last):
@@ -165,13 +173,23 @@ class Translator:
             try:
                 if terminator_of(instruction):
                     result = emit.terminator(self, instruction)
-                else:
+                elif self.index in self.wide_loads:
+                    emit.instruction(self, self.wide_load())
+                elif self.index not in self.joined:
                     emit.instruction(self, instruction)
             except Unsupported as reason:
                 del self.lines[mark:]
                 guard = self.guard(instruction)
                 self.line(f"m.unsupported({self.index}, {str(reason)!r}, {guard}, mask)")
         return result
+
+    def wide_load(self) -> Instruction:
+        """The vector load that stands for a group of scalar ones."""
+        members = [self.function.instructions[i] for i in self.wide_loads[self.index]]
+        space, type_ = members[0].modifiers
+        targets = Vector(tuple(x.operands[0] for x in members))
+        opcode = ("ld", space, f"v{len(members)}", type_)
+        return replace(members[0], opcode=opcode, operands=(targets, members[0].operands[1]))
 
     def block_source(self, number: int, block: Block, slots: dict[str, int]) -> list[str]:
         result = self.body(block)
@@ -181,9 +199,7 @@ class Translator:
         tail = []
         if live_out:
             plain = [f"R[{slots[r]}] = {self.name(r)}" for r in live_out]
-            kept = [
-                f"R[{slots[r]}] = np.where(a, {self.name(r)}, R[{slots[r]}])" for r in live_out
-            ]
+            kept = [f"R[{slots[r]}] = np.where(a, {self.name(r)}, R[{slots[r]}])" for r in live_out]
             tail = ["if mask is None:", *(f"    {x}" for x in plain), "else:", "    a = mask.array"]
             tail += [f"    {x}" for x in kept]
         body = [*head, *self.lines, *tail, f"return {result}"]

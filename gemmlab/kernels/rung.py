@@ -22,9 +22,10 @@ class Geometry(NamedTuple):
 class Rung:
     """One step of a ladder.
 
-    `config` is a frozen dataclass with at least the field `layout`; the kernel takes it as its last,
-    compile-time parameter. `geometry(config, shape)` depends on nothing else. `requires(config, shape)`
-    returns the rule a shape breaks, or None. `course_name` is the rung's own name in the course layout.
+    `config` is a frozen dataclass with at least the field `layout`; the kernel takes it as its
+    last, compile-time parameter. `geometry(config, shape)` depends on nothing else.
+    `requires(config, shape)` returns the rule a shape breaks, or None. `course_name` is the rung's
+    own name in the course layout.
     """
 
     name: str

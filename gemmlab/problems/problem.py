@@ -1,4 +1,4 @@
-"""What is to be computed: parameters, inputs, float64 reference, work and error bound. No device code."""
+"""What is to be computed: parameters, inputs, float64 reference, work and error bound."""
 
 from __future__ import annotations
 
@@ -62,4 +62,4 @@ class Problem(Protocol):
         """Each input read once, each output written once."""
 
     def bound_u(self, shape: Shape) -> float:
-        """Largest error, in units of u·magnitude, that correct float32 arithmetic in any order may have."""
+        """Largest error, in units of u·magnitude, of correct float32 arithmetic in any order."""

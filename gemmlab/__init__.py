@@ -1,0 +1,41 @@
+"""gemmlab: write GPU kernels in Python, and see on any machine why they are fast or slow.
+
+    artifact = gemmlab.load("kernel.cu", entry="sgemm", arch="sm_90a")
+    run = gemmlab.emulate(artifact, grid=(8, 8), block=(32, 32), args=[a, b, c, 256, 256, 256])
+    run.counters["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"]
+
+Importing the package needs NumPy alone; what else a name needs is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gemmlab.compile import Artifact, load
+    from gemmlab.devices import open_device
+    from gemmlab.devices.emulated import emulate
+    from gemmlab.emulator import Run
+    from gemmlab.errors import GemmlabError
+
+__all__ = ["Artifact", "GemmlabError", "Run", "emulate", "load", "open_device"]
+
+_HOMES = {
+    "Artifact": "gemmlab.compile",
+    "GemmlabError": "gemmlab.errors",
+    "Run": "gemmlab.emulator",
+    "emulate": "gemmlab.devices.emulated",
+    "load": "gemmlab.compile",
+    "open_device": "gemmlab.devices",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'gemmlab' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,5 @@
+"""`python -m gemmlab` is `gemmlab`."""
+
+from gemmlab.cli import main
+
+main()

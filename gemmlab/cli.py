@@ -1,0 +1,263 @@
+"""The command line. Results go to stdout, progress and errors to stderr.
+
+Exit codes: 0 all well, 1 a verdict failed or a rung could not run, 2 a wrong option or value,
+3 no device, 4 the emulated kernel did something wrong, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gemmlab.errors import GemmlabError, InputError, ShapeError
+
+if TYPE_CHECKING:
+    from gemmlab.kernels.rung import Rung
+    from gemmlab.problems.problem import Problem
+    from gemmlab.records import Record
+
+app = typer.Typer(
+    name="gemmlab",
+    help="Write GPU kernels in Python; see on any machine why they are fast or slow.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+DEFAULT_SIZE = 512
+
+Layout = Annotated[
+    str | None,
+    typer.Option(help="row (default) or course: A row-major, B and C column-major."),
+]
+Arch = Annotated[
+    str | None,
+    typer.Option(help="Architecture to compile for, e.g. sm_90a; default: the device's."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout, and nothing else there.")]
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Run the command line and exit; an error of gemmlab's own is one message, no traceback."""
+    try:
+        app(args=None if args is None else list(args), prog_name="gemmlab")
+    except GemmlabError as error:
+        print(f"gemmlab: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except OSError as error:
+        print(f"gemmlab: {error}", file=sys.stderr)
+        sys.exit(InputError.exit_code)
+
+
+@app.command()
+def climb(
+    problem: Annotated[str, typer.Argument(help="Whose ladder to climb.")] = "gemm",
+    size: Annotated[
+        int | None, typer.Option(help=f"M = N = K; {DEFAULT_SIZE} where no shape is given.")
+    ] = None,
+    shape: Annotated[str | None, typer.Option(metavar="M,N,K", help="Three sizes.")] = None,
+    rungs: Annotated[
+        str | None, typer.Option(metavar="A,B", help="Rungs to climb; default: all.")
+    ] = None,
+    layout: Layout = None,
+    device: Annotated[str, typer.Option(help="auto, emulated or cuda.")] = "auto",
+    arch: Arch = None,
+    seed: Annotated[int, typer.Option(help="Of the random inputs.")] = 0,
+    family: Annotated[
+        str, typer.Option(help="Inputs: normal, uniform, wide, integers, special, …")
+    ] = "normal",
+    as_json: AsJson = False,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Also write the records to this file.")
+    ] = None,
+) -> None:
+    """Run, judge and count every rung of a ladder, and say what each step changed."""
+    from gemmlab import problems, records
+    from gemmlab.devices import open_device
+
+    work = problems.find(problem)
+    sizes = _shape(work, size, shape)
+    chosen = _rungs(work, rungs, layout)
+    case = work.case(sizes, chosen[0].config.layout, family, seed)
+    _check_writable(output)
+    target = open_device(device, arch)
+    from gemmlab.climb import climb as take_steps
+
+    done: list[Record] = []
+    with _Progress(len(chosen)) as progress:
+        for record in take_steps(work, case, chosen, target, progress.say):
+            done.append(record)
+            progress.finish(record)
+    if output:
+        records.write(output, done)
+    if as_json:
+        sys.stdout.write(records.dumps(done))
+    else:
+        _print_climb(done)
+    if not all(record.passed for record in done):
+        raise typer.Exit(1)
+
+
+@app.command()
+def env(as_json: AsJson = False) -> None:
+    """Say what was found on this machine, what is missing, and what brings it."""
+    import json
+
+    from gemmlab import environment, tables
+
+    found = environment.report()
+    if as_json:
+        print(json.dumps(found, indent=2))
+        return
+    out = tables.console()
+    packages = found.pop("packages")
+    assert isinstance(packages, list)
+    out.print(tables.facts({name: str(value) for name, value in found.items() if value}))
+    out.print()
+    rows = [[p["name"], p["version"] or f"missing: {p['install']}", p["purpose"]] for p in packages]
+    out.print(tables.plain_table(["package", "version", "what for"], rows))
+
+
+@app.command(name="list")
+def list_(as_json: AsJson = False) -> None:
+    """List the rungs of every ladder, in order."""
+    import json
+
+    from gemmlab import ladder, problems, tables
+
+    rungs = [rung for name in problems.NAMES for rung in ladder.rungs(name)]
+    if as_json:
+        names = ("problem", "name", "course_name", "change")
+        print(json.dumps([{n: getattr(rung, n) for n in names} for rung in rungs], indent=2))
+        return
+    rows = [[rung.problem, rung.name, rung.change] for rung in rungs]
+    tables.console().print(tables.plain_table(["problem", "rung", "what it changes"], rows))
+
+
+@app.command()
+def show(
+    rung: Annotated[str, typer.Argument(help="A rung's name, see `gemmlab list`.")],
+    source: Annotated[bool, typer.Option("--source", help="The kernel's file.")] = False,
+    ptx: Annotated[bool, typer.Option("--ptx", help="PTX.")] = False,
+    sass: Annotated[bool, typer.Option("--sass", help="Machine code.")] = False,
+    resources: Annotated[
+        bool, typer.Option("--resources", help="Registers, spills, shared memory, occupancy.")
+    ] = False,
+    layout: Layout = None,
+    arch: Arch = None,
+) -> None:
+    """Show a kernel: what it teaches, its source, PTX, SASS or resources."""
+    if source + ptx + sass + resources > 1:
+        raise InputError("give one of --source, --ptx, --sass, --resources")
+    from gemmlab import explain, ladder, tables
+
+    found = ladder.find(rung, layout)
+    if source:
+        sys.stdout.write(explain.source(found))
+    elif ptx:
+        print(explain.ptx(found, arch))
+    elif sass:
+        print(explain.sass(found, arch))
+    elif resources:
+        tables.console().print(tables.facts(explain.resources(found, arch)))
+    else:
+        print(f"{ladder.label(found)}: {found.change}\n\n{found.lesson}\n\n{found.config}")
+
+
+class _Progress:
+    """A line per rung on stderr; on a terminal a spinner that says what is being done."""
+
+    def __init__(self, total: int) -> None:
+        from gemmlab import tables
+
+        self._total, self._count = total, 0
+        self._console = tables.console(stderr=True)
+        self._status = self._console.status("") if self._console.is_terminal else None
+
+    def __enter__(self) -> _Progress:
+        if self._status:
+            self._status.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._status:
+            self._status.stop()
+
+    def say(self, rung: str, doing: str) -> None:
+        if self._status:
+            self._status.update(f"{self._count + 1}/{self._total} {rung}: {doing}")
+
+    def finish(self, record: Record) -> None:
+        self._count += 1
+        self._console.print(
+            f"{self._count}/{self._total} {record.rung}: {record.verdict}, "
+            f"{record.host_s or 0:.1f} s",
+            markup=False,
+        )
+
+
+def _print_climb(done: Sequence[Record]) -> None:
+    from gemmlab import steps, tables
+
+    if not done:
+        return
+    one = done[0]
+    sizes = "×".join(str(one.shape[axis]) for axis in one.shape)
+    out = tables.console()
+    out.print(
+        f"{one.problem} {sizes}, {one.layout} layout, {one.family} inputs, seed {one.seed}, "
+        f"{one.device}, {one.arch}",
+        markup=False,
+    )
+    out.print()
+    out.print(tables.climb_table(done, out.width))
+    for lines in (tables.notes(done), steps.sentences(done)):
+        if lines:
+            out.print()
+        for line in lines:
+            out.print(line, markup=False)
+
+
+def _shape(problem: Problem, size: int | None, text: str | None) -> dict[str, int]:
+    """The shape that --size or --shape asks for; the problem checks its range."""
+    if text is None:
+        return dict.fromkeys(problem.axes, DEFAULT_SIZE if size is None else size)
+    if size is not None:
+        raise InputError("give --size or --shape, not both")
+    wanted = ",".join(problem.axes).upper()
+    try:
+        sizes = [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ShapeError(f"--shape {text!r} is not of the form {wanted}") from None
+    if len(sizes) != len(problem.axes):
+        raise ShapeError(f"--shape {text!r} has {len(sizes)} sizes; it must be {wanted}")
+    return dict(zip(problem.axes, sizes, strict=True))
+
+
+def _rungs(problem: Problem, names: str | None, layout: str | None) -> list[Rung]:
+    """The rungs asked for, all in one layout: `layout`, or the one that their names mean."""
+    from gemmlab import ladder
+
+    if names is None:
+        wanted = [rung.name for rung in ladder.rungs(problem.name)]
+    else:
+        wanted = [name.strip() for name in names.split(",")]
+    found = [ladder.find(name, layout) for name in wanted]
+    if len({rung.config.layout for rung in found}) > 1:
+        raise InputError(f"--rungs {names} mixes layouts; say which with --layout")
+    return found
+
+
+def _check_writable(path: Path | None) -> None:
+    """Find out before the work, not after it, that the folder is not there."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise InputError(f"-o {path}: is a folder")
+    if not path.parent.is_dir():
+        raise InputError(f"-o {path}: no folder {path.parent}")

@@ -1,0 +1,169 @@
+"""The main job: every rung of a ladder compiled, run, judged and counted, one record each."""
+
+from __future__ import annotations
+
+import platform
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+
+import numpy as np
+
+from gemmlab import judge
+from gemmlab.compile.artifact import Artifact
+from gemmlab.compile.cute import compile_rung
+from gemmlab.devices.cuda import CudaDevice
+from gemmlab.devices.device import Device
+from gemmlab.devices.emulated import EmulatedDevice
+from gemmlab.errors import GemmlabError
+from gemmlab.hardware.occupancy import occupancy
+from gemmlab.judge import Examination, Verdict
+from gemmlab.kernels.rung import Geometry, Rung
+from gemmlab.ladder import label
+from gemmlab.problems.problem import Case, Problem
+from gemmlab.records import Record
+
+# On a GPU, cases up to this much work (512 cubed) also run on the emulator, which counts them.
+COUNTED_FLOPS = 2 * 512**3
+
+Progress = Callable[[str, str], None]  # rung, what is being done
+
+
+def climb(
+    problem: Problem,
+    case: Case,
+    rungs: Iterable[Rung],
+    device: Device,
+    progress: Progress = lambda rung, doing: None,
+) -> Iterator[Record]:
+    """Yield one record per rung, in order; a rung that cannot run gets a record that says why."""
+    for rung in rungs:
+        yield _Step(problem, case, rung, device, progress).take()
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One rung on one case."""
+
+    problem: Problem
+    case: Case
+    rung: Rung
+    device: Device
+    progress: Progress
+
+    def take(self) -> Record:
+        start = time.perf_counter()
+        try:
+            record = self._run()
+        except GemmlabError as error:
+            record = replace(self._record("not run"), message=str(error))
+        return replace(record, host_s=time.perf_counter() - start)
+
+    def _run(self) -> Record:
+        rung, shape = self.rung, self.case.shape
+        broken = rung.requires(rung.config, shape)
+        if broken:
+            return replace(self._record("skipped"), message=broken)
+        geometry = rung.geometry(rung.config, shape)
+        self._say("compiling")
+        artifact = compile_rung(rung, self.device.arch)
+        record = self._with_artifact(self._record("not run"), artifact, geometry)
+        try:
+            return self._judged(record, artifact, geometry)
+        except GemmlabError as error:
+            return replace(record, message=str(error))
+
+    def _judged(self, record: Record, artifact: Artifact, geometry: Geometry) -> Record:
+        self._say("running")
+        found = judge.examine(self.device, artifact, geometry, self.problem, self.case)
+        record = _with_verdict(record, found.verdict)
+        if found.launched is None:
+            return record
+        record = replace(record, counters=found.launched.counters)
+        if isinstance(self.device, CudaDevice):
+            record = self._timed(record, self.device, artifact, geometry)
+            record = self._counted(record, found, artifact, geometry)
+        return record
+
+    def _timed(
+        self, record: Record, device: CudaDevice, artifact: Artifact, geometry: Geometry
+    ) -> Record:
+        if record.verdict != "pass":
+            return record
+        self._say("timing")
+        stage = judge.Stage(device, self.problem, self.case)
+        grid, block, dynamic_smem = geometry
+        seconds = device.measure(artifact, grid, block, stage.args, dynamic_smem)
+        return replace(record, time_s=seconds, tflops=record.flops / seconds / 1e12)
+
+    def _counted(
+        self, record: Record, found: Examination, artifact: Artifact, geometry: Geometry
+    ) -> Record:
+        """Counters from the emulator, on the same artifact and inputs, and are the bits equal."""
+        if record.flops > COUNTED_FLOPS:
+            return record
+        self._say("counting")
+        emulated = EmulatedDevice(self.device.arch)
+        try:
+            twin = judge.examine(emulated, artifact, geometry, self.problem, self.case)
+        except GemmlabError as error:
+            return replace(record, message=f"{record.message}; not emulated: {error}")
+        if twin.launched is None or twin.image is None or found.image is None:
+            return replace(record, message=f"{record.message}; emulator: {twin.verdict.message}")
+        equal = bool(np.array_equal(twin.image.view(np.uint8), found.image.view(np.uint8)))
+        return replace(record, counters=twin.launched.counters, emulator_bits_equal=equal)
+
+    def _record(self, verdict: str) -> Record:
+        case, problem = self.case, self.problem
+        return Record(
+            rung=label(self.rung),
+            change=self.rung.change,
+            problem=problem.name,
+            shape=dict(case.shape),
+            layout=case.layout,
+            family=case.family,
+            seed=case.seed,
+            device=self.device.name,
+            arch=self.device.arch,
+            verdict=verdict,
+            message="",
+            bound_u=problem.bound_u(case.shape),
+            flops=problem.flops(case.shape),
+            min_bytes=problem.min_bytes(case.shape),
+            versions={**_versions(), **self.device.versions()},
+        )
+
+    def _with_artifact(self, record: Record, artifact: Artifact, geometry: Geometry) -> Record:
+        grid, block, dynamic_smem = geometry
+        launch = dict(grid=list(grid), block=list(block), dynamic_smem_bytes=dynamic_smem)
+        record = replace(record, launch=launch, versions=record.versions | artifact.versions)
+        taken = artifact.resources
+        if taken is None:
+            return record
+        smem = taken.static_smem_bytes + dynamic_smem
+        threads = block[0] * block[1] * block[2]
+        found = occupancy(artifact.arch, threads, taken.registers, smem)
+        return replace(record, resources=asdict(taken), occupancy=asdict(found))
+
+    def _say(self, doing: str) -> None:
+        self.progress(label(self.rung), doing)
+
+
+def _with_verdict(record: Record, verdict: Verdict) -> Record:
+    return replace(
+        record,
+        verdict=verdict.status,
+        message=verdict.message,
+        max_error_u=verdict.max_error_u,
+        wrong_count=verdict.wrong_count,
+        worst=asdict(verdict.worst) if verdict.worst else None,
+    )
+
+
+def _versions() -> dict[str, str]:
+    try:
+        own = version("gemmlab")
+    except PackageNotFoundError:  # run from a checkout that was not installed
+        own = "unknown"
+    return {"gemmlab": own, "python": platform.python_version()}

@@ -1,0 +1,87 @@
+"""Source of any kind to Artifact. Compilers are imported when they are needed, not before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from gemmlab.compile.architectures import DEFAULT, NVRTC_ARCHITECTURES, check_architecture
+from gemmlab.compile.artifact import Artifact, ParameterType, Resources
+from gemmlab.errors import InputError, UnknownNameError
+
+__all__ = ["Artifact", "ParameterType", "Resources", "load"]
+
+
+def load(
+    source: str | Path,
+    *,
+    entry: str | None = None,
+    arch: str | None = None,
+    layout: str | None = None,
+) -> Artifact:
+    """Compile one kernel for a named architecture.
+
+    `source` is a path to a .cu or .ptx file, PTX text, or the name of a rung, whose `layout` may be
+    chosen. `entry` names the kernel where the source has several. `arch` is "sm_90a" unless it is
+    named; PTX keeps its own target. Raises UnknownNameError for a
+    file, rung, entry or architecture that does not exist, CompileError with the compiler's log,
+    PtxSyntaxError with the line, MissingDependencyError naming what to install.
+    """
+    text = str(source)
+    if isinstance(source, str) and ".version" in text and "\n" in text:
+        return _load_ptx(text, entry, arch, "PTX text")
+    path = Path(text)
+    if path.suffix not in (".cu", ".ptx"):
+        if isinstance(source, Path) or "/" in text or path.is_file():
+            raise InputError(f"{text} is neither a .cu nor a .ptx file")
+        if entry is not None:
+            raise InputError(f"entry is {entry!r}, but the rung {text!r} has one kernel")
+        return _load_rung(text, layout, arch or DEFAULT)
+    if layout is not None:
+        raise InputError(f"layout is {layout!r}, but only a rung has one; {text} is a file")
+    try:
+        content = path.read_text()
+    except FileNotFoundError:
+        raise UnknownNameError(f"no file {text}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{text} cannot be read: {error}") from error
+    if path.suffix == ".ptx":
+        return _load_ptx(content, entry, arch, text)
+    from gemmlab.compile import nvrtc
+
+    return nvrtc.compile_cuda(content, entry, arch or DEFAULT, text)
+
+
+def _load_rung(name: str, layout: str | None, arch: str) -> Artifact:
+    """Looks in the cache by name first: a hit needs no CuTe DSL."""
+    from gemmlab.compile import cache, cute
+
+    check_architecture(arch)
+
+    def build() -> Artifact:
+        from gemmlab import ladder
+
+        return cute.compile_rung(ladder.find(name, layout), arch)
+
+    parts = ["rung", name, layout or "", arch, cute.sources(), repr(cute.versions())]
+    return cache.fetch(parts, build)
+
+
+def _load_ptx(text: str, entry: str | None, arch: str | None, origin: str) -> Artifact:
+    from gemmlab.compile import cache, ptx, resources
+
+    if arch is not None:
+        check_architecture(arch, NVRTC_ARCHITECTURES)
+    artifact = ptx.describe(text, entry, origin)
+    target = arch or (artifact.arch if artifact.arch in NVRTC_ARCHITECTURES else DEFAULT)
+    assembler = ptx.assembler_version()
+    if assembler is None:
+        return artifact
+
+    def build() -> Artifact:
+        cubin = ptx.assemble(artifact, target)
+        used = resources.read(cubin, artifact.entry, target)
+        made_by = {"nvjitlink": assembler}
+        return replace(artifact, arch=target, cubin=cubin, resources=used, versions=made_by)
+
+    return cache.fetch(["ptx", text, artifact.entry, target, origin, assembler], build)

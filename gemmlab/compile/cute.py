@@ -1,0 +1,120 @@
+"""CuTe DSL kernel to Artifact, on a machine with no GPU and no driver."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import inspect
+import re
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from gemmlab import kernels, problems
+from gemmlab.compile import cache, ptx, resources
+from gemmlab.compile.architectures import check_architecture
+from gemmlab.compile.artifact import Artifact
+from gemmlab.errors import CompileError, MissingDependencyError
+from gemmlab.kernels.rung import Dim3, Rung
+from gemmlab.ladder import label
+from gemmlab.problems.problem import Parameter
+
+PACKAGE = "nvidia-cutlass-dsl"
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def compile_rung(rung: Rung, arch: str = "sm_90a") -> Artifact:
+    """The rung's kernel for one architecture, from the cache where it is there."""
+    check_architecture(arch)
+    entry = entry_name(rung)
+    parts = ["cute", entry, repr(rung.config), arch, sources(rung.kernel), repr(versions())]
+    problem = problems.find(rung.problem)
+    # The geometry of any shape tells the block: it depends on the configuration alone.
+    geometry = rung.geometry(rung.config, dict.fromkeys(problem.axes, 1))
+    artifact = cache.fetch(
+        parts,
+        lambda: compile_kernel(
+            rung.kernel, problem.parameters, rung.config, geometry.block, entry, arch
+        ),
+    )
+    smem = geometry.dynamic_smem_bytes
+    return replace(artifact, dynamic_smem_bytes=smem, origin=label(rung))
+
+
+def compile_kernel(
+    kernel: Callable[..., None],
+    parameters: Sequence[Parameter],
+    config: Any,
+    block: Dim3,
+    entry: str,
+    arch: str,
+) -> Artifact:
+    """Compile one `@cute.kernel` for one block size. Raises CompileError with the DSL's words."""
+    try:
+        import cutlass
+        from cutlass import cute
+
+        from gemmlab.compile.cute_launch import launch
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"CuTe DSL is not installed ({error}); run: pip install {PACKAGE}"
+        ) from error
+    arguments = []
+    for parameter in parameters:
+        element = getattr(cutlass, parameter.dtype.capitalize())
+        if parameter.kind == "scalar":
+            arguments.append(element(1))
+        else:
+            space = cute.AddressSpace.gmem
+            arguments.append(cute.runtime.make_ptr(element, 0, space, element.width // 8))
+    kernel.set_name_prefix(  # type: ignore[attr-defined]
+        entry, remove_cutlass_symbol=True, keep_mangled_name=False
+    )
+    with tempfile.TemporaryDirectory(prefix="gemmlab-") as folder:
+        options = f"--generate-line-info --keep-ptx --keep-cubin --dump-dir {folder}"
+        try:
+            compiled = cute.compile(
+                launch,
+                kernel,
+                tuple(arguments),
+                config,
+                block,
+                options=f"{options} --gpu-arch {arch}",
+            )
+        except Exception as error:  # the DSL has no common base class for what it raises
+            words = _COLOUR.sub("", str(error)).strip()
+            raise CompileError(f"CuTe DSL cannot compile {entry} for {arch}", words) from error
+        text, cubin = compiled.__ptx__, compiled.__cubin__
+    artifact = ptx.describe(text.rstrip("\0"), origin=entry)
+    return replace(
+        artifact,
+        arch=arch,
+        cubin=cubin,
+        resources=resources.read(cubin, artifact.entry, arch),
+        versions=versions(),
+    )
+
+
+def entry_name(rung: Rung) -> str:
+    """A C identifier that tells problem, rung and layout: "gemm_tile_2d_8x8_row"."""
+    return "_".join([rung.problem, rung.name, rung.config.layout]).replace("-", "_")
+
+
+def versions() -> dict[str, str]:
+    """The compiler's name and version, without importing it."""
+    try:
+        return {PACKAGE: importlib.metadata.version(PACKAGE)}
+    except importlib.metadata.PackageNotFoundError as error:
+        raise MissingDependencyError(
+            f"CuTe DSL is not installed; run: pip install {PACKAGE}"
+        ) from error
+
+
+def sources(kernel: Callable[..., None] | None = None) -> str:
+    """The text, with paths, of all files that a kernel's code may come from."""
+    tree = Path(kernels.__file__).parent
+    files = {*tree.rglob("*.py"), *Path(__file__).parent.glob("cute*.py")}
+    if kernel is not None and (own := inspect.getsourcefile(inspect.unwrap(kernel))):
+        files.add(Path(own))
+    return "\0".join(f"{path}\0{path.read_text()}" for path in sorted(files))

@@ -1,0 +1,129 @@
+"""CUDA C++ text to Artifact through NVRTC, on a machine with no GPU, no driver and no toolkit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from gemmlab.compile import cache, ptx, resources
+from gemmlab.compile.architectures import NVRTC_ARCHITECTURES, check_architecture
+from gemmlab.compile.artifact import Artifact
+from gemmlab.errors import CompileError, MissingDependencyError
+
+# NVRTC knows these declarations by itself, but source written for nvcc includes them.
+_EMPTY_HEADERS = (b"cuda_runtime.h", b"device_launch_parameters.h")
+_TEMPLATE = re.compile(r"[\w:]+\s*<.*>", re.DOTALL)
+
+
+def compile_cuda(
+    source: str,
+    entry: str | None = None,
+    arch: str = "sm_90a",
+    name: str = "kernel.cu",
+    options: tuple[str, ...] = (),
+) -> Artifact:
+    """Compile CUDA C++ text, from the cache where it is there.
+
+    `entry` is a kernel's name as in the source, its name in the PTX, or an instance of a template
+    such as "sgemm<128, 8>"; it may be left out where there is one kernel. `name` is what messages
+    and line numbers call the text. Raises CompileError with the compiler's log.
+    """
+    check_architecture(arch, NVRTC_ARCHITECTURES)
+    made_by = versions()
+    parts = ["nvrtc", source, entry or "", arch, name, *options, repr(made_by)]
+    if re.search(r'#\s*include\s*"', source):  # what is included from disk is in no key
+        return _build(source, entry, arch, name, options, made_by)
+    return cache.fetch(parts, lambda: _build(source, entry, arch, name, options, made_by))
+
+
+def versions() -> dict[str, str]:
+    """NVRTC's version."""
+    major, minor = _call(_nvrtc().nvrtcVersion())
+    return {"nvrtc": f"{major}.{minor}"}
+
+
+def _build(
+    source: str,
+    entry: str | None,
+    arch: str,
+    name: str,
+    options: tuple[str, ...],
+    made_by: dict[str, str],
+) -> Artifact:
+    nvrtc = _nvrtc()
+    headers = list(_EMPTY_HEADERS)
+    text = source.encode()
+    program = _call(
+        nvrtc.nvrtcCreateProgram(text, name.encode(), len(headers), [b""] * len(headers), headers)
+    )
+    try:
+        instance = entry if entry and _TEMPLATE.fullmatch(entry) else None
+        if instance:
+            _call(nvrtc.nvrtcAddNameExpression(program, instance.encode()))
+        flags = [f"--gpu-architecture={arch}", "--generate-line-info", "--std=c++17", *options]
+        flags += [f"--include-path={path}" for path in _include_paths(source, name)]
+        (status,) = nvrtc.nvrtcCompileProgram(program, len(flags), [f.encode() for f in flags])
+        if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
+            log = _text(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
+            raise CompileError(f"{name} does not compile for {arch}", log.decode(errors="replace"))
+        if instance:
+            entry = _call(nvrtc.nvrtcGetLoweredName(program, instance.encode())).decode()
+        text = _text(program, nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX)
+        cubin = _text(program, nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, end=b"")
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+    found = text.decode()
+    chosen = ptx.choose(ptx.parse(found).entries, entry, name, demangle=True)
+    artifact = ptx.describe(found, chosen, name)
+    used = resources.read(cubin, chosen, arch)
+    return replace(artifact, arch=arch, cubin=cubin, resources=used, versions=made_by)
+
+
+def _include_paths(source: str, name: str) -> list[Path]:
+    """The folder of the source, and the CUDA headers that NVRTC carries, unpacked once."""
+    if not re.search(r"#\s*include", source):
+        return []
+    beside = Path(name).resolve().parent
+    nvrtc = _nvrtc()
+    headers = cache.folder() / f"headers-{versions()['nvrtc']}"
+    headers.mkdir(parents=True, exist_ok=True)
+    if hasattr(nvrtc, "nvrtcInstallBundledHeaders"):  # from 13.5 on
+        nvrtc.nvrtcInstallBundledHeaders(str(headers).encode(), 0)
+    return [beside, headers, headers / "cccl"]
+
+
+def _nvrtc() -> Any:
+    try:
+        from cuda.bindings import nvrtc
+
+        nvrtc.nvrtcVersion()
+    except (ImportError, RuntimeError) as error:
+        raise MissingDependencyError(
+            "NVRTC is not installed; run: pip install cuda-bindings nvidia-cuda-nvrtc"
+        ) from error
+    return nvrtc
+
+
+def _call(result: tuple[Any, ...]) -> Any:
+    """The values of an NVRTC call. Raises CompileError where its status is not success."""
+    status, *values = result
+    if status != _nvrtc_success():
+        raise CompileError(f"NVRTC: {status.name}")
+    return values[0] if len(values) == 1 else values
+
+
+def _nvrtc_success() -> Any:
+    from cuda.bindings.nvrtc import nvrtcResult
+
+    return nvrtcResult.NVRTC_SUCCESS
+
+
+def _text(
+    program: Any, size: Callable[[Any], Any], get: Callable[[Any, bytes], Any], end: bytes = b"\0"
+) -> bytes:
+    data: bytes = b" " * _call(size(program))
+    _call(get(program, data))
+    return data.rstrip(end) if end else data

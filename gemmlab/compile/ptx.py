@@ -1,0 +1,89 @@
+"""PTX text to Artifact; the parser is the emulator's."""
+
+from __future__ import annotations
+
+from gemmlab.compile.artifact import Artifact, ParameterType
+from gemmlab.emulator.ir import Variable
+from gemmlab.emulator.ptx import parse
+from gemmlab.errors import CompileError, UnknownNameError
+
+__all__ = ["assemble", "describe", "parse"]
+
+
+def describe(text: str, entry: str | None = None, origin: str = "PTX text") -> Artifact:
+    """The Artifact of one entry of PTX text, not assembled. Raises PtxSyntaxError.
+
+    `entry` may be left out where there is only one.
+    """
+    module = parse(text)
+    function = module.entry(choose(module.entries, entry, origin))
+    return Artifact(
+        entry=function.name,
+        ptx=text,
+        arch=module.target,
+        parameters=tuple(_parameter(variable) for variable in function.parameters),
+        block=function.reqntid,
+        origin=origin,
+    )
+
+
+def choose(entries: list[str], entry: str | None, origin: str, demangle: bool = False) -> str:
+    """The entry that is meant. Raises UnknownNameError listing those that there are.
+
+    With `demangle` a C++ kernel in no namespace is also known by its name in the source.
+    """
+    names = ", ".join(entries)
+    if not entries:
+        raise UnknownNameError(f"{origin} has no kernel entry")
+    if entry is None:
+        if len(entries) > 1:
+            raise UnknownNameError(f"{origin} has {len(entries)} entries, choose one of: {names}")
+        return entries[0]
+    if entry in entries:
+        return entry
+    mangled = f"_Z{len(entry)}{entry}"
+    found = [name for name in entries if demangle and name.startswith(mangled)]
+    if len(found) != 1:
+        problem = "more than one entry" if found else "no entry"
+        raise UnknownNameError(f"{origin} has {problem} {entry!r}; it has {names}")
+    return found[0]
+
+
+def assembler_version() -> str | None:
+    """The version of nvJitLink; None where it is not installed."""
+    try:
+        from cuda.bindings import nvjitlink
+
+        return ".".join(str(number) for number in nvjitlink.version())
+    except (ImportError, RuntimeError):
+        return None
+
+
+def assemble(artifact: Artifact, arch: str) -> bytes:
+    """A cubin of the artifact's PTX, by nvJitLink. Raises CompileError where it refuses the PTX."""
+    from cuda.bindings import nvjitlink
+
+    options = [f"-arch={arch}", "-lineinfo"]
+    linker = nvjitlink.create(len(options), options)
+    try:
+        data = artifact.ptx.encode()
+        kind = nvjitlink.InputType.PTX
+        nvjitlink.add_data(linker, kind, data, len(data), artifact.origin)
+        nvjitlink.complete(linker)
+        cubin = bytearray(nvjitlink.get_linked_cubin_size(linker))
+        nvjitlink.get_linked_cubin(linker, cubin)
+    except nvjitlink.nvJitLinkError as error:
+        log = bytearray(nvjitlink.get_error_log_size(linker))
+        nvjitlink.get_error_log(linker, log)
+        words = log.decode(errors="replace").rstrip("\0")
+        raise CompileError(f"{artifact.origin} cannot be assembled for {arch}", words) from error
+    finally:
+        nvjitlink.destroy(linker)
+    return bytes(cubin)
+
+
+def _parameter(variable: Variable) -> ParameterType:
+    may_point = variable.is_pointer or variable.type in ("u64", "s64", "b64")
+    # After .ptr, .align is that of the memory pointed to, not of the parameter.
+    alignment = variable.size if variable.is_pointer else variable.alignment
+    return ParameterType(variable.type, variable.size, alignment, may_point)

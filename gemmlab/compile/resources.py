@@ -1,0 +1,68 @@
+"""What a cubin takes of a multiprocessor, and its machine code, read without a GPU."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from gemmlab.compile.artifact import Resources
+from gemmlab.errors import CompileError, MissingDependencyError, UnknownNameError
+
+_USAGE = re.compile(r"Function (\S+):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)")
+SYSTEM_SMEM = 1024  # bytes per block
+
+
+def read(cubin: bytes, entry: str, arch: str) -> Resources:
+    """Registers, local memory and static shared memory of one kernel of a cubin."""
+    usage = {name: rest for name, *rest in _USAGE.findall(_run("cuobjdump", ["-res-usage"], cubin))}
+    if entry not in usage:
+        raise UnknownNameError(f"no entry {entry!r} in the cubin; it has {', '.join(usage)}")
+    registers, stack, shared, local = (int(number) for number in usage[entry])
+    # From Hopper on, the variables of a kernel that uses shared memory lie above the 1 KB that the
+    # system keeps for itself, and ptxas counts from 0.
+    if shared and int(re.sub(r"\D", "", arch)) >= 90:
+        shared -= SYSTEM_SMEM
+    return Resources(registers, stack + local, shared)
+
+
+def sass(cubin: bytes, entry: str | None = None) -> str:
+    """The machine code of a cubin as text; of one kernel, where `entry` names it."""
+    text = _run("nvdisasm", ["--print-code", "--no-dataflow"], cubin)
+    if entry is None:
+        return text
+    sections = re.split(r"(?m)^(?=//-+ \.text\.|\s*\.section\s)", text)
+    found = [part for part in sections if re.match(rf"\s*\.section\s+\.text\.{entry},", part)]
+    if not found:
+        raise UnknownNameError(f"no entry {entry!r} in the cubin")
+    return found[0]
+
+
+@cache
+def _tool(name: str) -> str:
+    package = f"nvidia-cuda-{name}"
+    try:
+        files = importlib.metadata.files(package) or []
+    except importlib.metadata.PackageNotFoundError:
+        files = []
+    for file in files:
+        if file.name == name:
+            return str(Path(str(file.locate())).resolve())
+    found = shutil.which(name)
+    if found is None:
+        raise MissingDependencyError(f"{name} is not installed; run: pip install {package}")
+    return found
+
+
+def _run(name: str, options: list[str], cubin: bytes) -> str:
+    with tempfile.TemporaryDirectory(prefix="gemmlab-") as folder:
+        path = Path(folder, "kernel.cubin")
+        path.write_bytes(cubin)
+        done = subprocess.run([_tool(name), *options, str(path)], capture_output=True, text=True)
+    if done.returncode:
+        raise CompileError(f"{name} could not read the cubin", done.stdout + done.stderr)
+    return done.stdout

@@ -1,0 +1,236 @@
+"""A CUDA GPU as a device, through cuda.core."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from gemmlab.compile.artifact import Artifact, ParameterType
+from gemmlab.devices.device import Dim3, Launched, Span
+from gemmlab.errors import DeviceError, GemmlabError, LaunchError, MissingDependencyError
+from gemmlab.hardware.limits import STATIC_SMEM, check_launch
+
+_WARM_UP_S = 0.05
+_MEASURE_S = 0.3
+_REPEATS = 50
+
+# Compute capabilities whose architecture-specific instructions kernels may use.
+_SPECIFIC = {(9, 0): "sm_90a", (10, 0): "sm_100a"}
+
+
+class CudaBuffer:
+    """Device memory of `nbytes` bytes; copies return when they are done."""
+
+    def __init__(self, device: CudaDevice, nbytes: int) -> None:
+        self.nbytes = nbytes
+        self._device = device
+        with _driver(f"allocating {nbytes} bytes on {device.name}"):
+            self._memory = device.gpu.allocate(nbytes, stream=device.stream)
+            device.stream.sync()
+
+    @property
+    def address(self) -> int:
+        return int(self._memory.handle)
+
+    def write(self, data: np.ndarray, offset: int = 0) -> None:
+        raw = np.ascontiguousarray(data).view(np.uint8).ravel()
+        if offset < 0 or offset + raw.size > self.nbytes:
+            raise DeviceError(
+                f"{raw.size} bytes at offset {offset} do not fit in a buffer of {self.nbytes}"
+            )
+        if raw.size:
+            self._device.call(
+                "cuMemcpyHtoDAsync",
+                self.address + offset,
+                raw.ctypes.data,
+                raw.size,
+                self._device.stream.handle,
+            )
+
+    def read(self) -> np.ndarray:
+        raw = np.empty(self.nbytes, np.uint8)
+        if raw.size:
+            self._device.call(
+                "cuMemcpyDtoHAsync",
+                raw.ctypes.data,
+                self.address,
+                raw.size,
+                self._device.stream.handle,
+            )
+        return raw
+
+
+class CudaDevice:
+    """GPU number `ordinal`. Raises MissingDependencyError or DeviceError when it cannot be used."""
+
+    def __init__(self, arch: str | None = None, ordinal: int = 0) -> None:
+        try:
+            import cuda.core as core
+            from cuda.bindings import driver
+        except ImportError as error:
+            raise MissingDependencyError(
+                f"a CUDA device needs cuda-core ({error}); run: pip install 'gemmlab[cu13]'"
+            ) from error
+        self._core, self._cu = core, driver
+        with _driver("no usable NVIDIA GPU"):
+            self.gpu = core.Device(ordinal)
+            self.gpu.set_current()
+            self.stream = self.gpu.create_stream()
+            major, minor = self.gpu.compute_capability
+            self.name = f"cuda:{ordinal} {self.gpu.name}"
+        self.arch = arch or _SPECIFIC.get((major, minor), f"sm_{major}{minor}")
+        self._kernels: dict[tuple[str, str | bytes], Any] = {}
+
+    def allocate(self, nbytes: int) -> CudaBuffer:
+        return CudaBuffer(self, nbytes)
+
+    def launch(
+        self,
+        artifact: Artifact,
+        grid: Dim3,
+        block: Dim3,
+        args: Sequence[Span | int | float],
+        dynamic_smem: int = 0,
+    ) -> Launched:
+        """Run once, to the end. Raises LaunchError past a limit, DeviceError when the run fails."""
+        start = self._prepare(artifact, grid, block, args, dynamic_smem)
+        with _driver(f"running {artifact.entry} on {self.name}"):
+            return Launched(time_s=self._timed(*start))
+
+    def measure(
+        self,
+        artifact: Artifact,
+        grid: Dim3,
+        block: Dim3,
+        args: Sequence[Span | int | float],
+        dynamic_smem: int = 0,
+    ) -> float:
+        """Median GPU time in seconds of launches after a warm-up, caches warm, clocks as they are.
+
+        Takes under a second for a kernel that itself takes less than 0.1 s.
+        """
+        start = self._prepare(artifact, grid, block, args, dynamic_smem)
+        with _driver(f"timing {artifact.entry} on {self.name}"):
+            for _ in _until(_WARM_UP_S, _REPEATS):
+                self._timed(*start)
+            return statistics.median([self._timed(*start) for _ in _until(_MEASURE_S, _REPEATS)])
+
+    def versions(self) -> dict[str, str]:
+        version = self.call("cuDriverGetVersion")
+        return {
+            "cuda-driver": f"{version // 1000}.{version % 1000 // 10}",
+            "cuda-core": importlib.metadata.version("cuda-core"),
+            "cuda-bindings": importlib.metadata.version("cuda-bindings"),
+            "numpy": np.__version__,
+        }
+
+    def call(self, function: str, *args: Any) -> Any:
+        """Call the driver, wait for the stream, return what the call gave back."""
+        with _driver(function):
+            error, *values = getattr(self._cu, function)(*args)
+            if int(error) != 0:
+                raise DeviceError(f"{function} on {self.name}: {error.name}")
+            self.stream.sync()
+        return values[0] if values else None
+
+    def _prepare(
+        self,
+        artifact: Artifact,
+        grid: Dim3,
+        block: Dim3,
+        args: Sequence[Span | int | float],
+        dynamic_smem: int,
+    ) -> tuple[Any, Any, list[np.generic]]:
+        """Check, load and type everything that a launch needs."""
+        static_smem = artifact.resources.static_smem_bytes if artifact.resources else 0
+        check_launch(artifact.arch, grid, block, static_smem, dynamic_smem)
+        typed = _typed(artifact, args)
+        kernel = self._load(artifact)
+        if static_smem + dynamic_smem > STATIC_SMEM:
+            attribute = (
+                self._cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            )
+            self.call(
+                "cuKernelSetAttribute", attribute, dynamic_smem, kernel.handle, self.gpu.device_id
+            )
+        return (
+            self._core.LaunchConfig(grid=grid, block=block, shmem_size=dynamic_smem),
+            kernel,
+            typed,
+        )
+
+    def _load(self, artifact: Artifact) -> Any:
+        """The kernel on this device, loaded once."""
+        key = (artifact.entry, artifact.cubin or artifact.ptx)
+        if key not in self._kernels:
+            with _driver(f"loading {artifact.entry} for {artifact.arch} on {self.name}"):
+                if artifact.cubin:
+                    code = self._core.ObjectCode.from_cubin(artifact.cubin)
+                else:
+                    code = self._core.ObjectCode.from_ptx(artifact.ptx.encode())
+                self._kernels[key] = code.get_kernel(artifact.entry)
+        return self._kernels[key]
+
+    def _timed(self, config: Any, kernel: Any, args: list[np.generic]) -> float:
+        """Launch once between two events; seconds between them."""
+        timing = {"timing_enabled": True}
+        begin = self.stream.record(options=timing)
+        self._core.launch(self.stream, config, kernel, *args)
+        end = self.stream.record(options=timing)
+        end.sync()
+        return float(end - begin) / 1e3
+
+
+def _until(seconds: float, most: int) -> Iterator[int]:
+    """Count from 0 until the time is over, at least once and at most `most` times."""
+    stop = time.perf_counter() + seconds
+    for i in range(most):
+        yield i
+        if time.perf_counter() > stop:
+            return
+
+
+@contextmanager
+def _driver(doing: str) -> Iterator[None]:
+    """Whatever cuda.core raises (it has no public base class) becomes a DeviceError."""
+    try:
+        yield
+    except GemmlabError:
+        raise
+    except Exception as error:
+        raise DeviceError(f"{doing}: {error}") from error
+
+
+def _typed(artifact: Artifact, args: Sequence[Span | int | float]) -> list[np.generic]:
+    """The arguments as scalars of exactly the sizes that the kernel declares."""
+    if len(args) != len(artifact.parameters):
+        wanted = len(artifact.parameters)
+        raise LaunchError(f"{artifact.entry} takes {wanted} arguments, {len(args)} were given")
+    pairs = zip(artifact.parameters, args, strict=True)
+    return [_scalar(artifact.entry, i, parameter, arg) for i, (parameter, arg) in enumerate(pairs)]
+
+
+def _scalar(
+    entry: str, index: int, parameter: ParameterType, arg: Span | int | float
+) -> np.generic:
+    declared = f"{entry}, argument {index} (.{parameter.ptx_type}, {parameter.size} bytes)"
+    if isinstance(arg, Span):
+        if not isinstance(arg.buffer, CudaBuffer) or parameter.size != 8:
+            raise LaunchError(f"{declared}: cannot take {type(arg.buffer).__name__}")
+        return np.uint64(arg.buffer.address + arg.offset)
+    if parameter.ptx_type in ("f32", "f64"):
+        return np.float32(arg) if parameter.size == 4 else np.float64(arg)
+    if parameter.size not in (1, 2, 4, 8) or not isinstance(arg, (int, np.integer)):
+        raise LaunchError(f"{declared}: cannot take {arg!r}")
+    bits = 8 * parameter.size
+    value = int(arg)
+    if not -(2 ** (bits - 1)) <= value < 2**bits:
+        raise LaunchError(f"{declared}: {value} does not fit")
+    unsigned: np.generic = np.dtype(f"u{parameter.size}").type(value % 2**bits)
+    return unsigned

@@ -1,0 +1,111 @@
+"""The emulator as a device: memory is NumPy arrays, a launch returns counters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gemmlab.compile.artifact import Artifact
+from gemmlab.devices.device import Dim3, Launched, Span
+from gemmlab.errors import LaunchError
+from gemmlab.hardware.limits import check_launch
+from gemmlab.hardware.specs import architecture
+
+if TYPE_CHECKING:
+    from gemmlab.emulator import Run
+
+
+class HostBuffer:
+    """Device memory held in a NumPy array."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+        self.data = np.zeros(nbytes, np.uint8)
+
+    def write(self, data: np.ndarray, offset: int = 0) -> None:
+        raw = np.ascontiguousarray(data).view(np.uint8).ravel()
+        self.data[offset : offset + raw.size] = raw
+
+    def read(self) -> np.ndarray:
+        return self.data.copy()
+
+
+class EmulatedDevice:
+    """Runs the artifact's PTX on the CPU. A kernel may touch the spans it was given, no more."""
+
+    name = "emulated"
+
+    def __init__(self, arch: str = "sm_90a") -> None:
+        architecture(arch)
+        self.arch = arch
+
+    def allocate(self, nbytes: int) -> HostBuffer:
+        return HostBuffer(nbytes)
+
+    def launch(
+        self,
+        artifact: Artifact,
+        grid: Dim3,
+        block: Dim3,
+        args: Sequence[Span | int | float],
+        dynamic_smem: int = 0,
+    ) -> Launched:
+        """Run to the end. Raises LaunchError past a limit, EmulationError for a kernel's fault."""
+        views = [_view(arg) if isinstance(arg, Span) else arg for arg in args]
+        run = emulate(artifact, grid=grid, block=block, args=views, dynamic_smem=dynamic_smem)
+        return Launched(counters=dict(run.counters))
+
+    def versions(self) -> dict[str, str]:
+        return {"numpy": np.__version__}
+
+
+def emulate(
+    artifact: Artifact,
+    *,
+    grid: int | tuple[int, ...],
+    block: int | tuple[int, ...],
+    args: Sequence[Any],
+    dynamic_smem: int = 0,
+) -> Run:
+    """Run a kernel on the emulator, in this process.
+
+    grid, block: one to three counts, in x, y, z. args: one per kernel parameter. A NumPy array is
+    a device buffer, updated in place once the whole launch has succeeded; ints and floats take the
+    parameter's declared type; NumPy scalars must match its size; a struct is bytes or a tuple of
+    its fields (arrays and NumPy scalars). dynamic_smem: bytes. Returns a `Run` whose `counters`
+    carry Nsight Compute's names. Raises LaunchError past a limit of `artifact.arch` or for
+    arguments that do not fit, EmulationError (OutOfBoundsError, DeadlockError, …) for a kernel's
+    fault.
+    """
+    from gemmlab import emulator
+
+    grid3, block3 = _three("grid", grid), _three("block", block)
+    check_compiled_block(artifact, block3)
+    if artifact.resources is not None:
+        static_smem = artifact.resources.static_smem_bytes
+    else:
+        static_smem = emulator.static_smem_bytes(artifact.ptx, artifact.entry)
+    check_launch(artifact.arch, grid3, block3, static_smem, dynamic_smem)
+    return emulator.run(artifact.ptx, artifact.entry, grid3, block3, args, dynamic_smem)
+
+
+def check_compiled_block(artifact: Artifact, block: Dim3) -> None:
+    """A kernel compiled for one block size runs with no other."""
+    if artifact.block is not None and artifact.block != block:
+        raise LaunchError(f"block {block}; {artifact.entry} was compiled for {artifact.block} only")
+
+
+def _three(what: str, counts: int | tuple[int, ...]) -> Dim3:
+    dims = (counts,) if isinstance(counts, int) else tuple(counts)
+    if not 1 <= len(dims) <= 3 or not all(isinstance(x, (int, np.integer)) for x in dims):
+        raise LaunchError(f"{what} {counts!r} must be one to three whole numbers")
+    x, y, z = (*(int(d) for d in dims), 1, 1)[:3]
+    return x, y, z
+
+
+def _view(span: Span) -> np.ndarray:
+    if not isinstance(span.buffer, HostBuffer):
+        raise TypeError(f"{type(span.buffer).__name__} is not memory of the emulated device")
+    return span.buffer.data[span.offset : span.offset + span.nbytes]

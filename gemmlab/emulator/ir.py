@@ -1,0 +1,161 @@
+"""A parsed PTX file as data: operands, instructions, variables, functions, module."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from gemmlab.errors import Site, UnknownNameError
+
+WIDTHS = {"b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf16": 2}
+WIDTHS |= {"b32": 4, "u32": 4, "s32": 4, "f32": 4, "f16x2": 4, "bf16x2": 4, "tf32": 4}
+WIDTHS |= {"b64": 8, "u64": 8, "s64": 8, "f64": 8, "b128": 16, "pred": 1}
+TYPES = frozenset(WIDTHS)
+
+
+@dataclass(frozen=True)
+class Reg:
+    """A register, by its unique name; `type` as declared ("b32")."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True)
+class Special:
+    """A read-only special register such as %tid.x."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Imm:
+    """A literal. `value` holds an integer, or the bits of a float of `width` bytes."""
+
+    value: int
+    width: int = 0  # 0 for an integer, 4 or 8 for a float
+
+    def as_float(self) -> float:
+        if self.width == 4:
+            return float(struct.unpack("<f", struct.pack("<I", self.value))[0])
+        if self.width == 8:
+            return float(struct.unpack("<d", struct.pack("<Q", self.value))[0])
+        return float(self.value)
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """The address of a variable, a parameter, a function, or a label."""
+
+    name: str
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Vector:
+    """`{a, b, c, d}`; also `(a, b)` of a call, and `p|q` of a two-result instruction."""
+
+    items: tuple[Operand, ...]
+
+
+@dataclass(frozen=True)
+class Memory:
+    """`[base + offset]`."""
+
+    base: Reg | Symbol | Imm
+    offset: int
+
+
+@dataclass(frozen=True)
+class Negated:
+    """`!p`."""
+
+    reg: Reg
+
+
+Operand = Reg | Special | Imm | Symbol | Vector | Memory | Negated
+
+
+class Guard(NamedTuple):
+    """The `@p` or `@!p` before an instruction."""
+
+    reg: Reg
+    negated: bool
+
+
+@dataclass
+class Instruction:
+    """One instruction; `opcode` is its first word split at the dots."""
+
+    opcode: tuple[str, ...]
+    operands: tuple[Operand, ...]
+    guard: Guard | None
+    line: int  # of the PTX text, from 1
+    text: str
+    source: str | None  # "file:line" of the Python or CUDA text, from .loc
+
+    @property
+    def root(self) -> str:
+        return self.opcode[0]
+
+    @property
+    def modifiers(self) -> tuple[str, ...]:
+        return self.opcode[1:]
+
+    @property
+    def site(self) -> Site:
+        return Site(self.line, self.text, self.source)
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A declaration in .param, .shared, .local, .global or .const space; size 0 when extern."""
+
+    name: str
+    space: str
+    type: str
+    size: int  # bytes
+    alignment: int
+    is_pointer: bool = False
+    initial: bytes = b""
+
+
+@dataclass
+class Function:
+    """An entry or a device function."""
+
+    name: str
+    is_entry: bool
+    parameters: list[Variable]
+    results: list[Variable] = field(default_factory=list)
+    variables: list[Variable] = field(default_factory=list)
+    instructions: list[Instruction] = field(default_factory=list)
+    labels: dict[str, int] = field(default_factory=dict)  # name -> index of the next instruction
+    branch_targets: dict[str, list[str]] = field(default_factory=dict)  # .branchtargets tables
+    reqntid: tuple[int, int, int] | None = None
+    maxntid: tuple[int, int, int] | None = None
+
+
+@dataclass
+class Module:
+    """A parsed PTX file."""
+
+    version: str
+    target: str
+    functions: dict[str, Function]
+    variables: list[Variable]
+
+    @property
+    def entries(self) -> list[str]:
+        return [f.name for f in self.functions.values() if f.is_entry]
+
+    def entry(self, name: str | None = None) -> Function:
+        """The entry of that name, or the only one. Raises UnknownNameError."""
+        names = self.entries
+        if name is None and len(names) == 1:
+            return self.functions[names[0]]
+        if name is None or name not in names:
+            wanted = "no entry named" if name is None else f"no entry {name!r}"
+            raise UnknownNameError(f"{wanted}; the PTX has {', '.join(names) or 'none'}")
+        return self.functions[name]

@@ -1,0 +1,56 @@
+"""What there is to see of one rung without running it."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+from gemmlab.compile.cute import compile_rung
+from gemmlab.compile.resources import sass as disassemble
+from gemmlab.errors import CompileError
+from gemmlab.hardware.occupancy import occupancy
+from gemmlab.kernels.rung import Rung
+
+DEFAULT_ARCH = "sm_90a"
+
+
+def source(rung: Rung) -> str:
+    """The text of the kernel's file."""
+    module = inspect.getmodule(rung.kernel)
+    assert module is not None and module.__file__ is not None
+    return Path(module.__file__).read_text()
+
+
+def ptx(rung: Rung, arch: str | None = None) -> str:
+    """PTX; CompileError or UnknownNameError where it cannot be made for `arch`."""
+    return compile_rung(rung, arch or DEFAULT_ARCH).ptx
+
+
+def sass(rung: Rung, arch: str | None = None) -> str:
+    """Machine code as text; errors as `ptx`."""
+    artifact = compile_rung(rung, arch or DEFAULT_ARCH)
+    if artifact.cubin is None:
+        raise CompileError(f"{artifact.entry} has no machine code for {artifact.arch}")
+    return disassemble(artifact.cubin, artifact.entry)
+
+
+def resources(rung: Rung, arch: str | None = None) -> dict[str, str]:
+    """What one block takes of a multiprocessor and how many fit, name by name."""
+    artifact = compile_rung(rung, arch or DEFAULT_ARCH)
+    taken = artifact.resources
+    if taken is None or artifact.block is None:
+        raise CompileError(f"{artifact.entry} was not assembled for {artifact.arch}")
+    x, y, z = artifact.block
+    smem = taken.static_smem_bytes + artifact.dynamic_smem_bytes
+    found = occupancy(artifact.arch, x * y * z, taken.registers, smem)
+    return {
+        "entry": artifact.entry,
+        "architecture": artifact.arch,
+        "block": f"{x}×{y}×{z} = {x * y * z} threads",
+        "registers": f"{taken.registers} per thread",
+        "spills": f"{taken.spill_bytes} bytes per thread",
+        "shared memory": f"{taken.static_smem_bytes} bytes static, "
+        f"{artifact.dynamic_smem_bytes} dynamic per block",
+        "occupancy": f"{found.fraction:.0%}: {found.blocks_per_sm} blocks, {found.warps_per_sm} "
+        f"warps per multiprocessor, limited by {found.limiter}",
+    }

@@ -1,0 +1,93 @@
+"""Facts about GPUs, each with its source. Sizes in bytes, clocks in MHz, bandwidth in GB/s.
+
+Limits per architecture: CUDA C++ Programming Guide, "Technical Specifications per Compute
+Capability". Allocation units: NVIDIA's cuda_occupancy.h. Chips: the source named in the row;
+their peak is 2 · SMs · float32 lanes · boost clock.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from gemmlab.errors import UnknownNameError
+
+KB = 1024
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What every chip of one compute capability has per multiprocessor (SM) and per block."""
+
+    name: str  # "sm_90"
+    warps_per_sm: int
+    blocks_per_sm: int
+    smem_per_sm: int
+    smem_per_block: int  # the most a kernel may opt in to, static and dynamic together
+    smem_reserved: int  # per block, taken by the system
+    fp32_lanes: int  # float32 FMAs per clock and SM
+    smem_unit: int = 128  # shared memory is allocated in these
+    registers_per_sm: int = 64 * KB
+    register_unit: int = 256  # registers are allocated to a warp in these
+    partitions: int = 4  # warps live in one of these, each with its own registers
+    max_registers_per_thread: int = 255
+
+    @property
+    def threads_per_sm(self) -> int:
+        return 32 * self.warps_per_sm
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One product."""
+
+    name: str
+    arch: str
+    sms: int
+    boost_mhz: int
+    fp32_tflops: float
+    bandwidth_gbs: float
+    source: str
+
+
+ARCHITECTURES = {
+    arch.name: arch
+    for arch in (
+        Architecture("sm_70", 64, 32, 96 * KB, 96 * KB, 0, 64, smem_unit=256),
+        Architecture("sm_75", 32, 16, 64 * KB, 64 * KB, 0, 64, smem_unit=256),
+        Architecture("sm_80", 64, 32, 164 * KB, 163 * KB, KB, 64),
+        Architecture("sm_86", 48, 16, 100 * KB, 99 * KB, KB, 128),
+        Architecture("sm_87", 48, 16, 164 * KB, 163 * KB, KB, 128),
+        Architecture("sm_89", 48, 24, 100 * KB, 99 * KB, KB, 128),
+        Architecture("sm_90", 64, 32, 228 * KB, 227 * KB, KB, 128),
+        Architecture("sm_100", 64, 32, 228 * KB, 227 * KB, KB, 128),
+        Architecture("sm_103", 64, 32, 228 * KB, 227 * KB, KB, 128),
+        Architecture("sm_110", 48, 24, 228 * KB, 227 * KB, KB, 128),
+        Architecture("sm_120", 48, 24, 100 * KB, 99 * KB, KB, 128),
+        Architecture("sm_121", 48, 24, 100 * KB, 99 * KB, KB, 128),
+    )
+}
+
+GPUS = (
+    Gpu("B200", "sm_100", 148, 1965, 74.5, 8000, "HGX B200 data sheet (75 TFLOPS, 8 TB/s)"),
+    Gpu("H200", "sm_90", 132, 1980, 66.9, 4800, "H200 data sheet"),
+    Gpu("H100 SXM", "sm_90", 132, 1980, 66.9, 3350, "H100 data sheet"),
+    Gpu("A100 80GB", "sm_80", 108, 1410, 19.5, 2039, "A100 data sheet"),
+    Gpu("A100 40GB", "sm_80", 108, 1410, 19.5, 1555, "A100 data sheet"),
+    Gpu("L40S", "sm_89", 142, 2520, 91.6, 864, "L40S data sheet"),
+    Gpu("RTX 5090", "sm_120", 170, 2407, 104.8, 1792, "RTX Blackwell whitepaper"),
+    Gpu("RTX 4090", "sm_89", 128, 2520, 82.6, 1008, "Ada whitepaper"),
+    Gpu("RTX 3090", "sm_86", 82, 1695, 35.6, 936, "GA102 whitepaper"),
+    Gpu("RTX 2080 Ti", "sm_75", 68, 1635, 14.2, 616, "Turing whitepaper, Founders Edition"),
+    Gpu("T4", "sm_75", 40, 1590, 8.1, 320, "T4 data sheet"),
+    Gpu("V100 SXM2", "sm_70", 80, 1530, 15.7, 900, "V100 data sheet"),
+)
+
+
+def architecture(arch: str) -> Architecture:
+    """Facts of "sm_90" (also "sm_90a", "sm_100f"); UnknownNameError when there are none."""
+    match = re.fullmatch(r"(sm_\d+)[af]?", arch)
+    if match is None or match[1] not in ARCHITECTURES:
+        known = ", ".join(ARCHITECTURES)
+        raise UnknownNameError(f"no architecture {arch!r} in the table; there is: {known}")
+    return ARCHITECTURES[match[1]]

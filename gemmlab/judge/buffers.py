@@ -1,0 +1,66 @@
+"""Device memory laid out so that a kernel cannot misbehave unseen.
+
+    | guard | data | guard |
+
+Guards and the output start as signalling NaNs: loaded by mistake they spoil the result, and a
+store that was never made, or made next to the output, shows bit for bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gemmlab.devices.device import Buffer, Device, Span
+from gemmlab.problems.problem import Case, Problem
+
+GUARD_BYTES = 4096  # a multiple of 256, so that data stays as aligned as the allocation
+GUARD = np.frombuffer(np.uint32(0x7FA5A5A5).tobytes(), np.uint8)
+POISON = np.frombuffer(np.uint32(0x7F8DEAD1).tobytes(), np.uint8)
+
+
+@dataclass(frozen=True)
+class Guarded:
+    """One guarded buffer; `image` is the data it started with, as bytes."""
+
+    buffer: Buffer
+    image: np.ndarray
+
+    @classmethod
+    def place(cls, device: Device, image: np.ndarray) -> Guarded:
+        guard = np.resize(GUARD, GUARD_BYTES)
+        data = np.concatenate([guard, image, guard])
+        buffer = device.allocate(data.nbytes)
+        buffer.write(data)
+        return cls(buffer, image)
+
+    @property
+    def span(self) -> Span:
+        return Span(self.buffer, GUARD_BYTES, self.image.nbytes)
+
+    def read(self) -> tuple[np.ndarray, int, int]:
+        """The data, and how many bytes changed in the guard before it and in the one after."""
+        held = self.buffer.read()
+        guard = np.resize(GUARD, GUARD_BYTES)
+        before, data, after = np.split(held, [GUARD_BYTES, GUARD_BYTES + self.image.nbytes])
+        return data, int(np.count_nonzero(before != guard)), int(np.count_nonzero(after != guard))
+
+
+class Stage:
+    """A case in device memory, ready to launch: `args` in the order of the problem's C ABI."""
+
+    def __init__(self, device: Device, problem: Problem, case: Case) -> None:
+        self.guarded: dict[str, Guarded] = {}
+        self.args: list[Span | int | float] = []
+        for parameter in problem.parameters:
+            if parameter.kind == "scalar":
+                self.args.append(case.scalars[parameter.name])
+                continue
+            if parameter.kind == "input":
+                image = np.ascontiguousarray(case.buffers[parameter.name]).view(np.uint8)
+            else:
+                image = np.resize(POISON, case.output_size * np.dtype(case.output_dtype).itemsize)
+            guarded = Guarded.place(device, image)
+            self.guarded[parameter.name] = guarded
+            self.args.append(guarded.span)

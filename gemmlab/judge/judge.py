@@ -1,0 +1,136 @@
+"""One launch, examined: guards, inputs, unwritten output, then every element of the result.
+
+An element passes when |c - c64| <= bound_u · u · magnitude, and where float64 says NaN or an
+infinity, only the same will do. The first rule broken, in the order above, is the status.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from gemmlab.compile.artifact import Artifact
+from gemmlab.devices.device import Device, Dim3, Launched
+from gemmlab.errors import (
+    DeadlockError,
+    EmulationError,
+    MisalignedAddressError,
+    OutOfBoundsError,
+    UnsupportedInstructionError,
+)
+from gemmlab.judge.buffers import POISON, Stage
+from gemmlab.judge.verdict import Mismatch, Status, Verdict
+from gemmlab.problems.problem import Case, Problem, U
+
+_EMULATION_STATUS: tuple[tuple[type[EmulationError], Status], ...] = (
+    (OutOfBoundsError, "out of bounds"),
+    (MisalignedAddressError, "misaligned"),
+    (DeadlockError, "deadlock"),
+    (UnsupportedInstructionError, "unsupported"),
+    (EmulationError, "emulation error"),
+)
+_SHOWN = 5
+
+
+class Examination(NamedTuple):
+    """A verdict and what it rests on; `launched` and `image` are None when the launch failed."""
+
+    verdict: Verdict
+    launched: Launched | None = None
+    image: np.ndarray | None = None  # the output as it lies in memory, 1-D
+
+
+def examine(
+    device: Device,
+    artifact: Artifact,
+    geometry: tuple[Dim3, Dim3, int],
+    problem: Problem,
+    case: Case,
+) -> Examination:
+    """Launch `artifact` once on `case` and judge what it did to memory.
+
+    `geometry` is (grid, block, bytes of dynamic shared memory).
+    What the emulated kernel does wrong becomes a verdict. A launch past a limit (LaunchError) and a
+    device that fails (DeviceError) are raised: they say nothing about the result.
+    """
+    grid, block, dynamic_smem = geometry
+    bound = problem.bound_u(case.shape)
+    stage = Stage(device, problem, case)
+    try:
+        launched = device.launch(artifact, grid, block, stage.args, dynamic_smem)
+    except EmulationError as error:
+        status = next(status for kind, status in _EMULATION_STATUS if isinstance(error, kind))
+        return Examination(Verdict(status, str(error), bound))
+    verdict, image = _inspect(stage, problem, case, bound)
+    return Examination(verdict, launched, image)
+
+
+def _inspect(
+    stage: Stage, problem: Problem, case: Case, bound: float
+) -> tuple[Verdict, np.ndarray]:
+    """Read everything back and apply the rules in order."""
+    held = {name: guarded.read() for name, guarded in stage.guarded.items()}
+    image = held[case.output][0].view(case.output_dtype)
+
+    def failed(status: Status, message: str) -> tuple[Verdict, np.ndarray]:
+        return Verdict(status, message, bound), image
+
+    for name, (_, before, after) in held.items():
+        if before or after:
+            message = f"{before} bytes before and {after} bytes after {name} were overwritten"
+            return failed("guard overwritten", message)
+    for name, (data, _, _) in held.items():
+        changed = np.flatnonzero(data != stage.guarded[name].image)
+        if name != case.output and changed.size:
+            message = f"{changed.size} bytes of the input {name} changed, the first at {changed[0]}"
+            return failed("input modified", message)
+    missing = case.result(_untouched(image))
+    if missing.any():
+        at = tuple(int(i) for i in np.argwhere(missing)[0])
+        message = (
+            f"{np.count_nonzero(missing)} of {missing.size} elements never written, first {at}"
+        )
+        return failed("unwritten output", message)
+    return compare(case.result(image), case.reference(), case.magnitude(), bound), image
+
+
+def _untouched(image: np.ndarray) -> np.ndarray:
+    """Which elements still hold the poison, all of their bytes."""
+    held = image.view(np.uint8)
+    same = held == np.resize(POISON, held.size)
+    return np.asarray(same.reshape(image.size, image.itemsize).all(axis=1))
+
+
+def compare(
+    got: np.ndarray, expected: np.ndarray, magnitude: np.ndarray, bound_u: float
+) -> Verdict:
+    """Judge `got` against the float64 `expected`, same shape, element by element."""
+    error_u = errors(got, expected, magnitude)
+    wrong = error_u > bound_u
+    count = int(np.count_nonzero(wrong))
+    largest = float(error_u.max(initial=0.0))
+    if not count:
+        message = f"largest error {largest:.3g} u, bound {bound_u:.3g} u"
+        return Verdict("pass", message, bound_u, largest)
+
+    def mismatch(flat: int) -> Mismatch:
+        index = tuple(int(i) for i in np.unravel_index(flat, wrong.shape))
+        return Mismatch(index, float(got[index]), float(expected[index]), float(error_u[index]))
+
+    worst = mismatch(int(error_u.argmax()))
+    message = (
+        f"{count} of {wrong.size} elements outside {bound_u:.3g} u; worst at {worst.index}: "
+        f"got {worst.got:.9g}, expected {worst.expected:.9g} ({worst.error_u:.3g} u)"
+    )
+    first = tuple(mismatch(int(flat)) for flat in np.flatnonzero(wrong)[:_SHOWN])
+    return Verdict("wrong answer", message, bound_u, largest, count, worst, first)
+
+
+def errors(got: np.ndarray, expected: np.ndarray, magnitude: np.ndarray) -> np.ndarray:
+    """|got - expected| in units of u·magnitude; inf where a NaN or an infinity is out of place."""
+    with np.errstate(invalid="ignore"):
+        error_u = np.abs(got.astype(np.float64) - expected) / (U * magnitude)
+    finite = np.isfinite(got) & np.isfinite(expected)
+    same = (got == expected) | (np.isnan(got) & np.isnan(expected))
+    return np.where(finite, error_u, np.where(same, 0.0, np.inf))

@@ -1,0 +1,150 @@
+"""Global memory is read and written 128 bits at a time.
+
+Against `tile-2d-8x8`: same tiles, same arithmetic. One LDG.128 replaces four scalar loads, one
+STG.128 four scalar stores: a quarter of the requests and of the sectors. A load still touches 16
+sectors, but uses all their bytes. What C needs is unchanged: M·N·K·(1/BM + 1/BN) elements.
+
+A 128-bit access needs four neighbours on a 16-byte boundary. Four lie along k in A, along n in a
+row-major B and C, along k in a column-major B, along m in a column-major C. A block that lies
+inside the matrices and finds pointers and leading dimensions aligned goes wide; others, and the
+last tile of a ragged K, take the scalar path of the rung before. The choice is the whole block's.
+
+Limited next by two-way bank conflicts, and by waiting: no tile is fetched ahead.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import cutlass
+from cutlass import Float32, Int32, Int64, cute
+
+from gemmlab.kernels.gemm import parts
+from gemmlab.kernels.rung import Geometry, Rung
+
+
+@dataclass(frozen=True)
+class Config:
+    """Block of C, depth of the tiles, and the elements of C that each thread owns."""
+
+    layout: str = "row"
+    block_m: int = 128
+    block_n: int = 128
+    block_k: int = 8
+    thread_m: int = 8
+    thread_n: int = 8
+
+    @property
+    def threads(self) -> int:
+        return (self.block_m // self.thread_m) * (self.block_n // self.thread_n)
+
+    def __post_init__(self) -> None:
+        parts.check_layout(self.layout)
+        parts.check_tiles(self)
+        for name in ("block_n", "block_k", "thread_m", "thread_n"):
+            size = getattr(self, name)
+            parts.require(size % 4 == 0, f"{name} = {size}, must be a multiple of 4: 128 bits")
+        for name, extent in (("block_m", self.block_m), ("block_n", self.block_n)):
+            fits = extent * self.block_k == 4 * self.threads
+            rule = f"{self.threads} threads must load four elements each"
+            parts.require(fits, f"tile {name} × block_k is {extent} × {self.block_k}, {rule}")
+
+
+@cute.kernel
+def kernel(
+    a: cute.Pointer,
+    b: cute.Pointer,
+    c: cute.Pointer,
+    m: Int32,
+    n: Int32,
+    k: Int32,
+    lda: Int64,
+    ldb: Int64,
+    ldc: Int64,
+    config: cutlass.Constexpr,
+):
+    tx, ty, _ = cute.arch.thread_idx()
+    bx, by, _ = cute.arch.block_idx()
+    mA, mB, mC = parts.matrices(a, b, c, (m, n, k), (lda, ldb, ldc), config.layout)
+    BM, BN, BK = config.block_m, config.block_n, config.block_k
+    TM, TN = config.thread_m, config.thread_n
+
+    sA = parts.shared_tile(BM, BK)  # (BM, BK)
+    sB = parts.shared_tile(BK, BN)  # (BK, BN)
+    rA = cute.make_rmem_tensor(TM, Float32)
+    rB = cute.make_rmem_tensor(TN, Float32)
+    rC = cute.make_rmem_tensor((TM, TN), Float32)
+    rC.fill(0.0)
+
+    # Each thread stages four consecutive elements: of A along k, of B along its unit stride.
+    course = config.layout == "course"
+    thread = ty * (BN // TN) + tx
+    a_m, a_k = thread // (BK // 4), thread % (BK // 4) * 4
+    if cutlass.const_expr(course):
+        b_k, b_n = thread % (BK // 4) * 4, thread // (BK // 4)
+    else:
+        b_k, b_n = thread // (BN // 4), thread % (BN // 4) * 4
+
+    # The same for every thread of the block, so no warp diverges.
+    inside = by * BM + BM <= m and bx * BN + BN <= n
+    wide_loads = inside and parts.allows_quads(a, lda) and parts.allows_quads(b, ldb)
+    wide_stores = inside and parts.allows_quads(c, ldc)
+
+    for k0 in cutlass.range(0, k, BK):
+        if wide_loads and k0 + BK <= k:
+            four_a = parts.quad(mA, by * BM + a_m, k0 + a_k).load()
+            four_b = parts.quad(mB, k0 + b_k, bx * BN + b_n).load()
+            parts.quad(sA, a_m, a_k).store(four_a)
+            if cutlass.const_expr(course):
+                for i in cutlass.range_constexpr(4):
+                    sB[b_k + i, b_n] = four_b[i]
+            else:
+                parts.quad(sB, b_k, b_n).store(four_b)
+        else:
+            for i in cutlass.range_constexpr(4):
+                sA[a_m, a_k + i] = parts.load_or_zero(mA, by * BM + a_m, k0 + a_k + i)
+                di, dj = (i, 0) if course else (0, i)
+                sB[b_k + di, b_n + dj] = parts.load_or_zero(mB, k0 + b_k + di, bx * BN + b_n + dj)
+        cute.arch.sync_threads()
+        for kk in cutlass.range_constexpr(BK):
+            for i in cutlass.range_constexpr(TM):
+                rA[i] = sA[ty * TM + i, kk]
+            for j in cutlass.range_constexpr(TN):
+                rB[j] = sB[kk, tx * TN + j]
+            for i in cutlass.range_constexpr(TM):
+                for j in cutlass.range_constexpr(TN):
+                    rC[i, j] += rA[i] * rB[j]
+        cute.arch.sync_threads()
+
+    row, col = by * BM + ty * TM, bx * BN + tx * TN
+    if wide_stores:
+        four = cute.make_rmem_tensor(4, Float32)
+        for i in cutlass.range_constexpr(TM // 4 if course else TM):
+            for j in cutlass.range_constexpr(TN if course else TN // 4):
+                i0, j0 = (i * 4, j) if course else (i, j * 4)
+                for e in cutlass.range_constexpr(4):
+                    four[e] = rC[i0 + e, j0] if course else rC[i0, j0 + e]
+                parts.quad(mC, row + i0, col + j0).store(four.load())
+    else:
+        for i in cutlass.range_constexpr(TM):
+            for j in cutlass.range_constexpr(TN):
+                parts.store_inside(mC, row + i, col + j, rC[i, j])
+
+
+def geometry(config: Config, shape: Mapping[str, int]) -> Geometry:
+    across = parts.ceil_div(shape["n"], config.block_n)
+    down = parts.ceil_div(shape["m"], config.block_m)
+    block = (config.block_n // config.thread_n, config.block_m // config.thread_m, 1)
+    return Geometry((across, down, 1), block)
+
+
+RUNGS = (
+    Rung(
+        name="float4",
+        problem="gemm",
+        change="128-bit global loads and stores",
+        kernel=kernel,
+        config=Config(),
+        geometry=geometry,
+        requires=parts.fits_grid(geometry),
+    ),
+)

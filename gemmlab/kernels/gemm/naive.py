@@ -1,0 +1,84 @@
+"""One thread computes one element of C and walks all of K.
+
+The starting point: nothing is reused on purpose. Each step of the loop is two loads for one
+multiply-add, so a warp waits for memory most of the time, and the caches have to find the reuse.
+
+Row-major, the 32 threads of a warp share a row of A (one address, 1 sector) and read 32 neighbours
+of a row of B (4 sectors): 2.5 sectors per request. In the course's layout B and C are
+column-major, the same warp reads B with stride ldb, and each lane costs a sector of its own: 16.5
+sectors per request. The code is the same, only the strides differ.
+
+Loads: 2·M·N·K elements asked of L1. Limited next by those requests: one load per multiply-add
+input. `shared` cuts them by staging tiles that a whole block reuses.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import cutlass
+from cutlass import Float32, Int32, Int64, cute
+
+from gemmlab.kernels.gemm import parts
+from gemmlab.kernels.rung import Geometry, Rung
+
+
+@dataclass(frozen=True)
+class Config:
+    """Block of C in rows and columns, one thread per element."""
+
+    layout: str = "row"
+    block_m: int = 32
+    block_n: int = 32
+
+    def __post_init__(self) -> None:
+        parts.check_layout(self.layout)
+        threads = self.block_m * self.block_n
+        rule = f"{threads} threads per block, must be 1 to {parts.MAX_THREADS}"
+        parts.require(0 < threads <= parts.MAX_THREADS, rule)
+
+
+@cute.kernel
+def kernel(
+    a: cute.Pointer,
+    b: cute.Pointer,
+    c: cute.Pointer,
+    m: Int32,
+    n: Int32,
+    k: Int32,
+    lda: Int64,
+    ldb: Int64,
+    ldc: Int64,
+    config: cutlass.Constexpr,
+):
+    tx, ty, _ = cute.arch.thread_idx()
+    bx, by, _ = cute.arch.block_idx()
+    mA, mB, mC = parts.matrices(a, b, c, (m, n, k), (lda, ldb, ldc), config.layout)
+
+    # x runs along the row, so that neighbouring threads touch neighbouring columns.
+    row = by * config.block_m + ty
+    col = bx * config.block_n + tx
+    if row < m and col < n:
+        acc = Float32(0)
+        for i in cutlass.range(k):
+            acc += mA[row, i] * mB[i, col]
+        mC[row, col] = acc
+
+
+def geometry(config: Config, shape: Mapping[str, int]) -> Geometry:
+    across = parts.ceil_div(shape["n"], config.block_n)
+    down = parts.ceil_div(shape["m"], config.block_m)
+    return Geometry((across, down, 1), (config.block_n, config.block_m, 1))
+
+
+RUNGS = (
+    Rung(
+        name="naive",
+        problem="gemm",
+        change="one thread, one element of C",
+        kernel=kernel,
+        config=Config(),
+        geometry=geometry,
+        requires=parts.fits_grid(geometry),
+        course_name="naive-tnn",
+    ),
+)

@@ -1,0 +1,100 @@
+"""Tiles of A and B staged in shared memory, reused by the whole block.
+
+Against `naive`: the block copies a 32×32 tile of A and one of B into shared memory, waits (first
+barrier), lets every thread read its row and column there, and waits again (second barrier) before
+the tiles are overwritten. Each element that was loaded serves 32 threads.
+
+Global loads fall by 32: M·N·K·(1/BM + 1/BN) elements, 1/16 of M·N·K here. Every load is
+coalesced: 4 sectors per request. Ragged edges are filled with zeros, which add nothing.
+
+Limited next by shared memory: two operands are read from it for each multiply-add, and the compiler
+can only widen the reads of A (consecutive in k). Row-major there are no bank conflicts. In the
+course's layout B arrives along k and is transposed on the way in: its store is a 32-way conflict,
+once per tile. `tile-1d` and `tile-2d` read less per result by keeping operands in registers.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import cutlass
+from cutlass import Float32, Int32, Int64, cute
+
+from gemmlab.kernels.gemm import parts
+from gemmlab.kernels.rung import Geometry, Rung
+
+
+@dataclass(frozen=True)
+class Config:
+    """Block of C, one thread per element, and the depth of the tiles."""
+
+    layout: str = "row"
+    block_m: int = 32
+    block_n: int = 32
+    block_k: int = 32
+
+    def __post_init__(self) -> None:
+        parts.check_layout(self.layout)
+        threads = self.block_m * self.block_n
+        rule = f"{threads} threads per block, must be 1 to {parts.MAX_THREADS}"
+        parts.require(0 < threads <= parts.MAX_THREADS, rule)
+        sizes = (self.block_m, self.block_n, self.block_k)
+        rule = f"tile is {sizes}, must be a cube: each thread loads one element of A and one of B"
+        parts.require(len(set(sizes)) == 1, rule)
+
+
+@cute.kernel
+def kernel(
+    a: cute.Pointer,
+    b: cute.Pointer,
+    c: cute.Pointer,
+    m: Int32,
+    n: Int32,
+    k: Int32,
+    lda: Int64,
+    ldb: Int64,
+    ldc: Int64,
+    config: cutlass.Constexpr,
+):
+    tx, ty, _ = cute.arch.thread_idx()
+    bx, by, _ = cute.arch.block_idx()
+    mA, mB, mC = parts.matrices(a, b, c, (m, n, k), (lda, ldb, ldc), config.layout)
+    BM, BN, BK = config.block_m, config.block_n, config.block_k
+
+    sA = parts.shared_tile(BM, BK)  # (BM, BK)
+    sB = parts.shared_tile(BK, BN)  # (BK, BN)
+
+    row = by * BM + ty
+    col = bx * BN + tx
+    # Neighbouring threads stage neighbouring addresses: of A along k, of B along its unit stride.
+    b_k, b_n = (tx, ty) if cutlass.const_expr(config.layout == "course") else (ty, tx)
+
+    acc = Float32(0)
+    for k0 in cutlass.range(0, k, BK):
+        sA[ty, tx] = parts.load_or_zero(mA, row, k0 + tx)
+        sB[b_k, b_n] = parts.load_or_zero(mB, k0 + b_k, bx * BN + b_n)
+        cute.arch.sync_threads()
+        for i in cutlass.range_constexpr(BK):
+            acc += sA[ty, i] * sB[i, tx]
+        cute.arch.sync_threads()
+
+    if row < m and col < n:
+        mC[row, col] = acc
+
+
+def geometry(config: Config, shape: Mapping[str, int]) -> Geometry:
+    across = parts.ceil_div(shape["n"], config.block_n)
+    down = parts.ceil_div(shape["m"], config.block_m)
+    return Geometry((across, down, 1), (config.block_n, config.block_m, 1))
+
+
+RUNGS = (
+    Rung(
+        name="shared",
+        problem="gemm",
+        change="tiles of A and B in shared memory",
+        kernel=kernel,
+        config=Config(),
+        geometry=geometry,
+        requires=parts.fits_grid(geometry),
+    ),
+)

@@ -1,0 +1,20 @@
+"""What can be computed: `find(name)` gives a Problem, `NAMES` all of them."""
+
+from __future__ import annotations
+
+from gemmlab.errors import UnknownNameError
+from gemmlab.problems.gemm import Gemm
+from gemmlab.problems.problem import Problem
+
+_PROBLEMS: dict[str, Problem] = {problem.name: problem for problem in (Gemm(),)}
+
+NAMES = tuple(_PROBLEMS)
+
+
+def find(name: str) -> Problem:
+    """The problem of that name; UnknownNameError names those that exist."""
+    try:
+        return _PROBLEMS[name]
+    except KeyError:
+        known = ", ".join(NAMES)
+        raise UnknownNameError(f"no problem named {name!r}; there is: {known}") from None

@@ -1,0 +1,92 @@
+"""One record per (rung, shape, device): everything the lab says about a run, as plain JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Record:
+    """What one rung did on one case.
+
+    `verdict` is a judge's status ("pass", "wrong answer", …), "skipped" when the kernel does not
+    take the shape, or "not run" when it could not be compiled or launched; `message` says why.
+    Errors are in units of u·|A||B|, u = 2**-24; None where nothing was compared or a NaN or
+    infinity is out of place. `counters` come from the emulator, on a GPU too; None when the product
+    is too large to be emulated beside it. `time_s` is GPU time, None on the emulator; `host_s` is
+    what the whole step took.
+    """
+
+    rung: str
+    change: str
+    problem: str
+    shape: dict[str, int]
+    layout: str
+    family: str
+    seed: int
+    device: str
+    arch: str
+    verdict: str
+    message: str
+    bound_u: float
+    flops: int
+    min_bytes: int
+    max_error_u: float | None = None
+    wrong_count: int | None = None
+    worst: Json | None = None  # {index, got, expected, error_u}
+    launch: Json | None = None  # {grid, block, dynamic_smem_bytes}
+    resources: Json | None = None  # {registers, spill_bytes, static_smem_bytes}
+    occupancy: Json | None = None  # {blocks_per_sm, warps_per_sm, fraction, limiter, limits}
+    counters: dict[str, int] | None = None
+    emulator_bits_equal: bool | None = None  # GPU and emulator wrote the same bits
+    time_s: float | None = None
+    tflops: float | None = None
+    host_s: float | None = None
+    versions: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def passed(self) -> bool:
+        """Nothing is wrong with it; a skipped rung has not failed."""
+        return self.verdict in ("pass", "skipped") and self.emulator_bits_equal is not False
+
+    def as_json(self) -> Json:
+        return {key: _finite(value) for key, value in asdict(self).items()}
+
+
+def dumps(records: Iterable[Record]) -> str:
+    """A JSON list, strict: NaN and infinities become null."""
+    return json.dumps([record.as_json() for record in records], indent=2, allow_nan=False) + "\n"
+
+
+def write(path: Path, records: Iterable[Record]) -> None:
+    """Write the list to `path`, whole or not at all. Raises OSError."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w") as file:
+            file.write(dumps(records))
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(name, 0o666 & ~umask)
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    return value

@@ -1,0 +1,128 @@
+"""Records and lists as tables for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from gemmlab import metrics
+from gemmlab.records import Record
+
+PLAIN_WIDTH = 100  # columns, where the output is no terminal
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console that keeps to 100 columns in a file or pipe, and to NO_COLOR everywhere."""
+    made = Console(stderr=stderr, highlight=False)
+    if not made.is_terminal:
+        made.width = PLAIN_WIDTH
+    return made
+
+
+@dataclass(frozen=True)
+class Column:
+    """One number of a record: its heading, and how it is written."""
+
+    heading: str
+    value: Callable[[Record], float | None]
+    write: Callable[[float], str]
+
+
+def scaled(value: float) -> str:
+    """Three digits and a magnitude: 16.8M."""
+    for factor, suffix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= factor:
+            return f"{value / factor:.3g}{suffix}"
+    return f"{value:.3g}"
+
+
+def seconds(value: float) -> str:
+    for factor, suffix in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
+        if value >= factor:
+            return f"{value / factor:.3g}{suffix}"
+    return f"{value / 1e-9:.3g}ns"
+
+
+def percent(value: float) -> str:
+    return f"{value:.0f}%"
+
+
+def digits(value: float) -> str:
+    return f"{value:.3g}"
+
+
+COLUMNS = (
+    Column("error\nu", lambda record: record.max_error_u, digits),
+    Column("global\nsect/req", metrics.sectors_per_request, digits),
+    Column("shared\nwavefr.", metrics.shared_wavefronts, scaled),
+    Column("of them\nexcess", metrics.shared_excessive, scaled),
+    Column("PTX\ninstr.", metrics.instructions, scaled),
+    Column("FLOP/\nbyte", metrics.intensity, digits),
+    Column("regs", metrics.registers, digits),
+    Column("occu-\npancy", metrics.occupancy_percent, percent),
+)
+GPU_COLUMNS = (
+    Column("time", lambda record: record.time_s, seconds),
+    Column("TFLOPS", lambda record: record.tflops, digits),
+)
+
+
+def climb_table(records: Sequence[Record], width: int) -> Table:
+    """One row per rung; time and TFLOPS where there is a GPU time. Narrow ones leave out words."""
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
+    table.add_column("rung", no_wrap=True)
+    wide = width >= PLAIN_WIDTH
+    if wide:
+        table.add_column("what it changes", ratio=1)
+    table.add_column("verdict")
+    timed = any(record.time_s is not None for record in records)
+    columns = COLUMNS + (GPU_COLUMNS if timed else ())
+    for column in columns:
+        table.add_column(column.heading, justify="right", no_wrap=True)
+    for record in records:
+        style = "green" if record.verdict == "pass" else "yellow" if record.passed else "red"
+        words = [Text(record.rung), Text(record.change)][: 1 + wide]
+        cells = [*words, Text(record.verdict, style=style)]
+        values = [(column, column.value(record)) for column in columns]
+        table.add_row(*cells, *("–" if v is None else c.write(v) for c, v in values))
+    return table
+
+
+def notes(records: Iterable[Record]) -> list[str]:
+    """What the table cannot hold: why a rung did not pass, what was not counted, equal bits."""
+    told = list(records)
+    lines = [f"{r.rung}: {r.verdict}: {r.message}" for r in told if r.verdict != "pass"]
+    lines += [
+        f"{record.rung}: the GPU and the emulator wrote different bits"
+        for record in told
+        if record.emulator_bits_equal is False
+    ]
+    checked = [record for record in told if record.emulator_bits_equal is not None]
+    if checked and all(record.emulator_bits_equal for record in checked):
+        lines.append("Counters are the emulator's; GPU and emulator wrote the same bits.")
+    if any(r.verdict == "pass" and r.counters is None for r in told):
+        lines.append("Not counted: only products up to 512×512×512 are emulated beside a GPU.")
+    return lines
+
+
+def plain_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell) for cell in row))
+    return table
+
+
+def facts(pairs: Mapping[str, str]) -> Table:
+    """Names and values, one pair a line."""
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in pairs.items():
+        table.add_row(Text(name), Text(value))
+    return table

@@ -1,0 +1,101 @@
+"""The shape of the house: who may import whom, what an import costs, how long a file may be."""
+
+import ast
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "gemmlab"
+FILES = sorted(PACKAGE.rglob("*.py"))
+MAX_LINES = 500
+
+# Each part of the package and the parts that it may import, itself included without saying.
+LAYERS = {
+    "errors": set(),
+    "problems": {"errors"},
+    "hardware": {"errors"},
+    "emulator": {"errors", "hardware"},
+    "kernels": {"errors", "problems"},
+    "ladder": {"errors", "kernels"},
+    "compile": {"errors", "problems", "kernels", "ladder", "emulator"},
+    "devices": {"errors", "compile", "emulator", "hardware"},
+    "judge": {"errors", "problems", "compile", "devices"},
+    "records": {"errors"},
+    "metrics": {"records"},
+    "steps": {"metrics", "records"},
+    "tables": {"metrics", "records"},
+    "explain": {"errors", "compile", "hardware", "kernels"},
+    "environment": {"errors", "compile", "devices"},
+}
+# What ties the parts together may import all of them.
+TOP = {"__init__", "__main__", "api", "cli", "climb"}
+
+
+def part(path):
+    """The part of the package that a file belongs to: its folder, or its own name."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported_parts(path):
+    """Parts of gemmlab that a file imports anywhere in it, type checking included."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module == "gemmlab":
+            names = [f"gemmlab.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: a relative import"
+            names = [node.module]
+        else:
+            continue
+        yield from (name.split(".")[1] for name in names if name.startswith("gemmlab."))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_point_one_way(path):
+    own = part(path)
+    if own in TOP:
+        return
+    allowed = LAYERS[own] | {own}
+    assert set(imported_parts(path)) <= allowed
+
+
+def test_layers_have_no_cycle():
+    done = set()
+    while len(done) < len(LAYERS):
+        ready = {name for name, below in LAYERS.items() if name not in done and below <= done}
+        assert ready, f"cycle among {set(LAYERS) - done}"
+        done |= ready
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_files_are_short(path):
+    assert len(path.read_text().splitlines()) <= MAX_LINES
+
+
+def modules_after(statement):
+    """Top-level modules that a fresh interpreter has loaded after a statement."""
+    code = f"import sys; {statement}; print(*{{m.split('.')[0] for m in sys.modules}})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+def test_import_loads_numpy_alone():
+    loaded = modules_after("import gemmlab") - modules_after("import numpy")
+    third_party = loaded - set(sys.stdlib_module_names) - {"gemmlab"}
+    assert not {name for name in third_party if not name.startswith("_")}
+
+
+def test_the_command_line_starts_without_compiler_and_driver():
+    loaded = modules_after("import gemmlab.cli")
+    assert not loaded & {"cutlass", "cuda"}
+
+
+def test_pinned_tools_are_the_same_everywhere():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    pins = dict(pin.split("==") for pin in project["optional-dependencies"]["dev"])
+    assert f"rev: v{pins['ruff']}" in (ROOT / ".pre-commit-config.yaml").read_text()

@@ -1,0 +1,188 @@
+"""The command line: clean stdout, one clear message per mistake, exit codes."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from gemmlab import cli
+from gemmlab.errors import DeviceError, MissingDependencyError
+
+
+@pytest.fixture
+def gemmlab(capsys):
+    """Run a command in this process: exit code, stdout, stderr."""
+
+    def run(*args):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(args)
+        out = capsys.readouterr()
+        return ended.value.code or 0, out.out, out.err
+
+    return run
+
+
+def test_climb_json_is_a_list_of_records_and_nothing_else(gemmlab):
+    code, out, err = gemmlab("climb", "--shape", "33,20,17", "--device", "emulated", "--json")
+    records = json.loads(out)
+    assert code == 0, err
+    names = [record["rung"] for record in records]
+    assert names[:2] == ["naive", "uncoalesced"]
+    for record in records:
+        assert record["verdict"] == "pass"
+        assert record["shape"] == {"m": 33, "n": 20, "k": 17}
+        assert 0 <= record["max_error_u"] <= record["bound_u"]
+        assert record["launch"].keys() == {"grid", "block", "dynamic_smem_bytes"}
+        assert record["resources"].keys() == {"registers", "spill_bytes", "static_smem_bytes"}
+        assert record["counters"]["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"] > 0
+        assert record["time_s"] is None and record["device"] == "emulated"
+        assert record["versions"]["nvidia-cutlass-dsl"]
+    for number, name in enumerate(names, 1):
+        assert f"{number}/{len(names)} {name}: pass" in err
+
+
+def test_climb_prints_a_table_of_at_most_100_columns_and_a_sentence_per_step(gemmlab):
+    code, out, _ = gemmlab(
+        "climb", "--size", "64", "--rungs", "naive,shared", "--device", "emulated"
+    )
+    assert code == 0
+    assert max(map(len, out.splitlines()[2:-2])) <= 100
+    assert "naive → shared: " in out and "shared wavefronts appear" in out
+    assert "\x1b" not in out
+
+
+def test_climb_writes_the_file_whole(gemmlab, tmp_path):
+    path = tmp_path / "records.json"
+    code, out, _ = gemmlab(
+        *("climb", "--size", "16", "--rungs", "naive-tnn", "--device", "emulated", "--json"),
+        *("-o", str(path), "--family", "special", "--seed", "3"),
+    )
+    assert code == 0
+    assert path.read_text() == out
+    assert [p.name for p in tmp_path.iterdir()] == ["records.json"]
+    [record] = json.loads(out)
+    assert (record["layout"], record["rung"]) == ("course", "naive-tnn")
+    assert (record["family"], record["seed"]) == ("special", 3)
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (["--size", "0"], "m = 0 is not between 1"),
+        (["--size", "-4"], "m = -4"),
+        (["--size", "ten"], "--size': Input should be a valid integer"),
+        (["--shape", "3,4"], "has 2 sizes; it must be M,N,K"),
+        (["--shape", "3,4,x"], "not of the form M,N,K"),
+        (["--shape", "3,4,0"], "k = 0"),
+        (["--shape", "3,4,5", "--size", "3"], "not both"),
+        (["--family", "gaussian"], "cancellation"),
+        (["--rungs", "naive,nave"], "naive"),
+        (["--rungs", "naive,naive-tnn"], "mixes layouts"),
+        (["--rungs", ""], "naive"),
+        (["--layout", "diagonal"], "course"),
+        (["--device", "tpu"], "auto, emulated, cuda"),
+        (["--arch", "sm_12"], "sm_90"),
+        (["--seed", "-1"], "seed -1"),
+        (["-o", "/nowhere/at/all.json"], "/nowhere/at"),
+        (["-o", "/"], "is a folder"),
+        (["conv"], "gemm"),
+        (["--sise", "3"], "--sise"),
+    ],
+)
+def test_mistakes_get_one_message_that_says_what_is_allowed(gemmlab, args, told):
+    if "--device" not in args:
+        args = [*args, "--device", "emulated"]
+    code, out, err = gemmlab("climb", *args)
+    assert code == 2
+    assert out == ""
+    assert told in err and "Traceback" not in err
+
+
+@pytest.mark.parametrize("error", [DeviceError("no driver"), MissingDependencyError("cuda-core")])
+def test_a_device_that_is_not_there_is_one_line(gemmlab, monkeypatch, error):
+    def refuse(name, arch):
+        raise error
+
+    monkeypatch.setattr("gemmlab.devices.open_device", refuse)
+    code, out, err = gemmlab("climb", "--device", "cuda")
+    assert (code, out, err) == (error.exit_code, "", f"gemmlab: {error}\n")
+
+
+def test_a_failed_verdict_ends_with_1_and_says_why(gemmlab, monkeypatch):
+    monkeypatch.setattr("gemmlab.problems.gemm.Gemm.bound_u", lambda self, shape: 1e-9)
+    code, out, _ = gemmlab("climb", "--size", "32", "--rungs", "naive", "--device", "emulated")
+    assert code == 1
+    assert "wrong answer" in out and "worst at" in out
+
+
+def test_a_rung_that_cannot_run_does_not_stop_the_climb(gemmlab, monkeypatch):
+    from gemmlab import climb
+    from gemmlab.errors import CompileError
+
+    compile_rung = climb.compile_rung
+
+    def refuse(rung, arch):
+        if rung.name == "naive":
+            raise CompileError("no", "log line")
+        return compile_rung(rung, arch)
+
+    monkeypatch.setattr(climb, "compile_rung", refuse)
+    args = ("climb", "--size", "8", "--rungs", "naive,shared", "--device", "emulated", "--json")
+    code, out, _ = gemmlab(*args)
+    assert code == 1
+    first, second = json.loads(out)
+    assert (first["verdict"], second["verdict"]) == ("not run", "pass")
+    assert "log line" in first["message"]
+
+
+def test_env_tells_what_is_missing_and_what_brings_it(gemmlab):
+    code, out, _ = gemmlab("env", "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert found["device_auto"]
+    packages = {package["name"]: package for package in found["packages"]}
+    assert packages["numpy"]["version"]
+    core = packages["cuda-core"]
+    assert core["version"] or core["install"] == "pip install 'gemmlab[cu13]'"
+    code, out, _ = gemmlab("env")
+    assert code == 0 and "nvidia-cutlass-dsl" in out
+
+
+def test_list_names_every_rung(gemmlab):
+    code, out, _ = gemmlab("list")
+    assert code == 0
+    assert [name for name in ("naive", "tile-2d-8x8", "float4") if name not in out] == []
+    code, out, _ = gemmlab("list", "--json")
+    assert {"problem", "name", "change"} <= json.loads(out)[0].keys()
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        ((), "one element of C"),
+        (("--source",), "@cute.kernel"),
+        (("--ptx",), ".visible .entry"),
+        (("--sass",), "FFMA"),
+        (("--resources",), "per thread"),
+        (("--ptx", "--arch", "sm_80"), ".target sm_80"),
+    ],
+)
+def test_show(gemmlab, option, told):
+    code, out, err = gemmlab("show", "naive", *option)
+    assert code == 0, err
+    assert told in out
+
+
+@pytest.mark.parametrize("args", [["nave"], ["naive", "--ptx", "--sass"], ["naive", "--arch", "x"]])
+def test_show_refuses(gemmlab, args):
+    if "--arch" in args:
+        args = [*args, "--ptx"]
+    code, out, err = gemmlab("show", *args)
+    assert code == 2 and out == "" and err.count("\n") == 1
+
+
+def test_module_and_help():
+    command = [sys.executable, "-m", "gemmlab", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "climb" in done.stdout and not done.stderr

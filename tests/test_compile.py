@@ -1,0 +1,264 @@
+"""Source to Artifact: rungs, CUDA C++, PTX, the cache, and what is refused. Needs no GPU."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gemmlab import ladder
+from gemmlab.compile import cache, cute, load, nvrtc, ptx, resources
+from gemmlab.compile.artifact import Artifact
+from gemmlab.errors import CompileError, InputError, PtxSyntaxError, UnknownNameError
+from gemmlab.problems import find as find_problem
+
+CUDA = """
+#include <cuda_runtime.h>
+template <int N> __global__ void scale(float* x, float s) {
+  __shared__ float tile[N];
+  tile[threadIdx.x] = x[threadIdx.x];
+  __syncthreads();
+  x[threadIdx.x] = s * tile[N - 1 - threadIdx.x];
+}
+__global__ void add(const float* a, float* b, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) b[i] += a[i];
+}
+extern "C" __global__ void fill(float* a) { a[threadIdx.x] = 1.0f; }
+"""
+NAMES = [rung.name for rung in ladder.rungs()]
+ARCHS = ["sm_80", "sm_90a", "sm_100a"]
+TILED = {"tile-2d-8x8", "float4"}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> object:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("GEMMLAB_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture
+def cuda_file(tmp_path: Path) -> Path:
+    path = tmp_path / "kernels.cu"
+    path.write_text(CUDA)
+    return path
+
+
+def count(artifact: Artifact, opcode: str) -> int:
+    return len(re.findall(rf"\b{re.escape(opcode)}(?=\s)", artifact.ptx))
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+@pytest.mark.parametrize("layout", ["row", "course"])
+@pytest.mark.parametrize("name", NAMES)
+def test_every_rung_compiles(name: str, layout: str, arch: str) -> None:
+    artifact = load(name, layout=layout, arch=arch)
+    rung = ladder.find(name, layout)
+    assert artifact.arch == arch and f".target {arch}" in artifact.ptx
+    assert artifact.cubin is not None and artifact.cubin.startswith(b"\x7fELF")
+    assert artifact.block == rung.geometry(rung.config, {"m": 1, "n": 1, "k": 1}).block
+    assert artifact.origin == ladder.label(rung)
+    assert artifact.versions == {"nvidia-cutlass-dsl": cute.versions()["nvidia-cutlass-dsl"]}
+
+    sizes = {"float32": 8, "int32": 4, "int64": 8}
+    parameters = find_problem("gemm").parameters
+    assert [p.size for p in artifact.parameters] == [sizes[p.dtype] for p in parameters]
+    assert [p.alignment for p in artifact.parameters] == [sizes[p.dtype] for p in parameters]
+    assert all(p.is_pointer for p in artifact.parameters[:3])
+
+    used = artifact.resources
+    assert used is not None and used.spill_bytes == 0
+    assert used.static_smem_bytes == (8192 if name in {"shared", *TILED} else 0)
+    threads = artifact.block[0] * artifact.block[1]
+    assert used.registers * threads <= 65536
+
+
+@pytest.mark.parametrize("layout", ["row", "course"])
+@pytest.mark.parametrize("name", NAMES)
+def test_arithmetic_is_one_fma_per_k(name: str, layout: str) -> None:
+    """No separate multiply or add: every rung then gives the same bits."""
+    artifact = load(name, layout=layout)
+    opcodes = {op for op in re.findall(r"\b(\w+)\.(?:rn\.)?f32\b", artifact.ptx)}
+    assert opcodes == {"fma"}
+    assert count(artifact, "ld.local.b32") == 0
+
+
+@pytest.mark.parametrize("layout", ["row", "course"])
+def test_tiled_rungs_fit_two_blocks_and_float4_is_wide(layout: str) -> None:
+    scalar, wide = (load(name, layout=layout) for name in ("tile-2d-8x8", "float4"))
+    for artifact in (scalar, wide):
+        assert artifact.resources is not None and artifact.resources.registers <= 128
+        assert count(artifact, "fma.rn.f32") == 8 * 8 * 8
+        assert count(artifact, "ld.shared.v4.b32") == 32
+    assert count(scalar, "ld.global.v4.b32") == count(scalar, "st.global.v4.b32") == 0
+    assert count(wide, "ld.global.v4.b32") == 2
+    assert count(wide, "st.global.v4.b32") == 16
+    assert wide.cubin is not None
+    code = resources.sass(wide.cubin, wide.entry)
+    for opcode, times in {"LDG.E.128": 2, "STG.E.128": 16, "LDS.128": 32}.items():
+        assert len(re.findall(rf"\b{re.escape(opcode)}\b", code)) == times
+
+
+def test_line_numbers_lead_to_the_kernel_file() -> None:
+    files = re.findall(r'\.file\s+\d+\s+"([^"]+)"', load("naive").ptx)
+    assert any(file.endswith("naive.py") for file in files)
+
+
+def test_second_call_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = load("shared")
+
+    def fail(*args: object, **kwargs: object) -> Artifact:
+        raise AssertionError("compiled again")
+
+    monkeypatch.setattr(cute, "compile_kernel", fail)
+    assert load("shared") == first
+    assert cute.compile_rung(ladder.find("shared"), "sm_90a") == first
+
+
+def test_second_process_imports_no_compiler() -> None:
+    load("naive")
+    code = (
+        "import sys; from gemmlab.compile import load; load('naive')\n"
+        "print({'cutlass', 'cuda'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize("damage", ["", "{}", "half", "flipped"])
+def test_corrupt_cache_entries_are_built_again(
+    damage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GEMMLAB_CACHE", str(tmp_path))
+    built: list[Artifact] = []
+
+    def build() -> Artifact:
+        built.append(Artifact("k", ".version 8.8", "sm_90a", (), cubin=b"\x7fELF", block=(1, 2, 3)))
+        return built[-1]
+
+    assert cache.fetch(["a"], build) == cache.fetch(["a"], build)
+    assert cache.fetch(["b"], build) is built[-1] and len(built) == 2
+    (file, _) = files = sorted(tmp_path.iterdir())
+    for file in files:
+        text = file.read_text()
+        broken = {"half": text[: len(text) // 2], "flipped": text.replace("8.8", "8.9")}
+        file.write_text(broken.get(damage, damage))
+    assert cache.fetch(["a"], build) == built[0] and len(built) == 3
+    assert cache.fetch(["a"], build) == built[0] and len(built) == 3
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("GEMMLAB_CACHE", str(tmp_path / "file" / "below"))
+    artifact = Artifact("k", "", "sm_90a", ())
+    assert cache.fetch(["a"], lambda: artifact) is artifact
+
+
+@pytest.mark.parametrize(
+    ("entry", "found", "smem"),
+    [
+        ("fill", "fill", 0),
+        ("add", "_Z3addPKfPfi", 0),
+        ("_Z3addPKfPfi", "_Z3addPKfPfi", 0),
+        ("scale<128>", "_Z5scaleILi128EEvPff", 512),
+    ],
+)
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90a"])
+def test_cuda_entries(cuda_file: Path, entry: str, found: str, smem: int, arch: str) -> None:
+    artifact = load(cuda_file, entry=entry, arch=arch)
+    assert (artifact.entry, artifact.arch) == (found, arch)
+    assert artifact.resources is not None
+    assert artifact.resources.static_smem_bytes == smem
+    assert "nvrtc" in artifact.versions
+    assert "kernels.cu" in artifact.ptx
+
+
+def test_cuda_headers_need_no_toolkit(tmp_path: Path) -> None:
+    path = tmp_path / "half.cu"
+    path.write_text("#include <cuda_fp16.h>\n__global__ void k(__half* x) { *x = __hadd(*x, *x); }")
+    assert load(path).entry.startswith("_Z1k")
+
+
+def test_included_files_are_read_anew(tmp_path: Path) -> None:
+    (tmp_path / "k.cu").write_text('#include "value.h"\n__global__ void k(int* x) { *x = VALUE; }')
+    for value in ("1234", "4321"):
+        (tmp_path / "value.h").write_text(f"#define VALUE {value}")
+        assert value in load(tmp_path / "k.cu").ptx
+
+
+def test_cuda_that_does_not_compile_shows_the_log() -> None:
+    with pytest.raises(CompileError, match="expected an expression") as caught:
+        nvrtc.compile_cuda("__global__ void f() { int x = ; }", name="bad.cu")
+    assert "bad.cu(1): error" in caught.value.log
+
+
+def test_ptx_text_and_file(tmp_path: Path) -> None:
+    text = load("naive", arch="sm_80").ptx
+    (tmp_path / "naive.ptx").write_text(text)
+    for source in (text, tmp_path / "naive.ptx", str(tmp_path / "naive.ptx")):
+        artifact = load(source)
+        assert (artifact.arch, artifact.block) == ("sm_80", (32, 32, 1))
+        assert len(artifact.parameters) == 9
+    if ptx.assembler_version() is not None:
+        assert load(text, arch="sm_90a").cubin is not None
+        with pytest.raises(CompileError, match="cannot be assembled for sm_75"):
+            load(text, arch="sm_75")
+
+
+def test_ptx_without_an_assembler(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ptx, "assembler_version", lambda: None)
+    artifact = load(load("naive").ptx)
+    assert (artifact.cubin, artifact.resources) == (None, None)
+    assert artifact.arch == "sm_90a"
+
+
+def test_ptx_syntax_error_names_the_line() -> None:
+    lines = load("naive").ptx.splitlines()
+    at = next(i for i, line in enumerate(lines) if "mov.u32" in line)
+    lines[at] = "\tmov.u32 %r1 %tid.x;"
+    with pytest.raises(PtxSyntaxError) as caught:
+        load("\n".join(lines))
+    assert caught.value.line == at + 1
+
+
+def test_what_does_not_exist_is_named(cuda_file: Path, tmp_path: Path) -> None:
+    with pytest.raises(UnknownNameError, match="no file nowhere.cu"):
+        load("nowhere.cu")
+    with pytest.raises(UnknownNameError, match="Did you mean 'naive'"):
+        load("naiv")
+    with pytest.raises(UnknownNameError, match="2 entries, choose one of: _Z3addPKfPfi, fill"):
+        load(cuda_file)
+    with pytest.raises(UnknownNameError, match="no entry 'sub'; it has _Z3addPKfPfi, fill"):
+        load(cuda_file, entry="sub")
+    with pytest.raises(UnknownNameError, match="no entry 'x'; it has gemm_naive_row"):
+        load(load("naive").ptx, entry="x")
+    for source in ("naive", cuda_file):
+        with pytest.raises(UnknownNameError, match="'sm_1'; choose one of .*sm_90a"):
+            load(source, arch="sm_1")
+    (tmp_path / "empty.cu").write_text("__device__ int x;")
+    with pytest.raises(UnknownNameError, match="has no kernel entry"):
+        load(tmp_path / "empty.cu")
+
+
+def test_arguments_that_do_not_fit_the_source(cuda_file: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="only a rung has one"):
+        load(cuda_file, entry="fill", layout="row")
+    with pytest.raises(InputError, match="the rung 'naive' has one kernel"):
+        load("naive", entry="kernel")
+    with pytest.raises(InputError, match="neither a .cu nor a .ptx file"):
+        load(tmp_path / "kernel.txt")
+
+
+def test_resources_name_what_the_cubin_has() -> None:
+    artifact = load("naive")
+    assert artifact.cubin is not None
+    with pytest.raises(UnknownNameError, match="it has gemm_naive_row"):
+        resources.read(artifact.cubin, "other", "sm_90a")
+    with pytest.raises(CompileError, match="could not read the cubin"):
+        resources.read(b"no cubin", "other", "sm_90a")

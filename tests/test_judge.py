@@ -1,0 +1,252 @@
+"""The judge, tested by sabotage: a host function stands in for the kernel."""
+
+import numpy as np
+import pytest
+
+from gemmlab import judge, problems
+from gemmlab.compile.artifact import Artifact
+from gemmlab.devices import Launched
+from gemmlab.devices.emulated import HostBuffer
+from gemmlab.errors import (
+    DeadlockError,
+    EmulationError,
+    LaunchError,
+    MisalignedAddressError,
+    OutOfBoundsError,
+    UnsupportedInstructionError,
+)
+from gemmlab.problems.problem import U
+
+GEMM = problems.find("gemm")
+NOTHING = Artifact("kernel", "", "sm_90a", ())
+GEOMETRY = ((1, 1, 1), (32, 1, 1), 0)
+
+
+class FakeDevice:
+    """Runs `kernel(a, b, c, case)` on the images in its memory, which reach into the guards."""
+
+    name, arch = "fake", "sm_90a"
+
+    def __init__(self, kernel, case):
+        self.kernel, self.case = kernel, case
+
+    def allocate(self, nbytes):
+        return HostBuffer(nbytes)
+
+    def launch(self, artifact, grid, block, args, dynamic_smem=0):
+        spans = args[:3]
+        assert list(args[3:]) == list(self.case.scalars.values())
+        images = [span.buffer.data.view(np.float32) for span in spans]
+        first = [span.offset // 4 for span in spans]
+        a, b, c = (
+            image[at : at + span.nbytes // 4]
+            for image, at, span in zip(images, first, spans, strict=True)
+        )
+        self.kernel(a, b, c, self.case)
+        return Launched(counters={})
+
+    def versions(self):
+        return {}
+
+
+def run(kernel, m=40, n=33, k=65, family="normal", layout="row"):
+    case = GEMM.case({"m": m, "n": n, "k": k}, layout, family, 0)
+    return judge.examine(FakeDevice(kernel, case), NOTHING, GEOMETRY, GEMM, case)
+
+
+def multiply(a, b, c, case):
+    """The right answer, written the way the layout wants it."""
+    with np.errstate(invalid="ignore"):
+        case.result(c)[:] = (case.a @ case.b).astype(np.float32)
+
+
+def beyond(c, elements):
+    """A view of `elements` around `c` in the same memory: behind it, or before it if negative."""
+    whole, size = c.base, c.size
+    start = (c.ctypes.data - whole.ctypes.data) // 4
+    if elements < 0:
+        return whole[start + elements : start]
+    return whole[start + size : start + size + elements]
+
+
+def after(change):
+    """The right answer, then a change to what lies in memory."""
+
+    def kernel(a, b, c, case):
+        multiply(a, b, c, case)
+        change(a, b, c, case)
+
+    return kernel
+
+
+def one_element(a, b, c, case):
+    c[7] += 1
+
+
+def nan_tile(a, b, c, case):
+    case.result(c)[8:16, 8:16] = np.nan
+
+
+def just_above(a, b, c, case):
+    step = GEMM.bound_u(case.shape) * U * case.magnitude()
+    case.result(c)[3, 4] = case.reference()[3, 4] + 1.01 * step[3, 4]
+
+
+def just_below(a, b, c, case):
+    step = GEMM.bound_u(case.shape) * U * case.magnitude()
+    case.result(c)[3, 4] = case.reference()[3, 4] + 0.98 * step[3, 4]
+
+
+def reversed_order(a, b, c, case):
+    c[:] = c[::-1].copy()
+
+
+def write_past_the_end(a, b, c, case):
+    beyond(c, 1)[:] = 0
+
+
+def write_before_the_start(a, b, c, case):
+    beyond(c, -1)[:] = 0
+
+
+def write_past_an_input(a, b, c, case):
+    beyond(b, 1)[:] = 0
+
+
+def modify_input(a, b, c, case):
+    a[0] = -a[0]
+
+
+@pytest.mark.parametrize("layout", GEMM.layouts)
+@pytest.mark.parametrize(
+    ("change", "status"),
+    [
+        (one_element, "wrong answer"),
+        (nan_tile, "wrong answer"),
+        (just_above, "wrong answer"),
+        (reversed_order, "wrong answer"),
+        (write_past_the_end, "guard overwritten"),
+        (write_before_the_start, "guard overwritten"),
+        (write_past_an_input, "guard overwritten"),
+        (modify_input, "input modified"),
+        (just_below, "pass"),
+    ],
+)
+def test_sabotage_after_the_right_answer(change, status, layout):
+    found = run(after(change), layout=layout).verdict
+    assert found.status == status, found.message
+    assert found.passed is (status == "pass")
+
+
+def test_tf32_inputs_are_a_wrong_answer():
+    def kernel(a, b, c, case):
+        rounded = [
+            (x.view(np.uint32) & 0xFFFFE000).view(np.float32) for x in (case.a, case.b.copy())
+        ]
+        case.result(c)[:] = rounded[0] @ rounded[1]
+
+    assert run(kernel).verdict.status == "wrong answer"
+
+
+def test_a_kernel_that_writes_nothing_leaves_every_element():
+    found = run(lambda a, b, c, case: None).verdict
+    assert found.status == "unwritten output"
+    assert "1320 of 1320" in found.message
+
+
+@pytest.mark.parametrize("layout", GEMM.layouts)
+def test_an_unwritten_corner_is_counted_and_located(layout):
+    def kernel(a, b, c, case):
+        kept = case.result(c)[32:, 32:].copy()
+        multiply(a, b, c, case)
+        case.result(c)[32:, 32:] = kept
+
+    found = run(kernel, layout=layout).verdict
+    assert found.status == "unwritten output"
+    assert "8 of 1320" in found.message and "(32, 32)" in found.message
+
+
+def test_a_result_that_was_right_for_other_inputs_is_wrong():
+    other = GEMM.case({"m": 40, "n": 33, "k": 65}, "row", "normal", 1)
+    found = run(lambda a, b, c, case: multiply(a, b, c, other)).verdict
+    assert found.status == "wrong answer" and found.wrong_count > 1000
+
+
+def test_the_poison_spoils_a_kernel_that_adds_to_the_output():
+    def kernel(a, b, c, case):
+        with np.errstate(invalid="ignore"):  # the poison is a signalling NaN
+            c += (case.a @ case.b).ravel()
+
+    assert run(kernel).verdict.status == "wrong answer"
+
+
+@pytest.mark.parametrize("wrong", [-1, 0])
+def test_infinities_must_have_their_sign(wrong):
+    def kernel(a, b, c, case):
+        multiply(a, b, c, case)
+        c[np.isinf(c)] *= np.float32(wrong) if wrong else np.float32("nan")
+
+    found = run(kernel, family="special").verdict
+    assert found.status == "wrong answer"
+    assert found.max_error_u == np.inf
+
+
+def test_nan_and_infinity_in_the_right_places_pass():
+    assert run(multiply, family="special").verdict.passed
+
+
+def test_a_wrong_answer_tells_where_and_how_much():
+    def kernel(a, b, c, case):
+        multiply(a, b, c, case)
+        c[[5, 9]] += np.array([1, 1000], np.float32)
+
+    found = run(kernel).verdict
+    assert found.wrong_count == 2
+    assert [mismatch.index for mismatch in found.first] == [(0, 5), (0, 9)]
+    assert found.worst.index == (0, 9)
+    assert found.worst.got == pytest.approx(found.worst.expected + 1000, rel=1e-6)
+    assert found.max_error_u == found.worst.error_u > found.bound_u
+    assert "(0, 9)" in found.message
+
+
+def test_only_the_first_five_wrong_elements_are_listed():
+    found = run(after(nan_tile)).verdict
+    assert found.wrong_count == 64 and len(found.first) == 5
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (1, 33, 7), (31, 1, 1), (64, 64, 8)])
+@pytest.mark.parametrize("family", GEMM.families)
+@pytest.mark.parametrize("layout", GEMM.layouts)
+def test_the_right_answer_passes(shape, family, layout):
+    examined = run(multiply, *shape, family=family, layout=layout)
+    assert examined.verdict.passed, examined.verdict.message
+    assert examined.image.size == shape[0] * shape[1]
+    assert examined.launched is not None
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (OutOfBoundsError, "out of bounds"),
+        (MisalignedAddressError, "misaligned"),
+        (DeadlockError, "deadlock"),
+        (UnsupportedInstructionError, "unsupported"),
+        (EmulationError, "emulation error"),
+    ],
+)
+def test_what_the_emulator_objects_to_is_the_verdict(error, status):
+    def kernel(a, b, c, case):
+        raise error("lane 3 did it")
+
+    examined = run(kernel)
+    assert examined.verdict.status == status
+    assert "lane 3 did it" in examined.verdict.message
+    assert examined.launched is None and not examined.verdict.passed
+
+
+def test_a_refused_launch_is_no_verdict():
+    def kernel(a, b, c, case):
+        raise LaunchError("too many threads")
+
+    with pytest.raises(LaunchError):
+        run(kernel)

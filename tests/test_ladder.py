@@ -1,0 +1,113 @@
+"""The registry and the records in it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import is_dataclass, replace
+
+import pytest
+
+from gemmlab import ladder
+from gemmlab.errors import InputError, UnknownNameError
+from gemmlab.kernels.rung import Rung
+
+RUNGS = ladder.rungs()
+LIMIT_Y = 65535
+
+
+@pytest.fixture(params=RUNGS, ids=lambda rung: rung.name)
+def rung(request: pytest.FixtureRequest) -> Rung:
+    found: Rung = request.param
+    return found
+
+
+def test_order() -> None:
+    names = [rung.name for rung in RUNGS]
+    assert names == ["naive", "uncoalesced", "shared", "tile-2d-8x8", "float4"]
+
+
+def test_record_is_complete(rung: Rung) -> None:
+    assert rung.problem == "gemm"
+    assert len(rung.change.split()) <= 8
+    assert 3 <= len(rung.lesson.splitlines()) <= 15
+    assert is_dataclass(rung.config) and rung.config.__dataclass_params__.frozen
+    assert rung.config.layout == "row"
+
+
+@pytest.mark.parametrize("layout", ["row", "course"])
+def test_find_returns_the_rung_in_the_layout(rung: Rung, layout: str) -> None:
+    found = ladder.find(rung.name, layout)
+    assert (found.name, found.config.layout) == (rung.name, layout)
+    assert ladder.find(rung.name).config.layout == "row"
+
+
+def test_course_name() -> None:
+    found = ladder.find("naive-tnn")
+    assert (found.name, found.config.layout) == ("naive", "course")
+    assert ladder.label(found) == "naive-tnn"
+    assert ladder.label(ladder.find("naive")) == "naive"
+    assert ladder.label(ladder.find("shared", "course")) == "shared"
+    with pytest.raises(InputError, match="'naive' in layout 'course', not 'row'"):
+        ladder.find("naive-tnn", "row")
+
+
+def test_unknown_names_list_what_there_is() -> None:
+    with pytest.raises(UnknownNameError, match="naive-tnn.*Did you mean 'float4'"):
+        ladder.find("flaot4")
+    with pytest.raises(UnknownNameError, match="there is gemm"):
+        ladder.rungs("convolution")
+    with pytest.raises(InputError, match="must be one of row, course"):
+        ladder.find("naive", "diagonal")
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (128, 128, 8), (129, 257, 9), (1025, 31, 5)])
+def test_grid_covers_c_and_no_block_is_idle(rung: Rung, shape: tuple[int, int, int]) -> None:
+    m, n, k = shape
+    config = rung.config
+    grid, block, dynamic = rung.geometry(config, {"m": m, "n": n, "k": k})
+    assert (grid[1] - 1) * config.block_m < m <= grid[1] * config.block_m
+    assert (grid[0] - 1) * config.block_n < n <= grid[0] * config.block_n
+    assert grid[2] == 1 and dynamic == 0
+    assert block[0] * block[1] * block[2] <= 1024
+
+
+def test_shapes_past_the_grid_are_named(rung: Rung) -> None:
+    most = LIMIT_Y * rung.config.block_m
+    assert rung.requires(rung.config, {"m": most, "n": 1, "k": 1}) is None
+    broken = rung.requires(rung.config, {"m": most + 1, "n": 1, "k": 1})
+    assert broken is not None and "65536 blocks in grid y" in broken
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "value", "rule"),
+    [
+        ("naive", "block_m", 64, "2048 threads per block"),
+        ("uncoalesced", "block_n", 2, "2048 threads per block"),
+        ("shared", "block_k", 16, "must be a cube"),
+        ("tile-2d-8x8", "thread_m", 7, "no multiple of thread_m = 7"),
+        ("tile-2d-8x8", "thread_n", 1, "2048 threads per block"),
+        ("tile-2d-8x8", "block_k", 0, "must be positive"),
+        ("tile-2d-8x8", "block_k", 64, "65536 bytes of static shared memory"),
+        ("tile-2d-8x8", "block_k", 3, "runs of equal length"),
+        ("float4", "block_k", 16, "must load four elements each"),
+        ("float4", "thread_n", 2, "must be a multiple of 4"),
+    ],
+)
+def test_illegal_configurations_are_refused(name: str, field: str, value: int, rule: str) -> None:
+    with pytest.raises(InputError, match=rule):
+        replace(ladder.find(name).config, **{field: value})
+
+
+def test_deeper_and_smaller_tiles_are_configurations_of_the_same_file() -> None:
+    config = ladder.find("tile-2d-8x8").config
+    for block_k in (8, 32):
+        assert replace(config, thread_m=4, thread_n=4, block_k=block_k).threads == 1024
+
+
+def test_importing_the_registry_loads_no_compiler() -> None:
+    code = (
+        "import sys, gemmlab.ladder, gemmlab.compile; print({'cutlass', 'cuda'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

@@ -1,0 +1,132 @@
+"""Records as JSON, the numbers read off them, and the sentences made of those."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from gemmlab import metrics, records, steps, tables
+from gemmlab.records import Record
+
+COUNTERS = {
+    metrics.GLOBAL_LOAD_REQUESTS: 1000,
+    metrics.GLOBAL_LOAD_SECTORS: 4000,
+    metrics.GLOBAL_STORE_SECTORS: 96,
+    metrics.SHARED_LOAD_WAVEFRONTS: 0,
+    metrics.SHARED_STORE_WAVEFRONTS: 0,
+    metrics.SHARED_EXCESSIVE: 0,
+    metrics.PTX_INSTRUCTIONS: 9000,
+}
+BASE = Record(
+    rung="first",
+    change="begins",
+    problem="gemm",
+    shape={"m": 64, "n": 64, "k": 16},
+    layout="row",
+    family="normal",
+    seed=0,
+    device="emulated",
+    arch="sm_90a",
+    verdict="pass",
+    message="",
+    bound_u=8.0,
+    flops=2 * 64 * 64 * 16,
+    min_bytes=24576,
+    max_error_u=1.5,
+    resources={"registers": 32, "spill_bytes": 0, "static_smem_bytes": 0},
+    occupancy={"fraction": 1.0},
+    counters=COUNTERS,
+)
+
+
+def changed(**counts):
+    names = {name: getattr(metrics, name.upper()) for name in counts}
+    counters = COUNTERS | {names[name]: value for name, value in counts.items()}
+    return replace(BASE, rung="second", counters=counters)
+
+
+def test_json_is_strict_and_complete():
+    record = replace(BASE, max_error_u=float("inf"), worst={"got": float("nan"), "index": (1, 2)})
+    [loaded] = json.loads(records.dumps([record]))
+    assert loaded["max_error_u"] is None
+    assert loaded["worst"] == {"got": None, "index": [1, 2]}
+    assert {"rung", "problem", "shape", "layout", "family", "seed", "device"} <= loaded.keys()
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path):
+    path = tmp_path / "records.json"
+    records.write(path, [BASE])
+    before = path.read_text()
+    with pytest.raises(TypeError):
+        records.write(path, [replace(BASE, worst={"got": object()})])
+    assert path.read_text() == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_metrics():
+    assert metrics.sectors_per_request(BASE) == 4.0
+    assert metrics.intensity(BASE) == 2 * 64 * 64 * 16 / (32 * 4096)
+    assert metrics.occupancy_percent(BASE) == 100
+    nothing = replace(BASE, counters=None, resources=None, occupancy=None)
+    for value in (metrics.sectors_per_request, metrics.intensity, metrics.registers):
+        assert value(nothing) is None
+
+
+@pytest.mark.parametrize(
+    ("after", "told"),
+    [
+        (
+            changed(global_load_sectors=500),
+            "first → second: global load sectors fall 8× (4,000 → 500).",
+        ),
+        (
+            changed(ptx_instructions=18000, shared_load_wavefronts=64),
+            "first → second: PTX instructions rise 2× (9,000 → 18,000), "
+            "shared wavefronts appear (0 → 64).",
+        ),
+        (changed(ptx_instructions=9100), "first → second: no counter moved by a tenth."),
+        (replace(BASE, rung="second", counters=None), "first → second: nothing was counted."),
+        (
+            replace(BASE, rung="second", occupancy={"fraction": 0.25}),
+            "first → second: occupancy in % falls 4× (100 → 25).",
+        ),
+    ],
+)
+def test_steps_say_what_moved(after, told):
+    assert steps.sentences([BASE, after]) == [told]
+
+
+def test_steps_tell_the_time_on_a_gpu():
+    told = steps.sentence(replace(BASE, time_s=1e-3), replace(BASE, time_s=5e-4))
+    assert "time in µs falls 2× (1,000 → 500)" in told
+
+
+def test_steps_pass_over_rungs_that_failed():
+    failed = replace(BASE, rung="broken", verdict="wrong answer")
+    assert len(steps.sentences([BASE, failed, changed()])) == 1
+
+
+def test_notes_say_what_went_wrong_and_what_was_not_counted():
+    failed = replace(BASE, verdict="wrong answer", message="7 elements")
+    uncounted = replace(BASE, device="cuda:0", counters=None)
+    different = replace(BASE, emulator_bits_equal=False)
+    told = tables.notes([failed, uncounted, different])
+    assert told[0] == "first: wrong answer: 7 elements"
+    assert "different bits" in told[1] and "512×512×512" in told[2]
+    assert not different.passed and not failed.passed and uncounted.passed
+    assert "same bits" in tables.notes([replace(BASE, emulator_bits_equal=True)])[0]
+
+
+@pytest.mark.parametrize(
+    ("write", "value", "text"),
+    [
+        (tables.scaled, 999.0, "999"),
+        (tables.scaled, 16_777_216.0, "16.8M"),
+        (tables.scaled, 0.0, "0"),
+        (tables.seconds, 5.8e-05, "58µs"),
+        (tables.seconds, 0.276, "276ms"),
+        (tables.percent, 25.0, "25%"),
+    ],
+)
+def test_numbers_are_short(write, value, text):
+    assert write(value) == text
