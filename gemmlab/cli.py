@@ -154,17 +154,17 @@ def show(
     """Show a kernel: what it teaches, its source, PTX, SASS or resources."""
     if source + ptx + sass + resources > 1:
         raise InputError("give one of --source, --ptx, --sass, --resources")
-    from gemmlab import explain, ladder, tables
+    from gemmlab import ladder, tables, views
 
     found = ladder.find(rung, layout)
     if source:
-        sys.stdout.write(explain.source(found))
+        sys.stdout.write(views.source(found))
     elif ptx:
-        print(explain.ptx(found, arch))
+        print(views.ptx(found, arch))
     elif sass:
-        print(explain.sass(found, arch))
+        print(views.sass(found, arch))
     elif resources:
-        tables.console().print(tables.facts(explain.resources(found, arch)))
+        tables.console().print(tables.facts(views.resources(found, arch)))
     else:
         print(f"{ladder.label(found)}: {found.change}\n\n{found.lesson}\n\n{found.config}")
 

@@ -11,6 +11,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gemmlab.errors import InputError
+
 Json = dict[str, Any]
 
 
@@ -65,6 +67,14 @@ class Record:
 def dumps(records: Iterable[Record]) -> str:
     """A JSON list, strict: NaN and infinities become null."""
     return json.dumps([record.as_json() for record in records], indent=2, allow_nan=False) + "\n"
+
+
+def read(path: Path) -> list[Record]:
+    """Records that `write` wrote. Raises InputError for a file that is not such a list."""
+    try:
+        return [Record(**entry) for entry in json.loads(path.read_text())]
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(f"{path} holds no records: {error}") from error
 
 
 def write(path: Path, records: Iterable[Record]) -> None:

@@ -12,6 +12,8 @@ from rich.text import Text
 from gemmlab import metrics
 from gemmlab.records import Record
 
+Write = Callable[[float], str]
+
 PLAIN_WIDTH = 100  # columns, where the output is no terminal
 
 
@@ -29,7 +31,7 @@ class Column:
 
     heading: str
     value: Callable[[Record], float | None]
-    write: Callable[[float], str]
+    write: Write
 
 
 def scaled(value: float) -> str:

@@ -28,8 +28,9 @@ LAYERS = {
     "metrics": {"records"},
     "steps": {"metrics", "records"},
     "tables": {"metrics", "records"},
-    "explain": {"errors", "compile", "hardware", "kernels"},
+    "views": {"errors", "compile", "hardware", "kernels"},
     "environment": {"errors", "compile", "devices"},
+    "report": {"errors", "metrics", "records", "steps", "tables"},
 }
 # What ties the parts together may import all of them.
 TOP = {"__init__", "__main__", "api", "cli", "climb"}

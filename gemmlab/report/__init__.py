@@ -1,0 +1,1 @@
+"""Records to Markdown and SVG. Touches no device."""

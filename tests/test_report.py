@@ -1,0 +1,37 @@
+"""The README says what the records say."""
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+from gemmlab.errors import InputError
+from gemmlab.report.markdown import fill, table
+
+ROOT = Path(__file__).parent.parent
+SCRIPT = runpy.run_path(str(ROOT / "scripts" / "readme"))
+
+
+def test_readme_has_the_numbers_of_the_records():
+    text = (ROOT / "README.md").read_text()
+    assert SCRIPT["readme"](text) == text
+
+
+def test_picture_is_that_of_the_records():
+    assert SCRIPT["picture"]() == (ROOT / "docs" / "climb.svg").read_text()
+
+
+def test_readme_is_short():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
+
+
+def test_fill_replaces_what_stands_between_the_markers():
+    assert fill("a\n<!-- x -->\nold\n<!-- /x -->\nb", {"x": "new"}) == (
+        "a\n<!-- x -->\nnew\n<!-- /x -->\nb"
+    )
+    with pytest.raises(InputError, match="no <!-- y -->"):
+        fill("a", {"y": "new"})
+
+
+def test_table():
+    assert table(["a", "b"], [["1", "2"]]) == "| a | b |\n| --- | --- |\n| 1 | 2 |"
