@@ -3,7 +3,7 @@
     GemmlabError
     ├── InputError (ValueError)              a value the caller gave breaks a rule
     │   ├── ShapeError                       sizes that do not fit together, or an empty matrix
-    │   ├── DTypeError (TypeError)           an element type the kernel does not take
+    │   ├── DTypeError (TypeError)           a value of the wrong type
     │   ├── UnknownNameError (LookupError)   no rung, entry, layout, family or file of that name
     │   └── LaunchError                      grid, block, shared memory or arguments past a limit
     ├── MissingDependencyError (ImportError) an optional package is not installed; names the extra
@@ -40,7 +40,7 @@ class ShapeError(InputError):
 
 
 class DTypeError(InputError, TypeError):
-    """An element type the kernel does not take."""
+    """A value of the wrong type."""
 
 
 class UnknownNameError(InputError, LookupError):

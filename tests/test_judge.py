@@ -62,7 +62,7 @@ def multiply(a, b, c, case):
 
 def beyond(c, elements):
     """A view of `elements` around `c` in the same memory: behind it, or before it if negative."""
-    whole, size = c.base, c.size
+    whole, size = c.base.view(np.float32), c.size
     start = (c.ctypes.data - whole.ctypes.data) // 4
     if elements < 0:
         return whole[start + elements : start]
@@ -136,6 +136,18 @@ def test_sabotage_after_the_right_answer(change, status, layout):
     found = run(after(change), layout=layout).verdict
     assert found.status == status, found.message
     assert found.passed is (status == "pass")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (write_past_the_end, "0 bytes before and 4 bytes after c"),
+        (write_before_the_start, "4 bytes before and 0 bytes after c"),
+        (write_past_an_input, "0 bytes before and 4 bytes after b"),
+    ],
+)
+def test_the_verdict_says_which_guard(change, message):
+    assert message in run(after(change)).verdict.message
 
 
 def test_tf32_inputs_are_a_wrong_answer():
@@ -250,3 +262,42 @@ def test_a_refused_launch_is_no_verdict():
 
     with pytest.raises(LaunchError):
         run(kernel)
+
+
+class Accumulating:
+    """Runs `kernel(x, out)` on the sum's memory."""
+
+    name, arch = "fake", "sm_90a"
+
+    def __init__(self, kernel):
+        self.kernel = kernel
+
+    def allocate(self, nbytes):
+        return HostBuffer(nbytes)
+
+    def launch(self, artifact, grid, block, args, dynamic_smem=0):
+        x, out = (span.buffer.data.view(np.float32) for span in args[:2])
+        first = args[0].offset // 4
+        self.kernel(x[first : first + args[2]], out[first : first + 1])
+        return Launched(counters={})
+
+
+def accumulate(kernel, n=50, grid=(1, 1, 1)):
+    total = problems.find("sum")
+    case = total.case({"n": n}, "row", "normal", 0)
+    return judge.examine(Accumulating(kernel), NOTHING, (grid, (32, 1, 1), 0), total, case).verdict
+
+
+def test_an_accumulator_holds_zeros_that_a_kernel_adds_to():
+    def add(x, out):
+        out += x.sum()
+
+    assert accumulate(add).passed
+    assert accumulate(lambda x, out: None).status == "wrong answer"
+
+
+def test_a_grid_of_no_blocks_is_not_launched():
+    def never(x, out):
+        raise AssertionError
+
+    assert accumulate(never, n=0, grid=(0, 1, 1)).passed

@@ -23,12 +23,12 @@ def load(
 
     `source` is a path to a .cu or .ptx file, PTX text, or the name of a rung, whose `layout` may be
     chosen. `entry` names the kernel where the source has several. `arch` is "sm_90a" unless it is
-    named; PTX keeps its own target. Raises UnknownNameError for a
-    file, rung, entry or architecture that does not exist, CompileError with the compiler's log,
-    PtxSyntaxError with the line, MissingDependencyError naming what to install.
+    named; PTX is assembled for its own target where the assembler still knows that. Raises
+    UnknownNameError for a file, rung, entry or architecture that does not exist, CompileError with
+    the compiler's log, PtxSyntaxError with the line, MissingDependencyError naming what to install.
     """
     text = str(source)
-    if isinstance(source, str) and ".version" in text and "\n" in text:
+    if isinstance(source, str) and ".version" in text and ".target" in text:
         return _load_ptx(text, entry, arch, "PTX text")
     path = Path(text)
     if path.suffix not in (".cu", ".ptx"):

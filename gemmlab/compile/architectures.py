@@ -22,7 +22,7 @@ ARCHITECTURES = (
     "sm_121a",
 )
 # NVRTC of CUDA 13 begins at Turing, CuTe DSL at Ampere.
-NVRTC_ARCHITECTURES = ("sm_75", *ARCHITECTURES, "sm_88", "sm_110", "sm_110a")
+NVRTC_ARCHITECTURES = ("sm_75", *ARCHITECTURES, "sm_110", "sm_110a")
 DEFAULT = "sm_90a"
 
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
-from gemmlab.compile import cache, ptx, resources
+from gemmlab.compile import cache, headers, ptx, resources
 from gemmlab.compile.architectures import NVRTC_ARCHITECTURES, check_architecture
 from gemmlab.compile.artifact import Artifact
 from gemmlab.errors import CompileError, MissingDependencyError
 
-# NVRTC knows these declarations by itself, but source written for nvcc includes them.
-_EMPTY_HEADERS = (b"cuda_runtime.h", b"device_launch_parameters.h")
-_TEMPLATE = re.compile(r"[\w:]+\s*<.*>", re.DOTALL)
+# A name that NVRTC has to look up in C++: a template's instance, or a kernel in a namespace.
+_EXPRESSION = re.compile(r".*(<.*>|::\w+)", re.DOTALL)
 
 
 def compile_cuda(
@@ -27,8 +25,9 @@ def compile_cuda(
 ) -> Artifact:
     """Compile CUDA C++ text, from the cache where it is there.
 
-    `entry` is a kernel's name as in the source, its name in the PTX, or an instance of a template
-    such as "sgemm<128, 8>"; it may be left out where there is one kernel. `name` is what messages
+    `entry` is a kernel's name as in the source ("lab::sgemm" in a namespace), its name in the PTX,
+    or an instance of a template such as "sgemm<128, 8>"; it may be left out where there is one
+    kernel. `name` is what messages
     and line numbers call the text. Raises CompileError with the compiler's log.
     """
     check_architecture(arch, NVRTC_ARCHITECTURES)
@@ -54,17 +53,19 @@ def _build(
     made_by: dict[str, str],
 ) -> Artifact:
     nvrtc = _nvrtc()
-    headers = list(_EMPTY_HEADERS)
+    given = headers.provided()
+    names, texts = [h.encode() for h in given], [text.encode() for text in given.values()]
     text = source.encode()
-    program = _call(
-        nvrtc.nvrtcCreateProgram(text, name.encode(), len(headers), [b""] * len(headers), headers)
-    )
+    program = _call(nvrtc.nvrtcCreateProgram(text, name.encode(), len(names), texts, names))
     try:
-        instance = entry if entry and _TEMPLATE.fullmatch(entry) else None
+        instance = entry if entry and _EXPRESSION.fullmatch(entry) else None
         if instance:
             _call(nvrtc.nvrtcAddNameExpression(program, instance.encode()))
         flags = [f"--gpu-architecture={arch}", "--generate-line-info", "--std=c++17", *options]
-        flags += [f"--include-path={path}" for path in _include_paths(source, name)]
+        # Helpers that nvcc compiles for the host are for the device here: there is no host.
+        flags += ["--device-as-default-execution-space", f"--pre-include={headers.PRELUDE}"]
+        paths = headers.include_paths(source, name, nvrtc, made_by["nvrtc"])
+        flags += [f"--include-path={path}" for path in paths]
         (status,) = nvrtc.nvrtcCompileProgram(program, len(flags), [f.encode() for f in flags])
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             log = _text(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
@@ -80,19 +81,6 @@ def _build(
     artifact = ptx.describe(found, chosen, name)
     used = resources.read(cubin, chosen, arch)
     return replace(artifact, arch=arch, cubin=cubin, resources=used, versions=made_by)
-
-
-def _include_paths(source: str, name: str) -> list[Path]:
-    """The folder of the source, and the CUDA headers that NVRTC carries, unpacked once."""
-    if not re.search(r"#\s*include", source):
-        return []
-    beside = Path(name).resolve().parent
-    nvrtc = _nvrtc()
-    headers = cache.folder() / f"headers-{versions()['nvrtc']}"
-    headers.mkdir(parents=True, exist_ok=True)
-    if hasattr(nvrtc, "nvrtcInstallBundledHeaders"):  # from 13.5 on
-        nvrtc.nvrtcInstallBundledHeaders(str(headers).encode(), 0)
-    return [beside, headers, headers / "cccl"]
 
 
 def _nvrtc() -> Any:

@@ -13,7 +13,7 @@ from pathlib import Path
 from gemmlab.compile.artifact import Resources
 from gemmlab.errors import CompileError, MissingDependencyError, UnknownNameError
 
-_USAGE = re.compile(r"Function (\S+):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)")
+_USAGE = re.compile(r"Function (\S+):\s+REG:(\d+) STACK:(\S+) SHARED:(\d+) LOCAL:(\d+)")
 SYSTEM_SMEM = 1024  # bytes per block
 
 
@@ -22,12 +22,15 @@ def read(cubin: bytes, entry: str, arch: str) -> Resources:
     usage = {name: rest for name, *rest in _USAGE.findall(_run("cuobjdump", ["-res-usage"], cubin))}
     if entry not in usage:
         raise UnknownNameError(f"no entry {entry!r} in the cubin; it has {', '.join(usage)}")
-    registers, stack, shared, local = (int(number) for number in usage[entry])
+    stack = usage[entry][1]
+    # The stack of a recursive kernel has no size.
+    frame = int(stack) if stack.isdigit() else 0
+    registers, shared, local = (int(usage[entry][i]) for i in (0, 2, 3))
     # From Hopper on, the variables of a kernel that uses shared memory lie above the 1 KB that the
     # system keeps for itself, and ptxas counts from 0.
     if shared and int(re.sub(r"\D", "", arch)) >= 90:
         shared -= SYSTEM_SMEM
-    return Resources(registers, stack + local, shared)
+    return Resources(registers, frame + local, shared)
 
 
 def sass(cubin: bytes, entry: str | None = None) -> str:

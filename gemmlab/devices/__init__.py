@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+from gemmlab.compile.architectures import DEFAULT, check_architecture
 from gemmlab.devices.device import Buffer, Device, Launched, Span
 from gemmlab.errors import DeviceError, MissingDependencyError, UnknownNameError
 
 __all__ = ["CHOICES", "Buffer", "Device", "Launched", "Span", "open_device"]
 
 CHOICES = ("auto", "emulated", "cuda")
-_DEFAULT_ARCH = "sm_90a"
 
 
 def open_device(name: str = "auto", arch: str | None = None) -> Device:
     """The device of that name; "auto" takes a GPU when one can be used, else the emulator.
 
     `arch` is what kernels are compiled for: by default the GPU's own, sm_90a on the emulator.
-    Raises UnknownNameError for another name, and for "cuda" MissingDependencyError (no package) or
-    DeviceError (no driver, no GPU).
+    Raises UnknownNameError for another name or architecture, and for "cuda" MissingDependencyError
+    (no package) or DeviceError (no driver, no GPU).
     """
     from gemmlab.devices.emulated import EmulatedDevice
 
     if name not in CHOICES:
         raise UnknownNameError(f"no device {name!r}; there is: {', '.join(CHOICES)}")
+    if arch is not None:
+        check_architecture(arch)
     if name != "emulated":
         from gemmlab.devices.cuda import CudaDevice
 
@@ -30,4 +32,4 @@ def open_device(name: str = "auto", arch: str | None = None) -> Device:
         except (DeviceError, MissingDependencyError):
             if name == "cuda":
                 raise
-    return EmulatedDevice(arch or _DEFAULT_ARCH)
+    return EmulatedDevice(arch or DEFAULT)

@@ -9,7 +9,7 @@ import numpy as np
 
 from gemmlab.compile.artifact import Artifact
 from gemmlab.devices.device import Dim3, Launched, Span
-from gemmlab.errors import LaunchError
+from gemmlab.errors import DTypeError, LaunchError
 from gemmlab.hardware.limits import check_launch
 from gemmlab.hardware.specs import architecture
 
@@ -75,12 +75,21 @@ def emulate(
     a device buffer, updated in place once the whole launch has succeeded; ints and floats take the
     parameter's declared type; NumPy scalars must match its size; a struct is bytes or a tuple of
     its fields (arrays and NumPy scalars). dynamic_smem: bytes. Returns a `Run` whose `counters`
-    carry Nsight Compute's names. Raises LaunchError past a limit of `artifact.arch` or for
+    carry Nsight Compute's names.
+
+    Raises DTypeError for what is no Artifact, LaunchError past a limit of `artifact.arch` or for
     arguments that do not fit, EmulationError (OutOfBoundsError, DeadlockError, …) for a kernel's
     fault.
     """
     from gemmlab import emulator
 
+    if not isinstance(artifact, Artifact):
+        what = type(artifact).__name__
+        raise DTypeError(f"emulate takes an Artifact, as gemmlab.load makes it, not {what}")
+    if not isinstance(args, Sequence) or isinstance(args, str):
+        raise LaunchError(f"args must be a list, one item per parameter, not {args!r}")
+    if not isinstance(dynamic_smem, (int, np.integer)):
+        raise LaunchError(f"dynamic_smem must be a whole number of bytes, not {dynamic_smem!r}")
     grid3, block3 = _three("grid", grid), _three("block", block)
     check_compiled_block(artifact, block3)
     if artifact.resources is not None:
@@ -98,7 +107,7 @@ def check_compiled_block(artifact: Artifact, block: Dim3) -> None:
 
 
 def _three(what: str, counts: int | tuple[int, ...]) -> Dim3:
-    dims = (counts,) if isinstance(counts, int) else tuple(counts)
+    dims = tuple(counts) if isinstance(counts, Sequence) else (counts,)
     if not 1 <= len(dims) <= 3 or not all(isinstance(x, (int, np.integer)) for x in dims):
         raise LaunchError(f"{what} {counts!r} must be one to three whole numbers")
     x, y, z = (*(int(d) for d in dims), 1, 1)[:3]

@@ -53,6 +53,10 @@ def distinct_per_row(rows: np.ndarray, enabled: np.ndarray | None) -> np.ndarray
 
 def sectors(addresses: np.ndarray, enabled: np.ndarray | None = None) -> int:
     """Sectors that the warps of `addresses` (n, 32) touch; no access straddles a sector."""
+    if enabled is not None:
+        some = enabled.any(axis=1)
+        addresses, enabled = addresses[some], enabled[some]
+        enabled = None if enabled.all() else enabled
     rows = addresses >> 5
     if enabled is None and rows.shape[1] > 1:
         before, after = rows[:, :-1], rows[:, 1:]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gemmlab.emulator import isa
+from gemmlab.emulator import atomics, collectives, isa
 from gemmlab.emulator.ir import (
     WIDTHS,
     Function,
@@ -31,7 +32,6 @@ BOOL, U32, U64 = np.dtype(bool), np.dtype("u4"), np.dtype("u8")
 CACHE_WORDS = {"volatile", "relaxed", "acquire", "release", "weak", "mmio", "nc", "unified"}
 CACHE_WORDS |= {"ca", "cg", "cs", "cv", "lu", "wb", "wt", "cta", "cluster", "gpu", "sys"}
 SPACES = ("global", "shared", "local", "param", "const")
-UNCOUNTED = ("param", "const", "frame")
 NO_EFFECT = {"fence", "membar", "pragma", "nanosleep", "prefetch", "prefetchu", "griddepcontrol"}
 
 
@@ -116,11 +116,11 @@ KNOWN_SPECIAL |= {f"%lanemask_{c}" for c in ("eq", "lt", "le", "gt", "ge")}
 def address(t: Translator, symbol: Symbol, dtype: np.dtype) -> str:
     """A variable's address in its own space."""
     if symbol.name in t.parameters:
-        return t.constant(dtype.type(t.parameters[symbol.name] + symbol.offset))
+        return t.constant(immediate(Imm(t.parameters[symbol.name] + symbol.offset), dtype))
     if symbol.name in t.shared:
-        return t.constant(dtype.type(t.shared[symbol.name] + symbol.offset))
+        return t.constant(immediate(Imm(t.shared[symbol.name] + symbol.offset), dtype))
     if symbol.name in t.local:
-        return t.constant(dtype.type(t.local[symbol.name] + symbol.offset))
+        return t.constant(immediate(Imm(t.local[symbol.name] + symbol.offset), dtype))
     variable = t.variables.get(symbol.name)
     if variable is None or variable.space not in ("global", "const"):
         t.unsupported(f"the address of {symbol.name}")
@@ -132,10 +132,25 @@ def address(t: Translator, symbol: Symbol, dtype: np.dtype) -> str:
 
 def instruction(t: Translator, i: Instruction) -> None:
     """Emit one instruction that does not end a block."""
-    if (special_form := EMITTERS.get(i.root)) is not None:
-        special_form(t, i)
-    elif i.root not in NO_EFFECT:
+    if i.root in EMITTERS:
+        emitter, counts = EMITTERS[i.root]
+        if len(i.operands) not in counts or not i.modifiers:
+            t.unsupported("no such form of it")
+        emitter(t, i)
+    elif i.root not in NO_EFFECT and not is_warp_barrier(i):
         from_table(t, i)
+
+
+def is_warp_barrier(i: Instruction) -> bool:
+    """bar.warp.sync has nothing left to do once its block could start."""
+    return i.root in ("bar", "barrier") and "warp" in i.modifiers
+
+
+def is_barrier_reduction(i: Instruction) -> bool:
+    """bar.red.op.type d, a[, b], [!]c"""
+    if i.root not in ("bar", "barrier") or "red" not in i.modifiers or len(i.operands) < 3:
+        return False
+    return bool({"popc", "and", "or"} & {*i.modifiers}) and isinstance(i.operands[0], Reg)
 
 
 def from_table(t: Translator, i: Instruction) -> None:
@@ -143,15 +158,14 @@ def from_table(t: Translator, i: Instruction) -> None:
     if found is None:
         t.unsupported("the emulator has no such instruction")
     form, type_ = found
+    if len(i.operands) != 1 + len(form.operands):
+        t.unsupported(f"{len(i.operands)} operands instead of {1 + len(form.operands)}")
     destination, *sources = i.operands
-    if len(sources) != len(form.operands):
-        t.unsupported(f"{len(sources)} operands instead of {len(form.operands)}")
     flush = "ftz" in i.modifiers
     values: list[str] = []
     for letter, operand in zip(form.operands, sources, strict=True):
         dtype = isa.dtype_of(letter, type_)
-        narrow = letter in "WX" and isinstance(operand, Reg) and len(values) < 2
-        if narrow:  # factors of a wide product have half its width
+        if letter == "W" and len(values) < 2:  # factors of a wide product have half its width
             own = isa.DTYPES[type_]
             value = f"{t.value(operand, own)}.astype({t.dtype(dtype)})"
         else:
@@ -169,8 +183,9 @@ def move(t: Translator, i: Instruction) -> None:
     """mov: copy, take an address, pack a vector into one register, or unpack one."""
     destination, source = i.operands
     dtype = isa.DTYPES.get(i.modifiers[-1])
-    if dtype is None:
-        t.unsupported("no such type")
+    parts = max((len(o.items) for o in i.operands if isinstance(o, Vector)), default=1)
+    if dtype is None or parts not in (1, 2, 4, 8) or parts > dtype.itemsize:
+        t.unsupported("no such move")
     if isinstance(source, Vector):
         part = dtype.itemsize // len(source.items)
         narrow, shift = np.dtype(f"u{part}"), np.dtype(f"u{dtype.itemsize}")
@@ -201,14 +216,15 @@ def move(t: Translator, i: Instruction) -> None:
 
 def set_predicate(t: Translator, i: Instruction) -> None:
     """setp.cmp[.bool][.ftz].type p[|q], a, b[, [!]c]: q is the same of the negated comparison."""
-    comparison, *_ = i.modifiers
-    type_ = i.modifiers[-1]
+    comparison, type_ = i.modifiers[0], i.modifiers[-1]
     result = _compare(t, i, comparison, type_, i.operands[1], i.operands[2])
     combine = next((m for m in i.modifiers if m in ("and", "or", "xor")), None)
     symbol = {"and": "&", "or": "|", "xor": "^"}
     targets = i.operands[0].items if isinstance(i.operands[0], Vector) else (i.operands[0],)
     t.line(f"c = {result}")
     t.line("nc = ~c" if len(targets) > 1 else "pass")
+    if (combine is not None) != (len(i.operands) == 4):
+        t.unsupported("no such form of it")
     third = t.value(i.operands[3], BOOL) if combine else ""
     for target, value in zip(targets, ("c", "nc"), strict=False):
         t.assign(i, target, f"{value} {symbol[combine]} ({third})" if combine else value, BOOL)
@@ -217,10 +233,10 @@ def set_predicate(t: Translator, i: Instruction) -> None:
 def set_value(t: Translator, i: Instruction) -> None:
     """set.cmp.dtype.stype d, a, b: all ones or 1.0 where the comparison holds."""
     comparison, type_ = i.modifiers[0], i.modifiers[-1]
-    result_type = isa.DTYPES[i.modifiers[-2]]
-    if len(i.operands) != 3 or result_type.itemsize != 4:
+    result_type = isa.DTYPES.get(i.modifiers[-2]) if len(i.modifiers) > 2 else None
+    if result_type is None or result_type.itemsize != 4:
         t.unsupported("this form of set")
-    yes = np.float32(1) if result_type.kind == "f" else result_type.type(0) - result_type.type(1)
+    yes = np.float32(1) if result_type.kind == "f" else ~result_type.type(0)
     condition = _compare(t, i, comparison, type_, i.operands[1], i.operands[2])
     no = t.constant(result_type.type(0))
     t.assign(i, i.operands[0], f"select({condition}, {t.constant(yes)}, {no})", result_type)
@@ -267,6 +283,8 @@ def convert(t: Translator, i: Instruction) -> None:
         elif "ftz" in words and to == np.float32:
             value = f"n.flush({value})"
     elif source.kind == "f":
+        if rounding not in INTEGRAL:
+            t.unsupported("a conversion to integers needs a rounding to integers")
         value = f"n.to_integer({value}, {kind}, {rounding!r})"
     elif to.kind == "f":
         value = f"n.to_float({value}, {kind}, {rounding or 'rn'!r})"
@@ -300,23 +318,22 @@ def is_in_space(t: Translator, i: Instruction) -> None:
 
 
 def memory_operand(
-    t: Translator, i: Instruction, memory: Operand
+    t: Translator, i: Instruction, memory: Operand, words: list[str]
 ) -> tuple[str, str, np.dtype, int, int]:
     """Space, address expression, element type, element count, offset of a load or store."""
-    words = list(i.modifiers)
-    type_ = words.pop()
+    *words, type_ = words
     dtype = isa.DTYPES.get(type_)
     count = next((int(w[1:]) for w in words if w in ("v2", "v4", "v8")), 1)
     space = next((w.split("::")[0] for w in words if w.split("::")[0] in SPACES), "generic")
     rest = {w for w in words if w.split("::")[0] not in SPACES} - CACHE_WORDS - {f"v{count}"}
     rest = {w for w in rest if not w.startswith(("L1::", "L2::"))}
-    if dtype is None or rest or len(i.operands) != 2 or not isinstance(memory, Memory):
+    if dtype is None or rest or not isinstance(memory, Memory):
         t.unsupported("this form of memory access")
     if dtype.itemsize * count > 16:
         t.unsupported("accesses wider than 16 bytes")
     base = memory.base
     if isinstance(base, Imm):
-        return space, t.constant(np.uint64(base.value)), dtype, count, memory.offset
+        return space, t.constant(immediate(base, U64)), dtype, count, memory.offset
     if isinstance(base, Symbol):
         variable = t.variables.get(base.name)
         if space == "generic" and variable is not None and variable.space in SPACES:
@@ -332,7 +349,7 @@ def memory_operand(
 
 def load(t: Translator, i: Instruction) -> None:
     """ld[.space][.vN].type d, [a]"""
-    space, where, dtype, count, offset = memory_operand(t, i, i.operands[1])
+    space, where, dtype, count, offset = memory_operand(t, i, i.operands[1], [*i.modifiers])
     target = i.operands[0]
     items = target.items if isinstance(target, Vector) else (target,)
     first = next((x for x in items if isinstance(x, Reg)), None)
@@ -341,7 +358,7 @@ def load(t: Translator, i: Instruction) -> None:
     # Untyped bits come in the type that the register has anyway.
     if first is not None and t.storage_of(first).itemsize == dtype.itemsize:
         dtype = t.storage_of(first)
-    access = t.access(dtype, count, offset, space not in UNCOUNTED)
+    access = t.access(dtype, count, offset)
     names = [f"x{k}" for k in range(count)]
     mask, indent = _enabled(t, i)
     t.line(f"{indent}{', '.join(names)}, = m.space_{space}.load({access}, {where}, {mask})")
@@ -354,7 +371,7 @@ def load(t: Translator, i: Instruction) -> None:
 
 def store(t: Translator, i: Instruction) -> None:
     """st[.space][.vN].type [a], b"""
-    space, where, dtype, count, offset = memory_operand(t, i, i.operands[0])
+    space, where, dtype, count, offset = memory_operand(t, i, i.operands[0], [*i.modifiers])
     source = i.operands[1]
     items = source.items if isinstance(source, Vector) else (source,)
     first = next((x for x in items if isinstance(x, Reg)), None)
@@ -364,10 +381,34 @@ def store(t: Translator, i: Instruction) -> None:
         dtype = t.storage_of(first)
     elif dtype.kind == "f" and dtype.itemsize == 2:
         dtype = np.dtype("u2")
-    access = t.access(dtype, count, offset, space not in UNCOUNTED)
+    access = t.access(dtype, count, offset)
     values = ", ".join(t.value(item, dtype, typed=False) for item in items)
     mask, indent = _enabled(t, i)
     t.line(f"{indent}m.space_{space}.store({access}, {where}, ({values},), {mask})")
+
+
+def atomic(t: Translator, i: Instruction) -> None:
+    """atom[.order][.scope][.space].op.type d, [a], b[, c]; red the same without d"""
+    *words, type_ = i.modifiers
+    name = next((w for w in words if w in atomics.OPERATIONS), "")
+    operands = list(i.operands)
+    target = operands.pop(0) if i.root == "atom" else Symbol("_")
+    rest = [w for w in words if w != name] + [type_]
+    space, where, dtype, count, offset = memory_operand(t, i, operands[0], rest)
+    operation = atomics.find_operation(name, type_, space)
+    if operation is None or len(operands) != 2 + (name == "cas") or count > 1:
+        t.unsupported("no such atomic operation")
+    if space not in ("global", "shared", "generic"):
+        t.unsupported(f"atomic operations on {space} memory")
+    access, function = t.access(dtype, 1, offset), t.constant_object(operation)
+    values = ", ".join(t.value(o, dtype) for o in operands[1:])
+    mask, indent = _enabled(t, i)
+    t.line(
+        f"{indent}x0 = m.space_{space}.update({access}, {where}, {function}, ({values},), {mask})"
+    )
+    if indent:
+        t.line(f"else: x0 = {t.constant(dtype.type(0))}")
+    t.assign(i, target, "x0", dtype)
 
 
 def _enabled(t: Translator, i: Instruction) -> tuple[str, str]:
@@ -382,26 +423,38 @@ def _enabled(t: Translator, i: Instruction) -> tuple[str, str]:
 
 def terminator(t: Translator, i: Instruction) -> str:
     """What a block returns: a branch's predicate, a switch's index, or a barrier's id and count."""
-    guard = t.guard(i)
+    guard = t.guard(i) or "None"
     if i.root in ("bra", "ret", "exit", "trap"):
-        return guard or "None"
-    if guard is not None:
-        t.unsupported("a guard on this instruction")
-    if "red" in i.modifiers:
-        t.unsupported("barrier reductions")
+        return guard
     if i.root == "brx":
-        return t.value(i.operands[0], U32)
-    return "(" + "".join(f"{t.value(o, U32)}, " for o in i.operands) + ")"
+        return f"{guard}, {t.value(i.operands[0], U32)}"
+    operands, predicate = list(i.operands), "None"
+    if is_barrier_reduction(i):
+        predicate = t.value(operands.pop(), BOOL)
+        operands.pop(0)
+    known = is_barrier_reduction(i) or {"sync", "arrive"} & {*i.modifiers}
+    if not known or not 1 + ("arrive" in i.modifiers) <= len(operands) <= 2:
+        t.unsupported("no such form of it")
+    return f"{guard}, ({', '.join(t.value(o, U32) for o in operands)},), {predicate}"
 
 
-EMITTERS = {
-    "mov": move,
-    "setp": set_predicate,
-    "set": set_value,
-    "cvt": convert,
-    "cvta": convert_address,
-    "isspacep": is_in_space,
-    "ld": load,
-    "ldu": load,
-    "st": store,
+# What isa.py has no row for: emitter, and the numbers of operands it takes.
+EMITTERS: dict[str, tuple[Callable[[Translator, Instruction], None], set[int]]] = {
+    "mov": (move, {2}),
+    "setp": (set_predicate, {3, 4}),
+    "set": (set_value, {3}),
+    "cvt": (convert, {2}),
+    "cvta": (convert_address, {2}),
+    "isspacep": (is_in_space, {2}),
+    "ld": (load, {2}),
+    "ldu": (load, {2}),
+    "st": (store, {2}),
+    "atom": (atomic, {3, 4}),
+    "red": (atomic, {2}),
+    "shfl": (collectives.emit_shuffle, {5}),
+    "vote": (collectives.emit_vote, {3}),
+    "match": (collectives.emit_match, {3}),
+    "redux": (collectives.emit_reduce, {3}),
+    "elect": (collectives.emit_elect, {2}),
+    "activemask": (collectives.emit_active_mask, {1}),
 }

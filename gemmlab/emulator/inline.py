@@ -22,7 +22,7 @@ from gemmlab.emulator.ir import (
     Symbol,
     Vector,
 )
-from gemmlab.errors import UnsupportedInstructionError
+from gemmlab.errors import PtxSyntaxError, UnsupportedInstructionError
 
 MAX_DEPTH = 32
 
@@ -133,6 +133,9 @@ class Inliner:
         results = given.pop(0) if place else []
         arguments = given[0] if given else []
         formal = [v.name for v in (*callee.results, *callee.parameters)]
+        if len(formal) != len(results) + len(arguments):
+            message = f"call of {callee.name} with other arguments than it takes"
+            raise PtxSyntaxError(message, instruction.line)
         parameters = dict(zip(formal, [*results, *arguments], strict=True))
         end = callee.name + suffix
         if guard is not None:

@@ -93,7 +93,7 @@ FORMS: dict[str, list[Form]] = {
         _form("f64", "T=TT", "{0} - {1}", optional="rn"),
     ],
     "mul": [
-        *_directed("T=TT", "n.fma32_directed({0}, {1}, np.float32(-0.0), MODE)"),
+        *_directed("T=TT", "n.mul32_directed({0}, {1}, MODE)"),
         _form(INT, "U=UU", "{0} * {1}", "lo"),
         _form(INT, "T=TT", "n.multiply_high({0}, {1})", "hi"),
         _form("u16 s16 u32 s32", "W=WW", "{0} * {1}", "wide"),

@@ -69,6 +69,13 @@ def three_axes(value: Value) -> np.ndarray:
     return array if array.ndim == 3 else array.reshape((1,) * (3 - array.ndim) + array.shape)
 
 
+def expand(active: np.ndarray, mask: Mask) -> np.ndarray:
+    """Values of the active lanes, at their places among zeros."""
+    full = np.zeros(mask.array.shape, active.dtype)
+    full[mask.array] = active
+    return full
+
+
 def repeats(array: np.ndarray, extent: Extent) -> int:
     """How many warps of the chunk one (32- or 1-lane) row of `array` stands for."""
     return math.prod(extent.shape[:2]) // math.prod(array.shape[:2])

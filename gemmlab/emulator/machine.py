@@ -8,18 +8,21 @@ lanes of a warp part only when a branch divides them.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn
 
 import numpy as np
 
+from gemmlab.emulator.arena import GlobalMemory
+from gemmlab.emulator.barriers import Barriers
+from gemmlab.emulator.collectives import bits_of
 from gemmlab.emulator.counters import SiteCounts
 from gemmlab.emulator.lanes import WARP, Extent, Mask, Value, collapse, three_axes
 from gemmlab.emulator.memory import (
     Chunk,
     GenericSpace,
-    GlobalMemory,
     GlobalSpace,
     LocalSpace,
     ParamSpace,
@@ -27,11 +30,13 @@ from gemmlab.emulator.memory import (
     Space,
 )
 from gemmlab.emulator.translate import Block, Program
-from gemmlab.errors import DeadlockError, EmulationError, UnsupportedInstructionError
+from gemmlab.errors import EmulationError, UnsupportedInstructionError
 
 Dim3 = tuple[int, int, int]
 Side = Mask | Literal[False] | None  # lanes on one side of a branch; False for none of them
-NUM_BARRIERS = 16  # per block (PTX ISA, barrier)
+# Lanes that spin on a lock would keep those behind them from ever releasing it: after so many
+# basic blocks in which some lanes had to stand back, those go first for a while.
+PATIENCE, BURST = 2000, 100
 
 
 @dataclass(frozen=True)
@@ -59,26 +64,14 @@ class Tally:
 
     warps: np.ndarray  # per basic block: times a warp executed it
     lanes: np.ndarray  # per basic block: lanes that were active, summed
-    sites: dict[int, SiteCounts]  # per memory instruction
+    sites: defaultdict[tuple[int, str], SiteCounts]  # per memory instruction and space
     guarded_off: int = 0  # lanes whose guard was false
     divergent: int = 0  # branches that parted the lanes of a warp
 
     @classmethod
     def of(cls, program: Program) -> Tally:
         n = len(program.blocks)
-        sites = {i: SiteCounts() for i in program.memory_sites}
-        return cls(np.zeros(n, np.int64), np.zeros(n, np.int64), sites)
-
-
-@dataclass
-class Waiting:
-    """Lanes that stand at a barrier; they go on at block `target`."""
-
-    barrier: int
-    expected: int | None  # threads, None for all of the block
-    target: int
-    instruction: int
-    lanes: np.ndarray  # (blocks, warps, 32) bool
+        return cls(np.zeros(n, np.int64), np.zeros(n, np.int64), defaultdict(SiteCounts))
 
 
 @dataclass
@@ -90,7 +83,8 @@ class Machine:
     num_blocks: int
     tally: Tally
     ready: dict[int, Mask | None] = field(default_factory=dict)
-    waiting: list[Waiting] = field(default_factory=list)
+    registers: list[Value] = field(default_factory=list)
+    turns: int = 0  # basic blocks since all lanes that can run were together
     specials: dict[str, Value] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -101,7 +95,7 @@ class Machine:
         self.live = np.broadcast_to(thread < launch.threads, extent.shape).copy()
         self.num_lanes = self.num_blocks * launch.threads
         self.whole = launch.threads == num_warps * WARP
-        self.arrived = np.zeros((NUM_BARRIERS, self.num_blocks), np.int64)  # by bar.arrive
+        self.barriers = Barriers(self)
         shared = np.zeros((self.num_blocks, -(-launch.shared_bytes // 16) * 16), np.uint8)
         local = np.zeros((*extent.shape, -(-launch.local_bytes // 16) * 16), np.uint8)
         self.space_global = GlobalSpace(launch.memory, chunk)
@@ -129,14 +123,15 @@ class Machine:
     def enabled(self, guard: Value, mask: Mask | None) -> tuple[bool, Mask | None]:
         """Whether any lane passes the guard, and the mask of those that do."""
         on, _ = self.split(guard, mask)
-        if on is False:
-            self.tally.guarded_off += self.lanes_of(mask)
-            return False, None
-        self.tally.guarded_off += self.lanes_of(mask) - self.lanes_of(on)
-        return True, on
+        return (False, None) if on is False else (True, on)
 
     def count_guarded(self, guard: Value, mask: Mask | None) -> None:
-        self.enabled(guard, mask)
+        """Count the lanes that a guard keeps from executing."""
+        if np.size(guard) == 1:
+            self.tally.guarded_off += 0 if np.all(guard) else self.lanes_of(mask)
+            return
+        on = np.broadcast_to(three_axes(guard), self.extent.shape)
+        self.tally.guarded_off += int(np.count_nonzero(self.active(mask) & ~on))
 
     def unsupported(self, index: int, reason: str, guard: Value, mask: Mask | None) -> None:
         if guard is None or self.enabled(guard, mask)[0]:
@@ -166,19 +161,38 @@ class Machine:
 
     def run(self) -> None:
         """Execute the chunk to its end. Raises EmulationError."""
-        blocks, registers = self.launch.program.blocks, list(self.launch.program.initial)
+        blocks = self.launch.program.blocks
+        self.registers = list(self.launch.program.initial)
         self.ready[0] = None if self.whole else Mask(self.live, self.extent)
         tally, all_warps = self.tally, self.extent.blocks * self.extent.warps
         while self.ready:
-            pc = min(self.ready)
+            pc = self.next_block()
             mask = self.ready.pop(pc)
             block = blocks[pc]
             tally.warps[pc] += all_warps if mask is None else mask.warps
             tally.lanes[pc] += self.num_lanes if mask is None else mask.lanes
-            result = block.run(self, registers, mask)
+            result = block.run(self, self.registers, mask)
             self.finish(block, result, mask)
-            if not self.ready and self.waiting:
-                self.deadlock()
+            if not self.ready and self.barriers.waiting:
+                self.barriers.deadlock()
+
+    def next_block(self) -> int:
+        """The lowest block that lanes are ready for; a collective waits for its members."""
+        if len(self.ready) == 1:
+            self.turns = 0
+            return next(iter(self.ready))
+        self.turns += 1
+        backward = self.turns % (PATIENCE + BURST) >= PATIENCE
+        order = sorted(self.ready, reverse=backward)
+        return next((pc for pc in order if self.members_are_here(pc)), order[0])
+
+    def members_are_here(self, pc: int) -> bool:
+        """Whether each warp at `pc` has there all lanes that its collective names."""
+        members, mask = self.launch.program.blocks[pc].members, self.ready[pc]
+        if members is None or mask is None:
+            return True
+        missing = three_axes(members(self.registers)) & bits_of(self.live) & ~bits_of(mask.array)
+        return not ((missing != 0) & mask.array).any()
 
     def finish(self, block: Block, result: Any, mask: Mask | None) -> None:
         """Send the lanes of `mask` on from the end of a basic block."""
@@ -200,17 +214,18 @@ class Machine:
                     self.go(following, rest)
                 if done is not False:
                     self.exit(done)
-            case "switch":
-                self.switch(block, result, mask)
-            case "barrier":
-                self.arrive(block, result, mask)
-            case "warp":
-                # Lanes wait for the others of their warp where the code parted them.
-                self.go(following, mask)
+            case "switch" | "barrier":
+                on, rest = self.split(result[0], mask)
+                if rest is not False:
+                    self.go(following, rest)
+                if on is not False and block.terminator == "switch":
+                    self.switch(block, result[1], on)
+                elif on is not False:
+                    self.barriers.arrive(block, result[1], result[2], on)
             case "trap":
                 hit, rest = self.split(result, mask)
                 if hit is not False:
-                    lanes = self.live if hit is None else hit.array
+                    lanes = self.active(hit)
                     self.fault(EmulationError, "trap", block.last - 1, lanes, np.zeros(lanes.shape))
                 if rest is not False:
                     self.go(following, rest)
@@ -227,6 +242,9 @@ class Machine:
     def make_mask(self, array: np.ndarray, lanes: int | None = None) -> Mask | None:
         mask = Mask(array, self.extent, lanes)
         return None if self.whole and mask.lanes == self.num_lanes else mask
+
+    def active(self, mask: Mask | None) -> np.ndarray:
+        return self.live if mask is None else mask.array
 
     def lanes_of(self, mask: Mask | None) -> int:
         return self.num_lanes if mask is None else mask.lanes
@@ -250,8 +268,8 @@ class Machine:
                 return mask, False
             if yes.lanes == 0:
                 return False, mask
-        present = self.live if mask is None else mask.array
-        return yes, Mask(present & ~yes.array, self.extent, self.lanes_of(mask) - yes.lanes)
+        rest = self.active(mask) & ~yes.array
+        return yes, Mask(rest, self.extent, self.lanes_of(mask) - yes.lanes)
 
     def exit(self, mask: Mask | None) -> None:
         if mask is None:
@@ -259,12 +277,12 @@ class Machine:
             return
         self.live &= ~mask.array
         self.whole = False
-        self.release()
+        self.barriers.release()
 
     def switch(self, block: Block, index: Value, mask: Mask | None) -> None:
         """brx.idx: one target per value; past the table PTX defines nothing, an error here."""
         values = np.broadcast_to(three_axes(index), self.extent.shape)
-        on = self.live if mask is None else mask.array
+        on = self.active(mask)
         table = block.targets[:-1]
         if (values[on] >= len(table)).any():
             bad = on & (values >= len(table))
@@ -272,88 +290,6 @@ class Machine:
             self.fault(EmulationError, message, block.last - 1, bad, values)
         for value in np.unique(values[on]).tolist():
             self.go(table[value], self.make_mask(on & (values == value)))
-
-    # Barriers
-
-    def arrive(self, block: Block, operands: tuple[Value, ...], mask: Mask | None) -> None:
-        """bar.sync a[, b] and bar.arrive a, b: a warp has arrived when all its lanes have."""
-        instruction = self.launch.program.function.instructions[block.last - 1]
-        following, index = block.targets[-1], block.last - 1
-        count = int(operands[1]) if len(operands) > 1 and np.size(operands[1]) == 1 else None
-        everyone = count is None or count == self.num_lanes // self.num_blocks
-        if mask is None and "sync" in instruction.modifiers and everyone:
-            self.go(following, None)
-            return
-        on = self.live.copy() if mask is None else mask.array
-        ids = np.broadcast_to(three_axes(operands[0]), self.extent.shape)
-        if (ids[on] >= NUM_BARRIERS).any():
-            message = f"a block has barriers 0 to {NUM_BARRIERS - 1}"
-            self.fault(EmulationError, message, index, on & (ids >= NUM_BARRIERS), ids)
-        if len(operands) > 1:
-            expected = np.broadcast_to(three_axes(operands[1]), self.extent.shape)
-            if (expected[on] % WARP).any() or not expected[on].all():
-                message = "a barrier's thread count must be a positive multiple of 32"
-                bad = on & ((expected % WARP != 0) | (expected == 0))
-                self.fault(EmulationError, message, index, bad, expected)
-        for barrier in np.unique(ids[on]).tolist():
-            lanes = on & (ids == barrier)
-            count = int(expected[lanes][0]) if len(operands) > 1 else None
-            if "arrive" in instruction.modifiers:
-                self.arrived[barrier] += WARP * np.count_nonzero(lanes.any(axis=2), axis=1)
-                self.go(following, self.make_mask(lanes))
-            self.waiting.append(
-                Waiting(
-                    barrier,
-                    count,
-                    following,
-                    index,
-                    lanes if "sync" in instruction.modifiers else np.zeros_like(lanes),
-                )
-            )
-        self.release()
-
-    def release(self) -> None:
-        """Let go, block by block, the lanes whose barrier has all the threads it waits for."""
-        for barrier in {w.barrier for w in self.waiting}:
-            group = [w for w in self.waiting if w.barrier == barrier]
-            standing = np.logical_or.reduce([w.lanes for w in group])
-            present = standing.any(axis=2)
-            complete = present & ~(self.live & ~standing).any(axis=2)  # (blocks, warps)
-            arrived = WARP * complete.sum(axis=1) + self.arrived[barrier]
-            counts = [w.expected for w in group if w.expected is not None]
-            if counts:
-                expected = np.full(self.num_blocks, counts[0])
-            else:
-                expected = WARP * self.live.any(axis=2).sum(axis=1)
-            opened = (arrived >= expected) & (arrived > 0)
-            if not opened.any():
-                continue
-            self.arrived[barrier][opened] = 0
-            for w in group:
-                free = w.lanes & opened[:, None, None]
-                if free.any():
-                    self.go(w.target, self.make_mask(free))
-                w.lanes = w.lanes & ~free
-        self.waiting = [w for w in self.waiting if w.lanes.any()]
-
-    def deadlock(self) -> NoReturn:
-        """Say who waits for what."""
-        code = self.launch.program.function.instructions
-        parts = []
-        for w in self.waiting:
-            b = int(np.argwhere(w.lanes)[0][0])
-            threads = int(w.lanes[b].sum())
-            alive = int(self.live[b].sum())
-            wanted = w.expected if w.expected is not None else alive
-            parts.append(
-                f"in block {self.block_index(b)} {threads} of {wanted} threads wait at barrier "
-                f"{w.barrier}, PTX line {code[w.instruction].line} ({alive} threads are alive)"
-            )
-        first = self.waiting[0]
-        b, warp, lane = (int(x) for x in np.argwhere(first.lanes)[0])
-        message = "deadlock: no thread can go on; " + "; ".join(parts)
-        site = code[first.instruction].site
-        raise DeadlockError(message, site, self.block_index(b), warp * WARP + lane)
 
     # Coordinates
 

@@ -8,6 +8,7 @@ rules of counters.py. Where lanes of one store hit the same address, the highest
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, NoReturn, Protocol
@@ -15,17 +16,15 @@ from typing import NamedTuple, NoReturn, Protocol
 import numpy as np
 
 from gemmlab.emulator import counters
+from gemmlab.emulator.arena import GLOBAL_BASE, GlobalMemory
+from gemmlab.emulator.atomics import Operation, update
 from gemmlab.emulator.counters import SiteCounts
-from gemmlab.emulator.lanes import Extent, Mask, Value, repeats, three_axes
+from gemmlab.emulator.lanes import Extent, Mask, Value, expand, repeats, three_axes
 from gemmlab.errors import EmulationError, MisalignedAddressError, OutOfBoundsError
 
 # Generic addresses carry their space in bits 48 and up, as windows do on hardware.
 WINDOW_BITS = 48
 SHARED_WINDOW, LOCAL_WINDOW, PARAM_WINDOW = 1 << WINDOW_BITS, 2 << WINDOW_BITS, 3 << WINDOW_BITS
-GLOBAL_BASE = 0x7F00_0000_0000
-ALLOCATION_ALIGNMENT = 256  # cudaMalloc's
-ALLOCATION_GAP = 512  # bytes between allocations that belong to nobody
-
 # fault(error class, message, instruction, lanes at fault, addresses)
 Fault = Callable[[type[EmulationError], str, int, np.ndarray, np.ndarray], NoReturn]
 
@@ -43,6 +42,14 @@ class Access(NamedTuple):
         return self.dtype.itemsize * self.num_elements
 
 
+def _offsets(access: Access, address: Value) -> np.ndarray:
+    """The address that lanes mean, wrapped to the width of the register that holds its base."""
+    base = three_axes(address)
+    kind = base.dtype.type
+    offsets: np.ndarray = base + kind(access.offset % (1 << 8 * base.itemsize))
+    return offsets.astype(np.int64)
+
+
 class Space(Protocol):
     """One state space, as one chunk of blocks sees it."""
 
@@ -58,19 +65,22 @@ class Chunk:
     """What the spaces need to know of the blocks that run together."""
 
     extent: Extent
-    counts: dict[int, SiteCounts]
+    counts: defaultdict[tuple[int, str], SiteCounts]  # by instruction and space
     fault: Fault
 
     def spread(self, array: np.ndarray) -> np.ndarray:
         return np.broadcast_to(array, self.extent.shape)
 
-    def check_alignment(self, access: Access, address: np.ndarray, mask: Mask | None) -> None:
+    def check_alignment(
+        self, access: Access, offsets: np.ndarray, mask: Mask | None, base: int = 0
+    ) -> None:
+        """offsets: from `base`, a multiple of every width."""
         low_bits = access.width - 1
-        active = address if mask is None else self.spread(address)[mask.array]
+        active = offsets if mask is None else self.spread(offsets)[mask.array]
         if np.bitwise_or.reduce(active, axis=None) & low_bits:
-            bad = self.spread(address & low_bits) != 0
+            bad = self.spread(offsets & low_bits) != 0
             message = f"address is not a multiple of the access width, {access.width} bytes"
-            self.report(MisalignedAddressError, message, access, bad, address, mask)
+            self.report(MisalignedAddressError, message, access, bad, offsets + base, mask)
 
     def report(
         self,
@@ -83,46 +93,6 @@ class Chunk:
     ) -> NoReturn:
         bad = self.spread(bad) if mask is None else self.spread(bad) & mask.array
         self.fault(error, message, access.instruction, bad, self.spread(address))
-
-
-class Allocation(NamedTuple):
-    """A piece of global memory."""
-
-    name: str  # "argument 0", "variable table"
-    address: int
-    nbytes: int
-
-
-class GlobalMemory:
-    """One flat arena of bytes that holds every buffer and every .global and .const variable."""
-
-    def __init__(self) -> None:
-        self.allocations: list[Allocation] = []
-        self.starts: list[int] = []
-        self.end = 0
-        self.data = np.zeros(0, np.uint8)
-
-    def allocate(self, name: str, nbytes: int) -> Allocation:
-        """Reserve zeroed memory; `commit` makes it usable."""
-        allocation = Allocation(name, GLOBAL_BASE + self.end, nbytes)
-        self.allocations.append(allocation)
-        self.starts.append(self.end)
-        aligned = -(-nbytes // ALLOCATION_ALIGNMENT) * ALLOCATION_ALIGNMENT
-        self.end += aligned + ALLOCATION_GAP
-        return allocation
-
-    def commit(self) -> None:
-        self.data = np.zeros(self.end, np.uint8)
-        self.views: dict[np.dtype, np.ndarray] = {}
-
-    def bytes_of(self, allocation: Allocation) -> np.ndarray:
-        start = allocation.address - GLOBAL_BASE
-        return self.data[start : start + allocation.nbytes]
-
-    def view(self, dtype: np.dtype) -> np.ndarray:
-        if dtype not in self.views:
-            self.views[dtype] = self.data.view(dtype)
-        return self.views[dtype]
 
 
 @dataclass
@@ -141,7 +111,7 @@ class GlobalSpace:
                 first = index.item()
                 return tuple(view[first : first + access.num_elements])
             return tuple(view.take(index + i if i else index) for i in range(access.num_elements))
-        return tuple(_expand(view.take(index + i), mask) for i in range(access.num_elements))
+        return tuple(expand(view.take(index + i), mask) for i in range(access.num_elements))
 
     def store(
         self, access: Access, address: Value, values: Sequence[Value], mask: Mask | None
@@ -155,19 +125,32 @@ class GlobalSpace:
             else:
                 view[index + i] = self.chunk.spread(value)[mask.array]
 
+    def update(
+        self,
+        access: Access,
+        address: Value,
+        operation: Operation,
+        operands: Sequence[Value],
+        mask: Mask | None,
+    ) -> np.ndarray:
+        index = self._access(access, address, mask)
+        index = self.chunk.spread(index).reshape(-1) if mask is None else index
+        cells = self.memory.view(access.dtype)
+        return update(cells, index, operation, operands, mask, self.chunk.extent)
+
     def _access(self, access: Access, address: Value, mask: Mask | None) -> np.ndarray:
         """Check and count; the element index of each lane, flat over active lanes under a mask."""
         base = np.uint64((access.offset - GLOBAL_BASE) % (1 << 64))
         offsets = three_axes((address + base).view(np.int64))
         active = offsets if mask is None else self.chunk.spread(offsets)[mask.array]
         self._check_bounds(access, offsets, active, mask)
-        self.chunk.check_alignment(access, offsets, mask)
+        self.chunk.check_alignment(access, offsets, mask, GLOBAL_BASE)
         if self.counted:
             self._count(access, offsets, mask)
         return active >> (access.dtype.itemsize.bit_length() - 1)
 
     def _count(self, access: Access, offsets: np.ndarray, mask: Mask | None) -> None:
-        counts, extent = self.chunk.counts[access.instruction], self.chunk.extent
+        counts, extent = self.chunk.counts[access.instruction, "global"], self.chunk.extent
         if mask is None:
             counts.requests += extent.blocks * extent.warps
             counts.threads += extent.blocks * extent.warps * 32
@@ -185,50 +168,23 @@ class GlobalSpace:
         memory = self.memory
         low, high = int(active.min()), int(active.max())
         owner = bisect_right(memory.starts, low) - 1
-        if owner >= 0 and high + access.width <= memory.starts[owner] + _size(memory, owner):
+        if (
+            owner >= 0
+            and high + access.width <= memory.starts[owner] + memory.allocations[owner].nbytes
+        ):
             return
         starts = np.array(memory.starts, np.int64)
         ends = starts + [a.nbytes for a in memory.allocations]
         owners = np.searchsorted(starts, offsets, side="right") - 1
-        bad = (owners < 0) | (offsets + access.width > ends[owners])
-        if (
-            mask is None
-            and bad.any()
-            or mask is not None
-            and (self.chunk.spread(bad) & mask.array).any()
-        ):
-            where = np.argwhere(bad if mask is None else self.chunk.spread(bad) & mask.array)[0]
-            spread = offsets if mask is None else self.chunk.spread(offsets)
-            message = _describe_miss(memory, int(spread[tuple(where)]), access.width)
+        inside = (owners >= 0) & (offsets + access.width <= np.append(ends, 0)[owners])
+        bad = self.chunk.spread(~inside)
+        bad = bad if mask is None else bad & mask.array
+        if bad.any():
+            where = np.argwhere(bad)[0]
+            first = int(self.chunk.spread(offsets)[tuple(where)])
+            message = memory.describe_miss(first, access.width)
             address = offsets + GLOBAL_BASE
             self.chunk.report(OutOfBoundsError, message, access, bad, address, mask)
-
-
-def _size(memory: GlobalMemory, owner: int) -> int:
-    return memory.allocations[owner].nbytes
-
-
-def _describe_miss(memory: GlobalMemory, offset: int, width: int) -> str:
-    address = offset + GLOBAL_BASE
-    what = f"global access of {width} bytes at {address % (1 << 64):#x} is out of bounds"
-    if not memory.allocations:
-        return f"{what}: nothing is allocated"
-    nearest = min(memory.allocations, key=lambda a: _distance(a, address))
-    past = address + width - (nearest.address + nearest.nbytes)
-    before = nearest.address - address
-    gap = f"{past} bytes past the end" if past > 0 else f"{before} bytes before the start"
-    return f"{what}: {gap} of {nearest.name} ({nearest.nbytes} bytes), the nearest allocation"
-
-
-def _distance(allocation: Allocation, address: int) -> int:
-    return max(allocation.address - address, address - allocation.address - allocation.nbytes, 0)
-
-
-def _expand(active: np.ndarray, mask: Mask) -> np.ndarray:
-    """Values of the active lanes, at their places among zeros."""
-    full = np.zeros(mask.array.shape, active.dtype)
-    full[mask.array] = active
-    return full
 
 
 class Pattern(NamedTuple):
@@ -246,11 +202,11 @@ class SharedSpace:
     data: np.ndarray
     nbytes: int  # what the kernel may touch
     chunk: Chunk
-    patterns: dict[tuple[Access, bytes], Pattern] = field(default_factory=dict)
+    patterns: dict[tuple[Access, tuple[int, ...], bytes], Pattern] = field(default_factory=dict)
 
     def load(self, access: Access, address: Value, mask: Mask | None) -> tuple[Value, ...]:
         view = self.data.view(access.dtype)
-        offsets = self._offsets(access, address)
+        offsets = _offsets(access, address)
         if mask is None and len(offsets) == 1:
             index = self._pattern(access, offsets).elements
             return tuple(
@@ -258,13 +214,13 @@ class SharedSpace:
             )
         block, index = self._general(access, offsets, mask, is_load=True)
         values = (view[block, index + i] for i in range(access.num_elements))
-        return tuple(values if mask is None else (_expand(v, mask) for v in values))
+        return tuple(values if mask is None else (expand(v, mask) for v in values))
 
     def store(
         self, access: Access, address: Value, values: Sequence[Value], mask: Mask | None
     ) -> None:
         view = self.data.view(access.dtype)
-        offsets = self._offsets(access, address)
+        offsets = _offsets(access, address)
         if mask is None and len(offsets) == 1:
             index = self._pattern(access, offsets, is_load=False).elements
             index = np.broadcast_to(index, self.chunk.extent.shape[1:])
@@ -276,11 +232,21 @@ class SharedSpace:
             spread = self.chunk.spread(value)
             view[block, index + i] = spread if mask is None else spread[mask.array]
 
-    def _offsets(self, access: Access, address: Value) -> np.ndarray:
-        return three_axes(address).astype(np.int64) + access.offset
+    def update(
+        self,
+        access: Access,
+        address: Value,
+        operation: Operation,
+        operands: Sequence[Value],
+        mask: Mask | None,
+    ) -> np.ndarray:
+        cells = self.data.view(access.dtype)
+        block, index = self._general(access, _offsets(access, address), mask, is_load=False)
+        index = (block * cells.shape[1] + index).reshape(-1)
+        return update(cells.reshape(-1), index, operation, operands, mask, self.chunk.extent)
 
     def _pattern(self, access: Access, offsets: np.ndarray, is_load: bool = True) -> Pattern:
-        key = access, offsets.tobytes()
+        key = access, offsets.shape, offsets.tobytes()
         pattern = self.patterns.get(key)
         extent = self.chunk.extent
         if pattern is None:
@@ -291,7 +257,7 @@ class SharedSpace:
             index = offsets[0] >> (access.dtype.itemsize.bit_length() - 1)
             pattern = Pattern(index, int(waves.sum()) * factor, int(ideal.sum()) * factor)
             self.patterns[key] = pattern
-        counts = self.chunk.counts[access.instruction]
+        counts = self.chunk.counts[access.instruction, "shared"]
         counts.requests += extent.blocks * extent.warps
         counts.threads += extent.blocks * extent.warps * 32
         counts.wavefronts += pattern.wavefronts * extent.blocks
@@ -311,7 +277,7 @@ class SharedSpace:
             some = on.any(axis=1)
             rows, on = rows[some], on[some]
         waves, ideal = counters.wavefronts(rows, on, access.width, is_load)
-        counts = self.chunk.counts[access.instruction]
+        counts = self.chunk.counts[access.instruction, "shared"]
         counts.requests += len(rows)
         counts.threads += active.size
         counts.wavefronts += int(waves.sum())
@@ -363,7 +329,7 @@ class LocalSpace:
             np.put_along_axis(view, index + i, value, axis=3)
 
     def _access(self, access: Access, address: Value, mask: Mask | None) -> np.ndarray:
-        offsets = self.chunk.spread(three_axes(address).astype(np.int64) + access.offset)
+        offsets = self.chunk.spread(_offsets(access, address))
         nbytes = self.data.shape[3]
         bad = (offsets < 0) | (offsets + access.width > nbytes)
         on = np.ones(bad.shape, bool) if mask is None else mask.array
@@ -374,7 +340,7 @@ class LocalSpace:
             self.chunk.report(OutOfBoundsError, message, access, bad, offsets, mask)
         self.chunk.check_alignment(access, offsets, mask)
         if self.counted:
-            counts = self.chunk.counts[access.instruction]
+            counts = self.chunk.counts[access.instruction, "local"]
             counts.requests += int(np.count_nonzero(on.any(axis=2)))
             counts.threads += int(np.count_nonzero(on))
             words = (offsets >> 2).reshape(-1, 32)
@@ -393,7 +359,9 @@ class ParamSpace:
     chunk: Chunk
 
     def load(self, access: Access, address: Value, mask: Mask | None) -> tuple[Value, ...]:
-        offsets = three_axes(address).astype(np.int64) + access.offset
+        offsets = _offsets(access, address)
+        if mask is not None and offsets.size > 1:
+            offsets = np.where(mask.array, offsets, 0)
         if offsets.min() < 0 or offsets.max() + access.width > self.data.size:
             bad = (offsets < 0) | (offsets + access.width > self.data.size)
             message = f"access past the kernel's {self.data.size} bytes of parameters"
@@ -439,6 +407,25 @@ class GenericSpace:
     ) -> None:
         for space, inner, part in self._split(access, address, mask):
             space.store(access, inner, values, part)
+
+    def update(
+        self,
+        access: Access,
+        address: Value,
+        operation: Operation,
+        operands: Sequence[Value],
+        mask: Mask | None,
+    ) -> np.ndarray:
+        result = np.zeros(self.chunk.extent.shape, access.dtype)
+        for space, inner, part in self._split(access, address, mask):
+            if not isinstance(space, (GlobalSpace, SharedSpace)):
+                message = "atomic operations need global or shared memory"
+                bad = np.ones((1, 1, 1), bool)
+                offsets = three_axes(address).view(np.int64)
+                self.chunk.report(OutOfBoundsError, message, access, bad, offsets, part)
+            values = space.update(access, inner, operation, operands, part)
+            result = values if part is None else np.where(part.array, values, result)
+        return result
 
     def _split(
         self, access: Access, address: Value, mask: Mask | None

@@ -19,7 +19,7 @@ F32, F64 = np.float32, np.float64
 NAN32 = np.uint32(0x7FFFFFFF).view(F32)
 NAN64 = np.uint64(0x7FF8000000000000).view(F64)
 _ONE, _TIE_MASK, _TIE = np.uint32(1), np.int64(0x1FFFFFFF), np.int64(0x10000000)
-_LOWEST_EXPONENT, _SPECIAL = np.uint32(0x01000000), 0xFE000000
+_NORMAL, _SPECIAL = np.uint32(0x01000002), np.uint32(0xFE000000)
 
 
 def canonical32(x: Value) -> Value:
@@ -52,21 +52,36 @@ def fma32(a: Value, b: Value, c: Value) -> Value:
     total = np.multiply(a, b, dtype=F64)
     total = total + c
     result = total.astype(F32)
-    # Shifting the sign out leaves exponent 0 (zero, subnormal) and 255 (Inf, NaN) at the two ends.
-    exponent = (result.view(np.uint32) << _ONE) - _LOWEST_EXPONENT
-    if exponent.max() >= _SPECIAL or ((total.view(np.int64) & _TIE_MASK) == _TIE).any():
-        return _fma32_repaired(a, b, c)
-    return result
-
-
-def _fma32_repaired(a: Value, b: Value, c: Value) -> Value:
+    # Without the sign, what may have come from below the normal range (up to the smallest normal
+    # number itself) wraps around to the top, where the NaNs are.
+    special = ((result.view(np.uint32) << _ONE) - _NORMAL) >= _SPECIAL
+    tie = (total.view(np.int64) & _TIE_MASK) == _TIE
+    if not special.any() and not tie.any():
+        return result
+    # A zero is exact. Whole tiles of zeros are common: they pad the edges.
+    doubtful = (special | tie) & (total != 0)
+    if not doubtful.any():
+        return result
+    repaired = np.array(result)
+    a, b, c = (np.broadcast_to(x, repaired.shape)[doubtful] for x in (a, b, c))
     odd = _fma_to_odd(a, b, c)
-    return np.where(np.isnan(odd), NAN32, odd.astype(F32))[()]
+    repaired[doubtful] = np.where(np.isnan(odd), NAN32, odd.astype(F32))
+    return repaired[()]
 
 
 def fma32_directed(a: Value, b: Value, c: Value, rounding: str) -> Value:
     """a·b + c rounded toward zero ("rz"), down ("rm") or up ("rp")."""
-    return canonical32(to_float(_fma_to_odd(a, b, c), F32, rounding))
+    odd = _fma_to_odd(a, b, c)
+    result = canonical32(to_float(odd, F32, rounding))
+    if rounding == "rm":  # terms that cancel give −0
+        negative = np.signbit(np.multiply(a, b, dtype=F64)) | np.signbit(c)
+        result = np.where((odd == 0) & negative, F32(-0.0), result)[()]
+    return result
+
+
+def mul32_directed(a: Value, b: Value, rounding: str) -> Value:
+    """a·b, exact in float64, rounded once."""
+    return canonical32(to_float(np.multiply(a, b, dtype=F64), F32, rounding))
 
 
 def _fma_to_odd(a: Value, b: Value, c: Value) -> Value:
@@ -146,16 +161,14 @@ def saturate(x: Value) -> Value:
 
 def minimum(a: Value, b: Value) -> Value:
     """A NaN yields the other operand; −0 is less than +0."""
-    zeros = (a == 0) & (b == 0)
-    lower = np.where(zeros & np.signbit(a), a, np.fmin(a, b))
-    return _canonical(np.where(zeros & ~np.signbit(a), b, lower))
+    first = (a < b) | (a == b) & np.signbit(a) | np.isnan(b)
+    return _canonical(np.where(first, a, b))
 
 
 def maximum(a: Value, b: Value) -> Value:
     """A NaN yields the other operand; +0 is greater than −0."""
-    zeros = (a == 0) & (b == 0)
-    upper = np.where(zeros & np.signbit(a), b, np.fmax(a, b))
-    return _canonical(np.where(zeros & ~np.signbit(a), a, upper))
+    first = (a > b) | (a == b) & ~np.signbit(a) | np.isnan(b)
+    return _canonical(np.where(first, a, b))
 
 
 def _canonical(x: Value) -> Value:
@@ -214,8 +227,9 @@ def multiply_high(a: Value, b: Value) -> Value:
 
 
 def shift_left(a: Value, count: Value) -> Value:
-    """Counts of the width or more give 0 (NumPy agrees); `count` is uint32 of any width of `a`."""
-    return a << count.astype(a.dtype)
+    """Counts of the width or more give 0, as in NumPy; `count` is uint32 for any width of `a`."""
+    bits = a.dtype.itemsize * 8
+    return a << np.minimum(count, np.uint32(bits)).astype(a.dtype)
 
 
 def shift_right(a: Value, count: Value) -> Value:
@@ -254,10 +268,13 @@ def extract(a: Value, position: Value, length: Value) -> Value:
     field = moved & keep.astype(kind)
     if a.dtype.kind == "u":
         return field
+    # The field's last bit that the value has; all bits above it become the sign.
     last = np.minimum(position.astype(np.int64) + length.astype(np.int64) - 1, bits - 1)
     sign = shift_right(unsigned, np.maximum(last, 0).astype(np.uint32)) & kind(1)
     negative = (sign != 0) & (length != 0)
-    return np.where(negative, field | ~keep.astype(kind), field).astype(kind).view(a.dtype)
+    inside = np.clip(last - position.astype(np.int64) + 1, 0, bits).astype(np.uint32)
+    above = shift_left(~(unsigned & kind(0)), inside)
+    return np.where(negative, field | above, field).astype(kind).view(a.dtype)
 
 
 def insert(a: Value, b: Value, position: Value, length: Value) -> Value:
@@ -352,8 +369,8 @@ def to_float(x: Value, kind: type, rounding: str) -> Value:
 def _sign_of_error(exact: Value, rounded: Value) -> Value:
     if exact.dtype.kind == "f":
         return np.sign(exact - rounded.astype(exact.dtype))
-    # A 64-bit integer fits no float: compare as Python integers.
-    compare = np.frompyfunc(lambda e, r: (int(e) > int(r)) - (int(e) < int(r)), 2, 1)
+    # A 64-bit integer fits no float; Python compares its own integers and floats exactly.
+    compare = np.frompyfunc(lambda e, r: (int(e) > float(r)) - (int(e) < float(r)), 2, 1)
     return np.asarray(compare(exact, rounded)).astype(np.int64)
 
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 from gemmlab.emulator.ir import (
     TYPES,
@@ -30,39 +29,8 @@ from gemmlab.emulator.ir import (
     Variable,
     Vector,
 )
+from gemmlab.emulator.lexer import tokenize
 from gemmlab.errors import PtxSyntaxError
-
-
-class Token(NamedTuple):
-    kind: str
-    text: str
-    line: int
-
-
-_TOKEN = re.compile(
-    r"""(?P<skip>[ \t\r\f]+|//[^\n]*|/\*.*?\*/)
-      |(?P<newline>\n)
-      |(?P<string>"(?:[^"\\\n]|\\.)*")
-      |(?P<number>0[fF][0-9a-fA-F]{8}\b|0[dD][0-9a-fA-F]{16}\b|0[xX][0-9a-fA-F]+U?|0[bB][01]+U?
-         |\d+\.\d*(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+|\d+U?)
-      |(?P<word>[.%$_A-Za-z][\w$]*(?:\.[\w$]+|::[\w$]+)*)
-      |(?P<punct>[{}()\[\],;:|!@+\-<>=*])""",
-    re.VERBOSE | re.DOTALL,
-)
-
-
-def tokenize(text: str) -> Iterator[Token]:
-    """Split PTX text. Raises PtxSyntaxError at a character that starts no token."""
-    line, position = 1, 0
-    while position < len(text):
-        match = _TOKEN.match(text, position)
-        if match is None:
-            raise PtxSyntaxError(f"unexpected character {text[position]!r}", line)
-        kind, word = match.lastgroup or "", match.group()
-        if kind not in ("skip", "newline"):
-            yield Token(kind, word, line)
-        line += word.count("\n")
-        position = match.end()
 
 
 @dataclass
@@ -209,6 +177,8 @@ class Parser:
             word = self.next()[1:]
             if word == "align":
                 alignment = self.integer()
+                if alignment < 1 or alignment & (alignment - 1):
+                    self.fail("an alignment must be a power of two")
             elif word in ("v2", "v4"):
                 vector = int(word[1])
             elif word == "ptr":
@@ -226,6 +196,8 @@ class Parser:
         width = WIDTHS[type_]
         initial = self.initializer(width, type_) if self.accept("=") else b""
         size = width * vector * count
+        if len(initial) > size:
+            self.fail(f"{name!r} has more initial values than elements")
         if extern and space != "shared":
             self.fail(f"{name!r} is extern: the PTX that defines it is not here")
         # The .align of a pointer parameter speaks of what it points to.
@@ -269,6 +241,7 @@ class Parser:
             return None  # a declaration: what it declares may follow, or be missing until called
         self.source = None
         self.pending: list[tuple[Instruction, list[Scope]]] = []
+        self.tables: list[tuple[str, int, list[Scope]]] = []
         self.block(function)
         self.resolve_labels(function)
         return function
@@ -293,6 +266,8 @@ class Parser:
 
     def statement(self, function: Function) -> None:
         word = self.peek()
+        if not word:
+            self.fail("the text ends inside a function")
         if word == "{":
             self.block(function)
         elif word == ".loc":
@@ -343,7 +318,7 @@ class Parser:
             self.expect(",")
 
     def label(self, function: Function) -> None:
-        name = self.next()
+        name, line = self.next(), self.tokens[self.position].line
         self.expect(":")
         scope = self.scopes[-1]
         if self.peek() in (".branchtargets", ".calltargets", ".callprototype"):
@@ -353,6 +328,7 @@ class Parser:
                     targets.append(word)
             if directive == ".branchtargets":
                 function.branch_targets[name] = targets
+                self.tables.append((name, line, list(self.scopes)))
             return
         if name in scope.labels:
             self.fail(f"label {name!r} is defined twice")
@@ -386,16 +362,32 @@ class Parser:
         for instruction, scopes in self.pending:
             if instruction.root not in ("bra", "brx"):
                 continue
+            self.check_branch(function, instruction)
             resolved = []
             for operand in instruction.operands:
                 if isinstance(operand, Symbol) and operand.name not in function.branch_targets:
-                    seen = [s.suffix for s in scopes if operand.name in s.labels]
-                    if not seen:
-                        message = f"no label {operand.name!r}"
-                        raise PtxSyntaxError(message, instruction.line)
-                    operand = Symbol(operand.name + seen[-1])
+                    operand = Symbol(self.unique(operand.name, scopes, instruction.line))
                 resolved.append(operand)
             instruction.operands = tuple(resolved)
+
+        for table, line, scopes in self.tables:
+            labels = function.branch_targets[table]
+            function.branch_targets[table] = [self.unique(x, scopes, line) for x in labels]
+
+    def unique(self, label: str, scopes: list[Scope], line: int) -> str:
+        seen = [s.suffix for s in scopes if label in s.labels]
+        if not seen:
+            raise PtxSyntaxError(f"no label {label!r}", line)
+        return label + seen[-1]
+
+    def check_branch(self, function: Function, instruction: Instruction) -> None:
+        labels = [o for o in instruction.operands if isinstance(o, Symbol)]
+        if instruction.root == "bra" and (len(labels) != 1 or len(instruction.operands) != 1):
+            raise PtxSyntaxError("bra needs one label", instruction.line)
+        last = instruction.operands[-1:]
+        tables = [o for o in labels if o.name in function.branch_targets and (o,) == last]
+        if instruction.root == "brx" and (len(tables) != 1 or len(instruction.operands) != 2):
+            raise PtxSyntaxError("brx needs an index and a table of labels", instruction.line)
 
     # Operands
 
@@ -435,7 +427,7 @@ class Parser:
         if word == "!":
             self.next()
             register = self.lookup(self.next())
-            if register is None:
+            if register is None or register.type != "pred":
                 self.fail("'!' needs a predicate register")
             return Negated(register)
         if word == "-" or (self.position < len(self.tokens) and word[:1].isdigit()):

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from gemmlab.emulator import emit
+from gemmlab.emulator.arena import Allocation, GlobalMemory
 from gemmlab.emulator.counters import SiteCounts
 from gemmlab.emulator.ir import Variable
 from gemmlab.emulator.machine import Dim3, Launch, Machine, Tally
-from gemmlab.emulator.memory import Allocation, GlobalMemory
 from gemmlab.emulator.translate import Program, translate
 from gemmlab.errors import InputError, LaunchError
 
@@ -49,8 +49,8 @@ def run(
     values, buffers = bind(program.function.parameters, args, memory)
     variables = allocate_variables(program, memory)
     memory.commit()
-    for array, allocation in buffers:
-        memory.bytes_of(allocation)[:] = _bytes_of(array)
+    for buffer in buffers:
+        buffer.on_device(memory)[:] = buffer.bytes
     for variable, allocation in variables:
         data = np.frombuffer(variable.initial, np.uint8)
         memory.bytes_of(allocation)[: data.size] = data
@@ -70,13 +70,12 @@ def run(
         dynamic_bytes=dynamic_smem,
     )
     tally = execute(launch)
-    for array, allocation in buffers:
-        result = memory.bytes_of(allocation)
-        target = _bytes_of(array)
-        if array.flags.writeable:
-            target[:] = result
-        elif not np.array_equal(target, result):
-            raise InputError(f"the kernel wrote to {allocation.name}, a read-only array")
+    for buffer in buffers:
+        if buffer.is_read_only and not np.array_equal(buffer.bytes, buffer.on_device(memory)):
+            raise InputError(f"the kernel wrote to {buffer.name}, a read-only array")
+    for buffer in buffers:
+        if not buffer.is_read_only:
+            buffer.bytes[:] = buffer.on_device(memory)
     return Run(counters(program, tally))
 
 
@@ -102,38 +101,71 @@ def execute(launch: Launch) -> Tally:
 # Arguments
 
 
+@dataclass(eq=False)
+class Buffer:
+    """An array argument, and where its bytes lie in device memory."""
+
+    name: str
+    bytes: np.ndarray
+    is_read_only: bool
+    allocation: Allocation | None = None
+    offset: int = 0  # into the allocation
+
+    @property
+    def start(self) -> int:
+        return int(self.bytes.__array_interface__["data"][0])
+
+    @property
+    def address(self) -> np.uint64:
+        assert self.allocation is not None
+        return np.uint64(self.allocation.address + self.offset)
+
+    def on_device(self, memory: GlobalMemory) -> np.ndarray:
+        assert self.allocation is not None
+        return memory.bytes_of(self.allocation)[self.offset :][: self.bytes.size]
+
+
 def bind(
     parameters: Sequence[Variable], args: Sequence[Argument], memory: GlobalMemory
-) -> tuple[np.ndarray, list[tuple[np.ndarray, Allocation]]]:
+) -> tuple[np.ndarray, list[Buffer]]:
     """The bytes of the parameter space, and the buffers that arrays became."""
     if len(args) != len(parameters):
         raise LaunchError(f"the kernel takes {len(parameters)} arguments, {len(args)} were given")
-    buffers: dict[tuple[int, int], tuple[np.ndarray, Allocation]] = {}
+    buffers: dict[int, Buffer] = {}  # by the array's id
+    for number, arg in enumerate(args):
+        for value in arg if isinstance(arg, tuple) else (arg,):
+            if isinstance(value, np.ndarray) and value.ndim:
+                name = f"argument {number}"
+                buffers[id(value)] = Buffer(name, _bytes_of(value), not value.flags.writeable)
+    allocate_buffers(list(buffers.values()), memory)
     packed = bytearray()
     for number, (parameter, arg) in enumerate(zip(parameters, args, strict=True)):
         packed += b"\0" * (-len(packed) % parameter.alignment)
+        if id(arg) in buffers and parameter.type[0] == "f":
+            raise LaunchError(f"argument {number}: parameter .{parameter.type} takes no array")
         if isinstance(arg, tuple):
-            fields = [_address(f"argument {number}", x, memory, buffers) for x in arg]
+            fields = [buffers[id(x)].address if id(x) in buffers else x for x in arg]
             arg = _struct(number, fields)
-        packed += _pack(number, parameter, _address(f"argument {number}", arg, memory, buffers))
+        packed += _pack(number, parameter, buffers[id(arg)].address if id(arg) in buffers else arg)
     packed += b"\0" * (-len(packed) % 16)
     return np.frombuffer(bytes(packed), np.uint8), list(buffers.values())
 
 
-def _address(
-    name: str,
-    arg: Argument,
-    memory: GlobalMemory,
-    buffers: dict[tuple[int, int], tuple[np.ndarray, Allocation]],
-) -> Argument:
-    """An array's device address, after giving it device memory; other values as they are."""
-    if not isinstance(arg, np.ndarray) or arg.ndim == 0:
-        return arg
-    key = arg.__array_interface__["data"][0], arg.nbytes
-    if key not in buffers:
-        _bytes_of(arg)
-        buffers[key] = arg, memory.allocate(name, arg.nbytes)
-    return np.uint64(buffers[key][1].address)
+def allocate_buffers(buffers: list[Buffer], memory: GlobalMemory) -> None:
+    """Device memory for each; arrays that overlap on the host overlap on the device."""
+    end, groups = 0, list[list[Buffer]]()
+    for buffer in sorted(buffers, key=lambda b: b.start):
+        if buffer.start >= end:
+            groups.append([])
+        groups[-1].append(buffer)
+        end = max(end, buffer.start + buffer.bytes.size)
+    # In the order of the arguments, so that addresses do not depend on the host's.
+    for group in sorted(groups, key=lambda g: min(map(buffers.index, g))):
+        start = group[0].start
+        nbytes = max(b.start + b.bytes.size for b in group) - start
+        allocation = memory.allocate(min(group, key=buffers.index).name, nbytes)
+        for buffer in group:
+            buffer.allocation, buffer.offset = allocation, buffer.start - start
 
 
 def _struct(number: int, fields: Sequence[Argument]) -> bytes:
@@ -165,8 +197,11 @@ def _pack(number: int, parameter: Variable, arg: Argument) -> bytes:
     if isinstance(arg, (bool, int)) and kind == "f" or isinstance(arg, float):
         if kind != "f":
             raise LaunchError(f"{what} takes an integer, not {arg!r}")
-        with np.errstate(over="ignore"):
-            return np.dtype(f"f{parameter.size}").type(arg).tobytes()
+        try:
+            with np.errstate(over="ignore"):
+                return bytes(np.array(arg, f"f{parameter.size}").tobytes())
+        except OverflowError:
+            raise LaunchError(f"{what} cannot hold so large a number") from None
     if isinstance(arg, int):
         if parameter.size > 8:
             raise LaunchError(f"{what} is a struct and takes bytes, not {arg!r}")
@@ -178,6 +213,8 @@ def _pack(number: int, parameter: Variable, arg: Argument) -> bytes:
 
 def _bytes_of(array: np.ndarray) -> np.ndarray:
     """A flat view of the array's bytes, in memory order."""
+    if array.dtype.hasobject:
+        raise InputError("an array of Python objects has no bytes that a kernel could read")
     if array.flags.c_contiguous:
         return array.reshape(-1).view(np.uint8)
     if array.flags.f_contiguous:
@@ -195,18 +232,20 @@ def allocate_variables(program: Program, memory: GlobalMemory) -> list[tuple[Var
 
 # Counters
 
+OPERATIONS = {"global": ("ld", "st", "atom", "red"), "local": ("ld", "st")}
+OPERATIONS["shared"] = ("ld", "st", "atom")  # a red is an atom whose result nobody reads
+
 
 def counters(program: Program, tally: Tally) -> dict[str, int]:
     """Totals of a launch, by name."""
     code = program.function.instructions
     sizes = np.array([b.last - b.first for b in program.blocks], np.int64)
     thread_inst = int((tally.lanes * sizes).sum())
-    by_kind: dict[tuple[str, str], SiteCounts] = {}
-    for space in ("global", "local", "shared"):
-        for op in ("ld", "st"):
-            by_kind[space, op] = SiteCounts()
-    for index, counts in tally.sites.items():
-        by_kind[_space_of(code[index].modifiers), code[index].root].add(counts)
+    by_kind = {(space, op): SiteCounts() for space, ops in OPERATIONS.items() for op in ops}
+    for (index, space), counts in tally.sites.items():
+        op = code[index].root
+        op = "ld" if op == "ldu" else "atom" if (space, op) == ("shared", "red") else op
+        by_kind[space, op].add(counts)
     result = {
         "ptx_inst_executed.sum": int((tally.warps * sizes).sum()),
         "ptx_thread_inst_executed.sum": thread_inst,
@@ -216,6 +255,8 @@ def counters(program: Program, tally: Tally) -> dict[str, int]:
     }
     for (space, op), counts in by_kind.items():
         result[f"smsp__inst_executed_op_{space}_{op}.sum"] = counts.requests
+        if op in ("atom", "red"):
+            continue
         if space == "shared":
             waves = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op"
             result[f"{waves}_{op}.sum"] = counts.wavefronts
@@ -232,8 +273,3 @@ def counters(program: Program, tally: Tally) -> dict[str, int]:
         loads.wavefronts + stores.wavefronts - ideal
     )
     return result
-
-
-def _space_of(modifiers: tuple[str, ...]) -> str:
-    words = {m.split("::")[0] for m in modifiers}
-    return next((s for s in ("shared", "local") if s in words), "global")

@@ -18,11 +18,13 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from gemmlab.emulator import emit, isa, numerics
+from gemmlab.emulator import atomics, collectives, emit, isa, numerics
+from gemmlab.emulator.collectives import members_of
 from gemmlab.emulator.inline import inline_calls
 from gemmlab.emulator.ir import (
     WIDTHS,
     Function,
+    Guard,
     Imm,
     Instruction,
     Module,
@@ -45,9 +47,11 @@ class Block:
 
     first: int  # instruction indices [first, last)
     last: int
-    terminator: str = "fall"  # fall, branch, switch, exit, barrier, warp, trap
+    terminator: str = "fall"  # fall, branch, switch, exit, barrier, trap
     targets: list[int] = field(default_factory=list)  # block indices; the last is the next block
     run: Callable[..., Any] = lambda machine, registers, mask: None
+    members: Callable[[list[Any]], Any] | None = None  # lanes that must be here to start, as bits
+    reduction: tuple[str, int] | None = None  # of bar.red: popc, and, or; slot of the result
 
 
 @dataclass
@@ -58,7 +62,6 @@ class Program:
     module: Module
     blocks: list[Block]
     initial: list[Any]  # zeros, one per register that lives across blocks
-    memory_sites: list[int]  # instruction indices that access a counted space
     source: str  # of the generated Python
 
 
@@ -79,19 +82,19 @@ def translate(text: str, entry: str | None = None) -> Program:
 
 def terminator_of(instruction: Instruction) -> str | None:
     """How an instruction ends its basic block, if it does."""
-    root, modifiers = instruction.root, instruction.modifiers
-    if root in ("bar", "barrier") and "warp" in modifiers:
-        return "warp"
-    if root in ("bar", "barrier") and ("sync" in modifiers or "arrive" in modifiers):
+    if instruction.root in ("bar", "barrier") and not {"warp", "cluster"} & {
+        *instruction.modifiers
+    }:
         return "barrier"
-    return TERMINATORS.get(root)
+    return TERMINATORS.get(instruction.root)
 
 
 def basic_blocks(function: Function) -> list[Block]:
-    """Cut a function at labels and after instructions that move control."""
+    """Cut a function at labels, after what moves control, and before what waits for other lanes."""
     code = function.instructions
     leaders = {0, *(i for i in function.labels.values() if i < len(code))}
     leaders |= {i + 1 for i, x in enumerate(code) if terminator_of(x) and i + 1 < len(code)}
+    leaders |= {i for i, x in enumerate(code) if members_of(x) is not None}
     starts = sorted(leaders) if code else []
     blocks = [Block(a, b) for a, b in zip(starts, [*starts[1:], len(code)], strict=True)]
     number = {b.first: i for i, b in enumerate(blocks)}
@@ -123,12 +126,12 @@ class Translator:
         self.parameters = emit.parameter_offsets(function)
         self.shared = emit.shared_offsets(module, function)
         self.local, _ = emit.local_layout(function)
+        self.registers: dict[str, Reg] = {}  # that are read before their block writes them
         self.votes: dict[str, Counter[np.dtype]] = {}
         self.storage: dict[str, np.dtype] = {}
         self.names: dict[str, str] = {}  # register -> Python variable
         self.constants: dict[str, Any] = {}
         self.constant_names: dict[tuple[str, bytes], str] = {}
-        self.memory_sites: list[int] = []
         self.wide_loads: dict[int, list[int]] = {}  # first of a group -> all of it
         self.joined: set[int] = set()
         self.lines: list[str] = []
@@ -150,18 +153,48 @@ class Translator:
         self.storage = {
             name: max(votes.items(), key=lambda item: item[1])[0]
             for name, votes in self.votes.items()
-            if votes
         }
+        live |= self.machine_registers(blocks)
         slots = {name: i for i, name in enumerate(sorted(live))}
-        self.memory_sites.clear()
         text = [line for i, b in enumerate(blocks) for line in self.block_source(i, b, slots)]
         source = "\n".join(text) + "\n"
         namespace: dict[str, Any] = {"np": np, "n": numerics, "select": select, **self.constants}
+        namespace |= {"atomics": atomics, "collectives": collectives}
         exec(compile(source, f"<{self.function.name}>", "exec"), namespace)
         for i, block in enumerate(blocks):
             block.run = namespace[f"block_{i}"]
-        initial = [self.storage_of(Reg(name, "")).type(0) for name in slots]
-        return Program(self.function, self.module, blocks, initial, self.memory_sites, source)
+            self.connect(block, slots)
+        initial = [self.storage_of(self.registers[name]).type(0) for name in slots]
+        return Program(self.function, self.module, blocks, initial, source)
+
+    def machine_registers(self, blocks: list[Block]) -> set[str]:
+        """Registers that the machine itself reads or writes between basic blocks."""
+        code, found = self.function.instructions, []
+        for block in blocks[:-1]:
+            found.append(members_of(code[block.first]))
+            if emit.is_barrier_reduction(code[block.last - 1]):
+                found.append(code[block.last - 1].operands[0])
+        registers = {x.name: x for x in found if isinstance(x, Reg)}
+        self.registers |= registers
+        return set(registers)
+
+    def connect(self, block: Block, slots: dict[str, int]) -> None:
+        """Tell the machine where those registers are."""
+        code = self.function.instructions
+        if block.first == block.last:
+            return
+        members = members_of(code[block.first])
+        if isinstance(members, Reg):
+            slot = slots[members.name]
+            block.members = lambda registers: registers[slot].view(np.uint32)
+        elif isinstance(members, Imm):
+            bits = emit.immediate(members, np.dtype("u4"))
+            block.members = lambda registers: bits
+        last = code[block.last - 1]
+        if emit.is_barrier_reduction(last):
+            assert isinstance(last.operands[0], Reg)
+            operation = next(m for m in last.modifiers if m in ("popc", "and", "or"))
+            block.reduction = operation, slots[last.operands[0].name]
 
     def body(self, block: Block) -> str:
         """Emit a block into `lines`; returns the expression of its terminator's operand."""
@@ -169,6 +202,9 @@ class Translator:
         result = "None"
         for self.index in range(block.first, block.last):
             instruction = self.function.instructions[self.index]
+            if instruction.guard is not None:
+                self.line(f"g = {self.predicate(instruction.guard)}")
+                self.line("m.count_guarded(g, mask)")
             mark = len(self.lines)
             try:
                 if terminator_of(instruction):
@@ -228,9 +264,9 @@ class Translator:
 
     def read(self, register: Reg) -> str:
         """The register's variable, in its storage type."""
-        self.votes.setdefault(register.name, Counter())
         if register.name not in self.defined:
             self.exposed.add(register.name)
+            self.registers[register.name] = register
         return self.name(register.name)
 
     def constant(self, value: Any) -> str:
@@ -259,25 +295,38 @@ class Translator:
             bits = self.dtype(np.dtype(f"u{stored.itemsize}"))
             return f"{variable}.view({bits}).astype({self.dtype(dtype)})"
         if isinstance(operand, Imm):
+            if operand.width > 2 * dtype.itemsize:
+                self.unsupported("a float literal stands where a narrower value belongs")
             return self.constant(emit.immediate(operand, dtype))
         if isinstance(operand, Special):
             return emit.special(self, operand.name, dtype)
         if isinstance(operand, Negated):
             return f"~{self.value(operand.reg, dtype)}"
         if isinstance(operand, Symbol):
+            declared = self.variables.get(operand.name)
+            if operand.name in self.local and declared and declared.space == "param":
+                self.unsupported("the address of an argument that a call passes")
             return emit.address(self, operand, dtype)
         self.unsupported("a vector stands where one value belongs")
+
+    def constant_object(self, value: Any) -> str:
+        """A name for something that is no NumPy scalar."""
+        name = f"f_{getattr(value, '__name__', '')}"
+        self.constants[name] = value
+        return name
 
     def dtype(self, dtype: np.dtype) -> str:
         name = f"t_{dtype.kind}{dtype.itemsize}"
         self.constants.setdefault(name, dtype)
         return name
 
+    def predicate(self, guard: Guard) -> str:
+        predicate = self.value(guard.reg, np.dtype(bool))
+        return f"~{predicate}" if guard.negated else predicate
+
     def guard(self, instruction: Instruction) -> str | None:
-        if instruction.guard is None:
-            return None
-        predicate = self.value(instruction.guard.reg, np.dtype(bool))
-        return f"~{predicate}" if instruction.guard.negated else predicate
+        """The variable that holds the guard, evaluated once, before the instruction writes."""
+        return "g" if instruction.guard is not None else None
 
     def assign(
         self,
@@ -305,15 +354,12 @@ class Translator:
         guard = self.guard(instruction)
         if guard is not None:
             old = self.read(destination)
-            self.line(f"m.count_guarded({self.index}, {guard}, mask)")
             expression = f"select({guard}, {expression}, {old})"
         self.defined.add(destination.name)
         self.line(f"{self.name(destination.name)} = {expression}")
 
-    def access(self, dtype: np.dtype, count: int, offset: int, counted: bool) -> str:
+    def access(self, dtype: np.dtype, count: int, offset: int) -> str:
         """A name for the constant part of a memory access."""
-        if counted and self.index not in self.memory_sites:
-            self.memory_sites.append(self.index)
         name = f"a{self.index}"
         self.constants[name] = Access(self.index, offset, dtype, count)
         return name

@@ -13,6 +13,9 @@ from collections.abc import Iterable, Mapping
 from gemmlab.emulator.ir import Function, Imm, Instruction, Memory, Operand, Reg, Symbol, Vector
 
 MOST = 1 << 20  # alignment of zero
+# Instructions that keep some alignment, and how many operands they read.
+NUM_SOURCES = {"mov": 1, "cvt": 1, "cvta": 1, "mad": 3, "selp": 3}
+NUM_SOURCES |= dict.fromkeys(("add", "sub", "and", "or", "xor", "mul", "shl"), 2)
 
 
 def wide_loads(
@@ -65,19 +68,22 @@ def _of(operand: Operand, known: Mapping[str, int], shared: Mapping[str, int]) -
 def _result(i: Instruction, known: Mapping[str, int], shared: Mapping[str, int]) -> int:
     """What divides the result of an integer instruction; 1 where nothing is known."""
     sources = [_of(o, known, shared) for o in i.operands[1:]]
+    if isinstance(i.operands[0], Vector) or len(sources) != NUM_SOURCES.get(i.root):
+        return 1
     match i.root:
-        case "mov" | "cvt" | "cvta" if len(sources) == 1:
+        case "mov" | "cvt" | "cvta":
             return sources[0]
         case "add" | "sub" | "or" | "xor":
             return min(sources)
         case "and":
             return max(sources)
-        case "mul" if i.modifiers[0] in ("lo", "wide"):
+        case "mul" if {"lo", "wide"} & {*i.modifiers}:
             return min(sources[0] * sources[1], MOST)
-        case "mad" if i.modifiers[0] in ("lo", "wide"):
+        case "mad" if {"lo", "wide"} & {*i.modifiers}:
             return min(sources[0] * sources[1], sources[2], MOST)
         case "shl" if isinstance(i.operands[2], Imm):
-            return min(sources[0] << min(i.operands[2].value, 20), MOST)
+            count = i.operands[2].value % (1 << 32)
+            return min(sources[0] << min(count, 20), MOST)
         case "selp":
             return min(sources[:2])
     return 1
@@ -91,11 +97,21 @@ def _written(instruction: Instruction) -> list[str]:
     return [x.name for x in items if isinstance(x, Reg)]
 
 
+def _reads(operands: Iterable[Operand], register: Reg) -> bool:
+    """Whether a register stands among operands, also inside an address or a vector."""
+    for o in operands:
+        inner = o.items if isinstance(o, Vector) else [o.base if isinstance(o, Memory) else o]
+        if register in inner:
+            return True
+    return False
+
+
 def _is_scalar_load(i: Instruction) -> bool:
     return (
         i.root == "ld"
         and i.guard is None
-        and i.modifiers[0].split("::")[0] == "shared"
+        and i.modifiers[:1] in (("shared",), ("shared::cta",))
+        and len(i.operands) == 2
         and i.modifiers[1:] in (("f32",), ("b32",), ("u32",), ("s32",))
         and isinstance(i.operands[0], Reg)
         and isinstance(i.operands[1], Memory)
@@ -161,6 +177,6 @@ def _movable(code: list[Instruction], members: list[int]) -> bool:
         target = code[index].operands[0]
         assert isinstance(target, Reg)
         for between in code[first:index]:
-            if target.name in _written(between) or target in between.operands:
+            if target.name in _written(between) or _reads(between.operands, target):
                 return False
     return True

@@ -1,0 +1,72 @@
+"""Headers that source written for nvcc includes, as NVRTC has them.
+
+NVRTC knows CUDA's own declarations, printf and assert without any header. Standard headers that
+device code can use come from CCCL, which NVRTC carries; those of host code are empty, so that a
+file of kernels compiles as long as its kernels do not use them.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from functools import cache as memoized
+from pathlib import Path
+from typing import Any
+
+from gemmlab.compile import cache
+
+# nvcc has these names from the C library.
+PRELUDE = "gemmlab_prelude.h"
+_PRELUDE_TEXT = """
+typedef unsigned short ushort;
+typedef unsigned int uint;
+typedef unsigned long ulong;
+"""
+
+_EMPTY = ["cuda.h", "cuda_runtime.h", "cuda_runtime_api.h", "device_launch_parameters.h"]
+_EMPTY += ["cublas_v2.h", "curand.h", "assert.h", "cassert", "stdio.h", "cstdio", "stdlib.h"]
+_EMPTY += ["cstdlib", "string.h", "cstring", "time.h", "ctime", "chrono", "fstream", "iomanip"]
+_EMPTY += ["iostream", "map", "memory", "random", "set", "sstream", "stdexcept", "string"]
+_EMPTY += ["thread", "vector"]
+_FROM_CCCL = ["algorithm", "array", "cfloat", "climits", "cmath", "cstdint", "limits", "tuple"]
+_FROM_CCCL += ["type_traits", "utility"]
+_INTEGERS = [f"{sign}int{bits}_t" for sign in ("", "u") for bits in (8, 16, 32, 64)]
+_INTEGERS += ["intptr_t", "uintptr_t"]
+_FROM_CPP = {"float.h": "cfloat", "limits.h": "climits", "math.h": "cmath", "stdint.h": "cstdint"}
+
+
+def provided() -> dict[str, str]:
+    """Text of every header that gemmlab provides, by name."""
+    made = {PRELUDE: _PRELUDE_TEXT} | dict.fromkeys(_EMPTY, "")
+    for name in _FROM_CCCL:
+        made[name] = f"#include <cuda/std/{name}>\nnamespace std {{ using namespace cuda::std; }}\n"
+    # C's header declares its types globally; no more than these, or math functions turn ambiguous.
+    made["cstdint"] += "".join(f"using cuda::std::{type_};\n" for type_ in _INTEGERS)
+    return made | {name: f"#include <{other}>\n" for name, other in _FROM_CPP.items()}
+
+
+def include_paths(source: str, name: str, nvrtc: Any, version: str) -> list[Path]:
+    """The folder of the source, and the headers that NVRTC carries."""
+    if not re.search(r"#\s*include", source):
+        return []
+    headers = _bundled(nvrtc, version)
+    return [Path(name).resolve().parent, headers, headers / "cccl"]
+
+
+@memoized
+def _bundled(nvrtc: Any, version: str) -> Path:
+    """NVRTC's own headers, unpacked once: into the cache, or where that cannot be written, anew."""
+    headers = cache.folder() / f"headers-{version}"
+    try:
+        headers.mkdir(parents=True, exist_ok=True)
+        (headers / ".writable").touch()
+    except OSError:
+        headers = Path(_temporary().name)
+    if hasattr(nvrtc, "nvrtcInstallBundledHeaders"):  # from 13.5 on
+        nvrtc.nvrtcInstallBundledHeaders(str(headers).encode(), 0)
+    return headers
+
+
+@memoized
+def _temporary() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="gemmlab-headers-")

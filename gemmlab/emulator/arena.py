@@ -1,0 +1,66 @@
+"""Global memory: one arena for all buffers and variables, with gaps that catch overruns."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+GLOBAL_BASE = 0x7F00_0000_0000
+ALLOCATION_ALIGNMENT = 256  # cudaMalloc's
+ALLOCATION_GAP = 512  # bytes between allocations that belong to nobody
+
+
+class Allocation(NamedTuple):
+    """A piece of global memory."""
+
+    name: str  # "argument 0", "variable table"
+    address: int
+    nbytes: int
+
+    def distance(self, address: int) -> int:
+        return max(self.address - address, address - self.address - self.nbytes, 0)
+
+
+class GlobalMemory:
+    """One flat arena of bytes that holds every buffer and every .global and .const variable."""
+
+    def __init__(self) -> None:
+        self.allocations: list[Allocation] = []
+        self.starts: list[int] = []
+        self.end = 0
+        self.data = np.zeros(0, np.uint8)
+
+    def allocate(self, name: str, nbytes: int) -> Allocation:
+        """Reserve zeroed memory; `commit` makes it usable."""
+        allocation = Allocation(name, GLOBAL_BASE + self.end, nbytes)
+        self.allocations.append(allocation)
+        self.starts.append(self.end)
+        aligned = -(-nbytes // ALLOCATION_ALIGNMENT) * ALLOCATION_ALIGNMENT
+        self.end += aligned + ALLOCATION_GAP
+        return allocation
+
+    def commit(self) -> None:
+        self.data = np.zeros(self.end, np.uint8)
+        self.views: dict[np.dtype, np.ndarray] = {}
+
+    def bytes_of(self, allocation: Allocation) -> np.ndarray:
+        start = allocation.address - GLOBAL_BASE
+        return self.data[start : start + allocation.nbytes]
+
+    def view(self, dtype: np.dtype) -> np.ndarray:
+        if dtype not in self.views:
+            self.views[dtype] = self.data.view(dtype)
+        return self.views[dtype]
+
+    def describe_miss(self, offset: int, width: int) -> str:
+        """Where an access at `offset` of the arena lies next to."""
+        address = offset + GLOBAL_BASE
+        what = f"global access of {width} bytes at {address % (1 << 64):#x} is out of bounds"
+        if not self.allocations:
+            return f"{what}: nothing is allocated"
+        nearest = min(self.allocations, key=lambda a: a.distance(address))
+        past = address + width - (nearest.address + nearest.nbytes)
+        before = nearest.address - address
+        gap = f"{past} bytes past the end" if past > 0 else f"{before} bytes before the start"
+        return f"{what}: {gap} of {nearest.name} ({nearest.nbytes} bytes), the nearest allocation"
