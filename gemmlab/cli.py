@@ -7,7 +7,8 @@ Exit codes: 0 all well, 1 a verdict failed or a rung could not run, 2 a wrong op
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +17,8 @@ import typer
 from gemmlab.errors import GemmlabError, InputError, ShapeError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from gemmlab.kernels.rung import Rung
     from gemmlab.problems.problem import Problem
     from gemmlab.records import Record
@@ -28,8 +31,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-DEFAULT_SIZE = 512
 
 Layout = Annotated[
     str | None,
@@ -56,11 +57,17 @@ def main(args: Sequence[str] | None = None) -> None:
 
 @app.command()
 def climb(
-    problem: Annotated[str, typer.Argument(help="Whose ladder to climb.")] = "gemm",
-    size: Annotated[
-        int | None, typer.Option(help=f"M = N = K; {DEFAULT_SIZE} where no shape is given.")
+    problem: Annotated[
+        str | None,
+        typer.Argument(help="gemm (default), transpose, sum or histogram."),
     ] = None,
-    shape: Annotated[str | None, typer.Option(metavar="M,N,K", help="Three sizes.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Every ladder, default shapes.")] = False,
+    size: Annotated[
+        int | None, typer.Option(help="Of every axis: M = N = K for gemm, N for sum.")
+    ] = None,
+    shape: Annotated[
+        str | None, typer.Option(metavar="M,N,K", help="One size per axis; M,N for transpose.")
+    ] = None,
     rungs: Annotated[
         str | None, typer.Option(metavar="A,B", help="Rungs to climb; default: all.")
     ] = None,
@@ -69,8 +76,9 @@ def climb(
     arch: Arch = None,
     seed: Annotated[int, typer.Option(help="Of the random inputs.")] = 0,
     family: Annotated[
-        str, typer.Option(help="Inputs: normal, uniform, wide, integers, special, …")
-    ] = "normal",
+        str | None,
+        typer.Option(help="Inputs: normal, uniform, wide, …; of histogram: uniform, single, text."),
+    ] = None,
     as_json: AsJson = False,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Also write the records to this file.")
@@ -80,26 +88,35 @@ def climb(
     from gemmlab import problems, records
     from gemmlab.devices import open_device
 
-    work = problems.find(problem)
-    sizes = _shape(work, size, shape)
-    chosen = _rungs(work, rungs, layout)
-    case = work.case(sizes, chosen[0].config.layout, family, seed)
+    given = (problem, size, shape, rungs, layout, family)
+    if every and any(option is not None for option in given):
+        raise InputError("--all climbs every ladder as it is; give no problem, shape or rungs")
+    climbs = []
+    for name in problems.NAMES if every else (problem or "gemm",):
+        work = problems.find(name)
+        sizes = _shape(work, size, shape)
+        chosen = _rungs(work, rungs, layout)
+        case = work.case(sizes, chosen[0].layout, family or work.families[0], seed)
+        climbs.append((work, case, chosen))
     _check_writable(output)
     target = open_device(device, arch)
     from gemmlab.climb import climb as take_steps
 
-    done: list[Record] = []
-    with _Progress(len(chosen)) as progress:
-        for record in take_steps(work, case, chosen, target, progress.say):
-            done.append(record)
-            progress.finish(record)
+    done: list[list[Record]] = []
+    with _Progress(sum(len(chosen) for _, _, chosen in climbs)) as progress:
+        for work, case, chosen in climbs:
+            done.append([])
+            for record in take_steps(work, case, chosen, target, progress.say):
+                done[-1].append(record)
+                progress.finish(record)
+    flat = list(chain.from_iterable(done))
     if output:
-        records.write(output, done)
+        records.write(output, flat)
     if as_json:
-        sys.stdout.write(records.dumps(done))
+        sys.stdout.write(records.dumps(flat))
     else:
-        _print_climb(done)
-    if not all(record.passed for record in done):
+        _print_climbs(done)
+    if not all(record.passed for record in flat):
         raise typer.Exit(1)
 
 
@@ -135,7 +152,7 @@ def list_(as_json: AsJson = False) -> None:
         names = ("problem", "name", "course_name", "change")
         print(json.dumps([{n: getattr(rung, n) for n in names} for rung in rungs], indent=2))
         return
-    rows = [[rung.problem, rung.name, rung.change] for rung in rungs]
+    rows = [[rung.problem, ladder.qualified(rung), rung.change] for rung in rungs]
     tables.console().print(tables.plain_table(["problem", "rung", "what it changes"], rows))
 
 
@@ -201,14 +218,22 @@ class _Progress:
         )
 
 
-def _print_climb(done: Sequence[Record]) -> None:
+def _print_climbs(ladders: Iterable[Sequence[Record]]) -> None:
+    from gemmlab import tables
+
+    out = tables.console()
+    for number, done in enumerate(ladders):
+        if number:
+            out.print()
+        _print_climb(out, done)
+
+
+def _print_climb(out: Console, done: Sequence[Record]) -> None:
+    """One ladder: what was computed on what, the table, what it cannot hold, and the steps."""
     from gemmlab import steps, tables
 
-    if not done:
-        return
     one = done[0]
     sizes = "×".join(str(one.shape[axis]) for axis in one.shape)
-    out = tables.console()
     out.print(
         f"{one.problem} {sizes}, {one.layout} layout, {one.family} inputs, seed {one.seed}, "
         f"{one.device}, {one.arch}",
@@ -226,7 +251,7 @@ def _print_climb(done: Sequence[Record]) -> None:
 def _shape(problem: Problem, size: int | None, text: str | None) -> dict[str, int]:
     """The shape that --size or --shape asks for; the problem checks its range."""
     if text is None:
-        return dict.fromkeys(problem.axes, DEFAULT_SIZE if size is None else size)
+        return dict.fromkeys(problem.axes, problem.default_size if size is None else size)
     if size is not None:
         raise InputError("give --size or --shape, not both")
     wanted = ",".join(problem.axes).upper()
@@ -247,8 +272,8 @@ def _rungs(problem: Problem, names: str | None, layout: str | None) -> list[Rung
         wanted = [rung.name for rung in ladder.rungs(problem.name)]
     else:
         wanted = [name.strip() for name in names.split(",")]
-    found = [ladder.find(name, layout) for name in wanted]
-    if len({rung.config.layout for rung in found}) > 1:
+    found = [ladder.find(name, layout, problem.name) for name in wanted]
+    if len({rung.layout for rung in found}) > 1:
         raise InputError(f"--rungs {names} mixes layouts; say which with --layout")
     return found
 

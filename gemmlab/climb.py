@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -23,9 +24,6 @@ from gemmlab.kernels.rung import Geometry, Rung
 from gemmlab.ladder import label
 from gemmlab.problems.problem import Case, Problem
 from gemmlab.records import Record
-
-# On a GPU, cases up to this much work (512 cubed) also run on the emulator, which counts them.
-COUNTED_FLOPS = 2 * 512**3
 
 Progress = Callable[[str, str], None]  # rung, what is being done
 
@@ -81,6 +79,8 @@ class _Step:
         if found.launched is None:
             return record
         record = replace(record, counters=found.launched.counters)
+        if 0 in geometry.grid:
+            return replace(record, message=f"{record.message}; nothing to launch")
         if isinstance(self.device, CudaDevice):
             record = self._timed(record, self.device, artifact, geometry)
             record = self._counted(record, found, artifact, geometry)
@@ -101,7 +101,7 @@ class _Step:
         self, record: Record, found: Examination, artifact: Artifact, geometry: Geometry
     ) -> Record:
         """Counters from the emulator, on the same artifact and inputs, and are the bits equal."""
-        if record.flops > COUNTED_FLOPS:
+        if not self._countable():
             return record
         self._say("counting")
         emulated = EmulatedDevice(self.device.arch)
@@ -111,8 +111,16 @@ class _Step:
             return replace(record, message=f"{record.message}; not emulated: {error}")
         if twin.launched is None or twin.image is None or found.image is None:
             return replace(record, message=f"{record.message}; emulator: {twin.verdict.message}")
+        record = replace(record, counters=twin.launched.counters)
+        if not self.rung.reproducible:
+            return record
         equal = bool(np.array_equal(twin.image.view(np.uint8), found.image.view(np.uint8)))
-        return replace(record, counters=twin.launched.counters, emulator_bits_equal=equal)
+        return replace(record, emulator_bits_equal=equal)
+
+    def _countable(self) -> bool:
+        """Whether the case is small enough to be emulated as well, within a minute or so."""
+        most = self.problem.emulated_size ** len(self.problem.axes)
+        return bool(math.prod(self.case.shape.values()) <= most)
 
     def _record(self, verdict: str) -> Record:
         case, problem = self.case, self.problem

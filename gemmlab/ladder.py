@@ -13,7 +13,20 @@ from gemmlab.errors import InputError, UnknownNameError
 from gemmlab.kernels.rung import Rung
 
 _FILES = {
-    "gemm": ("naive", "uncoalesced", "shared", "tile_2d", "float4"),
+    "gemm": (
+        "naive",
+        "uncoalesced",
+        "shared",
+        "tile_1d",
+        "tile_2d",
+        "float4",
+        "transposed_a",
+        "warp_tile",
+        "double_buffer",
+    ),
+    "transpose": ("naive", "shared", "ilp"),
+    "sum": ("global_atomics", "shared_serial", "tree", "warp_shuffle", "vectorized"),
+    "histogram": ("global_atomics", "shared_atomics"),
 }
 
 
@@ -21,20 +34,28 @@ def rungs(problem: str = "gemm") -> tuple[Rung, ...]:
     """The rungs of one problem from the lowest up. Raises UnknownNameError."""
     if problem not in _FILES:
         raise UnknownNameError(f"no ladder for {problem!r}; there is {', '.join(_FILES)}")
-    modules = (importlib.import_module(f"gemmlab.kernels.{problem}.{f}") for f in _FILES[problem])
+    folder = f"gemmlab.kernels.{problem.replace('-', '_')}"
+    modules = (importlib.import_module(f"{folder}.{file}") for file in _FILES[problem])
     return tuple(rung for module in modules for rung in module.RUNGS)
 
 
-def find(name: str, layout: str | None = None) -> Rung:
+def find(name: str, layout: str | None = None, problem: str | None = None) -> Rung:
     """The rung of that name in that layout; "naive-tnn" is `naive` in the course's layout.
 
-    Raises UnknownNameError listing the names, InputError for a layout that the rung does not have.
+    Without `problem` all ladders are searched in order; "sum:global-atomics" names one. Raises
+    UnknownNameError listing the names, InputError for a layout that the rung does not have.
     """
+    if problem is None and ":" in name:
+        problem, name = name.split(":", 1)
     names: dict[str, tuple[Rung, str]] = {}
-    for rung in (rung for problem in _FILES for rung in rungs(problem)):
-        names[rung.name] = rung, rung.config.layout
+    for rung in (rung for ladder in _FILES for rung in rungs(ladder)):
+        if problem not in (None, rung.problem):
+            continue
+        names.setdefault(rung.name, (rung, rung.layout))
         if rung.course_name is not None:
-            names[rung.course_name] = rung, "course"
+            names.setdefault(rung.course_name, (rung, "course"))
+    if not names:
+        raise UnknownNameError(f"no ladder for {problem!r}; there is {', '.join(_FILES)}")
     if name not in names:
         close = difflib.get_close_matches(name, names, n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
@@ -46,12 +67,22 @@ def find(name: str, layout: str | None = None) -> Rung:
 
 
 def in_layout(rung: Rung, layout: str) -> Rung:
-    """The same rung in another layout."""
+    """The same rung in another layout. Raises InputError where it has none of that name."""
+    if layout == rung.layout:
+        return rung
+    if not hasattr(rung.config, "layout"):
+        raise InputError(f"{rung.problem} {rung.name!r} has layout {rung.layout!r} only")
     return replace(rung, config=replace(rung.config, layout=layout))
+
+
+def qualified(rung: Rung) -> str:
+    """The name by which `find` finds this rung among all ladders: "transpose:naive"."""
+    same = (found for ladder in _FILES for found in rungs(ladder) if found.name == rung.name)
+    return rung.name if next(same).problem == rung.problem else f"{rung.problem}:{rung.name}"
 
 
 def label(rung: Rung) -> str:
     """What a rung is called: by its own name in the course's layout, where it has one."""
-    if rung.course_name is not None and rung.config.layout == "course":
+    if rung.course_name is not None and rung.layout == "course":
         return rung.course_name
     return rung.name

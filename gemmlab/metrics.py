@@ -11,11 +11,15 @@ SECTOR_BYTES = 32
 
 GLOBAL_LOAD_REQUESTS = "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"
 GLOBAL_LOAD_SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"
+GLOBAL_STORE_REQUESTS = "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum"
 GLOBAL_STORE_SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum"
 SHARED_LOAD_WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"
 SHARED_STORE_WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum"
 SHARED_EXCESSIVE = "derived__memory_l1_wavefronts_shared_excessive"
 PTX_INSTRUCTIONS = "ptx_inst_executed.sum"
+DIVERGENT_BRANCHES = "ptx_branch_divergent.sum"
+GLOBAL_ATOMICS = tuple(f"smsp__inst_executed_op_global_{op}.sum" for op in ("atom", "red"))
+SHARED_ATOMICS = "smsp__inst_executed_op_shared_atom.sum"
 
 Value = Callable[[Record], float | None]
 
@@ -36,19 +40,35 @@ global_sectors = counted(GLOBAL_LOAD_SECTORS, GLOBAL_STORE_SECTORS)
 shared_wavefronts = counted(SHARED_LOAD_WAVEFRONTS, SHARED_STORE_WAVEFRONTS)
 shared_excessive = counted(SHARED_EXCESSIVE)
 instructions = counted(PTX_INSTRUCTIONS)
+divergent_branches = counted(DIVERGENT_BRANCHES)
+global_atomics = counted(*GLOBAL_ATOMICS)
+shared_atomics = counted(SHARED_ATOMICS)
 
 
-def sectors_per_request(record: Record) -> float | None:
-    """Global load sectors per request; 4 is best for 32 lanes of 4 bytes, 16 for 16 bytes."""
-    sectors = counted(GLOBAL_LOAD_SECTORS)(record)
-    requests = counted(GLOBAL_LOAD_REQUESTS)(record)
-    return sectors / requests if sectors is not None and requests else None
+def ratio(over: str, under: str) -> Value:
+    """One counter per another; None where one was not counted or there is nothing to divide by."""
+
+    def value(record: Record) -> float | None:
+        top, bottom = counted(over)(record), counted(under)(record)
+        return top / bottom if top is not None and bottom else None
+
+    return value
+
+
+# 4 is best for 32 lanes of 4 bytes, 16 for 16 bytes.
+sectors_per_load = ratio(GLOBAL_LOAD_SECTORS, GLOBAL_LOAD_REQUESTS)
+sectors_per_store = ratio(GLOBAL_STORE_SECTORS, GLOBAL_STORE_REQUESTS)
 
 
 def intensity(record: Record) -> float | None:
     """FLOPs per byte of counted global sectors, before any cache."""
     sectors = global_sectors(record)
     return record.flops / (SECTOR_BYTES * sectors) if sectors else None
+
+
+def gigabytes_per_second(record: Record) -> float | None:
+    """The least bytes that the problem must move, over the time that it took."""
+    return record.min_bytes / record.time_s / 1e9 if record.time_s else None
 
 
 def microseconds(record: Record) -> float | None:
@@ -76,6 +96,10 @@ class Metric:
 COUNTS = (
     Metric("global load requests", True, counted(GLOBAL_LOAD_REQUESTS)),
     Metric("global load sectors", True, counted(GLOBAL_LOAD_SECTORS)),
+    Metric("global store sectors", True, counted(GLOBAL_STORE_SECTORS)),
+    Metric("global atomics", True, global_atomics),
+    Metric("shared atomics", True, shared_atomics),
+    Metric("divergent branches", True, divergent_branches),
     Metric("shared wavefronts", True, shared_wavefronts),
     Metric("excessive shared wavefronts", True, shared_excessive),
     Metric("PTX instructions", True, instructions),

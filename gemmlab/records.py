@@ -22,10 +22,10 @@ class Record:
 
     `verdict` is a judge's status ("pass", "wrong answer", …), "skipped" when the kernel does not
     take the shape, or "not run" when it could not be compiled or launched; `message` says why.
-    Errors are in units of u·|A||B|, u = 2**-24; None where nothing was compared or a NaN or
-    infinity is out of place. `counters` come from the emulator, on a GPU too; None when the product
-    is too large to be emulated beside it. `time_s` is GPU time, None on the emulator; `host_s` is
-    what the whole step took.
+    Errors are in units of u·magnitude, u = 2**-24; None where nothing was compared or a NaN or
+    infinity is out of place. `counters` come from the emulator, on a GPU too; None when the case is
+    too large to be emulated beside it, or there was nothing to launch. `time_s` is GPU time, None
+    on the emulator; `host_s` is what the whole step took.
     """
 
     rung: str
@@ -49,7 +49,7 @@ class Record:
     resources: Json | None = None  # {registers, spill_bytes, static_smem_bytes}
     occupancy: Json | None = None  # {blocks_per_sm, warps_per_sm, fraction, limiter, limits}
     counters: dict[str, int] | None = None
-    emulator_bits_equal: bool | None = None  # GPU and emulator wrote the same bits
+    emulator_bits_equal: bool | None = None  # to the GPU's, where the order of additions is fixed
     time_s: float | None = None
     tflops: float | None = None
     host_s: float | None = None

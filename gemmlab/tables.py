@@ -59,39 +59,55 @@ def digits(value: float) -> str:
 
 COLUMNS = (
     Column("error\nu", lambda record: record.max_error_u, digits),
-    Column("global\nsect/req", metrics.sectors_per_request, digits),
+    Column("sect./\nload", metrics.sectors_per_load, digits),
+    Column("sect./\nstore", metrics.sectors_per_store, digits),
     Column("shared\nwavefr.", metrics.shared_wavefronts, scaled),
     Column("of them\nexcess", metrics.shared_excessive, scaled),
+    Column("global\natomics", metrics.global_atomics, scaled),
+    Column("shared\natomics", metrics.shared_atomics, scaled),
+    Column("diver-\ngences", metrics.divergent_branches, scaled),
     Column("PTX\ninstr.", metrics.instructions, scaled),
     Column("FLOP/\nbyte", metrics.intensity, digits),
     Column("regs", metrics.registers, digits),
     Column("occu-\npancy", metrics.occupancy_percent, percent),
-)
-GPU_COLUMNS = (
     Column("time", lambda record: record.time_s, seconds),
     Column("TFLOPS", lambda record: record.tflops, digits),
+    Column("GB/s", metrics.gigabytes_per_second, digits),
 )
+WORDS_WIDTH = 16  # columns that a rung's words need at least
 
 
 def climb_table(records: Sequence[Record], width: int) -> Table:
-    """One row per rung; time and TFLOPS where there is a GPU time. Narrow ones leave out words."""
+    """One row per rung, and a column for every number that is not nothing in all of them.
+
+    What a rung changes is told where `width` has room for it.
+    """
+    columns = [column for column in COLUMNS if any(column.value(record) for record in records)]
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
+    rows = [_cells(record, columns) for record in records]
+    headings = ["rung", "verdict", *(column.heading for column in columns)]
+    wide = width - sum(map(_width, zip(headings, *rows, strict=True))) > WORDS_WIDTH
     table.add_column("rung", no_wrap=True)
-    wide = width >= PLAIN_WIDTH
     if wide:
         table.add_column("what it changes", ratio=1)
-    table.add_column("verdict")
-    timed = any(record.time_s is not None for record in records)
-    columns = COLUMNS + (GPU_COLUMNS if timed else ())
+    table.add_column("verdict", no_wrap=True)
     for column in columns:
         table.add_column(column.heading, justify="right", no_wrap=True)
-    for record in records:
+    for record, (rung, verdict, *numbers) in zip(records, rows, strict=True):
         style = "green" if record.verdict == "pass" else "yellow" if record.passed else "red"
-        words = [Text(record.rung), Text(record.change)][: 1 + wide]
-        cells = [*words, Text(record.verdict, style=style)]
-        values = [(column, column.value(record)) for column in columns]
-        table.add_row(*cells, *("–" if v is None else c.write(v) for c, v in values))
+        words = [Text(rung), Text(record.change)][: 1 + wide]
+        table.add_row(*words, Text(verdict, style=style), *numbers)
     return table
+
+
+def _cells(record: Record, columns: Iterable[Column]) -> list[str]:
+    values = [(column, column.value(record)) for column in columns]
+    return [record.rung, record.verdict, *("–" if v is None else c.write(v) for c, v in values)]
+
+
+def _width(column: Iterable[str]) -> int:
+    """Of a column of the table, the space behind it included."""
+    return 1 + max(len(line) for cell in column for line in cell.split("\n"))
 
 
 def notes(records: Iterable[Record]) -> list[str]:
@@ -106,8 +122,12 @@ def notes(records: Iterable[Record]) -> list[str]:
     checked = [record for record in told if record.emulator_bits_equal is not None]
     if checked and all(record.emulator_bits_equal for record in checked):
         lines.append("Counters are the emulator's; GPU and emulator wrote the same bits.")
-    if any(r.verdict == "pass" and r.counters is None for r in told):
-        lines.append("Not counted: only products up to 512×512×512 are emulated beside a GPU.")
+    timed = [record for record in told if record.time_s is not None]
+    free = [r.rung for r in timed if r.counters and r.emulator_bits_equal is None]
+    if free:
+        lines.append(f"Bits not compared, their order of additions being free: {', '.join(free)}.")
+    if any(record.counters is None for record in timed):
+        lines.append("Not counted beside a GPU, being large: --device emulated counts any size.")
     return lines
 
 

@@ -99,6 +99,53 @@ def test_mistakes_get_one_message_that_says_what_is_allowed(gemmlab, args, told)
     assert told in err and "Traceback" not in err
 
 
+@pytest.mark.parametrize(
+    ("args", "shown", "hidden"),
+    [
+        (["transpose", "--shape", "70,33"], "transpose 70×33", "FLOP/"),
+        (["sum", "--size", "3000"], "divergent branches", "error exact"),
+        (["histogram", "--family", "text"], "text inputs", "FLOP/"),
+        (["sum", "--size", "0"], "sum 0", "not run"),
+    ],
+)
+def test_other_ladders_show_what_is_something(gemmlab, args, shown, hidden):
+    code, out, err = gemmlab("climb", *args, "--device", "emulated")
+    assert code == 0, err
+    assert shown in out and hidden not in out
+    assert max(map(len, out.split("→")[0].splitlines())) <= 100
+
+
+def test_all_climbs_every_ladder(gemmlab, monkeypatch):
+    from gemmlab import problems
+
+    for name in problems.NAMES:
+        monkeypatch.setattr(type(problems.find(name)), "default_size", 17)
+    code, out, err = gemmlab("climb", "--all", "--device", "emulated", "--json")
+    assert code == 0, err
+    assert tuple(dict.fromkeys(record["problem"] for record in json.loads(out))) == problems.NAMES
+    code, out, _ = gemmlab("climb", "--all", "--device", "emulated")
+    assert [name for name in problems.NAMES if f"{name} 17" not in out] == []
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (["--all", "gemm"], "--all climbs every ladder"),
+        (["--all", "--size", "3"], "--all climbs every ladder"),
+        (["transpose", "--shape", "1,2,3"], "it must be M,N"),
+        (["transpose", "--layout", "course"], "has layout 'row' only"),
+        (["transpose", "--rungs", "float4"], "there are: naive, shared, shared-padded, ilp"),
+        (["sum", "--size", "-1"], "n = -1 is not between 0"),
+        (["sum", "--family", "text"], "cancellation"),
+        (["histogram", "--family", "normal"], "uniform, single, text"),
+    ],
+)
+def test_mistakes_with_other_ladders(gemmlab, args, told):
+    code, out, err = gemmlab("climb", *args, "--device", "emulated")
+    assert (code, out) == (2, "")
+    assert told in err and "Traceback" not in err
+
+
 @pytest.mark.parametrize("error", [DeviceError("no driver"), MissingDependencyError("cuda-core")])
 def test_a_device_that_is_not_there_is_one_line(gemmlab, monkeypatch, error):
     def refuse(name, arch):

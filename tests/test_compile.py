@@ -31,7 +31,9 @@ extern "C" __global__ void fill(float* a) { a[threadIdx.x] = 1.0f; }
 """
 NAMES = [rung.name for rung in ladder.rungs()]
 ARCHS = ["sm_80", "sm_90a", "sm_100a"]
-TILED = {"tile-2d-8x8", "float4"}
+STATIC_SMEM = {"naive": 0, "uncoalesced": 0, "tile-1d": 4096, "tile-2d-4x4-bk32": 32768}
+STATIC_SMEM |= {"padded": 2 * 4 * 8 * 148, "warp-tile": 2 * 4 * 8 * 132}
+STATIC_SMEM |= dict.fromkeys(["double-buffer", "rasterized"], 2 * 2 * 4 * 8 * 132)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -72,7 +74,7 @@ def test_every_rung_compiles(name: str, layout: str, arch: str) -> None:
 
     used = artifact.resources
     assert used is not None and used.spill_bytes == 0
-    assert used.static_smem_bytes == (8192 if name in {"shared", *TILED} else 0)
+    assert used.static_smem_bytes == STATIC_SMEM.get(name, 8192)
     threads = artifact.block[0] * artifact.block[1]
     assert used.registers * threads <= 65536
 
@@ -101,6 +103,19 @@ def test_tiled_rungs_fit_two_blocks_and_float4_is_wide(layout: str) -> None:
     code = resources.sass(wide.cubin, wide.entry)
     for opcode, times in {"LDG.E.128": 2, "STG.E.128": 16, "LDS.128": 32}.items():
         assert len(re.findall(rf"\b{re.escape(opcode)}\b", code)) == times
+
+
+@pytest.mark.parametrize("layout", ["row", "course"])
+@pytest.mark.parametrize("name", NAMES[NAMES.index("float4-transposed-a") :])
+def test_fragments_are_read_by_128_bit_loads_alone(name: str, layout: str) -> None:
+    artifact = load(name, layout=layout)
+    assert artifact.resources is not None and artifact.resources.registers <= 128
+    assert artifact.cubin is not None
+    code = resources.sass(artifact.cubin, artifact.entry)
+    # Two of A and two of B in each of eight steps; two loops where whole tiles have their own.
+    loops = count(artifact, "fma.rn.f32") // (8 * 8 * 8)
+    assert len(re.findall(r"\bLDS", code)) == len(re.findall(r"\bLDS\.128\b", code)) == 32 * loops
+    assert len(re.findall(r"\bLDG\.E\.128\b", code)) == 2 * loops
 
 
 def test_line_numbers_lead_to_the_kernel_file() -> None:

@@ -8,7 +8,7 @@ from dataclasses import is_dataclass, replace
 
 import pytest
 
-from gemmlab import ladder
+from gemmlab import ladder, problems
 from gemmlab.errors import InputError, UnknownNameError
 from gemmlab.kernels.rung import Rung
 
@@ -24,7 +24,30 @@ def rung(request: pytest.FixtureRequest) -> Rung:
 
 def test_order() -> None:
     names = [rung.name for rung in RUNGS]
-    assert names == ["naive", "uncoalesced", "shared", "tile-2d-8x8", "float4"]
+    course = "naive uncoalesced shared shared-ilp2 tile-1d tile-2d-4x4 tile-2d-4x4-bk32 tile-2d-8x8"
+    course += " float4-64 float4 float4-transposed-a"
+    beyond = "padded swizzled warp-tile double-buffer rasterized"
+    assert names == f"{course} {beyond}".split()
+
+
+# Block of C in rows and columns, depth, elements of C per thread, threads per block.
+TILES = {
+    "naive": (32, 32, None, None, None, 1024),
+    "uncoalesced": (1024, 1, None, None, None, 1024),
+    "shared": (32, 32, 32, None, None, 1024),
+    "shared-ilp2": (32, 32, 32, 2, 1, 512),
+    "tile-1d": (64, 64, 8, 8, 1, 512),
+    "tile-2d-4x4": (128, 128, 8, 4, 4, 1024),
+    "tile-2d-4x4-bk32": (128, 128, 32, 4, 4, 1024),
+    "float4-64": (64, 64, 16, 4, 4, 256),
+}
+
+
+def test_tiles_are_the_documents(rung: Rung) -> None:
+    fields = ("block_m", "block_n", "block_k", "thread_m", "thread_n")
+    block = rung.geometry(rung.config, {"m": 1, "n": 1, "k": 1}).block
+    found = (*(getattr(rung.config, field, None) for field in fields), block[0] * block[1])
+    assert found == TILES.get(rung.name, (128, 128, 8, 8, 8, 256))
 
 
 def test_record_is_complete(rung: Rung) -> None:
@@ -90,8 +113,13 @@ def test_shapes_past_the_grid_are_named(rung: Rung) -> None:
         ("tile-2d-8x8", "block_k", 0, "must be positive"),
         ("tile-2d-8x8", "block_k", 64, "65536 bytes of static shared memory"),
         ("tile-2d-8x8", "block_k", 3, "runs of equal length"),
+        ("tile-1d", "block_k", 1, "512 threads must share it equally"),
         ("float4", "block_k", 16, "must load four elements each"),
         ("float4", "thread_n", 2, "must be a multiple of 4"),
+        ("padded", "arrangement", "random", "must be one of plain, padded, swizzled"),
+        ("warp-tile", "warp_m", 48, "no multiple of warp_m = 48"),
+        ("warp-tile", "warp_n", 32, "must be 8 lanes of thread_n = 8"),
+        ("rasterized", "group", 0, "must be positive"),
     ],
 )
 def test_illegal_configurations_are_refused(name: str, field: str, value: int, rule: str) -> None:
@@ -99,10 +127,30 @@ def test_illegal_configurations_are_refused(name: str, field: str, value: int, r
         replace(ladder.find(name).config, **{field: value})
 
 
-def test_deeper_and_smaller_tiles_are_configurations_of_the_same_file() -> None:
-    config = ladder.find("tile-2d-8x8").config
-    for block_k in (8, 32):
-        assert replace(config, thread_m=4, thread_n=4, block_k=block_k).threads == 1024
+@pytest.mark.parametrize("problem", problems.NAMES)
+def test_every_ladder_is_complete(problem: str) -> None:
+    rungs = ladder.rungs(problem)
+    assert len({rung.name for rung in rungs}) == len(rungs)
+    for rung in rungs:
+        assert rung.problem == problem
+        assert len(rung.change.split()) <= 8
+        assert 3 <= len(rung.lesson.splitlines()) <= 15
+        assert ladder.find(rung.name, problem=problem) == rung
+        assert ladder.find(f"{problem}:{rung.name}") == ladder.find(ladder.qualified(rung)) == rung
+
+
+def test_a_name_alone_is_the_first_ladders() -> None:
+    assert ladder.find("naive").problem == "gemm"
+    assert ladder.find("transpose:naive").problem == "transpose"
+    assert ladder.find("tree-strided").problem == "sum"
+    assert ladder.qualified(ladder.find("transpose:naive")) == "transpose:naive"
+    assert ladder.qualified(ladder.find("tree-strided")) == "tree-strided"
+    with pytest.raises(UnknownNameError, match="there are: naive, shared, shared-padded, ilp"):
+        ladder.find("transpose:float4")
+    with pytest.raises(UnknownNameError, match="no ladder for 'conv'; there is gemm"):
+        ladder.find("conv:naive")
+    with pytest.raises(InputError, match="transpose 'naive' has layout 'row' only"):
+        ladder.find("transpose:naive", "course")
 
 
 def test_importing_the_registry_loads_no_compiler() -> None:

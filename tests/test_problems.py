@@ -162,3 +162,75 @@ def test_bad_cases_are_refused(kind, arguments):
 def test_unknown_problem_names_those_there_are():
     with pytest.raises(UnknownNameError, match="gemm"):
         problems.find("gem")
+
+
+@pytest.mark.parametrize("name", problems.NAMES)
+def test_a_case_has_an_image_for_every_parameter(name):
+    problem = problems.find(name)
+    for family in problem.families:
+        one = problem.case(dict.fromkeys(problem.axes, 7), problem.layouts[0], family, 0)
+        for parameter in problem.parameters:
+            if parameter.kind == "scalar":
+                assert isinstance(one.scalars[parameter.name], int)
+            elif parameter.kind == "input":
+                assert one.buffers[parameter.name].dtype == parameter.dtype
+                assert one.buffers[parameter.name].ndim == 1
+            else:
+                assert (one.output, one.output_dtype) == (parameter.name, parameter.dtype)
+        image = np.zeros(one.output_size, one.output_dtype)
+        assert one.result(image).shape == one.reference().shape == one.magnitude().shape
+
+
+@pytest.mark.parametrize("name", ["transpose", "sum", "histogram"])
+def test_nothing_is_a_size_too(name):
+    problem = problems.find(name)
+    one = problem.case(dict.fromkeys(problem.axes, 0), "row", problem.families[0], 0)
+    assert (one.reference() == 0).all()
+    with pytest.raises(ShapeError, match="is not between 0 and"):
+        problem.case(dict.fromkeys(problem.axes, -1), "row", problem.families[0], 0)
+    with pytest.raises(UnknownNameError, match="no layout 'course' for"):
+        problem.case(dict.fromkeys(problem.axes, 1), "course", problem.families[0], 0)
+
+
+def test_a_transposed_image_is_row_major():
+    one = problems.find("transpose").case({"m": 3, "n": 5}, "row", "normal", 0)
+    assert one.result(np.ascontiguousarray(one.a.T).ravel())[4, 2] == one.a[2, 4]
+    assert (one.scalars["lda"], one.scalars["ldb"]) == (5, 3)
+
+
+@pytest.mark.parametrize("family", problems.find("sum").families)
+@pytest.mark.parametrize("n", [1, 2, 1000, 2**17])
+@pytest.mark.filterwarnings("ignore:invalid value")
+def test_a_sum_in_one_chain_and_in_pairs_keeps_to_the_bound(family, n):
+    total = problems.find("sum")
+    one = total.case({"n": n}, "row", family, 0)
+    bound = total.bound_u(one.shape)
+    for added in (np.cumsum(one.x)[-1:], np.array([np.sum(one.x)])):
+        found = compare(added.astype(np.float32), one.reference(), one.magnitude(), bound)
+        assert found.passed, found.message
+
+
+def test_a_sum_that_lost_half_its_terms_is_wrong():
+    total = problems.find("sum")
+    one = total.case({"n": 1000}, "row", "uniform", 0)
+    half = np.array([one.x[::2].sum()])
+    assert not compare(half, one.reference(), one.magnitude(), total.bound_u(one.shape)).passed
+
+
+def test_histogram_families_differ_in_how_often_bytes_meet():
+    histogram = problems.find("histogram")
+    most = {}
+    for family in histogram.families:
+        counts = histogram.case({"n": 10_000}, "row", family, 0).reference()
+        assert counts.sum() == 10_000
+        most[family] = counts.max()
+    assert most["single"] == 10_000 > most["text"] > 1000 > most["uniform"]
+
+
+def test_one_count_that_is_off_is_not_exact():
+    one = problems.find("histogram").case({"n": 99}, "row", "text", 0)
+    counts = one.reference().astype(np.uint32)
+    assert compare(counts, one.reference(), one.magnitude(), 0.0).message == "exact"
+    counts[101] += 1
+    found = compare(counts, one.reference(), one.magnitude(), 0.0)
+    assert found.status == "wrong answer" and "1 of 256 elements not exact" in found.message

@@ -98,7 +98,7 @@ def compile_kernel(
 
 def entry_name(rung: Rung) -> str:
     """A C identifier that tells problem, rung and layout: "gemm_tile_2d_8x8_row"."""
-    return "_".join([rung.problem, rung.name, rung.config.layout]).replace("-", "_")
+    return "_".join([rung.problem, rung.name, rung.layout]).replace("-", "_")
 
 
 def versions() -> dict[str, str]:

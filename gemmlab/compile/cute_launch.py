@@ -10,5 +10,13 @@ from cutlass import cute
 def launch(
     kernel: cutlass.Constexpr, arguments: Any, config: cutlass.Constexpr, block: cutlass.Constexpr
 ) -> None:
-    """The grid is left at 1: it is no part of what is compiled, the block is (`.reqntid`)."""
-    kernel(*arguments, config).launch(grid=(1, 1, 1), block=block)
+    """The grid is left at 1: it is no part of what is compiled, the block is (`.reqntid`).
+
+    A configuration may ask for registers few enough for `min_blocks` blocks per multiprocessor.
+    """
+    kernel(*arguments, config).launch(
+        grid=(1, 1, 1),
+        block=block,
+        min_blocks_per_mp=getattr(config, "min_blocks", 0),
+        preferred_smem_carveout=100,  # of the launch that is not made: else the DSL asks a driver
+    )

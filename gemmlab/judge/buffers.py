@@ -3,7 +3,8 @@
     | guard | data | guard |
 
 Guards and the output start as signalling NaNs: loaded by mistake they spoil the result, and a
-store that was never made, or made next to the output, shows bit for bit.
+store that was never made, or made next to the output, shows bit for bit. An accumulator starts as
+zeros, which is its contract.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from gemmlab.problems.problem import Case, Problem
 
 GUARD_BYTES = 4096  # a multiple of 256, so that data stays as aligned as the allocation
 GUARD = np.frombuffer(np.uint32(0x7FA5A5A5).tobytes(), np.uint8)
+ZEROS = np.zeros(4, np.uint8)
 POISON = np.frombuffer(np.uint32(0x7F8DEAD1).tobytes(), np.uint8)
 
 
@@ -60,7 +62,8 @@ class Stage:
             if parameter.kind == "input":
                 image = np.ascontiguousarray(case.buffers[parameter.name]).view(np.uint8)
             else:
-                image = np.resize(POISON, case.output_size * np.dtype(case.output_dtype).itemsize)
+                start = POISON if parameter.kind == "output" else ZEROS
+                image = np.resize(start, case.output_size * np.dtype(case.output_dtype).itemsize)
             guarded = Guarded.place(device, image)
             self.guarded[parameter.name] = guarded
             self.args.append(guarded.span)

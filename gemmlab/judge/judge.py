@@ -51,6 +51,7 @@ def examine(
     """Launch `artifact` once on `case` and judge what it did to memory.
 
     `geometry` is (grid, block, bytes of dynamic shared memory).
+    A grid with a 0 in it is a case with nothing to do: nothing is launched, the memory is judged.
     What the emulated kernel does wrong becomes a verdict. A launch past a limit (LaunchError) and a
     device that fails (DeviceError) are raised: they say nothing about the result.
     """
@@ -58,7 +59,9 @@ def examine(
     bound = problem.bound_u(case.shape)
     stage = Stage(device, problem, case)
     try:
-        launched = device.launch(artifact, grid, block, stage.args, dynamic_smem)
+        launched = Launched()
+        if 0 not in grid:
+            launched = device.launch(artifact, grid, block, stage.args, dynamic_smem)
     except EmulationError as error:
         status = next(status for kind, status in _EMULATION_STATUS if isinstance(error, kind))
         return Examination(Verdict(status, str(error), bound))
@@ -86,13 +89,19 @@ def _inspect(
             message = f"{changed.size} bytes of the input {name} changed, the first at {changed[0]}"
             return failed("input modified", message)
     missing = case.result(_untouched(image))
-    if missing.any():
+    if _must_write(problem, case) and missing.any():
         at = tuple(int(i) for i in np.argwhere(missing)[0])
         message = (
             f"{np.count_nonzero(missing)} of {missing.size} elements never written, first {at}"
         )
         return failed("unwritten output", message)
     return compare(case.result(image), case.reference(), case.magnitude(), bound), image
+
+
+def _must_write(problem: Problem, case: Case) -> bool:
+    """Whether the kernel has to write every element; to an accumulator it only adds."""
+    kinds = {parameter.name: parameter.kind for parameter in problem.parameters}
+    return kinds[case.output] == "output"
 
 
 def _untouched(image: np.ndarray) -> np.ndarray:
@@ -111,7 +120,7 @@ def compare(
     count = int(np.count_nonzero(wrong))
     largest = float(error_u.max(initial=0.0))
     if not count:
-        message = f"largest error {largest:.3g} u, bound {bound_u:.3g} u"
+        message = f"largest error {largest:.3g} u, bound {bound_u:.3g} u" if bound_u else "exact"
         return Verdict("pass", message, bound_u, largest)
 
     def mismatch(flat: int) -> Mismatch:
@@ -119,8 +128,9 @@ def compare(
         return Mismatch(index, float(got[index]), float(expected[index]), float(error_u[index]))
 
     worst = mismatch(int(error_u.argmax()))
+    rule = f"outside {bound_u:.3g} u" if bound_u else "not exact"
     message = (
-        f"{count} of {wrong.size} elements outside {bound_u:.3g} u; worst at {worst.index}: "
+        f"{count} of {wrong.size} elements {rule}; worst at {worst.index}: "
         f"got {worst.got:.9g}, expected {worst.expected:.9g} ({worst.error_u:.3g} u)"
     )
     first = tuple(mismatch(int(flat)) for flat in np.flatnonzero(wrong)[:_SHOWN])

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 Dim3 = tuple[int, int, int]
 
+ONLY_LAYOUT = "row"  # of a kernel whose configuration has none to choose
+
 
 class Geometry(NamedTuple):
     """How a kernel is launched."""
@@ -22,10 +24,12 @@ class Geometry(NamedTuple):
 class Rung:
     """One step of a ladder.
 
-    `config` is a frozen dataclass with at least the field `layout`; the kernel takes it as its
-    last, compile-time parameter. `geometry(config, shape)` depends on nothing else.
-    `requires(config, shape)` returns the rule a shape breaks, or None. `course_name` is the rung's
-    own name in the course layout.
+    `config` is a frozen dataclass, with a field `layout` where the problem has more than one; the
+    kernel takes it as its last, compile-time parameter. `geometry(config, shape)` depends on
+    nothing else; a grid with a 0 in it means that there is nothing to launch. `requires(config,
+    shape)` returns the rule a shape breaks, or None. `course_name` is the rung's own name in the
+    course layout. `reproducible` says that the order of its additions is fixed: the same bits
+    every time.
     """
 
     name: str
@@ -36,6 +40,12 @@ class Rung:
     geometry: Callable[[Any, Mapping[str, int]], Geometry]
     requires: Callable[[Any, Mapping[str, int]], str | None] = lambda config, shape: None
     course_name: str | None = None
+    reproducible: bool = True
+
+    @property
+    def layout(self) -> str:
+        """The layout that its configuration has."""
+        return getattr(self.config, "layout", ONLY_LAYOUT)
 
     @property
     def lesson(self) -> str:

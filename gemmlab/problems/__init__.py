@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from gemmlab.errors import UnknownNameError
 from gemmlab.problems.gemm import Gemm
+from gemmlab.problems.histogram import Histogram
 from gemmlab.problems.problem import Problem
+from gemmlab.problems.sum import Sum
+from gemmlab.problems.transpose import Transpose
 
-_PROBLEMS: dict[str, Problem] = {problem.name: problem for problem in (Gemm(),)}
+_ALL: tuple[Problem, ...] = (Gemm(), Transpose(), Sum(), Histogram())
+_PROBLEMS = {problem.name: problem for problem in _ALL}
 
 NAMES = tuple(_PROBLEMS)
 

@@ -11,7 +11,7 @@ results are NaN or infinite does not depend on the order of the sum.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -104,11 +104,21 @@ def draw(
 ) -> np.ndarray:
     """One float32 operand of `size` (rows, depth) for a problem of `shape`.
 
-    Raises UnknownNameError for a family that is not in FAMILIES, InputError for a negative seed.
+    Raises as `generator` does.
     """
-    if family not in FAMILIES:
-        raise UnknownNameError(f"no input family {family!r}; there is: {', '.join(FAMILIES)}")
+    rng = generator(family, FAMILIES, shape, operand, seed)
+    return FAMILIES[family](rng, size, operand)
+
+
+def generator(
+    family: str, known: Iterable[str], shape: tuple[int, ...], operand: int, seed: int
+) -> np.random.Generator:
+    """The random numbers of one operand.
+
+    Raises UnknownNameError for a family that is not known, InputError for a negative seed.
+    """
+    if family not in known:
+        raise UnknownNameError(f"no input family {family!r}; there is: {', '.join(known)}")
     if seed < 0:
         raise InputError(f"seed {seed} is negative; it must be 0 or more")
-    rng = np.random.default_rng([seed, *shape, zlib.crc32(family.encode()), operand])
-    return FAMILIES[family](rng, size, operand)
+    return np.random.default_rng([seed, *shape, zlib.crc32(family.encode()), operand])

@@ -8,6 +8,8 @@ from typing import Literal, Protocol
 
 import numpy as np
 
+from gemmlab.errors import ShapeError, UnknownNameError
+
 U = 2.0**-24  # unit roundoff of float32, the unit of every error gemmlab reports
 
 Shape = Mapping[str, int]  # axis name -> extent, {"m": 256, "n": 256, "k": 256}
@@ -15,11 +17,15 @@ Shape = Mapping[str, int]  # axis name -> extent, {"m": 256, "n": 256, "k": 256}
 
 @dataclass(frozen=True)
 class Parameter:
-    """One argument of a problem's C ABI, in order."""
+    """One argument of a problem's C ABI, in order.
+
+    A kernel writes every element of an "output", whatever it held. It adds to an "accumulator",
+    which holds zeros when it starts.
+    """
 
     name: str
-    dtype: str  # NumPy name: "float32", "int32", "int64"
-    kind: Literal["input", "output", "scalar"]
+    dtype: str  # NumPy name: "float32", "uint8", "int64"
+    kind: Literal["input", "output", "accumulator", "scalar"]
 
 
 class Case(Protocol):
@@ -46,13 +52,15 @@ class Case(Protocol):
 
 
 class Problem(Protocol):
-    """A family of cases."""
+    """A family of cases. The first layout and the first family are what is meant by default."""
 
     name: str
     axes: tuple[str, ...]
     layouts: tuple[str, ...]
     families: tuple[str, ...]
     parameters: tuple[Parameter, ...]
+    default_size: int  # of every axis, where no shape is given
+    emulated_size: int  # of every axis: the most that is also emulated beside a GPU, for counters
 
     def case(self, shape: Shape, layout: str, family: str, seed: int) -> Case: ...
 
@@ -62,4 +70,15 @@ class Problem(Protocol):
         """Each input read once, each output written once."""
 
     def bound_u(self, shape: Shape) -> float:
-        """Largest error, in units of u·magnitude, of correct float32 arithmetic in any order."""
+        """Largest error, in units of u·magnitude, of correct float32 arithmetic in any order; 0
+        where nothing is rounded."""
+
+
+def check_case(problem: Problem, shape: Shape, layout: str, least: int, most: int) -> None:
+    """Raise ShapeError for a size outside least..most, UnknownNameError for a layout."""
+    for axis in problem.axes:
+        if not least <= shape[axis] <= most:
+            raise ShapeError(f"{axis} = {shape[axis]} is not between {least} and {most}")
+    if layout not in problem.layouts:
+        known = ", ".join(problem.layouts)
+        raise UnknownNameError(f"no layout {layout!r} for {problem.name}; there is: {known}")

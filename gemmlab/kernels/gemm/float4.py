@@ -2,7 +2,8 @@
 
 Against `tile-2d-8x8`: same tiles, same arithmetic. One LDG.128 replaces four scalar loads, one
 STG.128 four scalar stores: a quarter of the requests and of the sectors. A load still touches 16
-sectors, but uses all their bytes. What C needs is unchanged: M·N·K·(1/BM + 1/BN) elements.
+sectors, but uses all their bytes. `float4-64` has a smaller block, 64×64 with 4×4 per thread: twice
+the global traffic, M·N·K·(1/BM + 1/BN) elements, for twice the warps per multiprocessor.
 
 A 128-bit access needs four neighbours on a 16-byte boundary. Four lie along k in A, along n in a
 row-major B and C, along k in a column-major B, along m in a column-major C. A block that lies
@@ -14,10 +15,12 @@ Limited next by two-way bank conflicts, and by waiting: no tile is fetched ahead
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import cutlass
 from cutlass import Float32, Int32, Int64, cute
 
+from gemmlab.kernels import common
 from gemmlab.kernels.gemm import parts
 from gemmlab.kernels.rung import Geometry, Rung
 
@@ -40,13 +43,7 @@ class Config:
     def __post_init__(self) -> None:
         parts.check_layout(self.layout)
         parts.check_tiles(self)
-        for name in ("block_n", "block_k", "thread_m", "thread_n"):
-            size = getattr(self, name)
-            parts.require(size % 4 == 0, f"{name} = {size}, must be a multiple of 4: 128 bits")
-        for name, extent in (("block_m", self.block_m), ("block_n", self.block_n)):
-            fits = extent * self.block_k == 4 * self.threads
-            rule = f"{self.threads} threads must load four elements each"
-            parts.require(fits, f"tile {name} × block_k is {extent} × {self.block_k}, {rule}")
+        parts.check_fours(self)
 
 
 @cute.kernel
@@ -91,14 +88,14 @@ def kernel(
 
     for k0 in cutlass.range(0, k, BK):
         if wide_loads and k0 + BK <= k:
-            four_a = parts.quad(mA, by * BM + a_m, k0 + a_k).load()
-            four_b = parts.quad(mB, k0 + b_k, bx * BN + b_n).load()
-            parts.quad(sA, a_m, a_k).store(four_a)
+            four_a = parts.quad(mA, (by * BM + a_m, k0 + a_k)).load()
+            four_b = parts.quad(mB, (k0 + b_k, bx * BN + b_n)).load()
+            parts.quad(sA, (a_m, a_k)).store(four_a)
             if cutlass.const_expr(course):
                 for i in cutlass.range_constexpr(4):
                     sB[b_k + i, b_n] = four_b[i]
             else:
-                parts.quad(sB, b_k, b_n).store(four_b)
+                parts.quad(sB, (b_k, b_n)).store(four_b)
         else:
             for i in cutlass.range_constexpr(4):
                 sA[a_m, a_k + i] = parts.load_or_zero(mA, by * BM + a_m, k0 + a_k + i)
@@ -123,7 +120,7 @@ def kernel(
                 i0, j0 = (i * 4, j) if course else (i, j * 4)
                 for e in cutlass.range_constexpr(4):
                     four[e] = rC[i0 + e, j0] if course else rC[i0, j0 + e]
-                parts.quad(mC, row + i0, col + j0).store(four.load())
+                parts.quad(mC, (row + i0, col + j0)).store(four.load())
     else:
         for i in cutlass.range_constexpr(TM):
             for j in cutlass.range_constexpr(TN):
@@ -131,20 +128,18 @@ def kernel(
 
 
 def geometry(config: Config, shape: Mapping[str, int]) -> Geometry:
-    across = parts.ceil_div(shape["n"], config.block_n)
-    down = parts.ceil_div(shape["m"], config.block_m)
     block = (config.block_n // config.thread_n, config.block_m // config.thread_m, 1)
-    return Geometry((across, down, 1), block)
+    return Geometry(parts.grid(config, shape), block)
 
 
+rung = partial(
+    Rung, problem="gemm", kernel=kernel, geometry=geometry, requires=common.fits_grid(geometry)
+)
 RUNGS = (
-    Rung(
-        name="float4",
-        problem="gemm",
-        change="128-bit global loads and stores",
-        kernel=kernel,
-        config=Config(),
-        geometry=geometry,
-        requires=parts.fits_grid(geometry),
+    rung(
+        name="float4-64",
+        change="128-bit global loads and stores, smaller block",
+        config=Config(block_m=64, block_n=64, block_k=16, thread_m=4, thread_n=4),
     ),
+    rung(name="float4", change="128-bit global loads and stores", config=Config()),
 )

@@ -1,24 +1,15 @@
-"""What every GEMM kernel needs: matrices from pointers, guarded and 128-bit accesses, limits."""
+"""What every GEMM kernel needs: matrices from pointers, guarded and 128-bit accesses, rules."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import cutlass
 from cutlass import Float32, Int32, Int64, cute
 
-from gemmlab.errors import InputError
-from gemmlab.kernels.rung import Geometry
+from gemmlab.kernels.common import MAX_STATIC_SMEM, MAX_THREADS, ceil_div, require
+from gemmlab.kernels.rung import Dim3
 
 LAYOUTS = ("row", "course")
-MAX_THREADS = 1024  # per block
-MAX_GRID_Y = 65535  # blocks; x goes to 2^31 - 1
-MAX_STATIC_SMEM = 48 * 1024  # bytes per block
-
-
-def require(rule: bool, text: str) -> None:
-    """Raise InputError unless a configuration keeps the rule that `text` states with its values."""
-    if not rule:
-        raise InputError(text)
 
 
 def check_layout(layout: str) -> None:
@@ -39,22 +30,31 @@ def check_tiles(config: Any) -> None:
     require(smem <= MAX_STATIC_SMEM, rule)
 
 
-def ceil_div(a: int, b: int) -> int:
-    return -(-a // b)
+def check_fours(config: Any) -> None:
+    """The rules of every kernel whose threads stage four elements of each tile, 128 bits."""
+    for name in ("block_n", "block_k", "thread_m", "thread_n"):
+        size = getattr(config, name)
+        require(size % 4 == 0, f"{name} = {size}, must be a multiple of 4: 128 bits")
+    for name, extent in (("block_m", config.block_m), ("block_n", config.block_n)):
+        rule = f"{config.threads} threads must load four elements each"
+        text = f"tile {name} × block_k is {extent} × {config.block_k}, {rule}"
+        require(extent * config.block_k == 4 * config.threads, text)
 
 
-def fits_grid(
-    geometry: Callable[[Any, Mapping[str, int]], Geometry],
-) -> Callable[[Any, Mapping[str, int]], str | None]:
-    """The rule every rung shares: blocks of rows lie along grid y, the short side of a grid."""
+def check_warps(config: Any) -> None:
+    """The rules of kernels that cut the block into tiles of warps, 4×8 lanes each."""
+    for axis in "mn":
+        block, warp = getattr(config, f"block_{axis}"), getattr(config, f"warp_{axis}")
+        require(block % warp == 0, f"block_{axis} = {block} is no multiple of warp_{axis} = {warp}")
+    for axis, lanes in (("m", 4), ("n", 8)):
+        warp, thread = getattr(config, f"warp_{axis}"), getattr(config, f"thread_{axis}")
+        rule = f"warp_{axis} = {warp} must be {lanes} lanes of thread_{axis} = {thread}"
+        require(warp == lanes * thread, rule)
 
-    def requires(config: Any, shape: Mapping[str, int]) -> str | None:
-        rows = geometry(config, shape).grid[1]
-        if rows <= MAX_GRID_Y:
-            return None
-        return f"m = {shape['m']} needs {rows} blocks in grid y, at most {MAX_GRID_Y} are allowed"
 
-    return requires
+def grid(config: Any, shape: Mapping[str, int]) -> Dim3:
+    """Blocks of C: columns along x, which has room for 2^31 - 1 blocks, rows along y."""
+    return ceil_div(shape["n"], config.block_n), ceil_div(shape["m"], config.block_m), 1
 
 
 @cute.jit
@@ -96,11 +96,73 @@ def store_inside(tensor: cute.Tensor, i: Int32, j: Int32, value: Float32) -> Non
 
 
 @cute.jit
-def quad(tensor: cute.Tensor, i: Int32, j: Int32) -> cute.Tensor:
-    """Four consecutive elements from (i,j) on, one 128-bit access; the address must allow it."""
-    pointer = tensor.iterator + cute.crd2idx((i, j), tensor.layout)
+def quad(tensor: cute.Tensor, at: Any) -> cute.Tensor:
+    """Four consecutive elements from `at` on, one 128-bit access; the address must allow it."""
+    pointer = tensor.iterator + cute.crd2idx(at, tensor.layout)
     aligned = cute.make_ptr(Float32, pointer.toint(), tensor.memspace, assumed_align=16)
     return cute.make_tensor(aligned, cute.make_layout(4))
+
+
+@cute.jit
+def read_four(tile: cute.Tensor, at: Any, registers: cute.Tensor, first: cutlass.Constexpr) -> None:
+    """Four elements of a tile from `at` on to registers `first` and up: one 128-bit load."""
+    four = quad(tile, at).load()
+    for e in cutlass.range_constexpr(4):
+        registers[first + e] = four[e]
+
+
+@cute.jit
+def load_four(
+    tensor: cute.Tensor, i: Int32, j: Int32, axis: cutlass.Constexpr, wide: cutlass.Boolean
+) -> cute.TensorSSA:
+    """Four elements from (i,j) on along `axis`: one 128-bit load, or four guarded ones."""
+    four = cute.make_rmem_tensor(4, Float32)
+    if wide:
+        four.store(quad(tensor, (i, j)).load())
+    else:
+        for e in cutlass.range_constexpr(4):
+            di, dj = (e, 0) if axis == 0 else (0, e)
+            four[e] = load_or_zero(tensor, i + di, j + dj)
+    return four.load()
+
+
+@cute.jit
+def store_four(
+    tensor: cute.Tensor,
+    i: Int32,
+    j: Int32,
+    four: cute.Tensor,
+    axis: cutlass.Constexpr,
+    wide: cutlass.Boolean,
+) -> None:
+    """Four elements from (i,j) on along `axis`: one 128-bit store, or four guarded ones."""
+    if wide:
+        quad(tensor, (i, j)).store(four.load())
+    else:
+        for e in cutlass.range_constexpr(4):
+            di, dj = (e, 0) if axis == 0 else (0, e)
+            store_inside(tensor, i + di, j + dj, four[e])
+
+
+@cute.jit
+def store_block(
+    tensor: cute.Tensor,
+    row: Int32,
+    col: Int32,
+    values: cute.Tensor,
+    spans: cutlass.Constexpr,
+    axis: cutlass.Constexpr,
+    wide: cutlass.Boolean,
+) -> None:
+    """A thread's elements of C, in fours along `axis`, groups of four `spans` apart."""
+    rows, cols = values.shape
+    four = cute.make_rmem_tensor(4, Float32)
+    for i in cutlass.range_constexpr(0, rows, 1 if axis else 4):
+        for j in cutlass.range_constexpr(0, cols, 4 if axis else 1):
+            for e in cutlass.range_constexpr(4):
+                four[e] = values[i, j + e] if axis else values[i + e, j]
+            i0, j0 = i // 4 * spans[0] + i % 4, j // 4 * spans[1] + j % 4
+            store_four(tensor, row + i0, col + j0, four, axis, wide)
 
 
 @cute.jit
@@ -110,7 +172,48 @@ def allows_quads(pointer: cute.Pointer, ld: Int64) -> cutlass.Boolean:
 
 
 @cute.jit
-def shared_tile(rows: cutlass.Constexpr, cols: cutlass.Constexpr) -> cute.Tensor:
-    """A row-major tile (rows, cols) in static shared memory."""
-    pointer = cute.arch.alloc_smem(Float32, rows * cols, 16)
-    return cute.make_tensor(pointer, cute.make_layout((rows, cols), stride=(cols, 1)))
+def shared_tile(
+    rows: cutlass.Constexpr, cols: cutlass.Constexpr, padding: cutlass.Constexpr = 0
+) -> cute.Tensor:
+    """A row-major tile (rows, cols) in static shared memory, with unused space after each row."""
+    pitch = cols + padding
+    pointer = cute.arch.alloc_smem(Float32, rows * pitch, 16)
+    return cute.make_tensor(pointer, cute.make_layout((rows, cols), stride=(pitch, 1)))
+
+
+@cute.jit
+def shared_array(size: cutlass.Constexpr) -> cute.Tensor:
+    """`size` elements in static shared memory."""
+    return cute.make_tensor(cute.arch.alloc_smem(Float32, size, 16), cute.make_layout(size))
+
+
+def four_of(thread: Int32, depth: int, width: int, axis: int) -> tuple[Int32, Int32]:
+    """Where in a tile (depth, width) the thread's four elements along `axis` begin: k and x."""
+    if axis == 0:
+        return thread % (depth // 4) * 4, thread // (depth // 4)
+    return thread // (width // 4), thread % (width // 4) * 4
+
+
+@cute.jit
+def stage(
+    tile: cute.Tensor, k: Int32, x: Int32, four: cute.TensorSSA, axis: cutlass.Constexpr
+) -> None:
+    """Four elements into a tile from (k,x) on: along k (axis 0) by four stores, along x by one."""
+    if cutlass.const_expr(axis == 1):
+        quad(tile, (k, x)).store(four)
+    else:
+        for e in cutlass.range_constexpr(4):
+            tile[k + e, x] = four[e]
+
+
+@cute.jit
+def walk(group: cutlass.Constexpr) -> Any:
+    """The block's column and row in C when `group` rows of blocks are walked column by column."""
+    bx, by, _ = cute.arch.block_idx()
+    if cutlass.const_expr(group > 1):
+        across, down, _ = cute.arch.grid_dim()
+        turn = by * across + bx
+        top = turn // (group * across) * group
+        rows = cutlass.min(group, down - top)
+        bx, by = (turn - top * across) // rows, top + (turn - top * across) % rows
+    return bx, by

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import cutlass
 from cutlass import Float32, Int32, Int64, cute
 
+from gemmlab.kernels import common
 from gemmlab.kernels.gemm import parts
 from gemmlab.kernels.rung import Geometry, Rung
 
@@ -35,11 +36,11 @@ class Config:
     def __post_init__(self) -> None:
         parts.check_layout(self.layout)
         threads = self.block_m * self.block_n
-        rule = f"{threads} threads per block, must be 1 to {parts.MAX_THREADS}"
-        parts.require(0 < threads <= parts.MAX_THREADS, rule)
+        rule = f"{threads} threads per block, must be 1 to {common.MAX_THREADS}"
+        common.require(0 < threads <= common.MAX_THREADS, rule)
         sizes = (self.block_m, self.block_n, self.block_k)
         rule = f"tile is {sizes}, must be a cube: each thread loads one element of A and one of B"
-        parts.require(len(set(sizes)) == 1, rule)
+        common.require(len(set(sizes)) == 1, rule)
 
 
 @cute.kernel
@@ -82,9 +83,7 @@ def kernel(
 
 
 def geometry(config: Config, shape: Mapping[str, int]) -> Geometry:
-    across = parts.ceil_div(shape["n"], config.block_n)
-    down = parts.ceil_div(shape["m"], config.block_m)
-    return Geometry((across, down, 1), (config.block_n, config.block_m, 1))
+    return Geometry(parts.grid(config, shape), (config.block_n, config.block_m, 1))
 
 
 RUNGS = (
@@ -95,6 +94,6 @@ RUNGS = (
         kernel=kernel,
         config=Config(),
         geometry=geometry,
-        requires=parts.fits_grid(geometry),
+        requires=common.fits_grid(geometry),
     ),
 )

@@ -1,25 +1,27 @@
-"""Each thread owns an 8×8 rectangle of C, kept in registers.
+"""Each thread owns a rectangle of C, TM×TN elements, kept in registers.
 
-Against `shared`: a step in k reads 8 elements of A and 8 of B from shared memory and does 64
-multiply-adds with them, 4 per element read instead of 1/2. The 64 sums are independent, so the
-fused multiply-add pipeline has work while loads are in flight (instruction-level parallelism).
+Against `tile-1d`: a step in k reads TM elements of A and TN of B from shared memory and does TM·TN
+multiply-adds with them: K·(1/TM + 1/TN) shared reads per result. Where they are consecutive (B
+along n, A along k) the compiler widens them to 128 bits. Global loads, M·N·K·(1/BM + 1/BN)
+elements, halve again: BM = BN = 128.
 
-Global loads fall to M·N·K·(1/BM + 1/BN) elements with BM = BN = 128, a quarter of `shared`. Each
-thread stages four consecutive elements of each tile by four scalar loads: a warp asks for the same
-16 sectors four times. Shared reads per result: K/64·16. The compiler widens them to 128 bits where
-they are consecutive: B along n, A along k.
+`tile-2d-4x4` needs 1024 threads for that. `tile-2d-4x4-bk32` has a quarter of its barriers, but
+stages four consecutive elements per thread by four scalar loads: a warp asks for the same 16
+sectors four times. `tile-2d-8x8` does so as well, with 256 threads and half the shared reads.
 
-Limited next by issue slots of those scalar accesses and by bank conflicts: neighbouring threads
-read B 8 elements apart, and the two rows of A that a warp reads share their banks. 128 registers
-leave two blocks per multiprocessor. `float4` makes one access out of four.
+Limited next by those scalar accesses and by bank conflicts: neighbouring threads read B 8 elements
+apart, and the two rows of A that a warp reads share their banks. 64 sums take 128 registers: two
+blocks per multiprocessor. `float4` makes one access out of four.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import cutlass
 from cutlass import Float32, Int32, Int64, cute
 
+from gemmlab.kernels import common
 from gemmlab.kernels.gemm import parts
 from gemmlab.kernels.rung import Geometry, Rung
 
@@ -46,7 +48,7 @@ class Config:
             run, rest = divmod(extent * self.block_k, self.threads)
             fits = rest == 0 and self.block_k % run == 0 and extent % run == 0
             rule = f"{self.threads} threads must share it in runs of equal length"
-            parts.require(fits, f"tile {name} × block_k is {extent} × {self.block_k}, {rule}")
+            common.require(fits, f"tile {name} × block_k is {extent} × {self.block_k}, {rule}")
 
 
 @cute.kernel
@@ -110,20 +112,23 @@ def kernel(
 
 
 def geometry(config: Config, shape: Mapping[str, int]) -> Geometry:
-    across = parts.ceil_div(shape["n"], config.block_n)
-    down = parts.ceil_div(shape["m"], config.block_m)
     block = (config.block_n // config.thread_n, config.block_m // config.thread_m, 1)
-    return Geometry((across, down, 1), block)
+    return Geometry(parts.grid(config, shape), block)
 
 
+rung = partial(
+    Rung, problem="gemm", kernel=kernel, geometry=geometry, requires=common.fits_grid(geometry)
+)
 RUNGS = (
-    Rung(
-        name="tile-2d-8x8",
-        problem="gemm",
-        change="an 8×8 tile of C in registers",
-        kernel=kernel,
-        config=Config(),
-        geometry=geometry,
-        requires=parts.fits_grid(geometry),
+    rung(
+        name="tile-2d-4x4",
+        change="a 4×4 tile of C in registers",
+        config=Config(thread_m=4, thread_n=4),
     ),
+    rung(
+        name="tile-2d-4x4-bk32",
+        change="four times deeper tiles, fewer barriers",
+        config=Config(thread_m=4, thread_n=4, block_k=32),
+    ),
+    rung(name="tile-2d-8x8", change="an 8×8 tile of C in registers", config=Config()),
 )

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import cutlass
 from cutlass import Float32, Int32, Int64, cute
 
+from gemmlab.kernels import common
 from gemmlab.kernels.gemm import parts
 from gemmlab.kernels.rung import Geometry, Rung
 
@@ -34,8 +35,8 @@ class Config:
     def __post_init__(self) -> None:
         parts.check_layout(self.layout)
         threads = self.block_m * self.block_n
-        rule = f"{threads} threads per block, must be 1 to {parts.MAX_THREADS}"
-        parts.require(0 < threads <= parts.MAX_THREADS, rule)
+        rule = f"{threads} threads per block, must be 1 to {common.MAX_THREADS}"
+        common.require(0 < threads <= common.MAX_THREADS, rule)
 
 
 @cute.kernel
@@ -66,10 +67,7 @@ def kernel(
 
 
 def geometry(config: Config, shape: Mapping[str, int]) -> Geometry:
-    # Columns lie along grid x, which has room for 2^31 - 1 blocks; y stops at 65,535.
-    across = parts.ceil_div(shape["n"], config.block_n)
-    down = parts.ceil_div(shape["m"], config.block_m)
-    return Geometry((across, down, 1), (config.block_m, config.block_n, 1))
+    return Geometry(parts.grid(config, shape), (config.block_m, config.block_n, 1))
 
 
 RUNGS = (
@@ -80,6 +78,6 @@ RUNGS = (
         kernel=kernel,
         config=Config(),
         geometry=geometry,
-        requires=parts.fits_grid(geometry),
+        requires=common.fits_grid(geometry),
     ),
 )

@@ -1,0 +1,150 @@
+"""The next tile travels from global memory while this one is multiplied.
+
+Against `warp-tile`: shared memory holds two tiles of each matrix. A turn asks for the next tile
+(eight registers), waits at the barrier, multiplies the present tile, and only then stores what has
+arrived into the other half. One barrier per tile is left: it says that the tile of this turn is
+stored, and that nobody reads the half any more that is stored to next. The loads stand before the
+barrier so that the compiler cannot sink them to their use. Whole tiles have a loop of their own
+without a guard; the rest in k, and blocks at an edge, take the second loop. The launch bound (two
+blocks, 128 registers) keeps twice the warps resident. What shrinks is idle time: no counter.
+
+Global traffic: M·N·K·(1/BM + 1/BN) elements, asked of L2. How much of it L2 asks of DRAM depends on
+the blocks that run together: W of them in one row read W + 1 strips, in R rows W/R + R.
+`rasterized` walks R = 8 rows of blocks column by column. Limited next by issue slots.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import cutlass
+from cutlass import Float32, Int32, Int64, cute
+
+from gemmlab.kernels import common
+from gemmlab.kernels.gemm import parts
+from gemmlab.kernels.rung import Geometry, Rung
+
+
+@dataclass(frozen=True)
+class Config:
+    """Block of C, depth of the tiles, and what of C each warp and each thread owns."""
+
+    layout: str = "row"
+    block_m: int = 128
+    block_n: int = 128
+    block_k: int = 8
+    warp_m: int = 32
+    warp_n: int = 64
+    thread_m: int = 8
+    thread_n: int = 8
+    group: int = 1  # rows of blocks that are walked together, column by column
+    min_blocks: int = 2  # per multiprocessor: at most 128 registers
+
+    @property
+    def threads(self) -> int:
+        return (self.block_m // self.thread_m) * (self.block_n // self.thread_n)
+
+    def __post_init__(self) -> None:
+        parts.check_layout(self.layout)
+        parts.check_tiles(self)
+        parts.check_fours(self)
+        parts.check_warps(self)
+        common.require(self.block_k.bit_count() == 1, f"block_k = {self.block_k}, no power of two")
+        common.require(self.group > 0, f"group = {self.group}, must be positive")
+
+
+@cute.jit
+def multiply(sA, sB, rC, first: Int32, t_m: Int32, t_n: Int32, config: cutlass.Constexpr):
+    """rC += the thread's part of the product of the tiles that begin at row `first`."""
+    TM, TN = config.thread_m, config.thread_n
+    rA = cute.make_rmem_tensor(TM, Float32)
+    rB = cute.make_rmem_tensor(TN, Float32)
+    for kk in cutlass.range_constexpr(config.block_k):
+        for i in cutlass.range_constexpr(0, TM, 4):
+            parts.read_four(sA, (first + kk, t_m + i * (config.warp_m // TM)), rA, i)
+        for j in cutlass.range_constexpr(0, TN, 4):
+            parts.read_four(sB, (first + kk, t_n + j * (config.warp_n // TN)), rB, j)
+        for i in cutlass.range_constexpr(TM):
+            for j in cutlass.range_constexpr(TN):
+                rC[i, j] += rA[i] * rB[j]
+
+
+@cute.kernel
+def kernel(
+    a: cute.Pointer,
+    b: cute.Pointer,
+    c: cute.Pointer,
+    m: Int32,
+    n: Int32,
+    k: Int32,
+    lda: Int64,
+    ldb: Int64,
+    ldc: Int64,
+    config: cutlass.Constexpr,
+):
+    thread, _, _ = cute.arch.thread_idx()
+    bx, by = parts.walk(config.group)
+    mA, mB, mC = parts.matrices(a, b, c, (m, n, k), (lda, ldb, ldc), config.layout)
+    BM, BN, BK = config.block_m, config.block_n, config.block_k
+    WM, WN = config.warp_m, config.warp_n
+    TM, TN = config.thread_m, config.thread_n
+
+    sA = parts.shared_tile(2 * BK, BM, padding=4)  # two tiles (BK, BM)
+    sB = parts.shared_tile(2 * BK, BN, padding=4)  # two tiles (BK, BN)
+    rC = cute.make_rmem_tensor((TM, TN), Float32)
+    rC.fill(0.0)
+
+    # Each thread stages four consecutive elements: of A along k, of B along its unit stride.
+    unit = 0 if config.layout == "course" else 1  # axis along which B and C are contiguous
+    a_k, a_m = parts.four_of(thread, BK, BM, 0)
+    b_k, b_n = parts.four_of(thread, BK, BN, unit)
+
+    # Lanes form 4×8 fours of C. Pairs of lanes share their four of B, pairs of pairs that of A.
+    warp, lane = thread // 32, thread % 32
+    t_m = warp // (BN // WN) * WM + (lane % 2 + lane // 16 * 2) * 4
+    t_n = warp % (BN // WN) * WN + lane // 2 % 8 * 4
+
+    # The same for every thread of the block, so no warp diverges.
+    inside = by * BM + BM <= m and bx * BN + BN <= n
+    wide_loads = inside and parts.allows_quads(a, lda) and parts.allows_quads(b, ldb)
+    wide_stores = inside and parts.allows_quads(c, ldc)
+    whole = k & -BK if wide_loads else 0  # where the tiles that are loaded wide end
+
+    row_a, col_b = by * BM + a_m, bx * BN + b_n
+    if whole > 0:
+        parts.stage(sA, a_k, a_m, parts.quad(mA, (row_a, a_k)).load(), 0)
+        parts.stage(sB, b_k, b_n, parts.quad(mB, (b_k, col_b)).load(), unit)
+    for k0 in cutlass.range(0, whole, BK):
+        now, ahead = k0 & BK, cutlass.min(k0 + BK, whole - BK)
+        four_a = parts.quad(mA, (row_a, ahead + a_k)).load()
+        four_b = parts.quad(mB, (ahead + b_k, col_b)).load()
+        cute.arch.sync_threads()
+        multiply(sA, sB, rC, now, t_m, t_n, config)
+        parts.stage(sA, (now ^ BK) + a_k, a_m, four_a, 0)
+        parts.stage(sB, (now ^ BK) + b_k, b_n, four_b, unit)
+
+    # The rest in k, or all of it for a block at the edge.
+    for k0 in cutlass.range(whole, k, BK):
+        cute.arch.sync_threads()
+        four_a = parts.load_four(mA, row_a, k0 + a_k, 1, False)
+        four_b = parts.load_four(mB, k0 + b_k, col_b, unit, False)
+        parts.stage(sA, a_k, a_m, four_a, 0)
+        parts.stage(sB, b_k, b_n, four_b, unit)
+        cute.arch.sync_threads()
+        multiply(sA, sB, rC, 0, t_m, t_n, config)
+
+    spans = (WM // TM * 4, WN // TN * 4)
+    parts.store_block(mC, by * BM + t_m, bx * BN + t_n, rC, spans, unit, wide_stores)
+
+
+def geometry(config: Config, shape: Mapping[str, int]) -> Geometry:
+    return Geometry(parts.grid(config, shape), (config.threads, 1, 1))
+
+
+rung = partial(
+    Rung, problem="gemm", kernel=kernel, geometry=geometry, requires=common.fits_grid(geometry)
+)
+RUNGS = (
+    rung(name="double-buffer", change="the next tile fetched while computing", config=Config()),
+    rung(name="rasterized", change="blocks in compact groups, for L2", config=Config(group=8)),
+)

@@ -1,0 +1,117 @@
+"""Each thread owns a column of C, TM elements long, kept in registers.
+
+Against `shared`: a step in k reads one element of B and TM of A from shared memory and does TM
+multiply-adds, so a result costs K·(1 + 1/TM) shared reads instead of 2·K. The TM sums are
+independent: while one waits for its operands, the others advance (instruction-level parallelism).
+
+`shared-ilp2` takes the tiles of `shared` and the smallest column, TM = 2: half the threads do the
+same work. `tile-1d` takes TM = 8: 512 threads own 64×64 elements, and global loads,
+M·N·K·(1/BM + 1/BN) elements, halve as well. What a thread stages lies a whole block of threads
+apart, so that a warp always touches consecutive addresses: 4 sectors per request.
+
+Limited next by shared memory still: an element of A serves one multiply-add per read. In the
+course's layout B is transposed on its way in, and those stores conflict: 8-way, 32-way where
+BK = 32. `tile-2d` reuses A as well: a rectangle of C instead of a column.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+
+import cutlass
+from cutlass import Float32, Int32, Int64, cute
+
+from gemmlab.kernels import common
+from gemmlab.kernels.gemm import parts
+from gemmlab.kernels.rung import Geometry, Rung
+
+
+@dataclass(frozen=True)
+class Config:
+    """Block of C, depth of the tiles, and the length of the column that each thread owns."""
+
+    layout: str = "row"
+    block_m: int = 64
+    block_n: int = 64
+    block_k: int = 8
+    thread_m: int = 8
+    thread_n: ClassVar[int] = 1
+
+    @property
+    def threads(self) -> int:
+        return (self.block_m // self.thread_m) * self.block_n
+
+    def __post_init__(self) -> None:
+        parts.check_layout(self.layout)
+        parts.check_tiles(self)
+        for name, extent in (("block_m", self.block_m), ("block_n", self.block_n)):
+            rule = f"{self.threads} threads must share it equally"
+            fits = extent * self.block_k % self.threads == 0
+            common.require(fits, f"tile {name} × block_k is {extent} × {self.block_k}, {rule}")
+
+
+@cute.kernel
+def kernel(
+    a: cute.Pointer,
+    b: cute.Pointer,
+    c: cute.Pointer,
+    m: Int32,
+    n: Int32,
+    k: Int32,
+    lda: Int64,
+    ldb: Int64,
+    ldc: Int64,
+    config: cutlass.Constexpr,
+):
+    tx, ty, _ = cute.arch.thread_idx()
+    bx, by, _ = cute.arch.block_idx()
+    mA, mB, mC = parts.matrices(a, b, c, (m, n, k), (lda, ldb, ldc), config.layout)
+    BM, BN, BK = config.block_m, config.block_n, config.block_k
+    TM = config.thread_m
+
+    sA = parts.shared_tile(BM, BK)  # (BM, BK)
+    sB = parts.shared_tile(BK, BN)  # (BK, BN)
+    rC = cute.make_rmem_tensor(TM, Float32)
+    rC.fill(0.0)
+
+    # Neighbouring threads stage neighbouring addresses: of A along k, of B along its unit stride.
+    course = config.layout == "course"
+    thread = ty * BN + tx
+
+    for k0 in cutlass.range(0, k, BK):
+        for i in cutlass.range_constexpr(BM * BK // config.threads):
+            at = thread + i * config.threads
+            a_m, a_k = at // BK, at % BK
+            sA[a_m, a_k] = parts.load_or_zero(mA, by * BM + a_m, k0 + a_k)
+        for i in cutlass.range_constexpr(BK * BN // config.threads):
+            at = thread + i * config.threads
+            b_k, b_n = (at % BK, at // BK) if course else (at // BN, at % BN)
+            sB[b_k, b_n] = parts.load_or_zero(mB, k0 + b_k, bx * BN + b_n)
+        cute.arch.sync_threads()
+        for kk in cutlass.range_constexpr(BK):
+            for i in cutlass.range_constexpr(TM):
+                rC[i] += sA[ty * TM + i, kk] * sB[kk, tx]
+        cute.arch.sync_threads()
+
+    row, col = by * BM + ty * TM, bx * BN + tx
+    for i in cutlass.range_constexpr(TM):
+        parts.store_inside(mC, row + i, col, rC[i])
+
+
+def geometry(config: Config, shape: Mapping[str, int]) -> Geometry:
+    block = (config.block_n, config.block_m // config.thread_m, 1)
+    return Geometry(parts.grid(config, shape), block)
+
+
+rung = partial(
+    Rung, problem="gemm", kernel=kernel, geometry=geometry, requires=common.fits_grid(geometry)
+)
+RUNGS = (
+    rung(
+        name="shared-ilp2",
+        change="two elements of C per thread",
+        config=Config(block_m=32, block_n=32, block_k=32, thread_m=2),
+    ),
+    rung(name="tile-1d", change="a column of 8 elements per thread", config=Config()),
+)

@@ -1,0 +1,147 @@
+"""A is transposed on its way into shared memory, so that both fragments lie in rows.
+
+Against `float4`: the tile of A is kept as (BK, BM). The eight elements of A that a thread needs in
+a step of k are neighbours, as those of B are: two LDS.128 each, every step by itself. `float4` has
+to read A four steps ahead. The price: four scalar stores, two lanes of a warp in each bank, after
+one LDG.128. Global traffic stays M·N·K·(1/BM + 1/BN) elements.
+
+Excessive wavefronts have two causes. Neighbouring threads read B 8 elements apart, so of the eight
+lanes that LDS.128 serves together two meet in every bank. And lanes that store to k and k + 4 are
+4·BM words apart: the same bank. `padded` skips four words after every 32 and after every row;
+`swizzled` keeps the memory dense and exchanges fours: bit 5 of x flips its bit 2, bit 2 of k flips
+bit 4 of x. Both move exactly one of two colliding lanes away, and no excess is left.
+
+Limited next by shared wavefronts that no layout removes: a warp owns a strip of C, 16×128, and
+reads 16 + 128 elements for it in each step. `warp-tile` gives it a better shape.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import cutlass
+from cutlass import Float32, Int32, Int64, cute
+
+from gemmlab.kernels import common
+from gemmlab.kernels.gemm import parts
+from gemmlab.kernels.rung import Geometry, Rung
+
+ARRANGEMENTS = ("plain", "padded", "swizzled")
+
+
+@dataclass(frozen=True)
+class Config:
+    """Block of C, depth of the tiles, and the elements of C that each thread owns."""
+
+    layout: str = "row"
+    block_m: int = 128
+    block_n: int = 128
+    block_k: int = 8
+    thread_m: int = 8
+    thread_n: int = 8
+    arrangement: str = "plain"
+
+    @property
+    def threads(self) -> int:
+        return (self.block_m // self.thread_m) * (self.block_n // self.thread_n)
+
+    def __post_init__(self) -> None:
+        parts.check_layout(self.layout)
+        parts.check_tiles(self)
+        parts.check_fours(self)
+        rule = f"arrangement is {self.arrangement!r}, must be one of {', '.join(ARRANGEMENTS)}"
+        common.require(self.arrangement in ARRANGEMENTS, rule)
+        for name, extent in (("block_m", self.block_m), ("block_n", self.block_n)):
+            common.require(extent % 64 == 0, f"{name} = {extent}, must be a multiple of 64")
+
+
+def pitch(config: Config, width: int) -> int:
+    """Elements from one k to the next in a tile of that width."""
+    return width // 32 * 36 + 4 if config.arrangement == "padded" else width
+
+
+def place(config: Config, k: Int32, x: Int32, width: int) -> Int32:
+    """Where element (k,x) of a tile lies. Four neighbours along x stay neighbours."""
+    if config.arrangement == "padded":
+        x = x + x // 32 * 4
+    if config.arrangement == "swizzled":
+        x = x ^ (x // 32 % 2 * 4) ^ (k // 4 % 2 * 16)
+    return k * pitch(config, width) + x
+
+
+@cute.kernel
+def kernel(
+    a: cute.Pointer,
+    b: cute.Pointer,
+    c: cute.Pointer,
+    m: Int32,
+    n: Int32,
+    k: Int32,
+    lda: Int64,
+    ldb: Int64,
+    ldc: Int64,
+    config: cutlass.Constexpr,
+):
+    tx, ty, _ = cute.arch.thread_idx()
+    bx, by, _ = cute.arch.block_idx()
+    mA, mB, mC = parts.matrices(a, b, c, (m, n, k), (lda, ldb, ldc), config.layout)
+    BM, BN, BK = config.block_m, config.block_n, config.block_k
+    TM, TN = config.thread_m, config.thread_n
+
+    sA = parts.shared_array(BK * pitch(config, BM))
+    sB = parts.shared_array(BK * pitch(config, BN))
+    rA = cute.make_rmem_tensor(TM, Float32)
+    rB = cute.make_rmem_tensor(TN, Float32)
+    rC = cute.make_rmem_tensor((TM, TN), Float32)
+    rC.fill(0.0)
+
+    # Each thread stages four consecutive elements: of A along k, of B along its unit stride.
+    unit = 0 if config.layout == "course" else 1  # axis along which B and C are contiguous
+    thread = ty * (BN // TN) + tx
+    a_k, a_m = parts.four_of(thread, BK, BM, 0)
+    b_k, b_n = parts.four_of(thread, BK, BN, unit)
+
+    # The same for every thread of the block, so no warp diverges.
+    inside = by * BM + BM <= m and bx * BN + BN <= n
+    wide_loads = inside and parts.allows_quads(a, lda) and parts.allows_quads(b, ldb)
+    wide_stores = inside and parts.allows_quads(c, ldc)
+
+    for k0 in cutlass.range(0, k, BK):
+        wide = wide_loads and k0 + BK <= k
+        four_a = parts.load_four(mA, by * BM + a_m, k0 + a_k, 1, wide)
+        four_b = parts.load_four(mB, k0 + b_k, bx * BN + b_n, unit, wide)
+        for e in cutlass.range_constexpr(4):
+            sA[place(config, a_k, a_m, BM) + e * pitch(config, BM)] = four_a[e]
+        if cutlass.const_expr(unit == 0):
+            for e in cutlass.range_constexpr(4):
+                sB[place(config, b_k, b_n, BN) + e * pitch(config, BN)] = four_b[e]
+        else:
+            parts.quad(sB, place(config, b_k, b_n, BN)).store(four_b)
+        cute.arch.sync_threads()
+        for kk in cutlass.range_constexpr(BK):
+            for i in cutlass.range_constexpr(0, TM, 4):
+                parts.read_four(sA, place(config, kk, ty * TM + i, BM), rA, i)
+            for j in cutlass.range_constexpr(0, TN, 4):
+                parts.read_four(sB, place(config, kk, tx * TN + j, BN), rB, j)
+            for i in cutlass.range_constexpr(TM):
+                for j in cutlass.range_constexpr(TN):
+                    rC[i, j] += rA[i] * rB[j]
+        cute.arch.sync_threads()
+
+    row, col = by * BM + ty * TM, bx * BN + tx * TN
+    parts.store_block(mC, row, col, rC, (4, 4), unit, wide_stores)
+
+
+def geometry(config: Config, shape: Mapping[str, int]) -> Geometry:
+    block = (config.block_n // config.thread_n, config.block_m // config.thread_m, 1)
+    return Geometry(parts.grid(config, shape), block)
+
+
+rung = partial(
+    Rung, problem="gemm", kernel=kernel, geometry=geometry, requires=common.fits_grid(geometry)
+)
+RUNGS = (
+    rung(name="float4-transposed-a", change="A transposed on its way in", config=Config()),
+    rung(name="padded", change="padding against conflicts", config=Config(arrangement="padded")),
+    rung(name="swizzled", change="a swizzle instead", config=Config(arrangement="swizzled")),
+)

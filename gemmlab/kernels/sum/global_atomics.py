@@ -1,0 +1,59 @@
+"""Every thread adds its element to one number in global memory.
+
+The starting point: n atomic additions to one address. Loads are coalesced, 4 sectors per request,
+and n·4 bytes is the least there is to read; but additions to one address are done one after the
+other, in the L2 cache, however many threads ask. The time is the number of additions times what one
+takes, and no amount of parallelism helps: this is contention.
+
+It is the least accurate order, too: one chain of n roundings, in whatever order threads arrive, so
+the last bits differ from run to run. A chain of more than 2²⁴ terms of one sign stops growing.
+
+Atomics: one request per warp, n additions. `shared-serial` makes one addition per block.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import cutlass
+from cutlass import Int64, cute
+
+from gemmlab.kernels import atomics, common
+from gemmlab.kernels.rung import Geometry, Rung
+
+
+@dataclass(frozen=True)
+class Config:
+    """Threads per block, one element each."""
+
+    threads: int = 256
+
+    def __post_init__(self) -> None:
+        common.check_threads(self.threads)
+
+
+@cute.kernel
+def kernel(x: cute.Pointer, out: cute.Pointer, n: Int64, config: cutlass.Constexpr):
+    tx, _, _ = cute.arch.thread_idx()
+    bx, _, _ = cute.arch.block_idx()
+    mX = cute.make_tensor(x, cute.make_layout(n))
+
+    i = Int64(bx) * config.threads + tx
+    if i < n:
+        atomics.add(out, mX[i])
+
+
+def geometry(config: Config, shape: Mapping[str, int]) -> Geometry:
+    return Geometry((common.ceil_div(shape["n"], config.threads), 1, 1), (config.threads, 1, 1))
+
+
+RUNGS = (
+    Rung(
+        name="global-atomics",
+        problem="sum",
+        change="n atomic additions to one number",
+        kernel=kernel,
+        config=Config(),
+        geometry=geometry,
+        reproducible=False,
+    ),
+)

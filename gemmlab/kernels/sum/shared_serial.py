@@ -1,0 +1,64 @@
+"""Thread 0 of each block adds the block's values, then adds once to global memory.
+
+Against `global-atomics`: the block puts its 1024 values into shared memory, waits, and one thread
+sums them up. Global atomic additions fall by the size of the block, to n/1024, and contention with
+them.
+
+The price: 1023 threads of the block wait for one, and 31 lanes of its warp for lane 0. Shared
+memory is read one word per wavefront, 1024 dependent additions in a row.
+
+Limited by that chain: a block takes as long as its threads are many. The three trees do the same
+sum in log2(1024) = 10 steps.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import cutlass
+from cutlass import Float32, Int64, cute
+
+from gemmlab.kernels import atomics, common
+from gemmlab.kernels.rung import Geometry, Rung
+from gemmlab.kernels.sum import parts
+
+
+@dataclass(frozen=True)
+class Config:
+    """Threads per block, one element each."""
+
+    threads: int = 1024
+
+    def __post_init__(self) -> None:
+        common.check_threads(self.threads)
+
+
+@cute.kernel
+def kernel(x: cute.Pointer, out: cute.Pointer, n: Int64, config: cutlass.Constexpr):
+    tx, _, _ = cute.arch.thread_idx()
+    T = config.threads
+
+    sX = parts.shared_vector(T)  # (T)
+    sX[tx] = parts.own_or_zero(x, n, T)
+    cute.arch.sync_threads()
+    if tx == 0:
+        total = Float32(0)
+        for i in cutlass.range(T, unroll=1):
+            total += sX[i]
+        atomics.add(out, total)
+
+
+def geometry(config: Config, shape: Mapping[str, int]) -> Geometry:
+    return Geometry((common.ceil_div(shape["n"], config.threads), 1, 1), (config.threads, 1, 1))
+
+
+RUNGS = (
+    Rung(
+        name="shared-serial",
+        problem="sum",
+        change="one thread per block adds in shared memory",
+        kernel=kernel,
+        config=Config(),
+        geometry=geometry,
+        reproducible=False,
+    ),
+)

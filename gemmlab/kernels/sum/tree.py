@@ -1,0 +1,88 @@
+"""A block's values are added in pairs: 10 steps for 1024 values, in three orders.
+
+Against `shared-serial`: each step halves the values that are left, and threads work side by side.
+`tree-interleaved`: thread t adds where t is a multiple of 2, 4, 8, …: a half, a quarter, an eighth
+of the lanes of every warp. All warps go on, with fewer and fewer lanes: divergence.
+`tree-strided`: threads 0, 1, 2, … add, so whole warps drop out; but neighbours work 2, 4, 8, …
+words apart, and stride s puts gcd(s, 32) lanes on one bank: idle lanes became wavefronts, as many
+as there were in more requests. Where shared memory is the limit that is no gain.
+`tree-sequential`: thread t adds the value half a block further on, then a quarter, …: whole warps
+drop out, neighbours read neighbouring words. Only the last five steps part a warp; no conflicts.
+
+The counters are of PTX: ptxas may guard so short a branch by predicates, and lanes idle unparted.
+A tree rounds 10 times on the way of a value, the chain 1023 times: it is more accurate, too.
+Limited next by a barrier and a trip through shared memory per step: `warp-shuffle` needs neither.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import cutlass
+from cutlass import Int32, Int64, cute
+
+from gemmlab.kernels import atomics, common
+from gemmlab.kernels.rung import Geometry, Rung
+from gemmlab.kernels.sum import parts
+
+ORDERS = ("interleaved", "strided", "sequential")
+
+
+@dataclass(frozen=True)
+class Config:
+    """Which thread adds which pair, and threads per block, one element each."""
+
+    order: str
+    threads: int = 1024
+
+    def __post_init__(self) -> None:
+        common.check_threads(self.threads)
+        rule = f"order is {self.order!r}, must be one of {', '.join(ORDERS)}"
+        common.require(self.order in ORDERS, rule)
+
+
+@cute.kernel
+def kernel(x: cute.Pointer, out: cute.Pointer, n: Int64, config: cutlass.Constexpr):
+    tx, _, _ = cute.arch.thread_idx()
+    T, LEVELS = config.threads, config.threads.bit_length() - 1
+
+    sX = parts.shared_vector(T)  # (T)
+    sX[tx] = parts.own_or_zero(x, n, T)
+    cute.arch.sync_threads()
+    for level in cutlass.range(LEVELS, unroll=1):
+        if cutlass.const_expr(config.order == "interleaved"):
+            step = Int32(1) << level
+            at, works = tx, tx % (2 * step) == 0
+        elif cutlass.const_expr(config.order == "strided"):
+            step = Int32(1) << level
+            at, works = 2 * step * tx, 2 * step * tx < T
+        else:
+            step = Int32(T // 2) >> level
+            at, works = tx, tx < step
+        if works:
+            sX[at] += sX[at + step]
+        cute.arch.sync_threads()
+
+    if tx == 0:
+        atomics.add(out, sX[0])
+
+
+def geometry(config: Config, shape: Mapping[str, int]) -> Geometry:
+    return Geometry((common.ceil_div(shape["n"], config.threads), 1, 1), (config.threads, 1, 1))
+
+
+RUNGS = tuple(
+    Rung(
+        name=f"tree-{order}",
+        problem="sum",
+        change=change,
+        kernel=kernel,
+        config=Config(order),
+        geometry=geometry,
+        reproducible=False,
+    )
+    for order, change in (
+        ("interleaved", "a tree: pairs added by every other thread"),
+        ("strided", "the first threads add: no divergence"),
+        ("sequential", "neighbours read neighbours: no bank conflict"),
+    )
+)

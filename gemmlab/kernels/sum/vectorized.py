@@ -1,0 +1,87 @@
+"""Each thread adds many elements, read 128 bits at a time, before the block's tree begins.
+
+Against `warp-shuffle`: a fixed number of blocks walks over x together (a grid-stride loop), each
+thread with four sums of its own. One LDG.128 replaces four loads: a quarter of the requests, the
+same sectors. The tree, the barrier and the atomic addition are paid once per block, not per 4 KB.
+
+A 128-bit load needs a 16-byte boundary: where x has none, and for the last n mod 4 elements, the
+same loop goes on with single elements. The four sums are independent chains: their additions
+overlap. Limited by the bandwidth of memory, 4·n bytes, which is the end of this ladder.
+
+`deterministic` is the same kernel with one block: one addition to zero, a fixed order, the same
+bits on every run and device. With more blocks the order in which they add is the scheduler's.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import cutlass
+from cutlass import Float32, Int64, cute
+
+from gemmlab.kernels import common
+from gemmlab.kernels.rung import Geometry, Rung
+from gemmlab.kernels.sum import parts
+
+
+@dataclass(frozen=True)
+class Config:
+    """Threads per block, and the most blocks that share x."""
+
+    threads: int = 256
+    blocks: int = 1024
+
+    def __post_init__(self) -> None:
+        common.check_threads(self.threads)
+        common.require(self.blocks > 0, f"blocks = {self.blocks}, must be positive")
+
+
+@cute.kernel
+def kernel(x: cute.Pointer, out: cute.Pointer, n: Int64, config: cutlass.Constexpr):
+    tx, _, _ = cute.arch.thread_idx()
+    bx, _, _ = cute.arch.block_idx()
+    blocks, _, _ = cute.arch.grid_dim()
+    mX = cute.make_tensor(x, cute.make_layout(n))
+    first = Int64(bx) * config.threads + tx
+    step = Int64(blocks) * config.threads
+
+    quads = Int64(0)
+    if x.toint() % 16 == 0:
+        quads = n // 4
+    rS = cute.make_rmem_tensor(4, Float32)
+    rS.fill(0.0)
+    i = first
+    while i < quads:
+        rS.store(rS.load() + parts.quad(x, 4 * i).load())
+        i += step
+    i = 4 * quads + first
+    while i < n:
+        rS[0] += mX[i]
+        i += step
+
+    parts.add_block_sum(out, (rS[0] + rS[1]) + (rS[2] + rS[3]), config.threads)
+
+
+def geometry(config: Config, shape: Mapping[str, int]) -> Geometry:
+    wanted = common.ceil_div(shape["n"], 4 * config.threads)
+    return Geometry((min(wanted, config.blocks), 1, 1), (config.threads, 1, 1))
+
+
+RUNGS = (
+    Rung(
+        name="vectorized",
+        problem="sum",
+        change="many elements per thread, 128-bit loads",
+        kernel=kernel,
+        config=Config(),
+        geometry=geometry,
+        reproducible=False,
+    ),
+    Rung(
+        name="deterministic",
+        problem="sum",
+        change="one block: one order, the same bits",
+        kernel=kernel,
+        config=Config(threads=1024, blocks=1),
+        geometry=geometry,
+    ),
+)

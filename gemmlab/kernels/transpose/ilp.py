@@ -1,0 +1,88 @@
+"""Four loads in flight: a thread reads four elements before it stores the first.
+
+Against `shared-padded`: the loop over rows goes in steps of four, each of which first issues four
+independent global loads into registers, then four stores to shared memory; the way out is unrolled
+by four too. Traffic, coalescing and the padding are as before, so requests, sectors and wavefronts
+do not move: fewer instructions steer the loop, and a warp waits for memory four times, not sixteen.
+
+By Little's law bandwidth × latency bytes must be under way to keep memory busy; with one load per
+thread in flight, occupancy alone has to supply them. Unrolling without padding would give back in
+bank conflicts what it wins. Limited next by the bandwidth of memory itself: 8·M·N bytes.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import cutlass
+from cutlass import Float32, Int32, Int64, cute
+
+from gemmlab.kernels import common
+from gemmlab.kernels.rung import Geometry, Rung
+from gemmlab.kernels.transpose import parts
+
+
+@dataclass(frozen=True)
+class Config:
+    """The square tile, words between its rows, rows moved at a time, and loads in flight."""
+
+    tile: int = 64
+    stride: int = 65
+    rows: int = 4
+    loads: int = 4
+
+    def __post_init__(self) -> None:
+        parts.check_tile(self)
+        step = self.rows * self.loads
+        rule = f"tile = {self.tile} is no multiple of rows × loads = {step}"
+        common.require(self.loads > 0 and self.tile % step == 0, rule)
+
+
+@cute.kernel
+def kernel(
+    a: cute.Pointer,
+    b: cute.Pointer,
+    m: Int32,
+    n: Int32,
+    lda: Int64,
+    ldb: Int64,
+    config: cutlass.Constexpr,
+):
+    tx, ty, _ = cute.arch.thread_idx()
+    bx, by, _ = cute.arch.block_idx()
+    mA, mB = parts.matrices(a, b, m, n, lda, ldb)
+    TILE, ROWS, LOADS = config.tile, config.rows, config.loads
+
+    sT = parts.shared_tile(TILE, config.stride)  # (TILE, TILE), rows of A
+    row, col = by * TILE, bx * TILE
+
+    rT = cute.make_rmem_tensor(LOADS, Float32)
+    for i in cutlass.range(0, TILE, ROWS * LOADS, unroll=1):
+        for j in cutlass.range_constexpr(LOADS):
+            if row + i + j * ROWS + ty < m and col + tx < n:
+                rT[j] = mA[row + i + j * ROWS + ty, col + tx]
+        for j in cutlass.range_constexpr(LOADS):
+            sT[i + j * ROWS + ty, tx] = rT[j]
+    cute.arch.sync_threads()
+    for i in cutlass.range(0, TILE, ROWS * LOADS, unroll=1):
+        for j in cutlass.range_constexpr(LOADS):
+            if col + i + j * ROWS + ty < n and row + tx < m:
+                mB[col + i + j * ROWS + ty, row + tx] = sT[tx, i + j * ROWS + ty]
+
+
+def geometry(config: Config, shape: Mapping[str, int]) -> Geometry:
+    across = common.ceil_div(shape["n"], config.tile)
+    down = common.ceil_div(shape["m"], config.tile)
+    return Geometry((across, down, 1), (config.tile, config.rows, 1))
+
+
+RUNGS = (
+    Rung(
+        name="ilp",
+        problem="transpose",
+        change="four loads in flight",
+        kernel=kernel,
+        config=Config(),
+        geometry=geometry,
+        requires=common.fits_grid(geometry),
+    ),
+)

@@ -1,0 +1,73 @@
+"""One thread moves one element: read along a row of A, written down a column of B.
+
+The 32 threads of a warp read 32 neighbours of a row of A: 4 sectors per load request, the best
+there is. They write elements that lie ldb apart in B: 32 sectors per store request, of each of
+which 4 bytes in 32 are used. Swapping the roles of x and y would only move the strided side to the
+load; one side of a transpose is always strided as long as each thread keeps its element.
+
+Traffic: 2·M·N elements, 8·M·N bytes, is the least there is; the stores ask for eight times their
+share of it, and the caches have to put the sectors together. Nothing is computed, so bytes per
+second is the only measure. Limited by sectors: `shared` makes both sides run along rows.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import cutlass
+from cutlass import Int32, Int64, cute
+
+from gemmlab.kernels import common
+from gemmlab.kernels.rung import Geometry, Rung
+from gemmlab.kernels.transpose import parts
+
+
+@dataclass(frozen=True)
+class Config:
+    """Block of A in rows and columns, one thread per element."""
+
+    block_m: int = 8
+    block_n: int = 32
+
+    def __post_init__(self) -> None:
+        threads = self.block_m * self.block_n
+        rule = f"{threads} threads per block, must be 1 to {common.MAX_THREADS}"
+        common.require(0 < threads <= common.MAX_THREADS, rule)
+
+
+@cute.kernel
+def kernel(
+    a: cute.Pointer,
+    b: cute.Pointer,
+    m: Int32,
+    n: Int32,
+    lda: Int64,
+    ldb: Int64,
+    config: cutlass.Constexpr,
+):
+    tx, ty, _ = cute.arch.thread_idx()
+    bx, by, _ = cute.arch.block_idx()
+    mA, mB = parts.matrices(a, b, m, n, lda, ldb)
+
+    row = by * config.block_m + ty
+    col = bx * config.block_n + tx
+    if row < m and col < n:
+        mB[col, row] = mA[row, col]
+
+
+def geometry(config: Config, shape: Mapping[str, int]) -> Geometry:
+    across = common.ceil_div(shape["n"], config.block_n)
+    down = common.ceil_div(shape["m"], config.block_m)
+    return Geometry((across, down, 1), (config.block_n, config.block_m, 1))
+
+
+RUNGS = (
+    Rung(
+        name="naive",
+        problem="transpose",
+        change="one thread, one element",
+        kernel=kernel,
+        config=Config(),
+        geometry=geometry,
+        requires=common.fits_grid(geometry),
+    ),
+)

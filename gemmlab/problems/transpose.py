@@ -1,0 +1,79 @@
+"""B = Aᵀ in float32: A is (m, n), B is (n, m), both row-major.
+
+The C ABI of every kernel of this problem, in order:
+
+    a, b        float32 pointers
+    m, n        int32
+    lda, ldb    int64, elements from one row to the next
+
+Nothing is computed, so the bound is 0: every element of B is an element of A.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from gemmlab.problems.inputs import FAMILIES, draw
+from gemmlab.problems.problem import Case, Parameter, Shape, check_case
+
+MOST = 2**31 - 1024  # so that the indices of a block at the edge still fit 32 bits
+
+
+class TransposeCase:
+    """One matrix `a` (m, n)."""
+
+    def __init__(self, shape: Shape, layout: str, family: str, seed: int, a: np.ndarray) -> None:
+        m, n = shape["m"], shape["n"]
+        self.shape: Shape = dict(shape)
+        self.layout, self.family, self.seed = layout, family, seed
+        self.a = a
+        self.buffers: Mapping[str, np.ndarray] = {"a": a.ravel()}
+        self.scalars: Mapping[str, int] = {"m": m, "n": n, "lda": n, "ldb": m}
+        self.output, self.output_size, self.output_dtype = "b", m * n, "float32"
+
+    def result(self, image: np.ndarray) -> np.ndarray:
+        return image.reshape(self.shape["n"], self.shape["m"])
+
+    def reference(self) -> np.ndarray:
+        return self.a.T.astype(np.float64)
+
+    def magnitude(self) -> np.ndarray:
+        return np.ones((self.shape["n"], self.shape["m"]))
+
+
+class Transpose:
+    """The problem B = Aᵀ; see the module for the ABI."""
+
+    name = "transpose"
+    axes: tuple[str, ...] = ("m", "n")
+    layouts: tuple[str, ...] = ("row",)
+    families: tuple[str, ...] = tuple(FAMILIES)
+    parameters: tuple[Parameter, ...] = (
+        Parameter("a", "float32", "input"),
+        Parameter("b", "float32", "output"),
+        Parameter("m", "int32", "scalar"),
+        Parameter("n", "int32", "scalar"),
+        Parameter("lda", "int64", "scalar"),
+        Parameter("ldb", "int64", "scalar"),
+    )
+    default_size = 512
+    emulated_size = 2048
+
+    def case(self, shape: Shape, layout: str, family: str, seed: int) -> Case:
+        """Draw A. Raises ShapeError, UnknownNameError, InputError for the seed."""
+        check_case(self, shape, layout, 0, MOST)
+        size = shape["m"], shape["n"]
+        # Which rows a family singles out needs a row; an empty matrix has no element to draw.
+        a = draw(family, size, (max(size[0], 1), max(size[1], 1)), 0, seed)
+        return TransposeCase(shape, layout, family, seed, a[: size[0], : size[1]])
+
+    def flops(self, shape: Shape) -> int:
+        return 0
+
+    def min_bytes(self, shape: Shape) -> int:
+        return 2 * 4 * shape["m"] * shape["n"]
+
+    def bound_u(self, shape: Shape) -> float:
+        return 0.0

@@ -1,0 +1,229 @@
+"""Every rung of every ladder: all shapes, families of inputs and layouts, on every device."""
+
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from gemmlab import judge, ladder, problems
+from gemmlab.compile.cute import compile_rung
+from gemmlab.devices import Span, open_device
+from gemmlab.errors import DeviceError, InputError, MissingDependencyError
+
+# Per problem: the first shape is tried on every family, the others on the first family. One
+# element, one below and above a tile, primes, thin, tall, and none where the problem allows it.
+SHAPES = {
+    "gemm": ((67, 35, 19), (1, 1, 1), (129, 130, 9), (128, 128, 32), (1, 77, 5), (131, 1, 40)),
+    "transpose": ((67, 130), (1, 1), (63, 65), (64, 128), (1, 301), (257, 1), (0, 3), (3, 0)),
+    "sum": ((5003,), (1,), (255,), (1023,), (1024,), (1025,), (2**15,), (0,)),
+    "histogram": ((8209,), (1,), (31,), (8191,), (2**15,), (0,)),
+}
+CASES = [
+    (name, layout, shape, family)
+    for name, shapes in SHAPES.items()
+    for layout in problems.find(name).layouts
+    for shape in shapes
+    for family in problems.find(name).families[: None if shape == shapes[0] else 1]
+]
+
+
+@cache
+def found(name):
+    """The device, or why it cannot be used."""
+    try:
+        return open_device(name)
+    except (DeviceError, MissingDependencyError) as error:
+        return str(error)
+
+
+def opened(name):
+    device = found(name)
+    if isinstance(device, str):
+        pytest.skip(device)
+    return device
+
+
+def examined(rung, shape, family="", device="emulated"):
+    """What the judge found on one launch of a rung."""
+    target = opened(device)
+    problem = problems.find(rung.problem)
+    sizes = dict(zip(problem.axes, shape, strict=True))
+    case = problem.case(sizes, rung.layout, family or problem.families[0], seed=0)
+    geometry = rung.geometry(rung.config, case.shape)
+    return judge.examine(target, compile_rung(rung, target.arch), geometry, problem, case)
+
+
+def counters(name, shape, family=""):
+    return examined(ladder.find(name), shape, family).launched.counters
+
+
+def test_every_problem_is_tried():
+    assert tuple(SHAPES) == problems.NAMES
+
+
+@pytest.mark.parametrize("device", ["emulated", "cuda"])
+@pytest.mark.parametrize(("name", "layout", "shape", "family"), CASES)
+def test_every_rung_is_right(name, layout, shape, family, device):
+    rungs = [ladder.in_layout(rung, layout) for rung in ladder.rungs(name)]
+    verdicts = {rung.name: examined(rung, shape, family, device).verdict for rung in rungs}
+    assert {rung: v.message for rung, v in verdicts.items() if not v.passed} == {}
+
+
+GLOBAL_LOADS = "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"
+GLOBAL_LOAD_SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"
+GLOBAL_STORES = "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum"
+GLOBAL_STORE_SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum"
+SHARED_LOADS = "smsp__inst_executed_op_shared_ld.sum"
+SHARED_LOAD_WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"
+SHARED_STORE_WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum"
+EXCESSIVE = "derived__memory_l1_wavefronts_shared_excessive"
+DIVERGENT = "ptx_branch_divergent.sum"
+
+
+def atomics(counted, space):
+    return sum(
+        v for k, v in counted.items() if k.startswith(f"smsp__inst_executed_op_{space}_")
+    ) - (
+        counted[f"smsp__inst_executed_op_{space}_ld.sum"]
+        + counted[f"smsp__inst_executed_op_{space}_st.sum"]
+    )
+
+
+@pytest.mark.parametrize("layout", ["row", "course"])
+# Whole blocks with a rest in k beside blocks at the edges; more rows of blocks than one group.
+@pytest.mark.parametrize("shape", [(260, 392, 44), (1100, 136, 12)])
+def test_every_gemm_rung_gives_the_bits_of_naive(layout, shape):
+    rungs = [ladder.in_layout(rung, layout) for rung in ladder.rungs("gemm")]
+    found = {rung.name: examined(rung, shape) for rung in rungs}
+    assert {name: f.verdict.message for name, f in found.items() if not f.verdict.passed} == {}
+    naive = found["naive"].image.view(np.uint32)
+    assert [n for n, f in found.items() if (f.image.view(np.uint32) != naive).any()] == []
+
+
+@pytest.mark.parametrize("layout", ["row", "course"])
+def test_padding_swizzle_and_lanes_take_wavefronts_away(layout):
+    blocks, steps, warps = 4, 256, 8  # 256×256×256 in blocks of 128×128
+    names = ("float4-transposed-a", "padded", "swizzled", "warp-tile")
+    counted = {
+        name: examined(ladder.find(name, layout), (256, 256, 256)).launched.counters
+        for name in names
+    }
+    loads = blocks * steps * warps * 4  # LDS.128: two of A and two of B
+    assert {c[SHARED_LOADS] for c in counted.values()} == {loads}
+    # A costs two each. B, read two fours apart, eight; side by side four; shared by lane pairs two.
+    waves = {name: c[SHARED_LOAD_WAVEFRONTS] / loads for name, c in counted.items()}
+    assert waves == dict(zip(names, (5, 3, 3, 2), strict=True))
+    # Per tile of 8 and warp, four stores of A in two wavefronts each; so too of a transposed B.
+    stores = blocks * steps // 8 * warps * (4 if layout == "row" else 8)
+    before, *after = (c[EXCESSIVE] for c in counted.values())
+    assert (before, after) == (loads // 2 * 4 + stores, [0, 0, 0])
+
+
+@pytest.mark.parametrize(
+    ("rung", "store_sectors", "load_wavefronts"),
+    [("naive", 32, None), ("shared", 4, 32), ("shared-padded", 4, 1), ("ilp", 4, 1)],
+)
+def test_transpose_moves_the_stride_from_sectors_to_banks_and_away(
+    rung, store_sectors, load_wavefronts
+):
+    m, n = 128, 192
+    counted = counters(f"transpose:{rung}", (m, n))
+    warps = m * n // 32
+    assert counted[GLOBAL_LOADS] == counted[GLOBAL_STORES] == warps
+    assert counted[GLOBAL_LOAD_SECTORS] == 4 * warps
+    assert counted[GLOBAL_STORE_SECTORS] == store_sectors * warps
+    if load_wavefronts:
+        assert counted[SHARED_LOADS] == warps
+        assert counted[SHARED_LOAD_WAVEFRONTS] == load_wavefronts * warps
+        assert counted[SHARED_STORE_WAVEFRONTS] == warps
+
+
+THREADS, LEVELS = 1024, 10
+
+
+def tree_steps(order):
+    """Per step of a block's tree: warps that add, lanes adding in each, and words between them."""
+    for level in range(LEVELS):
+        adding = THREADS >> (level + 1)
+        if order == "interleaved":
+            lanes = max(32 >> (level + 1), 1)
+            yield adding // lanes, lanes, 2 << level
+        else:
+            lanes = min(adding, 32)
+            yield adding // lanes, lanes, 1 if order == "sequential" else 2 << level
+
+
+@pytest.mark.parametrize("order", ["interleaved", "strided", "sequential"])
+def test_trees_differ_in_divergence_and_conflicts_as_they_should(order):
+    blocks = 16
+    counted = counters(f"tree-{order}", (blocks * THREADS,))
+    steps = list(tree_steps(order))
+    # Two loads and a store per adding warp; one store and one load frame the tree.
+    waves = sum(warps * -(-lanes * min(stride, 32) // 32) for warps, lanes, stride in steps)
+    requests = sum(warps for warps, _, _ in steps)
+    assert counted[SHARED_LOADS] == blocks * (2 * requests + 1)
+    assert counted[SHARED_LOAD_WAVEFRONTS] == blocks * (2 * waves + 1)
+    assert counted[SHARED_STORE_WAVEFRONTS] == blocks * (waves + THREADS // 32)
+    assert counted[EXCESSIVE] == blocks * 3 * (waves - requests)
+    # A warp is parted where some of its lanes add; at the end thread 0 leaves its warp.
+    parted = sum(warps for warps, lanes, _ in steps if lanes < 32)
+    assert counted[DIVERGENT] == blocks * (parted + 1)
+
+
+def test_a_sum_adds_to_global_memory_once_per_block_or_once_per_element():
+    n = 16 * THREADS
+    warps = n // 32
+    assert atomics(counters("sum:global-atomics", (n,)), "global") == warps
+    for rung in ("shared-serial", "tree-interleaved", "tree-sequential", "warp-shuffle"):
+        assert atomics(counters(rung, (n,)), "global") == n // THREADS
+    assert atomics(counters("deterministic", (n,)), "global") == 1
+
+
+def test_128_bit_loads_are_a_quarter_of_the_requests_and_the_same_sectors():
+    narrow, wide = (counters(rung, (2**14,)) for rung in ("warp-shuffle", "vectorized"))
+    assert narrow[GLOBAL_LOADS] == 4 * wide[GLOBAL_LOADS] == 2**14 // 32
+    assert narrow[GLOBAL_LOAD_SECTORS] == wide[GLOBAL_LOAD_SECTORS] == 2**14 // 8
+
+
+@pytest.mark.parametrize("family", problems.find("histogram").families)
+def test_a_histogram_per_block_leaves_256_additions_to_global_memory(family):
+    n, per_block = 2**15, 8192
+    plain = counters("histogram:global-atomics", (n,), family)
+    assert atomics(plain, "global") == n // 32
+    private = counters("shared-atomics", (n,), family)
+    assert atomics(private, "shared") == n // 32
+    assert atomics(private, "global") == n // per_block * 256 // 32
+
+
+@pytest.mark.parametrize("name", ["vectorized", "deterministic"])
+def test_numbers_on_no_16_byte_boundary_take_the_scalar_path(name):
+    device = opened("cuda")  # the emulator's buffers are all aligned
+    rung, n = ladder.find(name), 1003
+    held, out = device.allocate(4 * (n + 3)), device.allocate(4)
+    for shift in range(4):
+        held.write(np.ones(n, np.float32), 4 * shift)
+        out.write(np.zeros(1, np.float32))
+        grid, block, _ = rung.geometry(rung.config, {"n": n})
+        args = [Span(held, 4 * shift, 4 * n), Span(out, 0, 4), n]
+        device.launch(compile_rung(rung, device.arch), grid, block, args)
+        assert out.read().view(np.float32) == n
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "value", "rule"),
+    [
+        ("transpose:naive", "block_m", 64, "2048 threads per block"),
+        ("transpose:shared", "stride", 63, "stride = 63 is less than tile = 64"),
+        ("shared-padded", "rows", 7, "no multiple of rows = 7"),
+        ("shared-padded", "tile", 128, "stride = 65 is less than tile = 128"),
+        ("ilp", "loads", 5, "no multiple of rows × loads = 20"),
+        ("shared-serial", "threads", 100, "a power of two from 32 to 1024"),
+        ("tree-strided", "order", "random", "must be one of interleaved"),
+        ("vectorized", "blocks", 0, "must be positive"),
+        ("shared-atomics", "run", 0, "must be positive"),
+    ],
+)
+def test_illegal_configurations_are_refused(name, field, value, rule):
+    with pytest.raises(InputError, match=rule):
+        replace(ladder.find(name).config, **{field: value})
