@@ -1,11 +1,13 @@
 """The command line. Results go to stdout, progress and errors to stderr.
 
 Exit codes: 0 all well, 1 a verdict failed or a rung could not run, 2 a wrong option or value,
-3 no device, 4 the emulated kernel did something wrong, 130 interrupted.
+3 no device or a missing package, 4 the emulated kernel did something wrong, 130 interrupted.
 """
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from itertools import chain
@@ -45,6 +47,9 @@ AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout, and nothin
 
 def main(args: Sequence[str] | None = None) -> None:
     """Run the command line and exit; an error of gemmlab's own is one message, no traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # an old locale may have no "→"
+            stream.reconfigure(errors="replace")
     try:
         app(args=None if args is None else list(args), prog_name="gemmlab")
     except GemmlabError as error:
@@ -52,6 +57,9 @@ def main(args: Sequence[str] | None = None) -> None:
         sys.exit(error.exit_code)
     except OSError as error:
         print(f"gemmlab: {error}", file=sys.stderr)
+        sys.exit(InputError.exit_code)
+    except MemoryError as error:
+        print(f"gemmlab: not enough memory: {error or 'try a smaller shape'}", file=sys.stderr)
         sys.exit(InputError.exit_code)
 
 
@@ -103,19 +111,26 @@ def climb(
     from gemmlab.climb import climb as take_steps
 
     done: list[list[Record]] = []
+    interrupted = False
     with _Progress(sum(len(chosen) for _, _, chosen in climbs)) as progress:
-        for work, case, chosen in climbs:
-            done.append([])
-            for record in take_steps(work, case, chosen, target, progress.say):
-                done[-1].append(record)
-                progress.finish(record)
+        try:
+            for work, case, chosen in climbs:
+                done.append([])
+                for record in take_steps(work, case, chosen, target, progress.say):
+                    done[-1].append(record)
+                    progress.finish(record)
+        except KeyboardInterrupt:  # what is done is not lost
+            interrupted = True
     flat = list(chain.from_iterable(done))
     if output:
         records.write(output, flat)
     if as_json:
         sys.stdout.write(records.dumps(flat))
     else:
-        _print_climbs(done)
+        _print_climbs(ladder for ladder in done if ladder)
+    if interrupted:
+        print(f"gemmlab: interrupted after {len(flat)} rungs", file=sys.stderr)
+        raise typer.Exit(130)
     if not all(record.passed for record in flat):
         raise typer.Exit(1)
 
@@ -272,17 +287,20 @@ def _rungs(problem: Problem, names: str | None, layout: str | None) -> list[Rung
         wanted = [rung.name for rung in ladder.rungs(problem.name)]
     else:
         wanted = [name.strip() for name in names.split(",")]
-    found = [ladder.find(name, layout, problem.name) for name in wanted]
+    named = [ladder.find(name, layout, problem.name) for name in wanted]
+    found = list({ladder.label(rung): rung for rung in named}.values())  # each once
     if len({rung.layout for rung in found}) > 1:
         raise InputError(f"--rungs {names} mixes layouts; say which with --layout")
     return found
 
 
 def _check_writable(path: Path | None) -> None:
-    """Find out before the work, not after it, that the folder is not there."""
+    """Find out before the work, not after it, that the file cannot be written."""
     if path is None:
         return
     if path.is_dir():
         raise InputError(f"-o {path}: is a folder")
     if not path.parent.is_dir():
         raise InputError(f"-o {path}: no folder {path.parent}")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise InputError(f"-o {path}: no permission to write there")

@@ -54,6 +54,8 @@ class LaunchError(InputError):
 class MissingDependencyError(GemmlabError, ImportError):
     """An optional package is not installed; the message names the extra that brings it."""
 
+    exit_code = 3
+
 
 class DeviceError(GemmlabError, RuntimeError):
     """No GPU, no driver, or the driver refused."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from gemmlab.hardware.specs import gpu
 from gemmlab.records import Record
 
 SECTOR_BYTES = 32
@@ -69,6 +70,16 @@ def intensity(record: Record) -> float | None:
 def gigabytes_per_second(record: Record) -> float | None:
     """The least bytes that the problem must move, over the time that it took."""
     return record.min_bytes / record.time_s / 1e9 if record.time_s else None
+
+
+def roof_percent(record: Record) -> float | None:
+    """How near the time is to what the GPU's data sheet allows: its float32 peak or its bandwidth."""
+    product = gpu(record.device)
+    if product is None or not record.time_s:
+        return None
+    arithmetic = record.flops / (product.fp32_tflops * 1e12)
+    memory = record.min_bytes / (product.bandwidth_gbs * 1e9)
+    return 100 * max(arithmetic, memory) / record.time_s
 
 
 def microseconds(record: Record) -> float | None:

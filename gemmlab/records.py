@@ -72,16 +72,24 @@ def dumps(records: Iterable[Record]) -> str:
 def read(path: Path) -> list[Record]:
     """Records that `write` wrote. Raises InputError for a file that is not such a list."""
     try:
-        return [Record(**entry) for entry in json.loads(path.read_text())]
+        return [Record(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
     except (OSError, ValueError, TypeError) as error:
         raise InputError(f"{path} holds no records: {error}") from error
 
 
 def write(path: Path, records: Iterable[Record]) -> None:
-    """Write the list to `path`, whole or not at all. Raises OSError."""
+    """Write the list to `path`, whole or not at all. Raises OSError.
+
+    A symbolic link keeps pointing where it does, and what is no regular file (a pipe, a device) is
+    written into, not replaced.
+    """
+    path = path.resolve()
+    if path.exists() and not path.is_file():
+        path.write_text(dumps(records), encoding="utf-8")
+        return
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "w") as file:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(dumps(records))
         umask = os.umask(0)
         os.umask(umask)

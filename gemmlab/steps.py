@@ -14,8 +14,9 @@ _NOTABLE = 1.1  # a smaller ratio is no move
 
 
 def sentences(records: Sequence[Record]) -> list[str]:
-    """A sentence for each pair of neighbours among the records that passed."""
-    return [sentence(*pair) for pair in pairwise(r for r in records if r.verdict == "pass")]
+    """A sentence for each pair of neighbours among the records that passed and have numbers."""
+    told = [r for r in records if r.verdict == "pass" and (r.counters or r.time_s is not None)]
+    return [sentence(*pair) for pair in pairwise(told)]
 
 
 def sentence(before: Record, after: Record) -> str:
@@ -25,7 +26,7 @@ def sentence(before: Record, after: Record) -> str:
     others = [move for metric in (OCCUPANCY, TIME) if (move := _Move.of(metric, before, after))]
     told = ", ".join(move.words() for move in counts + others)
     unmoved = "no counter moved by a tenth" if after.counters else "nothing was counted"
-    return f"{before.rung} → {after.rung}: {told or unmoved}."
+    return f"{before.rung} → {after.rung} ({after.change}): {told or unmoved}."
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -14,13 +15,13 @@ from gemmlab.records import Record
 
 Write = Callable[[float], str]
 
-PLAIN_WIDTH = 100  # columns, where the output is no terminal
+PLAIN_WIDTH = 120  # columns, where the output is no terminal and COLUMNS says nothing
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console that keeps to 100 columns in a file or pipe, and to NO_COLOR everywhere."""
+    """A console of the terminal's width, or COLUMNS, or 120; NO_COLOR is kept everywhere."""
     made = Console(stderr=stderr, highlight=False)
-    if not made.is_terminal:
+    if not made.is_terminal and "COLUMNS" not in os.environ:
         made.width = PLAIN_WIDTH
     return made
 
@@ -73,6 +74,7 @@ COLUMNS = (
     Column("time", lambda record: record.time_s, seconds),
     Column("TFLOPS", lambda record: record.tflops, digits),
     Column("GB/s", metrics.gigabytes_per_second, digits),
+    Column("of\nroof", metrics.roof_percent, percent),
 )
 WORDS_WIDTH = 16  # columns that a rung's words need at least
 
@@ -80,13 +82,19 @@ WORDS_WIDTH = 16  # columns that a rung's words need at least
 def climb_table(records: Sequence[Record], width: int) -> Table:
     """One row per rung, and a column for every number that is not nothing in all of them.
 
-    What a rung changes is told where `width` has room for it.
+    What a rung changes is told where `width` has room for it; columns that do not fit are left out,
+    and a line below says which.
     """
     columns = [column for column in COLUMNS if any(column.value(record) for record in records)]
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
+    left_out: list[str] = []
+    while (room := width - _total_width(records, columns)) < 0 and columns:
+        left_out.insert(0, columns.pop().heading.replace("-\n", "").replace("\n", " "))
+    if left_out:
+        table.caption = f"left out at this width: {', '.join(left_out)}"
+        table.caption_justify = "left"
     rows = [_cells(record, columns) for record in records]
-    headings = ["rung", "verdict", *(column.heading for column in columns)]
-    wide = width - sum(map(_width, zip(headings, *rows, strict=True))) > WORDS_WIDTH
+    wide = room > WORDS_WIDTH
     table.add_column("rung", no_wrap=True)
     if wide:
         table.add_column("what it changes", ratio=1)
@@ -103,6 +111,12 @@ def climb_table(records: Sequence[Record], width: int) -> Table:
 def _cells(record: Record, columns: Iterable[Column]) -> list[str]:
     values = [(column, column.value(record)) for column in columns]
     return [record.rung, record.verdict, *("–" if v is None else c.write(v) for c, v in values)]
+
+
+def _total_width(records: Iterable[Record], columns: Sequence[Column]) -> int:
+    headings = ["rung", "verdict", *(column.heading for column in columns)]
+    rows = [_cells(record, columns) for record in records]
+    return sum(map(_width, zip(headings, *rows, strict=True)))
 
 
 def _width(column: Iterable[str]) -> int:

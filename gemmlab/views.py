@@ -18,7 +18,7 @@ def source(rung: Rung) -> str:
     """The text of the kernel's file."""
     module = inspect.getmodule(rung.kernel)
     assert module is not None and module.__file__ is not None
-    return Path(module.__file__).read_text()
+    return Path(module.__file__).read_text(encoding="utf-8")
 
 
 def ptx(rung: Rung, arch: str | None = None) -> str:

@@ -3,7 +3,7 @@
 import pytest
 
 from gemmlab.errors import LaunchError, UnknownNameError
-from gemmlab.hardware import ARCHITECTURES, GPUS, architecture, check_launch, occupancy
+from gemmlab.hardware import ARCHITECTURES, GPUS, architecture, check_launch, occupancy, specs
 
 
 @pytest.mark.parametrize("gpu", GPUS, ids=lambda gpu: gpu.name)
@@ -16,7 +16,7 @@ def test_peaks_follow_from_clock_and_lanes(gpu):
 @pytest.mark.parametrize("arch", ARCHITECTURES.values(), ids=lambda arch: arch.name)
 def test_architectures_are_consistent(arch):
     assert arch.smem_per_block + arch.smem_reserved == arch.smem_per_sm
-    assert arch.threads_per_sm in (1024, 1536, 2048)
+    assert arch.warps_per_sm in (32, 48, 64)
     assert 16 <= arch.blocks_per_sm <= 32
 
 
@@ -95,3 +95,19 @@ def test_launches_at_the_limits_are_accepted(grid, block, smem):
 def test_launches_past_a_limit_state_values_and_rule(grid, block, smem, told):
     with pytest.raises(LaunchError, match=told):
         check_launch("sm_90a", grid, block, *smem)
+
+
+@pytest.mark.parametrize(
+    ("device", "name"),
+    [
+        ("cuda:0 NVIDIA H200", "H200"),
+        ("cuda:0 NVIDIA H100 80GB HBM3", "H100 80GB HBM3"),
+        ("cuda:1 NVIDIA A100-SXM4-40GB", "A100 40GB"),
+        ("cuda:0 NVIDIA GeForce RTX 2080 Ti", "RTX 2080 Ti"),
+        ("cuda:0 NVIDIA H100 PCIe", None),
+        ("emulated", None),
+    ],
+)
+def test_a_product_is_found_by_the_name_of_its_device(device, name):
+    found = specs.gpu(device)
+    assert (found.name if found else None) == name

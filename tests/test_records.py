@@ -77,23 +77,26 @@ def test_metrics():
     [
         (
             changed(global_load_sectors=500),
-            "first → second: global load sectors fall 8× (4,000 → 500).",
+            "first → second (begins): global load sectors fall 8× (4,000 → 500).",
         ),
         (
             changed(ptx_instructions=18000, shared_load_wavefronts=64),
-            "first → second: PTX instructions rise 2× (9,000 → 18,000), "
+            "first → second (begins): PTX instructions rise 2× (9,000 → 18,000), "
             "shared wavefronts appear (0 → 64).",
         ),
-        (changed(ptx_instructions=9100), "first → second: no counter moved by a tenth."),
-        (replace(BASE, rung="second", counters=None), "first → second: nothing was counted."),
+        (changed(ptx_instructions=9100), "first → second (begins): no counter moved by a tenth."),
         (
             replace(BASE, rung="second", occupancy={"fraction": 0.25}),
-            "first → second: occupancy in % falls 4× (100 → 25).",
+            "first → second (begins): occupancy in % falls 4× (100 → 25).",
         ),
     ],
 )
 def test_steps_say_what_moved(after, told):
     assert steps.sentences([BASE, after]) == [told]
+
+
+def test_steps_leave_out_what_was_neither_counted_nor_timed():
+    assert steps.sentences([BASE, replace(BASE, rung="second", counters=None)]) == []
 
 
 def test_steps_tell_the_time_on_a_gpu():

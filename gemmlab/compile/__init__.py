@@ -40,7 +40,7 @@ def load(
     if layout is not None:
         raise InputError(f"layout is {layout!r}, but only a rung has one; {text} is a file")
     try:
-        content = path.read_text()
+        content = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise UnknownNameError(f"no file {text}") from None
     except (OSError, UnicodeDecodeError) as error:

@@ -34,7 +34,7 @@ def fetch(parts: Iterable[str], build: Callable[[], Artifact]) -> Artifact:
     digest = hashlib.sha256(json.dumps([FORMAT, *parts]).encode()).hexdigest()
     path = folder() / f"{digest}.json"
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        return _decode(path.read_text())
+        return _decode(path.read_text(encoding="utf-8"))
     artifact = build()
     # A cache that cannot be written costs time, nothing else.
     with contextlib.suppress(OSError):
@@ -46,7 +46,7 @@ def _write(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=".part-")
     try:
-        with os.fdopen(handle, "w") as file:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
         os.replace(name, path)
     except BaseException:

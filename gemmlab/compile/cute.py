@@ -117,4 +117,5 @@ def sources(kernel: Callable[..., None] | None = None) -> str:
     files = {*tree.rglob("*.py"), *Path(__file__).parent.glob("cute*.py")}
     if kernel is not None and (own := inspect.getsourcefile(inspect.unwrap(kernel))):
         files.add(Path(own))
-    return "\0".join(f"{path}\0{path.read_text()}" for path in sorted(files))
+    texts = ((path, path.read_text(encoding="utf-8")) for path in sorted(files))
+    return "\0".join(f"{path}\0{text}" for path, text in texts)

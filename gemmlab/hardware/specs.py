@@ -1,8 +1,9 @@
 """Facts about GPUs, each with its source. Sizes in bytes, clocks in MHz, bandwidth in GB/s.
 
 Limits per architecture: CUDA C++ Programming Guide, "Technical Specifications per Compute
-Capability". Allocation units: NVIDIA's cuda_occupancy.h. Chips: the source named in the row;
-their peak is 2 · SMs · float32 lanes · boost clock.
+Capability". Allocation units: NVIDIA's cuda_occupancy.h. Chips: the source named in the row; each
+word of a name stands in the driver's name for the device; the peak is 2 · SMs · float32 lanes ·
+boost clock.
 """
 
 from __future__ import annotations
@@ -31,10 +32,6 @@ class Architecture:
     register_unit: int = 256  # registers are allocated to a warp in these
     partitions: int = 4  # warps live in one of these, each with its own registers
     max_registers_per_thread: int = 255
-
-    @property
-    def threads_per_sm(self) -> int:
-        return 32 * self.warps_per_sm
 
 
 @dataclass(frozen=True)
@@ -71,7 +68,7 @@ ARCHITECTURES = {
 GPUS = (
     Gpu("B200", "sm_100", 148, 1965, 74.5, 8000, "HGX B200 data sheet (75 TFLOPS, 8 TB/s)"),
     Gpu("H200", "sm_90", 132, 1980, 66.9, 4800, "H200 data sheet"),
-    Gpu("H100 SXM", "sm_90", 132, 1980, 66.9, 3350, "H100 data sheet"),
+    Gpu("H100 80GB HBM3", "sm_90", 132, 1980, 66.9, 3350, "H100 data sheet, SXM"),
     Gpu("A100 80GB", "sm_80", 108, 1410, 19.5, 2039, "A100 data sheet"),
     Gpu("A100 40GB", "sm_80", 108, 1410, 19.5, 1555, "A100 data sheet"),
     Gpu("L40S", "sm_89", 142, 2520, 91.6, 864, "L40S data sheet"),
@@ -80,8 +77,14 @@ GPUS = (
     Gpu("RTX 3090", "sm_86", 82, 1695, 35.6, 936, "GA102 whitepaper"),
     Gpu("RTX 2080 Ti", "sm_75", 68, 1635, 14.2, 616, "Turing whitepaper, Founders Edition"),
     Gpu("T4", "sm_75", 40, 1590, 8.1, 320, "T4 data sheet"),
-    Gpu("V100 SXM2", "sm_70", 80, 1530, 15.7, 900, "V100 data sheet"),
+    Gpu("V100-SXM2", "sm_70", 80, 1530, 15.7, 900, "V100 data sheet"),
 )
+
+
+def gpu(device: str) -> Gpu | None:
+    """The product that a driver's name for a device speaks of; None for one not in the table."""
+    found = [gpu for gpu in GPUS if all(word in device for word in gpu.name.split())]
+    return max(found, key=lambda gpu: len(gpu.name), default=None)
 
 
 def architecture(arch: str) -> Architecture:
