@@ -73,7 +73,7 @@ def gigabytes_per_second(record: Record) -> float | None:
 
 
 def roof_percent(record: Record) -> float | None:
-    """How near the time is to what the GPU's data sheet allows: its float32 peak or its bandwidth."""
+    """How near the time is to the data sheet's: by float32 peak or bandwidth, the nearer one."""
     product = gpu(record.device)
     if product is None or not record.time_s:
         return None
