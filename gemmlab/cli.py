@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="gemmlab",
-    help="Write GPU kernels in Python; see on any machine why they are fast or slow.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -61,6 +60,23 @@ def main(args: Sequence[str] | None = None) -> None:
     except MemoryError as error:
         print(f"gemmlab: not enough memory: {error or 'try a smaller shape'}", file=sys.stderr)
         sys.exit(InputError.exit_code)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from gemmlab.environment import own_version
+
+        print(f"gemmlab {own_version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Write GPU kernels in Python; see on any machine why they are fast or slow."""
 
 
 @app.command()

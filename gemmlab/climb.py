@@ -7,7 +7,6 @@ import platform
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
-from importlib.metadata import PackageNotFoundError, version
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from gemmlab.compile.cute import compile_rung
 from gemmlab.devices.cuda import CudaDevice
 from gemmlab.devices.device import Device
 from gemmlab.devices.emulated import EmulatedDevice
+from gemmlab.environment import own_version
 from gemmlab.errors import GemmlabError
 from gemmlab.hardware.occupancy import occupancy
 from gemmlab.judge import Examination, Verdict
@@ -170,8 +170,4 @@ def _with_verdict(record: Record, verdict: Verdict) -> Record:
 
 
 def _versions() -> dict[str, str]:
-    try:
-        own = version("gemmlab")
-    except PackageNotFoundError:  # run from a checkout that was not installed
-        own = "unknown"
-    return {"gemmlab": own, "python": platform.python_version()}
+    return {"gemmlab": own_version(), "python": platform.python_version()}

@@ -41,6 +41,14 @@ PACKAGES = (
 )
 
 
+def own_version() -> str:
+    """gemmlab's version; "unknown" in a checkout that was not installed."""
+    try:
+        return importlib.metadata.version("gemmlab")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
 def report() -> dict[str, object]:
     """Python, platform, packages, device and cache folder, as plain JSON."""
     from gemmlab.compile import cache
@@ -52,6 +60,7 @@ def report() -> dict[str, object]:
     except GemmlabError as error:
         gpu, trouble = None, str(error)
     return {
+        "gemmlab": own_version(),
         "python": platform.python_version(),
         "platform": platform.platform(),
         "gpu": gpu,

@@ -5,13 +5,12 @@ from __future__ import annotations
 import inspect
 from pathlib import Path
 
+from gemmlab.compile.architectures import DEFAULT
 from gemmlab.compile.cute import compile_rung
 from gemmlab.compile.resources import sass as disassemble
 from gemmlab.errors import CompileError
 from gemmlab.hardware.occupancy import occupancy
 from gemmlab.kernels.rung import Rung
-
-DEFAULT_ARCH = "sm_90a"
 
 
 def source(rung: Rung) -> str:
@@ -23,12 +22,12 @@ def source(rung: Rung) -> str:
 
 def ptx(rung: Rung, arch: str | None = None) -> str:
     """PTX; CompileError or UnknownNameError where it cannot be made for `arch`."""
-    return compile_rung(rung, arch or DEFAULT_ARCH).ptx
+    return compile_rung(rung, arch or DEFAULT).ptx
 
 
 def sass(rung: Rung, arch: str | None = None) -> str:
     """Machine code as text; errors as `ptx`."""
-    artifact = compile_rung(rung, arch or DEFAULT_ARCH)
+    artifact = compile_rung(rung, arch or DEFAULT)
     if artifact.cubin is None:
         raise CompileError(f"{artifact.entry} has no machine code for {artifact.arch}")
     return disassemble(artifact.cubin, artifact.entry)
@@ -36,7 +35,7 @@ def sass(rung: Rung, arch: str | None = None) -> str:
 
 def resources(rung: Rung, arch: str | None = None) -> dict[str, str]:
     """What one block takes of a multiprocessor and how many fit, name by name."""
-    artifact = compile_rung(rung, arch or DEFAULT_ARCH)
+    artifact = compile_rung(rung, arch or DEFAULT)
     taken = artifact.resources
     if taken is None or artifact.block is None:
         raise CompileError(f"{artifact.entry} was not assembled for {artifact.arch}")

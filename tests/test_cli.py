@@ -63,6 +63,18 @@ def test_a_narrow_table_says_what_it_leaves_out(gemmlab, monkeypatch):
     assert max(map(len, out.splitlines())) <= 60
 
 
+def test_without_the_kernels_language_there_is_one_message():
+    code = "import sys; sys.modules['cutlass'] = None; from gemmlab import cli; cli.main(['list'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == MissingDependencyError.exit_code
+    assert "pip install nvidia-cutlass-dsl" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_version(gemmlab):
+    code, out, _ = gemmlab("--version")
+    assert code == 0 and out.startswith("gemmlab ")
+
+
 def test_a_rung_named_twice_is_climbed_once(gemmlab):
     code, out, _ = gemmlab("climb", "--size", "8", "--rungs", "naive,naive", "--json")
     assert code == 0 and len(json.loads(out)) == 1

@@ -13,7 +13,7 @@ from typing import Any
 
 from gemmlab import kernels, problems
 from gemmlab.compile import cache, ptx, resources
-from gemmlab.compile.architectures import check_architecture
+from gemmlab.compile.architectures import DEFAULT, check_architecture
 from gemmlab.compile.artifact import Artifact
 from gemmlab.errors import CompileError, MissingDependencyError
 from gemmlab.kernels.rung import Dim3, Rung
@@ -24,7 +24,7 @@ PACKAGE = "nvidia-cutlass-dsl"
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def compile_rung(rung: Rung, arch: str = "sm_90a") -> Artifact:
+def compile_rung(rung: Rung, arch: str = DEFAULT) -> Artifact:
     """The rung's kernel for one architecture, from the cache where it is there."""
     check_architecture(arch)
     entry = entry_name(rung)

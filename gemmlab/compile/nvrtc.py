@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from gemmlab.compile import cache, headers, ptx, resources
-from gemmlab.compile.architectures import NVRTC_ARCHITECTURES, check_architecture
+from gemmlab.compile.architectures import DEFAULT, NVRTC_ARCHITECTURES, check_architecture
 from gemmlab.compile.artifact import Artifact
 from gemmlab.errors import CompileError, MissingDependencyError
 
@@ -19,7 +19,7 @@ _EXPRESSION = re.compile(r".*(<.*>|::\w+)", re.DOTALL)
 def compile_cuda(
     source: str,
     entry: str | None = None,
-    arch: str = "sm_90a",
+    arch: str = DEFAULT,
     name: str = "kernel.cu",
     options: tuple[str, ...] = (),
 ) -> Artifact:

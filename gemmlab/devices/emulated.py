@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gemmlab.compile.architectures import DEFAULT
 from gemmlab.compile.artifact import Artifact
 from gemmlab.devices.device import Dim3, Launched, Span
 from gemmlab.errors import DTypeError, LaunchError
@@ -37,7 +38,7 @@ class EmulatedDevice:
 
     name = "emulated"
 
-    def __init__(self, arch: str = "sm_90a") -> None:
+    def __init__(self, arch: str = DEFAULT) -> None:
         architecture(arch)
         self.arch = arch
 
