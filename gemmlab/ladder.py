@@ -33,7 +33,7 @@ _FILES = {
 def rungs(problem: str = "gemm") -> tuple[Rung, ...]:
     """The rungs of one problem from the lowest up.
 
-    Raises UnknownNameError, and MissingDependencyError where the kernels' language is not installed.
+    Raises UnknownNameError, and MissingDependencyError where CuTe DSL is not installed.
     """
     if problem not in _FILES:
         raise UnknownNameError(f"no ladder for {problem!r}; there is {', '.join(_FILES)}")
