@@ -111,3 +111,9 @@ def test_launches_past_a_limit_state_values_and_rule(grid, block, smem, told):
 def test_a_product_is_found_by_the_name_of_its_device(device, name):
     found = specs.gpu(device)
     assert (found.name if found else None) == name
+
+
+def test_a_block_whose_registers_do_not_fit_is_refused():
+    check_launch("sm_90a", (1, 1, 1), (1024, 1, 1), registers=64)
+    with pytest.raises(LaunchError, match="1024 threads of 128 registers each do not fit"):
+        check_launch("sm_90a", (1, 1, 1), (1024, 1, 1), registers=128)

@@ -32,10 +32,10 @@ class Artifact:
     """One compiled kernel. `cubin` and `resources` are None for PTX that was not assembled."""
 
     entry: str
-    ptx: str
+    ptx: str = field(repr=False)
     arch: str  # "sm_90a"
     parameters: tuple[ParameterType, ...]
-    cubin: bytes | None = None
+    cubin: bytes | None = field(default=None, repr=False)
     resources: Resources | None = None
     block: tuple[int, int, int] | None = None  # .reqntid: the one block size it was compiled for
     dynamic_smem_bytes: int = 0

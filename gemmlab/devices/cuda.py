@@ -148,8 +148,9 @@ class CudaDevice:
         dynamic_smem: int,
     ) -> tuple[Any, Any, list[np.generic]]:
         """Check, load and type everything that a launch needs."""
-        static_smem = artifact.resources.static_smem_bytes if artifact.resources else 0
-        check_launch(artifact.arch, grid, block, static_smem, dynamic_smem)
+        taken = artifact.resources
+        static_smem, registers = (taken.static_smem_bytes, taken.registers) if taken else (0, 0)
+        check_launch(artifact.arch, grid, block, static_smem, dynamic_smem, registers)
         typed = _typed(artifact, args)
         kernel = self._load(artifact)
         if static_smem + dynamic_smem > STATIC_SMEM:

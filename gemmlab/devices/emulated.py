@@ -94,10 +94,10 @@ def emulate(
     grid3, block3 = _three("grid", grid), _three("block", block)
     check_compiled_block(artifact, block3)
     if artifact.resources is not None:
-        static_smem = artifact.resources.static_smem_bytes
+        static_smem, registers = artifact.resources.static_smem_bytes, artifact.resources.registers
     else:
-        static_smem = emulator.static_smem_bytes(artifact.ptx, artifact.entry)
-    check_launch(artifact.arch, grid3, block3, static_smem, dynamic_smem)
+        static_smem, registers = emulator.static_smem_bytes(artifact.ptx, artifact.entry), 0
+    check_launch(artifact.arch, grid3, block3, static_smem, dynamic_smem, registers)
     return emulator.run(artifact.ptx, artifact.entry, grid3, block3, args, dynamic_smem)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -45,6 +46,9 @@ def run(
     PtxSyntaxError, LaunchError, EmulationError.
     """
     program = translate(ptx, entry)
+    most, threads = program.function.maxntid, math.prod(block)
+    if most is not None and threads > math.prod(most):
+        raise LaunchError(f"{threads} threads per block; the kernel's .maxntid is {most}")
     memory = GlobalMemory()
     values, buffers = bind(program.function.parameters, args, memory)
     variables = allocate_variables(program, memory)

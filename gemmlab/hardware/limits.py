@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from gemmlab.errors import LaunchError
+from gemmlab.hardware.occupancy import occupancy
 from gemmlab.hardware.specs import KB, architecture
 
 # CUDA C++ Programming Guide, the same for every architecture in the table.
@@ -17,11 +18,17 @@ Dim3 = tuple[int, int, int]
 
 
 def check_launch(
-    arch: str, grid: Dim3, block: Dim3, static_smem: int = 0, dynamic_smem: int = 0
+    arch: str,
+    grid: Dim3,
+    block: Dim3,
+    static_smem: int = 0,
+    dynamic_smem: int = 0,
+    registers: int = 0,
 ) -> None:
     """Raise LaunchError, with the values and the rule, for a launch that no GPU of `arch` accepts.
 
-    Shared memory is in bytes per block. UnknownNameError for an architecture not in the table.
+    Shared memory is in bytes per block, registers per thread, 0 where unknown. UnknownNameError for
+    an architecture not in the table.
     """
     limit = architecture(arch).smem_per_block
     _check_dims("block", block, BLOCK_DIMS)
@@ -42,6 +49,11 @@ def check_launch(
         raise LaunchError(
             f"{static_smem} bytes static + {dynamic_smem} dynamic shared memory; "
             f"a block may have {limit} on {arch}"
+        )
+    if not occupancy(arch, threads, registers, static_smem + dynamic_smem).blocks_per_sm:
+        raise LaunchError(
+            f"{threads} threads of {registers} registers each do not fit: "
+            f"a multiprocessor has {architecture(arch).registers_per_sm}"
         )
 
 
