@@ -38,6 +38,7 @@ PACKAGES = (
     Package("nvidia-cuda-cuobjdump", "registers and spills"),
     Package("nvidia-cuda-nvdisasm", "SASS"),
     Package("cuda-core", "runs kernels on a GPU", "cu13"),
+    Package("llvmlite", "the emulator's native tier", "native"),
 )
 
 
@@ -53,6 +54,7 @@ def report() -> dict[str, object]:
     """Python, platform, packages, device and cache folder, as plain JSON."""
     from gemmlab.compile import cache
     from gemmlab.devices import open_device
+    from gemmlab.emulator.native.compiler import host, missing
     from gemmlab.errors import GemmlabError
 
     try:
@@ -66,6 +68,8 @@ def report() -> dict[str, object]:
         "gpu": gpu,
         "gpu_missing_because": trouble,
         "device_auto": gpu or "emulated",
+        "native_tier": None if missing() else host()[0],
+        "native_tier_missing_because": missing(),
         "cache": str(cache.folder()),
         "packages": [
             {

@@ -16,12 +16,13 @@ MAX_LINES = 500
 # Each part of the package and the parts that it may import, itself included without saying.
 LAYERS = {
     "errors": set(),
+    "store": set(),
     "problems": {"errors"},
     "hardware": {"errors"},
-    "emulator": {"errors", "hardware"},
+    "emulator": {"errors", "hardware", "store"},
     "kernels": {"errors", "problems"},
     "ladder": {"errors", "kernels"},
-    "compile": {"errors", "problems", "kernels", "ladder", "emulator"},
+    "compile": {"errors", "store", "problems", "kernels", "ladder", "emulator"},
     "devices": {"errors", "compile", "emulator", "hardware"},
     "judge": {"errors", "problems", "compile", "devices"},
     "records": {"errors"},
@@ -29,7 +30,7 @@ LAYERS = {
     "steps": {"metrics", "records"},
     "tables": {"metrics", "records"},
     "views": {"errors", "compile", "hardware", "kernels"},
-    "environment": {"errors", "compile", "devices"},
+    "environment": {"errors", "compile", "devices", "emulator"},
     "report": {"errors", "metrics", "records", "steps", "tables"},
 }
 # What ties the parts together may import all of them.

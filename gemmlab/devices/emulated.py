@@ -38,9 +38,12 @@ class EmulatedDevice:
 
     name = "emulated"
 
-    def __init__(self, arch: str = DEFAULT) -> None:
+    def __init__(self, arch: str = DEFAULT, tier: str = "auto") -> None:
+        from gemmlab.emulator import tiers
+
         architecture(arch)
-        self.arch = arch
+        tiers.check(tier)
+        self.arch, self.tier = arch, tier
 
     def allocate(self, nbytes: int) -> HostBuffer:
         return HostBuffer(nbytes)
@@ -55,7 +58,14 @@ class EmulatedDevice:
     ) -> Launched:
         """Run to the end. Raises LaunchError past a limit, EmulationError for a kernel's fault."""
         views = [_view(arg) if isinstance(arg, Span) else arg for arg in args]
-        run = emulate(artifact, grid=grid, block=block, args=views, dynamic_smem=dynamic_smem)
+        run = emulate(
+            artifact,
+            grid=grid,
+            block=block,
+            args=views,
+            dynamic_smem=dynamic_smem,
+            tier=self.tier,
+        )
         return Launched(counters=dict(run.counters))
 
     def versions(self) -> dict[str, str]:
@@ -69,18 +79,21 @@ def emulate(
     block: int | tuple[int, ...],
     args: Sequence[Any],
     dynamic_smem: int = 0,
+    tier: str = "auto",
 ) -> Run:
     """Run a kernel on the emulator, in this process.
 
     grid, block: one to three counts, in x, y, z. args: one per kernel parameter. A NumPy array is
     a device buffer, updated in place once the whole launch has succeeded; ints and floats take the
     parameter's declared type; NumPy scalars must match its size; a struct is bytes or a tuple of
-    its fields (arrays and NumPy scalars). dynamic_smem: bytes. Returns a `Run` whose `counters`
-    carry Nsight Compute's names.
+    its fields (arrays and NumPy scalars). dynamic_smem: bytes. tier: "numpy", "native" (compiled by
+    LLVM), or "auto", which compiles long launches. Returns a `Run` whose `counters` carry Nsight
+    Compute's names.
 
     Raises DTypeError for what is no Artifact, LaunchError past a limit of `artifact.arch` or for
     arguments that do not fit, EmulationError (OutOfBoundsError, DeadlockError, …) for a kernel's
-    fault.
+    fault; for tier "native" MissingDependencyError or DeviceError where it cannot run, and
+    UnsupportedInstructionError for a kernel that it does not cover.
     """
     from gemmlab import emulator
 
@@ -98,7 +111,7 @@ def emulate(
     else:
         static_smem, registers = emulator.static_smem_bytes(artifact.ptx, artifact.entry), 0
     check_launch(artifact.arch, grid3, block3, static_smem, dynamic_smem, registers)
-    return emulator.run(artifact.ptx, artifact.entry, grid3, block3, args, dynamic_smem)
+    return emulator.run(artifact.ptx, artifact.entry, grid3, block3, args, dynamic_smem, tier)
 
 
 def check_compiled_block(artifact: Artifact, block: Dim3) -> None:

@@ -8,8 +8,9 @@ lanes of a warp part only when a branch divides them.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn
 
@@ -67,11 +68,23 @@ class Tally:
     sites: defaultdict[tuple[int, str], SiteCounts]  # per memory instruction and space
     guarded_off: int = 0  # lanes whose guard was false
     divergent: int = 0  # branches that parted the lanes of a warp
+    work: int = 0  # thread-instructions
+    limit: float = math.inf  # of work, at which `at_limit` is called, once
+    at_limit: Callable[[], None] = lambda: None
 
     @classmethod
     def of(cls, program: Program) -> Tally:
         n = len(program.blocks)
         return cls(np.zeros(n, np.int64), np.zeros(n, np.int64), defaultdict(SiteCounts))
+
+    def execute(self, pc: int, block: Block, warps: int, lanes: int) -> None:
+        """Count one execution of a basic block."""
+        self.warps[pc] += warps
+        self.lanes[pc] += lanes
+        self.work += lanes * (block.last - block.first)
+        if self.work > self.limit:
+            self.limit = math.inf
+            self.at_limit()
 
 
 @dataclass
@@ -169,8 +182,8 @@ class Machine:
             pc = self.next_block()
             mask = self.ready.pop(pc)
             block = blocks[pc]
-            tally.warps[pc] += all_warps if mask is None else mask.warps
-            tally.lanes[pc] += self.num_lanes if mask is None else mask.lanes
+            warps = all_warps if mask is None else mask.warps
+            tally.execute(pc, block, warps, self.lanes_of(mask))
             result = block.run(self, self.registers, mask)
             self.finish(block, result, mask)
             if not self.ready and self.barriers.waiting:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from gemmlab.emulator import emit
+from gemmlab.emulator import emit, tiers
 from gemmlab.emulator.arena import Allocation, GlobalMemory
 from gemmlab.emulator.counters import SiteCounts
 from gemmlab.emulator.ir import Variable
@@ -27,9 +27,11 @@ Argument = Any  # np.ndarray, int, float, np.generic; for a struct bytes, or a t
 class Run:
     """What an emulated launch told. `counters` maps Nsight Compute's names to exact integers;
     what is counted on PTX instructions instead of machine instructions is named ptx_….
+    `tier` is "numpy" or "native"; both give the same counters and the same bits.
     """
 
     counters: dict[str, int]
+    tier: str = "numpy"
 
 
 def run(
@@ -39,12 +41,15 @@ def run(
     block: Dim3,
     args: Sequence[Argument],
     dynamic_smem: int = 0,
+    tier: str = "auto",
 ) -> Run:
-    """Run one entry of a PTX text. grid, block: counts in x, y, z. dynamic_smem: bytes.
+    """Run one entry of a PTX text. grid, block: counts in x, y, z. dynamic_smem: bytes. tier:
+    "auto", "numpy" or "native" (see tiers.py).
 
     NumPy arrays are device buffers, updated in place when the whole launch has succeeded. Raises
-    PtxSyntaxError, LaunchError, EmulationError.
+    PtxSyntaxError, LaunchError, EmulationError, and what `tiers.run` does.
     """
+    tiers.check(tier)
     program = translate(ptx, entry)
     most, threads = program.function.maxntid, math.prod(block)
     if most is not None and threads > math.prod(most):
@@ -53,11 +58,19 @@ def run(
     values, buffers = bind(program.function.parameters, args, memory)
     variables = allocate_variables(program, memory)
     memory.commit()
-    for buffer in buffers:
-        buffer.on_device(memory)[:] = buffer.bytes
-    for variable, allocation in variables:
-        data = np.frombuffer(variable.initial, np.uint8)
-        memory.bytes_of(allocation)[: data.size] = data
+
+    def fill() -> None:
+        for buffer in buffers:
+            buffer.on_device(memory)[:] = buffer.bytes
+        for variable, allocation in variables:
+            data = np.frombuffer(variable.initial, np.uint8)
+            memory.bytes_of(allocation)[: data.size] = data
+
+    def restart() -> None:
+        memory.commit()
+        fill()
+
+    fill()
     module, function = program.module, program.function
     shared = emit.static_shared_bytes(module, function)
     if dynamic_smem:
@@ -73,14 +86,14 @@ def run(
         local_bytes=emit.local_layout(function)[1],
         dynamic_bytes=dynamic_smem,
     )
-    tally = execute(launch)
+    tally, used = tiers.run(launch, ptx, entry, tier, execute, restart)
     for buffer in buffers:
         if buffer.is_read_only and not np.array_equal(buffer.bytes, buffer.on_device(memory)):
             raise InputError(f"the kernel wrote to {buffer.name}, a read-only array")
     for buffer in buffers:
         if not buffer.is_read_only:
             buffer.bytes[:] = buffer.on_device(memory)
-    return Run(counters(program, tally))
+    return Run(counters(program, tally), used)
 
 
 def static_smem_bytes(ptx: str, entry: str | None) -> int:
@@ -89,9 +102,15 @@ def static_smem_bytes(ptx: str, entry: str | None) -> int:
     return emit.static_shared_bytes(program.module, program.function)
 
 
-def execute(launch: Launch) -> Tally:
-    """All blocks of a launch, chunk by chunk, in the order of their linear index."""
+def execute(
+    launch: Launch, limit: float = math.inf, at_limit: Callable[[], None] = lambda: None
+) -> Tally:
+    """All blocks of a launch on the NumPy tier, chunk by chunk, in the order of their linear index.
+
+    at_limit: called when the launch has taken more than `limit` thread-instructions.
+    """
     tally = Tally.of(launch.program)
+    tally.limit, tally.at_limit = limit, at_limit
     total = launch.grid[0] * launch.grid[1] * launch.grid[2]
     lanes = -(-launch.threads // 32) * 32
     step = max(1, CHUNK_LANES // lanes)
