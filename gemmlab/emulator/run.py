@@ -50,6 +50,48 @@ def run(
     PtxSyntaxError, LaunchError, EmulationError, and what `tiers.run` does.
     """
     tiers.check(tier)
+    prepared = prepare(ptx, entry, grid, block, args, dynamic_smem)
+    launch, buffers = prepared.launch, prepared.buffers
+    tally, used = tiers.run(launch, ptx, entry, tier, execute, prepared.restart)
+    for buffer in buffers:
+        if buffer.is_read_only and not np.array_equal(
+            buffer.bytes, buffer.on_device(launch.memory)
+        ):
+            raise InputError(f"the kernel wrote to {buffer.name}, a read-only array")
+    for buffer in buffers:
+        if not buffer.is_read_only:
+            buffer.bytes[:] = buffer.on_device(launch.memory)
+    return Run(counters(launch.program, tally), used)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A launch, and what its memory is filled from."""
+
+    launch: Launch
+    buffers: list[Buffer]
+    variables: list[tuple[Variable, Allocation]]
+
+    def restart(self) -> None:
+        """Make the memory what it is before the launch."""
+        memory = self.launch.memory
+        memory.commit()
+        for buffer in self.buffers:
+            buffer.on_device(memory)[:] = buffer.bytes
+        for variable, allocation in self.variables:
+            data = np.frombuffer(variable.initial, np.uint8)
+            memory.bytes_of(allocation)[: data.size] = data
+
+
+def prepare(
+    ptx: str,
+    entry: str | None,
+    grid: Dim3,
+    block: Dim3,
+    args: Sequence[Argument],
+    dynamic_smem: int = 0,
+) -> Prepared:
+    """A launch, ready to run. Raises PtxSyntaxError, LaunchError."""
     program = translate(ptx, entry)
     most, threads = program.function.maxntid, math.prod(block)
     if most is not None and threads > math.prod(most):
@@ -57,20 +99,6 @@ def run(
     memory = GlobalMemory()
     values, buffers = bind(program.function.parameters, args, memory)
     variables = allocate_variables(program, memory)
-    memory.commit()
-
-    def fill() -> None:
-        for buffer in buffers:
-            buffer.on_device(memory)[:] = buffer.bytes
-        for variable, allocation in variables:
-            data = np.frombuffer(variable.initial, np.uint8)
-            memory.bytes_of(allocation)[: data.size] = data
-
-    def restart() -> None:
-        memory.commit()
-        fill()
-
-    fill()
     module, function = program.module, program.function
     shared = emit.static_shared_bytes(module, function)
     if dynamic_smem:
@@ -86,14 +114,9 @@ def run(
         local_bytes=emit.local_layout(function)[1],
         dynamic_bytes=dynamic_smem,
     )
-    tally, used = tiers.run(launch, ptx, entry, tier, execute, restart)
-    for buffer in buffers:
-        if buffer.is_read_only and not np.array_equal(buffer.bytes, buffer.on_device(memory)):
-            raise InputError(f"the kernel wrote to {buffer.name}, a read-only array")
-    for buffer in buffers:
-        if not buffer.is_read_only:
-            buffer.bytes[:] = buffer.on_device(memory)
-    return Run(counters(program, tally), used)
+    prepared = Prepared(launch, buffers, variables)
+    prepared.restart()
+    return prepared
 
 
 def static_smem_bytes(ptx: str, entry: str | None) -> int:

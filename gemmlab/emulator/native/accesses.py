@@ -388,6 +388,8 @@ def _access(space: str, is_load: bool) -> None:
                     call(f, core, f"{move}_pattern", place, record, shape)
                     f.give(f.constant(np.bool_(True)))
         _find_words(f, core, record, offset, wrap)
+        if is_load:  # lanes that are off find zeros, as on the NumPy tier
+            f.clear(core.at(CORE["data"]), part(shape, WIDTH) * WARP)
         with f.when(lanes == 0):
             f.give(f.constant(np.bool_(True)))
         good = call(f, core, f"check_{space}", site, lanes, shape)

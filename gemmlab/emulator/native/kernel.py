@@ -35,6 +35,7 @@ from gemmlab.emulator.translate import Program
 
 SOURCE = "<traced>"  # the file name of code that is traced
 COUNTED = ("global", "shared", "local")
+SPACES = (*COUNTED, "param", "generic")
 MEMORY = ("ld", "ldu", "st", "atom", "red")
 TERMINATORS = ("fall", "branch", "switch", "exit", "barrier", "trap")
 
@@ -119,7 +120,8 @@ class Kernel:
         self.plan.core_bytes = align(max([*self.sites.values()], default=CORE.size) + SITE.size, 64)
         if not self.sites:
             self.plan.core_bytes = align(tally_offset(len(program.blocks)), 64)
-        self.scratch = self.new_record(8)
+        # Slow code hands over its addresses anew for each access.
+        self.scratch = {space: self.new_record(8) for space in SPACES}
         ends = [
             emit.parameter_offsets(program.function)[v.name] + v.size
             for v in program.function.parameters

@@ -14,7 +14,7 @@ from gemmlab.emulator.arena import GLOBAL_BASE
 from gemmlab.emulator.counters import SiteCounts
 from gemmlab.emulator.lanes import WARP
 from gemmlab.emulator.machine import Launch, Tally
-from gemmlab.emulator.native.code import Code, routines, runtime
+from gemmlab.emulator.native.code import Code, routines, runtime_library
 from gemmlab.emulator.native.faults import explain
 from gemmlab.emulator.native.kernel import Plan, site_offsets, variable_names
 from gemmlab.emulator.native.layout import (
@@ -31,11 +31,12 @@ from gemmlab.emulator.native.layout import (
     view,
 )
 from gemmlab.emulator.native.ufuncs import loop_of
+from gemmlab.emulator.translate import Program
 
 # Native code comes back after about so many turns of loops, to see whether someone wants to stop.
 FUEL = 1 << 18
-# Blocks that one thread of the host keeps unfinished: some may wait for what a later one does.
-MOST_LANES = 8192
+# Blocks of about so many lanes run by turns where one may wait for another, as on the NumPy tier.
+RESIDENT_LANES = 8192
 
 
 def _aligned(nbytes: int) -> np.ndarray:
@@ -135,8 +136,11 @@ class Team:
 
     def __init__(self, launch: Launch, code: Code, size: int) -> None:
         self.launch, self.code, self.size = launch, code, size
-        self.run = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(runtime()["run"])
+        self.run = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(runtime_library()["run"])
         self.next_block = np.zeros(1, np.int64)
+        # How many blocks one thread keeps unfinished: some may wait for what a later one does.
+        lanes = align(launch.threads, WARP)
+        self.most = max(1, RESIDENT_LANES // lanes) if blocks_meet(launch.program) else 1
         self.cores: list[Core] = []
         self.failed: list[Core] = []
         self.errors: list[BaseException] = []
@@ -144,27 +148,26 @@ class Team:
         self.stopped = False
 
     def work(self) -> None:
-        """Take up blocks until there are none; what waits for a later block stands back."""
-        lanes = align(self.launch.threads, WARP)
-        most = max(1, MOST_LANES // lanes)
-        waiting: deque[Core] = deque()
-        core: Core | None = self.new_core()
-        while core is not None and not self.stopped:
+        """Take up blocks until there are none."""
+        core, waiting = self.new_core(), deque[Core]()
+        while not self.stopped:
             core["fuel"] = FUEL
-            match self.run(core.memory.ctypes.data):
-                case status if status == NEEDS_SLOW:
-                    self.code.compile_slow(core["wanted"])
-                    continue
-                case status if status == FAULT:
-                    # Blocks before this one go on: theirs may be the first fault.
-                    self.next_block[0] = 1 << 62
-                    self.failed.append(core)
+            status = self.run(core.memory.ctypes.data)
+            if status == NEEDS_SLOW:
+                self.code.compile_slow(core["wanted"])
+            elif status == FAULT:
+                # Blocks before this one go on: theirs may be the first fault.
+                self.next_block[0] = 1 << 62
+                self.failed.append(core)
+                return
+            elif status == DONE:
+                if not waiting:
                     return
-                case status if status != DONE:
-                    waiting.append(core)
-                    if len(waiting) < most and core["block"] >= 0:
-                        waiting.appendleft(self.new_core())
-            core = waiting.popleft() if waiting else None
+                core = waiting.popleft()
+            elif core["block"] >= 0 and self.most > 1:
+                waiting.append(core)
+                more = len(waiting) < self.most and self.next_block[0] < core["num_blocks"]
+                core = self.new_core() if more else waiting.popleft()
 
     def new_core(self) -> Core:
         core = Core(self.launch, self.code, self.next_block)
@@ -172,24 +175,21 @@ class Team:
             self.cores.append(core)
         return core
 
-    def _guarded(self) -> None:
+    def guarded_work(self) -> None:
         try:
             self.work()
-        except BaseException as error:
-            self.errors.append(error)
+        except BaseException as error:  # an interrupt, too, must stop the others
             self.stopped = True
+            self.errors.append(error)
 
     def finish(self) -> None:
         """Run to the end. Raises EmulationError for the first block at fault."""
-        others = [threading.Thread(target=self._guarded) for _ in range(self.size - 1)]
+        others = [threading.Thread(target=self.guarded_work) for _ in range(self.size - 1)]
         for thread in others:
             thread.start()
-        try:
-            self.work()
-        finally:
-            self.stopped = self.stopped or not self.failed and bool(self.errors)
-            for thread in others:
-                thread.join()
+        self.guarded_work()
+        for thread in others:
+            thread.join()
         if self.errors:
             raise self.errors[0]
         if self.failed:
@@ -199,11 +199,11 @@ class Team:
 def execute(launch: Launch, code: Code, threads: int | None = None) -> Tally:
     """All blocks of a launch. Raises EmulationError.
 
-    Where blocks may see each other's atomic operations one thread runs them in order, so that
-    results do not depend on chance.
+    Where blocks see what others have done one thread runs them in order, so that results do not
+    depend on chance.
     """
     blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
-    size = threads or (1 if _orders_blocks(launch) else len(os.sched_getaffinity(0)))
+    size = threads or (1 if blocks_meet(launch.program) else host_threads())
     team = Team(launch, code, min(size, blocks))
     team.finish()
     tally = Tally.of(launch.program)
@@ -212,9 +212,20 @@ def execute(launch: Launch, code: Code, threads: int | None = None) -> Tally:
     return tally
 
 
-def _orders_blocks(launch: Launch) -> bool:
-    atomic = [i for i in launch.program.function.instructions if i.root in ("atom", "red")]
-    return any(not any(m.startswith("shared") for m in i.modifiers) for i in atomic)
+def host_threads() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def blocks_meet(program: Program) -> bool:
+    """Whether there are atomic operations, or loads that expect others to write, outside of shared
+    memory."""
+    for i in program.function.instructions:
+        own = any(word.split("::")[0] in ("shared", "local", "param") for word in i.modifiers)
+        shared = {"volatile", "relaxed", "acquire"} & {*i.modifiers}
+        if not own and (i.root in ("atom", "red") or i.root == "ld" and shared):
+            return True
+    return False
 
 
 def _add(tally: Tally, core: Core, code: Code) -> None:

@@ -131,12 +131,10 @@ class Space:
         m, f = self.m, self.f
         nbytes = address.dtype.itemsize
         if m.masked:
-            record = m.core.at(m.kernel.scratch)
-            m.run(
-                "note_64", record, f.constant(NONE), address.spread().view(f"u{nbytes}").astype(I64)
-            )
-            ones = -1 if nbytes == 8 else 0xFFFFFFFF
-            f.store(record.at(RECORD["wrap"]), number(f, ones))
+            record = m.core.at(m.kernel.scratch[self.name])
+            wide = address.spread().view(f"u{nbytes}").astype(I64)
+            m.run("note_64", record, m.lanes, wide)
+            f.store(record.at(RECORD["wrap"]), number(f, -1 if nbytes == 8 else 0xFFFFFFFF))
             return record, number(f, 0)
         root, moved = address.affine or (address, None)
         if root.name not in self.noted:

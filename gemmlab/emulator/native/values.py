@@ -75,6 +75,8 @@ def where(condition: Any, yes: Any, no: Any) -> Value:
     dtype = np.result_type(*(x.dtype if isinstance(x, Value) else _scalar(x) for x in (yes, no)))
     if not isinstance(condition, Value):
         condition = f.constant(np.bool_(condition))
+    elif condition.dtype != BOOL:
+        condition = condition.astype(BOOL)
     vector = condition.vector or any(x.vector for x in values)
     loose = len(values) == 2 and all(x.loose for x in values)
 
