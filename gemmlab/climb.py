@@ -74,7 +74,7 @@ class _Step:
 
     def _judged(self, record: Record, artifact: Artifact, geometry: Geometry) -> Record:
         self._say("running")
-        found = judge.examine(self.device, artifact, geometry, self.problem, self.case)
+        found = self._examine(self.device, artifact, geometry)
         record = _with_verdict(record, found.verdict)
         if found.launched is None:
             return record
@@ -86,13 +86,21 @@ class _Step:
             record = self._counted(record, found, artifact, geometry)
         return record
 
+    def _examine(self, device: Device, artifact: Artifact, geometry: Geometry) -> Examination:
+        workspace = self._workspace()
+        return judge.examine(device, artifact, geometry, self.problem, self.case, workspace)
+
+    def _workspace(self) -> int | None:
+        needed = self.rung.workspace
+        return None if needed is None else needed(self.rung.config, self.case.shape)
+
     def _timed(
         self, record: Record, device: CudaDevice, artifact: Artifact, geometry: Geometry
     ) -> Record:
         if record.verdict != "pass":
             return record
         self._say("timing")
-        stage = judge.Stage(device, self.problem, self.case)
+        stage = judge.Stage(device, self.problem, self.case, self._workspace())
         grid, block, dynamic_smem = geometry
         seconds = device.measure(artifact, grid, block, stage.args, dynamic_smem)
         return replace(record, time_s=seconds, tflops=record.flops / seconds / 1e12)
@@ -106,7 +114,7 @@ class _Step:
         self._say("counting")
         emulated = EmulatedDevice(self.device.arch)
         try:
-            twin = judge.examine(emulated, artifact, geometry, self.problem, self.case)
+            twin = self._examine(emulated, artifact, geometry)
         except GemmlabError as error:
             return replace(record, message=f"{record.message}; not emulated: {error}")
         if twin.launched is None or twin.image is None or found.image is None:

@@ -23,6 +23,7 @@ _FILES = {
         "transposed_a",
         "warp_tile",
         "double_buffer",
+        "split_k",
     ),
     "transpose": ("naive", "shared", "ilp"),
     "sum": ("global_atomics", "shared_serial", "tree", "warp_shuffle", "vectorized"),

@@ -10,6 +10,7 @@ from gemmlab import judge, ladder, problems
 from gemmlab.compile.cute import compile_rung
 from gemmlab.devices import Span, open_device
 from gemmlab.errors import DeviceError, InputError, MissingDependencyError
+from gemmlab.problems.gemm import GemmCase
 
 # Per problem: the first shape is tried on every family, the others on the first family. One
 # element, one below and above a tile, primes, thin, tall, and none where the problem allows it.
@@ -51,7 +52,9 @@ def examined(rung, shape, family="", device="emulated"):
     sizes = dict(zip(problem.axes, shape, strict=True))
     case = problem.case(sizes, rung.layout, family or problem.families[0], seed=0)
     geometry = rung.geometry(rung.config, case.shape)
-    return judge.examine(target, compile_rung(rung, target.arch), geometry, problem, case)
+    workspace = rung.workspace and rung.workspace(rung.config, case.shape)
+    artifact = compile_rung(rung, target.arch)
+    return judge.examine(target, artifact, geometry, problem, case, workspace)
 
 
 def counters(name, shape, family=""):
@@ -99,6 +102,39 @@ def test_every_gemm_rung_gives_the_bits_of_naive(layout, shape):
     assert {name: f.verdict.message for name, f in found.items() if not f.verdict.passed} == {}
     naive = found["naive"].image.view(np.uint32)
     assert [n for n, f in found.items() if (f.image.view(np.uint32) != naive).any()] == []
+
+
+@pytest.mark.parametrize("layout", ["row", "course"])
+@pytest.mark.parametrize(("shape", "slices"), [((130, 20, 200), 3), ((3, 5, 1000), 15)])
+def test_split_k_adds_its_slices_in_the_order_of_k(layout, shape, slices):
+    rung, naive = ladder.find("split-k", layout), ladder.find("naive", layout)
+    m, n, k = shape
+    case = problems.find("gemm").case({"m": m, "n": n, "k": k}, layout, "normal", seed=0)
+    step = 2 * rung.config.block_k
+    depth = -(-k // (slices * step)) * step
+    total = np.zeros((m, n), np.float32)
+    for first in range(0, k, depth):
+        ks = slice(first, min(first + depth, k))
+        sizes = {"m": m, "n": n, "k": ks.stop - ks.start}
+        part = GemmCase(sizes, layout, "normal", 0, case.a[:, ks], case.b[ks])
+        found = judge.examine(
+            opened("emulated"),
+            compile_rung(naive),
+            naive.geometry(naive.config, sizes),
+            problems.find("gemm"),
+            part,
+        )
+        total += part.result(found.image)
+
+    device = opened("emulated")
+    bytes_needed = rung.workspace(rung.config, case.shape)
+    stage = judge.Stage(device, problems.find("gemm"), case, bytes_needed)
+    grid, block, dynamic_smem = rung.geometry(rung.config, case.shape)
+    assert grid[2] == slices
+    for _ in range(2):  # the second launch finds what the first left in the workspace
+        device.launch(compile_rung(rung), grid, block, stage.args, dynamic_smem)
+        image = stage.guarded["c"].read()[0].view(np.float32)
+        np.testing.assert_array_equal(case.result(image), total)
 
 
 @pytest.mark.parametrize("layout", ["row", "course"])

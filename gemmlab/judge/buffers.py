@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gemmlab.devices.device import Buffer, Device, Span
-from gemmlab.problems.problem import Case, Problem
+from gemmlab.problems.problem import WORKSPACE, Case, Problem
 
 GUARD_BYTES = 4096  # a multiple of 256, so that data stays as aligned as the allocation
 GUARD = np.frombuffer(np.uint32(0x7FA5A5A5).tobytes(), np.uint8)
@@ -50,9 +50,14 @@ class Guarded:
 
 
 class Stage:
-    """A case in device memory, ready to launch: `args` in the order of the problem's C ABI."""
+    """A case in device memory, ready to launch: `args` in the order of the problem's C ABI.
 
-    def __init__(self, device: Device, problem: Problem, case: Case) -> None:
+    Behind them comes a workspace of that many bytes, zero, where the kernel takes one.
+    """
+
+    def __init__(
+        self, device: Device, problem: Problem, case: Case, workspace: int | None = None
+    ) -> None:
         self.guarded: dict[str, Guarded] = {}
         self.args: list[Span | int | float] = []
         for parameter in problem.parameters:
@@ -64,6 +69,10 @@ class Stage:
             else:
                 start = POISON if parameter.kind == "output" else ZEROS
                 image = np.resize(start, case.output_size * np.dtype(case.output_dtype).itemsize)
-            guarded = Guarded.place(device, image)
-            self.guarded[parameter.name] = guarded
-            self.args.append(guarded.span)
+            self._place(device, parameter.name, image)
+        if workspace is not None:
+            self._place(device, WORKSPACE.name, np.zeros(workspace, np.uint8))
+
+    def _place(self, device: Device, name: str, image: np.ndarray) -> None:
+        self.guarded[name] = Guarded.place(device, image)
+        self.args.append(self.guarded[name].span)

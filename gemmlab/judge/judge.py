@@ -21,7 +21,7 @@ from gemmlab.errors import (
 )
 from gemmlab.judge.buffers import POISON, Stage
 from gemmlab.judge.verdict import Mismatch, Status, Verdict
-from gemmlab.problems.problem import Case, Problem, U
+from gemmlab.problems.problem import WORKSPACE, Case, Problem, U
 
 _EMULATION_STATUS: tuple[tuple[type[EmulationError], Status], ...] = (
     (OutOfBoundsError, "out of bounds"),
@@ -47,17 +47,19 @@ def examine(
     geometry: tuple[Dim3, Dim3, int],
     problem: Problem,
     case: Case,
+    workspace: int | None = None,
 ) -> Examination:
     """Launch `artifact` once on `case` and judge what it did to memory.
 
-    `geometry` is (grid, block, bytes of dynamic shared memory).
+    `geometry` is (grid, block, bytes of dynamic shared memory); `workspace` the bytes of memory
+    that the kernel takes besides the problem's arguments, None where it takes none.
     A grid with a 0 in it is a case with nothing to do: nothing is launched, the memory is judged.
     What the emulated kernel does wrong becomes a verdict. A launch past a limit (LaunchError) and a
     device that fails (DeviceError) are raised: they say nothing about the result.
     """
     grid, block, dynamic_smem = geometry
     bound = problem.bound_u(case.shape)
-    stage = Stage(device, problem, case)
+    stage = Stage(device, problem, case, workspace)
     try:
         launched = Launched()
         if 0 not in grid:
@@ -85,7 +87,7 @@ def _inspect(
             return failed("guard overwritten", message)
     for name, (data, _, _) in held.items():
         changed = np.flatnonzero(data != stage.guarded[name].image)
-        if name != case.output and changed.size:
+        if name not in (case.output, WORKSPACE.name) and changed.size:
             message = f"{changed.size} bytes of the input {name} changed, the first at {changed[0]}"
             return failed("input modified", message)
     missing = case.result(_untouched(image))

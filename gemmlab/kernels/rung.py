@@ -29,7 +29,8 @@ class Rung:
     nothing else; a grid with a 0 in it means that there is nothing to launch. `requires(config,
     shape)` returns the rule a shape breaks, or None. `course_name` is the rung's own name in the
     course layout. `reproducible` says that the order of its additions is fixed: the same bits
-    every time.
+    every time. `workspace(config, shape)` is for a kernel that takes, as its last pointer, device
+    memory to pass numbers from block to block: that many bytes, zero before the first launch.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Rung:
     requires: Callable[[Any, Mapping[str, int]], str | None] = lambda config, shape: None
     course_name: str | None = None
     reproducible: bool = True
+    workspace: Callable[[Any, Mapping[str, int]], int] | None = None
 
     @property
     def layout(self) -> str:
