@@ -24,6 +24,7 @@ LAYERS = {
     "compile": {"errors", "problems", "kernels", "ladder", "emulator"},
     "devices": {"errors", "compile", "emulator", "hardware"},
     "judge": {"errors", "problems", "compile", "devices"},
+    "directives": {"errors"},
     "records": {"errors"},
     "metrics": {"hardware", "records"},
     "steps": {"metrics", "records"},
