@@ -24,7 +24,7 @@ LAYERS = {
     "compile": {"errors", "problems", "kernels", "ladder", "emulator"},
     "devices": {"errors", "compile", "emulator", "hardware"},
     "judge": {"errors", "problems", "compile", "devices"},
-    "directives": {"errors"},
+    "directives": {"errors", "problems"},
     "records": {"errors"},
     "metrics": {"hardware", "records"},
     "steps": {"metrics", "records"},

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gemmlab import problems
 from gemmlab.directives import Directive, evaluate, read
-from gemmlab.directives.call import prepare
+from gemmlab.directives.call import bind, layout_of, prepare
 from gemmlab.directives.directive import parse
 from gemmlab.errors import GemmlabError, InputError, UnknownNameError
 
@@ -141,3 +142,33 @@ def test_bad_calls(words, error, message):
 def test_a_missing_grid_is_named():
     with pytest.raises(InputError, match="grid is missing"):
         prepare(read("//! gemmlab block=1"))
+
+
+def gemm_call(words):
+    directive, problem = read(f"//! gemmlab block=8,8 {words}"), problems.find("gemm")
+    layout = layout_of(directive, problem)
+    case = problem.case({"m": 5, "n": 6, "k": 7}, layout, "normal", seed=0)
+    given = {name: name.upper() for name in "abc"} | dict(case.scalars)
+    return layout, bind(directive, problem, case, given)
+
+
+def test_arguments_of_a_problem_are_found_by_name():
+    layout, call = gemm_call("args=k,1.0,a,b,0.5f,c,m*n grid=ceil_div(n,8),m layout=row,col,col")
+    assert layout == "course"
+    assert call.args == (7, 1.0, "A", "B", 0.5, "C", 30)
+    assert (call.grid, call.block) == ((1, 5, 1), (8, 8, 1))
+    assert gemm_call("grid=1")[1].args == ("A", "B", "C", 5, 6, 7, 7, 6, 6)
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "message"),
+    [
+        ("grid=1 args=a,b,m", InputError, "does not have the output, c"),
+        ("grid=1 args=a,x,c", UnknownNameError, "names 'x'"),
+        ("grid=1 layout=col,row,row", UnknownNameError, "no layout col,row,row"),
+        ("grid=1 layout=course,row", UnknownNameError, "no layout course,row"),
+    ],
+)
+def test_bad_bindings(words, error, message):
+    with pytest.raises(error, match=message):
+        gemm_call(words)

@@ -1,4 +1,8 @@
-"""What a directive comes to for given sizes: grid, block, and arguments as NumPy arrays."""
+"""What a directive comes to for given sizes: grid, block and arguments.
+
+`prepare` is for a kernel that describes its own arguments, `bind` for one of a known problem, whose
+arguments are the problem's by name.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +10,16 @@ import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from gemmlab.directives.directive import Directive
 from gemmlab.directives.expressions import evaluate
 from gemmlab.errors import InputError, UnknownNameError
+from gemmlab.problems.problem import Case, Problem
 
 Dim3 = tuple[int, int, int]
-Argument = np.ndarray | int | float
-
 TYPES = {f"f{bits}": np.dtype(f"f{bits // 8}") for bits in (16, 32, 64)}
 TYPES |= {f"{p}{bits}": np.dtype(f"u{bits // 8}") for p in "ub" for bits in (8, 16, 32, 64)}
 TYPES |= {f"{p}{bits}": np.dtype(f"i{bits // 8}") for p in "is" for bits in (8, 16, 32, 64)}
@@ -27,13 +31,13 @@ _FLOAT = re.compile(r"[+-]?(\d+\.\d*|\.\d+|\d+)([eE][+-]?\d+)?f?")
 
 @dataclass(frozen=True)
 class Call:
-    """One launch of a kernel of no known problem."""
+    """One launch."""
 
     grid: Dim3
     block: Dim3
     smem: int  # bytes of dynamic shared memory
     cluster: Dim3
-    args: tuple[Argument, ...]
+    args: tuple[Any, ...]
     names: tuple[str, ...]  # of the arguments
 
 
@@ -46,9 +50,9 @@ def dims(words: tuple[str, ...], what: str, names: Mapping[str, int]) -> Dim3:
     return x, y, z
 
 
-def sizes_of(directive: Directive) -> dict[str, int]:
-    """The sizes a directive gives, in its order; one may use those before it."""
-    known: dict[str, int] = {}
+def sizes_of(directive: Directive, own: Mapping[str, int] | None = None) -> dict[str, int]:
+    """The sizes a directive gives, in its order; one may use those before it, and `own`."""
+    known = dict(own or {})
     for name, text in directive.sizes.items():
         known[name] = evaluate(text, known)
     return known
@@ -61,17 +65,51 @@ def prepare(directive: Directive, seed: int = 0) -> Call:
     if unused:
         raise UnknownNameError(f"nothing in the directive uses {', '.join(sorted(unused))}")
     args = [argument(word, sizes, seed) for word in directive.args]
-    return Call(
-        grid=dims(directive.grid, "grid", sizes),
-        block=dims(directive.block, "block", sizes),
-        smem=evaluate(directive.smem, sizes),
-        cluster=dims(directive.cluster or ("1",), "cluster", sizes),
-        args=tuple(args),
-        names=tuple(word.split(":")[0] for word in directive.args),
+    names = tuple(word.split(":")[0] for word in directive.args)
+    return Call(*_launch(directive, sizes), tuple(args), names)
+
+
+def layout_of(directive: Directive, problem: Problem) -> str:
+    """The problem's layout that the words mean: its name, or the order of each matrix, row,col,col.
+
+    Raises UnknownNameError.
+    """
+    words = directive.layout
+    if not words:
+        return problem.layouts[0]
+    known: dict[tuple[str, ...], str] = {(layout,): layout for layout in problem.layouts}
+    if "course" in problem.layouts:
+        known |= {("row", "row", "row"): "row", ("row", "col", "col"): "course"}
+    if words not in known:
+        choices = " or ".join(",".join(key) for key in known)
+        raise UnknownNameError(f"{problem.name} has no layout {','.join(words)}; it is {choices}")
+    return known[words]
+
+
+def bind(directive: Directive, problem: Problem, case: Case, given: Mapping[str, Any]) -> Call:
+    """The launch for one case. `given` holds what each of the problem's arguments is, by name.
+
+    Without args the kernel takes all of them in the problem's order. Raises as `prepare`, and
+    InputError for a kernel that does not take the output.
+    """
+    sizes = {**case.shape, **case.scalars, **sizes_of(directive, case.shape)}
+    words = directive.args or tuple(parameter.name for parameter in problem.parameters)
+    if case.output not in words:
+        raise InputError(f"args={','.join(words)} does not have the output, {case.output}")
+    args = [given[word] if word in given else argument(word, sizes, case.seed) for word in words]
+    return Call(*_launch(directive, sizes), tuple(args), words)
+
+
+def _launch(directive: Directive, sizes: Mapping[str, int]) -> tuple[Dim3, Dim3, int, Dim3]:
+    return (
+        dims(directive.grid, "grid", sizes),
+        dims(directive.block, "block", sizes),
+        evaluate(directive.smem, sizes),
+        dims(directive.cluster or ("1",), "cluster", sizes),
     )
 
 
-def argument(word: str, sizes: Mapping[str, int], seed: int) -> Argument:
+def argument(word: str, sizes: Mapping[str, int], seed: int) -> np.ndarray | int | float:
     """An array "x:f32[n]=normal", a number "2.5", or an expression of sizes "m * k"."""
     if ":" not in word and "[" not in word:
         if _FLOAT.fullmatch(word) and not word.lstrip("+-").isdigit():
