@@ -1,14 +1,15 @@
 """Several blocks share one block of C: each sums a slice of k, the last to finish adds them up.
 
 Against `rasterized`: a C of 512×512 is 16 blocks of 128×128, and 116 of an H200's 132
-multiprocessors have nothing to do. Grid z cuts k into slices, as many as give every multiprocessor
-a block, none thinner than 64. A block lays its sums down in the workspace and draws a number;
+multiprocessors have nothing to do. Grid z cuts k into slices, as many as there are multiprocessors
+for, none thinner than 64. A block lays its sums down in the workspace and draws a number;
 whoever draws the last knows that all slices are there, and adds them in the order of k. So the bits
 are the same on every run, whichever block was last. (Atomic additions to C would need no workspace,
 and their order is the scheduler's.)
 
 Global traffic: M·N·K·(1/BM + 1/BN) elements as before, plus each slice of C written and read once,
-2·S·M·N. It pays where blocks are few and k is long; with blocks enough S is 1 and nothing changes.
+2·S·M·N. It pays where blocks are few and k is long: on an H200 512³ took 23 µs instead of 62,
+128×128×65536 took 225 µs instead of 6,777. With blocks enough S is 1 and nothing changes.
 Limited next by the last block of each tile, which reads S·BM·BN elements alone.
 """
 
@@ -29,7 +30,7 @@ class Config(double_buffer.Config):
 
     group: int = 8
     min_blocks: int = 1  # what the slices need besides would spill at 128 registers
-    blocks: int = 132  # that keep the GPU busy: one for each multiprocessor
+    blocks: int = 132  # at most, with slices: one for each multiprocessor
     slices: int = 32  # at most
     slice_k: int = 64  # at least
 
@@ -116,9 +117,8 @@ def kernel(
 
 def geometry(config: Config, shape: Mapping[str, int]) -> Geometry:
     x, y, _ = parts.grid(config, shape)
-    slices = min(config.slices, common.ceil_div(config.blocks, max(x * y, 1)))
-    slices = max(1, min(slices, shape["k"] // config.slice_k))
-    return Geometry((x, y, slices), (config.threads, 1, 1))
+    wanted = min(config.blocks // (x * y), shape["k"] // config.slice_k, config.slices)
+    return Geometry((x, y, max(1, wanted)), (config.threads, 1, 1))
 
 
 def workspace(config: Config, shape: Mapping[str, int]) -> int:
