@@ -19,7 +19,7 @@ from gemmlab.errors import (
     OutOfBoundsError,
     UnsupportedInstructionError,
 )
-from gemmlab.judge.buffers import POISON, Stage
+from gemmlab.judge.buffers import POISON, Stage, filled
 from gemmlab.judge.verdict import Mismatch, Status, Verdict
 from gemmlab.problems.problem import Case, Problem, U
 
@@ -65,14 +65,14 @@ def examine(
     except EmulationError as error:
         status = next(status for kind, status in _EMULATION_STATUS if isinstance(error, kind))
         return Examination(Verdict(status, str(error), bound))
-    verdict, image = _inspect(stage, problem, case, bound)
+    verdict, image = inspect(stage)
     return Examination(verdict, launched, image)
 
 
-def _inspect(
-    stage: Stage, problem: Problem, case: Case, bound: float
-) -> tuple[Verdict, np.ndarray]:
-    """Read everything back and apply the rules in order."""
+def inspect(stage: Stage) -> tuple[Verdict, np.ndarray]:
+    """Read a stage back after a launch and apply the rules in order; the output comes along."""
+    case = stage.case
+    bound = stage.problem.bound_u(case.shape)
     held = {name: guarded.read() for name, guarded in stage.guarded.items()}
     image = held[case.output][0].view(case.output_dtype)
 
@@ -89,7 +89,7 @@ def _inspect(
             message = f"{changed.size} bytes of the input {name} changed, the first at {changed[0]}"
             return failed("input modified", message)
     missing = case.result(_untouched(image))
-    if _must_write(problem, case) and missing.any():
+    if _must_write(stage.problem, case) and missing.any():
         at = tuple(int(i) for i in np.argwhere(missing)[0])
         message = (
             f"{np.count_nonzero(missing)} of {missing.size} elements never written, first {at}"
@@ -106,9 +106,8 @@ def _must_write(problem: Problem, case: Case) -> bool:
 
 def _untouched(image: np.ndarray) -> np.ndarray:
     """Which elements still hold the poison, all of their bytes."""
-    held = image.view(np.uint8)
-    same = held == np.resize(POISON, held.size)
-    return np.asarray(same.reshape(image.size, image.itemsize).all(axis=1))
+    words = np.dtype(f"u{image.itemsize}")
+    return np.asarray(image.view(words) == filled(POISON, image.nbytes).view(words))
 
 
 def compare(
@@ -140,7 +139,12 @@ def compare(
 def errors(got: np.ndarray, expected: np.ndarray, magnitude: np.ndarray) -> np.ndarray:
     """|got - expected| in units of u·magnitude; inf where a NaN or an infinity is out of place."""
     with np.errstate(invalid="ignore"):
-        error_u = np.abs(got.astype(np.float64) - expected) / (U * magnitude)
-    finite = np.isfinite(got) & np.isfinite(expected)
-    same = (got == expected) | (np.isnan(got) & np.isnan(expected))
-    return np.where(finite, error_u, np.where(same, 0.0, np.inf))
+        error_u = np.subtract(got, expected, dtype=np.float64)
+        np.abs(error_u, out=error_u)
+        error_u /= U * magnitude
+    odd = ~(np.isfinite(got) & np.isfinite(expected))
+    if odd.any():
+        have, want = got[odd], expected[odd]
+        same = (have == want) | (np.isnan(have) & np.isnan(want))
+        error_u[odd] = np.where(same, 0.0, np.inf)
+    return error_u
