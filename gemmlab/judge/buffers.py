@@ -77,3 +77,8 @@ class Stage:
             guarded = Guarded.place(device, image)
             self.guarded[parameter.name] = guarded
             self.args.append(guarded.span)
+
+    def restore(self, name: str | None = None) -> None:
+        """Write the buffer of that parameter, or all of them, as they were at the start."""
+        for guarded in self.guarded.values() if name is None else [self.guarded[name]]:
+            guarded.restore()

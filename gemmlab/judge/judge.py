@@ -139,7 +139,7 @@ def compare(
 def errors(got: np.ndarray, expected: np.ndarray, magnitude: np.ndarray) -> np.ndarray:
     """|got - expected| in units of u·magnitude; inf where a NaN or an infinity is out of place."""
     with np.errstate(invalid="ignore"):
-        error_u = np.subtract(got, expected, dtype=np.float64)
+        error_u: np.ndarray = np.subtract(got, expected, dtype=np.float64)
         np.abs(error_u, out=error_u)
         error_u /= U * magnitude
     odd = ~(np.isfinite(got) & np.isfinite(expected))
