@@ -99,12 +99,10 @@ class Measurement:
         sets = self._operand_sets(stage)
         launches = [self._rotating(entry, sets) for entry in entries]
         self._settle(next(filter(None, launches), None), RESETTLE_S)
-        for _ in range(self._protocol.rounds):
+        for number in range(self._protocol.rounds):
             for entry, launch in zip(entries, launches, strict=True):
                 entry.turns.append(self._turns)
-                batched = entry.launch_s < self._protocol.min_time_s / self._protocol.rounds
-                waits = entry.contender.synchronizes
-                yield self._step(launch and Step(launch, batched, waits))
+                yield self._step(launch and self._turn(entry, launch, number))
                 entry.readings.append(self._sensors.read())
         del stage, sets, launches
         fresh = self._stage(job, job.seed + 1)
@@ -112,6 +110,18 @@ class Measurement:
             self._judge(entry, fresh)
         took = time.perf_counter() - start
         print(f"{job.case}: {len(entries)} contenders, {took:.1f} s", file=sys.stderr, flush=True)
+
+    def _turn(self, entry: Entry, launch: Callable[[], None], number: int) -> Step | None:
+        """A contender's turn in a round; none where earlier ones have used up its time.
+
+        A turn is two launches at least, one to warm up. There is no batch of launches that take
+        longer than a batch should.
+        """
+        protocol = self._protocol
+        if 2 * number * entry.launch_s > protocol.timeout_s:
+            return None
+        batched = entry.launch_s < protocol.min_time_s / protocol.rounds
+        return Step(launch, batched, entry.contender.synchronizes)
 
     def _step(self, step: Step | None) -> Step | None:
         self._turns += 1
