@@ -1,7 +1,8 @@
 """The command line. Results go to stdout, progress and errors to stderr.
 
-Exit codes: 0 all well, 1 a verdict failed or a rung could not run, 2 a wrong option or value,
-3 no device or a missing package, 4 the emulated kernel did something wrong, 130 interrupted.
+Exit codes: 0 all well, 1 a verdict failed, a rung could not run or became slower, 2 a wrong option
+or value, 3 no device or a missing package, 4 the emulated kernel did something wrong, 130
+interrupted.
 """
 
 from __future__ import annotations
@@ -148,6 +149,89 @@ def climb(
         print(f"gemmlab: interrupted after {len(flat)} rungs", file=sys.stderr)
         raise typer.Exit(130)
     if not all(record.passed for record in flat):
+        raise typer.Exit(1)
+
+
+@app.command()
+def bench(
+    rungs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[RUNG]…", help="See `gemmlab list`; default: the whole ladder."),
+    ] = None,
+    problem: Annotated[
+        str | None, typer.Option(help="gemm (default), transpose, sum or histogram.")
+    ] = None,
+    shape: Annotated[
+        list[str] | None,
+        typer.Option(metavar="M,N,K", help="One size per axis. Give it again for another shape."),
+    ] = None,
+    layout: Layout = None,
+    family: Annotated[str | None, typer.Option(help="Inputs, as in climb.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the random inputs.")] = 0,
+    baselines: Annotated[
+        str | None,
+        typer.Option(metavar="A,B", help="cublas, torch, cupy, triton; copy, cub. Default: all."),
+    ] = None,
+    rounds: Annotated[int, typer.Option(help="In which all contenders take turns.")] = 5,
+    min_samples: Annotated[int, typer.Option(help="Least cold runs of each.")] = 10,
+    min_time: Annotated[float, typer.Option(help="Least GPU time of each, seconds.")] = 0.5,
+    max_noise: Annotated[float, typer.Option(help="Where a round may end, percent.")] = 0.5,
+    timeout: Annotated[float, typer.Option(help="Time limit of each, seconds.")] = 15,
+    as_json: AsJson = False,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Folder for a file per record.")
+    ] = None,
+) -> None:
+    """Time kernels against cuBLAS and other libraries by NVBench's protocol. Needs a GPU."""
+    from gemmlab import ladder, problems, tables
+    from gemmlab.bench import record, session, table
+    from gemmlab.bench.protocol import Protocol
+    from gemmlab.devices import open_device
+
+    protocol = Protocol(rounds, min_samples, min_time, max_noise, timeout)
+    work = problems.find(problem or (ladder.find(rungs[0]).problem if rungs else "gemm"))
+    names = [name.removeprefix(f"{work.name}:") for name in rungs or ()]
+    plan = session.Plan(
+        problem=work,
+        rungs=_rungs(work, ",".join(names) or None, layout),
+        shapes=[_shape(work, None, text) for text in shape or ()]
+        or [_shape(work, session.SIZES[work.name], None)],
+        family=family or work.families[0],
+        seed=seed,
+        baselines=None if baselines is None else tuple(baselines.split(",")),
+    )
+    plan.check()
+    outcome = session.measure(plan, protocol, open_device("cuda").arch)
+    if output:
+        record.write(output, outcome.records)
+    if as_json:
+        sys.stdout.write(record.dumps(outcome.records))
+    else:
+        table.print_records(tables.console(), outcome.records)
+    for refusal in outcome.refusals:
+        print(f"gemmlab: {refusal}", file=sys.stderr)
+    if any(refusal.failed for refusal in outcome.refusals):
+        raise typer.Exit(1)
+
+
+@app.command()
+def compare(
+    a: Annotated[Path, typer.Argument(help="A record, a list of them, or a folder: before.")],
+    b: Annotated[Path, typer.Argument(help="The same: after.")],
+) -> None:
+    """Compare bench records: faster, slower, same or undecided, kernel by kernel.
+
+    Same: the medians of cold GPU time differ by at most 1 %. Faster or slower: they differ by more,
+    and nine samples in ten of one lie below nine in ten of the other (p90 of one under p10 of the
+    other). Undecided: they differ by more, but the samples overlap. Exit code 1 if any is slower.
+    """
+    from gemmlab import tables
+    from gemmlab.bench import record, table
+    from gemmlab.bench.compare import compare as compare_records
+
+    found = compare_records(record.read(a), record.read(b))
+    tables.console().print(table.comparison_table(found))
+    if any(one.change == "slower" for one in found):
         raise typer.Exit(1)
 
 

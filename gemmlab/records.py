@@ -78,19 +78,24 @@ def read(path: Path) -> list[Record]:
 
 
 def write(path: Path, records: Iterable[Record]) -> None:
-    """Write the list to `path`, whole or not at all. Raises OSError.
+    """Write the list to `path`, whole or not at all. Raises OSError."""
+    write_text(path, dumps(records))
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file, whole or not at all. Raises OSError.
 
     A symbolic link keeps pointing where it does, and what is no regular file (a pipe, a device) is
     written into, not replaced.
     """
     path = path.resolve()
     if path.exists() and not path.is_file():
-        path.write_text(dumps(records), encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
         return
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(dumps(records))
+            file.write(text)
         umask = os.umask(0)
         os.umask(umask)
         os.chmod(name, 0o666 & ~umask)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -130,13 +130,43 @@ class CudaDevice:
             "numpy": np.__version__,
         }
 
+    def prepare(
+        self,
+        artifact: Artifact,
+        grid: Dim3,
+        block: Dim3,
+        args: Sequence[Span | int | float],
+        dynamic_smem: int = 0,
+    ) -> Callable[[], None]:
+        """Check and load now; each call of what is returned enqueues one launch and returns.
+
+        Raises LaunchError past a limit.
+        """
+        config, kernel, typed = self._prepare(artifact, grid, block, args, dynamic_smem)
+        return lambda: self._core.launch(self.stream, config, kernel, *typed)
+
+    def clear(self, span: Span) -> None:
+        """Enqueue the filling of memory with zeros."""
+        self.enqueue("cuMemsetD8Async", _address(span), 0, span.nbytes, self.stream.handle)
+
+    def copy(self, target: Span, source: Span) -> None:
+        """Enqueue a copy of the whole of `target`, within device memory."""
+        addresses = _address(target), _address(source)
+        self.enqueue("cuMemcpyDtoDAsync", *addresses, target.nbytes, self.stream.handle)
+
     def call(self, function: str, *args: Any) -> Any:
         """Call the driver, wait for the stream, return what the call gave back."""
+        value = self.enqueue(function, *args)
+        with _driver(function):
+            self.stream.sync()
+        return value
+
+    def enqueue(self, function: str, *args: Any) -> Any:
+        """Call the driver, return what the call gave back. Raises DeviceError."""
         with _driver(function):
             error, *values = getattr(self._cu, function)(*args)
             if int(error) != 0:
                 raise DeviceError(f"{function} on {self.name}: {error.name}")
-            self.stream.sync()
         return values[0] if values else None
 
     def _prepare(
@@ -188,6 +218,11 @@ class CudaDevice:
         return float(end - begin) / 1e3
 
 
+def _address(span: Span) -> int:
+    assert isinstance(span.buffer, CudaBuffer)
+    return span.buffer.address + span.offset
+
+
 def _until(seconds: float, most: int) -> Iterator[int]:
     """Count from 0 until the time is over, at least once and at most `most` times."""
     stop = time.perf_counter() + seconds
@@ -224,7 +259,7 @@ def _scalar(
     if isinstance(arg, Span):
         if not isinstance(arg.buffer, CudaBuffer) or parameter.size != 8:
             raise LaunchError(f"{declared}: cannot take {type(arg.buffer).__name__}")
-        return np.uint64(arg.buffer.address + arg.offset)
+        return np.uint64(_address(arg))
     if parameter.ptx_type in ("f32", "f64"):
         return np.float32(arg) if parameter.size == 4 else np.float64(arg)
     if parameter.size not in (1, 2, 4, 8) or not isinstance(arg, (int, np.integer)):

@@ -45,6 +45,7 @@ class Gpu:
     fp32_tflops: float
     bandwidth_gbs: float
     source: str
+    tensor_tflops: float | None = None  # float16 inputs, float32 sums, dense; None: not looked up
 
 
 ARCHITECTURES = {
@@ -66,11 +67,11 @@ ARCHITECTURES = {
 }
 
 GPUS = (
-    Gpu("B200", "sm_100", 148, 1965, 74.5, 8000, "HGX B200 data sheet (75 TFLOPS, 8 TB/s)"),
-    Gpu("H200", "sm_90", 132, 1980, 66.9, 4800, "H200 data sheet"),
-    Gpu("H100 80GB HBM3", "sm_90", 132, 1980, 66.9, 3350, "H100 data sheet, SXM"),
-    Gpu("A100 80GB", "sm_80", 108, 1410, 19.5, 2039, "A100 data sheet"),
-    Gpu("A100 40GB", "sm_80", 108, 1410, 19.5, 1555, "A100 data sheet"),
+    Gpu("B200", "sm_100", 148, 1965, 74.5, 8000, "HGX B200 data sheet (75 TFLOPS, 8 TB/s)", 2250),
+    Gpu("H200", "sm_90", 132, 1980, 66.9, 4800, "H200 data sheet", 989.5),
+    Gpu("H100 80GB HBM3", "sm_90", 132, 1980, 66.9, 3350, "H100 data sheet, SXM", 989.5),
+    Gpu("A100 80GB", "sm_80", 108, 1410, 19.5, 2039, "A100 data sheet", 312),
+    Gpu("A100 40GB", "sm_80", 108, 1410, 19.5, 1555, "A100 data sheet", 312),
     Gpu("L40S", "sm_89", 142, 2520, 91.6, 864, "L40S data sheet"),
     Gpu("RTX 5090", "sm_120", 170, 2407, 104.8, 1792, "RTX Blackwell whitepaper"),
     Gpu("RTX 4090", "sm_89", 128, 2520, 82.6, 1008, "Ada whitepaper"),
