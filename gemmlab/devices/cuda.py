@@ -6,8 +6,8 @@ import importlib.metadata
 import statistics
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from gemmlab.compile.artifact import Artifact, ParameterType
 from gemmlab.devices.device import Dim3, Launched, Span
 from gemmlab.errors import DeviceError, GemmlabError, LaunchError, MissingDependencyError
 from gemmlab.hardware.limits import STATIC_SMEM, check_launch
+
+if TYPE_CHECKING:
+    from gemmlab.devices.flow_cuda import CudaRuntime
 
 _WARM_UP_S = 0.05
 _MEASURE_S = 0.3
@@ -30,7 +33,7 @@ class CudaBuffer:
     def __init__(self, device: CudaDevice, nbytes: int) -> None:
         self.nbytes = nbytes
         self._device = device
-        with _driver(f"allocating {nbytes} bytes on {device.name}"):
+        with driver_errors(f"allocating {nbytes} bytes on {device.name}"):
             self._memory = device.gpu.allocate(nbytes, stream=device.stream)
             device.stream.sync()
 
@@ -78,7 +81,7 @@ class CudaDevice:
                 f"a CUDA device needs cuda-core ({error}); run: pip install 'gemmlab[cu13]'"
             ) from error
         self._core, self._cu = core, driver
-        with _driver("no usable NVIDIA GPU"):
+        with driver_errors("no usable NVIDIA GPU"):
             self.gpu = core.Device(ordinal)
             self.gpu.set_current()
             self.stream = self.gpu.create_stream()
@@ -100,7 +103,7 @@ class CudaDevice:
     ) -> Launched:
         """Run once, to the end. Raises LaunchError past a limit, DeviceError when the run fails."""
         start = self._prepare(artifact, grid, block, args, dynamic_smem)
-        with _driver(f"running {artifact.entry} on {self.name}"):
+        with driver_errors(f"running {artifact.entry} on {self.name}"):
             return Launched(time_s=self._timed(*start))
 
     def measure(
@@ -116,7 +119,7 @@ class CudaDevice:
         Takes under a second for a kernel that itself takes less than 0.1 s.
         """
         start = self._prepare(artifact, grid, block, args, dynamic_smem)
-        with _driver(f"timing {artifact.entry} on {self.name}"):
+        with driver_errors(f"timing {artifact.entry} on {self.name}"):
             for _ in _until(_WARM_UP_S, _REPEATS):
                 self._timed(*start)
             return statistics.median([self._timed(*start) for _ in _until(_MEASURE_S, _REPEATS)])
@@ -132,12 +135,39 @@ class CudaDevice:
 
     def call(self, function: str, *args: Any) -> Any:
         """Call the driver, wait for the stream, return what the call gave back."""
-        with _driver(function):
+        given = self.ask(function, *args)
+        with driver_errors(function):
+            self.stream.sync()
+        return given
+
+    def ask(self, function: str, *args: Any) -> Any:
+        """Call the driver; return the first thing that the call gave back."""
+        with driver_errors(function):
             error, *values = getattr(self._cu, function)(*args)
             if int(error) != 0:
                 raise DeviceError(f"{function} on {self.name}: {error.name}")
-            self.stream.sync()
         return values[0] if values else None
+
+    def enqueue(
+        self,
+        stream: Any,
+        artifact: Artifact,
+        grid: Dim3,
+        block: Dim3,
+        args: Sequence[Span | int | float],
+        dynamic_smem: int = 0,
+    ) -> None:
+        """Launch on a stream and do not wait. Raises as `launch` does."""
+        config, kernel, typed = self._prepare(artifact, grid, block, args, dynamic_smem)
+        with driver_errors(f"launching {artifact.entry} on {self.name}"):
+            self._core.launch(stream, config, kernel, *typed)
+
+    @contextmanager
+    def runtime(self, artifact: Artifact) -> Iterator[CudaRuntime]:
+        from gemmlab.devices.flow_cuda import CudaRuntime
+
+        with ExitStack() as taken:
+            yield CudaRuntime(self, artifact, taken)
 
     def _prepare(
         self,
@@ -170,7 +200,7 @@ class CudaDevice:
         """The kernel on this device, loaded once."""
         key = (artifact.entry, artifact.cubin or artifact.ptx)
         if key not in self._kernels:
-            with _driver(f"loading {artifact.entry} for {artifact.arch} on {self.name}"):
+            with driver_errors(f"loading {artifact.entry} for {artifact.arch} on {self.name}"):
                 if artifact.cubin:
                     code = self._core.ObjectCode.from_cubin(artifact.cubin)
                 else:
@@ -198,7 +228,7 @@ def _until(seconds: float, most: int) -> Iterator[int]:
 
 
 @contextmanager
-def _driver(doing: str) -> Iterator[None]:
+def driver_errors(doing: str) -> Iterator[None]:
     """Whatever cuda.core raises (it has no public base class) becomes a DeviceError."""
     try:
         yield

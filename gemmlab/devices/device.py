@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from gemmlab.compile.artifact import Artifact
+
+if TYPE_CHECKING:
+    from gemmlab.devices.runtime import Runtime
 
 Dim3 = tuple[int, int, int]
 
@@ -57,6 +61,9 @@ class Device(Protocol):
         args: Sequence[Span | int | float],
         dynamic_smem: int = 0,
     ) -> Launched: ...
+
+    def runtime(self, artifact: Artifact) -> AbstractContextManager[Runtime]:
+        """For one flow around one kernel; see devices/flow.py. When it is left, all is done."""
 
     def versions(self) -> dict[str, str]:
         """Driver and library versions that a reader needs to repeat a result."""

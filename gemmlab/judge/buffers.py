@@ -10,16 +10,25 @@ zeros, which is its contract.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from gemmlab.devices.device import Buffer, Device, Span
-from gemmlab.problems.problem import Case, Problem
+from gemmlab.problems.problem import Case, Parameter, Problem
 
 GUARD_BYTES = 4096  # a multiple of 256, so that data stays as aligned as the allocation
 GUARD = np.frombuffer(np.uint32(0x7FA5A5A5).tobytes(), np.uint8)
 ZEROS = np.zeros(4, np.uint8)
 POISON = np.frombuffer(np.uint32(0x7F8DEAD1).tobytes(), np.uint8)
+
+
+class Held(NamedTuple):
+    """What a guarded buffer holds after a launch."""
+
+    data: np.ndarray  # bytes
+    before: int = 0  # bytes changed in the guard before it
+    after: int = 0
 
 
 @dataclass(frozen=True)
@@ -41,12 +50,20 @@ class Guarded:
     def span(self) -> Span:
         return Span(self.buffer, GUARD_BYTES, self.image.nbytes)
 
-    def read(self) -> tuple[np.ndarray, int, int]:
-        """The data, and how many bytes changed in the guard before it and in the one after."""
+    def read(self) -> Held:
         held = self.buffer.read()
         guard = np.resize(GUARD, GUARD_BYTES)
         before, data, after = np.split(held, [GUARD_BYTES, GUARD_BYTES + self.image.nbytes])
-        return data, int(np.count_nonzero(before != guard)), int(np.count_nonzero(after != guard))
+        changed = (int(np.count_nonzero(part != guard)) for part in (before, after))
+        return Held(data, *changed)
+
+
+def first_image(parameter: Parameter, case: Case) -> np.ndarray:
+    """What an input or output holds before the launch, as bytes."""
+    if parameter.kind == "input":
+        return np.ascontiguousarray(case.buffers[parameter.name]).view(np.uint8)
+    start = POISON if parameter.kind == "output" else ZEROS
+    return np.resize(start, case.output_size * np.dtype(case.output_dtype).itemsize)
 
 
 class Stage:
@@ -59,11 +76,6 @@ class Stage:
             if parameter.kind == "scalar":
                 self.args.append(case.scalars[parameter.name])
                 continue
-            if parameter.kind == "input":
-                image = np.ascontiguousarray(case.buffers[parameter.name]).view(np.uint8)
-            else:
-                start = POISON if parameter.kind == "output" else ZEROS
-                image = np.resize(start, case.output_size * np.dtype(case.output_dtype).itemsize)
-            guarded = Guarded.place(device, image)
+            guarded = Guarded.place(device, first_image(parameter, case))
             self.guarded[parameter.name] = guarded
             self.args.append(guarded.span)

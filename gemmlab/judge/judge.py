@@ -6,12 +6,14 @@ infinity, only the same will do. The first rule broken, in the order above, is t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from gemmlab.compile.artifact import Artifact
 from gemmlab.devices.device import Device, Dim3, Launched
+from gemmlab.devices.flow import Operation
 from gemmlab.errors import (
     DeadlockError,
     EmulationError,
@@ -19,7 +21,7 @@ from gemmlab.errors import (
     OutOfBoundsError,
     UnsupportedInstructionError,
 )
-from gemmlab.judge.buffers import POISON, Stage
+from gemmlab.judge.buffers import POISON, Held, Stage
 from gemmlab.judge.verdict import Mismatch, Status, Verdict
 from gemmlab.problems.problem import Case, Problem, U
 
@@ -34,11 +36,12 @@ _SHOWN = 5
 
 
 class Examination(NamedTuple):
-    """A verdict and what it rests on; `launched` and `image` are None when the launch failed."""
+    """A verdict and what it rests on; what follows it is None when the launch failed."""
 
     verdict: Verdict
     launched: Launched | None = None
     image: np.ndarray | None = None  # the output as it lies in memory, 1-D
+    timeline: tuple[Operation, ...] | None = None  # of a flow
 
 
 def examine(
@@ -63,18 +66,24 @@ def examine(
         if 0 not in grid:
             launched = device.launch(artifact, grid, block, stage.args, dynamic_smem)
     except EmulationError as error:
-        status = next(status for kind, status in _EMULATION_STATUS if isinstance(error, kind))
-        return Examination(Verdict(status, str(error), bound))
-    verdict, image = _inspect(stage, problem, case, bound)
+        return Examination(fault(error, bound))
+    held = {name: guarded.read() for name, guarded in stage.guarded.items()}
+    verdict, image = inspect(held, problem, case)
     return Examination(verdict, launched, image)
 
 
-def _inspect(
-    stage: Stage, problem: Problem, case: Case, bound: float
-) -> tuple[Verdict, np.ndarray]:
-    """Read everything back and apply the rules in order."""
-    held = {name: guarded.read() for name, guarded in stage.guarded.items()}
-    image = held[case.output][0].view(case.output_dtype)
+def fault(error: EmulationError, bound: float) -> Verdict:
+    """What the emulated kernel did wrong, as a verdict."""
+    status = next(status for kind, status in _EMULATION_STATUS if isinstance(error, kind))
+    return Verdict(status, str(error), bound)
+
+
+def inspect(held: Mapping[str, Held], problem: Problem, case: Case) -> tuple[Verdict, np.ndarray]:
+    """Apply the rules in order to what inputs and output hold, by name; of other memory that is
+    `held`, to its guards. Returns the output, too, as it lies in memory.
+    """
+    bound = problem.bound_u(case.shape)
+    image = held[case.output].data.view(case.output_dtype)
 
     def failed(status: Status, message: str) -> tuple[Verdict, np.ndarray]:
         return Verdict(status, message, bound), image
@@ -83,9 +92,9 @@ def _inspect(
         if before or after:
             message = f"{before} bytes before and {after} bytes after {name} were overwritten"
             return failed("guard overwritten", message)
-    for name, (data, _, _) in held.items():
-        changed = np.flatnonzero(data != stage.guarded[name].image)
-        if name != case.output and changed.size:
+    for name, given in case.buffers.items():
+        changed = np.flatnonzero(held[name].data != np.ascontiguousarray(given).view(np.uint8))
+        if changed.size:
             message = f"{changed.size} bytes of the input {name} changed, the first at {changed[0]}"
             return failed("input modified", message)
     missing = case.result(_untouched(image))
