@@ -1,5 +1,6 @@
 """The host's side of a kernel: what flows move, what the judge finds in a broken one, pictures."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -33,22 +34,24 @@ def examined(program, n=1000, family="normal"):
     return judge.examine_flow(DEVICE, ARTIFACT, program, ADD, case)
 
 
-def taken(n, names=None):
+def chunked(size, streams=2):
+    rung = ladder.find("async-stream")
+    return replace(rung, config=replace(rung.config, chunk=size, streams=streams))
+
+
+RUNGS = (*ladder.rungs("vector-add")[:-1], chunked(4096))
+
+
+def taken(n, rungs=RUNGS):
     """The records of a climb without a GPU."""
-    rungs = [rung for rung in ladder.rungs("vector-add") if names in (None, rung.name)]
     return list(climb(ADD, ADD.case({"n": n}, "row", "normal", 0), rungs, DEVICE))
 
 
 @pytest.mark.parametrize("n", [1, 255, 50_000])
 def test_every_mode_moves_the_same_bytes(n):
     found = {record.rung: record for record in taken(n)}
-    chunks = -(-n // (256 * -(-n // (256 * 16))))
-    transfers = {
-        "explicit": 3,
-        "managed": 0,
-        "managed-prefetch": 4,
-        "async-stream": 3 * chunks,
-    }
+    chunks = -(-n // 4096)
+    transfers = {"explicit": 3, "managed": 0, "managed-prefetch": 4, "async-stream": 3 * chunks}
     assert {name: metrics.transfers(record) for name, record in found.items()} == transfers
     for name, record in found.items():
         assert record.verdict == "pass"
@@ -57,7 +60,7 @@ def test_every_mode_moves_the_same_bytes(n):
 
 
 def test_the_time_line_tells_streams_in_order():
-    [record] = taken(1000, "async-stream")
+    [record] = taken(1000, [chunked(256)])
     told = [(line["name"], line["stream"], line["bytes"]) for line in record.timeline]
     chunks = [256, 256, 256, 232]
     assert told == [
@@ -87,14 +90,12 @@ def test_records_keep_their_time_line(tmp_path):
 
 
 @settings(max_examples=25, deadline=None)
-@given(n=st.integers(0, 3000), chunks=st.integers(1, 9), streams=st.integers(1, 4))
-def test_chunks_and_streams_do_not_change_the_result(n, chunks, streams):
-    rung = ladder.find("async-stream")
-    config = replace(rung.config, chunks=chunks, streams=streams)
-    found = examined(partial(rung.flow, config), n)
+@given(n=st.integers(0, 3000), blocks=st.integers(1, 9), streams=st.integers(1, 4))
+def test_chunks_and_streams_do_not_change_the_result(n, blocks, streams):
+    found = examined(chunked(256 * blocks, streams).program, n)
     assert found.verdict.passed, found.verdict.message
     assert len({line.stream for line in found.timeline}) <= streams
-    assert sum(line.name == "kernel" for line in found.timeline) <= chunks
+    assert sum(line.name == "kernel" for line in found.timeline) == -(-n // (256 * blocks))
 
 
 def explicit(host, a, b, c, wait=True, copy_b=True, n=None):
@@ -189,10 +190,17 @@ def test_so_is_that_launch_of_a_cuda_kernel(tmp_path):
     assert (c == 2).all()
 
 
-@pytest.mark.parametrize("field", ["chunks", "streams"])
-def test_illegal_chunks_are_refused(field):
-    with pytest.raises(InputError, match=f"{field} = 0, must be positive"):
-        replace(ladder.find("async-stream").config, **{field: 0})
+@pytest.mark.parametrize(
+    ("field", "value", "rule"),
+    [
+        ("streams", 0, "streams = 0, must be positive"),
+        ("chunk", 0, "chunk = 0 is no positive multiple of threads = 256"),
+        ("chunk", 1000, "chunk = 1000 is no positive multiple"),
+    ],
+)
+def test_illegal_chunks_are_refused(field, value, rule):
+    with pytest.raises(InputError, match=rule):
+        replace(ladder.find("async-stream").config, **{field: value})
 
 
 def test_more_managed_memory_than_is_free_is_refused_with_both_numbers():
@@ -204,17 +212,13 @@ def test_more_managed_memory_than_is_free_is_refused_with_both_numbers():
 class Clockwork:
     """A device whose operations each take one more millisecond than the one before."""
 
+    counters = None
+
     def __init__(self):
-        self.counters, self._time, self.took = None, 40.0, 0.0
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
+        self.now, self.took = 40.0, 0.0
 
     def runtime(self, artifact):
-        return self
+        return nullcontext(self)
 
     def allocate(self, nbytes):
         return None
@@ -222,22 +226,15 @@ class Clockwork:
     def queue(self):
         return self
 
-    def copy_in(self, to, source):
-        self.took += 1
-        self._time += self.took
+    def work(self, *_):
+        start, self.took = self.now, self.took + 1
+        self.now = end = start + self.took
+        return lambda: start, lambda: end
 
-    def copy_out(self, to, source):
-        self.copy_in(to, source)
-
-    def launch(self, *_):
-        self.copy_in(None, None)
+    copy_in = copy_out = launch = work
 
     def wait(self):
         pass
-
-    def mark(self):
-        time = self._time
-        return lambda: time
 
 
 def test_a_time_line_begins_with_its_first_operation():
@@ -321,11 +318,11 @@ def test_every_row_of_a_picture_fits_and_starts_where_its_first_operation_does(d
 
 
 def test_without_times_there_are_bytes():
-    told = timeline.lines(taken(1000), 120)
-    assert told[0] == "explicit: 2 × copy in (8kB), 1 × kernel, 1 × copy out (4kB)"
-    assert told[1] == "managed: 1 × kernel (8kB), 1 × host read (4kB)"
-    assert told[2].startswith("managed-prefetch: 3 × prefetch in (8kB), 1 × kernel, 1 × prefetch")
-    assert told[3] == "async-stream: 8 × copy in (8kB), 4 × kernel, 4 × copy out (4kB)"
+    told = timeline.lines(taken(9000), 120)
+    assert told[0] == "explicit: 2 × copy in (72kB), 1 × kernel, 1 × copy out (36kB)"
+    assert told[1] == "managed: 1 × kernel (72kB), 1 × host read (36kB)"
+    assert told[2].startswith("managed-prefetch: 3 × prefetch in (72kB), 1 × kernel, 1 × prefetch")
+    assert told[3] == "async-stream: 6 × copy in (72kB), 3 × kernel, 3 × copy out (36kB)"
     assert timeline.lines([BASE], 120) == []
 
 

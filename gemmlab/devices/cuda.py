@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _WARM_UP_S = 0.05
 _MEASURE_S = 0.3
 _REPEATS = 50
+TIMING = {"timing_enabled": True}  # options of an event
 
 # Compute capabilities whose architecture-specific instructions kernels may use.
 _SPECIFIC = {(9, 0): "sm_90a", (10, 0): "sm_100a"}
@@ -156,11 +157,11 @@ class CudaDevice:
         block: Dim3,
         args: Sequence[Span | int | float],
         dynamic_smem: int = 0,
-    ) -> None:
-        """Launch on a stream and do not wait. Raises as `launch` does."""
-        config, kernel, typed = self._prepare(artifact, grid, block, args, dynamic_smem)
+    ) -> tuple[Any, Any]:
+        """Launch on a stream and do not wait; the events around it. Raises as `launch` does."""
+        start = self._prepare(artifact, grid, block, args, dynamic_smem)
         with driver_errors(f"launching {artifact.entry} on {self.name}"):
-            self._core.launch(stream, config, kernel, *typed)
+            return self._launched(stream, *start)
 
     @contextmanager
     def runtime(self, artifact: Artifact) -> Iterator[CudaRuntime]:
@@ -209,13 +210,17 @@ class CudaDevice:
         return self._kernels[key]
 
     def _timed(self, config: Any, kernel: Any, args: list[np.generic]) -> float:
-        """Launch once between two events; seconds between them."""
-        timing = {"timing_enabled": True}
-        begin = self.stream.record(options=timing)
-        self._core.launch(self.stream, config, kernel, *args)
-        end = self.stream.record(options=timing)
+        """Launch once, to the end; seconds between the events around it."""
+        begin, end = self._launched(self.stream, config, kernel, args)
         end.sync()
         return float(end - begin) / 1e3
+
+    def _launched(
+        self, stream: Any, config: Any, kernel: Any, args: list[np.generic]
+    ) -> tuple[Any, Any]:
+        begin = stream.record(options=TIMING)
+        self._core.launch(stream, config, kernel, *args)
+        return begin, stream.record(options=TIMING)
 
 
 def _until(seconds: float, most: int) -> Iterator[int]:

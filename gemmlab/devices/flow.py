@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import mmap
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -13,7 +12,7 @@ import numpy as np
 
 from gemmlab.compile.artifact import Artifact
 from gemmlab.devices.device import Device, Dim3, Launched, Span
-from gemmlab.devices.runtime import Clock, Queue, Runtime, Shared
+from gemmlab.devices.runtime import Queue, Runtime, Shared, Times
 from gemmlab.errors import InputError
 
 Allocate = Callable[[int], Span]  # so many bytes on the device
@@ -122,7 +121,8 @@ class Managed:
         if self.span.nbytes:
             start = self._host.runtime.now()
             self._array.view(np.uint8)[:: mmap.PAGESIZE].sum()  # touches every page
-            self._host.note("host read", None, self.move("host"), start, self._host.runtime.now())
+            times = start, self._host.runtime.now()
+            self._host.note("host read", None, self.move("host"), times)
         return self._array
 
     def move(self, to: Side) -> int:
@@ -141,43 +141,37 @@ class Stream:
     def copy_in(self, to: Memory, source: np.ndarray) -> None:
         _check_sizes(source.nbytes, to.span.nbytes)
         if source.nbytes:
-            with self._noted("copy in", source.nbytes):
-                self._queue.copy_in(to.span, source)
+            self._note("copy in", source.nbytes, self._queue.copy_in(to.span, source))
 
     def copy_out(self, to: np.ndarray, source: Memory) -> None:
         _check_sizes(source.span.nbytes, to.nbytes)
         if to.nbytes:
-            with self._noted("copy out", to.nbytes):
-                self._queue.copy_out(to, source.span)
+            self._note("copy out", to.nbytes, self._queue.copy_out(to, source.span))
 
     def prefetch_in(self, memory: Managed) -> None:
-        self._prefetch("prefetch in", memory, "device")
+        if memory.span.nbytes:
+            times = self._queue.prefetch(memory.span, to_device=True)
+            self._note("prefetch in", memory.move("device"), times)
 
     def prefetch_out(self, memory: Managed) -> None:
-        self._prefetch("prefetch out", memory, "host")
+        if memory.span.nbytes:
+            times = self._queue.prefetch(memory.span, to_device=False)
+            self._note("prefetch out", memory.move("host"), times)
 
     def launch(self, geometry: tuple[Dim3, Dim3, int], *args: Memory | Managed | int) -> None:
         grid, block, dynamic_smem = geometry
         if 0 in grid:
             return
         given = [arg if isinstance(arg, int) else arg.span for arg in args]
+        times = self._queue.launch(grid, block, given, dynamic_smem)
         touched = sum(arg.move("device") for arg in args if isinstance(arg, Managed))
-        with self._noted("kernel", touched):
-            self._queue.launch(grid, block, given, dynamic_smem)
+        self._note("kernel", touched, times)
 
     def wait(self) -> None:
         self._queue.wait()
 
-    def _prefetch(self, name: str, memory: Managed, to: Side) -> None:
-        if memory.span.nbytes:
-            with self._noted(name, memory.move(to)):
-                self._queue.prefetch(memory.span, to == "device")
-
-    @contextmanager
-    def _noted(self, name: str, nbytes: int) -> Iterator[None]:
-        start = self._queue.mark()
-        yield
-        self._host.note(name, self._number, nbytes, start, self._queue.mark())
+    def _note(self, name: str, nbytes: int, times: Times) -> None:
+        self._host.note(name, self._number, nbytes, times)
 
 
 class Host:
@@ -187,7 +181,7 @@ class Host:
         self.runtime = runtime
         self._allocate = allocate
         self._streams = 0
-        self._notes: list[tuple[str, int | None, int, Clock, Clock]] = []
+        self._notes: list[tuple[str, int | None, int, Times]] = []
 
     def device_like(self, array: np.ndarray) -> Memory:
         return Memory(self._allocate(array.nbytes), array.itemsize)
@@ -202,13 +196,13 @@ class Host:
         self._streams += 1
         return Stream(self, self._streams - 1, self.runtime.queue())
 
-    def note(self, name: str, stream: int | None, nbytes: int, start: Clock, end: Clock) -> None:
+    def note(self, name: str, stream: int | None, nbytes: int, times: Times) -> None:
         """Put an operation onto the time line."""
-        self._notes.append((name, stream, nbytes, start, end))
+        self._notes.append((name, stream, nbytes, times))
 
     def timeline(self) -> tuple[Operation, ...]:
         """What was asked for, in that order, when all of it is done."""
-        times = [(start(), end()) for *_, start, end in self._notes]
+        times = [(start(), end()) for *_, (start, end) in self._notes]
         zero = min((start for start, _ in times if start is not None), default=0.0)
 
         def since(time_ms: float | None) -> float | None:
@@ -216,7 +210,7 @@ class Host:
 
         return tuple(
             Operation(name, stream, nbytes, since(start), since(end))
-            for (name, stream, nbytes, *_), (start, end) in zip(self._notes, times, strict=True)
+            for (name, stream, nbytes, _), (start, end) in zip(self._notes, times, strict=True)
         )
 
 

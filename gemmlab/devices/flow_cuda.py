@@ -12,11 +12,10 @@ import cuda.core as core
 import numpy as np
 
 from gemmlab.compile.artifact import Artifact
-from gemmlab.devices.cuda import CudaBuffer, CudaDevice, driver_errors
+from gemmlab.devices.cuda import TIMING, CudaBuffer, CudaDevice, driver_errors
 from gemmlab.devices.device import Dim3, Span
-from gemmlab.devices.runtime import Clock, check_managed
+from gemmlab.devices.runtime import Clock, Times, check_managed
 
-_TIMING = {"timing_enabled": True}
 _ATTACH_GLOBAL = 1  # CU_MEM_ATTACH_GLOBAL: reachable from every stream
 
 
@@ -38,40 +37,42 @@ class CudaQueue:
         with driver_errors(f"creating a stream on {self._device.name}"):
             self._stream = self._device.gpu.create_stream()
 
-    def copy_in(self, to: Span, source: np.ndarray) -> None:
-        self._device.ask(
-            "cuMemcpyHtoDAsync",
-            _address(to),
-            source.ctypes.data,
-            source.nbytes,
-            self._stream.handle,
-        )
+    def copy_in(self, to: Span, source: np.ndarray) -> Times:
+        return self._copy("cuMemcpyHtoDAsync", _address(to), source.ctypes.data, source.nbytes)
 
-    def copy_out(self, to: np.ndarray, source: Span) -> None:
-        self._device.ask(
-            "cuMemcpyDtoHAsync", to.ctypes.data, _address(source), to.nbytes, self._stream.handle
-        )
+    def copy_out(self, to: np.ndarray, source: Span) -> Times:
+        return self._copy("cuMemcpyDtoHAsync", to.ctypes.data, _address(source), to.nbytes)
 
-    def prefetch(self, memory: Span, to_device: bool) -> None:
+    def prefetch(self, memory: Span, to_device: bool) -> Times:
         where = self._device.gpu if to_device else core.Host()
         pages = core.ManagedBuffer.from_handle(_address(memory), memory.nbytes)
         with driver_errors(f"prefetching {memory.nbytes} bytes on {self._device.name}"):
+            start = self._mark()
             pages.prefetch(where, stream=self._stream)
+            return self._clock(start), self._clock(self._mark())
 
     def launch(
         self, grid: Dim3, block: Dim3, args: Sequence[Span | int], dynamic_smem: int
-    ) -> None:
+    ) -> Times:
         artifact = self._runtime.artifact
-        self._device.enqueue(self._stream, artifact, grid, block, args, dynamic_smem)
-
-    def mark(self) -> Clock:
-        with driver_errors(f"recording an event on {self._device.name}"):
-            event = self._stream.record(options=_TIMING)
-        return lambda: float(event - self._runtime.zero)
+        start, end = self._device.enqueue(self._stream, artifact, grid, block, args, dynamic_smem)
+        return self._clock(start), self._clock(end)
 
     def wait(self) -> None:
         with driver_errors(f"running {self._runtime.artifact.entry} on {self._device.name}"):
             self._stream.sync()
+
+    def _copy(self, function: str, *what: int) -> Times:
+        with driver_errors(f"copying {what[-1]} bytes on {self._device.name}"):
+            start = self._mark()
+            self._device.ask(function, *what, self._stream.handle)
+            return self._clock(start), self._clock(self._mark())
+
+    def _mark(self) -> Any:
+        return self._stream.record(options=TIMING)
+
+    def _clock(self, event: Any) -> Clock:
+        return lambda: float(event - self._runtime.zero)
 
 
 class CudaRuntime:
@@ -83,7 +84,7 @@ class CudaRuntime:
         self.device, self.artifact, self._taken = device, artifact, taken
         self._managed = 0  # bytes
         with driver_errors(f"recording an event on {device.name}"):
-            self.zero: Any = device.stream.record(options=_TIMING)
+            self.zero: Any = device.stream.record(options=TIMING)
             self.zero.sync()
         self._zero_s = time.perf_counter()
 

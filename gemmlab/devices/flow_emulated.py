@@ -14,7 +14,14 @@ import numpy as np
 from gemmlab.compile.artifact import Artifact
 from gemmlab.devices.device import Dim3, Span
 from gemmlab.devices.emulated import EmulatedDevice, HostBuffer, view
-from gemmlab.devices.runtime import Clock
+from gemmlab.devices.runtime import Clock, Times
+
+
+def _untimed() -> None:
+    return None
+
+
+_UNTIMED = (_untimed, _untimed)
 
 
 class SharedBuffer(HostBuffer):
@@ -32,22 +39,22 @@ class EmulatedQueue:
         self._runtime = runtime
         self._work: list[Callable[[], None]] = []
 
-    def copy_in(self, to: Span, source: np.ndarray) -> None:
+    def copy_in(self, to: Span, source: np.ndarray) -> Times:
         self._work.append(partial(np.copyto, view(to), source.view(np.uint8)))
+        return _UNTIMED
 
-    def copy_out(self, to: np.ndarray, source: Span) -> None:
+    def copy_out(self, to: np.ndarray, source: Span) -> Times:
         self._work.append(partial(np.copyto, to.view(np.uint8), view(source)))
+        return _UNTIMED
 
-    def prefetch(self, memory: Span, to_device: bool) -> None:
-        """Nothing to do: there is one memory."""
+    def prefetch(self, memory: Span, to_device: bool) -> Times:
+        return _UNTIMED  # and nothing to do: there is one memory
 
     def launch(
         self, grid: Dim3, block: Dim3, args: Sequence[Span | int], dynamic_smem: int
-    ) -> None:
+    ) -> Times:
         self._work.append(partial(self._runtime.launch, grid, block, args, dynamic_smem))
-
-    def mark(self) -> Clock:
-        return _untimed
+        return _UNTIMED
 
     def wait(self) -> None:
         work, self._work = self._work, []
@@ -79,7 +86,3 @@ class EmulatedRuntime:
     ) -> None:
         launched = self._device.launch(self._artifact, grid, block, args, dynamic_smem)
         self.counters.update(launched.counters or {})
-
-
-def _untimed() -> None:
-    return None

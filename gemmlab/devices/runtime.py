@@ -11,6 +11,7 @@ from gemmlab.devices.device import Buffer, Dim3, Span
 from gemmlab.errors import DeviceError
 
 Clock = Callable[[], float | None]  # milliseconds, read when all work is done; None: not timed
+Times = tuple[Clock, Clock]  # when an operation began and ended
 
 
 class Shared(Buffer, Protocol):
@@ -24,18 +25,15 @@ class Shared(Buffer, Protocol):
 class Queue(Protocol):
     """One stream of a device. Work is done in order, at the latest when it is waited for."""
 
-    def copy_in(self, to: Span, source: np.ndarray) -> None: ...
+    def copy_in(self, to: Span, source: np.ndarray) -> Times: ...
 
-    def copy_out(self, to: np.ndarray, source: Span) -> None: ...
+    def copy_out(self, to: np.ndarray, source: Span) -> Times: ...
 
-    def prefetch(self, memory: Span, to_device: bool) -> None: ...
+    def prefetch(self, memory: Span, to_device: bool) -> Times: ...
 
     def launch(
         self, grid: Dim3, block: Dim3, args: Sequence[Span | int], dynamic_smem: int
-    ) -> None: ...
-
-    def mark(self) -> Clock:
-        """When the queue comes to this point."""
+    ) -> Times: ...
 
     def wait(self) -> None: ...
 
@@ -55,7 +53,7 @@ class Runtime(Protocol):
     def queue(self) -> Queue: ...
 
     def now(self) -> Clock:
-        """The time by the host's clock, from the same zero as the queues' marks."""
+        """The time by the host's clock, from the same zero as the queues' times."""
 
 
 def check_managed(wanted: int, free: int, device: str) -> None:

@@ -23,6 +23,11 @@ ZEROS = np.zeros(4, np.uint8)
 POISON = np.frombuffer(np.uint32(0x7F8DEAD1).tobytes(), np.uint8)
 
 
+def filled(pattern: np.ndarray, nbytes: int) -> np.ndarray:
+    """A pattern of bytes, over and over."""
+    return np.tile(pattern, -(-nbytes // pattern.size))[:nbytes]
+
+
 class Held(NamedTuple):
     """What a guarded buffer holds after a launch."""
 
@@ -40,7 +45,7 @@ class Guarded:
 
     @classmethod
     def place(cls, device: Device, image: np.ndarray) -> Guarded:
-        guard = np.resize(GUARD, GUARD_BYTES)
+        guard = filled(GUARD, GUARD_BYTES)
         data = np.concatenate([guard, image, guard])
         buffer = device.allocate(data.nbytes)
         buffer.write(data)
@@ -52,7 +57,7 @@ class Guarded:
 
     def read(self) -> Held:
         held = self.buffer.read()
-        guard = np.resize(GUARD, GUARD_BYTES)
+        guard = filled(GUARD, GUARD_BYTES)
         before, data, after = np.split(held, [GUARD_BYTES, GUARD_BYTES + self.image.nbytes])
         changed = (int(np.count_nonzero(part != guard)) for part in (before, after))
         return Held(data, *changed)
@@ -63,7 +68,7 @@ def first_image(parameter: Parameter, case: Case) -> np.ndarray:
     if parameter.kind == "input":
         return np.ascontiguousarray(case.buffers[parameter.name]).view(np.uint8)
     start = POISON if parameter.kind == "output" else ZEROS
-    return np.resize(start, case.output_size * np.dtype(case.output_dtype).itemsize)
+    return filled(start, case.output_size * np.dtype(case.output_dtype).itemsize)
 
 
 class Stage:

@@ -12,7 +12,7 @@ from gemmlab.compile.artifact import Artifact
 from gemmlab.devices.device import Device, Span
 from gemmlab.devices.flow import Program, fly
 from gemmlab.errors import EmulationError
-from gemmlab.judge.buffers import POISON, Guarded, Held, first_image
+from gemmlab.judge.buffers import POISON, Guarded, Held, filled, first_image
 from gemmlab.judge.judge import Examination, fault, inspect
 from gemmlab.problems.problem import Case, Problem
 
@@ -27,7 +27,7 @@ def examine_flow(
     placed: list[Guarded] = []
 
     def allocate(nbytes: int) -> Span:
-        placed.append(Guarded.place(device, np.resize(POISON, nbytes)))
+        placed.append(Guarded.place(device, filled(POISON, nbytes)))
         return placed[-1].span
 
     try:

@@ -21,7 +21,7 @@ from gemmlab.errors import (
     OutOfBoundsError,
     UnsupportedInstructionError,
 )
-from gemmlab.judge.buffers import POISON, Held, Stage
+from gemmlab.judge.buffers import POISON, Held, Stage, filled
 from gemmlab.judge.verdict import Mismatch, Status, Verdict
 from gemmlab.problems.problem import Case, Problem, U
 
@@ -116,7 +116,7 @@ def _must_write(problem: Problem, case: Case) -> bool:
 def _untouched(image: np.ndarray) -> np.ndarray:
     """Which elements still hold the poison, all of their bytes."""
     held = image.view(np.uint8)
-    same = held == np.resize(POISON, held.size)
+    same = held == filled(POISON, held.size)
     return np.asarray(same.reshape(image.size, image.itemsize).all(axis=1))
 
 

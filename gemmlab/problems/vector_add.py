@@ -61,8 +61,8 @@ class VectorAdd:
         Parameter("c", "float32", "output"),
         Parameter("n", "int64", "scalar"),
     )
-    default_size = 50_000
-    emulated_size = 2**21
+    default_size = 2**22
+    emulated_size = 2**22
 
     def case(self, shape: Shape, layout: str, family: str, seed: int) -> Case:
         """Draw a and b. Raises ShapeError, UnknownNameError, InputError for the seed."""

@@ -26,14 +26,16 @@ from gemmlab.kernels.vector_add.add import geometry, kernel
 
 @dataclass(frozen=True)
 class Config(add.Config):
-    """Threads per block, the most chunks that vectors are cut into, and streams to share them."""
+    """Threads per block, elements per chunk, and the streams that share the chunks."""
 
-    chunks: int = 16
+    chunk: int = 2**20
     streams: int = 2
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        common.require(self.chunks > 0, f"chunks = {self.chunks}, must be positive")
+        whole = self.chunk > 0 and self.chunk % self.threads == 0
+        rule = f"chunk = {self.chunk} is no positive multiple of threads = {self.threads}"
+        common.require(whole, rule)
         common.require(self.streams > 0, f"streams = {self.streams}, must be positive")
 
 
@@ -43,9 +45,8 @@ def flow(config: Config, host: Host, a: np.ndarray, b: np.ndarray, c: np.ndarray
     p_a[:], p_b[:] = a, b
 
     streams = [host.stream() for _ in range(config.streams)]
-    chunk = config.threads * max(common.ceil_div(a.size, config.threads * config.chunks), 1)
-    for number, start in enumerate(range(0, a.size, chunk)):
-        part = slice(start, start + chunk)
+    for number, start in enumerate(range(0, a.size, config.chunk)):
+        part = slice(start, start + config.chunk)
         length = p_a[part].size
         stream = streams[number % config.streams]
         stream.copy_in(d_a[part], p_a[part])
