@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gemmlab.compile.artifact import Artifact, ParameterType
-from gemmlab.devices.device import Dim3, Launched, Span
+from gemmlab.devices.device import Dim3, Launched, Span, check_compiled_block
 from gemmlab.errors import DeviceError, GemmlabError, LaunchError, MissingDependencyError
 from gemmlab.hardware.limits import STATIC_SMEM, check_launch
 
@@ -182,6 +182,7 @@ class CudaDevice:
         taken = artifact.resources
         static_smem, registers = (taken.static_smem_bytes, taken.registers) if taken else (0, 0)
         check_launch(artifact.arch, grid, block, static_smem, dynamic_smem, registers)
+        check_compiled_block(artifact, block)
         typed = _typed(artifact, args)
         kernel = self._load(artifact)
         if static_smem + dynamic_smem > STATIC_SMEM:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from gemmlab.compile.artifact import Artifact
+from gemmlab.errors import LaunchError
 
 if TYPE_CHECKING:
     from gemmlab.devices.runtime import Runtime
@@ -67,3 +68,9 @@ class Device(Protocol):
 
     def versions(self) -> dict[str, str]:
         """Driver and library versions that a reader needs to repeat a result."""
+
+
+def check_compiled_block(artifact: Artifact, block: Dim3) -> None:
+    """A kernel compiled for one block size runs with no other."""
+    if artifact.block is not None and artifact.block != block:
+        raise LaunchError(f"block {block}; {artifact.entry} was compiled for {artifact.block} only")

@@ -10,7 +10,7 @@ import numpy as np
 
 from gemmlab.compile.architectures import DEFAULT
 from gemmlab.compile.artifact import Artifact
-from gemmlab.devices.device import Dim3, Launched, Span
+from gemmlab.devices.device import Dim3, Launched, Span, check_compiled_block
 from gemmlab.errors import DTypeError, LaunchError
 from gemmlab.hardware.limits import check_launch
 from gemmlab.hardware.specs import architecture
@@ -107,12 +107,6 @@ def emulate(
     check_launch(artifact.arch, grid3, block3, static_smem, dynamic_smem, registers)
     check_compiled_block(artifact, block3)
     return emulator.run(artifact.ptx, artifact.entry, grid3, block3, args, dynamic_smem)
-
-
-def check_compiled_block(artifact: Artifact, block: Dim3) -> None:
-    """A kernel compiled for one block size runs with no other."""
-    if artifact.block is not None and artifact.block != block:
-        raise LaunchError(f"block {block}; {artifact.entry} was compiled for {artifact.block} only")
 
 
 def _three(what: str, counts: int | tuple[int, ...]) -> Dim3:
