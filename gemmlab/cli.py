@@ -84,7 +84,7 @@ def common(
 def climb(
     problem: Annotated[
         str | None,
-        typer.Argument(help="gemm (default), transpose, sum or histogram."),
+        typer.Argument(help="gemm (default), transpose, sum, histogram or vector-add."),
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Every ladder, default shapes.")] = False,
     size: Annotated[
@@ -274,7 +274,9 @@ def list_(as_json: AsJson = False) -> None:
 @app.command()
 def show(
     rung: Annotated[str, typer.Argument(help="A rung's name, see `gemmlab list`.")],
-    source: Annotated[bool, typer.Option("--source", help="The kernel's file.")] = False,
+    source: Annotated[
+        bool, typer.Option("--source", help="The rung's file, and its kernel's.")
+    ] = False,
     ptx: Annotated[bool, typer.Option("--ptx", help="PTX.")] = False,
     sass: Annotated[bool, typer.Option("--sass", help="Machine code.")] = False,
     resources: Annotated[
@@ -346,6 +348,7 @@ def _print_climbs(ladders: Iterable[Sequence[Record]]) -> None:
 def _print_climb(out: Console, done: Sequence[Record]) -> None:
     """One ladder: what was computed on what, the table, what it cannot hold, and the steps."""
     from gemmlab import steps, tables
+    from gemmlab.report import timeline
 
     one = done[0]
     sizes = "×".join(str(one.shape[axis]) for axis in one.shape)
@@ -356,7 +359,7 @@ def _print_climb(out: Console, done: Sequence[Record]) -> None:
     )
     out.print()
     out.print(tables.climb_table(done, out.width))
-    for lines in (tables.notes(done), steps.sentences(done)):
+    for lines in (tables.notes(done), timeline.lines(done, out.width), steps.sentences(done)):
         if lines:
             out.print()
         for line in lines:

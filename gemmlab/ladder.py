@@ -28,6 +28,7 @@ _FILES = {
     "transpose": ("naive", "shared", "ilp"),
     "sum": ("global_atomics", "shared_serial", "tree", "warp_shuffle", "vectorized"),
     "histogram": ("global_atomics", "shared_atomics"),
+    "vector-add": ("explicit", "managed", "managed_prefetch", "async_stream"),
 }
 
 

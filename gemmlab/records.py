@@ -25,7 +25,9 @@ class Record:
     Errors are in units of u·magnitude, u = 2**-24; None where nothing was compared or a NaN or
     infinity is out of place. `counters` come from the emulator, on a GPU too; None when the case is
     too large to be emulated beside it, or there was nothing to launch. `time_s` is GPU time, None
-    on the emulator; `host_s` is what the whole step took.
+    on the emulator; `host_s` is what the whole step took. `timeline` is of a rung with a host side
+    of its own, each operation as devices/flow.py describes it: `time_s` is then the length of it,
+    copies included, and `counters` are of all its launches, of which `launch` is one over all.
     """
 
     rung: str
@@ -49,6 +51,7 @@ class Record:
     resources: Json | None = None  # {registers, spill_bytes, static_smem_bytes}
     occupancy: Json | None = None  # {blocks_per_sm, warps_per_sm, fraction, limiter, limits}
     counters: dict[str, int] | None = None
+    timeline: list[Json] | None = None  # [{name, stream, bytes, start_ms, end_ms}]
     emulator_bits_equal: bool | None = None  # to the GPU's, where the order of additions is fixed
     time_s: float | None = None
     tflops: float | None = None

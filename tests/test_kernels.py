@@ -19,6 +19,7 @@ SHAPES = {
     "transpose": ((67, 130), (1, 1), (63, 65), (64, 128), (1, 301), (257, 1), (0, 3), (3, 0)),
     "sum": ((5003,), (1,), (255,), (1023,), (1024,), (1025,), (2**15,), (0,)),
     "histogram": ((8209,), (1,), (31,), (8191,), (2**15,), (0,)),
+    "vector-add": ((5003,), (1,), (255,), (257,), (4097,), (2**15,), (0,)),
 }
 CASES = [
     (name, layout, shape, family)
@@ -51,9 +52,11 @@ def examined(rung, shape, family="", device="emulated"):
     problem = problems.find(rung.problem)
     sizes = dict(zip(problem.axes, shape, strict=True))
     case = problem.case(sizes, rung.layout, family or problem.families[0], seed=0)
+    artifact = compile_rung(rung, target.arch)
+    if rung.program is not None:
+        return judge.examine_flow(target, artifact, rung.program, problem, case)
     geometry = rung.geometry(rung.config, case.shape)
     workspace = rung.workspace and rung.workspace(rung.config, case.shape)
-    artifact = compile_rung(rung, target.arch)
     return judge.examine(target, artifact, geometry, problem, case, workspace)
 
 
@@ -214,6 +217,15 @@ def test_a_sum_adds_to_global_memory_once_per_block_or_once_per_element():
     for rung in ("shared-serial", "tree-interleaved", "tree-sequential", "warp-shuffle"):
         assert atomics(counters(rung, (n,)), "global") == n // THREADS
     assert atomics(counters("deterministic", (n,)), "global") == 1
+
+
+def test_a_vector_addition_is_coalesced_whole_or_in_chunks():
+    n = 2**14 + 5
+    warps = n // 32 + 1
+    for rung in ladder.rungs("vector-add"):
+        counted = counters(rung.name, (n,))
+        assert (counted[GLOBAL_LOADS], counted[GLOBAL_STORES]) == (2 * warps, warps)
+        assert counted[GLOBAL_LOAD_SECTORS] == 2 * counted[GLOBAL_STORE_SECTORS] == 2 * -(-n // 8)
 
 
 def test_128_bit_loads_are_a_quarter_of_the_requests_and_the_same_sectors():

@@ -6,19 +6,23 @@ import importlib.metadata
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gemmlab.compile.artifact import Artifact, ParameterType
-from gemmlab.devices.device import Dim3, Launched, Span
+from gemmlab.devices.device import Dim3, Launched, Span, check_compiled_block
 from gemmlab.errors import DeviceError, GemmlabError, LaunchError, MissingDependencyError
 from gemmlab.hardware.limits import STATIC_SMEM, check_launch
+
+if TYPE_CHECKING:
+    from gemmlab.devices.flow_cuda import CudaRuntime
 
 _WARM_UP_S = 0.05
 _MEASURE_S = 0.3
 _REPEATS = 50
+TIMING = {"timing_enabled": True}  # options of an event
 
 # Compute capabilities whose architecture-specific instructions kernels may use.
 _SPECIFIC = {(9, 0): "sm_90a", (10, 0): "sm_100a"}
@@ -30,7 +34,7 @@ class CudaBuffer:
     def __init__(self, device: CudaDevice, nbytes: int) -> None:
         self.nbytes = nbytes
         self._device = device
-        with _driver(f"allocating {nbytes} bytes on {device.name}"):
+        with driver_errors(f"allocating {nbytes} bytes on {device.name}"):
             self._memory = device.gpu.allocate(nbytes, stream=device.stream)
             device.stream.sync()
 
@@ -78,7 +82,7 @@ class CudaDevice:
                 f"a CUDA device needs cuda-core ({error}); run: pip install 'gemmlab[cu13]'"
             ) from error
         self._core, self._cu = core, driver
-        with _driver("no usable NVIDIA GPU"):
+        with driver_errors("no usable NVIDIA GPU"):
             self.gpu = core.Device(ordinal)
             self.gpu.set_current()
             self.stream = self.gpu.create_stream()
@@ -100,7 +104,7 @@ class CudaDevice:
     ) -> Launched:
         """Run once, to the end. Raises LaunchError past a limit, DeviceError when the run fails."""
         start = self._prepare(artifact, grid, block, args, dynamic_smem)
-        with _driver(f"running {artifact.entry} on {self.name}"):
+        with driver_errors(f"running {artifact.entry} on {self.name}"):
             return Launched(time_s=self._timed(*start))
 
     def measure(
@@ -116,7 +120,7 @@ class CudaDevice:
         Takes under a second for a kernel that itself takes less than 0.1 s.
         """
         start = self._prepare(artifact, grid, block, args, dynamic_smem)
-        with _driver(f"timing {artifact.entry} on {self.name}"):
+        with driver_errors(f"timing {artifact.entry} on {self.name}"):
             for _ in _until(_WARM_UP_S, _REPEATS):
                 self._timed(*start)
             return statistics.median([self._timed(*start) for _ in _until(_MEASURE_S, _REPEATS)])
@@ -147,27 +151,48 @@ class CudaDevice:
 
     def clear(self, span: Span) -> None:
         """Enqueue the filling of memory with zeros."""
-        self.enqueue("cuMemsetD8Async", _address(span), 0, span.nbytes, self.stream.handle)
+        self.ask("cuMemsetD8Async", _address(span), 0, span.nbytes, self.stream.handle)
 
     def copy(self, target: Span, source: Span) -> None:
         """Enqueue a copy of the whole of `target`, within device memory."""
         addresses = _address(target), _address(source)
-        self.enqueue("cuMemcpyDtoDAsync", *addresses, target.nbytes, self.stream.handle)
+        self.ask("cuMemcpyDtoDAsync", *addresses, target.nbytes, self.stream.handle)
 
     def call(self, function: str, *args: Any) -> Any:
         """Call the driver, wait for the stream, return what the call gave back."""
-        value = self.enqueue(function, *args)
-        with _driver(function):
+        given = self.ask(function, *args)
+        with driver_errors(function):
             self.stream.sync()
-        return value
+        return given
 
-    def enqueue(self, function: str, *args: Any) -> Any:
-        """Call the driver, return what the call gave back. Raises DeviceError."""
-        with _driver(function):
+    def ask(self, function: str, *args: Any) -> Any:
+        """Call the driver; return the first thing that the call gave back."""
+        with driver_errors(function):
             error, *values = getattr(self._cu, function)(*args)
             if int(error) != 0:
                 raise DeviceError(f"{function} on {self.name}: {error.name}")
         return values[0] if values else None
+
+    def enqueue(
+        self,
+        stream: Any,
+        artifact: Artifact,
+        grid: Dim3,
+        block: Dim3,
+        args: Sequence[Span | int | float],
+        dynamic_smem: int = 0,
+    ) -> tuple[Any, Any]:
+        """Launch on a stream and do not wait; the events around it. Raises as `launch` does."""
+        start = self._prepare(artifact, grid, block, args, dynamic_smem)
+        with driver_errors(f"launching {artifact.entry} on {self.name}"):
+            return self._launched(stream, *start)
+
+    @contextmanager
+    def runtime(self, artifact: Artifact) -> Iterator[CudaRuntime]:
+        from gemmlab.devices.flow_cuda import CudaRuntime
+
+        with ExitStack() as taken:
+            yield CudaRuntime(self, artifact, taken)
 
     def _prepare(
         self,
@@ -181,6 +206,7 @@ class CudaDevice:
         taken = artifact.resources
         static_smem, registers = (taken.static_smem_bytes, taken.registers) if taken else (0, 0)
         check_launch(artifact.arch, grid, block, static_smem, dynamic_smem, registers)
+        check_compiled_block(artifact, block)
         typed = _typed(artifact, args)
         kernel = self._load(artifact)
         if static_smem + dynamic_smem > STATIC_SMEM:
@@ -200,7 +226,7 @@ class CudaDevice:
         """The kernel on this device, loaded once."""
         key = (artifact.entry, artifact.cubin or artifact.ptx)
         if key not in self._kernels:
-            with _driver(f"loading {artifact.entry} for {artifact.arch} on {self.name}"):
+            with driver_errors(f"loading {artifact.entry} for {artifact.arch} on {self.name}"):
                 if artifact.cubin:
                     code = self._core.ObjectCode.from_cubin(artifact.cubin)
                 else:
@@ -209,13 +235,17 @@ class CudaDevice:
         return self._kernels[key]
 
     def _timed(self, config: Any, kernel: Any, args: list[np.generic]) -> float:
-        """Launch once between two events; seconds between them."""
-        timing = {"timing_enabled": True}
-        begin = self.stream.record(options=timing)
-        self._core.launch(self.stream, config, kernel, *args)
-        end = self.stream.record(options=timing)
+        """Launch once, to the end; seconds between the events around it."""
+        begin, end = self._launched(self.stream, config, kernel, args)
         end.sync()
         return float(end - begin) / 1e3
+
+    def _launched(
+        self, stream: Any, config: Any, kernel: Any, args: list[np.generic]
+    ) -> tuple[Any, Any]:
+        begin = stream.record(options=TIMING)
+        self._core.launch(stream, config, kernel, *args)
+        return begin, stream.record(options=TIMING)
 
 
 def _address(span: Span) -> int:
@@ -233,7 +263,7 @@ def _until(seconds: float, most: int) -> Iterator[int]:
 
 
 @contextmanager
-def _driver(doing: str) -> Iterator[None]:
+def driver_errors(doing: str) -> Iterator[None]:
     """Whatever cuda.core raises (it has no public base class) becomes a DeviceError."""
     try:
         yield

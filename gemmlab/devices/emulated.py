@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gemmlab.compile.architectures import DEFAULT
 from gemmlab.compile.artifact import Artifact
-from gemmlab.devices.device import Dim3, Launched, Span
+from gemmlab.devices.device import Dim3, Launched, Span, check_compiled_block
 from gemmlab.errors import DTypeError, LaunchError
 from gemmlab.hardware.limits import check_launch
 from gemmlab.hardware.specs import architecture
 
 if TYPE_CHECKING:
+    from gemmlab.devices.flow_emulated import EmulatedRuntime
     from gemmlab.emulator import Run
 
 
@@ -54,9 +56,15 @@ class EmulatedDevice:
         dynamic_smem: int = 0,
     ) -> Launched:
         """Run to the end. Raises LaunchError past a limit, EmulationError for a kernel's fault."""
-        views = [_view(arg) if isinstance(arg, Span) else arg for arg in args]
+        views = [view(arg) if isinstance(arg, Span) else arg for arg in args]
         run = emulate(artifact, grid=grid, block=block, args=views, dynamic_smem=dynamic_smem)
         return Launched(counters=dict(run.counters))
+
+    @contextmanager
+    def runtime(self, artifact: Artifact) -> Iterator[EmulatedRuntime]:
+        from gemmlab.devices.flow_emulated import EmulatedRuntime
+
+        yield EmulatedRuntime(self, artifact)
 
     def versions(self) -> dict[str, str]:
         return {"numpy": np.__version__}
@@ -92,19 +100,13 @@ def emulate(
     if not isinstance(dynamic_smem, (int, np.integer)):
         raise LaunchError(f"dynamic_smem must be a whole number of bytes, not {dynamic_smem!r}")
     grid3, block3 = _three("grid", grid), _three("block", block)
-    check_compiled_block(artifact, block3)
     if artifact.resources is not None:
         static_smem, registers = artifact.resources.static_smem_bytes, artifact.resources.registers
     else:
         static_smem, registers = emulator.static_smem_bytes(artifact.ptx, artifact.entry), 0
     check_launch(artifact.arch, grid3, block3, static_smem, dynamic_smem, registers)
+    check_compiled_block(artifact, block3)
     return emulator.run(artifact.ptx, artifact.entry, grid3, block3, args, dynamic_smem)
-
-
-def check_compiled_block(artifact: Artifact, block: Dim3) -> None:
-    """A kernel compiled for one block size runs with no other."""
-    if artifact.block is not None and artifact.block != block:
-        raise LaunchError(f"block {block}; {artifact.entry} was compiled for {artifact.block} only")
 
 
 def _three(what: str, counts: int | tuple[int, ...]) -> Dim3:
@@ -115,7 +117,8 @@ def _three(what: str, counts: int | tuple[int, ...]) -> Dim3:
     return x, y, z
 
 
-def _view(span: Span) -> np.ndarray:
+def view(span: Span) -> np.ndarray:
+    """The bytes of a span, in place."""
     if not isinstance(span.buffer, HostBuffer):
         raise TypeError(f"{type(span.buffer).__name__} is not memory of the emulated device")
     return span.buffer.data[span.offset : span.offset + span.nbytes]

@@ -6,6 +6,7 @@ infinity, only the same will do. The first rule broken, in the order above, is t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ import numpy as np
 
 from gemmlab.compile.artifact import Artifact
 from gemmlab.devices.device import Device, Dim3, Launched
+from gemmlab.devices.flow import Operation
 from gemmlab.errors import (
     DeadlockError,
     EmulationError,
@@ -20,9 +22,9 @@ from gemmlab.errors import (
     OutOfBoundsError,
     UnsupportedInstructionError,
 )
-from gemmlab.judge.buffers import POISON, Stage, filled
+from gemmlab.judge.buffers import POISON, Held, Stage, filled
 from gemmlab.judge.verdict import Mismatch, Status, Verdict
-from gemmlab.problems.problem import WORKSPACE, Case, Problem, U
+from gemmlab.problems.problem import Case, Problem, U
 
 _EMULATION_STATUS: tuple[tuple[type[EmulationError], Status], ...] = (
     (OutOfBoundsError, "out of bounds"),
@@ -36,11 +38,12 @@ _SLAB = 2**18  # elements that are compared at once: few enough for a cache
 
 
 class Examination(NamedTuple):
-    """A verdict and what it rests on; `launched` and `image` are None when the launch failed."""
+    """A verdict and what it rests on; what follows it is None when the launch failed."""
 
     verdict: Verdict
     launched: Launched | None = None
     image: np.ndarray | None = None  # the output as it lies in memory, 1-D
+    timeline: tuple[Operation, ...] | None = None  # of a flow
 
 
 def examine(
@@ -67,18 +70,30 @@ def examine(
         if 0 not in grid:
             launched = device.launch(artifact, grid, block, stage.args, dynamic_smem)
     except EmulationError as error:
-        status = next(status for kind, status in _EMULATION_STATUS if isinstance(error, kind))
-        return Examination(Verdict(status, str(error), bound))
+        return Examination(fault(error, bound))
     verdict, image = inspect(stage)
     return Examination(verdict, launched, image)
 
 
+def fault(error: EmulationError, bound: float) -> Verdict:
+    """What the emulated kernel did wrong, as a verdict."""
+    status = next(status for kind, status in _EMULATION_STATUS if isinstance(error, kind))
+    return Verdict(status, str(error), bound)
+
+
 def inspect(stage: Stage) -> tuple[Verdict, np.ndarray]:
     """Read a stage back after a launch and apply the rules in order; the output comes along."""
-    case = stage.case
-    bound = stage.problem.bound_u(case.shape)
-    held = {name: guarded.read() for name, guarded in stage.guarded.items()}
-    image = held[case.output][0].view(case.output_dtype)
+    return inspect_held(stage.read(), stage.problem, stage.case)
+
+
+def inspect_held(
+    held: Mapping[str, Held], problem: Problem, case: Case
+) -> tuple[Verdict, np.ndarray]:
+    """Apply the rules in order to what inputs and output hold, by name; of other memory that is
+    `held`, to its guards. Returns the output, too, as it lies in memory.
+    """
+    bound = problem.bound_u(case.shape)
+    image = held[case.output].data.view(case.output_dtype)
 
     def failed(status: Status, message: str) -> tuple[Verdict, np.ndarray]:
         return Verdict(status, message, bound), image
@@ -87,15 +102,15 @@ def inspect(stage: Stage) -> tuple[Verdict, np.ndarray]:
         if before or after:
             message = f"{before} bytes before and {after} bytes after {name} were overwritten"
             return failed("guard overwritten", message)
-    for name, (data, _, _) in held.items():
-        may_change = name in (case.output, WORKSPACE.name)
-        if may_change or np.array_equal(data, stage.guarded[name].image):
+    for name, given in case.buffers.items():
+        was = np.ascontiguousarray(given).view(np.uint8)
+        if np.array_equal(held[name].data, was):
             continue
-        changed = np.flatnonzero(data != stage.guarded[name].image)
+        changed = np.flatnonzero(held[name].data != was)
         message = f"{changed.size} bytes of the input {name} changed, the first at {changed[0]}"
         return failed("input modified", message)
     missing = case.result(_untouched(image))
-    if _must_write(stage.problem, case) and missing.any():
+    if _must_write(problem, case) and missing.any():
         at = tuple(int(i) for i in np.argwhere(missing)[0])
         message = (
             f"{np.count_nonzero(missing)} of {missing.size} elements never written, first {at}"

@@ -29,6 +29,20 @@ def ladder_table(records: Sequence[Record]) -> str:
     return table(headings, rows)
 
 
+def time_table(records: Sequence[Record]) -> str:
+    """Rung, and its time at each shape."""
+    sizes = list(dict.fromkeys(tuple(r.shape.values()) for r in records))
+    times = {(r.rung, tuple(r.shape.values())): r.time_s for r in records}
+    headings = ["rung", "what it changes", *("×".join(f"{x:,}" for x in size) for size in sizes)]
+    changes = {r.rung: r.change for r in records}
+    rows = [
+        [f"`{rung}`", change]
+        + [_written(times.get((rung, size)), tables.seconds) for size in sizes]
+        for rung, change in changes.items()
+    ]
+    return table(headings, rows)
+
+
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [headings, ["---"] * len(headings), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
