@@ -15,7 +15,15 @@ from gemmlab.problems.gemm import GemmCase
 # Per problem: the first shape is tried on every family, the others on the first family. One
 # element, one below and above a tile, primes, thin, tall, and none where the problem allows it.
 SHAPES = {
-    "gemm": ((67, 35, 19), (1, 1, 1), (129, 130, 9), (128, 128, 32), (1, 77, 5), (131, 1, 40)),
+    "gemm": (
+        (67, 35, 19),
+        (1, 1, 1),
+        (33, 130, 17),
+        (129, 130, 9),
+        (128, 128, 32),
+        (1, 77, 5),
+        (131, 1, 40),
+    ),
     "transpose": ((67, 130), (1, 1), (63, 65), (64, 128), (1, 301), (257, 1), (0, 3), (3, 0)),
     "sum": ((5003,), (1,), (255,), (1023,), (1024,), (1025,), (2**15,), (0,)),
     "histogram": ((8209,), (1,), (31,), (8191,), (2**15,), (0,)),
