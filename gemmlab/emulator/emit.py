@@ -130,10 +130,10 @@ def address(t: Translator, symbol: Symbol, dtype: np.dtype) -> str:
 # Instructions
 
 
-def instruction(t: Translator, i: Instruction) -> None:
-    """Emit one instruction that does not end a block."""
-    if i.root in EMITTERS:
-        emitter, counts = EMITTERS[i.root]
+def instruction(t: Translator, i: Instruction, emitters: Emitters) -> None:
+    """Emit one instruction that does not end a block; `emitters` has what isa.py has no row for."""
+    if i.root in emitters:
+        emitter, counts = emitters[i.root]
         if len(i.operands) not in counts or not i.modifiers:
             t.unsupported("no such form of it")
         emitter(t, i)
@@ -360,7 +360,7 @@ def load(t: Translator, i: Instruction) -> None:
         dtype = t.storage_of(first)
     access = t.access(dtype, count, offset)
     names = [f"x{k}" for k in range(count)]
-    mask, indent = _enabled(t, i)
+    mask, indent = enabled(t, i)
     t.line(f"{indent}{', '.join(names)}, = m.space_{space}.load({access}, {where}, {mask})")
     if indent:
         zeros = ", ".join([t.constant(dtype.type(0))] * count)
@@ -383,7 +383,7 @@ def store(t: Translator, i: Instruction) -> None:
         dtype = np.dtype("u2")
     access = t.access(dtype, count, offset)
     values = ", ".join(t.value(item, dtype, typed=False) for item in items)
-    mask, indent = _enabled(t, i)
+    mask, indent = enabled(t, i)
     t.line(f"{indent}m.space_{space}.store({access}, {where}, ({values},), {mask})")
 
 
@@ -402,7 +402,7 @@ def atomic(t: Translator, i: Instruction) -> None:
         t.unsupported(f"atomic operations on {space} memory")
     access, function = t.access(dtype, 1, offset), t.constant_object(operation)
     values = ", ".join(t.value(o, dtype) for o in operands[1:])
-    mask, indent = _enabled(t, i)
+    mask, indent = enabled(t, i)
     t.line(
         f"{indent}x0 = m.space_{space}.update({access}, {where}, {function}, ({values},), {mask})"
     )
@@ -411,7 +411,7 @@ def atomic(t: Translator, i: Instruction) -> None:
     t.assign(i, target, "x0", dtype)
 
 
-def _enabled(t: Translator, i: Instruction) -> tuple[str, str]:
+def enabled(t: Translator, i: Instruction) -> tuple[str, str]:
     """The mask of a memory access and its indent: a guard opens an `if` for "any lane is left"."""
     guard = t.guard(i)
     if guard is None:
@@ -438,8 +438,9 @@ def terminator(t: Translator, i: Instruction) -> str:
     return f"{guard}, ({', '.join(t.value(o, U32) for o in operands)},), {predicate}"
 
 
-# What isa.py has no row for: emitter, and the numbers of operands it takes.
-EMITTERS: dict[str, tuple[Callable[[Translator, Instruction], None], set[int]]] = {
+# The emitter of an opcode, and the numbers of operands it takes.
+Emitters = dict[str, tuple[Callable[["Translator", Instruction], None], set[int]]]
+EMITTERS: Emitters = {
     "mov": (move, {2}),
     "setp": (set_predicate, {3, 4}),
     "set": (set_value, {3}),

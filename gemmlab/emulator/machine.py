@@ -16,6 +16,7 @@ from typing import Any, Literal, NoReturn
 import numpy as np
 
 from gemmlab.emulator.arena import GlobalMemory
+from gemmlab.emulator.async_copies import AsyncCopies, Source, Target
 from gemmlab.emulator.barriers import Barriers
 from gemmlab.emulator.collectives import bits_of
 from gemmlab.emulator.counters import SiteCounts
@@ -104,6 +105,8 @@ class Machine:
         self.space_local = LocalSpace(local, chunk)
         self.space_frame = LocalSpace(local, chunk, counted=False)
         self.space_param = ParamSpace(launch.parameters, chunk)
+        target = Target(shared, launch.shared_bytes, chunk)
+        self.copies = AsyncCopies(Source(launch.memory, chunk), target, chunk)
         windows: list[Space] = [self.space_global, self.space_shared, self.space_local]
         windows.append(self.space_param)
         self.space_generic = GenericSpace(dict(enumerate(windows)), chunk)

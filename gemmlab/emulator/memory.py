@@ -42,7 +42,7 @@ class Access(NamedTuple):
         return self.dtype.itemsize * self.num_elements
 
 
-def _offsets(access: Access, address: Value) -> np.ndarray:
+def offsets_of(access: Access, address: Value) -> np.ndarray:
     """The address that lanes mean, wrapped to the width of the register that holds its base."""
     base = three_axes(address)
     kind = base.dtype.type
@@ -206,7 +206,7 @@ class SharedSpace:
 
     def load(self, access: Access, address: Value, mask: Mask | None) -> tuple[Value, ...]:
         view = self.data.view(access.dtype)
-        offsets = _offsets(access, address)
+        offsets = offsets_of(access, address)
         if mask is None and len(offsets) == 1:
             index = self._pattern(access, offsets).elements
             return tuple(
@@ -220,7 +220,7 @@ class SharedSpace:
         self, access: Access, address: Value, values: Sequence[Value], mask: Mask | None
     ) -> None:
         view = self.data.view(access.dtype)
-        offsets = _offsets(access, address)
+        offsets = offsets_of(access, address)
         if mask is None and len(offsets) == 1:
             index = self._pattern(access, offsets, is_load=False).elements
             index = np.broadcast_to(index, self.chunk.extent.shape[1:])
@@ -241,7 +241,7 @@ class SharedSpace:
         mask: Mask | None,
     ) -> np.ndarray:
         cells = self.data.view(access.dtype)
-        block, index = self._general(access, _offsets(access, address), mask, is_load=False)
+        block, index = self._general(access, offsets_of(access, address), mask, is_load=False)
         index = (block * cells.shape[1] + index).reshape(-1)
         return update(cells.reshape(-1), index, operation, operands, mask, self.chunk.extent)
 
@@ -329,7 +329,7 @@ class LocalSpace:
             np.put_along_axis(view, index + i, value, axis=3)
 
     def _access(self, access: Access, address: Value, mask: Mask | None) -> np.ndarray:
-        offsets = self.chunk.spread(_offsets(access, address))
+        offsets = self.chunk.spread(offsets_of(access, address))
         nbytes = self.data.shape[3]
         bad = (offsets < 0) | (offsets + access.width > nbytes)
         on = np.ones(bad.shape, bool) if mask is None else mask.array
@@ -359,7 +359,7 @@ class ParamSpace:
     chunk: Chunk
 
     def load(self, access: Access, address: Value, mask: Mask | None) -> tuple[Value, ...]:
-        offsets = _offsets(access, address)
+        offsets = offsets_of(access, address)
         if mask is not None and offsets.size > 1:
             offsets = np.where(mask.array, offsets, 0)
         if offsets.min() < 0 or offsets.max() + access.width > self.data.size:

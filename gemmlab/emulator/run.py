@@ -236,8 +236,10 @@ def allocate_variables(program: Program, memory: GlobalMemory) -> list[tuple[Var
 
 # Counters
 
-OPERATIONS = {"global": ("ld", "st", "atom", "red"), "local": ("ld", "st")}
-OPERATIONS["shared"] = ("ld", "st", "atom")  # a red is an atom whose result nobody reads
+OPERATIONS = {"global": ("ld", "st", "ldgsts", "atom", "red"), "local": ("ld", "st")}
+OPERATIONS["shared"] = ("ld", "st", "ldgsts", "atom")
+# PTX opcodes that the hardware calls otherwise.
+HARDWARE_NAMES = {"ldu": "ld", "cp": "ldgsts"}
 
 
 def counters(program: Program, tally: Tally) -> dict[str, int]:
@@ -248,7 +250,9 @@ def counters(program: Program, tally: Tally) -> dict[str, int]:
     by_kind = {(space, op): SiteCounts() for space, ops in OPERATIONS.items() for op in ops}
     for (index, space), counts in tally.sites.items():
         op = code[index].root
-        op = "ld" if op == "ldu" else "atom" if (space, op) == ("shared", "red") else op
+        op = HARDWARE_NAMES.get(op, op)
+        if (space, op) == ("shared", "red"):  # an atom whose result nobody reads
+            op = "atom"
         by_kind[space, op].add(counts)
     result = {
         "ptx_inst_executed.sum": int((tally.warps * sizes).sum()),

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from gemmlab.emulator import atomics, collectives, emit, isa, numerics
+from gemmlab.emulator import atomics, collectives, emit, emit_copies, isa, numerics
 from gemmlab.emulator.collectives import members_of
 from gemmlab.emulator.inline import inline_calls
 from gemmlab.emulator.ir import (
@@ -69,6 +69,7 @@ class Unsupported(Exception):
     """Raised while emitting one instruction; becomes an error when a lane reaches it."""
 
 
+EMITTERS = emit.EMITTERS | emit_copies.EMITTERS
 TERMINATORS = {"bra": "branch", "brx": "switch", "ret": "exit", "exit": "exit", "trap": "trap"}
 
 
@@ -210,9 +211,9 @@ class Translator:
                 if terminator_of(instruction):
                     result = emit.terminator(self, instruction)
                 elif self.index in self.wide_loads:
-                    emit.instruction(self, self.wide_load())
+                    emit.instruction(self, self.wide_load(), EMITTERS)
                 elif self.index not in self.joined:
-                    emit.instruction(self, instruction)
+                    emit.instruction(self, instruction, EMITTERS)
             except Unsupported as reason:
                 del self.lines[mark:]
                 guard = self.guard(instruction)
@@ -358,8 +359,8 @@ class Translator:
         self.defined.add(destination.name)
         self.line(f"{self.name(destination.name)} = {expression}")
 
-    def access(self, dtype: np.dtype, count: int, offset: int) -> str:
-        """A name for the constant part of a memory access."""
-        name = f"a{self.index}"
+    def access(self, dtype: np.dtype, count: int, offset: int, role: str = "a") -> str:
+        """A name for the constant part of a memory access; one per role in an instruction."""
+        name = f"{role}{self.index}"
         self.constants[name] = Access(self.index, offset, dtype, count)
         return name
