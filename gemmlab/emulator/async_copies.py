@@ -65,7 +65,14 @@ class AsyncCopies:
 
     def wait(self, most: int, mask: Mask | None) -> None:
         """cp.async.wait_group: all groups of a thread but the last `most` arrive."""
-        limit = self.committed - most
+        self._land(self.committed - most, mask)
+
+    def land_all(self, mask: Mask | None) -> None:
+        """cp.async.mbarrier.arrive: all copies of a thread arrive, its groups stay as they are."""
+        self._land(self.committed + 1, mask)
+
+    def _land(self, limit: np.ndarray, mask: Mask | None) -> None:
+        """Copies whose group lies below the limit of their thread arrive."""
         if mask is not None:
             limit = np.where(mask.array, limit, 0)
         left = []

@@ -32,7 +32,7 @@ BOOL, U32, U64 = np.dtype(bool), np.dtype("u4"), np.dtype("u8")
 CACHE_WORDS = {"volatile", "relaxed", "acquire", "release", "weak", "mmio", "nc", "unified"}
 CACHE_WORDS |= {"ca", "cg", "cs", "cv", "lu", "wb", "wt", "cta", "cluster", "gpu", "sys"}
 SPACES = ("global", "shared", "local", "param", "const")
-NO_EFFECT = {"fence", "membar", "pragma", "nanosleep", "prefetch", "prefetchu", "griddepcontrol"}
+NO_EFFECT = {"fence", "membar", "pragma", "prefetch", "prefetchu", "griddepcontrol"}
 
 
 # Addresses of variables
@@ -101,7 +101,9 @@ def special(t: Translator, name: str, dtype: np.dtype) -> str:
     if name not in KNOWN_SPECIAL:
         t.unsupported(f"special register {name}")
     read = f"m.special({name!r})"
-    own = U64 if name in ("%clock64", "%globaltimer") else U32
+    own: np.dtype = U64 if name in ("%clock64", "%globaltimer") else U32
+    if name == "%is_explicit_cluster":
+        own = BOOL
     if own == dtype:
         return read
     return f"{read}.astype({t.dtype(dtype)})"
@@ -111,6 +113,9 @@ KNOWN_SPECIAL = {f"%{r}.{axis}" for r in ("tid", "ntid", "ctaid", "nctaid") for 
 KNOWN_SPECIAL |= {"%laneid", "%warpid", "%nwarpid", "%smid", "%nsmid", "%clock", "%clock64"}
 KNOWN_SPECIAL |= {"%globaltimer", "%gridid", "%dynamic_smem_size", "%total_smem_size", "WARP_SZ"}
 KNOWN_SPECIAL |= {f"%lanemask_{c}" for c in ("eq", "lt", "le", "gt", "ge")}
+CLUSTER_SPECIAL = ("clusterid", "nclusterid", "cluster_ctaid", "cluster_nctaid")
+KNOWN_SPECIAL |= {f"%{r}.{axis}" for r in CLUSTER_SPECIAL for axis in "xyz"}
+KNOWN_SPECIAL |= {"%cluster_ctarank", "%cluster_nctarank", "%is_explicit_cluster"}
 
 
 def address(t: Translator, symbol: Symbol, dtype: np.dtype) -> str:
@@ -131,9 +136,11 @@ def address(t: Translator, symbol: Symbol, dtype: np.dtype) -> str:
 
 
 def instruction(t: Translator, i: Instruction, emitters: Emitters) -> None:
-    """Emit one instruction that does not end a block; `emitters` has what isa.py has no row for."""
-    if i.root in emitters:
-        emitter, counts = emitters[i.root]
+    """Emit one instruction that does not end a block; `emitters` has what isa.py has no row for,
+    by the first word of the opcode, or by its first three."""
+    name = next((k for k in (".".join(i.opcode[:3]), i.root) if k in emitters), None)
+    if name is not None:
+        emitter, counts = emitters[name]
         if len(i.operands) not in counts or not i.modifiers:
             t.unsupported("no such form of it")
         emitter(t, i)
@@ -426,6 +433,8 @@ def terminator(t: Translator, i: Instruction) -> str:
     guard = t.guard(i) or "None"
     if i.root in ("bra", "ret", "exit", "trap"):
         return guard
+    if i.root == "nanosleep":
+        return f"({guard},)"
     if i.root == "brx":
         return f"{guard}, {t.value(i.operands[0], U32)}"
     operands, predicate = list(i.operands), "None"

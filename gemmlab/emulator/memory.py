@@ -267,11 +267,9 @@ class SharedSpace:
     def _general(
         self, access: Access, offsets: np.ndarray, mask: Mask | None, is_load: bool
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Block and element index of each lane, flat over active lanes under a mask."""
-        spread = self.chunk.spread(offsets)
-        active = spread if mask is None else spread[mask.array]
-        self._check(access, offsets, active, mask)
-        rows = spread.reshape(-1, 32)
+        """As `_locate`, and counted."""
+        block, index = self._locate(access, offsets, mask)
+        rows = self.chunk.spread(offsets).reshape(-1, 32)
         on = None if mask is None else mask.array.reshape(-1, 32)
         if on is not None:
             some = on.any(axis=1)
@@ -279,9 +277,26 @@ class SharedSpace:
         waves, ideal = counters.wavefronts(rows, on, access.width, is_load)
         counts = self.chunk.counts[access.instruction, "shared"]
         counts.requests += len(rows)
-        counts.threads += active.size
+        counts.threads += index.size
         counts.wavefronts += int(waves.sum())
         counts.ideal_wavefronts += int(ideal.sum())
+        return block, index
+
+    def locate(
+        self, access: Access, address: Value, mask: Mask | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Block and element index of each active lane, flat: checked, not counted."""
+        block, index = self._locate(access, offsets_of(access, address), mask)
+        spread = np.broadcast_to(block, index.shape)
+        return spread.reshape(-1), index.reshape(-1)
+
+    def _locate(
+        self, access: Access, offsets: np.ndarray, mask: Mask | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Block and element index of each lane, flat over active lanes under a mask."""
+        spread = self.chunk.spread(offsets)
+        active = spread if mask is None else spread[mask.array]
+        self._check(access, offsets, active, mask)
         blocks = np.arange(len(self.data))[:, None, None]
         block = blocks if mask is None else self.chunk.spread(blocks)[mask.array]
         return block, active >> (access.dtype.itemsize.bit_length() - 1)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,14 +12,20 @@ import numpy as np
 
 from gemmlab.emulator import emit
 from gemmlab.emulator.arena import Allocation, GlobalMemory
+from gemmlab.emulator.coordinates import Dim3, blocks_of_clusters
 from gemmlab.emulator.counters import SiteCounts
 from gemmlab.emulator.ir import Variable
-from gemmlab.emulator.machine import Dim3, Launch, Machine, Tally
+from gemmlab.emulator.lanes import WARP
+from gemmlab.emulator.machine import Launch, Machine, Tally
+from gemmlab.emulator.schedule import Order, WarpOrder
 from gemmlab.emulator.translate import Program, translate
 from gemmlab.errors import InputError, LaunchError
 
 # Chunks of about this many lanes keep the working set of one instruction inside a core's L2.
 CHUNK_LANES = 8192
+# Threads that are on a GPU at the same time: 132 multiprocessors of 64 warps.
+RESIDENT_LANES = 132 * 64 * WARP
+DONE = object()
 
 Argument = Any  # np.ndarray, int, float, np.generic; for a struct bytes, or a tuple of its fields
 
@@ -39,12 +46,15 @@ def run(
     block: Dim3,
     args: Sequence[Argument],
     dynamic_smem: int = 0,
+    order: WarpOrder = "in-order",
 ) -> Run:
-    """Run one entry of a PTX text. grid, block: counts in x, y, z. dynamic_smem: bytes.
+    """Run one entry of a PTX text. grid, block: counts in x, y, z. dynamic_smem: bytes. order: of
+    warps and blocks, as schedule.Order has it.
 
     NumPy arrays are device buffers, updated in place when the whole launch has succeeded. Raises
-    PtxSyntaxError, LaunchError, EmulationError.
+    PtxSyntaxError, InputError, LaunchError, EmulationError.
     """
+    warp_order = Order(order)
     program = translate(ptx, entry)
     most, threads = program.function.maxntid, math.prod(block)
     if most is not None and threads > math.prod(most):
@@ -73,7 +83,7 @@ def run(
         local_bytes=emit.local_layout(function)[1],
         dynamic_bytes=dynamic_smem,
     )
-    tally = execute(launch)
+    tally = execute(launch, warp_order)
     for buffer in buffers:
         if buffer.is_read_only and not np.array_equal(buffer.bytes, buffer.on_device(memory)):
             raise InputError(f"the kernel wrote to {buffer.name}, a read-only array")
@@ -89,17 +99,32 @@ def static_smem_bytes(ptx: str, entry: str | None) -> int:
     return emit.static_shared_bytes(program.module, program.function)
 
 
-def execute(launch: Launch) -> Tally:
-    """All blocks of a launch, chunk by chunk, in the order of their linear index."""
-    tally = Tally.of(launch.program)
-    total = launch.grid[0] * launch.grid[1] * launch.grid[2]
-    lanes = -(-launch.threads // 32) * 32
+def execute(launch: Launch, order: Order) -> Tally:
+    """All blocks of a launch, chunk by chunk.
+
+    A chunk runs to its end before the next one, unless it waits for memory to change: then others
+    run too, as many as a GPU could hold at once.
+    """
+    tally, per_cluster = Tally.of(launch.program), math.prod(launch.cluster)
+    clusters = math.prod(launch.grid) // per_cluster
+    lanes = -(-launch.threads // WARP) * WARP * per_cluster
     step = max(1, CHUNK_LANES // lanes)
+    most_resident = max(1, RESIDENT_LANES // (lanes * step))
+    waiting = iter(order.of_chunks(range(0, clusters, step)))
+    resident: deque[Iterator[None]] = deque()
     # NumPy would warn of the overflows, NaNs and divisions that GPU arithmetic defines.
     with np.errstate(all="ignore"):
-        for first in range(0, total, step):
-            Machine(launch, first, min(step, total - first), tally).run()
-    return tally
+        while True:
+            first = next(waiting, None) if len(resident) < most_resident else None
+            if first is not None:
+                count = min(step, clusters - first)
+                blocks = blocks_of_clusters(launch.grid, launch.cluster, first, count)
+                resident.appendleft(Machine(launch, blocks, tally, order).run())
+            if not resident:
+                return tally
+            chunk = resident.popleft()
+            if next(chunk, DONE) is not DONE:
+                resident.append(chunk)
 
 
 # Arguments

@@ -18,7 +18,16 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from gemmlab.emulator import atomics, collectives, emit, emit_copies, isa, numerics
+from gemmlab.emulator import (
+    atomics,
+    collectives,
+    emit,
+    emit_copies,
+    emit_mbarriers,
+    isa,
+    mbarriers,
+    numerics,
+)
 from gemmlab.emulator.collectives import members_of
 from gemmlab.emulator.inline import inline_calls
 from gemmlab.emulator.ir import (
@@ -38,6 +47,7 @@ from gemmlab.emulator.ir import (
 from gemmlab.emulator.lanes import select
 from gemmlab.emulator.memory import Access
 from gemmlab.emulator.ptx import parse
+from gemmlab.emulator.spins import mark_spins
 from gemmlab.emulator.vectorize import wide_loads
 
 
@@ -47,11 +57,13 @@ class Block:
 
     first: int  # instruction indices [first, last)
     last: int
-    terminator: str = "fall"  # fall, branch, switch, exit, barrier, trap
+    terminator: str = "fall"  # fall, branch, switch, exit, barrier, phase, sleep, trap
     targets: list[int] = field(default_factory=list)  # block indices; the last is the next block
     run: Callable[..., Any] = lambda machine, registers, mask: None
+    spins: bool = False  # a branch back of a loop that waits for memory to change
     members: Callable[[list[Any]], Any] | None = None  # lanes that must be here to start, as bits
-    reduction: tuple[str, int] | None = None  # of bar.red: popc, and, or; slot of the result
+    reduction: str = ""  # of bar.red: popc, and, or
+    result: int | None = None  # slot of the register that the machine itself writes at the end
 
 
 @dataclass
@@ -69,8 +81,9 @@ class Unsupported(Exception):
     """Raised while emitting one instruction; becomes an error when a lane reaches it."""
 
 
-EMITTERS = emit.EMITTERS | emit_copies.EMITTERS
+EMITTERS = emit.EMITTERS | emit_copies.EMITTERS | emit_mbarriers.EMITTERS
 TERMINATORS = {"bra": "branch", "brx": "switch", "ret": "exit", "exit": "exit", "trap": "trap"}
+TERMINATORS |= {"nanosleep": "sleep"}
 
 
 @lru_cache(maxsize=64)
@@ -87,7 +100,14 @@ def terminator_of(instruction: Instruction) -> str | None:
         *instruction.modifiers
     }:
         return "barrier"
+    if emit_mbarriers.is_wait(instruction):
+        return "phase"
     return TERMINATORS.get(instruction.root)
+
+
+def terminator_result(instruction: Instruction) -> bool:
+    """Whether the machine writes the first operand of what ends a block."""
+    return emit.is_barrier_reduction(instruction) or emit_mbarriers.is_wait(instruction)
 
 
 def basic_blocks(function: Function) -> list[Block]:
@@ -160,12 +180,13 @@ class Translator:
         text = [line for i, b in enumerate(blocks) for line in self.block_source(i, b, slots)]
         source = "\n".join(text) + "\n"
         namespace: dict[str, Any] = {"np": np, "n": numerics, "select": select, **self.constants}
-        namespace |= {"atomics": atomics, "collectives": collectives}
+        namespace |= {"atomics": atomics, "collectives": collectives, "mbarriers": mbarriers}
         exec(compile(source, f"<{self.function.name}>", "exec"), namespace)
         for i, block in enumerate(blocks):
             block.run = namespace[f"block_{i}"]
             self.connect(block, slots)
         initial = [self.storage_of(self.registers[name]).type(0) for name in slots]
+        mark_spins(self.function.instructions, blocks)
         return Program(self.function, self.module, blocks, initial, source)
 
     def machine_registers(self, blocks: list[Block]) -> set[str]:
@@ -173,7 +194,7 @@ class Translator:
         code, found = self.function.instructions, []
         for block in blocks[:-1]:
             found.append(members_of(code[block.first]))
-            if emit.is_barrier_reduction(code[block.last - 1]):
+            if terminator_result(code[block.last - 1]):
                 found.append(code[block.last - 1].operands[0])
         registers = {x.name: x for x in found if isinstance(x, Reg)}
         self.registers |= registers
@@ -193,9 +214,10 @@ class Translator:
             block.members = lambda registers: bits
         last = code[block.last - 1]
         if emit.is_barrier_reduction(last):
+            block.reduction = next(m for m in last.modifiers if m in ("popc", "and", "or"))
+        if terminator_result(last):
             assert isinstance(last.operands[0], Reg)
-            operation = next(m for m in last.modifiers if m in ("popc", "and", "or"))
-            block.reduction = operation, slots[last.operands[0].name]
+            block.result = slots[last.operands[0].name]
 
     def body(self, block: Block) -> str:
         """Emit a block into `lines`; returns the expression of its terminator's operand."""
@@ -208,7 +230,9 @@ class Translator:
                 self.line("m.count_guarded(g, mask)")
             mark = len(self.lines)
             try:
-                if terminator_of(instruction):
+                if terminator_of(instruction) == "phase":
+                    result = emit_mbarriers.wait(self, instruction)
+                elif terminator_of(instruction):
                     result = emit.terminator(self, instruction)
                 elif self.index in self.wide_loads:
                     emit.instruction(self, self.wide_load(), EMITTERS)
@@ -218,6 +242,8 @@ class Translator:
                 del self.lines[mark:]
                 guard = self.guard(instruction)
                 self.line(f"m.unsupported({self.index}, {str(reason)!r}, {guard}, mask)")
+                plain = block.terminator in ("branch", "exit", "trap")
+                result = str(guard) if plain else f"{guard},"
         return result
 
     def wide_load(self) -> Instruction:

@@ -224,7 +224,7 @@ def test_what_is_not_defined_here_fails_only_when_reached(launch):
     [
         "wgmma.fence.sync.aligned;",
         "add.rn.bf16x2 %r1, %r2, %r3;",
-        "mov.u32 %r1, %clusterid.x;",
+        "mov.u32 %r1, %pm0;",
         "ld.global.v8.f32 {%f0, %f1, %f2, %f3, %f4, %f5, %f6, %f7}, [%q1];",
         "barrier.cluster.arrive;",
         "vote.sync.some.pred %p2, %p1, -1;",
