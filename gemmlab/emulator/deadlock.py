@@ -28,7 +28,8 @@ def deadlock(machine: Machine) -> NoReturn:
     blocks = np.flatnonzero(machine.live.any(axis=(1, 2)))
     number = int(blocks[0])
     code = machine.launch.program.function.instructions
-    found = [w for waits in (machine.barriers, machine.mbarriers) for w in waits.stuck(number)]
+    waits = (machine.barriers, machine.mbarriers, machine.clusters)
+    found = [w for part in waits for w in part.stuck(number)]
     lines = [f"{w.what}, PTX line {code[w.instruction].line}" for w in found[:MOST]]
     if len(found) > MOST:
         lines.append(f"and {len(found) - MOST} more")

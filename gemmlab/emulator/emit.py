@@ -32,7 +32,8 @@ BOOL, U32, U64 = np.dtype(bool), np.dtype("u4"), np.dtype("u8")
 CACHE_WORDS = {"volatile", "relaxed", "acquire", "release", "weak", "mmio", "nc", "unified"}
 CACHE_WORDS |= {"ca", "cg", "cs", "cv", "lu", "wb", "wt", "cta", "cluster", "gpu", "sys"}
 SPACES = ("global", "shared", "local", "param", "const")
-NO_EFFECT = {"fence", "membar", "pragma", "prefetch", "prefetchu", "griddepcontrol"}
+NO_EFFECT = {"fence", "membar", "pragma", "prefetch", "prefetchu", "griddepcontrol", "discard"}
+NO_EFFECT |= {"applypriority"}
 
 
 # Addresses of variables
@@ -332,9 +333,10 @@ def memory_operand(
     dtype = isa.DTYPES.get(type_)
     count = next((int(w[1:]) for w in words if w in ("v2", "v4", "v8")), 1)
     space = next((w.split("::")[0] for w in words if w.split("::")[0] in SPACES), "generic")
+    space = "cluster" if "shared::cluster" in words else space
     rest = {w for w in words if w.split("::")[0] not in SPACES} - CACHE_WORDS - {f"v{count}"}
     rest = {w for w in rest if not w.startswith(("L1::", "L2::"))}
-    if dtype is None or rest or not isinstance(memory, Memory):
+    if dtype is None or rest or not isinstance(memory, Memory) or memory.coordinates:
         t.unsupported("this form of memory access")
     if dtype.itemsize * count > 16:
         t.unsupported("accesses wider than 16 bytes")
@@ -349,7 +351,7 @@ def memory_operand(
             space = "frame"
         return space, address(t, base, U64), dtype, count, memory.offset
     wide = t.storage_of(base).itemsize == 8
-    if not wide and space not in ("shared", "local", "param"):
+    if not wide and space not in ("shared", "cluster", "local", "param"):
         t.unsupported("a 32-bit register cannot hold this address")
     return space, t.value(base, U64 if wide else U32), dtype, count, memory.offset
 
@@ -405,7 +407,7 @@ def atomic(t: Translator, i: Instruction) -> None:
     operation = atomics.find_operation(name, type_, space)
     if operation is None or len(operands) != 2 + (name == "cas") or count > 1:
         t.unsupported("no such atomic operation")
-    if space not in ("global", "shared", "generic"):
+    if space not in ("global", "shared", "cluster", "generic"):
         t.unsupported(f"atomic operations on {space} memory")
     access, function = t.access(dtype, 1, offset), t.constant_object(operation)
     values = ", ".join(t.value(o, dtype) for o in operands[1:])
@@ -433,7 +435,7 @@ def terminator(t: Translator, i: Instruction) -> str:
     guard = t.guard(i) or "None"
     if i.root in ("bra", "ret", "exit", "trap"):
         return guard
-    if i.root == "nanosleep":
+    if i.root == "nanosleep" or "cluster" in i.modifiers:
         return f"({guard},)"
     if i.root == "brx":
         return f"{guard}, {t.value(i.operands[0], U32)}"

@@ -24,13 +24,14 @@ def is_wait(i: Instruction) -> bool:
     return i.root == "mbarrier" and bool({"test_wait", "try_wait"} & {*i.modifiers})
 
 
-def shared_address(t: Translator, i: Instruction, operand: Operand, role: str = "a") -> str:
-    """The constant part of an access to one 64-bit object, and the object's shared address."""
-    spaces = [w for w in i.modifiers if w in SHARED]
-    _, where, dtype, count, offset = emit.memory_operand(t, i, operand, [*spaces[:1], "b64"])
-    if not spaces:
+def shared_address(t: Translator, i: Instruction, operand: Operand, space: str = "") -> str:
+    """The constant part of an access to an mbarrier, and the mbarrier's shared address."""
+    space = space or next((w for w in i.modifiers if w in SHARED), "generic")
+    words = ["b64"] if space == "generic" else [space, "b64"]
+    _, where, dtype, count, offset = emit.memory_operand(t, i, operand, words)
+    if space == "generic":
         where = f"({where} - {t.constant(np.uint64(SHARED_WINDOW))})"
-    return f"{t.access(dtype, count, offset, role)}, {where}"
+    return f"{t.access(dtype, count, offset)}, {where}"
 
 
 def wait(t: Translator, i: Instruction) -> str:

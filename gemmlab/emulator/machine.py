@@ -11,6 +11,7 @@ costs nothing. Who has waited until no lane was ready goes on, or is reported as
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -21,6 +22,8 @@ import numpy as np
 from gemmlab.emulator.arena import GlobalMemory
 from gemmlab.emulator.async_copies import AsyncCopies, Source, Target
 from gemmlab.emulator.barriers import Barriers
+from gemmlab.emulator.bulk_copies import BulkCopies
+from gemmlab.emulator.clusters import ClusterBarrier, ClusterSpace
 from gemmlab.emulator.collectives import bits_of
 from gemmlab.emulator.coordinates import Dim3, block_index, special_registers
 from gemmlab.emulator.counters import SiteCounts
@@ -117,14 +120,19 @@ class Machine:
         self.space_param = ParamSpace(launch.parameters, chunk)
         target = Target(shared, launch.shared_bytes, chunk)
         self.copies = AsyncCopies(Source(launch.memory, chunk), target, chunk)
-        windows: list[Space] = [self.space_global, self.space_shared, self.space_local]
-        windows.append(self.space_param)
+        cluster_size = math.prod(launch.cluster)
+        self.space_cluster = ClusterSpace(shared, launch.shared_bytes, chunk)
+        self.space_cluster.cluster_size = cluster_size
+        reachable = self.space_cluster if cluster_size > 1 else self.space_shared
+        windows: list[Space] = [self.space_global, reachable, self.space_local, self.space_param]
         self.space_generic = GenericSpace(dict(enumerate(windows)), chunk)
         self.specials = dict(special_registers(launch, self.blocks, extent))
         spins = any(b.spins for b in launch.program.blocks)
         self.patience = SPIN_PATIENCE if spins else PATIENCE
         self.barriers = Barriers(self)
         self.mbarriers = Mbarriers(self)
+        self.clusters = ClusterBarrier(self)
+        self.bulk = BulkCopies(self)
 
     # What generated code calls
 
@@ -197,6 +205,11 @@ class Machine:
     def proceed(self) -> bool:
         """Whether there are lanes to run. Where there are none, lets go on what can."""
         self.mbarriers.wake()
+        if self.bulk.flights:
+            self.bulk.land_some()
+            if not self.ready or self.steps % PATIENCE == 0:
+                self.bulk.land_awaited()
+            self.mbarriers.wake()
         if self.steps % PATIENCE == 0:
             self.mbarriers.time_out()
         if not self.ready or self.steps % PATIENCE == 0:
@@ -296,12 +309,14 @@ class Machine:
                     self.switch(block, result[1], on)
                 elif on is not False:
                     self.barriers.arrive(block, result[1], result[2], on)
-            case "phase" | "sleep":
+            case "phase" | "sleep" | "cluster":
                 on, rest = self.split(result[0], mask)
                 if rest is not False:
                     self.go(following, rest)
                 if on is not False and block.terminator == "phase":
                     self.mbarriers.wait(block, result[1:], on)
+                elif on is not False and block.terminator == "cluster":
+                    self.clusters.wait(block, on)
                 elif on is not False:
                     self.asleep.append((following, on))
             case "trap":
@@ -360,6 +375,7 @@ class Machine:
         self.live &= ~mask.array
         self.whole = False
         self.barriers.release()
+        self.clusters.release()
 
     def switch(self, block: Block, index: Value, mask: Mask | None) -> None:
         """brx.idx: one target per value; past the table PTX defines nothing, an error here."""

@@ -235,7 +235,7 @@ class Mbarriers:
 
     def cells(self, access: Access, address: Value, mask: Mask | None) -> np.ndarray:
         """Flat index of each active lane's object among the words of the chunk."""
-        block, index = self.machine.space_shared.locate(access, address, mask)
+        block, index = self.machine.space_cluster.locate(access, address, mask)
         row = len(self.all_words) // self.machine.num_blocks
         cells: np.ndarray = (block * row + index).reshape(-1)
         return cells
@@ -278,7 +278,7 @@ class Mbarriers:
         if len(bad) == np.count_nonzero(on):
             lanes[on], addresses[on] = bad, address
         else:
-            first = tuple(np.argwhere(on)[0])
+            first = np.unravel_index(on.argmax(), on.shape)
             lanes[first], addresses[first] = True, address[0]
         self.machine.fault(EmulationError, message, access.instruction, lanes, addresses)
 

@@ -207,7 +207,7 @@ class SharedSpace:
     def load(self, access: Access, address: Value, mask: Mask | None) -> tuple[Value, ...]:
         view = self.data.view(access.dtype)
         offsets = offsets_of(access, address)
-        if mask is None and len(offsets) == 1:
+        if self.has_one_pattern(offsets, mask):
             index = self._pattern(access, offsets).elements
             return tuple(
                 view.take(index + i if i else index, axis=1) for i in range(access.num_elements)
@@ -221,7 +221,7 @@ class SharedSpace:
     ) -> None:
         view = self.data.view(access.dtype)
         offsets = offsets_of(access, address)
-        if mask is None and len(offsets) == 1:
+        if self.has_one_pattern(offsets, mask):
             index = self._pattern(access, offsets, is_load=False).elements
             index = np.broadcast_to(index, self.chunk.extent.shape[1:])
             for i, value in enumerate(values):
@@ -244,6 +244,10 @@ class SharedSpace:
         block, index = self._general(access, offsets_of(access, address), mask, is_load=False)
         index = (block * cells.shape[1] + index).reshape(-1)
         return update(cells.reshape(-1), index, operation, operands, mask, self.chunk.extent)
+
+    def has_one_pattern(self, offsets: np.ndarray, mask: Mask | None) -> bool:
+        """Whether all lanes go to the same places in each block."""
+        return mask is None and len(offsets) == 1
 
     def _pattern(self, access: Access, offsets: np.ndarray, is_load: bool = True) -> Pattern:
         key = access, offsets.shape, offsets.tobytes()

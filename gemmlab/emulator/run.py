@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
+from numpy.lib.stride_tricks import as_strided
 
 from gemmlab.emulator import emit
 from gemmlab.emulator.arena import Allocation, GlobalMemory
@@ -18,16 +20,20 @@ from gemmlab.emulator.ir import Variable
 from gemmlab.emulator.lanes import WARP
 from gemmlab.emulator.machine import Launch, Machine, Tally
 from gemmlab.emulator.schedule import Order, WarpOrder
+from gemmlab.emulator.tensor_maps import encode
 from gemmlab.emulator.translate import Program, translate
 from gemmlab.errors import InputError, LaunchError
+from gemmlab.tensor_map import CHUNK, TensorMap
 
 # Chunks of about this many lanes keep the working set of one instruction inside a core's L2.
 CHUNK_LANES = 8192
 # Threads that are on a GPU at the same time: 132 multiprocessors of 64 warps.
 RESIDENT_LANES = 132 * 64 * WARP
+MAX_CLUSTER = 16  # blocks; more than 8 only where a launch allows it
 DONE = object()
 
-Argument = Any  # np.ndarray, int, float, np.generic; for a struct bytes, or a tuple of its fields
+# np.ndarray, int, float, np.generic, TensorMap; for a struct bytes, or a tuple of its fields
+Argument = Any
 
 
 @dataclass(frozen=True)
@@ -47,9 +53,11 @@ def run(
     args: Sequence[Argument],
     dynamic_smem: int = 0,
     order: WarpOrder = "in-order",
+    cluster: Dim3 | None = None,
 ) -> Run:
     """Run one entry of a PTX text. grid, block: counts in x, y, z. dynamic_smem: bytes. order: of
-    warps and blocks, as schedule.Order has it.
+    warps and blocks, as schedule.Order has it. cluster: blocks in x, y, z; by default what the
+    kernel's .reqnctapercluster says.
 
     NumPy arrays are device buffers, updated in place when the whole launch has succeeded. Raises
     PtxSyntaxError, InputError, LaunchError, EmulationError.
@@ -59,6 +67,7 @@ def run(
     most, threads = program.function.maxntid, math.prod(block)
     if most is not None and threads > math.prod(most):
         raise LaunchError(f"{threads} threads per block; the kernel's .maxntid is {most}")
+    shape = cluster_shape(program.function.reqnctapercluster, cluster, grid)
     memory = GlobalMemory()
     values, buffers = bind(program.function.parameters, args, memory)
     variables = allocate_variables(program, memory)
@@ -82,6 +91,7 @@ def run(
         shared_bytes=shared,
         local_bytes=emit.local_layout(function)[1],
         dynamic_bytes=dynamic_smem,
+        cluster=shape,
     )
     tally = execute(launch, warp_order)
     for buffer in buffers:
@@ -91,6 +101,18 @@ def run(
         if not buffer.is_read_only:
             buffer.bytes[:] = buffer.on_device(memory)
     return Run(counters(program, tally))
+
+
+def cluster_shape(compiled: Dim3 | None, asked: Dim3 | None, grid: Dim3) -> Dim3:
+    """The shape of a launch's clusters. Raises LaunchError where it breaks a rule."""
+    shape = asked or compiled or (1, 1, 1)
+    if compiled is not None and shape != compiled:
+        raise LaunchError(f"cluster {shape}; the kernel's .reqnctapercluster is {compiled}")
+    if not 1 <= math.prod(shape) <= MAX_CLUSTER or min(shape) < 1:
+        raise LaunchError(f"cluster {shape}: a cluster has 1 to {MAX_CLUSTER} blocks")
+    if any(size % part for size, part in zip(grid, shape, strict=True)):
+        raise LaunchError(f"cluster {shape} does not divide the grid {grid}")
+    return shape
 
 
 def static_smem_bytes(ptx: str, entry: str | None) -> int:
@@ -163,15 +185,19 @@ def bind(
     buffers: dict[int, Buffer] = {}  # by the array's id
     for number, arg in enumerate(args):
         for value in arg if isinstance(arg, tuple) else (arg,):
+            name, bytes_of = f"argument {number}", _bytes_of
+            if isinstance(value, TensorMap):
+                value, bytes_of = value.array, _bytes_around
             if isinstance(value, np.ndarray) and value.ndim:
-                name = f"argument {number}"
-                buffers[id(value)] = Buffer(name, _bytes_of(value), not value.flags.writeable)
+                buffers[id(value)] = Buffer(name, bytes_of(value), not value.flags.writeable)
     allocate_buffers(list(buffers.values()), memory)
     packed = bytearray()
     for number, (parameter, arg) in enumerate(zip(parameters, args, strict=True)):
         packed += b"\0" * (-len(packed) % parameter.alignment)
         if id(arg) in buffers and parameter.type[0] == "f":
             raise LaunchError(f"argument {number}: parameter .{parameter.type} takes no array")
+        if isinstance(arg, TensorMap):
+            arg = _tensor_map(number, arg, buffers)
         if isinstance(arg, tuple):
             fields = [buffers[id(x)].address if id(x) in buffers else x for x in arg]
             arg = _struct(number, fields)
@@ -238,6 +264,23 @@ def _pack(number: int, parameter: Variable, arg: Argument) -> bytes:
             raise LaunchError(f"{what} cannot hold {arg}")
         return (arg % (1 << bits)).to_bytes(parameter.size, "little")
     raise LaunchError(f"{what} takes no {type(arg).__name__}")
+
+
+def _tensor_map(number: int, arg: TensorMap, buffers: dict[int, Buffer]) -> bytes:
+    if id(arg.array) not in buffers:
+        raise LaunchError(f"argument {number}: a tensor map of {arg.array!r}, which is no array")
+    buffer = buffers[id(arg.array)]
+    start = int(arg.array.__array_interface__["data"][0])
+    address = int(buffer.address) + start - buffer.start
+    if address % CHUNK:
+        raise LaunchError(f"argument {number}: the array of a tensor map lies at {address:#x}")
+    return encode(arg, address)
+
+
+def _bytes_around(array: np.ndarray) -> np.ndarray:
+    """A flat view of the memory from an array's first element to its last, gaps included."""
+    low, high = byte_bounds(array)
+    return as_strided(array.view(np.uint8), (high - low,), (1,))
 
 
 def _bytes_of(array: np.ndarray) -> np.ndarray:

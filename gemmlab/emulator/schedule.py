@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gemmlab.errors import InputError
+
+if TYPE_CHECKING:
+    from gemmlab.emulator.bulk_copies import Flight
 
 WarpOrder = str | int
 
@@ -18,7 +22,7 @@ class Order:
     "in-order": all warps of the blocks that run together go on together, block by block of code.
     "reversed": the last warp goes on until it has to wait, then the one before it; the last blocks
     of the grid run first. A number seeds a generator that draws the next warp after each basic
-    block, and the order of the blocks.
+    block, and the order of the blocks. bulk_copies.py says what it means for copies.
     """
 
     def __init__(self, name: WarpOrder = "in-order") -> None:
@@ -32,6 +36,12 @@ class Order:
         if self.random is not None:
             return self.random.sample(firsts, len(firsts))
         return firsts[::-1] if self.is_reversed else firsts
+
+    def landing(self, flights: list[Flight]) -> list[Flight]:
+        """Those of the copies under way that land now, though nobody waits for them yet."""
+        if self.random is not None:
+            return [f for f in flights if self.random.random() < 0.1]
+        return flights if self.is_reversed else []
 
     def pick(self, warps: Sequence[int]) -> int:
         """One of the warps that can go on."""

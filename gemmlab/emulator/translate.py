@@ -20,8 +20,12 @@ import numpy as np
 
 from gemmlab.emulator import (
     atomics,
+    bulk_copies,
+    clusters,
     collectives,
     emit,
+    emit_bulk,
+    emit_clusters,
     emit_copies,
     emit_mbarriers,
     isa,
@@ -57,7 +61,7 @@ class Block:
 
     first: int  # instruction indices [first, last)
     last: int
-    terminator: str = "fall"  # fall, branch, switch, exit, barrier, phase, sleep, trap
+    terminator: str = "fall"  # fall, branch, switch, exit, trap, or what waits
     targets: list[int] = field(default_factory=list)  # block indices; the last is the next block
     run: Callable[..., Any] = lambda machine, registers, mask: None
     spins: bool = False  # a branch back of a loop that waits for memory to change
@@ -82,6 +86,7 @@ class Unsupported(Exception):
 
 
 EMITTERS = emit.EMITTERS | emit_copies.EMITTERS | emit_mbarriers.EMITTERS
+EMITTERS |= emit_bulk.EMITTERS | emit_clusters.EMITTERS
 TERMINATORS = {"bra": "branch", "brx": "switch", "ret": "exit", "exit": "exit", "trap": "trap"}
 TERMINATORS |= {"nanosleep": "sleep"}
 
@@ -102,6 +107,8 @@ def terminator_of(instruction: Instruction) -> str | None:
         return "barrier"
     if emit_mbarriers.is_wait(instruction):
         return "phase"
+    if emit_clusters.is_wait(instruction):
+        return "cluster"
     return TERMINATORS.get(instruction.root)
 
 
@@ -181,6 +188,7 @@ class Translator:
         source = "\n".join(text) + "\n"
         namespace: dict[str, Any] = {"np": np, "n": numerics, "select": select, **self.constants}
         namespace |= {"atomics": atomics, "collectives": collectives, "mbarriers": mbarriers}
+        namespace |= {"bulk_copies": bulk_copies, "clusters": clusters}
         exec(compile(source, f"<{self.function.name}>", "exec"), namespace)
         for i, block in enumerate(blocks):
             block.run = namespace[f"block_{i}"]
@@ -336,9 +344,9 @@ class Translator:
             return emit.address(self, operand, dtype)
         self.unsupported("a vector stands where one value belongs")
 
-    def constant_object(self, value: Any) -> str:
-        """A name for something that is no NumPy scalar."""
-        name = f"f_{getattr(value, '__name__', '')}"
+    def constant_object(self, value: Any, name: str = "") -> str:
+        """A name for something that is no NumPy scalar; its own by default."""
+        name = name or f"f_{value.__name__}"
         self.constants[name] = value
         return name
 
