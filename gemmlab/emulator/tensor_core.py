@@ -72,7 +72,7 @@ def accumulate(
     shape = np.broadcast_shapes(a.shape[1:], b.shape[1:], c.shape)
     size_a, size_b = _power(a, operands.lowest), _power(b, operands.lowest)
     term, largest = np.empty(shape), np.empty(shape)
-    np.maximum(_power(c, result.lowest), 2.0**F32.lowest, out=largest)
+    np.maximum(_power(c, result.lowest), 4.0**operands.lowest, out=largest)
     for x, y in zip(size_a, size_b, strict=True):
         np.maximum(largest, np.multiply(x, y, out=term), out=largest)
     scale = np.divide(2.0**fraction_bits, largest, out=largest)
@@ -81,7 +81,7 @@ def accumulate(
         np.multiply(x, y, out=term)
         term *= scale
         total += np.trunc(term, out=term)
-    rounded = round_to(total / scale, result)
+    rounded = round_to(total / scale, result) + 0.0  # zeros are +0, whatever they come from
     if all(np.isfinite(x).all() for x in (a, b, c)):
         return rounded
     plain = np.multiply(a, b).sum(axis=0) + c
@@ -103,6 +103,6 @@ def round_to(x: np.ndarray, result: Format) -> np.ndarray:
 
 
 def _power(x: np.ndarray, lowest: int) -> np.ndarray:
-    """2^e of x = ±s·2^e, 1 ≤ s < 2, where subnormals count as exponent `lowest`; 0 of a zero."""
+    """2^e of x = ±s·2^e, 1 ≤ s < 2, where subnormals have exponent `lowest`; zeros take no part."""
     power = (x.view(np.int64) & 0x7FF << 52).view(np.float64)
     return np.where(x == 0, 0.0, np.maximum(power, 2.0**lowest))

@@ -25,7 +25,7 @@ def one_step(a: list, b: list, c: float, operands: Format, result: Format, bits:
     for x, y in zip(map(Fraction, a), map(Fraction, b), strict=True):
         if x and y:
             terms.append((x * y, exponent(x, operands.lowest) + exponent(y, operands.lowest)))
-    unit = Fraction(2) ** (max([e for _, e in terms] + [-126]) - bits)
+    unit = Fraction(2) ** (max([e for _, e in terms], default=0) - bits)
     total = sum(math.trunc(value / unit) for value, _ in terms) * unit
     if total == 0:
         return 0.0
@@ -81,9 +81,13 @@ def test_steps_follow_each_other_and_matrices_broadcast():
         ([1, 2.0**-13], [1, 2.0**-13], -1, 0),
         ([1, 2.0**-12], [1, 2.0**-13], -1, 2.0**-25),
         ([1, -(2.0**-13)], [1, 2.0**-13], -1, 0),
+        # Zeros are positive, and count for nothing where exponents are compared.
+        ([-0.0, 0.0], [1, -1], -0.0, 0.0),
+        ([2.0**-24, 0.0], [2.0**-24, 65504], 0.0, 2.0**-48),
     ],
 )
 def test_special_and_cut_off_terms(a, b, c, wanted):
     with np.errstate(invalid="ignore"):
         got = accumulate(np.array(a, float), np.array(b, float), np.array(c, float), F16)
     np.testing.assert_array_equal(got, wanted)
+    assert wanted or not np.signbit(got)
