@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from gemmlab import judge, problems
 from gemmlab.compile import Artifact, load
+from gemmlab.devices.emulated import emulate
 from gemmlab.directives import Directive, read
 from gemmlab.directives.call import Call, bind, layout_of, prepare, sizes_of
 from gemmlab.errors import InputError, UnknownNameError
@@ -29,7 +30,10 @@ class FileRun:
 
 
 def directive_of(path: Path, options: Directive) -> Directive:
-    """The directive in the file, with the command line's words in place of its own."""
+    """The directive in the file, with the command line's words in place of its own.
+
+    Raises UnknownNameError where there is no such file, InputError where it cannot be read.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -48,7 +52,7 @@ def run(
     family: str | None = None,
     **how: Any,
 ) -> FileRun:
-    """Compile and emulate. `how` goes to `gemmlab.emulate`.
+    """Compile and emulate once. `how` goes to `gemmlab.emulate`.
 
     Raises InputError or UnknownNameError with the word of the directive at fault, CompileError for
     the file, LaunchError and EmulationError as `gemmlab.emulate` does.
@@ -59,17 +63,12 @@ def run(
         call = prepare(directive, seed)
         return FileRun(artifact, call, _emulated(artifact, call, how))
     problem = problems.find(directive.problem)
-    case = problem.case(
-        shape_of(directive, problem), layout_of(directive, problem), family or "", seed
-    )
-    given: dict[str, Any] = {name: array.copy() for name, array in case.buffers.items()}
-    given |= case.scalars
-    given[case.output] = output = _unwritten(problem, case)
-    call = bind(directive, problem, case, given)
+    layout = layout_of(directive, problem)
+    case = problem.case(shape_of(directive, problem), layout, family or problem.families[0], seed)
+    images = judge.arrays(problem, case)
+    call = bind(directive, problem, case, {**images, **case.scalars})
     ran = _emulated(artifact, call, how)
-    bound = problem.bound_u(case.shape)
-    got = case.result(output)
-    verdict = judge.compare(got, case.reference(), case.magnitude(), bound)
+    verdict = judge.judge_arrays(images, problem, case)
     return FileRun(artifact, call, ran, verdict)
 
 
@@ -77,3 +76,14 @@ def shape_of(directive: Directive, problem: Problem) -> dict[str, int]:
     """The sizes of the problem's axes that the directive gives; the problem's own for the rest."""
     given = sizes_of(directive)
     return {axis: given.get(axis, problem.default_size) for axis in problem.axes}
+
+
+def _emulated(artifact: Artifact, call: Call, how: dict[str, Any]) -> Run:
+    return emulate(
+        artifact,
+        grid=call.grid,
+        block=call.block,
+        args=call.args,
+        dynamic_smem=call.smem,
+        **how,
+    )

@@ -18,11 +18,12 @@ LAYERS = {
     "errors": set(),
     "problems": {"errors"},
     "hardware": {"errors"},
-    "emulator": {"errors", "hardware"},
+    "tensor_map": {"errors"},
+    "emulator": {"errors", "hardware", "tensor_map"},
     "kernels": {"errors", "problems"},
     "ladder": {"errors", "kernels"},
     "compile": {"errors", "problems", "kernels", "ladder", "emulator"},
-    "devices": {"errors", "compile", "emulator", "hardware"},
+    "devices": {"errors", "compile", "emulator", "hardware", "tensor_map"},
     "judge": {"errors", "problems", "compile", "devices"},
     "directives": {"errors", "problems"},
     "records": {"errors"},
@@ -34,7 +35,7 @@ LAYERS = {
     "report": {"errors", "metrics", "records", "steps", "tables"},
 }
 # What ties the parts together may import all of them.
-TOP = {"__init__", "__main__", "cli", "climb"}
+TOP = {"__init__", "__main__", "cli", "climb", "files"}
 
 
 def part(path):

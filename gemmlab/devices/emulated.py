@@ -77,18 +77,23 @@ def emulate(
     block: int | tuple[int, ...],
     args: Sequence[Any],
     dynamic_smem: int = 0,
+    order: str | int = "in-order",
+    cluster: int | tuple[int, ...] | None = None,
 ) -> Run:
     """Run a kernel on the emulator, in this process.
 
     grid, block: one to three counts, in x, y, z. args: one per kernel parameter. A NumPy array is
-    a device buffer, updated in place once the whole launch has succeeded; ints and floats take the
-    parameter's declared type; NumPy scalars must match its size; a struct is bytes or a tuple of
-    its fields (arrays and NumPy scalars). dynamic_smem: bytes. Returns a `Run` whose `counters`
-    carry Nsight Compute's names.
+    a device buffer, updated in place once the whole launch has succeeded; a `TensorMap` describes
+    one; ints and floats take the parameter's declared type; NumPy scalars must match its size; a
+    struct is bytes or a tuple of its fields (arrays and NumPy scalars). dynamic_smem: bytes.
+    cluster: blocks per cluster in x, y, z; by default what the kernel was compiled for. order:
+    which warps and blocks go first, "in-order", "reversed", or a number that seeds a random order:
+    a kernel whose results change with it has a race. Returns a `Run` whose `counters` carry Nsight
+    Compute's names.
 
-    Raises DTypeError for what is no Artifact, LaunchError past a limit of `artifact.arch` or for
-    arguments that do not fit, EmulationError (OutOfBoundsError, DeadlockError, …) for a kernel's
-    fault.
+    Raises DTypeError for what is no Artifact, InputError for no such order, LaunchError past a
+    limit of `artifact.arch` or for arguments that do not fit, EmulationError (OutOfBoundsError,
+    DeadlockError, …) for a kernel's fault.
     """
     from gemmlab import emulator
 
@@ -106,7 +111,10 @@ def emulate(
         static_smem, registers = emulator.static_smem_bytes(artifact.ptx, artifact.entry), 0
     check_launch(artifact.arch, grid3, block3, static_smem, dynamic_smem, registers)
     check_compiled_block(artifact, block3)
-    return emulator.run(artifact.ptx, artifact.entry, grid3, block3, args, dynamic_smem)
+    clusters = None if cluster is None else _three("cluster", cluster)
+    return emulator.run(
+        artifact.ptx, artifact.entry, grid3, block3, args, dynamic_smem, order, clusters
+    )
 
 
 def _three(what: str, counts: int | tuple[int, ...]) -> Dim3:

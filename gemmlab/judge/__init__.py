@@ -1,7 +1,7 @@
 """Verdicts: is the result right, and did the kernel keep to its own memory. Never times."""
 
 from gemmlab.judge.buffers import Stage
-from gemmlab.judge.flows import arrays, examine_flow
+from gemmlab.judge.flows import arrays, examine_flow, judge_arrays
 from gemmlab.judge.judge import Examination, examine, inspect
 from gemmlab.judge.verdict import Mismatch, Status, Verdict
 
@@ -15,4 +15,5 @@ __all__ = [
     "examine",
     "examine_flow",
     "inspect",
+    "judge_arrays",
 ]

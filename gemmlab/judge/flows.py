@@ -6,6 +6,8 @@ flow allocates on the device, between guards: a copy that is missing, or not wai
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from gemmlab.compile.artifact import Artifact
@@ -14,6 +16,7 @@ from gemmlab.devices.flow import Program, fly
 from gemmlab.errors import EmulationError
 from gemmlab.judge.buffers import POISON, Guarded, Held, filled, first_image
 from gemmlab.judge.judge import Examination, fault, inspect_held
+from gemmlab.judge.verdict import Verdict
 from gemmlab.problems.problem import Case, Problem
 
 
@@ -38,6 +41,12 @@ def examine_flow(
     held |= {f"device memory {i}": guarded.read() for i, guarded in enumerate(placed)}
     verdict, image = inspect_held(held, problem, case)
     return Examination(verdict, flown.launched, image, flown.timeline)
+
+
+def judge_arrays(images: Mapping[str, np.ndarray], problem: Problem, case: Case) -> Verdict:
+    """Judge what a launch left in the host's `arrays`."""
+    held = {name: Held(array.view(np.uint8)) for name, array in images.items()}
+    return inspect_held(held, problem, case)[0]
 
 
 def arrays(problem: Problem, case: Case) -> dict[str, np.ndarray]:
