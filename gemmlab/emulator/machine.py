@@ -77,13 +77,16 @@ class Tally:
     warps: np.ndarray  # per basic block: times a warp executed it
     lanes: np.ndarray  # per basic block: lanes that were active, summed
     sites: defaultdict[tuple[int, str], SiteCounts]  # per memory instruction and space
-    guarded_off: int = 0  # lanes whose guard was false
-    divergent: int = 0  # branches that parted the lanes of a warp
+    guarded_off: np.ndarray  # per instruction: lanes whose guard was false
+    divergent: np.ndarray  # per instruction: times it parted the lanes of a warp
 
     @classmethod
     def of(cls, program: Program) -> Tally:
-        n = len(program.blocks)
-        return cls(np.zeros(n, np.int64), np.zeros(n, np.int64), defaultdict(SiteCounts))
+        blocks, code = len(program.blocks), len(program.function.instructions)
+        warps, lanes, guarded_off, divergent = (
+            np.zeros(n, np.int64) for n in (blocks, blocks, code, code)
+        )
+        return cls(warps, lanes, defaultdict(SiteCounts), guarded_off, divergent)
 
 
 @dataclass
@@ -150,13 +153,13 @@ class Machine:
         on, _ = self.split(guard, mask)
         return (False, None) if on is False else (True, on)
 
-    def count_guarded(self, guard: Value, mask: Mask | None) -> None:
+    def count_guarded(self, index: int, guard: Value, mask: Mask | None) -> None:
         """Count the lanes that a guard keeps from executing."""
         if np.size(guard) == 1:
-            self.tally.guarded_off += 0 if np.all(guard) else self.lanes_of(mask)
+            self.tally.guarded_off[index] += 0 if np.all(guard) else self.lanes_of(mask)
             return
         on = np.broadcast_to(three_axes(guard), self.extent.shape)
-        self.tally.guarded_off += int(np.count_nonzero(self.active(mask) & ~on))
+        self.tally.guarded_off[index] += int(np.count_nonzero(self.active(mask) & ~on))
 
     def unsupported(self, index: int, reason: str, guard: Value, mask: Mask | None) -> None:
         if guard is None or self.enabled(guard, mask)[0]:
@@ -294,7 +297,7 @@ class Machine:
                 elif taken is not False:
                     self.go(block.targets[0], taken)
                 if isinstance(taken, Mask) and isinstance(rest, Mask):
-                    self.tally.divergent += taken.shared_warps(rest)
+                    self.tally.divergent[block.last - 1] += taken.shared_warps(rest)
             case "exit":
                 done, rest = self.split(result, mask)
                 if rest is not False:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 from numpy.lib.stride_tricks import as_strided
 
-from gemmlab.emulator import emit
+from gemmlab.emulator import emit, totals
 from gemmlab.emulator.arena import Allocation, GlobalMemory
 from gemmlab.emulator.coordinates import Dim3, blocks_of_clusters
-from gemmlab.emulator.counters import SiteCounts
 from gemmlab.emulator.ir import Variable
 from gemmlab.emulator.lanes import WARP
 from gemmlab.emulator.machine import Launch, Machine, Tally
@@ -43,6 +42,19 @@ class Run:
     """
 
     counters: dict[str, int]
+    program: Program = field(repr=False, compare=False)
+    tally: Tally = field(repr=False, compare=False)
+
+    def by_ptx_line(self) -> dict[int, dict[str, int]]:
+        """The same counters for each line of the PTX that has instructions, from 1."""
+        return totals.by(self.program, self.tally, lambda instruction: instruction.line)
+
+    def by_source_line(self) -> dict[str, dict[str, int]]:
+        """The same counters for each "file:line" of the Python or CUDA text.
+
+        What the compiler ascribes to no line is under "".
+        """
+        return totals.by(self.program, self.tally, lambda instruction: instruction.source or "")
 
 
 def run(
@@ -100,7 +112,7 @@ def run(
     for buffer in buffers:
         if not buffer.is_read_only:
             buffer.bytes[:] = buffer.on_device(memory)
-    return Run(counters(program, tally))
+    return Run(totals.counters(program, tally), program, tally)
 
 
 def cluster_shape(compiled: Dim3 | None, asked: Dim3 | None, grid: Dim3) -> Dim3:
@@ -300,52 +312,3 @@ def allocate_variables(program: Program, memory: GlobalMemory) -> list[tuple[Var
     declared = (*program.module.variables, *program.function.variables)
     found = [v for v in declared if v.space in ("global", "const")]
     return [(v, memory.allocate(f"variable {v.name}", v.size)) for v in found]
-
-
-# Counters
-
-OPERATIONS = {"global": ("ld", "st", "ldgsts", "atom", "red"), "local": ("ld", "st")}
-OPERATIONS["shared"] = ("ld", "st", "ldgsts", "atom")
-# PTX opcodes that the hardware calls otherwise.
-HARDWARE_NAMES = {"ldu": "ld", "cp": "ldgsts"}
-
-
-def counters(program: Program, tally: Tally) -> dict[str, int]:
-    """Totals of a launch, by name."""
-    code = program.function.instructions
-    sizes = np.array([b.last - b.first for b in program.blocks], np.int64)
-    thread_inst = int((tally.lanes * sizes).sum())
-    by_kind = {(space, op): SiteCounts() for space, ops in OPERATIONS.items() for op in ops}
-    for (index, space), counts in tally.sites.items():
-        op = code[index].root
-        op = HARDWARE_NAMES.get(op, op)
-        if (space, op) == ("shared", "red"):  # an atom whose result nobody reads
-            op = "atom"
-        by_kind[space, op].add(counts)
-    result = {
-        "ptx_inst_executed.sum": int((tally.warps * sizes).sum()),
-        "ptx_thread_inst_executed.sum": thread_inst,
-        "ptx_thread_inst_executed_pred_on.sum": thread_inst - tally.guarded_off,
-        "ptx_branch_divergent.sum": tally.divergent,
-        "smsp__thread_inst_executed.sum": thread_inst,
-    }
-    for (space, op), counts in by_kind.items():
-        result[f"smsp__inst_executed_op_{space}_{op}.sum"] = counts.requests
-        if op in ("atom", "red"):
-            continue
-        if space == "shared":
-            waves = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op"
-            result[f"{waves}_{op}.sum"] = counts.wavefronts
-            conflicts = counts.wavefronts - counts.ideal_wavefronts
-            result[f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{op}.sum"] = conflicts
-        else:
-            result[f"l1tex__t_requests_pipe_lsu_mem_{space}_op_{op}.sum"] = counts.requests
-            result[f"l1tex__t_sectors_pipe_lsu_mem_{space}_op_{op}.sum"] = counts.sectors
-    loads, stores = by_kind["shared", "ld"], by_kind["shared", "st"]
-    result["l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"] = loads.wavefronts + stores.wavefronts
-    ideal = loads.ideal_wavefronts + stores.ideal_wavefronts
-    result["memory_l1_wavefronts_shared_ideal"] = ideal
-    result["derived__memory_l1_wavefronts_shared_excessive"] = (
-        loads.wavefronts + stores.wavefronts - ideal
-    )
-    return result

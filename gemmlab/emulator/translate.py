@@ -235,7 +235,7 @@ class Translator:
             instruction = self.function.instructions[self.index]
             if instruction.guard is not None:
                 self.line(f"g = {self.predicate(instruction.guard)}")
-                self.line("m.count_guarded(g, mask)")
+                self.line(f"m.count_guarded({self.index}, g, mask)")
             mark = len(self.lines)
             try:
                 if terminator_of(instruction) == "phase":
