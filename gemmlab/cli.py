@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gemmlab.commands.emulate import emulate
 from gemmlab.errors import GemmlabError, InputError, ShapeError
 
 if TYPE_CHECKING:
@@ -253,6 +254,9 @@ def env(as_json: AsJson = False) -> None:
     out.print()
     rows = [[p["name"], p["version"] or f"missing: {p['install']}", p["purpose"]] for p in packages]
     out.print(tables.plain_table(["package", "version", "what for"], rows))
+
+
+app.command()(emulate)
 
 
 @app.command(name="list")

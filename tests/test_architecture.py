@@ -26,6 +26,7 @@ LAYERS = {
     "devices": {"errors", "compile", "emulator", "hardware", "tensor_map"},
     "judge": {"errors", "problems", "compile", "devices"},
     "directives": {"errors", "problems"},
+    "listing": set(),
     "records": {"errors"},
     "metrics": {"hardware", "records"},
     "steps": {"metrics", "records"},
@@ -35,7 +36,7 @@ LAYERS = {
     "report": {"errors", "metrics", "records", "steps", "tables"},
 }
 # What ties the parts together may import all of them.
-TOP = {"__init__", "__main__", "cli", "climb", "files"}
+TOP = {"__init__", "__main__", "cli", "climb", "commands", "files"}
 
 
 def part(path):

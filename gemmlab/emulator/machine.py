@@ -83,9 +83,8 @@ class Tally:
     @classmethod
     def of(cls, program: Program) -> Tally:
         blocks, code = len(program.blocks), len(program.function.instructions)
-        warps, lanes, guarded_off, divergent = (
-            np.zeros(n, np.int64) for n in (blocks, blocks, code, code)
-        )
+        warps, lanes = np.zeros((2, blocks), np.int64)
+        guarded_off, divergent = np.zeros((2, code), np.int64)
         return cls(warps, lanes, defaultdict(SiteCounts), guarded_off, divergent)
 
 

@@ -1,4 +1,4 @@
-"""From tallies to counters with Nsight Compute's names: of a launch, or of each line of its text."""
+"""From tallies to counters with Nsight Compute's names: of a launch, or of each line of text."""
 
 from __future__ import annotations
 
