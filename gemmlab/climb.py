@@ -112,9 +112,9 @@ class _Step:
             seconds = device.measure(artifact, grid, block, stage.args, dynamic_smem)
         else:
             arrays = list(judge.arrays(self.problem, self.case).values())
-            flown = flow.measure(device, artifact, self.rung.program, arrays)
-            seconds = flown.time_s
-            record = replace(record, timeline=_lines(flown.timeline))
+            run = flow.measure_flow(device, artifact, self.rung.program, arrays)
+            seconds = run.time_s
+            record = replace(record, timeline=_lines(run.timeline))
         return replace(record, time_s=seconds, tflops=record.flops / seconds / 1e12)
 
     def _counted(

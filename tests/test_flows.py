@@ -239,20 +239,20 @@ class Clockwork:
 
 def test_a_time_line_begins_with_its_first_operation():
     arrays = [np.zeros(4, np.float32) for _ in range(3)]
-    flown = flow.fly(Clockwork(), ARTIFACT, EXPLICIT.program, arrays)
-    times = [(line.name, line.start_ms, line.end_ms) for line in flown.timeline]
+    found = flow.run_flow(Clockwork(), ARTIFACT, EXPLICIT.program, arrays)
+    times = [(line.name, line.start_ms, line.end_ms) for line in found.timeline]
     assert times == [("copy in", 0, 1), ("copy in", 1, 3), ("kernel", 3, 6), ("copy out", 6, 10)]
-    assert flown.time_s == pytest.approx(0.010)
-    assert flown.launched == Launched()
+    assert found.time_s == pytest.approx(0.010)
+    assert found.launched == Launched()
 
 
 def test_the_run_of_median_time_is_kept(monkeypatch):
     monkeypatch.setattr(flow, "_MEASURE_S", 0.0)
     arrays = [np.zeros(4, np.float32) for _ in range(3)]
     # Four operations a run, of 1 to 4, of 5 to 8 and of 9 to 12 ms.
-    assert flow.measure(Clockwork(), ARTIFACT, EXPLICIT.program, arrays).time_s == pytest.approx(
-        0.026
-    )
+    assert flow.measure_flow(
+        Clockwork(), ARTIFACT, EXPLICIT.program, arrays
+    ).time_s == pytest.approx(0.026)
 
 
 def test_parts_of_parts_of_memory_are_where_they_should_be():

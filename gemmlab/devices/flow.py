@@ -40,7 +40,7 @@ class Operation:
     end_ms: float | None
 
 
-class Flown(NamedTuple):
+class FlowRun(NamedTuple):
     """What one run of a flow told."""
 
     timeline: tuple[Operation, ...]
@@ -52,13 +52,13 @@ class Flown(NamedTuple):
         return max((operation.end_ms or 0.0 for operation in self.timeline), default=0.0) / 1e3
 
 
-def fly(
+def run_flow(
     device: Device,
     artifact: Artifact,
     program: Program,
     arrays: Sequence[np.ndarray],
     allocate: Allocate | None = None,
-) -> Flown:
+) -> FlowRun:
     """Run a flow once, to the end. `arrays` are the host's; `allocate` gives device memory.
 
     Raises LaunchError past a launch limit, DeviceError when memory or the run fails, EmulationError
@@ -72,20 +72,20 @@ def fly(
         host = Host(runtime, allocate or plain)
         program(host, *arrays)
     counters = None if runtime.counters is None else dict(runtime.counters)
-    return Flown(host.timeline(), Launched(counters))
+    return FlowRun(host.timeline(), Launched(counters))
 
 
-def measure(
+def measure_flow(
     device: Device, artifact: Artifact, program: Program, arrays: Sequence[np.ndarray]
-) -> Flown:
-    """The run of median time among 3 to 20, as many as fit into a second. Raises as `fly` does.
+) -> FlowRun:
+    """The run of median time among 3 to 20, as many as fit into a second.
 
-    The flow should have run before: the first run loads the kernel.
+    The flow should have run before: the first run loads the kernel. Raises as `run_flow` does.
     """
-    runs: list[Flown] = []
+    runs: list[FlowRun] = []
     stop = time.perf_counter() + _MEASURE_S
     while len(runs) < _LEAST_RUNS or (time.perf_counter() < stop and len(runs) < _MOST_RUNS):
-        runs.append(fly(device, artifact, program, arrays))
+        runs.append(run_flow(device, artifact, program, arrays))
     return sorted(runs, key=lambda run: run.time_s)[len(runs) // 2]
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from gemmlab.compile.artifact import Artifact
 from gemmlab.devices.device import Device, Span
-from gemmlab.devices.flow import Program, fly
+from gemmlab.devices.flow import Program, run_flow
 from gemmlab.errors import EmulationError
 from gemmlab.judge.buffers import POISON, Guarded, Held, filled, first_image
 from gemmlab.judge.judge import Examination, fault, inspect_held
@@ -23,8 +23,9 @@ from gemmlab.problems.problem import Case, Problem
 def examine_flow(
     device: Device, artifact: Artifact, program: Program, problem: Problem, case: Case
 ) -> Examination:
-    """Run `program(host, *arrays)` once on `case` and judge what it did. Raises as `fly` does, but
-    for what the emulated kernel does wrong: that becomes a verdict.
+    """Run `program(host, *arrays)` once on `case` and judge what it did.
+
+    Raises as `run_flow` does, but for what the emulated kernel does wrong: that becomes a verdict.
     """
     images = arrays(problem, case)
     placed: list[Guarded] = []
@@ -34,13 +35,13 @@ def examine_flow(
         return placed[-1].span
 
     try:
-        flown = fly(device, artifact, program, list(images.values()), allocate)
+        run = run_flow(device, artifact, program, list(images.values()), allocate)
     except EmulationError as error:
         return Examination(fault(error, problem.bound_u(case.shape)))
     held = {name: Held(array.view(np.uint8)) for name, array in images.items()}
     held |= {f"device memory {i}": guarded.read() for i, guarded in enumerate(placed)}
     verdict, image = inspect_held(held, problem, case)
-    return Examination(verdict, flown.launched, image, flown.timeline)
+    return Examination(verdict, run.launched, image, run.timeline)
 
 
 def judge_arrays(images: Mapping[str, np.ndarray], problem: Problem, case: Case) -> Verdict:
