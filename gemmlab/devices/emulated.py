@@ -15,7 +15,7 @@ from gemmlab.hardware.limits import check_launch
 from gemmlab.hardware.specs import architecture
 
 if TYPE_CHECKING:
-    from gemmlab.emulator import Run
+    from gemmlab.emulator import Run, Trace
 
 
 class HostBuffer:
@@ -69,14 +69,15 @@ def emulate(
     block: int | tuple[int, ...],
     args: Sequence[Any],
     dynamic_smem: int = 0,
+    trace: Trace | None = None,
 ) -> Run:
     """Run a kernel on the emulator, in this process.
 
     grid, block: one to three counts, in x, y, z. args: one per kernel parameter. A NumPy array is
     a device buffer, updated in place once the whole launch has succeeded; ints and floats take the
     parameter's declared type; NumPy scalars must match its size; a struct is bytes or a tuple of
-    its fields (arrays and NumPy scalars). dynamic_smem: bytes. Returns a `Run` whose `counters`
-    carry Nsight Compute's names.
+    its fields (arrays and NumPy scalars). dynamic_smem: bytes. trace: a `Trace` to fill, for more
+    than totals. Returns a `Run` whose `counters` carry Nsight Compute's names.
 
     Raises DTypeError for what is no Artifact, LaunchError past a limit of `artifact.arch` or for
     arguments that do not fit, EmulationError (OutOfBoundsError, DeadlockError, …) for a kernel's
@@ -98,7 +99,7 @@ def emulate(
     else:
         static_smem, registers = emulator.static_smem_bytes(artifact.ptx, artifact.entry), 0
     check_launch(artifact.arch, grid3, block3, static_smem, dynamic_smem, registers)
-    return emulator.run(artifact.ptx, artifact.entry, grid3, block3, args, dynamic_smem)
+    return emulator.run(artifact.ptx, artifact.entry, grid3, block3, args, dynamic_smem, trace)
 
 
 def check_compiled_block(artifact: Artifact, block: Dim3) -> None:

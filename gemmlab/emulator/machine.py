@@ -29,6 +29,7 @@ from gemmlab.emulator.memory import (
     SharedSpace,
     Space,
 )
+from gemmlab.emulator.trace import Trace
 from gemmlab.emulator.translate import Block, Program
 from gemmlab.errors import EmulationError, UnsupportedInstructionError
 
@@ -52,6 +53,7 @@ class Launch:
     shared_bytes: int  # static and dynamic
     local_bytes: int  # per thread
     dynamic_bytes: int = 0
+    trace: Trace | None = None
 
     @property
     def threads(self) -> int:
@@ -108,6 +110,8 @@ class Machine:
         windows.append(self.space_param)
         self.space_generic = GenericSpace(dict(enumerate(windows)), chunk)
         self.specials = dict(self._special_registers(thread))
+        if launch.trace is not None and self.first == 0:
+            launch.trace.watch(self)
 
     # What generated code calls
 

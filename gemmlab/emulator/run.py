@@ -14,6 +14,7 @@ from gemmlab.emulator.arena import Allocation, GlobalMemory
 from gemmlab.emulator.counters import SiteCounts
 from gemmlab.emulator.ir import Variable
 from gemmlab.emulator.machine import Dim3, Launch, Machine, Tally
+from gemmlab.emulator.trace import Trace
 from gemmlab.emulator.translate import Program, translate
 from gemmlab.errors import InputError, LaunchError
 
@@ -39,11 +40,12 @@ def run(
     block: Dim3,
     args: Sequence[Argument],
     dynamic_smem: int = 0,
+    trace: Trace | None = None,
 ) -> Run:
     """Run one entry of a PTX text. grid, block: counts in x, y, z. dynamic_smem: bytes.
 
-    NumPy arrays are device buffers, updated in place when the whole launch has succeeded. Raises
-    PtxSyntaxError, LaunchError, EmulationError.
+    NumPy arrays are device buffers, updated in place when the whole launch has succeeded. A trace,
+    where one is given, is filled. Raises PtxSyntaxError, LaunchError, EmulationError.
     """
     program = translate(ptx, entry)
     most, threads = program.function.maxntid, math.prod(block)
@@ -72,8 +74,11 @@ def run(
         shared_bytes=shared,
         local_bytes=emit.local_layout(function)[1],
         dynamic_bytes=dynamic_smem,
+        trace=trace,
     )
     tally = execute(launch)
+    if trace is not None:
+        trace.program, trace.tally, trace.allocations = program, tally, memory.allocations
     for buffer in buffers:
         if buffer.is_read_only and not np.array_equal(buffer.bytes, buffer.on_device(memory)):
             raise InputError(f"the kernel wrote to {buffer.name}, a read-only array")
