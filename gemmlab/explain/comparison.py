@@ -10,6 +10,7 @@ from gemmlab.explain.counted import Counted, Totals
 from gemmlab.hardware.formula import Quantity
 from gemmlab.hardware.traffic import Traffic
 
+WAVE_BYTES = BANKS * BANK_BYTES
 _NOTABLE = 0.0005  # a smaller difference is rounding
 
 
@@ -44,24 +45,25 @@ def _rows(traffic: Traffic, counted: Counted) -> Iterator[Row]:
     more = traffic.more
     if traffic.flops.value:
         yield _row("FLOPs", traffic.flops, 1, counted.flops, more.get("flops", ""))
-    for operation in ("load", "store", "atomic"):
-        totals, size = counted.of(f"global {operation}"), 4
-        if operation == "load":
-            size = traffic.load_bytes
-        field = f"global_{operation}s"
-        quantity: Quantity | None = getattr(traffic, field)
-        name, why = f"global {operation}", more.get(field, "")
+    for name, totals, size in _kinds(traffic, counted):
+        space, operation = name.split()
+        field = f"{space}_{operation}s"
+        quantity, why = getattr(traffic, field), more.get(field, "")
         yield _row(f"{name}s, elements", quantity, 1, totals.bytes_asked / size, why)
-        yield _row(f"{name} requests", quantity, LANES, totals.requests, _few(totals, size))
-        per_sector = SECTOR_BYTES // size
-        yield _row(f"{name} sectors", quantity, per_sector, totals.sectors, _sectors(totals))
-    for operation in ("load", "store", "atomic"):
-        totals, field = counted.of(f"shared {operation}"), f"shared_{operation}s"
-        quantity = getattr(traffic, field)
-        name, why = f"shared {operation}", more.get(field, "")
-        yield _row(f"{name}s, elements", quantity, 1, totals.bytes_asked / BANK_BYTES, why)
-        yield _row(f"{name} requests", quantity, LANES, totals.requests, _few(totals, BANK_BYTES))
-        yield _row(f"{name} wavefronts", quantity, BANKS, totals.wavefronts, _waves(totals))
+        yield _row(f"{name} requests", quantity, LANES, totals.requests, _few(totals, size) or why)
+        if space == "global":
+            cost, unit, unit_bytes, reason = totals.sectors, "sectors", SECTOR_BYTES, _sectors
+        else:
+            cost, unit, unit_bytes, reason = totals.wavefronts, "wavefronts", WAVE_BYTES, _waves
+        yield _row(f"{name} {unit}", quantity, unit_bytes // size, cost, reason(totals) or why)
+
+
+def _kinds(traffic: Traffic, counted: Counted) -> Iterator[tuple[str, Totals, int]]:
+    """Name, counts and bytes of an element of each kind of access."""
+    for space in ("global", "shared"):
+        for operation in ("load", "store", "atomic"):
+            name = f"{space} {operation}"
+            yield name, counted.of(name), traffic.load_bytes if name == "global load" else 4
 
 
 def _row(
@@ -100,9 +102,9 @@ def _sectors(totals: Totals) -> str:
 
 def _waves(totals: Totals) -> str:
     reasons = []
-    if totals.bytes_asked > BANKS * BANK_BYTES * totals.ideal_wavefronts:
+    if totals.bytes_asked > WAVE_BYTES * totals.ideal_wavefronts:
         reasons.append("a word that several lanes read is read once")
-    elif totals.bytes_asked < BANKS * BANK_BYTES * totals.ideal_wavefronts:
+    elif totals.bytes_asked < WAVE_BYTES * totals.ideal_wavefronts:
         reasons.append("wavefronts of fewer than 32 words")
     if totals.wavefronts > totals.ideal_wavefronts:
         excess = totals.wavefronts - totals.ideal_wavefronts

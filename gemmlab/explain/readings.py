@@ -22,7 +22,7 @@ class Reading:
     shape: dict[str, int]
     l1_bytes: int  # sectors that L1 was asked for
     l1_hit: float  # the share that it had
-    l2_bytes: int  # read from L2, by all units
+    l2_bytes: int  # that L1 read from L2
     dram_bytes: int  # read from device memory
     time_s: float
 
@@ -55,7 +55,7 @@ def _reading(device: str, raw: dict[str, Any]) -> Reading:
         raw["shape"],
         SECTOR_BYTES * sectors,
         hits / sectors,
-        SECTOR_BYTES * counters["lts__t_sectors_op_read.sum"],
+        SECTOR_BYTES * counters["lts__t_sectors_srcunit_tex_op_read.sum"],
         counters["dram__bytes_read.sum"],
         counters["gpu__time_duration.sum"] / 1e9,
     )
