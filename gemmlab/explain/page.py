@@ -282,7 +282,7 @@ def _measured(readings: Sequence[Reading]) -> RenderableType:
         for r in readings
     ]
     name = f"measured, {readings[0].device}"
-    headings = (name, "loads in L1", "hits", "L2 reads", "memory reads", "time")
+    headings = (name, "loads in L1", "hits", "from L2", "from memory", "time")
     return tables.plain_table(headings, rows)
 
 
