@@ -11,14 +11,18 @@ import numpy as np
 from gemmlab.compile.artifact import Artifact
 from gemmlab.devices.emulated import emulate
 from gemmlab.emulator import Trace
+from gemmlab.emulator.counters import SECTOR_BYTES
 from gemmlab.emulator.ir import Instruction, Reg
 from gemmlab.explain.patterns import Pattern, patterns
 from gemmlab.kernels.rung import Rung
 from gemmlab.problems.problem import Case, Problem
 
 FLOPS = {"fma": 2, "add": 1, "sub": 1, "mul": 1, "red": 1, "atom": 1}  # of one lane, in float32
-TENSOR_CORES = re.compile(r"^\s*(wg|w)?mma\b", re.MULTILINE)
+TENSOR_CORES = re.compile(r"^\s*(@!?%\w+\s+)?(wg|w|tcgen05\.)?mma\b", re.MULTILINE)
 SPACES = ("global", "shared")
+OPERATIONS = {"ld": "load", "ldu": "load", "ldmatrix": "load", "st": "store", "stmatrix": "store"}
+OPERATIONS |= {"atom": "atomic", "red": "atomic"}
+COPY = {"global": "load", "shared": "store"}  # an asynchronous copy is both
 DIGITS = "0123456789abcdefghijklmnopqrstuv"  # of lanes and of warps
 NONE = "·"
 
@@ -96,12 +100,11 @@ def count(problem: Problem, rung: Rung, artifact: Artifact, shape: Mapping[str, 
 
 def _totals(trace: Trace) -> dict[str, Totals]:
     code, accesses = trace.program.function.instructions, trace.program.accesses
-    kinds = {"ld": "load", "st": "store", "atom": "atomic", "red": "atomic"}
     totals: dict[str, Totals] = {}
     for (index, space), counts in trace.tally.sites.items():
-        kind = f"{space} {kinds[code[index].root]}"
+        kind = f"{space} {OPERATIONS.get(code[index].root) or COPY[space]}"
         old = totals.get(kind, Totals())
-        asked, moved = counts.threads * accesses[index].width, 32 * counts.sectors
+        asked, moved = counts.threads * accesses[index].width, SECTOR_BYTES * counts.sectors
         totals[kind] = Totals(
             old.requests + counts.requests,
             old.lanes + counts.threads,
@@ -137,13 +140,14 @@ def _hottest(trace: Trace) -> Loop | None:
         return None
     block, body = trace.program.blocks[most], bodies[most]
     loads = [i for i in range(block.first, block.last) if i in accesses and code[i].root == "ld"]
-    spaces = [next((m for m in code[i].modifiers if m[:6] in SPACES), "") for i in loads]
+    words_of = ([m.split("::")[0] for m in code[i].modifiers] for i in loads)
+    spaces = [next((word for word in words if word in SPACES), "") for words in words_of]
     words = sum(accesses[i].width for i, s in zip(loads, spaces, strict=True) if s) // 4
     return Loop(
         arithmetic[most],
         _chain(body),
-        sum(space == "global" for space in spaces),
-        sum(space.startswith("shared") for space in spaces),
+        spaces.count("global"),
+        spaces.count("shared"),
         words,
     )
 
@@ -158,7 +162,7 @@ def _chain(body: Sequence[Instruction]) -> int:
             depth[target] = 1 + max((depth.get(source, 0) for source in sources), default=0)
         elif registers and instruction.root == "mov":
             depth[registers[0]] = max((depth.get(r, 0) for r in registers[1:]), default=0)
-    return max(depth.values())
+    return max(depth.values(), default=1)
 
 
 def _owners(trace: Trace, case: Case, output: int) -> tuple[str, ...]:

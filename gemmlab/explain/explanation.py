@@ -193,9 +193,9 @@ def _check(problem: Problem, rung: Rung, shape: Shape) -> None:
     problem.case(tiny, rung.layout, problem.families[0], seed=0)
     types = {parameter.name: parameter.dtype for parameter in problem.parameters}
     for axis, size in shape.items():
-        most = np.iinfo(types[axis]).max
-        if size > most:
-            raise ShapeError(f"{axis} = {size} is more than {most}, the most of {types[axis]}")
+        dtype = types.get(axis, "int64")
+        if size > np.iinfo(dtype).max:
+            raise ShapeError(f"{axis} = {size} is more than {np.iinfo(dtype).max}, an {dtype}")
 
 
 def _compile(rung: Rung, gpu: Gpu, notes: list[str]) -> Artifact:
