@@ -169,15 +169,16 @@ def _owners(trace: Trace, case: Case, output: int) -> tuple[str, ...]:
     """From the stores of the first block: the smallest rectangle of the output that holds them."""
     if case.result(np.zeros(case.output_size)).ndim != 2:
         return ()
-    start = next(a.address for a in trace.allocations if a.name == f"argument {output}")
+    own = next(a for a in trace.allocations if a.name == f"argument {output}")
     itemsize = np.dtype(case.output_dtype).itemsize
     image = np.full(case.output_size, -1)
     for site in trace.sites.values():
         if (site.space, site.operation) != ("global", "store"):
             continue
         for addresses, active in site.executions:
-            warps, lanes = np.nonzero(active)
-            first = (addresses[warps, lanes] - start) // itemsize
+            inside = (addresses >= own.address) & (addresses < own.address + own.nbytes)
+            warps, lanes = np.nonzero(active & inside)
+            first = (addresses[warps, lanes] - own.address) // itemsize
             for element in range(site.width // itemsize):
                 image[first + element] = warps
     written = case.result(image)

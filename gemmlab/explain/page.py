@@ -179,8 +179,8 @@ def _warps(e: Explanation) -> Iterator[RenderableType]:
         return
     parted = e.counted.counters["ptx_branch_divergent.sum"]
     yield (
-        f"{parted:,} times a branch parts the lanes of a warp, whose sides then run one after the "
-        "other."
+        f"{_some(parted, 'time')} a branch parts the lanes of a warp, whose sides then run one "
+        "after the other."
         if parted
         else "No branch parts the lanes of a warp."
     )
