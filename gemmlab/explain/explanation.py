@@ -51,8 +51,8 @@ class Work:
 
     def per_result(self, field: str) -> Fraction | None:
         """The same for an element of the output, where each is written once."""
-        stores = self.traffic.global_stores if self.traffic else None
-        return self._share(field, stores.value if stores else 0)
+        results = self.traffic and self.traffic.results
+        return self._share(field, results.value if results else 0)
 
     def _share(self, field: str, among: int) -> Fraction | None:
         quantity = getattr(self.traffic, field, None)

@@ -36,6 +36,7 @@ class Traffic:
     shared_loads: Quantity | None = ZERO
     shared_stores: Quantity | None = ZERO
     shared_atomics: Quantity | None = ZERO
+    results: Quantity | None = None  # elements of the output, where each is written once
     load_bytes: int = 4  # of an element in global memory that is loaded; all others have 4
     more: Mapping[str, str] = field(default_factory=dict)
 
@@ -67,7 +68,8 @@ def _sizes(config: Any, **names: str) -> list[Quantity]:
 def direct_product(config: Any, shape: Mapping[str, int]) -> Traffic:
     """Every thread reads a row of A and a column of B from global memory."""
     m, n, k = _axes(shape)
-    return Traffic(2 * m * n * k, global_loads=2 * m * n * k, global_stores=m * n)
+    flops = loads = 2 * m * n * k
+    return Traffic(flops, loads, global_stores=m * n, results=m * n)
 
 
 def staged_product(config: Any, shape: Mapping[str, int]) -> Traffic:
@@ -78,6 +80,7 @@ def staged_product(config: Any, shape: Mapping[str, int]) -> Traffic:
         2 * m * n * k,
         global_loads=k * (m * ceil_div(n, bn) + n * ceil_div(m, bm)),
         global_stores=m * n,
+        results=m * n,
         shared_loads=None,
         shared_stores=None,
         more={"flops": "tiles that hang over an edge are multiplied whole, zeros included"},
@@ -129,7 +132,7 @@ def shared_reads(config: Any, shape: Mapping[str, int], at_once: int) -> float:
 def direct_transpose(config: Any, shape: Mapping[str, int]) -> Traffic:
     """Every element is loaded once and stored once."""
     m, n = _axes(shape)
-    return Traffic(ZERO, global_loads=m * n, global_stores=m * n)
+    return Traffic(ZERO, global_loads=m * n, global_stores=m * n, results=m * n)
 
 
 def staged_transpose(config: Any, shape: Mapping[str, int]) -> Traffic:
@@ -246,4 +249,4 @@ def staged_histogram(config: Any, shape: Mapping[str, int]) -> Traffic:
 def vector_sum(config: Any, shape: Mapping[str, int]) -> Traffic:
     """Two elements are loaded, their sum is stored."""
     (n,) = _axes(shape)
-    return Traffic(n, global_loads=2 * n, global_stores=n)
+    return Traffic(n, global_loads=2 * n, global_stores=n, results=n)
