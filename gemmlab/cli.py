@@ -11,6 +11,7 @@ import io
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -307,6 +308,45 @@ def show(
         print(f"{ladder.label(found)}: {found.change}\n\n{found.lesson}\n\n{found.config}")
 
 
+@app.command()
+def explain(
+    rung: Annotated[str, typer.Argument(help="A rung's name, see `gemmlab list`.")],
+    size: Annotated[int | None, typer.Option(help="Of every axis.")] = None,
+    shape: Annotated[
+        str | None, typer.Option(metavar="M,N,K", help="One size per axis; M,N for transpose.")
+    ] = None,
+    layout: Layout = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option(help="H200, A100, RTX2080Ti, …; default: this machine's, else H200."),
+    ] = None,
+    as_json: AsJson = False,
+    svg: Annotated[Path | None, typer.Option(help="Also write the page as SVG.")] = None,
+) -> None:
+    """Explain a kernel: traffic, roofline, occupancy, access patterns, model beside count."""
+    import json
+
+    from gemmlab import ladder, problems, tables
+    from gemmlab.explain import default_gpu, page
+    from gemmlab.explain import explain as explain_rung
+    from gemmlab.hardware import specs
+
+    found = ladder.find(rung, layout)
+    problem = problems.find(found.problem)
+    sizes = _shape(problem, size, shape)
+    product = specs.product(gpu) if gpu is not None else default_gpu()
+    _check_writable(svg, "--svg")
+    progress = tables.console(stderr=True)
+    with progress.status("compiling and emulating") if progress.is_terminal else nullcontext():
+        explanation = explain_rung(problem, found, sizes, product)
+    if svg:
+        svg.write_text(page.as_svg(explanation), encoding="utf-8")
+    if as_json:
+        print(json.dumps(explanation.as_json(), indent=2))
+    else:
+        page.show(explanation, tables.console())
+
+
 class _Progress:
     """A line per rung on stderr; on a terminal a spinner that says what is being done."""
 
@@ -401,13 +441,13 @@ def _rungs(problem: Problem, names: str | None, layout: str | None) -> list[Rung
     return found
 
 
-def _check_writable(path: Path | None) -> None:
+def _check_writable(path: Path | None, option: str = "-o") -> None:
     """Find out before the work, not after it, that the file cannot be written."""
     if path is None:
         return
     if path.is_dir():
-        raise InputError(f"-o {path}: is a folder")
+        raise InputError(f"{option} {path}: is a folder")
     if not path.parent.is_dir():
-        raise InputError(f"-o {path}: no folder {path.parent}")
+        raise InputError(f"{option} {path}: no folder {path.parent}")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise InputError(f"-o {path}: no permission to write there")
+        raise InputError(f"{option} {path}: no permission to write there")

@@ -32,6 +32,10 @@ LAYERS = {
     "steps": {"metrics", "records"},
     "tables": {"metrics", "records"},
     "views": {"errors", "compile", "hardware", "kernels"},
+    "explain": {
+        *("errors", "problems", "kernels", "ladder", "compile", "devices", "emulator", "hardware"),
+        "tables",
+    },
     "environment": {"errors", "compile", "devices"},
     "report": {"errors", "metrics", "records", "steps", "tables"},
 }

@@ -15,6 +15,7 @@ from gemmlab.compile.artifact import Artifact, ParameterType
 from gemmlab.devices.device import Dim3, Launched, Span, check_compiled_block
 from gemmlab.errors import DeviceError, GemmlabError, LaunchError, MissingDependencyError
 from gemmlab.hardware.limits import STATIC_SMEM, check_launch
+from gemmlab.hardware.specs import Gpu, architecture
 
 if TYPE_CHECKING:
     from gemmlab.devices.flow_cuda import CudaRuntime
@@ -124,6 +125,25 @@ class CudaDevice:
             for _ in _until(_WARM_UP_S, _REPEATS):
                 self._timed(*start)
             return statistics.median([self._timed(*start) for _ in _until(_MEASURE_S, _REPEATS)])
+
+    @property
+    def facts(self) -> Gpu:
+        """What the driver says of this GPU. UnknownNameError for an architecture that the table of
+        specifications lacks."""
+        told, (major, minor) = self.gpu.properties, self.gpu.compute_capability
+        arch = architecture(f"sm_{major}{minor}")
+        sms, mhz = told.multiprocessor_count, told.clock_rate // 1000
+        return Gpu(
+            name=self.gpu.name,
+            arch=arch.name,
+            sms=sms,
+            boost_mhz=mhz,
+            fp32_tflops=2e-6 * sms * arch.fp32_lanes * mhz,
+            # Two transfers per clock; kHz · bits / 8.
+            bandwidth_gbs=2e-6 * told.memory_clock_rate * told.global_memory_bus_width / 8,
+            l2_mb=told.l2_cache_size / 2**20,
+            source="read from the device",
+        )
 
     def versions(self) -> dict[str, str]:
         version = self.call("cuDriverGetVersion")

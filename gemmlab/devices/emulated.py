@@ -17,7 +17,7 @@ from gemmlab.hardware.specs import architecture
 
 if TYPE_CHECKING:
     from gemmlab.devices.flow_emulated import EmulatedRuntime
-    from gemmlab.emulator import Run
+    from gemmlab.emulator import Run, Trace
 
 
 class HostBuffer:
@@ -79,6 +79,7 @@ def emulate(
     dynamic_smem: int = 0,
     order: str | int = "in-order",
     cluster: int | tuple[int, ...] | None = None,
+    trace: Trace | None = None,
 ) -> Run:
     """Run a kernel on the emulator, in this process.
 
@@ -88,8 +89,8 @@ def emulate(
     struct is bytes or a tuple of its fields (arrays and NumPy scalars). dynamic_smem: bytes.
     cluster: blocks per cluster in x, y, z; by default what the kernel was compiled for. order:
     which warps and blocks go first, "in-order", "reversed", or a number that seeds a random order:
-    a kernel whose results change with it has a race. Returns a `Run` whose `counters` carry Nsight
-    Compute's names.
+    a kernel whose results change with it has a race. trace: a `Trace` to fill, for more than
+    totals. Returns a `Run` whose `counters` carry Nsight Compute's names.
 
     Raises DTypeError for what is no Artifact, InputError for no such order, LaunchError past a
     limit of `artifact.arch` or for arguments that do not fit, EmulationError (OutOfBoundsError,
@@ -113,7 +114,7 @@ def emulate(
     check_compiled_block(artifact, block3)
     clusters = None if cluster is None else _three("cluster", cluster)
     return emulator.run(
-        artifact.ptx, artifact.entry, grid3, block3, args, dynamic_smem, order, clusters
+        artifact.ptx, artifact.entry, grid3, block3, args, dynamic_smem, order, clusters, trace
     )
 
 

@@ -40,6 +40,7 @@ from gemmlab.emulator.memory import (
     Space,
 )
 from gemmlab.emulator.schedule import Order
+from gemmlab.emulator.trace import Trace
 from gemmlab.emulator.translate import Block, Program
 from gemmlab.errors import EmulationError, UnsupportedInstructionError
 
@@ -64,6 +65,7 @@ class Launch:
     local_bytes: int  # per thread
     dynamic_bytes: int = 0
     cluster: Dim3 = (1, 1, 1)  # in blocks
+    trace: Trace | None = None
 
     @property
     def threads(self) -> int:
@@ -135,6 +137,8 @@ class Machine:
         self.mbarriers = Mbarriers(self)
         self.clusters = ClusterBarrier(self)
         self.bulk = BulkCopies(self)
+        if launch.trace is not None and self.blocks[0] == 0:
+            launch.trace.watch(self)
 
     # What generated code calls
 

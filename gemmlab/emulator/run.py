@@ -20,6 +20,7 @@ from gemmlab.emulator.lanes import WARP
 from gemmlab.emulator.machine import Launch, Machine, Tally
 from gemmlab.emulator.schedule import Order, WarpOrder
 from gemmlab.emulator.tensor_maps import encode
+from gemmlab.emulator.trace import Trace
 from gemmlab.emulator.translate import Program, translate
 from gemmlab.errors import InputError, LaunchError
 from gemmlab.tensor_map import CHUNK, TensorMap
@@ -66,13 +67,14 @@ def run(
     dynamic_smem: int = 0,
     order: WarpOrder = "in-order",
     cluster: Dim3 | None = None,
+    trace: Trace | None = None,
 ) -> Run:
     """Run one entry of a PTX text. grid, block: counts in x, y, z. dynamic_smem: bytes. order: of
     warps and blocks, as schedule.Order has it. cluster: blocks in x, y, z; by default what the
     kernel's .reqnctapercluster says.
 
-    NumPy arrays are device buffers, updated in place when the whole launch has succeeded. Raises
-    PtxSyntaxError, InputError, LaunchError, EmulationError.
+    NumPy arrays are device buffers, updated in place when the whole launch has succeeded. A trace,
+    where one is given, is filled. Raises PtxSyntaxError, InputError, LaunchError, EmulationError.
     """
     warp_order = Order(order)
     program = translate(ptx, entry)
@@ -104,8 +106,11 @@ def run(
         local_bytes=emit.local_layout(function)[1],
         dynamic_bytes=dynamic_smem,
         cluster=shape,
+        trace=trace,
     )
     tally = execute(launch, warp_order)
+    if trace is not None:
+        trace.program, trace.tally, trace.allocations = program, tally, memory.allocations
     for buffer in buffers:
         if buffer.is_read_only and not np.array_equal(buffer.bytes, buffer.on_device(memory)):
             raise InputError(f"the kernel wrote to {buffer.name}, a read-only array")

@@ -79,6 +79,7 @@ class Program:
     blocks: list[Block]
     initial: list[Any]  # zeros, one per register that lives across blocks
     source: str  # of the generated Python
+    accesses: dict[int, Access]  # by memory instruction; one for a group that is loaded as one
 
 
 class Unsupported(Exception):
@@ -195,7 +196,8 @@ class Translator:
             self.connect(block, slots)
         initial = [self.storage_of(self.registers[name]).type(0) for name in slots]
         mark_spins(self.function.instructions, blocks)
-        return Program(self.function, self.module, blocks, initial, source)
+        accesses = {a.instruction: a for a in self.constants.values() if isinstance(a, Access)}
+        return Program(self.function, self.module, blocks, initial, source, accesses)
 
     def machine_registers(self, blocks: list[Block]) -> set[str]:
         """Registers that the machine itself reads or writes between basic blocks."""
