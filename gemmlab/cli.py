@@ -210,6 +210,10 @@ def bench(
         table.print_records(tables.console(), outcome.records)
     for refusal in outcome.refusals:
         print(f"gemmlab: {refusal}", file=sys.stderr)
+    if isinstance(outcome.ended_by, KeyboardInterrupt):
+        raise typer.Exit(130)
+    if outcome.ended_by:
+        raise outcome.ended_by
     if any(refusal.failed for refusal in outcome.refusals):
         raise typer.Exit(1)
 

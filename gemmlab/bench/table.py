@@ -59,9 +59,9 @@ def print_records(out: Console, records: Iterable[Record]) -> None:
         out.print(heading(own[0]), markup=False)
         out.print()
         out.print(bench_table(own, out.width))
-        for record in own:
-            for warning in record.warnings:
-                out.print(f"{record.kernel}: {warning}", markup=False)
+        told = [f"{record.kernel} {warning}" for record in own for warning in record.warnings]
+        if told:
+            out.print(f"\nWarnings: {'; '.join(told)}.", markup=False)
 
 
 def heading(record: Record) -> str:

@@ -32,7 +32,7 @@ class FakeGpu(EmulatedDevice):
             global_memory_bus_width=512,
             ecc_enabled=1,
         )
-        self.gpu = SimpleNamespace(name="Fake", properties=properties)
+        self.gpu = SimpleNamespace(name="Fake", properties=properties, sync=lambda: None)
 
     def spend(self, seconds):
         self.now += seconds * next(self._noise)
@@ -94,7 +94,7 @@ class FakeBench:
             state = FakeState(self._device, f"{path}.{value}.bin")
             try:
                 self._function(state)
-            except Exception as error:  # as NVBench does: the state is skipped, the rest goes on
+            except BaseException as error:  # as NVBench does: the state is skipped
                 state.skip(str(error))
             states.append(state.as_json(value))
         values = [{"input_string": str(v), "value": v} for v in self._values]

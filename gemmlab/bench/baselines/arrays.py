@@ -46,7 +46,7 @@ def matrix(span: Span, rows: int, columns: int, leading: int, row_major: bool) -
 def cupy_on(device: CudaDevice) -> Any:
     """CuPy, its work on the device's stream. Raises MissingDependencyError."""
     cupy = _module("cupy", "cupy-cuda13x")
-    _use_cupy_stream(cupy, int(device.stream.handle))
+    _cupy_stream(cupy, int(device.stream.handle)).use()
     return cupy
 
 
@@ -58,9 +58,9 @@ def torch_on(device: CudaDevice) -> Any:
     return torch
 
 
-@cache
-def _use_cupy_stream(cupy: Any, handle: int) -> None:
-    cupy.cuda.ExternalStream(handle).use()
+@cache  # CuPy goes back to its default stream when nobody holds the one that it was told to use
+def _cupy_stream(cupy: Any, handle: int) -> Any:
+    return cupy.cuda.ExternalStream(handle)
 
 
 def _module(name: str, package: str) -> Any:
