@@ -234,7 +234,7 @@ def compare(
     from gemmlab.bench.compare import compare as compare_records
 
     found = compare_records(record.read(a), record.read(b))
-    tables.console().print(table.comparison_table(found))
+    table.print_comparison(tables.console(), found)
     if any(one.change == "slower" for one in found):
         raise typer.Exit(1)
 

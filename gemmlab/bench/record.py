@@ -62,7 +62,7 @@ class Record:
     temperature_c: float | None
     power_w: float | None
     warnings: list[str]
-    baseline: Json | None  # {kernel, gpu_median_s, details} of what others are compared with
+    baseline: Json | None  # {kernel, title, gpu_median_s, details}, in the same rounds
     details: Json  # of a kernel: compiler, launch, resources; of a library: version, compute type
     command: str  # measures this record again, with all that it was interleaved with
     date: str  # ISO 8601, UTC, when the command began

@@ -78,7 +78,6 @@ class Measurement:
         problem = problems.find(job.problem)
         kernels = [KernelContender(self._device, problem, kernel) for kernel in job.kernels]
         libraries = baselines.make(self._device, problem, job.layout, job.baselines)
-        # The one that percentages are of comes first.
         return [Entry(job, contender) for contender in (*libraries, *kernels)]
 
     def _walk(self) -> Iterator[Step | None]:

@@ -1,4 +1,4 @@
-"""What kernels are compared with. The first baseline of a problem is what percentages are of.
+"""What kernels are compared with.
 
     gemm        cublas, torch, cupy, triton
     transpose   copy, torch, cupy
@@ -8,6 +8,9 @@
 Baselines work on the memory that the kernels get, in the same layout and leading dimensions.
 `cublas` goes through the first of nvmath-python, CuPy and PyTorch that is installed, and its record
 says through which, in which version, with which compute type: float32, TF32 off.
+
+Percentages are of the first of a problem's references that was measured in the same rounds: of
+cuBLAS, or where that could not be, of torch.mm or cupy.matmul, which call it; elsewhere of a copy.
 """
 
 from __future__ import annotations
@@ -34,6 +37,14 @@ _BASELINES: dict[str, dict[str, _Make]] = {
     "sum": {"cub": memory.CubSum, "torch": memory.TorchSum},
     "histogram": {"cub": memory.CubHistogram, "torch": memory.TorchHistogram},
 }
+
+
+_REFERENCES = {"gemm": ("cublas", "torch", "cupy")}
+
+
+def references(problem: str) -> tuple[str, ...]:
+    """What percentages are of, the best first."""
+    return _REFERENCES.get(problem, ("copy",))
 
 
 def names(problem: str) -> tuple[str, ...]:
