@@ -64,7 +64,7 @@ def make(
     for name in names(problem.name) if wanted is None else wanted:
         try:
             if name == "copy":
-                made.append(CopyContender(device, problem))
+                made.append(CopyContender(device))
             else:
                 made.append(_BASELINES[problem.name][name](device, layout))
         except MissingDependencyError:
