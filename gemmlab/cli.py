@@ -212,6 +212,10 @@ def bench(
         table.print_records(tables.console(), outcome.records)
     for refusal in outcome.refusals:
         print(f"gemmlab: {refusal}", file=sys.stderr)
+    if isinstance(outcome.ended_by, KeyboardInterrupt):
+        raise typer.Exit(130)
+    if outcome.ended_by:
+        raise outcome.ended_by
     if any(refusal.failed for refusal in outcome.refusals):
         raise typer.Exit(1)
 
@@ -232,7 +236,7 @@ def compare(
     from gemmlab.bench.compare import compare as compare_records
 
     found = compare_records(record.read(a), record.read(b))
-    tables.console().print(table.comparison_table(found))
+    table.print_comparison(tables.console(), found)
     if any(one.change == "slower" for one in found):
         raise typer.Exit(1)
 

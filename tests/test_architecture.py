@@ -37,7 +37,11 @@ LAYERS = {
         "tables",
     },
     "environment": {"errors", "compile", "devices"},
-    "report": {"errors", "metrics", "records", "steps", "tables"},
+    "bench": {
+        *("errors", "problems", "hardware", "kernels", "ladder", "compile", "devices", "judge"),
+        *("records", "tables", "environment"),
+    },
+    "report": {"errors", "metrics", "records", "steps", "tables", "bench"},
 }
 # What ties the parts together may import all of them.
 TOP = {"__init__", "__main__", "cli", "climb", "commands", "files"}

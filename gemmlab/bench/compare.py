@@ -53,19 +53,14 @@ class Comparison:
         return "slower" if after.gpu_p10_s > before.gpu_p90_s else "undecided"
 
     @property
-    def differences(self) -> list[str]:
-        """What else differs, and may be why."""
+    def clocks(self) -> str:
+        """The SM clocks, where they differ and may be why."""
         if self.before is None or self.after is None:
-            return []
-        pairs = {
-            "GPU": (self.before.machine["gpu"], self.after.machine["gpu"]),
-            "driver": (self.before.machine["driver"], self.after.machine["driver"]),
-        }
-        told = [f"{name} {old} → {new}" for name, (old, new) in pairs.items() if old != new]
-        clocks = self.before.sm_mhz, self.after.sm_mhz
-        if clocks[0] and clocks[1] and abs(clocks[1] / clocks[0] - 1) > TOLERANCE:
-            told.append(f"SM clock {clocks[0]:.0f} → {clocks[1]:.0f} MHz")
-        return told
+            return ""
+        old, new = self.before.sm_mhz, self.after.sm_mhz
+        if not old or not new or abs(new / old - 1) <= TOLERANCE:
+            return ""
+        return f"{old:.0f} → {new:.0f} MHz"
 
 
 def compare(before: Sequence[Record], after: Sequence[Record]) -> list[Comparison]:
@@ -75,6 +70,18 @@ def compare(before: Sequence[Record], after: Sequence[Record]) -> list[Compariso
     if not old.keys() & new.keys():
         raise InputError("the two sides have no kernel and case in common")
     return [Comparison(*key, old.get(key), new.get(key)) for key in {**old, **new}]
+
+
+def machines(found: Iterable[Comparison]) -> list[str]:
+    """What differs between the machines of the two sides."""
+    pairs = [(one.before, one.after) for one in found]
+    told = {
+        f"{fact}: {before.machine[fact]} → {after.machine[fact]}"
+        for fact in ("gpu", "driver")
+        for before, after in pairs
+        if before and after and before.machine[fact] != after.machine[fact]
+    }
+    return sorted(told)
 
 
 def _by_key(records: Iterable[Record]) -> dict[tuple[str, Case], Record]:

@@ -96,9 +96,9 @@ class CopyContender(Contender):
 
     name, title = "copy", "device-to-device copy of as many bytes"
     solves = False
+    details = {"call": "cuMemcpyDtoDAsync"}
 
-    def __init__(self, device: CudaDevice, problem: Problem) -> None:
-        self.details: dict[str, Any] = {"call": "cuMemcpyDtoDAsync", **device.versions()}
+    def __init__(self, device: CudaDevice) -> None:
         self._device = device
 
     def bind(self, args: Arguments) -> Bound:

@@ -64,10 +64,14 @@ class Refusal:
 
 @dataclass
 class Outcome:
-    """What came of a measurement, in the order in which it was asked for."""
+    """What came of a measurement, in the order in which it was asked for.
+
+    `ended_by` is what ended it early, in which case only finished cases are told of.
+    """
 
     records: list[Record] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
+    ended_by: BaseException | None = None
 
 
 def case_name(problem: str, sizes: Sequence[int], layout: str, family: str) -> str:

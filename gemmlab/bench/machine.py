@@ -49,7 +49,7 @@ class Sensors:
         from cuda.core import system
 
         return {
-            "driver": _told(lambda: ".".join(map(str, system.get_kernel_mode_driver_version()))),
+            "driver": _told(lambda: _dotted(system.get_kernel_mode_driver_version())),
             "sm_max_mhz": _told(lambda: self._nvml.get_clock("sm").get_max_mhz()),
             "memory_mhz": _told(lambda: self._nvml.get_clock("memory").get_current_mhz()),
             "power_limit_w": self._watts("DEV_POWER_CURRENT_LIMIT"),
@@ -107,3 +107,8 @@ def _told(ask: Callable[[], Any]) -> Any:
         return ask()
     except Exception:  # NVML's errors and cuda.core's own have no common base
         return None
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    """As the driver writes itself: 580.159.04."""
+    return ".".join(f"{part:02d}" for part in version)

@@ -50,11 +50,12 @@ class Sampled:
 
 def sample(
     steps: Iterator[Step | None], count: int, stream: Any, protocol: Protocol
-) -> list[Sampled | None]:
-    """Take `count` steps on a cuda.core stream; None for a step that is None.
+) -> tuple[list[Sampled | None], BaseException | None]:
+    """Take `count` steps on a cuda.core stream; None for a step that is None, or never came.
 
-    The iterator is run to its end. What it or a launch raises ends the measurement and is raised
-    here. Once per process. Raises MissingDependencyError, and DeviceError where NVBench fails.
+    The iterator is run to its end. What it or a launch raises ends the measurement, and comes back
+    beside the samples taken so far. Once per process. Raises MissingDependencyError, and
+    DeviceError where NVBench itself fails.
     """
     bench = _library()
     raised: list[BaseException] = []
@@ -87,10 +88,11 @@ def sample(
         except bench.NVBenchRuntimeError as error:
             raise DeviceError(f"NVBench: {error}") from error
         if not raised:
-            next(steps, None)
-        if raised:
-            raise raised[0]
-        return _read(report)
+            try:
+                next(steps, None)
+            except BaseException as error:
+                raised.append(error)
+        return _read(report), raised[0] if raised else None
 
 
 def _library() -> Any:

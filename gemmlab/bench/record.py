@@ -10,6 +10,7 @@ judge passed, before and after the timing, and for a time that the hardware can 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +20,8 @@ from gemmlab.errors import InputError
 from gemmlab.records import Json, write_text
 
 IEEE = "ieee"  # the precision class of float32 arithmetic without tensor cores
+
+_FLAT_LIST = re.compile(r"\[\n[^][{}]*\]")
 
 Case = tuple[str, tuple[int, ...], str, str]  # problem, sizes, layout, family
 
@@ -59,7 +62,7 @@ class Record:
     temperature_c: float | None
     power_w: float | None
     warnings: list[str]
-    baseline: Json | None  # {kernel, gpu_median_s, details} of what others are compared with
+    baseline: Json | None  # {kernel, title, gpu_median_s, details}, in the same rounds
     details: Json  # of a kernel: compiler, launch, resources; of a library: version, compute type
     command: str  # measures this record again, with all that it was interleaved with
     date: str  # ISO 8601, UTC, when the command began
@@ -139,4 +142,15 @@ def _read(file: Path) -> list[Record]:
 
 
 def _text(data: Any) -> str:
-    return json.dumps(data, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    """Strict JSON with lists of numbers or words on one line each."""
+    text = json.dumps(_rounded(data), indent=2, ensure_ascii=False, allow_nan=False)
+    return _FLAT_LIST.sub(lambda found: " ".join(found[0].split()), text) + "\n"
+
+
+def _rounded(value: Any) -> Any:
+    """Floats to seven digits, which is all that NVBench's float32 samples hold."""
+    if isinstance(value, float):
+        return float(f"{value:.7g}")
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    return [_rounded(item) for item in value] if isinstance(value, list) else value

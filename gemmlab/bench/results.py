@@ -143,7 +143,7 @@ def _record(
         temperature_c=_mean([reading.temperature_c for reading in entry.readings]),
         power_w=_mean([reading.power_w for reading in entry.readings]),
         warnings=warnings(gpu, protocol),
-        baseline=_baseline(entries[0], sampled),
+        baseline=_baseline(entries, sampled),
         details=contender.details,
         command=job.command,
         date=circumstances.date,
@@ -159,17 +159,18 @@ def _record(
     )
 
 
-def _baseline(first: Entry, sampled: Samples) -> dict[str, Any] | None:
-    """The time of the problem's first baseline in the same rounds; None where it has none."""
-    found = first.samples(sampled)
-    wanted = baselines.names(first.job.problem)[:1]
-    if first.refusal is not None or not found or first.contender.name not in wanted:
-        return None
-    return {
-        "kernel": first.contender.name,
-        "gpu_median_s": float(np.median(np.concatenate([one.gpu_s for one in found]))),
-        "details": first.contender.details,
-    }
+def _baseline(entries: Sequence[Entry], sampled: Samples) -> dict[str, Any] | None:
+    """The time of the problem's reference in the same rounds; None where it has none."""
+    known = {entry.contender.name: entry for entry in entries if entry.refusal is None}
+    for name in baselines.references(entries[0].job.problem):
+        if name in known and (found := known[name].samples(sampled)):
+            return {
+                "kernel": name,
+                "title": known[name].contender.title,
+                "gpu_median_s": float(np.median(np.concatenate([one.gpu_s for one in found]))),
+                "details": known[name].contender.details,
+            }
+    return None
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

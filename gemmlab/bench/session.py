@@ -109,7 +109,10 @@ def measure_jobs(jobs: Sequence[Job], protocol: Protocol, arch: str) -> Outcome:
 
     probe = roofs.fma_probe(arch)
     with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as pool:
+        outcome = pool.submit(worker.run, list(jobs), protocol, probe)
         try:
-            return pool.submit(worker.run, list(jobs), protocol, probe).result()
+            return outcome.result()
+        except KeyboardInterrupt:  # which the process got too: it says what it has
+            return outcome.result()
         except BrokenProcessPool as error:
             raise DeviceError("the measuring process died; its last words are above") from error

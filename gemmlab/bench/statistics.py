@@ -65,10 +65,8 @@ def warnings(spread: Spread, protocol: Protocol) -> list[str]:
     if spread.samples < protocol.min_samples:
         told.append(
             f"{spread.samples} samples in the time limit of {protocol.timeout_s:g} s, "
-            f"fewer than {protocol.min_samples}"
+            f"not {protocol.min_samples}"
         )
     if spread.noise_percent is not None and spread.noise_percent > protocol.max_noise_percent:
-        told.append(
-            f"noise {spread.noise_percent:.2g} % stayed above {protocol.max_noise_percent:g} %"
-        )
+        told.append(f"noise {spread.noise_percent:.2g} %, above {protocol.max_noise_percent:g} %")
     return told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 
@@ -9,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gemmlab.bench.compare import Comparison
+from gemmlab.bench.compare import Comparison, machines
 from gemmlab.bench.job import case_name
 from gemmlab.bench.record import Record
 from gemmlab.tables import digits, percent, plain_table, seconds
@@ -59,9 +60,9 @@ def print_records(out: Console, records: Iterable[Record]) -> None:
         out.print(heading(own[0]), markup=False)
         out.print()
         out.print(bench_table(own, out.width))
-        for record in own:
-            for warning in record.warnings:
-                out.print(f"{record.kernel}: {warning}", markup=False)
+        told = [f"{record.kernel} {warning}" for record in own for warning in record.warnings]
+        if told:
+            out.print(f"\nWarnings: {'; '.join(told)}.", markup=False)
 
 
 def heading(record: Record) -> str:
@@ -102,22 +103,32 @@ def _widths(headings: Sequence[str], cells: Sequence[Sequence[str]], shown: int)
         yield 1 + max(len(line) for cell in column for line in cell.split("\n"))
 
 
+def print_comparison(out: Console, found: Sequence[Comparison]) -> None:
+    """A table per case with the numbers that each word rests on, and how often each was said."""
+    for case, group in groupby(sorted(found, key=lambda one: one.case), lambda one: one.case):
+        out.print(case_name(*case), markup=False, style="bold")
+        out.print(comparison_table(group))
+        out.print()
+    for line in machines(found):
+        out.print(line, markup=False)
+    counts = Counter(one.change for one in found)
+    out.print(", ".join(f"{number} {change}" for change, number in counts.most_common()))
+
+
 def comparison_table(found: Iterable[Comparison]) -> Table:
-    """One row per kernel and case, with the numbers that the word rests on."""
-    rows = []
-    for one in found:
-        problem, sizes, layout, family = one.case
-        rows.append(
-            [
-                one.kernel,
-                case_name(problem, sizes, layout, family),
-                *(_range(side) for side in (one.before, one.after)),
-                _written(one.ratio, lambda ratio: f"{ratio:.3f}") or "–",
-                one.change,
-                ", ".join(one.differences),
-            ]
-        )
-    headings = ["kernel", "case", "A: median (p10–p90)", "B", "B/A", "B is", "also different"]
+    """One row per kernel of a case."""
+    rows = [
+        [
+            one.kernel,
+            _range(one.before),
+            _range(one.after),
+            _written(one.ratio, lambda ratio: f"{ratio:.3f}") or "–",
+            one.change,
+            one.clocks,
+        ]
+        for one in found
+    ]
+    headings = ["kernel", "A: median (p10–p90)", "B: median (p10–p90)", "B/A", "B is", "SM clock"]
     return plain_table(headings, rows)
 
 

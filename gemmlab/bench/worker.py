@@ -30,6 +30,7 @@ from gemmlab.judge import Stage
 ROTATION = 2.25  # operands together are larger than this many L2 caches,
 MOST_SETS = 256  # unless that takes more sets of them than this
 RESETTLE_S = 0.5  # of work before each further case
+ASIDE_S = 1e-4  # of work on another stream than the one that is timed is not seen for sure
 PROBES = 2  # steps before the first case: copy, FMA
 
 
@@ -54,17 +55,17 @@ class Measurement:
         self._probe = probe
         self._facts = machine.facts(device, sensors)
         self._cases = [(job, self._entries(job)) for job in jobs]
-        self._turns = 0
+        self._turns = self._finished = 0
 
     def take(self) -> Outcome:
-        """Raises what nvbench.sample raises."""
+        """Raises as nvbench.sample does."""
         count = PROBES + self._protocol.rounds * sum(len(own) for _, own in self._cases)
-        sampled = nvbench.sample(self._walk(), count, self._device.stream, self._protocol)
+        sampled, error = nvbench.sample(self._walk(), count, self._device.stream, self._protocol)
         circumstances = Circumstances.of(
             self._facts, sampled[:PROBES], self._protocol, _versions() | self._device.versions()
         )
-        outcome = Outcome()
-        for _, entries in self._cases:
+        outcome = Outcome(ended_by=error)
+        for _, entries in self._cases[: self._finished]:
             for entry in entries:
                 found = result(entry, entries, sampled, circumstances)
                 if isinstance(found, Refusal):
@@ -77,18 +78,20 @@ class Measurement:
         problem = problems.find(job.problem)
         kernels = [KernelContender(self._device, problem, kernel) for kernel in job.kernels]
         libraries = baselines.make(self._device, problem, job.layout, job.baselines)
-        # The one that percentages are of comes first.
         return [Entry(job, contender) for contender in (*libraries, *kernels)]
 
     def _walk(self) -> Iterator[Step | None]:
         """Every step in order, and between them all that is not measured."""
+        yield from self._measure_roofs()
+        for job, entries in self._cases:
+            yield from self._measure(job, entries)
+
+    def _measure_roofs(self) -> Iterator[Step | None]:
         copy = roofs.copy_launch(self._device)
         fma = roofs.fma_launch(self._device, self._probe, self._facts["sms"])
         self._settle(fma, machine.LEAST_S)
         for launch in (copy, fma):
             yield self._step(Step(launch, batched=False))
-        for job, entries in self._cases:
-            yield from self._measure(job, entries)
 
     def _measure(self, job: Job, entries: list[Entry]) -> Iterator[Step | None]:
         """One case from judgement to judgement."""
@@ -108,6 +111,7 @@ class Measurement:
         fresh = self._stage(job, job.seed + 1)
         for entry in entries:
             self._judge(entry, fresh)
+        self._finished += 1
         took = time.perf_counter() - start
         print(f"{job.case}: {len(entries)} contenders, {took:.1f} s", file=sys.stderr, flush=True)
 
@@ -138,19 +142,31 @@ class Measurement:
             return
         try:
             bound = entry.contender.bind(stage.args)
-            self._wait_for(bound.run)
-            self._wait_for(bound.deliver)
+            bound.run()
+            bound.deliver()
+            self._device.gpu.sync()  # whatever stream it works on
             if entry.contender.solves:
                 verdict, _ = judge.inspect(stage)
                 entry.max_error_u = max(entry.max_error_u or 0.0, verdict.max_error_u or 0.0)
                 if not verdict.passed:
                     entry.refuse(verdict.status, verdict.message)
-            start = time.perf_counter()
-            self._wait_for(bound.run)
-            entry.launch_s = time.perf_counter() - start
+            if not entry.turns:
+                self._time_launch(entry, bound)
         except Exception as error:  # a library may raise anything
             entry.refuse("not run", f"{type(error).__name__}: {error}")
         stage.restore(stage.case.output if entry.refusal is None else None)
+
+    def _time_launch(self, entry: Entry, bound: Bound) -> None:
+        """About how long one launch takes; and does the stream that is timed do all of it?"""
+        for _ in range(3):  # Python itself may pause
+            start = time.perf_counter()
+            self._wait_for(bound.run)
+            entry.launch_s = time.perf_counter() - start
+            self._device.gpu.sync()
+            late_s = time.perf_counter() - start - entry.launch_s
+            if late_s < max(ASIDE_S, entry.launch_s / 4):
+                return
+        entry.refuse("not timed", f"{1e3 * late_s:.3g} ms of its work is on another stream")
 
     def _operand_sets(self, stage: Stage) -> list[Arguments]:
         """Copies of the operands that together are larger than the L2, at least two."""

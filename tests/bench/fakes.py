@@ -11,7 +11,8 @@ from gemmlab.bench.machine import Reading
 from gemmlab.devices import Span
 from gemmlab.devices.emulated import EmulatedDevice
 
-SAMPLES = 6  # cold runs that the fake NVBench takes in a step
+SAMPLES = 5  # cold runs that the fake NVBench takes in a step
+L2_BYTES = 4096
 
 
 class FakeGpu(EmulatedDevice):
@@ -19,7 +20,7 @@ class FakeGpu(EmulatedDevice):
 
     name = "cuda:0 Fake"
 
-    def __init__(self, costs, l2_bytes=4096):
+    def __init__(self, costs):
         super().__init__()
         self.costs, self.now = costs, 0.0
         self.log = []  # (origin, buffer of the output) of each launch
@@ -27,12 +28,12 @@ class FakeGpu(EmulatedDevice):
         self._noise = itertools.cycle((1.0, 1.001, 0.999))
         properties = SimpleNamespace(
             multiprocessor_count=1,
-            l2_cache_size=l2_bytes,
+            l2_cache_size=L2_BYTES,
             memory_clock_rate=1_000_000,
             global_memory_bus_width=512,
             ecc_enabled=1,
         )
-        self.gpu = SimpleNamespace(name="Fake", properties=properties)
+        self.gpu = SimpleNamespace(name="Fake", properties=properties, sync=lambda: None)
 
     def spend(self, seconds):
         self.now += seconds * next(self._noise)
@@ -94,7 +95,7 @@ class FakeBench:
             state = FakeState(self._device, f"{path}.{value}.bin")
             try:
                 self._function(state)
-            except Exception as error:  # as NVBench does: the state is skipped, the rest goes on
+            except BaseException as error:  # as NVBench does: the state is skipped
                 state.skip(str(error))
             states.append(state.as_json(value))
         values = [{"input_string": str(v), "value": v} for v in self._values]

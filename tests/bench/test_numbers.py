@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gemmlab.bench import record, roofs, statistics
-from gemmlab.bench.compare import TOLERANCE, compare
+from gemmlab.bench.compare import TOLERANCE, compare, machines
 from gemmlab.bench.protocol import Protocol
 from gemmlab.bench.record import Record
 from gemmlab.bench.statistics import Moments, Spread
@@ -99,8 +99,8 @@ def test_noise_that_is_not_known_is_not_pooled():
     ("values", "told"),
     [
         ([1.0] * 10, []),
-        ([1.0] * 9, ["9 samples in the time limit of 15 s, fewer than 10"]),
-        ([1.0, 1.2] * 10, ["noise 9.3 % stayed above 0.5 %"]),
+        ([1.0] * 9, ["9 samples in the time limit of 15 s, not 10"]),
+        ([1.0, 1.2] * 10, ["noise 9.3 %, above 0.5 %"]),
     ],
 )
 def test_warnings_are_those_of_nvbench(values, told):
@@ -224,8 +224,10 @@ def test_missing_and_doubled_records():
 
 def test_other_reasons_for_a_difference_are_told():
     elsewhere = replace(BASE, machine=MACHINE | {"gpu": "NVIDIA H100"}, sm_mhz=1500.0)
-    [found] = compare([BASE], [elsewhere])
-    assert found.differences == ["GPU NVIDIA H200 → NVIDIA H100", "SM clock 1900 → 1500 MHz"]
+    found = compare([BASE], [elsewhere])
+    assert machines(found) == ["gpu: NVIDIA H200 → NVIDIA H100"]
+    assert found[0].clocks == "1900 → 1500 MHz"
+    assert compare([BASE], [BASE])[0].clocks == "" and machines(compare([BASE], [BASE])) == []
 
 
 def test_json_is_plain():

@@ -1,4 +1,4 @@
-"""What kernels are compared with. The first baseline of a problem is what percentages are of.
+"""What kernels are compared with.
 
     gemm        cublas, torch, cupy, triton
     transpose   copy, torch, cupy
@@ -8,6 +8,9 @@
 Baselines work on the memory that the kernels get, in the same layout and leading dimensions.
 `cublas` goes through the first of nvmath-python, CuPy and PyTorch that is installed, and its record
 says through which, in which version, with which compute type: float32, TF32 off.
+
+Percentages are of the first of a problem's references that was measured in the same rounds: of
+cuBLAS, or where that could not be, of torch.mm or cupy.matmul, which call it; elsewhere of a copy.
 """
 
 from __future__ import annotations
@@ -36,6 +39,14 @@ _BASELINES: dict[str, dict[str, _Make]] = {
 }
 
 
+_REFERENCES = {"gemm": ("cublas", "torch", "cupy")}
+
+
+def references(problem: str) -> tuple[str, ...]:
+    """What percentages are of, the best first."""
+    return _REFERENCES.get(problem, ("copy",))
+
+
 def names(problem: str) -> tuple[str, ...]:
     """The baselines that there are for a problem, installed or not."""
     own = tuple(_BASELINES.get(problem, {}))
@@ -53,7 +64,7 @@ def make(
     for name in names(problem.name) if wanted is None else wanted:
         try:
             if name == "copy":
-                made.append(CopyContender(device, problem))
+                made.append(CopyContender(device))
             else:
                 made.append(_BASELINES[problem.name][name](device, layout))
         except MissingDependencyError:

@@ -46,7 +46,7 @@ def matrix(span: Span, rows: int, columns: int, leading: int, row_major: bool) -
 def cupy_on(device: CudaDevice) -> Any:
     """CuPy, its work on the device's stream. Raises MissingDependencyError."""
     cupy = _module("cupy", "cupy-cuda13x")
-    _use_cupy_stream(cupy, int(device.stream.handle))
+    _enter_stream(cupy, device)
     return cupy
 
 
@@ -59,8 +59,9 @@ def torch_on(device: CudaDevice) -> Any:
 
 
 @cache
-def _use_cupy_stream(cupy: Any, handle: int) -> None:
-    cupy.cuda.ExternalStream(handle).use()
+def _enter_stream(cupy: Any, device: CudaDevice) -> Any:
+    """For good. One that is only `use`d is forgotten when a library leaves a `with` of its own."""
+    return cupy.cuda.Stream.from_external(device.stream).__enter__()
 
 
 def _module(name: str, package: str) -> Any:

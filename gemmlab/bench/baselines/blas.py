@@ -53,7 +53,7 @@ class NvmathCublas(Product):
         except MissingDependencyError:
             torch = torch_on(device)
             self._array = lambda view: torch.as_tensor(view, device="cuda")
-        self._advanced = advanced
+        self._advanced, self._stream = advanced, int(device.stream.handle)
         self._options = {"compute_type": ComputeType.COMPUTE_32F, "inplace": True}
         self._matmul: Any = None
         self.details = {
@@ -65,15 +65,16 @@ class NvmathCublas(Product):
 
     def bind(self, args: Arguments) -> Bound:
         a, b, c = self._operands(args, self._array)
+        on = {"stream": self._stream}
         if self._matmul is None:
-            self._matmul = self._advanced.Matmul(a, b, c=c, beta=0.0, options=self._options)
-            self._matmul.plan()
-            self._matmul.autotune(iterations=_TUNING)
+            self._matmul = self._advanced.Matmul(a, b, c=c, beta=0.0, options=self._options, **on)
+            self._matmul.plan(**on)
+            self._matmul.autotune(iterations=_TUNING, **on)
         matmul = self._matmul
 
         def run() -> None:
             matmul.reset_operands_unchecked(a=a, b=b, c=c)
-            matmul.execute()
+            matmul.execute(**on)
 
         return Bound(run)
 
@@ -120,7 +121,7 @@ class CupyCublas(Product):
 class TorchMatmul(Product):
     """torch.mm with TF32 off."""
 
-    name, title = "torch", "torch.mm, allow_tf32 off"
+    name, title = "torch", "torch.mm with TF32 off"
 
     def __init__(self, device: CudaDevice, layout: str) -> None:
         super().__init__(layout)
@@ -129,6 +130,7 @@ class TorchMatmul(Product):
             "call": "torch.mm(a, b, out=c), torch.backends.cuda.matmul.allow_tf32 = False",
             "compute_type": "float32, TF32 off",
             "torch": self._torch.__version__,
+            "cuda": self._torch.version.cuda,
         }
 
     def bind(self, args: Arguments) -> Bound:
@@ -140,7 +142,7 @@ class TorchMatmul(Product):
 class TorchCublas(TorchMatmul):
     """The last resort for cuBLAS."""
 
-    name, title = "cublas", "cuBLAS through torch.mm, allow_tf32 off"
+    name, title = "cublas", "cuBLAS through torch.mm with TF32 off"
 
 
 class CupyMatmul(Product):
