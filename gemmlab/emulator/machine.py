@@ -41,6 +41,7 @@ from gemmlab.emulator.memory import (
 )
 from gemmlab.emulator.schedule import Order
 from gemmlab.emulator.translate import Block, Program
+from gemmlab.emulator.wgmma import Wgmma
 from gemmlab.errors import EmulationError, UnsupportedInstructionError
 
 Side = Mask | Literal[False] | None  # lanes on one side of a branch; False for none of them
@@ -133,6 +134,7 @@ class Machine:
         self.mbarriers = Mbarriers(self)
         self.clusters = ClusterBarrier(self)
         self.bulk = BulkCopies(self)
+        self.wgmma = Wgmma(self)
 
     # What generated code calls
 
