@@ -32,8 +32,8 @@ GROUP_ROWS = ROWS * GROUP_WARPS
 ROW_BYTES = 32  # of a tile's row along k
 SWIZZLES = ["none", "128B", "64B", "32B"]  # bits 62 and 63 of a descriptor
 SPANS = {"none": 16, "128B": 128, "64B": 64, "32B": 32}  # bytes of a row of the pattern
-# Tiles of so many warps at a time stay inside a core's L2.
-WARPS_AT_ONCE = 4
+# Tiles of so many rows at a time stay inside a core's L2.
+ROWS_AT_ONCE = 64
 
 Places = tuple[np.ndarray, ...]  # block and number of each warp
 
@@ -63,8 +63,8 @@ class Product:
 
 
 def multiply(p: Product, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """c + a·b as the tensor cores have it. a: (warps, 16, K), b: (warps, N, K), float64; c and the
-    result: (warps, 16, N) of the accumulators' type."""
+    """c + a·b as the tensor cores have it. a: (tiles, rows, K) and b: (tiles, N, K) in float64, c
+    and the result: (tiles, rows, N) of the accumulators' type."""
     a, b = a * p.scale_a, b * p.scale_b
     if p.result == "s32":
         total = (a @ b.transpose(0, 2, 1)).astype(np.int64) + c  # products and sums are exact
@@ -76,8 +76,9 @@ def multiply(p: Product, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndar
     bits = tensor_core.FP8_FRACTION_BITS if is_fp8 else tensor_core.FRACTION_BITS
     form = F16 if p.result == "f16" else E8M13 if is_fp8 else F32
     result = np.empty_like(c)
-    for k in range(0, len(a), WARPS_AT_ONCE):
-        part = slice(k, k + WARPS_AT_ONCE)
+    step = max(1, ROWS_AT_ONCE // a.shape[1])
+    for k in range(0, len(a), step):
+        part = slice(k, k + step)
         left = np.ascontiguousarray(a[part].transpose(2, 0, 1))[:, :, :, None]
         right = np.ascontiguousarray(b[part].transpose(2, 0, 1))[:, :, None, :]
         before = c[part].astype(np.float64)
@@ -146,10 +147,14 @@ class Wgmma:
         else:
             part = at[1] % GROUP_WARPS
             left = self._tile(index, product.a, GROUP_ROWS, product.transposes_a, a, at, part)
-        right = self._tile(index, product.b, product.n, product.transposes_b, b, at)
         before = self._accumulators(product, accumulators, at)
         before[~self._of_warps(scale_d, at).astype(bool)] = 0
-        registers = _to_registers(product, multiply(product, left, right, before))
+        together = self._sharing(b, at)  # warps whose B is the same: one tile
+        one = tuple(x[::together] for x in at)
+        right = self._tile(index, product.b, product.n, product.transposes_b, b, one)
+        left, before = (x.reshape(-1, together * ROWS, x.shape[2]) for x in (left, before))
+        after = multiply(product, left, right, before)
+        registers = _to_registers(product, after.reshape(-1, ROWS, product.n))
         if warps.all():
             return registers.reshape(len(registers), *on.shape)
         full = np.zeros((len(registers), *on.shape), registers.dtype)
@@ -160,6 +165,14 @@ class Wgmma:
         """Of each warp, a value that its lanes share."""
         shared: np.ndarray = np.broadcast_to(three_axes(value), self.machine.extent.shape)[(*at, 0)]
         return shared
+
+    def _sharing(self, descriptor: Value, at: Places) -> int:
+        """4 where whole warpgroups with one tile B each execute, else 1."""
+        b = self._of_warps(descriptor, at)
+        if len(b) % GROUP_WARPS or (at[1] % GROUP_WARPS != np.arange(len(b)) % GROUP_WARPS).any():
+            return 1
+        groups = b.reshape(-1, GROUP_WARPS)
+        return GROUP_WARPS if (groups == groups[:, :1]).all() else 1
 
     def _rows_in_registers(self, a: Sequence[Value], at: Places) -> np.ndarray:
         """A's rows of each warp: (warps, 16, 32) bytes."""
