@@ -42,6 +42,7 @@ from gemmlab.emulator.memory import (
 from gemmlab.emulator.schedule import Order
 from gemmlab.emulator.trace import Trace
 from gemmlab.emulator.translate import Block, Program
+from gemmlab.emulator.wgmma import Wgmma
 from gemmlab.errors import EmulationError, UnsupportedInstructionError
 
 Side = Mask | Literal[False] | None  # lanes on one side of a branch; False for none of them
@@ -137,6 +138,7 @@ class Machine:
         self.mbarriers = Mbarriers(self)
         self.clusters = ClusterBarrier(self)
         self.bulk = BulkCopies(self)
+        self.wgmma = Wgmma(self)
         if launch.trace is not None and self.blocks[0] == 0:
             launch.trace.watch(self)
 

@@ -28,6 +28,7 @@ from gemmlab.emulator import (
     emit_clusters,
     emit_copies,
     emit_mbarriers,
+    emit_wgmma,
     isa,
     mbarriers,
     numerics,
@@ -87,7 +88,7 @@ class Unsupported(Exception):
 
 
 EMITTERS = emit.EMITTERS | emit_copies.EMITTERS | emit_mbarriers.EMITTERS
-EMITTERS |= emit_bulk.EMITTERS | emit_clusters.EMITTERS
+EMITTERS |= emit_bulk.EMITTERS | emit_clusters.EMITTERS | emit_wgmma.EMITTERS
 TERMINATORS = {"bra": "branch", "brx": "switch", "ret": "exit", "exit": "exit", "trap": "trap"}
 TERMINATORS |= {"nanosleep": "sleep"}
 
