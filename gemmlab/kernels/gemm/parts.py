@@ -10,6 +10,7 @@ from gemmlab.kernels.common import MAX_STATIC_SMEM, MAX_THREADS, ceil_div, requi
 from gemmlab.kernels.rung import Dim3
 
 LAYOUTS = ("row", "course")
+ELEMENTS = {"float16": cutlass.Float16, "bfloat16": cutlass.BFloat16}
 
 
 def check_layout(layout: str) -> None:
@@ -250,3 +251,14 @@ def walk(group: cutlass.Constexpr) -> Any:
         rows = cutlass.min(group, down - top)
         bx, by = (turn - top * across) // rows, top + (turn - top * across) % rows
     return bx, by
+
+
+@cute.jit
+def follow() -> None:
+    """Wait for the kernel before this one in the stream, and let the next one start to wait.
+
+    Where the launches allow it (programmatic dependent launch), kernels are set up while the one
+    before them still runs; elsewhere this does nothing.
+    """
+    cute.arch.griddepcontrol_launch_dependents()
+    cute.arch.griddepcontrol_wait()
