@@ -123,7 +123,7 @@ class End:
         put("barrier_goes_on", int("arrive" in code.modifiers))
         put("barrier_votes", NONE_BITS if predicate is None else f.bits(m.value(predicate)))
         operation, offset = 0, 0
-        if block.reduction:
+        if block.reduction and block.result is not None:
             slot = m.kernel.slots[block.result]
             if slot.dtype != BOOL and slot.dtype not in (np.uint32, np.int32):
                 raise NotCovered(f"bar.red into a register of {slot.dtype}")

@@ -152,7 +152,7 @@ class Kernel:
             offset += 8
         self.plan.warp_bytes = align(offset, 64)
         for block in self.program.blocks:
-            if block.reduction:  # written by the runtime, as a vector
+            if block.reduction and block.result is not None:  # written by the runtime, as a vector
                 slots[block.result].uniform = slots[block.result].loose = False
         return slots
 
