@@ -22,7 +22,7 @@ from gemmlab.problems.problem import Problem
 Arguments = Sequence[Any]  # in the order of the problem's C ABI: Span of a pointer, int, float
 
 # Instructions and types that make a product cheaper, and perhaps less exact, than float32's.
-_NOT_IEEE = re.compile(r"\b(w?mma|wgmma|tcgen05)\.|\.(f16|bf16|tf32|e4m3|e5m2)", re.MULTILINE)
+_NOT_IEEE = re.compile(r"\b(w?mma|wgmma|tcgen05)\.|\.(f16|bf16|tf32|e4m3|e5m2)")
 
 
 def _nothing() -> None:
