@@ -23,7 +23,7 @@ from gemmlab.emulator.clusters import OFFSET_MASK, RANK_SHIFT
 from gemmlab.emulator.lanes import WARP, Mask, Value, three_axes
 from gemmlab.emulator.memory import PARAM_WINDOW, WINDOW_BITS, Access
 from gemmlab.emulator.reductions import Combine
-from gemmlab.emulator.tensor_maps import MAP_BYTES, Descriptor, Region, box_chunks
+from gemmlab.emulator.tensor_maps import MAP_BYTES, Descriptor, Region, to_tfloat32
 from gemmlab.errors import (
     EmulationError,
     MisalignedAddressError,
@@ -85,8 +85,10 @@ class TensorBox:
     view: np.ndarray  # of the elements inside
 
     def read(self) -> np.ndarray:
-        box = self.descriptor.empty_box()
-        box[self.region.place] = self.view
+        box, inside = self.descriptor.empty_box(), self.view
+        if self.descriptor.format == "tfloat32":
+            inside = to_tfloat32(inside)
+        box[self.region.place] = inside
         return box.reshape(-1).view(np.uint8)
 
     def write(self, data: np.ndarray) -> None:
@@ -193,7 +195,8 @@ class BulkCopies:
             descriptor = self._descriptor(lane, map_, len(at))
             combine = None
             if operation is not None:
-                combine = reductions.find(operation, descriptor.format)
+                type_ = reductions.PTX_TYPES.get(descriptor.format, "")
+                combine = reductions.find(operation, type_)
                 if combine is None:
                     message = f"no bulk reduction .{operation} of {descriptor.format}"
                     self._fail(lane, UnsupportedInstructionError, message, start)
@@ -327,10 +330,9 @@ class BulkCopies:
         if address % BOX_ALIGNMENT:
             message = f"shared address {address:#x} of a box is not a multiple of {BOX_ALIGNMENT}"
             self._fail(lane, MisalignedAddressError, message, address)
-        self._shared(lane, address, d.nbytes, rank)
+        self._shared(lane, address, d.extent, rank)
         block, offset = self._block(lane, address, rank)
-        rows = self.shared[block].reshape(-1, CHUNK)
-        return SharedBox(rows, box_chunks(offset, d.nbytes, d.swizzle))
+        return SharedBox(self.shared[block].reshape(-1, CHUNK), d.chunks(offset))
 
     def _descriptor(self, lane: Lane, address: int, rank: int) -> Descriptor:
         if address >> WINDOW_BITS == PARAM_WINDOW >> WINDOW_BITS:
@@ -346,6 +348,9 @@ class BulkCopies:
         return descriptor
 
     def _tensor(self, lane: Lane, d: Descriptor, coordinates: tuple[int, ...]) -> TensorBox:
+        if coordinates[0] * d.dtype.itemsize % CHUNK:
+            message = f"coordinate {coordinates[0]} of {d.format} is not at a multiple of 16 bytes"
+            self._fail(lane, MisalignedAddressError, message, d.address)
         region = d.region(coordinates)
         if region.is_empty:
             return TensorBox(d, region, np.zeros(region.shape, d.dtype))

@@ -21,7 +21,7 @@ from gemmlab.emulator.lanes import WARP, Mask, Value, three_axes
 from gemmlab.emulator.number_formats import FORMATS, values
 from gemmlab.emulator.tensor_core import E8M13, F16, F32
 from gemmlab.emulator.tensor_maps import swizzled
-from gemmlab.errors import EmulationError, OutOfBoundsError, UnsupportedInstructionError
+from gemmlab.errors import EmulationError, OutOfBoundsError
 from gemmlab.tensor_map import CHUNK
 
 if TYPE_CHECKING:
@@ -201,15 +201,12 @@ class Wgmma:
         chunks = np.empty((len(start), *shape), np.int64)
         for number, bits in enumerate(layouts.tolist()):
             own = np.asarray(layout_of == number)
-            if bits >> 33 & 7:
-                message = "unsupported: a matrix descriptor with a base offset"
-                self._fail(index, UnsupportedInstructionError, message, at, own)
             leading, stride = (bits & 0x3FFF) * CHUNK, (bits >> 16 & 0x3FFF) * CHUNK
-            swizzle = SWIZZLES[bits >> 46]
+            swizzle, base = SWIZZLES[bits >> 46], bits >> 33 & 7
             tile = chunk_offsets(rows, transposed, leading, stride, swizzle)
             if part is not None:
                 tile = tile.reshape(GROUP_WARPS, *shape)[part[own]]
-            chunks[own] = swizzled((start[own, None, None] + tile) // CHUNK, swizzle)
+            chunks[own] = swizzled((start[own, None, None] + tile) // CHUNK, swizzle, base)
         outside = np.asarray((chunks >= self.shared.shape[1]).any(axis=(1, 2)))
         if outside.any():
             message = "a matrix descriptor names a tile that ends past the shared memory"
