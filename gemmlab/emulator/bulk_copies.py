@@ -20,6 +20,7 @@ import numpy as np
 from gemmlab.emulator import reductions, tensor_maps
 from gemmlab.emulator.arena import GLOBAL_BASE
 from gemmlab.emulator.clusters import OFFSET_MASK, RANK_SHIFT
+from gemmlab.emulator.counters import SECTOR_BYTES
 from gemmlab.emulator.lanes import WARP, Mask, Value, three_axes
 from gemmlab.emulator.memory import PARAM_WINDOW, WINDOW_BITS, Access
 from gemmlab.emulator.reductions import Combine
@@ -83,6 +84,11 @@ class TensorBox:
     descriptor: Descriptor
     region: Region
     view: np.ndarray  # of the elements inside
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the sectors that its rows touch."""
+        return self.region.sectors(self.descriptor.address) * SECTOR_BYTES
 
     def read(self) -> np.ndarray:
         box, inside = self.descriptor.empty_box(), self.view
@@ -178,6 +184,7 @@ class BulkCopies:
             start = self._tensor(lane, descriptor, tuple(at))
             ends = [self._box(lane, descriptor, to, rank) for rank in ranks]
             cells = self._cells(lane, cell, ranks)
+            self.machine.tally.copied["tma_ld"] += len(ranks) * start.nbytes
             self._start(lane, start, list(ends), None, cells, descriptor.nbytes)
 
     def store_box(
@@ -202,6 +209,7 @@ class BulkCopies:
                     self._fail(lane, UnsupportedInstructionError, message, start)
             end = self._tensor(lane, descriptor, tuple(at))
             box = self._box(lane, descriptor, start, None)
+            self.machine.tally.copied["tma_red" if operation else "tma_st"] += end.nbytes
             self._start(lane, box, [end], combine, [], descriptor.nbytes)
 
     def commit(self, mask: Mask | None) -> None:

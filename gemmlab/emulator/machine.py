@@ -12,7 +12,7 @@ costs nothing. Who has waited until no lane was ready goes on, or is reported as
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn
@@ -78,6 +78,7 @@ class Tally:
     warps: np.ndarray  # per basic block: times a warp executed it
     lanes: np.ndarray  # per basic block: lanes that were active, summed
     sites: defaultdict[tuple[int, str], SiteCounts]  # per memory instruction and space
+    copied: Counter[str] = field(default_factory=Counter)  # bytes of the copy engine, by direction
     guarded_off: int = 0  # lanes whose guard was false
     divergent: int = 0  # branches that parted the lanes of a warp
 

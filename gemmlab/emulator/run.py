@@ -12,7 +12,7 @@ import numpy as np
 from numpy.lib.array_utils import byte_bounds
 from numpy.lib.stride_tricks import as_strided
 
-from gemmlab.emulator import emit
+from gemmlab.emulator import emit, pipes
 from gemmlab.emulator.arena import Allocation, GlobalMemory
 from gemmlab.emulator.coordinates import Dim3, blocks_of_clusters
 from gemmlab.emulator.counters import SiteCounts
@@ -100,7 +100,7 @@ def run(
     for buffer in buffers:
         if not buffer.is_read_only:
             buffer.bytes[:] = buffer.on_device(memory)
-    return Run(counters(program, tally))
+    return Run(counters(program, tally) | pipes.counters(program, tally))
 
 
 def cluster_shape(compiled: Dim3 | None, asked: Dim3 | None, grid: Dim3) -> Dim3:

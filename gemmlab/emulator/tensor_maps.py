@@ -68,6 +68,16 @@ class Region:
         """From the first byte to the last, without the width of an element."""
         return sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
 
+    def sectors(self, address: int) -> int:
+        """32-byte sectors that the rows touch, in a tensor at an address."""
+        if self.is_empty:
+            return 0
+        rows = np.array([address + self.offset])
+        for count, stride in zip(self.shape[:-1], self.strides[:-1], strict=True):
+            rows = (rows[:, None] + np.arange(count) * stride).reshape(-1)
+        last = rows + self.shape[-1] * self.strides[-1] - 1
+        return int(((last >> 5) - (rows >> 5) + 1).sum())
+
 
 @dataclass(frozen=True)
 class Descriptor:
