@@ -71,6 +71,7 @@ def emulate(
     dynamic_smem: int = 0,
     order: str | int = "in-order",
     cluster: int | tuple[int, ...] | None = None,
+    tensor: str = "exact",
 ) -> Run:
     """Run a kernel on the emulator, in this process.
 
@@ -80,12 +81,13 @@ def emulate(
     struct is bytes or a tuple of its fields (arrays and NumPy scalars). dynamic_smem: bytes.
     cluster: blocks per cluster in x, y, z; by default what the kernel was compiled for. order:
     which warps and blocks go first, "in-order", "reversed", or a number that seeds a random order:
-    a kernel whose results change with it has a race. Returns a `Run` whose `counters` carry Nsight
-    Compute's names.
+    a kernel whose results change with it has a race. tensor: "exact" gives products of tensor cores
+    the hardware's rounding, bit for bit; "fast" sums them in float32. Returns a `Run` whose
+    `counters` carry Nsight Compute's names.
 
-    Raises DTypeError for what is no Artifact, InputError for no such order, LaunchError past a
-    limit of `artifact.arch` or for arguments that do not fit, EmulationError (OutOfBoundsError,
-    DeadlockError, …) for a kernel's fault.
+    Raises DTypeError for what is no Artifact, InputError for no such order or mode, LaunchError
+    past a limit of `artifact.arch` or for arguments that do not fit, EmulationError
+    (OutOfBoundsError, DeadlockError, …) for a kernel's fault.
     """
     from gemmlab import emulator
 
@@ -105,7 +107,7 @@ def emulate(
     check_launch(artifact.arch, grid3, block3, static_smem, dynamic_smem, registers)
     clusters = None if cluster is None else _three("cluster", cluster)
     return emulator.run(
-        artifact.ptx, artifact.entry, grid3, block3, args, dynamic_smem, order, clusters
+        artifact.ptx, artifact.entry, grid3, block3, args, dynamic_smem, order, clusters, tensor
     )
 
 

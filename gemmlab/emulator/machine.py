@@ -65,6 +65,7 @@ class Launch:
     local_bytes: int  # per thread
     dynamic_bytes: int = 0
     cluster: Dim3 = (1, 1, 1)  # in blocks
+    exact_tensor: bool = True  # tensor cores round as the hardware does
 
     @property
     def threads(self) -> int:

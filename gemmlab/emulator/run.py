@@ -54,15 +54,19 @@ def run(
     dynamic_smem: int = 0,
     order: WarpOrder = "in-order",
     cluster: Dim3 | None = None,
+    tensor: str = "exact",
 ) -> Run:
     """Run one entry of a PTX text. grid, block: counts in x, y, z. dynamic_smem: bytes. order: of
     warps and blocks, as schedule.Order has it. cluster: blocks in x, y, z; by default what the
-    kernel's .reqnctapercluster says.
+    kernel's .reqnctapercluster says. tensor: "exact" for products of wgmma with the hardware's
+    rounding, "fast" for float32 sums.
 
     NumPy arrays are device buffers, updated in place when the whole launch has succeeded. Raises
     PtxSyntaxError, InputError, LaunchError, EmulationError.
     """
     warp_order = Order(order)
+    if tensor not in ("exact", "fast"):
+        raise InputError(f"tensor {tensor!r} is not 'exact' or 'fast'")
     program = translate(ptx, entry)
     most, threads = program.function.maxntid, math.prod(block)
     if most is not None and threads > math.prod(most):
@@ -92,6 +96,7 @@ def run(
         local_bytes=emit.local_layout(function)[1],
         dynamic_bytes=dynamic_smem,
         cluster=shape,
+        exact_tensor=tensor == "exact",
     )
     tally = execute(launch, warp_order)
     for buffer in buffers:
