@@ -153,6 +153,8 @@ class Descriptor:
 @lru_cache(maxsize=256)
 def decode(data: bytes) -> Descriptor | None:
     """The map in 128 bytes; None where they hold none."""
+    if len(data) < MAP_BYTES:
+        return None
     fields = np.frombuffer(data[: FIELDS.itemsize], FIELDS)[0]
     if int(fields["magic"]) != MAGIC:
         return None
