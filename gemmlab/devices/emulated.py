@@ -91,6 +91,7 @@ def emulate(
     cluster: int | tuple[int, ...] | None = None,
     trace: Trace | None = None,
     tier: str = "auto",
+    tensor: str = "exact",
 ) -> Run:
     """Run a kernel on the emulator, in this process.
 
@@ -102,13 +103,15 @@ def emulate(
     which warps and blocks go first, "in-order", "reversed", or a number that seeds a random order:
     a kernel whose results change with it has a race. trace: a `Trace` to fill, for more than
     totals. tier: "numpy", "native" (compiled by LLVM), or "auto", which compiles long launches; a
-    trace, a cluster and another order need the first. Returns a `Run` whose `counters` carry
-    Nsight Compute's names.
+    trace, a cluster and another order need the first. tensor: "exact" gives products of tensor
+    cores the hardware's rounding, bit for bit; "fast" sums them in float32. Returns a `Run` whose
+    `counters` carry Nsight Compute's names.
 
-    Raises DTypeError for what is no Artifact, InputError for no such order, LaunchError past a
-    limit of `artifact.arch` or for arguments that do not fit, EmulationError (OutOfBoundsError,
-    DeadlockError, …) for a kernel's fault; for tier "native" MissingDependencyError or DeviceError
-    where it cannot run, and UnsupportedInstructionError for a kernel that it does not cover.
+    Raises DTypeError for what is no Artifact, InputError for no such order or mode, LaunchError
+    past a limit of `artifact.arch` or for arguments that do not fit, EmulationError
+    (OutOfBoundsError, DeadlockError, …) for a kernel's fault; for tier "native"
+    MissingDependencyError or DeviceError where it cannot run, and UnsupportedInstructionError for a
+    kernel that it does not cover.
     """
     from gemmlab import emulator
 
@@ -127,7 +130,7 @@ def emulate(
     check_launch(artifact.arch, grid3, block3, static_smem, dynamic_smem, registers)
     check_compiled_block(artifact, block3)
     clusters = None if cluster is None else _three("cluster", cluster)
-    how = order, clusters, trace, tier
+    how = order, clusters, trace, tier, tensor
     return emulator.run(artifact.ptx, artifact.entry, grid3, block3, args, dynamic_smem, *how)
 
 

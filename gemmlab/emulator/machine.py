@@ -12,7 +12,7 @@ costs nothing. Who has waited until no lane was ready goes on, or is reported as
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn
@@ -67,6 +67,7 @@ class Launch:
     dynamic_bytes: int = 0
     cluster: Dim3 = (1, 1, 1)  # in blocks
     trace: Trace | None = None
+    exact_tensor: bool = True  # tensor cores round as the hardware does
 
     @property
     def threads(self) -> int:
@@ -82,6 +83,7 @@ class Tally:
     sites: defaultdict[tuple[int, str], SiteCounts]  # per memory instruction and space
     guarded_off: np.ndarray  # per instruction: lanes whose guard was false
     divergent: np.ndarray  # per instruction: times it parted the lanes of a warp
+    copied: Counter[str] = field(default_factory=Counter)  # bytes of the copy engine, by direction
     work: int = 0  # thread-instructions
     limit: float = math.inf  # of work, at which `at_limit` is called, once
     at_limit: Callable[[], None] = lambda: None

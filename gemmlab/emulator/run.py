@@ -13,7 +13,7 @@ import numpy as np
 from numpy.lib.array_utils import byte_bounds
 from numpy.lib.stride_tricks import as_strided
 
-from gemmlab.emulator import emit, tiers, totals
+from gemmlab.emulator import emit, pipes, tiers, totals
 from gemmlab.emulator.arena import Allocation, GlobalMemory
 from gemmlab.emulator.coordinates import Dim3, blocks_of_clusters
 from gemmlab.emulator.ir import Variable
@@ -50,7 +50,8 @@ class Run:
     tier: str = "numpy"
 
     def by_ptx_line(self) -> dict[int, dict[str, int]]:
-        """The same counters for each line of the PTX that has instructions, from 1."""
+        """The same counters for each line of the PTX that has instructions, from 1; those of the
+        tensor cores and of the copy engine are the launch's alone."""
         return totals.by(self.program, self.tally, lambda instruction: instruction.line)
 
     def by_source_line(self) -> dict[str, dict[str, int]]:
@@ -72,10 +73,12 @@ def run(
     cluster: Dim3 | None = None,
     trace: Trace | None = None,
     tier: str = "auto",
+    tensor: str = "exact",
 ) -> Run:
     """Run one entry of a PTX text. grid, block: counts in x, y, z. dynamic_smem: bytes. order: of
     warps and blocks, as schedule.Order has it. cluster: blocks in x, y, z; by default what the
-    kernel's .reqnctapercluster says. tier: "auto", "numpy" or "native" (see tiers.py).
+    kernel's .reqnctapercluster says. tier: "auto", "numpy" or "native" (see tiers.py). tensor:
+    "exact" for products of tensor cores with the hardware's rounding, "fast" for float32 sums.
 
     NumPy arrays are device buffers, updated in place when the whole launch has succeeded. A trace,
     where one is given, is filled. Raises PtxSyntaxError, InputError, LaunchError, EmulationError,
@@ -83,6 +86,8 @@ def run(
     """
     warp_order = Order(order)
     tiers.check(tier)
+    if tensor not in ("exact", "fast"):
+        raise InputError(f"tensor {tensor!r} is not 'exact' or 'fast'")
     program = translate(ptx, entry)
     most, threads = program.function.maxntid, math.prod(block)
     if most is not None and threads > math.prod(most):
@@ -121,6 +126,7 @@ def run(
         dynamic_bytes=dynamic_smem,
         cluster=shape,
         trace=trace,
+        exact_tensor=tensor == "exact",
     )
     numpy_only = trace is not None or order != "in-order" or math.prod(shape) > 1
     if numpy_only and tier == "native":
@@ -141,7 +147,8 @@ def run(
     for buffer in buffers:
         if not buffer.is_read_only:
             buffer.bytes[:] = buffer.on_device(memory)
-    return Run(totals.counters(program, tally), program, tally, used)
+    counters = totals.counters(program, tally) | pipes.counters(program, tally)
+    return Run(counters, program, tally, used)
 
 
 def cluster_shape(compiled: Dim3 | None, asked: Dim3 | None, grid: Dim3) -> Dim3:
