@@ -1,7 +1,7 @@
 """What went wrong in native code, in the words of the NumPy tier.
 
-A fault leaves behind the instruction, the lanes and their addresses. The NumPy tier's machine, set up
-for the one block, is made to do the same thing; it knows what to say.
+A fault leaves behind the instruction, the lanes and their addresses. The NumPy tier's machine, set
+up for the one block, is made to do the same thing; it knows what to say.
 """
 
 from __future__ import annotations

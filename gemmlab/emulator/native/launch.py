@@ -21,6 +21,7 @@ from gemmlab.emulator.native.layout import (
     CORE,
     DONE,
     FAULT,
+    LOOPS,
     NEEDS_SLOW,
     RECORD,
     SITE,
@@ -30,6 +31,7 @@ from gemmlab.emulator.native.layout import (
     tally_offset,
     view,
 )
+from gemmlab.emulator.native.ufuncs import loop_of
 
 # Native code comes back after about so many turns of loops, to see whether someone wants to stop.
 FUEL = 1 << 18
@@ -95,6 +97,8 @@ class Core:
         ).items():
             self[name] = value
         self.field("functions", np.uint64, len(routines()))[:] = routines()
+        loops = [pointer for name in LOOPS for pointer in loop_of(name)]
+        self.field("loops", np.uint64, len(loops))[:] = loops
         self.field("nctaid", np.uint32, 3)[:] = launch.grid
         self.field("ntid", np.uint32, 3)[:] = launch.block
         for offset, nbytes in plan.records.items():
