@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from gemmlab.compile.architectures import DEFAULT
 from gemmlab.compile.artifact import Artifact
 from gemmlab.devices.device import Dim3, Launched, Span, check_compiled_block
-from gemmlab.errors import DTypeError, LaunchError
+from gemmlab.errors import DTypeError, InputError, LaunchError
 from gemmlab.hardware.limits import check_launch
 from gemmlab.hardware.specs import architecture
 
@@ -80,6 +80,9 @@ def emulate(
     order: str | int = "in-order",
     cluster: int | tuple[int, ...] | None = None,
     trace: Trace | None = None,
+    check: str | Iterable[str] | None = None,
+    uninitialized: Sequence[np.ndarray] = (),
+    max_instructions: int | None = None,
 ) -> Run:
     """Run a kernel on the emulator, in this process.
 
@@ -90,7 +93,11 @@ def emulate(
     cluster: blocks per cluster in x, y, z; by default what the kernel was compiled for. order:
     which warps and blocks go first, "in-order", "reversed", or a number that seeds a random order:
     a kernel whose results change with it has a race. trace: a `Trace` to fill, for more than
-    totals. Returns a `Run` whose `counters` carry Nsight Compute's names.
+    totals. check: "all", a name of `gemmlab.emulator.CHECKS`, or several: then `findings` of the
+    result tell what the kernel does wrong, in lines of PTX and source, and a fault of the kernel is
+    the last of them instead of an exception. uninitialized: those of the arrays that count as never
+    written. max_instructions: of a warp, after which BudgetError says that it may never end.
+    Returns a `Run` whose `counters` carry Nsight Compute's names.
 
     Raises DTypeError for what is no Artifact, InputError for no such order, LaunchError past a
     limit of `artifact.arch` or for arguments that do not fit, EmulationError (OutOfBoundsError,
@@ -113,8 +120,22 @@ def emulate(
     check_launch(artifact.arch, grid3, block3, static_smem, dynamic_smem, registers)
     check_compiled_block(artifact, block3)
     clusters = None if cluster is None else _three("cluster", cluster)
+    most = emulator.MOST_INSTRUCTIONS if max_instructions is None else max_instructions
+    if not isinstance(most, (int, np.integer)) or most < 1:
+        raise InputError(f"max_instructions={most!r} is not a positive whole number")
     return emulator.run(
-        artifact.ptx, artifact.entry, grid3, block3, args, dynamic_smem, order, clusters, trace
+        artifact.ptx,
+        artifact.entry,
+        grid3,
+        block3,
+        args,
+        dynamic_smem,
+        order,
+        clusters,
+        trace,
+        check,
+        uninitialized,
+        int(most),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,9 @@ from numpy.lib.array_utils import byte_bounds
 from numpy.lib.stride_tricks import as_strided
 
 from gemmlab.emulator import emit, totals
-from gemmlab.emulator.arena import Allocation, GlobalMemory
+from gemmlab.emulator.arena import GLOBAL_BASE, Allocation, GlobalMemory
+from gemmlab.emulator.budget import MOST_INSTRUCTIONS
+from gemmlab.emulator.checks import Finding, kinds_of, run_checked
 from gemmlab.emulator.coordinates import Dim3, blocks_of_clusters
 from gemmlab.emulator.ir import Variable
 from gemmlab.emulator.lanes import WARP
@@ -45,6 +47,7 @@ class Run:
     counters: dict[str, int]
     program: Program = field(repr=False, compare=False)
     tally: Tally = field(repr=False, compare=False)
+    findings: tuple[Finding, ...] = ()  # of the checks; the last one is what stopped the launch
 
     def by_ptx_line(self) -> dict[int, dict[str, int]]:
         """The same counters for each line of the PTX that has instructions, from 1."""
@@ -68,6 +71,9 @@ def run(
     order: WarpOrder = "in-order",
     cluster: Dim3 | None = None,
     trace: Trace | None = None,
+    check: str | Iterable[str] | None = None,
+    uninitialized: Sequence[np.ndarray] = (),
+    max_instructions: int = MOST_INSTRUCTIONS,
 ) -> Run:
     """Run one entry of a PTX text. grid, block: counts in x, y, z. dynamic_smem: bytes. order: of
     warps and blocks, as schedule.Order has it. cluster: blocks in x, y, z; by default what the
@@ -77,6 +83,7 @@ def run(
     where one is given, is filled. Raises PtxSyntaxError, InputError, LaunchError, EmulationError.
     """
     warp_order = Order(order)
+    kinds = kinds_of(check) if check is not None else frozenset[str]()
     program = translate(ptx, entry)
     most, threads = program.function.maxntid, math.prod(block)
     if most is not None and threads > math.prod(most):
@@ -107,8 +114,18 @@ def run(
         dynamic_bytes=dynamic_smem,
         cluster=shape,
         trace=trace,
+        max_instructions=max_instructions,
     )
-    tally = execute(launch, warp_order)
+    findings: tuple[Finding, ...] = ()
+    if check is None:
+        tally = execute(launch, warp_order)
+    else:
+        spans = [buffer_of(array, buffers).span for array in uninitialized]
+        done, findings = run_checked(launch, warp_order, kinds, spans, execute)
+        if done is None:  # something stopped it
+            nothing = Tally.of(program)
+            return Run(totals.counters(program, nothing), program, nothing, findings)
+        tally = done
     if trace is not None:
         trace.program, trace.tally, trace.allocations = program, tally, memory.allocations
     for buffer in buffers:
@@ -117,7 +134,7 @@ def run(
     for buffer in buffers:
         if not buffer.is_read_only:
             buffer.bytes[:] = buffer.on_device(memory)
-    return Run(totals.counters(program, tally), program, tally)
+    return Run(totals.counters(program, tally), program, tally, findings)
 
 
 def cluster_shape(compiled: Dim3 | None, asked: Dim3 | None, grid: Dim3) -> Dim3:
@@ -148,6 +165,8 @@ def execute(launch: Launch, order: Order) -> Tally:
     clusters = math.prod(launch.grid) // per_cluster
     lanes = -(-launch.threads // WARP) * WARP * per_cluster
     step = max(1, CHUNK_LANES // lanes)
+    if launch.checks is not None:
+        step = min(step, launch.checks.most_clusters(launch))
     most_resident = max(1, RESIDENT_LANES // (lanes * step))
     waiting = iter(order.of_chunks(range(0, clusters, step)))
     resident: deque[Iterator[None]] = deque()
@@ -187,6 +206,11 @@ class Buffer:
     def address(self) -> np.uint64:
         assert self.allocation is not None
         return np.uint64(self.allocation.address + self.offset)
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """First byte in the arena, and bytes."""
+        return int(self.address) - GLOBAL_BASE, self.bytes.size
 
     def on_device(self, memory: GlobalMemory) -> np.ndarray:
         assert self.allocation is not None
@@ -238,6 +262,14 @@ def allocate_buffers(buffers: list[Buffer], memory: GlobalMemory) -> None:
         allocation = memory.allocate(min(group, key=buffers.index).name, nbytes)
         for buffer in group:
             buffer.allocation, buffer.offset = allocation, buffer.start - start
+
+
+def buffer_of(array: np.ndarray, buffers: Sequence[Buffer]) -> Buffer:
+    """The buffer that an array argument became. Raises InputError."""
+    for buffer in buffers:
+        if np.shares_memory(buffer.bytes, array) and buffer.bytes.size == array.nbytes:
+            return buffer
+    raise InputError("an array named as uninitialized is none of the arguments")
 
 
 def _struct(number: int, fields: Sequence[Argument]) -> bytes:
