@@ -168,7 +168,7 @@ def execute(launch: Launch, order: Order) -> Tally:
     if launch.checks is not None:
         step = min(step, launch.checks.most_clusters(launch))
     most_resident = max(1, RESIDENT_LANES // (lanes * step))
-    waiting = iter(order.of_chunks(range(0, clusters, step)))
+    waiting = iter(order.of_blocks(range(0, clusters, step)))
     resident: deque[Iterator[None]] = deque()
     # NumPy would warn of the overflows, NaNs and divisions that GPU arithmetic defines.
     with np.errstate(all="ignore"):
@@ -176,7 +176,10 @@ def execute(launch: Launch, order: Order) -> Tally:
             first = next(waiting, None) if len(resident) < most_resident else None
             if first is not None:
                 count = min(step, clusters - first)
-                blocks = blocks_of_clusters(launch.grid, launch.cluster, first, count)
+                numbers: Sequence[int] = range(first, first + count)
+                if launch.trace is None:  # a trace looks for block 0 in front
+                    numbers = order.of_blocks(range(first, first + count))
+                blocks = blocks_of_clusters(launch.grid, launch.cluster, numbers)
                 resident.appendleft(Machine(launch, blocks, tally, order).run())
             if not resident:
                 return tally

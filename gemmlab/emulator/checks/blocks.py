@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from gemmlab.emulator.checks.shadow import PLAIN, strength
 from gemmlab.emulator.ir import Instruction
 
 BLOCK_BITS = 28
@@ -75,9 +76,9 @@ class GlobalShadow:
             self._compare(records, blocks, cells, site, report, what, changed)
         self.written[cells] = self._event(site) << BLOCK_BITS | blocks
 
-    def initialise(self, cells: np.ndarray) -> None:
-        """An atomic operation or a strong store: written, though no race."""
-        self.written[cells[self.written[cells] == UNINITIALIZED]] = 0
+    def note(self, blocks: np.ndarray, cells: np.ndarray, site: int) -> None:
+        """An atomic operation or a strong store: no race, but who wrote last."""
+        self.written[cells] = self._event(site) << BLOCK_BITS | blocks
 
     def look(self, blocks: np.ndarray, cells: np.ndarray, site: int) -> None:
         """An atomic operation or a strong access: what blocks tell and hear by it."""
@@ -125,6 +126,7 @@ class GlobalShadow:
         for word, block in pairs.T.tolist():
             other = word & (1 << BLOCK_BITS) - 1
             when = self.events[word >> BLOCK_BITS]
-            if self.heard[block].get(other, NEVER) < when:
+            is_plain = strength(self.code[when[1]]) == PLAIN
+            if is_plain and self.heard[block].get(other, NEVER) < when:
                 same = (words == word) & (own == block)
                 report(what, site, when[1], block, other, where[same] // cells.shape[-1])

@@ -52,6 +52,11 @@ class Finding:
     threads: tuple[int, ...] = ()
     addresses: tuple[int, ...] = ()
 
+    @property
+    def stops(self) -> bool:
+        """Whether the launch ended here."""
+        return any(self.kind == kind for _, kind in ERRORS)
+
     def __str__(self) -> str:
         where = []
         if self.block is not None:
@@ -71,13 +76,17 @@ class Findings:
 
     def __init__(self, code: Sequence[Instruction], kinds: frozenset[str]) -> None:
         self.code, self.kinds = code, kinds
-        self.found: dict[tuple[str, int, int | None], Finding] = {}
+        self.found: dict[tuple[str, object, object], Finding] = {}
         self.last: Finding | None = None  # what stopped the launch
 
     def wants(self, kind: str, index: int, other: int | None = None) -> bool:
-        """Whether this would be news."""
-        is_new = (kind, index, other) not in self.found
+        """Whether this would be news: an unrolled loop has many instructions of one source line."""
+        is_new = self._key(kind, index, other) not in self.found
         return kind in self.kinds and is_new and len(self.found) < MOST
+
+    def _key(self, kind: str, index: int, other: int | None) -> tuple[str, object, object]:
+        first, second = (None if k is None else self.code[k].source or k for k in (index, other))
+        return kind, first, second
 
     def add(
         self,
@@ -94,7 +103,7 @@ class Findings:
             some, where = tuple(threads)[:SHOWN], tuple(dict.fromkeys(addresses))[:SHOWN]
             site = self.code[index].site
             found = Finding(kind, message, site, earlier, block, some, where)
-            self.found[kind, index, other] = found
+            self.found[self._key(kind, index, other)] = found
 
     def stop(self, error: EmulationError) -> None:
         """The launch ended here."""

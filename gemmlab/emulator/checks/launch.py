@@ -1,4 +1,5 @@
-"""A launch under checks: once in the order that was asked for, then in others."""
+"""A launch under checks: watched once, in the order that was asked for, then again in others, of
+which only the results count."""
 
 from __future__ import annotations
 
@@ -79,28 +80,28 @@ def run_checked(
     Raises UnsupportedInstructionError, which is not the kernel's fault.
     """
     findings = Findings(launch.program.function.instructions, kinds)
+    checks = Checks(launch, findings, uninitialized)
     memory = launch.memory
     before = memory.data.copy()
 
-    def start(order: Order) -> tuple[Tally | None, Checks]:
-        checks = Checks(launch, findings, uninitialized)
+    def start(launch: Launch, order: Order) -> Tally | None:
         try:
-            return execute(replace(launch, checks=checks), order), checks
+            return execute(launch, order)
         except UnsupportedInstructionError:
             raise
         except EmulationError as error:
             findings.stop(error)
-            return None, checks
+            return None
 
-    tally, _ = start(order)
+    tally = start(replace(launch, checks=checks), order)
     after = memory.data.copy()
-    for name in OTHER_ORDERS if "order dependent" in kinds else ():
-        if findings.last is not None:
-            break
-        memory.data[:] = before
-        _, checks = start(Order(name))
-        if findings.last is None and has_one_result(launch.program):
-            _compare(launch, findings, checks, after, name)
+    others = OTHER_ORDERS if "order dependent" in kinds else ()
+    for name in others:
+        if findings.last is None:
+            memory.data[:] = before
+            start(launch, Order(name))
+            if findings.last is None and has_one_result(launch.program):
+                _compare(launch, findings, checks, after, name)
     memory.data[:] = after
     return tally, findings.sorted()
 

@@ -6,6 +6,7 @@ it would have. How threads learn of each other is in waits.py, copies under way 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +18,9 @@ from gemmlab.emulator.checks.blocks import UNINITIALIZED, GlobalShadow, is_fence
 from gemmlab.emulator.checks.clocks import Boards, Clocks
 from gemmlab.emulator.checks.copies import watch_copies
 from gemmlab.emulator.checks.findings import SHOWN, Findings
-from gemmlab.emulator.checks.shadow import ATOMIC, PLAIN, VOLATILE, Shadow, column_of
+from gemmlab.emulator.checks.shadow import Shadow, column_of, strength
 from gemmlab.emulator.checks.waits import watch_waits
 from gemmlab.emulator.coordinates import block_index
-from gemmlab.emulator.ir import Instruction
 from gemmlab.emulator.lanes import WARP, Mask, Value, three_axes
 from gemmlab.emulator.memory import Access, GlobalSpace, LocalSpace, SharedSpace, offsets_of
 from gemmlab.emulator.translate import Block, Program
@@ -28,14 +28,7 @@ from gemmlab.emulator.translate import Block, Program
 if TYPE_CHECKING:
     from gemmlab.emulator.machine import Machine
 
-STRONG = {"relaxed", "acquire", "release", "acq_rel", "mmio"}
-
-
-def strength(i: Instruction) -> int:
-    """How far an access may meet others of its kind."""
-    if i.root in ("atom", "red", "mbarrier") or STRONG & {*i.modifiers}:
-        return ATOMIC
-    return VOLATILE if "volatile" in i.modifiers else PLAIN
+_LOCAL_NAME = re.compile(r"_ZZ.*E\d+(\w+)")  # of a variable in a function, in C++
 
 
 def granule_of(program: Program) -> int:
@@ -246,7 +239,8 @@ class Monitor:
         if not below:
             return "in shared memory"
         offset, name = max(below)
-        return f"in {name}+{address - offset}"
+        mangled = _LOCAL_NAME.fullmatch(name)
+        return f"in {mangled[1] if mangled else name}+{address - offset}"
 
     def _global_before(
         self, space: GlobalSpace, name: str, access: Access, address: Value, rest: tuple[Any, ...]
@@ -292,7 +286,8 @@ class Monitor:
         if strong:
             self.blocks.look(owners, cells[:, 0], site)
         if strong:
-            self.blocks.initialise(cells)
+            if self.code[site].root != "ld":
+                self.blocks.note(owners[:, None], cells, site)
             return
 
         def report(what: str, at: int, other: int, _: int, by: int, which: np.ndarray) -> None:
@@ -321,7 +316,7 @@ class Monitor:
             changed = np.ones((len(cells), 1), bool)
             self.blocks.store(owner, cells[:, None], site, changed, report)
         else:
-            self.blocks.initialise(cells)
+            self.blocks.note(owner, cells[:, None], site)
 
     def _uninitialized(self, site: int, rows: np.ndarray, cells: np.ndarray) -> None:
         assert self.blocks is not None

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from gemmlab.emulator.checks.clocks import Clocks
+from gemmlab.emulator.ir import Instruction
 from gemmlab.emulator.lanes import WARP
 
 SITE_BITS, COLUMN_BITS, STRENGTH_BITS, EPOCH_BITS = 20, 16, 2, 25
@@ -24,6 +25,15 @@ PLAIN, VOLATILE, ATOMIC = 0, 1, 2
 
 # report(kind, what, instruction, other instruction, rows, columns of the others, cells)
 Report = Callable[[str, str, int, int | None, np.ndarray, np.ndarray, np.ndarray], None]
+
+STRONG = {"relaxed", "acquire", "release", "acq_rel", "mmio"}
+
+
+def strength(i: Instruction) -> int:
+    """How far an access may meet others of its kind."""
+    if i.root in ("atom", "red", "mbarrier") or STRONG & {*i.modifiers}:
+        return ATOMIC
+    return VOLATILE if "volatile" in i.modifiers else PLAIN
 
 
 def pack(site: int, columns: np.ndarray, epochs: np.ndarray, strength: int) -> np.ndarray:
