@@ -15,7 +15,8 @@
         ├── OutOfBoundsError
         ├── MisalignedAddressError
         ├── UnsupportedInstructionError (NotImplementedError)
-        └── DeadlockError
+        ├── DeadlockError
+        └── BudgetError                  more instructions than were allowed
 
 Each message states the values and the rule they break. `exit_code` is what the command line ends
 with.
@@ -116,6 +117,7 @@ class EmulationError(GemmlabError, RuntimeError):
         thread: int | None = None,
         address: int | None = None,
     ) -> None:
+        self.message = message
         where = [message]
         if block is not None:
             where.append(f"block {block}")
@@ -145,3 +147,7 @@ class UnsupportedInstructionError(EmulationError, NotImplementedError):
 
 class DeadlockError(EmulationError):
     """Every live thread waits and none can go on."""
+
+
+class BudgetError(EmulationError):
+    """A thread block executes more instructions than were allowed: it may never end."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from gemmlab.compile.architectures import DEFAULT
 from gemmlab.compile.artifact import Artifact
 from gemmlab.devices.device import Dim3, Launched, Span, check_compiled_block
-from gemmlab.errors import DTypeError, LaunchError
+from gemmlab.errors import DTypeError, InputError, LaunchError
 from gemmlab.hardware.limits import check_launch
 from gemmlab.hardware.specs import architecture
 
@@ -92,6 +92,9 @@ def emulate(
     trace: Trace | None = None,
     tier: str = "auto",
     tensor: str = "exact",
+    check: str | Iterable[str] | None = None,
+    uninitialized: Sequence[np.ndarray] = (),
+    max_instructions: int | None = None,
 ) -> Run:
     """Run a kernel on the emulator, in this process.
 
@@ -102,10 +105,14 @@ def emulate(
     cluster: blocks per cluster in x, y, z; by default what the kernel was compiled for. order:
     which warps and blocks go first, "in-order", "reversed", or a number that seeds a random order:
     a kernel whose results change with it has a race. trace: a `Trace` to fill, for more than
-    totals. tier: "numpy", "native" (compiled by LLVM), or "auto", which compiles long launches; a
-    trace, a cluster and another order need the first. tensor: "exact" gives products of tensor
-    cores the hardware's rounding, bit for bit; "fast" sums them in float32. Returns a `Run` whose
-    `counters` carry Nsight Compute's names.
+    totals. check: "all", a name of `gemmlab.emulator.CHECKS`, or several: then `findings` of the
+    result tell what the kernel does wrong, in lines of PTX and source, and a fault of the kernel is
+    the last of them instead of an exception. uninitialized: those of the arrays that count as never
+    written. max_instructions: of a warp, after which BudgetError says that it may never end. tier:
+    "numpy", "native" (compiled by LLVM), or "auto", which compiles long launches; a trace, a check,
+    a cluster and another order need the first. tensor: "exact" gives products of tensor cores the
+    hardware's rounding, bit for bit; "fast" sums them in float32. Returns a `Run` whose `counters`
+    carry Nsight Compute's names.
 
     Raises DTypeError for what is no Artifact, InputError for no such order or mode, LaunchError
     past a limit of `artifact.arch` or for arguments that do not fit, EmulationError
@@ -130,8 +137,25 @@ def emulate(
     check_launch(artifact.arch, grid3, block3, static_smem, dynamic_smem, registers)
     check_compiled_block(artifact, block3)
     clusters = None if cluster is None else _three("cluster", cluster)
-    how = order, clusters, trace, tier, tensor
-    return emulator.run(artifact.ptx, artifact.entry, grid3, block3, args, dynamic_smem, *how)
+    most = emulator.MOST_INSTRUCTIONS if max_instructions is None else max_instructions
+    if not isinstance(most, (int, np.integer)) or most < 1:
+        raise InputError(f"max_instructions={most!r} is not a positive whole number")
+    return emulator.run(
+        artifact.ptx,
+        artifact.entry,
+        grid3,
+        block3,
+        args,
+        dynamic_smem,
+        order=order,
+        cluster=clusters,
+        trace=trace,
+        tier=tier,
+        tensor=tensor,
+        check=check,
+        uninitialized=uninitialized,
+        max_instructions=int(most),
+    )
 
 
 def _three(what: str, counts: int | tuple[int, ...]) -> Dim3:
