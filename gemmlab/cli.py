@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gemmlab.commands.judge import judge
 from gemmlab.errors import GemmlabError, InputError, ShapeError
 
 if TYPE_CHECKING:
@@ -233,6 +234,9 @@ def compare(
     tables.console().print(table.comparison_table(found))
     if any(one.change == "slower" for one in found):
         raise typer.Exit(1)
+
+
+app.command()(judge)
 
 
 @app.command()

@@ -29,12 +29,20 @@ LAYERS = {
     "metrics": {"hardware", "records"},
     "steps": {"metrics", "records"},
     "tables": {"metrics", "records"},
+    "bench": {
+        *{"errors", "problems", "hardware", "kernels", "ladder", "compile", "devices", "judge"},
+        *{"records", "tables", "environment"},
+    },
+    "submission": {
+        *{"errors", "problems", "hardware", "compile", "devices", "judge", "directives"},
+        *{"bench", "metrics", "records", "tables", "environment"},
+    },
     "views": {"errors", "compile", "hardware", "kernels"},
     "environment": {"errors", "compile", "devices"},
     "report": {"errors", "metrics", "records", "steps", "tables"},
 }
 # What ties the parts together may import all of them.
-TOP = {"__init__", "__main__", "cli", "climb"}
+TOP = {"__init__", "__main__", "cli", "climb", "commands", "files"}
 
 
 def part(path):

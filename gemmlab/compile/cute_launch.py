@@ -12,9 +12,11 @@ def launch(
 ) -> None:
     """The grid is left at 1: it is no part of what is compiled, the block is (`.reqntid`).
 
-    A configuration may ask for registers few enough for `min_blocks` blocks per multiprocessor.
+    A configuration, which a kernel need not have, may ask for registers few enough for `min_blocks`
+    blocks per multiprocessor.
     """
-    kernel(*arguments, config).launch(
+    given = arguments if config is None else (*arguments, config)
+    kernel(*given).launch(
         grid=(1, 1, 1),
         block=block,
         min_blocks_per_mp=getattr(config, "min_blocks", 0),
