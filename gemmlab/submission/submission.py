@@ -67,10 +67,11 @@ class Submission:
 
     def check(self) -> None:
         """Raise InputError or UnknownNameError for a word that is missing or means nothing."""
-        words, axes = self.directive, self.problem.axes
-        for name in ("problem", "grid", "block"):
+        words = self.directive
+        for name, example in _NEEDED.items():
             if not getattr(words, name):
-                raise InputError(f"the directive does not say {name}=…; {_EXAMPLE[name]}")
+                raise InputError(f"the directive does not say {name}=…; {example}")
+        axes = self.problem.axes
         for name, known in (("precision", CLASSES), ("output", ("nan", "finite"))):
             if getattr(words, name) not in known:
                 value = getattr(words, name)
@@ -92,7 +93,7 @@ class Submission:
         _ = self.layout
 
 
-_EXAMPLE = {
+_NEEDED = {
     "problem": f"it is one of {', '.join(problems.NAMES)}",
     "grid": "blocks in x,y,z, such as grid=ceil_div(n,32),ceil_div(m,32)",
     "block": "threads in x,y,z, such as block=32,32",
