@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gemmlab.commands.judge import judge
+from gemmlab.commands.judge import export, judge, new
 from gemmlab.errors import GemmlabError, InputError, ShapeError
 
 if TYPE_CHECKING:
@@ -236,7 +236,8 @@ def compare(
         raise typer.Exit(1)
 
 
-app.command()(judge)
+for command in (new, judge, export):
+    app.command()(command)
 
 
 @app.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -10,6 +11,8 @@ from gemmlab.submission.precision import WIDE_FAMILIES
 from gemmlab.submission.submission import Submission
 
 Sizes = tuple[int, ...]
+
+EMULATED = 2**22  # product of the sizes: larger shapes that were asked for wait for a GPU
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,8 @@ def cases(submission: Submission, large: bool) -> Iterator[Case]:
     """Each shape on the first family, the first shape on all; every case has its own seed."""
     problem = submission.problem
     shapes = SHAPES[problem.name]
-    wanted = shapes.small + (shapes.large if large else ())
+    asked = (sizes for sizes in submission.shapes if large or math.prod(sizes) <= EMULATED)
+    wanted = (*shapes.small, *(shapes.large if large else ()), *asked)
     fitted = list({sizes: submission.fitted(sizes) for sizes in wanted}.values())
     distinct = [shape for i, shape in enumerate(fitted) if shape not in fitted[:i]]
     plan = [(distinct[0], family) for family in families(submission)]

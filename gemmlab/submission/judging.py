@@ -26,7 +26,8 @@ SEEDS = 2**40
 class Options:
     """How to judge. `seed` None: inputs that nobody can know beforehand.
 
-    `gpu` False leaves out what needs one, even where there is one.
+    `gpu` False leaves out what needs one, even where there is one. `shapes` are tried besides the
+    judge's own, in the order of the problem's axes.
     """
 
     arch: str | None = None
@@ -34,6 +35,7 @@ class Options:
     seconds: float = 120.0  # of each step
     memory_bytes: int = 8 * 2**30  # of each step but those on a GPU, whose driver maps far more
     gpu: bool = True
+    shapes: tuple[tuple[int, ...], ...] = ()
 
 
 def judge_file(
@@ -57,7 +59,7 @@ def judge_file(
         raise InputError(f"{path} cannot be read: {error}") from error
     arch = check_architecture(options.arch or DEFAULT, NVRTC_ARCHITECTURES)
     seed = secrets.randbelow(SEEDS) if options.seed is None else options.seed
-    submission = Submission(path.resolve(), words, arch, seed)
+    submission = Submission(path.resolve(), words, arch, seed, options.shapes)
     return _Judge(submission, text, options, progress).judge()
 
 
@@ -152,6 +154,8 @@ class _Judge:
         step, told = self._run("timing", "time_on_gpu", request, None)
         self._result.runs = told.get("runs", [])
         self._result.score = told.get("score")
+        if "best_seconds" in told:
+            self._result.best_seconds = tuple(told["best_seconds"])
         if told.get("status"):
             step.status = told["status"]
         step.message = told.get("message", step.message)
@@ -196,10 +200,8 @@ class _Judge:
             return
         if step.status != "pass":
             return
-        name = precision.classify(
-            (trial.precision or "" for trial in step.trials), self._submission.ptx
-        )
-        if not _allowed(name, wanted):
+        name = precision.accuracy(trial.precision or "" for trial in step.trials)
+        if precision.CLASSES.index(name) > precision.CLASSES.index(wanted):
             worst = max(step.trials, key=lambda trial: trial.verdict.max_error_u or 0.0)
             step.status = "low precision"
             step.message = (
@@ -223,13 +225,6 @@ class _Judge:
 
 
 _FINDINGS: dict[str, Status] = {"directive": "bad directive", "forbidden": "forbidden"}
-
-
-def _allowed(found: str, wanted: str) -> bool:
-    """Whether a kernel of one class may be judged in another: x3 gives float32's results."""
-    if wanted == "ieee":
-        return found in precision.FLOAT32
-    return precision.CLASSES.index(found) <= precision.CLASSES.index(wanted)
 
 
 def _only_nans(failed: list[Trial]) -> bool:

@@ -11,14 +11,18 @@ An element keeps the bounds of a class if its error is at most the problem's flo
 loss, in units of u·magnitude. Sharp for this are few terms, where losses do not average out, and
 one-hot inputs, where the result is one input: 0 u for float32, up to 8192 u for TF32, 65536 u for
 bfloat16. Zeros and small integers are exact in every class: a kernel that is wrong on those is
-wrong. Float16 is not tried on numbers that it cannot hold.
+wrong. Infinities have to come out right of ieee only, as an infinity has no parts; and of float16
+nothing is asked on numbers that it cannot hold.
 
-The class is the best whose bounds all results keep; but one that multiplies in tensor cores is x3
-at best, however right its results are.
+The accuracy of a kernel is the best class whose bounds all of its results keep, and must be that of
+the class it wants to be judged in. Its class is its accuracy; but one that multiplies in tensor
+cores, or in half precision, is x3 at best, however right its results are. A score compares with
+cuBLAS in float32, which only ieee and x3 are compared with, each in its own ranking.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 
@@ -26,7 +30,7 @@ from gemmlab.judge import Verdict
 from gemmlab.problems.problem import U
 
 CLASSES = ("ieee", "x3", "tf32", "fp16", "bf16")
-FLOAT32 = ("ieee", "x3")  # the classes whose results are float32's
+SCORED = ("ieee", "x3")  # that stand in for float32
 LOSS_U = {
     "ieee": 0.0,
     "x3": 2.0**-14 / U,
@@ -35,7 +39,7 @@ LOSS_U = {
     "bf16": 2.0**-6 / U,
 }
 EXACT_FAMILIES = ("integers", "zeros")
-# Families with numbers outside the 5 bits of exponent of float16.
+# Families with numbers that the 5 bits of exponent of float16 do not hold.
 WIDE_FAMILIES = ("wide", "special")
 
 # Products of inputs narrower than float32: tensor cores, and packed or scalar half arithmetic.
@@ -54,24 +58,25 @@ def kept(verdict: Verdict, family: str, bounded: bool) -> str | None:
         return None
     if family in EXACT_FAMILIES:
         return None
-    if family in WIDE_FAMILIES and not verdict.max_error_u <= verdict.bound_u + LOSS_U["bf16"]:
-        return "fp16"
+    if not math.isfinite(verdict.max_error_u):
+        return {"special": "x3", "wide": "fp16"}.get(family)
     for name in CLASSES:
         if verdict.max_error_u <= verdict.bound_u + LOSS_U[name] and name != "fp16":
             return name
     return None
 
 
+def accuracy(found: Iterable[str]) -> str:
+    """The best class whose bounds all results keep, from the class that each of them keeps."""
+    seen = set(found)
+    worst = max(seen, key=CLASSES.index, default=CLASSES[0])
+    return "bf16" if seen >= {"fp16", "bf16"} else worst
+
+
 def classify(found: Iterable[str], ptx: str) -> str:
     """The class of a kernel, from the class that each of its results keeps."""
-    seen = set(found)
-    opcodes = instructions(ptx)
-    worst = max(seen, key=CLASSES.index, default=CLASSES[0])
-    if worst == "fp16" and "bf16" in seen:
-        worst = "bf16"
-    if worst == CLASSES[0] and opcodes:
-        return "x3"
-    return worst
+    name = accuracy(found)
+    return "x3" if name == CLASSES[0] and instructions(ptx) else name
 
 
 def instructions(ptx: str) -> list[str]:

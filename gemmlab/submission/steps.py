@@ -111,6 +111,7 @@ class Judgement:
     resources: dict[str, Any] | None = None
     advice: list[str] = field(default_factory=list)
     score: float | None = None
+    best_seconds: tuple[float, float] | None = None  # of the submission, and of the baseline
     runs: list[dict[str, Any]] = field(default_factory=list)  # bench records of the timed runs
 
     @property

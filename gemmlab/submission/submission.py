@@ -25,6 +25,7 @@ class Submission:
     directive: Directive
     arch: str
     seed: int
+    shapes: tuple[tuple[int, ...], ...] = ()  # to be tried besides the judge's own
     ptx: str = ""
     entry: str = ""
 

@@ -15,7 +15,7 @@ from gemmlab.compile import Artifact, load
 from gemmlab.devices import Device
 from gemmlab.problems.problem import Shape
 from gemmlab.submission.launching import Launch, emulator
-from gemmlab.submission.precision import FLOAT32
+from gemmlab.submission.precision import SCORED
 from gemmlab.submission.submission import Submission
 
 RUNS = 3
@@ -45,7 +45,7 @@ class Request:
 
 def take(request: Request) -> Iterator[dict[str, Any]]:
     """Measure on GPU 0; needs a process that has measured nothing before."""
-    if request.precision not in (None, *FLOAT32):
+    if request.precision not in (None, *SCORED):
         told = f"in class {request.precision} there is no baseline: not scored"
         yield {"status": "skipped", "message": told}
         return
@@ -99,7 +99,8 @@ def scored(outcome: Outcome) -> dict[str, Any]:
     score = 100 * baseline.gpu_median_s / best.gpu_median_s
     speed = f"{best.tflops:.4g} TFLOPS" if best.tflops else f"{best.gigabytes_per_second:.4g} GB/s"
     message = f"{speed}, {score:.1f} % of {baseline.kernel}, the best of {len(own)} runs each"
-    return told | {"score": score, "message": message}
+    seconds = best.gpu_median_s, baseline.gpu_median_s
+    return told | {"score": score, "best_seconds": seconds, "message": message}
 
 
 def disagree(record: Record) -> str | None:
