@@ -27,7 +27,7 @@ class Shapes:
 _VECTOR = Shapes(
     small=((1000,), (1,), (31,), (257,), (4099,)),
     large=((100_003,), (2**22 + 1,)),
-    counted=(2**16,),
+    counted=(2**14,),
 )
 SHAPES = {
     "gemm": Shapes(

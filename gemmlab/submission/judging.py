@@ -112,6 +112,8 @@ class _Judge:
         step, told = self._run("compile", "compile_file", self._submission)
         if step.status == "pass":
             ptx, entry = str(told.get("ptx", "")), str(told.get("entry", ""))
+            if ".version" not in ptx or ".target" not in ptx:  # a file's own code may say anything
+                return replace(step, status="crashed", message="no PTX came of it")
             self._submission = replace(self._submission, ptx=ptx, entry=entry)
             self._result.entry = entry
             versions = dict(told.get("versions") or {})

@@ -2,7 +2,7 @@
 
     class   loses at most, of each product       for example
     ieee    nothing                              float32 FMAs in any order
-    x3      2**-14                               products of two or three 16-bit or TF32 parts
+    x3      2**-12                               products of two or three 16-bit or TF32 parts
     tf32    2**-9: two inputs cut to 11 bits     TF32 tensor cores
     fp16    2**-9, and the range of float16      float16 inputs
     bf16    2**-6: two inputs cut to 8 bits      bfloat16 inputs
@@ -33,7 +33,7 @@ CLASSES = ("ieee", "x3", "tf32", "fp16", "bf16")
 SCORED = ("ieee", "x3")  # that stand in for float32
 LOSS_U = {
     "ieee": 0.0,
-    "x3": 2.0**-14 / U,
+    "x3": 2.0**-12 / U,
     "tf32": 2.0**-9 / U,
     "fp16": 2.0**-9 / U,
     "bf16": 2.0**-6 / U,

@@ -74,7 +74,8 @@ def run(task: str, request: Any, limits: Limits) -> Ended:
     if DONE in last:
         return Ended(others, None, "", output)
     if "error" in last:
-        status: Status = last["error"] if last["error"] in STATUSES else "crashed"
+        failures = set(STATUSES) - {"pass", "skipped"}
+        status: Status = last["error"] if last["error"] in failures else "crashed"
         return Ended(others, status, str(last.get("message")), output)
     if not in_time:
         return Ended(answers, "time limit", f"not done in {limits.seconds:g} s", output)
