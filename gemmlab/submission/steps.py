@@ -18,6 +18,7 @@ from gemmlab.errors import (
 from gemmlab.judge import Status as LaunchStatus
 from gemmlab.judge import Verdict
 from gemmlab.judge.judge import fault
+from gemmlab.records import finite
 
 Status = (
     LaunchStatus
@@ -124,4 +125,6 @@ class Judgement:
         return self.verdict == "pass"
 
     def as_json(self) -> dict[str, Any]:
-        return {**asdict(self), "verdict": self.verdict}
+        """Strict: NaN and infinities become None."""
+        told: dict[str, Any] = finite({**asdict(self), "verdict": self.verdict})
+        return told

@@ -10,9 +10,13 @@ from gemmlab.submission import cases, judging, process, tasks
 from gemmlab.submission.judging import Options
 from gemmlab.submission.steps import status_of
 
-QUICK = cases.Shapes(
-    small=((33, 31, 17), (1, 1, 1), (2, 3, 5), (1, 70, 9)), large=(), counted=(64, 64, 32)
-)
+# Fewer and smaller than a user's, each with something ragged.
+VECTOR = cases.Shapes(small=((100,), (1,), (33,)), large=(), counted=(512,))
+QUICK = cases.SHAPES | {
+    "gemm": cases.Shapes(((18, 17, 9), (1, 1, 1), (2, 3, 5)), (), (32, 32, 32)),
+    "transpose": cases.Shapes(((18, 17), (1, 40)), (), (64, 64)),
+    **dict.fromkeys(("sum", "histogram"), VECTOR),
+}
 
 
 def in_this_process(task, request, limits):
@@ -43,7 +47,7 @@ class Judge:
     def __call__(self, text, *words, suffix=".cu", apart=False, **options):
         if not apart:
             self._monkeypatch.setattr(process, "run", in_this_process)
-            self._monkeypatch.setattr(cases, "SHAPES", cases.SHAPES | {"gemm": QUICK})
+            self._monkeypatch.setattr(cases, "SHAPES", QUICK)
         file = self.file(text, suffix)
         try:
             given = parse(list(words))

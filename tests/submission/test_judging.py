@@ -11,7 +11,7 @@ def test_a_right_kernel_passes_with_class_counters_and_advice(judge):
     assert found.verdict == "pass" and found.precision == "ieee", found.steps[-1].message
     assert [step.name for step in found.steps] == ["directive", "compile", "checks", "emulator"]
     requests = found.counters["l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"]
-    assert requests == 2 * 32 * 64 * 64 // 32
+    assert requests == 2 * 32 * 32 * 32 // 32
     assert found.advice[0].startswith("no reuse: ")
     assert found.score is None
 
@@ -38,7 +38,12 @@ def test_a_cheaper_class_does_not_pass_as_float32(judge, name):
     found = judge(text)
     assert (found.verdict, found.precision) == ("low precision", wanted)
     assert f"this is {wanted}" in found.steps[-1].message
-    assert judge(text, f"precision={wanted}").verdict == "pass"
+
+
+def test_a_declared_class_passes_in_that_class(judge):
+    found = judge(rounded(TF32), "precision=tf32")
+    assert (found.verdict, found.precision) == ("pass", "tf32")
+    assert judge(rounded(BF16), "precision=tf32").verdict == "low precision"
 
 
 SCALED = gemm(store="c[row * n + col] = 1.0f * sum + 0.0f * c[row * n + col];")
@@ -125,7 +130,7 @@ SABOTAGE = {
     ),
     "computes in TF32": (rounded(TF32), "low precision"),
     "knows the inputs of tests": (
-        gemm(LOOP + "  if (m == 33 && fabsf(a[0]) > 1e-20f && row == 3) sum *= 1.001f;\n"),
+        gemm(LOOP + "  if (m == 18 && fabsf(a[0]) > 1e-20f && row == 3) sum *= 1.001f;\n"),
         "wrong answer",
     ),
     "writes zeros": (gemm("  float sum = 0;\n"), "wrong answer"),

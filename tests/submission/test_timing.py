@@ -81,12 +81,12 @@ def test_a_class_with_no_baseline_has_no_score(submission, timed):
     assert told["status"] == "skipped" and "tf32" in told["message"]
 
 
-@pytest.mark.parametrize(("wall", "agree"), [(1.02, True), (0.5, False), (40.0, False)])
-def test_the_clocks_have_to_agree(submission, timed, wall, agree):
+def test_the_clocks_have_to_agree(submission, timed):
     told = timed(submission(gemm()))
     run = timing.Record(**told["runs"][-1])
-    run = replace(run, cpu_mean_s=wall * run.gpu_mean_s)
-    assert (timing.disagree(run) is None) == agree
+    for wall, agree in ((1.02, True), (0.5, False), (40.0, False)):
+        other = replace(run, cpu_mean_s=wall * run.gpu_mean_s)
+        assert (timing.disagree(other) is None) == agree
 
 
 def test_trials_on_a_gpu_see_large_shapes_and_every_family_there(submission, monkeypatch):
