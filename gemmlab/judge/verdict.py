@@ -14,6 +14,7 @@ Status = Literal[
     "out of bounds",
     "misaligned",
     "deadlock",
+    "race",
     "unsupported",
     "emulation error",
 ]
