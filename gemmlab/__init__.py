@@ -18,13 +18,15 @@ if TYPE_CHECKING:
     from gemmlab.devices.emulated import emulate
     from gemmlab.emulator import Run
     from gemmlab.errors import GemmlabError
+    from gemmlab.tensor_map import TensorMap
 
-__all__ = ["Artifact", "GemmlabError", "Run", "emulate", "load", "open_device"]
+__all__ = ["Artifact", "GemmlabError", "Run", "TensorMap", "emulate", "load", "open_device"]
 
 _HOMES = {
     "Artifact": "gemmlab.compile",
     "GemmlabError": "gemmlab.errors",
     "Run": "gemmlab.emulator",
+    "TensorMap": "gemmlab.tensor_map",
     "emulate": "gemmlab.devices.emulated",
     "load": "gemmlab.compile",
     "open_device": "gemmlab.devices",

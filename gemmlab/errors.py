@@ -8,6 +8,7 @@
     │   └── LaunchError                      grid, block, shared memory or arguments past a limit
     ├── MissingDependencyError (ImportError) an optional package is not installed; names the extra
     ├── DeviceError (RuntimeError)           no GPU, no driver, or the driver refused
+    ├── ImplausibleTimeError (RuntimeError)  a measured time that the hardware cannot reach
     ├── CompileError (RuntimeError)          a compiler said no; `log` holds its words
     │   └── PtxSyntaxError                   PTX text that does not parse; holds the line
     └── EmulationError (RuntimeError)        the emulated kernel did something wrong
@@ -61,6 +62,12 @@ class DeviceError(GemmlabError, RuntimeError):
     """No GPU, no driver, or the driver refused."""
 
     exit_code = 3
+
+
+class ImplausibleTimeError(GemmlabError, RuntimeError):
+    """A measured time below what the hardware needs for the operations or the bytes."""
+
+    exit_code = 1
 
 
 class CompileError(GemmlabError, RuntimeError):

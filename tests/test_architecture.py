@@ -18,22 +18,33 @@ LAYERS = {
     "errors": set(),
     "problems": {"errors"},
     "hardware": {"errors"},
-    "emulator": {"errors", "hardware"},
+    "tensor_map": {"errors"},
+    "emulator": {"errors", "hardware", "tensor_map"},
     "kernels": {"errors", "problems"},
     "ladder": {"errors", "kernels"},
     "compile": {"errors", "problems", "kernels", "ladder", "emulator"},
-    "devices": {"errors", "compile", "emulator", "hardware"},
+    "devices": {"errors", "compile", "emulator", "hardware", "tensor_map"},
     "judge": {"errors", "problems", "compile", "devices"},
+    "directives": {"errors", "problems"},
+    "listing": set(),
     "records": {"errors"},
     "metrics": {"hardware", "records"},
     "steps": {"metrics", "records"},
     "tables": {"metrics", "records"},
     "views": {"errors", "compile", "hardware", "kernels"},
+    "explain": {
+        *("errors", "problems", "kernels", "ladder", "compile", "devices", "emulator", "hardware"),
+        "tables",
+    },
     "environment": {"errors", "compile", "devices"},
-    "report": {"errors", "metrics", "records", "steps", "tables"},
+    "bench": {
+        *("errors", "problems", "hardware", "kernels", "ladder", "compile", "devices", "judge"),
+        *("records", "tables", "environment"),
+    },
+    "report": {"errors", "metrics", "records", "steps", "tables", "bench"},
 }
 # What ties the parts together may import all of them.
-TOP = {"__init__", "__main__", "cli", "climb"}
+TOP = {"__init__", "__main__", "cli", "climb", "commands", "files"}
 
 
 def part(path):

@@ -145,6 +145,8 @@ def test_mistakes_get_one_message_that_says_what_is_allowed(gemmlab, args, told)
         (["sum", "--size", "3000"], "branches", "error exact"),
         (["histogram", "--family", "text"], "text inputs", "FLOP/"),
         (["sum", "--size", "0"], "sum 0", "not run"),
+        (["vector-add", "--size", "600"], "2 × copy in (4.8kB), 1 × kernel", "time"),
+        (["vector-add", "--size", "0"], "vector-add 0", "copy in ("),
     ],
 )
 def test_other_ladders_show_what_is_something(gemmlab, args, shown, hidden):
@@ -177,6 +179,7 @@ def test_all_climbs_every_ladder(gemmlab, monkeypatch):
         (["sum", "--size", "-1"], "n = -1 is not between 0"),
         (["sum", "--family", "text"], "cancellation"),
         (["histogram", "--family", "normal"], "uniform, single, text"),
+        (["vector-add", "--rungs", "manage"], "Did you mean 'managed'"),
     ],
 )
 def test_mistakes_with_other_ladders(gemmlab, args, told):
@@ -258,6 +261,11 @@ def test_show(gemmlab, option, told):
     code, out, err = gemmlab("show", "naive", *option)
     assert code == 0, err
     assert told in out
+
+
+def test_show_source_is_of_the_flow_and_of_the_kernel(gemmlab):
+    _, out, _ = gemmlab("show", "async-stream", "--source")
+    assert out.index("def flow(") < out.index("@cute.kernel")
 
 
 @pytest.mark.parametrize("args", [["nave"], ["naive", "--ptx", "--sass"], ["naive", "--arch", "x"]])

@@ -54,11 +54,14 @@ def test_counters_are_the_hardwares(reading):
     given = dict(case.buffers) | dict(case.scalars)
     given[case.output] = np.zeros(case.output_size, case.output_dtype)
     grid, block, dynamic_smem = rung.geometry(rung.config, case.shape)
+    workspace = []
+    if rung.workspace:
+        workspace.append(np.zeros(rung.workspace(rung.config, case.shape), np.uint8))
     counters = gemmlab.emulate(
         compile_rung(rung, DOCUMENT["arch"]),
         grid=grid,
         block=block,
-        args=[given[parameter.name] for parameter in problem.parameters],
+        args=[given[parameter.name] for parameter in problem.parameters] + workspace,
         dynamic_smem=dynamic_smem,
     ).counters
     hardware = reading["counters"]

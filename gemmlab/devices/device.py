@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from gemmlab.compile.artifact import Artifact
+from gemmlab.errors import LaunchError
+
+if TYPE_CHECKING:
+    from gemmlab.devices.runtime import Runtime
 
 Dim3 = tuple[int, int, int]
 
@@ -58,5 +63,14 @@ class Device(Protocol):
         dynamic_smem: int = 0,
     ) -> Launched: ...
 
+    def runtime(self, artifact: Artifact) -> AbstractContextManager[Runtime]:
+        """For one flow around one kernel; see devices/flow.py. When it is left, all is done."""
+
     def versions(self) -> dict[str, str]:
         """Driver and library versions that a reader needs to repeat a result."""
+
+
+def check_compiled_block(artifact: Artifact, block: Dim3) -> None:
+    """A kernel compiled for one block size runs with no other."""
+    if artifact.block is not None and artifact.block != block:
+        raise LaunchError(f"block {block}; {artifact.entry} was compiled for {artifact.block} only")

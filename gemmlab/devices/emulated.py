@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gemmlab.compile.architectures import DEFAULT
 from gemmlab.compile.artifact import Artifact
-from gemmlab.devices.device import Dim3, Launched, Span
+from gemmlab.devices.device import Dim3, Launched, Span, check_compiled_block
 from gemmlab.errors import DTypeError, LaunchError
 from gemmlab.hardware.limits import check_launch
 from gemmlab.hardware.specs import architecture
 
 if TYPE_CHECKING:
-    from gemmlab.emulator import Run
+    from gemmlab.devices.flow_emulated import EmulatedRuntime
+    from gemmlab.emulator import Run, Trace
 
 
 class HostBuffer:
@@ -54,9 +56,15 @@ class EmulatedDevice:
         dynamic_smem: int = 0,
     ) -> Launched:
         """Run to the end. Raises LaunchError past a limit, EmulationError for a kernel's fault."""
-        views = [_view(arg) if isinstance(arg, Span) else arg for arg in args]
+        views = [view(arg) if isinstance(arg, Span) else arg for arg in args]
         run = emulate(artifact, grid=grid, block=block, args=views, dynamic_smem=dynamic_smem)
         return Launched(counters=dict(run.counters))
+
+    @contextmanager
+    def runtime(self, artifact: Artifact) -> Iterator[EmulatedRuntime]:
+        from gemmlab.devices.flow_emulated import EmulatedRuntime
+
+        yield EmulatedRuntime(self, artifact)
 
     def versions(self) -> dict[str, str]:
         return {"numpy": np.__version__}
@@ -69,18 +77,24 @@ def emulate(
     block: int | tuple[int, ...],
     args: Sequence[Any],
     dynamic_smem: int = 0,
+    order: str | int = "in-order",
+    cluster: int | tuple[int, ...] | None = None,
+    trace: Trace | None = None,
 ) -> Run:
     """Run a kernel on the emulator, in this process.
 
     grid, block: one to three counts, in x, y, z. args: one per kernel parameter. A NumPy array is
-    a device buffer, updated in place once the whole launch has succeeded; ints and floats take the
-    parameter's declared type; NumPy scalars must match its size; a struct is bytes or a tuple of
-    its fields (arrays and NumPy scalars). dynamic_smem: bytes. Returns a `Run` whose `counters`
-    carry Nsight Compute's names.
+    a device buffer, updated in place once the whole launch has succeeded; a `TensorMap` describes
+    one; ints and floats take the parameter's declared type; NumPy scalars must match its size; a
+    struct is bytes or a tuple of its fields (arrays and NumPy scalars). dynamic_smem: bytes.
+    cluster: blocks per cluster in x, y, z; by default what the kernel was compiled for. order:
+    which warps and blocks go first, "in-order", "reversed", or a number that seeds a random order:
+    a kernel whose results change with it has a race. trace: a `Trace` to fill, for more than
+    totals. Returns a `Run` whose `counters` carry Nsight Compute's names.
 
-    Raises DTypeError for what is no Artifact, LaunchError past a limit of `artifact.arch` or for
-    arguments that do not fit, EmulationError (OutOfBoundsError, DeadlockError, …) for a kernel's
-    fault.
+    Raises DTypeError for what is no Artifact, InputError for no such order, LaunchError past a
+    limit of `artifact.arch` or for arguments that do not fit, EmulationError (OutOfBoundsError,
+    DeadlockError, …) for a kernel's fault.
     """
     from gemmlab import emulator
 
@@ -92,19 +106,16 @@ def emulate(
     if not isinstance(dynamic_smem, (int, np.integer)):
         raise LaunchError(f"dynamic_smem must be a whole number of bytes, not {dynamic_smem!r}")
     grid3, block3 = _three("grid", grid), _three("block", block)
-    check_compiled_block(artifact, block3)
     if artifact.resources is not None:
         static_smem, registers = artifact.resources.static_smem_bytes, artifact.resources.registers
     else:
         static_smem, registers = emulator.static_smem_bytes(artifact.ptx, artifact.entry), 0
     check_launch(artifact.arch, grid3, block3, static_smem, dynamic_smem, registers)
-    return emulator.run(artifact.ptx, artifact.entry, grid3, block3, args, dynamic_smem)
-
-
-def check_compiled_block(artifact: Artifact, block: Dim3) -> None:
-    """A kernel compiled for one block size runs with no other."""
-    if artifact.block is not None and artifact.block != block:
-        raise LaunchError(f"block {block}; {artifact.entry} was compiled for {artifact.block} only")
+    check_compiled_block(artifact, block3)
+    clusters = None if cluster is None else _three("cluster", cluster)
+    return emulator.run(
+        artifact.ptx, artifact.entry, grid3, block3, args, dynamic_smem, order, clusters, trace
+    )
 
 
 def _three(what: str, counts: int | tuple[int, ...]) -> Dim3:
@@ -115,7 +126,8 @@ def _three(what: str, counts: int | tuple[int, ...]) -> Dim3:
     return x, y, z
 
 
-def _view(span: Span) -> np.ndarray:
+def view(span: Span) -> np.ndarray:
+    """The bytes of a span, in place."""
     if not isinstance(span.buffer, HostBuffer):
         raise TypeError(f"{type(span.buffer).__name__} is not memory of the emulated device")
     return span.buffer.data[span.offset : span.offset + span.nbytes]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import NamedTuple
 
 import numpy as np
@@ -52,6 +53,14 @@ class GlobalMemory:
         if dtype not in self.views:
             self.views[dtype] = self.data.view(dtype)
         return self.views[dtype]
+
+    def span(self, address: int, nbytes: int) -> np.ndarray | None:
+        """The bytes at an address, where one allocation has all of them."""
+        start = address - GLOBAL_BASE
+        owner = bisect_right(self.starts, start) - 1
+        if owner < 0 or start + nbytes > self.starts[owner] + self.allocations[owner].nbytes:
+            return None
+        return self.data[start : start + nbytes]
 
     def describe_miss(self, offset: int, width: int) -> str:
         """Where an access at `offset` of the arena lies next to."""

@@ -70,11 +70,22 @@ def wavefronts(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Wavefronts of each warp's shared-memory access, and what they would be without conflicts.
 
-    addresses: (n, 32) byte offsets, multiples of `width` (1 to 16 bytes per lane). A warp is served
-    in phases of 32, 16 or 8 lanes (4, 8 or 16 bytes per lane); a phase costs the largest number of
-    different words that fall into one bank. For loads two neighbouring phases merge into one where
-    in both each lane reads what lane l^1 reads, or each what lane l^2 reads: 64-bit accesses over
-    the whole warp, 128-bit accesses inside each half-warp.
+    addresses: (n, 32) byte offsets, multiples of `width` (1 to 16 bytes per lane). A phase costs
+    the largest number of different words that fall into one bank.
+    """
+    cost = _largest_bank(phases(addresses, enabled, width, is_load))  # (warp, phase)
+    return cost.sum(axis=1), (cost > 0).sum(axis=1)
+
+
+def phases(
+    addresses: np.ndarray, enabled: np.ndarray | None, width: int, is_load: bool
+) -> np.ndarray:
+    """The words that each phase of a shared-memory access touches, (n, phases, slots); -1 for none.
+
+    A warp is served in phases of 32, 16 or 8 lanes (4, 8 or 16 bytes per lane). For loads two
+    neighbouring phases merge into one where in both each lane reads what lane l^1 reads, or each
+    what lane l^2 reads: 64-bit accesses over the whole warp, 128-bit accesses inside each
+    half-warp. With w words per lane, slot s of phase p is lane p·32/w + s/w.
     """
     on = np.ones(addresses.shape, bool) if enabled is None else enabled
     words = max(width // BANK_BYTES, 1)
@@ -87,8 +98,7 @@ def wavefronts(
     touched = np.where(on[..., None], touched, -1).reshape(*first.shape[:2], lanes * words)
     if num_phases > 1 and is_load:
         touched = _merge(touched, first, on)
-    cost = _largest_bank(touched)  # (warp, phase)
-    return cost.sum(axis=1), (cost > 0).sum(axis=1)
+    return touched
 
 
 def _merge(touched: np.ndarray, first: np.ndarray, on: np.ndarray) -> np.ndarray:

@@ -32,7 +32,8 @@ BOOL, U32, U64 = np.dtype(bool), np.dtype("u4"), np.dtype("u8")
 CACHE_WORDS = {"volatile", "relaxed", "acquire", "release", "weak", "mmio", "nc", "unified"}
 CACHE_WORDS |= {"ca", "cg", "cs", "cv", "lu", "wb", "wt", "cta", "cluster", "gpu", "sys"}
 SPACES = ("global", "shared", "local", "param", "const")
-NO_EFFECT = {"fence", "membar", "pragma", "nanosleep", "prefetch", "prefetchu", "griddepcontrol"}
+NO_EFFECT = {"fence", "membar", "pragma", "prefetch", "prefetchu", "griddepcontrol", "discard"}
+NO_EFFECT |= {"applypriority"}
 
 
 # Addresses of variables
@@ -101,7 +102,9 @@ def special(t: Translator, name: str, dtype: np.dtype) -> str:
     if name not in KNOWN_SPECIAL:
         t.unsupported(f"special register {name}")
     read = f"m.special({name!r})"
-    own = U64 if name in ("%clock64", "%globaltimer") else U32
+    own: np.dtype = U64 if name in ("%clock64", "%globaltimer") else U32
+    if name == "%is_explicit_cluster":
+        own = BOOL
     if own == dtype:
         return read
     return f"{read}.astype({t.dtype(dtype)})"
@@ -111,6 +114,9 @@ KNOWN_SPECIAL = {f"%{r}.{axis}" for r in ("tid", "ntid", "ctaid", "nctaid") for 
 KNOWN_SPECIAL |= {"%laneid", "%warpid", "%nwarpid", "%smid", "%nsmid", "%clock", "%clock64"}
 KNOWN_SPECIAL |= {"%globaltimer", "%gridid", "%dynamic_smem_size", "%total_smem_size", "WARP_SZ"}
 KNOWN_SPECIAL |= {f"%lanemask_{c}" for c in ("eq", "lt", "le", "gt", "ge")}
+CLUSTER_SPECIAL = ("clusterid", "nclusterid", "cluster_ctaid", "cluster_nctaid")
+KNOWN_SPECIAL |= {f"%{r}.{axis}" for r in CLUSTER_SPECIAL for axis in "xyz"}
+KNOWN_SPECIAL |= {"%cluster_ctarank", "%cluster_nctarank", "%is_explicit_cluster"}
 
 
 def address(t: Translator, symbol: Symbol, dtype: np.dtype) -> str:
@@ -130,10 +136,12 @@ def address(t: Translator, symbol: Symbol, dtype: np.dtype) -> str:
 # Instructions
 
 
-def instruction(t: Translator, i: Instruction) -> None:
-    """Emit one instruction that does not end a block."""
-    if i.root in EMITTERS:
-        emitter, counts = EMITTERS[i.root]
+def instruction(t: Translator, i: Instruction, emitters: Emitters) -> None:
+    """Emit one instruction that does not end a block; `emitters` has what isa.py has no row for,
+    by the first word of the opcode, or by its first three."""
+    name = next((k for k in (".".join(i.opcode[:3]), i.root) if k in emitters), None)
+    if name is not None:
+        emitter, counts = emitters[name]
         if len(i.operands) not in counts or not i.modifiers:
             t.unsupported("no such form of it")
         emitter(t, i)
@@ -325,9 +333,10 @@ def memory_operand(
     dtype = isa.DTYPES.get(type_)
     count = next((int(w[1:]) for w in words if w in ("v2", "v4", "v8")), 1)
     space = next((w.split("::")[0] for w in words if w.split("::")[0] in SPACES), "generic")
+    space = "cluster" if "shared::cluster" in words else space
     rest = {w for w in words if w.split("::")[0] not in SPACES} - CACHE_WORDS - {f"v{count}"}
     rest = {w for w in rest if not w.startswith(("L1::", "L2::"))}
-    if dtype is None or rest or not isinstance(memory, Memory):
+    if dtype is None or rest or not isinstance(memory, Memory) or memory.coordinates:
         t.unsupported("this form of memory access")
     if dtype.itemsize * count > 16:
         t.unsupported("accesses wider than 16 bytes")
@@ -342,7 +351,7 @@ def memory_operand(
             space = "frame"
         return space, address(t, base, U64), dtype, count, memory.offset
     wide = t.storage_of(base).itemsize == 8
-    if not wide and space not in ("shared", "local", "param"):
+    if not wide and space not in ("shared", "cluster", "local", "param"):
         t.unsupported("a 32-bit register cannot hold this address")
     return space, t.value(base, U64 if wide else U32), dtype, count, memory.offset
 
@@ -360,7 +369,7 @@ def load(t: Translator, i: Instruction) -> None:
         dtype = t.storage_of(first)
     access = t.access(dtype, count, offset)
     names = [f"x{k}" for k in range(count)]
-    mask, indent = _enabled(t, i)
+    mask, indent = enabled(t, i)
     t.line(f"{indent}{', '.join(names)}, = m.space_{space}.load({access}, {where}, {mask})")
     if indent:
         zeros = ", ".join([t.constant(dtype.type(0))] * count)
@@ -383,7 +392,7 @@ def store(t: Translator, i: Instruction) -> None:
         dtype = np.dtype("u2")
     access = t.access(dtype, count, offset)
     values = ", ".join(t.value(item, dtype, typed=False) for item in items)
-    mask, indent = _enabled(t, i)
+    mask, indent = enabled(t, i)
     t.line(f"{indent}m.space_{space}.store({access}, {where}, ({values},), {mask})")
 
 
@@ -398,11 +407,11 @@ def atomic(t: Translator, i: Instruction) -> None:
     operation = atomics.find_operation(name, type_, space)
     if operation is None or len(operands) != 2 + (name == "cas") or count > 1:
         t.unsupported("no such atomic operation")
-    if space not in ("global", "shared", "generic"):
+    if space not in ("global", "shared", "cluster", "generic"):
         t.unsupported(f"atomic operations on {space} memory")
     access, function = t.access(dtype, 1, offset), t.constant_object(operation)
     values = ", ".join(t.value(o, dtype) for o in operands[1:])
-    mask, indent = _enabled(t, i)
+    mask, indent = enabled(t, i)
     t.line(
         f"{indent}x0 = m.space_{space}.update({access}, {where}, {function}, ({values},), {mask})"
     )
@@ -411,7 +420,7 @@ def atomic(t: Translator, i: Instruction) -> None:
     t.assign(i, target, "x0", dtype)
 
 
-def _enabled(t: Translator, i: Instruction) -> tuple[str, str]:
+def enabled(t: Translator, i: Instruction) -> tuple[str, str]:
     """The mask of a memory access and its indent: a guard opens an `if` for "any lane is left"."""
     guard = t.guard(i)
     if guard is None:
@@ -426,6 +435,8 @@ def terminator(t: Translator, i: Instruction) -> str:
     guard = t.guard(i) or "None"
     if i.root in ("bra", "ret", "exit", "trap"):
         return guard
+    if i.root == "nanosleep" or "cluster" in i.modifiers:
+        return f"({guard},)"
     if i.root == "brx":
         return f"{guard}, {t.value(i.operands[0], U32)}"
     operands, predicate = list(i.operands), "None"
@@ -438,8 +449,9 @@ def terminator(t: Translator, i: Instruction) -> str:
     return f"{guard}, ({', '.join(t.value(o, U32) for o in operands)},), {predicate}"
 
 
-# What isa.py has no row for: emitter, and the numbers of operands it takes.
-EMITTERS: dict[str, tuple[Callable[[Translator, Instruction], None], set[int]]] = {
+# The emitter of an opcode, and the numbers of operands it takes.
+Emitters = dict[str, tuple[Callable[["Translator", Instruction], None], set[int]]]
+EMITTERS: Emitters = {
     "mov": (move, {2}),
     "setp": (set_predicate, {3, 4}),
     "set": (set_value, {3}),

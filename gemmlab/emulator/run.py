@@ -3,24 +3,37 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
+from numpy.lib.stride_tricks import as_strided
 
-from gemmlab.emulator import emit
+from gemmlab.emulator import emit, totals
 from gemmlab.emulator.arena import Allocation, GlobalMemory
-from gemmlab.emulator.counters import SiteCounts
+from gemmlab.emulator.coordinates import Dim3, blocks_of_clusters
 from gemmlab.emulator.ir import Variable
-from gemmlab.emulator.machine import Dim3, Launch, Machine, Tally
+from gemmlab.emulator.lanes import WARP
+from gemmlab.emulator.machine import Launch, Machine, Tally
+from gemmlab.emulator.schedule import Order, WarpOrder
+from gemmlab.emulator.tensor_maps import encode
+from gemmlab.emulator.trace import Trace
 from gemmlab.emulator.translate import Program, translate
 from gemmlab.errors import InputError, LaunchError
+from gemmlab.tensor_map import CHUNK, TensorMap
 
 # Chunks of about this many lanes keep the working set of one instruction inside a core's L2.
 CHUNK_LANES = 8192
+# Threads that are on a GPU at the same time: 132 multiprocessors of 64 warps.
+RESIDENT_LANES = 132 * 64 * WARP
+MAX_CLUSTER = 16  # blocks; more than 8 only where a launch allows it
+DONE = object()
 
-Argument = Any  # np.ndarray, int, float, np.generic; for a struct bytes, or a tuple of its fields
+# np.ndarray, int, float, np.generic, TensorMap; for a struct bytes, or a tuple of its fields
+Argument = Any
 
 
 @dataclass(frozen=True)
@@ -30,6 +43,19 @@ class Run:
     """
 
     counters: dict[str, int]
+    program: Program = field(repr=False, compare=False)
+    tally: Tally = field(repr=False, compare=False)
+
+    def by_ptx_line(self) -> dict[int, dict[str, int]]:
+        """The same counters for each line of the PTX that has instructions, from 1."""
+        return totals.by(self.program, self.tally, lambda instruction: instruction.line)
+
+    def by_source_line(self) -> dict[str, dict[str, int]]:
+        """The same counters for each "file:line" of the Python or CUDA text.
+
+        What the compiler ascribes to no line is under "".
+        """
+        return totals.by(self.program, self.tally, lambda instruction: instruction.source or "")
 
 
 def run(
@@ -39,16 +65,23 @@ def run(
     block: Dim3,
     args: Sequence[Argument],
     dynamic_smem: int = 0,
+    order: WarpOrder = "in-order",
+    cluster: Dim3 | None = None,
+    trace: Trace | None = None,
 ) -> Run:
-    """Run one entry of a PTX text. grid, block: counts in x, y, z. dynamic_smem: bytes.
+    """Run one entry of a PTX text. grid, block: counts in x, y, z. dynamic_smem: bytes. order: of
+    warps and blocks, as schedule.Order has it. cluster: blocks in x, y, z; by default what the
+    kernel's .reqnctapercluster says.
 
-    NumPy arrays are device buffers, updated in place when the whole launch has succeeded. Raises
-    PtxSyntaxError, LaunchError, EmulationError.
+    NumPy arrays are device buffers, updated in place when the whole launch has succeeded. A trace,
+    where one is given, is filled. Raises PtxSyntaxError, InputError, LaunchError, EmulationError.
     """
+    warp_order = Order(order)
     program = translate(ptx, entry)
     most, threads = program.function.maxntid, math.prod(block)
     if most is not None and threads > math.prod(most):
         raise LaunchError(f"{threads} threads per block; the kernel's .maxntid is {most}")
+    shape = cluster_shape(program.function.reqnctapercluster, cluster, grid)
     memory = GlobalMemory()
     values, buffers = bind(program.function.parameters, args, memory)
     variables = allocate_variables(program, memory)
@@ -72,15 +105,31 @@ def run(
         shared_bytes=shared,
         local_bytes=emit.local_layout(function)[1],
         dynamic_bytes=dynamic_smem,
+        cluster=shape,
+        trace=trace,
     )
-    tally = execute(launch)
+    tally = execute(launch, warp_order)
+    if trace is not None:
+        trace.program, trace.tally, trace.allocations = program, tally, memory.allocations
     for buffer in buffers:
         if buffer.is_read_only and not np.array_equal(buffer.bytes, buffer.on_device(memory)):
             raise InputError(f"the kernel wrote to {buffer.name}, a read-only array")
     for buffer in buffers:
         if not buffer.is_read_only:
             buffer.bytes[:] = buffer.on_device(memory)
-    return Run(counters(program, tally))
+    return Run(totals.counters(program, tally), program, tally)
+
+
+def cluster_shape(compiled: Dim3 | None, asked: Dim3 | None, grid: Dim3) -> Dim3:
+    """The shape of a launch's clusters. Raises LaunchError where it breaks a rule."""
+    shape = asked or compiled or (1, 1, 1)
+    if compiled is not None and shape != compiled:
+        raise LaunchError(f"cluster {shape}; the kernel's .reqnctapercluster is {compiled}")
+    if not 1 <= math.prod(shape) <= MAX_CLUSTER or min(shape) < 1:
+        raise LaunchError(f"cluster {shape}: a cluster has 1 to {MAX_CLUSTER} blocks")
+    if any(size % part for size, part in zip(grid, shape, strict=True)):
+        raise LaunchError(f"cluster {shape} does not divide the grid {grid}")
+    return shape
 
 
 def static_smem_bytes(ptx: str, entry: str | None) -> int:
@@ -89,17 +138,32 @@ def static_smem_bytes(ptx: str, entry: str | None) -> int:
     return emit.static_shared_bytes(program.module, program.function)
 
 
-def execute(launch: Launch) -> Tally:
-    """All blocks of a launch, chunk by chunk, in the order of their linear index."""
-    tally = Tally.of(launch.program)
-    total = launch.grid[0] * launch.grid[1] * launch.grid[2]
-    lanes = -(-launch.threads // 32) * 32
+def execute(launch: Launch, order: Order) -> Tally:
+    """All blocks of a launch, chunk by chunk.
+
+    A chunk runs to its end before the next one, unless it waits for memory to change: then others
+    run too, as many as a GPU could hold at once.
+    """
+    tally, per_cluster = Tally.of(launch.program), math.prod(launch.cluster)
+    clusters = math.prod(launch.grid) // per_cluster
+    lanes = -(-launch.threads // WARP) * WARP * per_cluster
     step = max(1, CHUNK_LANES // lanes)
+    most_resident = max(1, RESIDENT_LANES // (lanes * step))
+    waiting = iter(order.of_chunks(range(0, clusters, step)))
+    resident: deque[Iterator[None]] = deque()
     # NumPy would warn of the overflows, NaNs and divisions that GPU arithmetic defines.
     with np.errstate(all="ignore"):
-        for first in range(0, total, step):
-            Machine(launch, first, min(step, total - first), tally).run()
-    return tally
+        while True:
+            first = next(waiting, None) if len(resident) < most_resident else None
+            if first is not None:
+                count = min(step, clusters - first)
+                blocks = blocks_of_clusters(launch.grid, launch.cluster, first, count)
+                resident.appendleft(Machine(launch, blocks, tally, order).run())
+            if not resident:
+                return tally
+            chunk = resident.popleft()
+            if next(chunk, DONE) is not DONE:
+                resident.append(chunk)
 
 
 # Arguments
@@ -138,15 +202,19 @@ def bind(
     buffers: dict[int, Buffer] = {}  # by the array's id
     for number, arg in enumerate(args):
         for value in arg if isinstance(arg, tuple) else (arg,):
+            name, bytes_of = f"argument {number}", _bytes_of
+            if isinstance(value, TensorMap):
+                value, bytes_of = value.array, _bytes_around
             if isinstance(value, np.ndarray) and value.ndim:
-                name = f"argument {number}"
-                buffers[id(value)] = Buffer(name, _bytes_of(value), not value.flags.writeable)
+                buffers[id(value)] = Buffer(name, bytes_of(value), not value.flags.writeable)
     allocate_buffers(list(buffers.values()), memory)
     packed = bytearray()
     for number, (parameter, arg) in enumerate(zip(parameters, args, strict=True)):
         packed += b"\0" * (-len(packed) % parameter.alignment)
         if id(arg) in buffers and parameter.type[0] == "f":
             raise LaunchError(f"argument {number}: parameter .{parameter.type} takes no array")
+        if isinstance(arg, TensorMap):
+            arg = _tensor_map(number, arg, buffers)
         if isinstance(arg, tuple):
             fields = [buffers[id(x)].address if id(x) in buffers else x for x in arg]
             arg = _struct(number, fields)
@@ -215,6 +283,23 @@ def _pack(number: int, parameter: Variable, arg: Argument) -> bytes:
     raise LaunchError(f"{what} takes no {type(arg).__name__}")
 
 
+def _tensor_map(number: int, arg: TensorMap, buffers: dict[int, Buffer]) -> bytes:
+    if id(arg.array) not in buffers:
+        raise LaunchError(f"argument {number}: a tensor map of {arg.array!r}, which is no array")
+    buffer = buffers[id(arg.array)]
+    start = int(arg.array.__array_interface__["data"][0])
+    address = int(buffer.address) + start - buffer.start
+    if address % CHUNK:
+        raise LaunchError(f"argument {number}: the array of a tensor map lies at {address:#x}")
+    return encode(arg, address)
+
+
+def _bytes_around(array: np.ndarray) -> np.ndarray:
+    """A flat view of the memory from an array's first element to its last, gaps included."""
+    low, high = byte_bounds(array)
+    return as_strided(array.view(np.uint8), (high - low,), (1,))
+
+
 def _bytes_of(array: np.ndarray) -> np.ndarray:
     """A flat view of the array's bytes, in memory order."""
     if array.dtype.hasobject:
@@ -232,48 +317,3 @@ def allocate_variables(program: Program, memory: GlobalMemory) -> list[tuple[Var
     declared = (*program.module.variables, *program.function.variables)
     found = [v for v in declared if v.space in ("global", "const")]
     return [(v, memory.allocate(f"variable {v.name}", v.size)) for v in found]
-
-
-# Counters
-
-OPERATIONS = {"global": ("ld", "st", "atom", "red"), "local": ("ld", "st")}
-OPERATIONS["shared"] = ("ld", "st", "atom")  # a red is an atom whose result nobody reads
-
-
-def counters(program: Program, tally: Tally) -> dict[str, int]:
-    """Totals of a launch, by name."""
-    code = program.function.instructions
-    sizes = np.array([b.last - b.first for b in program.blocks], np.int64)
-    thread_inst = int((tally.lanes * sizes).sum())
-    by_kind = {(space, op): SiteCounts() for space, ops in OPERATIONS.items() for op in ops}
-    for (index, space), counts in tally.sites.items():
-        op = code[index].root
-        op = "ld" if op == "ldu" else "atom" if (space, op) == ("shared", "red") else op
-        by_kind[space, op].add(counts)
-    result = {
-        "ptx_inst_executed.sum": int((tally.warps * sizes).sum()),
-        "ptx_thread_inst_executed.sum": thread_inst,
-        "ptx_thread_inst_executed_pred_on.sum": thread_inst - tally.guarded_off,
-        "ptx_branch_divergent.sum": tally.divergent,
-        "smsp__thread_inst_executed.sum": thread_inst,
-    }
-    for (space, op), counts in by_kind.items():
-        result[f"smsp__inst_executed_op_{space}_{op}.sum"] = counts.requests
-        if op in ("atom", "red"):
-            continue
-        if space == "shared":
-            waves = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op"
-            result[f"{waves}_{op}.sum"] = counts.wavefronts
-            conflicts = counts.wavefronts - counts.ideal_wavefronts
-            result[f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{op}.sum"] = conflicts
-        else:
-            result[f"l1tex__t_requests_pipe_lsu_mem_{space}_op_{op}.sum"] = counts.requests
-            result[f"l1tex__t_sectors_pipe_lsu_mem_{space}_op_{op}.sum"] = counts.sectors
-    loads, stores = by_kind["shared", "ld"], by_kind["shared", "st"]
-    result["l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"] = loads.wavefronts + stores.wavefronts
-    ideal = loads.ideal_wavefronts + stores.ideal_wavefronts
-    result["memory_l1_wavefronts_shared_ideal"] = ideal
-    result["derived__memory_l1_wavefronts_shared_excessive"] = (
-        loads.wavefronts + stores.wavefronts - ideal
-    )
-    return result

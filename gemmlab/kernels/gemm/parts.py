@@ -207,6 +207,39 @@ def stage(
             tile[k + e, x] = four[e]
 
 
+def unit_axis(config: Any) -> int:
+    """The axis along which B (k,n) and C (m,n) are contiguous."""
+    return 0 if config.layout == "course" else 1
+
+
+def warp_place(thread: Int32, config: Any) -> tuple[Int32, Int32]:
+    """Where in the block of C the thread's fours begin.
+
+    Lanes form 4×8 fours. Pairs of lanes share their four of B, pairs of pairs that of A.
+    """
+    WM, WN = config.warp_m, config.warp_n
+    warp, lane = thread // 32, thread % 32
+    t_m = warp // (config.block_n // WN) * WM + (lane % 2 + lane // 16 * 2) * 4
+    t_n = warp % (config.block_n // WN) * WN + lane // 2 % 8 * 4
+    return t_m, t_n
+
+
+@cute.jit
+def store_warp_tiles(
+    tensor: cute.Tensor,
+    row: Int32,
+    col: Int32,
+    values: cute.Tensor,
+    wide: cutlass.Boolean,
+    config: cutlass.Constexpr,
+) -> None:
+    """The elements of a thread that `warp_place` places into the block of C at (row,col)."""
+    thread, _, _ = cute.arch.thread_idx()
+    t_m, t_n = warp_place(thread, config)
+    spans = config.warp_m // config.thread_m * 4, config.warp_n // config.thread_n * 4
+    store_block(tensor, row + t_m, col + t_n, values, spans, unit_axis(config), wide)
+
+
 @cute.jit
 def walk(group: cutlass.Constexpr) -> Any:
     """The block's column and row in C when `group` rows of blocks are walked column by column."""
