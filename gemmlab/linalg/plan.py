@@ -8,13 +8,15 @@ then one launch multiplies (`kernels.gemm.fp16x3`). A packed operand may be kept
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from gemmlab.kernels.common import ceil_div
 from gemmlab.kernels.gemm.schemes import (
+    DEEP_STRIP,
     LINE,
     SPLIT_WARPS,
+    STRIP,
     VECTOR_PITCH,
     Scheme,
     SplitConfig,
@@ -26,7 +28,13 @@ from gemmlab.kernels.rung import Dim3
 ALIGNMENT = 128  # bytes, of everything in a workspace
 STATUS_BYTES = 16  # elements at risk and vectors that are not finite, 64 bits each
 _LONG = 1024  # elements of a vector from which on a whole block splits it
-_WIDE = 128 * 256  # vectors times chunks from which on blocks take wide strips
+# Clusters that split across vectors, the smallest first; more blocks, then more per thread.
+_CLUSTERS = (
+    *(SplitConfig(cluster=cluster, fours=4) for cluster in (1, 2, 4, 8)),
+    SplitConfig(fours=8),
+    SplitConfig(fours=16),
+    SplitConfig(fours=16, threads=512),
+)
 
 
 @dataclass(frozen=True)
@@ -78,17 +86,17 @@ class Packed:
 
     @property
     def chunk(self) -> int:
-        """Lines per block of a split across vectors: a multiple of 64, for at most 32 blocks."""
+        """Lines per block of a deep split: a multiple of 64, for at most 32 blocks."""
         return ceil_div(self.depth, 32 * 64) * 64
 
     @property
-    def side(self) -> int:
-        """Warps side by side in a split across vectors: wide where there are blocks enough."""
-        return 4 if self.vectors * self.chunks * self.batch >= 4 * _WIDE else 1
+    def deep(self) -> bool:
+        """Whether the split across vectors is that of `kernels.gemm.split_deep`."""
+        return not self.along and self.depth > _CLUSTERS[-1].deepest
 
     @property
     def chunks(self) -> int:
-        return 0 if self.along else ceil_div(self.depth, self.chunk)
+        return ceil_div(self.depth, self.chunk) if self.deep else 0
 
     @cached_property
     def offsets(self) -> dict[str, int]:
@@ -115,8 +123,8 @@ class Packed:
 class Launch:
     """One kernel launch: everything but the compiled code. Arguments are in the kernel's order."""
 
-    kernel: str  # "along", "find_peaks", "across" or "multiply"
-    config: SplitConfig | TileConfig
+    kernel: str  # "along", "across", "find_peaks", "across_deep", "multiply" or "fixup"
+    config: SplitConfig | TileConfig | None
     grid: Dim3
     block: Dim3
     args: tuple[int | float, ...]
@@ -149,13 +157,20 @@ def pack(operand: Operand, packed: Packed, source: int, target: int) -> tuple[La
         grid = (ceil_div(operand.vectors * config.warps, SPLIT_WARPS), operand.batch, 1)
         args = (source, *results, *sizes, packed.pitch)
         return (Launch("along", config, grid, block, args),)
-    config = SplitConfig(packed.scheme, side=packed.side)
-    grid = (ceil_div(operand.vectors, config.strip), packed.chunks, operand.batch)
+    if not packed.deep:
+        config = next(config for config in _CLUSTERS if operand.depth <= config.deepest)
+        config = replace(config, scheme=packed.scheme)
+        strips = ceil_div(operand.vectors, STRIP)
+        grid, block = (strips * config.cluster, operand.batch, 1), (config.threads, 1, 1)
+        args = (source, *results, *sizes, packed.pitch)
+        return (Launch("across", config, grid, block, args, cluster=config.cluster),)
+    config = SplitConfig(packed.scheme)
+    grid = (ceil_div(operand.vectors, DEEP_STRIP), packed.chunks, operand.batch)
     find = (source, at["peaks"], at["risk"], *sizes, packed.chunk)
     split = (source, at["peaks"], *results, *sizes, packed.pitch, packed.chunk)
     return (
         Launch("find_peaks", config, grid, block, find),
-        Launch("across", config, grid, block, split),
+        Launch("across_deep", config, grid, block, split),
     )
 
 

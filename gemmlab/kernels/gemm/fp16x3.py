@@ -359,10 +359,9 @@ def kernel(
                             tile_a = rA[None, None, kk, at[of_a]]
                             tile_b = rB[None, None, kk, at[of_b]]
                             cute.gemm(mma, recent, tile_a, tile_b, recent)
-                            left = (len(PRODUCTS) - i) * DEPTH - (kk - k0) - 1
-                            if cutlass.const_expr(GROUPS > 1 and left == config.early):
-                                pass_turn(group, GROUPS)
                         warpgroup.commit_group()
+                        if cutlass.const_expr(GROUPS > 1 and i == len(PRODUCTS) - 1):
+                            pass_turn(group, GROUPS)
                         # Free the slot that only the product before was still in need of.
                         for part in cutlass.range_constexpr(1, PARTS):
                             done = config.scheme.last_product(part) == i - 1

@@ -13,6 +13,9 @@ LINE = 64  # 16-bit elements in 128 bytes: the longest row that the 128-byte swi
 MMA_M, MMA_K = 64, 16  # rows and depth of one warpgroup MMA (PTX ISA, wgmma.mma_async)
 WARPGROUP = 128  # threads
 SPLIT_WARPS = 8  # of a block of the split
+STRIP = 32  # vectors that a cluster of the split holds: 128 bytes of each line
+DEEP_STRIP = 128  # vectors per block of the split of a deep matrix
+FIXUP_TILE = 64  # rows and columns of C that a block of the fix-up looks at
 VECTOR_PITCH = 256  # exponents of one item of a batch are padded to a multiple: any tile's rows
 
 
@@ -68,25 +71,28 @@ class TensorMap:
 
 @dataclass(frozen=True)
 class SplitConfig:
-    """The split of one operand, by blocks of `SPLIT_WARPS` warps.
+    """The split of one operand.
 
-    Where vectors are contiguous, that many `warps` share one; elsewhere that many work `side` by
-    side, on 128 vectors each.
+    Where vectors are contiguous, that many `warps` of a block share one. Elsewhere a `cluster` of
+    blocks of `threads` threads holds a strip of vectors, each thread `fours` times 128 bits of it.
     """
 
     scheme: Scheme = FP16X3
     warps: int = SPLIT_WARPS
-    side: int = 1
+    threads: int = 32 * SPLIT_WARPS
+    cluster: int = 8
+    fours: int = 16
 
     def __post_init__(self) -> None:
         rule = f"must be 1 or {SPLIT_WARPS}"
         require(self.warps in (1, SPLIT_WARPS), f"{self.warps} warps per vector, {rule}")
-        require(SPLIT_WARPS % self.side == 0, f"{self.side} warps side by side of {SPLIT_WARPS}")
+        rule = f"{self.threads} threads with {4 * self.fours} elements each"
+        require(self.threads * self.fours <= 2**13, f"{rule} do not fit in registers")
 
     @property
-    def strip(self) -> int:
-        """Vectors per block of a split across vectors: 128-bit loads side by side."""
-        return 4 * 32 * self.side
+    def deepest(self) -> int:
+        """Elements of a vector that a cluster can hold."""
+        return self.cluster * self.fours * self.threads * 4 // STRIP
 
 
 @dataclass(frozen=True)
@@ -107,7 +113,6 @@ class TileConfig:
     cluster: int = 2
     promote_k: int = 64
     raster: int = 8  # rows of clusters that are walked column by column, for L2
-    early: int = 0  # wgmma instructions before the end of its turn that a math group passes it on
 
     def __post_init__(self) -> None:
         for name in ("a_major", "b_major"):

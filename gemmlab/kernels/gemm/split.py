@@ -5,9 +5,10 @@ of two, so that its largest element has exponent `peak`, and split: the first pa
 value rounded to 16 bits, the next the rest, rounded, and so on. The scaling is exact, and it makes
 the parts fit: float16 ends at 2^16 above and at 2^-24 below.
 
-Either the elements of a vector lie next to each other: `along`, one kernel. Or those of different
-vectors do: `find_peaks` looks for the largest elements, then `across` splits. The parts keep the
-matrix's order in memory, with a pitch that suits TMA whatever the pitch of the matrix.
+Either the elements of a vector lie next to each other (`along`) or those of different vectors do
+(`across`, by clusters of blocks that tell each other the largest elements they have seen; for
+matrices too deep for their registers there is `split_deep`). The parts keep the matrix's order in
+memory, with a pitch that suits TMA whatever the pitch of the matrix.
 
 | written | per     | meaning                                                                    |
 |---------|---------|----------------------------------------------------------------------------|
@@ -17,8 +18,8 @@ matrix's order in memory, with a pitch that suits TMA whatever the pitch of the 
 |         |         | -1 where one is infinite or NaN: all parts of such a vector are 0          |
 | status  | matrix  | elements at risk, and vectors that are not finite: added to                |
 
-Traffic: 8 bytes per element for two parts, and 4 more for `find_peaks`. Memory is the limit, so
-each thread asks for eight times 16 bytes before it looks at the first.
+Traffic: 8 bytes per element for two parts. Memory is the limit, so each thread asks for many times
+16 bytes before it looks at the first.
 """
 
 from typing import Any
@@ -28,34 +29,28 @@ from cutlass import Float32, Int32, Int64, Uint64, cute
 
 from gemmlab.kernels import atomics
 from gemmlab.kernels.gemm import parts
-from gemmlab.kernels.gemm.schemes import SPLIT_WARPS, VECTOR_PITCH
+from gemmlab.kernels.gemm.schemes import SPLIT_WARPS, STRIP, VECTOR_PITCH
 from gemmlab.problems.problem import Parameter
 
-_X = Parameter("x", "float32", "input")
-_PEAKS = Parameter("peaks", "int32", "output")
-_RISK = Parameter("risk", "int32", "output")
-_RESULTS = (
+X = Parameter("x", "float32", "input")
+RISK = Parameter("risk", "int32", "output")
+RESULTS = (
     Parameter("out", "uint16", "output"),
     Parameter("unscale", "int32", "output"),
-    _RISK,
+    RISK,
     Parameter("status", "uint64", "accumulator"),
 )
-_SIZES = (
+SIZES = (
     Parameter("vectors", "int32", "scalar"),
     Parameter("depth", "int32", "scalar"),
     Parameter("ldx", "int64", "scalar"),
     Parameter("batch_x", "int64", "scalar"),
 )
-_PITCH = Parameter("pitch", "int32", "scalar")
-_CHUNK = Parameter("chunk", "int32", "scalar")
-PARAMETERS = {
-    "along": (_X, *_RESULTS, *_SIZES, _PITCH),
-    "find_peaks": (_X, _PEAKS, _RISK, *_SIZES, _CHUNK),
-    "across": (_X, _PEAKS, *_RESULTS, *_SIZES, _PITCH, _CHUNK),
-}
+PITCH = Parameter("pitch", "int32", "scalar")
+PARAMETERS = (X, *RESULTS, *SIZES, PITCH)
 
-THREADS = 32 * SPLIT_WARPS
 FOURS = 8  # 128-bit loads that a thread has in flight
+LANES = STRIP // 4  # next to each other in a strip of vectors
 INFINITY = 0x7F800000  # bits of the float32
 NOT_FINITE = 1 << 14  # in place of a vector's scale
 
@@ -166,24 +161,23 @@ def over_threads(value: Int32, warps: cutlass.Constexpr, op: cutlass.Constexpr) 
 
 
 @cute.jit
-def over_warps(
-    values: cute.Tensor, op: cutlass.Constexpr, config: cutlass.Constexpr
-) -> cute.Tensor:
-    """The "max" or "add" of what the warps have for each vector of the strip, in shared memory.
+def over_strip(sW: cute.Tensor, values: cute.Tensor, op: cutlass.Constexpr) -> None:
+    """The "max" or "add" over the block's threads for each vector of the strip, into sW[0, …].
 
     `values` are those of the thread's four vectors.
     """
     thread, _, _ = cute.arch.thread_idx()
-    STRIP, DOWN = config.strip, SPLIT_WARPS // config.side
-    shape = cute.make_layout((DOWN, STRIP), stride=(STRIP, 1))
-    sW = cute.make_tensor(cute.arch.alloc_smem(Int32, DOWN * STRIP, 16), shape)
+    warps = sW.shape[0]
     for e in cutlass.range_constexpr(4):
-        sW[thread // (STRIP // 4), thread % (STRIP // 4) * 4 + e] = values[e]
+        value = values[e]
+        for distance in (LANES, 2 * LANES):
+            value = combine(value, cute.arch.shuffle_sync_bfly(value, distance), op)
+        if thread % 32 < LANES:
+            sW[thread // 32, thread % LANES * 4 + e] = value
     cute.arch.sync_threads()
-    for vector in cutlass.range(thread, STRIP, THREADS):
-        for w in cutlass.range_constexpr(1, DOWN):
-            sW[0, vector] = combine(sW[0, vector], sW[w, vector], op)
-    return sW
+    if thread < STRIP:
+        for w in cutlass.range_constexpr(1, warps):
+            sW[0, thread] = combine(sW[0, thread], sW[w, thread], op)
 
 
 @cute.kernel
@@ -246,53 +240,17 @@ def along(
             atomics.add(status, Uint64(count))
 
 
-@cute.kernel
-def find_peaks(
-    x: cute.Pointer,
-    peaks: cute.Pointer,
-    risk: cute.Pointer,
-    vectors: Int32,
-    depth: Int32,
-    ldx: Int64,
-    batch_x: Int64,
-    chunk: Int32,
-    config: cutlass.Constexpr,
-):
-    parts.follow()
-    thread, _, _ = cute.arch.thread_idx()
-    bx, by, item = cute.arch.block_idx()
-    _, chunks, _ = cute.arch.grid_dim()
-    STRIP, DOWN = config.strip, SPLIT_WARPS // config.side
-    mX = cute.make_tensor(x + item * batch_x, cute.make_layout((depth, vectors), stride=(ldx, 1)))
-    wide = parts.allows_quads(mX.iterator, ldx)
-    column = bx * STRIP + thread % (STRIP // 4) * 4
-    start, end = by * chunk + thread // (STRIP // 4), cutlass.min(by * chunk + chunk, depth)
-
-    most = cute.make_rmem_tensor(4, Int32)
-    most.fill(0)
-    held = cute.make_rmem_tensor((4, FOURS), Float32)
-    for line in cutlass.range(start, end, FOURS * DOWN):
-        for i in cutlass.range_constexpr(FOURS):
-            four = load_inside(mX, line + i * DOWN, column, wide)
-            for e in cutlass.range_constexpr(4):
-                held[e, i] = four[e]
-        for i in cutlass.range_constexpr(FOURS):
-            for e in cutlass.range_constexpr(4):
-                most[e] = cutlass.max(most[e], magnitude(held[e, i]))
-    sW = over_warps(most, "max", config)
-    padded = cute.round_up(vectors, VECTOR_PITCH)
-    for i in cutlass.range(thread, STRIP, THREADS):
-        vector = bx * STRIP + i
-        if vector < vectors:
-            cell(peaks, (Int64(item) * chunks + by) * padded + vector)[0] = sW[0, i]
-            if by == 0:
-                cell(risk, Int64(item) * padded + vector)[0] = Int32(0)
+@cute.jit
+def load_from(pointer: cute.Pointer, block: Int32) -> Int32:
+    """What another block of the cluster has at the same place of its shared memory."""
+    address = cute.arch.map_dsmem_ptr(pointer, block).toint()
+    text = "ld.shared::cluster.s32 {$w0}, [{$r0}];"
+    return cute.arch.inline_ptx(text, write_only_types=[Int32], read_only_args=[address])
 
 
 @cute.kernel
 def across(
     x: cute.Pointer,
-    peaks: cute.Pointer,
     out: cute.Pointer,
     unscale: cute.Pointer,
     risk: cute.Pointer,
@@ -302,54 +260,64 @@ def across(
     ldx: Int64,
     batch_x: Int64,
     pitch: Int32,
-    chunk: Int32,
     config: cutlass.Constexpr,
 ):
     parts.follow()
     thread, _, _ = cute.arch.thread_idx()
-    bx, by, item = cute.arch.block_idx()
-    strips, chunks, _ = cute.arch.grid_dim()
-    # From the end on: of what `find_peaks` has read last, L2 still holds some.
-    bx, by = strips - 1 - bx, chunks - 1 - by
-    STRIP, DOWN = config.strip, SPLIT_WARPS // config.side
+    bx, item, _ = cute.arch.block_idx()
+    scheme, FOURS, CLUSTER = config.scheme, config.fours, config.cluster
+    WARPS, ROWS = config.threads // 32, config.threads // LANES
+    rank, column = bx % CLUSTER, bx // CLUSTER * STRIP + thread % LANES * 4
     mX = cute.make_tensor(x + item * batch_x, cute.make_layout((depth, vectors), stride=(ldx, 1)))
     wide = parts.allows_quads(mX.iterator, ldx)
-    scheme, first = config.scheme, Int64(item) * cute.round_up(vectors, VECTOR_PITCH)
+    first = rank * ROWS + thread // LANES
 
+    # The cluster's registers hold a strip of the matrix; its lines go round all threads in turn.
+    held = cute.make_rmem_tensor((4, FOURS), Float32)
+    for i in cutlass.range_constexpr(FOURS):
+        four = load_inside(mX, first + i * CLUSTER * ROWS, column, wide)
+        for e in cutlass.range_constexpr(4):
+            held[e, i] = four[e]
+    peaks = cute.make_rmem_tensor(4, Int32)
+    peaks.fill(0)
+    for i in cutlass.range_constexpr(FOURS):
+        for e in cutlass.range_constexpr(4):
+            peaks[e] = cutlass.max(peaks[e], magnitude(held[e, i]))
+    sW = cute.make_tensor(
+        cute.arch.alloc_smem(Int32, WARPS * STRIP, 16),
+        cute.make_layout((WARPS, STRIP), stride=(STRIP, 1)),
+    )
+    over_strip(sW, peaks, "max")
+
+    # Warp 0 of each block looks at what the other blocks have found.
+    at = Int64(item) * cute.round_up(vectors, VECTOR_PITCH) + bx // CLUSTER * STRIP + thread
+    inside = thread < STRIP and bx // CLUSTER * STRIP + thread < vectors
+    if inside and rank == 0:
+        cell(risk, at)[0] = Int32(0)
+    cute.arch.cluster_arrive()
+    cute.arch.cluster_wait()
     sS = cute.make_tensor(cute.arch.alloc_smem(Int32, STRIP, 16), cute.make_layout(STRIP))
-    for i in cutlass.range(thread, STRIP, THREADS):
-        vector = bx * STRIP + i
+    if thread < STRIP:
         peak = Int32(0)
-        if vector < vectors:
-            at = first * chunks + vector
-            for _ in cutlass.range(chunks, unroll=8):
-                peak = cutlass.max(peak, cell(peaks, at)[0])
-                at += cute.round_up(vectors, VECTOR_PITCH)
-        sS[i] = scale_of(peak, scheme)
-        if by == 0 and vector < vectors:
-            note_scale(first + vector, sS[i], unscale, risk, status)
+        for block in cutlass.range_constexpr(CLUSTER):
+            peak = cutlass.max(peak, load_from(sW.iterator + thread, block))
+        sS[thread] = scale_of(peak, scheme)
+        if inside and rank == 0:
+            note_scale(at, sS[thread], unscale, risk, status)
+    cute.arch.cluster_arrive()  # waited for below: others may still be looking at this block's sW
     cute.arch.sync_threads()
-    scales = [sS[thread % (STRIP // 4) * 4 + e] for e in range(4)]
+    scales = [sS[thread % LANES * 4 + e] for e in range(4)]
 
     counts = cute.make_rmem_tensor(4, Int32)
     counts.fill(0)
-    held = cute.make_rmem_tensor((4, FOURS), Float32)
-    column = bx * STRIP + thread % (STRIP // 4) * 4
-    start, end = by * chunk + thread // (STRIP // 4), cutlass.min(by * chunk + chunk, depth)
     to = out + Int64(item) * scheme.parts * depth * pitch + column
-    step = Int64(depth) * pitch
-    for line in cutlass.range(start, end, FOURS * DOWN):
-        for i in cutlass.range_constexpr(FOURS):
-            four = load_inside(mX, line + i * DOWN, column, wide)
-            for e in cutlass.range_constexpr(4):
-                held[e, i] = four[e]
-        for i in cutlass.range_constexpr(FOURS):
-            row = line + i * DOWN
-            if row < end and column < vectors:
-                four = held[None, i].load()
-                split_four(four, scales, counts, to + Int64(row) * pitch, step, scheme)
-    sW = over_warps(counts, "add", config)
-    for i in cutlass.range(thread, STRIP, THREADS):
-        if sW[0, i] > 0:
-            atomics.add(risk + first + bx * STRIP + i, sW[0, i])
-            atomics.add(status, Uint64(sW[0, i]))
+    for i in cutlass.range_constexpr(FOURS):
+        line = first + i * CLUSTER * ROWS
+        if line < depth and column < vectors:
+            four, start = held[None, i].load(), to + Int64(line) * pitch
+            split_four(four, scales, counts, start, Int64(depth) * pitch, scheme)
+    cute.arch.cluster_wait()
+    over_strip(sW, counts, "add")
+    if inside and sW[0, thread] > 0:
+        atomics.add(risk + at, sW[0, thread])
+        atomics.add(status, Uint64(sW[0, thread]))
