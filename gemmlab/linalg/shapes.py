@@ -20,7 +20,7 @@ Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Product:
+class Sizes:
     """The sizes of a product, and the shape of its result."""
 
     m: int
@@ -82,7 +82,7 @@ class Stack(NamedTuple):
         return Operand(self.rows, self.columns, along, ld, self.batch, self.step)
 
 
-def multiply(a: Shape, b: Shape) -> Product:
+def multiply(a: Shape, b: Shape) -> Sizes:
     """The product of arrays of these shapes. Raises ShapeError naming operand, shape and rule."""
     for name, shape in (("a", a), ("b", b)):
         if not shape:
@@ -100,7 +100,7 @@ def multiply(a: Shape, b: Shape) -> Product:
             f"the stacks {tuple(a[:-2])} and {tuple(b[:-2])} do not broadcast"
         )
     ends = (m,) * (len(a) > 1) + (n,) * (len(b) > 1)
-    return Product(m, n, k, stack, (*stack, *ends))
+    return Sizes(m, n, k, stack, (*stack, *ends))
 
 
 def broadcast(*shapes: Shape) -> Shape | None:
@@ -115,13 +115,13 @@ def broadcast(*shapes: Shape) -> Shape | None:
     return tuple(result)
 
 
-def check_out(shape: Shape, product: Product) -> None:
+def check_out(shape: Shape, product: Sizes) -> None:
     """Raise ShapeError unless an `out` of this shape is what the product is."""
     if tuple(shape) != product.result:
         raise ShapeError(f"out has shape {tuple(shape)}, the product has {product.result}")
 
 
-def check_c(shape: Shape, product: Product) -> None:
+def check_c(shape: Shape, product: Sizes) -> None:
     """Raise ShapeError unless a `c` of this shape broadcasts to the product."""
     if broadcast(shape, product.result) != product.result:
         rule = f"it must broadcast to the product's {product.result}"
