@@ -7,7 +7,7 @@ from cutlass import cute
 from cutlass.cute.nvgpu import cpasync, warpgroup
 
 from gemmlab.kernels.gemm.parts import ELEMENTS
-from gemmlab.kernels.gemm.schemes import LINE, TensorMap
+from gemmlab.kernels.gemm.schemes import LINE, CopyBox
 
 
 @cute.jit
@@ -17,9 +17,10 @@ def launch(
     """The grid is left at 1: it is no part of what is compiled, the block is (`.reqntid`).
 
     A configuration may ask for registers few enough for `min_blocks` blocks per multiprocessor,
-    and for `tensor_maps`, which become the first parameters: 128 bytes each, a CUtensorMap.
+    and name the `copies` by TMA whose tensor maps become the kernel's first parameters, 128 bytes
+    each.
     """
-    maps = [tensor_map(wanted) for wanted in getattr(config, "tensor_maps", ())]
+    maps = [tensor_map(copy) for copy in getattr(config, "copies", ())]
     kernel(*maps, *arguments, config).launch(
         grid=(1, 1, 1),
         block=block,
@@ -28,13 +29,13 @@ def launch(
     )
 
 
-def tensor_map(wanted: TensorMap) -> cute.CopyAtom:
-    """The type of a tensor map: the instruction and the box. Its tensor is known at run time."""
-    box, element = (LINE, wanted.lines, 1), ELEMENTS[wanted.dtype]
+def tensor_map(copy: CopyBox) -> cute.CopyAtom:
+    """A tensor map as the compiler sees it: instruction and box. The tensor comes at run time."""
+    box, element = (LINE, copy.lines, 1), ELEMENTS[copy.dtype]
     atom = warpgroup.make_smem_layout_atom(warpgroup.SmemLayoutAtomKind.MN_SW128, element)
     pointer = cute.make_ptr(element, 0, cute.AddressSpace.gmem, assumed_align=128)
     tensor = cute.make_tensor(pointer, cute.make_layout(box))
     load, multicast = cpasync.CopyBulkTensorTileG2SOp, cpasync.CopyBulkTensorTileG2SMulticastOp
-    op = multicast() if wanted.multicast else load()
+    op = multicast() if copy.multicast else load()
     layout = cute.tile_to_shape(atom, box, order=(0, 1, 2))
     return cpasync.make_tiled_tma_atom(op, tensor, layout, box).atom

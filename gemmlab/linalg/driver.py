@@ -14,7 +14,7 @@ from gemmlab.compile.artifact import Artifact
 from gemmlab.errors import DeviceError
 from gemmlab.hardware.limits import STATIC_SMEM
 from gemmlab.kernels.gemm.schemes import LINE
-from gemmlab.linalg.plan import Box, Launch
+from gemmlab.linalg.plan import Launch, Map
 
 _C_TYPES: dict[str, Any] = {
     "u64": ctypes.c_uint64,
@@ -36,17 +36,17 @@ def call(function: Any, *args: Any) -> Any:
     return values[0] if values else None
 
 
-def encode(box: Box) -> bytes:
+def encode(wanted: Map) -> bytes:
     """The 128 bytes of a CUtensorMap. A box is swizzled, and zero where it leaves the tensor."""
     encoded = call(
         cu.cuTensorMapEncodeTiled,
-        _MAP_TYPES[box.map.dtype],
-        len(box.shape),
-        box.address,
-        [cu.cuuint64_t(extent) for extent in box.shape],
-        [cu.cuuint64_t(stride) for stride in box.strides],
-        [cu.cuuint32_t(extent) for extent in (LINE, box.map.lines, 1)],
-        [cu.cuuint32_t(1)] * len(box.shape),
+        _MAP_TYPES[wanted.copy.dtype],
+        len(wanted.shape),
+        wanted.address,
+        [cu.cuuint64_t(extent) for extent in wanted.shape],
+        [cu.cuuint64_t(stride) for stride in wanted.strides],
+        [cu.cuuint32_t(extent) for extent in (LINE, wanted.copy.lines, 1)],
+        [cu.cuuint32_t(1)] * len(wanted.shape),
         cu.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
         cu.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
         cu.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
@@ -77,7 +77,7 @@ class Prepared:
 
     def __init__(self, function: Any, artifact: Artifact, launch: Launch) -> None:
         self._function = function
-        maps = [encode(box) for box in launch.maps]
+        maps = [encode(wanted) for wanted in launch.maps]
         self._values: list[Any] = [ctypes.create_string_buffer(raw, 128) for raw in maps]
         scalars = artifact.parameters[len(maps) :]
         for parameter, value in zip(scalars, launch.args, strict=True):

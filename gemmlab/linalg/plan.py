@@ -8,25 +8,32 @@ then one launch multiplies (`kernels.gemm.fp16x3`). A packed operand may be kept
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from gemmlab.kernels.common import ceil_div
 from gemmlab.kernels.gemm.schemes import (
     DEEP_STRIP,
+    FIXUP_TILE,
     LINE,
     SPLIT_WARPS,
     STRIP,
     VECTOR_PITCH,
+    CopyBox,
     Scheme,
     SplitConfig,
-    TensorMap,
     TileConfig,
 )
 from gemmlab.kernels.rung import Dim3
 
 ALIGNMENT = 128  # bytes, of everything in a workspace
 STATUS_BYTES = 16  # elements at risk and vectors that are not finite, 64 bits each
+REPORT_BYTES = 24  # elements at risk and vectors that are not finite of the last product; a counter
+# Slots of shared memory, and clocks for 64 of k as an H200 needs them, by the width of the tile.
+_SLOTS = {192: 5, 128: 6, 64: 8}
+_STEP = {192: 2600, 128: 1850, 64: 1100}
+_ROUND = 3000  # clocks to fill the pipeline and to write C
 _LONG = 1024  # elements of a vector from which on a whole block splits it
 # Clusters that split across vectors, the smallest first; more blocks, then more per thread.
 _CLUSTERS = (
@@ -128,16 +135,16 @@ class Launch:
     grid: Dim3
     block: Dim3
     args: tuple[int | float, ...]
-    maps: tuple[Box, ...] = ()
+    maps: tuple[Map, ...] = ()
     cluster: int = 1
     dynamic_smem: int = 0
 
 
 @dataclass(frozen=True)
-class Box:
-    """A tensor map to encode: a tensor of 16-bit elements, and the box that a copy takes of it."""
+class Map:
+    """A tensor map: a tensor of 16-bit elements, and the box that a copy takes of it."""
 
-    map: TensorMap
+    copy: CopyBox
     address: int
     shape: tuple[int, int, int]  # elements: along a line, lines, parts of all items
     strides: tuple[int, int]  # bytes: from line to line, from part to part
@@ -203,13 +210,13 @@ def multiply(
     """
     at_a, at_b, at_c = addresses
     maps = tuple(
-        Box(
-            wanted,
+        Map(
+            copy,
             address + packed.offsets["out"],
             (packed.length, packed.lines, packed.batch * packed.scheme.parts),
             (2 * packed.pitch, 2 * packed.pitch * packed.lines),
         )
-        for wanted, packed, address in ((tile.a_map, a, at_a), (tile.b_map, b, at_b))
+        for copy, packed, address in ((tile.a_copy, a, at_a), (tile.b_copy, b, at_b))
     )
     clusters = (
         ceil_div(product.m, tile.block_m * tile.cluster)
@@ -247,8 +254,70 @@ def multiply(
     )
 
 
-def choose_tile(product: Product, a: Packed, b: Packed, sms: int) -> TileConfig:
-    """The tile for a product on a GPU with that many multiprocessors."""
-    return TileConfig(
-        scheme=a.scheme, a_major="k" if a.along else "mn", b_major="k" if b.along else "mn"
+def fix_up(
+    product: Product,
+    a: Operand,
+    b: Operand,
+    packed: tuple[Packed, Packed],
+    addresses: tuple[int, int, int],
+    workspaces: tuple[int, int, int],
+    sms: int,
+    clear: int = 3,
+) -> Launch:
+    """The launch that computes rows and columns of C that are not finite, and ends a product.
+
+    `addresses` are those of A, B and C, `workspaces` those of packed A, packed B and a report of
+    `REPORT_BYTES`, zero before its first use. Counts of A (1) and of B (2) are cleared as `clear`
+    says, for operands that are split again.
+    """
+    a_strides = (a.ld, 1) if a.along else (1, a.ld)
+    b_strides = (1, b.ld) if b.along else (b.ld, 1)
+    at_a, at_b, report = workspaces
+    args = (
+        *addresses,
+        at_a + packed[0].offsets["risk"],
+        at_b + packed[1].offsets["risk"],
+        at_a + packed[0].offsets["status"],
+        at_b + packed[1].offsets["status"],
+        report,
+        product.m,
+        product.n,
+        product.k,
+        product.batch,
+        *a_strides,
+        *b_strides,
+        product.ldc,
+        a.batch_stride if a.batch > 1 else 0,
+        b.batch_stride if b.batch > 1 else 0,
+        product.batch_c,
+        product.alpha,
+        clear,
     )
+    tiles = ceil_div(product.m, FIXUP_TILE) * ceil_div(product.n, FIXUP_TILE) * product.batch
+    return Launch("fixup", None, (min(tiles, sms), 1, 1), (256, 1, 1), args)
+
+
+def choose_tile(product: Product, a: Packed, b: Packed, sms: int) -> TileConfig:
+    """The tile for a product on a GPU with that many multiprocessors: the least time predicted."""
+    return min(_tiles(a, b), key=lambda tile: _clocks(product, tile, sms))
+
+
+def _tiles(a: Packed, b: Packed) -> Iterator[TileConfig]:
+    for block_n, slots in _SLOTS.items():
+        for cluster in (2, 1):
+            yield TileConfig(
+                scheme=a.scheme,
+                a_major="k" if a.along else "mn",
+                b_major="k" if b.along else "mn",
+                block_n=block_n,
+                slots=slots,
+                cluster=cluster,
+            )
+
+
+def _clocks(product: Product, tile: TileConfig, sms: int) -> int:
+    """Predicted clocks: rounds of all multiprocessors, and for each of them its steps in k."""
+    down = ceil_div(product.m, tile.block_m * tile.cluster)
+    clusters = down * ceil_div(product.n, tile.block_n) * product.batch
+    rounds = ceil_div(clusters, sms // tile.cluster)
+    return rounds * (ceil_div(product.k, LINE) * _STEP[tile.block_n] + _ROUND)

@@ -136,6 +136,15 @@ def power(e: Int32) -> Float32:
 
 
 @cute.jit
+def largest(values: cute.Tensor) -> Int32:
+    """The largest magnitude of a thread's integers."""
+    most = cutlass.max(values[0], -values[0])
+    for i in cutlass.range_constexpr(1, cute.size(values)):
+        most = cutlass.max(most, cutlass.max(values[i], -values[i]))
+    return most
+
+
+@cute.jit
 def vector_of(exponents: cute.Pointer, item: Int32, length: Int32) -> cute.Tensor:
     """The exponents of one item of a batch; they may be read a tile past their end."""
     pitch = cute.round_up(length, VECTOR_PITCH)
@@ -159,17 +168,14 @@ def store(
     fours = sums.shape[0][2]
     rU = cute.make_rmem_tensor(2, Int32)
     cU = cute.make_rmem_tensor((2, fours), Int32)
-    row_most, col_most = Int32(0), Int32(0)
     for r in cutlass.range_constexpr(2):
         rU[r] = unscale[0][row0 + places[(0, r, 0), 0, 0][0]]
-        row_most = cutlass.max(row_most, cutlass.max(rU[r], -rU[r]))
     for e in cutlass.range_constexpr(2):
         for j in cutlass.range_constexpr(fours):
             cU[e, j] = unscale[1][col0 + places[(e, 0, j), 0, 0][1]]
-            col_most = cutlass.max(col_most, cutlass.max(cU[e, j], -cU[e, j]))
 
     pair = cute.make_rmem_tensor(2, Float32)
-    if wide and beta == 0 and row_most + col_most <= 126:
+    if wide and beta == 0 and largest(rU) + largest(cU) <= 126:
         for r in cutlass.range_constexpr(2):
             row, col = places[(0, r, 0), 0, 0]
             start = mC.iterator + cute.crd2idx((row0 + row, col0 + col), mC.layout)
@@ -304,8 +310,8 @@ def kernel(
                 a_form, a_extents = ("k", 1, 1), (k, m, batch * PARTS)
             if cutlass.const_expr(config.b_major == "k"):
                 b_form, b_extents = ("k", 1, CLUSTER), (k, n, batch * PARTS)
-            a_views = boxes_of(map_a, smem_a, SLOTS * BM, config.a_map.lines, a_extents)
-            b_views = boxes_of(map_b, smem_b, SLOTS * BN, config.b_map.lines, b_extents)
+            a_views = boxes_of(map_a, smem_a, SLOTS * BM, config.a_copy.lines, a_extents)
+            b_views = boxes_of(map_b, smem_b, SLOTS * BN, config.b_copy.lines, b_extents)
             share = bx % CLUSTER
             for turn in cutlass.range(bx // CLUSTER, turns, blocks // CLUSTER):
                 item, tile_m, tile_n = place(turn, m, n, config)

@@ -57,7 +57,7 @@ SCHEMES = {scheme.name: scheme for scheme in (FP16X3, BF16X6)}
 
 
 @dataclass(frozen=True)
-class TensorMap:
+class CopyBox:
     """What TMA copies in one go: `lines` lines of `LINE` elements, written with 128-byte swizzle.
 
     The tensor in global memory has axes (contiguous, lines, parts). With `multicast`, the copy goes
@@ -123,7 +123,7 @@ class TileConfig:
         require(self.promote_k in (32, 64), f"promote_k = {self.promote_k}, must be 32 or 64")
         require(self.slots > self.scheme.parts, f"{self.slots} slots, a step in k takes all parts")
         # The boxes of TMA begin where the swizzle repeats: every 8 lines.
-        require(self.b_map.lines % 8 == 0, f"block_n = {self.block_n} in {self.cluster} pieces")
+        require(self.b_copy.lines % 8 == 0, f"block_n = {self.block_n} in {self.cluster} pieces")
         rule = f"{self.slots} slots take {self.smem_bytes} bytes, at most {MAX_SMEM} are allowed"
         require(self.smem_bytes <= MAX_SMEM, rule)
 
@@ -145,15 +145,15 @@ class TileConfig:
         return self.slots * self.slot_bytes
 
     @property
-    def a_map(self) -> TensorMap:
-        return TensorMap(self.scheme.dtype, self.block_m if self.a_major == "k" else LINE, False)
+    def a_copy(self) -> CopyBox:
+        return CopyBox(self.scheme.dtype, self.block_m if self.a_major == "k" else LINE, False)
 
     @property
-    def b_map(self) -> TensorMap:
+    def b_copy(self) -> CopyBox:
         lines = self.block_n if self.b_major == "k" else LINE
-        return TensorMap(self.scheme.dtype, lines // self.cluster, self.cluster > 1)
+        return CopyBox(self.scheme.dtype, lines // self.cluster, self.cluster > 1)
 
     @property
-    def tensor_maps(self) -> tuple[TensorMap, ...]:
-        """The kernel's first parameters."""
-        return self.a_map, self.b_map
+    def copies(self) -> tuple[CopyBox, ...]:
+        """Those whose tensor maps are the kernel's first parameters."""
+        return self.a_copy, self.b_copy

@@ -298,7 +298,7 @@ def across(
     cute.arch.cluster_wait()
     sS = cute.make_tensor(cute.arch.alloc_smem(Int32, STRIP, 16), cute.make_layout(STRIP))
     if thread < STRIP:
-        peak = Int32(0)
+        peak = sW[0, thread]
         for block in cutlass.range_constexpr(CLUSTER):
             peak = cutlass.max(peak, load_from(sW.iterator + thread, block))
         sS[thread] = scale_of(peak, scheme)
