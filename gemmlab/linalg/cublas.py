@@ -1,4 +1,4 @@
-"""cuBLAS SGEMM: the `ieee` tier on a GPU. Every product is float32 multiply-adds.
+"""cuBLAS SGEMM: the `ieee` tier on a GPU, float32 multiply-adds (CUBLAS_DEFAULT_MATH).
 
 Called through the C interface, as its Python bindings cost more than the small products that it
 is for. cuBLAS counts columns first: a row-major C is to it the transpose, and Cᵀ = Bᵀ·Aᵀ.
@@ -15,7 +15,6 @@ from gemmlab.linalg.plan import Operand
 from gemmlab.linalg.shapes import Stack
 
 WORKSPACE = 32 << 20  # bytes: what cuBLAS asks for on Hopper GPUs
-_PEDANTIC = 2  # CUBLAS_PEDANTIC_MATH: no emulation and no TF32, whatever the environment says
 _PLAIN, _TRANSPOSED = 0, 1  # CUBLAS_OP_N, CUBLAS_OP_T
 
 
@@ -38,19 +37,19 @@ class Handle:
     def __init__(self) -> None:
         self._library = library()
         self._handle = ctypes.c_void_p()
-        self._call("cublasCreate_v2", ctypes.byref(self._handle), handle=False)
-        self._call("cublasSetMathMode", _PEDANTIC)
+        self.call("cublasCreate_v2", ctypes.byref(self._handle), handle=False)
         self._on = (-1, -1)
 
     def use(self, stream: int, workspace: int) -> None:
         """Work on this stream, with `WORKSPACE` bytes at this address."""
         if self._on != (stream, workspace):
-            self._call("cublasSetStream_v2", ctypes.c_void_p(stream))
+            self.call("cublasSetStream_v2", ctypes.c_void_p(stream))
             sizes = ctypes.c_void_p(workspace), ctypes.c_size_t(WORKSPACE)
-            self._call("cublasSetWorkspace_v2", *sizes)
+            self.call("cublasSetWorkspace_v2", *sizes)
             self._on = (stream, workspace)
 
-    def _call(self, function: str, *args: Any, handle: bool = True) -> None:
+    def call(self, function: str, *args: Any, handle: bool = True) -> None:
+        """Call a function of cuBLAS with this handle; DeviceError names it and its status."""
         status = getattr(self._library, function)(*([self._handle] if handle else []), *args)
         if status:
             raise DeviceError(f"{function}: cuBLAS status {status}")
@@ -79,7 +78,7 @@ class Sgemm:
         alpha, beta = ctypes.byref(self._alpha), ctypes.byref(self._beta)
         args = (*self._operations, *self._sizes, alpha, *parts[0], *parts[1], beta, *parts[2])
         if self._batch == 1:
-            handle._call("cublasSgemm_v2_64", *args)
+            handle.call("cublasSgemm_v2_64", *args)
         else:
             batch = ctypes.c_int64(self._batch)
-            handle._call("cublasSgemmStridedBatched_64", *args, batch)
+            handle.call("cublasSgemmStridedBatched_64", *args, batch)

@@ -75,10 +75,14 @@ class Torch:
                 "derivative: give tensor.detach(), or call it under torch.no_grad()"
             )
         if array.layout is not self._torch.strided or array.is_conj() or array.is_neg():
-            raise ArrayError(f"a tensor of layout {array.layout}: only plain strided ones are taken")
+            raise ArrayError(
+                f"a tensor of layout {array.layout}: only plain strided ones are taken"
+            )
         device = array.get_device()
         if device == HOST and array.device.type != "cpu":
-            raise ArrayError(f"a tensor on device {array.device}; only CPUs and CUDA GPUs are taken")
+            raise ArrayError(
+                f"a tensor on device {array.device}; only CPUs and CUDA GPUs are taken"
+            )
         return Facts(array.data_ptr(), array.shape, array.stride(), array.dtype, device)
 
     def stream(self, device: int) -> int:
@@ -179,13 +183,13 @@ def carrier() -> Framework:
     )
 
 
-def is_on_host(array: Any) -> bool:
+def is_on_host(array: Any, name: str) -> bool:
     """Whether an array lies in the host's memory. Raises DTypeError for what is no array."""
     try:
         device, _ = array.__dlpack_device__()
     except AttributeError:
-        kind = type(array).__name__
-        raise DTypeError(f"a {kind} is no array: it has no __dlpack_device__ (DLPack)") from None
+        rule = "arrays are those of PyTorch, CuPy, NumPy and what else has __dlpack_device__"
+        raise DTypeError(f"{name} is a {type(array).__name__}; {rule}") from None
     return bool(device == _CPU)
 
 

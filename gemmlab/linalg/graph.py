@@ -15,7 +15,7 @@ from cuda.bindings import driver as cu
 
 from gemmlab.kernels.rung import Dim3
 from gemmlab.linalg import driver
-from gemmlab.linalg.code import artifact_of
+from gemmlab.linalg.code import artifact
 from gemmlab.linalg.plan import Launch
 from gemmlab.linalg.program import Source
 
@@ -24,9 +24,9 @@ class Node(driver.Prepared):
     """A prepared launch, as a node of a graph too; it knows which arguments are the caller's."""
 
     def __init__(self, launch: Launch) -> None:
-        artifact = artifact_of(launch)
-        function = _function(launch.kernel, launch.config, launch.block, _context())
-        super().__init__(function, artifact, launch)
+        code = (launch.kernel, launch.config, launch.block)
+        function = _function(*code, _context())
+        super().__init__(function, artifact(*code), launch)
         arguments = self._values[len(launch.maps) :]
         self._moving = [
             (argument, value)
@@ -73,13 +73,6 @@ class Graph:
             self._addresses = dict(addresses)
         driver.call(cu.cuGraphLaunch, self._executable, stream)
 
-    def launch_singly(self, addresses: dict[str, int], stream: int) -> None:
-        """The same, launch by launch: for a stream that is itself being recorded."""
-        self._addresses = {}
-        for node in self._nodes:
-            node.move(addresses)
-            node.launch(stream)
-
     def _record(self) -> Any:
         """On a stream of its own, so that the caller's streams know nothing of it."""
         stream = driver.call(cu.cuStreamCreate, cu.CUstream_flags.CU_STREAM_NON_BLOCKING)
@@ -102,7 +95,7 @@ class Graph:
 @cache
 def _function(kernel: str, config: Any, block: Dim3, context: int) -> Any:
     """The compiled kernel, loaded once into each context."""
-    return driver.load(artifact_of(Launch(kernel, config, (1, 1, 1), block, ())))
+    return driver.load(artifact(kernel, config, block))
 
 
 def _context() -> int:

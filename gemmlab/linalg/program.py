@@ -14,41 +14,39 @@ product begins, and the fix-up, which comes last, reports them and clears them a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from gemmlab.kernels.common import ceil_div
-from gemmlab.kernels.gemm.schemes import FIXUP_TILE, SCHEMES, SplitConfig
+from gemmlab.kernels.gemm.schemes import SCHEMES, SplitConfig
 from gemmlab.linalg import plan
 from gemmlab.linalg.plan import Launch, Operand, Packed
 from gemmlab.linalg.shapes import Stack
 from gemmlab.linalg.tiers import Choice, tolerated
 
-REPORT_BYTES = 24  # elements at risk, vectors that are not finite, blocks of the fix-up that ended
-_BLOCK = (256, 1, 1)  # threads of the fix-up and of the second split
+_BLOCK = (256, 1, 1)  # threads of the second split
 _BLOCKS = 8  # per multiprocessor, at most, of the second split
 
 
 class Source(int):
-    """The address of an array of the caller, which may be another one on every run."""
-
-    def __new__(cls, name: str, address: int = 0) -> Source:
-        self = super().__new__(cls, address)
-        self.name = name
-        return self
+    """In place of the address of one of the caller's arrays, which may differ from run to run."""
 
     name: str
+
+    def __new__(cls, name: str) -> Source:
+        self = super().__new__(cls, 0)
+        self.name = name
+        return self
 
 
 @dataclass(frozen=True)
 class Factor:
-    """One factor of a product: where it comes from, and how its parts lie.
+    """One factor of a product: whose it is, and how its parts lie.
 
-    `kept` is the address of an operand that was packed before; its parts are left as they are.
+    `name` is the caller's array, "a" or "b". `kept` is the address of an operand that was packed
+    before; its parts are left as they are.
     """
 
-    name: str  # "a" or "b"
-    source: Stack  # rows of A, or columns of B
+    name: str
+    source: Stack  # rows of the left factor, or columns of the right one
     scheme: str
     fallback: str | None = None
     kept: int | None = None
@@ -56,7 +54,7 @@ class Factor:
     @property
     def operand(self) -> Operand:
         operand = self.source.operand()
-        assert operand is not None, "a factor is copied before where it cannot be read in place"
+        assert operand is not None, "a factor that cannot be read in place is copied before"
         return operand
 
     def packed(self, scheme: str | None = None) -> Packed:
@@ -70,26 +68,26 @@ class Factor:
 
     @property
     def workspace(self) -> int:
-        """Bytes needed for parts. The second split writes over the first."""
-        schemes = {self.fallback} if self.kept else {self.scheme, self.fallback}
+        """Bytes for parts. The second split writes over the first, unless that is kept."""
+        schemes = (self.scheme if self.kept is None else None, self.fallback)
         return max((self.packed(scheme).nbytes for scheme in schemes if scheme), default=0)
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Addresses of the workspaces for a and b, whose first 16 bytes are zero, and of the report."""
+    """Addresses of two workspaces, whose first 16 bytes are zero, and of the report."""
 
-    a: int
-    b: int
+    left: int
+    right: int
     report: int
 
 
 @dataclass(frozen=True)
 class Job:
-    """A product for tensor cores: C = alpha·A·B + beta·C, C with contiguous rows."""
+    """A product for tensor cores: C = alpha·left·right + beta·C, C with contiguous rows."""
 
-    a: Factor
-    b: Factor
+    left: Factor
+    right: Factor
     c: Stack
     choice: Choice
     alpha: float = 1.0
@@ -100,67 +98,74 @@ class Job:
         """Elements at risk up to which the first tier runs."""
         if self.choice.fallback is None:
             return 2**64 - 1
-        return tolerated(self.a.elements + self.b.elements)
+        return tolerated(self.left.elements + self.right.elements)
 
-    def launches(self, memory: Memory, addresses: Sequence[Source], sms: int) -> tuple[Launch, ...]:
-        """Everything in order; `addresses` are those of a, b and c."""
-        at_a, at_b, at_c = addresses
-        first, last = (0, self.most_risk), (self.most_risk + 1, 2**64 - 1)
-        bases = [
-            memory_of if factor.kept is None else factor.kept
-            for factor, memory_of in ((self.a, memory.a), (self.b, memory.b))
-        ]
+    def launches(self, memory: Memory, sms: int) -> tuple[Launch, ...]:
+        """Everything in order. The caller's arrays are `Source`s of their names."""
+        factors, c = (self.left, self.right), Source("c")
+        spaces = (memory.left, memory.right)
+        # Where the exponents and counts of each factor are, and its first parts.
+        bases = tuple(
+            space if factor.kept is None else factor.kept
+            for factor, space in zip(factors, spaces, strict=True)
+        )
         result: list[Launch] = []
-        for factor, source, base in zip((self.a, self.b), (at_a, at_b), bases, strict=True):
+        for factor, base in zip(factors, bases, strict=True):
             if factor.kept is None:
-                result += plan.pack(factor.operand, factor.packed(), source, base)
-        result.append(self._multiply(self.choice.tier, (*bases, at_c), bases, sms, first))
+                result += plan.pack(factor.operand, factor.packed(), Source(factor.name), base)
+        most = self.most_risk
+        result.append(self._multiply(self.choice.tier, bases, bases, sms, (0, most)))
         if self.choice.fallback is not None:
-            again = (memory.a, memory.b)
-            for factor, source, to in zip((self.a, self.b), (at_a, at_b), again, strict=True):
-                result.append(self._split_again(factor, source, to, bases, sms, last[0]))
-            result.append(self._multiply(self.choice.fallback, (*again, at_c), bases, sms, last))
-        result.append(self._fixup(addresses, bases, memory.report, sms))
+            for i, space in enumerate(spaces):
+                result.append(self._split_again(i, space, bases, sms, most + 1))
+            risk = (most + 1, 2**64 - 1)
+            result.append(self._multiply(self.choice.fallback, spaces, bases, sms, risk))
+        addresses = (Source(self.left.name), Source(self.right.name), c)
+        packed = (self.left.packed(), self.right.packed())
+        report = (*bases, memory.report)
+        clear = (self.left.kept is None) + 2 * (self.right.kept is None)
+        operands = (self.left.operand, self.right.operand)
+        result.append(plan.fix_up(self._product, *operands, packed, addresses, report, sms, clear))
         return tuple(result)
+
+    @property
+    def _product(self) -> plan.Product:
+        c, depth = self.c, self.left.operand.depth
+        return plan.Product(
+            c.rows, c.columns, depth, c.row_stride, c.batch, c.step, self.alpha, self.beta
+        )
 
     def _multiply(
         self,
         scheme: str,
-        addresses: tuple[int, int, int],
-        bases: Sequence[int],
+        parts: tuple[int, ...],
+        bases: tuple[int, ...],
         sms: int,
         risk: tuple[int, int],
     ) -> Launch:
-        """Parts lie at `addresses`, exponents and counts at `bases`."""
-        a, b, c = self.a.packed(scheme), self.b.packed(scheme), self.c
-        product = plan.Product(
-            c.rows, c.columns, a.depth, c.row_stride, c.batch, c.step, self.alpha, self.beta
-        )
-        tile = plan.choose_tile(product, a, b, sms)
-        launch = plan.multiply(product, tile, a, b, addresses, sms, risk)
+        """Packed operands have their parts at `parts`, exponents and counts at `bases`."""
+        packed = (self.left.packed(scheme), self.right.packed(scheme))
+        tile = plan.choose_tile(self._product, *packed, sms)
+        addresses = (*parts, Source("c"))
+        launch = plan.multiply(self._product, tile, *packed, addresses, sms, risk)
         ends = [
-            base + packed.offsets[name]
+            base + operand.offsets[name]
             for name in ("unscale", "status")
-            for base, packed in zip(bases, (a, b), strict=True)
+            for base, operand in zip(bases, packed, strict=True)
         ]
         return replace(launch, args=(launch.args[0], *ends, *launch.args[5:]))
 
     def _split_again(
-        self,
-        factor: Factor,
-        source: Source,
-        to: int,
-        bases: Sequence[int],
-        sms: int,
-        least_risk: int,
+        self, i: int, to: int, bases: tuple[int, ...], sms: int, least_risk: int
     ) -> Launch:
+        """The split of the left (0) or right (1) factor for the fallback."""
+        factor = (self.left, self.right)[i]
         operand, packed = factor.operand, factor.packed(factor.fallback)
-        base = bases[factor.name == "b"]
         args = (
-            source,
+            Source(factor.name),
             to + packed.offsets["out"],
-            base + packed.offsets["unscale"],
-            base + packed.offsets["risk"],
+            bases[i] + packed.offsets["unscale"],
+            bases[i] + packed.offsets["risk"],
             *bases,
             *(operand.vectors, operand.depth, operand.ld, operand.batch_stride),
             packed.pitch,
@@ -170,27 +175,3 @@ class Job:
         blocks = min(packed.lines, _BLOCKS * sms)
         config = SplitConfig(packed.scheme)
         return Launch("resplit", config, (blocks, packed.batch, 1), _BLOCK, args)
-
-    def _fixup(
-        self, addresses: Sequence[Source], bases: Sequence[int], report: int, sms: int
-    ) -> Launch:
-        a, b, c = self.a.source, self.b.source.transposed, self.c
-        risks = [
-            base + factor.packed().offsets["risk"]
-            for factor, base in zip((self.a, self.b), bases, strict=True)
-        ]
-        clear = (self.a.kept is None) + 2 * (self.b.kept is None)
-        args = (
-            *addresses,
-            *risks,
-            *bases,
-            report,
-            *(c.rows, c.columns, a.columns, c.batch),
-            *(a.row_stride, a.column_stride, b.row_stride, b.column_stride, c.row_stride),
-            *(a.step, b.step, c.step),
-            self.alpha,
-            clear,
-        )
-        tiles = ceil_div(c.rows, FIXUP_TILE) * ceil_div(c.columns, FIXUP_TILE) * c.batch
-        return Launch("fixup", None, (min(tiles, 2 * sms), 1, 1), _BLOCK, args)
-

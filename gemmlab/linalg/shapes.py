@@ -21,13 +21,19 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes of a product, and the shape of its result."""
+    """The sizes of a product."""
 
     m: int
     n: int
     k: int
     stack: Shape  # axes before the last two, broadcast
-    result: Shape
+    has_rows: bool  # whether the result has an axis for m: a is not 1-D
+    has_columns: bool  # and for n: b is not 1-D
+
+    @property
+    def result(self) -> Shape:
+        """The shape of the result."""
+        return (*self.stack, *(self.m,) * self.has_rows, *(self.n,) * self.has_columns)
 
     @property
     def batch(self) -> int:
@@ -99,8 +105,7 @@ def multiply(a: Shape, b: Shape) -> Sizes:
             f"a has shape {tuple(a)} and b has shape {tuple(b)}: "
             f"the stacks {tuple(a[:-2])} and {tuple(b[:-2])} do not broadcast"
         )
-    ends = (m,) * (len(a) > 1) + (n,) * (len(b) > 1)
-    return Sizes(m, n, k, stack, (*stack, *ends))
+    return Sizes(m, n, k, stack, len(a) > 1, len(b) > 1)
 
 
 def broadcast(*shapes: Shape) -> Shape | None:
