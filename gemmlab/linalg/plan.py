@@ -160,7 +160,7 @@ def pack(operand: Operand, packed: Packed, source: int, target: int) -> tuple[La
     sizes = (operand.vectors, operand.depth, operand.ld, operand.batch_stride)
     block = (32 * SPLIT_WARPS, 1, 1)
     if operand.along:
-        config = SplitConfig(packed.scheme, SPLIT_WARPS if operand.depth > _LONG else 1)
+        config = SplitConfig(packed.scheme, SPLIT_WARPS if operand.depth > _LONG else 1, fours=8)
         grid = (ceil_div(operand.vectors * config.warps, SPLIT_WARPS), operand.batch, 1)
         args = (source, *results, *sizes, packed.pitch)
         return (Launch("along", config, grid, block, args),)

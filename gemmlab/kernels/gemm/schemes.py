@@ -74,7 +74,7 @@ class SplitConfig:
     """The split of one operand.
 
     Where vectors are contiguous, that many `warps` of a block share one. Elsewhere a `cluster` of
-    blocks of `threads` threads holds a strip of vectors, each thread `fours` times 128 bits of it.
+    blocks of `threads` threads holds a strip of vectors. A thread holds `fours` times 128 bits.
     """
 
     scheme: Scheme = FP16X3

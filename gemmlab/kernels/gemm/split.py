@@ -18,8 +18,8 @@ memory, with a pitch that suits TMA whatever the pitch of the matrix.
 |         |         | -1 where one is infinite or NaN: all parts of such a vector are 0          |
 | status  | matrix  | elements at risk, and vectors that are not finite: added to                |
 
-Traffic: 8 bytes per element for two parts. Memory is the limit, so each thread asks for many times
-16 bytes before it looks at the first.
+Traffic: 8 bytes per element for two parts. Memory is the limit, so each thread asks for `fours`
+times 16 bytes before it looks at the first.
 """
 
 from typing import Any
@@ -49,7 +49,6 @@ SIZES = (
 PITCH = Parameter("pitch", "int32", "scalar")
 PARAMETERS = (X, *RESULTS, *SIZES, PITCH)
 
-FOURS = 8  # 128-bit loads that a thread has in flight
 LANES = STRIP // 4  # next to each other in a strip of vectors
 INFINITY = 0x7F800000  # bits of the float32
 NOT_FINITE = 1 << 14  # in place of a vector's scale
@@ -197,7 +196,7 @@ def along(
     parts.follow()
     thread, _, _ = cute.arch.thread_idx()
     bx, item, _ = cute.arch.block_idx()
-    scheme, STRIDE = config.scheme, 4 * 32 * config.warps
+    scheme, FOURS, STRIDE = config.scheme, config.fours, 4 * 32 * config.warps
     vector = bx * (SPLIT_WARPS // config.warps) + thread // (32 * config.warps)
     first = thread % (32 * config.warps) * 4
     mX = cute.make_tensor(x + item * batch_x, cute.make_layout((vectors, depth), stride=(ldx, 1)))

@@ -11,6 +11,7 @@ from gemmlab.kernels.gemm import parts, split
 from gemmlab.kernels.gemm.schemes import DEEP_STRIP, SPLIT_WARPS, VECTOR_PITCH
 from gemmlab.problems.problem import Parameter
 
+FOURS = 8  # 128-bit loads that a thread has in flight
 _PEAKS = Parameter("peaks", "int32", "output")
 _CHUNK = Parameter("chunk", "int32", "scalar")
 PARAMETERS = {
@@ -60,13 +61,13 @@ def find_peaks(
 
     most = cute.make_rmem_tensor(4, Int32)
     most.fill(0)
-    held = cute.make_rmem_tensor((4, split.FOURS), Float32)
-    for line in cutlass.range(start, end, split.FOURS * SPLIT_WARPS):
-        for i in cutlass.range_constexpr(split.FOURS):
+    held = cute.make_rmem_tensor((4, FOURS), Float32)
+    for line in cutlass.range(start, end, FOURS * SPLIT_WARPS):
+        for i in cutlass.range_constexpr(FOURS):
             four = split.load_inside(mX, line + i * SPLIT_WARPS, column, wide)
             for e in cutlass.range_constexpr(4):
                 held[e, i] = four[e]
-        for i in cutlass.range_constexpr(split.FOURS):
+        for i in cutlass.range_constexpr(FOURS):
             for e in cutlass.range_constexpr(4):
                 most[e] = cutlass.max(most[e], split.magnitude(held[e, i]))
     sW = over_warps(most, "max")
@@ -122,17 +123,17 @@ def across_deep(
 
     counts = cute.make_rmem_tensor(4, Int32)
     counts.fill(0)
-    held = cute.make_rmem_tensor((4, split.FOURS), Float32)
+    held = cute.make_rmem_tensor((4, FOURS), Float32)
     column = bx * DEEP_STRIP + thread % 32 * 4
     start, end = by * chunk + thread // 32, cutlass.min(by * chunk + chunk, depth)
     to = out + Int64(item) * scheme.parts * depth * pitch + column
     step = Int64(depth) * pitch
-    for line in cutlass.range(start, end, split.FOURS * SPLIT_WARPS):
-        for i in cutlass.range_constexpr(split.FOURS):
+    for line in cutlass.range(start, end, FOURS * SPLIT_WARPS):
+        for i in cutlass.range_constexpr(FOURS):
             four = split.load_inside(mX, line + i * SPLIT_WARPS, column, wide)
             for e in cutlass.range_constexpr(4):
                 held[e, i] = four[e]
-        for i in cutlass.range_constexpr(split.FOURS):
+        for i in cutlass.range_constexpr(FOURS):
             row = line + i * SPLIT_WARPS
             if row < end and column < vectors:
                 four = held[None, i].load()
