@@ -85,7 +85,7 @@ def pack(a: Any, /, *, side: str = "left", precision: str | None = None, stream:
     given = None if stream is None else frameworks.stream_handle(stream)
     handle = framework.stream(device) if given is None else given
     with framework.entered(device, given), execution.current(device):
-        return calls.PackedMatrix(array, facts, framework, side, scheme, handle)
+        return packed.PackedMatrix(array, facts, framework, side, scheme, handle)
 
 
 def last_plan() -> Plan:

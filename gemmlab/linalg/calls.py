@@ -17,6 +17,7 @@ from gemmlab.linalg.frameworks import (
 from gemmlab.linalg.operands import Scalars
 from gemmlab.linalg.packed import PackedMatrix
 from gemmlab.linalg.planned import Plan
+from gemmlab.linalg.tiers import Choice
 
 _MOST_CALLS = 256  # planned products that are remembered
 
@@ -41,28 +42,36 @@ class Call:
         self._layout = layout = operands.lay_out(arrays, sizes, kept)
         gpu = execution.gpu(self.device)
         choice = tiers.choose(precision, operands.case_of(layout, gpu, kept))
-        facts = {"m": layout.c.rows, "n": layout.c.columns, "k": sizes.k, "batch": layout.c.batch}
-        facts |= {"device": f"GPU {self.device} {gpu.name}", "copies": tuple(layout.copies)}
         self._run: Any = None
+        workspace, tolerated = 0, None
         if not sizes.k or 0 in sizes.result:
-            reason = "nothing to multiply: an axis is empty"
-            self.plan = Plan(tier="ieee", reason=reason, **facts)  # type: ignore[arg-type]
-            return
-        facts |= {"tier": choice.tier, "reason": choice.reason, "fallback": choice.fallback}
-        if choice.tier == "ieee":
+            choice = Choice("ieee", "nothing to multiply: an axis is empty")
+        elif choice.tier == "ieee":
             a, b = layout.left.operand(), layout.right.operand()
             assert a is not None and b is not None
             sgemm = cublas.Sgemm(a, b, layout.c, scalars.alpha, scalars.beta)
             space = execution.workspace(framework, self.device, stream)
             self._run = execution.SgemmRun(sgemm, layout.names, self.device, stream, space)
-            facts |= {"workspace": cublas.WORKSPACE}
+            workspace = cublas.WORKSPACE
         else:
             job = operands.job_of(layout, choice, scalars, kept)
             self._run = execution.TensorCoreRun(job, framework, self.device, stream)
-            facts |= {"workspace": job.left.workspace + job.right.workspace}
-            if choice.fallback:
-                facts |= {"tolerated": job.most_risk}
-        self.plan = Plan(counts=self._run.counts, **facts)  # type: ignore[arg-type]
+            workspace = job.left.workspace + job.right.workspace
+            tolerated = job.most_risk if choice.fallback else None
+        self.plan = Plan(
+            m=layout.c.rows,
+            n=layout.c.columns,
+            k=sizes.k,
+            batch=layout.c.batch,
+            device=f"GPU {self.device} {gpu.name}",
+            tier=choice.tier,
+            reason=choice.reason,
+            fallback=choice.fallback,
+            tolerated=tolerated,
+            copies=tuple(layout.copies),
+            workspace=workspace,
+            counts=(lambda: None) if self._run is None else self._run.counts,
+        )
 
     def __call__(self, a: Any, b: Any, c: Any, out: Any, addresses: dict[str, int]) -> Any:
         """Enqueue the product; `addresses` are those of the arrays. The result, or `out`."""

@@ -208,10 +208,15 @@ def stream_handle(stream: Any) -> int:
     )
 
 
-@cache
+_owners: dict[type, str | None] = {}
+
+
 def _owner(kind: type) -> str | None:
-    names = (base.__module__.partition(".")[0] for base in kind.__mro__)
-    return next((name for name in names if name in _FRAMEWORKS), None)
+    """The framework that a type belongs to, or that it derives from."""
+    if kind not in _owners:
+        names = (base.__module__.partition(".")[0] for base in kind.__mro__)
+        _owners[kind] = next((name for name in names if name in _FRAMEWORKS), None)
+    return _owners[kind]
 
 
 def _context(manager: Any) -> AbstractContextManager[Any]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gemmlab.errors import ArrayError, DTypeError, InputError, ShapeError
-from gemmlab.linalg import shapes, tiers
+from gemmlab.linalg import shapes
 from gemmlab.linalg.frameworks import HOST, Facts
 from gemmlab.linalg.program import Factor, Job
 from gemmlab.linalg.shapes import Shape, Sizes, Stack
@@ -21,8 +21,6 @@ from gemmlab.linalg.tiers import Case, Choice
 
 if TYPE_CHECKING:
     from gemmlab.linalg.packed import PackedMatrix
-
-_MOST_WORK = 100_000  # steps of NumPy's exact test for shared memory
 
 
 @dataclass(frozen=True)
@@ -155,17 +153,20 @@ def case_of(layout: Layout, gpu: Any, kept: dict[str, PackedMatrix]) -> Case:
 
 def job_of(layout: Layout, choice: Choice, scalars: Scalars, kept: dict[str, PackedMatrix]) -> Job:
     """The product as launches on tensor cores."""
-    factors = []
-    for name, stack in zip(layout.names, (layout.left, layout.right), strict=True):
+
+    def factor_of(name: str, stack: Stack) -> Factor:
         factor = Factor(name, stack, choice.tier, choice.fallback)
-        if name in kept:
-            if kept[name].layout != factor.packed():
-                raise ShapeError(
-                    f"{name} is packed as {kept[name].shape}; for this product it would have to "
-                    "be broadcast: pack the broadcast array"
-                )
-            factor = replace(factor, kept=kept[name].address)
-        factors.append(factor)
+        if name not in kept:
+            return factor
+        if kept[name].layout != factor.packed():
+            raise ShapeError(
+                f"{name} is packed as {kept[name].shape}; for this product it would have to "
+                "be broadcast: pack the broadcast array"
+            )
+        return replace(factor, kept=kept[name].address)
+
+    left, right = layout.names
+    factors = factor_of(left, layout.left), factor_of(right, layout.right)
     return Job(*factors, layout.c, choice, scalars.alpha, scalars.beta)
 
 
@@ -201,11 +202,7 @@ def _overlap(x: Facts, y: Facts) -> bool:
     """Whether two arrays have an element in common: NumPy's test, which reads no memory."""
     if math.prod(x.shape) == 0 or math.prod(y.shape) == 0:
         return False
-    views = [np.asarray(_View(z)) for z in (x, y)]
-    try:
-        return bool(np.shares_memory(*views, max_work=_MOST_WORK))
-    except np.exceptions.TooHardError:
-        return True
+    return bool(np.shares_memory(np.asarray(_View(x)), np.asarray(_View(y))))
 
 
 class _View:

@@ -105,9 +105,9 @@ class Job:
         factors, c = (self.left, self.right), Source("c")
         spaces = (memory.left, memory.right)
         # Where the exponents and counts of each factor are, and its first parts.
-        bases = tuple(
-            space if factor.kept is None else factor.kept
-            for factor, space in zip(factors, spaces, strict=True)
+        bases = (
+            memory.left if self.left.kept is None else self.left.kept,
+            memory.right if self.right.kept is None else self.right.kept,
         )
         result: list[Launch] = []
         for factor, base in zip(factors, bases, strict=True):
@@ -138,8 +138,8 @@ class Job:
     def _multiply(
         self,
         scheme: str,
-        parts: tuple[int, ...],
-        bases: tuple[int, ...],
+        parts: tuple[int, int],
+        bases: tuple[int, int],
         sms: int,
         risk: tuple[int, int],
     ) -> Launch:
@@ -156,7 +156,7 @@ class Job:
         return replace(launch, args=(launch.args[0], *ends, *launch.args[5:]))
 
     def _split_again(
-        self, i: int, to: int, bases: tuple[int, ...], sms: int, least_risk: int
+        self, i: int, to: int, bases: tuple[int, int], sms: int, least_risk: int
     ) -> Launch:
         """The split of the left (0) or right (1) factor for the fallback."""
         factor = (self.left, self.right)[i]

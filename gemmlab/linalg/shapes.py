@@ -140,33 +140,35 @@ def stack_of(shape: Shape, strides: Shape, stack: Shape, row: bool) -> Stack | N
     as with axes that broadcast only in part.
     """
     if len(shape) == 1:
-        inner, apart = (1, *shape), (shape[0], *strides)
-        if not row:
-            inner, apart = inner[::-1], apart[::-1]
-        return Stack(*inner, *apart)
+        vector = Stack(1, shape[0], shape[0], strides[0])
+        return vector if row else vector.transposed
     lead = len(stack) - (len(shape) - 2)
     # An axis that broadcasts repeats the same memory: stride 0.
     axes = [(length, 0) for length in stack[:lead]]
     for i, length in enumerate(stack[lead:]):
         axes.append((length, strides[i] if shape[i] == length else 0))
     axes = [axis for axis in axes if axis[0] != 1]
-    matrix = (*shape[-2:], *strides[-2:])
+    matrix = Stack(shape[-2], shape[-1], strides[-2], strides[-1])
     if all(stride == 0 for _, stride in axes):
-        return Stack(*matrix)
+        return matrix
     for (_, outer), (length, inner_step) in pairwise(axes):
         if outer != length * inner_step:
             return None
-    return Stack(*matrix, math.prod(length for length, _ in axes), axes[-1][1])
+    return matrix._replace(batch=math.prod(length for length, _ in axes), step=axes[-1][1])
 
 
 def fold(a: Stack, b: Stack, c: Stack) -> tuple[Stack, Stack, Stack]:
     """A stack times one matrix as one product, where rows go on from matrix to matrix."""
-    goes_on = all(x.rows == 1 or x.step == x.rows * x.row_stride for x in (a, c))
-    if b.batch == 1 and a.batch > 1 and goes_on:
-        a, c = (
-            Stack(x.batch * x.rows, x.columns, x.step // x.rows, x.column_stride) for x in (a, c)
-        )
-    return a, b, c
+    if b.batch > 1 or a.batch == 1:
+        return a, b, c
+    if not all(x.rows == 1 or x.step == x.rows * x.row_stride for x in (a, c)):
+        return a, b, c
+    high_a, high_c = (
+        Stack(x.batch * x.rows, x.columns, x.step // x.rows, x.column_stride) for x in (a, c)
+    )
+    if high_a.operand() is None or high_c.lines is None or not high_c.lines[0]:
+        return a, b, c
+    return high_a, b, high_c
 
 
 def contiguous(shape: Shape) -> Shape:
