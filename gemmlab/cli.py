@@ -101,6 +101,9 @@ def climb(
     layout: Layout = None,
     device: Annotated[str, typer.Option(help="auto, emulated or cuda.")] = "auto",
     arch: Arch = None,
+    tier: Annotated[
+        str, typer.Option(help="Of the emulator: auto, numpy or native (compiled by LLVM).")
+    ] = "auto",
     seed: Annotated[int, typer.Option(help="Of the random inputs.")] = 0,
     family: Annotated[
         str | None,
@@ -126,7 +129,7 @@ def climb(
         case = work.case(sizes, chosen[0].layout, family or work.families[0], seed)
         climbs.append((work, case, chosen))
     _check_writable(output)
-    target = open_device(device, arch)
+    target = open_device(device, arch, tier)
     from gemmlab.climb import climb as take_steps
 
     done: list[list[Record]] = []

@@ -41,6 +41,7 @@ PACKAGES = (
     Package("cuda-bench", "times kernels (NVBench)", "bench"),
     Package("nvmath-python", "cuBLAS to compare with", "bench"),
     Package("cupy-cuda13x", "CUB and CuPy to compare with", "bench"),
+    Package("llvmlite", "the emulator's native tier", "native"),
 )
 
 
@@ -56,6 +57,7 @@ def report() -> dict[str, object]:
     """Python, platform, packages, device and cache folder, as plain JSON."""
     from gemmlab.compile import cache
     from gemmlab.devices import open_device
+    from gemmlab.emulator.native.compiler import host, missing
     from gemmlab.errors import GemmlabError
 
     try:
@@ -69,6 +71,8 @@ def report() -> dict[str, object]:
         "gpu": gpu,
         "gpu_missing_because": trouble,
         "device_auto": gpu or "emulated",
+        "native_tier": None if missing() else host()[0],
+        "native_tier_missing_because": missing(),
         "cache": str(cache.folder()),
         "packages": [
             {

@@ -16,13 +16,14 @@ MAX_LINES = 500
 # Each part of the package and the parts that it may import, itself included without saying.
 LAYERS = {
     "errors": set(),
+    "store": set(),
     "problems": {"errors"},
     "hardware": {"errors"},
     "tensor_map": {"errors"},
-    "emulator": {"errors", "hardware", "tensor_map"},
+    "emulator": {"errors", "hardware", "tensor_map", "store"},
     "kernels": {"errors", "problems"},
     "ladder": {"errors", "kernels"},
-    "compile": {"errors", "problems", "kernels", "ladder", "emulator"},
+    "compile": {"errors", "store", "problems", "kernels", "ladder", "emulator"},
     "devices": {"errors", "compile", "emulator", "hardware", "tensor_map"},
     "judge": {"errors", "problems", "compile", "devices"},
     "linalg": {"errors", "problems", "hardware", "kernels", "compile"},
@@ -37,7 +38,7 @@ LAYERS = {
         *("errors", "problems", "kernels", "ladder", "compile", "devices", "emulator", "hardware"),
         "tables",
     },
-    "environment": {"errors", "compile", "devices"},
+    "environment": {"errors", "compile", "devices", "emulator"},
     "bench": {
         *("errors", "problems", "hardware", "kernels", "ladder", "compile", "devices", "judge"),
         *("records", "tables", "environment"),

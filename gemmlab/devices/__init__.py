@@ -11,12 +11,12 @@ __all__ = ["CHOICES", "Buffer", "Device", "Launched", "Span", "open_device"]
 CHOICES = ("auto", "emulated", "cuda")
 
 
-def open_device(name: str = "auto", arch: str | None = None) -> Device:
+def open_device(name: str = "auto", arch: str | None = None, tier: str = "auto") -> Device:
     """The device of that name; "auto" takes a GPU when one can be used, else the emulator.
 
-    `arch` is what kernels are compiled for: by default the GPU's own, sm_90a on the emulator.
-    Raises UnknownNameError for another name or architecture, and for "cuda" MissingDependencyError
-    (no package) or DeviceError (no driver, no GPU).
+    `arch` is what kernels are compiled for: by default the GPU's own, sm_90a on the emulator. `tier`
+    is the emulator's: auto, numpy or native. Raises UnknownNameError for another name of any of
+    them, and for "cuda" MissingDependencyError (no package) or DeviceError (no driver, no GPU).
     """
     from gemmlab.devices.emulated import EmulatedDevice
 
@@ -32,4 +32,4 @@ def open_device(name: str = "auto", arch: str | None = None) -> Device:
         except (DeviceError, MissingDependencyError):
             if name == "cuda":
                 raise
-    return EmulatedDevice(arch or DEFAULT)
+    return EmulatedDevice(arch or DEFAULT, tier)

@@ -40,9 +40,12 @@ class EmulatedDevice:
 
     name = "emulated"
 
-    def __init__(self, arch: str = DEFAULT) -> None:
+    def __init__(self, arch: str = DEFAULT, tier: str = "auto") -> None:
+        from gemmlab.emulator import tiers
+
         architecture(arch)
-        self.arch = arch
+        tiers.check(tier)
+        self.arch, self.tier = arch, tier
 
     def allocate(self, nbytes: int) -> HostBuffer:
         return HostBuffer(nbytes)
@@ -57,7 +60,14 @@ class EmulatedDevice:
     ) -> Launched:
         """Run to the end. Raises LaunchError past a limit, EmulationError for a kernel's fault."""
         views = [view(arg) if isinstance(arg, Span) else arg for arg in args]
-        run = emulate(artifact, grid=grid, block=block, args=views, dynamic_smem=dynamic_smem)
+        run = emulate(
+            artifact,
+            grid=grid,
+            block=block,
+            args=views,
+            dynamic_smem=dynamic_smem,
+            tier=self.tier,
+        )
         return Launched(counters=dict(run.counters))
 
     @contextmanager
@@ -80,6 +90,7 @@ def emulate(
     order: str | int = "in-order",
     cluster: int | tuple[int, ...] | None = None,
     trace: Trace | None = None,
+    tier: str = "auto",
 ) -> Run:
     """Run a kernel on the emulator, in this process.
 
@@ -90,11 +101,14 @@ def emulate(
     cluster: blocks per cluster in x, y, z; by default what the kernel was compiled for. order:
     which warps and blocks go first, "in-order", "reversed", or a number that seeds a random order:
     a kernel whose results change with it has a race. trace: a `Trace` to fill, for more than
-    totals. Returns a `Run` whose `counters` carry Nsight Compute's names.
+    totals. tier: "numpy", "native" (compiled by LLVM), or "auto", which compiles long launches; a
+    trace, a cluster and another order need the first. Returns a `Run` whose `counters` carry
+    Nsight Compute's names.
 
     Raises DTypeError for what is no Artifact, InputError for no such order, LaunchError past a
     limit of `artifact.arch` or for arguments that do not fit, EmulationError (OutOfBoundsError,
-    DeadlockError, …) for a kernel's fault.
+    DeadlockError, …) for a kernel's fault; for tier "native" MissingDependencyError or DeviceError
+    where it cannot run, and UnsupportedInstructionError for a kernel that it does not cover.
     """
     from gemmlab import emulator
 
@@ -113,9 +127,8 @@ def emulate(
     check_launch(artifact.arch, grid3, block3, static_smem, dynamic_smem, registers)
     check_compiled_block(artifact, block3)
     clusters = None if cluster is None else _three("cluster", cluster)
-    return emulator.run(
-        artifact.ptx, artifact.entry, grid3, block3, args, dynamic_smem, order, clusters, trace
-    )
+    how = order, clusters, trace, tier
+    return emulator.run(artifact.ptx, artifact.entry, grid3, block3, args, dynamic_smem, *how)
 
 
 def _three(what: str, counts: int | tuple[int, ...]) -> Dim3:

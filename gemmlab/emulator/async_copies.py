@@ -8,18 +8,19 @@ until then. Hardware may be faster, by chance. Copies that nobody waits for neve
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
+from gemmlab.emulator import counters
 from gemmlab.emulator.arena import GLOBAL_BASE
 from gemmlab.emulator.lanes import Mask, Value, three_axes
 from gemmlab.emulator.memory import Access, Chunk, GlobalSpace, SharedSpace, offsets_of
 from gemmlab.errors import EmulationError
 
 
-@dataclass
-class Pending:
-    """One instruction's copies that are under way."""
+class Pending(NamedTuple):
+    """One instruction's copies that are under way; all arrays have one entry per lane."""
 
     lanes: np.ndarray  # of the chunk, flat
     group: np.ndarray  # that each of them belongs to
@@ -50,14 +51,52 @@ class AsyncCopies:
         origin: Access,
         source: Value,
         nbytes: Value,
+        bypass: bool,
         mask: Mask | None,
     ) -> None:
-        """cp.async: `nbytes` of the access's width come from the source, the rest is zeros."""
-        values = self.source.read(origin, source, nbytes, mask)
-        cells = self.target.cells(to, target, mask)
-        on = np.ones(self.chunk.extent.shape, bool) if mask is None else mask.array
-        lanes = np.flatnonzero(on)
-        self.pending.append(Pending(lanes, self.committed.reshape(-1)[lanes], cells, values))
+        """cp.async: `nbytes` of the access's width come from the source, the rest is zeros.
+
+        `bypass`: past L1 (.cg), which only the counters notice.
+        """
+        extent, index = self.chunk.extent, to.instruction
+        active = mask or Mask(np.ones(extent.shape, bool), extent)
+        on = active.array
+        size = np.where(on, three_axes(nbytes), 0).astype(np.int64)
+        if (size > to.width).any():
+            message = f"the source has more bytes than the {to.width} of the copy"
+            self.chunk.fault(EmulationError, message, index, size > to.width, size)
+        sources = self.source.locate(origin, source, size)
+        targets = self.target.locate(to, target, active)
+        self._count(to, sources, targets, size, on, bypass)
+        values = self.source.read(to, sources[on], size[on])
+        cells = self.target.cells(to, targets)[on]
+        self.pending.append(Pending(np.flatnonzero(on), self.committed[on], cells, values))
+
+    def _count(
+        self,
+        access: Access,
+        sources: np.ndarray,
+        targets: np.ndarray,
+        size: np.ndarray,
+        on: np.ndarray,
+        bypass: bool,
+    ) -> None:
+        rows = (x.reshape(-1, 32) for x in (sources, targets, size > 0, on & (size < access.width)))
+        sources, targets, reading, zeroed = rows
+        from_global = self.chunk.counts[access.instruction, "global"]
+        from_global.requests += int(np.count_nonzero(reading.any(axis=1)))
+        from_global.threads += int(np.count_nonzero(reading))
+        if bypass:
+            from_global.sectors += counters.bypass_sectors(sources, targets, reading)
+        else:
+            from_global.sectors += counters.sectors(sources, reading)
+        through_l1 = reading & (not bypass)  # else data is written without the LSU's data stage
+        waves, ideal = counters.copy_wavefronts(sources, targets, through_l1, zeroed, access.width)
+        to_shared = self.chunk.counts[access.instruction, "shared"]
+        to_shared.requests += int(np.count_nonzero(on.any(axis=2)))
+        to_shared.threads += int(np.count_nonzero(on))
+        to_shared.wavefronts += int(waves.sum())
+        to_shared.ideal_wavefronts += int(ideal.sum())
 
     def commit(self, mask: Mask | None) -> None:
         """cp.async.commit_group"""
@@ -92,64 +131,44 @@ class AsyncCopies:
 class Source(GlobalSpace):
     """Global memory, of which each lane reads some bytes of the access's width."""
 
-    def read(
-        self, access: Access, address: Value, nbytes: Value, mask: Mask | None
-    ) -> list[np.ndarray]:
-        """The elements of each active lane, flat. Bytes from `nbytes` on are zeros, and nobody
-        asks whether they exist."""
-        whole = np.size(nbytes) == 1 and int(nbytes) == access.width
-        if whole:
-            index = self._access(access, address, mask)
-            index = index if mask is not None else self.chunk.spread(index).reshape(-1)
-        else:
-            index, size = self._access_part(access, address, nbytes, mask)
-        view = self.memory.view(access.dtype)
-        values = [view.take(index + i) for i in range(access.num_elements)]
-        if not whole:
-            for i, value in enumerate(values):
-                first = i * access.dtype.itemsize
-                beyond = np.arange(first, first + access.dtype.itemsize) >= size[:, None]
-                value.view(np.uint8).reshape(beyond.shape)[beyond] = 0
-        return values
-
-    def _access_part(
-        self, access: Access, address: Value, nbytes: Value, mask: Mask | None
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Check and count; element index and bytes to read of each active lane."""
-        extent = self.chunk.extent
-        on = np.ones(extent.shape, bool) if mask is None else mask.array
-        size = np.where(on, three_axes(nbytes), 0).astype(np.int64)
-        if (size > access.width).any():
-            message = f"the source has more bytes than the {access.width} of the copy"
-            self.chunk.fault(EmulationError, message, access.instruction, size > access.width, size)
+    def locate(self, access: Access, address: Value, size: np.ndarray) -> np.ndarray:
+        """Offset into the arena, of the chunk's shape; 0 for lanes that read nothing."""
         base = np.uint64((access.offset - GLOBAL_BASE) % (1 << 64))
         offsets = self.chunk.spread(three_axes((address + base).view(np.int64)))
         for n in np.unique(size[size > 0]).tolist():
-            part = Mask(size == n, extent)
-            bytes_ = Access(access.instruction, access.offset, np.dtype("u1"), n)
-            self._check_bounds(bytes_, offsets, offsets[part.array], part)
-        reading = Mask(size > 0, extent)
-        if reading.lanes:
-            self.chunk.check_alignment(access, offsets, reading, GLOBAL_BASE)
-            self._count(access, offsets, reading)
-        index = np.where(size > 0, offsets, 0) >> (access.dtype.itemsize.bit_length() - 1)
-        return index[on], size[on]
+            part = Mask(size == n, self.chunk.extent)
+            read = Access(access.instruction, access.offset, np.dtype("u1"), n)
+            self._check_bounds(read, offsets, offsets[part.array], part)
+        offsets = np.where(size > 0, offsets, 0)
+        self.chunk.check_alignment(access, offsets, None, GLOBAL_BASE)
+        return offsets
+
+    def read(self, access: Access, offsets: np.ndarray, size: np.ndarray) -> list[np.ndarray]:
+        """The elements of each lane; bytes from `size` on are zeros."""
+        nbytes = access.dtype.itemsize
+        view, index = self.memory.view(access.dtype), offsets // nbytes
+        values = [view.take(index + i) for i in range(access.num_elements)]
+        if (size < access.width).any():
+            for i, value in enumerate(values):
+                missing = np.arange(i * nbytes, (i + 1) * nbytes) >= size[:, None]
+                value.view(np.uint8).reshape(missing.shape)[missing] = 0
+        return values
 
 
 class Target(SharedSpace):
-    """Shared memory, written later than its addresses are checked and counted."""
+    """Shared memory, written later than its addresses are checked."""
 
-    def cells(self, access: Access, address: Value, mask: Mask | None) -> np.ndarray:
-        """The first element that each active lane will write, in `data` as a flat array."""
-        offsets = offsets_of(access, address)
-        row = self.data.shape[1] // access.dtype.itemsize
-        if mask is None and len(offsets) == 1:
-            index = self._pattern(access, offsets, is_load=False).elements
-            block = np.arange(len(self.data))[:, None, None]
-        else:
-            block, index = self._general(access, offsets, mask, is_load=False)
-        cells = block * row + index
-        return cells if mask is not None else self.chunk.spread(cells).reshape(-1)
+    def locate(self, access: Access, address: Value, mask: Mask) -> np.ndarray:
+        """Offset into the block's shared memory, of the chunk's shape."""
+        offsets = self.chunk.spread(offsets_of(access, address))
+        self._check(access, offsets, offsets[mask.array], mask)
+        return offsets
+
+    def cells(self, access: Access, offsets: np.ndarray) -> np.ndarray:
+        """The elements at those offsets, in `data` as a flat array."""
+        block = np.arange(len(self.data))[:, None, None] * self.data.shape[1]
+        cells: np.ndarray = (block + offsets) // access.dtype.itemsize
+        return cells
 
     def put(self, copy: Pending) -> None:
         flat = self.data.reshape(-1).view(copy.values[0].dtype)

@@ -16,6 +16,8 @@ import numpy as np
 
 LANES = 32
 SECTOR_BYTES = 32
+LINE_BYTES = 128
+LINES_PER_PASS = 4  # that the tag stage hands on together
 BANKS = 32
 BANK_BYTES = 4
 
@@ -129,3 +131,44 @@ def _largest_bank(touched: np.ndarray) -> np.ndarray:
     load = np.bincount(row * BANKS + bank, minlength=len(words) * BANKS)
     largest: np.ndarray = load.reshape(len(words), BANKS).max(axis=1)
     return largest.reshape(touched.shape[:2])
+
+
+def bypass_sectors(sources: np.ndarray, targets: np.ndarray, reading: np.ndarray) -> int:
+    """Sectors of copies that go past L1: one per line of the source and sector of the target.
+
+    Of lanes that write to the same place the last one counts. Shapes as in `copy_wavefronts`.
+    """
+    same = (targets[:, :, None] == targets[:, None, :]) & reading[:, None, :]
+    last = reading & ~np.triu(same, 1).any(axis=2)
+    pairs = (sources // LINE_BYTES << 32) | targets // SECTOR_BYTES
+    return int(distinct_per_row(pairs, last).sum())
+
+
+def copy_wavefronts(
+    sources: np.ndarray, targets: np.ndarray, reading: np.ndarray, zeroed: np.ndarray, width: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Wavefronts of each warp's cp.async, and how many of them no conflict causes.
+
+    sources, targets: (n, 32) byte addresses of copies of `width` (4, 8 or 16) bytes. Each word of
+    the source goes its own way to the target: a phase costs the largest number of words that one
+    bank reads or writes, with no word shared. Lanes that write zeros store them like any other.
+    Sources scattered over many lines cost more than that: the tag stage parts them further.
+    """
+    data = np.maximum(
+        _words_per_bank(sources, reading, width), _words_per_bank(targets, reading, width)
+    )
+    lines = distinct_per_row(sources // LINE_BYTES, reading)
+    passes = np.maximum((data > 0).sum(axis=1), -(-lines // LINES_PER_PASS))
+    zeros, ideal = wavefronts(targets, zeroed, width, is_load=False)
+    return np.maximum(data.sum(axis=1), passes) + zeros, passes + ideal
+
+
+def _words_per_bank(addresses: np.ndarray, on: np.ndarray, width: int) -> np.ndarray:
+    """Most words in one bank, per (warp, phase), the same word counted as often as it is there."""
+    words = width // BANK_BYTES
+    bank = ((addresses // BANK_BYTES)[..., None] + np.arange(words)) % BANKS
+    phase = np.arange(addresses.size).reshape(addresses.shape) // (LANES // words)
+    slots = (phase[..., None] * BANKS + bank)[on]
+    load = np.bincount(slots.reshape(-1), minlength=addresses.size // (LANES // words) * BANKS)
+    largest: np.ndarray = load.reshape(len(addresses), words, BANKS).max(axis=2)
+    return largest

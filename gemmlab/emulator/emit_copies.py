@@ -55,7 +55,7 @@ def _issue(t: Translator, i: Instruction) -> str:
         words = [space, *ELEMENTS[size]]
         _, where, dtype, count, offset = emit.memory_operand(t, i, operand, words)
         ends.append(f"{t.access(dtype, count, offset, role)}, {where}")
-    return f"issue({', '.join(ends)}, {read}, "
+    return f"issue({', '.join(ends)}, {read}, {level == 'cg'}, "
 
 
 EMITTERS: Emitters = {"cp": (emit_copy, {0, 1, 3, 4, 5})}

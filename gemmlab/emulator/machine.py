@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn
 
@@ -42,6 +42,7 @@ from gemmlab.emulator.memory import (
 from gemmlab.emulator.schedule import Order
 from gemmlab.emulator.trace import Trace
 from gemmlab.emulator.translate import Block, Program
+from gemmlab.emulator.wgmma import Wgmma
 from gemmlab.errors import EmulationError, UnsupportedInstructionError
 
 Side = Mask | Literal[False] | None  # lanes on one side of a branch; False for none of them
@@ -81,6 +82,9 @@ class Tally:
     sites: defaultdict[tuple[int, str], SiteCounts]  # per memory instruction and space
     guarded_off: np.ndarray  # per instruction: lanes whose guard was false
     divergent: np.ndarray  # per instruction: times it parted the lanes of a warp
+    work: int = 0  # thread-instructions
+    limit: float = math.inf  # of work, at which `at_limit` is called, once
+    at_limit: Callable[[], None] = lambda: None
 
     @classmethod
     def of(cls, program: Program) -> Tally:
@@ -88,6 +92,15 @@ class Tally:
         warps, lanes = np.zeros((2, blocks), np.int64)
         guarded_off, divergent = np.zeros((2, code), np.int64)
         return cls(warps, lanes, defaultdict(SiteCounts), guarded_off, divergent)
+
+    def execute(self, pc: int, block: Block, warps: int, lanes: int) -> None:
+        """Count one execution of a basic block."""
+        self.warps[pc] += warps
+        self.lanes[pc] += lanes
+        self.work += lanes * (block.last - block.first)
+        if self.work > self.limit:
+            self.limit = math.inf
+            self.at_limit()
 
 
 @dataclass
@@ -137,6 +150,7 @@ class Machine:
         self.mbarriers = Mbarriers(self)
         self.clusters = ClusterBarrier(self)
         self.bulk = BulkCopies(self)
+        self.wgmma = Wgmma(self)
         if launch.trace is not None and self.blocks[0] == 0:
             launch.trace.watch(self)
 
@@ -200,8 +214,8 @@ class Machine:
         while self.proceed():
             pc, mask = self.next_block()
             block = program.blocks[pc]
-            tally.warps[pc] += all_warps if mask is None else mask.warps
-            tally.lanes[pc] += self.num_lanes if mask is None else mask.lanes
+            warps = all_warps if mask is None else mask.warps
+            tally.execute(pc, block, warps, self.lanes_of(mask))
             result = block.run(self, self.registers, mask)
             self.finish(block, result, mask)
             self.steps += 1

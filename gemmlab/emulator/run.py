@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
 from numpy.lib.stride_tricks import as_strided
 
-from gemmlab.emulator import emit, totals
+from gemmlab.emulator import emit, tiers, totals
 from gemmlab.emulator.arena import Allocation, GlobalMemory
 from gemmlab.emulator.coordinates import Dim3, blocks_of_clusters
 from gemmlab.emulator.ir import Variable
@@ -40,11 +41,13 @@ Argument = Any
 class Run:
     """What an emulated launch told. `counters` maps Nsight Compute's names to exact integers;
     what is counted on PTX instructions instead of machine instructions is named ptx_….
+    `tier` is "numpy" or "native"; both give the same counters and the same bits.
     """
 
     counters: dict[str, int]
     program: Program = field(repr=False, compare=False)
     tally: Tally = field(repr=False, compare=False)
+    tier: str = "numpy"
 
     def by_ptx_line(self) -> dict[int, dict[str, int]]:
         """The same counters for each line of the PTX that has instructions, from 1."""
@@ -68,15 +71,18 @@ def run(
     order: WarpOrder = "in-order",
     cluster: Dim3 | None = None,
     trace: Trace | None = None,
+    tier: str = "auto",
 ) -> Run:
     """Run one entry of a PTX text. grid, block: counts in x, y, z. dynamic_smem: bytes. order: of
     warps and blocks, as schedule.Order has it. cluster: blocks in x, y, z; by default what the
-    kernel's .reqnctapercluster says.
+    kernel's .reqnctapercluster says. tier: "auto", "numpy" or "native" (see tiers.py).
 
     NumPy arrays are device buffers, updated in place when the whole launch has succeeded. A trace,
-    where one is given, is filled. Raises PtxSyntaxError, InputError, LaunchError, EmulationError.
+    where one is given, is filled. Raises PtxSyntaxError, InputError, LaunchError, EmulationError,
+    and what `tiers.run` does.
     """
     warp_order = Order(order)
+    tiers.check(tier)
     program = translate(ptx, entry)
     most, threads = program.function.maxntid, math.prod(block)
     if most is not None and threads > math.prod(most):
@@ -86,11 +92,19 @@ def run(
     values, buffers = bind(program.function.parameters, args, memory)
     variables = allocate_variables(program, memory)
     memory.commit()
-    for buffer in buffers:
-        buffer.on_device(memory)[:] = buffer.bytes
-    for variable, allocation in variables:
-        data = np.frombuffer(variable.initial, np.uint8)
-        memory.bytes_of(allocation)[: data.size] = data
+
+    def fill() -> None:
+        for buffer in buffers:
+            buffer.on_device(memory)[:] = buffer.bytes
+        for variable, allocation in variables:
+            data = np.frombuffer(variable.initial, np.uint8)
+            memory.bytes_of(allocation)[: data.size] = data
+
+    def restart() -> None:
+        memory.commit()
+        fill()
+
+    fill()
     module, function = program.module, program.function
     shared = emit.static_shared_bytes(module, function)
     if dynamic_smem:
@@ -108,7 +122,17 @@ def run(
         cluster=shape,
         trace=trace,
     )
-    tally = execute(launch, warp_order)
+    numpy_only = trace is not None or order != "in-order" or math.prod(shape) > 1
+    if numpy_only and tier == "native":
+        raise InputError("a trace, a cluster and another order of warps need the NumPy tier")
+    tally, used = tiers.run(
+        launch,
+        ptx,
+        entry,
+        "numpy" if numpy_only else tier,
+        partial(execute, order=warp_order),
+        restart,
+    )
     if trace is not None:
         trace.program, trace.tally, trace.allocations = program, tally, memory.allocations
     for buffer in buffers:
@@ -117,7 +141,7 @@ def run(
     for buffer in buffers:
         if not buffer.is_read_only:
             buffer.bytes[:] = buffer.on_device(memory)
-    return Run(totals.counters(program, tally), program, tally)
+    return Run(totals.counters(program, tally), program, tally, used)
 
 
 def cluster_shape(compiled: Dim3 | None, asked: Dim3 | None, grid: Dim3) -> Dim3:
@@ -138,13 +162,21 @@ def static_smem_bytes(ptx: str, entry: str | None) -> int:
     return emit.static_shared_bytes(program.module, program.function)
 
 
-def execute(launch: Launch, order: Order) -> Tally:
-    """All blocks of a launch, chunk by chunk.
+def execute(
+    launch: Launch,
+    limit: float = math.inf,
+    at_limit: Callable[[], None] = lambda: None,
+    *,
+    order: Order,
+) -> Tally:
+    """All blocks of a launch on the NumPy tier, chunk by chunk.
 
     A chunk runs to its end before the next one, unless it waits for memory to change: then others
-    run too, as many as a GPU could hold at once.
+    run too, as many as a GPU could hold at once. at_limit: called when the launch has taken more
+    than `limit` thread-instructions.
     """
     tally, per_cluster = Tally.of(launch.program), math.prod(launch.cluster)
+    tally.limit, tally.at_limit = limit, at_limit
     clusters = math.prod(launch.grid) // per_cluster
     lanes = -(-launch.threads // WARP) * WARP * per_cluster
     step = max(1, CHUNK_LANES // lanes)

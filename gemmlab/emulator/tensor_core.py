@@ -6,7 +6,7 @@ rounds the sum once (Fasi et al., "Numerical behavior of NVIDIA tensor cores", P
 Khattak and Mikaitis, arXiv 2512.07004; "MMA-Sim", arXiv 2511.10909). An instruction is one step, or
 several, one after the other.
 
-All values are float64 here, which holds each of these formats exactly.
+Values come and go as float64, which holds each of these formats exactly.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import numpy as np
 
 FRACTION_BITS = 25  # Hopper, for f16, bf16 and tf32 operands
 FP8_FRACTION_BITS = 13  # Hopper's wgmma of 8-bit floats
+NO_EXPONENT = -10_000  # of a zero: smaller than that of any product
+MAX_EXPONENT = 512  # above that of any product; infinities and NaNs have more
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,11 @@ class Format:
     digits: int
     lowest: int
     truncates: bool = False
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether float32 holds every product of two such numbers, and any sum of their powers."""
+        return self.digits <= 12 and self.lowest >= -14
 
 
 F16, BF16, TF32 = Format(11, -14), Format(8, -126), Format(11, -126)
@@ -66,26 +73,62 @@ def accumulate(
 ) -> np.ndarray:
     """One step: c + Σ a[k]·b[k] of shapes as in `dot`, rounded once to `result`.
 
-    Every float64 operation here is exact: a product has at most 22 digits, scaling is by powers of
-    two, and the cut-off terms are integers whose sum stays far below 2^53.
+    Every operation here is exact: a product has at most 22 digits, scaling is by powers of two, and
+    the cut-off terms are integers whose sum stays far below 2^53.
     """
     shape = np.broadcast_shapes(a.shape[1:], b.shape[1:], c.shape)
-    size_a, size_b = _power(a, operands.lowest), _power(b, operands.lowest)
-    term, largest = np.empty(shape), np.empty(shape)
-    np.maximum(_power(c, result.lowest), 4.0**operands.lowest, out=largest)
-    for x, y in zip(size_a, size_b, strict=True):
-        np.maximum(largest, np.multiply(x, y, out=term), out=largest)
-    scale = np.divide(2.0**fraction_bits, largest, out=largest)
-    total = np.trunc(c * scale)
-    for x, y in zip(a, b, strict=True):
-        np.multiply(x, y, out=term)
-        term *= scale
-        total += np.trunc(term, out=term)
-    rounded = round_to(total / scale, result) + 0.0  # zeros are +0, whatever they come from
-    if all(np.isfinite(x).all() for x in (a, b, c)):
-        return rounded
+    powers = _exponent(a, operands.lowest), _exponent(b, operands.lowest)
+    largest, sums = np.empty(shape, np.int16), np.empty(shape, np.int16)
+    np.maximum(_exponent(c, result.lowest), 2 * operands.lowest, out=largest)
+    for x, y in zip(*powers, strict=True):
+        np.maximum(largest, np.add(x, y, out=sums), out=largest)
+    if max(x.max() for x in (largest, *powers)) > MAX_EXPONENT:
+        return _with_specials(a, b, c, operands, result, fraction_bits)
+    up = fraction_bits - largest
+    scale = _power_of_two(up)
+    total = np.trunc(c * scale, out=np.empty(shape))
+    if operands.is_narrow:
+        _add_narrow(total, a.astype(np.float32), b.astype(np.float32), up)
+    else:
+        term = np.empty(shape)
+        for x, y in zip(a, b, strict=True):
+            np.multiply(x, y, out=term)
+            term *= scale
+            total += np.trunc(term, out=term)
+    total /= scale
+    return round_to(total, result) + 0.0  # zeros are +0, whatever they come from
+
+
+def _with_specials(
+    a: np.ndarray,
+    b: np.ndarray,
+    c: np.ndarray,
+    operands: Format,
+    result: Format,
+    fraction_bits: int,
+) -> np.ndarray:
+    """`accumulate` where infinities or NaNs take part: what IEEE makes of the plain sum."""
     plain = np.multiply(a, b).sum(axis=0) + c
+    x, y, z = (np.where(np.isfinite(v), v, 0.0) for v in (a, b, c))
+    rounded = accumulate(x, y, z, operands, result, fraction_bits)
     return np.where(np.isfinite(plain), rounded, plain)
+
+
+def _add_narrow(total: np.ndarray, a: np.ndarray, b: np.ndarray, up: np.ndarray) -> None:
+    """Add the scaled, cut-off products of numbers whose products float32 holds exactly.
+
+    A term is below 2^27: eight of them fit in int32, to which the conversion truncates.
+    """
+    scale = ((up.astype(np.int32) + 127) << 23).view(np.float32)
+    product, term = np.empty(total.shape, np.float32), np.empty(total.shape, np.int32)
+    for k in range(0, len(a), 8):
+        some = np.zeros(total.shape, np.int32)
+        for x, y in zip(a[k : k + 8], b[k : k + 8], strict=True):
+            np.multiply(x, y, out=product)
+            product *= scale
+            np.copyto(term, product, casting="unsafe")
+            some += term
+        total += some
 
 
 def round_to(x: np.ndarray, result: Format) -> np.ndarray:
@@ -102,7 +145,14 @@ def round_to(x: np.ndarray, result: Format) -> np.ndarray:
     return rounded
 
 
-def _power(x: np.ndarray, lowest: int) -> np.ndarray:
-    """2^e of x = ±s·2^e, 1 ≤ s < 2, where subnormals have exponent `lowest`; zeros take no part."""
-    power = (x.view(np.int64) & 0x7FF << 52).view(np.float64)
-    return np.where(x == 0, 0.0, np.maximum(power, 2.0**lowest))
+def _exponent(x: np.ndarray, lowest: int) -> np.ndarray:
+    """e of x = ±s·2^e, 1 ≤ s < 2, where subnormals have exponent `lowest`; zeros take no part."""
+    exponent = np.asarray(((x.view(np.int64) >> 52).astype(np.int16) & 0x7FF) - 1023)
+    np.maximum(exponent, lowest, out=exponent)
+    exponent[x == 0] = NO_EXPONENT
+    return exponent
+
+
+def _power_of_two(exponent: np.ndarray) -> np.ndarray:
+    power: np.ndarray = (exponent.astype(np.int64) + 1023 << 52).view(np.float64)
+    return power

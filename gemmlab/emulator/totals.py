@@ -17,10 +17,37 @@ if TYPE_CHECKING:
 
 Key = TypeVar("Key", bound=Hashable)
 
-OPERATIONS = {"global": ("ld", "st", "ldgsts", "atom", "red"), "local": ("ld", "st")}
-OPERATIONS["shared"] = ("ld", "st", "ldgsts", "atom")
-# PTX opcodes that the hardware calls otherwise.
-HARDWARE_NAMES = {"ldu": "ld", "cp": "ldgsts"}
+INSTRUCTIONS = (
+    *(("global", op) for op in ("ld", "st", "atom", "red")),
+    *((space, op) for space in ("shared", "local") for op in ("ld", "st")),
+    ("shared", "atom"),
+)
+LDGSTS = ("ldgsts_cache_access", "ldgsts_cache_bypass")
+# What L1 counts as one: loads of global memory with copies from it, wide matrix loads with others.
+REQUESTS = {
+    ("global", "ld"): ("ld", *LDGSTS),
+    ("global", "st"): ("st",),
+    ("global", "ldgsts_cache_access"): LDGSTS[:1],
+    ("local", "ld"): ("ld",),
+    ("local", "st"): ("st",),
+}
+WAVEFRONTS = {"ld": ("ld", "ldsm"), "st": ("st", "stsm"), "ldgsts": LDGSTS}
+
+
+def operation(instruction: Instruction, space: str) -> str:
+    """What the hardware calls a memory instruction."""
+    match instruction.root:
+        case "ldu":
+            return "ld"
+        case "cp":
+            return LDGSTS[instruction.modifiers[1] == "cg"]
+        case "ldmatrix":
+            return "ldsm"
+        case "stmatrix":
+            return "stsm"
+        case "red" if space == "shared":  # an atom whose result nobody reads
+            return "atom"
+    return instruction.root
 
 
 def counters(program: Program, tally: Tally) -> dict[str, int]:
@@ -52,13 +79,9 @@ def _of(
     among = np.fromiter(indices, np.int64)
     block = _blocks(program)[among]
     thread_inst = int(tally.lanes[block].sum())
-    by_kind = {(space, op): SiteCounts() for space, ops in OPERATIONS.items() for op in ops}
+    by_kind = defaultdict[tuple[str, str], SiteCounts](SiteCounts)
     for (index, space), counts in sites.items():
-        op = code[index].root
-        op = HARDWARE_NAMES.get(op, op)
-        if (space, op) == ("shared", "red"):  # an atom whose result nobody reads
-            op = "atom"
-        by_kind[space, op].add(counts)
+        by_kind[space, operation(code[index], space)].add(counts)
     result = {
         "ptx_inst_executed.sum": int(tally.warps[block].sum()),
         "ptx_thread_inst_executed.sum": thread_inst,
@@ -66,25 +89,28 @@ def _of(
         "ptx_branch_divergent.sum": int(tally.divergent[among].sum()),
         "smsp__thread_inst_executed.sum": thread_inst,
     }
-    for (space, op), counts in by_kind.items():
-        result[f"smsp__inst_executed_op_{space}_{op}.sum"] = counts.requests
-        if op in ("atom", "red"):
-            continue
-        if space == "shared":
-            waves = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op"
-            result[f"{waves}_{op}.sum"] = counts.wavefronts
-            conflicts = counts.wavefronts - counts.ideal_wavefronts
-            result[f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{op}.sum"] = conflicts
-        else:
-            result[f"l1tex__t_requests_pipe_lsu_mem_{space}_op_{op}.sum"] = counts.requests
-            result[f"l1tex__t_sectors_pipe_lsu_mem_{space}_op_{op}.sum"] = counts.sectors
-    loads, stores = by_kind["shared", "ld"], by_kind["shared", "st"]
-    result["l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"] = loads.wavefronts + stores.wavefronts
-    ideal = loads.ideal_wavefronts + stores.ideal_wavefronts
+    for space, op in INSTRUCTIONS:
+        result[f"smsp__inst_executed_op_{space}_{op}.sum"] = by_kind[space, op].requests
+    ldgsts = sum(by_kind["shared", op].requests for op in LDGSTS)
+    result["smsp__inst_executed_op_ldgsts.sum"] = ldgsts
+    result["smsp__inst_executed_op_ldsm.sum"] = by_kind["shared", "ldsm"].requests
+    result["smsp__inst_executed_op_shared_stsm.sum"] = by_kind["shared", "stsm"].requests
+    for (space, name), ops in REQUESTS.items():
+        for what in ("requests", "sectors"):
+            total = sum(getattr(by_kind[space, op], what) for op in ops)
+            result[f"l1tex__t_{what}_pipe_lsu_mem_{space}_op_{name}.sum"] = total
+    waves = ideal = 0
+    for name, ops in WAVEFRONTS.items():
+        own = sum(by_kind["shared", op].wavefronts for op in ops)
+        own_ideal = sum(by_kind["shared", op].ideal_wavefronts for op in ops)
+        if name != "ldgsts":  # hardware has no such counter
+            result[f"l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{name}.sum"] = own
+        conflicts = f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{name}.sum"
+        result[conflicts] = own - own_ideal
+        waves, ideal = waves + own, ideal + own_ideal
+    result["l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"] = waves
     result["memory_l1_wavefronts_shared_ideal"] = ideal
-    result["derived__memory_l1_wavefronts_shared_excessive"] = (
-        loads.wavefronts + stores.wavefronts - ideal
-    )
+    result["derived__memory_l1_wavefronts_shared_excessive"] = waves - ideal
     return result
 
 

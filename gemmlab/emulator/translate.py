@@ -28,6 +28,7 @@ from gemmlab.emulator import (
     emit_clusters,
     emit_copies,
     emit_mbarriers,
+    emit_wgmma,
     isa,
     mbarriers,
     numerics,
@@ -80,6 +81,7 @@ class Program:
     initial: list[Any]  # zeros, one per register that lives across blocks
     source: str  # of the generated Python
     accesses: dict[int, Access]  # by memory instruction; one for a group that is loaded as one
+    origins: list[int] = field(default_factory=list)  # the instruction behind each of its lines
 
 
 class Unsupported(Exception):
@@ -87,7 +89,7 @@ class Unsupported(Exception):
 
 
 EMITTERS = emit.EMITTERS | emit_copies.EMITTERS | emit_mbarriers.EMITTERS
-EMITTERS |= emit_bulk.EMITTERS | emit_clusters.EMITTERS
+EMITTERS |= emit_bulk.EMITTERS | emit_clusters.EMITTERS | emit_wgmma.EMITTERS
 TERMINATORS = {"bra": "branch", "brx": "switch", "ret": "exit", "exit": "exit", "trap": "trap"}
 TERMINATORS |= {"nanosleep": "sleep"}
 
@@ -164,6 +166,7 @@ class Translator:
         self.wide_loads: dict[int, list[int]] = {}  # first of a group -> all of it
         self.joined: set[int] = set()
         self.lines: list[str] = []
+        self.origins: list[int] = []  # of the lines: the instructions that they do
         self.index = 0  # of the instruction being emitted
         self.defined: set[str] = set()  # in this block, so far
         self.exposed: set[str] = set()  # read in this block before it defines them
@@ -185,7 +188,10 @@ class Translator:
         }
         live |= self.machine_registers(blocks)
         slots = {name: i for i, name in enumerate(sorted(live))}
-        text = [line for i, b in enumerate(blocks) for line in self.block_source(i, b, slots)]
+        text, origins = list[str](), list[int]()
+        for i, block in enumerate(blocks):
+            text += self.block_source(i, block, slots)
+            origins += self.origins
         source = "\n".join(text) + "\n"
         namespace: dict[str, Any] = {"np": np, "n": numerics, "select": select, **self.constants}
         namespace |= {"atomics": atomics, "collectives": collectives, "mbarriers": mbarriers}
@@ -197,7 +203,7 @@ class Translator:
         initial = [self.storage_of(self.registers[name]).type(0) for name in slots]
         mark_spins(self.function.instructions, blocks)
         accesses = {a.instruction: a for a in self.constants.values() if isinstance(a, Access)}
-        return Program(self.function, self.module, blocks, initial, source, accesses)
+        return Program(self.function, self.module, blocks, initial, source, accesses, origins)
 
     def machine_registers(self, blocks: list[Block]) -> set[str]:
         """Registers that the machine itself reads or writes between basic blocks."""
@@ -231,7 +237,7 @@ class Translator:
 
     def body(self, block: Block) -> str:
         """Emit a block into `lines`; returns the expression of its terminator's operand."""
-        self.lines, self.defined, self.exposed = [], set(), set()
+        self.lines, self.origins, self.defined, self.exposed = [], [], set(), set()
         result = "None"
         for self.index in range(block.first, block.last):
             instruction = self.function.instructions[self.index]
@@ -249,7 +255,7 @@ class Translator:
                 elif self.index not in self.joined:
                     emit.instruction(self, instruction, EMITTERS)
             except Unsupported as reason:
-                del self.lines[mark:]
+                del self.lines[mark:], self.origins[mark:]
                 guard = self.guard(instruction)
                 self.line(f"m.unsupported({self.index}, {str(reason)!r}, {guard}, mask)")
                 plain = block.terminator in ("branch", "exit", "trap")
@@ -276,12 +282,15 @@ class Translator:
             tail = ["if mask is None:", *(f"    {x}" for x in plain), "else:", "    a = mask.array"]
             tail += [f"    {x}" for x in kept]
         body = [*head, *self.lines, *tail, f"return {result}"]
+        before, behind = [block.first] * (1 + len(head)), [block.last - 1] * (len(tail) + 1)
+        self.origins = before + self.origins + behind
         return [f"def block_{number}(m, R, mask):", *(f"    {x}" for x in body)]
 
     # What emitters use
 
     def line(self, text: str) -> None:
         self.lines.append(text)
+        self.origins.append(self.index)
 
     def unsupported(self, reason: str) -> NoReturn:
         raise Unsupported(reason)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from gemmlab import tables
 from gemmlab.bench.record import Record
 from gemmlab.errors import InputError
+from gemmlab.records import Record as Climbed
 
 _LIBRARIES = ("cublas", "nvmath-python", "cupy", "torch")
 
@@ -62,8 +63,8 @@ def _measured(record: Record, baseline: str) -> str:
     return f"{told} {baseline}: {against['title']} ({known}), {time}."
 
 
-def time_table(records: Sequence[Record]) -> str:
-    """Rung, and its time at each shape."""
+def time_table(records: Sequence[Climbed]) -> str:
+    """Records of a climb: each rung, and its time at each shape."""
     sizes = list(dict.fromkeys(tuple(r.shape.values()) for r in records))
     times = {(r.rung, tuple(r.shape.values())): r.time_s for r in records}
     headings = ["rung", "what it changes", *("×".join(f"{x:,}" for x in size) for size in sizes)]

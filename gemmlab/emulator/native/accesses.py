@@ -1,0 +1,484 @@
+"""Memory accesses the long way: any lanes, any addresses, checked and counted lane by lane.
+
+The lanes' addresses lie in the core's `words`. A check turns them into places in the host's memory,
+in `pointers`, or notes a fault and gives False. Then elements move between those and `data`, which
+holds all lanes' first elements, then all their second ones, and so on.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gemmlab.emulator.lanes import WARP
+from gemmlab.emulator.memory import WINDOW_BITS
+from gemmlab.emulator.native.builder import Function, Pointer, Variable
+from gemmlab.emulator.native.costs import distinct, wavefronts
+from gemmlab.emulator.native.layout import (
+    ACCESS_FAULT,
+    CORE,
+    COUNT,
+    FLAVOUR,
+    INSTRUCTION,
+    LOADS,
+    RECORD,
+    SITE,
+    SIZE,
+    WIDTH,
+)
+from gemmlab.emulator.native.support import (
+    PTR,
+    call,
+    count_lanes,
+    first_lane,
+    gather,
+    lane_numbers,
+    note_fault,
+    number,
+    reduced,
+    routine,
+    scatter,
+)
+from gemmlab.emulator.native.values import BOOL, I32, I64, U16, U32, Value, where
+
+ALL = np.uint32(0xFFFFFFFF)
+
+
+def part(shape: Value, place: int) -> Value:
+    """One byte of a shape."""
+    return (shape >> place) & 255
+
+
+def _words(f: Function, core: Pointer, lanes: Value) -> Value:
+    """The addresses, where lanes that are off have that of one that is on."""
+    words = f.load(core.at(CORE["words"]), I64, vector=True, align=64)
+    lane = first_lane(lanes).astype(I64)
+    one = f.load(core.at(CORE["words"]).at(lane * 8), I64)
+    return where(f.lanes(lanes), words, one)
+
+
+def _aligned(words: Value, width: Value) -> Value:
+    return (reduced("or", words) & (width - 1)) == 0
+
+
+def _between(f: Function, words: Value, low: Value, high: Value, width: Value) -> Value:
+    return f.bits((words >= low) & (words + width <= high)) == ALL
+
+
+def _give_fault(f: Function, core: Pointer, shape: Value, lanes: Value) -> None:
+    note_fault(f, core, ACCESS_FAULT, shape >> INSTRUCTION, lanes)
+    f.give(f.constant(np.bool_(False)))
+
+
+def _fits(f: Function, core: Pointer, words: Value, width: Value, size: str) -> Value:
+    nbytes = f.load(core.at(CORE[size]), I64)
+    return _between(f, words, number(f, 0), nbytes, width) & _aligned(words, width)
+
+
+def _translate(
+    f: Function,
+    core: Pointer,
+    words: Value,
+    fits: Value,
+    memory: str,
+    shape: Value,
+    lanes: Value,
+) -> None:
+    """Turn addresses into pointers, if they fit."""
+    right, wrong = f.label("right"), f.label("wrong")
+    f.branch(fits, right, wrong)
+    f.place(wrong)
+    _give_fault(f, core, shape, lanes)
+    f.place(right)
+    place = core.at(CORE["pointers"])
+    pointers = words + f.load(core.at(CORE[memory]), I64)
+    others = f.load(place, I64, vector=True, align=64)
+    f.store(place, where(f.lanes(lanes), pointers, others), align=64)
+
+
+def _count(f: Function, site: Pointer, lanes: Value, cost: Value, ideal: Value | None) -> None:
+    f.increment(site.at(SITE["requests"]), number(f, 1))
+    f.increment(site.at(SITE["threads"]), count_lanes(lanes))
+    f.increment(site.at(SITE["cost"]), cost)
+    if ideal is not None:
+        f.increment(site.at(SITE["ideal"]), ideal)
+
+
+CHECK = dict(site=PTR, lanes=U32, shape=I64)
+
+
+@routine(BOOL, **CHECK)
+def check_global(f: Function, core: Pointer, site: Pointer, lanes: Value, shape: Value) -> None:
+    words, width = _words(f, core, lanes), part(shape, WIDTH)
+    low, high = f.load(site.at(SITE["low"]), I64), f.load(site.at(SITE["high"]), I64)
+    inside = _between(f, words, low, high, width)
+    search, owned, wrong = f.label("search"), f.label("owned"), f.label("wrong")
+    f.branch(inside, owned, search)
+    f.place(search)
+    left, allocation = Variable(f, lanes), Variable(f, number(f, 0))
+    count = f.load(core.at(CORE["num_allocations"]), I64)
+    starts, ends = (f.load_pointer(core.at(CORE[x])) for x in ("starts", "ends"))
+    # Each allocation in turn takes the lanes that lie in it.
+    with f.loop(lambda: (left.value != 0) & (allocation.value < count)):
+        offset = allocation.value * 8
+        begin, end = f.load(starts.at(offset), I64), f.load(ends.at(offset), I64)
+        mine = f.bits((words >= begin) & (words + width <= end)) & left.value
+        with f.when(mine != 0):
+            f.store(site.at(SITE["low"]), begin)
+            f.store(site.at(SITE["high"]), end)
+            left.value = left.value & ~mine
+        allocation.value = allocation.value + 1
+    f.branch(left.value == 0, owned, wrong)
+    f.place(wrong)
+    _give_fault(f, core, shape, lanes)
+    f.place(owned)
+    _translate(f, core, words, _aligned(words, width), "arena", shape, lanes)
+    _count(f, site, lanes, distinct(f, words >> 5, lanes), None)
+    f.give(f.constant(np.bool_(True)))
+
+
+@routine(BOOL, **CHECK)
+def check_shared(f: Function, core: Pointer, site: Pointer, lanes: Value, shape: Value) -> None:
+    words, width = _words(f, core, lanes), part(shape, WIDTH)
+    _translate(f, core, words, _fits(f, core, words, width, "shared_bytes"), "shared", shape, lanes)
+    is_load = shape & (LOADS << FLAVOUR)
+    _count(f, site, lanes, *wavefronts(f, words.astype(I32), lanes, width, is_load))
+    f.give(f.constant(np.bool_(True)))
+
+
+@routine(BOOL, **CHECK)
+def check_local(f: Function, core: Pointer, site: Pointer, lanes: Value, shape: Value) -> None:
+    """Each lane's bytes lie together here; they are counted as hardware lays them out, the words
+    of the 32 lanes side by side."""
+    words, width = _words(f, core, lanes), part(shape, WIDTH)
+    lane = lane_numbers(f).astype(I64)
+    fits = _fits(f, core, words, width, "local_bytes")
+    own = words + lane * f.load(core.at(CORE["local_bytes"]), I64)
+    _translate(f, core, own, fits, "local", shape, lanes)
+    sectors, word = Variable(f, number(f, 0)), Variable(f, number(f, 0))
+    with f.loop(lambda: (word.value == 0) | (word.value * 4 < width)):
+        keys = ((words >> 2) + word.value) * 4 + (lane >> 3)
+        sectors.value = sectors.value + distinct(f, keys, lanes)
+        word.value = word.value + 1
+    _count(f, site, lanes, sectors.value, None)
+    f.give(f.constant(np.bool_(True)))
+
+
+@routine(BOOL, **CHECK)
+def check_param(f: Function, core: Pointer, site: Pointer, lanes: Value, shape: Value) -> None:
+    """Parameters may only be read, and are not counted."""
+    words, width = _words(f, core, lanes), part(shape, WIDTH)
+    fits = _fits(f, core, words, width, "parameter_bytes")
+    fits = fits & ((shape & (LOADS << FLAVOUR)) != 0)
+    _translate(f, core, words, fits, "parameters", shape, lanes)
+    f.give(f.constant(np.bool_(True)))
+
+
+@routine(BOOL, **CHECK)
+def check_generic(f: Function, core: Pointer, site: Pointer, lanes: Value, shape: Value) -> None:
+    """The upper bits of an address name its state space, lane by lane."""
+    words_at = core.at(CORE["words"])
+    words = f.load(words_at, I64, vector=True, align=64)
+    windows, left = words >> WINDOW_BITS, Variable(f, lanes)
+    for window, space in enumerate(("global", "shared", "local", "param")):
+        group = f.bits(windows == window) & left.value
+        with f.when(group != 0):
+            f.store(words_at, words - (window << WINDOW_BITS), align=64)
+            good = call(f, core, f"check_{space}", site.at(window * SITE.size), group, shape)
+            f.store(words_at, words, align=64)
+            with f.when(~good):
+                f.give(good)
+            left.value = left.value & ~group
+    with f.when(left.value != 0):
+        _give_fault(f, core, shape, left.value)
+    f.give(f.constant(np.bool_(True)))
+
+
+# Elements
+
+
+def _move(nbytes: int, is_load: bool) -> None:
+    dtype = np.dtype(f"u{nbytes}")
+
+    def body(f: Function, core: Pointer, lanes: Value, count: Value) -> None:
+        left = Variable(f, lanes)
+        with f.loop(lambda: left.value != 0):
+            lane = first_lane(left.value).astype(I64)
+            left.value = left.value & (left.value - np.uint32(1))
+            place = f.load_pointer(core.at(CORE["pointers"]).at(lane * 8))
+            item = core.at(CORE["data"]).at(lane * nbytes)
+            k = Variable(f, number(f, 0))
+            with f.loop(lambda: k.value < count):
+                there, here = place.at(k.value * nbytes), item.at(k.value * (WARP * nbytes))
+                if is_load:
+                    f.store(here, f.load(there, dtype))
+                else:
+                    f.store(there, f.load(here, dtype))
+                k.value = k.value + 1
+        f.give()
+
+    body.__name__ = f"{'load' if is_load else 'store'}_lanes_{nbytes}"
+    routine(lanes=U32, count=I64)(body)
+
+
+for _nbytes in (1, 2, 4, 8):
+    _move(_nbytes, True)
+    _move(_nbytes, False)
+
+
+# Wide elements of all 32 lanes, by the index of a record
+
+
+def _rows(f: Function, where_: Pointer, record: Pointer) -> list[Pointer]:
+    """Where each lane's elements are."""
+    index = record.at(RECORD["index"])
+    return [where_.at(f.load(index.at(4 * lane), I32)) for lane in range(WARP)]
+
+
+def _join(f: Function, a: str, b: str, n: int, order: list[int]) -> str:
+    mask = ", ".join(f"i32 {i}" for i in order)
+    return f.assign(
+        f"shufflevector <{n} x i32> {a}, <{n} x i32> {b}, <{len(order)} x i32> <{mask}>"
+    )
+
+
+# In each quarter of a register of 16 words: words 0 and 1, or 2 and 3, of two registers in turn,
+LOW = [x for q in range(4) for x in (4 * q, 16 + 4 * q, 4 * q + 1, 17 + 4 * q)]
+HIGH = [x + 2 for x in LOW]
+# and pairs of words.
+LOW_PAIRS = [x for q in range(4) for x in (4 * q, 4 * q + 1, 16 + 4 * q, 17 + 4 * q)]
+HIGH_PAIRS = [x + 2 for x in LOW_PAIRS]
+
+
+@routine(where=PTR, record=PTR)
+def gather_4x4(f: Function, core: Pointer, where_: Pointer, record: Pointer) -> None:
+    """Four words for each lane: rows of a matrix of 32×4, whose columns go to `data`."""
+    rows = [f.assign(f"load <4 x i32>, ptr {p.name}, align 16") for p in _rows(f, where_, record)]
+    for half in (0, 16):
+        # Register j holds the rows of lanes j, j+4, j+8, j+12, so that transposing its quarters
+        # leaves the lanes in order.
+        registers = []
+        for j in range(4):
+            row = [rows[half + j + 4 * q] for q in range(4)]
+            pairs = [_join(f, row[i], row[i + 1], 4, list(range(8))) for i in (0, 2)]
+            registers.append(_join(f, pairs[0], pairs[1], 8, list(range(16))))
+        a, b, c, d = registers
+        low, high = _join(f, a, b, 16, LOW), _join(f, a, b, 16, HIGH)
+        low2, high2 = _join(f, c, d, 16, LOW), _join(f, c, d, 16, HIGH)
+        columns = [
+            _join(f, x, y, 16, order)
+            for x, y in ((low, low2), (high, high2))
+            for order in (LOW_PAIRS, HIGH_PAIRS)
+        ]
+        for k, column in enumerate(columns):
+            place = core.at(CORE["data"] + 4 * (WARP * k + half))
+            f.do(f"store <16 x i32> {column}, ptr {place.name}, align 64")
+    f.give()
+
+
+@routine(where=PTR, record=PTR)
+def scatter_4x4(f: Function, core: Pointer, where_: Pointer, record: Pointer) -> None:
+    """The way back. Lanes go in order: of those that meet the highest wins."""
+    places = _rows(f, where_, record)
+    rows: dict[int, str] = {}
+    for half in (0, 16):
+        columns = []
+        for k in range(4):
+            place = core.at(CORE["data"] + 4 * (WARP * k + half))
+            columns.append(f.assign(f"load <16 x i32>, ptr {place.name}, align 64"))
+        for first, order in ((0, LOW), (2, HIGH)):
+            a, b = (_join(f, columns[i], columns[i + 1], 16, order) for i in (0, 2))
+            for j, pairs in ((first, LOW_PAIRS), (first + 1, HIGH_PAIRS)):
+                register = _join(f, a, b, 16, pairs)
+                for q in range(4):
+                    order4 = list(range(4 * q, 4 * q + 4))
+                    rows[half + j + 4 * q] = _join(f, register, "poison", 16, order4)
+    for lane, place in enumerate(places):
+        f.do(f"store <4 x i32> {rows[lane]}, ptr {place.name}, align 16")
+    f.give()
+
+
+# Whole accesses
+
+ACCESS = dict(site=PTR, record=PTR, offset=I64, lanes=U32, shape=I64)
+
+
+def _find_words(f: Function, core: Pointer, record: Pointer, offset: Value, wrap: Value) -> None:
+    """The lanes' addresses, from those of their register."""
+    words = f.load(record.at(RECORD["addresses"]), I64, vector=True, align=64)
+    f.store(core.at(CORE["words"]), (words + offset) & wrap, align=64)
+
+
+def _inside(
+    f: Function,
+    core: Pointer,
+    site: Pointer,
+    record: Pointer,
+    base: Value,
+    width: Value,
+    space: str,
+) -> Value:
+    """Whether a pattern is aligned, and in shared memory or the allocation that was touched last."""
+    low, high, bits = (f.load(record.at(RECORD[x]), I64) for x in ("lowest", "highest", "low_bits"))
+    if space == "shared":
+        least, most = number(f, 0), f.load(core.at(CORE["shared_bytes"]), I64)
+    else:
+        least, most = (f.load(site.at(SITE[x]), I64) for x in ("low", "high"))
+    inside = (base + low >= least) & (base + high + width <= most)
+    return inside & (((base | bits) & (width - 1)) == 0)
+
+
+def _count_short(
+    f: Function,
+    core: Pointer,
+    site: Pointer,
+    record: Pointer,
+    base: Value,
+    shape: Value,
+    space: str,
+) -> None:
+    cost = _price(f, core, record, base, shape, space)
+    f.increment(site.at(SITE["full"]), number(f, 1))
+    if space == "shared":
+        f.increment(site.at(SITE["ideal"]), cost >> 8)
+        cost = cost & 255
+    f.increment(site.at(SITE["cost"]), cost)
+
+
+def _price(
+    f: Function, core: Pointer, record: Pointer, base: Value, shape: Value, space: str
+) -> Value:
+    """The cost of a pattern, worked out when it is met first."""
+    if space == "shared":
+        low, flavour = base & 3, part(shape, FLAVOUR)
+        place = record.at(RECORD["cost"]).at((low + flavour) * 2)
+    else:
+        low = base & 31
+        place = record.at(RECORD["cost"]).at(low * 2)
+    cost = Variable(f, f.load(place, U16))
+    with f.when(cost.value == np.uint16(0)):
+        if space == "shared":
+            cost.value = call(f, core, "price_wavefronts", record, flavour, low, part(shape, WIDTH))
+        else:
+            cost.value = call(f, core, "price_sectors", record, low)
+    return cost.value.astype(I64)
+
+
+def _access(space: str, is_load: bool) -> None:
+    """A load or a store: the short way for 32 lanes in a known pattern, else the long one."""
+    memory = "shared" if space == "shared" else "arena"
+    has_short_way = space in ("global", "shared", "generic")
+    move = "load" if is_load else "store"
+
+    def body(
+        f: Function,
+        core: Pointer,
+        site: Pointer,
+        record: Pointer,
+        offset: Value,
+        lanes: Value,
+        shape: Value,
+    ) -> None:
+        wrap = f.load(record.at(RECORD["wrap"]), I64)
+        if has_short_way:
+            with f.when(lanes == ALL):
+                base = (f.load(record.at(RECORD["base"]), I64) + offset) & wrap
+                with f.when(_inside(f, core, site, record, base, part(shape, WIDTH), space)):
+                    _count_short(f, core, site, record, base, shape, space)
+                    place = f.load_pointer(core.at(CORE[memory])).at(base)
+                    call(f, core, f"{move}_pattern", place, record, shape)
+                    f.give(f.constant(np.bool_(True)))
+        _find_words(f, core, record, offset, wrap)
+        with f.when(lanes == 0):
+            f.give(f.constant(np.bool_(True)))
+        good = call(f, core, f"check_{space}", site, lanes, shape)
+        with f.when(good):
+            call(f, core, f"{move}_lanes", lanes, shape)
+        f.give(good)
+
+    body.__name__ = f"{move}_{space}"
+    routine(BOOL, **ACCESS)(body)
+
+
+def _touch(space: str) -> None:
+    """What an atomic operation does before it updates its cells: check and count."""
+
+    def body(
+        f: Function,
+        core: Pointer,
+        site: Pointer,
+        record: Pointer,
+        offset: Value,
+        lanes: Value,
+        shape: Value,
+    ) -> None:
+        _find_words(f, core, record, offset, f.load(record.at(RECORD["wrap"]), I64))
+        with f.when(lanes == 0):
+            f.give(f.constant(np.bool_(True)))
+        f.give(call(f, core, f"check_{space}", site, lanes, shape))
+
+    body.__name__ = f"touch_{space}"
+    routine(BOOL, **ACCESS)(body)
+
+
+def _pattern(is_load: bool) -> None:
+    """Elements of all 32 lanes, where a record knows how they lie."""
+
+    def body(f: Function, core: Pointer, where_: Pointer, record: Pointer, shape: Value) -> None:
+        span = f.load(record.at(RECORD["span"]), I64)
+        size, count = part(shape, SIZE), part(shape, COUNT)
+        data = core.at(CORE["data"])
+        words = f.label("words")
+        with f.when((size == 4) & (count == 4)):
+            call(f, core, "gather_4x4" if is_load else "scatter_4x4", where_, record)
+            f.give()
+        for nbytes in (1, 2, 4, 8):
+            dtype = np.dtype(f"u{nbytes}")
+            with f.when((size == nbytes) & (count == 1)):
+                with f.when(span == nbytes):
+                    if is_load:
+                        f.store(data, f.load(where_, dtype, True), align=32 * nbytes)
+                    else:
+                        f.store(where_, f.load(data, dtype, True, align=32 * nbytes))
+                    f.give()
+                if is_load:
+                    with f.when(span == 0):
+                        f.store(data, f.load(where_, dtype).spread(), align=32 * nbytes)
+                        f.give()
+                if nbytes >= 4:
+                    index = f.load(record.at(RECORD["index"]), I32, True, align=64)
+                    if is_load:
+                        f.store(data, gather(where_, index, dtype), align=32 * nbytes)
+                    else:
+                        scatter(where_, index, f.load(data, dtype, True, align=32 * nbytes))
+                    f.give()
+        index = f.load(record.at(RECORD["index"]), I32, True, align=64)
+        start = Value(f, f.assign(f"ptrtoint ptr {where_.name} to i64"), I64, False)
+        f.store(core.at(CORE["pointers"]), index.astype(I64) + start, align=64)
+        call(f, core, "load_lanes" if is_load else "store_lanes", f.constant(ALL), shape)
+        f.give()
+
+    body.__name__ = "load_pattern" if is_load else "store_pattern"
+    routine(None, where=PTR, record=PTR, shape=I64)(body)
+
+
+def _lanes(is_load: bool) -> None:
+    """Elements of some lanes, wherever they are."""
+    move = "load" if is_load else "store"
+
+    def body(f: Function, core: Pointer, lanes: Value, shape: Value) -> None:
+        for nbytes in (1, 2, 4, 8):
+            with f.when(part(shape, SIZE) == nbytes):
+                call(f, core, f"{move}_lanes_{nbytes}", lanes, part(shape, COUNT))
+        f.give()
+
+    body.__name__ = f"{move}_lanes"
+    routine(None, lanes=U32, shape=I64)(body)
+
+
+for _is_load in (True, False):
+    _pattern(_is_load)
+    _lanes(_is_load)
+    for _space in ("global", "shared", "local", "param", "generic"):
+        _access(_space, _is_load)
+for _space in ("global", "shared", "generic"):
+    _touch(_space)

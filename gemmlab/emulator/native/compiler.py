@@ -1,0 +1,96 @@
+"""LLVM, through llvmlite: IR text to object code, object code to addresses."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import itertools
+import platform
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+# Vectors of 32 lanes are split into the widest registers that there are.
+ATTRIBUTES = '"prefer-vector-width"="512" "min-legal-vector-width"="512"'
+
+
+@cache
+def missing() -> str | None:
+    """Why native code cannot run here; None where it can."""
+    if platform.machine().lower() not in ("x86_64", "amd64"):
+        return f"a processor of type {platform.machine()} has not been tried"
+    try:
+        _, features = host()
+    except ImportError:
+        return "llvmlite is not installed: pip install 'gemmlab[native]'"
+    lacking = {x for x in ("avx2", "fma") if f"+{x}" not in features.split(",")}
+    return f"the processor has no {' and no '.join(sorted(lacking))}" if lacking else None
+
+
+@cache
+def host() -> tuple[str, str]:
+    """The processor's name and features, as LLVM calls them."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+
+
+def version() -> str:
+    return importlib.metadata.version("llvmlite")
+
+
+@cache
+def _machine(effort: int) -> Any:
+    import llvmlite.binding as llvm
+
+    name, features = host()
+    target = llvm.Target.from_default_triple()
+    return target.create_target_machine(
+        cpu=name, features=features, opt=effort, reloc="pic", codemodel="small"
+    )
+
+
+def build(text: str, thoroughly: bool = False) -> bytes:
+    """Object code of IR text. What runs in every kernel is worth more passes."""
+    import llvmlite.binding as llvm
+
+    host()
+    module = llvm.parse_assembly(f"{text}\nattributes #0 = {{ nounwind {ATTRIBUTES} }}\n")
+    module.verify()
+    machine = _machine(2 if thoroughly else 1)
+    level = llvm.create_pipeline_tuning_options(speed_level=2)
+    builder = llvm.create_pass_builder(machine, level)
+    if thoroughly:
+        passes = builder.getModulePassManager()
+    else:
+        passes = llvm.create_new_module_pass_manager()
+        passes.add_sroa_pass()
+        passes.add_sinking_pass()
+    passes.run(module, builder)
+    return bytes(machine.emit_object(module))
+
+
+class Library:
+    """Object code in memory."""
+
+    _numbers = itertools.count()
+
+    def __init__(self, image: bytes, symbols: Iterable[str]) -> None:
+        import llvmlite.binding as llvm
+
+        builder = llvm.JITLibraryBuilder().add_object_img(image).add_current_process()
+        for symbol in symbols:
+            builder.export_symbol(symbol)
+        self._tracker = builder.link(_jit(), f"gemmlab.{next(self._numbers)}")
+
+    def __getitem__(self, symbol: str) -> int:
+        return int(self._tracker[symbol])
+
+
+@cache
+def _jit() -> Any:
+    import llvmlite.binding as llvm
+
+    host()
+    return llvm.create_lljit_compiler(_machine(1))

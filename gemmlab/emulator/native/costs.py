@@ -1,0 +1,161 @@
+"""The counting rules of counters.py for one warp, in IR."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gemmlab.emulator.lanes import WARP
+from gemmlab.emulator.native.builder import Function, Pointer, Variable
+from gemmlab.emulator.native.layout import LOADS, RECORD, UNEVEN
+from gemmlab.emulator.native.support import (
+    PTR,
+    first_lane,
+    gather,
+    lane_numbers,
+    number,
+    reduced,
+    routine,
+    scatter,
+    shuffled,
+)
+from gemmlab.emulator.native.values import I32, I64, U16, U32, Value, apply, where
+
+ALL = np.uint32(0xFFFFFFFF)
+FAR = -(1 << 62)  # as the lowest address of a pattern: nothing is within such bounds
+
+
+def distinct(f: Function, keys: Value, lanes: Value) -> Value:
+    """How many different values these lanes hold."""
+    spilled = f.reserve(keys.type)
+    f.store(spilled, keys, align=64)
+    left, count = Variable(f, lanes), Variable(f, number(f, 0))
+    with f.loop(lambda: left.value != 0):
+        lane = first_lane(left.value)
+        one = f.load(spilled.at(lane.astype(I64) * keys.dtype.itemsize), keys.dtype)
+        left.value = left.value & ~f.bits(keys == one)
+        count.value = count.value + 1
+    return count.value
+
+
+def conflicts(f: Function, slots: Pointer, pieces: Value, banks: Value, lanes: Value) -> Value:
+    """Most different pieces in one bank: each round serves one piece of every bank."""
+    left, rounds = Variable(f, lanes), Variable(f, number(f, 0))
+    where_to = (pieces & (banks - np.int32(1))) * np.int32(4)
+    with f.loop(lambda: left.value != 0):
+        scatter(slots, where_to, pieces, f.lanes(left.value))
+        served = f.bits(gather(slots, where_to, I32) == pieces)
+        left.value = left.value & ~served
+        rounds.value = rounds.value + 1
+    return rounds.value
+
+
+def wavefronts(
+    f: Function, offsets: Value, lanes: Value, width: Value, is_load: Value
+) -> tuple[Value, Value]:
+    """Wavefronts of a shared access, and what they would be without conflicts.
+
+    A lane's bytes are one piece of one to four words; so many lanes as fill all banks with their
+    pieces are a phase.
+    """
+    slots = f.reserve(f"<{WARP} x i32>")
+    f.store(slots, f.constant(np.int32(0), vector=True), align=64)
+    phases = apply(np.maximum, width >> 2, np.int64(1)).astype(I32)
+    banks = np.int32(WARP) // phases
+    # 4, 8 or 16 bytes: as a shift
+    shift = np.int32(2) + (phases >> np.int32(1))
+    pieces = offsets >> shift
+    # The pair rule: all lanes read what their neighbour reads, or all what the next but one does.
+    loads = f.bits(is_load != 0)
+    equal = []
+    for step in (1, 2):
+        partner = [lane ^ step for lane in range(WARP)]
+        on = f.lanes(lanes)
+        same = (pieces == shuffled(pieces, partner)) | ~on | ~shuffled(on, partner)
+        equal.append(f.bits(same))
+    waves, ideal = Variable(f, number(f, 0)), Variable(f, number(f, 0))
+    phase = Variable(f, number(f, 0, I32))
+    with f.loop(lambda: phase.value < phases):
+        this = _lanes_of_phase(banks, phase.value)
+        both = this | _lanes_of_phase(banks, phase.value + np.int32(1))
+        merge = ((equal[0] | ~both) == ALL) | ((equal[1] | ~both) == ALL)
+        even = (phase.value & np.int32(1)) == np.int32(0)
+        merge = merge & even & (phases > np.int32(1)) & (loads != np.uint32(0))
+        served = lanes & where(merge, both, this)
+        waves.value = waves.value + conflicts(f, slots, pieces, banks, served)
+        ideal.value = ideal.value + (served != np.uint32(0)).astype(I64)
+        phase.value = phase.value + where(merge, np.int32(2), np.int32(1))
+    return waves.value, ideal.value
+
+
+def _lanes_of_phase(banks: Value, phase: Value) -> Value:
+    """As many lanes as a phase has pieces; none behind the last phase."""
+    ones = (np.uint64(1) << banks.astype("u8")) - np.uint64(1)
+    return (ones << (phase * banks).astype("u8")).astype(U32)
+
+
+@routine(None, record=PTR)
+def learn(f: Function, core: Pointer, record: Pointer) -> None:
+    """Note what follows from a new pattern."""
+    base = f.load(record.at(RECORD["base"]), I64)
+    pattern = f.load(record.at(RECORD["addresses"]), I64, vector=True, align=64) - base
+    index = pattern.astype(I32)
+    f.store(record.at(RECORD["index"]), index, align=64)
+    low, high = reduced("smin", index).astype(I64), reduced("smax", index).astype(I64)
+    near = f.bits(index.astype(I64) == pattern) == ALL
+    f.store(record.at(RECORD["lowest"]), where(near, low, np.int64(FAR)))
+    f.store(record.at(RECORD["highest"]), high)
+    f.store(record.at(RECORD["low_bits"]), reduced("or", index).astype(I64))
+    step = f.element(index, 1)
+    even = f.bits(index == lane_numbers(f) * step.spread()) == ALL
+    f.store(record.at(RECORD["span"]), where(even, step.astype(I64), np.int64(UNEVEN)))
+    f.clear(record.at(RECORD["cost"]), number(f, 64))
+    f.give()
+
+
+def _note(bits: int) -> None:
+    """Keep the addresses that a register holds. Where all lanes are alive, see whether they make
+    the same pattern as the last time."""
+    dtype = np.dtype(f"i{bits // 8}")
+
+    def body(f: Function, core: Pointer, record: Pointer, live: Value, addresses: Value) -> None:
+        wide = addresses.view(f"u{bits // 8}").astype(I64)
+        f.store(record.at(RECORD["addresses"]), wide, align=64)
+        base = f.element(addresses, 0)
+        f.store(record.at(RECORD["base"]), base.view(f"u{bits // 8}").astype(I64))
+        pattern = addresses - base.spread()
+        place = record.at(RECORD["pattern"])
+        same = f.bits(pattern == f.load(place, dtype, vector=True, align=64)) == ALL
+        with f.when(~same & (live == ALL)):
+            f.store(place, pattern, align=64)
+            f.invoke(Pointer(f, "@learn"), None, core, record)
+        f.give()
+
+    body.__name__ = f"note_{bits}"
+    routine(None, record=PTR, live=U32, addresses=(dtype, True))(body)
+
+
+_note(32)
+_note(64)
+
+
+@routine(U16, record=PTR, low=I64)
+def price_sectors(f: Function, core: Pointer, record: Pointer, low: Value) -> None:
+    """What a pattern costs when lane 0's address ends in the bits `low`."""
+    index = f.load(record.at(RECORD["index"]), I32, vector=True, align=64)
+    keys = (index + low.astype(I32)) >> np.int32(5)
+    cost = distinct(f, keys, f.constant(ALL)).astype(U16)
+    f.store(record.at(RECORD["cost"]).at(low * 2), cost)
+    f.give(cost)
+
+
+@routine(U16, record=PTR, flavour=I64, low=I64, width=I64)
+def price_wavefronts(
+    f: Function, core: Pointer, record: Pointer, flavour: Value, low: Value, width: Value
+) -> None:
+    """The same for shared memory: wavefronts and ideal wavefronts in one number."""
+    index = f.load(record.at(RECORD["index"]), I32, vector=True, align=64)
+    is_load = flavour & LOADS
+    waves, ideal = wavefronts(f, index + low.astype(I32), f.constant(ALL), width, is_load)
+    cost = (waves | ideal << 8).astype(U16)
+    f.store(record.at(RECORD["cost"]).at((flavour + low) * 2), cost)
+    f.give(cost)

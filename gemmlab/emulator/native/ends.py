@@ -1,0 +1,242 @@
+"""How basic blocks end in IR: jumps, branches, exits, barriers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gemmlab.emulator.native.layout import (
+    AND,
+    BARRIER,
+    CORE,
+    DIVERGED,
+    DONE,
+    END_FAULT,
+    FAULT,
+    OR,
+    PARTED,
+    POPC,
+    WARP_STATE,
+)
+from gemmlab.emulator.native.support import count_lanes, note_fault, number
+from gemmlab.emulator.native.values import BOOL, I64, U32, NotCovered, Value, where
+from gemmlab.emulator.translate import Block
+
+if TYPE_CHECKING:
+    from gemmlab.emulator.native.tracer import Tracer
+
+NONE = np.uint32(0)
+OPERATIONS = {"popc": POPC, "and": AND, "or": OR}
+
+
+class End:
+    """What fast and slow code have in common."""
+
+    def __init__(self, m: Tracer) -> None:
+        self.m, self.f, self.lanes = m, m.f, m.lanes
+
+    def finish(self, block: Block, result: Any) -> None:
+        """Send the lanes on from the end of a block. `result`: what its code returned."""
+        following = block.targets[-1] if block.targets else -1
+        self.last = block.last - 1
+        match block.terminator:
+            case "fall":
+                self.go(following)
+            case "branch":
+                self.branch(result, block.targets[0], following)
+            case "exit":
+                self.exit(self.those_with(result), None if result is None else following)
+            case "switch":
+                self.switch(block, self.those_with(result[0]), result[1], following)
+            case "barrier":
+                self.barrier(block, self.those_with(result[0]), result[1], result[2], following)
+            case "trap":
+                lanes = self.those_with(result)
+                with self.f.when(lanes != NONE):
+                    self.fault(block, lanes, self.f.constant(NONE))
+                self.go(following)
+
+    def those_with(self, guard: Any) -> Value:
+        """The lanes for which a guard holds."""
+        return self.lanes if guard is None else self.lanes & self.f.bits(self.m.value(guard))
+
+    def fault(self, block: Block, lanes: Value, words: Value) -> None:
+        """Give up: these lanes did something that the block's last instruction forbids."""
+        f = self.f
+        f.store(self.m.core.at(CORE["words"]), words.astype(I64).spread(), align=64)
+        note_fault(f, self.m.core, END_FAULT, number(f, block.last - 1), lanes)
+        self.m.give(FAULT)
+
+    def go(self, target: int) -> None:
+        raise NotImplementedError
+
+    def branch(self, guard: Any, target: int, following: int) -> None:
+        raise NotImplementedError
+
+    def exit(self, lanes: Value, following: int | None) -> None:
+        raise NotImplementedError
+
+    def send(self, groups: Sequence[tuple[Value, int]]) -> None:
+        """Note for parted lanes which block they come to next."""
+        f, place = self.f, self.m.warp.at(WARP_STATE["pcs"])
+        pcs = f.load(place, U32, True, align=64)
+        for lanes, target in groups:
+            pcs = where(f.lanes(lanes), np.uint32(target), pcs)
+        f.store(place, pcs, align=64)
+
+    def part(self) -> None:
+        """From here on the lanes of the warp may be at different places."""
+
+    def switch(self, block: Block, lanes: Value, index: Any, following: int) -> None:
+        """brx.idx: one target per value."""
+        f, table = self.f, block.targets[:-1]
+        index = self.m.value(index).spread()
+        outside = f.bits(index >= np.uint32(len(table))) & lanes
+        with f.when(outside != NONE):
+            self.fault(block, outside, index)
+        groups = [(f.bits(index == np.uint32(k)) & lanes, t) for k, t in enumerate(table)]
+        self.send([(self.lanes & ~lanes, following), *groups])
+        self.part()
+        self.m.give(DIVERGED)
+
+    def barrier(
+        self, block: Block, lanes: Value, operands: Sequence[Any], predicate: Any, following: int
+    ) -> None:
+        """bar.sync a[, b], bar.arrive a, b and bar.red: the scheduler does the rest."""
+        m, f = self.m, self.f
+        code = m.kernel.program.function.instructions[block.last - 1]
+        with f.when(lanes == NONE):
+            self.go(following)
+        self.arrive_at(following, m.lanes == lanes)
+
+        def put(name: str, value: Value | int) -> None:
+            value = f.constant(np.uint32(value)) if isinstance(value, int) else value
+            f.store(m.core.at(CORE[name]), value, align=64 if value.vector else 4)
+
+        put("barrier_lanes", lanes)
+        put("ids", m.value(operands[0]).spread())
+        put("barrier_has_counts", int(len(operands) > 1))
+        if len(operands) > 1:
+            put("counts", m.value(operands[1]).spread())
+        put("barrier_goes_on", int("arrive" in code.modifiers))
+        put("barrier_votes", NONE_BITS if predicate is None else f.bits(m.value(predicate)))
+        operation, offset = 0, 0
+        if block.reduction and block.result is not None:
+            slot = m.kernel.slots[block.result]
+            if slot.dtype != BOOL and slot.dtype not in (np.uint32, np.int32):
+                raise NotCovered(f"bar.red into a register of {slot.dtype}")
+            operation, offset = OPERATIONS[block.reduction], slot.vector
+        put("barrier_operation", operation)
+        f.store(m.core.at(CORE["barrier_result"]), number(f, offset))
+        f.store(m.core.at(CORE["instruction"]), number(f, block.last - 1))
+        m.give(BARRIER)
+
+    def arrive_at(self, following: int, whole: Value) -> None:
+        raise NotImplementedError
+
+
+NONE_BITS = 0
+
+
+class FastEnd(End):
+    """All live lanes are together, and stay so unless a branch parts them."""
+
+    def go(self, target: int) -> None:
+        m, f = self.m, self.f
+        if m.kernel.plan.in_step:
+            self.stop_before(target)
+            m.give(DIVERGED)
+            return
+        if target <= m.index:  # a loop: other warps have their turns, too
+            quantum = m.core.at(CORE["quantum"])
+            left = f.load(quantum, I64) - 1
+            f.store(quantum, left)
+            with f.when(left <= 0):
+                self.stop_before(target)
+                m.give(DIVERGED)
+        name = f.assign(f"musttail call i32 @fast_{target}(ptr %core, ptr %warp)")
+        f.end(f"ret i32 {name}")
+
+    def stop_before(self, target: int) -> None:
+        place = self.m.warp.at(WARP_STATE["pc"])
+        self.f.store(place, self.f.constant(np.uint32(target)))
+
+    def part(self) -> None:
+        place = self.m.warp.at(WARP_STATE["form"])
+        self.f.store(place, self.f.constant(np.uint32(PARTED)))
+
+    def branch(self, guard: Any, target: int, following: int) -> None:
+        f = self.f
+        if guard is None:
+            self.go(target)
+            return
+        guard = self.m.value(guard)
+        taken, rest = f.label("taken"), f.label("rest")
+        if guard.vector:
+            on = self.those_with(guard)
+            some, parted = f.label("some"), f.label("parted")
+            f.branch(on == NONE, rest, some)
+            f.place(some)
+            f.branch(on == self.lanes, taken, parted)
+            f.place(parted)
+            f.increment(self.m.count_of(self.last, "divergent"), number(f, 1))
+            self.send([(self.lanes & ~on, following), (on, target)])
+            self.part()
+            self.m.give(DIVERGED)
+        else:
+            f.branch(guard, taken, rest)
+        f.place(taken)
+        self.go(target)
+        f.place(rest)
+        self.go(following)
+
+    def exit(self, lanes: Value, following: int | None) -> None:
+        m, f = self.m, self.f
+        live = self.lanes & ~lanes
+        f.store(m.warp.at(WARP_STATE["live"]), live)
+        f.store(m.warp.at(WARP_STATE["once"] + 8), count_lanes(live))
+        if following is None:
+            m.give(DONE)
+            return
+        with f.when(live == NONE):
+            m.give(DONE)
+        self.go(following)
+
+    def arrive_at(self, following: int, whole: Value) -> None:
+        """Some of the lanes may go on where others wait."""
+        self.stop_before(following)
+        with self.f.when(~whole):
+            self.send([(self.lanes, following)])
+            self.part()
+
+
+class SlowEnd(End):
+    """Some lanes of a warp."""
+
+    def go(self, target: int) -> None:
+        self.send([(self.lanes, target)])
+        self.m.give(DIVERGED)
+
+    def branch(self, guard: Any, target: int, following: int) -> None:
+        f, on = self.f, self.those_with(guard)
+        off = self.lanes & ~on
+        self.send([(off, following), (on, target)])
+        both = (on != NONE) & (off != NONE)
+        f.increment(self.m.count_of(self.last, "divergent"), both.astype(I64))
+        self.m.give(DIVERGED)
+
+    def exit(self, lanes: Value, following: int | None) -> None:
+        m, f = self.m, self.f
+        live = m.live & ~lanes
+        f.store(m.warp.at(WARP_STATE["live"]), live)
+        f.store(m.warp.at(WARP_STATE["once"] + 8), count_lanes(live))
+        with f.when(live == NONE):
+            m.give(DONE)
+        if following is not None:
+            self.send([(self.lanes & ~lanes, following)])
+        m.give(DIVERGED)
+
+    def arrive_at(self, following: int, whole: Value) -> None:
+        self.send([(self.lanes, following)])

@@ -1,0 +1,111 @@
+"""What went wrong in native code, in the words of the NumPy tier.
+
+A fault leaves behind the instruction, the lanes and their addresses. The NumPy tier's machine, set up
+for the one block, is made to do the same thing; it knows what to say.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NoReturn
+
+import numpy as np
+
+from gemmlab.emulator.barriers import NUM_BARRIERS, Waiting
+from gemmlab.emulator.deadlock import deadlock
+from gemmlab.emulator.lanes import WARP, Mask
+from gemmlab.emulator.machine import Launch, Machine, Tally
+from gemmlab.emulator.native.layout import (
+    ACCESS_FAULT,
+    DEADLOCK,
+    TOGETHER,
+    UNSUPPORTED_FAULT,
+    WARP_STATE,
+    view,
+)
+
+if TYPE_CHECKING:
+    from gemmlab.emulator.native.code import Code
+    from gemmlab.emulator.native.launch import Core
+
+
+def explain(launch: Launch, code: Code, core: Core) -> NoReturn:
+    """Raise the EmulationError for the fault that a core has noted."""
+    with np.errstate(all="ignore"):
+        machine = Machine(launch, np.array([core["block"]]), Tally.of(launch.program))
+        if core["fault"] == DEADLOCK:
+            _deadlock(machine, code, core)
+        index, warp = core["fault_instruction"], core["warp"]
+        lanes = np.zeros(machine.extent.shape, bool)
+        lanes[0, warp] = _lanes(core["fault_lanes"])
+        mask = Mask(lanes, machine.extent)
+        if core["fault"] == UNSUPPORTED_FAULT:
+            machine.unsupported(index, code.plan.reasons[index], None, mask)
+        elif core["fault"] == ACCESS_FAULT:
+            words = np.zeros(machine.extent.shape, np.uint64)
+            words[0, warp] = core.field("words", np.uint64, WARP)
+            _access(machine, code, index, words, mask)
+        else:
+            _end(machine, core, index, mask)
+    raise AssertionError(f"native code found a fault at instruction {index} that is none")
+
+
+def _lanes(bits: int) -> np.ndarray:
+    return (bits >> np.arange(WARP) & 1).astype(bool)
+
+
+def _access(machine: Machine, code: Code, index: int, words: np.ndarray, mask: Mask) -> None:
+    found = re.search(rf"m\.space_(\w+)\.(load|store|update)\(a{index},", code.program.source)
+    assert found is not None
+    block = next(b for b in code.program.blocks if b.first <= index < b.last)
+    access = block.run.__globals__[f"a{index}"]
+    space = getattr(machine, f"space_{found[1]}")
+    address = words - np.uint64(access.offset % (1 << 64))
+    values = [access.dtype.type(0)] * access.num_elements
+    match found[2]:
+        case "load":
+            space.load(access, address, mask)
+        case "store":
+            space.store(access, address, values, mask)
+        case "update":
+            space.update(access, address, np.bitwise_or, values, mask)
+
+
+def _end(machine: Machine, core: Core, index: int, mask: Mask) -> None:
+    """A trap, a branch past its table, or a barrier that cannot be."""
+    block = next(b for b in machine.launch.program.blocks if b.last - 1 == index)
+    shape, warp = machine.extent.shape, core["warp"]
+    fields = [core.field("words", np.int64, WARP).astype(np.uint32)]
+    if block.terminator == "barrier":
+        names = ["ids", "counts"][: 1 + int(core.field("barrier_has_counts", np.uint32)[0])]
+        fields = [core.field(name, np.uint32, WARP) for name in names]
+    operands = []
+    for values in fields:
+        operand = np.zeros(shape, np.uint32)
+        operand[0, warp] = values
+        operands.append(operand)
+    result = {"barrier": (None, operands, None), "switch": (None, operands[0]), "trap": None}
+    machine.finish(block, result[block.terminator], mask)
+
+
+def _deadlock(machine: Machine, code: Code, core: Core) -> NoReturn:
+    blocks, barriers = code.program.blocks, machine.barriers
+    standing: dict[tuple[int, int], np.ndarray] = {}
+    for number in range(machine.extent.warps):
+        warp = core.warp(number, code.plan)
+
+        def field(name: str, count: int = 1, warp: np.ndarray = warp) -> np.ndarray:
+            return view(warp, WARP_STATE[name], np.uint32, count)
+
+        machine.live[0, number] = _lanes(int(field("live")[0]))
+        pcs = field("pcs", WARP) if field("form")[0] != TOGETHER else np.repeat(field("pc"), WARP)
+        ids = field("barrier", WARP)
+        for lane in np.flatnonzero(_lanes(int(field("standing")[0]))).tolist():
+            key = int(pcs[lane]) - 1, int(ids[lane])
+            lanes = standing.setdefault(key, np.zeros(machine.extent.shape, bool))
+            lanes[0, number, lane] = True
+    for (pc, barrier), lanes in sorted(standing.items()):
+        barriers.waiting.append(Waiting(barrier, blocks[pc], lanes))
+    barriers.expected[:, 0] = core.field("expected", np.uint32, NUM_BARRIERS)
+    barriers.arrived[:, 0] = core.field("arrived", np.uint32, NUM_BARRIERS)
+    deadlock(machine)

@@ -1,0 +1,285 @@
+"""A program in IR: where everything lies, and two functions for each basic block.
+
+The fast one is for all live lanes of a warp together: registers that are the same in all lanes stay
+scalars, branches are jumps. The slow one takes a set of lanes, has every register as a vector, and is
+compiled when a warp first parts.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from gemmlab.emulator import emit
+from gemmlab.emulator.ir import Instruction, Symbol
+from gemmlab.emulator.lanes import WARP
+from gemmlab.emulator.native.builder import Module
+from gemmlab.emulator.native.collectives import Collectives
+from gemmlab.emulator.native.layout import (
+    BITS,
+    CORE,
+    RECORD,
+    SITE,
+    WARP_STATE,
+    align,
+    counts_offset,
+)
+from gemmlab.emulator.native.numerics import Numerics
+from gemmlab.emulator.native.tracer import Registers, Tracer
+from gemmlab.emulator.native.values import BOOL, NotCovered, where
+from gemmlab.emulator.translate import Program
+
+SOURCE = "<traced>"  # the file name of code that is traced
+COUNTED = ("global", "shared", "local")
+MEMORY = ("ld", "ldu", "st", "atom", "red")
+TERMINATORS = ("fall", "branch", "switch", "exit", "barrier", "trap")
+
+
+@dataclass
+class Slot:
+    """A register that lives across basic blocks, and where in a warp's memory it is."""
+
+    dtype: np.dtype
+    vector: int
+    scalar: int
+    uniform: bool = True  # a scalar in the fast code
+    loose: bool = False  # its NaNs may have any bits
+
+
+@dataclass
+class Plan:
+    """What the running code and Python must agree on."""
+
+    warp_bytes: int = 0
+    core_bytes: int = 0
+    in_step: bool = False  # basic blocks run in the order in which the NumPy tier does
+    zeroed: bool = False  # registers that are read before anything writes them start at 0
+    records: dict[int, int] = field(default_factory=dict)  # offset -> bytes of an address
+    uncounted: set[int] = field(default_factory=set)  # instructions on constants and arguments
+    reasons: dict[int, str] = field(default_factory=dict)  # of unsupported instructions
+    # Registers that are scalars in fast code, as layout.UNIFORM has them: for each basic block those
+    # that it or a later one may read, then all.
+    uniform: list[list[list[int]]] = field(default_factory=list)
+
+    @classmethod
+    def from_json(cls, read: dict[str, Any]) -> Plan:
+        """Back from a text, in which all keys are words."""
+        records = {int(k): v for k, v in read["records"].items()}
+        reasons = {int(k): v for k, v in read["reasons"].items()}
+        return cls(
+            **{**read, "records": records, "reasons": reasons, "uncounted": {*read["uncounted"]}}
+        )
+
+
+def tallied(program: Program) -> int:
+    """Where the core's counts of basic blocks and instructions end."""
+    return counts_offset(len(program.blocks), len(program.function.instructions))
+
+
+def site_offsets(program: Program) -> dict[tuple[int, str], int]:
+    """Where each memory instruction is counted, by its index and the state space."""
+    offset = align(tallied(program), 64)
+    offsets = {}
+    for index, i in enumerate(program.function.instructions):
+        if i.root in MEMORY:
+            for space in COUNTED:
+                offsets[index, space] = offset
+                offset += SITE.size
+    return offsets
+
+
+def order_shows(i: Instruction) -> bool:
+    """Whether an atomic operation tells, or leaves behind, which lane came first."""
+    if i.root not in ("atom", "red"):
+        return False
+    target = i.operands[0]
+    told = i.root == "atom" and not (isinstance(target, Symbol) and target.name == "_")
+    return told or bool({*i.modifiers} & {"f32", "f64", "inc", "dec", "exch", "cas"})
+
+
+def variable_names(program: Program) -> list[str]:
+    """The variables that have an address in global memory, in the order of their table."""
+    declared = (*program.module.variables, *program.function.variables)
+    return [v.name for v in declared if v.space in ("global", "const")]
+
+
+class Kernel:
+    """A program on its way to IR.
+
+    rows: whether a warp never spans two rows of its thread block, so that %tid.y and %tid.z are the
+    same in all its lanes. Raises NotCovered.
+    """
+
+    def __init__(self, program: Program, rows: bool, counting: bool = True) -> None:
+        for block in program.blocks:
+            if block.terminator not in TERMINATORS:
+                raise NotCovered(f"basic blocks that end with {block.terminator}")
+        self.program, self.rows, self.counting = program, rows, counting
+        self.plan = Plan(in_step=any(map(order_shows, program.function.instructions)))
+        self.sites = site_offsets(program)
+        self.plan.core_bytes = align(max([*self.sites.values()], default=CORE.size) + SITE.size, 64)
+        if not self.sites:
+            self.plan.core_bytes = align(tallied(program), 64)
+        self.scratch = self.new_record(8)
+        ends = [
+            emit.parameter_offsets(program.function)[v.name] + v.size
+            for v in program.function.parameters
+        ]
+        self.parameter_bytes = max(ends, default=0)
+        self.variables = {name: k for k, name in enumerate(variable_names(program))}
+        self.slots = self._slots()
+        code = [b.run.__globals__ for b in program.blocks if b.first < b.last]
+        self.namespace: dict[str, Any] = dict(code[0]) if code else {}
+        self.namespace |= {"n": Numerics(), "select": where}
+        self.namespace["collectives"] = Collectives()
+        exec(compile(program.source, SOURCE, "exec"), self.namespace)
+        self.fast_text = self._fast()
+
+    def _slots(self) -> list[Slot]:
+        offset, slots = WARP_STATE.size, []
+        for initial in self.program.initial:
+            dtype = initial.dtype
+            size = 4 if dtype == BOOL else WARP * dtype.itemsize
+            offset = align(offset, min(size, 64))
+            slots.append(Slot(dtype, offset, 0, loose=dtype == np.float32))
+            offset += size
+        for slot in slots:
+            slot.scalar = offset = align(offset, 8)
+            offset += 8
+        self.plan.warp_bytes = align(offset, 64)
+        for block in self.program.blocks:
+            if block.reduction and block.result is not None:  # written by the runtime, as a vector
+                slots[block.result].uniform = slots[block.result].loose = False
+        return slots
+
+    def new_record(self, nbytes: int) -> int:
+        """Room for what is known of an address register of so many bytes."""
+        offset = self.plan.core_bytes
+        self.plan.records[offset] = nbytes
+        self.plan.core_bytes += RECORD.size
+        return offset
+
+    def _fast(self) -> str:
+        """IR of the fast functions.
+
+        At first every register counts as uniform and loose. A block that leaves something else in
+        one takes that back, and all blocks that use the register are traced again.
+        """
+        blocks = range(len(self.program.blocks))
+        traced: dict[int, Tracer] = {}
+        todo = set(blocks)
+        while todo:
+            index = min(todo)
+            todo.discard(index)
+            traced[index] = self.trace(index, masked=False)
+            changed = self._weaken(traced[index].registers)
+            todo |= {i for i, t in traced.items() if changed & t.registers.used}
+        live = self._live_registers(traced)
+        self.plan.zeroed = bool(live[0])
+        uniform = {i for i, slot in enumerate(self.slots) if slot.uniform}
+        self.plan.uniform = [[self._entry(i) for i in uniform & some] for some in (*live, uniform)]
+        return _module("fast", [traced[i].module for i in blocks])
+
+    def _weaken(self, registers: Registers) -> set[int]:
+        changed = set()
+        for index, value in registers.written.items():
+            slot = self.slots[index]
+            if slot.uniform and value.vector or slot.loose and not (value.loose or value.is_number):
+                slot.uniform &= not value.vector
+                slot.loose &= value.loose or value.is_number
+                changed.add(index)
+        return changed
+
+    def _entry(self, index: int) -> list[int]:
+        slot = self.slots[index]
+        return [slot.vector, slot.scalar, BITS if slot.dtype == BOOL else slot.dtype.itemsize]
+
+    def _live_registers(self, traced: dict[int, Tracer]) -> list[set[int]]:
+        """For each block the registers that it or a later one may read."""
+        blocks = self.program.blocks
+        reads = [set(traced[i].registers.read) for i in range(len(blocks))]
+        for i, block in enumerate(blocks):
+            if block.members is not None:
+                registers = Registers(Tracer(self, i, masked=True))
+                block.members(registers)  # type: ignore[arg-type]
+                reads[i] |= set(registers.read)
+        live_in = [set(r) for r in reads]
+        changed = True
+        while changed:
+            changed = False
+            for i, block in reversed(list(enumerate(blocks))):
+                after = set().union(*(live_in[t] for t in block.targets if t < len(blocks)))
+                live = reads[i] | (after - set(traced[i].registers.written))
+                if live != live_in[i]:
+                    live_in[i], changed = live, True
+        return live_in
+
+    def trace(self, index: int, masked: bool) -> Tracer:
+        tracer = Tracer(self, index, masked)
+        try:
+            with np.errstate(all="ignore"):  # what NumPy computes now wraps as on the GPU
+                tracer.trace()
+        except (NotCovered, AttributeError, TypeError, IndexError, ValueError) as error:
+            # The code wants something that only the NumPy tier has.
+            raise self._not_covered(error) from error
+        return tracer
+
+    def _not_covered(self, error: Exception) -> NotCovered:
+        """Which instruction's code could not be traced."""
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if frame.filename == SOURCE]
+        if not lines or lines[-1] is None:
+            return NotCovered(str(error))
+        index = self.program.origins[lines[-1] - 1]
+        name = ".".join(self.program.function.instructions[index].opcode)
+        reason = NotCovered(f"{name}: {error}")
+        reason.instruction = index
+        return reason
+
+    # What parted warps need
+
+    def slow(self, blocks: list[int], with_helpers: bool) -> str:
+        """IR of the slow functions of some blocks."""
+        modules = [self.trace(i, masked=True).module for i in blocks]
+        if not with_helpers:
+            return _module("slow", modules)
+        helpers, every = Module(), range(len(self.program.blocks))
+        for i in every:
+            self._ready(helpers, i)
+        names = {f.name for f in helpers.functions}
+        ready = [f"@ready_{i}" if f"ready_{i}" in names else "null" for i in every]
+        return _module("slow", [*modules, helpers]) + _table("ready", ready)
+
+    def _helper(self, module: Module, name: str, result: str, lanes: bool) -> Tracer:
+        tracer = Tracer(self, 0, masked=True)
+        parameters = {"core": "ptr noalias", "warp": "ptr noalias"}
+        tracer.use(module.function(name, result, parameters | ({"lanes": "i32"} if lanes else {})))
+        return tracer
+
+    def _ready(self, module: Module, index: int) -> None:
+        """Whether the lanes that a block's collective names are all among `lanes`."""
+        block = self.program.blocks[index]
+        if block.members is None:
+            return
+        m = self._helper(module, f"ready_{index}", "i1", lanes=True)
+        f = m.f
+        members = m.value(block.members(Registers(m)))  # type: ignore[arg-type]
+        missing = members & m.live & ~m.lanes
+        f.give((f.bits(missing != np.uint32(0)) & m.lanes) == np.uint32(0))
+
+
+def _table(name: str, entries: Sequence[str]) -> str:
+    pointers = ", ".join(f"ptr {entry}" for entry in entries)
+    return f"@{name} = constant [{len(entries)} x ptr] [{pointers}]\n"
+
+
+def _module(name: str, modules: list[Module]) -> str:
+    """One text of many modules, with a table of its functions."""
+    declared = sorted(set().union(*(m.declared for m in modules)))
+    functions = [f for m in modules for f in m.functions]
+    table = _table(name, [f"@{f.name}" for f in functions if f.name.startswith(f"{name}_")])
+    return "\n".join([*declared, *(f.text for f in functions), table])

@@ -1,0 +1,237 @@
+"""Run a launch natively: threads of the host in, counters and faults out."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+from gemmlab.emulator.arena import GLOBAL_BASE
+from gemmlab.emulator.counters import SiteCounts
+from gemmlab.emulator.lanes import WARP
+from gemmlab.emulator.machine import Launch, Tally
+from gemmlab.emulator.native.code import Code, routines, runtime
+from gemmlab.emulator.native.faults import explain
+from gemmlab.emulator.native.kernel import Plan, site_offsets, variable_names
+from gemmlab.emulator.native.layout import (
+    CORE,
+    DONE,
+    FAULT,
+    NEEDS_SLOW,
+    RECORD,
+    SITE,
+    WARP_STATE,
+    align,
+    counts_offset,
+    tally_offset,
+    view,
+)
+
+# Native code comes back after about so many turns of loops, to see whether someone wants to stop.
+FUEL = 1 << 18
+# Blocks that one thread of the host keeps unfinished: some may wait for what a later one does.
+MOST_LANES = 8192
+
+
+def _aligned(nbytes: int) -> np.ndarray:
+    """Zeroed memory that begins at a multiple of 64."""
+    raw = np.zeros(nbytes + 64, np.uint8)
+    skip = -raw.ctypes.data % 64
+    return raw[skip : skip + nbytes]
+
+
+class Core:
+    """Memory for running one block after another."""
+
+    def __init__(self, launch: Launch, code: Code, next_block: np.ndarray) -> None:
+        plan = code.plan
+        num_warps = -(-launch.threads // WARP)
+        local_bytes = align(launch.local_bytes, 16)
+        self.memory = _aligned(plan.core_bytes)
+        self.shared = _aligned(align(launch.shared_bytes, 64) + 64)
+        self.local = _aligned(local_bytes * WARP * num_warps + 64)
+        self.warps = _aligned(plan.warp_bytes * num_warps)
+        allocations = launch.memory.allocations
+        names = variable_names(launch.program)
+        # What the pointers below point to must live as long as they do.
+        self.tables = tables = dict(
+            next_block=next_block,
+            parameters=launch.parameters,
+            starts=np.array([a.address for a in allocations], np.int64),
+            ends=np.array([a.address + a.nbytes for a in allocations], np.int64),
+            variables=np.array([launch.variables[name] for name in names], np.uint64),
+            shared=self.shared,
+            local_memory=self.local,
+            warps=self.warps,
+            slow=code.slow,
+            ready=code.ready,
+            uniform=code.uniform,
+            uniform_starts=code.uniform_starts,
+        )
+        for name, table in tables.items():
+            self[name] = table.ctypes.data
+        for name, value in dict(
+            fast=code.fast,
+            num_code_blocks=len(code.program.blocks),
+            num_blocks=launch.grid[0] * launch.grid[1] * launch.grid[2],
+            block=-1,
+            num_warps=num_warps,
+            threads=launch.threads,
+            parameter_bytes=launch.parameters.size,
+            arena=launch.memory.data.ctypes.data - GLOBAL_BASE,
+            num_allocations=len(allocations),
+            shared_bytes=launch.shared_bytes,
+            shared_zeroed=launch.shared_bytes,
+            dynamic_bytes=launch.dynamic_bytes,
+            local_bytes=local_bytes,
+            local_zeroed=local_bytes * WARP,
+            warp_stride=plan.warp_bytes,
+            in_step=int(plan.in_step),
+            zeroed=plan.warp_bytes - WARP_STATE.size if plan.zeroed else 0,
+        ).items():
+            self[name] = value
+        self.field("functions", np.uint64, len(routines()))[:] = routines()
+        self.field("nctaid", np.uint32, 3)[:] = launch.grid
+        self.field("ntid", np.uint32, 3)[:] = launch.block
+        for offset, nbytes in plan.records.items():
+            view(self.memory, offset + RECORD["pattern"])[0] = 1  # no pattern begins like that
+            view(self.memory, offset + RECORD["wrap"])[0] = -1 if nbytes == 8 else 0xFFFFFFFF
+        self._number_threads(launch, plan)
+
+    def _number_threads(self, launch: Launch, plan: Plan) -> None:
+        threads = np.arange(len(self.warps) // plan.warp_bytes * WARP).reshape(-1, WARP)
+        x, y, _ = launch.block
+        tids = {"tid_x": threads % x, "tid_y": threads // x % y, "tid_z": threads // (x * y)}
+        for number in range(len(threads)):
+            warp = self.warp(number, plan)
+            for name, tid in tids.items():
+                view(warp, WARP_STATE[name], np.uint32, WARP)[:] = tid[number]
+            view(warp, WARP_STATE["number"], np.uint32)[0] = number
+            view(warp, WARP_STATE["once"])[0] = 1
+
+    def warp(self, number: int, plan: Plan) -> np.ndarray:
+        """The memory of one warp."""
+        return self.warps[number * plan.warp_bytes : (number + 1) * plan.warp_bytes]
+
+    def field(self, name: str, dtype: Any = np.int64, count: int = 1) -> np.ndarray:
+        return view(self.memory, CORE[name], dtype, count)
+
+    def __setitem__(self, name: str, value: int) -> None:
+        self.field(name)[0] = value
+
+    def __getitem__(self, name: str) -> int:
+        return int(self.field(name)[0])
+
+
+class Team:
+    """The threads of the host that share the blocks of a launch."""
+
+    def __init__(self, launch: Launch, code: Code, size: int) -> None:
+        self.launch, self.code, self.size = launch, code, size
+        self.run = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(runtime()["run"])
+        self.next_block = np.zeros(1, np.int64)
+        self.cores: list[Core] = []
+        self.failed: list[Core] = []
+        self.errors: list[BaseException] = []
+        self.lock = threading.Lock()
+        self.stopped = False
+
+    def work(self) -> None:
+        """Take up blocks until there are none; what waits for a later block stands back."""
+        lanes = align(self.launch.threads, WARP)
+        most = max(1, MOST_LANES // lanes)
+        waiting: deque[Core] = deque()
+        core: Core | None = self.new_core()
+        while core is not None and not self.stopped:
+            core["fuel"] = FUEL
+            match self.run(core.memory.ctypes.data):
+                case status if status == NEEDS_SLOW:
+                    self.code.compile_slow(core["wanted"])
+                    continue
+                case status if status == FAULT:
+                    # Blocks before this one go on: theirs may be the first fault.
+                    self.next_block[0] = 1 << 62
+                    self.failed.append(core)
+                    return
+                case status if status != DONE:
+                    waiting.append(core)
+                    if len(waiting) < most and core["block"] >= 0:
+                        waiting.appendleft(self.new_core())
+            core = waiting.popleft() if waiting else None
+
+    def new_core(self) -> Core:
+        core = Core(self.launch, self.code, self.next_block)
+        with self.lock:
+            self.cores.append(core)
+        return core
+
+    def _guarded(self) -> None:
+        try:
+            self.work()
+        except BaseException as error:
+            self.errors.append(error)
+            self.stopped = True
+
+    def finish(self) -> None:
+        """Run to the end. Raises EmulationError for the first block at fault."""
+        others = [threading.Thread(target=self._guarded) for _ in range(self.size - 1)]
+        for thread in others:
+            thread.start()
+        try:
+            self.work()
+        finally:
+            self.stopped = self.stopped or not self.failed and bool(self.errors)
+            for thread in others:
+                thread.join()
+        if self.errors:
+            raise self.errors[0]
+        if self.failed:
+            explain(self.launch, self.code, min(self.failed, key=lambda core: core["block"]))
+
+
+def execute(launch: Launch, code: Code, threads: int | None = None) -> Tally:
+    """All blocks of a launch. Raises EmulationError.
+
+    Where blocks may see each other's atomic operations one thread runs them in order, so that
+    results do not depend on chance.
+    """
+    blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
+    size = threads or (1 if _orders_blocks(launch) else len(os.sched_getaffinity(0)))
+    team = Team(launch, code, min(size, blocks))
+    team.finish()
+    tally = Tally.of(launch.program)
+    for core in team.cores:
+        _add(tally, core, code)
+    return tally
+
+
+def _orders_blocks(launch: Launch) -> bool:
+    atomic = [i for i in launch.program.function.instructions if i.root in ("atom", "red")]
+    return any(not any(m.startswith("shared") for m in i.modifiers) for i in atomic)
+
+
+def _add(tally: Tally, core: Core, code: Code) -> None:
+    """What one core has counted."""
+    count = len(code.program.blocks)
+    executed = view(core.memory, tally_offset(0), np.int64, 2 * count).reshape(count, 2)
+    tally.warps += executed[:, 0]
+    tally.lanes += executed[:, 1]
+    instructions = len(code.program.function.instructions)
+    counted = view(core.memory, counts_offset(count, 0), np.int64, 2 * instructions)
+    tally.guarded_off += counted[0::2]
+    tally.divergent += counted[1::2]
+    for (instruction, space), offset in site_offsets(code.program).items():
+        site = {name: int(view(core.memory, offset + at)[0]) for name, at in SITE.offsets.items()}
+        requests = site["full"] + site["requests"]
+        if not requests or instruction in code.plan.uncounted:
+            continue
+        counts = SiteCounts(requests, WARP * site["full"] + site["threads"])
+        if space == "shared":
+            counts.wavefronts, counts.ideal_wavefronts = site["cost"], site["ideal"]
+        else:
+            counts.sectors = site["cost"]
+        tally.sites[instruction, space].add(counts)

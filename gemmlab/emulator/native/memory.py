@@ -1,0 +1,206 @@
+"""The state spaces, as the code of one basic block sees them: loads and stores become calls of the
+runtime's functions in accesses.py.
+
+A register that serves as an address is handed over once in a basic block; the accesses that add
+different constants to it share what is known of its pattern.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gemmlab.emulator import counters
+from gemmlab.emulator.atomics import Operation
+from gemmlab.emulator.lanes import WARP
+from gemmlab.emulator.memory import Access
+from gemmlab.emulator.native.builder import Function, Pointer, Variable
+from gemmlab.emulator.native.layout import (
+    CORE,
+    COUNT,
+    FLAVOUR,
+    INSTRUCTION,
+    LOADS,
+    RECORD,
+    SITE,
+    SIZE,
+    WIDTH,
+)
+from gemmlab.emulator.native.support import first_lane, lane_offset, number
+from gemmlab.emulator.native.values import I64, Value, ir_type
+
+if TYPE_CHECKING:
+    from gemmlab.emulator.native.tracer import Lanes, Tracer
+
+ALL, NONE = np.uint32(0xFFFFFFFF), np.uint32(0)
+
+
+def shape_of(access: Access, is_load: bool) -> int:
+    """What the runtime needs to know of an access instruction, in one number."""
+    words = max(access.width // 4, 1)
+    flavour = words.bit_length() - 1 << 3 | (LOADS if is_load else 0)
+    shape = access.width << WIDTH | access.dtype.itemsize << SIZE | access.num_elements << COUNT
+    return shape | flavour << FLAVOUR | access.instruction << INSTRUCTION
+
+
+class Space:
+    """Global, constant or shared memory."""
+
+    def __init__(self, m: Tracer, name: str, counted: bool = True) -> None:
+        self.m, self.name, self.counted = m, name, counted
+        self.noted: dict[str, Pointer] = {}  # address register -> record
+
+    @property
+    def f(self) -> Function:
+        return self.m.f
+
+    # What generated code calls
+
+    def load(self, access: Access, address: Any, mask: Any) -> tuple[Value, ...]:
+        address = self.m.value(address)
+        lanes = self.m.bits_of(mask)
+        if not address.vector and not self.m.masked and self.name in ("global", "shared"):
+            return self._load_uniform(access, address, lanes)
+        self._access(access, address, lanes, is_load=True)
+        return tuple(self._data(access))
+
+    def store(self, access: Access, address: Any, values: Sequence[Any], mask: Any) -> None:
+        address = self.m.value(address)
+        for i, x in enumerate(values):
+            item = self.m.value(x).settled().spread()
+            self.f.store(self._item(access, i), item, align=WARP * access.dtype.itemsize)
+        self._access(access, address, self.m.bits_of(mask), is_load=False)
+
+    def update(
+        self,
+        access: Access,
+        address: Any,
+        operation: Operation,
+        operands: Sequence[Any],
+        mask: Lanes | None,
+    ) -> Value:
+        """Lane after lane: load, combine, store; gives what each lane found."""
+        m, f, dtype = self.m, self.f, access.dtype
+        lanes = m.bits_of(mask)
+        self._run("touch", access, m.value(address), lanes, is_load=False)
+        spilled = []
+        for x in operands:
+            place = f.reserve(ir_type(dtype, True))
+            f.store(place, m.value(x).settled().spread(), align=64)
+            spilled.append(place)
+        left = Variable(f, lanes)
+        with f.loop(lambda: left.value != NONE):
+            lane = first_lane(left.value)
+            left.value = left.value & (left.value - np.uint32(1))
+            at = lane_offset(lane, dtype)
+            cell = f.load_pointer(m.core.at(CORE["pointers"]).at(lane_offset(lane, I64)))
+            old = f.load(cell, dtype)
+            f.store(self._item(access, 0).at(at), old)
+            new = m.value(operation(old, *(f.load(x.at(at), dtype) for x in spilled)))
+            f.store(cell, new.settled().astype(dtype))
+        return self._data(access)[0]
+
+    def _item(self, access: Access, i: int) -> Pointer:
+        return self.m.core.at(CORE["data"] + i * WARP * access.dtype.itemsize)
+
+    def _data(self, access: Access) -> list[Value]:
+        """The loaded elements, one vector after another."""
+        dtype = access.dtype
+        step = WARP * dtype.itemsize
+        count = access.num_elements
+        return [self.f.load(self._item(access, i), dtype, True, align=step) for i in range(count)]
+
+    def _access(self, access: Access, address: Value, lanes: Value, is_load: bool) -> None:
+        self._run("load" if is_load else "store", access, address, lanes, is_load)
+
+    def _run(self, kind: str, access: Access, address: Value, lanes: Value, is_load: bool) -> None:
+        """Have the runtime do an access, or `touch`: only check and count it."""
+        record, offset = self._note(address)
+        if not self.counted:
+            self.m.kernel.plan.uncounted.add(access.instruction)
+        offset = self.m.value(offset + np.int64(access.offset))
+        shape = number(self.f, shape_of(access, is_load))
+        site = self.m.site(access, self.name)
+        self.m.must(self.m.run(f"{kind}_{self.name}", site, record, offset, lanes, shape))
+
+    def _note(self, address: Value) -> tuple[Pointer, Value]:
+        """Hand over an address register, the same one only once, and likewise one that differs from
+        it by the same amount in all lanes: gives the record, and that amount."""
+        m, f = self.m, self.f
+        nbytes = address.dtype.itemsize
+        if m.masked:
+            record = m.core.at(m.kernel.scratch)
+            m.run(
+                "note_64", record, f.constant(NONE), address.spread().view(f"u{nbytes}").astype(I64)
+            )
+            ones = -1 if nbytes == 8 else 0xFFFFFFFF
+            f.store(record.at(RECORD["wrap"]), number(f, ones))
+            return record, number(f, 0)
+        root, moved = address.affine or (address, None)
+        if root.name not in self.noted:
+            record = m.core.at(m.kernel.new_record(nbytes))
+            m.run(f"note_{8 * nbytes}", record, m.live, root.spread().view(f"i{nbytes}"))
+            self.noted[root.name] = record
+        moved = number(f, 0) if moved is None else moved.view(f"i{nbytes}").astype(I64)
+        return self.noted[root.name], moved
+
+    def _load_uniform(self, access: Access, address: Value, lanes: Value) -> tuple[Value, ...]:
+        """All lanes read the same: the short way in place, with scalars."""
+        f, dtype, count = self.f, access.dtype, access.num_elements
+        site = self.m.site(access, self.name)
+        full, short, long, behind = (f.label(x) for x in ("full", "short", "long", "loaded"))
+        f.branch(lanes == ALL, full, long)
+        f.place(full)
+        kind = address.dtype.type
+        base = address + kind(access.offset % (1 << 8 * address.dtype.itemsize))
+        base = base.view(f"u{base.dtype.itemsize}").astype(I64)
+        if self.name == "shared":
+            least, most = number(f, 0), f.load(self.m.core.at(CORE["shared_bytes"]), I64)
+        else:
+            least, most = (f.load(site.at(SITE[x]), I64) for x in ("low", "high"))
+        fits = (base >= least) & (base + access.width <= most) & ((base & (access.width - 1)) == 0)
+        f.branch(fits, short, long)
+        f.place(short)
+        f.increment(site.at(SITE["full"]), number(f, 1))
+        if self.name == "shared":
+            cost, ideal = counters.wavefronts(np.zeros((1, WARP), int), None, access.width, True)
+            f.increment(site.at(SITE["cost"]), number(f, cost[0]))
+            f.increment(site.at(SITE["ideal"]), number(f, ideal[0]))
+        else:
+            f.increment(site.at(SITE["cost"]), number(f, 1))
+        memory = "shared" if self.name == "shared" else "arena"
+        place = f.load_pointer(self.m.core.at(CORE[memory])).at(base)
+        quick = [f.load(place.at(i * dtype.itemsize), dtype) for i in range(count)]
+        f.jump(behind)
+        f.place(long)
+        noted, self.noted = self.noted, {}
+        self._access(access, address, lanes, is_load=True)
+        self.noted = noted
+        first = lane_offset(first_lane(lanes), dtype)
+        slow = [f.load(self._item(access, i).at(first), dtype) for i in range(count)]
+        end = f.here
+        f.jump(behind)
+        f.place(behind)
+        return tuple(f.phi([(a, short), (b, end)]) for a, b in zip(quick, slow, strict=True))
+
+
+class Parameters(Space):
+    """The kernel's parameters, in the constant bank: not counted."""
+
+    def __init__(self, m: Tracer) -> None:
+        super().__init__(m, "param", counted=False)
+
+    def load(self, access: Access, address: Any, mask: Any) -> tuple[Value, ...]:
+        """Nearly all are at a place that is known now, and the same for all lanes."""
+        if isinstance(address, Value):
+            return super().load(access, address, mask)
+        where, size = int(address) + access.offset, access.dtype.itemsize
+        nbytes = self.m.kernel.parameter_bytes
+        if where < 0 or where % access.width or where + access.width > nbytes:
+            return super().load(access, address, mask)
+        base = self.f.load_pointer(self.m.core.at(CORE["parameters"])).at(where)
+        return tuple(
+            self.f.load(base.at(i * size), access.dtype) for i in range(access.num_elements)
+        )

@@ -1,0 +1,500 @@
+"""The scheduler in IR: blocks one after another, the warps of a block in turn, the lanes of a warp
+together or, after a branch has parted them, lowest basic block first.
+
+A warp runs until it waits at a barrier, ends, or has had its share of steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from gemmlab.emulator.barriers import NUM_BARRIERS
+from gemmlab.emulator.lanes import WARP
+from gemmlab.emulator.machine import BURST, PATIENCE
+from gemmlab.emulator.native.builder import Function, Pointer, Variable
+from gemmlab.emulator.native.layout import (
+    AND,
+    BARRIER,
+    BITS,
+    CORE,
+    DEADLOCK,
+    DIVERGED,
+    DONE,
+    END_FAULT,
+    FAULT,
+    NEEDS_SLOW,
+    PARTED,
+    PAUSED,
+    POPC,
+    SPREAD,
+    TOGETHER,
+    UNIFORM,
+    WARP_STATE,
+)
+from gemmlab.emulator.native.support import (
+    PTR,
+    call,
+    count_lanes,
+    first_lane,
+    lane_offset,
+    note_fault,
+    number,
+    reduced,
+    routine,
+)
+from gemmlab.emulator.native.values import BOOL, I32, I64, U8, U32, U64, Value, apply, where
+
+QUANTUM = 4  # steps of a warp before it is the next one's turn
+STATUS = I32
+ALL, NONE = np.uint32(0xFFFFFFFF), np.uint32(0)
+
+
+def status(f: Function, code: int) -> Value:
+    return f.constant(np.int32(code))
+
+
+def field(f: Function, warp: Pointer, name: str) -> Value:
+    return f.load(warp.at(WARP_STATE[name]), U32)
+
+
+def put(f: Function, warp: Pointer, name: str, value: Value | int) -> None:
+    value = f.constant(np.uint32(value)) if isinstance(value, int) else value
+    f.store(warp.at(WARP_STATE[name]), value)
+
+
+def vector(f: Function, warp: Pointer, name: str) -> Value:
+    return f.load(warp.at(WARP_STATE[name]), U32, vector=True, align=64)
+
+
+def set_live(f: Function, warp: Pointer, lanes: Value) -> None:
+    put(f, warp, "live", lanes)
+    f.store(warp.at(WARP_STATE["once"] + 8), count_lanes(lanes))
+
+
+def _warps(f: Function, core: Pointer) -> tuple[Variable, Value]:
+    """A variable that is to run through the warps, and their number."""
+    return Variable(f, number(f, 0)), f.load(core.at(CORE["num_warps"]), I64)
+
+
+def _warp(f: Function, core: Pointer, index: Value) -> Pointer:
+    stride = f.load(core.at(CORE["warp_stride"]), I64)
+    return f.load_pointer(core.at(CORE["warps"])).at(index * stride)
+
+
+# Blocks
+
+
+@routine(None, block=I64)
+def start(f: Function, core: Pointer, block: Value) -> None:
+    """Make a thread block ready to run from its first instruction."""
+    f.store(core.at(CORE["block"]), block)
+    rest = block
+    for axis in range(3):
+        extent = f.load(core.at(CORE["nctaid"] + 4 * axis), U32).astype(I64)
+        here = rest.view(U64) // extent.view(U64)
+        f.store(core.at(CORE["ctaid"] + 4 * axis), (rest - here.view(I64) * extent).astype(U32))
+        rest = here.view(I64)
+    for name in ("expected", "arrived"):
+        f.clear(core.at(CORE[name]), number(f, 4 * NUM_BARRIERS))
+    f.store(core.at(CORE["num_standing"]), number(f, 0))
+    f.store(core.at(CORE["turn"]), f.load(core.at(CORE["num_warps"]), I64))
+    shared_bytes = f.load(core.at(CORE["shared_zeroed"]), I64)
+    f.clear(f.load_pointer(core.at(CORE["shared"])), shared_bytes)
+    threads = f.load(core.at(CORE["threads"]), I64)
+    zeroed = f.load(core.at(CORE["zeroed"]), I64)
+    local_bytes = f.load(core.at(CORE["local_zeroed"]), I64)
+    index, count = _warps(f, core)
+    f.clear(f.load_pointer(core.at(CORE["local_memory"])), local_bytes * count)
+    with f.loop(lambda: index.value < count):
+        warp = _warp(f, core, index.value)
+        left = threads - index.value * WARP
+        some = (np.uint64(1) << left.view(U64)).astype(U32) - np.uint32(1)
+        set_live(f, warp, where(left >= WARP, np.uint32(0xFFFFFFFF), some))
+        for name in ("pc", "form", "standing", "turns"):
+            put(f, warp, name, 0)
+        f.clear(warp.at(WARP_STATE.size), zeroed)
+        index.value = index.value + 1
+    f.give()
+
+
+@routine(STATUS)
+def run(f: Function, core: Pointer) -> None:
+    """Run blocks until there are none left, something is wrong, or the fuel is spent."""
+    busy, idle, go, done = (f.label(x) for x in ("busy", "idle", "go", "done"))
+    f.jump(busy)
+    f.place(busy)
+    block = f.load(core.at(CORE["block"]), I64)
+    f.branch(block >= 0, go, idle)
+    f.place(idle)
+    counter = f.load_pointer(core.at(CORE["next_block"]))
+    taken = Value(f, f.assign(f"atomicrmw add ptr {counter.name}, i64 1 seq_cst"), I64, False)
+    fresh = f.label("fresh")
+    f.branch(taken < f.load(core.at(CORE["num_blocks"]), I64), fresh, done)
+    f.place(fresh)
+    call(f, core, "start", taken)
+    f.jump(go)
+    f.place(go)
+    result = call(f, core, "run_block")
+    over, rest, out = f.label("over"), f.label("rest"), f.label("out")
+    f.branch(result == np.int32(DONE), over, out)
+    f.place(over)
+    f.store(core.at(CORE["block"]), number(f, -1))
+    f.branch(f.load(core.at(CORE["fuel"]), I64) > 0, busy, rest)
+    f.place(rest)
+    f.give(status(f, PAUSED))
+    f.place(out)
+    f.give(result)
+    f.place(done)
+    f.give(status(f, DONE))
+
+
+@routine(STATUS)
+def run_block(f: Function, core: Pointer) -> None:
+    """Give every warp its turn, again and again; where order matters those that are furthest behind,
+    for one basic block. Goes on where it has stopped."""
+    turn, lowest = core.at(CORE["turn"]), core.at(CORE["lowest"])
+    count, in_step = f.load(core.at(CORE["num_warps"]), I64), f.load(core.at(CORE["in_step"]), I64)
+    again, over = f.label("again"), f.label("over")
+    f.jump(again)
+    f.place(again)
+    with f.when(f.load(turn, I64) >= count):
+        f.store(turn, number(f, 0))
+        f.store(lowest, call(f, core, "lowest_pc"))
+    go = f.label("go")
+    f.branch(f.load(lowest, U32) == ALL, over, go)
+    f.place(go)
+    with f.loop(lambda: f.load(turn, I64) < count):
+        index = f.load(turn, I64)
+        warp = _warp(f, core, index)
+        runnable = field(f, warp, "live") & ~field(f, warp, "standing")
+        place = call(f, core, "pc_of", warp)
+        with f.when((runnable != 0) & ((in_step == 0) | (place == f.load(lowest, U32)))):
+            f.store(core.at(CORE["warp"]), index)
+            local = f.load(core.at(CORE["local_memory"]), I64)
+            nbytes = f.load(core.at(CORE["local_zeroed"]), I64)
+            f.store(core.at(CORE["local"]), local + index * nbytes)
+            result = call(f, core, "run_warp", warp, where(in_step == 0, np.int64(QUANTUM), 0))
+            with f.when(result >= np.int32(FAULT)):
+                f.give(result)
+        f.store(turn, index + 1)
+    with f.when(f.load(core.at(CORE["fuel"]), I64) > 0):
+        f.jump(again)
+    f.give(status(f, PAUSED))
+    f.place(over)
+    alive = f.load(core.at(CORE["num_standing"]), I64)
+    with f.when(alive == 0):
+        f.give(status(f, DONE))
+    note_fault(f, core, DEADLOCK, number(f, 0), f.constant(NONE))
+    f.give(status(f, FAULT))
+
+
+@routine(U32, warp=PTR)
+def pc_of(f: Function, core: Pointer, warp: Pointer) -> None:
+    """The lowest basic block that lanes of a warp are ready for; all ones where there are none."""
+    runnable = field(f, warp, "live") & ~field(f, warp, "standing")
+    with f.when(runnable == 0):
+        f.give(f.constant(ALL))
+    with f.when(field(f, warp, "form") == np.uint32(TOGETHER)):
+        f.give(field(f, warp, "pc"))
+    f.give(reduced("umin", where(f.lanes(runnable), vector(f, warp, "pcs"), ALL)))
+
+
+@routine(U32)
+def lowest_pc(f: Function, core: Pointer) -> None:
+    """The lowest of all warps of the block."""
+    index, count = _warps(f, core)
+    lowest = Variable(f, f.constant(ALL))
+    with f.loop(lambda: index.value < count):
+        place = call(f, core, "pc_of", _warp(f, core, index.value))
+        lowest.value = apply(np.minimum, lowest.value, place)
+        index.value = index.value + 1
+    f.give(lowest.value)
+
+
+# Warps
+
+
+@routine(STATUS, warp=PTR, share=I64)
+def run_warp(f: Function, core: Pointer, warp: Pointer, share: Value) -> None:
+    """Run one warp until it waits, ends, or has had its share of steps."""
+    quantum = core.at(CORE["quantum"])
+    f.store(quantum, share)
+    on, together, parted, meet, other, out = (
+        f.label(x) for x in ("on", "together", "parted", "meet", "other", "out")
+    )
+    result = Variable(f, status(f, DONE))
+    f.jump(on)
+    f.place(on)
+    f.branch(field(f, warp, "form") == np.uint32(TOGETHER), together, parted)
+    f.place(together)
+    pc = field(f, warp, "pc").astype(I64)
+    entry = f.load_pointer(f.load_pointer(core.at(CORE["fast"])).at(pc * 8))
+    result.value = f.invoke(entry, STATUS, core, warp)
+    f.jump(meet)
+    f.place(parted)
+    result.value = call(f, core, "step", warp)
+    f.jump(meet)
+    f.place(meet)
+    code = result.value
+    barrier, same = f.label("barrier"), f.label("same")
+    f.branch(code == np.int32(BARRIER), barrier, other)
+    f.place(barrier)
+    arrived = call(f, core, "arrive", warp)
+    with f.when(arrived == np.int32(FAULT)):
+        f.give(arrived)
+    runnable = (field(f, warp, "live") & ~field(f, warp, "standing")) != 0
+    result.value = where(runnable, np.int32(DIVERGED), np.int32(PAUSED))
+    f.jump(same)
+    f.place(other)
+    # Lanes that are gone wait no longer: others may go on.
+    nobody = f.load(core.at(CORE["num_standing"]), I64) == 0
+    check = f.label("check")
+    f.branch(nobody, same, check)
+    f.place(check)
+    call(f, core, "release_all")
+    f.jump(same)
+    f.place(same)
+    left = f.load(quantum, I64)
+    goes_on = (result.value == np.int32(DIVERGED)) & (left > 0)
+    f.branch(goes_on, on, out)
+    f.place(out)
+    fuel = f.load(core.at(CORE["fuel"]), I64)
+    f.store(core.at(CORE["fuel"]), fuel - (share + 1 - left))
+    f.give(result.value)
+
+
+@routine(STATUS, warp=PTR)
+def step(f: Function, core: Pointer, warp: Pointer) -> None:
+    """Run one basic block for the lanes of a parted warp that are to go first."""
+    with f.when(field(f, warp, "form") == np.uint32(PARTED)):
+        call(f, core, "spread", warp)
+        put(f, warp, "form", SPREAD)
+    quantum = core.at(CORE["quantum"])
+    f.store(quantum, f.load(quantum, I64) - 1)
+    live, standing = field(f, warp, "live"), field(f, warp, "standing")
+    runnable, pcs = live & ~standing, vector(f, warp, "pcs")
+    lane = first_lane(runnable).astype(I64)
+    pc = Variable(f, f.load(warp.at(WARP_STATE["pcs"]).at(lane * 4), U32))
+    group = Variable(f, f.bits(pcs == pc.value) & runnable)
+    parted, united, go = f.label("parted"), f.label("united"), f.label("go")
+    turns = Variable(f, f.constant(NONE))
+    f.branch(group.value == runnable, united, parted)
+
+    f.place(united)
+    with f.when(standing == 0), f.when(call(f, core, "enter", warp, pc.value.astype(I64))):
+        put(f, warp, "form", TOGETHER)
+        put(f, warp, "pc", pc.value)
+        put(f, warp, "turns", 0)
+        f.give(status(f, DIVERGED))
+    f.jump(go)
+
+    f.place(parted)
+    turns.value = field(f, warp, "turns") + np.uint32(1)
+    backward = turns.value % np.uint32(PATIENCE + BURST) >= np.uint32(PATIENCE)
+    left, found = Variable(f, runnable), Variable(f, f.constant(NONE))
+    fallback, fallback_pc = Variable(f, f.constant(NONE)), Variable(f, f.constant(NONE))
+    with f.loop(lambda: (left.value != 0) & (found.value == 0)):
+        on = f.lanes(left.value)
+        lowest = reduced("umin", where(on, pcs, np.uint32(0xFFFFFFFF)))
+        highest = reduced("umax", where(on, pcs, NONE))
+        pc.value = where(backward, highest, lowest)
+        group.value = f.bits(pcs == pc.value) & left.value
+        with f.when(fallback.value == 0):
+            fallback.value, fallback_pc.value = group.value, pc.value
+        ready = f.load_pointer(f.load_pointer(core.at(CORE["ready"])).at(pc.value.astype(I64) * 8))
+        found.value = f.constant(np.uint32(1))
+        with f.when(~f.is_null(ready)):
+            found.value = f.invoke(ready, BOOL, core, warp, group.value).astype(U32)
+        left.value = left.value & ~group.value
+    with f.when(found.value == 0):
+        group.value, pc.value = fallback.value, fallback_pc.value
+    f.jump(go)
+
+    f.place(go)
+    code = f.load_pointer(f.load_pointer(core.at(CORE["slow"])).at(pc.value.astype(I64) * 8))
+    with f.when(f.is_null(code)):
+        f.store(core.at(CORE["wanted"]), pc.value.astype(I64))
+        f.give(status(f, NEEDS_SLOW))
+    put(f, warp, "turns", turns.value)
+    f.give(f.invoke(code, STATUS, core, warp, group.value))
+
+
+# From fast code to slow code and back
+
+
+def _each(f: Function, core: Pointer, index: Value, body: Callable[..., None]) -> None:
+    """Do something for each entry of one list of uniform registers."""
+    starts = f.load_pointer(core.at(CORE["uniform_starts"])).at(index * 8)
+    entry, end = Variable(f, f.load(starts, I64)), f.load(starts.at(8), I64)
+    table = f.load_pointer(core.at(CORE["uniform"]))
+    with f.loop(lambda: entry.value < end):
+        place = table.at(entry.value * (8 * len(UNIFORM)))
+        vector, scalar, nbytes = (f.load(place.at(8 * k), I64) for k in range(len(UNIFORM)))
+        for size in (2, 4, 8, BITS):
+            with f.when(nbytes == size):
+                body(vector, scalar, size)
+        entry.value = entry.value + 1
+
+
+@routine(None, warp=PTR)
+def spread(f: Function, core: Pointer, warp: Pointer) -> None:
+    """Make vectors of all uniform registers."""
+
+    def one(vector: Value, scalar: Value, size: int) -> None:
+        if size == BITS:
+            holds = f.load(warp.at(scalar), U8) != 0
+            f.store(warp.at(vector), f.bits(holds))
+        else:
+            value = f.load(warp.at(scalar), np.dtype(f"u{size}"))
+            f.store(warp.at(vector), value.spread(), align=64)
+
+    _each(f, core, f.load(core.at(CORE["num_code_blocks"]), I64), one)
+    f.give()
+
+
+@routine(BOOL, warp=PTR, pc=I64)
+def enter(f: Function, core: Pointer, warp: Pointer, pc: Value) -> None:
+    """Whether a warp that is together again may go on in the fast code of a basic block: the uniform
+    registers that are still read must be so. Takes their values along."""
+    live = field(f, warp, "live")
+    lane = first_lane(live)
+
+    def agree(vector: Value, scalar: Value, size: int) -> None:
+        if size == BITS:
+            bits = f.load(warp.at(vector), U32) & live
+            same = (bits == 0) | (bits == live)
+        else:
+            dtype = np.dtype(f"u{size}")
+            first = f.load(warp.at(vector).at(lane_offset(lane, dtype)), dtype)
+            values = f.load(warp.at(vector), dtype, True, align=64)
+            same = (f.bits(values == first) | ~live) == ALL
+        with f.when(~same):
+            f.give(f.constant(np.bool_(False)))
+
+    def take(vector: Value, scalar: Value, size: int) -> None:
+        if size == BITS:
+            holds = (f.load(warp.at(vector), U32) & live) != 0
+            f.store(warp.at(scalar), holds.astype(U8))
+        else:
+            dtype = np.dtype(f"u{size}")
+            first = f.load(warp.at(vector).at(lane_offset(lane, dtype)), dtype)
+            f.store(warp.at(scalar), first)
+
+    _each(f, core, pc, agree)
+    _each(f, core, pc, take)
+    f.give(f.constant(np.bool_(True)))
+
+
+# Barriers
+
+
+@routine(STATUS, warp=PTR)
+def arrive(f: Function, core: Pointer, warp: Pointer) -> None:
+    """Lanes come to barriers: `barrier_lanes` to those in `ids`."""
+    lanes = f.load(core.at(CORE["barrier_lanes"]), U32)
+    ids = f.load(core.at(CORE["ids"]), U32, vector=True, align=64)
+    counts = f.load(core.at(CORE["counts"]), U32, vector=True, align=64)
+    counted = f.load(core.at(CORE["barrier_has_counts"]), U32) != 0
+    goes_on = f.load(core.at(CORE["barrier_goes_on"]), U32) != 0
+    bad_count = f.bits((counts % np.uint32(WARP) != 0) | (counts == 0)) & f.bits(counted)
+    bad = (f.bits(ids >= np.uint32(NUM_BARRIERS)) | bad_count) & lanes
+    with f.when(bad != 0):
+        note_fault(f, core, END_FAULT, f.load(core.at(CORE["instruction"]), I64), lanes)
+        f.give(status(f, FAULT))
+    left = Variable(f, lanes)
+    with f.loop(lambda: left.value != 0):
+        lane = first_lane(left.value).astype(I64)
+        barrier = f.load(core.at(CORE["ids"]).at(lane * 4), U32)
+        group = f.bits(ids == barrier) & left.value
+        left.value = left.value & ~group
+        offset = barrier.astype(I64) * 4
+        with f.when(counted):
+            expected = core.at(CORE["expected"]).at(offset)
+            most = reduced("umax", where(f.lanes(group), counts, NONE))
+            f.store(expected, apply(np.maximum, f.load(expected, U32), most))
+        stays, behind = f.label("stays"), f.label("behind")
+        passes = f.label("passes")
+        f.branch(goes_on, passes, stays)
+        f.place(passes)
+        f.increment(core.at(CORE["arrived"]).at(offset), f.constant(np.uint32(WARP)))
+        f.jump(behind)
+        f.place(stays)
+        standing = field(f, warp, "standing")
+        f.increment(core.at(CORE["num_standing"]), (standing == 0).astype(I64))
+        put(f, warp, "standing", standing | group)
+        at = where(f.lanes(group), barrier, vector(f, warp, "barrier"))
+        f.store(warp.at(WARP_STATE["barrier"]), at, align=64)
+        votes = f.load(core.at(CORE["barrier_votes"]), U32)
+        put(f, warp, "votes", field(f, warp, "votes") & ~group | votes & group)
+        put(f, warp, "operation", f.load(core.at(CORE["barrier_operation"]), U32))
+        f.store(warp.at(WARP_STATE["result"]), f.load(core.at(CORE["barrier_result"]), I64))
+        f.jump(behind)
+        f.place(behind)
+        call(f, core, "release", barrier)
+    f.give(status(f, BARRIER))
+
+
+@routine(None)
+def release_all(f: Function, core: Pointer) -> None:
+    barrier = Variable(f, f.constant(NONE))
+    with f.loop(lambda: barrier.value < np.uint32(NUM_BARRIERS)):
+        call(f, core, "release", barrier.value)
+        barrier.value = barrier.value + np.uint32(1)
+    f.give()
+
+
+def _here(f: Function, warp: Pointer, barrier: Value) -> Value:
+    """The lanes of a warp that stand at a barrier."""
+    return f.bits(vector(f, warp, "barrier") == barrier) & field(f, warp, "standing")
+
+
+@routine(None, barrier=U32)
+def release(f: Function, core: Pointer, barrier: Value) -> None:
+    """Let lanes go whose barrier has all the threads it waits for; a warp counts when all its live
+    lanes are there."""
+    offset = barrier.astype(I64) * 4
+    arrived, expected = (core.at(CORE[x]).at(offset) for x in ("arrived", "expected"))
+    whole, alive = Variable(f, f.constant(NONE)), Variable(f, f.constant(NONE))
+    yes, lanes = Variable(f, number(f, 0)), Variable(f, number(f, 0))
+    index, count = _warps(f, core)
+    with f.loop(lambda: index.value < count):
+        warp = _warp(f, core, index.value)
+        live, here = field(f, warp, "live"), _here(f, warp, barrier)
+        alive.value = alive.value + (live != 0).astype(U32)
+        whole.value = whole.value + ((live == here) & (live != 0)).astype(U32)
+        yes.value = yes.value + count_lanes(here & field(f, warp, "votes"))
+        lanes.value = lanes.value + count_lanes(here)
+        index.value = index.value + 1
+    total = f.load(arrived, U32) + whole.value * np.uint32(WARP)
+    asked = f.load(expected, U32)
+    wanted = where(asked > 0, asked, alive.value * np.uint32(WARP))
+    with f.when((total < wanted) | (total == 0)):
+        f.give()
+    f.store(arrived, f.constant(NONE))
+    f.store(expected, f.constant(NONE))
+    index.value = number(f, 0)
+    with f.loop(lambda: index.value < count):
+        warp = _warp(f, core, index.value)
+        here, standing = _here(f, warp, barrier), field(f, warp, "standing")
+        with f.when(here != 0):
+            _leave_result(f, warp, here, yes.value, lanes.value)
+            put(f, warp, "standing", standing & ~here)
+            gone = (standing == here).astype(I64)
+            f.increment(core.at(CORE["num_standing"]), -gone)
+        index.value = index.value + 1
+    f.give()
+
+
+def _leave_result(f: Function, warp: Pointer, here: Value, yes: Value, lanes: Value) -> None:
+    """What bar.red found, into the registers of the lanes that go on."""
+    operation = field(f, warp, "operation")
+    place = warp.at(f.load(warp.at(WARP_STATE["result"]), I64))
+    with f.when(operation == np.uint32(POPC)):
+        old = f.load(place, U32, vector=True, align=64)
+        f.store(place, where(f.lanes(here), yes.astype(U32), old), align=64)
+    with f.when(operation > np.uint32(POPC)):
+        holds = where(operation == np.uint32(AND), yes == lanes, yes > 0)
+        old = f.load(place, U32)
+        f.store(place, where(holds, old | here, old & ~here))

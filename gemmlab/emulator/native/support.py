@@ -1,0 +1,138 @@
+"""The runtime's own functions: written once in terms of values, compiled once for every kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gemmlab.emulator.lanes import WARP
+from gemmlab.emulator.native.builder import Function, Module, Pointer
+from gemmlab.emulator.native.layout import CORE
+from gemmlab.emulator.native.values import BOOL, I32, I64, U32, Value, apply, ir_type
+
+Parameter = tuple[np.dtype, bool] | None  # type, and whether it is a vector; None: a pointer
+PTR = None
+
+
+@dataclass(frozen=True)
+class Routine:
+    """A function that takes the core, and these parameters; None for a pointer."""
+
+    result: np.dtype | None
+    parameters: dict[str, Parameter]
+    body: Callable[..., None]
+
+    def define(self, module: Module, name: str) -> None:
+        types = {p: "ptr" if t is None else ir_type(*t) for p, t in self.parameters.items()}
+        result = "void" if self.result is None else ir_type(self.result)
+        f = module.function(name, result, {"core": "ptr", **types})
+        given = [
+            f.pointer(p) if t is None else f.argument(p, *t) for p, t in self.parameters.items()
+        ]
+        self.body(f, f.pointer("core"), *given)
+
+
+ROUTINES: dict[str, Routine] = {}
+
+
+def routine(
+    result: np.dtype | None = None, **parameters: np.dtype | Parameter
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a function that emits the body of the runtime's function of that name."""
+
+    def register(body: Callable[..., None]) -> Callable[..., None]:
+        types = {p: (t, False) if isinstance(t, np.dtype) else t for p, t in parameters.items()}
+        ROUTINES[body.__name__] = Routine(result, types, body)
+        return body
+
+    return register
+
+
+def call(f: Function, core: Pointer, name: str, *operands: Pointer | Value) -> Value:
+    """Another of the runtime's functions."""
+    return f.invoke(Pointer(f, f"@{name}"), ROUTINES[name].result, core, *operands)
+
+
+# Small vocabulary
+
+
+def number(f: Function, value: int, dtype: np.dtype = I64) -> Value:
+    return f.constant(dtype.type(value))
+
+
+def lane_numbers(f: Function) -> Value:
+    items = ", ".join(f"i32 {lane}" for lane in range(WARP))
+    return Value(f, f"<{items}>", I32, True)
+
+
+def note_fault(f: Function, core: Pointer, kind: int, instruction: Value, lanes: Value) -> None:
+    """Note what went wrong; the lanes' addresses or operands are in `words`."""
+    f.store(core.at(CORE["fault"]), number(f, kind))
+    f.store(core.at(CORE["fault_instruction"]), instruction)
+    f.store(core.at(CORE["fault_lanes"]), lanes.astype(I64))
+
+
+def lane_offset(lane: Value, dtype: np.dtype) -> Value:
+    """Where in a vector a lane's element is."""
+    return lane.astype(I64) * np.int64(dtype.itemsize)
+
+
+def first_lane(bits: Value) -> Value:
+    """The lowest lane of a set that is not empty."""
+    f = bits.f
+    f.module.declared.add("declare i32 @llvm.cttz.i32(i32, i1)")
+    name = f.assign(f"call i32 @llvm.cttz.i32({bits.typed}, i1 true)")
+    return Value(f, name, U32, False)
+
+
+def count_lanes(bits: Value) -> Value:
+    return apply(np.bitwise_count, bits).astype(I64)
+
+
+def reduced(word: str, x: Value) -> Value:
+    """All lanes of a vector combined: add, and, or, xor, smin, umax, …"""
+    kind = f"v{WARP}i{8 * x.dtype.itemsize}"
+    return x.f.call(f"llvm.vector.reduce.{word}.{kind}", x.dtype, False, x)
+
+
+def shuffled(x: Value, sources: Any) -> Value:
+    """Each lane the value of another one, known now."""
+    mask = ", ".join(f"i32 {lane}" for lane in sources)
+    text = f"shufflevector {x.typed}, {x.type} poison, <{WARP} x i32> <{mask}>"
+    return x.make(text, x.dtype)
+
+
+def addresses(base: Pointer, offsets: Value) -> str:
+    """One pointer for each lane."""
+    return base.f.assign(f"getelementptr i8, ptr {base.name}, {offsets.typed}")
+
+
+def gather(base: Pointer, offsets: Value, dtype: np.dtype, lanes: Value | None = None) -> Value:
+    """One element for each lane (of `lanes`), at a byte offset of its own."""
+    f, pointers = base.f, addresses(base, offsets)
+    kind, condition = ir_type(dtype, True), ir_type(BOOL, True)
+    name = f"llvm.masked.gather.v{WARP}{'f' if dtype.kind == 'f' else 'i'}{8 * dtype.itemsize}.v{WARP}p0"
+    f.module.declared.add(f"declare {kind} @{name}(<{WARP} x ptr>, {condition}, {kind})")
+    mask = "splat (i1 true)" if lanes is None else lanes.name
+    text = f.assign(
+        f"call {kind} @{name}(<{WARP} x ptr> align {dtype.itemsize} {pointers}, "
+        f"{condition} {mask}, {kind} poison)"
+    )
+    return Value(f, text, dtype, True)
+
+
+def scatter(base: Pointer, offsets: Value, x: Value, lanes: Value | None = None) -> None:
+    """The same for a store; of lanes that meet the highest wins."""
+    f, pointers = base.f, addresses(base, offsets)
+    condition = ir_type(BOOL, True)
+    letter = "f" if x.dtype.kind == "f" else "i"
+    name = f"llvm.masked.scatter.v{WARP}{letter}{8 * x.dtype.itemsize}.v{WARP}p0"
+    f.module.declared.add(f"declare void @{name}({x.type}, <{WARP} x ptr>, {condition})")
+    mask = "splat (i1 true)" if lanes is None else lanes.name
+    f.do(
+        f"call void @{name}({x.typed}, <{WARP} x ptr> align {x.dtype.itemsize} {pointers}, "
+        f"{condition} {mask})"
+    )

@@ -1,0 +1,248 @@
+"""Runs the NumPy tier's code of one basic block on values of values.py, and so writes its IR."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+from gemmlab.emulator.lanes import WARP
+from gemmlab.emulator.memory import Access
+from gemmlab.emulator.native import ends
+from gemmlab.emulator.native.builder import Function, Module, Pointer
+from gemmlab.emulator.native.layout import (
+    CORE,
+    COUNTS,
+    FAULT,
+    UNSUPPORTED_FAULT,
+    WARP_STATE,
+    counts_offset,
+    tally_offset,
+)
+from gemmlab.emulator.native.memory import Parameters, Space
+from gemmlab.emulator.native.support import (
+    ROUTINES,
+    count_lanes,
+    lane_numbers,
+    note_fault,
+    number,
+)
+from gemmlab.emulator.native.values import BOOL, I64, U8, U32, U64, NotCovered, Value
+
+if TYPE_CHECKING:
+    from gemmlab.emulator.native.kernel import Kernel
+
+ALL = np.uint32(0xFFFFFFFF)
+
+
+@dataclass
+class Lanes:
+    """A set of lanes, as bits: what a mask is to the NumPy tier's code."""
+
+    bits: Value
+
+    @property
+    def array(self) -> Value:
+        return self.bits.f.lanes(self.bits)
+
+
+class Registers:
+    """The registers that live across basic blocks, as one basic block reads and writes them."""
+
+    def __init__(self, m: Tracer) -> None:
+        self.m = m
+        self.read: dict[int, Value] = {}
+        self.written: dict[int, Value] = {}
+
+    @property
+    def used(self) -> set[int]:
+        return {*self.read, *self.written}
+
+    def __getitem__(self, index: int) -> Value:
+        if index not in self.read:
+            self.read[index] = self._load(index)
+        return self.read[index]
+
+    def __setitem__(self, index: int, value: Any) -> None:
+        self.written[index] = self.m.value(value)
+
+    def _load(self, index: int) -> Value:
+        m, f, slot = self.m, self.m.f, self.m.kernel.slots[index]
+        scalar, vector = m.warp.at(slot.scalar), m.warp.at(slot.vector)
+        if slot.uniform and not m.masked:
+            if slot.dtype == BOOL:
+                return f.load(scalar, U8) != np.uint8(0)
+            value = f.load(scalar, slot.dtype)
+        elif slot.dtype == BOOL:
+            return f.lanes(f.load(vector, U32))
+        else:
+            value = f.load(vector, slot.dtype, True, align=64)
+        return value.loosened() if slot.loose else value
+
+    def write_back(self) -> None:
+        """Keep what the block has computed."""
+        m, f = self.m, self.m.f
+        for index, value in self.written.items():
+            slot = m.kernel.slots[index]
+            value = value if slot.loose else value.settled()
+            if slot.uniform and not m.masked:
+                if value.vector:
+                    return  # the block will be traced again, and this text is not used
+                f.store(m.warp.at(slot.scalar), value.astype(U8) if slot.dtype == BOOL else value)
+            elif slot.dtype == BOOL:
+                f.store(m.warp.at(slot.vector), f.bits(value))
+            else:
+                f.store(m.warp.at(slot.vector), value.spread(), align=64)
+
+
+class Tracer:
+    """Stands in for the machine while the code of one basic block runs.
+
+    masked: for the slow code, which takes a set of lanes.
+    """
+
+    def __init__(self, kernel: Kernel, index: int, masked: bool) -> None:
+        self.kernel, self.index, self.masked = kernel, index, masked
+        self.module = Module()
+        name = f"{'slow' if masked else 'fast'}_{index}"
+        parameters = {"core": "ptr noalias", "warp": "ptr noalias"}
+        self.use(
+            self.module.function(name, "i32", parameters | ({"lanes": "i32"} if masked else {}))
+        )
+
+    def use(self, f: Function) -> None:
+        """Write to this function."""
+        self.f = f
+        self.core, self.warp = f.pointer("core"), f.pointer("warp")
+        self.live = f.load(self.warp.at(WARP_STATE["live"]), U32)
+        self.lanes = f.argument("lanes", U32) if self.masked else self.live
+        self.registers = Registers(self)
+        self.space_global, self.space_shared = Space(self, "global"), Space(self, "shared")
+        self.space_const = Space(self, "global", counted=False)
+        self.space_local = Space(self, "local")
+        self.space_frame = Space(self, "local", counted=False)
+        self.space_generic, self.space_param = Space(self, "generic"), Parameters(self)
+
+    def trace(self) -> None:
+        block = self.kernel.program.blocks[self.index]
+        self._count()
+        result = None
+        if block.first < block.last:
+            run = self.kernel.namespace[f"block_{self.index}"]
+            mask = Lanes(self.lanes) if self.masked else None
+            result = run(self, self.registers, mask)
+        self.registers.write_back()
+        end = ends.SlowEnd(self) if self.masked else ends.FastEnd(self)
+        end.finish(block, result)
+
+    def _count(self) -> None:
+        """One more warp, and its lanes, at this basic block."""
+        f, tally = self.f, self.core.at(tally_offset(self.index))
+        if self.masked:
+            f.increment(tally, number(f, 1))
+            f.increment(tally.at(8), count_lanes(self.lanes))
+            return
+        counts = f.assign(f"load <2 x i64>, ptr {tally.name}, align 16")
+        once = f.assign(f"load <2 x i64>, ptr {self.warp.at(WARP_STATE['once']).name}, align 16")
+        more = f.assign(f"add <2 x i64> {counts}, {once}")
+        f.do(f"store <2 x i64> {more}, ptr {tally.name}, align 16")
+
+    # What generated code calls
+
+    def special(self, name: str) -> Value:
+        f = self.f
+        register, _, axis = name.partition(".")
+        if register == "%tid":
+            place = self.warp.at(WARP_STATE[f"tid_{axis}"])
+            if self.kernel.rows and axis != "x":
+                return f.load(place, U32)
+            return f.load(place, U32, True, align=64)
+        if register in ("%ctaid", "%nctaid", "%ntid"):
+            return f.load(self.core.at(CORE[register[1:]] + 4 * "xyz".index(axis)), U32)
+        lane = np.arange(WARP, dtype=np.uint32)
+        match name:
+            case "%laneid":
+                return lane_numbers(f).view(U32)
+            case "%warpid":
+                return f.load(self.warp.at(WARP_STATE["number"]), U32)
+            case "%nwarpid":
+                return f.load(self.core.at(CORE["num_warps"]), I64).astype(U32)
+            case "%lanemask_eq" | "%lanemask_lt" | "%lanemask_le" | "%lanemask_ge" | "%lanemask_gt":
+                below = (np.uint32(1) << lane) - np.uint32(1)
+                upto = below | np.uint32(1) << lane
+                masks = {"eq": upto & ~below, "lt": below, "le": upto, "ge": ~below, "gt": ~upto}
+                return f.table(masks[name[-2:]])
+            case "%clock" | "%clock64" | "%globaltimer":
+                place = self.core.at(CORE["clock"])
+                ticks = f.load(place, U64) + np.uint64(1)
+                f.store(place, ticks)
+                return ticks.astype(U32) if name == "%clock" else ticks
+            case "%dynamic_smem_size" | "%total_smem_size":
+                field = "dynamic_bytes" if "dynamic" in name else "shared_bytes"
+                return f.load(self.core.at(CORE[field]), I64).astype(U32)
+            case "%smid" | "%gridid":
+                return f.constant(np.uint32(0))
+            case "%nsmid":
+                return f.constant(np.uint32(1))
+            case "WARP_SZ":
+                return f.constant(np.uint32(WARP))
+        raise NotCovered(f"special register {name}")
+
+    def variable(self, name: str, offset: int) -> Value:
+        table = self.f.load_pointer(self.core.at(CORE["variables"]))
+        return self.f.load(table.at(8 * self.kernel.variables[name]), U64) + np.uint64(offset)
+
+    def active(self, mask: Lanes | None) -> Lanes:
+        return Lanes(self.lanes)
+
+    def enabled(self, guard: Any, mask: Lanes | None) -> tuple[bool, Lanes]:
+        """The lanes that pass a guard; there may be none, so the answer to "any?" is yes."""
+        return True, Lanes(self.lanes & self.f.bits(self.value(guard)))
+
+    def count_guarded(self, index: int, guard: Any, mask: Lanes | None) -> None:
+        off = self.lanes & ~self.f.bits(self.value(guard))
+        self.f.increment(self.count_of(index, "guarded_off"), count_lanes(off))
+
+    def count_of(self, index: int, name: str) -> Pointer:
+        """Where the core counts something of an instruction."""
+        offset = counts_offset(len(self.kernel.program.blocks), index)
+        return self.core.at(offset + COUNTS[name])
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise NotCovered(name.removeprefix("space_"))
+
+    def unsupported(self, index: int, reason: str, guard: Any, mask: Lanes | None) -> None:
+        """An instruction that no tier knows: an error when a lane reaches it."""
+        self.kernel.plan.reasons[index] = reason
+        lanes = self.lanes if guard is None else self.enabled(guard, mask)[1].bits
+        with self.f.when(lanes != np.uint32(0)):
+            note_fault(self.f, self.core, UNSUPPORTED_FAULT, number(self.f, index), lanes)
+            self.give(FAULT)
+
+    # What the state spaces and the ends of blocks use
+
+    def value(self, x: Any) -> Value:
+        return x if isinstance(x, Value) else self.f.constant(x)
+
+    def bits_of(self, mask: Lanes | None) -> Value:
+        return self.lanes if mask is None else mask.bits
+
+    def site(self, access: Access, space: str) -> Pointer:
+        """Where an access is counted; a generic one has the first of three places."""
+        space = "global" if space == "generic" else space
+        return self.core.at(self.kernel.sites[access.instruction, space])
+
+    def run(self, name: str, *operands: Pointer | Value) -> Value:
+        """Call one of the runtime's functions."""
+        place = self.core.at(CORE["functions"] + 8 * list(ROUTINES).index(name))
+        function = self.f.load_pointer(place)
+        return self.f.invoke(function, ROUTINES[name].result, self.core, *operands)
+
+    def give(self, code: int) -> None:
+        self.f.give(self.f.constant(np.int32(code)))
+
+    def must(self, ok: Value) -> None:
+        """Go on if it holds; else a fault has been noted."""
+        with self.f.when(~ok):
+            self.give(FAULT)

@@ -1,0 +1,123 @@
+"""Which tier runs a launch: NumPy, or native code, which must be compiled first but is some hundred
+times as fast.
+
+"auto" takes native code that is already compiled. Else it begins with NumPy and changes over when
+the launch turns out to be long.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import cache
+from typing import NoReturn
+
+from gemmlab.emulator.lanes import WARP
+from gemmlab.emulator.machine import Launch, Tally
+from gemmlab.emulator.native.compiler import missing
+from gemmlab.emulator.native.values import NotCovered
+from gemmlab.errors import (
+    DeviceError,
+    MissingDependencyError,
+    UnknownNameError,
+    UnsupportedInstructionError,
+)
+
+TIERS = ("auto", "numpy", "native")
+# Thread-instructions from which on compiling is worth its time: about half a second of NumPy.
+WORTH_COMPILING = 50_000_000
+
+# A launch on the NumPy tier, and what it calls at so many thread-instructions.
+NumpyTier = Callable[[Launch, float, Callable[[], None]], Tally]
+
+
+class Changeover(Exception):
+    """Leaves the NumPy tier: the rest is for native code."""
+
+
+def check(tier: str) -> None:
+    """Raises UnknownNameError for a tier that there is not."""
+    if tier not in TIERS:
+        raise UnknownNameError(f"no tier {tier!r}; there is: {', '.join(TIERS)}")
+
+
+def run(
+    launch: Launch,
+    ptx: str,
+    entry: str | None,
+    tier: str,
+    numpy_tier: NumpyTier,
+    restart: Callable[[], None],
+) -> tuple[Tally, str]:
+    """Run a launch; gives its counts and the tier that ran it.
+
+    `restart` makes the memory what it was before. Raises EmulationError, and for tier "native"
+    MissingDependencyError, DeviceError, or UnsupportedInstructionError where it does not cover the
+    kernel.
+    """
+    if tier == "native":
+        return _natively(launch, ptx, entry)
+    if tier == "auto" and missing() is None and _is_compiled(launch, ptx, entry):
+        return _natively(launch, ptx, entry)
+
+    def change_over() -> None:
+        reason = missing()
+        if reason is not None:
+            _say(f"a long launch runs on the emulator's NumPy tier: {reason}")
+        elif _covers(launch, ptx, entry):
+            raise Changeover
+
+    try:
+        limit = WORTH_COMPILING if tier == "auto" else float("inf")
+        return numpy_tier(launch, limit, change_over), "numpy"
+    except Changeover:
+        restart()
+        return _natively(launch, ptx, entry)
+
+
+def _rows(launch: Launch) -> bool:
+    return launch.block[0] % WARP == 0
+
+
+def _is_compiled(launch: Launch, ptx: str, entry: str | None) -> bool:
+    from gemmlab.emulator.native import code
+
+    return code.is_compiled(ptx, entry, _rows(launch))
+
+
+def _covers(launch: Launch, ptx: str, entry: str | None) -> bool:
+    """Compile, if the native tier has everything that the kernel needs."""
+    from gemmlab.emulator.native import code
+
+    try:
+        code.code_of(ptx, entry, _rows(launch))
+    except NotCovered:
+        return False
+    return True
+
+
+def _natively(launch: Launch, ptx: str, entry: str | None) -> tuple[Tally, str]:
+    reason = missing()
+    if reason is not None:
+        kind = MissingDependencyError if "llvmlite" in reason else DeviceError
+        raise kind(f"no native tier: {reason}")
+    from gemmlab.emulator.native import code
+    from gemmlab.emulator.native.launch import execute
+
+    try:
+        compiled = code.code_of(ptx, entry, _rows(launch))
+    except NotCovered as error:
+        _refuse(launch, error)
+    return execute(launch, compiled), "native"
+
+
+def _refuse(launch: Launch, reason: NotCovered) -> NoReturn:
+    code, index = launch.program.function.instructions, reason.instruction
+    site = None if index is None else code[index].site
+    raise UnsupportedInstructionError(f"the native tier does not cover {reason}", site) from reason
+
+
+@cache
+def _say(message: str) -> None:
+    """On stderr, each message once."""
+    logging.getLogger("gemmlab").warning(message)
