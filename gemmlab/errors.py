@@ -5,9 +5,12 @@
     │   ├── ShapeError                       sizes that do not fit together, or an empty matrix
     │   ├── DTypeError (TypeError)           a value of the wrong type
     │   ├── UnknownNameError (LookupError)   no rung, entry, layout, family or file of that name
+    │   ├── ArrayError                       an array that cannot be used here: device, memory
     │   └── LaunchError                      grid, block, shared memory or arguments past a limit
     ├── MissingDependencyError (ImportError) an optional package is not installed; names the extra
     ├── DeviceError (RuntimeError)           no GPU, no driver, or the driver refused
+    ├── TierError (NotImplementedError)      a precision that was asked for cannot run
+    ├── StateError (RuntimeError)            used before it was planned, or after it was freed
     ├── ImplausibleTimeError (RuntimeError)  a measured time that the hardware cannot reach
     ├── CompileError (RuntimeError)          a compiler said no; `log` holds its words
     │   └── PtxSyntaxError                   PTX text that does not parse; holds the line
@@ -51,6 +54,18 @@ class UnknownNameError(InputError, LookupError):
 
 class LaunchError(InputError):
     """Grid, block, shared memory or arguments past a limit."""
+
+
+class ArrayError(InputError):
+    """An array that cannot be used here: its device, its memory or its owner forbids it."""
+
+
+class TierError(GemmlabError, NotImplementedError):
+    """A precision that was asked for by name cannot run for these operands on this device."""
+
+
+class StateError(GemmlabError, RuntimeError):
+    """An object used before it was planned, or after it was freed."""
 
 
 class MissingDependencyError(GemmlabError, ImportError):

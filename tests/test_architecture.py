@@ -26,6 +26,7 @@ LAYERS = {
     "compile": {"errors", "store", "problems", "kernels", "ladder", "emulator"},
     "devices": {"errors", "compile", "emulator", "hardware", "tensor_map"},
     "judge": {"errors", "problems", "compile", "devices"},
+    "linalg": {"errors", "problems", "hardware", "kernels", "compile"},
     "directives": {"errors", "problems"},
     "listing": set(),
     "records": {"errors"},
