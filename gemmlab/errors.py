@@ -19,6 +19,7 @@
         ├── MisalignedAddressError
         ├── UnsupportedInstructionError (NotImplementedError)
         ├── DeadlockError
+        ├── CheckError                   a check found something: a race, a missing wait
         └── BudgetError                  more instructions than were allowed
 
 Each message states the values and the rule they break. `exit_code` is what the command line ends
@@ -162,6 +163,14 @@ class UnsupportedInstructionError(EmulationError, NotImplementedError):
 
 class DeadlockError(EmulationError):
     """Every live thread waits and none can go on."""
+
+
+class CheckError(EmulationError):
+    """What a check of the emulator found; `kind` is its name: "shared race", "missing wait"."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 class BudgetError(EmulationError):

@@ -47,10 +47,6 @@ LAYERS = {
         "tables",
     },
     "environment": {"errors", "compile", "devices", "emulator"},
-    "bench": {
-        *("errors", "problems", "hardware", "kernels", "ladder", "compile", "devices", "judge"),
-        *("records", "tables", "environment"),
-    },
     "report": {"errors", "metrics", "records", "steps", "tables", "bench"},
 }
 # What ties the parts together may import all of them.

@@ -11,7 +11,7 @@ import numpy as np
 from gemmlab.compile.architectures import DEFAULT
 from gemmlab.compile.artifact import Artifact
 from gemmlab.devices.device import Dim3, Launched, Span, check_compiled_block
-from gemmlab.errors import DTypeError, InputError, LaunchError
+from gemmlab.errors import CheckError, DTypeError, InputError, LaunchError
 from gemmlab.hardware.limits import check_launch
 from gemmlab.hardware.specs import architecture
 
@@ -36,16 +36,19 @@ class HostBuffer:
 
 
 class EmulatedDevice:
-    """Runs the artifact's PTX on the CPU. A kernel may touch the spans it was given, no more."""
+    """Runs the artifact's PTX on the CPU. A kernel may touch the spans it was given, no more.
+
+    `check` is what `emulate` takes; a finding is raised as CheckError.
+    """
 
     name = "emulated"
 
-    def __init__(self, arch: str = DEFAULT, tier: str = "auto") -> None:
+    def __init__(self, arch: str = DEFAULT, tier: str = "auto", check: str | None = None) -> None:
         from gemmlab.emulator import tiers
 
         architecture(arch)
         tiers.check(tier)
-        self.arch, self.tier = arch, tier
+        self.arch, self.tier, self.check = arch, tier, check
 
     def allocate(self, nbytes: int) -> HostBuffer:
         return HostBuffer(nbytes)
@@ -67,7 +70,10 @@ class EmulatedDevice:
             args=views,
             dynamic_smem=dynamic_smem,
             tier=self.tier,
+            check=self.check,
         )
+        if run.findings:
+            raise CheckError(run.findings[0].kind, str(run.findings[0]))
         return Launched(counters=dict(run.counters))
 
     @contextmanager

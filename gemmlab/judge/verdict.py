@@ -15,6 +15,10 @@ Status = Literal[
     "misaligned",
     "deadlock",
     "race",
+    "uninitialized read",
+    "divergent barrier",
+    "missing wait",
+    "never ends",
     "unsupported",
     "emulation error",
 ]

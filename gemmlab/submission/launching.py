@@ -22,7 +22,7 @@ from gemmlab.submission.submission import Submission
 
 def emulator(arch: str) -> EmulatedDevice:
     """The emulator that submissions run on; the one place that says what it checks."""
-    return EmulatedDevice(arch)
+    return EmulatedDevice(arch, check="all")
 
 
 class Launch:

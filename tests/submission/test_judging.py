@@ -48,7 +48,21 @@ def test_a_declared_class_passes_in_that_class(judge):
 
 SCALED = gemm(store="c[row * n + col] = 1.0f * sum + 0.0f * c[row * n + col];")
 
+TILED = """
+  __shared__ float sb[16][16];
+  int tx = threadIdx.x, ty = threadIdx.y;
+  float sum = 0;
+  for (int t = 0; t < k; t += 16) {
+    sb[ty][tx] = col < n && t + ty < k ? b[(t + ty) * n + col] : 0.0f;
+    __syncthreads();
+    for (int i = 0; i < min(16, k - t); ++i) sum += a[min(row, m - 1) * k + t + i] * sb[i][tx];
+    BARRIER
+  }
+  if (!inside) return;
+"""
+
 WRONG = {
+    "a barrier is missing": (gemm(TILED.replace("BARRIER", ""), first=""), "race"),
     "the last term is missing": (gemm(LOOP.replace("i < k", "i < k - 1")), "wrong answer"),
     "wrong stride": (gemm(LOOP.replace("i * n", "i * m")), "out of bounds"),
     "no bounds": (gemm(first=""), "out of bounds"),
