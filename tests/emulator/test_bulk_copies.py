@@ -126,9 +126,9 @@ def test_reductions(launch, type_, dtype, operation, function):
 def test_prefetches_do_nothing(launch):
     launch(
         "cp.async.bulk.prefetch.L2.global [%q0], 64;"
-        "cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%q0, {%r0, %r0}]; "
-        "prefetch.tensormap [%q0]; fence.proxy.tensormap::generic.acquire.gpu"
-        " [%q0], 128; griddepcontrol.wait; griddepcontrol.launch_dependents;"
+        "cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%q0, {%r0, %r0}];"
+        "prefetch.tensormap [%q0]; fence.proxy.tensormap::generic.acquire.gpu [%q0], 128;"
+        " griddepcontrol.wait; griddepcontrol.launch_dependents;"
         "setmaxnreg.dec.sync.aligned.u32 40; fence.proxy.alias; discard.global.L2 [%q0], 128;",
         [np.zeros(16, np.uint32)],
     )
