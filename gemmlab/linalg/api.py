@@ -56,10 +56,9 @@ def matmul(
         return host.returned(computed, a) if out is None else out
     from gemmlab.linalg import calls
 
-    arguments = calls.Arguments(calls.framework_of(a), a, b, c, out, stream)
-    call = arguments.call(scalars, precision)
-    result = arguments.run(call)
-    _last.plan = call.plan
+    bound = calls.Bound(a, b, c, out, scalars, precision, stream)
+    result = bound.run()
+    _last.plan = bound.call.plan
     return _returned(result, a) if out is None and calls.is_foreign(a) else result
 
 

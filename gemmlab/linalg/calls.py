@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from gemmlab.errors import ArrayError
@@ -42,6 +43,7 @@ class Call:
         self._layout = layout = operands.lay_out(arrays, sizes, kept)
         gpu = execution.gpu(self.device)
         choice = tiers.choose(precision, operands.case_of(layout, gpu, kept))
+        self._takes_more = bool(layout.copies or layout.through or scalars.beta)
         self._run: Any = None
         workspace, tolerated = 0, None
         if not sizes.k or 0 in sizes.result:
@@ -73,35 +75,35 @@ class Call:
             counts=(lambda: None) if self._run is None else self._run.counts,
         )
 
-    def __call__(self, a: Any, b: Any, c: Any, out: Any, addresses: dict[str, int]) -> Any:
-        """Enqueue the product; `addresses` are those of the arrays. The result, or `out`."""
-        framework, layout = self._framework, self._layout
-        if self._run is None or layout.copies or layout.through or self._beta:
-            return self._prepared(a, b, c, out, addresses)
-        if out is None:
+    def __call__(self, arrays: Sequence[Any], facts: Sequence[Facts | None]) -> Any:
+        """Enqueue the product of a, b, c and out. Returns the result, or `out`."""
+        framework = self._framework
+        if self._run is None or self._takes_more:
+            return self._prepared(*arrays)
+        a, b, _, to = facts
+        out = arrays[3]
+        if to is None:
             out = framework.empty(self._shape, self.device)
-            addresses["c"] = framework.facts(out).address
-        else:
-            addresses["c"] = addresses["out"]
-        self._run.enqueue(addresses)
+            to = framework.facts(out)
+        assert a is not None and b is not None
+        self._run.enqueue((a.address, b.address, to.address))
         return out
 
-    def _prepared(self, a: Any, b: Any, c: Any, out: Any, addresses: dict[str, int]) -> Any:
+    def _prepared(self, a: Any, b: Any, c: Any, out: Any) -> Any:
         """The general case: with copies of arrays, with c, with nothing to multiply."""
         framework, layout = self._framework, self._layout
-        copies = []
-        for name, array in (("a", a), ("b", b)):
-            if name in layout.copies:
-                copies.append(framework.copied(array, layout.copies[name]))
-                addresses[name] = framework.facts(copies[-1]).address
+        factors = [
+            framework.copied(x, layout.copies[name]) if name in layout.copies else x
+            for name, x in (("a", a), ("b", b))
+        ]
         target = out
         if out is None or layout.through:
             target = framework.empty(self._shape, self.device)
-        target_facts = framework.facts(target)
-        if self._beta and (c is not out or layout.through):
+        if self._beta and target is not c:
             framework.assign(target, c)
         if self._run is not None:
-            self._run.enqueue({**addresses, "c": target_facts.address})
+            at = [framework.facts(x).address for x in (*factors, target)]
+            self._run.enqueue((at[0], at[1], at[2]))
         else:
             framework.scale(target, self._beta)
         if target is not out and out is not None:
@@ -110,83 +112,79 @@ class Call:
         return target
 
 
-class Arguments:
-    """The arrays of one product on a GPU, in the framework of the first, and their addresses."""
+class Bound:
+    """A planned product and the arrays that it is to run with."""
 
-    def __init__(self, framework: Framework, a: Any, b: Any, c: Any, out: Any, stream: Any) -> None:
-        self.framework = framework
-        self.kept: dict[str, PackedMatrix] = {}
-        self.arrays: dict[str, Any] = {}
-        self.facts: dict[str, Facts] = {}
-        for name, array in (("a", a), ("b", b), ("c", c), ("out", out)):
-            if array is not None:
-                self.put(name, array)
-        self.given = None if stream is None else stream_handle(stream)
-        device = self.facts["a"].device
-        self.stream = framework.stream(device) if self.given is None else self.given
+    def __init__(
+        self,
+        a: Any,
+        b: Any,
+        c: Any,
+        out: Any,
+        scalars: Scalars,
+        precision: str | None,
+        stream: Any,
+    ) -> None:
+        framework = framework_of(a)
+        arrays: tuple[Any, ...] = (a, b, c, out)
+        kept: dict[str, PackedMatrix] = {}
+        if any(x is not None and find(x) is not framework for x in arrays):
+            arrays, kept = _adopted(framework, arrays)
+        facts = [None if x is None else framework.facts(x) for x in arrays]
+        assert facts[0] is not None
+        self._given = None if stream is None else stream_handle(stream)
+        handle = framework.stream(facts[0].device) if self._given is None else self._given
+        forms = [of and of[1:] for of in facts]
+        key = (framework.name, *forms, *map(id, kept.values()), scalars, precision, handle)
+        call = _calls.get(key)
+        if call is None or out is not None:
+            named = {x: of for x, of in zip(_ARRAYS, facts, strict=True) if of is not None}
+            operands.check_overlap(named)
+            if call is None:
+                with framework.entered(facts[0].device, self._given):
+                    call = Call(framework, named, kept, scalars, precision, handle)
+                if len(_calls) >= _MOST_CALLS:
+                    _calls.pop(next(iter(_calls)), None)
+                _calls[key] = call
+        self.call, self._arrays, self._facts, self._framework = call, arrays, facts, framework
 
-    def put(self, name: str, array: Any) -> None:
-        """Take an array, or a packed operand, under that name."""
-        if isinstance(array, PackedMatrix):
-            if (name, array.side) not in (("a", "left"), ("b", "right")):
-                raise ArrayError(f"{name} is packed for the {array.side} side of a product")
-            self.kept[name] = array
-            self.arrays[name], self.facts[name] = array.array, array.facts
-            return
-        own = find(array)
-        if own is not self.framework:
-            array = self._carried(name, array, own)
-        self.arrays[name], self.facts[name] = array, self.framework.facts(array)
-
-    def _carried(self, name: str, array: Any, own: Framework | None) -> Any:
-        """An array of another library, as one of this framework in the same memory."""
-        if is_on_host(array, name):
-            raise ArrayError(f"a is on a GPU and {name} is on the host: both must be on one device")
-        if name == "out" and own is None:
-            rule = "out must be an array of PyTorch or CuPy, whose memory may be written"
-            raise ArrayError(f"out is a {type(array).__name__}: {rule}")
-        return self.framework.from_dlpack(array)
-
-    def call(self, scalars: Scalars, precision: str | None) -> Call:
-        """The planned product for these arrays: remembered, or made now."""
-        facts, kept = self.facts, self.kept
-        shapes = tuple(
-            (name, of.shape, of.strides, of.dtype, of.device) for name, of in facts.items()
-        )
-        key = (self.framework.name, shapes, tuple(map(id, kept.values())), scalars, precision)
-        call = _calls.get((key, self.stream))
-        if call is None:
-            operands.check_overlap(facts)
-            with self.framework.entered(facts["a"].device, self.given):
-                call = Call(self.framework, facts, kept, scalars, precision, self.stream)
-            if len(_calls) >= _MOST_CALLS:
-                _calls.pop(next(iter(_calls)), None)
-            _calls[key, self.stream] = call
-        elif "out" in facts:
-            operands.check_overlap(facts)
-        return call
-
-    def run(self, call: Call) -> Any:
-        """Enqueue the product."""
-        get = self.arrays.get
-        addresses = {name: facts.address for name, facts in self.facts.items()}
-        with self.framework.entered(call.device, self.given):
-            return call(get("a"), get("b"), get("c"), get("out"), addresses)
+    def run(self) -> Any:
+        """Enqueue the product; the result, or `out`."""
+        with self._framework.entered(self.call.device, self._given):
+            return self.call(self._arrays, self._facts)
 
 
+_ARRAYS = ("a", "b", "c", "out")
 _calls: dict[Any, Call] = {}
 
 
 def framework_of(a: Any) -> Framework:
     """What computes products of an array, or of a packed operand, on a GPU."""
-    return a.framework if isinstance(a, PackedMatrix) else find(a) or carrier()
+    return find(a) or (a.framework if isinstance(a, PackedMatrix) else carrier())
 
 
 def is_foreign(a: Any) -> bool:
     """Whether results for this operand go back to another library."""
-    return not isinstance(a, PackedMatrix) and find(a) is None
+    return find(a) is None and not isinstance(a, PackedMatrix)
 
 
-def forget() -> None:
-    """Drop all planned products."""
-    _calls.clear()
+def _adopted(
+    framework: Framework, arrays: tuple[Any, ...]
+) -> tuple[tuple[Any, ...], dict[str, PackedMatrix]]:
+    """Packed operands, and arrays of other libraries as ones of this framework."""
+    kept, own = {}, []
+    for name, array in zip(_ARRAYS, arrays, strict=True):
+        if isinstance(array, PackedMatrix):
+            if (name, array.side) not in (("a", "left"), ("b", "right")):
+                raise ArrayError(f"{name} is packed for the {array.side} side of a product")
+            kept[name], array = array, array.array
+        elif array is not None and find(array) is not framework:
+            if is_on_host(array, name):
+                rule = "both must be on one device"
+                raise ArrayError(f"a is on a GPU and {name} is on the host: {rule}")
+            if name == "out" and find(array) is None:
+                rule = "out must be an array of PyTorch or CuPy, whose memory may be written"
+                raise ArrayError(f"out is a {type(array).__name__}: {rule}")
+            array = framework.from_dlpack(array)
+        own.append(array)
+    return tuple(own), kept

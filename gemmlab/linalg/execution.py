@@ -15,12 +15,11 @@ from gemmlab.kernels.common import ceil_div
 from gemmlab.linalg import cublas
 from gemmlab.linalg.driver import call
 from gemmlab.linalg.frameworks import Framework
-from gemmlab.linalg.graph import Graph, Node
+from gemmlab.linalg.graph import Addresses, Graph, Node
 from gemmlab.linalg.plan import REPORT_BYTES, STATUS_BYTES
-from gemmlab.linalg.program import Job, Memory
+from gemmlab.linalg.program import NAMES, Job, Memory
 
 _CLEARED = max(STATUS_BYTES, REPORT_BYTES)
-Addresses = dict[str, int]  # of the caller's arrays "a", "b" and "c"
 Counts = tuple[int, int]  # elements at risk, vectors that are not finite
 
 
@@ -60,11 +59,15 @@ def gpu(ordinal: int) -> Gpu:
 
 
 class Workspace:
-    """Memory for the products on one stream, which follow each other; it grows as they need."""
+    """Memory for the products on one stream, which follow each other; it grows as they need.
+
+    `version` changes when memory moves.
+    """
 
     def __init__(self, framework: Framework, device: int, stream: int) -> None:
         self._framework, self._device, self._stream = framework, device, stream
         self._arrays: dict[str, tuple[Any, int, int]] = {}
+        self.version = 0
 
     def address(self, name: str, nbytes: int) -> int:
         """Where that many bytes are. New ones begin with zeros: counts that nobody has made yet."""
@@ -75,7 +78,13 @@ class Workspace:
             address = self._framework.facts(array).address
             call(cu.cuMemsetD8Async, address, 0, _CLEARED, self._stream)
             self._arrays[name] = array, address, nbytes
+            self.version += 1
         return address
+
+    def free(self) -> None:
+        """Give the memory back to the framework's allocator."""
+        self._arrays.clear()
+        self.version += 1
 
 
 _workspaces: dict[tuple[str, int, int], Workspace] = {}
@@ -97,7 +106,8 @@ def free_workspaces() -> None:
     Products that run later take new memory. CUDA graphs of CuPy that hold products must not be
     replayed any more; those of PyTorch own their memory.
     """
-    _workspaces.clear()
+    for space in _workspaces.values():
+        space.free()
     _recorded.clear()
 
 
@@ -110,26 +120,24 @@ class TensorCoreRun:
         self._context = _primary_context(device)
         self._lock = threading.Lock()
         self._graph: Graph | None = None
-        self._memory: Memory | None = None
+        self._space = workspace(framework, device, stream)
         self._own = Workspace(framework, device, stream)  # of the report
-        self._report = 0
+        self._version, self._report = -1, 0
 
     def enqueue(self, addresses: Addresses) -> None:
         with self._lock, _Current(self._context):
             if _is_recording(self._stream):
                 self._record(addresses)
                 return
-            shared = workspace(self._framework, self._device, self._stream)
-            memory = self._place(shared, self._own)
-            if memory != self._memory or self._graph is None:
+            if self._graph is None or self._version != self._space.version:
+                memory = self._place(self._space, self._own)
                 self._graph = Graph(self._job.launches(memory, self._multiprocessors))
-                self._memory = memory
-            self._report = memory.report
+                self._version, self._report = self._space.version, memory.report
             try:
                 self._graph.launch(addresses, self._stream)
             except BaseException:
                 # What the splits have counted would stay in the workspace: take another.
-                _workspaces.clear()
+                self._space.free()
                 raise
 
     def counts(self) -> Counts:
@@ -167,14 +175,15 @@ class SgemmRun:
     def __init__(
         self, sgemm: cublas.Sgemm, names: tuple[str, str], device: int, stream: int, space: Any
     ) -> None:
-        self._sgemm, self._names, self._stream = sgemm, (*names, "c"), stream
+        self._sgemm, self._stream = sgemm, stream
+        self._order = [NAMES.index(name) for name in (*names, "c")]
         self._context = _primary_context(device)
         with _Current(self._context), _relaxed():
             self._handle = _handle(device)
         self._space = space
 
     def enqueue(self, addresses: Addresses) -> None:
-        left, right, c = (addresses[name] for name in self._names)
+        left, right, c = (addresses[i] for i in self._order)
         with _cublas, _Current(self._context):
             self._handle.use(self._stream, self._space.address("cublas", cublas.WORKSPACE))
             self._sgemm.launch(self._handle, (left, right, c))
@@ -209,7 +218,7 @@ class _Current(AbstractContextManager[None]):
         self._context, self._pushed = context, False
 
     def __enter__(self) -> None:
-        if int(call(cu.cuCtxGetCurrent)) != int(self._context):
+        if call(cu.cuCtxGetCurrent) != self._context:
             call(cu.cuCtxPushCurrent, self._context)
             self._pushed = True
 

@@ -17,7 +17,9 @@ from gemmlab.kernels.rung import Dim3
 from gemmlab.linalg import driver
 from gemmlab.linalg.code import artifact
 from gemmlab.linalg.plan import Launch
-from gemmlab.linalg.program import Source
+from gemmlab.linalg.program import NAMES, Source
+
+Addresses = tuple[int, int, int]  # of the caller's arrays, in the order of NAMES
 
 
 class Node(driver.Prepared):
@@ -29,7 +31,7 @@ class Node(driver.Prepared):
         super().__init__(function, artifact(*code), launch)
         arguments = self._values[len(launch.maps) :]
         self._moving = [
-            (argument, value)
+            (NAMES.index(argument.name), value)
             for argument, value in zip(launch.args, arguments, strict=True)
             if isinstance(argument, Source)
         ]
@@ -40,12 +42,12 @@ class Node(driver.Prepared):
         self.params.sharedMemBytes = launch.dynamic_smem
         self.params.kernelParams = ctypes.addressof(self._pointers)
 
-    def move(self, addresses: dict[str, int]) -> bool:
+    def move(self, addresses: Addresses) -> bool:
         """Take the caller's addresses; whether any of them is new."""
         moved = False
-        for source, value in self._moving:
-            if value.value != addresses[source.name]:
-                value.value = addresses[source.name]
+        for i, value in self._moving:
+            if value.value != addresses[i]:
+                value.value = addresses[i]
                 moved = True
         return moved
 
@@ -60,17 +62,17 @@ class Graph:
         assert len(self._handles) == len(self._nodes)
         self._executable = driver.call(cu.cuGraphInstantiate, graph, 0)
         driver.call(cu.cuGraphDestroy, graph)
-        self._addresses: dict[str, int] = {}
+        self._addresses: Addresses = (0, 0, 0)
 
-    def launch(self, addresses: dict[str, int], stream: int) -> None:
-        """Enqueue everything on the stream with that handle; `addresses` by the sources' names."""
+    def launch(self, addresses: Addresses, stream: int) -> None:
+        """Enqueue everything on the stream with that handle."""
         if addresses != self._addresses:
             for node, handle in zip(self._nodes, self._handles, strict=True):
                 if node.move(addresses):
                     driver.call(
                         cu.cuGraphExecKernelNodeSetParams, self._executable, handle, node.params
                     )
-            self._addresses = dict(addresses)
+            self._addresses = addresses
         driver.call(cu.cuGraphLaunch, self._executable, stream)
 
     def _record(self) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import numbers
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -41,8 +41,7 @@ class Layout:
     through: bool = False
 
 
-@dataclass(frozen=True)
-class Scalars:
+class Scalars(NamedTuple):
     """alpha and beta, checked."""
 
     alpha: float

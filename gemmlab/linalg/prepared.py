@@ -40,8 +40,7 @@ class Matmul:
         self._options: dict[str, Any] = {"alpha": alpha, "beta": beta, "precision": precision}
         self._stream, self._freed = stream, False
         self._on_host = frameworks.is_on_host(a, "a")
-        self._arguments: Any = None
-        self._call: Any = None
+        self._bound: Any = None
         self._plan: Plan | None = None
 
     def plan(self) -> Plan:
@@ -53,9 +52,9 @@ class Matmul:
             from gemmlab.linalg import calls
 
             a, b, c, out = self._arrays.values()
-            self._arguments = calls.Arguments(calls.framework_of(a), a, b, c, out, self._stream)
-            self._call = self._arguments.call(self._scalars, self._options["precision"])
-            self._plan = self._call.plan
+            precision = self._options["precision"]
+            self._bound = calls.Bound(a, b, c, out, self._scalars, precision, self._stream)
+            self._plan = self._bound.call.plan
         assert self._plan is not None
         return self._plan
 
@@ -64,10 +63,10 @@ class Matmul:
         if self._plan is None:
             self._check_alive()
             raise StateError("Matmul.execute before Matmul.plan")
-        if self._call is None:
+        if self._bound is None:
             a, b, c, out = self._arrays.values()
             return api.matmul(a, b, c, out=out, **self._options)
-        return self._arguments.run(self._call)
+        return self._bound.run()
 
     def reset_operands(self, a: Any = None, b: Any = None, c: Any = None, out: Any = None) -> None:
         """Take other arrays of the same shapes, strides and device from now on.
@@ -92,8 +91,7 @@ class Matmul:
             if old != new:
                 raise ShapeError(f"{name} is {new}, the product was planned for {old}")
         other.plan()
-        self._arrays, self._arguments = other._arrays, other._arguments
-        self._call, self._plan = other._call, other._plan
+        self._arrays, self._bound, self._plan = other._arrays, other._bound, other._plan
 
     def ran(self) -> Report:
         """Which tier ran the last time, and why. Waits for the GPU."""
@@ -103,7 +101,7 @@ class Matmul:
         """Let go of the arrays. The object cannot be used any more."""
         self._freed = True
         self._arrays = dict.fromkeys(self._arrays)
-        self._arguments = self._call = self._plan = None
+        self._bound = self._plan = None
 
     def __enter__(self) -> Matmul:
         return self

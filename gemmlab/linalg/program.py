@@ -22,6 +22,7 @@ from gemmlab.linalg.plan import Launch, Operand, Packed
 from gemmlab.linalg.shapes import Stack
 from gemmlab.linalg.tiers import Choice, tolerated
 
+NAMES = ("a", "b", "c")  # of the caller's arrays
 _BLOCK = (256, 1, 1)  # threads of the second split
 _BLOCKS = 8  # per multiprocessor, at most, of the second split
 

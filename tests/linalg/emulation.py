@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import ModuleType
 
 import numpy as np
@@ -12,6 +13,7 @@ from gemmlab.errors import PtxSyntaxError, UnsupportedInstructionError
 from gemmlab.kernels.gemm.schemes import LINE
 from gemmlab.linalg.compiled import artifact_of
 from gemmlab.linalg.plan import Launch, Map
+from gemmlab.linalg.program import Source
 
 PAGE = 4096
 
@@ -44,7 +46,7 @@ class Memory:
             artifact = artifact_of(launch)
             maps = [self._tensor_map(tensor_map, wanted) for wanted in launch.maps]
             scalars = zip(artifact.parameters[len(maps) :], launch.args, strict=True)
-            args = [self.at(x) if p.is_pointer else x for p, x in scalars]
+            args = [self._argument(x) if p.is_pointer else x for p, x in scalars]
             emulate(
                 artifact,
                 grid=launch.grid,
@@ -56,6 +58,11 @@ class Memory:
         except (UnsupportedInstructionError, PtxSyntaxError) as error:
             pytest.skip(f"the emulator does not run {launch.kernel} yet: {error}")
 
+    def _argument(self, value: float) -> np.ndarray | float:
+        """The memory at an address; another number is what it is."""
+        found = self.at(int(value))
+        return value if found is None else found
+
     def _tensor_map(self, tensor_map: ModuleType, wanted: Map) -> object:
         raw = self.at(wanted.address)
         assert isinstance(raw, np.ndarray)
@@ -65,3 +72,9 @@ class Memory:
         )
         box = (1, wanted.copy.lines, LINE)
         return tensor_map.TensorMap(array, box, "128B", format=wanted.copy.dtype)
+
+
+def placed(launch: Launch, addresses: dict[str, int]) -> Launch:
+    """The launch with the caller's arrays at these addresses."""
+    args = [addresses[x.name] if isinstance(x, Source) else x for x in launch.args]
+    return replace(launch, args=tuple(args))

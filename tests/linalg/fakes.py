@@ -16,7 +16,7 @@ from gemmlab.linalg import calls, execution, frameworks
 from gemmlab.linalg.cublas import Sgemm
 from gemmlab.linalg.execution import Gpu
 from gemmlab.linalg.frameworks import Facts
-from gemmlab.linalg.program import Job
+from gemmlab.linalg.program import NAMES, Job
 
 KIND = __name__.partition(".")[0]
 
@@ -82,17 +82,17 @@ class TensorCoreRun:
     def __init__(self, job: Job, framework: Framework, device: int, stream: int) -> None:
         self.job, self.at_risk = job, 0
 
-    def enqueue(self, addresses: dict[str, int]) -> None:
+    def enqueue(self, addresses: tuple[int, int, int]) -> None:
         job, c = self.job, self.job.c
         factors = []
         for factor in (job.left, job.right):
             x = factor.operand
             strides = (x.ld, 1) if x.along else (1, x.ld)
             shape = (x.batch, x.vectors, x.depth)
-            at = addresses[factor.name]
+            at = addresses[NAMES.index(factor.name)]
             factors.append(memory(at, shape, (x.batch_stride, *strides)).astype(float))
         product = job.alpha * (factors[0] @ factors[1].transpose(0, 2, 1))
-        to = memory(addresses["c"], (c.batch, c.rows, c.columns), (c.step, c.row_stride, 1))
+        to = memory(addresses[2], (c.batch, c.rows, c.columns), (c.step, c.row_stride, 1))
         to[...] = product + (job.beta * to if job.beta else 0)
 
     def counts(self) -> tuple[int, int]:
@@ -105,8 +105,8 @@ class SgemmRun:
     def __init__(self, sgemm: Sgemm, names: Any, device: int, stream: int, space: Any) -> None:
         self._sgemm, self._names = sgemm, (*names, "c")
 
-    def enqueue(self, addresses: dict[str, int]) -> None:
-        at = [addresses[name] for name in self._names]
+    def enqueue(self, addresses: tuple[int, int, int]) -> None:
+        at = [addresses[NAMES.index(name)] for name in self._names]
         self._sgemm.launch(self, (at[0], at[1], at[2]))  # type: ignore[arg-type]
 
     def call(self, function: str, *args: Any) -> None:

@@ -252,7 +252,7 @@ def test_the_report_tells_what_the_gpu_chose(gpu: fakes.Framework) -> None:
     product = gemmlab.Matmul(a, b)
     plan = product.plan()
     assert (plan.tier, plan.fallback) == ("fp16x3", "bf16x6")
-    run = product._call._run
+    run = product._bound.call._run
     assert product.ran().tier == "fp16x3"
     run.at_risk = plan.tolerated + 1
     assert product.ran().tier == "bf16x6" and str(run.at_risk) in product.ran().reason
