@@ -23,6 +23,7 @@ LAYERS = {
     "ladder": {"errors", "kernels"},
     "compile": {"errors", "problems", "kernels", "ladder", "emulator"},
     "devices": {"errors", "compile", "emulator", "hardware"},
+    "linalg": {"errors", "problems", "hardware", "kernels", "compile"},
     "judge": {"errors", "problems", "compile", "devices"},
     "records": {"errors"},
     "metrics": {"hardware", "records"},
