@@ -24,7 +24,7 @@ from gemmlab.emulator.counters import SECTOR_BYTES
 from gemmlab.emulator.lanes import WARP, Mask, Value, three_axes
 from gemmlab.emulator.memory import PARAM_WINDOW, WINDOW_BITS, Access
 from gemmlab.emulator.reductions import Combine
-from gemmlab.emulator.tensor_maps import MAP_BYTES, Descriptor, Region, to_tfloat32
+from gemmlab.emulator.tensor_maps import MAP_BYTES, Descriptor, Region, sectors, to_tfloat32
 from gemmlab.errors import (
     EmulationError,
     MisalignedAddressError,
@@ -86,9 +86,9 @@ class TensorBox:
     view: np.ndarray  # of the elements inside
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of the sectors that its rows touch."""
-        return self.region.sectors(self.descriptor.address) * SECTOR_BYTES
+    def sectors(self) -> int:
+        """Sectors that its rows touch."""
+        return self.region.sectors(self.descriptor.address)
 
     def read(self) -> np.ndarray:
         box, inside = self.descriptor.empty_box(), self.view
@@ -157,6 +157,7 @@ class BulkCopies:
         mask: Mask | None,
     ) -> None:
         """Copy `nbytes` neighbouring bytes. spaces, addresses: of target and source."""
+        stores = "tma_st" if combine is None else "tma_red"
         for lane, cell, ranks, (target, source, size) in self._lanes(
             index, (*addresses, nbytes), signal, blocks, combine, mask
         ):
@@ -165,6 +166,10 @@ class BulkCopies:
                 self._fail(lane, MisalignedAddressError, f"{what}: not multiples of 16", target)
             start = self._bytes(lane, spaces[1], source, size, None)
             ends = [self._bytes(lane, spaces[0], target, size, rank) for rank in ranks]
+            if "global" in spaces:
+                address, kind = (source, "tma_ld") if spaces[1] == "global" else (target, stores)
+                touched = int(sectors(np.array(address), size))
+                self._count(kind, len(ranks) * touched)
             self._start(lane, start, list(ends), combine, self._cells(lane, cell, ranks), size)
 
     def load_box(
@@ -184,7 +189,8 @@ class BulkCopies:
             start = self._tensor(lane, descriptor, tuple(at))
             ends = [self._box(lane, descriptor, to, rank) for rank in ranks]
             cells = self._cells(lane, cell, ranks)
-            self.machine.tally.copied["tma_ld"] += len(ranks) * start.nbytes
+            read = descriptor.whole(tuple(at)).sectors(descriptor.address)
+            self._count("tma_ld", len(ranks) * read)
             self._start(lane, start, list(ends), None, cells, descriptor.nbytes)
 
     def store_box(
@@ -207,9 +213,12 @@ class BulkCopies:
                 if combine is None:
                     message = f"no bulk reduction .{operation} of {descriptor.format}"
                     self._fail(lane, UnsupportedInstructionError, message, start)
+            if min(at) < 0:
+                message = f"a box that is stored begins at {tuple(at)}, before the tensor"
+                self._fail(lane, OutOfBoundsError, message, descriptor.address)
             end = self._tensor(lane, descriptor, tuple(at))
             box = self._box(lane, descriptor, start, None)
-            self.machine.tally.copied["tma_red" if operation else "tma_st"] += end.nbytes
+            self._count("tma_red" if operation else "tma_st", end.sectors)
             self._start(lane, box, [end], combine, [], descriptor.nbytes)
 
     def commit(self, mask: Mask | None) -> None:
@@ -280,6 +289,9 @@ class BulkCopies:
                     message = f"multicast to ranks {ranks} of a cluster of {self.cluster_size}"
                     self._fail(lane, EmulationError, message, bits)
             yield lane, cells[k] if cells else None, ranks, values
+
+    def _count(self, kind: str, touched: int) -> None:
+        self.machine.tally.copied[kind] += touched * SECTOR_BYTES
 
     def _start(
         self,

@@ -1,7 +1,8 @@
 """Counters of the tensor cores and of the copy engine, under Nsight Compute's names.
 
 Instructions count once per warp. Bytes of the copy engine are those of the 32-byte sectors that the
-rows of a box touch; what a multicast brings counts in each block that gets it.
+rows of a box touch, when it is loaded also those outside the tensor; what a multicast brings counts
+in each block that gets it.
 """
 
 from __future__ import annotations
@@ -35,10 +36,11 @@ def pipes_of(i: Instruction) -> tuple[str, ...]:
     """What an instruction counts as."""
     if i.opcode[:2] == ("wgmma", "mma_async"):
         return "gmma", "imma" if "s32" in i.opcode else "hmma"
-    if i.opcode[:4] == ("cp", "async", "bulk", "tensor"):
+    is_bulk = i.opcode[:3] == ("cp", "async", "bulk") and i.opcode[3] != "prefetch"
+    if is_bulk and "global" in i.opcode:
         return ("tma_st",) if "bulk_group" in i.opcode else ("tma_ld",)
-    if i.opcode[:5] == ("cp", "reduce", "async", "bulk", "tensor"):
-        return ("tma_red",)
+    if i.opcode[:4] == ("cp", "reduce", "async", "bulk") and "global" in i.opcode:
+        return "tma_st", "tma_red"
     return ()
 
 

@@ -52,11 +52,15 @@ def _halves(operation: str, type_: str) -> Combine:
     def combine(old: np.ndarray, new: np.ndarray) -> np.ndarray:
         if type_ == "f16":
             a, b = (x.view(np.float16).astype(np.float32) for x in (old, new))
-            return function(a, b).astype(np.float16).view(np.uint8)
-        a, b = ((x.view(np.uint16).astype(np.uint32) << 16).view(np.float32) for x in (old, new))
-        result = function(a, b)
-        bits = result.view(np.uint32)
-        rounded = np.where(np.isnan(result), 0x7FFF, bits + 0x7FFF + (bits >> 16 & 1) >> 16)
-        return rounded.astype(np.uint16).view(np.uint8)
+            result = function(a, b)
+            bits = result.astype(np.float16).view(np.uint16)
+        else:
+            a, b = (
+                (x.view(np.uint16).astype(np.uint32) << 16).view(np.float32) for x in (old, new)
+            )
+            result = function(a, b)
+            words = result.view(np.uint32)
+            bits = (words + 0x7FFF + (words >> 16 & 1) >> 16).astype(np.uint16)
+        return np.where(np.isnan(result), np.uint16(0x7FFF), bits).view(np.uint8)
 
     return combine

@@ -50,6 +50,12 @@ def encode(tensor_map: TensorMap, address: int) -> bytes:
     return fields.tobytes().ljust(MAP_BYTES, b"\0")
 
 
+def sectors(address: np.ndarray, nbytes: int) -> np.ndarray:
+    """How many 32-byte sectors `nbytes` bytes from each address on touch."""
+    count: np.ndarray = (address + nbytes - 1 >> 5) - (address >> 5) + 1
+    return count
+
+
 @dataclass(frozen=True)
 class Region:
     """The part of a tensor that a box at some coordinates covers, and its place in the box."""
@@ -75,8 +81,7 @@ class Region:
         rows = np.array([address + self.offset])
         for count, stride in zip(self.shape[:-1], self.strides[:-1], strict=True):
             rows = (rows[:, None] + np.arange(count) * stride).reshape(-1)
-        last = rows + self.shape[-1] * self.strides[-1] - 1
-        return int(((last >> 5) - (rows >> 5) + 1).sum())
+        return int(sectors(rows, self.shape[-1] * self.strides[-1]).sum())
 
 
 @dataclass(frozen=True)
@@ -127,6 +132,14 @@ class Descriptor:
     def extent(self) -> int:
         """Bytes of shared memory from the first of a box to its last."""
         return (self.nbytes // self.row - 1) * self.pitch + self.row
+
+    def whole(self, coordinates: tuple[int, ...]) -> Region:
+        """All that a box covers, as if the tensor had no end."""
+        pairs = list(zip(coordinates, self.strides, strict=True))
+        steps = [n * s for n, s in zip(self.element_strides, self.strides, strict=True)]
+        place = tuple(slice(None) for _ in self.counts)
+        offset = sum(x * stride for x, stride in pairs)
+        return Region(offset, self.counts[::-1], tuple(steps[::-1]), place)
 
     def region(self, coordinates: tuple[int, ...]) -> Region:
         """The part of the tensor under a box whose first element is at these coordinates."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,9 +26,7 @@ class Kernel:
     results: list[np.ndarray]
     threads: int = 32
     dynamic_smem: int = 0
-    grid: int = 1
-    cluster: int = 1
-    others: dict[str, Any] = field(default_factory=dict)
+    grid: tuple[int, int, int] = (1, 1, 1)
 
 
 def module(parameters: Sequence[str], body: str, declared: str = "") -> str:

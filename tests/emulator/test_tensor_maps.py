@@ -29,9 +29,8 @@ RNG = np.random.default_rng(3)
 
 
 def launch(kernel: Kernel, order: str | int = "in-order") -> np.ndarray:
-    grid, block = (kernel.grid, 1, 1), (kernel.threads, 1, 1)
-    cluster = (kernel.cluster, 1, 1)
-    run(kernel.text, "k", grid, block, kernel.args, kernel.dynamic_smem, order, cluster)
+    block = (kernel.threads, 1, 1)
+    run(kernel.text, "k", kernel.grid, block, kernel.args, kernel.dynamic_smem, order)
     return kernel.results[0]
 
 
@@ -162,7 +161,7 @@ def test_counters():
     assert counters["smsp__inst_executed_op_tma_ld.sum"] == 1
     assert counters["smsp__inst_executed_op_tma_st.sum"] == 0
     bytes_read = counters["l1tex__m_xbar2l1tex_read_bytes_mem_global_op_tma_ld.sum"]
-    assert bytes_read == 24 * 128  # eight rows of the box lie outside
+    assert bytes_read == 32 * 128  # those of the rows outside too
     assert counters["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"] == 0
 
 
@@ -220,6 +219,14 @@ F2 = np.zeros((8, 32), np.float16)
 def test_rules(array, box, options, error, message):
     with pytest.raises(error, match=message):
         TensorMap(array, box, **options)
+
+
+def test_a_stored_box_may_end_but_not_begin_outside():
+    image = np.zeros(16 * 16 // 2, np.uint32)
+    launch(box_store(TensorMap(np.zeros((16, 16), np.uint16), (16, 16)), image, (8, 8)))
+    for at in ((-8, 0), (0, -1)):
+        with pytest.raises(OutOfBoundsError, match="begins at .* before the tensor"):
+            launch(box_store(TensorMap(np.zeros((16, 16), np.uint16), (16, 16)), image, at))
 
 
 def test_a_map_must_be_of_an_array_and_fit_its_parameter():
