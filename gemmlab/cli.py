@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gemmlab.commands.emulate import emulate
+from gemmlab.commands.judge import export, judge, new
 from gemmlab.errors import GemmlabError, InputError, ShapeError
 
 if TYPE_CHECKING:
@@ -242,6 +243,10 @@ def compare(
     table.print_comparison(tables.console(), found)
     if any(one.change == "slower" for one in found):
         raise typer.Exit(1)
+
+
+for command in (new, judge, export):
+    app.command()(command)
 
 
 @app.command()

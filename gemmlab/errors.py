@@ -18,7 +18,9 @@
         ├── OutOfBoundsError
         ├── MisalignedAddressError
         ├── UnsupportedInstructionError (NotImplementedError)
-        └── DeadlockError
+        ├── DeadlockError
+        ├── CheckError                   a check found something: a race, a missing wait
+        └── BudgetError                  more instructions than were allowed
 
 Each message states the values and the rule they break. `exit_code` is what the command line ends
 with.
@@ -131,6 +133,7 @@ class EmulationError(GemmlabError, RuntimeError):
         thread: int | None = None,
         address: int | None = None,
     ) -> None:
+        self.message = message
         where = [message]
         if block is not None:
             where.append(f"block {block}")
@@ -160,3 +163,15 @@ class UnsupportedInstructionError(EmulationError, NotImplementedError):
 
 class DeadlockError(EmulationError):
     """Every live thread waits and none can go on."""
+
+
+class CheckError(EmulationError):
+    """What a check of the emulator found; `kind` is its name: "shared race", "missing wait"."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class BudgetError(EmulationError):
+    """A thread block executes more instructions than were allowed: it may never end."""

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from gemmlab import judge, problems
 from gemmlab.compile import Artifact, load
 from gemmlab.devices.emulated import emulate
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FileRun:
-    """What came of it. `verdict` is there where the directive names a problem."""
+    """What came of it. `verdict` is there where the directive names a problem and the end came."""
 
     artifact: Artifact
     call: Call
@@ -61,15 +63,19 @@ def run(
     artifact = load(path, entry=directive.entry, arch=arch)
     if directive.problem is None:
         call = prepare(directive, seed)
-        return FileRun(artifact, call, _emulated(artifact, call, how))
+        empty = [word.endswith("=empty") for word in directive.args]
+        unwritten = [arg for arg, is_empty in zip(call.args, empty, strict=True) if is_empty]
+        return FileRun(artifact, call, _emulated(artifact, call, unwritten, how))
     problem = problems.find(directive.problem)
     layout = layout_of(directive, problem)
     case = problem.case(shape_of(directive, problem), layout, family or problem.families[0], seed)
     images = judge.arrays(problem, case)
     call = bind(directive, problem, case, {**images, **case.scalars})
-    ran = _emulated(artifact, call, how)
-    verdict = judge.judge_arrays(images, problem, case)
-    return FileRun(artifact, call, ran, verdict)
+    unwritten = [images[p.name] for p in problem.parameters if p.kind == "output"]
+    ran = _emulated(artifact, call, unwritten, how)
+    if any(finding.stops for finding in ran.findings):
+        return FileRun(artifact, call, ran)
+    return FileRun(artifact, call, ran, judge.judge_arrays(images, problem, case))
 
 
 def shape_of(directive: Directive, problem: Problem) -> dict[str, int]:
@@ -78,12 +84,15 @@ def shape_of(directive: Directive, problem: Problem) -> dict[str, int]:
     return {axis: given.get(axis, problem.default_size) for axis in problem.axes}
 
 
-def _emulated(artifact: Artifact, call: Call, how: dict[str, Any]) -> Run:
+def _emulated(
+    artifact: Artifact, call: Call, unwritten: list[np.ndarray], how: dict[str, Any]
+) -> Run:
     return emulate(
         artifact,
         grid=call.grid,
         block=call.block,
         args=call.args,
         dynamic_smem=call.smem,
+        uninitialized=unwritten,
         **how,
     )

@@ -23,6 +23,7 @@ _FILES = {
         "transposed_a",
         "warp_tile",
         "double_buffer",
+        "async_copy",
         "split_k",
     ),
     "transpose": ("naive", "shared", "ilp"),

@@ -64,7 +64,7 @@ class Record:
         return self.verdict in ("pass", "skipped") and self.emulator_bits_equal is not False
 
     def as_json(self) -> Json:
-        return {key: _finite(value) for key, value in asdict(self).items()}
+        return {key: finite(value) for key, value in asdict(self).items()}
 
 
 def dumps(records: Iterable[Record]) -> str:
@@ -108,11 +108,12 @@ def write_text(path: Path, text: str) -> None:
         raise
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """JSON data in which NaN and infinities are None."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     return value

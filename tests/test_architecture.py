@@ -33,16 +33,20 @@ LAYERS = {
     "metrics": {"hardware", "records"},
     "steps": {"metrics", "records"},
     "tables": {"metrics", "records"},
+    "bench": {
+        *{"errors", "problems", "hardware", "kernels", "ladder", "compile", "devices", "judge"},
+        *{"records", "tables", "environment"},
+    },
+    "submission": {
+        *{"errors", "problems", "hardware", "compile", "devices", "judge", "directives"},
+        *{"bench", "metrics", "records", "tables", "environment"},
+    },
     "views": {"errors", "compile", "hardware", "kernels"},
     "explain": {
         *("errors", "problems", "kernels", "ladder", "compile", "devices", "emulator", "hardware"),
         "tables",
     },
     "environment": {"errors", "compile", "devices", "emulator"},
-    "bench": {
-        *("errors", "problems", "hardware", "kernels", "ladder", "compile", "devices", "judge"),
-        *("records", "tables", "environment"),
-    },
     "report": {"errors", "metrics", "records", "steps", "tables", "bench"},
 }
 # What ties the parts together may import all of them.

@@ -72,8 +72,8 @@ def test_json_holds_lines_that_add_up(write, capsys):
     told = json.loads(out)
     assert (code, err, told["verdict"], told["grid"]) == (0, "", "pass", [2, 3, 1])
     for lines in (told["ptx_lines"], told["source_lines"]):
-        for name, total in told["counters"].items():
-            assert sum(line[name] for line in lines.values()) == total
+        for name in next(iter(lines.values())):
+            assert sum(line[name] for line in lines.values()) == told["counters"][name]
 
 
 def test_a_listing_begins_with_the_hottest_line(write, capsys):

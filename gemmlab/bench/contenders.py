@@ -12,17 +12,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from gemmlab.bench.job import Kernel
 from gemmlab.bench.record import IEEE
 from gemmlab.devices.cuda import CudaDevice
 from gemmlab.devices.device import Span
 from gemmlab.hardware.occupancy import occupancy
+from gemmlab.judge.buffers import filled
 from gemmlab.problems.problem import Problem
 
 Arguments = Sequence[Any]  # in the order of the problem's C ABI: Span of a pointer, int, float
 
 # Instructions and types that make a product cheaper, and perhaps less exact, than float32's.
-_NOT_IEEE = re.compile(r"\b(w?mma|wgmma|tcgen05)\.|\.(f16|bf16|tf32|e4m3|e5m2)", re.MULTILINE)
+_NOT_IEEE = re.compile(r"\b(w?mma|wgmma|tcgen05)\.|\.(f16|bf16|tf32|e4m3|e5m2)")
 
 
 def _nothing() -> None:
@@ -67,7 +70,8 @@ class KernelContender(Contender):
         """Raises LaunchError past a limit."""
         grid, block, smem = self._kernel.geometry
         own = [] if self._kernel.workspace is None else [self._zeros(self._kernel.workspace)]
-        launch = self._device.prepare(self._kernel.artifact, grid, block, [*args, *own], smem)
+        chosen = [*self._chosen(args), *own]
+        launch = self._device.prepare(self._kernel.artifact, grid, block, chosen, smem)
         sums = [
             arg
             for parameter, arg in zip(self._problem.parameters, args, strict=True)
@@ -80,6 +84,28 @@ class KernelContender(Contender):
             launch()
 
         return Bound(run if sums else launch)
+
+    def _chosen(self, args: Arguments) -> Arguments:
+        """The arguments that the kernel takes, by name where it says which."""
+        names = [parameter.name for parameter in self._problem.parameters]
+        given = dict(zip(names, args, strict=True))
+        if self._kernel.output_word is not None:
+            for parameter in self._problem.parameters:
+                if parameter.kind == "output":
+                    span = given[parameter.name]
+                    span.buffer.write(filled(self._kernel.output_word, span.nbytes), span.offset)
+        if self._kernel.args is None:
+            return args
+        return [
+            given[arg] if isinstance(arg, str) else self._uploaded(arg) for arg in self._kernel.args
+        ]
+
+    def _uploaded(self, arg: int | float | np.ndarray) -> Span | int | float:
+        if not isinstance(arg, np.ndarray):
+            return arg
+        span = Span(self._device.allocate(max(arg.nbytes, 1)), 0, arg.nbytes)
+        span.buffer.write(arg)
+        return span
 
     def _zeros(self, nbytes: int) -> Span:
         span = Span(self._device.allocate(max(nbytes, 1)), 0, nbytes)  # drivers allocate no 0 bytes

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from gemmlab.bench.record import Record
 from gemmlab.compile.artifact import Artifact
 from gemmlab.problems.problem import Shape
@@ -21,6 +23,10 @@ class Kernel:
     artifact: Artifact
     geometry: tuple[Dim3, Dim3, int]  # grid, block, bytes of dynamic shared memory
     workspace: int | None = None  # bytes, zero at first, that it takes as its last argument
+    # What it takes where that is not the problem's own arguments in their order: the name of one of
+    # those, a number, or an array.
+    args: tuple[str | int | float | np.ndarray, ...] | None = None
+    output_word: int | None = None  # 32 bits that fill its output before it runs
 
 
 @dataclass(frozen=True)

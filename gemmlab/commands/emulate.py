@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -35,6 +36,13 @@ def emulate(
     ] = "in-order",
     seed: Annotated[int, typer.Option(help="Of the random arrays.")] = 0,
     arch: Annotated[str | None, typer.Option(help="Architecture to compile for.")] = None,
+    check: Annotated[
+        str | None,
+        typer.Option(help="What to check: all, or names with commas between; docs/checks.md."),
+    ] = None,
+    max_instructions: Annotated[
+        int | None, typer.Option(help="Of a warp, after which the kernel counts as endless.")
+    ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="JSON on stdout, and nothing else there.")
     ] = False,
@@ -43,23 +51,27 @@ def emulate(
 
     The file says how it is called in a comment at its top, "//! gemmlab block=256 grid=4 args=…";
     the same words can be given here. The exit code is 1 where a problem was named and the result is
-    wrong, 4 where the kernel did something that is not allowed.
+    wrong, 4 where the kernel did something that is not allowed or a check found something.
     """
     from gemmlab import files
     from gemmlab.directives.directive import parse
+    from gemmlab.errors import EmulationError
 
     how: dict[str, Any] = {"order": int(order) if order.lstrip("-").isdigit() else order}
+    how |= {"check": check.split(",") if check else None, "max_instructions": max_instructions}
     done = files.run(file, parse(words or []), arch=arch, seed=seed, **how)
     if as_json:
-        json.dump(_as_json(done, lines), sys.stdout, indent=2)
+        json.dump(_as_json(done, lines, check is not None), sys.stdout, indent=2)
         print()
     else:
-        _print(done, lines, by_ptx)
+        _print(done, lines, by_ptx, check is not None)
+    if done.run.findings:
+        raise typer.Exit(EmulationError.exit_code)
     if done.verdict is not None and not done.verdict.passed:
         raise typer.Exit(1)
 
 
-def _as_json(done: FileRun, lines: bool) -> dict[str, Any]:
+def _as_json(done: FileRun, lines: bool, checked: bool) -> dict[str, Any]:
     result: dict[str, Any] = {
         "entry": done.artifact.entry,
         "grid": done.call.grid,
@@ -69,14 +81,17 @@ def _as_json(done: FileRun, lines: bool) -> dict[str, Any]:
     }
     if done.verdict is not None:
         result |= {"verdict": done.verdict.status, "message": done.verdict.message}
+    if checked:
+        result["findings"] = [dataclasses.asdict(finding) for finding in done.run.findings]
     if lines:
         result["ptx_lines"] = done.run.by_ptx_line()
         result["source_lines"] = done.run.by_source_line()
     return result
 
 
-def _print(done: FileRun, lines: bool, by_ptx: bool) -> None:
+def _print(done: FileRun, lines: bool, by_ptx: bool, checked: bool) -> None:
     from gemmlab import listing, tables
+    from gemmlab.commands import findings
 
     out = tables.console()
     x, y, z = done.call.grid
@@ -85,6 +100,10 @@ def _print(done: FileRun, lines: bool, by_ptx: bool) -> None:
     out.print(head, markup=False)
     if done.verdict is not None:
         out.print(f"{done.verdict.status}: {done.verdict.message}", markup=False)
+    if checked:
+        out.print(findings.summary(done.run.findings))
+    if any(finding.stops for finding in done.run.findings):
+        return
     out.print()
     if lines:
         costs = (

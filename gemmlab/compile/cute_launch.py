@@ -16,12 +16,13 @@ def launch(
 ) -> None:
     """The grid is left at 1: it is no part of what is compiled, the block is (`.reqntid`).
 
-    A configuration may ask for registers few enough for `min_blocks` blocks per multiprocessor,
-    and name the `copies` by TMA whose tensor maps become the kernel's first parameters, 128 bytes
-    each.
+    A configuration, which a kernel need not have, may ask for registers few enough for `min_blocks`
+    blocks per multiprocessor, and name the `copies` by TMA whose tensor maps become the kernel's
+    first parameters, 128 bytes each.
     """
     maps = [tensor_map(copy) for copy in getattr(config, "copies", ())]
-    kernel(*maps, *arguments, config).launch(
+    given = arguments if config is None else (*arguments, config)
+    kernel(*maps, *given).launch(
         grid=(1, 1, 1),
         block=block,
         min_blocks_per_mp=getattr(config, "min_blocks", 0),

@@ -14,9 +14,9 @@ CHOICES = ("auto", "emulated", "cuda")
 def open_device(name: str = "auto", arch: str | None = None, tier: str = "auto") -> Device:
     """The device of that name; "auto" takes a GPU when one can be used, else the emulator.
 
-    `arch` is what kernels are compiled for: by default the GPU's own, sm_90a on the emulator. `tier`
-    is the emulator's: auto, numpy or native. Raises UnknownNameError for another name of any of
-    them, and for "cuda" MissingDependencyError (no package) or DeviceError (no driver, no GPU).
+    `arch` is what kernels are compiled for: by default the GPU's own, sm_90a on the emulator.
+    `tier` is the emulator's: auto, numpy or native. Raises UnknownNameError for another name of any
+    of them, and for "cuda" MissingDependencyError (no package) or DeviceError (no driver, no GPU).
     """
     from gemmlab.devices.emulated import EmulatedDevice
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from gemmlab.compile.architectures import DEFAULT
 from gemmlab.compile.artifact import Artifact
 from gemmlab.devices.device import Dim3, Launched, Span, check_compiled_block
-from gemmlab.errors import DTypeError, LaunchError
+from gemmlab.errors import CheckError, DTypeError, InputError, LaunchError
 from gemmlab.hardware.limits import check_launch
 from gemmlab.hardware.specs import architecture
 
@@ -36,16 +36,19 @@ class HostBuffer:
 
 
 class EmulatedDevice:
-    """Runs the artifact's PTX on the CPU. A kernel may touch the spans it was given, no more."""
+    """Runs the artifact's PTX on the CPU. A kernel may touch the spans it was given, no more.
+
+    `check` is what `emulate` takes; a finding is raised as CheckError.
+    """
 
     name = "emulated"
 
-    def __init__(self, arch: str = DEFAULT, tier: str = "auto") -> None:
+    def __init__(self, arch: str = DEFAULT, tier: str = "auto", check: str | None = None) -> None:
         from gemmlab.emulator import tiers
 
         architecture(arch)
         tiers.check(tier)
-        self.arch, self.tier = arch, tier
+        self.arch, self.tier, self.check = arch, tier, check
 
     def allocate(self, nbytes: int) -> HostBuffer:
         return HostBuffer(nbytes)
@@ -67,7 +70,10 @@ class EmulatedDevice:
             args=views,
             dynamic_smem=dynamic_smem,
             tier=self.tier,
+            check=self.check,
         )
+        if run.findings:
+            raise CheckError(run.findings[0].kind, str(run.findings[0]))
         return Launched(counters=dict(run.counters))
 
     @contextmanager
@@ -91,6 +97,10 @@ def emulate(
     cluster: int | tuple[int, ...] | None = None,
     trace: Trace | None = None,
     tier: str = "auto",
+    tensor: str = "exact",
+    check: str | Iterable[str] | None = None,
+    uninitialized: Sequence[np.ndarray] = (),
+    max_instructions: int | None = None,
 ) -> Run:
     """Run a kernel on the emulator, in this process.
 
@@ -101,14 +111,20 @@ def emulate(
     cluster: blocks per cluster in x, y, z; by default what the kernel was compiled for. order:
     which warps and blocks go first, "in-order", "reversed", or a number that seeds a random order:
     a kernel whose results change with it has a race. trace: a `Trace` to fill, for more than
-    totals. tier: "numpy", "native" (compiled by LLVM), or "auto", which compiles long launches; a
-    trace, a cluster and another order need the first. Returns a `Run` whose `counters` carry
-    Nsight Compute's names.
+    totals. check: "all", a name of `gemmlab.emulator.CHECKS`, or several: then `findings` of the
+    result tell what the kernel does wrong, in lines of PTX and source, and a fault of the kernel is
+    the last of them instead of an exception. uninitialized: those of the arrays that count as never
+    written. max_instructions: of a warp, after which BudgetError says that it may never end. tier:
+    "numpy", "native" (compiled by LLVM), or "auto", which compiles long launches; a trace, a check,
+    a cluster and another order need the first. tensor: "exact" gives products of tensor cores the
+    hardware's rounding, bit for bit; "fast" sums them in float32. Returns a `Run` whose `counters`
+    carry Nsight Compute's names.
 
-    Raises DTypeError for what is no Artifact, InputError for no such order, LaunchError past a
-    limit of `artifact.arch` or for arguments that do not fit, EmulationError (OutOfBoundsError,
-    DeadlockError, …) for a kernel's fault; for tier "native" MissingDependencyError or DeviceError
-    where it cannot run, and UnsupportedInstructionError for a kernel that it does not cover.
+    Raises DTypeError for what is no Artifact, InputError for no such order or mode, LaunchError
+    past a limit of `artifact.arch` or for arguments that do not fit, EmulationError
+    (OutOfBoundsError, DeadlockError, …) for a kernel's fault; for tier "native"
+    MissingDependencyError or DeviceError where it cannot run, and UnsupportedInstructionError for a
+    kernel that it does not cover.
     """
     from gemmlab import emulator
 
@@ -127,8 +143,25 @@ def emulate(
     check_launch(artifact.arch, grid3, block3, static_smem, dynamic_smem, registers)
     check_compiled_block(artifact, block3)
     clusters = None if cluster is None else _three("cluster", cluster)
-    how = order, clusters, trace, tier
-    return emulator.run(artifact.ptx, artifact.entry, grid3, block3, args, dynamic_smem, *how)
+    most = emulator.MOST_INSTRUCTIONS if max_instructions is None else max_instructions
+    if not isinstance(most, (int, np.integer)) or most < 1:
+        raise InputError(f"max_instructions={most!r} is not a positive whole number")
+    return emulator.run(
+        artifact.ptx,
+        artifact.entry,
+        grid3,
+        block3,
+        args,
+        dynamic_smem,
+        order=order,
+        cluster=clusters,
+        trace=trace,
+        tier=tier,
+        tensor=tensor,
+        check=check,
+        uninitialized=uninitialized,
+        max_instructions=int(most),
+    )
 
 
 def _three(what: str, counts: int | tuple[int, ...]) -> Dim3:

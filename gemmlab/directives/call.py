@@ -23,7 +23,7 @@ Dim3 = tuple[int, int, int]
 TYPES = {f"f{bits}": np.dtype(f"f{bits // 8}") for bits in (16, 32, 64)}
 TYPES |= {f"{p}{bits}": np.dtype(f"u{bits // 8}") for p in "ub" for bits in (8, 16, 32, 64)}
 TYPES |= {f"{p}{bits}": np.dtype(f"i{bits // 8}") for p in "is" for bits in (8, 16, 32, 64)}
-FILLS = ("normal", "uniform", "zeros", "ones", "arange")
+FILLS = ("normal", "uniform", "zeros", "ones", "arange", "empty")
 
 _ARRAY = re.compile(r"(?P<name>\w+):(?P<type>\w+)\[(?P<count>.*)\](?:=(?P<fill>\w+))?")
 _FLOAT = re.compile(r"[+-]?(\d+\.\d*|\.\d+|\d+)([eE][+-]?\d+)?f?")
@@ -135,6 +135,8 @@ def _filled(name: str, dtype: np.dtype, count: int, fill: str, seed: int) -> np.
             return np.zeros(count, dtype)
         case "ones":
             return np.ones(count, dtype)
+        case "empty":  # to be written before it is read; NaN, or -1
+            return np.full(count * dtype.itemsize, 0xFF, np.uint8).view(dtype)
         case "arange":
             return np.arange(count).astype(dtype)
         case "normal":

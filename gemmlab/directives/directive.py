@@ -21,7 +21,7 @@ from gemmlab.errors import InputError, UnknownNameError
 _MARK = re.compile(r"^\s*(?://|#)!\s*gemmlab\b(.*)$")
 _COMMENT = re.compile(r"^\s*(//|#|\*|/\*|$)")
 _NAME = re.compile(r"[A-Za-z_]\w*")
-_LISTS = ("args", "layout", "block", "grid", "cluster")
+_LISTS = ("args", "layout", "block", "grid", "cluster", "multiple")
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,9 @@ class Directive:
     grid: tuple[str, ...] = ()
     cluster: tuple[str, ...] = ()
     smem: str = "0"  # bytes of dynamic shared memory
+    multiple: tuple[str, ...] = ()  # one per axis: the kernel takes multiples of it only
+    output: str = "nan"  # what it may find in its output: "finite" where it multiplies that by 0
+    precision: str = "ieee"  # the precision class it wants to be judged in
     sizes: Mapping[str, str] = field(default_factory=dict)  # n=1000
 
     def names(self) -> set[str]:

@@ -66,7 +66,7 @@ class AsyncCopies:
             message = f"the source has more bytes than the {to.width} of the copy"
             self.chunk.fault(EmulationError, message, index, size > to.width, size)
         sources = self.source.locate(origin, source, size)
-        targets = self.target.locate(to, target, active)
+        targets = self.target.place(to, target, active)
         self._count(to, sources, targets, size, on, bypass)
         values = self.source.read(to, sources[on], size[on])
         cells = self.target.cells(to, targets)[on]
@@ -158,7 +158,7 @@ class Source(GlobalSpace):
 class Target(SharedSpace):
     """Shared memory, written later than its addresses are checked."""
 
-    def locate(self, access: Access, address: Value, mask: Mask) -> np.ndarray:
+    def place(self, access: Access, address: Value, mask: Mask) -> np.ndarray:
         """Offset into the block's shared memory, of the chunk's shape."""
         offsets = self.chunk.spread(offsets_of(access, address))
         self._check(access, offsets, offsets[mask.array], mask)

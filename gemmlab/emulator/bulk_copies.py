@@ -20,10 +20,11 @@ import numpy as np
 from gemmlab.emulator import reductions, tensor_maps
 from gemmlab.emulator.arena import GLOBAL_BASE
 from gemmlab.emulator.clusters import OFFSET_MASK, RANK_SHIFT
+from gemmlab.emulator.counters import SECTOR_BYTES
 from gemmlab.emulator.lanes import WARP, Mask, Value, three_axes
 from gemmlab.emulator.memory import PARAM_WINDOW, WINDOW_BITS, Access
 from gemmlab.emulator.reductions import Combine
-from gemmlab.emulator.tensor_maps import MAP_BYTES, Descriptor, Region, box_chunks
+from gemmlab.emulator.tensor_maps import MAP_BYTES, Descriptor, Region, to_tfloat32
 from gemmlab.errors import (
     EmulationError,
     MisalignedAddressError,
@@ -84,9 +85,16 @@ class TensorBox:
     region: Region
     view: np.ndarray  # of the elements inside
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the sectors that its rows touch."""
+        return self.region.sectors(self.descriptor.address) * SECTOR_BYTES
+
     def read(self) -> np.ndarray:
-        box = self.descriptor.empty_box()
-        box[self.region.place] = self.view
+        box, inside = self.descriptor.empty_box(), self.view
+        if self.descriptor.format == "tfloat32":
+            inside = to_tfloat32(inside)
+        box[self.region.place] = inside
         return box.reshape(-1).view(np.uint8)
 
     def write(self, data: np.ndarray) -> None:
@@ -176,6 +184,7 @@ class BulkCopies:
             start = self._tensor(lane, descriptor, tuple(at))
             ends = [self._box(lane, descriptor, to, rank) for rank in ranks]
             cells = self._cells(lane, cell, ranks)
+            self.machine.tally.copied["tma_ld"] += len(ranks) * start.nbytes
             self._start(lane, start, list(ends), None, cells, descriptor.nbytes)
 
     def store_box(
@@ -193,12 +202,14 @@ class BulkCopies:
             descriptor = self._descriptor(lane, map_, len(at))
             combine = None
             if operation is not None:
-                combine = reductions.find(operation, descriptor.format)
+                type_ = reductions.PTX_TYPES.get(descriptor.format, "")
+                combine = reductions.find(operation, type_)
                 if combine is None:
                     message = f"no bulk reduction .{operation} of {descriptor.format}"
                     self._fail(lane, UnsupportedInstructionError, message, start)
             end = self._tensor(lane, descriptor, tuple(at))
             box = self._box(lane, descriptor, start, None)
+            self.machine.tally.copied["tma_red" if operation else "tma_st"] += end.nbytes
             self._start(lane, box, [end], combine, [], descriptor.nbytes)
 
     def commit(self, mask: Mask | None) -> None:
@@ -327,10 +338,9 @@ class BulkCopies:
         if address % BOX_ALIGNMENT:
             message = f"shared address {address:#x} of a box is not a multiple of {BOX_ALIGNMENT}"
             self._fail(lane, MisalignedAddressError, message, address)
-        self._shared(lane, address, d.nbytes, rank)
+        self._shared(lane, address, d.extent, rank)
         block, offset = self._block(lane, address, rank)
-        rows = self.shared[block].reshape(-1, CHUNK)
-        return SharedBox(rows, box_chunks(offset, d.nbytes, d.swizzle))
+        return SharedBox(self.shared[block].reshape(-1, CHUNK), d.chunks(offset))
 
     def _descriptor(self, lane: Lane, address: int, rank: int) -> Descriptor:
         if address >> WINDOW_BITS == PARAM_WINDOW >> WINDOW_BITS:
@@ -346,6 +356,9 @@ class BulkCopies:
         return descriptor
 
     def _tensor(self, lane: Lane, d: Descriptor, coordinates: tuple[int, ...]) -> TensorBox:
+        if coordinates[0] * d.dtype.itemsize % CHUNK:
+            message = f"coordinate {coordinates[0]} of {d.format} is not at a multiple of 16 bytes"
+            self._fail(lane, MisalignedAddressError, message, d.address)
         region = d.region(coordinates)
         if region.is_empty:
             return TensorBox(d, region, np.zeros(region.shape, d.dtype))

@@ -71,20 +71,27 @@ class ClusterBarrier:
         self.machine = machine
         self.size = math.prod(machine.launch.cluster)
         self.arrivals = np.zeros(machine.extent.shape, np.int64)
+        self.must_wait = np.zeros(machine.extent.shape, bool)
         self.completed = np.zeros((machine.num_blocks, 1, 1), np.int64)  # of each block's cluster
         self.waiting: list[tuple[Block, np.ndarray]] = []
 
     def arrive(self, index: int, mask: Mask | None) -> None:
         on = self.machine.active(mask)
-        twice = on & (self.arrivals > self.completed)
-        if twice.any():
+        if (on & self.must_wait).any():
             message = "a thread arrives twice at the barrier of its cluster without a wait between"
-            self.machine.fault(EmulationError, message, index, twice, self.arrivals)
+            self.machine.fault(EmulationError, message, index, on & self.must_wait, self.arrivals)
+        self.must_wait |= on
         self.arrivals[on] += 1
         self.release()
 
     def wait(self, block: Block, mask: Mask | None) -> None:
-        self.waiting.append((block, self.machine.active(mask).copy()))
+        on = self.machine.active(mask)
+        if (on & ~self.must_wait).any():
+            message = "a thread waits at the barrier of its cluster where it has not arrived"
+            bad = on & ~self.must_wait
+            self.machine.fault(EmulationError, message, block.last - 1, bad, self.arrivals)
+        self.must_wait &= ~on
+        self.waiting.append((block, on.copy()))
         self.release()
 
     def release(self) -> None:

@@ -7,7 +7,7 @@ memory (PTX ISA, "Thread Hierarchy"). Without clusters each block is a cluster o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 Dim3 = tuple[int, int, int]
 
 
-def blocks_of_clusters(grid: Dim3, cluster: Dim3, first: int, count: int) -> np.ndarray:
-    """Linear indices of the blocks of `count` clusters from number `first` on, each cluster's in
-    the order of their ranks."""
-    number = np.arange(first, first + count)[:, None]
+def blocks_of_clusters(grid: Dim3, cluster: Dim3, numbers: Sequence[int]) -> np.ndarray:
+    """Linear indices of the blocks of clusters of those numbers, each cluster's in the order of
+    their ranks."""
+    number = np.array(numbers)[:, None]
     rank = np.arange(math.prod(cluster))[None, :]
     linear, step = np.zeros(np.broadcast_shapes(number.shape, rank.shape), np.int64), 1
     for size, part in zip(grid, cluster, strict=True):

@@ -60,11 +60,9 @@ def shared_variables(module: Module, function: Function) -> list[Variable]:
 
 def shared_offsets(module: Module, function: Function) -> dict[str, int]:
     variables = shared_variables(module, function)
-    offsets, end = _layout([v for v in variables if v.size])
-    for v in variables:
-        if not v.size:
-            offsets[v.name] = -(-end // 16) * 16
-    return offsets
+    offsets, _ = _layout([v for v in variables if v.size])
+    dynamic = dynamic_shared_offset(module, function)
+    return offsets | {v.name: dynamic for v in variables if not v.size}
 
 
 def static_shared_bytes(module: Module, function: Function) -> int:
@@ -73,7 +71,9 @@ def static_shared_bytes(module: Module, function: Function) -> int:
 
 
 def dynamic_shared_offset(module: Module, function: Function) -> int:
-    return -(-static_shared_bytes(module, function) // 16) * 16
+    extern = [v.alignment for v in shared_variables(module, function) if not v.size]
+    alignment = max([16, *extern])
+    return -(-static_shared_bytes(module, function) // alignment) * alignment
 
 
 def local_layout(function: Function) -> tuple[dict[str, int], int]:

@@ -12,16 +12,17 @@ costs nothing. Who has waited until no lane was ready goes on, or is reported as
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
 
 import numpy as np
 
 from gemmlab.emulator.arena import GlobalMemory
 from gemmlab.emulator.async_copies import AsyncCopies, Source, Target
 from gemmlab.emulator.barriers import Barriers
+from gemmlab.emulator.budget import MOST_INSTRUCTIONS, over_budget
 from gemmlab.emulator.bulk_copies import BulkCopies
 from gemmlab.emulator.clusters import ClusterBarrier, ClusterSpace
 from gemmlab.emulator.collectives import bits_of
@@ -45,6 +46,9 @@ from gemmlab.emulator.translate import Block, Program
 from gemmlab.emulator.wgmma import Wgmma
 from gemmlab.errors import EmulationError, UnsupportedInstructionError
 
+if TYPE_CHECKING:
+    from gemmlab.emulator.checks import Checks
+
 Side = Mask | Literal[False] | None  # lanes on one side of a branch; False for none of them
 # Lanes that spin on a lock would keep those behind them from ever releasing it: after so many
 # basic blocks in which some lanes had to stand back, those go first for a while. Sooner in code
@@ -67,6 +71,9 @@ class Launch:
     dynamic_bytes: int = 0
     cluster: Dim3 = (1, 1, 1)  # in blocks
     trace: Trace | None = None
+    exact_tensor: bool = True  # tensor cores round as the hardware does
+    checks: Checks | None = None
+    max_instructions: int = MOST_INSTRUCTIONS  # of a warp
 
     @property
     def threads(self) -> int:
@@ -82,6 +89,7 @@ class Tally:
     sites: defaultdict[tuple[int, str], SiteCounts]  # per memory instruction and space
     guarded_off: np.ndarray  # per instruction: lanes whose guard was false
     divergent: np.ndarray  # per instruction: times it parted the lanes of a warp
+    copied: Counter[str] = field(default_factory=Counter)  # bytes of the copy engine, by direction
     work: int = 0  # thread-instructions
     limit: float = math.inf  # of work, at which `at_limit` is called, once
     at_limit: Callable[[], None] = lambda: None
@@ -115,6 +123,7 @@ class Machine:
     registers: list[Value] = field(default_factory=list)
     asleep: list[tuple[int, Mask | None]] = field(default_factory=list)  # and where they go on
     steps: int = 0  # basic blocks so far
+    executed: int = 0  # instructions of those basic blocks, each once
     turns: int = 0  # basic blocks since all lanes that can run were together
     specials: dict[str, Value] = field(default_factory=dict)
 
@@ -144,6 +153,8 @@ class Machine:
         windows: list[Space] = [self.space_global, reachable, self.space_local, self.space_param]
         self.space_generic = GenericSpace(dict(enumerate(windows)), chunk)
         self.specials = dict(special_registers(launch, self.blocks, extent))
+        turns = 1 if self.order.is_lockstep else num_warps
+        self.budget = launch.max_instructions * turns
         spins = any(b.spins for b in launch.program.blocks)
         self.patience = SPIN_PATIENCE if spins else PATIENCE
         self.barriers = Barriers(self)
@@ -153,6 +164,7 @@ class Machine:
         self.wgmma = Wgmma(self)
         if launch.trace is not None and self.blocks[0] == 0:
             launch.trace.watch(self)
+        self.monitor = None if launch.checks is None else launch.checks.watch(self)
 
     # What generated code calls
 
@@ -216,9 +228,14 @@ class Machine:
             block = program.blocks[pc]
             warps = all_warps if mask is None else mask.warps
             tally.execute(pc, block, warps, self.lanes_of(mask))
+            if self.monitor is not None:
+                self.monitor.before(pc, block, mask)
             result = block.run(self, self.registers, mask)
             self.finish(block, result, mask)
             self.steps += 1
+            self.executed += block.last - block.first
+            if self.executed > self.budget:
+                over_budget(self, pc, mask)
             if self.is_idle():
                 yield
 

@@ -87,8 +87,8 @@ def mul32_directed(a: Value, b: Value, rounding: str) -> Value:
 def _fma_to_odd(a: Value, b: Value, c: Value) -> Value:
     """a·b + c of float32 values as a float64 whose last bit is 1 where anything was lost."""
     product = np.multiply(a, b, dtype=F64)
-    c = np.asarray(c).astype(F64)
-    low = np.asarray(product + c)
+    c = c.astype(F64)
+    low = product + c
     # TwoSum: product + c = low + error, exactly.
     back = low - product
     error = (product - (low - back)) + (c - back)
@@ -369,9 +369,11 @@ def to_float(x: Value, kind: type, rounding: str) -> Value:
 def _sign_of_error(exact: Value, rounded: Value) -> Value:
     if exact.dtype.kind == "f":
         return np.sign(exact - rounded.astype(exact.dtype))
-    # A 64-bit integer fits no float; Python compares its own integers and floats exactly.
-    compare = np.frompyfunc(lambda e, r: (int(e) > float(r)) - (int(e) < float(r)), 2, 1)
-    return np.asarray(compare(exact, rounded)).astype(np.int64)
+    # Both as integers, unless the float lies outside of their range.
+    info, wide = np.iinfo(exact.dtype), rounded.astype(F64)
+    above, below = wide >= 2.0 * (info.max // 2 + 1), wide < float(info.min)
+    whole = np.where(above | below, 0.0, wide).astype(exact.dtype)
+    return np.where(above | (~below & (exact < whole)), -1, np.where(below | (exact > whole), 1, 0))
 
 
 def clamp(x: Value, kind: type) -> Value:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -13,8 +13,10 @@ import numpy as np
 from numpy.lib.array_utils import byte_bounds
 from numpy.lib.stride_tricks import as_strided
 
-from gemmlab.emulator import emit, tiers, totals
-from gemmlab.emulator.arena import Allocation, GlobalMemory
+from gemmlab.emulator import emit, pipes, tiers, totals
+from gemmlab.emulator.arena import GLOBAL_BASE, Allocation, GlobalMemory
+from gemmlab.emulator.budget import MOST_INSTRUCTIONS
+from gemmlab.emulator.checks import Finding, kinds_of, run_checked
 from gemmlab.emulator.coordinates import Dim3, blocks_of_clusters
 from gemmlab.emulator.ir import Variable
 from gemmlab.emulator.lanes import WARP
@@ -48,9 +50,11 @@ class Run:
     program: Program = field(repr=False, compare=False)
     tally: Tally = field(repr=False, compare=False)
     tier: str = "numpy"
+    findings: tuple[Finding, ...] = ()  # of the checks; the last one is what stopped the launch
 
     def by_ptx_line(self) -> dict[int, dict[str, int]]:
-        """The same counters for each line of the PTX that has instructions, from 1."""
+        """The same counters for each line of the PTX that has instructions, from 1; those of the
+        tensor cores and of the copy engine are the launch's alone."""
         return totals.by(self.program, self.tally, lambda instruction: instruction.line)
 
     def by_source_line(self) -> dict[str, dict[str, int]]:
@@ -71,11 +75,17 @@ def run(
     order: WarpOrder = "in-order",
     cluster: Dim3 | None = None,
     trace: Trace | None = None,
+    *,
     tier: str = "auto",
+    tensor: str = "exact",
+    check: str | Iterable[str] | None = None,
+    uninitialized: Sequence[np.ndarray] = (),
+    max_instructions: int = MOST_INSTRUCTIONS,
 ) -> Run:
     """Run one entry of a PTX text. grid, block: counts in x, y, z. dynamic_smem: bytes. order: of
     warps and blocks, as schedule.Order has it. cluster: blocks in x, y, z; by default what the
-    kernel's .reqnctapercluster says. tier: "auto", "numpy" or "native" (see tiers.py).
+    kernel's .reqnctapercluster says. tier: "auto", "numpy" or "native" (see tiers.py). tensor:
+    "exact" for products of tensor cores with the hardware's rounding, "fast" for float32 sums.
 
     NumPy arrays are device buffers, updated in place when the whole launch has succeeded. A trace,
     where one is given, is filled. Raises PtxSyntaxError, InputError, LaunchError, EmulationError,
@@ -83,6 +93,9 @@ def run(
     """
     warp_order = Order(order)
     tiers.check(tier)
+    if tensor not in ("exact", "fast"):
+        raise InputError(f"tensor {tensor!r} is not 'exact' or 'fast'")
+    kinds = kinds_of(check) if check is not None else frozenset[str]()
     program = translate(ptx, entry)
     most, threads = program.function.maxntid, math.prod(block)
     if most is not None and threads > math.prod(most):
@@ -121,18 +134,25 @@ def run(
         dynamic_bytes=dynamic_smem,
         cluster=shape,
         trace=trace,
+        exact_tensor=tensor == "exact",
+        max_instructions=max_instructions,
     )
-    numpy_only = trace is not None or order != "in-order" or math.prod(shape) > 1
-    if numpy_only and tier == "native":
-        raise InputError("a trace, a cluster and another order of warps need the NumPy tier")
-    tally, used = tiers.run(
-        launch,
-        ptx,
-        entry,
-        "numpy" if numpy_only else tier,
-        partial(execute, order=warp_order),
-        restart,
-    )
+    special = trace is not None or check is not None or order != "in-order"
+    if (special or math.prod(shape) > 1) and tier == "native":
+        raise InputError("a trace, a check, a cluster and another order need the NumPy tier")
+    findings: tuple[Finding, ...] = ()
+    if check is None:
+        chosen = "numpy" if special or math.prod(shape) > 1 else tier
+        numpy_tier = partial(execute, order=warp_order)
+        tally, used = tiers.run(launch, ptx, entry, chosen, numpy_tier, restart)
+    else:
+        spans = [buffer_of(array, buffers).span for array in uninitialized]
+        done, findings = run_checked(launch, warp_order, kinds, spans, _in_order)
+        used = "numpy"
+        if done is None:  # something stopped it
+            nothing = Tally.of(program)
+            return Run(totals.counters(program, nothing), program, nothing, used, findings)
+        tally = done
     if trace is not None:
         trace.program, trace.tally, trace.allocations = program, tally, memory.allocations
     for buffer in buffers:
@@ -141,7 +161,8 @@ def run(
     for buffer in buffers:
         if not buffer.is_read_only:
             buffer.bytes[:] = buffer.on_device(memory)
-    return Run(totals.counters(program, tally), program, tally, used)
+    counters = totals.counters(program, tally) | pipes.counters(program, tally)
+    return Run(counters, program, tally, used, findings)
 
 
 def cluster_shape(compiled: Dim3 | None, asked: Dim3 | None, grid: Dim3) -> Dim3:
@@ -154,6 +175,10 @@ def cluster_shape(compiled: Dim3 | None, asked: Dim3 | None, grid: Dim3) -> Dim3
     if any(size % part for size, part in zip(grid, shape, strict=True)):
         raise LaunchError(f"cluster {shape} does not divide the grid {grid}")
     return shape
+
+
+def _in_order(launch: Launch, order: Order) -> Tally:
+    return execute(launch, order=order)
 
 
 def static_smem_bytes(ptx: str, entry: str | None) -> int:
@@ -180,8 +205,10 @@ def execute(
     clusters = math.prod(launch.grid) // per_cluster
     lanes = -(-launch.threads // WARP) * WARP * per_cluster
     step = max(1, CHUNK_LANES // lanes)
+    if launch.checks is not None:
+        step = min(step, launch.checks.most_clusters(launch))
     most_resident = max(1, RESIDENT_LANES // (lanes * step))
-    waiting = iter(order.of_chunks(range(0, clusters, step)))
+    waiting = iter(order.of_blocks(range(0, clusters, step)))
     resident: deque[Iterator[None]] = deque()
     # NumPy would warn of the overflows, NaNs and divisions that GPU arithmetic defines.
     with np.errstate(all="ignore"):
@@ -189,7 +216,10 @@ def execute(
             first = next(waiting, None) if len(resident) < most_resident else None
             if first is not None:
                 count = min(step, clusters - first)
-                blocks = blocks_of_clusters(launch.grid, launch.cluster, first, count)
+                numbers: Sequence[int] = range(first, first + count)
+                if launch.trace is None:  # a trace looks for block 0 in front
+                    numbers = order.of_blocks(range(first, first + count))
+                blocks = blocks_of_clusters(launch.grid, launch.cluster, numbers)
                 resident.appendleft(Machine(launch, blocks, tally, order).run())
             if not resident:
                 return tally
@@ -219,6 +249,11 @@ class Buffer:
     def address(self) -> np.uint64:
         assert self.allocation is not None
         return np.uint64(self.allocation.address + self.offset)
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """First byte in the arena, and bytes."""
+        return int(self.address) - GLOBAL_BASE, self.bytes.size
 
     def on_device(self, memory: GlobalMemory) -> np.ndarray:
         assert self.allocation is not None
@@ -270,6 +305,14 @@ def allocate_buffers(buffers: list[Buffer], memory: GlobalMemory) -> None:
         allocation = memory.allocate(min(group, key=buffers.index).name, nbytes)
         for buffer in group:
             buffer.allocation, buffer.offset = allocation, buffer.start - start
+
+
+def buffer_of(array: np.ndarray, buffers: Sequence[Buffer]) -> Buffer:
+    """The buffer that an array argument became. Raises InputError."""
+    for buffer in buffers:
+        if np.shares_memory(buffer.bytes, array) and buffer.bytes.size == array.nbytes:
+            return buffer
+    raise InputError("an array named as uninitialized is none of the arguments")
 
 
 def _struct(number: int, fields: Sequence[Argument]) -> bytes:

@@ -32,7 +32,8 @@ class Order:
         self.is_lockstep, self.is_reversed = name == "in-order", name == "reversed"
         self.random = random.Random(int(name)) if seeded else None
 
-    def of_chunks(self, firsts: range) -> Sequence[int]:
+    def of_blocks(self, firsts: range) -> Sequence[int]:
+        """Chunks of the grid, or the clusters of a chunk."""
         if self.random is not None:
             return self.random.sample(firsts, len(firsts))
         return firsts[::-1] if self.is_reversed else firsts

@@ -19,6 +19,8 @@ FRACTION_BITS = 25  # Hopper, for f16, bf16 and tf32 operands
 FP8_FRACTION_BITS = 13  # Hopper's wgmma of 8-bit floats
 NO_EXPONENT = -10_000  # of a zero: smaller than that of any product
 MAX_EXPONENT = 512  # above that of any product; infinities and NaNs have more
+# All ones, also after a conversion to float32 or float16: what the hardware returns.
+NAN = np.uint64(0x7FFFFFFFFFFFFFFF).view(np.float64)
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ def _with_specials(
     plain = np.multiply(a, b).sum(axis=0) + c
     x, y, z = (np.where(np.isfinite(v), v, 0.0) for v in (a, b, c))
     rounded = accumulate(x, y, z, operands, result, fraction_bits)
-    return np.where(np.isfinite(plain), rounded, plain)
+    return np.where(np.isfinite(plain), rounded, np.where(np.isnan(plain), NAN, plain))
 
 
 def _add_narrow(total: np.ndarray, a: np.ndarray, b: np.ndarray, up: np.ndarray) -> None:

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from gemmlab.tensor_map import CHUNK, FORMATS, MAX_RANK, TensorMap
+from gemmlab.tensor_map import CHUNK, FORMATS, MAX_RANK, SWIZZLE_SPAN, TensorMap
 
 MAP_BYTES = 128
 MAGIC = 0x7E4502A9
@@ -30,9 +30,9 @@ FIELDS = np.dtype(
         ("element_strides", "u1", MAX_RANK),
     ]
 )
-# What the engine writes outside a tensor when it is asked for a NaN.
-NAN_BITS = {"float16": 0x7FFF, "bfloat16": 0x7FFF, "float32": 0x7FFFFFFF, "tfloat32": 0x7FFFFFFF}
-NAN_BITS |= {"float64": 0x7FFFFFFFFFFFFFFF}
+# Seen on an H200: every 16 bits outside a tensor when it is asked for a NaN; and the NaN that any
+# float32 NaN becomes on its way to tfloat32.
+FILL_NAN, TFLOAT32_NAN = 0x7FF7, np.uint32(0x7FFFE000)
 
 
 def encode(tensor_map: TensorMap, address: int) -> bytes:
@@ -68,6 +68,16 @@ class Region:
         """From the first byte to the last, without the width of an element."""
         return sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
 
+    def sectors(self, address: int) -> int:
+        """32-byte sectors that the rows touch, in a tensor at an address."""
+        if self.is_empty:
+            return 0
+        rows = np.array([address + self.offset])
+        for count, stride in zip(self.shape[:-1], self.strides[:-1], strict=True):
+            rows = (rows[:, None] + np.arange(count) * stride).reshape(-1)
+        last = rows + self.shape[-1] * self.strides[-1] - 1
+        return int(((last >> 5) - (rows >> 5) + 1).sum())
+
 
 @dataclass(frozen=True)
 class Descriptor:
@@ -94,8 +104,29 @@ class Descriptor:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of a box in shared memory, those outside the tensor included."""
+        """Bytes of a box, those outside the tensor included."""
         return int(np.prod(self.counts)) * self.dtype.itemsize
+
+    @property
+    def row(self) -> int:
+        """Bytes of a row of the box."""
+        return self.counts[0] * self.dtype.itemsize
+
+    @property
+    def pitch(self) -> int:
+        """Bytes from one row to the next in shared memory: those of the swizzle's pattern."""
+        return SWIZZLE_SPAN[self.swizzle] or self.row
+
+    def chunks(self, address: int) -> np.ndarray:
+        """Numbers of the 16-byte chunks of shared memory that a box at an address fills."""
+        rows = np.arange(self.nbytes // self.row)[:, None] * (self.pitch // CHUNK)
+        first = address // CHUNK + np.arange(self.row // CHUNK)
+        return swizzled(rows + first, self.swizzle).reshape(-1)
+
+    @property
+    def extent(self) -> int:
+        """Bytes of shared memory from the first of a box to its last."""
+        return (self.nbytes // self.row - 1) * self.pitch + self.row
 
     def region(self, coordinates: tuple[int, ...]) -> Region:
         """The part of the tensor under a box whose first element is at these coordinates."""
@@ -113,13 +144,17 @@ class Descriptor:
 
     def empty_box(self) -> np.ndarray:
         """A box of what stands for elements outside the tensor."""
-        bits = NAN_BITS[self.format] if self.fills_nan else 0
-        return np.full(self.counts[::-1], bits, self.dtype)
+        box = np.zeros(self.counts[::-1], self.dtype)
+        if self.fills_nan:
+            box.view(np.uint16)[...] = FILL_NAN
+        return box
 
 
 @lru_cache(maxsize=256)
 def decode(data: bytes) -> Descriptor | None:
     """The map in 128 bytes; None where they hold none."""
+    if len(data) < MAP_BYTES:
+        return None
     fields = np.frombuffer(data[: FIELDS.itemsize], FIELDS)[0]
     if int(fields["magic"]) != MAGIC:
         return None
@@ -140,14 +175,16 @@ def decode(data: bytes) -> Descriptor | None:
     )
 
 
-def swizzled(chunks: np.ndarray, swizzle: str) -> np.ndarray:
-    """Where 16-byte chunks of shared memory lie, given by number, that is address / 16."""
+def swizzled(chunks: np.ndarray, swizzle: str, base: int = 0) -> np.ndarray:
+    """Where 16-byte chunks of shared memory lie, given by number, that is address / 16. base: the
+    row of 128 bytes, modulo 8, in which the pattern begins."""
     bits = {"none": 0, "32B": 1, "64B": 3, "128B": 7}[swizzle]
-    places: np.ndarray = chunks ^ (chunks >> 3 & bits)
+    places: np.ndarray = chunks ^ ((chunks >> 3) - base & bits)
     return places
 
 
-def box_chunks(address: int, nbytes: int, swizzle: str) -> np.ndarray:
-    """Numbers of the 16-byte chunks of shared memory that a box at `address` fills, in order."""
-    first = address // CHUNK
-    return swizzled(np.arange(first, first + nbytes // CHUNK), swizzle)
+def to_tfloat32(words: np.ndarray) -> np.ndarray:
+    """The bits of float32 values rounded to 10 places, to nearest even."""
+    rounded = words + 0xFFF + (words >> 13 & 1) & ~np.uint32(0x1FFF)
+    is_nan = words << np.uint32(1) > np.uint32(0xFF000000)
+    return np.where(is_nan, TFLOAT32_NAN, rounded)

@@ -21,7 +21,7 @@ from gemmlab.emulator.lanes import WARP, Mask, Value, three_axes
 from gemmlab.emulator.number_formats import FORMATS, values
 from gemmlab.emulator.tensor_core import E8M13, F16, F32
 from gemmlab.emulator.tensor_maps import swizzled
-from gemmlab.errors import EmulationError, OutOfBoundsError, UnsupportedInstructionError
+from gemmlab.errors import EmulationError, OutOfBoundsError
 from gemmlab.tensor_map import CHUNK
 
 if TYPE_CHECKING:
@@ -62,9 +62,14 @@ class Product:
         return np.dtype({"f32": "f4", "f16": "f2", "s32": "i4"}[self.result])
 
 
-def multiply(p: Product, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """c + a·b as the tensor cores have it. a: (tiles, rows, K) and b: (tiles, N, K) in float64, c
-    and the result: (tiles, rows, N) of the accumulators' type."""
+def multiply(
+    p: Product, a: np.ndarray, b: np.ndarray, c: np.ndarray, is_exact: bool = True
+) -> np.ndarray:
+    """c + a·b as the tensor cores have it, or in plain float32 where it need not be exact.
+
+    a: (tiles, rows, K) and b: (tiles, N, K) in float64, c and the result: (tiles, rows, N) of the
+    accumulators' type.
+    """
     a, b = a * p.scale_a, b * p.scale_b
     if p.result == "s32":
         total = (a @ b.transpose(0, 2, 1)).astype(np.int64) + c  # products and sums are exact
@@ -72,6 +77,9 @@ def multiply(p: Product, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndar
             total = np.clip(total, -(1 << 31), (1 << 31) - 1)
         wrapped: np.ndarray = total.astype(np.int32)
         return wrapped
+    if not is_exact:
+        product = a.astype(np.float32) @ b.transpose(0, 2, 1).astype(np.float32)
+        return np.asarray(product + c, p.dtype)
     is_fp8 = p.a in ("e4m3", "e5m2")
     bits = tensor_core.FP8_FRACTION_BITS if is_fp8 else tensor_core.FRACTION_BITS
     form = F16 if p.result == "f16" else E8M13 if is_fp8 else F32
@@ -153,7 +161,7 @@ class Wgmma:
         one = tuple(x[::together] for x in at)
         right = self._tile(index, product.b, product.n, product.transposes_b, b, one)
         left, before = (x.reshape(-1, together * ROWS, x.shape[2]) for x in (left, before))
-        after = multiply(product, left, right, before)
+        after = multiply(product, left, right, before, self.machine.launch.exact_tensor)
         registers = _to_registers(product, after.reshape(-1, ROWS, product.n))
         if warps.all():
             return registers.reshape(len(registers), *on.shape)
@@ -201,15 +209,12 @@ class Wgmma:
         chunks = np.empty((len(start), *shape), np.int64)
         for number, bits in enumerate(layouts.tolist()):
             own = np.asarray(layout_of == number)
-            if bits >> 33 & 7:
-                message = "unsupported: a matrix descriptor with a base offset"
-                self._fail(index, UnsupportedInstructionError, message, at, own)
             leading, stride = (bits & 0x3FFF) * CHUNK, (bits >> 16 & 0x3FFF) * CHUNK
-            swizzle = SWIZZLES[bits >> 46]
+            swizzle, base = SWIZZLES[bits >> 46], bits >> 33 & 7
             tile = chunk_offsets(rows, transposed, leading, stride, swizzle)
             if part is not None:
                 tile = tile.reshape(GROUP_WARPS, *shape)[part[own]]
-            chunks[own] = swizzled((start[own, None, None] + tile) // CHUNK, swizzle)
+            chunks[own] = swizzled((start[own, None, None] + tile) // CHUNK, swizzle, base)
         outside = np.asarray((chunks >= self.shared.shape[1]).any(axis=(1, 2)))
         if outside.any():
             message = "a matrix descriptor names a tile that ends past the shared memory"

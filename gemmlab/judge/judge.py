@@ -16,6 +16,8 @@ from gemmlab.compile.artifact import Artifact
 from gemmlab.devices.device import Device, Dim3, Launched
 from gemmlab.devices.flow import Operation
 from gemmlab.errors import (
+    BudgetError,
+    CheckError,
     DeadlockError,
     EmulationError,
     MisalignedAddressError,
@@ -31,8 +33,22 @@ _EMULATION_STATUS: tuple[tuple[type[EmulationError], Status], ...] = (
     (MisalignedAddressError, "misaligned"),
     (DeadlockError, "deadlock"),
     (UnsupportedInstructionError, "unsupported"),
+    (BudgetError, "never ends"),
     (EmulationError, "emulation error"),
 )
+_FINDING_STATUS: dict[str, Status] = {
+    "shared race": "race",
+    "global race": "race",
+    "order dependent": "race",
+    "uninitialized read": "uninitialized read",
+    "divergent barrier": "divergent barrier",
+    "missing wait": "missing wait",
+    "out of bounds": "out of bounds",
+    "misaligned": "misaligned",
+    "deadlock": "deadlock",
+    "never ends": "never ends",
+    "error": "emulation error",
+}
 _SHOWN = 5
 _SLAB = 2**18  # elements that are compared at once: few enough for a cache
 
@@ -77,6 +93,8 @@ def examine(
 
 def fault(error: EmulationError, bound: float) -> Verdict:
     """What the emulated kernel did wrong, as a verdict."""
+    if isinstance(error, CheckError):
+        return Verdict(_FINDING_STATUS[error.kind], str(error), bound)
     status = next(status for kind, status in _EMULATION_STATUS if isinstance(error, kind))
     return Verdict(status, str(error), bound)
 

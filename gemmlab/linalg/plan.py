@@ -17,6 +17,7 @@ from gemmlab.kernels.gemm.schemes import (
     DEEP_STRIP,
     FIXUP_TILE,
     LINE,
+    MAX_SUMS,
     SPLIT_WARPS,
     STRIP,
     VECTOR_PITCH,
@@ -33,6 +34,7 @@ REPORT_BYTES = 24  # elements at risk and vectors that are not finite of the las
 # Slots of shared memory, and clocks for 64 of k as an H200 needs them, by the width of the tile.
 _SLOTS = {192: 5, 128: 6, 64: 8}
 _STEP = {192: 2600, 128: 1850, 64: 1100}
+_SHORT = 2048  # up to this k sums move to float32 registers twice as often
 _ROUND = 3000  # clocks to fill the pipeline and to write C
 _LONG = 1024  # elements of a vector from which on a whole block splits it
 # Clusters that split across vectors, the smallest first; more blocks, then more per thread.
@@ -298,13 +300,17 @@ def fix_up(
 
 
 def choose_tile(product: Product, a: Packed, b: Packed, sms: int) -> TileConfig:
-    """The tile for a product on a GPU with that many multiprocessors: the least time predicted."""
-    return min(_tiles(a, b), key=lambda tile: _clocks(product, tile, sms))
+    """The tile for a product on a GPU with that many multiprocessors: the least time predicted.
+
+    Chains are short where k is: cuBLAS has little error there, and truncation would be seen.
+    """
+    promote_k = 32 if product.k <= _SHORT else 64
+    return min(_tiles(a, b, promote_k), key=lambda tile: _clocks(product, tile, sms))
 
 
-def _tiles(a: Packed, b: Packed) -> Iterator[TileConfig]:
+def _tiles(a: Packed, b: Packed, promote_k: int) -> Iterator[TileConfig]:
     for block_n, slots in _SLOTS.items():
-        for cluster in (2, 1):
+        for cluster in (2, 1) if block_n // 2 * (1 + LINE // promote_k) <= MAX_SUMS else ():
             yield TileConfig(
                 scheme=a.scheme,
                 a_major="k" if a.along else "mn",
@@ -312,6 +318,7 @@ def _tiles(a: Packed, b: Packed) -> Iterator[TileConfig]:
                 block_n=block_n,
                 slots=slots,
                 cluster=cluster,
+                promote_k=promote_k,
             )
 
 

@@ -80,6 +80,7 @@ def copies(tile: TileConfig) -> tuple[int, int]:
         {"block_n": 320},
         {"a_major": "m"},
         {"promote_k": 16},
+        {"promote_k": 32},
         {"slots": 2},
         {"slots": 6},
         {"cluster": 16},

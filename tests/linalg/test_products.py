@@ -13,7 +13,9 @@ from gemmlab.linalg import plan
 
 U = 2.0**-24
 SMALL = TileConfig(block_m=64, block_n=64, slots=4, cluster=1)
-PAIR = TileConfig(block_m=128, block_n=64, slots=4, cluster=2, a_major="mn", b_major="k")
+PAIR = TileConfig(
+    block_m=128, block_n=64, slots=4, cluster=2, a_major="mn", b_major="k", promote_k=32
+)
 
 
 def product(

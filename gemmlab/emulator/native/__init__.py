@@ -1,8 +1,11 @@
 """The native tier: PTX to machine code by LLVM, one warp as vectors of 32 lanes.
 
-`values.py` holds values of LLVM IR that behave as NumPy arrays, so that the NumPy tier's code of a
-basic block, run once by `tracer.py`, writes its IR. `memory.py` and `collectives.py` stand in for what
-that code calls, `ends.py` moves warps between blocks, `kernel.py` puts a program together. The
-runtime, written with the same values, is in `costs.py` (what accesses cost), `accesses.py` and
-`schedule.py` (blocks, warps, lanes, barriers). `launch.py` runs it all; `faults.py` says what went wrong.
+`values.py` holds values of LLVM IR that behave as NumPy arrays do (`ufuncs.py` has the functions).
+The NumPy tier's code of a basic block, run once on such values by `tracer.py`, writes its IR;
+`memory.py`, `collectives.py` and `numerics.py` stand in for what that code calls, `ends.py` moves
+warps on to the next block, `kernel.py` puts a program together, `code.py` compiles and keeps it.
+
+The runtime is written with the same values: `accesses.py` and `costs.py` check, count and move
+memory, `schedule.py` and `barriers.py` run blocks, warps and lanes. `launch.py` starts it all, and
+`faults.py` says what went wrong.
 """

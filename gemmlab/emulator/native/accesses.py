@@ -317,7 +317,7 @@ def _inside(
     width: Value,
     space: str,
 ) -> Value:
-    """Whether a pattern is aligned, and in shared memory or the allocation that was touched last."""
+    """Whether a pattern is aligned, and in shared memory or the allocation touched last."""
     low, high, bits = (f.load(record.at(RECORD[x]), I64) for x in ("lowest", "highest", "low_bits"))
     if space == "shared":
         least, most = number(f, 0), f.load(core.at(CORE["shared_bytes"]), I64)
@@ -427,7 +427,6 @@ def _pattern(is_load: bool) -> None:
         span = f.load(record.at(RECORD["span"]), I64)
         size, count = part(shape, SIZE), part(shape, COUNT)
         data = core.at(CORE["data"])
-        words = f.label("words")
         with f.when((size == 4) & (count == 4)):
             call(f, core, "gather_4x4" if is_load else "scatter_4x4", where_, record)
             f.give()

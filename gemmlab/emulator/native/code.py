@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from gemmlab import emulator, store
-from gemmlab.emulator.native import accesses, costs, schedule
+from gemmlab.emulator.native import accesses, barriers, costs, schedule
 from gemmlab.emulator.native.builder import Module
 from gemmlab.emulator.native.compiler import Library, build, host, version
 from gemmlab.emulator.native.kernel import Kernel, Plan
@@ -22,7 +22,7 @@ from gemmlab.emulator.native.support import ROUTINES
 from gemmlab.emulator.translate import Program, translate
 
 # The modules whose import fills the table of the runtime's functions.
-RUNTIME = (costs, accesses, schedule)
+RUNTIME = (costs, accesses, barriers, schedule)
 # Slow functions of basic blocks with more instructions than these are compiled each for itself:
 # lanes seldom part before a long block and still are parted in it.
 LONG = 64

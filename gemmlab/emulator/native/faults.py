@@ -1,7 +1,7 @@
 """What went wrong in native code, in the words of the NumPy tier.
 
-A fault leaves behind the instruction, the lanes and their addresses. The NumPy tier's machine, set up
-for the one block, is made to do the same thing; it knows what to say.
+A fault leaves behind the instruction, the lanes and their addresses. The NumPy tier's machine, set
+up for the one block, is made to do the same thing; it knows what to say.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 
 from gemmlab.emulator.barriers import NUM_BARRIERS, Waiting
+from gemmlab.emulator.budget import over_budget
 from gemmlab.emulator.deadlock import deadlock
 from gemmlab.emulator.lanes import WARP, Mask
 from gemmlab.emulator.machine import Launch, Machine, Tally
@@ -48,6 +49,13 @@ def explain(launch: Launch, code: Code, core: Core) -> NoReturn:
         else:
             _end(machine, core, index, mask)
     raise AssertionError(f"native code found a fault at instruction {index} that is none")
+
+
+def endless(launch: Launch, code: Code, core: Core) -> NoReturn:
+    """Raise BudgetError for the warp whose turn it is."""
+    machine = Machine(launch, np.array([core["block"]]), Tally.of(launch.program))
+    pc = int(view(core.warp(core["warp"], code.plan), WARP_STATE["pc"], np.uint32)[0])
+    over_budget(machine, min(pc, len(code.program.blocks) - 1), None)
 
 
 def _lanes(bits: int) -> np.ndarray:

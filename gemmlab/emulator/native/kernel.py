@@ -1,8 +1,8 @@
 """A program in IR: where everything lies, and two functions for each basic block.
 
 The fast one is for all live lanes of a warp together: registers that are the same in all lanes stay
-scalars, branches are jumps. The slow one takes a set of lanes, has every register as a vector, and is
-compiled when a warp first parts.
+scalars, branches are jumps. The slow one takes a set of lanes, has every register as a vector, and
+is compiled when a warp first parts.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class Plan:
     records: dict[int, int] = field(default_factory=dict)  # offset -> bytes of an address
     uncounted: set[int] = field(default_factory=set)  # instructions on constants and arguments
     reasons: dict[int, str] = field(default_factory=dict)  # of unsupported instructions
-    # Registers that are scalars in fast code, as layout.UNIFORM has them: for each basic block those
-    # that it or a later one may read, then all.
+    # Registers that are scalars in fast code, as layout.UNIFORM has them: for each basic block
+    # those that it or a later one may read, then all.
     uniform: list[list[list[int]]] = field(default_factory=list)
 
     @classmethod

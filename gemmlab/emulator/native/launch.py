@@ -15,12 +15,13 @@ from gemmlab.emulator.counters import SiteCounts
 from gemmlab.emulator.lanes import WARP
 from gemmlab.emulator.machine import Launch, Tally
 from gemmlab.emulator.native.code import Code, routines, runtime
-from gemmlab.emulator.native.faults import explain
+from gemmlab.emulator.native.faults import endless, explain
 from gemmlab.emulator.native.kernel import Plan, site_offsets, variable_names
 from gemmlab.emulator.native.layout import (
     CORE,
     DONE,
     FAULT,
+    LOOPS,
     NEEDS_SLOW,
     RECORD,
     SITE,
@@ -30,6 +31,7 @@ from gemmlab.emulator.native.layout import (
     tally_offset,
     view,
 )
+from gemmlab.emulator.native.ufuncs import loop_of
 
 # Native code comes back after about so many turns of loops, to see whether someone wants to stop.
 FUEL = 1 << 18
@@ -49,6 +51,7 @@ class Core:
 
     def __init__(self, launch: Launch, code: Code, next_block: np.ndarray) -> None:
         plan = code.plan
+        self.budgeted, self.before = -1, 0  # a block, and the instructions executed before it
         num_warps = -(-launch.threads // WARP)
         local_bytes = align(launch.local_bytes, 16)
         self.memory = _aligned(plan.core_bytes)
@@ -95,6 +98,8 @@ class Core:
         ).items():
             self[name] = value
         self.field("functions", np.uint64, len(routines()))[:] = routines()
+        loops = [pointer for name in LOOPS for pointer in loop_of(name)]
+        self.field("loops", np.uint64, len(loops))[:] = loops
         self.field("nctaid", np.uint32, 3)[:] = launch.grid
         self.field("ntid", np.uint32, 3)[:] = launch.block
         for offset, nbytes in plan.records.items():
@@ -116,6 +121,12 @@ class Core:
     def warp(self, number: int, plan: Plan) -> np.ndarray:
         """The memory of one warp."""
         return self.warps[number * plan.warp_bytes : (number + 1) * plan.warp_bytes]
+
+    def executed(self, code: Code) -> int:
+        """Instructions that warps have executed."""
+        blocks = code.program.blocks
+        warps = view(self.memory, tally_offset(0), np.int64, 2 * len(blocks))[0::2]
+        return int(warps @ np.array([block.last - block.first for block in blocks]))
 
     def field(self, name: str, dtype: Any = np.int64, count: int = 1) -> np.ndarray:
         return view(self.memory, CORE[name], dtype, count)
@@ -158,10 +169,20 @@ class Team:
                     self.failed.append(core)
                     return
                 case status if status != DONE:
+                    self.check_budget(core)
                     waiting.append(core)
                     if len(waiting) < most and core["block"] >= 0:
                         waiting.appendleft(self.new_core())
             core = waiting.popleft() if waiting else None
+
+    def check_budget(self, core: Core) -> None:
+        """Raise BudgetError for a block whose warps have executed too much."""
+        executed = core.executed(self.code)
+        if core["block"] != core.budgeted:
+            core.budgeted, core.before = core["block"], executed
+        warps = -(-self.launch.threads // WARP)
+        if executed - core.before > self.launch.max_instructions * warps:
+            endless(self.launch, self.code, core)
 
     def new_core(self) -> Core:
         core = Core(self.launch, self.code, self.next_block)

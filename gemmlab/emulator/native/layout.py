@@ -21,7 +21,9 @@ UNEVEN = -1  # as the span of a pattern
 # its flavour, the place of its cost in a record; and in the upper half its index.
 WIDTH, SIZE, COUNT, FLAVOUR, INSTRUCTION = 0, 8, 16, 24, 32
 LOADS = 4  # bit of a flavour
-NUM_FUNCTIONS = 48  # room for pointers to the runtime's functions
+NUM_FUNCTIONS = 64  # room for pointers to the runtime's functions
+# Functions for which native code calls NumPy's loops.
+LOOPS = ("exp2", "log2", "sin", "cos", "tanh")
 
 
 def align(offset: int, step: int) -> int:
@@ -85,6 +87,7 @@ CORE = Layout(
     wanted=8,  # the basic block whose slow function is missing
     variables=8,  # pointer: addresses
     functions=8 * NUM_FUNCTIONS,  # pointers: the runtime's own functions
+    loops=16 * len(LOOPS),  # pointers: a loop, and the data it wants
     fault=8,
     fault_instruction=8,
     fault_lanes=8,

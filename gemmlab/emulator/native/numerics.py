@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from gemmlab.emulator import numerics
-from gemmlab.emulator.native.values import Value, intrinsic, where
+from gemmlab.emulator.native.ufuncs import intrinsic
+from gemmlab.emulator.native.values import Value, where
 
 Operation = Callable[..., Any]
 

@@ -114,7 +114,8 @@ def gather(base: Pointer, offsets: Value, dtype: np.dtype, lanes: Value | None =
     """One element for each lane (of `lanes`), at a byte offset of its own."""
     f, pointers = base.f, addresses(base, offsets)
     kind, condition = ir_type(dtype, True), ir_type(BOOL, True)
-    name = f"llvm.masked.gather.v{WARP}{'f' if dtype.kind == 'f' else 'i'}{8 * dtype.itemsize}.v{WARP}p0"
+    letter = "f" if dtype.kind == "f" else "i"
+    name = f"llvm.masked.gather.v{WARP}{letter}{8 * dtype.itemsize}.v{WARP}p0"
     f.module.declared.add(f"declare {kind} @{name}(<{WARP} x ptr>, {condition}, {kind})")
     mask = "splat (i1 true)" if lanes is None else lanes.name
     text = f.assign(

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from gemmlab.emulator.native.builder import Function
 
 BOOL, U8, U16, U32, U64 = (np.dtype(t) for t in ("?", "u1", "u2", "u4", "u8"))
-I32, I64, F32, F64 = (np.dtype(t) for t in ("i4", "i8", "f4", "f8"))
+I32, I64, F16, F32, F64 = (np.dtype(t) for t in ("i4", "i8", "f2", "f4", "f8"))
 NAN32 = 0x7FFFFFFF  # the NaN that the hardware returns
 
 
 class NotCovered(Exception):
-    """Something that only the NumPy tier can run; `instruction` is its index, where one is known."""
+    """Something that only the NumPy tier can run; `instruction` is its index, where known."""
 
     instruction: int | None = None
 
@@ -35,9 +35,7 @@ def ir_type(dtype: np.dtype, vector: bool = False) -> str:
     """LLVM's name of a type."""
     bits = 8 * dtype.itemsize
     if dtype.kind == "f":
-        if bits == 16:
-            raise NotCovered("half precision")
-        name = {32: "float", 64: "double"}[bits]
+        name = {16: "half", 32: "float", 64: "double"}[bits]
     else:
         name = "i1" if dtype == BOOL else f"i{bits}"
     return f"<{WARP} x {name}>" if vector else name
@@ -50,6 +48,8 @@ def literal(value: np.generic, vector: bool = False) -> str:
         text = "true" if value else "false"
     elif dtype.kind != "f":
         text = str(int(value))
+    elif dtype == F16:
+        text = f"0xH{int(value.view(U16)):04X}"
     elif dtype == F32:  # as the bits of the double of that value
         bits = int(value.view(U32))
         if bits >> 23 & 0xFF == 0xFF:
@@ -66,6 +66,25 @@ def apply(ufunc: Any, *operands: Any) -> Value:
     """A NumPy function of values."""
     result: Value = ufunc(*operands)
     return result
+
+
+def where(condition: Any, yes: Any, no: Any) -> Value:
+    """np.where, and the NumPy tier's `select`."""
+    values = [x for x in (yes, no) if isinstance(x, Value)]
+    f = (values[0] if values else condition).f
+    dtype = np.result_type(*(x.dtype if isinstance(x, Value) else _scalar(x) for x in (yes, no)))
+    if not isinstance(condition, Value):
+        condition = f.constant(np.bool_(condition))
+    vector = condition.vector or any(x.vector for x in values)
+    loose = len(values) == 2 and all(x.loose for x in values)
+
+    def side(x: Any) -> Value:
+        if isinstance(x, Value):
+            return (x if loose else x.astype(dtype)).spread(vector)
+        return f.constant(np.asarray(x).astype(dtype)[()], vector)
+
+    name = f.assign(f"select {condition.typed}, {side(yes).typed}, {side(no).typed}")
+    return Value(f, name, dtype, vector, loose)
 
 
 def _operator(ufunc: Any) -> Callable[[Any, Any], Value]:
@@ -116,6 +135,12 @@ class Value:
         return False
 
     def copy(self) -> Self:
+        return self
+
+    def __getitem__(self, index: tuple[()]) -> Self:
+        """`x[()]`, which makes a scalar of an array with no axes."""
+        if index != ():
+            raise NotCovered("picking lanes out of a value")
         return self
 
     def make(self, text: str, dtype: np.dtype, vector: bool | None = None) -> Value:
@@ -172,6 +197,8 @@ class Value:
             return source
         have, want = source.dtype.kind, to.kind
         target = ir_type(to, self.vector)
+        if to == F16 and source.dtype != F32:
+            return source._to_half()
         if want == "b":
             zero = source.f.constant(source.dtype.type(0))
             return source != zero
@@ -188,6 +215,18 @@ class Value:
         else:
             word = "sext" if have == "i" else "zext"
         return source.make(f"{word} {source.typed} to {target}", to)
+
+    def _to_half(self) -> Value:
+        """By way of float32, which LLVM can always convert from."""
+        nearest = self.astype(F32)
+        if self.dtype != F64:  # whole numbers that float32 does not hold are too large anyway
+            return nearest.astype(F16)
+        # Of the two float32 around a number that lies between, the one whose last bit is 1.
+        bits, back = nearest.view(I32), nearest.astype(F64)
+        up = apply(np.abs, back) < apply(np.abs, self)
+        odd = where(up, bits + 1, bits - 1).view(F32)
+        exact = (back == self) | (back != back) | (bits & 1 == 1)
+        return where(exact, nearest, odd).astype(F16)
 
     # Operators and NumPy's protocols
 
@@ -213,12 +252,14 @@ class Value:
         return apply(np.invert, self)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        emit = UFUNCS.get(ufunc.__name__)
+        from gemmlab.emulator.native.ufuncs import UFUNCS
+
+        emit, dtype = UFUNCS.get(ufunc.__name__), kwargs.pop("dtype", None)
         if emit is None or method != "__call__" or kwargs:
             raise NotCovered(f"np.{ufunc.__name__}")
         operands = [x if isinstance(x, Value) else _scalar(x) for x in inputs]
-        kinds = tuple(x if isinstance(x, type) else x.dtype for x in map(_kind, operands))
-        *wanted, result = _resolve(ufunc, kinds)
+        kinds = tuple(type(x) if _is_python(x) else x.dtype for x in operands)
+        *wanted, result = _resolve(ufunc, kinds, dtype and np.dtype(dtype))
         vector = any(isinstance(x, Value) and x.vector for x in operands)
         f = self.f
         values = [
@@ -235,6 +276,8 @@ class Value:
     def __array_function__(
         self, function: Callable[..., Any], types: Any, args: Sequence[Any], kwargs: Any
     ) -> Any:
+        from gemmlab.emulator.native.ufuncs import FUNCTIONS
+
         emit = FUNCTIONS.get(function.__name__)
         if emit is None or kwargs:
             raise NotCovered(f"np.{function.__name__}")
@@ -253,227 +296,25 @@ def _affine(ufunc: np.ufunc, a: Any, b: Any, dtype: np.dtype) -> tuple[Value, Va
     return root, moved + b if ufunc is np.add else moved - b
 
 
+def _is_python(x: Any) -> bool:
+    return isinstance(x, (bool, int, float)) and not isinstance(x, np.generic)
+
+
 def _scalar(x: Any) -> Any:
     """A constant operand: Python numbers stay as they are, they take the other operand's type."""
-    if isinstance(x, (bool, int, float)):
+    if _is_python(x):
         return x
     if isinstance(x, np.generic) or isinstance(x, np.ndarray) and x.ndim == 0:
         return np.asarray(x)[()]
     raise NotCovered(f"an operand that is a {type(x).__name__}")
 
 
-def _kind(x: Any) -> Any:
-    return type(x) if isinstance(x, (bool, int, float)) else x
-
-
 @cache
-def _resolve(ufunc: np.ufunc, kinds: tuple[Any, ...]) -> tuple[np.dtype, ...]:
+def _resolve(
+    ufunc: np.ufunc, kinds: tuple[Any, ...], dtype: np.dtype | None
+) -> tuple[np.dtype, ...]:
     """The types that NumPy computes in: of the operands, then of the result."""
+    if dtype is not None:
+        return (dtype,) * (len(kinds) + 1)
     found: tuple[np.dtype, ...] = ufunc.resolve_dtypes((*kinds, None))
     return found
-
-
-# What NumPy's functions are in LLVM: (function, result type, operands of one type) -> value
-
-Emitter = Callable[..., Value]
-
-
-def _plain(integer: str, real: str = "", unsigned: str = "") -> Emitter:
-    def emit(f: Function, result: np.dtype, *operands: Value) -> Value:
-        first, kind = operands[0], operands[0].dtype.kind
-        word = real if kind == "f" else unsigned if kind in "ub" and unsigned else integer
-        if not word:
-            raise NotCovered(f"{integer or real} of {first.dtype}")
-        names = ", ".join(x.name for x in operands)
-        return first.make(f"{word} {first.type} {names}", result)
-
-    return emit
-
-
-def _comparison(signed: str, unsigned: str, real: str) -> Emitter:
-    def emit(f: Function, result: np.dtype, a: Value, b: Value) -> Value:
-        kind = a.dtype.kind
-        word = f"fcmp {real}" if kind == "f" else f"icmp {signed if kind == 'i' else unsigned}"
-        return a.make(f"{word} {a.type} {a.name}, {b.name}", BOOL)
-
-    return emit
-
-
-def intrinsic(name: str, *operands: Value, result: np.dtype | None = None) -> Value:
-    """A call of llvm.<name>, of the first operand's type."""
-    first = operands[0]
-    suffix = f"v{WARP}" if first.vector else ""
-    letter = "f" if first.dtype.kind == "f" else "i"
-    full = f"llvm.{name}.{suffix}{letter}{8 * first.dtype.itemsize}"
-    return first.f.call(full, first.dtype, first.vector, *operands)
-
-
-def _intrinsic(integer: str, real: str = "", unsigned: str = "") -> Emitter:
-    def emit(f: Function, result: np.dtype, *operands: Value) -> Value:
-        kind = operands[0].dtype.kind
-        word = real if kind == "f" else unsigned if kind in "ub" and unsigned else integer
-        if not word:
-            raise NotCovered(f"{integer or real} of {operands[0].dtype}")
-        return intrinsic(word, *operands).astype(result)
-
-    return emit
-
-
-def where(condition: Any, yes: Any, no: Any) -> Value:
-    """np.where, and the NumPy tier's `select`."""
-    some = next(x for x in (condition, yes, no) if isinstance(x, Value))
-    f = some.f
-    values = [x for x in (yes, no) if isinstance(x, Value)]
-    dtype = np.result_type(*(x.dtype if isinstance(x, Value) else _scalar(x) for x in (yes, no)))
-    if not isinstance(condition, Value):
-        condition = f.constant(np.bool_(condition))
-    vector = condition.vector or any(x.vector for x in values)
-    loose = all(x.loose for x in values) and len(values) == 2
-    chosen = [
-        (x if loose else x.astype(dtype)).spread(vector)
-        if isinstance(x, Value)
-        else f.constant(np.asarray(x).astype(dtype)[()], vector)
-        for x in (yes, no)
-    ]
-    name = f.assign(f"select {condition.typed}, {chosen[0].typed}, {chosen[1].typed}")
-    return Value(f, name, dtype, vector, loose)
-
-
-def _shift(word: str, arithmetic: str = "") -> Emitter:
-    """Shifts by the width or more give what is left when all bits have gone, as NumPy's do."""
-
-    def emit(f: Function, result: np.dtype, a: Value, count: Value) -> Value:
-        kind, bits = a.dtype.type, 8 * a.dtype.itemsize
-        unsigned = count.view(f"u{a.dtype.itemsize}")
-        if a.dtype.kind == "i" and arithmetic:
-            count = apply(np.minimum, unsigned, unsigned.dtype.type(bits - 1))
-            return a.make(f"{arithmetic} {a.type} {a.name}, {count.name}", result)
-        moved = a.make(f"{word} {a.type} {a.name}, {count.name}", result)
-        if not count.name.startswith(("%", "splat (i")) and int(count.name) < bits:
-            return moved
-        return where(unsigned < unsigned.dtype.type(bits), moved, kind(0))
-
-    return emit
-
-
-def _division(signed: str, unsigned: str) -> Emitter:
-    """Of integers; the caller has replaced zeros. −1 divides apart, for the smallest number's sake."""
-
-    def emit(f: Function, result: np.dtype, a: Value, b: Value) -> Value:
-        if a.dtype.kind == "u":
-            return a.make(f"{unsigned} {a.type} {a.name}, {b.name}", result)
-        kind = a.dtype.type
-        safe = where(b == kind(-1), kind(1), b)
-        quotient = a.make(f"{signed} {a.type} {a.name}, {safe.name}", result)
-        if signed == "srem":
-            return where(b == kind(-1), kind(0), quotient)
-        # NumPy's quotient rounds down.
-        inexact = (quotient * safe != a) & ((a < kind(0)) != (safe < kind(0)))
-        return where(b == kind(-1), kind(0) - a, quotient - inexact.astype(a.dtype))
-
-    return emit
-
-
-def _sign_bit(f: Function, result: np.dtype, x: Value) -> Value:
-    signed = x.view(f"i{x.dtype.itemsize}")
-    return signed < 0
-
-
-def _absolute(f: Function, result: np.dtype, x: Value) -> Value:
-    if x.dtype.kind == "f":
-        return intrinsic("fabs", x)
-    return where(x < x.dtype.type(0), x.dtype.type(0) - x, x) if x.dtype.kind == "i" else x
-
-
-def _minimum(f: Function, result: np.dtype, a: Value, b: Value) -> Value:
-    """Of floats: a NaN wins, as in NumPy."""
-    if a.dtype.kind == "f":
-        return where((a < b) | (a != a), a, b)
-    return intrinsic("smin" if a.dtype.kind == "i" else "umin", a, b)
-
-
-def _maximum(f: Function, result: np.dtype, a: Value, b: Value) -> Value:
-    if a.dtype.kind == "f":
-        return where((a > b) | (a != a), a, b)
-    return intrinsic("smax" if a.dtype.kind == "i" else "umax", a, b)
-
-
-def _negative(f: Function, result: np.dtype, x: Value) -> Value:
-    if x.dtype.kind == "f":
-        return x.make(f"fneg {x.typed}", result)
-    return apply(np.subtract, x.dtype.type(0), x)
-
-
-def _invert(f: Function, result: np.dtype, x: Value) -> Value:
-    ones = f.constant(np.bool_(True) if x.dtype == BOOL else ~x.dtype.type(0), x.vector)
-    return x.make(f"xor {x.type} {x.name}, {ones.name}", result)
-
-
-def _next_after(f: Function, result: np.dtype, x: Value, toward: Value) -> Value:
-    """The neighbour of x on the way to an infinity."""
-    bits = x.view(f"i{x.dtype.itemsize}")
-    one, zero = bits.dtype.type(1), x.dtype.type(0)
-    step = where((toward > x) == (bits >= bits.dtype.type(0)), one, bits.dtype.type(-1))
-    smallest = apply(np.copysign, one.view(x.dtype), toward)
-    moved = where(x == zero, smallest, (bits + step).view(x.dtype))
-    return where((x != x) | (x == toward), x, moved)
-
-
-UFUNCS: dict[str, Emitter] = {
-    "add": _plain("add", "fadd"),
-    "subtract": _plain("sub", "fsub"),
-    "multiply": _plain("mul", "fmul"),
-    "divide": _plain("", "fdiv"),
-    "bitwise_and": _plain("and"),
-    "bitwise_or": _plain("or"),
-    "bitwise_xor": _plain("xor"),
-    "invert": _invert,
-    "negative": _negative,
-    "absolute": _absolute,
-    "minimum": _minimum,
-    "maximum": _maximum,
-    "left_shift": _shift("shl"),
-    "right_shift": _shift("lshr", "ashr"),
-    "floor_divide": _division("sdiv", "udiv"),
-    "remainder": _plain("", unsigned="urem"),
-    "fmod": _division("srem", "urem"),
-    "equal": _comparison("eq", "eq", "oeq"),
-    "not_equal": _comparison("ne", "ne", "une"),
-    "less": _comparison("slt", "ult", "olt"),
-    "less_equal": _comparison("sle", "ule", "ole"),
-    "greater": _comparison("sgt", "ugt", "ogt"),
-    "greater_equal": _comparison("sge", "uge", "oge"),
-    "isnan": lambda f, result, x: x != x,
-    "isinf": lambda f, result, x: np.abs(x) == x.dtype.type(np.inf),
-    "isfinite": lambda f, result, x: np.abs(x) < x.dtype.type(np.inf),
-    "signbit": _sign_bit,
-    "copysign": lambda f, result, x, sign: intrinsic("copysign", x, sign),
-    "sign": lambda f, result, x: where(x > 0, x.dtype.type(1), where(x < 0, x.dtype.type(-1), x)),
-    "nextafter": _next_after,
-    "sqrt": _intrinsic("", "sqrt"),
-    "rint": _intrinsic("", "rint"),
-    "trunc": _intrinsic("", "trunc"),
-    "floor": _intrinsic("", "floor"),
-    "ceil": _intrinsic("", "ceil"),
-    "bitwise_count": _intrinsic("ctpop"),
-}
-
-
-def _clip(f: Function, x: Value, low: Any, high: Any) -> Value:
-    return apply(np.minimum, apply(np.maximum, x, low), high)
-
-
-def _zeros_like(f: Function, x: Value) -> Value:
-    return f.constant(x.dtype.type(0), x.vector)
-
-
-def _full_like(f: Function, x: Value, value: Any) -> Value:
-    return f.constant(x.dtype.type(value), x.vector)
-
-
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "where": lambda f, *operands: where(*operands),
-    "clip": _clip,
-    "zeros_like": _zeros_like,
-    "full_like": _full_like,
-}

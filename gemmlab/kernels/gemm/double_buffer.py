@@ -54,22 +54,6 @@ class Config:
 
 
 @cute.jit
-def multiply(sA, sB, rC, first: Int32, t_m: Int32, t_n: Int32, config: cutlass.Constexpr):
-    """rC += the thread's part of the product of the tiles that begin at row `first`."""
-    TM, TN = config.thread_m, config.thread_n
-    rA = cute.make_rmem_tensor(TM, Float32)
-    rB = cute.make_rmem_tensor(TN, Float32)
-    for kk in cutlass.range_constexpr(config.block_k):
-        for i in cutlass.range_constexpr(0, TM, 4):
-            parts.read_four(sA, (first + kk, t_m + i * (config.warp_m // TM)), rA, i)
-        for j in cutlass.range_constexpr(0, TN, 4):
-            parts.read_four(sB, (first + kk, t_n + j * (config.warp_n // TN)), rB, j)
-        for i in cutlass.range_constexpr(TM):
-            for j in cutlass.range_constexpr(TN):
-                rC[i, j] += rA[i] * rB[j]
-
-
-@cute.jit
 def product(mA, mB, corner, ks, wide: cutlass.Boolean, config: cutlass.Constexpr):
     """The thread's part of the block of A·B at `corner`, summed over ks = [first, last).
 
@@ -89,9 +73,9 @@ def product(mA, mB, corner, ks, wide: cutlass.Boolean, config: cutlass.Constexpr
     row_a, col_b = corner[0] + a_m, corner[1] + b_n
     t_m, t_n = parts.warp_place(thread, config)
 
-    whole = (
-        first + ((last - first) & -BK) if wide else first
-    )  # where the tiles that are loaded wide end
+    whole = first  # where the tiles that are loaded wide end
+    if wide:
+        whole = first + ((last - first) & -BK)
     if whole > first:
         parts.stage(sA, a_k, a_m, parts.quad(mA, (row_a, first + a_k)).load(), 0)
         parts.stage(sB, b_k, b_n, parts.quad(mB, (first + b_k, col_b)).load(), unit)
@@ -100,7 +84,7 @@ def product(mA, mB, corner, ks, wide: cutlass.Boolean, config: cutlass.Constexpr
         four_a = parts.quad(mA, (row_a, ahead + a_k)).load()
         four_b = parts.quad(mB, (ahead + b_k, col_b)).load()
         cute.arch.sync_threads()
-        multiply(sA, sB, rC, now, t_m, t_n, config)
+        parts.multiply(sA, sB, rC, now, t_m, t_n, config)
         parts.stage(sA, (now ^ BK) + a_k, a_m, four_a, 0)
         parts.stage(sB, (now ^ BK) + b_k, b_n, four_b, unit)
 
@@ -112,7 +96,7 @@ def product(mA, mB, corner, ks, wide: cutlass.Boolean, config: cutlass.Constexpr
         parts.stage(sA, a_k, a_m, four_a, 0)
         parts.stage(sB, b_k, b_n, four_b, unit)
         cute.arch.sync_threads()
-        multiply(sA, sB, rC, 0, t_m, t_n, config)
+        parts.multiply(sA, sB, rC, 0, t_m, t_n, config)
     return rC
 
 

@@ -6,8 +6,8 @@ A·B ≈ hi·lo + lo·hi + hi·hi: three products, and still five times the FP32
 split reads and writes all of A and B once more, and rows that span more than 2^17 lose bits.
 
 A tensor core truncates where an FMA rounds, so a long sum drifts (Ootomo and Yokota, 2022). Here
-none gets long: for every 64 of k the three products form a sum of their own, the small ones first,
-and float32 additions, which round, take it over.
+none gets long: for every 64 of k, or 32, the three products form a sum of their own, the small ones
+first, and float32 additions, which round, take it over.
 
 TMA brings tiles to a ring of slots; a slot holds one part (lo or hi) of A's and of B's tile.
 
@@ -337,10 +337,10 @@ def kernel(
         # (MMA, 1, LINE / MMA_K, SLOTS)
         rA = mma.make_fragment_A(own.partition_A(tiles_of(smem_a, BM, config.a_major, SLOTS)))
         rB = mma.make_fragment_B(own.partition_B(tiles_of(smem_b, BN, config.b_major, SLOTS)))
-        # ((2, 2, BN / 8), 1, 1): what is added up, and the last products, which wgmma adds up
+        # ((2, 2, BN / 8), 1, 1): what is added up, and the newest sums, which wgmma forms
         sums = cute.make_rmem_tensor(mma.partition_shape_C((BM, BN)), Float32)
-        recent = cute.make_rmem_tensor(mma.partition_shape_C((BM, BN)), Float32)
-        STEPS, DEPTH = LINE // MMA_K, config.promote_k // MMA_K
+        newest = [cute.make_rmem_tensor(sums.layout, Float32) for _ in range(config.chains)]
+        DEPTH = LINE // MMA_K // config.chains
         places = mma.get_slice(thread).partition_C(cute.make_identity_tensor((BM, BN)))
 
         if group == GROUPS - 1 and cutlass.const_expr(GROUPS > 1):
@@ -354,32 +354,31 @@ def kernel(
                     cute.arch.mbarrier_wait(full + slot, phase)
                     at[part] = slot
                     slot, phase = next_slot(slot, phase, SLOTS)
-                for k0 in cutlass.range_constexpr(0, STEPS, DEPTH):
-                    if cutlass.const_expr(GROUPS > 1):
-                        take_turn(group)
-                    warpgroup.fence()
-                    for i in cutlass.range_constexpr(len(PRODUCTS)):
-                        of_a, of_b = PRODUCTS[i]
-                        for kk in cutlass.range_constexpr(k0, k0 + DEPTH):
-                            mma.set(warpgroup.Field.ACCUMULATE, i > 0 or kk > k0)
-                            tile_a = rA[None, None, kk, at[of_a]]
-                            tile_b = rB[None, None, kk, at[of_b]]
-                            cute.gemm(mma, recent, tile_a, tile_b, recent)
-                        warpgroup.commit_group()
-                        if cutlass.const_expr(GROUPS > 1 and i == len(PRODUCTS) - 1):
-                            pass_turn(group, GROUPS)
-                        # Free the slot that only the product before was still in need of.
-                        for part in cutlass.range_constexpr(1, PARTS):
-                            done = config.scheme.last_product(part) == i - 1
-                            if cutlass.const_expr(k0 + DEPTH == STEPS and done):
-                                warpgroup.wait_group(1)
-                                if lane < CLUSTER:
-                                    cute.arch.mbarrier_arrive(empty + at[part], lane)
-                    warpgroup.wait_group(0)
-                    if lane < CLUSTER and cutlass.const_expr(k0 + DEPTH == STEPS):
-                        cute.arch.mbarrier_arrive(empty + at[0], lane)
+                if cutlass.const_expr(GROUPS > 1):
+                    take_turn(group)
+                warpgroup.fence()
+                for i in cutlass.range_constexpr(len(PRODUCTS)):
+                    of_a, of_b = PRODUCTS[i]
+                    for kk in cutlass.range_constexpr(LINE // MMA_K):
+                        chain = newest[kk // DEPTH]
+                        mma.set(warpgroup.Field.ACCUMULATE, i > 0 or kk % DEPTH > 0)
+                        tile_a, tile_b = rA[None, None, kk, at[of_a]], rB[None, None, kk, at[of_b]]
+                        cute.gemm(mma, chain, tile_a, tile_b, chain)
+                    warpgroup.commit_group()
+                    if cutlass.const_expr(GROUPS > 1 and i == len(PRODUCTS) - 1):
+                        pass_turn(group, GROUPS)
+                    # Free the slot that only the product before was still in need of.
+                    for part in cutlass.range_constexpr(1, PARTS):
+                        if cutlass.const_expr(config.scheme.last_product(part) == i - 1):
+                            warpgroup.wait_group(1)
+                            if lane < CLUSTER:
+                                cute.arch.mbarrier_arrive(empty + at[part], lane)
+                warpgroup.wait_group(0)
+                if lane < CLUSTER:
+                    cute.arch.mbarrier_arrive(empty + at[0], lane)
+                for chain in newest:
                     for i in cutlass.range_constexpr(cute.size(sums)):
-                        sums[i] += recent[i]
+                        sums[i] += chain[i]
             mC = cute.make_tensor(c + item * batch_c, cute.make_layout((m, n), stride=(ldc, 1)))
             uA = vector_of(unscale_a, item * step_a, m)
             uB = vector_of(unscale_b, item * step_b, n)

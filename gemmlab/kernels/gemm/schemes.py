@@ -12,6 +12,7 @@ from gemmlab.kernels.common import MAX_SMEM, require
 LINE = 64  # 16-bit elements in 128 bytes: the longest row that the 128-byte swizzle takes
 MMA_M, MMA_K = 64, 16  # rows and depth of one warpgroup MMA (PTX ISA, wgmma.mma_async)
 WARPGROUP = 128  # threads
+MAX_SUMS = 192  # float32 registers of a thread for sums; addresses and the like need the others
 SPLIT_WARPS = 8  # of a block of the split
 STRIP = 32  # vectors that a cluster of the split holds: 128 bytes of each line
 DEEP_STRIP = 128  # vectors per block of the split of a deep matrix
@@ -100,8 +101,8 @@ class TileConfig:
     """Tile of C per block, and how it is computed.
 
     A `slot` of shared memory holds one part of A and of B, 64 deep. A `cluster` is that many blocks
-    below each other, which share their tiles of B. Sums move from the tensor cores to float32
-    registers every `promote_k`.
+    below each other, which share their tiles of B. The products of every `promote_k` of k form a
+    chain of their own in the tensor cores, before float32 registers take it over.
     """
 
     scheme: Scheme = FP16X3
@@ -121,6 +122,9 @@ class TileConfig:
         require(self.block_m == groups * MMA_M and groups in (1, 2, 3), f"block_m = {self.block_m}")
         require(self.block_n % LINE == 0 and self.block_n <= 256, f"block_n = {self.block_n}")
         require(self.promote_k in (32, 64), f"promote_k = {self.promote_k}, must be 32 or 64")
+        sums = self.block_n // 2 * (1 + self.chains)
+        rule = f"{self.chains} chains of {self.block_n} columns take {sums} registers per thread"
+        require(sums <= MAX_SUMS, f"{rule}, at most {MAX_SUMS} are allowed")
         require(self.slots > self.scheme.parts, f"{self.slots} slots, a step in k takes all parts")
         # The boxes of TMA begin where the swizzle repeats: every 8 lines.
         require(self.b_copy.lines % 8 == 0, f"block_n = {self.block_n} in {self.cluster} pieces")
@@ -131,6 +135,11 @@ class TileConfig:
     def math_groups(self) -> int:
         """Warpgroups that multiply, of 64 rows each. Several take turns at the tensor cores."""
         return self.block_m // MMA_M
+
+    @property
+    def chains(self) -> int:
+        """Sums that the tensor cores form at a time."""
+        return LINE // self.promote_k
 
     @property
     def threads(self) -> int:

@@ -1,0 +1,141 @@
+"""Named barriers in IR: what barriers.py does in NumPy, for one thread block (PTX ISA, bar)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gemmlab.emulator.barriers import NUM_BARRIERS
+from gemmlab.emulator.lanes import WARP
+from gemmlab.emulator.native.builder import Function, Pointer, Variable
+from gemmlab.emulator.native.layout import AND, BARRIER, CORE, END_FAULT, FAULT, POPC, WARP_STATE
+from gemmlab.emulator.native.support import (
+    PTR,
+    call,
+    count_lanes,
+    first_lane,
+    note_fault,
+    number,
+    reduced,
+    routine,
+)
+from gemmlab.emulator.native.values import I64, U32, Value, apply, where
+from gemmlab.emulator.native.warps import (
+    NONE,
+    STATUS,
+    field,
+    put,
+    status,
+    vector,
+    warp_at,
+    warps_of,
+)
+
+
+@routine(STATUS, warp=PTR)
+def arrive(f: Function, core: Pointer, warp: Pointer) -> None:
+    """Lanes come to barriers: `barrier_lanes` to those in `ids`."""
+    lanes = f.load(core.at(CORE["barrier_lanes"]), U32)
+    ids = f.load(core.at(CORE["ids"]), U32, vector=True, align=64)
+    counts = f.load(core.at(CORE["counts"]), U32, vector=True, align=64)
+    counted = f.load(core.at(CORE["barrier_has_counts"]), U32) != 0
+    goes_on = f.load(core.at(CORE["barrier_goes_on"]), U32) != 0
+    bad_count = f.bits((counts % np.uint32(WARP) != 0) | (counts == 0)) & f.bits(counted)
+    bad = (f.bits(ids >= np.uint32(NUM_BARRIERS)) | bad_count) & lanes
+    with f.when(bad != 0):
+        note_fault(f, core, END_FAULT, f.load(core.at(CORE["instruction"]), I64), lanes)
+        f.give(status(f, FAULT))
+    left = Variable(f, lanes)
+    with f.loop(lambda: left.value != 0):
+        lane = first_lane(left.value).astype(I64)
+        barrier = f.load(core.at(CORE["ids"]).at(lane * 4), U32)
+        group = f.bits(ids == barrier) & left.value
+        left.value = left.value & ~group
+        offset = barrier.astype(I64) * 4
+        with f.when(counted):
+            expected = core.at(CORE["expected"]).at(offset)
+            most = reduced("umax", where(f.lanes(group), counts, NONE))
+            f.store(expected, apply(np.maximum, f.load(expected, U32), most))
+        stays, behind = f.label("stays"), f.label("behind")
+        passes = f.label("passes")
+        f.branch(goes_on, passes, stays)
+        f.place(passes)
+        f.increment(core.at(CORE["arrived"]).at(offset), f.constant(np.uint32(WARP)))
+        f.jump(behind)
+        f.place(stays)
+        standing = field(f, warp, "standing")
+        f.increment(core.at(CORE["num_standing"]), (standing == 0).astype(I64))
+        put(f, warp, "standing", standing | group)
+        at = where(f.lanes(group), barrier, vector(f, warp, "barrier"))
+        f.store(warp.at(WARP_STATE["barrier"]), at, align=64)
+        votes = f.load(core.at(CORE["barrier_votes"]), U32)
+        put(f, warp, "votes", field(f, warp, "votes") & ~group | votes & group)
+        put(f, warp, "operation", f.load(core.at(CORE["barrier_operation"]), U32))
+        f.store(warp.at(WARP_STATE["result"]), f.load(core.at(CORE["barrier_result"]), I64))
+        f.jump(behind)
+        f.place(behind)
+        call(f, core, "release", barrier)
+    f.give(status(f, BARRIER))
+
+
+@routine(None)
+def release_all(f: Function, core: Pointer) -> None:
+    barrier = Variable(f, f.constant(NONE))
+    with f.loop(lambda: barrier.value < np.uint32(NUM_BARRIERS)):
+        call(f, core, "release", barrier.value)
+        barrier.value = barrier.value + np.uint32(1)
+    f.give()
+
+
+def _here(f: Function, warp: Pointer, barrier: Value) -> Value:
+    """The lanes of a warp that stand at a barrier."""
+    return f.bits(vector(f, warp, "barrier") == barrier) & field(f, warp, "standing")
+
+
+@routine(None, barrier=U32)
+def release(f: Function, core: Pointer, barrier: Value) -> None:
+    """Let lanes go whose barrier has all the threads it waits for; a warp counts when all its live
+    lanes are there."""
+    offset = barrier.astype(I64) * 4
+    arrived, expected = (core.at(CORE[x]).at(offset) for x in ("arrived", "expected"))
+    whole, alive = Variable(f, f.constant(NONE)), Variable(f, f.constant(NONE))
+    yes, lanes = Variable(f, number(f, 0)), Variable(f, number(f, 0))
+    index, count = warps_of(f, core)
+    with f.loop(lambda: index.value < count):
+        warp = warp_at(f, core, index.value)
+        live, here = field(f, warp, "live"), _here(f, warp, barrier)
+        alive.value = alive.value + (live != 0).astype(U32)
+        whole.value = whole.value + ((live == here) & (live != 0)).astype(U32)
+        yes.value = yes.value + count_lanes(here & field(f, warp, "votes"))
+        lanes.value = lanes.value + count_lanes(here)
+        index.value = index.value + 1
+    total = f.load(arrived, U32) + whole.value * np.uint32(WARP)
+    asked = f.load(expected, U32)
+    wanted = where(asked > 0, asked, alive.value * np.uint32(WARP))
+    with f.when((total < wanted) | (total == 0)):
+        f.give()
+    f.store(arrived, f.constant(NONE))
+    f.store(expected, f.constant(NONE))
+    index.value = number(f, 0)
+    with f.loop(lambda: index.value < count):
+        warp = warp_at(f, core, index.value)
+        here, standing = _here(f, warp, barrier), field(f, warp, "standing")
+        with f.when(here != 0):
+            _leave_result(f, warp, here, yes.value, lanes.value)
+            put(f, warp, "standing", standing & ~here)
+            gone = (standing == here).astype(I64)
+            f.increment(core.at(CORE["num_standing"]), -gone)
+        index.value = index.value + 1
+    f.give()
+
+
+def _leave_result(f: Function, warp: Pointer, here: Value, yes: Value, lanes: Value) -> None:
+    """What bar.red found, into the registers of the lanes that go on."""
+    operation = field(f, warp, "operation")
+    place = warp.at(f.load(warp.at(WARP_STATE["result"]), I64))
+    with f.when(operation == np.uint32(POPC)):
+        old = f.load(place, U32, vector=True, align=64)
+        f.store(place, where(f.lanes(here), yes.astype(U32), old), align=64)
+    with f.when(operation > np.uint32(POPC)):
+        holds = where(operation == np.uint32(AND), yes == lanes, yes > 0)
+        old = f.load(place, U32)
+        f.store(place, where(holds, old | here, old & ~here))
