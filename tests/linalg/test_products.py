@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 from emulation import Memory
 
+from gemmlab.compile.resources import sass
+from gemmlab.errors import PtxSyntaxError
 from gemmlab.kernels.gemm.schemes import FP16X3, TileConfig
 from gemmlab.linalg import plan
+from gemmlab.linalg.compiled import artifact_of
 
 U = 2.0**-24
 SMALL = TileConfig(block_m=64, block_n=64, slots=4, cluster=1)
@@ -65,6 +68,20 @@ def test_products_are_float32_accurate(tile: TileConfig, shape: tuple[int, int, 
         abs(a).astype(float) @ abs(b).astype(float),
     )
     assert (abs(c - exact) <= 4 * U * magnitude).all()
+
+
+def test_the_assembler_leaves_wgmma_asynchronous() -> None:
+    packed = [plan.Packed(FP16X3, 64, 64, along) for along in (True, False)]
+    launch = plan.multiply(plan.Product(64, 64, 64, 64), SMALL, *packed, (0, 0, 0), sms=2)
+    try:
+        artifact = artifact_of(launch)
+    except PtxSyntaxError as error:
+        pytest.skip(str(error))
+    assert artifact.cubin is not None and artifact.resources is not None
+    code = sass(artifact.cubin)
+    assert code.count("HGMMA") == 12  # three products, four steps of 16 in a slot
+    assert code.count("WARPGROUP.DEPBAR") == 2  # one for the first slot, one for all
+    assert artifact.resources.spill_bytes == 0
 
 
 def test_alpha_and_beta_and_what_is_not_finite() -> None:
