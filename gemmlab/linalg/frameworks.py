@@ -41,6 +41,8 @@ class Framework(Protocol):
 
     def facts(self, array: Any) -> Facts: ...
 
+    def is_on_host(self, array: Any) -> bool: ...
+
     def stream(self, device: int) -> int:
         """The handle of the current stream."""
 
@@ -74,7 +76,7 @@ class Torch:
                 f"a tensor of shape {tuple(array.shape)} requires grad, and gemmlab.matmul has no "
                 "derivative: give tensor.detach(), or call it under torch.no_grad()"
             )
-        if array.layout is not self._torch.strided or array.is_conj() or array.is_neg():
+        if array.layout is not self._torch.strided or array.is_neg():
             raise ArrayError(
                 f"a tensor of layout {array.layout}: only plain strided ones are taken"
             )
@@ -84,6 +86,9 @@ class Torch:
                 f"a tensor on device {array.device}; only CPUs and CUDA GPUs are taken"
             )
         return Facts(array.data_ptr(), array.shape, array.stride(), array.dtype, device)
+
+    def is_on_host(self, array: Any) -> bool:
+        return not array.is_cuda and array.device.type == "cpu"
 
     def stream(self, device: int) -> int:
         return int(self._cuda.current_stream(device).cuda_stream)
@@ -126,6 +131,9 @@ class CuPy:
             raise ArrayError(f"strides {array.strides} bytes are no multiples of {_ITEM}")
         strides = tuple(stride // _ITEM for stride in array.strides)
         return Facts(array.data.ptr, array.shape, strides, array.dtype, array.device.id)
+
+    def is_on_host(self, array: Any) -> bool:
+        return False
 
     def stream(self, device: int) -> int:
         return int(self._cuda.get_current_stream(device).ptr)
@@ -185,6 +193,8 @@ def carrier() -> Framework:
 
 def is_on_host(array: Any, name: str) -> bool:
     """Whether an array lies in the host's memory. Raises DTypeError for what is no array."""
+    if (framework := find(array)) is not None:
+        return framework.is_on_host(array)
     try:
         device, _ = array.__dlpack_device__()
     except AttributeError:

@@ -31,7 +31,7 @@ def as_numpy(array: Any, name: str) -> np.ndarray:
 def returned(result: np.ndarray, like: Any) -> Any:
     """The result as an array of the library that `like` belongs to."""
     if isinstance(like, np.ndarray):
-        return result
+        return result[()]  # of two vectors NumPy makes a scalar
     module = sys.modules[type(like).__module__.partition(".")[0]]
     library = like.__array_namespace__() if hasattr(like, "__array_namespace__") else module
     try:
@@ -61,4 +61,5 @@ def multiply(
         product += np.float32(beta) * c
     if out is not None and out is not product:
         out[...] = product
-    return product[()] if out is None else out  # NumPy's product of two vectors is a scalar
+        return out
+    return product

@@ -43,6 +43,9 @@ class Framework:
         strides = tuple(stride // values.itemsize for stride in values.strides)
         return Facts(values.ctypes.data, values.shape, strides, values.dtype, array.device)
 
+    def is_on_host(self, array: Array) -> bool:
+        return False
+
     def stream(self, device: int) -> int:
         return 7
 
