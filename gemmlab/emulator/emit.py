@@ -9,7 +9,6 @@ import numpy as np
 
 from gemmlab.emulator import atomics, collectives, isa
 from gemmlab.emulator.ir import (
-    WIDTHS,
     Function,
     Imm,
     Instruction,
@@ -138,8 +137,9 @@ def address(t: Translator, symbol: Symbol, dtype: np.dtype) -> str:
 
 def instruction(t: Translator, i: Instruction, emitters: Emitters) -> None:
     """Emit one instruction that does not end a block; `emitters` has what isa.py has no row for,
-    by the first word of the opcode, or by its first three."""
-    name = next((k for k in (".".join(i.opcode[:3]), i.root) if k in emitters), None)
+    by the first word of the opcode, by its first three, or by the first and the type."""
+    keys = ".".join(i.opcode[:3]), f"{i.root}.{i.opcode[-1]}", i.root
+    name = next((k for k in keys if k in emitters), None)
     if name is not None:
         emitter, counts = emitters[name]
         if len(i.operands) not in counts or not i.modifiers:
@@ -220,91 +220,6 @@ def move(t: Translator, i: Instruction) -> None:
         if want.itemsize != dtype.itemsize:
             want = dtype
         t.assign(i, destination, t.value(source, want), want, typed=False)
-
-
-def set_predicate(t: Translator, i: Instruction) -> None:
-    """setp.cmp[.bool][.ftz].type p[|q], a, b[, [!]c]: q is the same of the negated comparison."""
-    comparison, type_ = i.modifiers[0], i.modifiers[-1]
-    result = _compare(t, i, comparison, type_, i.operands[1], i.operands[2])
-    combine = next((m for m in i.modifiers if m in ("and", "or", "xor")), None)
-    symbol = {"and": "&", "or": "|", "xor": "^"}
-    targets = i.operands[0].items if isinstance(i.operands[0], Vector) else (i.operands[0],)
-    t.line(f"c = {result}")
-    t.line("nc = ~c" if len(targets) > 1 else "pass")
-    if (combine is not None) != (len(i.operands) == 4):
-        t.unsupported("no such form of it")
-    third = t.value(i.operands[3], BOOL) if combine else ""
-    for target, value in zip(targets, ("c", "nc"), strict=False):
-        t.assign(i, target, f"{value} {symbol[combine]} ({third})" if combine else value, BOOL)
-
-
-def set_value(t: Translator, i: Instruction) -> None:
-    """set.cmp.dtype.stype d, a, b: all ones or 1.0 where the comparison holds."""
-    comparison, type_ = i.modifiers[0], i.modifiers[-1]
-    result_type = isa.DTYPES.get(i.modifiers[-2]) if len(i.modifiers) > 2 else None
-    if result_type is None or result_type.itemsize != 4:
-        t.unsupported("this form of set")
-    yes = np.float32(1) if result_type.kind == "f" else ~result_type.type(0)
-    condition = _compare(t, i, comparison, type_, i.operands[1], i.operands[2])
-    no = t.constant(result_type.type(0))
-    t.assign(i, i.operands[0], f"select({condition}, {t.constant(yes)}, {no})", result_type)
-
-
-def _compare(
-    t: Translator, i: Instruction, comparison: str, type_: str, a: Operand, b: Operand
-) -> str:
-    dtype = isa.DTYPES.get(type_)
-    template = isa.COMPARISONS.get(comparison)
-    if dtype is None or template is None or dtype == BOOL or type_ == "f16":
-        t.unsupported("no such comparison")
-    if dtype.kind != "f" and comparison == "ne":
-        template = isa.INTEGER_NE
-    if dtype.kind == "u" and type_.startswith("b") and comparison not in ("eq", "ne"):
-        t.unsupported("untyped bits have no order")
-    x, y = t.value(a, dtype), t.value(b, dtype)
-    if "ftz" in i.modifiers:
-        x, y = f"n.flush({x})", f"n.flush({y})"
-    return template.format(x, y)
-
-
-def convert(t: Translator, i: Instruction) -> None:
-    """cvt[.rounding][.ftz][.sat].to.from"""
-    words = [m for m in i.modifiers if m not in WIDTHS]
-    types = [m for m in i.modifiers if m in WIDTHS]
-    if len(types) != 2 or any(x not in isa.DTYPES for x in types) or len(i.operands) != 2:
-        t.unsupported("no such conversion")
-    to, source = isa.DTYPES[types[0]], isa.DTYPES[types[1]]
-    rounding = next((w for w in words if w.startswith("r")), "")
-    if set(words) - {rounding, "ftz", "sat"} or rounding not in ROUNDINGS:
-        t.unsupported("no such conversion")
-    value = t.value(i.operands[1], source)
-    if "ftz" in words and source == np.float32:
-        value = f"n.flush({value})"
-    kind = f"{t.dtype(to)}.type"
-    if source.kind == "f" and to.kind == "f":
-        if rounding in INTEGRAL:
-            value = f"n.ROUND_TO_INTEGER[{rounding!r}]({value})"
-        elif source != to:
-            value = f"n.to_float({value}, {kind}, {rounding or 'rn'!r})"
-        if "sat" in words:
-            value = f"n.saturate({value})"
-        elif "ftz" in words and to == np.float32:
-            value = f"n.flush({value})"
-    elif source.kind == "f":
-        if rounding not in INTEGRAL:
-            t.unsupported("a conversion to integers needs a rounding to integers")
-        value = f"n.to_integer({value}, {kind}, {rounding!r})"
-    elif to.kind == "f":
-        value = f"n.to_float({value}, {kind}, {rounding or 'rn'!r})"
-    elif "sat" in words:
-        value = f"n.clamp({value}, {kind})"
-    else:
-        value = f"{value}.astype({t.dtype(to)})"
-    t.assign(i, i.operands[0], value, to)
-
-
-INTEGRAL = ("rni", "rzi", "rmi", "rpi")
-ROUNDINGS = ("", "rn", "rz", "rm", "rp", *INTEGRAL)
 
 
 def convert_address(t: Translator, i: Instruction) -> None:
@@ -449,13 +364,10 @@ def terminator(t: Translator, i: Instruction) -> str:
     return f"{guard}, ({', '.join(t.value(o, U32) for o in operands)},), {predicate}"
 
 
-# The emitter of an opcode, and the numbers of operands it takes.
+# By opcode, or opcode and last type ("add.f16"): emitter, and the numbers of operands it takes.
 Emitters = dict[str, tuple[Callable[["Translator", Instruction], None], set[int]]]
 EMITTERS: Emitters = {
     "mov": (move, {2}),
-    "setp": (set_predicate, {3, 4}),
-    "set": (set_value, {3}),
-    "cvt": (convert, {2}),
     "cvta": (convert_address, {2}),
     "isspacep": (is_in_space, {2}),
     "ld": (load, {2}),

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -23,12 +23,16 @@ from gemmlab.emulator import (
     bulk_copies,
     clusters,
     collectives,
+    doubles,
     emit,
     emit_bulk,
     emit_clusters,
     emit_copies,
+    emit_floats,
     emit_mbarriers,
     emit_wgmma,
+    formats,
+    halves,
     isa,
     mbarriers,
     numerics,
@@ -88,7 +92,7 @@ class Unsupported(Exception):
     """Raised while emitting one instruction; becomes an error when a lane reaches it."""
 
 
-EMITTERS = emit.EMITTERS | emit_copies.EMITTERS | emit_mbarriers.EMITTERS
+EMITTERS = emit.EMITTERS | emit_copies.EMITTERS | emit_mbarriers.EMITTERS | emit_floats.EMITTERS
 EMITTERS |= emit_bulk.EMITTERS | emit_clusters.EMITTERS | emit_wgmma.EMITTERS
 TERMINATORS = {"bra": "branch", "brx": "switch", "ret": "exit", "exit": "exit", "trap": "trap"}
 TERMINATORS |= {"nanosleep": "sleep"}
@@ -195,7 +199,8 @@ class Translator:
         source = "\n".join(text) + "\n"
         namespace: dict[str, Any] = {"np": np, "n": numerics, "select": select, **self.constants}
         namespace |= {"atomics": atomics, "collectives": collectives, "mbarriers": mbarriers}
-        namespace |= {"bulk_copies": bulk_copies, "clusters": clusters}
+        namespace |= {"bulk_copies": bulk_copies, "clusters": clusters, "partial": partial}
+        namespace |= {"doubles": doubles, "formats": formats, "halves": halves}
         exec(compile(source, f"<{self.function.name}>", "exec"), namespace)
         for i, block in enumerate(blocks):
             block.run = namespace[f"block_{i}"]

@@ -223,7 +223,7 @@ def test_what_is_not_defined_here_fails_only_when_reached(launch):
     "instruction",
     [
         "setmaxnreg.inc.sync.aligned.u32 100;",
-        "add.rn.bf16x2 %r1, %r2, %r3;",
+        "dp4a.u32.u32 %r1, %r2, %r3, %r1;",
         "mov.u32 %r1, %pm0;",
         "ld.global.v8.f32 {%f0, %f1, %f2, %f3, %f4, %f5, %f6, %f7}, [%q1];",
         "tcgen05.fence::before_thread_sync;",
