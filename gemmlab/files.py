@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FileRun:
-    """What came of it. `verdict` is there where the directive names a problem and the end came."""
+    """What came of it. `verdict` is there where a problem is named and the kernel ran to its end."""
 
     artifact: Artifact
     call: Call

@@ -105,13 +105,13 @@ class Findings:
             found = Finding(kind, message, site, earlier, block, some, where)
             self.found[self._key(kind, index, other)] = found
 
-    def stop(self, error: EmulationError) -> None:
+    def stop(self, error: EmulationError, where: str = "") -> None:
         """The launch ended here."""
         if self.last is None and error.site is not None:
             kind = next(kind for cls, kind in ERRORS if isinstance(error, cls))
             threads = () if error.thread is None else (error.thread,)
             addresses = () if not error.address else (error.address,)
-            site, message = error.site, error.message
+            site, message = error.site, error.message + where
             self.last = Finding(kind, message, site, None, error.block, threads, addresses)
 
     def sorted(self) -> tuple[Finding, ...]:

@@ -13,10 +13,16 @@ import numpy as np
 from gemmlab.emulator.arena import GLOBAL_BASE, Allocation
 from gemmlab.emulator.checks.blocks import BLOCK_BITS, UNINITIALIZED, GlobalShadow
 from gemmlab.emulator.checks.findings import CHECKS, Finding, Findings
-from gemmlab.emulator.checks.monitor import Monitor, granule_of
+from gemmlab.emulator.checks.monitor import Monitor, granule_of, shared_place
 from gemmlab.emulator.ir import Symbol
 from gemmlab.emulator.schedule import Order
-from gemmlab.errors import EmulationError, InputError, UnknownNameError, UnsupportedInstructionError
+from gemmlab.errors import (
+    EmulationError,
+    InputError,
+    OutOfBoundsError,
+    UnknownNameError,
+    UnsupportedInstructionError,
+)
 
 if TYPE_CHECKING:
     from gemmlab.emulator.machine import Launch, Machine, Tally
@@ -90,7 +96,7 @@ def run_checked(
         except UnsupportedInstructionError:
             raise
         except EmulationError as error:
-            findings.stop(error)
+            findings.stop(error, _nearest(launch.program, error))
             return None
 
     tally = start(replace(launch, checks=checks), order)
@@ -104,6 +110,14 @@ def run_checked(
                 _compare(launch, findings, checks, after, name)
     memory.data[:] = after
     return tally, findings.sorted()
+
+
+def _nearest(program: Program, error: EmulationError) -> str:
+    """The variable next to an address outside shared memory; other errors tell by themselves."""
+    is_shared = error.message.startswith("shared access")
+    if not (is_shared and isinstance(error, OutOfBoundsError)) or error.address is None:
+        return ""
+    return f", next to {shared_place(program, error.address)}"
 
 
 def has_one_result(program: Program) -> bool:

@@ -37,6 +37,15 @@ def granule_of(program: Program) -> int:
     return min((16, *widths))
 
 
+def shared_place(program: Program, address: int) -> str:
+    """The variable of shared memory that an address lies in or behind, and how far."""
+    offsets = emit.shared_offsets(program.module, program.function)
+    below = [(offset, name) for name, offset in offsets.items() if offset <= address]
+    offset, name = max(below, default=(0, "shared memory"))
+    mangled = _LOCAL_NAME.fullmatch(name)
+    return f"{mangled[1] if mangled else name}+{address - offset}"
+
+
 class Monitor:
     """Watches one machine from its start."""
 
@@ -226,21 +235,10 @@ class Monitor:
             column = int(columns[0])
             by = f"thread {column % threads}" if column < self.clocks.members else "a bulk copy"
             message = f"{what}: not ordered after {by}"
-        message += f", {self.name_shared(int(addresses[0]))}"
+        message += f", in {shared_place(self.machine.launch.program, int(addresses[0]))}"
         at = self.machine.block_index(block)
         numbers = dict.fromkeys((rows[here] % threads).tolist())
         self.findings.add(kind, message, site, other, at, numbers, addresses.tolist())
-
-    def name_shared(self, address: int) -> str:
-        """The variable that an address of shared memory belongs to."""
-        launch = self.machine.launch
-        offsets = emit.shared_offsets(launch.program.module, launch.program.function)
-        below = [(offset, name) for name, offset in offsets.items() if offset <= address]
-        if not below:
-            return "in shared memory"
-        offset, name = max(below)
-        mangled = _LOCAL_NAME.fullmatch(name)
-        return f"in {mangled[1] if mangled else name}+{address - offset}"
 
     def _global_before(
         self, space: GlobalSpace, name: str, access: Access, address: Value, rest: tuple[Any, ...]
