@@ -62,6 +62,7 @@ def damaged(draw):
     lines = CASES[name][0].splitlines()
     start = next(k for k, line in enumerate(lines) if ".entry" in line)
     for _ in range(draw(st.integers(1, 3))):
+        start = min(start, len(lines) - 1)  # a cut may have left less
         at = draw(st.integers(draw(st.sampled_from([0, start])), len(lines) - 1))
         other = draw(st.integers(start, len(lines) - 1))
         match draw(st.sampled_from(["delete", "double", "swap", "cut", "word", "word", "word"])):
