@@ -60,6 +60,7 @@ from gemmlab.emulator.memory import Access
 from gemmlab.emulator.ptx import parse
 from gemmlab.emulator.spins import mark_spins
 from gemmlab.emulator.vectorize import wide_loads
+from gemmlab.errors import PtxSyntaxError
 
 
 @dataclass
@@ -232,6 +233,9 @@ class Translator:
             return
         members = members_of(code[block.first])
         if isinstance(members, Reg):
+            if WIDTHS.get(members.type) != 4:
+                message = f"a membermask has 32 bits, {members.name} is .{members.type}"
+                raise PtxSyntaxError(message, code[block.first].line)
             slot = slots[members.name]
             block.members = lambda registers: registers[slot].view(np.uint32)
         elif isinstance(members, Imm):

@@ -12,7 +12,7 @@ from snippets import HEADER, ptx
 from gemmlab import ladder, problems
 from gemmlab.compile.cute import compile_rung
 from gemmlab.emulator import run
-from gemmlab.errors import GemmlabError, LaunchError
+from gemmlab.errors import GemmlabError, LaunchError, PtxSyntaxError
 
 NAMES = ("naive", "shared", "sum:warp-shuffle", "histogram:shared-atomics")
 SIZES = {"gemm": (5, 4, 3), "sum": (70,), "histogram": (70,)}
@@ -107,6 +107,11 @@ def test_damaged_text_gives_typed_errors_only(case, check):
 def test_huge_variables_are_refused(text):
     with pytest.raises(LaunchError, match="bytes"):
         run(text, "k", (1, 1, 1), (32, 1, 1), [])
+
+
+def test_a_membermask_has_32_bits():
+    with pytest.raises(PtxSyntaxError, match=r"%q0 is \.b64"):
+        run(ptx("bar.warp.sync %q0; ret;"), "k", (1, 1, 1), (32, 1, 1), [])
 
 
 @pytest.mark.parametrize("text", ["", "\0", HEADER, HEADER + ".visible .entry k(", "{" * 5000])
