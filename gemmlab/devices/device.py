@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from gemmlab.compile.artifact import Artifact
+from gemmlab.tensor_map import TensorMap
 
 Dim3 = tuple[int, int, int]
 
@@ -33,6 +34,9 @@ class Span:
     nbytes: int
 
 
+Argument = Span | TensorMap | int | float  # the array of a TensorMap is a Span
+
+
 @dataclass(frozen=True)
 class Launched:
     """What one launch told: counters on the emulator, seconds on a GPU."""
@@ -54,8 +58,9 @@ class Device(Protocol):
         artifact: Artifact,
         grid: Dim3,
         block: Dim3,
-        args: Sequence[Span | int | float],
+        args: Sequence[Argument],
         dynamic_smem: int = 0,
+        cluster: Dim3 | None = None,
     ) -> Launched: ...
 
     def versions(self) -> dict[str, str]:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gemmlab.compile.architectures import DEFAULT
 from gemmlab.compile.artifact import Artifact
-from gemmlab.devices.device import Dim3, Launched, Span
+from gemmlab.devices.device import Argument, Dim3, Launched, Span
 from gemmlab.errors import DTypeError, LaunchError
 from gemmlab.hardware.limits import check_launch
 from gemmlab.hardware.specs import architecture
+from gemmlab.tensor_map import TensorMap
 
 if TYPE_CHECKING:
     from gemmlab.emulator import Run
@@ -50,12 +53,19 @@ class EmulatedDevice:
         artifact: Artifact,
         grid: Dim3,
         block: Dim3,
-        args: Sequence[Span | int | float],
+        args: Sequence[Argument],
         dynamic_smem: int = 0,
+        cluster: Dim3 | None = None,
     ) -> Launched:
         """Run to the end. Raises LaunchError past a limit, EmulationError for a kernel's fault."""
-        views = [_view(arg) if isinstance(arg, Span) else arg for arg in args]
-        run = emulate(artifact, grid=grid, block=block, args=views, dynamic_smem=dynamic_smem)
+        run = emulate(
+            artifact,
+            grid=grid,
+            block=block,
+            args=[_on_host(arg) for arg in args],
+            dynamic_smem=dynamic_smem,
+            cluster=cluster,
+        )
         return Launched(counters=dict(run.counters))
 
     def versions(self) -> dict[str, str]:
@@ -123,6 +133,14 @@ def _three(what: str, counts: int | tuple[int, ...]) -> Dim3:
         raise LaunchError(f"{what} {counts!r} must be one to three whole numbers")
     x, y, z = (*(int(d) for d in dims), 1, 1)[:3]
     return x, y, z
+
+
+def _on_host(arg: Argument) -> Any:
+    """What the emulator takes for an argument of a device."""
+    if isinstance(arg, TensorMap) and isinstance(arg.array, Span):
+        array = _view(arg.array).view(arg.dtype)[: math.prod(arg.shape)].reshape(arg.shape)
+        return replace(arg, array=array)
+    return _view(arg) if isinstance(arg, Span) else arg
 
 
 def _view(span: Span) -> np.ndarray:
