@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FileRun:
-    """What came of it. `verdict` is there where a problem is named and the end was reached."""
+    """What came of it. `verdict` is there where a problem is named and the launch ended."""
 
     artifact: Artifact
     call: Call

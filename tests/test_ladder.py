@@ -26,7 +26,7 @@ def test_order() -> None:
     names = [rung.name for rung in RUNGS]
     course = "naive uncoalesced shared shared-ilp2 tile-1d tile-2d-4x4 tile-2d-4x4-bk32 tile-2d-8x8"
     course += " float4-64 float4 float4-transposed-a"
-    beyond = "padded swizzled warp-tile double-buffer rasterized async-copy"
+    beyond = "padded swizzled warp-tile double-buffer rasterized async-copy split-k"
     assert names == f"{course} {beyond}".split()
 
 

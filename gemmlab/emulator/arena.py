@@ -7,6 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gemmlab.errors import LaunchError
+
 GLOBAL_BASE = 0x7F00_0000_0000
 ALLOCATION_ALIGNMENT = 256  # cudaMalloc's
 ALLOCATION_GAP = 512  # bytes between allocations that belong to nobody
@@ -42,7 +44,11 @@ class GlobalMemory:
         return allocation
 
     def commit(self) -> None:
-        self.data = np.zeros(self.end, np.uint8)
+        """Raises LaunchError where there is not so much memory."""
+        try:
+            self.data = np.zeros(self.end, np.uint8)
+        except (MemoryError, ValueError) as error:
+            raise LaunchError(f"{self.end:,} bytes of global memory: {error}") from error
         self.views: dict[np.dtype, np.ndarray] = {}
 
     def bytes_of(self, allocation: Allocation) -> np.ndarray:

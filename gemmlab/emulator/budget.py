@@ -29,4 +29,6 @@ def over_budget(machine: Machine, number: int, mask: Mask | None) -> NoReturn:
     limit = machine.launch.max_instructions
     message = f"a warp has executed more than {limit:,} instructions, the last ones in this loop"
     lanes = machine.active(mask)
+    if not lanes.any():  # they have just ended
+        lanes = np.ones_like(lanes)
     machine.fault(BudgetError, message, max(at.last - 1, 0), lanes, np.zeros(lanes.shape, np.int64))

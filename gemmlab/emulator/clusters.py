@@ -54,9 +54,9 @@ class ClusterSpace(SharedSpace):
     ) -> tuple[np.ndarray, np.ndarray]:
         block, index = super()._locate(access, offsets & ~(0xFF << RANK_SHIFT), mask)
         rank = self.chunk.spread(offsets >> RANK_SHIFT & 0xFF)
-        if (rank > self.cluster_size).any():
+        bad = rank > self.cluster_size
+        if (bad if mask is None else bad & mask.array).any():
             message = f"address of a block that a cluster of {self.cluster_size} does not have"
-            bad = rank > self.cluster_size
             self.chunk.report(OutOfBoundsError, message, access, bad, offsets, mask)
         rank = rank if mask is None else rank[mask.array]
         first = block // self.cluster_size * self.cluster_size

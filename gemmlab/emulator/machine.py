@@ -30,6 +30,7 @@ from gemmlab.emulator.coordinates import Dim3, block_index, special_registers
 from gemmlab.emulator.counters import SiteCounts
 from gemmlab.emulator.deadlock import deadlock
 from gemmlab.emulator.lanes import WARP, Extent, Mask, Value, three_axes
+from gemmlab.emulator.matrices import MatrixSpace
 from gemmlab.emulator.mbarriers import Mbarriers
 from gemmlab.emulator.memory import (
     Chunk,
@@ -146,6 +147,7 @@ class Machine:
         self.space_param = ParamSpace(launch.parameters, chunk)
         target = Target(shared, launch.shared_bytes, chunk)
         self.copies = AsyncCopies(Source(launch.memory, chunk), target, chunk)
+        self.space_matrices = MatrixSpace(shared, launch.shared_bytes, chunk)
         cluster_size = math.prod(launch.cluster)
         self.space_cluster = ClusterSpace(shared, launch.shared_bytes, chunk)
         self.space_cluster.cluster_size = cluster_size

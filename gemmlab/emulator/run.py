@@ -32,6 +32,8 @@ from gemmlab.tensor_map import CHUNK, TensorMap
 CHUNK_LANES = 8192
 # Threads that are on a GPU at the same time: 132 multiprocessors of 64 warps.
 RESIDENT_LANES = 132 * 64 * WARP
+# Bytes that no GPU exceeds; gemmlab.hardware knows the limits of each.
+MOST_SHARED, MOST_LOCAL = 228 << 10, 512 << 10
 MAX_CLUSTER = 16  # blocks; more than 8 only where a launch allows it
 DONE = object()
 
@@ -122,6 +124,13 @@ def run(
     shared = emit.static_shared_bytes(module, function)
     if dynamic_smem:
         shared = emit.dynamic_shared_offset(module, function) + dynamic_smem
+    local = emit.local_layout(function)[1]
+    for what, nbytes, limit in (
+        ("shared memory per block", shared, MOST_SHARED),
+        ("local memory per thread", local, MOST_LOCAL),
+    ):
+        if nbytes > limit:
+            raise LaunchError(f"{nbytes:,} bytes of {what}; no GPU has more than {limit:,}")
     launch = Launch(
         program=program,
         grid=grid,
@@ -130,7 +139,7 @@ def run(
         memory=memory,
         variables={v.name: a.address for v, a in variables},
         shared_bytes=shared,
-        local_bytes=emit.local_layout(function)[1],
+        local_bytes=local,
         dynamic_bytes=dynamic_smem,
         cluster=shape,
         trace=trace,

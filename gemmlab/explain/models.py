@@ -18,6 +18,7 @@ _BY_KERNEL: Mapping[str, Model] = {
     "gemm.transposed_a": traffic.tiled_product,
     "gemm.warp_tile": traffic.tiled_product,
     "gemm.double_buffer": traffic.prefetching_product,
+    "gemm.async_copy": traffic.copying_product,
     "gemm.split_k": traffic.sliced_product,
     "transpose.naive": traffic.direct_transpose,
     "transpose.shared": traffic.staged_transpose,

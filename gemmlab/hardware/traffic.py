@@ -109,6 +109,13 @@ def prefetching_product(config: Any, shape: Mapping[str, int]) -> Traffic:
     return replace(traffic, more={**traffic.more, "global_loads": why, "shared_stores": why})
 
 
+def copying_product(config: Any, shape: Mapping[str, int]) -> Traffic:
+    """A tiled product whose tiles are copied whole: past an edge the last column comes again."""
+    traffic = tiled_product(config, shape)
+    why = "tiles are copied whole: past an edge the last column comes again"
+    return replace(traffic, more={**traffic.more, "global_loads": why})
+
+
 def sliced_product(config: Any, shape: Mapping[str, int]) -> Traffic:
     """A prefetching product whose k is cut into S slices: each slice of each block of C goes to
     memory and comes back, with one atomic addition and a number that the block's threads share."""

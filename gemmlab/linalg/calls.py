@@ -52,8 +52,8 @@ class Call:
             a, b = layout.left.operand(), layout.right.operand()
             assert a is not None and b is not None
             sgemm = cublas.Sgemm(a, b, layout.c, scalars.alpha, scalars.beta)
-            space = execution.workspace(framework, self.device, stream)
-            self._run = execution.SgemmRun(sgemm, layout.names, self.device, stream, space)
+            place = (framework, self.device, stream)
+            self._run = execution.SgemmRun(sgemm, layout.names, *place)
             workspace = cublas.WORKSPACE
         else:
             job = operands.job_of(layout, choice, scalars, kept)

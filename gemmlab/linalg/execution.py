@@ -100,6 +100,17 @@ def workspace(framework: Framework, device: int, stream: int) -> Workspace:
     return _workspaces[key]
 
 
+def _recorded_space(framework: Framework, device: int, stream: int) -> Workspace:
+    """New memory for a product that is recorded.
+
+    PyTorch allocates from the memory of the graph that it records, which keeps it.
+    """
+    space = Workspace(framework, device, stream)
+    if framework.name != "torch":
+        _recorded.append(space)
+    return space
+
+
 def free_workspaces() -> None:
     """Give all memory for parts back to the frameworks' allocators.
 
@@ -156,36 +167,42 @@ class TensorCoreRun:
 
     def _record(self, addresses: Addresses) -> None:
         """Into the CUDA graph that the stream is recorded for, with memory of its own."""
-        space = Workspace(self._framework, self._device, self._stream)
-        memory = self._place(space, space)
+        space = _recorded_space(self._framework, self._device, self._stream)
+        self._own = Workspace(self._framework, self._device, self._stream)
+        memory = self._place(space, self._own)
         with _relaxed():
             nodes = [Node(launch) for launch in self._job.launches(memory, self._multiprocessors)]
         for node in nodes:
             node.move(addresses)
             node.launch(self._stream)
-        self._report = memory.report
-        # PyTorch allocates from the memory of the graph that it records, which keeps it.
-        if self._framework.name != "torch":
-            _recorded.append(space)
+        self._graph, self._report = None, memory.report
 
 
 class SgemmRun:
     """A product by cuBLAS on one stream."""
 
     def __init__(
-        self, sgemm: cublas.Sgemm, names: tuple[str, str], device: int, stream: int, space: Any
+        self,
+        sgemm: cublas.Sgemm,
+        names: tuple[str, str],
+        framework: Framework,
+        device: int,
+        stream: int,
     ) -> None:
-        self._sgemm, self._stream = sgemm, stream
+        self._sgemm, self._framework, self._device, self._stream = sgemm, framework, device, stream
         self._order = [NAMES.index(name) for name in (*names, "c")]
         self._context = _primary_context(device)
         with _Current(self._context), _relaxed():
             self._handle = _handle(device)
-        self._space = space
+        self._space = workspace(framework, device, stream)
 
     def enqueue(self, addresses: Addresses) -> None:
         left, right, c = (addresses[i] for i in self._order)
         with _cublas, _Current(self._context):
-            self._handle.use(self._stream, self._space.address("cublas", cublas.WORKSPACE))
+            space = self._space
+            if _is_recording(self._stream):
+                space = _recorded_space(self._framework, self._device, self._stream)
+            self._handle.use(self._stream, space.address("cublas", cublas.WORKSPACE))
             self._sgemm.launch(self._handle, (left, right, c))
 
     def counts(self) -> None:
@@ -228,8 +245,8 @@ class _Current(AbstractContextManager[None]):
 
 
 def _is_recording(stream: int) -> bool:
-    """Whether work on the stream goes into a CUDA graph; never on the default stream."""
-    if stream == 0:
+    """Whether work on the stream goes into a CUDA graph; never on the default stream (0 or 1)."""
+    if stream in (0, 1):
         return False
     status = call(cu.cuStreamIsCapturing, stream)
     return bool(status == cu.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_ACTIVE)

@@ -32,7 +32,7 @@ _SGEMM_RATE = 52e12  # operations per second
 _SGEMM_START = 8e-6  # seconds
 _MEMORY_RATE = 4.0e12  # bytes per second
 _TILES = (256, 192)  # of C, for a cluster of two multiprocessors
-_STEP = 1.6e-6  # seconds for such a tile and 64 of k
+_STEP, _ROUND = 1.6e-6, 1.8e-6  # seconds for 64 of k of such a tile, and to begin and end one
 _LAUNCH = 1.5e-6  # seconds from one launch to the next
 
 
@@ -113,7 +113,7 @@ def split_time(case: Case) -> float:
     sizes = (case.m * case.k, case.k * case.n)
     split = sum(size for size, scheme in zip(sizes, case.packed, strict=True) if not scheme)
     traffic = 8 * split * case.batch / _MEMORY_RATE
-    return waves * ceil_div(case.k, LINE) * _STEP + traffic + 6 * _LAUNCH
+    return waves * (ceil_div(case.k, LINE) * _STEP + _ROUND) + traffic + 6 * _LAUNCH
 
 
 def sgemm_time(case: Case) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import fakes
+import fake_driver
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -28,8 +28,8 @@ quick = settings(
 
 
 @pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> fakes.Framework:
-    return fakes.install(monkeypatch)
+def gpu(monkeypatch: pytest.MonkeyPatch) -> fake_driver.Framework:
+    return fake_driver.install(monkeypatch)
 
 
 def numbers(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
@@ -83,18 +83,18 @@ def test_on_the_host_it_is_numpys_product(pair: tuple[np.ndarray, np.ndarray]) -
 @quick
 @given(pair=factors())
 def test_on_a_gpu_every_layout_is_read_where_it_lies(
-    gpu: fakes.Framework, pair: tuple[np.ndarray, np.ndarray], precision: str | None
+    gpu: fake_driver.Framework, pair: tuple[np.ndarray, np.ndarray], precision: str | None
 ) -> None:
     a, b = pair
-    result = gemmlab.matmul(fakes.Array(a), fakes.Array(b), precision=precision)
-    assert isinstance(result, fakes.Array) and close(result.values, a, b)
+    result = gemmlab.matmul(fake_driver.Array(a), fake_driver.Array(b), precision=precision)
+    assert isinstance(result, fake_driver.Array) and close(result.values, a, b)
 
 
 @pytest.mark.parametrize("precision", ["bf16x6", "ieee"])
 @quick
 @given(pair=factors(), data=st.data())
 def test_on_a_gpu_out_may_have_any_strides_and_c_may_broadcast(
-    gpu: fakes.Framework, pair: tuple[np.ndarray, np.ndarray], data: Any, precision: str
+    gpu: fake_driver.Framework, pair: tuple[np.ndarray, np.ndarray], data: Any, precision: str
 ) -> None:
     a, b = pair
     exact = 2 * np.matmul(a.astype(float), b.astype(float))
@@ -102,15 +102,15 @@ def test_on_a_gpu_out_may_have_any_strides_and_c_may_broadcast(
     c = numbers(exact.shape[1:] if exact.ndim else (), 5)
     given_c = out if data.draw(st.booleans()) else c
     exact = exact - 0.5 * given_c
-    arrays = [fakes.Array(x) for x in (a, b, given_c, out)]
+    arrays = [fake_driver.Array(x) for x in (a, b, given_c, out)]
     arrays[2] = arrays[3] if given_c is out else arrays[2]
     a, b, c, to = arrays
     assert gemmlab.matmul(a, b, c, out=to, alpha=2, beta=-0.5, precision=precision) is to
     assert np.allclose(out, exact, rtol=1e-5, atol=1e-5)
 
 
-def test_a_stack_times_one_matrix_is_one_product(gpu: fakes.Framework) -> None:
-    a, b = fakes.Array(numbers((8, 32, 16))), fakes.Array(numbers((16, 24)))
+def test_a_stack_times_one_matrix_is_one_product(gpu: fake_driver.Framework) -> None:
+    a, b = fake_driver.Array(numbers((8, 32, 16))), fake_driver.Array(numbers((16, 24)))
     gemmlab.matmul(a, b)
     assert (gemmlab.last_plan().m, gemmlab.last_plan().batch) == (256, 1)
     assert gpu.made == [(8, 32, 24)]
@@ -130,9 +130,9 @@ def test_a_stack_times_one_matrix_is_one_product(gpu: fakes.Framework) -> None:
     ],
 )
 def test_only_what_cannot_be_read_in_place_is_copied(
-    gpu: fakes.Framework, a: np.ndarray, b: np.ndarray, copied: tuple[str, ...]
+    gpu: fake_driver.Framework, a: np.ndarray, b: np.ndarray, copied: tuple[str, ...]
 ) -> None:
-    result = gemmlab.matmul(fakes.Array(a), fakes.Array(b), precision="fp16x3")
+    result = gemmlab.matmul(fake_driver.Array(a), fake_driver.Array(b), precision="fp16x3")
     assert close(result.values, a, b)
     assert gemmlab.last_plan().copies == copied
 
@@ -142,9 +142,9 @@ def test_only_what_cannot_be_read_in_place_is_copied(
     ("a", "b"), [((3, 0), (0, 4)), ((0, 5), (5, 4)), ((2, 0, 3), (3, 4)), ((0,), (0,))]
 )
 def test_empty_axes_give_zeros_or_nothing(
-    gpu: fakes.Framework, a: tuple[int, ...], b: tuple[int, ...], on_gpu: bool
+    gpu: fake_driver.Framework, a: tuple[int, ...], b: tuple[int, ...], on_gpu: bool
 ) -> None:
-    kind = fakes.Array if on_gpu else np.asarray
+    kind = fake_driver.Array if on_gpu else np.asarray
     exact = np.matmul(np.ones(a), np.ones(b))
     result = gemmlab.matmul(kind(numbers(a)), kind(numbers(b)))
     assert np.array_equal(getattr(result, "values", result), exact)
@@ -190,7 +190,7 @@ MISTAKES: list[tuple[Any, Any, dict[str, Any], type[Exception], str]] = [
 @pytest.mark.parametrize(("a", "b", "options", "error", "words"), MISTAKES)
 @pytest.mark.parametrize("on_gpu", [False, True])
 def test_a_mistake_is_named_and_nothing_is_written(
-    gpu: fakes.Framework,
+    gpu: fake_driver.Framework,
     a: Any,
     b: Any,
     options: dict[str, Any],
@@ -203,33 +203,33 @@ def test_a_mistake_is_named_and_nothing_is_written(
     before = [x.copy() for x in options.values() if isinstance(x, np.ndarray)]
     arrays = {k: v for k, v in options.items() if isinstance(v, np.ndarray)}
     if on_gpu:
-        a, b = fakes.Array(a), fakes.Array(b)
-        options = {k: fakes.Array(v) if k in arrays else v for k, v in options.items()}
+        a, b = fake_driver.Array(a), fake_driver.Array(b)
+        options = {k: fake_driver.Array(v) if k in arrays else v for k, v in options.items()}
     with pytest.raises(error, match=words):
         gemmlab.matmul(a, b, **options)
     assert all(np.array_equal(x, y) for x, y in zip(before, arrays.values(), strict=True))
 
 
-def test_arrays_in_different_places_are_refused(gpu: fakes.Framework) -> None:
-    for a, b in ((A, fakes.Array(B)), (fakes.Array(A), B)):
+def test_arrays_in_different_places_are_refused(gpu: fake_driver.Framework) -> None:
+    for a, b in ((A, fake_driver.Array(B)), (fake_driver.Array(A), B)):
         with pytest.raises(ArrayError, match="on the host"):
             gemmlab.matmul(a, b)
     with pytest.raises(ArrayError, match="a is on GPU 0 and b is on GPU 1"):
-        gemmlab.matmul(fakes.Array(A), fakes.Array(B, device=1))
+        gemmlab.matmul(fake_driver.Array(A), fake_driver.Array(B, device=1))
 
 
-def test_views_between_each_other_may_be_factor_and_result(gpu: fakes.Framework) -> None:
+def test_views_between_each_other_may_be_factor_and_result(gpu: fake_driver.Framework) -> None:
     both = np.zeros((4, 11), np.float32)
     both[:, :5] = A
-    out = fakes.Array(both[:, 5:])
-    gemmlab.matmul(fakes.Array(both[:, :5]), fakes.Array(B), out=out)
+    out = fake_driver.Array(both[:, 5:])
+    gemmlab.matmul(fake_driver.Array(both[:, :5]), fake_driver.Array(B), out=out)
     assert close(out.values, A, B)
 
 
-def test_out_whose_elements_share_memory_is_refused(gpu: fakes.Framework) -> None:
+def test_out_whose_elements_share_memory_is_refused(gpu: fake_driver.Framework) -> None:
     out = np.lib.stride_tricks.as_strided(np.zeros(6, np.float32), (4, 6), (0, 4))
     with pytest.raises(ArrayError, match="share memory"):
-        gemmlab.matmul(fakes.Array(A), fakes.Array(B), out=fakes.Array(out))
+        gemmlab.matmul(fake_driver.Array(A), fake_driver.Array(B), out=fake_driver.Array(out))
 
 
 def test_a_tier_on_the_host_is_refused() -> None:
@@ -238,8 +238,8 @@ def test_a_tier_on_the_host_is_refused() -> None:
 
 
 def test_another_gpu_takes_float32_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    fakes.install(monkeypatch, capability=(8, 0))
-    a, b = fakes.Array(A), fakes.Array(B)
+    fake_driver.install(monkeypatch, capability=(8, 0))
+    a, b = fake_driver.Array(A), fake_driver.Array(B)
     assert close(gemmlab.matmul(a, b).values, A, B)
     report = gemmlab.last_plan().report()
     assert report.tier == "ieee" and "compute capability 8.0" in report.reason
@@ -247,8 +247,8 @@ def test_another_gpu_takes_float32_and_says_so(monkeypatch: pytest.MonkeyPatch) 
         gemmlab.matmul(a, b, precision="bf16x6")
 
 
-def test_the_report_tells_what_the_gpu_chose(gpu: fakes.Framework) -> None:
-    a, b = fakes.Array(numbers((2048, 2048))), fakes.Array(numbers((2048, 2048)))
+def test_the_report_tells_what_the_gpu_chose(gpu: fake_driver.Framework) -> None:
+    a, b = fake_driver.Array(numbers((2048, 2048))), fake_driver.Array(numbers((2048, 2048)))
     product = gemmlab.Matmul(a, b)
     plan = product.plan()
     assert (plan.tier, plan.fallback) == ("fp16x3", "bf16x6")
@@ -260,9 +260,9 @@ def test_the_report_tells_what_the_gpu_chose(gpu: fakes.Framework) -> None:
 
 @pytest.mark.parametrize("on_gpu", [False, True])
 def test_a_prepared_product_runs_again_with_other_arrays(
-    gpu: fakes.Framework, on_gpu: bool
+    gpu: fake_driver.Framework, on_gpu: bool
 ) -> None:
-    kind = fakes.Array if on_gpu else np.asarray
+    kind = fake_driver.Array if on_gpu else np.asarray
     out = np.zeros((4, 6), np.float32)
     with gemmlab.Matmul(kind(A), kind(B), out=kind(out)) as product:
         with pytest.raises(StateError, match="before Matmul.plan"):
@@ -284,11 +284,11 @@ def test_a_prepared_product_runs_again_with_other_arrays(
         product.execute()
 
 
-def test_an_array_of_another_library_comes_back_as_one(gpu: fakes.Framework) -> None:
+def test_an_array_of_another_library_comes_back_as_one(gpu: fake_driver.Framework) -> None:
     class Library:
         from_dlpack = staticmethod(lambda array: ("foreign", array.values))
 
-    foreign = type("Foreign", (), dict(vars(fakes.Array)) | {"__module__": "elsewhere"})
+    foreign = type("Foreign", (), dict(vars(fake_driver.Array)) | {"__module__": "elsewhere"})
     foreign.__array_namespace__ = lambda self: Library
     kind, values = gemmlab.matmul(foreign(A), foreign(B))
     assert kind == "foreign" and close(values, A, B)
@@ -301,9 +301,9 @@ def test_packing_needs_a_gpu() -> None:
         gemmlab.pack(A)
 
 
-def test_work_of_a_plan_is_counted(gpu: fakes.Framework) -> None:
+def test_work_of_a_plan_is_counted(gpu: fake_driver.Framework) -> None:
     n = 512
-    a, b = fakes.Array(numbers((n, n))), fakes.Array(numbers((n, n)))
+    a, b = fake_driver.Array(numbers((n, n))), fake_driver.Array(numbers((n, n)))
     gemmlab.matmul(a, b, precision="bf16x6")
     least = 2 * 6 * n * n
     assert least <= gemmlab.last_plan().workspace <= 1.1 * least

@@ -70,9 +70,9 @@ WRONG = {
         gemm(first="  if (row >= m || col + 1 >= n) return;\n"),
         "unwritten output",
     ),
-    "an input is changed": (
-        gemm(store="c[row * n + col] = sum; ((float*)a)[0] = 0;"),
-        "input modified",
+    "an input is changed that others read": (
+        gemm(store="c[row * n + col] = sum; if (row == 0 && col == 0) ((float*)b)[k * n - 1] = 0;"),
+        "race",
     ),
     "adds to what was there": (gemm(store="c[row * n + col] += sum;"), "wrong answer"),
     "all NaN": (gemm(store="c[row * n + col] = nanf(0);"), "wrong answer"),

@@ -123,7 +123,6 @@ def kernel(
     batch_c: Int64,
     alpha: Float32,
     clear: Int32,
-    config: cutlass.Constexpr,
 ):
     parts.follow()
     thread, _, _ = cute.arch.thread_idx()

@@ -105,7 +105,7 @@ class TensorCoreRun:
 class SgemmRun:
     """cuBLAS as its documentation says: matrices by columns, C = alpha·op(A)·op(B) + beta·C."""
 
-    def __init__(self, sgemm: Sgemm, names: Any, device: int, stream: int, space: Any) -> None:
+    def __init__(self, sgemm: Sgemm, names: Any, *place: Any) -> None:
         self._sgemm, self._names = sgemm, (*names, "c")
 
     def enqueue(self, addresses: tuple[int, int, int]) -> None:
@@ -150,7 +150,6 @@ def install(monkeypatch: Any, capability: tuple[int, int] = (9, 0)) -> Framework
     monkeypatch.setattr(frameworks, "_owners", {})
     monkeypatch.setattr(calls, "_calls", {})
     monkeypatch.setattr(execution, "gpu", lambda device: gpu)
-    monkeypatch.setattr(execution, "workspace", lambda *_: None)
     monkeypatch.setattr(execution, "TensorCoreRun", TensorCoreRun)
     monkeypatch.setattr(execution, "SgemmRun", SgemmRun)
     return framework
