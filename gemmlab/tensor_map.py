@@ -93,6 +93,11 @@ class TensorMap:
     def itemsize(self) -> int:
         return FORMATS[self.format]
 
+    @property
+    def dtype(self) -> np.dtype:
+        """NumPy's type of an element, or one of its size where NumPy has none."""
+        return np.dtype({"bfloat16": "u2", "tfloat32": "f4"}.get(self.format, self.format))
+
     def _axes(self) -> range:
         return range(len(self.shape))
 

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gemmlab.compile.artifact import Artifact, ParameterType
-from gemmlab.devices.device import Dim3, Launched, Span, check_compiled_block
+from gemmlab.devices import tensor_maps
+from gemmlab.devices.device import Argument, Dim3, Launched, Span, check_compiled_block
 from gemmlab.errors import DeviceError, GemmlabError, LaunchError, MissingDependencyError
 from gemmlab.hardware.limits import STATIC_SMEM, check_launch
 from gemmlab.hardware.specs import Gpu, architecture
+from gemmlab.tensor_map import TensorMap
 
 if TYPE_CHECKING:
     from gemmlab.devices.flow_cuda import CudaRuntime
@@ -100,11 +102,12 @@ class CudaDevice:
         artifact: Artifact,
         grid: Dim3,
         block: Dim3,
-        args: Sequence[Span | int | float],
+        args: Sequence[Argument],
         dynamic_smem: int = 0,
+        cluster: Dim3 | None = None,
     ) -> Launched:
         """Run once, to the end. Raises LaunchError past a limit, DeviceError when the run fails."""
-        start = self._prepare(artifact, grid, block, args, dynamic_smem)
+        start = self._prepare(artifact, grid, block, args, dynamic_smem, cluster)
         with driver_errors(f"running {artifact.entry} on {self.name}"):
             return Launched(time_s=self._timed(*start))
 
@@ -113,14 +116,15 @@ class CudaDevice:
         artifact: Artifact,
         grid: Dim3,
         block: Dim3,
-        args: Sequence[Span | int | float],
+        args: Sequence[Argument],
         dynamic_smem: int = 0,
+        cluster: Dim3 | None = None,
     ) -> float:
         """Median GPU time in seconds of launches after a warm-up, caches warm, clocks as they are.
 
         Takes under a second for a kernel that itself takes less than 0.1 s.
         """
-        start = self._prepare(artifact, grid, block, args, dynamic_smem)
+        start = self._prepare(artifact, grid, block, args, dynamic_smem, cluster)
         with driver_errors(f"timing {artifact.entry} on {self.name}"):
             for _ in _until(_WARM_UP_S, _REPEATS):
                 self._timed(*start)
@@ -167,7 +171,7 @@ class CudaDevice:
         Raises LaunchError past a limit.
         """
         config, kernel, typed = self._prepare(artifact, grid, block, args, dynamic_smem)
-        return lambda: self._core.launch(self.stream, config, kernel, *typed)
+        return lambda: self._start(self.stream, config, kernel, typed)
 
     def clear(self, span: Span) -> None:
         """Enqueue the filling of memory with zeros."""
@@ -219,9 +223,10 @@ class CudaDevice:
         artifact: Artifact,
         grid: Dim3,
         block: Dim3,
-        args: Sequence[Span | int | float],
+        args: Sequence[Argument],
         dynamic_smem: int,
-    ) -> tuple[Any, Any, list[np.generic]]:
+        cluster: Dim3 | None = None,
+    ) -> tuple[Any, Any, list[np.generic | bytes]]:
         """Check, load and type everything that a launch needs."""
         taken = artifact.resources
         static_smem, registers = (taken.static_smem_bytes, taken.registers) if taken else (0, 0)
@@ -236,11 +241,11 @@ class CudaDevice:
             self.call(
                 "cuKernelSetAttribute", attribute, dynamic_smem, kernel.handle, self.gpu.device_id
             )
-        return (
-            self._core.LaunchConfig(grid=grid, block=block, shmem_size=dynamic_smem),
-            kernel,
-            typed,
-        )
+        if cluster is None and not any(isinstance(arg, bytes) for arg in typed):
+            config = self._core.LaunchConfig(grid=grid, block=block, shmem_size=dynamic_smem)
+        else:
+            config = tensor_maps.launch_config(grid, block, dynamic_smem, cluster or (1, 1, 1))
+        return config, kernel, typed
 
     def _load(self, artifact: Artifact) -> Any:
         """The kernel on this device, loaded once."""
@@ -254,18 +259,24 @@ class CudaDevice:
                 self._kernels[key] = code.get_kernel(artifact.entry)
         return self._kernels[key]
 
-    def _timed(self, config: Any, kernel: Any, args: list[np.generic]) -> float:
+    def _timed(self, config: Any, kernel: Any, args: list[np.generic | bytes]) -> float:
         """Launch once, to the end; seconds between the events around it."""
         begin, end = self._launched(self.stream, config, kernel, args)
         end.sync()
         return float(end - begin) / 1e3
 
     def _launched(
-        self, stream: Any, config: Any, kernel: Any, args: list[np.generic]
+        self, stream: Any, config: Any, kernel: Any, args: list[np.generic | bytes]
     ) -> tuple[Any, Any]:
         begin = stream.record(options=TIMING)
-        self._core.launch(stream, config, kernel, *args)
+        self._start(stream, config, kernel, args)
         return begin, stream.record(options=TIMING)
+
+    def _start(self, stream: Any, config: Any, kernel: Any, args: list[np.generic | bytes]) -> None:
+        if isinstance(config, self._core.LaunchConfig):
+            self._core.launch(stream, config, kernel, *args)
+        else:
+            tensor_maps.launch(stream.handle, config, kernel, args)
 
 
 def _address(span: Span) -> int:
@@ -293,8 +304,8 @@ def driver_errors(doing: str) -> Iterator[None]:
         raise DeviceError(f"{doing}: {error}") from error
 
 
-def _typed(artifact: Artifact, args: Sequence[Span | int | float]) -> list[np.generic]:
-    """The arguments as scalars of exactly the sizes that the kernel declares."""
+def _typed(artifact: Artifact, args: Sequence[Argument]) -> list[np.generic | bytes]:
+    """The arguments as scalars of exactly the sizes that the kernel declares, maps as bytes."""
     if len(args) != len(artifact.parameters):
         wanted = len(artifact.parameters)
         raise LaunchError(f"{artifact.entry} takes {wanted} arguments, {len(args)} were given")
@@ -302,10 +313,15 @@ def _typed(artifact: Artifact, args: Sequence[Span | int | float]) -> list[np.ge
     return [_scalar(artifact.entry, i, parameter, arg) for i, (parameter, arg) in enumerate(pairs)]
 
 
-def _scalar(
-    entry: str, index: int, parameter: ParameterType, arg: Span | int | float
-) -> np.generic:
+def _scalar(entry: str, index: int, parameter: ParameterType, arg: Argument) -> np.generic | bytes:
     declared = f"{entry}, argument {index} (.{parameter.ptx_type}, {parameter.size} bytes)"
+    if isinstance(arg, TensorMap):
+        span = arg.array
+        if not isinstance(span, Span) or not isinstance(span.buffer, CudaBuffer):
+            raise LaunchError(f"{declared}: a tensor map of {span!r}, which is no device memory")
+        if parameter.size != 128:
+            raise LaunchError(f"{declared}: a tensor map has 128 bytes")
+        return tensor_maps.encode(arg, span.buffer.address + span.offset)
     if isinstance(arg, Span):
         if not isinstance(arg.buffer, CudaBuffer) or parameter.size != 8:
             raise LaunchError(f"{declared}: cannot take {type(arg.buffer).__name__}")

@@ -11,6 +11,7 @@ import numpy as np
 
 from gemmlab.compile.artifact import Artifact
 from gemmlab.errors import LaunchError
+from gemmlab.tensor_map import TensorMap
 
 if TYPE_CHECKING:
     from gemmlab.devices.runtime import Runtime
@@ -38,6 +39,9 @@ class Span:
     nbytes: int
 
 
+Argument = Span | TensorMap | int | float  # the array of a TensorMap is a Span
+
+
 @dataclass(frozen=True)
 class Launched:
     """What one launch told: counters on the emulator, seconds on a GPU."""
@@ -59,8 +63,9 @@ class Device(Protocol):
         artifact: Artifact,
         grid: Dim3,
         block: Dim3,
-        args: Sequence[Span | int | float],
+        args: Sequence[Argument],
         dynamic_smem: int = 0,
+        cluster: Dim3 | None = None,
     ) -> Launched: ...
 
     def runtime(self, artifact: Artifact) -> AbstractContextManager[Runtime]:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gemmlab.compile.architectures import DEFAULT
 from gemmlab.compile.artifact import Artifact
-from gemmlab.devices.device import Dim3, Launched, Span, check_compiled_block
+from gemmlab.devices.device import Argument, Dim3, Launched, Span, check_compiled_block
 from gemmlab.errors import CheckError, DTypeError, InputError, LaunchError
 from gemmlab.hardware.limits import check_launch
 from gemmlab.hardware.specs import architecture
+from gemmlab.tensor_map import TensorMap
 
 if TYPE_CHECKING:
     from gemmlab.devices.flow_emulated import EmulatedRuntime
@@ -58,17 +61,18 @@ class EmulatedDevice:
         artifact: Artifact,
         grid: Dim3,
         block: Dim3,
-        args: Sequence[Span | int | float],
+        args: Sequence[Argument],
         dynamic_smem: int = 0,
+        cluster: Dim3 | None = None,
     ) -> Launched:
         """Run to the end. Raises LaunchError past a limit, EmulationError for a kernel's fault."""
-        views = [view(arg) if isinstance(arg, Span) else arg for arg in args]
         run = emulate(
             artifact,
             grid=grid,
             block=block,
-            args=views,
+            args=[_on_host(arg) for arg in args],
             dynamic_smem=dynamic_smem,
+            cluster=cluster,
             tier=self.tier,
             check=self.check,
         )
@@ -170,6 +174,14 @@ def _three(what: str, counts: int | tuple[int, ...]) -> Dim3:
         raise LaunchError(f"{what} {counts!r} must be one to three whole numbers")
     x, y, z = (*(int(d) for d in dims), 1, 1)[:3]
     return x, y, z
+
+
+def _on_host(arg: Argument) -> Any:
+    """What the emulator takes for an argument of a device."""
+    if isinstance(arg, TensorMap) and isinstance(arg.array, Span):
+        array = view(arg.array).view(arg.dtype)[: math.prod(arg.shape)].reshape(arg.shape)
+        return replace(arg, array=array)
+    return view(arg) if isinstance(arg, Span) else arg
 
 
 def view(span: Span) -> np.ndarray:

@@ -13,13 +13,16 @@ from hypothesis import strategies as st
 
 import gemmlab
 from gemmlab import TensorMap
+from gemmlab.devices import Span, open_device
 from gemmlab.emulator import run
 from gemmlab.errors import (
+    DeviceError,
     DTypeError,
     EmulationError,
     InputError,
     LaunchError,
     MisalignedAddressError,
+    MissingDependencyError,
     OutOfBoundsError,
     ShapeError,
     UnsupportedInstructionError,
@@ -239,3 +242,27 @@ def test_a_map_must_be_of_an_array_and_fit_its_parameter():
         maps = [TensorMap(F2, (8, 8))] * 2
         run(kernel.text, "k", (1, 1, 1), (32, 1, 1), maps, 1024)
     assert gemmlab.TensorMap is TensorMap and math.prod(tensor_map.box) == 64
+
+
+@pytest.mark.parametrize("name", ["emulated", "cuda"])
+def test_devices_take_maps_of_their_memory(name, tmp_path):
+    try:
+        device = open_device(name)
+    except (DeviceError, MissingDependencyError) as error:
+        pytest.skip(str(error))
+    array = RNG.standard_normal((24, 64)).astype(np.float16)
+    kernel = box_load(TensorMap(array, (8, 32), swizzle="64B"), (16, 20))
+    path = tmp_path / "kernel.ptx"
+    path.write_text(kernel.text)
+    source, target = device.allocate(array.nbytes), device.allocate(kernel.results[0].nbytes)
+    source.write(array)
+    tensor_map = TensorMap(
+        Span(source, 0, array.nbytes), (8, 32), swizzle="64B", format="float16", shape=array.shape
+    )
+    args = [tensor_map, Span(target, 0, target.nbytes)]
+    artifact, block = gemmlab.load(path), (kernel.threads, 1, 1)
+    for cluster in (None, (1, 1, 1)):
+        device.launch(artifact, (1, 1, 1), block, args, kernel.dynamic_smem, cluster)
+        np.testing.assert_array_equal(
+            target.read().view(np.uint32), expected_image(kernel.args[0], (16, 20), 0)
+        )
