@@ -18,16 +18,36 @@ if TYPE_CHECKING:
     from gemmlab.devices.emulated import emulate
     from gemmlab.emulator import Run
     from gemmlab.errors import GemmlabError
+    from gemmlab.linalg.api import last_plan, matmul, pack
+    from gemmlab.linalg.prepared import Matmul
+    from gemmlab.tensor_map import TensorMap
 
-__all__ = ["Artifact", "GemmlabError", "Run", "emulate", "load", "open_device"]
+__all__ = [
+    "Artifact",
+    "GemmlabError",
+    "Matmul",
+    "Run",
+    "TensorMap",
+    "emulate",
+    "last_plan",
+    "load",
+    "matmul",
+    "open_device",
+    "pack",
+]
 
 _HOMES = {
     "Artifact": "gemmlab.compile",
     "GemmlabError": "gemmlab.errors",
+    "Matmul": "gemmlab.linalg.prepared",
     "Run": "gemmlab.emulator",
+    "TensorMap": "gemmlab.tensor_map",
     "emulate": "gemmlab.devices.emulated",
+    "last_plan": "gemmlab.linalg.api",
     "load": "gemmlab.compile",
+    "matmul": "gemmlab.linalg.api",
     "open_device": "gemmlab.devices",
+    "pack": "gemmlab.linalg.api",
 }
 
 

@@ -1,7 +1,8 @@
 """The command line. Results go to stdout, progress and errors to stderr.
 
-Exit codes: 0 all well, 1 a verdict failed or a rung could not run, 2 a wrong option or value,
-3 no device or a missing package, 4 the emulated kernel did something wrong, 130 interrupted.
+Exit codes: 0 all well, 1 a verdict failed, a rung could not run or became slower, 2 a wrong option
+or value, 3 no device or a missing package, 4 the emulated kernel did something wrong, 130
+interrupted.
 """
 
 from __future__ import annotations
@@ -10,12 +11,15 @@ import io
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gemmlab.commands.emulate import emulate
+from gemmlab.commands.judge import export, judge, new
 from gemmlab.errors import GemmlabError, InputError, ShapeError
 
 if TYPE_CHECKING:
@@ -83,7 +87,7 @@ def common(
 def climb(
     problem: Annotated[
         str | None,
-        typer.Argument(help="gemm (default), transpose, sum or histogram."),
+        typer.Argument(help="gemm (default), transpose, sum, histogram or vector-add."),
     ] = None,
     every: Annotated[bool, typer.Option("--all", help="Every ladder, default shapes.")] = False,
     size: Annotated[
@@ -155,6 +159,97 @@ def climb(
 
 
 @app.command()
+def bench(
+    rungs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[RUNG]…", help="See `gemmlab list`; default: the whole ladder."),
+    ] = None,
+    problem: Annotated[
+        str | None, typer.Option(help="gemm (default), transpose, sum or histogram.")
+    ] = None,
+    shape: Annotated[
+        list[str] | None,
+        typer.Option(metavar="M,N,K", help="One size per axis. Give it again for another shape."),
+    ] = None,
+    layout: Layout = None,
+    family: Annotated[str | None, typer.Option(help="Inputs, as in climb.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the random inputs.")] = 0,
+    baselines: Annotated[
+        str | None,
+        typer.Option(metavar="A,B", help="cublas, torch, cupy, triton; copy, cub. Default: all."),
+    ] = None,
+    rounds: Annotated[int, typer.Option(help="In which all contenders take turns.")] = 5,
+    min_samples: Annotated[int, typer.Option(help="Least cold runs of each.")] = 10,
+    min_time: Annotated[float, typer.Option(help="Least GPU time of each, seconds.")] = 0.5,
+    max_noise: Annotated[float, typer.Option(help="Where a round may end, percent.")] = 0.5,
+    timeout: Annotated[float, typer.Option(help="Time limit of each, seconds.")] = 15,
+    as_json: AsJson = False,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Folder for a file per record.")
+    ] = None,
+) -> None:
+    """Time kernels against cuBLAS and other libraries by NVBench's protocol. Needs a GPU."""
+    from gemmlab import ladder, problems, tables
+    from gemmlab.bench import record, session, table
+    from gemmlab.bench.protocol import Protocol
+    from gemmlab.devices import open_device
+
+    protocol = Protocol(rounds, min_samples, min_time, max_noise, timeout)
+    work = problems.find(problem or (ladder.find(rungs[0]).problem if rungs else "gemm"))
+    names = [name.removeprefix(f"{work.name}:") for name in rungs or ()]
+    plan = session.Plan(
+        problem=work,
+        rungs=_rungs(work, ",".join(names) or None, layout),
+        shapes=[_shape(work, None, text) for text in shape or ()]
+        or [_shape(work, session.SIZES[work.name], None)],
+        family=family or work.families[0],
+        seed=seed,
+        baselines=None if baselines is None else tuple(baselines.split(",")),
+    )
+    plan.check()
+    outcome = session.measure(plan, protocol, open_device("cuda").arch)
+    if output:
+        record.write(output, outcome.records)
+    if as_json:
+        sys.stdout.write(record.dumps(outcome.records))
+    else:
+        table.print_records(tables.console(), outcome.records)
+    for refusal in outcome.refusals:
+        print(f"gemmlab: {refusal}", file=sys.stderr)
+    if isinstance(outcome.ended_by, KeyboardInterrupt):
+        raise typer.Exit(130)
+    if outcome.ended_by:
+        raise outcome.ended_by
+    if any(refusal.failed for refusal in outcome.refusals):
+        raise typer.Exit(1)
+
+
+@app.command()
+def compare(
+    a: Annotated[Path, typer.Argument(help="A record, a list of them, or a folder: before.")],
+    b: Annotated[Path, typer.Argument(help="The same: after.")],
+) -> None:
+    """Compare bench records: faster, slower, same or undecided, kernel by kernel.
+
+    Same: the medians of cold GPU time differ by at most 1 %. Faster or slower: they differ by more,
+    and nine samples in ten of one lie below nine in ten of the other (p90 of one under p10 of the
+    other). Undecided: they differ by more, but the samples overlap. Exit code 1 if any is slower.
+    """
+    from gemmlab import tables
+    from gemmlab.bench import record, table
+    from gemmlab.bench.compare import compare as compare_records
+
+    found = compare_records(record.read(a), record.read(b))
+    table.print_comparison(tables.console(), found)
+    if any(one.change == "slower" for one in found):
+        raise typer.Exit(1)
+
+
+for command in (new, judge, export):
+    app.command()(command)
+
+
+@app.command()
 def env(as_json: AsJson = False) -> None:
     """Say what was found on this machine, what is missing, and what brings it."""
     import json
@@ -172,6 +267,9 @@ def env(as_json: AsJson = False) -> None:
     out.print()
     rows = [[p["name"], p["version"] or f"missing: {p['install']}", p["purpose"]] for p in packages]
     out.print(tables.plain_table(["package", "version", "what for"], rows))
+
+
+app.command()(emulate)
 
 
 @app.command(name="list")
@@ -193,7 +291,9 @@ def list_(as_json: AsJson = False) -> None:
 @app.command()
 def show(
     rung: Annotated[str, typer.Argument(help="A rung's name, see `gemmlab list`.")],
-    source: Annotated[bool, typer.Option("--source", help="The kernel's file.")] = False,
+    source: Annotated[
+        bool, typer.Option("--source", help="The rung's file, and its kernel's.")
+    ] = False,
     ptx: Annotated[bool, typer.Option("--ptx", help="PTX.")] = False,
     sass: Annotated[bool, typer.Option("--sass", help="Machine code.")] = False,
     resources: Annotated[
@@ -218,6 +318,45 @@ def show(
         tables.console().print(tables.facts(views.resources(found, arch)))
     else:
         print(f"{ladder.label(found)}: {found.change}\n\n{found.lesson}\n\n{found.config}")
+
+
+@app.command()
+def explain(
+    rung: Annotated[str, typer.Argument(help="A rung's name, see `gemmlab list`.")],
+    size: Annotated[int | None, typer.Option(help="Of every axis.")] = None,
+    shape: Annotated[
+        str | None, typer.Option(metavar="M,N,K", help="One size per axis; M,N for transpose.")
+    ] = None,
+    layout: Layout = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option(help="H200, A100, RTX2080Ti, …; default: this machine's, else H200."),
+    ] = None,
+    as_json: AsJson = False,
+    svg: Annotated[Path | None, typer.Option(help="Also write the page as SVG.")] = None,
+) -> None:
+    """Explain a kernel: traffic, roofline, occupancy, access patterns, model beside count."""
+    import json
+
+    from gemmlab import ladder, problems, tables
+    from gemmlab.explain import default_gpu, page
+    from gemmlab.explain import explain as explain_rung
+    from gemmlab.hardware import specs
+
+    found = ladder.find(rung, layout)
+    problem = problems.find(found.problem)
+    sizes = _shape(problem, size, shape)
+    product = specs.product(gpu) if gpu is not None else default_gpu()
+    _check_writable(svg, "--svg")
+    progress = tables.console(stderr=True)
+    with progress.status("compiling and emulating") if progress.is_terminal else nullcontext():
+        explanation = explain_rung(problem, found, sizes, product)
+    if svg:
+        svg.write_text(page.as_svg(explanation), encoding="utf-8")
+    if as_json:
+        print(json.dumps(explanation.as_json(), indent=2))
+    else:
+        page.show(explanation, tables.console())
 
 
 class _Progress:
@@ -265,6 +404,7 @@ def _print_climbs(ladders: Iterable[Sequence[Record]]) -> None:
 def _print_climb(out: Console, done: Sequence[Record]) -> None:
     """One ladder: what was computed on what, the table, what it cannot hold, and the steps."""
     from gemmlab import steps, tables
+    from gemmlab.report import timeline
 
     one = done[0]
     sizes = "×".join(str(one.shape[axis]) for axis in one.shape)
@@ -275,7 +415,7 @@ def _print_climb(out: Console, done: Sequence[Record]) -> None:
     )
     out.print()
     out.print(tables.climb_table(done, out.width))
-    for lines in (tables.notes(done), steps.sentences(done)):
+    for lines in (tables.notes(done), timeline.lines(done, out.width), steps.sentences(done)):
         if lines:
             out.print()
         for line in lines:
@@ -313,13 +453,13 @@ def _rungs(problem: Problem, names: str | None, layout: str | None) -> list[Rung
     return found
 
 
-def _check_writable(path: Path | None) -> None:
+def _check_writable(path: Path | None, option: str = "-o") -> None:
     """Find out before the work, not after it, that the file cannot be written."""
     if path is None:
         return
     if path.is_dir():
-        raise InputError(f"-o {path}: is a folder")
+        raise InputError(f"{option} {path}: is a folder")
     if not path.parent.is_dir():
-        raise InputError(f"-o {path}: no folder {path.parent}")
+        raise InputError(f"{option} {path}: no folder {path.parent}")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise InputError(f"-o {path}: no permission to write there")
+        raise InputError(f"{option} {path}: no permission to write there")

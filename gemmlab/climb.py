@@ -13,9 +13,11 @@ import numpy as np
 from gemmlab import judge
 from gemmlab.compile.artifact import Artifact
 from gemmlab.compile.cute import compile_rung
+from gemmlab.devices import flow
 from gemmlab.devices.cuda import CudaDevice
 from gemmlab.devices.device import Device
 from gemmlab.devices.emulated import EmulatedDevice
+from gemmlab.devices.flow import Operation
 from gemmlab.environment import own_version
 from gemmlab.errors import GemmlabError
 from gemmlab.hardware.occupancy import occupancy
@@ -23,7 +25,7 @@ from gemmlab.judge import Examination, Verdict
 from gemmlab.kernels.rung import Geometry, Rung
 from gemmlab.ladder import label
 from gemmlab.problems.problem import Case, Problem
-from gemmlab.records import Record
+from gemmlab.records import Json, Record
 
 Progress = Callable[[str, str], None]  # rung, what is being done
 
@@ -74,11 +76,11 @@ class _Step:
 
     def _judged(self, record: Record, artifact: Artifact, geometry: Geometry) -> Record:
         self._say("running")
-        found = judge.examine(self.device, artifact, geometry, self.problem, self.case)
+        found = self._examine(self.device, artifact, geometry)
         record = _with_verdict(record, found.verdict)
         if found.launched is None:
             return record
-        record = replace(record, counters=found.launched.counters)
+        record = replace(record, counters=found.launched.counters, timeline=_lines(found.timeline))
         if 0 in geometry.grid:
             return replace(record, message=f"{record.message}; nothing to launch")
         if isinstance(self.device, CudaDevice):
@@ -86,15 +88,33 @@ class _Step:
             record = self._counted(record, found, artifact, geometry)
         return record
 
+    def _examine(self, device: Device, artifact: Artifact, geometry: Geometry) -> Examination:
+        """The kernel by itself, or inside the rung's flow."""
+        program = self.rung.program
+        if program is None:
+            workspace = self._workspace()
+            return judge.examine(device, artifact, geometry, self.problem, self.case, workspace)
+        return judge.examine_flow(device, artifact, program, self.problem, self.case)
+
+    def _workspace(self) -> int | None:
+        needed = self.rung.workspace
+        return None if needed is None else needed(self.rung.config, self.case.shape)
+
     def _timed(
         self, record: Record, device: CudaDevice, artifact: Artifact, geometry: Geometry
     ) -> Record:
         if record.verdict != "pass":
             return record
         self._say("timing")
-        stage = judge.Stage(device, self.problem, self.case)
-        grid, block, dynamic_smem = geometry
-        seconds = device.measure(artifact, grid, block, stage.args, dynamic_smem)
+        if self.rung.program is None:
+            stage = judge.Stage(device, self.problem, self.case, self._workspace())
+            grid, block, dynamic_smem = geometry
+            seconds = device.measure(artifact, grid, block, stage.args, dynamic_smem)
+        else:
+            arrays = list(judge.arrays(self.problem, self.case).values())
+            run = flow.measure_flow(device, artifact, self.rung.program, arrays)
+            seconds = run.time_s
+            record = replace(record, timeline=_lines(run.timeline))
         return replace(record, time_s=seconds, tflops=record.flops / seconds / 1e12)
 
     def _counted(
@@ -106,7 +126,7 @@ class _Step:
         self._say("counting")
         emulated = EmulatedDevice(self.device.arch)
         try:
-            twin = judge.examine(emulated, artifact, geometry, self.problem, self.case)
+            twin = self._examine(emulated, artifact, geometry)
         except GemmlabError as error:
             return replace(record, message=f"{record.message}; not emulated: {error}")
         if twin.launched is None or twin.image is None or found.image is None:
@@ -167,6 +187,10 @@ def _with_verdict(record: Record, verdict: Verdict) -> Record:
         wrong_count=verdict.wrong_count,
         worst=asdict(verdict.worst) if verdict.worst else None,
     )
+
+
+def _lines(timeline: Iterable[Operation] | None) -> list[Json] | None:
+    return None if timeline is None else [asdict(operation) for operation in timeline]
 
 
 def _versions() -> dict[str, str]:

@@ -38,6 +38,9 @@ PACKAGES = (
     Package("nvidia-cuda-cuobjdump", "registers and spills"),
     Package("nvidia-cuda-nvdisasm", "SASS"),
     Package("cuda-core", "runs kernels on a GPU", "cu13"),
+    Package("cuda-bench", "times kernels (NVBench)", "bench"),
+    Package("nvmath-python", "cuBLAS to compare with", "bench"),
+    Package("cupy-cuda13x", "CUB and CuPy to compare with", "bench"),
     Package("llvmlite", "the emulator's native tier", "native"),
 )
 

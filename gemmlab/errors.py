@@ -5,16 +5,22 @@
     │   ├── ShapeError                       sizes that do not fit together, or an empty matrix
     │   ├── DTypeError (TypeError)           a value of the wrong type
     │   ├── UnknownNameError (LookupError)   no rung, entry, layout, family or file of that name
+    │   ├── ArrayError                       an array that cannot be used here: device, memory
     │   └── LaunchError                      grid, block, shared memory or arguments past a limit
     ├── MissingDependencyError (ImportError) an optional package is not installed; names the extra
     ├── DeviceError (RuntimeError)           no GPU, no driver, or the driver refused
+    ├── TierError (NotImplementedError)      a precision that was asked for cannot run
+    ├── StateError (RuntimeError)            used before it was planned, or after it was freed
+    ├── ImplausibleTimeError (RuntimeError)  a measured time that the hardware cannot reach
     ├── CompileError (RuntimeError)          a compiler said no; `log` holds its words
     │   └── PtxSyntaxError                   PTX text that does not parse; holds the line
     └── EmulationError (RuntimeError)        the emulated kernel did something wrong
         ├── OutOfBoundsError
         ├── MisalignedAddressError
         ├── UnsupportedInstructionError (NotImplementedError)
-        └── DeadlockError
+        ├── DeadlockError
+        ├── CheckError                   a check found something: a race, a missing wait
+        └── BudgetError                  more instructions than were allowed
 
 Each message states the values and the rule they break. `exit_code` is what the command line ends
 with.
@@ -51,6 +57,18 @@ class LaunchError(InputError):
     """Grid, block, shared memory or arguments past a limit."""
 
 
+class ArrayError(InputError):
+    """An array that cannot be used here: its device, its memory or its owner forbids it."""
+
+
+class TierError(GemmlabError, NotImplementedError):
+    """A precision that was asked for by name cannot run for these operands on this device."""
+
+
+class StateError(GemmlabError, RuntimeError):
+    """An object used before it was planned, or after it was freed."""
+
+
 class MissingDependencyError(GemmlabError, ImportError):
     """An optional package is not installed; the message names the extra that brings it."""
 
@@ -61,6 +79,12 @@ class DeviceError(GemmlabError, RuntimeError):
     """No GPU, no driver, or the driver refused."""
 
     exit_code = 3
+
+
+class ImplausibleTimeError(GemmlabError, RuntimeError):
+    """A measured time below what the hardware needs for the operations or the bytes."""
+
+    exit_code = 1
 
 
 class CompileError(GemmlabError, RuntimeError):
@@ -109,6 +133,7 @@ class EmulationError(GemmlabError, RuntimeError):
         thread: int | None = None,
         address: int | None = None,
     ) -> None:
+        self.message = message
         where = [message]
         if block is not None:
             where.append(f"block {block}")
@@ -138,3 +163,15 @@ class UnsupportedInstructionError(EmulationError, NotImplementedError):
 
 class DeadlockError(EmulationError):
     """Every live thread waits and none can go on."""
+
+
+class CheckError(EmulationError):
+    """What a check of the emulator found; `kind` is its name: "shared race", "missing wait"."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+class BudgetError(EmulationError):
+    """A thread block executes more instructions than were allowed: it may never end."""

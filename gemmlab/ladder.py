@@ -23,10 +23,13 @@ _FILES = {
         "transposed_a",
         "warp_tile",
         "double_buffer",
+        "async_copy",
+        "split_k",
     ),
     "transpose": ("naive", "shared", "ilp"),
     "sum": ("global_atomics", "shared_serial", "tree", "warp_shuffle", "vectorized"),
     "histogram": ("global_atomics", "shared_atomics"),
+    "vector-add": ("explicit", "managed", "managed_prefetch", "async_stream"),
 }
 
 

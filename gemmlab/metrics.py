@@ -94,6 +94,37 @@ def occupancy_percent(record: Record) -> float | None:
     return 100 * record.occupancy["fraction"] if record.occupancy else None
 
 
+def operations(*names: str) -> Value:
+    """How many operations of these names the time line has; None where a rung has none."""
+
+    def value(record: Record) -> float | None:
+        if record.timeline is None:
+            return None
+        return float(sum(line["name"] in names for line in record.timeline))
+
+    return value
+
+
+def moved(*names: str) -> Value:
+    """Bytes that operations of these names move between host and device."""
+
+    def value(record: Record) -> float | None:
+        if record.timeline is None:
+            return None
+        return float(sum(line["bytes"] for line in record.timeline if line["name"] in names))
+
+    return value
+
+
+# What devices/flow.py calls the operations of a time line; touching managed memory moves pages.
+COPIES, PREFETCHES = ("copy in", "copy out"), ("prefetch in", "prefetch out")
+TOUCHES = ("kernel", "host read")
+bytes_in = moved("copy in", "prefetch in", "kernel")
+bytes_out = moved("copy out", "prefetch out", "host read")
+bytes_by_touch = moved(*TOUCHES)
+transfers = operations(*COPIES, *PREFETCHES)
+
+
 @dataclass(frozen=True)
 class Metric:
     """Something that may move from one rung to the next."""
@@ -114,6 +145,13 @@ COUNTS = (
     Metric("shared wavefronts", True, shared_wavefronts),
     Metric("excessive shared wavefronts", True, shared_excessive),
     Metric("PTX instructions", True, instructions),
+)
+# Of the host's side, in bytes and in number.
+TRANSFERS = (
+    Metric("bytes copied", True, moved(*COPIES)),
+    Metric("bytes moved by touch", True, bytes_by_touch),
+    Metric("bytes prefetched", True, moved(*PREFETCHES)),
+    Metric("transfers asked for", True, transfers),
 )
 OCCUPANCY = Metric("occupancy in %", False, occupancy_percent)
 TIME = Metric("time in µs", False, microseconds)

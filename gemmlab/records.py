@@ -25,7 +25,9 @@ class Record:
     Errors are in units of u·magnitude, u = 2**-24; None where nothing was compared or a NaN or
     infinity is out of place. `counters` come from the emulator, on a GPU too; None when the case is
     too large to be emulated beside it, or there was nothing to launch. `time_s` is GPU time, None
-    on the emulator; `host_s` is what the whole step took.
+    on the emulator; `host_s` is what the whole step took. `timeline` is of a rung with a host side
+    of its own, each operation as devices/flow.py describes it: `time_s` is then the length of it,
+    copies included, and `counters` are of all its launches, of which `launch` is one over all.
     """
 
     rung: str
@@ -49,6 +51,7 @@ class Record:
     resources: Json | None = None  # {registers, spill_bytes, static_smem_bytes}
     occupancy: Json | None = None  # {blocks_per_sm, warps_per_sm, fraction, limiter, limits}
     counters: dict[str, int] | None = None
+    timeline: list[Json] | None = None  # [{name, stream, bytes, start_ms, end_ms}]
     emulator_bits_equal: bool | None = None  # to the GPU's, where the order of additions is fixed
     time_s: float | None = None
     tflops: float | None = None
@@ -61,7 +64,7 @@ class Record:
         return self.verdict in ("pass", "skipped") and self.emulator_bits_equal is not False
 
     def as_json(self) -> Json:
-        return {key: _finite(value) for key, value in asdict(self).items()}
+        return {key: finite(value) for key, value in asdict(self).items()}
 
 
 def dumps(records: Iterable[Record]) -> str:
@@ -78,19 +81,24 @@ def read(path: Path) -> list[Record]:
 
 
 def write(path: Path, records: Iterable[Record]) -> None:
-    """Write the list to `path`, whole or not at all. Raises OSError.
+    """Write the list to `path`, whole or not at all. Raises OSError."""
+    write_text(path, dumps(records))
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file, whole or not at all. Raises OSError.
 
     A symbolic link keeps pointing where it does, and what is no regular file (a pipe, a device) is
     written into, not replaced.
     """
     path = path.resolve()
     if path.exists() and not path.is_file():
-        path.write_text(dumps(records), encoding="utf-8")
+        path.write_text(text, encoding="utf-8")
         return
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(dumps(records))
+            file.write(text)
         umask = os.umask(0)
         os.umask(umask)
         os.chmod(name, 0o666 & ~umask)
@@ -100,11 +108,12 @@ def write(path: Path, records: Iterable[Record]) -> None:
         raise
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """JSON data in which NaN and infinities are None."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     return value

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from gemmlab.metrics import COUNTS, OCCUPANCY, TIME, Metric
+from gemmlab.metrics import COUNTS, OCCUPANCY, TIME, TRANSFERS, Metric
 from gemmlab.records import Record
 
 _SHOWN = 3
@@ -20,10 +20,11 @@ def sentences(records: Sequence[Record]) -> list[str]:
 
 
 def sentence(before: Record, after: Record) -> str:
-    """The counters that moved most, in number; then occupancy and, on a GPU, the time."""
+    """The counters that moved most, in number; transfers, occupancy and, on a GPU, the time."""
     counts = [move for metric in COUNTS if (move := _Move.of(metric, before, after))]
     counts = sorted(counts, key=lambda move: -abs(move.new - move.old))[:_SHOWN]
-    others = [move for metric in (OCCUPANCY, TIME) if (move := _Move.of(metric, before, after))]
+    rest = (*TRANSFERS, OCCUPANCY, TIME)
+    others = [move for metric in rest if (move := _Move.of(metric, before, after))]
     told = ", ".join(move.words() for move in counts + others)
     unmoved = "no counter moved by a tenth" if after.counters else "nothing was counted"
     return f"{before.rung} → {after.rung} ({after.change}): {told or unmoved}."

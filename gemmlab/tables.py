@@ -60,6 +60,10 @@ def digits(value: float) -> str:
 
 COLUMNS = (
     Column("error\nu", lambda record: record.max_error_u, digits),
+    Column("bytes\nin", metrics.bytes_in, scaled),
+    Column("bytes\nout", metrics.bytes_out, scaled),
+    Column("of them\ntouched", metrics.bytes_by_touch, scaled),
+    Column("trans-\nfers", metrics.transfers, scaled),
     Column("sect./\nload", metrics.sectors_per_load, digits),
     Column("sect./\nstore", metrics.sectors_per_store, digits),
     Column("shared\nwavefr.", metrics.shared_wavefronts, scaled),

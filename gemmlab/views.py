@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from pathlib import Path
 
 from gemmlab.compile.architectures import DEFAULT
@@ -14,10 +13,9 @@ from gemmlab.kernels.rung import Rung
 
 
 def source(rung: Rung) -> str:
-    """The text of the kernel's file."""
-    module = inspect.getmodule(rung.kernel)
-    assert module is not None and module.__file__ is not None
-    return Path(module.__file__).read_text(encoding="utf-8")
+    """The text of the rung's files, its own one first."""
+    files = [module.__file__ for module in rung.modules]
+    return "\n\n".join(Path(file).read_text(encoding="utf-8") for file in files if file)
 
 
 def ptx(rung: Rung, arch: str | None = None) -> str:

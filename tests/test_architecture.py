@@ -19,22 +19,38 @@ LAYERS = {
     "store": set(),
     "problems": {"errors"},
     "hardware": {"errors"},
-    "emulator": {"errors", "hardware", "store"},
+    "tensor_map": {"errors"},
+    "emulator": {"errors", "hardware", "tensor_map", "store"},
     "kernels": {"errors", "problems"},
     "ladder": {"errors", "kernels"},
     "compile": {"errors", "store", "problems", "kernels", "ladder", "emulator"},
-    "devices": {"errors", "compile", "emulator", "hardware"},
+    "devices": {"errors", "compile", "emulator", "hardware", "tensor_map"},
     "judge": {"errors", "problems", "compile", "devices"},
+    "linalg": {"errors", "problems", "hardware", "kernels", "compile"},
+    "directives": {"errors", "problems"},
+    "listing": set(),
     "records": {"errors"},
     "metrics": {"hardware", "records"},
     "steps": {"metrics", "records"},
     "tables": {"metrics", "records"},
+    "bench": {
+        *{"errors", "problems", "hardware", "kernels", "ladder", "compile", "devices", "judge"},
+        *{"records", "tables", "environment"},
+    },
+    "submission": {
+        *{"errors", "problems", "hardware", "compile", "devices", "judge", "directives"},
+        *{"bench", "metrics", "records", "tables", "environment"},
+    },
     "views": {"errors", "compile", "hardware", "kernels"},
+    "explain": {
+        *("errors", "problems", "kernels", "ladder", "compile", "devices", "emulator", "hardware"),
+        "tables",
+    },
     "environment": {"errors", "compile", "devices", "emulator"},
-    "report": {"errors", "metrics", "records", "steps", "tables"},
+    "report": {"errors", "metrics", "records", "steps", "tables", "bench"},
 }
 # What ties the parts together may import all of them.
-TOP = {"__init__", "__main__", "cli", "climb"}
+TOP = {"__init__", "__main__", "cli", "climb", "commands", "files"}
 
 
 def part(path):

@@ -49,10 +49,9 @@ def test_climb_prints_a_table_of_at_most_120_columns_and_a_sentence_per_step(gem
     )
     assert code == 0
     assert max(map(len, out.splitlines()[2:-2])) <= 120
-    assert (
-        "naive → shared (tiles of A and B in shared memory): " in out
-        and "shared wavefronts appear" in out
-    )
+    told = " ".join(out.split())
+    assert "naive → shared (tiles of A and B in shared memory): " in told
+    assert "shared wavefronts appear" in told
     assert "\x1b" not in out
 
 
@@ -145,6 +144,8 @@ def test_mistakes_get_one_message_that_says_what_is_allowed(gemmlab, args, told)
         (["sum", "--size", "3000"], "branches", "error exact"),
         (["histogram", "--family", "text"], "text inputs", "FLOP/"),
         (["sum", "--size", "0"], "sum 0", "not run"),
+        (["vector-add", "--size", "600"], "2 × copy in (4.8kB), 1 × kernel", "time"),
+        (["vector-add", "--size", "0"], "vector-add 0", "copy in ("),
     ],
 )
 def test_other_ladders_show_what_is_something(gemmlab, args, shown, hidden):
@@ -177,6 +178,7 @@ def test_all_climbs_every_ladder(gemmlab, monkeypatch):
         (["sum", "--size", "-1"], "n = -1 is not between 0"),
         (["sum", "--family", "text"], "cancellation"),
         (["histogram", "--family", "normal"], "uniform, single, text"),
+        (["vector-add", "--rungs", "manage"], "Did you mean 'managed'"),
     ],
 )
 def test_mistakes_with_other_ladders(gemmlab, args, told):
@@ -187,7 +189,7 @@ def test_mistakes_with_other_ladders(gemmlab, args, told):
 
 @pytest.mark.parametrize("error", [DeviceError("no driver"), MissingDependencyError("cuda-core")])
 def test_a_device_that_is_not_there_is_one_line(gemmlab, monkeypatch, error):
-    def refuse(name, arch):
+    def refuse(*_):
         raise error
 
     monkeypatch.setattr("gemmlab.devices.open_device", refuse)
@@ -258,6 +260,11 @@ def test_show(gemmlab, option, told):
     code, out, err = gemmlab("show", "naive", *option)
     assert code == 0, err
     assert told in out
+
+
+def test_show_source_is_of_the_flow_and_of_the_kernel(gemmlab):
+    _, out, _ = gemmlab("show", "async-stream", "--source")
+    assert out.index("def flow(") < out.index("@cute.kernel")
 
 
 @pytest.mark.parametrize("args", [["nave"], ["naive", "--ptx", "--sass"], ["naive", "--arch", "x"]])

@@ -59,20 +59,6 @@ def test_launch_limits_are_checked_before_anything_runs():
             device.launch(artifact, grid, block, [], smem)
 
 
-@pytest.mark.parametrize("layout", GEMM.layouts)
-@pytest.mark.parametrize("rung", [rung.name for rung in ladder.rungs("gemm")])
-@pytest.mark.parametrize("shape", [(1, 1, 1), (33, 130, 17), (129, 5, 40)])
-@pytest.mark.parametrize("family", ["normal", "special"])
-def test_every_rung_is_right_on_ragged_shapes(rung, layout, shape, family):
-    step = ladder.find(rung, layout)
-    case = GEMM.case(dict(zip("mnk", shape, strict=True)), layout, family, 0)
-    device = open_device("emulated")
-    artifact = compile_rung(step, device.arch)
-    geometry = step.geometry(step.config, case.shape)
-    found = judge.examine(device, artifact, geometry, GEMM, case).verdict
-    assert found.passed, found.message
-
-
 def test_the_emulator_traps_what_leaves_its_span():
     """`naive`, told that C has one row more than it has."""
     step = ladder.find("naive", "row")

@@ -10,14 +10,19 @@ from gemmlab import judge, ladder, problems
 from gemmlab.compile.cute import compile_rung
 from gemmlab.devices import Span, open_device
 from gemmlab.errors import DeviceError, InputError, MissingDependencyError
+from gemmlab.problems.gemm import GemmCase
 
 # Per problem: the first shape is tried on every family, the others on the first family. One
 # element, one below and above a tile, primes, thin, tall, and none where the problem allows it.
 SHAPES = {
-    "gemm": ((67, 35, 19), (1, 1, 1), (129, 130, 9), (128, 128, 32), (1, 77, 5), (131, 1, 40)),
+    "gemm": (
+        *((67, 35, 19), (1, 1, 1), (33, 130, 17), (129, 130, 9)),
+        *((128, 128, 32), (1, 77, 5), (131, 1, 40)),
+    ),
     "transpose": ((67, 130), (1, 1), (63, 65), (64, 128), (1, 301), (257, 1), (0, 3), (3, 0)),
     "sum": ((5003,), (1,), (255,), (1023,), (1024,), (1025,), (2**15,), (0,)),
     "histogram": ((8209,), (1,), (31,), (8191,), (2**15,), (0,)),
+    "vector-add": ((5003,), (1,), (255,), (257,), (4097,), (2**15,), (0,)),
 }
 CASES = [
     (name, layout, shape, family)
@@ -50,8 +55,12 @@ def examined(rung, shape, family="", device="emulated"):
     problem = problems.find(rung.problem)
     sizes = dict(zip(problem.axes, shape, strict=True))
     case = problem.case(sizes, rung.layout, family or problem.families[0], seed=0)
+    artifact = compile_rung(rung, target.arch)
+    if rung.program is not None:
+        return judge.examine_flow(target, artifact, rung.program, problem, case)
     geometry = rung.geometry(rung.config, case.shape)
-    return judge.examine(target, compile_rung(rung, target.arch), geometry, problem, case)
+    workspace = rung.workspace and rung.workspace(rung.config, case.shape)
+    return judge.examine(target, artifact, geometry, problem, case, workspace)
 
 
 def counters(name, shape, family=""):
@@ -99,6 +108,39 @@ def test_every_gemm_rung_gives_the_bits_of_naive(layout, shape):
     assert {name: f.verdict.message for name, f in found.items() if not f.verdict.passed} == {}
     naive = found["naive"].image.view(np.uint32)
     assert [n for n, f in found.items() if (f.image.view(np.uint32) != naive).any()] == []
+
+
+@pytest.mark.parametrize("layout", ["row", "course"])
+@pytest.mark.parametrize(("shape", "slices"), [((130, 20, 200), 3), ((3, 5, 1000), 15)])
+def test_split_k_adds_its_slices_in_the_order_of_k(layout, shape, slices):
+    rung, naive = ladder.find("split-k", layout), ladder.find("naive", layout)
+    m, n, k = shape
+    case = problems.find("gemm").case({"m": m, "n": n, "k": k}, layout, "normal", seed=0)
+    step = 2 * rung.config.block_k
+    depth = -(-k // (slices * step)) * step
+    total = np.zeros((m, n), np.float32)
+    for first in range(0, k, depth):
+        ks = slice(first, min(first + depth, k))
+        sizes = {"m": m, "n": n, "k": ks.stop - ks.start}
+        part = GemmCase(sizes, layout, "normal", 0, case.a[:, ks], case.b[ks])
+        found = judge.examine(
+            opened("emulated"),
+            compile_rung(naive),
+            naive.geometry(naive.config, sizes),
+            problems.find("gemm"),
+            part,
+        )
+        total += part.result(found.image)
+
+    device = opened("emulated")
+    bytes_needed = rung.workspace(rung.config, case.shape)
+    stage = judge.Stage(device, problems.find("gemm"), case, bytes_needed)
+    grid, block, dynamic_smem = rung.geometry(rung.config, case.shape)
+    assert grid[2] == slices
+    for _ in range(2):  # the second launch finds what the first left in the workspace
+        device.launch(compile_rung(rung), grid, block, stage.args, dynamic_smem)
+        image = stage.guarded["c"].read()[0].view(np.float32)
+        np.testing.assert_array_equal(case.result(image), total)
 
 
 @pytest.mark.parametrize("layout", ["row", "course"])
@@ -178,6 +220,15 @@ def test_a_sum_adds_to_global_memory_once_per_block_or_once_per_element():
     for rung in ("shared-serial", "tree-interleaved", "tree-sequential", "warp-shuffle"):
         assert atomics(counters(rung, (n,)), "global") == n // THREADS
     assert atomics(counters("deterministic", (n,)), "global") == 1
+
+
+def test_a_vector_addition_is_coalesced_whole_or_in_chunks():
+    n = 2**14 + 5
+    warps = n // 32 + 1
+    for rung in ladder.rungs("vector-add"):
+        counted = counters(rung.name, (n,))
+        assert (counted[GLOBAL_LOADS], counted[GLOBAL_STORES]) == (2 * warps, warps)
+        assert counted[GLOBAL_LOAD_SECTORS] == 2 * counted[GLOBAL_STORE_SECTORS] == 2 * -(-n // 8)
 
 
 def test_128_bit_loads_are_a_quarter_of_the_requests_and_the_same_sectors():

@@ -26,7 +26,7 @@ def test_order() -> None:
     names = [rung.name for rung in RUNGS]
     course = "naive uncoalesced shared shared-ilp2 tile-1d tile-2d-4x4 tile-2d-4x4-bk32 tile-2d-8x8"
     course += " float4-64 float4 float4-transposed-a"
-    beyond = "padded swizzled warp-tile double-buffer rasterized"
+    beyond = "padded swizzled warp-tile double-buffer rasterized async-copy split-k"
     assert names == f"{course} {beyond}".split()
 
 
@@ -40,6 +40,7 @@ TILES = {
     "tile-2d-4x4": (128, 128, 8, 4, 4, 1024),
     "tile-2d-4x4-bk32": (128, 128, 32, 4, 4, 1024),
     "float4-64": (64, 64, 16, 4, 4, 256),
+    "async-copy": (128, 128, 16, 8, 8, 256),
 }
 
 
@@ -91,7 +92,7 @@ def test_grid_covers_c_and_no_block_is_idle(rung: Rung, shape: tuple[int, int, i
     grid, block, dynamic = rung.geometry(config, {"m": m, "n": n, "k": k})
     assert (grid[1] - 1) * config.block_m < m <= grid[1] * config.block_m
     assert (grid[0] - 1) * config.block_n < n <= grid[0] * config.block_n
-    assert grid[2] == 1 and dynamic == 0
+    assert grid[2] == 1 and dynamic == getattr(config, "smem", 0)
     assert block[0] * block[1] * block[2] <= 1024
 
 
@@ -120,6 +121,10 @@ def test_shapes_past_the_grid_are_named(rung: Rung) -> None:
         ("warp-tile", "warp_m", 48, "no multiple of warp_m = 48"),
         ("warp-tile", "warp_n", 32, "must be 8 lanes of thread_n = 8"),
         ("rasterized", "group", 0, "must be positive"),
+        ("async-copy", "group", 0, "must be positive"),
+        ("async-copy", "stages", 1, "at least 2 are needed"),
+        ("async-copy", "block_k", 12, "must be a multiple of 8"),
+        ("async-copy", "block_m", 192, "must divide 384 threads"),
     ],
 )
 def test_illegal_configurations_are_refused(name: str, field: str, value: int, rule: str) -> None:

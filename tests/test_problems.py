@@ -181,7 +181,7 @@ def test_a_case_has_an_image_for_every_parameter(name):
         assert one.result(image).shape == one.reference().shape == one.magnitude().shape
 
 
-@pytest.mark.parametrize("name", ["transpose", "sum", "histogram"])
+@pytest.mark.parametrize("name", ["transpose", "sum", "histogram", "vector-add"])
 def test_nothing_is_a_size_too(name):
     problem = problems.find(name)
     one = problem.case(dict.fromkeys(problem.axes, 0), "row", problem.families[0], 0)
@@ -234,3 +234,19 @@ def test_one_count_that_is_off_is_not_exact():
     counts[101] += 1
     found = compare(counts, one.reference(), one.magnitude(), 0.0)
     assert found.status == "wrong answer" and "1 of 256 elements not exact" in found.message
+
+
+@pytest.mark.parametrize("family", problems.find("vector-add").families)
+@pytest.mark.filterwarnings("ignore:invalid value")
+def test_an_addition_has_one_right_answer(family):
+    one = problems.find("vector-add").case({"n": 4000}, "row", family, 0)
+    got = one.a + one.b
+    assert compare(got, one.reference(), one.magnitude(), 0.0).passed
+    at = int(np.flatnonzero(np.isfinite(got))[5])
+    got[at] = np.nextafter(got[at], np.float32(np.inf))
+    assert not compare(got, one.reference(), one.magnitude(), 0.0).passed
+
+
+def test_terms_of_an_addition_cancel():
+    one = problems.find("vector-add").case({"n": 500}, "row", "cancellation", 0)
+    assert np.abs(one.reference()).max() < 1e-2 < np.abs(one.a).max()

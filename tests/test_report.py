@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from gemmlab import ladder, views
 from gemmlab.errors import InputError
 from gemmlab.report.markdown import fill, table
 
@@ -15,6 +16,13 @@ SCRIPT = runpy.run_path(str(ROOT / "scripts" / "readme"))
 def test_readme_has_the_numbers_of_the_records():
     text = (ROOT / "README.md").read_text()
     assert SCRIPT["readme"](text) == text
+
+
+def test_the_page_on_flows_has_the_time_lines_of_the_records():
+    text = (ROOT / "docs" / "host-flows.md").read_text()
+    assert SCRIPT["host_flows"](text) == text
+    shown = text.split("```python\n")[1].split("```")[0]
+    assert shown.partition("\n")[2] in views.source(ladder.find("explicit"))
 
 
 def test_picture_is_that_of_the_records():

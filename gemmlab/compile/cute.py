@@ -18,7 +18,7 @@ from gemmlab.compile.artifact import Artifact
 from gemmlab.errors import CompileError, MissingDependencyError
 from gemmlab.kernels.rung import Dim3, Rung
 from gemmlab.ladder import label
-from gemmlab.problems.problem import Parameter
+from gemmlab.problems.problem import WORKSPACE, Parameter
 
 PACKAGE = "nvidia-cutlass-dsl"
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -35,11 +35,17 @@ def compile_rung(rung: Rung, arch: str = DEFAULT) -> Artifact:
     artifact = cache.fetch(
         parts,
         lambda: compile_kernel(
-            rung.kernel, problem.parameters, rung.config, geometry.block, entry, arch
+            rung.kernel, parameters(rung), rung.config, geometry.block, entry, arch
         ),
     )
     smem = geometry.dynamic_smem_bytes
     return replace(artifact, dynamic_smem_bytes=smem, origin=label(rung))
+
+
+def parameters(rung: Rung) -> tuple[Parameter, ...]:
+    """The arguments of the rung's C ABI, in order."""
+    own = problems.find(rung.problem).parameters
+    return own if rung.workspace is None else (*own, WORKSPACE)
 
 
 def compile_kernel(

@@ -5,20 +5,27 @@ from __future__ import annotations
 import importlib.metadata
 import statistics
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gemmlab.compile.artifact import Artifact, ParameterType
-from gemmlab.devices.device import Dim3, Launched, Span
+from gemmlab.devices import tensor_maps
+from gemmlab.devices.device import Argument, Dim3, Launched, Span, check_compiled_block
 from gemmlab.errors import DeviceError, GemmlabError, LaunchError, MissingDependencyError
 from gemmlab.hardware.limits import STATIC_SMEM, check_launch
+from gemmlab.hardware.specs import Gpu, architecture
+from gemmlab.tensor_map import TensorMap
+
+if TYPE_CHECKING:
+    from gemmlab.devices.flow_cuda import CudaRuntime
 
 _WARM_UP_S = 0.05
 _MEASURE_S = 0.3
 _REPEATS = 50
+TIMING = {"timing_enabled": True}  # options of an event
 
 # Compute capabilities whose architecture-specific instructions kernels may use.
 _SPECIFIC = {(9, 0): "sm_90a", (10, 0): "sm_100a"}
@@ -30,7 +37,7 @@ class CudaBuffer:
     def __init__(self, device: CudaDevice, nbytes: int) -> None:
         self.nbytes = nbytes
         self._device = device
-        with _driver(f"allocating {nbytes} bytes on {device.name}"):
+        with driver_errors(f"allocating {nbytes} bytes on {device.name}"):
             self._memory = device.gpu.allocate(nbytes, stream=device.stream)
             device.stream.sync()
 
@@ -78,7 +85,7 @@ class CudaDevice:
                 f"a CUDA device needs cuda-core ({error}); run: pip install 'gemmlab[cu13]'"
             ) from error
         self._core, self._cu = core, driver
-        with _driver("no usable NVIDIA GPU"):
+        with driver_errors("no usable NVIDIA GPU"):
             self.gpu = core.Device(ordinal)
             self.gpu.set_current()
             self.stream = self.gpu.create_stream()
@@ -95,12 +102,13 @@ class CudaDevice:
         artifact: Artifact,
         grid: Dim3,
         block: Dim3,
-        args: Sequence[Span | int | float],
+        args: Sequence[Argument],
         dynamic_smem: int = 0,
+        cluster: Dim3 | None = None,
     ) -> Launched:
         """Run once, to the end. Raises LaunchError past a limit, DeviceError when the run fails."""
-        start = self._prepare(artifact, grid, block, args, dynamic_smem)
-        with _driver(f"running {artifact.entry} on {self.name}"):
+        start = self._prepare(artifact, grid, block, args, dynamic_smem, cluster)
+        with driver_errors(f"running {artifact.entry} on {self.name}"):
             return Launched(time_s=self._timed(*start))
 
     def measure(
@@ -108,18 +116,38 @@ class CudaDevice:
         artifact: Artifact,
         grid: Dim3,
         block: Dim3,
-        args: Sequence[Span | int | float],
+        args: Sequence[Argument],
         dynamic_smem: int = 0,
+        cluster: Dim3 | None = None,
     ) -> float:
         """Median GPU time in seconds of launches after a warm-up, caches warm, clocks as they are.
 
         Takes under a second for a kernel that itself takes less than 0.1 s.
         """
-        start = self._prepare(artifact, grid, block, args, dynamic_smem)
-        with _driver(f"timing {artifact.entry} on {self.name}"):
+        start = self._prepare(artifact, grid, block, args, dynamic_smem, cluster)
+        with driver_errors(f"timing {artifact.entry} on {self.name}"):
             for _ in _until(_WARM_UP_S, _REPEATS):
                 self._timed(*start)
             return statistics.median([self._timed(*start) for _ in _until(_MEASURE_S, _REPEATS)])
+
+    @property
+    def facts(self) -> Gpu:
+        """What the driver says of this GPU. UnknownNameError for an architecture that the table of
+        specifications lacks."""
+        told, (major, minor) = self.gpu.properties, self.gpu.compute_capability
+        arch = architecture(f"sm_{major}{minor}")
+        sms, mhz = told.multiprocessor_count, told.clock_rate // 1000
+        return Gpu(
+            name=self.gpu.name,
+            arch=arch.name,
+            sms=sms,
+            boost_mhz=mhz,
+            fp32_tflops=2e-6 * sms * arch.fp32_lanes * mhz,
+            # Two transfers per clock; kHz · bits / 8.
+            bandwidth_gbs=2e-6 * told.memory_clock_rate * told.global_memory_bus_width / 8,
+            l2_mb=told.l2_cache_size / 2**20,
+            source="read from the device",
+        )
 
     def versions(self) -> dict[str, str]:
         version = self.call("cuDriverGetVersion")
@@ -130,27 +158,80 @@ class CudaDevice:
             "numpy": np.__version__,
         }
 
+    def prepare(
+        self,
+        artifact: Artifact,
+        grid: Dim3,
+        block: Dim3,
+        args: Sequence[Span | int | float],
+        dynamic_smem: int = 0,
+    ) -> Callable[[], None]:
+        """Check and load now; each call of what is returned enqueues one launch and returns.
+
+        Raises LaunchError past a limit.
+        """
+        config, kernel, typed = self._prepare(artifact, grid, block, args, dynamic_smem)
+        return lambda: self._start(self.stream, config, kernel, typed)
+
+    def clear(self, span: Span) -> None:
+        """Enqueue the filling of memory with zeros."""
+        self.ask("cuMemsetD8Async", _address(span), 0, span.nbytes, self.stream.handle)
+
+    def copy(self, target: Span, source: Span) -> None:
+        """Enqueue a copy of the whole of `target`, within device memory."""
+        addresses = _address(target), _address(source)
+        self.ask("cuMemcpyDtoDAsync", *addresses, target.nbytes, self.stream.handle)
+
     def call(self, function: str, *args: Any) -> Any:
         """Call the driver, wait for the stream, return what the call gave back."""
-        with _driver(function):
+        given = self.ask(function, *args)
+        with driver_errors(function):
+            self.stream.sync()
+        return given
+
+    def ask(self, function: str, *args: Any) -> Any:
+        """Call the driver; return the first thing that the call gave back."""
+        with driver_errors(function):
             error, *values = getattr(self._cu, function)(*args)
             if int(error) != 0:
                 raise DeviceError(f"{function} on {self.name}: {error.name}")
-            self.stream.sync()
         return values[0] if values else None
+
+    def enqueue(
+        self,
+        stream: Any,
+        artifact: Artifact,
+        grid: Dim3,
+        block: Dim3,
+        args: Sequence[Span | int | float],
+        dynamic_smem: int = 0,
+    ) -> tuple[Any, Any]:
+        """Launch on a stream and do not wait; the events around it. Raises as `launch` does."""
+        start = self._prepare(artifact, grid, block, args, dynamic_smem)
+        with driver_errors(f"launching {artifact.entry} on {self.name}"):
+            return self._launched(stream, *start)
+
+    @contextmanager
+    def runtime(self, artifact: Artifact) -> Iterator[CudaRuntime]:
+        from gemmlab.devices.flow_cuda import CudaRuntime
+
+        with ExitStack() as taken:
+            yield CudaRuntime(self, artifact, taken)
 
     def _prepare(
         self,
         artifact: Artifact,
         grid: Dim3,
         block: Dim3,
-        args: Sequence[Span | int | float],
+        args: Sequence[Argument],
         dynamic_smem: int,
-    ) -> tuple[Any, Any, list[np.generic]]:
+        cluster: Dim3 | None = None,
+    ) -> tuple[Any, Any, list[np.generic | bytes]]:
         """Check, load and type everything that a launch needs."""
         taken = artifact.resources
         static_smem, registers = (taken.static_smem_bytes, taken.registers) if taken else (0, 0)
         check_launch(artifact.arch, grid, block, static_smem, dynamic_smem, registers)
+        check_compiled_block(artifact, block)
         typed = _typed(artifact, args)
         kernel = self._load(artifact)
         if static_smem + dynamic_smem > STATIC_SMEM:
@@ -160,17 +241,17 @@ class CudaDevice:
             self.call(
                 "cuKernelSetAttribute", attribute, dynamic_smem, kernel.handle, self.gpu.device_id
             )
-        return (
-            self._core.LaunchConfig(grid=grid, block=block, shmem_size=dynamic_smem),
-            kernel,
-            typed,
-        )
+        if cluster is None and not any(isinstance(arg, bytes) for arg in typed):
+            config = self._core.LaunchConfig(grid=grid, block=block, shmem_size=dynamic_smem)
+        else:
+            config = tensor_maps.launch_config(grid, block, dynamic_smem, cluster or (1, 1, 1))
+        return config, kernel, typed
 
     def _load(self, artifact: Artifact) -> Any:
         """The kernel on this device, loaded once."""
         key = (artifact.entry, artifact.cubin or artifact.ptx)
         if key not in self._kernels:
-            with _driver(f"loading {artifact.entry} for {artifact.arch} on {self.name}"):
+            with driver_errors(f"loading {artifact.entry} for {artifact.arch} on {self.name}"):
                 if artifact.cubin:
                     code = self._core.ObjectCode.from_cubin(artifact.cubin)
                 else:
@@ -178,14 +259,29 @@ class CudaDevice:
                 self._kernels[key] = code.get_kernel(artifact.entry)
         return self._kernels[key]
 
-    def _timed(self, config: Any, kernel: Any, args: list[np.generic]) -> float:
-        """Launch once between two events; seconds between them."""
-        timing = {"timing_enabled": True}
-        begin = self.stream.record(options=timing)
-        self._core.launch(self.stream, config, kernel, *args)
-        end = self.stream.record(options=timing)
+    def _timed(self, config: Any, kernel: Any, args: list[np.generic | bytes]) -> float:
+        """Launch once, to the end; seconds between the events around it."""
+        begin, end = self._launched(self.stream, config, kernel, args)
         end.sync()
         return float(end - begin) / 1e3
+
+    def _launched(
+        self, stream: Any, config: Any, kernel: Any, args: list[np.generic | bytes]
+    ) -> tuple[Any, Any]:
+        begin = stream.record(options=TIMING)
+        self._start(stream, config, kernel, args)
+        return begin, stream.record(options=TIMING)
+
+    def _start(self, stream: Any, config: Any, kernel: Any, args: list[np.generic | bytes]) -> None:
+        if isinstance(config, self._core.LaunchConfig):
+            self._core.launch(stream, config, kernel, *args)
+        else:
+            tensor_maps.launch(stream.handle, config, kernel, args)
+
+
+def _address(span: Span) -> int:
+    assert isinstance(span.buffer, CudaBuffer)
+    return span.buffer.address + span.offset
 
 
 def _until(seconds: float, most: int) -> Iterator[int]:
@@ -198,7 +294,7 @@ def _until(seconds: float, most: int) -> Iterator[int]:
 
 
 @contextmanager
-def _driver(doing: str) -> Iterator[None]:
+def driver_errors(doing: str) -> Iterator[None]:
     """Whatever cuda.core raises (it has no public base class) becomes a DeviceError."""
     try:
         yield
@@ -208,8 +304,8 @@ def _driver(doing: str) -> Iterator[None]:
         raise DeviceError(f"{doing}: {error}") from error
 
 
-def _typed(artifact: Artifact, args: Sequence[Span | int | float]) -> list[np.generic]:
-    """The arguments as scalars of exactly the sizes that the kernel declares."""
+def _typed(artifact: Artifact, args: Sequence[Argument]) -> list[np.generic | bytes]:
+    """The arguments as scalars of exactly the sizes that the kernel declares, maps as bytes."""
     if len(args) != len(artifact.parameters):
         wanted = len(artifact.parameters)
         raise LaunchError(f"{artifact.entry} takes {wanted} arguments, {len(args)} were given")
@@ -217,14 +313,19 @@ def _typed(artifact: Artifact, args: Sequence[Span | int | float]) -> list[np.ge
     return [_scalar(artifact.entry, i, parameter, arg) for i, (parameter, arg) in enumerate(pairs)]
 
 
-def _scalar(
-    entry: str, index: int, parameter: ParameterType, arg: Span | int | float
-) -> np.generic:
+def _scalar(entry: str, index: int, parameter: ParameterType, arg: Argument) -> np.generic | bytes:
     declared = f"{entry}, argument {index} (.{parameter.ptx_type}, {parameter.size} bytes)"
+    if isinstance(arg, TensorMap):
+        span = arg.array
+        if not isinstance(span, Span) or not isinstance(span.buffer, CudaBuffer):
+            raise LaunchError(f"{declared}: a tensor map of {span!r}, which is no device memory")
+        if parameter.size != 128:
+            raise LaunchError(f"{declared}: a tensor map has 128 bytes")
+        return tensor_maps.encode(arg, span.buffer.address + span.offset)
     if isinstance(arg, Span):
         if not isinstance(arg.buffer, CudaBuffer) or parameter.size != 8:
             raise LaunchError(f"{declared}: cannot take {type(arg.buffer).__name__}")
-        return np.uint64(arg.buffer.address + arg.offset)
+        return np.uint64(_address(arg))
     if parameter.ptx_type in ("f32", "f64"):
         return np.float32(arg) if parameter.size == 4 else np.float64(arg)
     if parameter.size not in (1, 2, 4, 8) or not isinstance(arg, (int, np.integer)):

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from gemmlab.compile.artifact import Artifact
+from gemmlab.errors import LaunchError
+from gemmlab.tensor_map import TensorMap
+
+if TYPE_CHECKING:
+    from gemmlab.devices.runtime import Runtime
 
 Dim3 = tuple[int, int, int]
 
@@ -33,6 +39,9 @@ class Span:
     nbytes: int
 
 
+Argument = Span | TensorMap | int | float  # the array of a TensorMap is a Span
+
+
 @dataclass(frozen=True)
 class Launched:
     """What one launch told: counters on the emulator, seconds on a GPU."""
@@ -54,9 +63,19 @@ class Device(Protocol):
         artifact: Artifact,
         grid: Dim3,
         block: Dim3,
-        args: Sequence[Span | int | float],
+        args: Sequence[Argument],
         dynamic_smem: int = 0,
+        cluster: Dim3 | None = None,
     ) -> Launched: ...
+
+    def runtime(self, artifact: Artifact) -> AbstractContextManager[Runtime]:
+        """For one flow around one kernel; see devices/flow.py. When it is left, all is done."""
 
     def versions(self) -> dict[str, str]:
         """Driver and library versions that a reader needs to repeat a result."""
+
+
+def check_compiled_block(artifact: Artifact, block: Dim3) -> None:
+    """A kernel compiled for one block size runs with no other."""
+    if artifact.block is not None and artifact.block != block:
+        raise LaunchError(f"block {block}; {artifact.entry} was compiled for {artifact.block} only")

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gemmlab.compile.architectures import DEFAULT
 from gemmlab.compile.artifact import Artifact
-from gemmlab.devices.device import Dim3, Launched, Span
-from gemmlab.errors import DTypeError, LaunchError
+from gemmlab.devices.device import Argument, Dim3, Launched, Span, check_compiled_block
+from gemmlab.errors import CheckError, DTypeError, InputError, LaunchError
 from gemmlab.hardware.limits import check_launch
 from gemmlab.hardware.specs import architecture
+from gemmlab.tensor_map import TensorMap
 
 if TYPE_CHECKING:
-    from gemmlab.emulator import Run
+    from gemmlab.devices.flow_emulated import EmulatedRuntime
+    from gemmlab.emulator import Run, Trace
 
 
 class HostBuffer:
@@ -34,16 +39,19 @@ class HostBuffer:
 
 
 class EmulatedDevice:
-    """Runs the artifact's PTX on the CPU. A kernel may touch the spans it was given, no more."""
+    """Runs the artifact's PTX on the CPU. A kernel may touch the spans it was given, no more.
+
+    `check` is what `emulate` takes; a finding is raised as CheckError.
+    """
 
     name = "emulated"
 
-    def __init__(self, arch: str = DEFAULT, tier: str = "auto") -> None:
+    def __init__(self, arch: str = DEFAULT, tier: str = "auto", check: str | None = None) -> None:
         from gemmlab.emulator import tiers
 
         architecture(arch)
         tiers.check(tier)
-        self.arch, self.tier = arch, tier
+        self.arch, self.tier, self.check = arch, tier, check
 
     def allocate(self, nbytes: int) -> HostBuffer:
         return HostBuffer(nbytes)
@@ -53,20 +61,30 @@ class EmulatedDevice:
         artifact: Artifact,
         grid: Dim3,
         block: Dim3,
-        args: Sequence[Span | int | float],
+        args: Sequence[Argument],
         dynamic_smem: int = 0,
+        cluster: Dim3 | None = None,
     ) -> Launched:
         """Run to the end. Raises LaunchError past a limit, EmulationError for a kernel's fault."""
-        views = [_view(arg) if isinstance(arg, Span) else arg for arg in args]
         run = emulate(
             artifact,
             grid=grid,
             block=block,
-            args=views,
+            args=[_on_host(arg) for arg in args],
             dynamic_smem=dynamic_smem,
+            cluster=cluster,
             tier=self.tier,
+            check=self.check,
         )
+        if run.findings:
+            raise CheckError(run.findings[0].kind, str(run.findings[0]))
         return Launched(counters=dict(run.counters))
+
+    @contextmanager
+    def runtime(self, artifact: Artifact) -> Iterator[EmulatedRuntime]:
+        from gemmlab.devices.flow_emulated import EmulatedRuntime
+
+        yield EmulatedRuntime(self, artifact)
 
     def versions(self) -> dict[str, str]:
         return {"numpy": np.__version__}
@@ -79,21 +97,38 @@ def emulate(
     block: int | tuple[int, ...],
     args: Sequence[Any],
     dynamic_smem: int = 0,
+    order: str | int = "in-order",
+    cluster: int | tuple[int, ...] | None = None,
+    trace: Trace | None = None,
     tier: str = "auto",
+    tensor: str = "exact",
+    check: str | Iterable[str] | None = None,
+    uninitialized: Sequence[np.ndarray] = (),
+    max_instructions: int | None = None,
 ) -> Run:
     """Run a kernel on the emulator, in this process.
 
     grid, block: one to three counts, in x, y, z. args: one per kernel parameter. A NumPy array is
-    a device buffer, updated in place once the whole launch has succeeded; ints and floats take the
-    parameter's declared type; NumPy scalars must match its size; a struct is bytes or a tuple of
-    its fields (arrays and NumPy scalars). dynamic_smem: bytes. tier: "numpy", "native" (compiled by
-    LLVM), or "auto", which compiles long launches. Returns a `Run` whose `counters` carry Nsight
-    Compute's names.
+    a device buffer, updated in place once the whole launch has succeeded; a `TensorMap` describes
+    one; ints and floats take the parameter's declared type; NumPy scalars must match its size; a
+    struct is bytes or a tuple of its fields (arrays and NumPy scalars). dynamic_smem: bytes.
+    cluster: blocks per cluster in x, y, z; by default what the kernel was compiled for. order:
+    which warps and blocks go first, "in-order", "reversed", or a number that seeds a random order:
+    a kernel whose results change with it has a race. trace: a `Trace` to fill, for more than
+    totals. check: "all", a name of `gemmlab.emulator.CHECKS`, or several: then `findings` of the
+    result tell what the kernel does wrong, in lines of PTX and source, and a fault of the kernel is
+    the last of them instead of an exception. uninitialized: those of the arrays that count as never
+    written. max_instructions: of a warp, after which BudgetError says that it may never end. tier:
+    "numpy", "native" (compiled by LLVM), or "auto", which compiles long launches; a trace, a check,
+    a cluster and another order need the first. tensor: "exact" gives products of tensor cores the
+    hardware's rounding, bit for bit; "fast" sums them in float32. Returns a `Run` whose `counters`
+    carry Nsight Compute's names.
 
-    Raises DTypeError for what is no Artifact, LaunchError past a limit of `artifact.arch` or for
-    arguments that do not fit, EmulationError (OutOfBoundsError, DeadlockError, …) for a kernel's
-    fault; for tier "native" MissingDependencyError or DeviceError where it cannot run, and
-    UnsupportedInstructionError for a kernel that it does not cover.
+    Raises DTypeError for what is no Artifact, InputError for no such order or mode, LaunchError
+    past a limit of `artifact.arch` or for arguments that do not fit, EmulationError
+    (OutOfBoundsError, DeadlockError, …) for a kernel's fault; for tier "native"
+    MissingDependencyError or DeviceError where it cannot run, and UnsupportedInstructionError for a
+    kernel that it does not cover.
     """
     from gemmlab import emulator
 
@@ -105,19 +140,32 @@ def emulate(
     if not isinstance(dynamic_smem, (int, np.integer)):
         raise LaunchError(f"dynamic_smem must be a whole number of bytes, not {dynamic_smem!r}")
     grid3, block3 = _three("grid", grid), _three("block", block)
-    check_compiled_block(artifact, block3)
     if artifact.resources is not None:
         static_smem, registers = artifact.resources.static_smem_bytes, artifact.resources.registers
     else:
         static_smem, registers = emulator.static_smem_bytes(artifact.ptx, artifact.entry), 0
     check_launch(artifact.arch, grid3, block3, static_smem, dynamic_smem, registers)
-    return emulator.run(artifact.ptx, artifact.entry, grid3, block3, args, dynamic_smem, tier)
-
-
-def check_compiled_block(artifact: Artifact, block: Dim3) -> None:
-    """A kernel compiled for one block size runs with no other."""
-    if artifact.block is not None and artifact.block != block:
-        raise LaunchError(f"block {block}; {artifact.entry} was compiled for {artifact.block} only")
+    check_compiled_block(artifact, block3)
+    clusters = None if cluster is None else _three("cluster", cluster)
+    most = emulator.MOST_INSTRUCTIONS if max_instructions is None else max_instructions
+    if not isinstance(most, (int, np.integer)) or most < 1:
+        raise InputError(f"max_instructions={most!r} is not a positive whole number")
+    return emulator.run(
+        artifact.ptx,
+        artifact.entry,
+        grid3,
+        block3,
+        args,
+        dynamic_smem,
+        order=order,
+        cluster=clusters,
+        trace=trace,
+        tier=tier,
+        tensor=tensor,
+        check=check,
+        uninitialized=uninitialized,
+        max_instructions=int(most),
+    )
 
 
 def _three(what: str, counts: int | tuple[int, ...]) -> Dim3:
@@ -128,7 +176,16 @@ def _three(what: str, counts: int | tuple[int, ...]) -> Dim3:
     return x, y, z
 
 
-def _view(span: Span) -> np.ndarray:
+def _on_host(arg: Argument) -> Any:
+    """What the emulator takes for an argument of a device."""
+    if isinstance(arg, TensorMap) and isinstance(arg.array, Span):
+        array = view(arg.array).view(arg.dtype)[: math.prod(arg.shape)].reshape(arg.shape)
+        return replace(arg, array=array)
+    return view(arg) if isinstance(arg, Span) else arg
+
+
+def view(span: Span) -> np.ndarray:
+    """The bytes of a span, in place."""
     if not isinstance(span.buffer, HostBuffer):
         raise TypeError(f"{type(span.buffer).__name__} is not memory of the emulated device")
     return span.buffer.data[span.offset : span.offset + span.nbytes]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import NamedTuple
 
 import numpy as np
+
+from gemmlab.errors import LaunchError
 
 GLOBAL_BASE = 0x7F00_0000_0000
 ALLOCATION_ALIGNMENT = 256  # cudaMalloc's
@@ -41,7 +44,11 @@ class GlobalMemory:
         return allocation
 
     def commit(self) -> None:
-        self.data = np.zeros(self.end, np.uint8)
+        """Raises LaunchError where there is not so much memory."""
+        try:
+            self.data = np.zeros(self.end, np.uint8)
+        except (MemoryError, ValueError) as error:
+            raise LaunchError(f"{self.end:,} bytes of global memory: {error}") from error
         self.views: dict[np.dtype, np.ndarray] = {}
 
     def bytes_of(self, allocation: Allocation) -> np.ndarray:
@@ -52,6 +59,14 @@ class GlobalMemory:
         if dtype not in self.views:
             self.views[dtype] = self.data.view(dtype)
         return self.views[dtype]
+
+    def span(self, address: int, nbytes: int) -> np.ndarray | None:
+        """The bytes at an address, where one allocation has all of them."""
+        start = address - GLOBAL_BASE
+        owner = bisect_right(self.starts, start) - 1
+        if owner < 0 or start + nbytes > self.starts[owner] + self.allocations[owner].nbytes:
+            return None
+        return self.data[start : start + nbytes]
 
     def describe_miss(self, offset: int, width: int) -> str:
         """Where an access at `offset` of the arena lies next to."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gemmlab.emulator.deadlock import Stuck
 from gemmlab.emulator.lanes import WARP, Mask, Value, three_axes
-from gemmlab.errors import DeadlockError, EmulationError
+from gemmlab.errors import EmulationError
 
 if TYPE_CHECKING:
     from gemmlab.emulator.machine import Machine
@@ -105,33 +107,24 @@ class Barriers:
         self, w: Waiting, free: np.ndarray, votes: np.ndarray, standing: np.ndarray
     ) -> None:
         """Give the lanes that go on what bar.red found in their thread block."""
-        assert w.block.reduction is not None
-        operation, slot = w.block.reduction
+        slot = w.block.result
+        assert slot is not None
         count = votes.sum(axis=(1, 2), keepdims=True)
         result = {
             "popc": count,
             "or": count > 0,
             "and": count == standing.sum(axis=(1, 2), keepdims=True),
-        }[operation]
+        }[w.block.reduction]
         registers = self.machine.registers
         kind = registers[slot].dtype
         registers[slot] = np.where(free, result.astype(kind), registers[slot])
 
-    def deadlock(self) -> NoReturn:
-        """Say who waits for what."""
-        machine, first = self.machine, self.waiting[0]
-        code = machine.launch.program.function.instructions
-        parts = []
+    def stuck(self, number: int) -> Iterator[Stuck]:
+        """Who waits in one thread block, and for how many threads."""
+        alive = int(self.machine.live[number].sum())
         for w in self.waiting:
-            b = int(np.argwhere(w.lanes)[0][0])
-            alive = int(machine.live[b].sum())
-            wanted = int(self.expected[w.barrier][b]) or alive
-            parts.append(
-                f"in block {machine.block_index(b)} {int(w.lanes[b].sum())} of {wanted} threads "
-                f"wait at barrier {w.barrier}, PTX line {code[w.block.last - 1].line} "
-                f"({alive} threads are alive)"
-            )
-        b, warp, lane = (int(x) for x in np.argwhere(first.lanes)[0])
-        message = "deadlock: no thread can go on; " + "; ".join(parts)
-        site = code[first.block.last - 1].site
-        raise DeadlockError(message, site, machine.block_index(b), warp * WARP + lane)
+            if w.lanes[number].any():
+                wanted = int(self.expected[w.barrier][number]) or alive
+                threads = f"{int(w.lanes[number].sum())} of {wanted} threads wait"
+                what = f"{threads} at barrier {w.barrier} ({alive} threads are alive)"
+                yield Stuck(w.block.last - 1, w.lanes[number], what)

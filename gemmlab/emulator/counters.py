@@ -16,6 +16,8 @@ import numpy as np
 
 LANES = 32
 SECTOR_BYTES = 32
+LINE_BYTES = 128
+LINES_PER_PASS = 4  # that the tag stage hands on together
 BANKS = 32
 BANK_BYTES = 4
 
@@ -70,11 +72,22 @@ def wavefronts(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Wavefronts of each warp's shared-memory access, and what they would be without conflicts.
 
-    addresses: (n, 32) byte offsets, multiples of `width` (1 to 16 bytes per lane). A warp is served
-    in phases of 32, 16 or 8 lanes (4, 8 or 16 bytes per lane); a phase costs the largest number of
-    different words that fall into one bank. For loads two neighbouring phases merge into one where
-    in both each lane reads what lane l^1 reads, or each what lane l^2 reads: 64-bit accesses over
-    the whole warp, 128-bit accesses inside each half-warp.
+    addresses: (n, 32) byte offsets, multiples of `width` (1 to 16 bytes per lane). A phase costs
+    the largest number of different words that fall into one bank.
+    """
+    cost = _largest_bank(phases(addresses, enabled, width, is_load))  # (warp, phase)
+    return cost.sum(axis=1), (cost > 0).sum(axis=1)
+
+
+def phases(
+    addresses: np.ndarray, enabled: np.ndarray | None, width: int, is_load: bool
+) -> np.ndarray:
+    """The words that each phase of a shared-memory access touches, (n, phases, slots); -1 for none.
+
+    A warp is served in phases of 32, 16 or 8 lanes (4, 8 or 16 bytes per lane). For loads two
+    neighbouring phases merge into one where in both each lane reads what lane l^1 reads, or each
+    what lane l^2 reads: 64-bit accesses over the whole warp, 128-bit accesses inside each
+    half-warp. With w words per lane, slot s of phase p is lane p·32/w + s/w.
     """
     on = np.ones(addresses.shape, bool) if enabled is None else enabled
     words = max(width // BANK_BYTES, 1)
@@ -87,8 +100,7 @@ def wavefronts(
     touched = np.where(on[..., None], touched, -1).reshape(*first.shape[:2], lanes * words)
     if num_phases > 1 and is_load:
         touched = _merge(touched, first, on)
-    cost = _largest_bank(touched)  # (warp, phase)
-    return cost.sum(axis=1), (cost > 0).sum(axis=1)
+    return touched
 
 
 def _merge(touched: np.ndarray, first: np.ndarray, on: np.ndarray) -> np.ndarray:
@@ -119,3 +131,44 @@ def _largest_bank(touched: np.ndarray) -> np.ndarray:
     load = np.bincount(row * BANKS + bank, minlength=len(words) * BANKS)
     largest: np.ndarray = load.reshape(len(words), BANKS).max(axis=1)
     return largest.reshape(touched.shape[:2])
+
+
+def bypass_sectors(sources: np.ndarray, targets: np.ndarray, reading: np.ndarray) -> int:
+    """Sectors of copies that go past L1: one per line of the source and sector of the target.
+
+    Of lanes that write to the same place the last one counts. Shapes as in `copy_wavefronts`.
+    """
+    same = (targets[:, :, None] == targets[:, None, :]) & reading[:, None, :]
+    last = reading & ~np.triu(same, 1).any(axis=2)
+    pairs = (sources // LINE_BYTES << 32) | targets // SECTOR_BYTES
+    return int(distinct_per_row(pairs, last).sum())
+
+
+def copy_wavefronts(
+    sources: np.ndarray, targets: np.ndarray, reading: np.ndarray, zeroed: np.ndarray, width: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Wavefronts of each warp's cp.async, and how many of them no conflict causes.
+
+    sources, targets: (n, 32) byte addresses of copies of `width` (4, 8 or 16) bytes. Each word of
+    the source goes its own way to the target: a phase costs the largest number of words that one
+    bank reads or writes, with no word shared. Lanes that write zeros store them like any other.
+    Sources scattered over many lines cost more than that: the tag stage parts them further.
+    """
+    data = np.maximum(
+        _words_per_bank(sources, reading, width), _words_per_bank(targets, reading, width)
+    )
+    lines = distinct_per_row(sources // LINE_BYTES, reading)
+    passes = np.maximum((data > 0).sum(axis=1), -(-lines // LINES_PER_PASS))
+    zeros, ideal = wavefronts(targets, zeroed, width, is_load=False)
+    return np.maximum(data.sum(axis=1), passes) + zeros, passes + ideal
+
+
+def _words_per_bank(addresses: np.ndarray, on: np.ndarray, width: int) -> np.ndarray:
+    """Most words in one bank, per (warp, phase), the same word counted as often as it is there."""
+    words = width // BANK_BYTES
+    bank = ((addresses // BANK_BYTES)[..., None] + np.arange(words)) % BANKS
+    phase = np.arange(addresses.size).reshape(addresses.shape) // (LANES // words)
+    slots = (phase[..., None] * BANKS + bank)[on]
+    load = np.bincount(slots.reshape(-1), minlength=addresses.size // (LANES // words) * BANKS)
+    largest: np.ndarray = load.reshape(len(addresses), words, BANKS).max(axis=2)
+    return largest

@@ -9,7 +9,6 @@ import numpy as np
 
 from gemmlab.emulator import atomics, collectives, isa
 from gemmlab.emulator.ir import (
-    WIDTHS,
     Function,
     Imm,
     Instruction,
@@ -32,7 +31,8 @@ BOOL, U32, U64 = np.dtype(bool), np.dtype("u4"), np.dtype("u8")
 CACHE_WORDS = {"volatile", "relaxed", "acquire", "release", "weak", "mmio", "nc", "unified"}
 CACHE_WORDS |= {"ca", "cg", "cs", "cv", "lu", "wb", "wt", "cta", "cluster", "gpu", "sys"}
 SPACES = ("global", "shared", "local", "param", "const")
-NO_EFFECT = {"fence", "membar", "pragma", "nanosleep", "prefetch", "prefetchu", "griddepcontrol"}
+NO_EFFECT = {"fence", "membar", "pragma", "prefetch", "prefetchu", "griddepcontrol", "discard"}
+NO_EFFECT |= {"applypriority"}
 
 
 # Addresses of variables
@@ -59,11 +59,9 @@ def shared_variables(module: Module, function: Function) -> list[Variable]:
 
 def shared_offsets(module: Module, function: Function) -> dict[str, int]:
     variables = shared_variables(module, function)
-    offsets, end = _layout([v for v in variables if v.size])
-    for v in variables:
-        if not v.size:
-            offsets[v.name] = -(-end // 16) * 16
-    return offsets
+    offsets, _ = _layout([v for v in variables if v.size])
+    dynamic = dynamic_shared_offset(module, function)
+    return offsets | {v.name: dynamic for v in variables if not v.size}
 
 
 def static_shared_bytes(module: Module, function: Function) -> int:
@@ -72,7 +70,9 @@ def static_shared_bytes(module: Module, function: Function) -> int:
 
 
 def dynamic_shared_offset(module: Module, function: Function) -> int:
-    return -(-static_shared_bytes(module, function) // 16) * 16
+    extern = [v.alignment for v in shared_variables(module, function) if not v.size]
+    alignment = max([16, *extern])
+    return -(-static_shared_bytes(module, function) // alignment) * alignment
 
 
 def local_layout(function: Function) -> tuple[dict[str, int], int]:
@@ -101,7 +101,9 @@ def special(t: Translator, name: str, dtype: np.dtype) -> str:
     if name not in KNOWN_SPECIAL:
         t.unsupported(f"special register {name}")
     read = f"m.special({name!r})"
-    own = U64 if name in ("%clock64", "%globaltimer") else U32
+    own: np.dtype = U64 if name in ("%clock64", "%globaltimer") else U32
+    if name == "%is_explicit_cluster":
+        own = BOOL
     if own == dtype:
         return read
     return f"{read}.astype({t.dtype(dtype)})"
@@ -111,6 +113,9 @@ KNOWN_SPECIAL = {f"%{r}.{axis}" for r in ("tid", "ntid", "ctaid", "nctaid") for 
 KNOWN_SPECIAL |= {"%laneid", "%warpid", "%nwarpid", "%smid", "%nsmid", "%clock", "%clock64"}
 KNOWN_SPECIAL |= {"%globaltimer", "%gridid", "%dynamic_smem_size", "%total_smem_size", "WARP_SZ"}
 KNOWN_SPECIAL |= {f"%lanemask_{c}" for c in ("eq", "lt", "le", "gt", "ge")}
+CLUSTER_SPECIAL = ("clusterid", "nclusterid", "cluster_ctaid", "cluster_nctaid")
+KNOWN_SPECIAL |= {f"%{r}.{axis}" for r in CLUSTER_SPECIAL for axis in "xyz"}
+KNOWN_SPECIAL |= {"%cluster_ctarank", "%cluster_nctarank", "%is_explicit_cluster"}
 
 
 def address(t: Translator, symbol: Symbol, dtype: np.dtype) -> str:
@@ -130,10 +135,13 @@ def address(t: Translator, symbol: Symbol, dtype: np.dtype) -> str:
 # Instructions
 
 
-def instruction(t: Translator, i: Instruction) -> None:
-    """Emit one instruction that does not end a block."""
-    if i.root in EMITTERS:
-        emitter, counts = EMITTERS[i.root]
+def instruction(t: Translator, i: Instruction, emitters: Emitters) -> None:
+    """Emit one instruction that does not end a block; `emitters` has what isa.py has no row for,
+    by the first word of the opcode, by its first three, or by the first and the type."""
+    keys = ".".join(i.opcode[:3]), f"{i.root}.{i.opcode[-1]}", i.root
+    name = next((k for k in keys if k in emitters), None)
+    if name is not None:
+        emitter, counts = emitters[name]
         if len(i.operands) not in counts or not i.modifiers:
             t.unsupported("no such form of it")
         emitter(t, i)
@@ -214,91 +222,6 @@ def move(t: Translator, i: Instruction) -> None:
         t.assign(i, destination, t.value(source, want), want, typed=False)
 
 
-def set_predicate(t: Translator, i: Instruction) -> None:
-    """setp.cmp[.bool][.ftz].type p[|q], a, b[, [!]c]: q is the same of the negated comparison."""
-    comparison, type_ = i.modifiers[0], i.modifiers[-1]
-    result = _compare(t, i, comparison, type_, i.operands[1], i.operands[2])
-    combine = next((m for m in i.modifiers if m in ("and", "or", "xor")), None)
-    symbol = {"and": "&", "or": "|", "xor": "^"}
-    targets = i.operands[0].items if isinstance(i.operands[0], Vector) else (i.operands[0],)
-    t.line(f"c = {result}")
-    t.line("nc = ~c" if len(targets) > 1 else "pass")
-    if (combine is not None) != (len(i.operands) == 4):
-        t.unsupported("no such form of it")
-    third = t.value(i.operands[3], BOOL) if combine else ""
-    for target, value in zip(targets, ("c", "nc"), strict=False):
-        t.assign(i, target, f"{value} {symbol[combine]} ({third})" if combine else value, BOOL)
-
-
-def set_value(t: Translator, i: Instruction) -> None:
-    """set.cmp.dtype.stype d, a, b: all ones or 1.0 where the comparison holds."""
-    comparison, type_ = i.modifiers[0], i.modifiers[-1]
-    result_type = isa.DTYPES.get(i.modifiers[-2]) if len(i.modifiers) > 2 else None
-    if result_type is None or result_type.itemsize != 4:
-        t.unsupported("this form of set")
-    yes = np.float32(1) if result_type.kind == "f" else ~result_type.type(0)
-    condition = _compare(t, i, comparison, type_, i.operands[1], i.operands[2])
-    no = t.constant(result_type.type(0))
-    t.assign(i, i.operands[0], f"select({condition}, {t.constant(yes)}, {no})", result_type)
-
-
-def _compare(
-    t: Translator, i: Instruction, comparison: str, type_: str, a: Operand, b: Operand
-) -> str:
-    dtype = isa.DTYPES.get(type_)
-    template = isa.COMPARISONS.get(comparison)
-    if dtype is None or template is None or dtype == BOOL or type_ == "f16":
-        t.unsupported("no such comparison")
-    if dtype.kind != "f" and comparison == "ne":
-        template = isa.INTEGER_NE
-    if dtype.kind == "u" and type_.startswith("b") and comparison not in ("eq", "ne"):
-        t.unsupported("untyped bits have no order")
-    x, y = t.value(a, dtype), t.value(b, dtype)
-    if "ftz" in i.modifiers:
-        x, y = f"n.flush({x})", f"n.flush({y})"
-    return template.format(x, y)
-
-
-def convert(t: Translator, i: Instruction) -> None:
-    """cvt[.rounding][.ftz][.sat].to.from"""
-    words = [m for m in i.modifiers if m not in WIDTHS]
-    types = [m for m in i.modifiers if m in WIDTHS]
-    if len(types) != 2 or any(x not in isa.DTYPES for x in types) or len(i.operands) != 2:
-        t.unsupported("no such conversion")
-    to, source = isa.DTYPES[types[0]], isa.DTYPES[types[1]]
-    rounding = next((w for w in words if w.startswith("r")), "")
-    if set(words) - {rounding, "ftz", "sat"} or rounding not in ROUNDINGS:
-        t.unsupported("no such conversion")
-    value = t.value(i.operands[1], source)
-    if "ftz" in words and source == np.float32:
-        value = f"n.flush({value})"
-    kind = f"{t.dtype(to)}.type"
-    if source.kind == "f" and to.kind == "f":
-        if rounding in INTEGRAL:
-            value = f"n.ROUND_TO_INTEGER[{rounding!r}]({value})"
-        elif source != to:
-            value = f"n.to_float({value}, {kind}, {rounding or 'rn'!r})"
-        if "sat" in words:
-            value = f"n.saturate({value})"
-        elif "ftz" in words and to == np.float32:
-            value = f"n.flush({value})"
-    elif source.kind == "f":
-        if rounding not in INTEGRAL:
-            t.unsupported("a conversion to integers needs a rounding to integers")
-        value = f"n.to_integer({value}, {kind}, {rounding!r})"
-    elif to.kind == "f":
-        value = f"n.to_float({value}, {kind}, {rounding or 'rn'!r})"
-    elif "sat" in words:
-        value = f"n.clamp({value}, {kind})"
-    else:
-        value = f"{value}.astype({t.dtype(to)})"
-    t.assign(i, i.operands[0], value, to)
-
-
-INTEGRAL = ("rni", "rzi", "rmi", "rpi")
-ROUNDINGS = ("", "rn", "rz", "rm", "rp", *INTEGRAL)
-
-
 def convert_address(t: Translator, i: Instruction) -> None:
     """cvta[.to].space.u64: generic addresses carry their space in the upper bits."""
     space = next((m for m in i.modifiers if m.split("::")[0] in SPACES), "")
@@ -325,9 +248,10 @@ def memory_operand(
     dtype = isa.DTYPES.get(type_)
     count = next((int(w[1:]) for w in words if w in ("v2", "v4", "v8")), 1)
     space = next((w.split("::")[0] for w in words if w.split("::")[0] in SPACES), "generic")
+    space = "cluster" if "shared::cluster" in words else space
     rest = {w for w in words if w.split("::")[0] not in SPACES} - CACHE_WORDS - {f"v{count}"}
     rest = {w for w in rest if not w.startswith(("L1::", "L2::"))}
-    if dtype is None or rest or not isinstance(memory, Memory):
+    if dtype is None or rest or not isinstance(memory, Memory) or memory.coordinates:
         t.unsupported("this form of memory access")
     if dtype.itemsize * count > 16:
         t.unsupported("accesses wider than 16 bytes")
@@ -342,7 +266,7 @@ def memory_operand(
             space = "frame"
         return space, address(t, base, U64), dtype, count, memory.offset
     wide = t.storage_of(base).itemsize == 8
-    if not wide and space not in ("shared", "local", "param"):
+    if not wide and space not in ("shared", "cluster", "local", "param"):
         t.unsupported("a 32-bit register cannot hold this address")
     return space, t.value(base, U64 if wide else U32), dtype, count, memory.offset
 
@@ -360,7 +284,7 @@ def load(t: Translator, i: Instruction) -> None:
         dtype = t.storage_of(first)
     access = t.access(dtype, count, offset)
     names = [f"x{k}" for k in range(count)]
-    mask, indent = _enabled(t, i)
+    mask, indent = enabled(t, i)
     t.line(f"{indent}{', '.join(names)}, = m.space_{space}.load({access}, {where}, {mask})")
     if indent:
         zeros = ", ".join([t.constant(dtype.type(0))] * count)
@@ -383,7 +307,7 @@ def store(t: Translator, i: Instruction) -> None:
         dtype = np.dtype("u2")
     access = t.access(dtype, count, offset)
     values = ", ".join(t.value(item, dtype, typed=False) for item in items)
-    mask, indent = _enabled(t, i)
+    mask, indent = enabled(t, i)
     t.line(f"{indent}m.space_{space}.store({access}, {where}, ({values},), {mask})")
 
 
@@ -398,11 +322,11 @@ def atomic(t: Translator, i: Instruction) -> None:
     operation = atomics.find_operation(name, type_, space)
     if operation is None or len(operands) != 2 + (name == "cas") or count > 1:
         t.unsupported("no such atomic operation")
-    if space not in ("global", "shared", "generic"):
+    if space not in ("global", "shared", "cluster", "generic"):
         t.unsupported(f"atomic operations on {space} memory")
     access, function = t.access(dtype, 1, offset), t.constant_object(operation)
     values = ", ".join(t.value(o, dtype) for o in operands[1:])
-    mask, indent = _enabled(t, i)
+    mask, indent = enabled(t, i)
     t.line(
         f"{indent}x0 = m.space_{space}.update({access}, {where}, {function}, ({values},), {mask})"
     )
@@ -411,7 +335,7 @@ def atomic(t: Translator, i: Instruction) -> None:
     t.assign(i, target, "x0", dtype)
 
 
-def _enabled(t: Translator, i: Instruction) -> tuple[str, str]:
+def enabled(t: Translator, i: Instruction) -> tuple[str, str]:
     """The mask of a memory access and its indent: a guard opens an `if` for "any lane is left"."""
     guard = t.guard(i)
     if guard is None:
@@ -426,6 +350,8 @@ def terminator(t: Translator, i: Instruction) -> str:
     guard = t.guard(i) or "None"
     if i.root in ("bra", "ret", "exit", "trap"):
         return guard
+    if i.root == "nanosleep" or "cluster" in i.modifiers:
+        return f"({guard},)"
     if i.root == "brx":
         return f"{guard}, {t.value(i.operands[0], U32)}"
     operands, predicate = list(i.operands), "None"
@@ -438,12 +364,10 @@ def terminator(t: Translator, i: Instruction) -> str:
     return f"{guard}, ({', '.join(t.value(o, U32) for o in operands)},), {predicate}"
 
 
-# What isa.py has no row for: emitter, and the numbers of operands it takes.
-EMITTERS: dict[str, tuple[Callable[[Translator, Instruction], None], set[int]]] = {
+# By opcode, or opcode and last type ("add.f16"): emitter, and the numbers of operands it takes.
+Emitters = dict[str, tuple[Callable[["Translator", Instruction], None], set[int]]]
+EMITTERS: Emitters = {
     "mov": (move, {2}),
-    "setp": (set_predicate, {3, 4}),
-    "set": (set_value, {3}),
-    "cvt": (convert, {2}),
     "cvta": (convert_address, {2}),
     "isspacep": (is_in_space, {2}),
     "ld": (load, {2}),

@@ -55,7 +55,8 @@ class Renaming:
         if isinstance(operand, Memory):
             base = self.operand(operand.base)
             assert isinstance(base, (Reg, Symbol, Imm))
-            return Memory(base, operand.offset)
+            coordinates = tuple(self.operand(x) for x in operand.coordinates)
+            return Memory(base, operand.offset, coordinates)
         if isinstance(operand, Symbol):
             if operand.name in self.parameters:
                 return Symbol(self.parameters[operand.name], operand.offset)

@@ -61,10 +61,11 @@ class Vector:
 
 @dataclass(frozen=True)
 class Memory:
-    """`[base + offset]`."""
+    """`[base + offset]`, or `[base, {x, y}]` for the element of a tensor."""
 
     base: Reg | Symbol | Imm
     offset: int
+    coordinates: tuple[Operand, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,7 @@ class Function:
     branch_targets: dict[str, list[str]] = field(default_factory=dict)  # .branchtargets tables
     reqntid: tuple[int, int, int] | None = None
     maxntid: tuple[int, int, int] | None = None
+    reqnctapercluster: tuple[int, int, int] | None = None
 
 
 @dataclass

@@ -70,82 +70,107 @@ def _form(types: str, signature: str, expression: str, mode: str = "", optional:
     return Form(tuple(types.split()), signature, expression, *words)
 
 
-def _directed(signature: str, expression: str) -> list[Form]:
-    """float32 rows for the rounding modes other than nearest."""
-    return [
+def _directed(signature: str, expression: str, wide: str = "") -> list[Form]:
+    """float32 rows for the rounding modes other than nearest, and float64 rows for the operation
+    `wide` of rationals."""
+    modes = ("rz", "rm", "rp")
+    rows = [
         _form("f32", signature, expression.replace("MODE", repr(mode)), mode, "ftz sat")
-        for mode in ("rz", "rm", "rp")
+        for mode in modes
+    ]
+    operands = ", ".join(f"{{{k}}}" for k in range(len(signature.split("=")[1])))
+    call = f"doubles.directed64({wide!r}, MODE, {operands})"
+    return rows + [_form("f64", signature, call.replace("MODE", repr(m)), m) for m in modes]
+
+
+def _extreme(name: str) -> list[Form]:
+    """min or max of floats: with NaN a NaN wins, with xorsign.abs sizes are compared."""
+    function = f"n.{name}imum"
+    sizes = f"partial(n.of_sizes, {function})"
+    return [
+        _form("f32", "T=TT", f"n.either_nan({sizes}, {{0}}, {{1}})", "NaN xorsign abs", "ftz"),
+        _form("f32", "T=TT", f"n.of_sizes({function}, {{0}}, {{1}})", "xorsign abs", "ftz"),
+        _form("f32", "T=TT", f"n.either_nan({function}, {{0}}, {{1}})", "NaN", "ftz"),
+        _form("f32", "T=TT", f"{function}({{0}}, {{1}})", optional="ftz"),
+        _form("f64", "T=TT", f"doubles.propagate({function}({{0}}, {{1}}), {{1}}, {{0}})"),
     ]
 
 
 # Sums and low products have the same bits signed and unsigned.
 FORMS: dict[str, list[Form]] = {
     "add": [
-        *_directed("T=TT", "n.fma32_directed({0}, np.float32(1), {1}, MODE)"),
+        *_directed("T=TT", "n.fma32_directed({0}, np.float32(1), {1}, MODE)", "add"),
         _form(INT, "U=UU", "{0} + {1}"),
         _form("f32", "T=TT", "n.add32({0}, {1})", optional="rn ftz sat"),
-        _form("f64", "T=TT", "{0} + {1}", optional="rn"),
+        _form("f64", "T=TT", "doubles.propagate({0} + {1}, {1}, {0})", optional="rn"),
     ],
     "sub": [
-        *_directed("T=TT", "n.fma32_directed({0}, np.float32(1), -{1}, MODE)"),
+        *_directed("T=TT", "n.fma32_directed({0}, np.float32(1), -{1}, MODE)", "sub"),
         _form(INT, "U=UU", "{0} - {1}"),
         _form("f32", "T=TT", "n.sub32({0}, {1})", optional="rn ftz sat"),
-        _form("f64", "T=TT", "{0} - {1}", optional="rn"),
+        _form("f64", "T=TT", "doubles.propagate({0} - {1}, {1}, {0})", optional="rn"),
     ],
     "mul": [
-        *_directed("T=TT", "n.mul32_directed({0}, {1}, MODE)"),
+        *_directed("T=TT", "n.mul32_directed({0}, {1}, MODE)", "mul"),
         _form(INT, "U=UU", "{0} * {1}", "lo"),
         _form(INT, "T=TT", "n.multiply_high({0}, {1})", "hi"),
         _form("u16 s16 u32 s32", "W=WW", "{0} * {1}", "wide"),
         _form("f32", "T=TT", "n.mul32({0}, {1})", optional="rn ftz sat"),
-        _form("f64", "T=TT", "{0} * {1}", optional="rn"),
+        _form("f64", "T=TT", "doubles.propagate({0} * {1}, {1}, {0})", optional="rn"),
     ],
     "mad": [
         _form(INT, "U=UUU", "{0} * {1} + {2}", "lo"),
         _form(INT, "T=TTT", "n.multiply_high({0}, {1}) + {2}", "hi"),
         _form("u16 s16 u32 s32", "W=WWW", "{0} * {1} + {2}", "wide"),
         _form("f32", "T=TTT", "n.fma32({0}, {1}, {2})", optional="rn ftz sat"),
-        _form("f64", "T=TTT", "n.fma64({0}, {1}, {2})", optional="rn"),
+        _form("f64", "T=TTT", "doubles.fused({0}, {1}, {2})", optional="rn"),
     ],
     "fma": [
-        *_directed("T=TTT", "n.fma32_directed({0}, {1}, {2}, MODE)"),
+        *_directed("T=TTT", "n.fma32_directed({0}, {1}, {2}, MODE)", "fma"),
         _form("f32", "T=TTT", "n.fma32({0}, {1}, {2})", "rn", "ftz sat"),
-        _form("f64", "T=TTT", "n.fma64({0}, {1}, {2})", "rn"),
+        _form("f64", "T=TTT", "doubles.fused({0}, {1}, {2})", "rn"),
     ],
     "div": [
+        *_directed("T=TT", "doubles.directed32('div', MODE, {0}, {1})", "div"),
         _form(INT, "T=TT", "n.divide({0}, {1})"),
         _form("f32", "T=TT", "n.div32({0}, {1})", optional="rn approx full ftz"),
-        _form("f64", "T=TT", "{0} / {1}", "rn"),
+        _form("f64", "T=TT", "doubles.propagate({0} / {1}, {0}, {1})", "rn"),
     ],
     "rem": [_form(INT, "T=TT", "n.remainder({0}, {1})")],
     "abs": [
         _form("s16 s32 s64", "T=T", "np.abs({0})"),
-        _form("f32 f64", "T=T", "np.abs({0})", optional="ftz"),
+        _form("f32", "T=T", "np.abs({0})", optional="ftz"),
+        _form("f64", "T=T", "doubles.quiet(np.abs, {0})"),
     ],
     "neg": [
         _form("s16 s32 s64", "U=U", "~{0} + {0}.dtype.type(1)"),
-        _form("f32 f64", "T=T", "-{0}", optional="ftz"),
+        _form("f32", "T=T", "-{0}", optional="ftz"),
+        _form("f64", "T=T", "doubles.quiet(np.negative, {0})"),
     ],
     "min": [
         _form(INT, "T=TT", "np.minimum({0}, {1})"),
-        _form("f32 f64", "T=TT", "n.minimum({0}, {1})", optional="ftz"),
+        *_extreme("min"),
     ],
     "max": [
         _form(INT, "T=TT", "np.maximum({0}, {1})"),
-        _form("f32 f64", "T=TT", "n.maximum({0}, {1})", optional="ftz"),
+        *_extreme("max"),
     ],
     "sad": [_form(INT, "T=TTT", "np.maximum({0}, {1}) - np.minimum({0}, {1}) + {2}")],
     "rcp": [
+        *_directed("T=T", "doubles.directed32('rcp', MODE, {0})", "rcp"),
         _form("f32", "T=T", "n.reciprocal({0})", optional="rn approx ftz"),
-        _form("f64", "T=T", "1.0 / {0}", optional="rn approx ftz"),
+        _form("f64", "T=T", "doubles.upper_half(1.0 / {0})", "approx ftz"),
+        _form("f64", "T=T", "1.0 / {0}", optional="rn"),
     ],
     "sqrt": [
+        *_directed("T=T", "doubles.directed32('sqrt', MODE, {0})", "sqrt"),
         _form("f32", "T=T", "n.sqrt32({0})", optional="rn approx ftz"),
         _form("f64", "T=T", "np.sqrt({0})", "rn"),
     ],
     "rsqrt": [
         _form("f32", "T=T", "n.rsqrt({0})", "approx", "ftz"),
-        _form("f64", "T=T", "1.0 / np.sqrt({0})", "approx", "ftz"),
+        _form("f64", "T=T", "doubles.upper_half(1.0 / np.sqrt({0}))", "approx ftz"),
+        _form("f64", "T=T", "1.0 / np.sqrt({0})", "approx"),
     ],
     "ex2": [_form("f32", "T=T", "n.exp2({0})", "approx", "ftz")],
     "lg2": [_form("f32", "T=T", "n.log2({0})", "approx", "ftz")],
@@ -186,6 +211,8 @@ FORMS: dict[str, list[Form]] = {
             ("infinite", "np.isinf({0})"),
             ("number", "~np.isnan({0})"),
             ("notanumber", "np.isnan({0})"),
+            ("normal", "np.isfinite({0}) & ~n.is_subnormal({0})"),  # zeros too
+            ("subnormal", "n.is_subnormal({0})"),
         )
     ],
 }

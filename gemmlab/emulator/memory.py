@@ -42,7 +42,7 @@ class Access(NamedTuple):
         return self.dtype.itemsize * self.num_elements
 
 
-def _offsets(access: Access, address: Value) -> np.ndarray:
+def offsets_of(access: Access, address: Value) -> np.ndarray:
     """The address that lanes mean, wrapped to the width of the register that holds its base."""
     base = three_axes(address)
     kind = base.dtype.type
@@ -206,8 +206,8 @@ class SharedSpace:
 
     def load(self, access: Access, address: Value, mask: Mask | None) -> tuple[Value, ...]:
         view = self.data.view(access.dtype)
-        offsets = _offsets(access, address)
-        if mask is None and len(offsets) == 1:
+        offsets = offsets_of(access, address)
+        if self.has_one_pattern(offsets, mask):
             index = self._pattern(access, offsets).elements
             return tuple(
                 view.take(index + i if i else index, axis=1) for i in range(access.num_elements)
@@ -220,8 +220,8 @@ class SharedSpace:
         self, access: Access, address: Value, values: Sequence[Value], mask: Mask | None
     ) -> None:
         view = self.data.view(access.dtype)
-        offsets = _offsets(access, address)
-        if mask is None and len(offsets) == 1:
+        offsets = offsets_of(access, address)
+        if self.has_one_pattern(offsets, mask):
             index = self._pattern(access, offsets, is_load=False).elements
             index = np.broadcast_to(index, self.chunk.extent.shape[1:])
             for i, value in enumerate(values):
@@ -241,9 +241,13 @@ class SharedSpace:
         mask: Mask | None,
     ) -> np.ndarray:
         cells = self.data.view(access.dtype)
-        block, index = self._general(access, _offsets(access, address), mask, is_load=False)
+        block, index = self._general(access, offsets_of(access, address), mask, is_load=False)
         index = (block * cells.shape[1] + index).reshape(-1)
         return update(cells.reshape(-1), index, operation, operands, mask, self.chunk.extent)
+
+    def has_one_pattern(self, offsets: np.ndarray, mask: Mask | None) -> bool:
+        """Whether all lanes go to the same places in each block."""
+        return mask is None and len(offsets) == 1
 
     def _pattern(self, access: Access, offsets: np.ndarray, is_load: bool = True) -> Pattern:
         key = access, offsets.shape, offsets.tobytes()
@@ -267,11 +271,9 @@ class SharedSpace:
     def _general(
         self, access: Access, offsets: np.ndarray, mask: Mask | None, is_load: bool
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Block and element index of each lane, flat over active lanes under a mask."""
-        spread = self.chunk.spread(offsets)
-        active = spread if mask is None else spread[mask.array]
-        self._check(access, offsets, active, mask)
-        rows = spread.reshape(-1, 32)
+        """As `_locate`, and counted."""
+        block, index = self._locate(access, offsets, mask)
+        rows = self.chunk.spread(offsets).reshape(-1, 32)
         on = None if mask is None else mask.array.reshape(-1, 32)
         if on is not None:
             some = on.any(axis=1)
@@ -279,9 +281,26 @@ class SharedSpace:
         waves, ideal = counters.wavefronts(rows, on, access.width, is_load)
         counts = self.chunk.counts[access.instruction, "shared"]
         counts.requests += len(rows)
-        counts.threads += active.size
+        counts.threads += index.size
         counts.wavefronts += int(waves.sum())
         counts.ideal_wavefronts += int(ideal.sum())
+        return block, index
+
+    def locate(
+        self, access: Access, address: Value, mask: Mask | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Block and element index of each active lane, flat: checked, not counted."""
+        block, index = self._locate(access, offsets_of(access, address), mask)
+        spread = np.broadcast_to(block, index.shape)
+        return spread.reshape(-1), index.reshape(-1)
+
+    def _locate(
+        self, access: Access, offsets: np.ndarray, mask: Mask | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Block and element index of each lane, flat over active lanes under a mask."""
+        spread = self.chunk.spread(offsets)
+        active = spread if mask is None else spread[mask.array]
+        self._check(access, offsets, active, mask)
         blocks = np.arange(len(self.data))[:, None, None]
         block = blocks if mask is None else self.chunk.spread(blocks)[mask.array]
         return block, active >> (access.dtype.itemsize.bit_length() - 1)
@@ -329,7 +348,7 @@ class LocalSpace:
             np.put_along_axis(view, index + i, value, axis=3)
 
     def _access(self, access: Access, address: Value, mask: Mask | None) -> np.ndarray:
-        offsets = self.chunk.spread(_offsets(access, address))
+        offsets = self.chunk.spread(offsets_of(access, address))
         nbytes = self.data.shape[3]
         bad = (offsets < 0) | (offsets + access.width > nbytes)
         on = np.ones(bad.shape, bool) if mask is None else mask.array
@@ -359,7 +378,7 @@ class ParamSpace:
     chunk: Chunk
 
     def load(self, access: Access, address: Value, mask: Mask | None) -> tuple[Value, ...]:
-        offsets = _offsets(access, address)
+        offsets = offsets_of(access, address)
         if mask is not None and offsets.size > 1:
             offsets = np.where(mask.array, offsets, 0)
         if offsets.min() < 0 or offsets.max() + access.width > self.data.size:

@@ -64,14 +64,14 @@ def fma32(a: Value, b: Value, c: Value) -> Value:
         return result
     repaired = np.array(result)
     a, b, c = (np.broadcast_to(x, repaired.shape)[doubtful] for x in (a, b, c))
-    odd = _fma_to_odd(a, b, c)
+    odd = fma_to_odd(a, b, c)
     repaired[doubtful] = np.where(np.isnan(odd), NAN32, odd.astype(F32))
     return repaired[()]
 
 
 def fma32_directed(a: Value, b: Value, c: Value, rounding: str) -> Value:
     """a·b + c rounded toward zero ("rz"), down ("rm") or up ("rp")."""
-    odd = _fma_to_odd(a, b, c)
+    odd = fma_to_odd(a, b, c)
     result = canonical32(to_float(odd, F32, rounding))
     if rounding == "rm":  # terms that cancel give −0
         negative = np.signbit(np.multiply(a, b, dtype=F64)) | np.signbit(c)
@@ -84,8 +84,9 @@ def mul32_directed(a: Value, b: Value, rounding: str) -> Value:
     return canonical32(to_float(np.multiply(a, b, dtype=F64), F32, rounding))
 
 
-def _fma_to_odd(a: Value, b: Value, c: Value) -> Value:
-    """a·b + c of float32 values as a float64 whose last bit is 1 where anything was lost."""
+def fma_to_odd(a: Value, b: Value, c: Value) -> Value:
+    """a·b + c of float32 values as a float64 whose last bit is 1 where anything was lost: a
+    rounding to fewer digits that follows is right."""
     product = np.multiply(a, b, dtype=F64)
     c = c.astype(F64)
     low = product + c
@@ -136,8 +137,10 @@ def _two_product(a: Value, b: Value) -> tuple[Value, Value]:
 
 
 def _fma64_rational(a: float, b: float, c: float) -> float:
+    if np.isfinite(a) and np.isfinite(b) and not np.isfinite(c):
+        return c  # whether or not the product overflows
     plain = a * b + c
-    if not all(np.isfinite((a, b, c))) or a == 0 or b == 0:
+    if not (np.isfinite(a) and np.isfinite(b)) or a == 0 or b == 0:
         return plain
     exact = Fraction(a) * Fraction(b) + Fraction(c)
     if exact == 0:
@@ -150,8 +153,12 @@ def _fma64_rational(a: float, b: float, c: float) -> float:
 
 def flush(x: Value) -> Value:
     """`.ftz`: subnormals become zeros of the same sign."""
-    tiny = np.abs(x) < np.finfo(F32).tiny
+    tiny = np.abs(x) < np.finfo(x.dtype).smallest_normal
     return np.where(tiny, np.copysign(F32(0), x), x) if tiny.any() else x
+
+
+def is_subnormal(x: Value) -> Value:
+    return (np.abs(x) < np.finfo(x.dtype).smallest_normal) & (x != 0)
 
 
 def saturate(x: Value) -> Value:
@@ -174,6 +181,17 @@ def maximum(a: Value, b: Value) -> Value:
 def _canonical(x: Value) -> Value:
     nan = NAN32 if x.dtype == F32 else NAN64
     return np.where(np.isnan(x), nan, x)
+
+
+def either_nan(function: Callable[[Value, Value], Value], a: Value, b: Value) -> Value:
+    """`.NaN`: one NaN is enough."""
+    return _canonical(np.where(np.isnan(a) | np.isnan(b), np.nan, function(a, b)))
+
+
+def of_sizes(function: Callable[[Value, Value], Value], a: Value, b: Value) -> Value:
+    """`.xorsign.abs`: sizes are compared, signs multiplied."""
+    size = function(np.abs(a), np.abs(b))
+    return np.where(np.signbit(a) != np.signbit(b), -size, size)
 
 
 def wide(function: Callable[[Value], Value]) -> Callable[[Value], Value]:
@@ -358,8 +376,8 @@ def to_integer(x: Value, kind: type, rounding: str) -> Value:
 def to_float(x: Value, kind: type, rounding: str) -> Value:
     """To a float type: "rn", or directed "rz", "rm", "rp"."""
     nearest = x.astype(kind)
-    if rounding == "rn":
-        return canonical32(nearest) if kind is F32 else nearest
+    if rounding == "rn":  # a NaN of float64 stays the one it is
+        return canonical32(nearest) if kind is F32 and x.dtype != F64 else nearest
     error = _sign_of_error(x, nearest)
     wrong = {"rz": error * np.sign(nearest) < 0, "rm": error < 0, "rp": error > 0}[rounding]
     neighbour = np.nextafter(nearest, np.where(error > 0, np.inf, -np.inf).astype(kind))

@@ -232,7 +232,7 @@ class Parser:
                 sizes = [self.integer()]
                 while self.accept(","):
                     sizes.append(self.integer())
-                if word in ("reqntid", "maxntid"):
+                if word in ("reqntid", "maxntid", "reqnctapercluster"):
                     x, y, z = (sizes + [1, 1])[:3]
                     setattr(function, word, (x, y, z))
             elif word not in ("noreturn", "explicitcluster", "blocksareclusters", "unique"):
@@ -481,9 +481,10 @@ class Parser:
         while self.peek() in ("+", "-"):
             sign = 1 if self.next() == "+" else -1
             offset += sign * self.integer()
-        if self.peek() == ",":
-            self.fail("tensor coordinates in an address are not supported")
+        coordinates = []
+        while self.accept(","):
+            coordinates.append(self.operand())
         self.expect("]")
         if isinstance(base, Symbol):
             base, offset = Symbol(base.name), offset + base.offset
-        return Memory(base, offset)
+        return Memory(base, offset, tuple(coordinates))

@@ -3,24 +3,42 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
+from numpy.lib.stride_tricks import as_strided
 
-from gemmlab.emulator import emit, tiers
-from gemmlab.emulator.arena import Allocation, GlobalMemory
-from gemmlab.emulator.counters import SiteCounts
+from gemmlab.emulator import emit, pipes, tiers, totals
+from gemmlab.emulator.arena import GLOBAL_BASE, Allocation, GlobalMemory
+from gemmlab.emulator.budget import MOST_INSTRUCTIONS
+from gemmlab.emulator.checks import Finding, kinds_of, run_checked
+from gemmlab.emulator.coordinates import Dim3, blocks_of_clusters
 from gemmlab.emulator.ir import Variable
-from gemmlab.emulator.machine import Dim3, Launch, Machine, Tally
+from gemmlab.emulator.lanes import WARP
+from gemmlab.emulator.machine import Launch, Machine, Tally
+from gemmlab.emulator.schedule import Order, WarpOrder
+from gemmlab.emulator.tensor_maps import encode
+from gemmlab.emulator.trace import Trace
 from gemmlab.emulator.translate import Program, translate
 from gemmlab.errors import InputError, LaunchError
+from gemmlab.tensor_map import CHUNK, TensorMap
 
 # Chunks of about this many lanes keep the working set of one instruction inside a core's L2.
 CHUNK_LANES = 8192
+# Threads that are on a GPU at the same time: 132 multiprocessors of 64 warps.
+RESIDENT_LANES = 132 * 64 * WARP
+# Bytes that no GPU exceeds; gemmlab.hardware knows the limits of each.
+MOST_SHARED, MOST_LOCAL = 228 << 10, 512 << 10
+MAX_CLUSTER = 16  # blocks; more than 8 only where a launch allows it
+DONE = object()
 
-Argument = Any  # np.ndarray, int, float, np.generic; for a struct bytes, or a tuple of its fields
+# np.ndarray, int, float, np.generic, TensorMap; for a struct bytes, or a tuple of its fields
+Argument = Any
 
 
 @dataclass(frozen=True)
@@ -31,7 +49,22 @@ class Run:
     """
 
     counters: dict[str, int]
+    program: Program = field(repr=False, compare=False)
+    tally: Tally = field(repr=False, compare=False)
     tier: str = "numpy"
+    findings: tuple[Finding, ...] = ()  # of the checks; the last one is what stopped the launch
+
+    def by_ptx_line(self) -> dict[int, dict[str, int]]:
+        """The same counters for each line of the PTX that has instructions, from 1; those of the
+        tensor cores and of the copy engine are the launch's alone."""
+        return totals.by(self.program, self.tally, lambda instruction: instruction.line)
+
+    def by_source_line(self) -> dict[str, dict[str, int]]:
+        """The same counters for each "file:line" of the Python or CUDA text.
+
+        What the compiler ascribes to no line is under "".
+        """
+        return totals.by(self.program, self.tally, lambda instruction: instruction.source or "")
 
 
 def run(
@@ -41,27 +74,64 @@ def run(
     block: Dim3,
     args: Sequence[Argument],
     dynamic_smem: int = 0,
+    order: WarpOrder = "in-order",
+    cluster: Dim3 | None = None,
+    trace: Trace | None = None,
+    *,
     tier: str = "auto",
+    tensor: str = "exact",
+    check: str | Iterable[str] | None = None,
+    uninitialized: Sequence[np.ndarray] = (),
+    max_instructions: int = MOST_INSTRUCTIONS,
 ) -> Run:
-    """Run one entry of a PTX text. grid, block: counts in x, y, z. dynamic_smem: bytes. tier:
-    "auto", "numpy" or "native" (see tiers.py).
+    """Run one entry of a PTX text. grid, block: counts in x, y, z. dynamic_smem: bytes. order: of
+    warps and blocks, as schedule.Order has it. cluster: blocks in x, y, z; by default what the
+    kernel's .reqnctapercluster says. tier: "auto", "numpy" or "native" (see tiers.py). tensor:
+    "exact" for products of tensor cores with the hardware's rounding, "fast" for float32 sums.
 
-    NumPy arrays are device buffers, updated in place when the whole launch has succeeded. Raises
-    PtxSyntaxError, LaunchError, EmulationError, and what `tiers.run` does.
+    NumPy arrays are device buffers, updated in place when the whole launch has succeeded. A trace,
+    where one is given, is filled. Raises PtxSyntaxError, InputError, LaunchError, EmulationError,
+    and what `tiers.run` does.
     """
+    warp_order = Order(order)
     tiers.check(tier)
-    prepared = prepare(ptx, entry, grid, block, args, dynamic_smem)
-    launch, buffers = prepared.launch, prepared.buffers
-    tally, used = tiers.run(launch, ptx, entry, tier, execute, prepared.restart)
+    if tensor not in ("exact", "fast"):
+        raise InputError(f"tensor {tensor!r} is not 'exact' or 'fast'")
+    kinds = kinds_of(check) if check is not None else frozenset[str]()
+    prepared = prepare(ptx, entry, grid, block, args, dynamic_smem, cluster)
+    launch = replace(
+        prepared.launch,
+        trace=trace,
+        exact_tensor=tensor == "exact",
+        max_instructions=max_instructions,
+    )
+    program, memory, buffers = launch.program, launch.memory, prepared.buffers
+    special = trace is not None or check is not None or order != "in-order"
+    if (special or math.prod(launch.cluster) > 1) and tier == "native":
+        raise InputError("a trace, a check, a cluster and another order need the NumPy tier")
+    findings: tuple[Finding, ...] = ()
+    if check is None:
+        chosen = "numpy" if special or math.prod(launch.cluster) > 1 else tier
+        numpy_tier = partial(execute, order=warp_order)
+        tally, used = tiers.run(launch, ptx, entry, chosen, numpy_tier, prepared.restart)
+    else:
+        spans = [buffer_of(array, buffers).span for array in uninitialized]
+        done, findings = run_checked(launch, warp_order, kinds, spans, _in_order)
+        used = "numpy"
+        if done is None:  # something stopped it
+            nothing = Tally.of(program)
+            return Run(totals.counters(program, nothing), program, nothing, used, findings)
+        tally = done
+    if trace is not None:
+        trace.program, trace.tally, trace.allocations = program, tally, memory.allocations
     for buffer in buffers:
-        if buffer.is_read_only and not np.array_equal(
-            buffer.bytes, buffer.on_device(launch.memory)
-        ):
+        if buffer.is_read_only and not np.array_equal(buffer.bytes, buffer.on_device(memory)):
             raise InputError(f"the kernel wrote to {buffer.name}, a read-only array")
     for buffer in buffers:
         if not buffer.is_read_only:
-            buffer.bytes[:] = buffer.on_device(launch.memory)
-    return Run(counters(launch.program, tally), used)
+            buffer.bytes[:] = buffer.on_device(memory)
+    counters = totals.counters(program, tally) | pipes.counters(program, tally)
+    return Run(counters, program, tally, used, findings)
 
 
 @dataclass(frozen=True)
@@ -90,12 +160,14 @@ def prepare(
     block: Dim3,
     args: Sequence[Argument],
     dynamic_smem: int = 0,
+    cluster: Dim3 | None = None,
 ) -> Prepared:
-    """A launch, ready to run. Raises PtxSyntaxError, LaunchError."""
+    """A launch with its memory filled. Raises PtxSyntaxError, InputError, LaunchError."""
     program = translate(ptx, entry)
     most, threads = program.function.maxntid, math.prod(block)
     if most is not None and threads > math.prod(most):
         raise LaunchError(f"{threads} threads per block; the kernel's .maxntid is {most}")
+    shape = cluster_shape(program.function.reqnctapercluster, cluster, grid)
     memory = GlobalMemory()
     values, buffers = bind(program.function.parameters, args, memory)
     variables = allocate_variables(program, memory)
@@ -103,6 +175,13 @@ def prepare(
     shared = emit.static_shared_bytes(module, function)
     if dynamic_smem:
         shared = emit.dynamic_shared_offset(module, function) + dynamic_smem
+    local = emit.local_layout(function)[1]
+    for what, nbytes, limit in (
+        ("shared memory per block", shared, MOST_SHARED),
+        ("local memory per thread", local, MOST_LOCAL),
+    ):
+        if nbytes > limit:
+            raise LaunchError(f"{nbytes:,} bytes of {what}; no GPU has more than {limit:,}")
     launch = Launch(
         program=program,
         grid=grid,
@@ -111,12 +190,29 @@ def prepare(
         memory=memory,
         variables={v.name: a.address for v, a in variables},
         shared_bytes=shared,
-        local_bytes=emit.local_layout(function)[1],
+        local_bytes=local,
         dynamic_bytes=dynamic_smem,
+        cluster=shape,
     )
     prepared = Prepared(launch, buffers, variables)
     prepared.restart()
     return prepared
+
+
+def cluster_shape(compiled: Dim3 | None, asked: Dim3 | None, grid: Dim3) -> Dim3:
+    """The shape of a launch's clusters. Raises LaunchError where it breaks a rule."""
+    shape = asked or compiled or (1, 1, 1)
+    if compiled is not None and shape != compiled:
+        raise LaunchError(f"cluster {shape}; the kernel's .reqnctapercluster is {compiled}")
+    if not 1 <= math.prod(shape) <= MAX_CLUSTER or min(shape) < 1:
+        raise LaunchError(f"cluster {shape}: a cluster has 1 to {MAX_CLUSTER} blocks")
+    if any(size % part for size, part in zip(grid, shape, strict=True)):
+        raise LaunchError(f"cluster {shape} does not divide the grid {grid}")
+    return shape
+
+
+def _in_order(launch: Launch, order: Order) -> Tally:
+    return execute(launch, order=order)
 
 
 def static_smem_bytes(ptx: str, entry: str | None) -> int:
@@ -126,22 +222,44 @@ def static_smem_bytes(ptx: str, entry: str | None) -> int:
 
 
 def execute(
-    launch: Launch, limit: float = math.inf, at_limit: Callable[[], None] = lambda: None
+    launch: Launch,
+    limit: float = math.inf,
+    at_limit: Callable[[], None] = lambda: None,
+    *,
+    order: Order,
 ) -> Tally:
-    """All blocks of a launch on the NumPy tier, chunk by chunk, in the order of their linear index.
+    """All blocks of a launch on the NumPy tier, chunk by chunk.
 
-    at_limit: called when the launch has taken more than `limit` thread-instructions.
+    A chunk runs to its end before the next one, unless it waits for memory to change: then others
+    run too, as many as a GPU could hold at once. at_limit: called when the launch has taken more
+    than `limit` thread-instructions.
     """
-    tally = Tally.of(launch.program)
+    tally, per_cluster = Tally.of(launch.program), math.prod(launch.cluster)
     tally.limit, tally.at_limit = limit, at_limit
-    total = launch.grid[0] * launch.grid[1] * launch.grid[2]
-    lanes = -(-launch.threads // 32) * 32
+    clusters = math.prod(launch.grid) // per_cluster
+    lanes = -(-launch.threads // WARP) * WARP * per_cluster
     step = max(1, CHUNK_LANES // lanes)
+    if launch.checks is not None:
+        step = min(step, launch.checks.most_clusters(launch))
+    most_resident = max(1, RESIDENT_LANES // (lanes * step))
+    waiting = iter(order.of_blocks(range(0, clusters, step)))
+    resident: deque[Iterator[None]] = deque()
     # NumPy would warn of the overflows, NaNs and divisions that GPU arithmetic defines.
     with np.errstate(all="ignore"):
-        for first in range(0, total, step):
-            Machine(launch, first, min(step, total - first), tally).run()
-    return tally
+        while True:
+            first = next(waiting, None) if len(resident) < most_resident else None
+            if first is not None:
+                count = min(step, clusters - first)
+                numbers: Sequence[int] = range(first, first + count)
+                if launch.trace is None:  # a trace looks for block 0 in front
+                    numbers = order.of_blocks(range(first, first + count))
+                blocks = blocks_of_clusters(launch.grid, launch.cluster, numbers)
+                resident.appendleft(Machine(launch, blocks, tally, order).run())
+            if not resident:
+                return tally
+            chunk = resident.popleft()
+            if next(chunk, DONE) is not DONE:
+                resident.append(chunk)
 
 
 # Arguments
@@ -166,6 +284,11 @@ class Buffer:
         assert self.allocation is not None
         return np.uint64(self.allocation.address + self.offset)
 
+    @property
+    def span(self) -> tuple[int, int]:
+        """First byte in the arena, and bytes."""
+        return int(self.address) - GLOBAL_BASE, self.bytes.size
+
     def on_device(self, memory: GlobalMemory) -> np.ndarray:
         assert self.allocation is not None
         return memory.bytes_of(self.allocation)[self.offset :][: self.bytes.size]
@@ -180,15 +303,19 @@ def bind(
     buffers: dict[int, Buffer] = {}  # by the array's id
     for number, arg in enumerate(args):
         for value in arg if isinstance(arg, tuple) else (arg,):
+            name, bytes_of = f"argument {number}", _bytes_of
+            if isinstance(value, TensorMap):
+                value, bytes_of = value.array, _bytes_around
             if isinstance(value, np.ndarray) and value.ndim:
-                name = f"argument {number}"
-                buffers[id(value)] = Buffer(name, _bytes_of(value), not value.flags.writeable)
+                buffers[id(value)] = Buffer(name, bytes_of(value), not value.flags.writeable)
     allocate_buffers(list(buffers.values()), memory)
     packed = bytearray()
     for number, (parameter, arg) in enumerate(zip(parameters, args, strict=True)):
         packed += b"\0" * (-len(packed) % parameter.alignment)
         if id(arg) in buffers and parameter.type[0] == "f":
             raise LaunchError(f"argument {number}: parameter .{parameter.type} takes no array")
+        if isinstance(arg, TensorMap):
+            arg = _tensor_map(number, arg, buffers)
         if isinstance(arg, tuple):
             fields = [buffers[id(x)].address if id(x) in buffers else x for x in arg]
             arg = _struct(number, fields)
@@ -212,6 +339,14 @@ def allocate_buffers(buffers: list[Buffer], memory: GlobalMemory) -> None:
         allocation = memory.allocate(min(group, key=buffers.index).name, nbytes)
         for buffer in group:
             buffer.allocation, buffer.offset = allocation, buffer.start - start
+
+
+def buffer_of(array: np.ndarray, buffers: Sequence[Buffer]) -> Buffer:
+    """The buffer that an array argument became. Raises InputError."""
+    for buffer in buffers:
+        if np.shares_memory(buffer.bytes, array) and buffer.bytes.size == array.nbytes:
+            return buffer
+    raise InputError("an array named as uninitialized is none of the arguments")
 
 
 def _struct(number: int, fields: Sequence[Argument]) -> bytes:
@@ -257,6 +392,23 @@ def _pack(number: int, parameter: Variable, arg: Argument) -> bytes:
     raise LaunchError(f"{what} takes no {type(arg).__name__}")
 
 
+def _tensor_map(number: int, arg: TensorMap, buffers: dict[int, Buffer]) -> bytes:
+    if id(arg.array) not in buffers:
+        raise LaunchError(f"argument {number}: a tensor map of {arg.array!r}, which is no array")
+    buffer = buffers[id(arg.array)]
+    start = int(arg.array.__array_interface__["data"][0])
+    address = int(buffer.address) + start - buffer.start
+    if address % CHUNK:
+        raise LaunchError(f"argument {number}: the array of a tensor map lies at {address:#x}")
+    return encode(arg, address)
+
+
+def _bytes_around(array: np.ndarray) -> np.ndarray:
+    """A flat view of the memory from an array's first element to its last, gaps included."""
+    low, high = byte_bounds(array)
+    return as_strided(array.view(np.uint8), (high - low,), (1,))
+
+
 def _bytes_of(array: np.ndarray) -> np.ndarray:
     """A flat view of the array's bytes, in memory order."""
     if array.dtype.hasobject:
@@ -274,48 +426,3 @@ def allocate_variables(program: Program, memory: GlobalMemory) -> list[tuple[Var
     declared = (*program.module.variables, *program.function.variables)
     found = [v for v in declared if v.space in ("global", "const")]
     return [(v, memory.allocate(f"variable {v.name}", v.size)) for v in found]
-
-
-# Counters
-
-OPERATIONS = {"global": ("ld", "st", "atom", "red"), "local": ("ld", "st")}
-OPERATIONS["shared"] = ("ld", "st", "atom")  # a red is an atom whose result nobody reads
-
-
-def counters(program: Program, tally: Tally) -> dict[str, int]:
-    """Totals of a launch, by name."""
-    code = program.function.instructions
-    sizes = np.array([b.last - b.first for b in program.blocks], np.int64)
-    thread_inst = int((tally.lanes * sizes).sum())
-    by_kind = {(space, op): SiteCounts() for space, ops in OPERATIONS.items() for op in ops}
-    for (index, space), counts in tally.sites.items():
-        op = code[index].root
-        op = "ld" if op == "ldu" else "atom" if (space, op) == ("shared", "red") else op
-        by_kind[space, op].add(counts)
-    result = {
-        "ptx_inst_executed.sum": int((tally.warps * sizes).sum()),
-        "ptx_thread_inst_executed.sum": thread_inst,
-        "ptx_thread_inst_executed_pred_on.sum": thread_inst - tally.guarded_off,
-        "ptx_branch_divergent.sum": tally.divergent,
-        "smsp__thread_inst_executed.sum": thread_inst,
-    }
-    for (space, op), counts in by_kind.items():
-        result[f"smsp__inst_executed_op_{space}_{op}.sum"] = counts.requests
-        if op in ("atom", "red"):
-            continue
-        if space == "shared":
-            waves = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op"
-            result[f"{waves}_{op}.sum"] = counts.wavefronts
-            conflicts = counts.wavefronts - counts.ideal_wavefronts
-            result[f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{op}.sum"] = conflicts
-        else:
-            result[f"l1tex__t_requests_pipe_lsu_mem_{space}_op_{op}.sum"] = counts.requests
-            result[f"l1tex__t_sectors_pipe_lsu_mem_{space}_op_{op}.sum"] = counts.sectors
-    loads, stores = by_kind["shared", "ld"], by_kind["shared", "st"]
-    result["l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"] = loads.wavefronts + stores.wavefronts
-    ideal = loads.ideal_wavefronts + stores.ideal_wavefronts
-    result["memory_l1_wavefronts_shared_ideal"] = ideal
-    result["derived__memory_l1_wavefronts_shared_excessive"] = (
-        loads.wavefronts + stores.wavefronts - ideal
-    )
-    return result

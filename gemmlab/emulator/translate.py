@@ -13,12 +13,32 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NoReturn
 
 import numpy as np
 
-from gemmlab.emulator import atomics, collectives, emit, isa, numerics
+from gemmlab.emulator import (
+    atomics,
+    bulk_copies,
+    clusters,
+    collectives,
+    doubles,
+    emit,
+    emit_bulk,
+    emit_clusters,
+    emit_copies,
+    emit_floats,
+    emit_matrices,
+    emit_mbarriers,
+    emit_wgmma,
+    formats,
+    halves,
+    isa,
+    matrices,
+    mbarriers,
+    numerics,
+)
 from gemmlab.emulator.collectives import members_of
 from gemmlab.emulator.inline import inline_calls
 from gemmlab.emulator.ir import (
@@ -38,7 +58,9 @@ from gemmlab.emulator.ir import (
 from gemmlab.emulator.lanes import select
 from gemmlab.emulator.memory import Access
 from gemmlab.emulator.ptx import parse
+from gemmlab.emulator.spins import mark_spins
 from gemmlab.emulator.vectorize import wide_loads
+from gemmlab.errors import PtxSyntaxError
 
 
 @dataclass
@@ -47,11 +69,13 @@ class Block:
 
     first: int  # instruction indices [first, last)
     last: int
-    terminator: str = "fall"  # fall, branch, switch, exit, barrier, trap
+    terminator: str = "fall"  # fall, branch, switch, exit, trap, or what waits
     targets: list[int] = field(default_factory=list)  # block indices; the last is the next block
     run: Callable[..., Any] = lambda machine, registers, mask: None
+    spins: bool = False  # a branch back of a loop that waits for memory to change
     members: Callable[[list[Any]], Any] | None = None  # lanes that must be here to start, as bits
-    reduction: tuple[str, int] | None = None  # of bar.red: popc, and, or; slot of the result
+    reduction: str = ""  # of bar.red: popc, and, or
+    result: int | None = None  # slot of the register that the machine itself writes at the end
 
 
 @dataclass
@@ -63,6 +87,7 @@ class Program:
     blocks: list[Block]
     initial: list[Any]  # zeros, one per register that lives across blocks
     source: str  # of the generated Python
+    accesses: dict[int, Access]  # by memory instruction; one for a group that is loaded as one
     origins: list[int] = field(default_factory=list)  # the instruction behind each of its lines
 
 
@@ -70,7 +95,11 @@ class Unsupported(Exception):
     """Raised while emitting one instruction; becomes an error when a lane reaches it."""
 
 
+EMITTERS = emit.EMITTERS | emit_copies.EMITTERS | emit_mbarriers.EMITTERS | emit_floats.EMITTERS
+EMITTERS |= emit_bulk.EMITTERS | emit_clusters.EMITTERS | emit_wgmma.EMITTERS
+EMITTERS |= emit_matrices.EMITTERS
 TERMINATORS = {"bra": "branch", "brx": "switch", "ret": "exit", "exit": "exit", "trap": "trap"}
+TERMINATORS |= {"nanosleep": "sleep"}
 
 
 @lru_cache(maxsize=64)
@@ -87,7 +116,16 @@ def terminator_of(instruction: Instruction) -> str | None:
         *instruction.modifiers
     }:
         return "barrier"
+    if emit_mbarriers.is_wait(instruction):
+        return "phase"
+    if emit_clusters.is_wait(instruction):
+        return "cluster"
     return TERMINATORS.get(instruction.root)
+
+
+def terminator_result(instruction: Instruction) -> bool:
+    """Whether the machine writes the first operand of what ends a block."""
+    return emit.is_barrier_reduction(instruction) or emit_mbarriers.is_wait(instruction)
 
 
 def basic_blocks(function: Function) -> list[Block]:
@@ -164,20 +202,25 @@ class Translator:
             origins += self.origins
         source = "\n".join(text) + "\n"
         namespace: dict[str, Any] = {"np": np, "n": numerics, "select": select, **self.constants}
-        namespace |= {"atomics": atomics, "collectives": collectives}
+        namespace |= {"atomics": atomics, "collectives": collectives, "mbarriers": mbarriers}
+        namespace |= {"bulk_copies": bulk_copies, "clusters": clusters, "partial": partial}
+        namespace |= {"doubles": doubles, "formats": formats, "halves": halves}
+        namespace |= {"matrices": matrices}
         exec(compile(source, f"<{self.function.name}>", "exec"), namespace)
         for i, block in enumerate(blocks):
             block.run = namespace[f"block_{i}"]
             self.connect(block, slots)
         initial = [self.storage_of(self.registers[name]).type(0) for name in slots]
-        return Program(self.function, self.module, blocks, initial, source, origins)
+        mark_spins(self.function.instructions, blocks)
+        accesses = {a.instruction: a for a in self.constants.values() if isinstance(a, Access)}
+        return Program(self.function, self.module, blocks, initial, source, accesses, origins)
 
     def machine_registers(self, blocks: list[Block]) -> set[str]:
         """Registers that the machine itself reads or writes between basic blocks."""
         code, found = self.function.instructions, []
         for block in blocks[:-1]:
             found.append(members_of(code[block.first]))
-            if emit.is_barrier_reduction(code[block.last - 1]):
+            if terminator_result(code[block.last - 1]):
                 found.append(code[block.last - 1].operands[0])
         registers = {x.name: x for x in found if isinstance(x, Reg)}
         self.registers |= registers
@@ -190,6 +233,9 @@ class Translator:
             return
         members = members_of(code[block.first])
         if isinstance(members, Reg):
+            if WIDTHS.get(members.type) != 4:
+                message = f"a membermask has 32 bits, {members.name} is .{members.type}"
+                raise PtxSyntaxError(message, code[block.first].line)
             slot = slots[members.name]
             block.members = lambda registers: registers[slot].view(np.uint32)
         elif isinstance(members, Imm):
@@ -197,9 +243,10 @@ class Translator:
             block.members = lambda registers: bits
         last = code[block.last - 1]
         if emit.is_barrier_reduction(last):
+            block.reduction = next(m for m in last.modifiers if m in ("popc", "and", "or"))
+        if terminator_result(last):
             assert isinstance(last.operands[0], Reg)
-            operation = next(m for m in last.modifiers if m in ("popc", "and", "or"))
-            block.reduction = operation, slots[last.operands[0].name]
+            block.result = slots[last.operands[0].name]
 
     def body(self, block: Block) -> str:
         """Emit a block into `lines`; returns the expression of its terminator's operand."""
@@ -209,19 +256,23 @@ class Translator:
             instruction = self.function.instructions[self.index]
             if instruction.guard is not None:
                 self.line(f"g = {self.predicate(instruction.guard)}")
-                self.line("m.count_guarded(g, mask)")
+                self.line(f"m.count_guarded({self.index}, g, mask)")
             mark = len(self.lines)
             try:
-                if terminator_of(instruction):
+                if terminator_of(instruction) == "phase":
+                    result = emit_mbarriers.wait(self, instruction)
+                elif terminator_of(instruction):
                     result = emit.terminator(self, instruction)
                 elif self.index in self.wide_loads:
-                    emit.instruction(self, self.wide_load())
+                    emit.instruction(self, self.wide_load(), EMITTERS)
                 elif self.index not in self.joined:
-                    emit.instruction(self, instruction)
+                    emit.instruction(self, instruction, EMITTERS)
             except Unsupported as reason:
                 del self.lines[mark:], self.origins[mark:]
                 guard = self.guard(instruction)
                 self.line(f"m.unsupported({self.index}, {str(reason)!r}, {guard}, mask)")
+                plain = block.terminator in ("branch", "exit", "trap")
+                result = str(guard) if plain else f"{guard},"
         return result
 
     def wide_load(self) -> Instruction:
@@ -317,9 +368,9 @@ class Translator:
             return emit.address(self, operand, dtype)
         self.unsupported("a vector stands where one value belongs")
 
-    def constant_object(self, value: Any) -> str:
-        """A name for something that is no NumPy scalar."""
-        name = f"f_{getattr(value, '__name__', '')}"
+    def constant_object(self, value: Any, name: str = "") -> str:
+        """A name for something that is no NumPy scalar; its own by default."""
+        name = name or f"f_{value.__name__}"
         self.constants[name] = value
         return name
 
@@ -366,8 +417,8 @@ class Translator:
         self.defined.add(destination.name)
         self.line(f"{self.name(destination.name)} = {expression}")
 
-    def access(self, dtype: np.dtype, count: int, offset: int) -> str:
-        """A name for the constant part of a memory access."""
-        name = f"a{self.index}"
+    def access(self, dtype: np.dtype, count: int, offset: int, role: str = "a") -> str:
+        """A name for the constant part of a memory access; one per role in an instruction."""
+        name = f"{role}{self.index}"
         self.constants[name] = Access(self.index, offset, dtype, count)
         return name

@@ -124,7 +124,7 @@ def _runs(code: list[Instruction], first: int, last: int) -> list[list[int]]:
     closed: list[list[int]] = []
     for index in range(first, last):
         instruction = code[index]
-        if instruction.root in ("st", "atom", "red", "bar", "barrier"):
+        if instruction.root in ("st", "atom", "red", "bar", "barrier", "cp"):
             closed += runs.values()
             runs = {}
         elif _is_scalar_load(instruction):

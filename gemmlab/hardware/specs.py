@@ -3,7 +3,8 @@
 Limits per architecture: CUDA C++ Programming Guide, "Technical Specifications per Compute
 Capability". Allocation units: NVIDIA's cuda_occupancy.h. Chips: the source named in the row; each
 word of a name stands in the driver's name for the device; the peak is 2 · SMs · float32 lanes ·
-boost clock.
+boost clock. L2: the source named in the row or NVIDIA's tuning guide of its generation; of H200
+and L40S what their driver reports.
 """
 
 from __future__ import annotations
@@ -44,7 +45,19 @@ class Gpu:
     boost_mhz: int
     fp32_tflops: float
     bandwidth_gbs: float
+    l2_mb: float  # 2**20 bytes
     source: str
+    tensor_tflops: float | None = None  # float16 inputs, float32 sums, dense; None: not looked up
+
+    @property
+    def ridge(self) -> float:
+        """FLOPs per byte from which on the float32 peak is nearer than the memory's bandwidth."""
+        return self.fp32_tflops * 1e3 / self.bandwidth_gbs
+
+    def attainable_tflops(self, intensity: float) -> float:
+        """The roofline: what `intensity` FLOPs per byte of device memory allow (Williams et al.,
+        2009)."""
+        return min(self.fp32_tflops, intensity * self.bandwidth_gbs / 1e3)
 
 
 ARCHITECTURES = {
@@ -66,18 +79,18 @@ ARCHITECTURES = {
 }
 
 GPUS = (
-    Gpu("B200", "sm_100", 148, 1965, 74.5, 8000, "HGX B200 data sheet (75 TFLOPS, 8 TB/s)"),
-    Gpu("H200", "sm_90", 132, 1980, 66.9, 4800, "H200 data sheet"),
-    Gpu("H100 80GB HBM3", "sm_90", 132, 1980, 66.9, 3350, "H100 data sheet, SXM"),
-    Gpu("A100 80GB", "sm_80", 108, 1410, 19.5, 2039, "A100 data sheet"),
-    Gpu("A100 40GB", "sm_80", 108, 1410, 19.5, 1555, "A100 data sheet"),
-    Gpu("L40S", "sm_89", 142, 2520, 91.6, 864, "L40S data sheet"),
-    Gpu("RTX 5090", "sm_120", 170, 2407, 104.8, 1792, "RTX Blackwell whitepaper"),
-    Gpu("RTX 4090", "sm_89", 128, 2520, 82.6, 1008, "Ada whitepaper"),
-    Gpu("RTX 3090", "sm_86", 82, 1695, 35.6, 936, "GA102 whitepaper"),
-    Gpu("RTX 2080 Ti", "sm_75", 68, 1635, 14.2, 616, "Turing whitepaper, Founders Edition"),
-    Gpu("T4", "sm_75", 40, 1590, 8.1, 320, "T4 data sheet"),
-    Gpu("V100-SXM2", "sm_70", 80, 1530, 15.7, 900, "V100 data sheet"),
+    Gpu("B200", "sm_100", 148, 1965, 74.5, 8000, 126, "HGX B200 data sheet", 2250),
+    Gpu("H200", "sm_90", 132, 1980, 66.9, 4800, 60, "H200 data sheet", 989.5),
+    Gpu("H100 80GB HBM3", "sm_90", 132, 1980, 66.9, 3350, 50, "H100 data sheet, SXM", 989.5),
+    Gpu("A100 80GB", "sm_80", 108, 1410, 19.5, 2039, 40, "A100 data sheet", 312),
+    Gpu("A100 40GB", "sm_80", 108, 1410, 19.5, 1555, 40, "A100 data sheet", 312),
+    Gpu("L40S", "sm_89", 142, 2520, 91.6, 864, 96, "L40S data sheet"),
+    Gpu("RTX 5090", "sm_120", 170, 2407, 104.8, 1792, 96, "RTX Blackwell whitepaper"),
+    Gpu("RTX 4090", "sm_89", 128, 2520, 82.6, 1008, 72, "Ada whitepaper"),
+    Gpu("RTX 3090", "sm_86", 82, 1695, 35.6, 936, 6, "GA102 whitepaper"),
+    Gpu("RTX 2080 Ti", "sm_75", 68, 1635, 14.2, 616, 5.5, "Turing whitepaper, Founders Edition"),
+    Gpu("T4", "sm_75", 40, 1590, 8.1, 320, 4, "T4 data sheet"),
+    Gpu("V100-SXM2", "sm_70", 80, 1530, 15.7, 900, 6, "V100 data sheet"),
 )
 
 
@@ -85,6 +98,23 @@ def gpu(device: str) -> Gpu | None:
     """The product that a driver's name for a device speaks of; None for one not in the table."""
     found = [gpu for gpu in GPUS if all(word in device for word in gpu.name.split())]
     return max(found, key=lambda gpu: len(gpu.name), default=None)
+
+
+def product(name: str) -> Gpu:
+    """The first product whose name begins so, whatever the case, spaces and dashes: "rtx2080ti".
+
+    UnknownNameError, with the names, when there is none.
+    """
+    wanted = _plain(name)
+    found = [gpu for gpu in GPUS if wanted and _plain(gpu.name).startswith(wanted)]
+    if not found:
+        known = ", ".join(gpu.name for gpu in GPUS)
+        raise UnknownNameError(f"no GPU {name!r} in the table; there is: {known}")
+    return found[0]
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def architecture(arch: str) -> Architecture:

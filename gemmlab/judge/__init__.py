@@ -1,7 +1,19 @@
 """Verdicts: is the result right, and did the kernel keep to its own memory. Never times."""
 
 from gemmlab.judge.buffers import Stage
-from gemmlab.judge.judge import Examination, examine
+from gemmlab.judge.flows import arrays, examine_flow, judge_arrays
+from gemmlab.judge.judge import Examination, examine, inspect
 from gemmlab.judge.verdict import Mismatch, Status, Verdict
 
-__all__ = ["Examination", "Mismatch", "Stage", "Status", "Verdict", "examine"]
+__all__ = [
+    "Examination",
+    "Mismatch",
+    "Stage",
+    "Status",
+    "Verdict",
+    "arrays",
+    "examine",
+    "examine_flow",
+    "inspect",
+    "judge_arrays",
+]

@@ -6,20 +6,25 @@ infinity, only the same will do. The first rule broken, in the order above, is t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import numpy as np
 
 from gemmlab.compile.artifact import Artifact
 from gemmlab.devices.device import Device, Dim3, Launched
+from gemmlab.devices.flow import Operation
 from gemmlab.errors import (
+    BudgetError,
+    CheckError,
     DeadlockError,
     EmulationError,
     MisalignedAddressError,
     OutOfBoundsError,
     UnsupportedInstructionError,
 )
-from gemmlab.judge.buffers import POISON, Stage
+from gemmlab.judge.buffers import POISON, Held, Stage, filled
 from gemmlab.judge.verdict import Mismatch, Status, Verdict
 from gemmlab.problems.problem import Case, Problem, U
 
@@ -28,17 +33,33 @@ _EMULATION_STATUS: tuple[tuple[type[EmulationError], Status], ...] = (
     (MisalignedAddressError, "misaligned"),
     (DeadlockError, "deadlock"),
     (UnsupportedInstructionError, "unsupported"),
+    (BudgetError, "never ends"),
     (EmulationError, "emulation error"),
 )
+_FINDING_STATUS: dict[str, Status] = {
+    "shared race": "race",
+    "global race": "race",
+    "order dependent": "race",
+    "uninitialized read": "uninitialized read",
+    "divergent barrier": "divergent barrier",
+    "missing wait": "missing wait",
+    "out of bounds": "out of bounds",
+    "misaligned": "misaligned",
+    "deadlock": "deadlock",
+    "never ends": "never ends",
+    "error": "emulation error",
+}
 _SHOWN = 5
+_SLAB = 2**18  # elements that are compared at once: few enough for a cache
 
 
 class Examination(NamedTuple):
-    """A verdict and what it rests on; `launched` and `image` are None when the launch failed."""
+    """A verdict and what it rests on; what follows it is None when the launch failed."""
 
     verdict: Verdict
     launched: Launched | None = None
     image: np.ndarray | None = None  # the output as it lies in memory, 1-D
+    timeline: tuple[Operation, ...] | None = None  # of a flow
 
 
 def examine(
@@ -47,34 +68,50 @@ def examine(
     geometry: tuple[Dim3, Dim3, int],
     problem: Problem,
     case: Case,
+    workspace: int | None = None,
 ) -> Examination:
     """Launch `artifact` once on `case` and judge what it did to memory.
 
-    `geometry` is (grid, block, bytes of dynamic shared memory).
+    `geometry` is (grid, block, bytes of dynamic shared memory); `workspace` the bytes of memory
+    that the kernel takes besides the problem's arguments, None where it takes none.
     A grid with a 0 in it is a case with nothing to do: nothing is launched, the memory is judged.
     What the emulated kernel does wrong becomes a verdict. A launch past a limit (LaunchError) and a
     device that fails (DeviceError) are raised: they say nothing about the result.
     """
     grid, block, dynamic_smem = geometry
     bound = problem.bound_u(case.shape)
-    stage = Stage(device, problem, case)
+    stage = Stage(device, problem, case, workspace)
     try:
         launched = Launched()
         if 0 not in grid:
             launched = device.launch(artifact, grid, block, stage.args, dynamic_smem)
     except EmulationError as error:
-        status = next(status for kind, status in _EMULATION_STATUS if isinstance(error, kind))
-        return Examination(Verdict(status, str(error), bound))
-    verdict, image = _inspect(stage, problem, case, bound)
+        return Examination(fault(error, bound))
+    verdict, image = inspect(stage)
     return Examination(verdict, launched, image)
 
 
-def _inspect(
-    stage: Stage, problem: Problem, case: Case, bound: float
+def fault(error: EmulationError, bound: float) -> Verdict:
+    """What the emulated kernel did wrong, as a verdict."""
+    if isinstance(error, CheckError):
+        return Verdict(_FINDING_STATUS[error.kind], str(error), bound)
+    status = next(status for kind, status in _EMULATION_STATUS if isinstance(error, kind))
+    return Verdict(status, str(error), bound)
+
+
+def inspect(stage: Stage) -> tuple[Verdict, np.ndarray]:
+    """Read a stage back after a launch and apply the rules in order; the output comes along."""
+    return inspect_held(stage.read(), stage.problem, stage.case)
+
+
+def inspect_held(
+    held: Mapping[str, Held], problem: Problem, case: Case
 ) -> tuple[Verdict, np.ndarray]:
-    """Read everything back and apply the rules in order."""
-    held = {name: guarded.read() for name, guarded in stage.guarded.items()}
-    image = held[case.output][0].view(case.output_dtype)
+    """Apply the rules in order to what inputs and output hold, by name; of other memory that is
+    `held`, to its guards. Returns the output, too, as it lies in memory.
+    """
+    bound = problem.bound_u(case.shape)
+    image = held[case.output].data.view(case.output_dtype)
 
     def failed(status: Status, message: str) -> tuple[Verdict, np.ndarray]:
         return Verdict(status, message, bound), image
@@ -83,11 +120,13 @@ def _inspect(
         if before or after:
             message = f"{before} bytes before and {after} bytes after {name} were overwritten"
             return failed("guard overwritten", message)
-    for name, (data, _, _) in held.items():
-        changed = np.flatnonzero(data != stage.guarded[name].image)
-        if name != case.output and changed.size:
-            message = f"{changed.size} bytes of the input {name} changed, the first at {changed[0]}"
-            return failed("input modified", message)
+    for name, given in case.buffers.items():
+        was = np.ascontiguousarray(given).view(np.uint8)
+        if np.array_equal(held[name].data, was):
+            continue
+        changed = np.flatnonzero(held[name].data != was)
+        message = f"{changed.size} bytes of the input {name} changed, the first at {changed[0]}"
+        return failed("input modified", message)
     missing = case.result(_untouched(image))
     if _must_write(problem, case) and missing.any():
         at = tuple(int(i) for i in np.argwhere(missing)[0])
@@ -106,9 +145,8 @@ def _must_write(problem: Problem, case: Case) -> bool:
 
 def _untouched(image: np.ndarray) -> np.ndarray:
     """Which elements still hold the poison, all of their bytes."""
-    held = image.view(np.uint8)
-    same = held == np.resize(POISON, held.size)
-    return np.asarray(same.reshape(image.size, image.itemsize).all(axis=1))
+    word = np.dtype(f"u{image.itemsize}")
+    return np.asarray(image.view(word) == filled(POISON, image.itemsize).view(word))
 
 
 def compare(
@@ -139,8 +177,26 @@ def compare(
 
 def errors(got: np.ndarray, expected: np.ndarray, magnitude: np.ndarray) -> np.ndarray:
     """|got - expected| in units of u·magnitude; inf where a NaN or an infinity is out of place."""
+    error_u = np.empty(got.shape)
+    rows = max(1, _SLAB * len(got) // max(got.size, 1))
+
+    def fill(start: int) -> None:
+        part = slice(start, start + rows)
+        error_u[part] = _errors(got[part], expected[part], magnitude[part])
+
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(fill, range(0, len(got), rows)))
+    return error_u
+
+
+def _errors(got: np.ndarray, expected: np.ndarray, magnitude: np.ndarray) -> np.ndarray:
     with np.errstate(invalid="ignore"):
-        error_u = np.abs(got.astype(np.float64) - expected) / (U * magnitude)
-    finite = np.isfinite(got) & np.isfinite(expected)
-    same = (got == expected) | (np.isnan(got) & np.isnan(expected))
-    return np.where(finite, error_u, np.where(same, 0.0, np.inf))
+        error_u: np.ndarray = np.subtract(got, expected, dtype=np.float64)
+        np.abs(error_u, out=error_u)
+        error_u /= U * magnitude
+    odd = ~(np.isfinite(got) & np.isfinite(expected))
+    if odd.any():
+        have, want = got[odd], expected[odd]
+        same = (have == want) | (np.isnan(have) & np.isnan(want))
+        error_u[odd] = np.where(same, 0.0, np.inf)
+    return error_u

@@ -14,6 +14,11 @@ Status = Literal[
     "out of bounds",
     "misaligned",
     "deadlock",
+    "race",
+    "uninitialized read",
+    "divergent barrier",
+    "missing wait",
+    "never ends",
     "unsupported",
     "emulation error",
 ]

@@ -9,6 +9,7 @@ from gemmlab.kernels.rung import Geometry
 MAX_THREADS = 1024  # per block
 MAX_GRID_Y = 65535  # blocks; x goes to 2^31 - 1
 MAX_STATIC_SMEM = 48 * 1024  # bytes per block
+MAX_SMEM = 226 * 1024  # bytes per block of Hopper that a kernel may opt in to, but for barriers
 
 
 def require(rule: bool, text: str) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from types import ModuleType
 from typing import Any, NamedTuple
 
 Dim3 = tuple[int, int, int]
@@ -29,7 +31,10 @@ class Rung:
     nothing else; a grid with a 0 in it means that there is nothing to launch. `requires(config,
     shape)` returns the rule a shape breaks, or None. `course_name` is the rung's own name in the
     course layout. `reproducible` says that the order of its additions is fixed: the same bits
-    every time.
+    every time. `workspace(config, shape)` is for a kernel that takes, as its last pointer, device
+    memory to pass numbers from block to block: that many bytes, zero before the first launch.
+    `flow` is what the host does around the kernel, where that is the rung's subject
+    (kernels/flow.py): it launches the kernel itself, on the whole of a shape or on parts of it.
     """
 
     name: str
@@ -41,6 +46,8 @@ class Rung:
     requires: Callable[[Any, Mapping[str, int]], str | None] = lambda config, shape: None
     course_name: str | None = None
     reproducible: bool = True
+    workspace: Callable[[Any, Mapping[str, int]], int] | None = None
+    flow: Callable[..., None] | None = None
 
     @property
     def layout(self) -> str:
@@ -48,6 +55,17 @@ class Rung:
         return getattr(self.config, "layout", ONLY_LAYOUT)
 
     @property
+    def program(self) -> Callable[..., None] | None:
+        """Its flow, with its configuration: `program(host, *arrays)`."""
+        return self.flow and partial(self.flow, self.config)
+
+    @property
+    def modules(self) -> tuple[ModuleType, ...]:
+        """The files that it is written in, its own one first."""
+        written = (inspect.getmodule(part) for part in (self.flow, self.kernel) if part)
+        return tuple(dict.fromkeys(module for module in written if module))
+
+    @property
     def lesson(self) -> str:
-        """The docstring of the kernel's file."""
-        return inspect.getdoc(inspect.getmodule(self.kernel)) or ""
+        """The docstring of the rung's own file."""
+        return inspect.getdoc(self.modules[0]) or ""

@@ -8,8 +8,9 @@ from gemmlab.problems.histogram import Histogram
 from gemmlab.problems.problem import Problem
 from gemmlab.problems.sum import Sum
 from gemmlab.problems.transpose import Transpose
+from gemmlab.problems.vector_add import VectorAdd
 
-_ALL: tuple[Problem, ...] = (Gemm(), Transpose(), Sum(), Histogram())
+_ALL: tuple[Problem, ...] = (Gemm(), Transpose(), Sum(), Histogram(), VectorAdd())
 _PROBLEMS = {problem.name: problem for problem in _ALL}
 
 NAMES = tuple(_PROBLEMS)

@@ -20,12 +20,16 @@ class Parameter:
     """One argument of a problem's C ABI, in order.
 
     A kernel writes every element of an "output", whatever it held. It adds to an "accumulator",
-    which holds zeros when it starts.
+    which holds zeros when it starts. A "workspace" is no part of the problem: some kernels take one
+    as their last argument, in zeros, and leave in it what they like.
     """
 
     name: str
     dtype: str  # NumPy name: "float32", "uint8", "int64"
-    kind: Literal["input", "output", "accumulator", "scalar"]
+    kind: Literal["input", "output", "accumulator", "scalar", "workspace"]
+
+
+WORKSPACE = Parameter("workspace", "float32", "workspace")
 
 
 class Case(Protocol):

@@ -5,27 +5,75 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from gemmlab import metrics, tables
+from gemmlab import tables
+from gemmlab.bench.record import Record
 from gemmlab.errors import InputError
-from gemmlab.records import Record
+from gemmlab.records import Record as Climbed
+
+_LIBRARIES = ("cublas", "nvmath-python", "cupy", "torch")
 
 
-def ladder_table(records: Sequence[Record]) -> str:
-    """Rung, time and TFLOPS of each shape; the numbers of the emulator belong to its counters."""
-    sizes = list(dict.fromkeys(tuple(r.shape.values()) for r in records))
-    headings = ["rung", "what it changes", "registers", "occupancy"]
-    headings += [f"TFLOPS at {'×'.join(map(str, size))}" for size in sizes]
-    rows = []
-    for rung in dict.fromkeys(r.rung for r in records):
-        own = {tuple(r.shape.values()): r for r in records if r.rung == rung}
-        first = next(iter(own.values()))
-        cells = [
-            f"`{rung}`",
-            first.change,
-            _written(metrics.registers(first), tables.digits),
-            _written(metrics.occupancy_percent(first), tables.percent),
+def ladder_table(records: Sequence[Record], baseline: str) -> str:
+    """The rungs of one case in the order in which they were measured, in percent of a baseline.
+
+    `baseline` is what a reader calls that; a sentence above the table says how it was measured.
+    Raises InputError for no records.
+    """
+    if not records:
+        raise InputError("no records to make a table of")
+    order = records[0].protocol["interleaved"]
+    rungs = [r for r in records if "launch" in r.details]
+    rows = [
+        [
+            f"`{rung.kernel}`",
+            rung.title,
+            _written(rung.details.get("resources", {}).get("registers"), tables.digits),
+            _written(100 * rung.details.get("occupancy", 0), tables.percent),
+            tables.seconds(rung.gpu_median_s),
+            _written(rung.tflops, tables.digits),
+            _written(rung.percent_of_baseline, tables.percent),
         ]
-        rows.append(cells + [_tflops(own.get(size)) for size in sizes])
+        for rung in sorted(rungs, key=lambda rung: order.index(rung.kernel))
+    ]
+    headings = [
+        "rung",
+        "what it changes",
+        "registers",
+        "occupancy",
+        "time",
+        "TFLOPS",
+        f"of {baseline}",
+    ]
+    return f"{_measured(records[0], baseline)}\n\n{table(headings, rows)}"
+
+
+def _measured(record: Record, baseline: str) -> str:
+    """What was measured on what, and against what."""
+    sizes = "×".join(map(str, record.shape.values()))
+    told = (
+        f"{record.machine['gpu']}, {sizes}, {record.layout} layout, {record.family} inputs; "
+        f"medians of cold runs in {record.protocol['rounds']} interleaved rounds."
+    )
+    against = record.baseline
+    if against is None:
+        return told
+    versions = (f"{name} {against['details'].get(name)}" for name in _LIBRARIES)
+    known = ", ".join(version for version in versions if not version.endswith("None"))
+    time = tables.seconds(against["gpu_median_s"])
+    return f"{told} {baseline}: {against['title']} ({known}), {time}."
+
+
+def time_table(records: Sequence[Climbed]) -> str:
+    """Records of a climb: each rung, and its time at each shape."""
+    sizes = list(dict.fromkeys(tuple(r.shape.values()) for r in records))
+    times = {(r.rung, tuple(r.shape.values())): r.time_s for r in records}
+    headings = ["rung", "what it changes", *("×".join(f"{x:,}" for x in size) for size in sizes)]
+    changes = {r.rung: r.change for r in records}
+    rows = [
+        [f"`{rung}`", change]
+        + [_written(times.get((rung, size)), tables.seconds) for size in sizes]
+        for rung, change in changes.items()
+    ]
     return table(headings, rows)
 
 
@@ -50,7 +98,3 @@ def fill(document: str, parts: Mapping[str, str]) -> str:
 
 def _written(value: float | None, write: tables.Write) -> str:
     return "–" if value is None else write(value)
-
-
-def _tflops(record: Record | None) -> str:
-    return "–" if record is None else _written(record.tflops, tables.digits)

@@ -28,6 +28,8 @@ def launch() -> Launcher:
         block: int | tuple[int, int, int] = 32,
         module: str = "",
         dynamic_smem: int = 0,
+        order: str | int = "in-order",
+        cluster: int = 1,
     ) -> Run:
         types = ["u64" if isinstance(x, np.ndarray) else "u32" for x in args]
         loads = [
@@ -43,7 +45,7 @@ def launch() -> Launcher:
             "mad.lo.u32 %r0, %r30, %r29, %r28; mul.wide.u32 %q31, %r0, 4;"
         )
         text = ptx("\n".join([*loads, index, body, "ret;"]), types, module)
-        return run(text, "k", grid, block, args, dynamic_smem)
+        return run(text, "k", grid, block, args, dynamic_smem, order, (cluster, 1, 1))
 
     return start
 

@@ -87,12 +87,12 @@ def mul(type_: str, mode: str = "rn") -> Reference:
     return arithmetic(type_, lambda a, b: a * b, lambda a, b: (a * b,), mode)
 
 
-def div(type_: str) -> Reference:
-    return arithmetic(type_, lambda a, b: a / b, lambda a, b: (a / b,), "rn", float_div)
+def div(type_: str, mode: str = "rn") -> Reference:
+    return arithmetic(type_, lambda a, b: a / b, lambda a, b: (a / b,), mode, float_div)
 
 
-def reciprocal(type_: str) -> Reference:
-    return lambda a: div(type_)(1.0, a)
+def reciprocal(type_: str, mode: str = "rn") -> Reference:
+    return lambda a: div(type_, mode)(1.0, a)
 
 
 def fma(type_: str, mode: str = "rn") -> Reference:

@@ -37,7 +37,19 @@ def larger(a: float, b: float) -> float:
     return -smaller(-a, -b)
 
 
-def root(type_: str) -> Reference:
+def nan_wins(function: Reference) -> Reference:
+    return lambda a, b: math.nan if math.isnan(a) or math.isnan(b) else function(a, b)
+
+
+def of_sizes(function: Reference) -> Reference:
+    def reference(a: float, b: float) -> float:
+        sign = math.copysign(1, a) * math.copysign(1, b)
+        return sign * function(abs(a), abs(b))
+
+    return reference
+
+
+def root(type_: str, mode: str = "rn") -> Reference:
     def reference(a: float) -> float:
         if not a > 0 or math.isinf(a):
             return math.nan if not a >= 0 and a != 0 else a
@@ -45,7 +57,7 @@ def root(type_: str) -> Reference:
         scaled = Fraction(a) * 4**1300
         whole = math.isqrt(math.floor(scaled))
         odd = Fraction(whole) + (Fraction(1, 2) if whole * whole != scaled else 0)
-        return rounded(odd / 2**1300, type_)
+        return rounded(odd / 2**1300, type_, mode)
 
     return reference
 
@@ -59,6 +71,13 @@ def flushed(reference: Reference) -> Reference:
 
 def saturated(reference: Reference) -> Reference:
     return lambda *operands: min(x, 1.0) if (x := reference(*operands)) > 0 else 0.0
+
+
+def normal(a: float, type_: str) -> bool:
+    """What testp says: zeros are normal."""
+    return math.isfinite(a) and (
+        a == 0 or abs(a) >= float(np.finfo(f"f{int(type_[1:]) // 8}").tiny)
+    )
 
 
 def float_rows() -> list[tuple[str, str, Reference]]:
@@ -81,6 +100,8 @@ def float_rows() -> list[tuple[str, str, Reference]]:
             (f"copysign.{t}", two, lambda a, b: math.copysign(b, a)),
             (f"testp.finite.{t}", f"pred {t}", math.isfinite),
             (f"testp.notanumber.{t}", f"pred {t}", math.isnan),
+            (f"testp.normal.{t}", f"pred {t}", lambda a, t=t: normal(a, t)),
+            (f"testp.subnormal.{t}", f"pred {t}", lambda a, t=t: a * 0 == 0 and not normal(a, t)),
         ]
         if t == "f32":
             rows += [
@@ -90,8 +111,15 @@ def float_rows() -> list[tuple[str, str, Reference]]:
                 ("add.sat.f32", two, saturated(add(t))),
                 ("fma.rn.sat.f32", f"{two} f32", saturated(fma(t))),
             ]
-        for mode in ("rz", "rm", "rp") if t == "f32" else ():
+            for name, function in (("min", smaller), ("max", larger)):
+                rows.append((f"{name}.NaN.f32", two, nan_wins(function)))
+                rows.append((f"{name}.xorsign.abs.f32", two, of_sizes(function)))
+                rows.append((f"{name}.NaN.xorsign.abs.f32", two, of_sizes(nan_wins(function))))
+        for mode in ("rz", "rm", "rp"):
             rows += [
+                (f"div.{mode}.{t}", two, div(t, mode)),
+                (f"rcp.{mode}.{t}", f"{t} {t}", reciprocal(t, mode)),
+                (f"sqrt.{mode}.{t}", f"{t} {t}", root(t, mode)),
                 (f"add.{mode}.{t}", two, add(t, mode)),
                 (f"sub.{mode}.{t}", two, sub(t, mode)),
                 (f"mul.{mode}.{t}", two, mul(t, mode)),
@@ -117,6 +145,34 @@ def test_fma_of_near_ties_is_exact(compute, type_):
     [got] = compute(f"fma.rn.{type_} %x, %a, %b, %c;", [(type_, x) for x in (a, b, c)], [type_])
     wanted = [fma(type_)(*row) for row in zip(a.tolist(), b.tolist(), c.tolist(), strict=True)]
     assert result_bits(got, type_) == [bits_of(x, type_) for x in wanted]
+
+
+A, B = 0x7FF0000000000123, 0xFFF8000000000456  # a signalling NaN and a quiet one
+QUIET = A | 1 << 51
+
+
+@pytest.mark.parametrize(
+    ("opcode", "operands", "wanted"),
+    [
+        ("add.f64", (A, B), B),  # what an H200 returns
+        ("add.f64", (A, 0), QUIET),
+        ("mul.rn.f64", (B, A), QUIET),
+        ("div.rn.f64", (A, B), QUIET),
+        ("min.f64", (A, B), B),
+        ("fma.rn.f64", (A, B, A), B),
+        ("fma.rn.f64", (B, 0, A), QUIET),
+        ("fma.rz.f64", (B, 0, A), QUIET),
+        ("neg.f64", (A,), QUIET),
+        ("abs.f64", (B,), B),
+        # The product overflows, and is finite all the same.
+        ("fma.rn.f64", (0x7FEFFFFFFFFFFFFF, 0x4340000000000000, 0xFFF << 52), 0xFFF << 52),
+    ],
+)
+def test_float64_keeps_the_nan_of_an_operand(compute, opcode, operands, wanted):
+    inputs = [("b64", np.full(32, x, np.uint64)) for x in operands]
+    names = ", ".join(f"%{n}" for n in "abc"[: len(operands)])
+    [got] = compute(f"{opcode} %x, {names};", inputs, ["b64"])
+    assert set(got.tolist()) == {wanted}
 
 
 @pytest.mark.parametrize(

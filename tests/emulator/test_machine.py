@@ -222,11 +222,11 @@ def test_what_is_not_defined_here_fails_only_when_reached(launch):
 @pytest.mark.parametrize(
     "instruction",
     [
-        "wgmma.fence.sync.aligned;",
-        "add.rn.bf16x2 %r1, %r2, %r3;",
-        "mov.u32 %r1, %clusterid.x;",
+        "setmaxnreg.inc.sync.aligned.u32 100;",
+        "dp4a.u32.u32 %r1, %r2, %r3, %r1;",
+        "mov.u32 %r1, %pm0;",
         "ld.global.v8.f32 {%f0, %f1, %f2, %f3, %f4, %f5, %f6, %f7}, [%q1];",
-        "barrier.cluster.arrive;",
+        "tcgen05.fence::before_thread_sync;",
         "vote.sync.some.pred %p2, %p1, -1;",
         "atom.global.add.bf16 %h1, [%q1], %h2;",
         "cvt.s32.f32 %r1, %f1;",

@@ -40,6 +40,7 @@ class End:
     def finish(self, block: Block, result: Any) -> None:
         """Send the lanes on from the end of a block. `result`: what its code returned."""
         following = block.targets[-1] if block.targets else -1
+        self.last = block.last - 1
         match block.terminator:
             case "fall":
                 self.go(following)
@@ -122,11 +123,11 @@ class End:
         put("barrier_goes_on", int("arrive" in code.modifiers))
         put("barrier_votes", NONE_BITS if predicate is None else f.bits(m.value(predicate)))
         operation, offset = 0, 0
-        if block.reduction is not None:
-            slot = m.kernel.slots[block.reduction[1]]
+        if block.reduction and block.result is not None:
+            slot = m.kernel.slots[block.result]
             if slot.dtype != BOOL and slot.dtype not in (np.uint32, np.int32):
                 raise NotCovered(f"bar.red into a register of {slot.dtype}")
-            operation, offset = OPERATIONS[block.reduction[0]], slot.vector
+            operation, offset = OPERATIONS[block.reduction], slot.vector
         put("barrier_operation", operation)
         f.store(m.core.at(CORE["barrier_result"]), number(f, offset))
         f.store(m.core.at(CORE["instruction"]), number(f, block.last - 1))
@@ -180,7 +181,7 @@ class FastEnd(End):
             f.place(some)
             f.branch(on == self.lanes, taken, parted)
             f.place(parted)
-            f.increment(self.m.core.at(CORE["divergent"]), number(f, 1))
+            f.increment(self.m.count_of(self.last, "divergent"), number(f, 1))
             self.send([(self.lanes & ~on, following), (on, target)])
             self.part()
             self.m.give(DIVERGED)
@@ -223,7 +224,7 @@ class SlowEnd(End):
         off = self.lanes & ~on
         self.send([(off, following), (on, target)])
         both = (on != NONE) & (off != NONE)
-        f.increment(self.m.core.at(CORE["divergent"]), both.astype(I64))
+        f.increment(self.m.count_of(self.last, "divergent"), both.astype(I64))
         self.m.give(DIVERGED)
 
     def exit(self, lanes: Value, following: int | None) -> None:

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 
 from gemmlab.emulator.barriers import NUM_BARRIERS, Waiting
+from gemmlab.emulator.budget import over_budget
+from gemmlab.emulator.deadlock import deadlock
 from gemmlab.emulator.lanes import WARP, Mask
 from gemmlab.emulator.machine import Launch, Machine, Tally
 from gemmlab.emulator.native.layout import (
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 def explain(launch: Launch, code: Code, core: Core) -> NoReturn:
     """Raise the EmulationError for the fault that a core has noted."""
     with np.errstate(all="ignore"):
-        machine = Machine(launch, core["block"], 1, Tally.of(launch.program))
+        machine = Machine(launch, np.array([core["block"]]), Tally.of(launch.program))
         if core["fault"] == DEADLOCK:
             _deadlock(machine, code, core)
         index, warp = core["fault_instruction"], core["warp"]
@@ -47,6 +49,13 @@ def explain(launch: Launch, code: Code, core: Core) -> NoReturn:
         else:
             _end(machine, core, index, mask)
     raise AssertionError(f"native code found a fault at instruction {index} that is none")
+
+
+def endless(launch: Launch, code: Code, core: Core) -> NoReturn:
+    """Raise BudgetError for the warp whose turn it is."""
+    machine = Machine(launch, np.array([core["block"]]), Tally.of(launch.program))
+    pc = int(view(core.warp(core["warp"], code.plan), WARP_STATE["pc"], np.uint32)[0])
+    over_budget(machine, min(pc, len(code.program.blocks) - 1), None)
 
 
 def _lanes(bits: int) -> np.ndarray:
@@ -107,4 +116,4 @@ def _deadlock(machine: Machine, code: Code, core: Core) -> NoReturn:
         barriers.waiting.append(Waiting(barrier, blocks[pc], lanes))
     barriers.expected[:, 0] = core.field("expected", np.uint32, NUM_BARRIERS)
     barriers.arrived[:, 0] = core.field("arrived", np.uint32, NUM_BARRIERS)
-    barriers.deadlock()
+    deadlock(machine)

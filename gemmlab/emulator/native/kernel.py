@@ -26,7 +26,7 @@ from gemmlab.emulator.native.layout import (
     SITE,
     WARP_STATE,
     align,
-    tally_offset,
+    counts_offset,
 )
 from gemmlab.emulator.native.numerics import Numerics
 from gemmlab.emulator.native.tracer import Registers, Tracer
@@ -76,9 +76,14 @@ class Plan:
         )
 
 
+def tallied(program: Program) -> int:
+    """Where the core's counts of basic blocks and instructions end."""
+    return counts_offset(len(program.blocks), len(program.function.instructions))
+
+
 def site_offsets(program: Program) -> dict[tuple[int, str], int]:
     """Where each memory instruction is counted, by its index and the state space."""
-    offset = align(tally_offset(len(program.blocks)), 64)
+    offset = align(tallied(program), 64)
     offsets = {}
     for index, i in enumerate(program.function.instructions):
         if i.root in MEMORY:
@@ -119,7 +124,7 @@ class Kernel:
         self.sites = site_offsets(program)
         self.plan.core_bytes = align(max([*self.sites.values()], default=CORE.size) + SITE.size, 64)
         if not self.sites:
-            self.plan.core_bytes = align(tally_offset(len(program.blocks)), 64)
+            self.plan.core_bytes = align(tallied(program), 64)
         # Slow code hands over its addresses anew for each access.
         self.scratch = {space: self.new_record(8) for space in SPACES}
         ends = [
@@ -149,8 +154,8 @@ class Kernel:
             offset += 8
         self.plan.warp_bytes = align(offset, 64)
         for block in self.program.blocks:
-            if block.reduction is not None:  # written by the runtime, as a vector
-                slots[block.reduction[1]].uniform = slots[block.reduction[1]].loose = False
+            if block.reduction and block.result is not None:  # written by the runtime, as a vector
+                slots[block.result].uniform = slots[block.result].loose = False
         return slots
 
     def new_record(self, nbytes: int) -> int:

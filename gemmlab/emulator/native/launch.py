@@ -15,7 +15,7 @@ from gemmlab.emulator.counters import SiteCounts
 from gemmlab.emulator.lanes import WARP
 from gemmlab.emulator.machine import Launch, Tally
 from gemmlab.emulator.native.code import Code, routines, runtime_library
-from gemmlab.emulator.native.faults import explain
+from gemmlab.emulator.native.faults import endless, explain
 from gemmlab.emulator.native.kernel import Plan, site_offsets, variable_names
 from gemmlab.emulator.native.layout import (
     CORE,
@@ -27,6 +27,7 @@ from gemmlab.emulator.native.layout import (
     SITE,
     WARP_STATE,
     align,
+    counts_offset,
     tally_offset,
     view,
 )
@@ -51,6 +52,7 @@ class Core:
 
     def __init__(self, launch: Launch, code: Code, next_block: np.ndarray) -> None:
         plan = code.plan
+        self.budgeted, self.before = -1, 0  # a block, and the instructions executed before it
         num_warps = -(-launch.threads // WARP)
         local_bytes = align(launch.local_bytes, 16)
         self.memory = _aligned(plan.core_bytes)
@@ -121,6 +123,12 @@ class Core:
         """The memory of one warp."""
         return self.warps[number * plan.warp_bytes : (number + 1) * plan.warp_bytes]
 
+    def executed(self, code: Code) -> int:
+        """Instructions that warps have executed."""
+        blocks = code.program.blocks
+        warps = view(self.memory, tally_offset(0), np.int64, 2 * len(blocks))[0::2]
+        return int(warps @ np.array([block.last - block.first for block in blocks]))
+
     def field(self, name: str, dtype: Any = np.int64, count: int = 1) -> np.ndarray:
         return view(self.memory, CORE[name], dtype, count)
 
@@ -164,10 +172,21 @@ class Team:
                 if not waiting:
                     return
                 core = waiting.popleft()
-            elif core["block"] >= 0 and self.most > 1:
-                waiting.append(core)
-                more = len(waiting) < self.most and self.next_block[0] < core["num_blocks"]
-                core = self.new_core() if more else waiting.popleft()
+            else:
+                self.check_budget(core)
+                if core["block"] >= 0 and self.most > 1:
+                    waiting.append(core)
+                    more = len(waiting) < self.most and self.next_block[0] < core["num_blocks"]
+                    core = self.new_core() if more else waiting.popleft()
+
+    def check_budget(self, core: Core) -> None:
+        """Raise BudgetError for a block whose warps have executed too much."""
+        executed = core.executed(self.code)
+        if core["block"] != core.budgeted:
+            core.budgeted, core.before = core["block"], executed
+        warps = -(-self.launch.threads // WARP)
+        if executed - core.before > self.launch.max_instructions * warps:
+            endless(self.launch, self.code, core)
 
     def new_core(self) -> Core:
         core = Core(self.launch, self.code, self.next_block)
@@ -234,8 +253,10 @@ def _add(tally: Tally, core: Core, code: Code) -> None:
     executed = view(core.memory, tally_offset(0), np.int64, 2 * count).reshape(count, 2)
     tally.warps += executed[:, 0]
     tally.lanes += executed[:, 1]
-    tally.guarded_off += core["guarded_off"]
-    tally.divergent += core["divergent"]
+    instructions = len(code.program.function.instructions)
+    counted = view(core.memory, counts_offset(count, 0), np.int64, 2 * instructions)
+    tally.guarded_off += counted[0::2]
+    tally.divergent += counted[1::2]
     for (instruction, space), offset in site_offsets(code.program).items():
         site = {name: int(view(core.memory, offset + at)[0]) for name, at in SITE.offsets.items()}
         requests = site["full"] + site["requests"]

@@ -110,8 +110,6 @@ CORE = Layout(
     zeroed=8,  # bytes of registers that a block finds zero
     shared_zeroed=8,
     local_zeroed=8,  # per warp
-    guarded_off=8,
-    divergent=8,
     clock=8,
     expected=64,  # threads, per barrier; 0 for all
     arrived=64,  # threads that went on
@@ -140,6 +138,15 @@ WARP_STATE = Layout(
 def tally_offset(block: int) -> int:
     """Where the core counts the warps, and behind them the lanes, that execute a basic block."""
     return CORE.size + 16 * block
+
+
+# What the core counts for one instruction besides.
+COUNTS = {"guarded_off": 0, "divergent": 8}
+
+
+def counts_offset(blocks: int, instruction: int) -> int:
+    """Where COUNTS of an instruction are, in a program of so many basic blocks."""
+    return tally_offset(blocks) + 16 * instruction
 
 
 # A register that is a scalar in fast code.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -13,9 +13,11 @@ from gemmlab.emulator.native import ends
 from gemmlab.emulator.native.builder import Function, Module, Pointer
 from gemmlab.emulator.native.layout import (
     CORE,
+    COUNTS,
     FAULT,
     UNSUPPORTED_FAULT,
     WARP_STATE,
+    counts_offset,
     tally_offset,
 )
 from gemmlab.emulator.native.memory import Parameters, Space
@@ -199,9 +201,17 @@ class Tracer:
         """The lanes that pass a guard; there may be none, so the answer to "any?" is yes."""
         return True, Lanes(self.lanes & self.f.bits(self.value(guard)))
 
-    def count_guarded(self, guard: Any, mask: Lanes | None) -> None:
+    def count_guarded(self, index: int, guard: Any, mask: Lanes | None) -> None:
         off = self.lanes & ~self.f.bits(self.value(guard))
-        self.f.increment(self.core.at(CORE["guarded_off"]), count_lanes(off))
+        self.f.increment(self.count_of(index, "guarded_off"), count_lanes(off))
+
+    def count_of(self, index: int, name: str) -> Pointer:
+        """Where the core counts something of an instruction."""
+        offset = counts_offset(len(self.kernel.program.blocks), index)
+        return self.core.at(offset + COUNTS[name])
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise NotCovered(name.removeprefix("space_"))
 
     def unsupported(self, index: int, reason: str, guard: Any, mask: Lanes | None) -> None:
         """An instruction that no tier knows: an error when a lane reaches it."""

@@ -54,19 +54,50 @@ class Config:
 
 
 @cute.jit
-def multiply(sA, sB, rC, first: Int32, t_m: Int32, t_n: Int32, config: cutlass.Constexpr):
-    """rC += the thread's part of the product of the tiles that begin at row `first`."""
-    TM, TN = config.thread_m, config.thread_n
-    rA = cute.make_rmem_tensor(TM, Float32)
-    rB = cute.make_rmem_tensor(TN, Float32)
-    for kk in cutlass.range_constexpr(config.block_k):
-        for i in cutlass.range_constexpr(0, TM, 4):
-            parts.read_four(sA, (first + kk, t_m + i * (config.warp_m // TM)), rA, i)
-        for j in cutlass.range_constexpr(0, TN, 4):
-            parts.read_four(sB, (first + kk, t_n + j * (config.warp_n // TN)), rB, j)
-        for i in cutlass.range_constexpr(TM):
-            for j in cutlass.range_constexpr(TN):
-                rC[i, j] += rA[i] * rB[j]
+def product(mA, mB, corner, ks, wide: cutlass.Boolean, config: cutlass.Constexpr):
+    """The thread's part of the block of A·B at `corner`, summed over ks = [first, last).
+
+    `first` is a multiple of two tiles.
+    """
+    thread, _, _ = cute.arch.thread_idx()
+    BM, BN, BK = config.block_m, config.block_n, config.block_k
+    sA = parts.shared_tile(2 * BK, BM, padding=4)  # two tiles (BK, BM)
+    sB = parts.shared_tile(2 * BK, BN, padding=4)  # two tiles (BK, BN)
+    rC = cute.make_rmem_tensor((config.thread_m, config.thread_n), Float32)
+    rC.fill(0.0)
+
+    # Each thread stages four consecutive elements: of A along k, of B along its unit stride.
+    unit, (first, last) = parts.unit_axis(config), ks
+    a_k, a_m = parts.four_of(thread, BK, BM, 0)
+    b_k, b_n = parts.four_of(thread, BK, BN, unit)
+    row_a, col_b = corner[0] + a_m, corner[1] + b_n
+    t_m, t_n = parts.warp_place(thread, config)
+
+    whole = first  # where the tiles that are loaded wide end
+    if wide:
+        whole = first + ((last - first) & -BK)
+    if whole > first:
+        parts.stage(sA, a_k, a_m, parts.quad(mA, (row_a, first + a_k)).load(), 0)
+        parts.stage(sB, b_k, b_n, parts.quad(mB, (first + b_k, col_b)).load(), unit)
+    for k0 in cutlass.range(first, whole, BK):
+        now, ahead = k0 & BK, cutlass.min(k0 + BK, whole - BK)
+        four_a = parts.quad(mA, (row_a, ahead + a_k)).load()
+        four_b = parts.quad(mB, (ahead + b_k, col_b)).load()
+        cute.arch.sync_threads()
+        parts.multiply(sA, sB, rC, now, t_m, t_n, config)
+        parts.stage(sA, (now ^ BK) + a_k, a_m, four_a, 0)
+        parts.stage(sB, (now ^ BK) + b_k, b_n, four_b, unit)
+
+    # The rest in k, or all of it for a block at the edge.
+    for k0 in cutlass.range(whole, last, BK):
+        cute.arch.sync_threads()
+        four_a = parts.load_four(mA, row_a, k0 + a_k, 1, False)
+        four_b = parts.load_four(mB, k0 + b_k, col_b, unit, False)
+        parts.stage(sA, a_k, a_m, four_a, 0)
+        parts.stage(sB, b_k, b_n, four_b, unit)
+        cute.arch.sync_threads()
+        parts.multiply(sA, sB, rC, 0, t_m, t_n, config)
+    return rC
 
 
 @cute.kernel
@@ -82,59 +113,17 @@ def kernel(
     ldc: Int64,
     config: cutlass.Constexpr,
 ):
-    thread, _, _ = cute.arch.thread_idx()
     bx, by = parts.walk(config.group)
     mA, mB, mC = parts.matrices(a, b, c, (m, n, k), (lda, ldb, ldc), config.layout)
-    BM, BN, BK = config.block_m, config.block_n, config.block_k
-    WM, WN = config.warp_m, config.warp_n
-    TM, TN = config.thread_m, config.thread_n
-
-    sA = parts.shared_tile(2 * BK, BM, padding=4)  # two tiles (BK, BM)
-    sB = parts.shared_tile(2 * BK, BN, padding=4)  # two tiles (BK, BN)
-    rC = cute.make_rmem_tensor((TM, TN), Float32)
-    rC.fill(0.0)
-
-    # Each thread stages four consecutive elements: of A along k, of B along its unit stride.
-    unit = 0 if config.layout == "course" else 1  # axis along which B and C are contiguous
-    a_k, a_m = parts.four_of(thread, BK, BM, 0)
-    b_k, b_n = parts.four_of(thread, BK, BN, unit)
-
-    # Lanes form 4×8 fours of C. Pairs of lanes share their four of B, pairs of pairs that of A.
-    warp, lane = thread // 32, thread % 32
-    t_m = warp // (BN // WN) * WM + (lane % 2 + lane // 16 * 2) * 4
-    t_n = warp % (BN // WN) * WN + lane // 2 % 8 * 4
+    row, col = by * config.block_m, bx * config.block_n
 
     # The same for every thread of the block, so no warp diverges.
-    inside = by * BM + BM <= m and bx * BN + BN <= n
+    inside = row + config.block_m <= m and col + config.block_n <= n
     wide_loads = inside and parts.allows_quads(a, lda) and parts.allows_quads(b, ldb)
     wide_stores = inside and parts.allows_quads(c, ldc)
-    whole = k & -BK if wide_loads else 0  # where the tiles that are loaded wide end
 
-    row_a, col_b = by * BM + a_m, bx * BN + b_n
-    if whole > 0:
-        parts.stage(sA, a_k, a_m, parts.quad(mA, (row_a, a_k)).load(), 0)
-        parts.stage(sB, b_k, b_n, parts.quad(mB, (b_k, col_b)).load(), unit)
-    for k0 in cutlass.range(0, whole, BK):
-        now, ahead = k0 & BK, cutlass.min(k0 + BK, whole - BK)
-        four_a = parts.quad(mA, (row_a, ahead + a_k)).load()
-        four_b = parts.quad(mB, (ahead + b_k, col_b)).load()
-        cute.arch.sync_threads()
-        multiply(sA, sB, rC, now, t_m, t_n, config)
-        parts.stage(sA, (now ^ BK) + a_k, a_m, four_a, 0)
-        parts.stage(sB, (now ^ BK) + b_k, b_n, four_b, unit)
-
-    # The rest in k, or all of it for a block at the edge.
-    for k0 in cutlass.range(whole, k, BK):
-        cute.arch.sync_threads()
-        four_a = parts.load_four(mA, row_a, k0 + a_k, 1, False)
-        four_b = parts.load_four(mB, k0 + b_k, col_b, unit, False)
-        parts.stage(sA, a_k, a_m, four_a, 0)
-        parts.stage(sB, b_k, b_n, four_b, unit)
-        cute.arch.sync_threads()
-        multiply(sA, sB, rC, 0, t_m, t_n, config)
-
-    spans = (WM // TM * 4, WN // TN * 4)
-    parts.store_block(mC, by * BM + t_m, bx * BN + t_n, rC, spans, unit, wide_stores)
+    rC = product(mA, mB, (row, col), (0, k), wide_loads, config)
+    parts.store_warp_tiles(mC, row, col, rC, wide_stores, config)
 
 
 def geometry(config: Config, shape: Mapping[str, int]) -> Geometry:

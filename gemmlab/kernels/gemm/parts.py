@@ -10,6 +10,8 @@ from gemmlab.kernels.common import MAX_STATIC_SMEM, MAX_THREADS, ceil_div, requi
 from gemmlab.kernels.rung import Dim3
 
 LAYOUTS = ("row", "course")
+ELEMENTS = {"float16": cutlass.Float16, "bfloat16": cutlass.BFloat16}
+PADDING = 4  # words after each row, so that a column's eight elements lie in different banks
 
 
 def check_layout(layout: str) -> None:
@@ -50,6 +52,21 @@ def check_warps(config: Any) -> None:
         warp, thread = getattr(config, f"warp_{axis}"), getattr(config, f"thread_{axis}")
         rule = f"warp_{axis} = {warp} must be {lanes} lanes of thread_{axis} = {thread}"
         require(warp == lanes * thread, rule)
+
+
+def check_ring(config: Any) -> None:
+    """The rules of kernels that copy tiles asynchronously into a ring of them."""
+    require(config.group > 0, f"group = {config.group}, must be positive")
+    require(config.stages > 1, f"stages = {config.stages}, at least 2 are needed")
+    threads, depth = config.threads, config.block_k
+    require(depth > 0 and depth % 8 == 0, f"block_k = {depth}, must be a multiple of 8: one sector")
+    for name, size in (("block_m", config.block_m), ("block_n", config.block_n)):
+        text = f"{name} = {size} must divide {threads} threads, with at most 8 to a column"
+        require(threads % size == 0 and 8 * size % threads == 0, text)
+        text = f"tile {name} × block_k is {size} × {depth}, no multiple of four per thread"
+        require(size * depth % (4 * threads) == 0, text)
+    rule = f"{threads} threads per block, at most {MAX_THREADS} are allowed"
+    require(threads <= MAX_THREADS, rule)
 
 
 def grid(config: Any, shape: Mapping[str, int]) -> Dim3:
@@ -101,6 +118,29 @@ def quad(tensor: cute.Tensor, at: Any) -> cute.Tensor:
     pointer = tensor.iterator + cute.crd2idx(at, tensor.layout)
     aligned = cute.make_ptr(Float32, pointer.toint(), tensor.memspace, assumed_align=16)
     return cute.make_tensor(aligned, cute.make_layout(4))
+
+
+@cute.jit
+def one(tensor: cute.Tensor, at: Any) -> cute.Tensor:
+    """The element there, as a tensor."""
+    pointer = tensor.iterator + cute.crd2idx(at, tensor.layout)
+    return cute.make_tensor(pointer, cute.make_layout(1))
+
+
+@cute.jit
+def copy_async(
+    source: cute.Tensor, target: cute.Tensor, inside: cutlass.Boolean, guarded: cutlass.Constexpr
+) -> None:
+    """One cp.async of 4 or 16 bytes; zeros instead where it is guarded and not inside."""
+    size = cute.size(source)
+    operation = cute.nvgpu.cpasync.CopyG2SOp()
+    atom = cute.make_copy_atom(operation, Float32, num_bits_per_copy=32 * size)
+    if cutlass.const_expr(guarded):
+        predicate = cute.make_rmem_tensor(size, cutlass.Boolean)
+        predicate.fill(inside)
+        cute.copy(atom, source, target, pred=predicate)
+    else:
+        cute.copy(atom, source, target)
 
 
 @cute.jit
@@ -182,9 +222,34 @@ def shared_tile(
 
 
 @cute.jit
+def rings(rows: cutlass.Constexpr, *cols: cutlass.Constexpr) -> Any:
+    """Row-major arrays (rows, cols) in dynamic shared memory, each row padded."""
+    pointer = cute.arch.get_dyn_smem(Float32, alignment=16)
+    found = []
+    for width in cols:
+        layout = cute.make_layout((rows, width), stride=(width + PADDING, 1))
+        found.append(cute.make_tensor(pointer, layout))
+        pointer = pointer + rows * (width + PADDING)
+    return found
+
+
+@cute.jit
 def shared_array(size: cutlass.Constexpr) -> cute.Tensor:
     """`size` elements in static shared memory."""
     return cute.make_tensor(cute.arch.alloc_smem(Float32, size, 16), cute.make_layout(size))
+
+
+def one_of(
+    thread: Int32, turn: int, threads: int, depth: int, width: int, axis: int
+) -> tuple[Int32, Int32]:
+    """Where in a tile (depth, width) the thread's element of a turn lies: k and x.
+
+    Along k (axis 0) eight lanes take the eight elements of a sector.
+    """
+    if axis == 0:
+        sectors, columns = depth // 8, threads // 8
+        return thread % 8 + turn % sectors * 8, thread // 8 + turn // sectors * columns
+    return thread // width + turn * (threads // width), thread % width
 
 
 def four_of(thread: Int32, depth: int, width: int, axis: int) -> tuple[Int32, Int32]:
@@ -206,6 +271,63 @@ def stage(
             tile[k + e, x] = four[e]
 
 
+def unit_axis(config: Any) -> int:
+    """The axis along which B (k,n) and C (m,n) are contiguous."""
+    return 0 if config.layout == "course" else 1
+
+
+def warp_place(thread: Int32, config: Any) -> tuple[Int32, Int32]:
+    """Where in the block of C the thread's fours begin.
+
+    Lanes form 4×8 fours. Pairs of lanes share their four of B, pairs of pairs that of A.
+    """
+    WM, WN = config.warp_m, config.warp_n
+    warp, lane = thread // 32, thread % 32
+    t_m = warp // (config.block_n // WN) * WM + (lane % 2 + lane // 16 * 2) * 4
+    t_n = warp % (config.block_n // WN) * WN + lane // 2 % 8 * 4
+    return t_m, t_n
+
+
+@cute.jit
+def store_warp_tiles(
+    tensor: cute.Tensor,
+    row: Int32,
+    col: Int32,
+    values: cute.Tensor,
+    wide: cutlass.Boolean,
+    config: cutlass.Constexpr,
+) -> None:
+    """The elements of a thread that `warp_place` places into the block of C at (row,col)."""
+    thread, _, _ = cute.arch.thread_idx()
+    t_m, t_n = warp_place(thread, config)
+    spans = config.warp_m // config.thread_m * 4, config.warp_n // config.thread_n * 4
+    store_block(tensor, row + t_m, col + t_n, values, spans, unit_axis(config), wide)
+
+
+@cute.jit
+def multiply(
+    sA: cute.Tensor,
+    sB: cute.Tensor,
+    rC: cute.Tensor,
+    first: Int32,
+    t_m: Int32,
+    t_n: Int32,
+    config: cutlass.Constexpr,
+) -> None:
+    """rC (TM, TN) += the thread's part of the product of the tiles that begin at row `first`."""
+    TM, TN = config.thread_m, config.thread_n
+    rA = cute.make_rmem_tensor(TM, Float32)
+    rB = cute.make_rmem_tensor(TN, Float32)
+    for kk in cutlass.range_constexpr(config.block_k):
+        for i in cutlass.range_constexpr(0, TM, 4):
+            read_four(sA, (first + kk, t_m + i * (config.warp_m // TM)), rA, i)
+        for j in cutlass.range_constexpr(0, TN, 4):
+            read_four(sB, (first + kk, t_n + j * (config.warp_n // TN)), rB, j)
+        for i in cutlass.range_constexpr(TM):
+            for j in cutlass.range_constexpr(TN):
+                rC[i, j] += rA[i] * rB[j]
+
+
 @cute.jit
 def walk(group: cutlass.Constexpr) -> Any:
     """The block's column and row in C when `group` rows of blocks are walked column by column."""
@@ -217,3 +339,14 @@ def walk(group: cutlass.Constexpr) -> Any:
         rows = cutlass.min(group, down - top)
         bx, by = (turn - top * across) // rows, top + (turn - top * across) % rows
     return bx, by
+
+
+@cute.jit
+def follow() -> None:
+    """Wait for the kernel before this one in the stream, and let the next one start to wait.
+
+    Where the launches allow it (programmatic dependent launch), kernels are set up while the one
+    before them still runs; elsewhere this does nothing.
+    """
+    cute.arch.griddepcontrol_launch_dependents()
+    cute.arch.griddepcontrol_wait()

@@ -96,7 +96,7 @@ def kernel(
     rC.fill(0.0)
 
     # Each thread stages four consecutive elements: of A along k, of B along its unit stride.
-    unit = 0 if config.layout == "course" else 1  # axis along which B and C are contiguous
+    unit = parts.unit_axis(config)
     thread = ty * (BN // TN) + tx
     a_k, a_m = parts.four_of(thread, BK, BM, 0)
     b_k, b_n = parts.four_of(thread, BK, BN, unit)

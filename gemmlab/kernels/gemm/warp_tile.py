@@ -77,14 +77,10 @@ def kernel(
     rC.fill(0.0)
 
     # Each thread stages four consecutive elements: of A along k, of B along its unit stride.
-    unit = 0 if config.layout == "course" else 1  # axis along which B and C are contiguous
+    unit = parts.unit_axis(config)
     a_k, a_m = parts.four_of(thread, BK, BM, 0)
     b_k, b_n = parts.four_of(thread, BK, BN, unit)
-
-    # Lanes form 4×8 fours of C. Pairs of lanes share their four of B, pairs of pairs that of A.
-    warp, lane = thread // 32, thread % 32
-    t_m = warp // (BN // WN) * WM + (lane % 2 + lane // 16 * 2) * 4
-    t_n = warp % (BN // WN) * WN + lane // 2 % 8 * 4
+    t_m, t_n = parts.warp_place(thread, config)
 
     # The same for every thread of the block, so no warp diverges.
     inside = by * BM + BM <= m and bx * BN + BN <= n
@@ -108,8 +104,7 @@ def kernel(
                     rC[i, j] += rA[i] * rB[j]
         cute.arch.sync_threads()
 
-    row, col = by * BM + t_m, bx * BN + t_n
-    parts.store_block(mC, row, col, rC, (WM // TM * 4, WN // TN * 4), unit, wide_stores)
+    parts.store_warp_tiles(mC, by * BM, bx * BN, rC, wide_stores, config)
 
 
 def geometry(config: Config, shape: Mapping[str, int]) -> Geometry:

@@ -1,0 +1,150 @@
+"""What takes part in a measurement: something that does a problem's work in given memory.
+
+Kernel or library, a contender is bound to the arguments of the problem's C ABI, and is launched,
+judged and timed by the same code.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gemmlab.bench.job import Kernel
+from gemmlab.bench.record import IEEE
+from gemmlab.devices.cuda import CudaDevice
+from gemmlab.devices.device import Span
+from gemmlab.hardware.occupancy import occupancy
+from gemmlab.judge.buffers import filled
+from gemmlab.problems.problem import Problem
+
+Arguments = Sequence[Any]  # in the order of the problem's C ABI: Span of a pointer, int, float
+
+# Instructions and types that make a product cheaper, and perhaps less exact, than float32's.
+_NOT_IEEE = re.compile(r"\b(w?mma|wgmma|tcgen05)\.|\.(f16|bf16|tf32|e4m3|e5m2)")
+
+
+def _nothing() -> None:
+    pass
+
+
+class Bound(NamedTuple):
+    """A contender with its operands: `run` enqueues the work, which is what is timed.
+
+    `deliver` brings the result to the output that the judge reads, where `run` leaves it elsewhere.
+    """
+
+    run: Callable[[], None]
+    deliver: Callable[[], None] = _nothing
+
+
+class Contender(ABC):
+    """One kernel or library in one case."""
+
+    name: str
+    title: str
+    precision: str | None = IEEE  # precision class, None where it is not known
+    solves = True  # False: moves as many bytes, and is not judged
+    synchronizes = False  # waits for the GPU itself, so that its launch cannot be timed apart
+    details: dict[str, Any]  # what a reader needs to run it again
+
+    @abstractmethod
+    def bind(self, args: Arguments) -> Bound:
+        """Make ready to launch on these operands, again and again."""
+
+
+class KernelContender(Contender):
+    """A kernel. What it accumulates into is zeroed inside the timed work, as any caller has to."""
+
+    def __init__(self, device: CudaDevice, problem: Problem, kernel: Kernel) -> None:
+        self.name, self.title = kernel.name, kernel.title
+        self.precision = None if _NOT_IEEE.search(kernel.artifact.ptx) else IEEE
+        self.details = _launch_details(kernel)
+        self._device, self._problem, self._kernel = device, problem, kernel
+
+    def bind(self, args: Arguments) -> Bound:
+        """Raises LaunchError past a limit."""
+        grid, block, smem = self._kernel.geometry
+        own = [] if self._kernel.workspace is None else [self._zeros(self._kernel.workspace)]
+        chosen = [*self._chosen(args), *own]
+        launch = self._device.prepare(self._kernel.artifact, grid, block, chosen, smem)
+        sums = [
+            arg
+            for parameter, arg in zip(self._problem.parameters, args, strict=True)
+            if parameter.kind == "accumulator"
+        ]
+
+        def run() -> None:
+            for span in sums:
+                self._device.clear(span)
+            launch()
+
+        return Bound(run if sums else launch)
+
+    def _chosen(self, args: Arguments) -> Arguments:
+        """The arguments that the kernel takes, by name where it says which."""
+        names = [parameter.name for parameter in self._problem.parameters]
+        given = dict(zip(names, args, strict=True))
+        if self._kernel.output_word is not None:
+            for parameter in self._problem.parameters:
+                if parameter.kind == "output":
+                    span = given[parameter.name]
+                    span.buffer.write(filled(self._kernel.output_word, span.nbytes), span.offset)
+        if self._kernel.args is None:
+            return args
+        return [
+            given[arg] if isinstance(arg, str) else self._uploaded(arg) for arg in self._kernel.args
+        ]
+
+    def _uploaded(self, arg: int | float | np.ndarray) -> Span | int | float:
+        if not isinstance(arg, np.ndarray):
+            return arg
+        span = Span(self._device.allocate(max(arg.nbytes, 1)), 0, arg.nbytes)
+        span.buffer.write(arg)
+        return span
+
+    def _zeros(self, nbytes: int) -> Span:
+        span = Span(self._device.allocate(max(nbytes, 1)), 0, nbytes)  # drivers allocate no 0 bytes
+        if nbytes:
+            self._device.clear(span)
+        return span
+
+
+class CopyContender(Contender):
+    """As many bytes as the problem must move, copied within device memory: half read, half written.
+
+    Of a problem that only reads, half of the input.
+    """
+
+    name, title = "copy", "device-to-device copy of as many bytes"
+    solves = False
+    details = {"call": "cuMemcpyDtoDAsync"}
+
+    def __init__(self, device: CudaDevice) -> None:
+        self._device = device
+
+    def bind(self, args: Arguments) -> Bound:
+        source, sink = (arg for arg in args if isinstance(arg, Span))
+        nbytes = (source.nbytes + sink.nbytes) // 2
+        target = Span(self._device.allocate(nbytes), 0, nbytes)
+        return Bound(lambda: self._device.copy(target, source))
+
+
+def _launch_details(kernel: Kernel) -> dict[str, Any]:
+    artifact, (grid, block, smem) = kernel.artifact, kernel.geometry
+    details: dict[str, Any] = {
+        "entry": artifact.entry,
+        "compiler": artifact.versions,
+        "launch": {"grid": list(grid), "block": list(block), "dynamic_smem_bytes": smem},
+    }
+    taken = artifact.resources
+    if taken is not None:
+        details["resources"] = asdict(taken)
+        threads = block[0] * block[1] * block[2]
+        found = occupancy(artifact.arch, threads, taken.registers, taken.static_smem_bytes + smem)
+        details["occupancy"] = found.fraction
+    return details

@@ -1,0 +1,114 @@
+"""The machine while it measures: facts once, clocks, temperature and power again and again.
+
+Clocks are left as they are found: locking them takes rights that a user of a shared GPU does not
+have. So kernels run until the clock settles, and every record says what it was.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from gemmlab.devices.cuda import CudaDevice
+
+SETTLED = 0.01  # relative change of the clock
+LEAST_S = 3.0  # of work before the first measurement
+MOST_S = 10.0
+PAUSE_S = 0.2  # between two looks at the clock
+
+
+@dataclass(frozen=True)
+class Reading:
+    """None for what the driver does not tell."""
+
+    sm_mhz: float | None = None
+    temperature_c: float | None = None
+    power_w: float | None = None
+
+
+class Sensors:
+    """Of one GPU, through NVML."""
+
+    def __init__(self, device: CudaDevice) -> None:
+        from cuda.core.system.typing import FieldId
+
+        self._nvml = device.gpu.to_system_device()
+        self._fields = FieldId
+
+    def read(self) -> Reading:
+        return Reading(
+            sm_mhz=_told(lambda: self._nvml.get_clock("sm").get_current_mhz()),
+            temperature_c=_told(lambda: self._nvml.temperature.get_sensor()),
+            power_w=self._watts("DEV_POWER_INSTANT"),
+        )
+
+    def facts(self) -> dict[str, Any]:
+        """What does not change while the machine runs."""
+        from cuda.core import system
+
+        return {
+            "driver": _told(lambda: _dotted(system.get_kernel_mode_driver_version())),
+            "sm_max_mhz": _told(lambda: self._nvml.get_clock("sm").get_max_mhz()),
+            "memory_mhz": _told(lambda: self._nvml.get_clock("memory").get_current_mhz()),
+            "power_limit_w": self._watts("DEV_POWER_CURRENT_LIMIT"),
+            "clocks": "as found, not locked",
+        }
+
+    def _watts(self, field: str) -> float | None:
+        fields = [getattr(self._fields, field)]
+        milliwatts = _told(lambda: self._nvml.get_field_values(fields)[0].value)
+        return None if milliwatts is None else milliwatts / 1e3
+
+
+def facts(device: CudaDevice, sensors: Sensors) -> dict[str, Any]:
+    """What a reader of a record needs to know of the machine."""
+    properties = device.gpu.properties
+    bus_gbs = 2 * 1e3 * properties.memory_clock_rate * properties.global_memory_bus_width / 8 / 1e9
+    return {
+        "gpu": device.gpu.name,
+        "arch": device.arch,
+        "sms": properties.multiprocessor_count,
+        "l2_bytes": properties.l2_cache_size,
+        "bus_gbs": bus_gbs,
+        "ecc": bool(properties.ecc_enabled),
+        **sensors.facts(),
+    }
+
+
+def settle(
+    work: Callable[[], None],
+    sm_mhz: Callable[[], float | None],
+    least_s: float,
+    now: Callable[[], float] = time.perf_counter,
+) -> float:
+    """Repeat `work` until the clock settles; seconds that it took.
+
+    It has settled when two looks, PAUSE_S apart, differ by less than SETTLED, not before `least_s`.
+    MOST_S ends it in any case.
+    """
+    start, before = now(), sm_mhz()
+    while True:
+        until = now() + PAUSE_S
+        while now() < until:
+            work()
+        after = sm_mhz()
+        took = now() - start
+        steady = not before or not after or abs(after - before) < SETTLED * before
+        if took >= MOST_S or (took >= least_s and steady):
+            return took
+        before = after
+
+
+def _told(ask: Callable[[], Any]) -> Any:
+    """What NVML answers; None where it refuses, as it may on any machine for any question."""
+    try:
+        return ask()
+    except Exception:  # NVML's errors and cuda.core's own have no common base
+        return None
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    """As the driver writes itself: 580.159.04."""
+    return ".".join(f"{part:02d}" for part in version)

@@ -1,0 +1,59 @@
+"""How long and how often to measure: NVBench's parameters, shared out among interleaved rounds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from gemmlab.errors import InputError
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """What one contender gets in one case, over all rounds together.
+
+    A round measures every contender once, so that a drift of clocks or temperature falls on all of
+    them. Within a round NVBench stops when the noise (standard deviation over mean) is below
+    `max_noise_percent` or no longer falls, not before `min_samples` and `min_time_s` of GPU time,
+    and in any case when `timeout_s` of wall time is over. Raises InputError for a value below its
+    least.
+    """
+
+    rounds: int = 5
+    min_samples: int = 10
+    min_time_s: float = 0.5  # of cold samples, and again of batches
+    max_noise_percent: float = 0.5
+    timeout_s: float = 15.0
+
+    def __post_init__(self) -> None:
+        for name in ("rounds", "min_samples"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} = {getattr(self, name)} must be at least 1")
+        for name in ("min_time_s", "max_noise_percent", "timeout_s"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise InputError(f"{name} = {getattr(self, name)} must be positive and finite")
+
+    def nvbench_options(self) -> list[str]:
+        """NVBench's command line for one round of one contender.
+
+        A throttled sample is not thrown away: clocks are as the machine has them, and recorded.
+        """
+        options = {
+            "--min-samples": math.ceil(self.min_samples / self.rounds),
+            "--min-time": self.min_time_s / self.rounds,
+            "--max-noise": self.max_noise_percent,
+            "--timeout": self.timeout_s / self.rounds,
+            "--batch-target-time": self.min_time_s / self.rounds,
+            "--throttle-threshold": 0,
+        }
+        return [text for name, value in options.items() for text in (name, f"{value:g}")]
+
+    def command_options(self) -> list[str]:
+        """The same protocol as options of `gemmlab bench`."""
+        return [
+            f"--rounds {self.rounds}",
+            f"--min-samples {self.min_samples}",
+            f"--min-time {self.min_time_s:g}",
+            f"--max-noise {self.max_noise_percent:g}",
+            f"--timeout {self.timeout_s:g}",
+        ]

@@ -1,0 +1,118 @@
+"""From a ladder to a measurement, and the process that makes it.
+
+The work is done in a process of its own: NVBench runs once per process, and a kernel that breaks
+the CUDA context, or brings the process down, takes nothing else with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from multiprocessing import get_context
+
+from gemmlab import ladder
+from gemmlab.bench import baselines, roofs
+from gemmlab.bench.job import Job, Kernel, Outcome, Refusal, case_name
+from gemmlab.bench.protocol import Protocol
+from gemmlab.compile import cute
+from gemmlab.errors import DeviceError, UnknownNameError
+from gemmlab.kernels.rung import Rung
+from gemmlab.problems.problem import Problem, Shape
+
+SIZES = {"gemm": 4096, "transpose": 8192, "sum": 2**28, "histogram": 2**28}  # where none is given
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Rungs of one problem, all in one layout, in several shapes.
+
+    `baselines` None: all that are installed.
+    """
+
+    problem: Problem
+    rungs: Sequence[Rung]
+    shapes: Sequence[Shape]
+    family: str
+    seed: int
+    baselines: tuple[str, ...] | None
+
+    @property
+    def layout(self) -> str:
+        return self.rungs[0].layout
+
+    def check(self) -> None:
+        """Raise UnknownNameError for a family or a baseline, InputError for the seed."""
+        known = baselines.names(self.problem.name)
+        for name in self.baselines or ():
+            if name not in known:
+                there = ", ".join(known)
+                raise UnknownNameError(
+                    f"no baseline {name!r} for {self.problem.name}; there is: {there}"
+                )
+        self.problem.case(dict.fromkeys(self.problem.axes, 1), self.layout, self.family, self.seed)
+
+    def job(self, shape: Shape, protocol: Protocol, arch: str) -> tuple[Job, list[Refusal]]:
+        """One shape, with the rungs compiled; those that do not take it are refused.
+
+        Raises CompileError, MissingDependencyError.
+        """
+        sizes = tuple(shape[axis] for axis in self.problem.axes)
+        case = case_name(self.problem.name, sizes, self.layout, self.family)
+        kernels, refusals = [], []
+        for rung in self.rungs:
+            name, broken = ladder.label(rung), rung.requires(rung.config, shape)
+            if broken:
+                refusals.append(Refusal(name, case, "skipped", broken))
+                continue
+            artifact = cute.compile_rung(rung, arch)
+            geometry = rung.geometry(rung.config, shape)
+            workspace = rung.workspace and rung.workspace(rung.config, shape)
+            kernels.append(Kernel(name, rung.change, artifact, geometry, workspace))
+        job = Job(
+            problem=self.problem.name,
+            shape=dict(shape),
+            layout=self.layout,
+            family=self.family,
+            seed=self.seed,
+            kernels=tuple(kernels),
+            baselines=self.baselines,
+            command=self._command(sizes, protocol),
+        )
+        return job, refusals
+
+    def _command(self, sizes: Sequence[int], protocol: Protocol) -> str:
+        words = ["gemmlab bench", *(f"{self.problem.name}:{rung.name}" for rung in self.rungs)]
+        words += [f"--shape {','.join(map(str, sizes))} --layout {self.layout}"]
+        words += [f"--family {self.family} --seed {self.seed}", *protocol.command_options()]
+        if self.baselines is not None:
+            words.append(f"--baselines {','.join(self.baselines)}")
+        return " ".join(words)
+
+
+def measure(plan: Plan, protocol: Protocol, arch: str) -> Outcome:
+    """Compile for `arch` and measure on GPU 0. Raises as `Plan.job` and `measure_jobs` do."""
+    made = [plan.job(shape, protocol, arch) for shape in plan.shapes]
+    outcome = measure_jobs([job for job, _ in made], protocol, arch)
+    outcome.refusals[:0] = [refusal for _, refused in made for refusal in refused]
+    return outcome
+
+
+def measure_jobs(jobs: Sequence[Job], protocol: Protocol, arch: str) -> Outcome:
+    """Measure every job on GPU 0, whose architecture is `arch`, in a process of its own.
+
+    Raises DeviceError where there is no GPU or the process dies, MissingDependencyError where
+    NVBench or a baseline asked for is not installed.
+    """
+    from gemmlab.bench import worker
+
+    probe = roofs.fma_probe(arch)
+    with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as pool:
+        outcome = pool.submit(worker.run, list(jobs), protocol, probe)
+        try:
+            return outcome.result()
+        except KeyboardInterrupt:  # which the process got too: it says what it has
+            return outcome.result()
+        except BrokenProcessPool as error:
+            raise DeviceError("the measuring process died; its last words are above") from error

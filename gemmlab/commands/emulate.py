@@ -1,0 +1,132 @@
+"""`gemmlab emulate`: a kernel file on the emulator, as its directive says."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+
+if TYPE_CHECKING:
+    from gemmlab.files import FileRun
+
+_SHOWN = 4  # numbers of an array
+
+
+def emulate(
+    file: Annotated[Path, typer.Argument(help="A .cu or .ptx file.")],
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME=VALUE]...",
+            help="Words of a directive, in place of the file's own: entry=f grid=4 block=256 "
+            "args=x:f32[n],n n=1000 smem=0 problem=gemm layout=row.",
+        ),
+    ] = None,
+    lines: Annotated[bool, typer.Option("--lines", help="What each line cost.")] = False,
+    by_ptx: Annotated[
+        bool, typer.Option("--ptx", help="With --lines: of the PTX, not of the source.")
+    ] = False,
+    order: Annotated[
+        str, typer.Option(help="Of warps and blocks: in-order, reversed, or a seed.")
+    ] = "in-order",
+    seed: Annotated[int, typer.Option(help="Of the random arrays.")] = 0,
+    arch: Annotated[str | None, typer.Option(help="Architecture to compile for.")] = None,
+    check: Annotated[
+        str | None,
+        typer.Option(help="What to check: all, or names with commas between; docs/checks.md."),
+    ] = None,
+    max_instructions: Annotated[
+        int | None, typer.Option(help="Of a warp, after which the kernel counts as endless.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="JSON on stdout, and nothing else there.")
+    ] = False,
+) -> None:
+    """Run a kernel file on the emulator and count; needs no GPU.
+
+    The file says how it is called in a comment at its top, "//! gemmlab block=256 grid=4 args=…";
+    the same words can be given here. The exit code is 1 where a problem was named and the result is
+    wrong, 4 where the kernel did something that is not allowed or a check found something.
+    """
+    from gemmlab import files
+    from gemmlab.directives.directive import parse
+    from gemmlab.errors import EmulationError
+
+    how: dict[str, Any] = {"order": int(order) if order.lstrip("-").isdigit() else order}
+    how |= {"check": check.split(",") if check else None, "max_instructions": max_instructions}
+    done = files.run(file, parse(words or []), arch=arch, seed=seed, **how)
+    if as_json:
+        json.dump(_as_json(done, lines, check is not None), sys.stdout, indent=2)
+        print()
+    else:
+        _print(done, lines, by_ptx, check is not None)
+    if done.run.findings:
+        raise typer.Exit(EmulationError.exit_code)
+    if done.verdict is not None and not done.verdict.passed:
+        raise typer.Exit(1)
+
+
+def _as_json(done: FileRun, lines: bool, checked: bool) -> dict[str, Any]:
+    result: dict[str, Any] = {
+        "entry": done.artifact.entry,
+        "grid": done.call.grid,
+        "block": done.call.block,
+        "dynamic_smem_bytes": done.call.smem,
+        "counters": done.run.counters,
+    }
+    if done.verdict is not None:
+        result |= {"verdict": done.verdict.status, "message": done.verdict.message}
+    if checked:
+        result["findings"] = [dataclasses.asdict(finding) for finding in done.run.findings]
+    if lines:
+        result["ptx_lines"] = done.run.by_ptx_line()
+        result["source_lines"] = done.run.by_source_line()
+    return result
+
+
+def _print(done: FileRun, lines: bool, by_ptx: bool, checked: bool) -> None:
+    from gemmlab import listing, tables
+    from gemmlab.commands import findings
+
+    out = tables.console()
+    x, y, z = done.call.grid
+    a, b, c = done.call.block
+    head = f"{done.artifact.entry}: grid {x}×{y}×{z}, block {a}×{b}×{c}, {done.artifact.arch}"
+    out.print(head, markup=False)
+    if done.verdict is not None:
+        out.print(f"{done.verdict.status}: {done.verdict.message}", markup=False)
+    if checked:
+        out.print(findings.summary(done.run.findings))
+    if any(finding.stops for finding in done.run.findings):
+        return
+    out.print()
+    if lines:
+        costs = (
+            listing.ptx_lines(done.artifact.ptx, done.run.by_ptx_line())
+            if by_ptx
+            else listing.source_lines(done.run.by_source_line())
+        )
+        out.print(listing.table(costs, out.width))
+        return
+    counted = {name: f"{value:,}" for name, value in done.run.counters.items() if value}
+    out.print(tables.facts(counted))
+    arrays = {
+        name: _preview(arg)
+        for name, arg in zip(done.call.names, done.call.args, strict=True)
+        if isinstance(arg, np.ndarray)
+    }
+    if arrays:
+        out.print()
+        out.print(tables.facts(arrays))
+
+
+def _preview(array: np.ndarray) -> str:
+    """The first numbers of an array, as it is after the run."""
+    first = ", ".join(f"{value:.6g}" for value in array[:_SHOWN].tolist())
+    more = ", …" if array.size > _SHOWN else ""
+    return f"{array.dtype}[{array.size}]: {first}{more}"

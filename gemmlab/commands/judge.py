@@ -1,0 +1,143 @@
+"""`gemmlab new`, `judge` and `export`: a kernel file of one's own, from its first line to its
+verdict."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from gemmlab.submission.steps import Step
+
+
+def judge(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            help="A .cu or .ptx file, .py with a CuTe kernel, or a FlashInfer-Bench solution.json."
+        ),
+    ],
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME=VALUE]...",
+            help="Words of a directive, in place of the file's own: problem=gemm entry=f "
+            "args=a,b,c,m,n,k layout=row block=16,16 grid=ceil_div(n,16),ceil_div(m,16) smem=0 "
+            "multiple=128,128,8 output=finite precision=tf32, and sizes to time: m=4096.",
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Of the inputs; default: one that nobody knows.")
+    ] = None,
+    arch: Annotated[str | None, typer.Option(help="Architecture to compile for.")] = None,
+    time_limit: Annotated[float, typer.Option(help="Of each step, seconds.")] = 120,
+    memory_limit: Annotated[float, typer.Option(help="Of each step, GB.")] = 8,
+    emulated: Annotated[
+        bool, typer.Option("--emulated", help="Use no GPU, even where there is one.")
+    ] = False,
+    workload: Annotated[
+        Path | None, typer.Option(help="Shapes to try, too: FlashInfer-Bench's workload.jsonl.")
+    ] = None,
+    trace: Annotated[
+        Path | None, typer.Option(help="Also write the result to this trace.jsonl, as there.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="JSON on stdout, and nothing else there.")
+    ] = False,
+) -> None:
+    """Judge a kernel file: is it right, how exact, how fast against cuBLAS, what to improve first.
+
+    Without a GPU everything but the timing works. Exit code 0 if it passes, 1 if not.
+    """
+    from gemmlab import problems, tables
+    from gemmlab.directives.directive import Directive, parse, read
+    from gemmlab.submission import flashinfer, table
+    from gemmlab.submission.judging import Options, judge_file
+
+    directive = parse(words or [])
+    with ExitStack() as stack:
+        if file.suffix == ".json":
+            found = flashinfer.read_solution(_read(file))
+            folder = stack.enter_context(TemporaryDirectory(prefix="gemmlab-"))
+            file = Path(folder, found.file)
+            file.write_text(found.text, encoding="utf-8")
+            own = Directive(problem=found.definition, entry=found.entry)
+            directive = own.overridden(directive)
+        shapes: list[dict[str, int]] = []
+        if workload:
+            name = directive.problem or read(_read(file)).problem or ""
+            shapes = flashinfer.read_workloads(_read(workload), problems.find(name))
+        options = Options(
+            arch=arch,
+            seed=seed,
+            seconds=time_limit,
+            memory_bytes=int(memory_limit * 2**30),
+            gpu=not emulated,
+            shapes=tuple(tuple(shape.values()) for shape in shapes),
+        )
+        result = judge_file(file, directive, options, _told)
+    if trace:
+        flashinfer.write(trace, flashinfer.traces(result))
+    if as_json:
+        sys.stdout.write(json.dumps(result.as_json(), indent=2) + "\n")
+    else:
+        table.print_judgement(tables.console(), result)
+    if not result.passed:
+        raise typer.Exit(1)
+
+
+def _told(step: Step) -> None:
+    print(f"{step.name}: {step.status}, {step.seconds:.1f} s", file=sys.stderr)
+
+
+def _read(path: Path) -> str:
+    from gemmlab.errors import InputError
+
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
+
+
+def new(
+    problem: Annotated[str, typer.Argument(help="gemm, transpose, sum or histogram.")],
+    lang: Annotated[str, typer.Option(help="cu (CUDA C++) or cute (Python, CuTe DSL).")] = "cu",
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Default: PROBLEM.cu or .py, here.")
+    ] = None,
+) -> None:
+    """Write a file to start a kernel from: simple, right, and with its directive."""
+    from gemmlab.submission import start
+
+    print(start.write(problem, lang, output))
+
+
+def export(
+    problem: Annotated[str, typer.Argument(help="gemm, transpose, sum or vector-add.")],
+    folder: Annotated[Path, typer.Option("-o", "--output", help="Where to; made if missing.")],
+    solution: Annotated[
+        Path | None, typer.Option(help="Also this kernel file, as a solution.json.")
+    ] = None,
+    arch: Annotated[str, typer.Option(help="What the solution is for.")] = "sm_90a",
+) -> None:
+    """Write a problem as FlashInfer-Bench and SOL-ExecBench have it: definition and workloads."""
+    from gemmlab import problems
+    from gemmlab.directives import read
+    from gemmlab.submission import flashinfer
+
+    work = problems.find(problem)
+    files = {"definition.json": [flashinfer.definition(work)]}
+    files["workload.jsonl"] = flashinfer.workloads(work)
+    if solution:
+        entry = read(_read(solution)).entry or work.name
+        files["solution.json"] = [flashinfer.solution(work, solution, entry, arch)]
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, told in files.items():
+        flashinfer.write(folder / name, told)
+        print(folder / name)

@@ -1,0 +1,88 @@
+"""Flows on the emulator: nothing runs before it is waited for, and nothing is timed.
+
+So a flow that reads a result without waiting for it reads what was there before, every time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+
+from gemmlab.compile.artifact import Artifact
+from gemmlab.devices.device import Dim3, Span
+from gemmlab.devices.emulated import EmulatedDevice, HostBuffer, view
+from gemmlab.devices.runtime import Clock, Times
+
+
+def _untimed() -> None:
+    return None
+
+
+_UNTIMED = (_untimed, _untimed)
+
+
+class SharedBuffer(HostBuffer):
+    """Managed memory: the device's and the host's bytes are the same array."""
+
+    @property
+    def array(self) -> np.ndarray:
+        return self.data
+
+
+class EmulatedQueue:
+    """Work that waits to be waited for."""
+
+    def __init__(self, runtime: EmulatedRuntime) -> None:
+        self._runtime = runtime
+        self._work: list[Callable[[], None]] = []
+
+    def copy_in(self, to: Span, source: np.ndarray) -> Times:
+        self._work.append(partial(np.copyto, view(to), source.view(np.uint8)))
+        return _UNTIMED
+
+    def copy_out(self, to: np.ndarray, source: Span) -> Times:
+        self._work.append(partial(np.copyto, to.view(np.uint8), view(source)))
+        return _UNTIMED
+
+    def prefetch(self, memory: Span, to_device: bool) -> Times:
+        return _UNTIMED  # and nothing to do: there is one memory
+
+    def launch(
+        self, grid: Dim3, block: Dim3, args: Sequence[Span | int], dynamic_smem: int
+    ) -> Times:
+        self._work.append(partial(self._runtime.launch, grid, block, args, dynamic_smem))
+        return _UNTIMED
+
+    def wait(self) -> None:
+        work, self._work = self._work, []
+        for do in work:
+            do()
+
+
+class EmulatedRuntime:
+    """One run of a flow around one kernel."""
+
+    def __init__(self, device: EmulatedDevice, artifact: Artifact) -> None:
+        self._device, self._artifact = device, artifact
+        self.counters: Counter[str] = Counter()
+
+    def managed(self, nbytes: int) -> SharedBuffer:
+        return SharedBuffer(nbytes)
+
+    def pinned(self, nbytes: int) -> np.ndarray:
+        return np.zeros(nbytes, np.uint8)
+
+    def queue(self) -> EmulatedQueue:
+        return EmulatedQueue(self)
+
+    def now(self) -> Clock:
+        return _untimed
+
+    def launch(
+        self, grid: Dim3, block: Dim3, args: Sequence[Span | int], dynamic_smem: int
+    ) -> None:
+        launched = self._device.launch(self._artifact, grid, block, args, dynamic_smem)
+        self.counters.update(launched.counters or {})

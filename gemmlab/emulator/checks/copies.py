@@ -1,0 +1,169 @@
+"""Asynchronous copies: their bytes may not be touched until somebody has waited for them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gemmlab.emulator.arena import GLOBAL_BASE
+from gemmlab.emulator.async_copies import AsyncCopies, Pending, Target
+from gemmlab.emulator.bulk_copies import (
+    BulkCopies,
+    Bytes,
+    Flight,
+    Lane,
+    Place,
+    SharedBox,
+    TensorBox,
+)
+from gemmlab.emulator.lanes import Mask, Value, three_axes
+from gemmlab.emulator.memory import Access, offsets_of
+from gemmlab.emulator.reductions import Combine
+from gemmlab.tensor_map import CHUNK
+
+if TYPE_CHECKING:
+    from gemmlab.emulator.checks.monitor import Monitor
+
+
+def watch_copies(monitor: Monitor) -> None:
+    monitor.machine.copies = WatchedCopies(monitor)
+    monitor.machine.bulk = WatchedBulkCopies(monitor)
+
+
+class WatchedTarget(Target):
+    """Shared memory: a thread has written what it copied when it has waited for it."""
+
+    monitor: Monitor
+
+    def granules(self, copy: Pending) -> np.ndarray:
+        """Of each lane's copy, (lanes, granules)."""
+        itemsize, granule = copy.values[0].dtype.itemsize, self.monitor.granule
+        first = copy.cells * itemsize // granule
+        return np.asarray(first[:, None] + np.arange(itemsize * len(copy.values) // granule))
+
+    def put(self, copy: Pending) -> None:
+        super().put(copy)
+        clocks = self.monitor.clocks
+        column, now = clocks.column(copy.lanes)[:, None], clocks.now[copy.lanes][:, None]
+        self.monitor.shadow.land(self.granules(copy), column, now)
+
+
+class WatchedCopies(AsyncCopies):
+    """cp.async"""
+
+    def __init__(self, monitor: Monitor) -> None:
+        copies, self.monitor = monitor.machine.copies, monitor
+        to = copies.target
+        self.watched = WatchedTarget(to.data, to.nbytes, to.chunk)
+        self.watched.monitor = monitor
+        super().__init__(copies.source, self.watched, copies.chunk)
+
+    def issue(
+        self,
+        to: Access,
+        target: Value,
+        origin: Access,
+        source: Value,
+        nbytes: Value,
+        bypass: bool,
+        mask: Mask | None,
+    ) -> None:
+        super().issue(to, target, origin, source, nbytes, bypass, mask)
+        self._read(origin, source, nbytes, mask)
+        copy, shadow = self.pending[-1], self.monitor.shadow
+        rows, cells = copy.lanes[:, None], self.watched.granules(copy)
+        shadow.store(rows, cells, to.instruction, in_flight=True)
+
+    def _read(self, access: Access, address: Value, nbytes: Value, mask: Mask | None) -> None:
+        """The source of a copy is read when it is issued."""
+        machine, granule = self.monitor.machine, self.monitor.granule
+        on = machine.active(mask)
+        starts = np.broadcast_to(offsets_of(access, address) - GLOBAL_BASE, on.shape)
+        sizes = np.broadcast_to(three_axes(nbytes), on.shape) // granule * granule
+        for size in np.unique(sizes[on & (sizes > 0)]).tolist():
+            part = on & (sizes == size)
+            among, site = Mask(part, machine.extent), access.instruction
+            self.monitor.touch_global("load", site, starts[part], size, among, None)
+
+
+class WatchedBulkCopies(BulkCopies):
+    """Bulk copies: what an mbarrier hears of is known to those who saw its phase complete."""
+
+    def __init__(self, monitor: Monitor) -> None:
+        super().__init__(monitor.machine)
+        self.monitor = monitor
+
+    def _start(
+        self,
+        lane: Lane,
+        source: Place,
+        targets: list[Place],
+        combine: Combine | None,
+        cells: list[int],
+        nbytes: int,
+    ) -> None:
+        super()._start(lane, source, targets, combine, cells, nbytes)
+        monitor, shadow, flight = self.monitor, self.monitor.shadow, self.flights[-1]
+        row, site = np.array([[flight.thread]]), flight.instruction
+        for cell in cells:
+            monitor.boards.leave(("pending", cell), monitor.clocks.tell(row[0]))
+        read = self._in_shared(source)
+        if read is not None:
+            shadow.load(row, read[None], site)
+            shadow.hold(row[0], read, site)
+        else:
+            monitor.touch_pieces("load", site, row[0], self._in_global(source))
+        for target in targets:
+            written = self._in_shared(target)
+            if written is not None:
+                shadow.store(row, written[None], site, in_flight=True)
+            else:
+                name = "update" if combine is not None else "store"
+                monitor.touch_pieces(name, site, row[0], self._in_global(target))
+
+    def _land(self, due: list[Flight]) -> None:
+        clocks, boards, shadow = self.monitor.clocks, self.monitor.boards, self.monitor.shadow
+        for flight in due:
+            clocks.flights += 1
+            column, epoch = flight.thread % clocks.members, int(clocks.now[flight.thread])
+            for cell in flight.cells:
+                column, epoch = clocks.engine(cell), clocks.flights
+                told = np.zeros(clocks.known.shape[1], np.int32)
+                told[column] = epoch
+                boards.leave(("pending", cell), told)
+            for k, target in enumerate(flight.targets):
+                written = self._in_shared(target)
+                if written is not None and flight.cells:
+                    shadow.land(written, clocks.engine(flight.cells[k]), epoch)
+            read = self._in_shared(flight.source)
+            if read is not None:
+                shadow.let_go(read, column, epoch)
+        super()._land(due)
+
+    def _in_shared(self, place: Place) -> np.ndarray | None:
+        """The granules of a place in shared memory; None for one in global memory."""
+        granule = self.monitor.granule
+        if isinstance(place, SharedBox):
+            start = _pointer(place.rows) - _pointer(self.shared)
+            bytes_ = start + place.chunks[:, None] * CHUNK + np.arange(0, CHUNK, granule)
+            return np.asarray(bytes_.reshape(-1) // granule)
+        if isinstance(place, Bytes):
+            start = _pointer(place.view) - _pointer(self.shared)
+            if 0 <= start < self.shared.size:
+                return np.arange(start // granule, (start + place.view.size) // granule)
+        return None
+
+    def _in_global(self, place: Place) -> np.ndarray:
+        """The granules of a place in global memory."""
+        assert isinstance(place, (Bytes, TensorBox))
+        view = place.view
+        first = np.full((1,) * view.ndim, _pointer(view) - _pointer(self.memory.data))
+        for axis, (size, stride) in enumerate(zip(view.shape, view.strides, strict=True)):
+            steps = np.arange(size) * stride
+            first = first + np.expand_dims(steps, tuple(k for k in range(view.ndim) if k != axis))
+        return np.unique(first.reshape(-1) // self.monitor.granule)
+
+
+def _pointer(array: np.ndarray) -> int:
+    return int(array.__array_interface__["data"][0])

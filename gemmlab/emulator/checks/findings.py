@@ -1,0 +1,128 @@
+"""What the checks found: each pair of places in the code once, with the first threads it hit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from gemmlab.emulator.coordinates import Dim3
+from gemmlab.emulator.ir import Instruction
+from gemmlab.errors import (
+    BudgetError,
+    DeadlockError,
+    EmulationError,
+    MisalignedAddressError,
+    OutOfBoundsError,
+    Site,
+)
+
+# What a check of that name reports. What stops a launch is always reported.
+CHECKS: dict[str, tuple[str, ...]] = {
+    "uninitialized": ("uninitialized read",),
+    "races": ("shared race",),
+    "global-races": ("global race",),
+    "barriers": ("divergent barrier",),
+    "copies": ("missing wait",),
+    "order": ("order dependent",),
+}
+ERRORS: tuple[tuple[type[EmulationError], str], ...] = (
+    (OutOfBoundsError, "out of bounds"),
+    (MisalignedAddressError, "misaligned"),
+    (DeadlockError, "deadlock"),
+    (BudgetError, "never ends"),
+    (EmulationError, "error"),
+)
+MOST = 100  # findings of a launch
+SHOWN = 4  # threads and addresses of a finding
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something a kernel does that is not allowed.
+
+    `site` is the instruction at which it showed, `other` the earlier one of two accesses. `threads`
+    are linear indices in the block, `addresses` bytes in the state space: the first few of them.
+    """
+
+    kind: str
+    message: str
+    site: Site
+    other: Site | None = None
+    block: Dim3 | None = None
+    threads: tuple[int, ...] = ()
+    addresses: tuple[int, ...] = ()
+
+    @property
+    def stops(self) -> bool:
+        """Whether the launch ended here."""
+        return any(self.kind == kind for _, kind in ERRORS)
+
+    def __str__(self) -> str:
+        where = []
+        if self.block is not None:
+            where.append(f"block {self.block}")
+        if self.threads:
+            where.append(f"thread {', '.join(map(str, self.threads))}")
+        if self.addresses:
+            where.append(f"address {', '.join(map(hex, self.addresses))}")
+        lines = ["; ".join([f"{self.kind}: {self.message}", *where]), f"  at {self.site}"]
+        if self.other is not None:
+            lines.append(f"  and {self.other}")
+        return "\n".join(lines)
+
+
+class Findings:
+    """Those of one launch, in whatever orders it is run."""
+
+    def __init__(self, code: Sequence[Instruction], kinds: frozenset[str]) -> None:
+        self.code, self.kinds = code, kinds
+        self.found: dict[tuple[str, object, object], Finding] = {}
+        self.last: Finding | None = None  # what stopped the launch
+
+    def wants(self, kind: str, index: int, other: int | None = None) -> bool:
+        """Whether this would be news: an unrolled loop has many instructions of one source line."""
+        is_new = self._key(kind, index, other) not in self.found
+        return kind in self.kinds and is_new and len(self.found) < MOST
+
+    def _key(self, kind: str, index: int, other: int | None) -> tuple[str, object, object]:
+        first, second = (None if k is None else self.code[k].source or k for k in (index, other))
+        return kind, first, second
+
+    def add(
+        self,
+        kind: str,
+        message: str,
+        index: int,
+        other: int | None = None,
+        block: Dim3 | None = None,
+        threads: Iterable[int] = (),
+        addresses: Iterable[int] = (),
+    ) -> None:
+        if self.wants(kind, index, other):
+            earlier = None if other is None else self.code[other].site
+            some, where = tuple(threads)[:SHOWN], tuple(dict.fromkeys(addresses))[:SHOWN]
+            site = self.code[index].site
+            found = Finding(kind, message, site, earlier, block, some, where)
+            self.found[self._key(kind, index, other)] = found
+
+    def stop(self, error: EmulationError, where: str = "") -> None:
+        """The launch ended here."""
+        if self.last is None and error.site is not None:
+            kind = next(kind for cls, kind in ERRORS if isinstance(error, cls))
+            threads = () if error.thread is None else (error.thread,)
+            addresses = () if not error.address else (error.address,)
+            site, message = error.site, error.message + where
+            self.last = Finding(kind, message, site, None, error.block, threads, addresses)
+
+    def sorted(self) -> tuple[Finding, ...]:
+        """By kind and line; what stopped the launch comes last."""
+        kinds = [kind for kinds in CHECKS.values() for kind in kinds]
+        found = sorted(
+            self.found.values(),
+            key=lambda f: (
+                kinds.index(f.kind),
+                f.site.ptx_line,
+                f.other.ptx_line if f.other else 0,
+            ),
+        )
+        return (*found, self.last) if self.last else tuple(found)

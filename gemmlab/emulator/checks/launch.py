@@ -1,0 +1,157 @@
+"""A launch under checks: watched once, in the order that was asked for, then again in others, of
+which only the results count."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gemmlab.emulator.arena import GLOBAL_BASE, Allocation
+from gemmlab.emulator.checks.blocks import BLOCK_BITS, UNINITIALIZED, GlobalShadow
+from gemmlab.emulator.checks.findings import CHECKS, Finding, Findings
+from gemmlab.emulator.checks.monitor import Monitor, granule_of, shared_place
+from gemmlab.emulator.ir import Symbol
+from gemmlab.emulator.schedule import Order
+from gemmlab.errors import (
+    EmulationError,
+    InputError,
+    OutOfBoundsError,
+    UnknownNameError,
+    UnsupportedInstructionError,
+)
+
+if TYPE_CHECKING:
+    from gemmlab.emulator.machine import Launch, Machine, Tally
+    from gemmlab.emulator.translate import Program
+
+OTHER_ORDERS = ("reversed", 0)
+MOST_RECORDS = 1 << 22  # of the shared memory of blocks that run together
+GLOBAL_CHECKS = {"global race", "uninitialized read", "order dependent"}
+Span = tuple[int, int]  # of the arena: first byte, bytes
+
+
+def kinds_of(check: str | Iterable[str]) -> frozenset[str]:
+    """The kinds of findings that were asked for: "all", a check's name, or several.
+
+    Raises UnknownNameError.
+    """
+    try:
+        names = {check} if isinstance(check, str) else {*check}
+    except TypeError:
+        raise InputError(f"check={check!r} is neither a name nor a set of names") from None
+    names = {*CHECKS} if "all" in names else names
+    unknown = sorted(str(name) for name in names if name not in CHECKS)
+    if unknown:
+        known = ", ".join(CHECKS)
+        raise UnknownNameError(f"no check {', '.join(unknown)}; there is all, or {known}")
+    return frozenset(kind for name in names for kind in CHECKS[name])
+
+
+class Checks:
+    """Makes a monitor for each machine of one launch in one order."""
+
+    def __init__(self, launch: Launch, findings: Findings, uninitialized: Sequence[Span]) -> None:
+        self.findings = findings
+        self.blocks: GlobalShadow | None = None
+        self.granule = granule_of(launch.program)
+        if GLOBAL_CHECKS & findings.kinds:
+            granules = launch.memory.data.size // self.granule
+            self.blocks = GlobalShadow(granules, launch.program.function.instructions)
+            for start, nbytes in uninitialized:
+                first = -(-start // self.granule)
+                self.blocks.written[first : (start + nbytes) // self.granule] = UNINITIALIZED
+
+    def watch(self, machine: Machine) -> Monitor:
+        return Monitor(machine, self.findings, self.blocks)
+
+    def most_clusters(self, launch: Launch) -> int:
+        """As many as may run together so that their records stay small."""
+        records = launch.shared_bytes // self.granule * math.prod(launch.cluster)
+        return max(1, MOST_RECORDS // max(records, 1))
+
+
+def run_checked(
+    launch: Launch,
+    order: Order,
+    kinds: frozenset[str],
+    uninitialized: Sequence[Span],
+    execute: Callable[[Launch, Order], Tally],
+) -> tuple[Tally | None, tuple[Finding, ...]]:
+    """What the launch executed in that order, None where something stopped it; and what was found.
+
+    Raises UnsupportedInstructionError, which is not the kernel's fault.
+    """
+    findings = Findings(launch.program.function.instructions, kinds)
+    checks = Checks(launch, findings, uninitialized)
+    memory = launch.memory
+    before = memory.data.copy()
+
+    def start(launch: Launch, order: Order) -> Tally | None:
+        try:
+            return execute(launch, order)
+        except UnsupportedInstructionError:
+            raise
+        except EmulationError as error:
+            findings.stop(error, _nearest(launch.program, error))
+            return None
+
+    tally = start(replace(launch, checks=checks), order)
+    after = memory.data.copy()
+    others = OTHER_ORDERS if "order dependent" in kinds else ()
+    for name in others:
+        if findings.last is None:
+            memory.data[:] = before
+            start(launch, Order(name))
+            if findings.last is None and has_one_result(launch.program):
+                _compare(launch, findings, checks, after, name)
+    memory.data[:] = after
+    return tally, findings.sorted()
+
+
+def _nearest(program: Program, error: EmulationError) -> str:
+    """The variable next to an address outside shared memory; other errors tell by themselves."""
+    is_shared = error.message.startswith("shared access")
+    if not (is_shared and isinstance(error, OutOfBoundsError)) or error.address is None:
+        return ""
+    return f", next to {shared_place(program, error.address)}"
+
+
+def has_one_result(program: Program) -> bool:
+    """Whether the order of threads may not show in results. It may where sums of floats are formed
+    by atomic operations, or where a thread learns how many came before it."""
+    for i in program.function.instructions:
+        is_float = bool({"f16", "f16x2", "bf16", "bf16x2", "f32", "f64"} & {*i.opcode})
+        unread = i.root == "red" or i.operands[:1] == (Symbol("_"),)
+        if i.root in ("atom", "red") and (is_float or not unread):
+            return False
+    return not any(
+        "bulk" in i.opcode and "reduce" in i.opcode for i in program.function.instructions
+    )
+
+
+def _compare(
+    launch: Launch, findings: Findings, checks: Checks, after: np.ndarray, name: str | int
+) -> None:
+    """Report the first byte that another order left different."""
+    data = launch.memory.data
+    differ = data != after
+    if not differ.any() or checks.blocks is None:
+        return
+    start = int(differ.argmax())
+    word = int(checks.blocks.written[start // checks.granule])
+    if word <= 0:
+        return
+    _, site = checks.blocks.events[word >> BLOCK_BITS]
+    owner: Allocation = min(
+        launch.memory.allocations, key=lambda a: a.distance(start + GLOBAL_BASE)
+    )
+    where = f"{owner.name}+{start + GLOBAL_BASE - owner.address}"
+    message = (
+        f"{int(np.count_nonzero(differ))} bytes have other values in order {name!r}, "
+        f"the first at {where}"
+    )
+    findings.add("order dependent", message, site, addresses=[start + GLOBAL_BASE])

@@ -1,0 +1,375 @@
+"""The checks of one chunk of blocks: sees its memory accesses and what orders them.
+
+A monitor stands in a machine's place for its memory: each access passes through it, and happens as
+it would have. How threads learn of each other is in waits.py, copies under way in copies.py.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gemmlab.emulator import emit
+from gemmlab.emulator.arena import GLOBAL_BASE
+from gemmlab.emulator.checks.blocks import UNINITIALIZED, GlobalShadow, is_fence
+from gemmlab.emulator.checks.clocks import Boards, Clocks
+from gemmlab.emulator.checks.copies import watch_copies
+from gemmlab.emulator.checks.findings import SHOWN, Findings
+from gemmlab.emulator.checks.shadow import Shadow, column_of, strength
+from gemmlab.emulator.checks.waits import watch_waits
+from gemmlab.emulator.coordinates import block_index
+from gemmlab.emulator.lanes import WARP, Mask, Value, three_axes
+from gemmlab.emulator.memory import Access, GlobalSpace, LocalSpace, SharedSpace, offsets_of
+from gemmlab.emulator.translate import Block, Program
+
+if TYPE_CHECKING:
+    from gemmlab.emulator.machine import Machine
+
+_LOCAL_NAME = re.compile(r"_ZZ.*E\d+(\w+)")  # of a variable in a function, in C++
+
+
+def granule_of(program: Program) -> int:
+    """Bytes of the kernel's narrowest access, 16 at most."""
+    widths = (access.width for access in program.accesses.values())
+    return min((16, *widths))
+
+
+def shared_place(program: Program, address: int) -> str:
+    """The variable of shared memory that an address lies in or behind, and how far."""
+    offsets = emit.shared_offsets(program.module, program.function)
+    below = [(offset, name) for name, offset in offsets.items() if offset <= address]
+    offset, name = max(below, default=(0, "shared memory"))
+    mangled = _LOCAL_NAME.fullmatch(name)
+    return f"{mangled[1] if mangled else name}+{address - offset}"
+
+
+class Monitor:
+    """Watches one machine from its start."""
+
+    def __init__(self, machine: Machine, findings: Findings, shadow: GlobalShadow | None) -> None:
+        self.machine, self.findings, self.blocks = machine, findings, shadow
+        self.code = machine.launch.program.function.instructions
+        self.granule = granule_of(machine.launch.program)
+        cluster = machine.space_cluster.cluster_size
+        self.cluster_size = cluster
+        self.clocks = Clocks(machine.extent, cluster)
+        self.boards = Boards(self.clocks)
+        self.shared = machine.space_shared.data
+        self.row = self.shared.shape[1] // self.granule  # granules of a block
+        self.shadow = Shadow(self.shared.size // self.granule, self.clocks, self._report_shared)
+        self.local = np.zeros(machine.space_local.data.shape, bool)
+        # Threads can wait for each other by flags in memory only in loops that poll.
+        self.has_flags = any(b.spins for b in machine.launch.program.blocks)
+        self.fences = [
+            [k for k in range(b.first, b.last) if is_fence(self.code[k])]
+            for b in machine.launch.program.blocks
+        ]
+        for space in (machine.space_shared, machine.space_cluster):
+            self._wrap(space, self._shared_before, self._shared_after)
+        self._wrap(machine.space_global, self._global_before, self._global_after)
+        self._wrap(machine.space_local, self._local_before, self._local_after)
+        watch_waits(self)
+        watch_copies(self)
+
+    def before(self, number: int, block: Block, mask: Mask | None) -> None:
+        """A basic block is about to run."""
+        machine = self.machine
+        if self.blocks is not None:
+            self.blocks.step += 1
+            for index in self.fences[number]:
+                present = np.flatnonzero(machine.active(mask).any(axis=(1, 2)))
+                self.blocks.fence(self.cluster_numbers(present), index)
+        first = self.code[block.first] if block.first < block.last else None
+        if first is not None and block.members is not None and emit.is_warp_barrier(first):
+            members = np.broadcast_to(
+                three_axes(block.members(machine.registers)), machine.extent.shape
+            )
+            self.warp_barrier(machine.active(mask), members)
+
+    def warp_barrier(self, on: np.ndarray, members: np.ndarray) -> None:
+        """bar.warp.sync: lanes of a warp that name the same members order their accesses."""
+        for block, warp in np.argwhere(on.any(axis=2)).tolist():
+            lanes = np.flatnonzero(on[block, warp])
+            named = members[block, warp, lanes]
+            for bits in np.unique(named).tolist():
+                rows = (block * on.shape[1] + warp) * WARP + lanes[named == bits]
+                if len(rows) > 1:
+                    self.clocks.hear(rows, self.clocks.tell(rows))
+
+    def rows(self, mask: Mask | None) -> np.ndarray:
+        """The active threads, flat."""
+        return np.flatnonzero(self.machine.active(mask))
+
+    def cluster_numbers(self, blocks: np.ndarray) -> np.ndarray:
+        """Of blocks of the chunk: a number that is their cluster's in the launch."""
+        numbers: np.ndarray = self.machine.blocks[blocks // self.cluster_size * self.cluster_size]
+        return numbers
+
+    # Memory accesses
+
+    def _wrap(
+        self,
+        space: Any,
+        before: Callable[..., Any],
+        after: Callable[..., None],
+    ) -> None:
+        """Let a space's accesses pass through `before` and `after`."""
+        for name in ("load", "store", "update"):
+            if not hasattr(space, name):
+                continue
+            access_memory = getattr(space, name)
+
+            def watched(
+                access: Access,
+                address: Value,
+                *rest: Any,
+                name: str = name,
+                access_memory: Callable[..., Any] = access_memory,
+            ) -> Any:
+                state = before(space, name, access, address, rest)
+                result = access_memory(access, address, *rest)
+                after(name, access, rest, state)
+                return result
+
+            setattr(space, name, watched)
+
+    def _pieces(self, starts: np.ndarray, nbytes: int) -> np.ndarray:
+        """The granules of accesses that start at those bytes, (n, granules of each)."""
+        pieces: np.ndarray = (starts // self.granule)[:, None] + np.arange(nbytes // self.granule)
+        return pieces
+
+    def _values(self, memory: np.ndarray, starts: np.ndarray, nbytes: int) -> np.ndarray:
+        """The bytes there now, (n, granules, bytes of a granule)."""
+        bytes_ = memory.take(starts[:, None] + np.arange(nbytes), mode="clip")
+        return bytes_.reshape(len(starts), nbytes // self.granule, self.granule)
+
+    def _written(self, rest: tuple[Any, ...], access: Access) -> np.ndarray:
+        """The bytes that a store writes, as `_values`."""
+        values, mask = rest
+        on, shape = self.machine.active(mask), self.machine.extent.shape
+        columns = [np.broadcast_to(three_axes(v), shape)[on] for v in values]
+        bits = np.ascontiguousarray(np.stack(columns, axis=1).astype(access.dtype, copy=False))
+        return bits.view(np.uint8).reshape(len(bits), -1, self.granule)
+
+    def _shared_before(
+        self, space: SharedSpace, name: str, access: Access, address: Value, rest: tuple[Any, ...]
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        block, index = space.locate(access, address, rest[-1])
+        starts = block * self.shared.shape[1] + index * access.dtype.itemsize
+        changed = None
+        if name == "store":
+            old = self._values(self.shared.reshape(-1), starts, access.width)
+            changed = (old != self._written(rest, access)).any(axis=2)
+        return starts, changed
+
+    def _shared_after(
+        self,
+        name: str,
+        access: Access,
+        rest: tuple[Any, ...],
+        state: tuple[np.ndarray, np.ndarray | None],
+    ) -> None:
+        (starts, changed), site = state, access.instruction
+        rows, cells = self.rows(rest[-1])[:, None], self._pieces(starts, access.width)
+        strong = strength(self.code[site])
+        if strong and self.has_flags:
+            self.flags("shared", rows[:, 0], cells[:, 0], site)
+        if name == "load":
+            self.shadow.load(rows, cells, site, strong)
+            return
+        if name == "update":
+            self._unwritten(rows, cells, site)
+        self.shadow.store(rows, cells, site, strong, changed)
+        if name == "store" and not strong:
+            left = self._values(self.shared.reshape(-1), starts, access.width)
+            lost = (left != self._written(rest, access)).any(axis=2)
+            if lost.any():
+                winners = self.shadow.written[cells[lost]]
+                rows = np.broadcast_to(rows, cells.shape)[lost]
+                columns = column_of(winners)
+                what = "two writes, by one instruction"
+                self._report_shared("shared race", what, site, site, rows, columns, cells[lost])
+
+    def _unwritten(self, rows: np.ndarray, cells: np.ndarray, site: int) -> None:
+        bad = self.shadow.written[cells] == 0
+        if bad.any():
+            what = "an atomic operation changes what nobody has written"
+            rows = np.broadcast_to(rows, cells.shape)[bad]
+            none = np.zeros(len(rows), np.int64)
+            self._report_shared("uninitialized read", what, site, None, rows, none, cells[bad])
+
+    def flags(self, space: str, rows: np.ndarray, cells: np.ndarray, site: int) -> None:
+        """Strong accesses tell and hear, as far as a kernel has loops that wait for them."""
+        root = self.code[site].root
+        for cell in np.unique(cells).tolist():
+            here = rows[cells == cell]
+            clusters = here // self.clocks.members
+            for cluster in np.unique(clusters).tolist():
+                some, place = here[clusters == cluster], (space, cell, cluster)
+                if root not in ("st", "red"):
+                    self.boards.take(place, some)
+                if root != "ld":
+                    self.boards.leave(place, self.clocks.tell(some))
+
+    def _report_shared(
+        self,
+        kind: str,
+        what: str,
+        site: int,
+        other: int | None,
+        rows: np.ndarray,
+        columns: np.ndarray,
+        cells: np.ndarray,
+    ) -> None:
+        if not self.findings.wants(kind, site, other):
+            return
+        threads = self.clocks.threads
+        block = int(rows[0]) // threads
+        here = rows // threads == block
+        addresses = cells[here] % self.row * self.granule
+        message = what
+        if other is not None:
+            column = int(columns[0])
+            by = f"thread {column % threads}" if column < self.clocks.members else "a bulk copy"
+            message = f"{what}: not ordered after {by}"
+        message += f", in {shared_place(self.machine.launch.program, int(addresses[0]))}"
+        at = self.machine.block_index(block)
+        numbers = dict.fromkeys((rows[here] % threads).tolist())
+        self.findings.add(kind, message, site, other, at, numbers, addresses.tolist())
+
+    def _global_before(
+        self, space: GlobalSpace, name: str, access: Access, address: Value, rest: tuple[Any, ...]
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        on = self.machine.active(rest[-1])
+        offsets = offsets_of(access, address) - GLOBAL_BASE
+        starts = np.broadcast_to(offsets, on.shape)[on]
+        changed = None
+        if name == "store" and self.blocks is not None:
+            old = self._values(space.memory.data, starts, access.width)
+            changed = (old != self._written(rest, access)).any(axis=2)
+        return starts, changed
+
+    def _global_after(
+        self,
+        name: str,
+        access: Access,
+        rest: tuple[Any, ...],
+        state: tuple[np.ndarray, np.ndarray | None],
+    ) -> None:
+        starts, changed = state
+        self.touch_global(name, access.instruction, starts, access.width, rest[-1], changed)
+
+    def touch_global(
+        self,
+        name: str,
+        site: int,
+        starts: np.ndarray,
+        nbytes: int,
+        mask: Mask | None,
+        changed: np.ndarray | None,
+    ) -> None:
+        """Active threads have accessed `nbytes` bytes of global memory each, from `starts` on."""
+        rows, strong = self.rows(mask), strength(self.code[site])
+        cells = self._pieces(starts, nbytes)
+        if strong and self.has_flags:
+            self.flags("global", rows, cells[:, 0], site)
+        if self.blocks is None:
+            return
+        owners = self.cluster_numbers(rows // self.clocks.threads)
+        if name != "store":
+            self._uninitialized(site, rows, cells)
+        if strong:
+            self.blocks.look(owners, cells[:, 0], site)
+        if strong:
+            if self.code[site].root != "ld":
+                self.blocks.note(owners[:, None], cells, site)
+            return
+
+        def report(what: str, at: int, other: int, _: int, by: int, which: np.ndarray) -> None:
+            self._report_global("global race", what, at, other, by, rows[which], starts[which])
+
+        if name == "load":
+            self.blocks.load(owners[:, None], cells, site, report)
+        else:
+            assert changed is not None
+            self.blocks.store(owners[:, None], cells, site, changed, report)
+
+    def touch_pieces(self, name: str, site: int, row: np.ndarray, cells: np.ndarray) -> None:
+        """A bulk copy of one thread has read or written those granules of global memory."""
+        if self.blocks is None or not cells.size:
+            return
+        owner = self.cluster_numbers(row // self.clocks.threads)[:, None]
+        starts = cells * self.granule
+
+        def report(what: str, at: int, other: int, _: int, by: int, which: np.ndarray) -> None:
+            self._report_global("global race", what, at, other, by, row, starts[which])
+
+        if name == "load":
+            self._uninitialized(site, np.broadcast_to(row, cells.shape), cells[:, None])
+            self.blocks.load(owner, cells[:, None], site, report)
+        elif name == "store":
+            changed = np.ones((len(cells), 1), bool)
+            self.blocks.store(owner, cells[:, None], site, changed, report)
+        else:
+            self.blocks.note(owner, cells[:, None], site)
+
+    def _uninitialized(self, site: int, rows: np.ndarray, cells: np.ndarray) -> None:
+        assert self.blocks is not None
+        bad = (self.blocks.written[cells] == UNINITIALIZED).any(axis=1)
+        if bad.any():
+            what = "nobody has written what is read here"
+            at = cells[bad, 0] * self.granule
+            self._report_global("uninitialized read", what, site, None, None, rows[bad], at)
+
+    def _report_global(
+        self,
+        kind: str,
+        what: str,
+        site: int,
+        other: int | None,
+        by: int | None,
+        rows: np.ndarray,
+        starts: np.ndarray,
+    ) -> None:
+        if not self.findings.wants(kind, site, other):
+            return
+        memory, threads = self.machine.launch.memory, self.clocks.threads
+        address = int(starts[0]) + GLOBAL_BASE
+        nearest = min(memory.allocations, key=lambda a: a.distance(address))
+        message = f"{what}, in {nearest.name}+{address - nearest.address}"
+        if by is not None:
+            index = block_index(self.machine.launch.grid, by)
+            message = f"{what}: not ordered after block {index}, in {nearest.name}"
+            message += f"+{address - nearest.address}"
+        block = self.machine.block_index(int(rows[0]) // threads)
+        here = rows[rows // threads == rows[0] // threads] % threads
+        addresses = (starts[:SHOWN] + GLOBAL_BASE).tolist()
+        self.findings.add(kind, message, site, other, block, here.tolist(), addresses)
+
+    # Local memory: each thread's own
+
+    def _local_before(
+        self, space: LocalSpace, name: str, access: Access, address: Value, rest: tuple[Any, ...]
+    ) -> np.ndarray:
+        return self.machine.chunk.spread(offsets_of(access, address))
+
+    def _local_after(
+        self, name: str, access: Access, rest: tuple[Any, ...], offsets: np.ndarray
+    ) -> None:
+        on = self.machine.active(rest[-1])
+        lanes = np.argwhere(on)
+        at = offsets[on][:, None] + np.arange(access.width)
+        place = (*(lanes[:, k, None] for k in range(3)), at)
+        if name == "store":
+            self.local[place] = True
+            return
+        bad = ~self.local[place].all(axis=1)
+        site, kind = access.instruction, "uninitialized read"
+        if bad.any() and self.findings.wants(kind, site):
+            block = self.machine.block_index(int(lanes[bad][0, 0]))
+            threads = (lanes[bad, 1] * WARP + lanes[bad, 2]).tolist()
+            what = "nobody has written what is read here, in local memory"
+            self.findings.add(kind, what, site, None, block, threads, offsets[on][bad].tolist())

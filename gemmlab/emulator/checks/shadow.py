@@ -1,0 +1,162 @@
+"""Who last wrote and read each piece of shared memory.
+
+A piece (granule) is as large as the narrowest access of the kernel. For each there is the last
+write and two reads by threads of which neither knew of the other's: so a write meets at least one
+that is not its own. A record is one 64-bit word, so that of several lanes one wins as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from gemmlab.emulator.checks.clocks import Clocks
+from gemmlab.emulator.ir import Instruction
+from gemmlab.emulator.lanes import WARP
+
+SITE_BITS, COLUMN_BITS, STRENGTH_BITS, EPOCH_BITS = 20, 16, 2, 25
+COLUMN_AT, STRENGTH_AT = SITE_BITS, SITE_BITS + COLUMN_BITS
+EPOCH_AT = STRENGTH_AT + STRENGTH_BITS
+IN_FLIGHT = (1 << EPOCH_BITS) - 1  # an epoch that nobody has heard of: the copy is under way
+# Strength of an access: strong ones may meet (PTX ISA, "memory consistency model"). Lanes of one
+# warp that talk by volatile accesses alone rely on lockstep, which there is not.
+PLAIN, VOLATILE, ATOMIC = 0, 1, 2
+
+# report(kind, what, instruction, other instruction, rows, columns of the others, cells)
+Report = Callable[[str, str, int, int | None, np.ndarray, np.ndarray, np.ndarray], None]
+
+STRONG = {"relaxed", "acquire", "release", "acq_rel", "mmio"}
+
+
+def strength(i: Instruction) -> int:
+    """How far an access may meet others of its kind."""
+    if i.root in ("atom", "red", "mbarrier") or STRONG & {*i.modifiers}:
+        return ATOMIC
+    return VOLATILE if "volatile" in i.modifiers else PLAIN
+
+
+def pack(site: int, columns: np.ndarray, epochs: np.ndarray, strength: int) -> np.ndarray:
+    word: np.ndarray = epochs.astype(np.int64) << EPOCH_AT
+    word |= columns.astype(np.int64) << COLUMN_AT
+    return word | site | strength << STRENGTH_AT
+
+
+def site_of(words: np.ndarray) -> np.ndarray:
+    return words & (1 << SITE_BITS) - 1
+
+
+def column_of(words: np.ndarray) -> np.ndarray:
+    return words >> COLUMN_AT & (1 << COLUMN_BITS) - 1
+
+
+class Shadow:
+    """Records of the shared memory of a chunk; granules are numbered through all its blocks."""
+
+    def __init__(self, num_granules: int, clocks: Clocks, report: Report) -> None:
+        self.clocks, self.report = clocks, report
+        self.written, self.read, self.read_too = np.zeros((3, num_granules), np.int64)
+
+    def load(self, rows: np.ndarray, cells: np.ndarray, site: int, strength: int = PLAIN) -> None:
+        """rows: (n, 1), the threads; cells: (n, granules of each)."""
+        words = self.written[cells]
+        rows = np.broadcast_to(rows, cells.shape)
+        if not words.all():
+            bad = words == 0
+            what = "nobody has written what is read here"
+            none = np.zeros(int(bad.sum()), np.int64)
+            self.report("uninitialized read", what, site, None, rows[bad], none, cells[bad])
+        self._compare(words, rows, cells, site, strength, "a read, and a write")
+        mine = pack(site, self.clocks.column(rows), self.clocks.now[rows], strength)
+        old = self.read[cells]
+        replaced = (old == 0) | self._ordered(old, rows)
+        self.read[cells[replaced]] = mine[replaced]
+        others = column_of(self.read[cells]) != self.clocks.column(rows)
+        self.read_too[cells[others]] = mine[others]
+
+    def store(
+        self,
+        rows: np.ndarray,
+        cells: np.ndarray,
+        site: int,
+        strength: int = PLAIN,
+        changed: np.ndarray | None = None,
+        in_flight: bool = False,
+    ) -> None:
+        """`changed`: of each cell, whether the write makes a difference; None for all."""
+        rows = np.broadcast_to(rows, cells.shape)
+        self.check_store(rows, cells, site, strength, changed)
+        epochs = np.full(rows.shape, IN_FLIGHT) if in_flight else self.clocks.now[rows]
+        self.written[cells] = pack(site, self.clocks.column(rows), epochs, strength)
+
+    def check_store(
+        self,
+        rows: np.ndarray,
+        cells: np.ndarray,
+        site: int,
+        strength: int = PLAIN,
+        changed: np.ndarray | None = None,
+    ) -> None:
+        if changed is not None:
+            rows, cells = np.broadcast_to(rows, cells.shape)[changed], cells[changed]
+        self._compare(self.written[cells], rows, cells, site, strength, "two writes")
+        for reads in (self.read, self.read_too):
+            self._compare(reads[cells], rows, cells, site, strength, "a write, and a read")
+
+    def land(self, cells: np.ndarray, column: np.ndarray | int, epoch: np.ndarray | int) -> None:
+        """Copies into those cells have arrived, at that time of that thread or mbarrier."""
+        sites = site_of(self.written[cells])
+        columns, epochs = np.asarray(column), np.asarray(epoch)
+        self.written[cells] = pack(0, columns, epochs, PLAIN) | sites
+
+    def hold(self, rows: np.ndarray, cells: np.ndarray, site: int) -> None:
+        """A copy reads those cells until it lets go."""
+        epochs = np.full(cells.shape, IN_FLIGHT)
+        self.read[cells] = pack(site, self.clocks.column(rows), epochs, PLAIN)
+
+    def let_go(self, cells: np.ndarray, column: int, epoch: int) -> None:
+        """The copy has read them, at that time of that thread or mbarrier."""
+        held = cells[self.read[cells] >> EPOCH_AT == IN_FLIGHT]
+        self.read[held] = pack(0, np.asarray(column), np.asarray(epoch), PLAIN) | site_of(
+            self.read[held]
+        )
+
+    def use(self, rows: np.ndarray, cells: np.ndarray, site: int) -> None:
+        """An object that lies there is used, by an operation that may meet others of its kind."""
+        rows = np.broadcast_to(rows, cells.shape)
+        self._compare(self.written[cells], rows, cells, site, ATOMIC, "a use, and a write")
+
+    def _ordered(self, words: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Whether what a record says happened before what the thread does now."""
+        columns, epochs = column_of(words), words >> EPOCH_AT
+        own = (columns == self.clocks.column(rows)) & (epochs != IN_FLIGHT)
+        ordered: np.ndarray = own | self.clocks.knows(rows, columns, epochs)
+        return ordered
+
+    def _compare(
+        self,
+        words: np.ndarray,
+        rows: np.ndarray,
+        cells: np.ndarray,
+        site: int,
+        strength: int,
+        what: str,
+    ) -> None:
+        suspect = np.flatnonzero((words != 0) & ~self._ordered(words, rows))
+        if not suspect.size:
+            return
+        words, cells = words.reshape(-1)[suspect], cells.reshape(-1)[suspect]
+        rows = np.broadcast_to(rows, rows.shape).reshape(-1)[suspect]
+        if strength:
+            other = words >> STRENGTH_AT & (1 << STRENGTH_BITS) - 1
+            same_warp = column_of(words) // WARP == self.clocks.column(rows) // WARP
+            lockstep = same_warp & (other == VOLATILE) & (strength == VOLATILE)
+            keep = (other == PLAIN) | lockstep
+            words, cells, rows = words[keep], cells[keep], rows[keep]
+        flying = words >> EPOCH_AT == IN_FLIGHT
+        for kind, among in (("missing wait", flying), ("shared race", ~flying)):
+            message = f"{what} by a copy that is not waited for" if kind == "missing wait" else what
+            for other_site in np.unique(site_of(words[among])).tolist():
+                at = among & (site_of(words) == other_site)
+                columns = column_of(words[at])
+                self.report(kind, message, site, other_site, rows[at], columns, cells[at])

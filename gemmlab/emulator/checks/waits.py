@@ -1,0 +1,214 @@
+"""Barriers, mbarriers and cluster barriers that note who learns of whom."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gemmlab.emulator.barriers import Barriers
+from gemmlab.emulator.clusters import ClusterBarrier
+from gemmlab.emulator.lanes import Mask, Value, three_axes
+from gemmlab.emulator.mbarriers import Mbarriers, Parked, State
+from gemmlab.emulator.memory import Access
+from gemmlab.emulator.translate import Block
+
+OBJECT_BYTES = 8  # of an mbarrier
+
+if TYPE_CHECKING:
+    from gemmlab.emulator.checks.monitor import Monitor
+
+
+def watch_waits(monitor: Monitor) -> None:
+    machine = monitor.machine
+    machine.barriers = WatchedBarriers(monitor)
+    machine.mbarriers = WatchedMbarriers(monitor)
+    machine.clusters = WatchedClusterBarrier(monitor)
+
+
+class WatchedBarriers(Barriers):
+    """bar and barrier."""
+
+    def __init__(self, monitor: Monitor) -> None:
+        super().__init__(monitor.machine)
+        self.monitor = monitor
+
+    def arrive(
+        self, block: Block, operands: tuple[Value, ...], predicate: Value, mask: Mask | None
+    ) -> None:
+        monitor, on = self.monitor, self.machine.active(mask)
+        code = self.machine.launch.program.function.instructions
+        if (
+            mask is None
+            and "sync" in code[block.last - 1].modifiers
+            and self._is_everyone(operands)
+        ):
+            monitor.clocks.meet(np.arange(len(on)))
+        elif "arrive" in code[block.last - 1].modifiers:
+            ids = np.broadcast_to(three_axes(operands[0]), on.shape)
+            self._leave(on, ids)
+        super().arrive(block, operands, predicate, mask)
+
+    def release(self) -> None:
+        before = [(w, w.lanes) for w in self.waiting]
+        expected, arrived = self.expected.copy(), self.arrived.copy()
+        super().release()
+        opened: dict[tuple[int, int], list[tuple[Block, np.ndarray]]] = {}
+        for w, lanes in before:
+            free = lanes & ~w.lanes
+            for number in np.flatnonzero(free.any(axis=(1, 2))).tolist():
+                opened.setdefault((number, w.barrier), []).append((w.block, free[number]))
+        for (number, barrier), groups in opened.items():
+            counted = bool(expected[barrier, number])
+            self._open(number, barrier, groups, counted, int(arrived[barrier, number]))
+
+    def _open(
+        self,
+        number: int,
+        barrier: int,
+        groups: list[tuple[Block, np.ndarray]],
+        counted: bool,
+        arrived: int,
+    ) -> None:
+        """The threads of one block go on from a barrier."""
+        clocks, live = self.monitor.clocks, self.machine.live[number]
+        lanes = np.logical_or.reduce([lanes for _, lanes in groups])
+        place = number, barrier
+        if (live & ~lanes).any() or arrived:
+            rows = number * clocks.threads + np.flatnonzero(lanes)
+            self.monitor.boards.leave(place, clocks.tell(rows))
+            self.monitor.boards.take(place, rows)
+        else:
+            clocks.meet(np.array([number]))
+        self.monitor.boards.clear(place)
+        self._examine(number, groups, counted)
+
+    def _examine(self, number: int, groups: list[tuple[Block, np.ndarray]], counted: bool) -> None:
+        """Whether those who met had a right to."""
+        monitor, machine = self.monitor, self.machine
+        code, kind = monitor.code, "divergent barrier"
+        at, threads = machine.block_index(number), machine.launch.threads
+        first, lanes = groups[0][0].last - 1, groups[0][1]
+        for block, others in groups[1:]:
+            other = block.last - 1
+            shared = lanes.any(axis=1) & others.any(axis=1)
+            aligned = code[other].root == "bar" or "aligned" in code[other].modifiers
+            if other == first or not (aligned and shared.any()) and counted:
+                continue
+            who = "lanes of one warp" if shared.any() else "warps of one block"
+            message = f"{who} meet at different barrier instructions"
+            where = np.flatnonzero(others).tolist()
+            monitor.findings.add(kind, message, other, first, at, where)
+        gone = threads - int(machine.live[number].sum())
+        if gone and not counted:
+            message = f"{gone} of the block's {threads} threads have exited and do not come"
+            monitor.findings.add(kind, message, first, None, at, np.flatnonzero(lanes).tolist())
+
+    def _leave(self, on: np.ndarray, ids: np.ndarray) -> None:
+        """bar.arrive: what those threads know waits at the barrier."""
+        clocks = self.monitor.clocks
+        for number in np.flatnonzero(on.any(axis=(1, 2))).tolist():
+            for barrier in np.unique(ids[number][on[number]]).tolist():
+                lanes = np.flatnonzero(on[number] & (ids[number] == barrier))
+                told = clocks.tell(number * clocks.threads + lanes)
+                self.monitor.boards.leave((number, barrier), told)
+
+
+class WatchedMbarriers(Mbarriers):
+    """mbarriers: what was left in a phase is there for those who saw it complete."""
+
+    def __init__(self, monitor: Monitor) -> None:
+        super().__init__(monitor.machine)
+        self.monitor = monitor
+
+    def init(self, access: Access, address: Value, count: Value, mask: Mask | None) -> None:
+        super().init(access, address, count, mask)
+        rows, cells = self._touched(access, address, mask)
+        self.monitor.shadow.store(rows, cells, access.instruction)
+
+    def arrive(
+        self,
+        access: Access,
+        address: Value,
+        count: Value,
+        tx: Value,
+        mask: Mask | None,
+        drops: bool = False,
+    ) -> np.ndarray:
+        self._use(access, address, mask)
+        rows = self.monitor.rows(mask)
+        cells = self.cells(access, address, mask)
+        for cell in np.unique(cells).tolist():
+            told = self.monitor.clocks.tell(rows[cells == cell])
+            self.monitor.boards.leave(("pending", cell), told)
+        return super().arrive(access, address, count, tx, mask, drops)
+
+    def wait(self, block: Block, operands: tuple[Any, ...], mask: Mask | None) -> None:
+        access, address, _ = operands
+        self._use(access, address, mask)
+        waiting = len(self.parked)
+        super().wait(block, operands, mask)
+        if len(self.parked) == waiting:  # no need to wait
+            cells = np.zeros(self.machine.extent.shape, np.int64)
+            on = self.machine.active(mask)
+            cells[on] = self.cells(access, address, mask)
+            self._learn(on, cells)
+
+    def _release(self, p: Parked, lanes: np.ndarray, answer: np.bool_) -> None:
+        if answer and lanes.any():
+            self._learn(lanes, p.cells)
+        super()._release(p, lanes, answer)
+
+    def _store(self, access: Access, objects: np.ndarray, state: State) -> None:
+        before = State.of(self.all_words[objects]).phase
+        super()._store(access, objects, state)
+        for cell in objects[before != State.of(self.all_words[objects]).phase].tolist():
+            self.monitor.boards.move(("pending", cell), ("complete", cell))
+
+    def _learn(self, lanes: np.ndarray, cells: np.ndarray) -> None:
+        rows = np.flatnonzero(lanes)
+        of = cells.reshape(-1)[rows]
+        for cell in np.unique(of).tolist():
+            self.monitor.boards.take(("complete", cell), rows[of == cell])
+
+    def _use(self, access: Access, address: Value, mask: Mask | None) -> None:
+        """Arrivals and waits are atomic; the object's initialisation is not."""
+        rows, cells = self._touched(access, address, mask)
+        self.monitor.shadow.use(rows, cells, access.instruction)
+
+    def _touched(
+        self, access: Access, address: Value, mask: Mask | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        size = OBJECT_BYTES // self.monitor.granule
+        cells = self.cells(access, address, mask)[:, None] * size + np.arange(size)
+        return self.monitor.rows(mask)[:, None], cells
+
+
+class WatchedClusterBarrier(ClusterBarrier):
+    """barrier.cluster"""
+
+    def __init__(self, monitor: Monitor) -> None:
+        super().__init__(monitor.machine)
+        self.monitor = monitor
+
+    def arrive(self, index: int, mask: Mask | None) -> None:
+        rows, clocks = self.monitor.rows(mask), self.monitor.clocks
+        clusters = rows // clocks.members
+        for cluster in np.unique(clusters).tolist():
+            told = clocks.tell(rows[clusters == cluster])
+            self.monitor.boards.leave(("pending cluster", cluster), told)
+        super().arrive(index, mask)
+
+    def release(self) -> None:
+        before, waiting = self.completed.copy(), list(self.waiting)
+        super().release()
+        size, clocks = self.size, self.monitor.clocks
+        for block in np.flatnonzero((self.completed != before).reshape(-1)).tolist():
+            if block % size == 0:
+                cluster = block // size
+                self.monitor.boards.move(("pending cluster", cluster), ("cluster", cluster))
+        for _, lanes in waiting:
+            rows = np.flatnonzero(lanes & (self.arrivals <= self.completed))
+            clusters = rows // clocks.members
+            for cluster in np.unique(clusters).tolist():
+                self.monitor.boards.take(("cluster", cluster), rows[clusters == cluster])

@@ -1,0 +1,47 @@
+"""Which model of traffic stands for which kernel: one line per kernel file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gemmlab.hardware import traffic
+from gemmlab.hardware.traffic import Model, Traffic
+from gemmlab.kernels.rung import Rung
+
+_BY_KERNEL: Mapping[str, Model] = {
+    "gemm.naive": traffic.direct_product,
+    "gemm.uncoalesced": traffic.direct_product,
+    "gemm.shared": traffic.tiled_product,
+    "gemm.tile_1d": traffic.tiled_product,
+    "gemm.tile_2d": traffic.tiled_product,
+    "gemm.float4": traffic.tiled_product,
+    "gemm.transposed_a": traffic.tiled_product,
+    "gemm.warp_tile": traffic.tiled_product,
+    "gemm.double_buffer": traffic.prefetching_product,
+    "gemm.async_copy": traffic.copying_product,
+    "gemm.split_k": traffic.sliced_product,
+    "transpose.naive": traffic.direct_transpose,
+    "transpose.shared": traffic.staged_transpose,
+    "transpose.ilp": traffic.staged_transpose,
+    "sum.global_atomics": traffic.atomic_sum,
+    "sum.shared_serial": traffic.serial_sum,
+    "sum.tree": traffic.tree_sum,
+    "sum.warp_shuffle": traffic.shuffled_sum,
+    "sum.vectorized": traffic.strided_sum,
+    "histogram.global_atomics": traffic.atomic_histogram,
+    "histogram.shared_atomics": traffic.staged_histogram,
+}
+# Of the kernels of a problem that are not named above.
+_BY_PROBLEM: Mapping[str, Model] = {
+    "gemm": traffic.staged_product,
+    "vector-add": traffic.vector_sum,
+}
+
+
+def model(rung: Rung, shape: Mapping[str, int]) -> Traffic | None:
+    """What the rung should ask for at that shape; None where there is no model of it."""
+    _, _, kernel = rung.kernel.__module__.partition("gemmlab.kernels.")
+    found = _BY_KERNEL.get(kernel)
+    if found is None and hasattr(rung.config, "block_m") or rung.problem != "gemm":
+        found = found or _BY_PROBLEM.get(rung.problem)
+    return found(rung.config, shape) if found else None

@@ -1,0 +1,98 @@
+"""Somebody's kernel file, run once on the emulator as its directive says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gemmlab import judge, problems
+from gemmlab.compile import Artifact, load
+from gemmlab.devices.emulated import emulate
+from gemmlab.directives import Directive, read
+from gemmlab.directives.call import Call, bind, layout_of, prepare, sizes_of
+from gemmlab.errors import InputError, UnknownNameError
+from gemmlab.judge import Verdict
+from gemmlab.problems.problem import Problem
+
+if TYPE_CHECKING:
+    from gemmlab.emulator import Run
+
+
+@dataclass(frozen=True)
+class FileRun:
+    """What came of it. `verdict` is there where a problem is named and the launch ended."""
+
+    artifact: Artifact
+    call: Call
+    run: Run
+    verdict: Verdict | None = None
+
+
+def directive_of(path: Path, options: Directive) -> Directive:
+    """The directive in the file, with the command line's words in place of its own.
+
+    Raises UnknownNameError where there is no such file, InputError where it cannot be read.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UnknownNameError(f"no file {path}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
+    return read(text).overridden(options)
+
+
+def run(
+    path: Path,
+    options: Directive,
+    *,
+    arch: str | None = None,
+    seed: int = 0,
+    family: str | None = None,
+    **how: Any,
+) -> FileRun:
+    """Compile and emulate once. `how` goes to `gemmlab.emulate`.
+
+    Raises InputError or UnknownNameError with the word of the directive at fault, CompileError for
+    the file, LaunchError and EmulationError as `gemmlab.emulate` does.
+    """
+    directive = directive_of(path, options)
+    artifact = load(path, entry=directive.entry, arch=arch)
+    if directive.problem is None:
+        call = prepare(directive, seed)
+        empty = [word.endswith("=empty") for word in directive.args]
+        unwritten = [arg for arg, is_empty in zip(call.args, empty, strict=True) if is_empty]
+        return FileRun(artifact, call, _emulated(artifact, call, unwritten, how))
+    problem = problems.find(directive.problem)
+    layout = layout_of(directive, problem)
+    case = problem.case(shape_of(directive, problem), layout, family or problem.families[0], seed)
+    images = judge.arrays(problem, case)
+    call = bind(directive, problem, case, {**images, **case.scalars})
+    unwritten = [images[p.name] for p in problem.parameters if p.kind == "output"]
+    ran = _emulated(artifact, call, unwritten, how)
+    if any(finding.stops for finding in ran.findings):
+        return FileRun(artifact, call, ran)
+    return FileRun(artifact, call, ran, judge.judge_arrays(images, problem, case))
+
+
+def shape_of(directive: Directive, problem: Problem) -> dict[str, int]:
+    """The sizes of the problem's axes that the directive gives; the problem's own for the rest."""
+    given = sizes_of(directive)
+    return {axis: given.get(axis, problem.default_size) for axis in problem.axes}
+
+
+def _emulated(
+    artifact: Artifact, call: Call, unwritten: list[np.ndarray], how: dict[str, Any]
+) -> Run:
+    return emulate(
+        artifact,
+        grid=call.grid,
+        block=call.block,
+        args=call.args,
+        dynamic_smem=call.smem,
+        uninitialized=unwritten,
+        **how,
+    )

@@ -1,0 +1,284 @@
+"""What kernels ask of memory: one model per kind of kernel, from its tile sizes alone.
+
+A model counts what lanes ask for: an element that 32 lanes load together counts 32 times, because
+each of them waits for it. Models are exact for ragged shapes, where lanes beyond an edge ask for
+nothing. The emulator's counts check them.
+
+The traffic of a tiled product, K·(M·⌈N/BN⌉ + N·⌈M/BM⌉) elements, is M·N·K·(1/BM + 1/BN) where tiles
+divide the matrix: every row of A is read once per column of blocks, every column of B once per row
+of blocks (Kirk and Hwu, "Programming Massively Parallel Processors", chapter on tiling).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from gemmlab.hardware.formula import Quantity, ceil_div, least
+
+ZERO = Quantity.of(0)
+BINS = 256  # of a histogram of bytes
+WARP = 32
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """FLOPs, and the elements that the lanes of one launch ask for; None where not modelled.
+
+    `more` says, for a field, why a kernel may ask for more than its model.
+    """
+
+    flops: Quantity
+    global_loads: Quantity | None
+    global_stores: Quantity | None = ZERO
+    global_atomics: Quantity | None = ZERO
+    shared_loads: Quantity | None = ZERO
+    shared_stores: Quantity | None = ZERO
+    shared_atomics: Quantity | None = ZERO
+    results: Quantity | None = None  # elements of the output, where each is written once
+    load_bytes: int = 4  # of an element in global memory that is loaded; all others have 4
+    more: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def global_bytes(self) -> int | None:
+        """Loads, stores and atomics together, before any cache."""
+        stores = (self.global_stores, self.global_atomics)
+        if self.global_loads is None or None in stores:
+            return None
+        return self.load_bytes * self.global_loads.value + 4 * sum(q.value for q in stores if q)
+
+
+# of a configuration and a shape (axis -> extent)
+Model = Callable[[Any, Mapping[str, int]], Traffic]
+
+
+def _axes(shape: Mapping[str, int]) -> list[Quantity]:
+    return [Quantity.named(axis.upper(), size) for axis, size in shape.items()]
+
+
+def _sizes(config: Any, **names: str) -> list[Quantity]:
+    """Fields of a configuration under the letters that formulas use."""
+    return [Quantity.named(name, getattr(config, field)) for name, field in names.items()]
+
+
+# C = A·B
+
+
+def direct_product(config: Any, shape: Mapping[str, int]) -> Traffic:
+    """Every thread reads a row of A and a column of B from global memory."""
+    m, n, k = _axes(shape)
+    flops = loads = 2 * m * n * k
+    return Traffic(flops, loads, global_stores=m * n, results=m * n)
+
+
+def staged_product(config: Any, shape: Mapping[str, int]) -> Traffic:
+    """Blocks of BM×BN stage tiles of A and B; what they do with the tiles is left open."""
+    m, n, k = _axes(shape)
+    bm, bn = _sizes(config, BM="block_m", BN="block_n")
+    return Traffic(
+        2 * m * n * k,
+        global_loads=k * (m * ceil_div(n, bn) + n * ceil_div(m, bm)),
+        global_stores=m * n,
+        results=m * n,
+        shared_loads=None,
+        shared_stores=None,
+        more={"flops": "tiles that hang over an edge are multiplied whole, zeros included"},
+    )
+
+
+def tiled_product(config: Any, shape: Mapping[str, int]) -> Traffic:
+    """Blocks stage tiles in shared memory; for each k a thread reads TM + TN elements of them."""
+    m, n, k = _axes(shape)
+    bm, bn, bk = _sizes(config, BM="block_m", BN="block_n", BK="block_k")
+    # A kernel without these fields has one element of C per thread.
+    tm, tn = (Quantity.named(f"T{x.upper()}", getattr(config, f"thread_{x}", 1)) for x in "mn")
+    tiles = ceil_div(m, bm) * ceil_div(n, bn) * ceil_div(k, bk)
+    threads = Quantity.named("threads", bm.value * bn.value // (tm.value * tn.value))
+    return replace(
+        staged_product(config, shape),
+        shared_loads=tiles * bk * threads * (tm + tn),
+        shared_stores=tiles * bk * (bm + bn),
+    )
+
+
+def prefetching_product(config: Any, shape: Mapping[str, int]) -> Traffic:
+    """A tiled product that fetches the next tile while it multiplies the present one."""
+    traffic = tiled_product(config, shape)
+    why = "the last turn of the loop fetches and stores a tile ahead that nobody uses"
+    return replace(traffic, more={**traffic.more, "global_loads": why, "shared_stores": why})
+
+
+def copying_product(config: Any, shape: Mapping[str, int]) -> Traffic:
+    """A tiled product whose tiles are copied whole: past an edge the last column comes again."""
+    traffic = tiled_product(config, shape)
+    why = "tiles are copied whole: past an edge the last column comes again"
+    return replace(traffic, more={**traffic.more, "global_loads": why})
+
+
+def sliced_product(config: Any, shape: Mapping[str, int]) -> Traffic:
+    """A prefetching product whose k is cut into S slices: each slice of each block of C goes to
+    memory and comes back, with one atomic addition and a number that the block's threads share."""
+    traffic = prefetching_product(config, shape)
+    assert traffic.global_loads and traffic.global_stores
+    assert traffic.shared_loads and traffic.shared_stores
+    m, n, k = _axes(shape)
+    bm, bn = _sizes(config, BM="block_m", BN="block_n")
+    blocks = ceil_div(m, bm) * ceil_div(n, bn)
+    slices = min(config.blocks // blocks.value, k.value // config.slice_k, config.slices)
+    if slices <= 1:
+        return traffic
+    parts = blocks * Quantity.named("S", slices)
+    why = "the slices are added up"
+    return replace(
+        traffic,
+        global_loads=traffic.global_loads + parts * bm * bn,
+        global_stores=traffic.global_stores + parts * bm * bn + blocks,
+        global_atomics=parts,
+        shared_loads=traffic.shared_loads + parts * Quantity.named("threads", config.threads),
+        shared_stores=traffic.shared_stores + parts,
+        more={**traffic.more, "flops": f"{traffic.more['flops']}; {why}"},
+    )
+
+
+def shared_reads(config: Any, shape: Mapping[str, int], at_once: int) -> float:
+    """Bytes of A and B that L2 asks of device memory when it cannot hold them, and the `at_once`
+    blocks that run together share what they read: W blocks that cover R rows and S columns of
+    blocks read R·BM rows of A and S·BN columns of B.
+
+    Blocks are numbered along the rows of C, or in groups of `config.group` rows, column by column.
+    An estimate: blocks that do not keep step share less.
+    """
+    m, n, k = shape.values()
+    bm, bn, group = config.block_m, config.block_n, getattr(config, "group", 1)
+    down, across = -(-m // bm), -(-n // bn)
+    waves = max(1.0, down * across / at_once)
+    rows = min(down, max(group, at_once / across))
+    columns = min(across, at_once / rows)
+    return float(4 * k * waves * (rows * bm + columns * bn))
+
+
+# B = Aᵀ
+
+
+def direct_transpose(config: Any, shape: Mapping[str, int]) -> Traffic:
+    """Every element is loaded once and stored once."""
+    m, n = _axes(shape)
+    return Traffic(ZERO, global_loads=m * n, global_stores=m * n, results=m * n)
+
+
+def staged_transpose(config: Any, shape: Mapping[str, int]) -> Traffic:
+    """And goes through shared memory."""
+    m, n = _axes(shape)
+    return replace(
+        direct_transpose(config, shape),
+        shared_loads=m * n,
+        shared_stores=m * n,
+        more={"shared_stores": "stores to the tile are not guarded at the edges"},
+    )
+
+
+# The sum of n numbers
+
+
+def _sum_blocks(config: Any, shape: Mapping[str, int]) -> tuple[Quantity, Quantity, Quantity]:
+    """N, threads per block, blocks with an element per thread."""
+    (n,) = _axes(shape)
+    (t,) = _sizes(config, T="threads")
+    return n, t, ceil_div(n, t)
+
+
+def atomic_sum(config: Any, shape: Mapping[str, int]) -> Traffic:
+    """Every element is added to one number in global memory."""
+    (n,) = _axes(shape)
+    return Traffic(n, global_loads=n, global_atomics=n)
+
+
+def serial_sum(config: Any, shape: Mapping[str, int]) -> Traffic:
+    """Blocks put T elements into shared memory, one thread reads them all."""
+    n, t, blocks = _sum_blocks(config, shape)
+    return Traffic(
+        n,
+        global_loads=n,
+        global_atomics=blocks,
+        shared_loads=blocks * t,
+        shared_stores=blocks * t,
+        more={"flops": "the first number is added to 0, and the block's sum to the total"},
+    )
+
+
+def tree_sum(config: Any, shape: Mapping[str, int]) -> Traffic:
+    """T elements into shared memory, T - 1 additions there of two loads and a store each, and one
+    load of the result."""
+    n, t, blocks = _sum_blocks(config, shape)
+    return Traffic(
+        n,
+        global_loads=n,
+        global_atomics=blocks,
+        shared_loads=blocks * (2 * t - 1),
+        shared_stores=blocks * (2 * t - 1),
+        more={"flops": "the last block adds zeros beyond the end"},
+    )
+
+
+_SHUFFLED = "in every step of a shuffle all 32 lanes add, most of them what nobody reads"
+
+
+def shuffled_sum(config: Any, shape: Mapping[str, int]) -> Traffic:
+    """A word per warp goes through shared memory, the rest through shuffles."""
+    n, t, blocks = _sum_blocks(config, shape)
+    return _shuffled(n, t, blocks)
+
+
+def strided_sum(config: Any, shape: Mapping[str, int]) -> Traffic:
+    """The same with at most so many blocks, which walk over the elements four at a time."""
+    n, t, _ = _sum_blocks(config, shape)
+    (most,) = _sizes(config, blocks="blocks")
+    return _shuffled(n, t, least(ceil_div(n, 4 * t), most))
+
+
+def _shuffled(n: Quantity, t: Quantity, blocks: Quantity) -> Traffic:
+    words = blocks * ceil_div(t, Quantity.of(WARP))
+    return Traffic(
+        n,
+        global_loads=n,
+        global_atomics=blocks,
+        shared_loads=words,
+        shared_stores=words,
+        more={"flops": _SHUFFLED},
+    )
+
+
+# How often each byte occurs
+
+
+def atomic_histogram(config: Any, shape: Mapping[str, int]) -> Traffic:
+    """Every byte is counted in global memory."""
+    (n,) = _axes(shape)
+    return Traffic(ZERO, global_loads=n, global_atomics=n, load_bytes=1)
+
+
+def staged_histogram(config: Any, shape: Mapping[str, int]) -> Traffic:
+    """Blocks of T threads count `run` bytes per thread in shared memory, then add their 256 counts
+    up in global memory."""
+    (n,) = _axes(shape)
+    t, run = _sizes(config, T="threads", run="run")
+    counts = ceil_div(n, t * run) * BINS
+    return Traffic(
+        ZERO,
+        global_loads=n,
+        global_atomics=counts,
+        shared_loads=counts,
+        shared_stores=counts,
+        shared_atomics=n,
+        load_bytes=1,
+    )
+
+
+# c = a + b
+
+
+def vector_sum(config: Any, shape: Mapping[str, int]) -> Traffic:
+    """Two elements are loaded, their sum is stored."""
+    (n,) = _axes(shape)
+    return Traffic(n, global_loads=2 * n, global_stores=n, results=n)

@@ -1,0 +1,172 @@
+"""Rows and columns of C that infinities or NaN reach, in float32: `fp16x3` leaves them out.
+
+The split makes a row of A or a column of B that is not finite zero, and marks it. So its elements
+of C hold beta·C by now, and only the products are missing. A block takes tiles of C in turn and
+forms, as the `shared` rung does, those that a marked row or column crosses; it stores the marked
+elements alone. With nothing marked, which is known from two numbers, every block ends at once.
+
+The last block to end copies what the splits have counted to `report` and clears it for the next
+product, where `clear` says so: 1 for A, 2 for B.
+"""
+
+import cutlass
+from cutlass import Float32, Int32, Int64, Uint64, cute
+
+from gemmlab.kernels.gemm import parts
+from gemmlab.kernels.gemm.schemes import FIXUP_TILE, VECTOR_PITCH
+from gemmlab.problems.problem import Parameter
+
+PARAMETERS = (
+    Parameter("a", "float32", "input"),
+    Parameter("b", "float32", "input"),
+    Parameter("c", "float32", "output"),
+    Parameter("risk_a", "int32", "input"),
+    Parameter("risk_b", "int32", "input"),
+    Parameter("status_a", "uint64", "accumulator"),
+    Parameter("status_b", "uint64", "accumulator"),
+    Parameter("report", "uint64", "output"),
+    Parameter("m", "int32", "scalar"),
+    Parameter("n", "int32", "scalar"),
+    Parameter("k", "int32", "scalar"),
+    Parameter("batch", "int32", "scalar"),
+    Parameter("row_a", "int64", "scalar"),
+    Parameter("col_a", "int64", "scalar"),
+    Parameter("row_b", "int64", "scalar"),
+    Parameter("col_b", "int64", "scalar"),
+    Parameter("ldc", "int64", "scalar"),
+    Parameter("batch_a", "int64", "scalar"),
+    Parameter("batch_b", "int64", "scalar"),
+    Parameter("batch_c", "int64", "scalar"),
+    Parameter("alpha", "float32", "scalar"),
+    Parameter("clear", "int32", "scalar"),
+)
+
+DEPTH = 16  # of the tiles in shared memory
+THREADS = 256
+EACH = FIXUP_TILE // 16  # rows and columns of a thread's elements, 16 apart
+
+
+@cute.jit
+def one(pointer: cute.Pointer) -> cute.Tensor:
+    return cute.make_tensor(pointer, cute.make_layout(1))
+
+
+@cute.jit
+def mark(risk: cute.Pointer, item: Int32, length: Int32, vector: Int32) -> Int32:
+    """1 for a vector that is not finite."""
+    found = Int32(0)
+    if vector < length:
+        at = Int64(item) * cute.round_up(length, VECTOR_PITCH) + vector
+        found = Int32(one(risk + at)[0] < 0)
+    return found
+
+
+@cute.jit
+def add_products(
+    mA: cute.Tensor,
+    mB: cute.Tensor,
+    mC: cute.Tensor,
+    sM: cute.Tensor,
+    corner: tuple,
+    alpha: Float32,
+) -> None:
+    """C += alpha·A·B in the marked rows and columns of one tile."""
+    thread, _, _ = cute.arch.thread_idx()
+    row0, col0 = corner
+    ty, tx = thread // 16, thread % 16
+    sA = parts.shared_tile(FIXUP_TILE, DEPTH, padding=1)
+    sB = parts.shared_tile(DEPTH, FIXUP_TILE)
+    rC = cute.make_rmem_tensor((EACH, EACH), Float32)
+    rC.fill(0.0)
+    for k0 in cutlass.range(0, mA.shape[1], DEPTH):
+        for e in cutlass.range_constexpr(0, FIXUP_TILE * DEPTH, THREADS):
+            i, kk = (thread + e) // DEPTH, (thread + e) % DEPTH
+            sA[i, kk] = parts.load_or_zero(mA, row0 + i, k0 + kk)
+            kk, j = (thread + e) // FIXUP_TILE, (thread + e) % FIXUP_TILE
+            sB[kk, j] = parts.load_or_zero(mB, k0 + kk, col0 + j)
+        cute.arch.sync_threads()
+        for kk in cutlass.range(DEPTH, unroll=4):
+            for i in cutlass.range_constexpr(EACH):
+                for j in cutlass.range_constexpr(EACH):
+                    rC[i, j] += sA[ty + 16 * i, kk] * sB[kk, tx + 16 * j]
+        cute.arch.sync_threads()
+    m, n = mC.shape
+    for i in cutlass.range_constexpr(EACH):
+        for j in cutlass.range_constexpr(EACH):
+            row, col = row0 + ty + 16 * i, col0 + tx + 16 * j
+            marked = sM[0, ty + 16 * i] + sM[1, tx + 16 * j] > 0
+            if marked and row < m and col < n:
+                mC[row, col] += alpha * rC[i, j]
+
+
+@cute.kernel
+def kernel(
+    a: cute.Pointer,
+    b: cute.Pointer,
+    c: cute.Pointer,
+    risk_a: cute.Pointer,
+    risk_b: cute.Pointer,
+    status_a: cute.Pointer,
+    status_b: cute.Pointer,
+    report: cute.Pointer,
+    m: Int32,
+    n: Int32,
+    k: Int32,
+    batch: Int32,
+    row_a: Int64,
+    col_a: Int64,
+    row_b: Int64,
+    col_b: Int64,
+    ldc: Int64,
+    batch_a: Int64,
+    batch_b: Int64,
+    batch_c: Int64,
+    alpha: Float32,
+    clear: Int32,
+):
+    parts.follow()
+    thread, _, _ = cute.arch.thread_idx()
+    bx, _, _ = cute.arch.block_idx()
+    blocks, _, _ = cute.arch.grid_dim()
+    at_risk = one(status_a)[0] + one(status_b)[0]
+    not_finite = one(status_a + 1)[0] + one(status_b + 1)[0]
+    if not_finite > 0:
+        shape = cute.make_layout((2, FIXUP_TILE), stride=(FIXUP_TILE, 1))
+        sM = cute.make_tensor(cute.arch.alloc_smem(Int32, 2 * FIXUP_TILE), shape)
+        across, down = cute.ceil_div(n, FIXUP_TILE), cute.ceil_div(m, FIXUP_TILE)
+        for tile in cutlass.range(bx, across * down * batch, blocks):
+            item, turn = tile // (across * down), tile % (across * down)
+            row0, col0 = turn // across * FIXUP_TILE, turn % across * FIXUP_TILE
+            cute.arch.sync_threads()
+            if thread < FIXUP_TILE:
+                sM[0, thread] = mark(risk_a, item * Int32(batch_a != 0), m, row0 + thread)
+            elif thread < 2 * FIXUP_TILE:
+                at = thread - FIXUP_TILE
+                sM[1, at] = mark(risk_b, item * Int32(batch_b != 0), n, col0 + at)
+            cute.arch.sync_threads()
+            marks = Int32(0)
+            for i in cutlass.range(FIXUP_TILE):
+                marks += sM[0, i] + sM[1, i]
+            if marks > 0:
+                mA = cute.make_tensor(
+                    a + item * batch_a, cute.make_layout((m, k), stride=(row_a, col_a))
+                )
+                mB = cute.make_tensor(
+                    b + item * batch_b, cute.make_layout((k, n), stride=(row_b, col_b))
+                )
+                mC = cute.make_tensor(c + item * batch_c, cute.make_layout((m, n), stride=(ldc, 1)))
+                add_products(mA, mB, mC, sM, (row0, col0), alpha)
+
+    cute.arch.sync_threads()
+    if thread == 0:
+        cute.arch.fence_acq_rel_gpu()  # this block has read all it needs
+        ended = cute.arch.atomic_add(report + 2, Uint64(1), sem="relaxed", scope="gpu")
+        cute.arch.fence_acq_rel_gpu()
+        if ended == blocks - 1:
+            one(report)[0] = at_risk
+            one(report + 1)[0] = not_finite
+            one(report + 2)[0] = Uint64(0)
+            for status, bit in ((status_a, 1), (status_b, 2)):
+                if clear & bit != 0:
+                    one(status)[0] = Uint64(0)
+                    one(status + 1)[0] = Uint64(0)

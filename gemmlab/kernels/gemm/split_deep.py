@@ -1,0 +1,144 @@
+"""The split across vectors of a matrix too deep for `split`: first its peaks, then its parts.
+
+Traffic: 12 bytes per element for two parts, 4 more than where registers hold a strip of the matrix.
+"""
+
+import cutlass
+from cutlass import Float32, Int32, Int64, Uint64, cute
+
+from gemmlab.kernels import atomics
+from gemmlab.kernels.gemm import parts, split
+from gemmlab.kernels.gemm.schemes import DEEP_STRIP, SPLIT_WARPS, VECTOR_PITCH
+from gemmlab.problems.problem import Parameter
+
+FOURS = 8  # 128-bit loads that a thread has in flight
+_PEAKS = Parameter("peaks", "int32", "output")
+_CHUNK = Parameter("chunk", "int32", "scalar")
+PARAMETERS = {
+    "find_peaks": (split.X, _PEAKS, split.RISK, *split.SIZES, _CHUNK),
+    "across_deep": (split.X, _PEAKS, *split.RESULTS, *split.SIZES, split.PITCH, _CHUNK),
+}
+
+
+@cute.jit
+def over_warps(values: cute.Tensor, op: cutlass.Constexpr) -> cute.Tensor:
+    """The "max" or "add" of what the warps have for each vector of the strip, in shared memory.
+
+    `values` are those of the thread's four vectors.
+    """
+    thread, _, _ = cute.arch.thread_idx()
+    shape = cute.make_layout((SPLIT_WARPS, DEEP_STRIP), stride=(DEEP_STRIP, 1))
+    sW = cute.make_tensor(cute.arch.alloc_smem(Int32, SPLIT_WARPS * DEEP_STRIP, 16), shape)
+    for e in cutlass.range_constexpr(4):
+        sW[thread // 32, thread % 32 * 4 + e] = values[e]
+    cute.arch.sync_threads()
+    if thread < DEEP_STRIP:
+        for w in cutlass.range_constexpr(1, SPLIT_WARPS):
+            sW[0, thread] = split.combine(sW[0, thread], sW[w, thread], op)
+    return sW
+
+
+@cute.kernel
+def find_peaks(
+    x: cute.Pointer,
+    peaks: cute.Pointer,
+    risk: cute.Pointer,
+    vectors: Int32,
+    depth: Int32,
+    ldx: Int64,
+    batch_x: Int64,
+    chunk: Int32,
+    config: cutlass.Constexpr,
+):
+    parts.follow()
+    thread, _, _ = cute.arch.thread_idx()
+    bx, by, item = cute.arch.block_idx()
+    _, chunks, _ = cute.arch.grid_dim()
+    mX = cute.make_tensor(x + item * batch_x, cute.make_layout((depth, vectors), stride=(ldx, 1)))
+    wide = parts.allows_quads(mX.iterator, ldx)
+    column = bx * DEEP_STRIP + thread % 32 * 4
+    start, end = by * chunk + thread // 32, cutlass.min(by * chunk + chunk, depth)
+
+    most = cute.make_rmem_tensor(4, Int32)
+    most.fill(0)
+    held = cute.make_rmem_tensor((4, FOURS), Float32)
+    for line in cutlass.range(start, end, FOURS * SPLIT_WARPS):
+        for i in cutlass.range_constexpr(FOURS):
+            four = split.load_inside(mX, line + i * SPLIT_WARPS, column, wide)
+            for e in cutlass.range_constexpr(4):
+                held[e, i] = four[e]
+        for i in cutlass.range_constexpr(FOURS):
+            for e in cutlass.range_constexpr(4):
+                most[e] = cutlass.max(most[e], split.magnitude(held[e, i]))
+    sW = over_warps(most, "max")
+    padded = cute.round_up(vectors, VECTOR_PITCH)
+    vector = bx * DEEP_STRIP + thread
+    if thread < DEEP_STRIP and vector < vectors:
+        split.cell(peaks, (Int64(item) * chunks + by) * padded + vector)[0] = sW[0, thread]
+        if by == 0:
+            split.cell(risk, Int64(item) * padded + vector)[0] = Int32(0)
+
+
+@cute.kernel
+def across_deep(
+    x: cute.Pointer,
+    peaks: cute.Pointer,
+    out: cute.Pointer,
+    unscale: cute.Pointer,
+    risk: cute.Pointer,
+    status: cute.Pointer,
+    vectors: Int32,
+    depth: Int32,
+    ldx: Int64,
+    batch_x: Int64,
+    pitch: Int32,
+    chunk: Int32,
+    config: cutlass.Constexpr,
+):
+    parts.follow()
+    thread, _, _ = cute.arch.thread_idx()
+    bx, by, item = cute.arch.block_idx()
+    strips, chunks, _ = cute.arch.grid_dim()
+    # From the end on: of what `find_peaks` has read last, L2 still holds some.
+    bx, by = strips - 1 - bx, chunks - 1 - by
+    mX = cute.make_tensor(x + item * batch_x, cute.make_layout((depth, vectors), stride=(ldx, 1)))
+    wide = parts.allows_quads(mX.iterator, ldx)
+    scheme, padded = config.scheme, cute.round_up(vectors, VECTOR_PITCH)
+    vector = bx * DEEP_STRIP + thread
+    inside = thread < DEEP_STRIP and vector < vectors
+    at = Int64(item) * padded + vector
+
+    sS = cute.make_tensor(cute.arch.alloc_smem(Int32, DEEP_STRIP, 16), cute.make_layout(DEEP_STRIP))
+    if thread < DEEP_STRIP:
+        peak = Int32(0)
+        if vector < vectors:
+            for i in cutlass.range(chunks, unroll=8):
+                seen = split.cell(peaks, (Int64(item) * chunks + i) * padded + vector)[0]
+                peak = cutlass.max(peak, seen)
+        sS[thread] = split.scale_of(peak, scheme)
+        if inside and by == 0:
+            split.note_scale(at, sS[thread], unscale, risk, status)
+    cute.arch.sync_threads()
+    scales = [sS[thread % 32 * 4 + e] for e in range(4)]
+
+    counts = cute.make_rmem_tensor(4, Int32)
+    counts.fill(0)
+    held = cute.make_rmem_tensor((4, FOURS), Float32)
+    column = bx * DEEP_STRIP + thread % 32 * 4
+    start, end = by * chunk + thread // 32, cutlass.min(by * chunk + chunk, depth)
+    to = out + Int64(item) * scheme.parts * depth * pitch + column
+    step = Int64(depth) * pitch
+    for line in cutlass.range(start, end, FOURS * SPLIT_WARPS):
+        for i in cutlass.range_constexpr(FOURS):
+            four = split.load_inside(mX, line + i * SPLIT_WARPS, column, wide)
+            for e in cutlass.range_constexpr(4):
+                held[e, i] = four[e]
+        for i in cutlass.range_constexpr(FOURS):
+            row = line + i * SPLIT_WARPS
+            if row < end and column < vectors:
+                four = held[None, i].load()
+                split.split_four(four, scales, counts, to + Int64(row) * pitch, step, scheme)
+    sW = over_warps(counts, "add")
+    if inside and sW[0, thread] > 0:
+        atomics.add(risk + at, sW[0, thread])
+        atomics.add(status, Uint64(sW[0, thread]))

@@ -1,0 +1,1 @@
+"""The library face: products of matrices that are already there."""

@@ -1,0 +1,133 @@
+"""`gemmlab.matmul` and what belongs to it: products of float32 matrices that are already there."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+
+from gemmlab.errors import ArrayError, InputError, StateError
+from gemmlab.linalg import frameworks, host, operands, tiers
+from gemmlab.linalg.frameworks import Facts
+from gemmlab.linalg.operands import Scalars
+from gemmlab.linalg.planned import Plan
+
+_last = threading.local()
+
+
+def matmul(
+    a: Any,
+    b: Any,
+    /,
+    c: Any = None,
+    *,
+    out: Any = None,
+    alpha: float | None = None,
+    beta: float | None = None,
+    precision: str | None = None,
+    stream: Any = None,
+) -> Any:
+    """alpha·a·b + beta·c, as accurate as float32 arithmetic, on tensor cores where that is faster.
+
+    a (…, m, k), b (…, k, n): float32 arrays of PyTorch, CuPy, NumPy or any library with DLPack, or
+    operands of `gemmlab.pack`. Shapes follow NumPy's matmul: 1-D operands, and stacks of matrices
+    that broadcast. c: broadcasts to the result (…, m, n); given just with beta. out: where the
+    result is written; it may be c, and overlaps neither a nor b. The result is `out`, or a new
+    array of the library that `a` belongs to.
+
+    precision: "fp16x3", "bf16x6" or "ieee"; None promises float32 accuracy and takes the fastest
+    (`docs/matmul.md`). `last_plan` tells which and why.
+
+    stream: where a GPU's work is enqueued, a handle or an object with __cuda_stream__; by default
+    the library's current stream. Nothing waits for the GPU. NumPy arrays are multiplied on the
+    host, by BLAS.
+
+    Raises ShapeError, DTypeError, ArrayError (devices, memory), UnknownNameError, TierError (a
+    precision that cannot run here), InputError (beta without c), MissingDependencyError and
+    DeviceError; nothing has been written then.
+    """
+    scalars = operands.check_scalars(alpha, beta, c)
+    if frameworks.is_on_host(a, "a"):
+        given = {"a": a, "b": b, "c": c, "out": out}
+        product = HostProduct({n: x for n, x in given.items() if x is not None}, precision)
+        computed = product.run(scalars)
+        _last.plan = product.plan
+        return host.returned(computed, a) if out is None else out
+    from gemmlab.linalg import calls
+
+    bound = calls.Bound(a, b, c, out, scalars, precision, stream)
+    result = bound.run()
+    _last.plan = bound.call.plan
+    return _returned(result, a) if out is None and calls.is_foreign(a) else result
+
+
+def pack(a: Any, /, *, side: str = "left", precision: str | None = None, stream: Any = None) -> Any:
+    """Split an operand once, for many products: `a` for side "left", `b` for side "right".
+
+    a: a float32 array (…, rows, columns) on a GPU. precision: "fp16x3" (None) or "bf16x6". The
+    packed operand keeps the array, which must not change as long as it is used: rows and columns
+    that are not finite, or out of float16's range, are computed from it. Work on another stream
+    than `stream` must wait for this one first.
+
+    Raises the errors of `matmul`; ArrayError for an array on the host, where nothing is packed.
+    """
+    if frameworks.is_on_host(a, "a"):
+        raise ArrayError(f"a (shape {np.shape(a)}) is on the host; operands are packed on GPUs")
+    from gemmlab.linalg import calls, execution, packed
+
+    framework = calls.framework_of(a)
+    array = framework.from_dlpack(a) if calls.is_foreign(a) else a
+    facts = framework.facts(array)
+    device = operands.check_arrays({"a": facts})
+    scheme = packed.check(side, precision, facts, execution.gpu(device).capability)
+    given = None if stream is None else frameworks.stream_handle(stream)
+    handle = framework.stream(device) if given is None else given
+    with framework.entered(device, given), execution.current(device):
+        return packed.PackedMatrix(array, facts, framework, side, scheme, handle)
+
+
+def last_plan() -> Plan:
+    """How this thread's last product was planned, and why; its `report()` tells what ran.
+
+    Raises StateError before the first product.
+    """
+    plan: Plan | None = getattr(_last, "plan", None)
+    if plan is None:
+        raise StateError("no product has been computed in this thread yet")
+    return plan
+
+
+class HostProduct:
+    """A product of arrays on the host, checked and planned."""
+
+    def __init__(self, given: dict[str, Any], precision: str | None) -> None:
+        self.arrays: dict[str, np.ndarray] = {}
+        for name, array in given.items():
+            if not frameworks.is_on_host(array, name):
+                rule = "both must be on one device"
+                raise ArrayError(f"a is on the host and {name} is on a GPU: {rule}")
+            self.arrays[name] = host.as_numpy(array, name)
+        out = self.arrays.get("out")
+        if out is not None and not out.flags.writeable:
+            raise ArrayError(f"out has shape {out.shape} and is read-only")
+        facts: dict[str, Facts] = {name: host.facts(array) for name, array in self.arrays.items()}
+        operands.check_arrays(facts)
+        self._sizes = sizes = operands.check_sizes(facts)
+        operands.check_overlap(facts)
+        case = tiers.Case(sizes.m, sizes.n, sizes.k, sizes.batch)
+        choice = tiers.choose(precision, case)
+        at = (sizes.m, sizes.n, sizes.k, sizes.batch, "the host")
+        self.plan = Plan(*at, choice.tier, choice.reason)
+
+    def run(self, scalars: Scalars) -> np.ndarray:
+        a, b, c, out = (self.arrays.get(name) for name in ("a", "b", "c", "out"))
+        assert a is not None and b is not None
+        return host.multiply(self._sizes, a, b, c, out, scalars.alpha, scalars.beta)
+
+
+def _returned(result: Any, like: Any) -> Any:
+    """The result as an array of the library of `like`."""
+    if not hasattr(like, "__array_namespace__"):
+        raise InputError(f"{type(like).__name__} names no library that could take the result")
+    return like.__array_namespace__().from_dlpack(result)

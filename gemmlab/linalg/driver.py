@@ -1,0 +1,102 @@
+"""Launches through the CUDA driver, prepared once: tensor maps, arguments, launch configuration.
+
+`cuda.core.launch` converts its arguments at every call; here they are bytes that the driver reads.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from cuda.bindings import driver as cu
+
+from gemmlab.compile.artifact import Artifact
+from gemmlab.errors import DeviceError
+from gemmlab.hardware.limits import STATIC_SMEM
+from gemmlab.kernels.gemm.schemes import LINE
+from gemmlab.linalg.plan import Launch, Map
+
+_C_TYPES: dict[str, Any] = {
+    "u64": ctypes.c_uint64,
+    "u32": ctypes.c_uint32,
+    "s32": ctypes.c_int32,
+    "f32": ctypes.c_float,
+}
+_MAP_TYPES = {
+    "float16": cu.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+    "bfloat16": cu.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+}
+
+
+def call(function: Any, *args: Any) -> Any:
+    """Call the driver; DeviceError names the function and what it said."""
+    error, *values = function(*args)
+    if int(error) != 0:
+        raise DeviceError(f"{function.__name__}: {error.name}")
+    return values[0] if values else None
+
+
+def encode(wanted: Map) -> bytes:
+    """The 128 bytes of a CUtensorMap. A box is swizzled, and zero where it leaves the tensor."""
+    encoded = call(
+        cu.cuTensorMapEncodeTiled,
+        _MAP_TYPES[wanted.copy.dtype],
+        len(wanted.shape),
+        wanted.address,
+        [cu.cuuint64_t(extent) for extent in wanted.shape],
+        [cu.cuuint64_t(stride) for stride in wanted.strides],
+        [cu.cuuint32_t(extent) for extent in (LINE, wanted.copy.lines, 1)],
+        [cu.cuuint32_t(1)] * len(wanted.shape),
+        cu.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+        cu.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
+        cu.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+        cu.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+    )
+    return b"".join(int(word).to_bytes(8, "little") for word in encoded.opaque)
+
+
+def load(artifact: Artifact) -> Any:
+    """The artifact's kernel as a function of the current context."""
+    assert artifact.cubin is not None
+    module = call(cu.cuModuleLoadData, artifact.cubin)
+    return call(cu.cuModuleGetFunction, module, artifact.entry.encode())
+
+
+def _attributes(cluster: int) -> list[Any]:
+    """Blocks per cluster, and leave to be set up before the kernel before has ended."""
+    size, early = cu.CUlaunchAttribute(), cu.CUlaunchAttribute()
+    size.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+    size.value.clusterDim.x, size.value.clusterDim.y, size.value.clusterDim.z = cluster, 1, 1
+    early.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+    early.value.programmaticStreamSerializationAllowed = 1
+    return [size, early]
+
+
+class Prepared:
+    """A launch that only needs its stream."""
+
+    def __init__(self, function: Any, artifact: Artifact, launch: Launch) -> None:
+        self._function = function
+        maps = [encode(wanted) for wanted in launch.maps]
+        self._values: list[Any] = [ctypes.create_string_buffer(raw, 128) for raw in maps]
+        scalars = artifact.parameters[len(maps) :]
+        for parameter, value in zip(scalars, launch.args, strict=True):
+            self._values.append(_C_TYPES[parameter.ptx_type](value))
+        pointers = [ctypes.addressof(value) for value in self._values]
+        self._pointers = (ctypes.c_void_p * len(pointers))(*pointers)
+        self._config = cu.CUlaunchConfig()
+        config = self._config
+        config.gridDimX, config.gridDimY, config.gridDimZ = launch.grid
+        config.blockDimX, config.blockDimY, config.blockDimZ = launch.block
+        config.sharedMemBytes = launch.dynamic_smem
+        config.attrs = _attributes(launch.cluster)
+        config.numAttrs = len(config.attrs)
+        if launch.dynamic_smem > STATIC_SMEM:
+            name = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            call(cu.cuFuncSetAttribute, function, name, launch.dynamic_smem)
+
+    def launch(self, stream: int) -> None:
+        """Enqueue on the stream with that handle."""
+        self._config.hStream = stream
+        address = ctypes.addressof(self._pointers)
+        call(cu.cuLaunchKernelEx, self._config, self._function, address, 0)

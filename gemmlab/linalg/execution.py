@@ -1,0 +1,263 @@
+"""Running a planned product on a GPU: memory for its parts, its launches, its counts."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Protocol
+
+from cuda.bindings import driver as cu
+
+from gemmlab.kernels.common import ceil_div
+from gemmlab.linalg import cublas
+from gemmlab.linalg.driver import call
+from gemmlab.linalg.frameworks import Framework
+from gemmlab.linalg.graph import Addresses, Graph, Node
+from gemmlab.linalg.plan import REPORT_BYTES, STATUS_BYTES
+from gemmlab.linalg.program import NAMES, Job, Memory
+
+_CLEARED = max(STATUS_BYTES, REPORT_BYTES)
+Counts = tuple[int, int]  # elements at risk, vectors that are not finite
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """What a plan depends on of a GPU."""
+
+    name: str
+    capability: tuple[int, int]
+    multiprocessors: int
+
+
+class Run(Protocol):
+    """A product that only needs the addresses of its arrays."""
+
+    def enqueue(self, addresses: Addresses) -> None: ...
+
+    def counts(self) -> Counts | None:
+        """Of the last run, once that is done; None where nothing is counted."""
+
+
+@cache
+def gpu(ordinal: int) -> Gpu:
+    """Facts of GPU number `ordinal`. Raises DeviceError."""
+    call(cu.cuInit, 0)
+    device, names = call(cu.cuDeviceGet, ordinal), cu.CUdevice_attribute
+    major, minor, sms = (
+        call(cu.cuDeviceGetAttribute, name, device)
+        for name in (
+            names.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+            names.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+            names.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+        )
+    )
+    name = call(cu.cuDeviceGetName, 256, device).split(b"\0")[0].decode()
+    return Gpu(name, (major, minor), sms)
+
+
+class Workspace:
+    """Memory for the products on one stream, which follow each other; it grows as they need.
+
+    `version` changes when memory moves.
+    """
+
+    def __init__(self, framework: Framework, device: int, stream: int) -> None:
+        self._framework, self._device, self._stream = framework, device, stream
+        self._arrays: dict[str, tuple[Any, int, int]] = {}
+        self.version = 0
+
+    def address(self, name: str, nbytes: int) -> int:
+        """Where that many bytes are. New ones begin with zeros: counts that nobody has made yet."""
+        _, address, size = self._arrays.get(name, (None, 0, 0))
+        nbytes = max(nbytes, _CLEARED)
+        if size < nbytes:
+            array = self._framework.empty((ceil_div(nbytes, 4),), self._device)
+            address = self._framework.facts(array).address
+            call(cu.cuMemsetD8Async, address, 0, _CLEARED, self._stream)
+            self._arrays[name] = array, address, nbytes
+            self.version += 1
+        return address
+
+    def free(self) -> None:
+        """Give the memory back to the framework's allocator."""
+        self._arrays.clear()
+        self.version += 1
+
+
+_workspaces: dict[tuple[str, int, int], Workspace] = {}
+# Memory of products in recorded CUDA graphs, which may be replayed at any time.
+_recorded: list[Workspace] = []
+
+
+def workspace(framework: Framework, device: int, stream: int) -> Workspace:
+    """That of a stream."""
+    key = (framework.name, device, stream)
+    if key not in _workspaces:
+        _workspaces[key] = Workspace(framework, device, stream)
+    return _workspaces[key]
+
+
+def _recorded_space(framework: Framework, device: int, stream: int) -> Workspace:
+    """New memory for a product that is recorded.
+
+    PyTorch allocates from the memory of the graph that it records, which keeps it.
+    """
+    space = Workspace(framework, device, stream)
+    if framework.name != "torch":
+        _recorded.append(space)
+    return space
+
+
+def free_workspaces() -> None:
+    """Give all memory for parts back to the frameworks' allocators.
+
+    Products that run later take new memory. CUDA graphs of CuPy that hold products must not be
+    replayed any more; those of PyTorch own their memory.
+    """
+    for space in _workspaces.values():
+        space.free()
+    _recorded.clear()
+
+
+class TensorCoreRun:
+    """A product in `fp16x3` or `bf16x6` on one stream."""
+
+    def __init__(self, job: Job, framework: Framework, device: int, stream: int) -> None:
+        self._job, self._framework, self._device, self._stream = job, framework, device, stream
+        self._multiprocessors = gpu(device).multiprocessors
+        self._context = _primary_context(device)
+        self._lock = threading.Lock()
+        self._graph: Graph | None = None
+        self._space = workspace(framework, device, stream)
+        self._own = Workspace(framework, device, stream)  # of the report
+        self._version, self._report = -1, 0
+
+    def enqueue(self, addresses: Addresses) -> None:
+        with self._lock, _Current(self._context):
+            if _is_recording(self._stream):
+                self._record(addresses)
+                return
+            if self._graph is None or self._version != self._space.version:
+                memory = self._place(self._space, self._own)
+                self._graph = Graph(self._job.launches(memory, self._multiprocessors))
+                self._version, self._report = self._space.version, memory.report
+            try:
+                self._graph.launch(addresses, self._stream)
+            except BaseException:
+                # What the splits have counted would stay in the workspace: take another.
+                self._space.free()
+                raise
+
+    def counts(self) -> Counts:
+        if not self._report:
+            return 0, 0
+        with _Current(self._context):
+            call(cu.cuStreamSynchronize, self._stream)
+            raw = bytearray(REPORT_BYTES)
+            call(cu.cuMemcpyDtoH, raw, self._report, REPORT_BYTES)
+        return int.from_bytes(raw[:8], "little"), int.from_bytes(raw[8:16], "little")
+
+    def _place(self, space: Workspace, own: Workspace) -> Memory:
+        left, right = self._job.left.workspace, self._job.right.workspace
+        report = own.address("report", REPORT_BYTES)
+        return Memory(space.address("left", left), space.address("right", right), report)
+
+    def _record(self, addresses: Addresses) -> None:
+        """Into the CUDA graph that the stream is recorded for, with memory of its own."""
+        space = _recorded_space(self._framework, self._device, self._stream)
+        self._own = Workspace(self._framework, self._device, self._stream)
+        memory = self._place(space, self._own)
+        with _relaxed():
+            nodes = [Node(launch) for launch in self._job.launches(memory, self._multiprocessors)]
+        for node in nodes:
+            node.move(addresses)
+            node.launch(self._stream)
+        self._graph, self._report = None, memory.report
+
+
+class SgemmRun:
+    """A product by cuBLAS on one stream."""
+
+    def __init__(
+        self,
+        sgemm: cublas.Sgemm,
+        names: tuple[str, str],
+        framework: Framework,
+        device: int,
+        stream: int,
+    ) -> None:
+        self._sgemm, self._framework, self._device, self._stream = sgemm, framework, device, stream
+        self._order = [NAMES.index(name) for name in (*names, "c")]
+        self._context = _primary_context(device)
+        with _Current(self._context), _relaxed():
+            self._handle = _handle(device)
+        self._space = workspace(framework, device, stream)
+
+    def enqueue(self, addresses: Addresses) -> None:
+        left, right, c = (addresses[i] for i in self._order)
+        with _cublas, _Current(self._context):
+            space = self._space
+            if _is_recording(self._stream):
+                space = _recorded_space(self._framework, self._device, self._stream)
+            self._handle.use(self._stream, space.address("cublas", cublas.WORKSPACE))
+            self._sgemm.launch(self._handle, (left, right, c))
+
+    def counts(self) -> None:
+        return None
+
+
+_cublas = threading.Lock()  # a handle serves one thread at a time
+
+
+@cache
+def _handle(device: int) -> cublas.Handle:
+    """cuBLAS on a GPU, which is current."""
+    return cublas.Handle()
+
+
+@cache
+def _primary_context(device: int) -> Any:
+    return call(cu.cuDevicePrimaryCtxRetain, call(cu.cuDeviceGet, device))
+
+
+def current(device: int) -> AbstractContextManager[None]:
+    """The GPU's context made current where it is not."""
+    return _Current(_primary_context(device))
+
+
+class _Current(AbstractContextManager[None]):
+    """A context made current where it is not."""
+
+    def __init__(self, context: Any) -> None:
+        self._context, self._pushed = context, False
+
+    def __enter__(self) -> None:
+        if call(cu.cuCtxGetCurrent) != self._context:
+            call(cu.cuCtxPushCurrent, self._context)
+            self._pushed = True
+
+    def __exit__(self, *_: object) -> None:
+        if self._pushed:
+            call(cu.cuCtxPopCurrent)
+
+
+def _is_recording(stream: int) -> bool:
+    """Whether work on the stream goes into a CUDA graph; never on the default stream (0 or 1)."""
+    if stream in (0, 1):
+        return False
+    status = call(cu.cuStreamIsCapturing, stream)
+    return bool(status == cu.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_ACTIVE)
+
+
+@contextmanager
+def _relaxed() -> Iterator[None]:
+    """Let this thread load code and make streams while another stream is recorded."""
+    relaxed = cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+    before = call(cu.cuThreadExchangeStreamCaptureMode, relaxed)
+    try:
+        yield
+    finally:
+        call(cu.cuThreadExchangeStreamCaptureMode, before)

@@ -1,0 +1,233 @@
+"""The arrays of PyTorch and CuPy: what they are, and memory from their own allocators.
+
+An array of another library that speaks DLPack is taken as an array of whichever of the two is
+installed, without a copy; a result goes back the same way. DLPack orders the streams.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache
+from typing import Any, NamedTuple, Protocol
+
+from gemmlab.errors import ArrayError, DTypeError, MissingDependencyError
+
+HOST = -1  # in place of a GPU's number
+_CPU = 1  # kDLCPU, of dlpack.h
+_ITEM = 4  # bytes of a float32
+
+
+class Facts(NamedTuple):
+    """What a product depends on of an array; strides in elements."""
+
+    address: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: Any
+    device: int
+
+    @property
+    def is_float32(self) -> bool:
+        return str(self.dtype).removeprefix("torch.") == "float32"
+
+
+class Framework(Protocol):
+    """A library of arrays on GPUs."""
+
+    name: str
+    from_dlpack: Callable[[Any], Any]
+
+    def facts(self, array: Any) -> Facts: ...
+
+    def is_on_host(self, array: Any) -> bool: ...
+
+    def stream(self, device: int) -> int:
+        """The handle of the current stream."""
+
+    def entered(self, device: int, stream: int | None) -> AbstractContextManager[Any]:
+        """The GPU made current, and the stream where one is given."""
+
+    def empty(self, shape: tuple[int, ...], device: int) -> Any:
+        """A float32 array without values, on the current stream."""
+
+    def copied(self, array: Any, shape: tuple[int, ...]) -> Any:
+        """A contiguous copy of the array broadcast to `shape`."""
+
+    def assign(self, target: Any, source: Any) -> None: ...
+
+    def scale(self, target: Any, factor: float) -> None:
+        """target *= factor; 0 leaves zeros whatever was there."""
+
+
+class Torch:
+    name = "torch"
+
+    def __init__(self) -> None:
+        self._torch = importlib.import_module("torch")
+        self.from_dlpack = self._torch.from_dlpack
+        self._grad, self._float32 = self._torch.is_grad_enabled, self._torch.float32
+        self._cuda = self._torch.cuda
+
+    def facts(self, array: Any) -> Facts:
+        if array.requires_grad and self._grad():
+            raise ArrayError(
+                f"a tensor of shape {tuple(array.shape)} requires grad, and gemmlab.matmul has no "
+                "derivative: give tensor.detach(), or call it under torch.no_grad()"
+            )
+        if array.layout is not self._torch.strided or array.is_neg():
+            raise ArrayError(
+                f"a tensor of layout {array.layout}: only plain strided ones are taken"
+            )
+        device = array.get_device()
+        if device == HOST and array.device.type != "cpu":
+            raise ArrayError(
+                f"a tensor on device {array.device}; only CPUs and CUDA GPUs are taken"
+            )
+        return Facts(array.data_ptr(), array.shape, array.stride(), array.dtype, device)
+
+    def is_on_host(self, array: Any) -> bool:
+        return not array.is_cuda and array.device.type == "cpu"
+
+    def stream(self, device: int) -> int:
+        return int(self._cuda.current_stream(device).cuda_stream)
+
+    def entered(self, device: int, stream: int | None) -> AbstractContextManager[Any]:
+        if stream is not None:
+            return _context(self._cuda.stream(self._cuda.ExternalStream(stream, device)))
+        if self._cuda.current_device() == device:
+            return nullcontext()
+        return _context(self._cuda.device(device))
+
+    def empty(self, shape: tuple[int, ...], device: int) -> Any:
+        return self._torch.empty(shape, dtype=self._float32, device=device)
+
+    def copied(self, array: Any, shape: tuple[int, ...]) -> Any:
+        copy = self.empty(shape, array.get_device())
+        copy.copy_(array)
+        return copy
+
+    def assign(self, target: Any, source: Any) -> None:
+        target.copy_(source)
+
+    def scale(self, target: Any, factor: float) -> None:
+        if factor:
+            target.mul_(factor)
+        else:
+            target.zero_()
+
+
+class CuPy:
+    name = "cupy"
+
+    def __init__(self) -> None:
+        self._cupy = importlib.import_module("cupy")
+        self.from_dlpack = self._cupy.from_dlpack
+        self._cuda = self._cupy.cuda
+
+    def facts(self, array: Any) -> Facts:
+        if any(stride % _ITEM for stride in array.strides):
+            raise ArrayError(f"strides {array.strides} bytes are no multiples of {_ITEM}")
+        strides = tuple(stride // _ITEM for stride in array.strides)
+        return Facts(array.data.ptr, array.shape, strides, array.dtype, array.device.id)
+
+    def is_on_host(self, array: Any) -> bool:
+        return False
+
+    def stream(self, device: int) -> int:
+        return int(self._cuda.get_current_stream(device).ptr)
+
+    def entered(self, device: int, stream: int | None) -> AbstractContextManager[Any]:
+        if stream is not None:
+            return _context(self._cuda.ExternalStream(stream, device))
+        if self._cuda.runtime.getDevice() == device:
+            return nullcontext()
+        return _context(self._cuda.Device(device))
+
+    def empty(self, shape: tuple[int, ...], device: int) -> Any:
+        return self._cupy.empty(shape, "float32")
+
+    def copied(self, array: Any, shape: tuple[int, ...]) -> Any:
+        copy = self.empty(shape, array.device.id)
+        copy[...] = array
+        return copy
+
+    def assign(self, target: Any, source: Any) -> None:
+        target[...] = source
+
+    def scale(self, target: Any, factor: float) -> None:
+        if factor:
+            target *= factor
+        else:
+            target.fill(0)
+
+
+_FRAMEWORKS: dict[str, Callable[[], Framework]] = {"torch": Torch, "cupy": CuPy}
+
+
+def find(array: Any) -> Framework | None:
+    """The framework that an array belongs to; None for all other arrays."""
+    name = _owner(type(array))
+    return framework(name) if name in _FRAMEWORKS else None
+
+
+@cache
+def framework(name: str) -> Framework:
+    return _FRAMEWORKS[name]()
+
+
+@cache
+def carrier() -> Framework:
+    """The framework that carries arrays of other libraries."""
+    for name in _FRAMEWORKS:
+        try:
+            return framework(name)
+        except ImportError:
+            continue
+    raise MissingDependencyError(
+        "arrays of other libraries on a GPU are carried by PyTorch or CuPy, and neither is "
+        "installed; run: pip install cupy-cuda13x"
+    )
+
+
+def is_on_host(array: Any, name: str) -> bool:
+    """Whether an array lies in the host's memory. Raises DTypeError for what is no array."""
+    if (framework := find(array)) is not None:
+        return framework.is_on_host(array)
+    try:
+        device, _ = array.__dlpack_device__()
+    except AttributeError:
+        rule = "arrays are those of PyTorch, CuPy, NumPy and what else has __dlpack_device__"
+        raise DTypeError(f"{name} is a {type(array).__name__}; {rule}") from None
+    return bool(device == _CPU)
+
+
+def stream_handle(stream: Any) -> int:
+    """A stream's handle: of a number, of PyTorch, of CuPy, or of what has __cuda_stream__."""
+    if isinstance(stream, int) and not isinstance(stream, bool):
+        return stream
+    protocol = getattr(stream, "__cuda_stream__", None)
+    if protocol is not None:
+        return int(protocol()[1])
+    for name in ("cuda_stream", "ptr"):
+        if hasattr(stream, name):
+            return int(getattr(stream, name))
+    raise DTypeError(
+        f"stream is {stream!r}; it must be a handle (int) or an object with __cuda_stream__"
+    )
+
+
+_owners: dict[type, str | None] = {}
+
+
+def _owner(kind: type) -> str | None:
+    """The framework that a type belongs to, or that it derives from."""
+    if kind not in _owners:
+        names = (base.__module__.partition(".")[0] for base in kind.__mro__)
+        _owners[kind] = next((name for name in names if name in _FRAMEWORKS), None)
+    return _owners[kind]
+
+
+def _context(manager: Any) -> AbstractContextManager[Any]:
+    return manager  # type: ignore[no-any-return]

@@ -1,0 +1,330 @@
+"""A product's plan: which kernels run, on what grids, with what memory. Arithmetic alone, no GPU.
+
+    C (m, n) = alpha · A (m, k) · B (k, n) + beta · C, for each item of a batch
+
+Each operand is split first, by one launch or two, into a *packed* operand (`kernels.gemm.split`);
+then one launch multiplies (`kernels.gemm.fp16x3`). A packed operand may be kept and used again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from gemmlab.kernels.common import ceil_div
+from gemmlab.kernels.gemm.schemes import (
+    DEEP_STRIP,
+    FIXUP_TILE,
+    LINE,
+    MAX_SUMS,
+    SPLIT_WARPS,
+    STRIP,
+    VECTOR_PITCH,
+    CopyBox,
+    Scheme,
+    SplitConfig,
+    TileConfig,
+)
+from gemmlab.kernels.rung import Dim3
+
+ALIGNMENT = 128  # bytes, of everything in a workspace
+STATUS_BYTES = 16  # elements at risk and vectors that are not finite, 64 bits each
+REPORT_BYTES = 24  # elements at risk and vectors that are not finite of the last product; a counter
+# Slots of shared memory, and clocks for 64 of k as an H200 needs them, by the width of the tile.
+_SLOTS = {192: 5, 128: 6, 64: 8}
+_STEP = {192: 2600, 128: 1850, 64: 1100}
+_SHORT = 2048  # up to this k sums move to float32 registers twice as often
+_ROUND = 3000  # clocks to fill the pipeline and to write C
+_LONG = 1024  # elements of a vector from which on a whole block splits it
+# Clusters that split across vectors, the smallest first; more blocks, then more per thread.
+_CLUSTERS = (
+    *(SplitConfig(cluster=cluster, fours=4) for cluster in (1, 2, 4, 8)),
+    SplitConfig(fours=8),
+    SplitConfig(fours=16),
+    SplitConfig(fours=16, threads=512),
+)
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A float32 matrix in device memory, as rows of A or columns of B: `vectors` of `depth`.
+
+    `along` says that the elements of a vector lie next to each other; `ld` elements lie between
+    vectors then, and otherwise between the elements of one. `batch_stride` elements lie between
+    the items of a batch.
+    """
+
+    vectors: int
+    depth: int
+    along: bool
+    ld: int
+    batch: int = 1
+    batch_stride: int = 0
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Where a packed operand has what, in bytes from its start; see `kernels.gemm.split`."""
+
+    scheme: Scheme
+    vectors: int
+    depth: int
+    along: bool
+    batch: int = 1
+
+    @property
+    def lines(self) -> int:
+        """Contiguous lines of one part of one item."""
+        return self.vectors if self.along else self.depth
+
+    @property
+    def length(self) -> int:
+        """Elements of a line."""
+        return self.depth if self.along else self.vectors
+
+    @property
+    def pitch(self) -> int:
+        """Elements from line to line."""
+        return ceil_div(self.length, LINE) * LINE
+
+    @property
+    def padded(self) -> int:
+        """Exponents of an item, with room for reading past the end of the last tile."""
+        return ceil_div(self.vectors, VECTOR_PITCH) * VECTOR_PITCH
+
+    @property
+    def chunk(self) -> int:
+        """Lines per block of a deep split: a multiple of 64, for at most 32 blocks."""
+        return ceil_div(self.depth, 32 * 64) * 64
+
+    @property
+    def deep(self) -> bool:
+        """Whether the split across vectors is that of `kernels.gemm.split_deep`."""
+        return not self.along and self.depth > _CLUSTERS[-1].deepest
+
+    @property
+    def chunks(self) -> int:
+        return ceil_div(self.depth, self.chunk) if self.deep else 0
+
+    @cached_property
+    def offsets(self) -> dict[str, int]:
+        """Bytes from the start to each part, and "end"."""
+        sizes = {
+            "status": STATUS_BYTES,
+            "unscale": 4 * self.batch * self.padded,
+            "risk": 4 * self.batch * self.padded,
+            "peaks": 4 * self.batch * self.padded * self.chunks,
+            "out": 2 * self.batch * self.scheme.parts * self.lines * self.pitch,
+        }
+        offsets, at = {}, 0
+        for name, size in sizes.items():
+            offsets[name] = at
+            at += ceil_div(size, ALIGNMENT) * ALIGNMENT
+        return {**offsets, "end": at}
+
+    @property
+    def nbytes(self) -> int:
+        return self.offsets["end"]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel launch: everything but the compiled code. Arguments are in the kernel's order."""
+
+    kernel: str  # "along", "across", "find_peaks", "across_deep", "multiply" or "fixup"
+    config: SplitConfig | TileConfig | None
+    grid: Dim3
+    block: Dim3
+    args: tuple[int | float, ...]
+    maps: tuple[Map, ...] = ()
+    cluster: int = 1
+    dynamic_smem: int = 0
+
+
+@dataclass(frozen=True)
+class Map:
+    """A tensor map: a tensor of 16-bit elements, and the box that a copy takes of it."""
+
+    copy: CopyBox
+    address: int
+    shape: tuple[int, int, int]  # elements: along a line, lines, parts of all items
+    strides: tuple[int, int]  # bytes: from line to line, from part to part
+
+
+def pack(operand: Operand, packed: Packed, source: int, target: int) -> tuple[Launch, ...]:
+    """The launches that split the operand at address `source` into memory at `target`.
+
+    The first `STATUS_BYTES` of the target must be zero when they start.
+    """
+    at = {name: target + offset for name, offset in packed.offsets.items()}
+    results = (at["out"], at["unscale"], at["risk"], at["status"])
+    sizes = (operand.vectors, operand.depth, operand.ld, operand.batch_stride)
+    block = (32 * SPLIT_WARPS, 1, 1)
+    if operand.along:
+        config = SplitConfig(packed.scheme, SPLIT_WARPS if operand.depth > _LONG else 1, fours=8)
+        grid = (ceil_div(operand.vectors * config.warps, SPLIT_WARPS), operand.batch, 1)
+        args = (source, *results, *sizes, packed.pitch)
+        return (Launch("along", config, grid, block, args),)
+    if not packed.deep:
+        config = next(config for config in _CLUSTERS if operand.depth <= config.deepest)
+        config = replace(config, scheme=packed.scheme)
+        strips = ceil_div(operand.vectors, STRIP)
+        grid, block = (strips * config.cluster, operand.batch, 1), (config.threads, 1, 1)
+        args = (source, *results, *sizes, packed.pitch)
+        return (Launch("across", config, grid, block, args, cluster=config.cluster),)
+    config = SplitConfig(packed.scheme)
+    grid = (ceil_div(operand.vectors, DEEP_STRIP), packed.chunks, operand.batch)
+    find = (source, at["peaks"], at["risk"], *sizes, packed.chunk)
+    split = (source, at["peaks"], *results, *sizes, packed.pitch, packed.chunk)
+    return (
+        Launch("find_peaks", config, grid, block, find),
+        Launch("across_deep", config, grid, block, split),
+    )
+
+
+@dataclass(frozen=True)
+class Product:
+    """C and what is made of it: alpha · A · B + beta · C, C row-major with rows `ldc` apart."""
+
+    m: int
+    n: int
+    k: int
+    ldc: int
+    batch: int = 1
+    batch_c: int = 0
+    alpha: float = 1.0
+    beta: float = 0.0
+
+
+def multiply(
+    product: Product,
+    tile: TileConfig,
+    a: Packed,
+    b: Packed,
+    addresses: tuple[int, int, int],
+    sms: int,
+    risk: tuple[int, int] = (0, 2**64 - 1),
+) -> Launch:
+    """The launch that multiplies packed operands; `addresses` are those of A, B and C.
+
+    The kernel does nothing unless the number of elements at risk lies in `risk`, ends included.
+    """
+    at_a, at_b, at_c = addresses
+    maps = tuple(
+        Map(
+            copy,
+            address + packed.offsets["out"],
+            (packed.length, packed.lines, packed.batch * packed.scheme.parts),
+            (2 * packed.pitch, 2 * packed.pitch * packed.lines),
+        )
+        for copy, packed, address in ((tile.a_copy, a, at_a), (tile.b_copy, b, at_b))
+    )
+    clusters = (
+        ceil_div(product.m, tile.block_m * tile.cluster)
+        * ceil_div(product.n, tile.block_n)
+        * product.batch
+    )
+    args = (
+        at_c,
+        at_a + a.offsets["unscale"],
+        at_b + b.offsets["unscale"],
+        at_a + a.offsets["status"],
+        at_b + b.offsets["status"],
+        product.m,
+        product.n,
+        product.k,
+        product.batch,
+        product.ldc,
+        product.batch_c,
+        int(a.batch > 1),
+        int(b.batch > 1),
+        product.alpha,
+        product.beta,
+        *risk,
+    )
+    blocks = min(clusters, sms // tile.cluster) * tile.cluster
+    return Launch(
+        "multiply",
+        tile,
+        (blocks, 1, 1),
+        (tile.threads, 1, 1),
+        args,
+        maps,
+        tile.cluster,
+        tile.smem_bytes,
+    )
+
+
+def fix_up(
+    product: Product,
+    a: Operand,
+    b: Operand,
+    packed: tuple[Packed, Packed],
+    addresses: tuple[int, int, int],
+    workspaces: tuple[int, int, int],
+    sms: int,
+    clear: int = 3,
+) -> Launch:
+    """The launch that computes rows and columns of C that are not finite, and ends a product.
+
+    `addresses` are those of A, B and C, `workspaces` those of packed A, packed B and a report of
+    `REPORT_BYTES`, zero before its first use. Counts of A (1) and of B (2) are cleared as `clear`
+    says, for operands that are split again.
+    """
+    a_strides = (a.ld, 1) if a.along else (1, a.ld)
+    b_strides = (1, b.ld) if b.along else (b.ld, 1)
+    at_a, at_b, report = workspaces
+    args = (
+        *addresses,
+        at_a + packed[0].offsets["risk"],
+        at_b + packed[1].offsets["risk"],
+        at_a + packed[0].offsets["status"],
+        at_b + packed[1].offsets["status"],
+        report,
+        product.m,
+        product.n,
+        product.k,
+        product.batch,
+        *a_strides,
+        *b_strides,
+        product.ldc,
+        a.batch_stride if a.batch > 1 else 0,
+        b.batch_stride if b.batch > 1 else 0,
+        product.batch_c,
+        product.alpha,
+        clear,
+    )
+    tiles = ceil_div(product.m, FIXUP_TILE) * ceil_div(product.n, FIXUP_TILE) * product.batch
+    return Launch("fixup", None, (min(tiles, sms), 1, 1), (256, 1, 1), args)
+
+
+def choose_tile(product: Product, a: Packed, b: Packed, sms: int) -> TileConfig:
+    """The tile for a product on a GPU with that many multiprocessors: the least time predicted.
+
+    Chains are short where k is: cuBLAS has little error there, and truncation would be seen.
+    """
+    promote_k = 32 if product.k <= _SHORT else 64
+    return min(_tiles(a, b, promote_k), key=lambda tile: _clocks(product, tile, sms))
+
+
+def _tiles(a: Packed, b: Packed, promote_k: int) -> Iterator[TileConfig]:
+    for block_n, slots in _SLOTS.items():
+        for cluster in (2, 1) if block_n // 2 * (1 + LINE // promote_k) <= MAX_SUMS else ():
+            yield TileConfig(
+                scheme=a.scheme,
+                a_major="k" if a.along else "mn",
+                b_major="k" if b.along else "mn",
+                block_n=block_n,
+                slots=slots,
+                cluster=cluster,
+                promote_k=promote_k,
+            )
+
+
+def _clocks(product: Product, tile: TileConfig, sms: int) -> int:
+    """Predicted clocks: rounds of all multiprocessors, and for each of them its steps in k."""
+    down = ceil_div(product.m, tile.block_m * tile.cluster)
+    clusters = down * ceil_div(product.n, tile.block_n) * product.batch
+    rounds = ceil_div(clusters, sms // tile.cluster)
+    return rounds * (ceil_div(product.k, LINE) * _STEP[tile.block_n] + _ROUND)

@@ -1,0 +1,178 @@
+"""All launches of one product, in order: what a GPU or the emulator is to do. Arithmetic alone.
+
+| launch               | `fp16x3`, `bf16x6` | by default | does nothing unless …              |
+|----------------------|--------------------|------------|------------------------------------|
+| split of a, of b     | yes                | yes        |                                    |
+| multiply             | yes                | yes        | … few elements are at risk         |
+| split again of a, b  |                    | yes        | … many are                         |
+| multiply in bfloat16 |                    | yes        | … many are                         |
+| fix-up               | yes                | yes        | … some row or column is not finite |
+
+So the GPU decides, and the host never waits for it. The splits count; their counts are zero when a
+product begins, and the fix-up, which comes last, reports them and clears them again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from gemmlab.kernels.gemm.schemes import SCHEMES, SplitConfig
+from gemmlab.linalg import plan
+from gemmlab.linalg.plan import Launch, Operand, Packed
+from gemmlab.linalg.shapes import Stack
+from gemmlab.linalg.tiers import Choice, tolerated
+
+NAMES = ("a", "b", "c")  # of the caller's arrays
+_BLOCK = (256, 1, 1)  # threads of the second split
+_BLOCKS = 8  # per multiprocessor, at most, of the second split
+
+
+class Source(int):
+    """In place of the address of one of the caller's arrays, which may differ from run to run."""
+
+    name: str
+
+    def __new__(cls, name: str) -> Source:
+        self = super().__new__(cls, 0)
+        self.name = name
+        return self
+
+
+@dataclass(frozen=True)
+class Factor:
+    """One factor of a product: whose it is, and how its parts lie.
+
+    `name` is the caller's array, "a" or "b". `kept` is the address of an operand that was packed
+    before; its parts are left as they are.
+    """
+
+    name: str
+    source: Stack  # rows of the left factor, or columns of the right one
+    scheme: str
+    fallback: str | None = None
+    kept: int | None = None
+
+    @property
+    def operand(self) -> Operand:
+        operand = self.source.operand()
+        assert operand is not None, "a factor that cannot be read in place is copied before"
+        return operand
+
+    def packed(self, scheme: str | None = None) -> Packed:
+        operand = self.operand
+        sizes = (operand.vectors, operand.depth, operand.along, operand.batch)
+        return Packed(SCHEMES[scheme or self.scheme], *sizes)
+
+    @property
+    def elements(self) -> int:
+        return self.operand.vectors * self.operand.depth * self.operand.batch
+
+    @property
+    def workspace(self) -> int:
+        """Bytes for parts. The second split writes over the first, unless that is kept."""
+        schemes = (self.scheme if self.kept is None else None, self.fallback)
+        return max((self.packed(scheme).nbytes for scheme in schemes if scheme), default=0)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Addresses of two workspaces, whose first 16 bytes are zero, and of the report."""
+
+    left: int
+    right: int
+    report: int
+
+
+@dataclass(frozen=True)
+class Job:
+    """A product for tensor cores: C = alpha·left·right + beta·C, C with contiguous rows."""
+
+    left: Factor
+    right: Factor
+    c: Stack
+    choice: Choice
+    alpha: float = 1.0
+    beta: float = 0.0
+
+    @property
+    def most_risk(self) -> int:
+        """Elements at risk up to which the first tier runs."""
+        if self.choice.fallback is None:
+            return 2**64 - 1
+        return tolerated(self.left.elements + self.right.elements)
+
+    def launches(self, memory: Memory, sms: int) -> tuple[Launch, ...]:
+        """Everything in order. The caller's arrays are `Source`s of their names."""
+        factors, c = (self.left, self.right), Source("c")
+        spaces = (memory.left, memory.right)
+        # Where the exponents and counts of each factor are, and its first parts.
+        bases = (
+            memory.left if self.left.kept is None else self.left.kept,
+            memory.right if self.right.kept is None else self.right.kept,
+        )
+        result: list[Launch] = []
+        for factor, base in zip(factors, bases, strict=True):
+            if factor.kept is None:
+                result += plan.pack(factor.operand, factor.packed(), Source(factor.name), base)
+        most = self.most_risk
+        result.append(self._multiply(self.choice.tier, bases, bases, sms, (0, most)))
+        if self.choice.fallback is not None:
+            for i, space in enumerate(spaces):
+                result.append(self._split_again(i, space, bases, sms, most + 1))
+            risk = (most + 1, 2**64 - 1)
+            result.append(self._multiply(self.choice.fallback, spaces, bases, sms, risk))
+        addresses = (Source(self.left.name), Source(self.right.name), c)
+        packed = (self.left.packed(), self.right.packed())
+        report = (*bases, memory.report)
+        clear = (self.left.kept is None) + 2 * (self.right.kept is None)
+        operands = (self.left.operand, self.right.operand)
+        result.append(plan.fix_up(self._product, *operands, packed, addresses, report, sms, clear))
+        return tuple(result)
+
+    @property
+    def _product(self) -> plan.Product:
+        c, depth = self.c, self.left.operand.depth
+        return plan.Product(
+            c.rows, c.columns, depth, c.row_stride, c.batch, c.step, self.alpha, self.beta
+        )
+
+    def _multiply(
+        self,
+        scheme: str,
+        parts: tuple[int, int],
+        bases: tuple[int, int],
+        sms: int,
+        risk: tuple[int, int],
+    ) -> Launch:
+        """Packed operands have their parts at `parts`, exponents and counts at `bases`."""
+        packed = (self.left.packed(scheme), self.right.packed(scheme))
+        tile = plan.choose_tile(self._product, *packed, sms)
+        addresses = (*parts, Source("c"))
+        launch = plan.multiply(self._product, tile, *packed, addresses, sms, risk)
+        ends = [
+            base + operand.offsets[name]
+            for name in ("unscale", "status")
+            for base, operand in zip(bases, packed, strict=True)
+        ]
+        return replace(launch, args=(launch.args[0], *ends, *launch.args[5:]))
+
+    def _split_again(
+        self, i: int, to: int, bases: tuple[int, int], sms: int, least_risk: int
+    ) -> Launch:
+        """The split of the left (0) or right (1) factor for the fallback."""
+        factor = (self.left, self.right)[i]
+        operand, packed = factor.operand, factor.packed(factor.fallback)
+        args = (
+            Source(factor.name),
+            to + packed.offsets["out"],
+            bases[i] + packed.offsets["unscale"],
+            bases[i] + packed.offsets["risk"],
+            *bases,
+            *(operand.vectors, operand.depth, operand.ld, operand.batch_stride),
+            packed.pitch,
+            int(operand.along),
+            least_risk,
+        )
+        blocks = min(packed.lines, _BLOCKS * sms)
+        config = SplitConfig(packed.scheme)
+        return Launch("resplit", config, (blocks, packed.batch, 1), _BLOCK, args)

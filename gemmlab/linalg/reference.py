@@ -1,0 +1,55 @@
+"""What the split of a matrix must write, in NumPy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gemmlab.kernels.gemm.schemes import Scheme
+
+
+@dataclass(frozen=True)
+class Split:
+    """A matrix of row vectors (vectors, depth) as 16-bit parts."""
+
+    parts: np.ndarray  # (parts, vectors, depth), uint16: the bits
+    unscale: np.ndarray  # (vectors,), int32: exponent that undoes the scale
+    risk: np.ndarray  # (vectors,), int32: elements that lose bits; -1 where one is not finite
+
+    def sum(self, scheme: Scheme) -> np.ndarray:
+        """The matrix that the parts stand for, in float64."""
+        exact = as_float32(self.parts, scheme.dtype).astype(np.float64).sum(axis=0)
+        return np.asarray(np.ldexp(exact, self.unscale[:, None]))
+
+
+def split(matrix: np.ndarray, scheme: Scheme) -> Split:
+    """Split each row of a float32 matrix (vectors, depth) as `kernels.gemm.split` does."""
+    magnitude = np.abs(matrix).max(axis=1, initial=0.0)
+    finite = np.isfinite(magnitude)
+    _, exponent = np.frexp(np.where(finite, magnitude, 0.0))
+    scale = np.where(finite & (magnitude > 0), scheme.peak - (exponent - 1), 0)
+    kept = np.where(finite[:, None], matrix, np.float32(0)).astype(np.float64)
+    rest = np.ldexp(kept, scale[:, None]).astype(np.float32)
+    at_risk = (rest != 0) & (np.abs(rest) < np.float32(2.0**scheme.floor))
+    parts = []
+    for _ in range(scheme.parts):
+        parts.append(to_bits(rest, scheme.dtype))
+        rest = rest - as_float32(parts[-1], scheme.dtype)
+    risk = np.where(finite, at_risk.sum(axis=1), -1)
+    return Split(np.stack(parts), (-scale).astype(np.int32), risk.astype(np.int32))
+
+
+def to_bits(values: np.ndarray, dtype: str) -> np.ndarray:
+    """Finite float32 values rounded to nearest even, as 16-bit patterns."""
+    if dtype == "float16":
+        return values.astype(np.float16).view(np.uint16)
+    bits = values.view(np.uint32)
+    return ((bits + 0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+
+
+def as_float32(bits: np.ndarray, dtype: str) -> np.ndarray:
+    """What 16-bit patterns stand for."""
+    if dtype == "float16":
+        return bits.view(np.float16).astype(np.float32)
+    return (bits.astype(np.uint32) << 16).view(np.float32)

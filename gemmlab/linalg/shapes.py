@@ -1,0 +1,190 @@
+"""Shapes and strides of a product, by the rules of NumPy's matmul. Arithmetic alone, no arrays.
+
+    a (…, m, k) times b (…, k, n) is (…, m, n)
+
+A 1-D a is one row, a 1-D b one column, and that axis is missing in the result. The axes before the
+last two are a stack of matrices, and broadcast. Strides are in elements.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+from gemmlab.errors import ShapeError
+from gemmlab.linalg.plan import Operand
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes of a product."""
+
+    m: int
+    n: int
+    k: int
+    stack: Shape  # axes before the last two, broadcast
+    has_rows: bool  # whether the result has an axis for m: a is not 1-D
+    has_columns: bool  # and for n: b is not 1-D
+
+    @property
+    def result(self) -> Shape:
+        """The shape of the result."""
+        return (*self.stack, *(self.m,) * self.has_rows, *(self.n,) * self.has_columns)
+
+    @property
+    def batch(self) -> int:
+        """Matrices in the result."""
+        return math.prod(self.stack)
+
+    @property
+    def matrices(self) -> Shape:
+        """The shape of the result with the axes that 1-D operands leave out."""
+        return (*self.stack, self.m, self.n)
+
+
+class Stack(NamedTuple):
+    """A stack of matrices in memory, `step` elements from one to the next; 0 if there is one."""
+
+    rows: int
+    columns: int
+    row_stride: int
+    column_stride: int
+    batch: int = 1
+    step: int = 0
+
+    @property
+    def transposed(self) -> Stack:
+        return Stack(
+            self.columns, self.rows, self.column_stride, self.row_stride, self.batch, self.step
+        )
+
+    @property
+    def lines(self) -> tuple[bool, int] | None:
+        """Whether rows are contiguous (else columns are), and elements from one to the next.
+
+        None where neither are, or where they overlap.
+        """
+        for along, length, stride, others, ld in (
+            (True, self.columns, self.column_stride, self.rows, self.row_stride),
+            (False, self.rows, self.row_stride, self.columns, self.column_stride),
+        ):
+            if length > 1 and stride != 1:
+                continue
+            if others == 1:
+                return along, length
+            if ld >= length:
+                return along, ld
+        return None
+
+    def operand(self) -> Operand | None:
+        """The matrices as rows to be split; None where they must be copied first."""
+        if self.lines is None or self.step < 0:
+            return None
+        along, ld = self.lines
+        return Operand(self.rows, self.columns, along, ld, self.batch, self.step)
+
+
+def multiply(a: Shape, b: Shape) -> Sizes:
+    """The product of arrays of these shapes. Raises ShapeError naming operand, shape and rule."""
+    for name, shape in (("a", a), ("b", b)):
+        if not shape:
+            raise ShapeError(f"{name} is 0-D; matmul takes arrays of one axis or more, use * here")
+    (m, k), (rows, n) = _matrix(a, row=True), _matrix(b, row=False)
+    if k != rows:
+        raise ShapeError(
+            f"a has shape {tuple(a)} and b has shape {tuple(b)}: "
+            f"the last axis of a ({k}) must be as long as the rows of b ({rows})"
+        )
+    stack = broadcast(a[:-2], b[:-2])
+    if stack is None:
+        raise ShapeError(
+            f"a has shape {tuple(a)} and b has shape {tuple(b)}: "
+            f"the stacks {tuple(a[:-2])} and {tuple(b[:-2])} do not broadcast"
+        )
+    return Sizes(m, n, k, stack, len(a) > 1, len(b) > 1)
+
+
+def broadcast(*shapes: Shape) -> Shape | None:
+    """The shape that these broadcast to, by NumPy's rules; None where they do not."""
+    rank = max(map(len, shapes))
+    result = []
+    for lengths in zip(*((1,) * (rank - len(s)) + tuple(s) for s in shapes), strict=True):
+        others = {length for length in lengths if length != 1}
+        if len(others) > 1:
+            return None
+        result.append(others.pop() if others else 1)
+    return tuple(result)
+
+
+def check_out(shape: Shape, product: Sizes) -> None:
+    """Raise ShapeError unless an `out` of this shape is what the product is."""
+    if tuple(shape) != product.result:
+        raise ShapeError(f"out has shape {tuple(shape)}, the product has {product.result}")
+
+
+def check_c(shape: Shape, product: Sizes) -> None:
+    """Raise ShapeError unless a `c` of this shape broadcasts to the product."""
+    if broadcast(shape, product.result) != product.result:
+        rule = f"it must broadcast to the product's {product.result}"
+        raise ShapeError(f"c has shape {tuple(shape)}: {rule}")
+
+
+def stack_of(shape: Shape, strides: Shape, stack: Shape, row: bool) -> Stack | None:
+    """An operand in memory as a stack of matrices for a product with stack `stack`.
+
+    `row` says what a 1-D operand is. None where no single step leads from each matrix to the next,
+    as with axes that broadcast only in part.
+    """
+    if len(shape) == 1:
+        vector = Stack(1, shape[0], shape[0], strides[0])
+        return vector if row else vector.transposed
+    lead = len(stack) - (len(shape) - 2)
+    # An axis that broadcasts repeats the same memory: stride 0.
+    axes = [(length, 0) for length in stack[:lead]]
+    for i, length in enumerate(stack[lead:]):
+        axes.append((length, strides[i] if shape[i] == length else 0))
+    axes = [axis for axis in axes if axis[0] != 1]
+    matrix = Stack(shape[-2], shape[-1], strides[-2], strides[-1])
+    if all(stride == 0 for _, stride in axes):
+        return matrix
+    for (_, outer), (length, inner_step) in pairwise(axes):
+        if outer != length * inner_step:
+            return None
+    return matrix._replace(batch=math.prod(length for length, _ in axes), step=axes[-1][1])
+
+
+def fold(a: Stack, b: Stack, c: Stack) -> tuple[Stack, Stack, Stack]:
+    """A stack times one matrix as one product, where rows go on from matrix to matrix."""
+    if b.batch > 1 or a.batch == 1:
+        return a, b, c
+    if not all(x.rows == 1 or x.step == x.rows * x.row_stride for x in (a, c)):
+        return a, b, c
+    high_a, high_c = (
+        Stack(x.batch * x.rows, x.columns, x.step // x.rows, x.column_stride) for x in (a, c)
+    )
+    if high_a.operand() is None or high_c.lines is None or not high_c.lines[0]:
+        return a, b, c
+    return high_a, b, high_c
+
+
+def contiguous(shape: Shape) -> Shape:
+    """Strides of an array of that shape without gaps, last axis first."""
+    return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
+
+
+def extent(shape: Shape, strides: Shape) -> tuple[int, int]:
+    """The first and one past the last element that an array reaches, from its address."""
+    if 0 in shape:
+        return 0, 0
+    ends = [(length - 1) * stride for length, stride in zip(shape, strides, strict=True)]
+    return sum(min(end, 0) for end in ends), sum(max(end, 0) for end in ends) + 1
+
+
+def _matrix(shape: Shape, row: bool) -> tuple[int, int]:
+    if len(shape) == 1:
+        return (1, shape[0]) if row else (shape[0], 1)
+    return shape[-2], shape[-1]

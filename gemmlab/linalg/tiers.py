@@ -1,0 +1,150 @@
+"""Which arithmetic a product runs in, and why.
+
+| tier     | arithmetic                                                | where it can run      |
+|----------|-----------------------------------------------------------|-----------------------|
+| `fp16x3` | three float16 products on tensor cores, scaled by row     | compute capability 9.0 |
+| `bf16x6` | six bfloat16 products on tensor cores, float32's range    | compute capability 9.0 |
+| `ieee`   | float32 multiply-adds: cuBLAS SGEMM, or the host's BLAS   | everywhere            |
+
+Without a wish (None) the product is as accurate as float32 arithmetic makes it: `fp16x3` where that
+is predicted to be faster than `ieee`; then the GPU counts the elements that float16 would cut short
+and takes `bf16x6` instead where they are many. No other tier is ever taken for one asked by name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gemmlab.errors import DTypeError, TierError, UnknownNameError
+from gemmlab.kernels.common import ceil_div
+from gemmlab.kernels.gemm.schemes import LINE, SCHEMES
+
+TIERS = ("fp16x3", "bf16x6", "ieee")
+CAPABILITY = (9, 0)  # wgmma of sm_90a exists there alone
+MOST_ITEMS = 65535  # matrices in a stack: the split lays them along an axis of the grid
+MOST_LENGTH = 2**31 - 1 - LINE  # rows, columns and depth are 32-bit numbers, rounded up to tiles
+
+# One element at risk in so many is harmless: normal data has one in 40,000 (`docs/matmul.md`).
+TOLERATED = 8192
+
+# Rates of the prediction, as an H200 reaches them with large matrices.
+_SGEMM_RATE = 52e12  # operations per second
+_SGEMM_START = 8e-6  # seconds
+_MEMORY_RATE = 4.0e12  # bytes per second
+_TILES = (256, 192)  # of C, for a cluster of two multiprocessors
+_STEP, _ROUND = 1.6e-6, 1.8e-6  # seconds for 64 of k of such a tile, and to begin and end one
+_LAUNCH = 1.5e-6  # seconds from one launch to the next
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a choice depends on: sizes, and the GPU; no `capability` is the host."""
+
+    m: int
+    n: int
+    k: int
+    batch: int = 1
+    capability: tuple[int, int] | None = None
+    multiprocessors: int = 132
+    packed: tuple[str | None, str | None] = (None, None)  # scheme of a packed a, of a packed b
+
+    def __str__(self) -> str:
+        stack = f"{self.batch} × " if self.batch > 1 else ""
+        return f"{stack}{self.m}×{self.n}×{self.k}"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The tier of a product, the one the GPU may take instead (`fallback`), and why."""
+
+    tier: str
+    reason: str
+    fallback: str | None = None
+
+
+def check_precision(precision: str | None) -> None:
+    """Raise UnknownNameError for what is no tier."""
+    if precision is not None and not isinstance(precision, str):
+        raise DTypeError(f"precision is {precision!r}; it must be None or one of {_listed()}")
+    if precision is not None and precision not in TIERS:
+        raise UnknownNameError(f"no precision {precision!r}; there is {_listed()}, and None")
+
+
+def choose(precision: str | None, case: Case) -> Choice:
+    """The tier for a product. Raises TierError where one asked for by name cannot run."""
+    check_precision(precision)
+    obstacle = _obstacle(case)
+    packed = {scheme for scheme in case.packed if scheme}
+    if precision == "ieee" and packed:
+        raise TierError("precision 'ieee' takes no packed operand: its parts have 16 bits")
+    if precision in SCHEMES:
+        if obstacle:
+            raise TierError(f"precision {precision!r} cannot run: {obstacle}")
+        if packed - {precision}:
+            raise TierError(f"precision {precision!r}: an operand is packed for {packed.pop()!r}")
+        return Choice(precision, "asked for")
+    if precision == "ieee":
+        return Choice("ieee", "asked for")
+    if len(packed) > 1:
+        raise TierError("a is packed for one precision and b for another")
+    if packed:
+        (scheme,) = packed
+        if obstacle:
+            raise TierError(f"an operand is packed for {scheme!r}, which cannot run: {obstacle}")
+        return Choice(scheme, "an operand is packed for it", _fallback(scheme))
+    if obstacle:
+        return Choice("ieee", obstacle)
+    fast, plain = split_time(case), sgemm_time(case)
+    words = f"predicted {_micro(fast)}, float32 multiply-adds {_micro(plain)}"
+    if fast < plain:
+        return Choice("fp16x3", words, "bf16x6")
+    return Choice("ieee", f"fp16x3 is no faster at {case}: {words}")
+
+
+def tolerated(elements: int) -> int:
+    """Elements at risk, of both operands together, up to which `fp16x3` is float32-accurate."""
+    return elements // TOLERATED
+
+
+def split_time(case: Case) -> float:
+    """Predicted seconds of `fp16x3`, with the split of operands that are not packed."""
+    down, across = (ceil_div(x, tile) for x, tile in zip((case.m, case.n), _TILES, strict=True))
+    waves = ceil_div(down * across * case.batch, case.multiprocessors // 2)
+    sizes = (case.m * case.k, case.k * case.n)
+    split = sum(size for size, scheme in zip(sizes, case.packed, strict=True) if not scheme)
+    traffic = 8 * split * case.batch / _MEMORY_RATE
+    return waves * (ceil_div(case.k, LINE) * _STEP + _ROUND) + traffic + 6 * _LAUNCH
+
+
+def sgemm_time(case: Case) -> float:
+    """Predicted seconds of float32 multiply-adds, no less than what moving the matrices takes."""
+    work = 2 * case.m * case.n * case.k * case.batch / _SGEMM_RATE
+    size = case.m * case.k + case.k * case.n + case.m * case.n
+    return max(work, 4 * size * case.batch / _MEMORY_RATE) + _SGEMM_START
+
+
+def _obstacle(case: Case) -> str | None:
+    """Why tensor cores cannot take this product."""
+    if case.capability is None:
+        return "the arrays are on the host"
+    if case.capability != CAPABILITY:
+        major, minor = case.capability
+        return f"the GPU has compute capability {major}.{minor}, its kernels are for 9.0"
+    if case.batch > MOST_ITEMS:
+        return f"{case.batch} matrices in the stack, at most {MOST_ITEMS} are possible"
+    longest = max(case.m, case.n, case.k)
+    if longest > MOST_LENGTH:
+        return f"an axis of {longest}, at most {MOST_LENGTH} is possible"
+    return None
+
+
+def _fallback(scheme: str) -> str | None:
+    return "bf16x6" if scheme == "fp16x3" else None
+
+
+def _listed() -> str:
+    return ", ".join(repr(tier) for tier in TIERS)
+
+
+def _micro(seconds: float) -> str:
+    return f"{seconds * 1e6:.0f} µs"

@@ -1,0 +1,1 @@
+"""Somebody's kernel file, judged step by step in processes of their own. docs/judging.md."""

@@ -1,0 +1,247 @@
+"""From a file to a judgement: each step in a process of its own, the first that fails ends it."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from gemmlab.compile.architectures import DEFAULT, NVRTC_ARCHITECTURES, check_architecture
+from gemmlab.directives import Directive, read
+from gemmlab.errors import GemmlabError, InputError, UnknownNameError
+from gemmlab.judge import Mismatch, Verdict
+from gemmlab.submission import advice, precision, process, timing
+from gemmlab.submission.process import Limits
+from gemmlab.submission.steps import Judgement, Status, Step, Trial
+from gemmlab.submission.submission import SUFFIXES, Submission
+
+Progress = Callable[[Step], None]
+SEEDS = 2**40
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to judge. `seed` None: inputs that nobody can know beforehand.
+
+    `gpu` False leaves out what needs one, even where there is one. `shapes` are tried besides the
+    judge's own, in the order of the problem's axes.
+    """
+
+    arch: str | None = None
+    seed: int | None = None
+    seconds: float = 120.0  # of each step
+    memory_bytes: int = 8 * 2**30  # of each step but those on a GPU, whose driver maps far more
+    gpu: bool = True
+    shapes: tuple[tuple[int, ...], ...] = ()
+
+
+def judge_file(
+    path: Path,
+    words: Directive,
+    options: Options,
+    progress: Progress = lambda step: None,
+) -> Judgement:
+    """Judge one kernel file that is called as its directive says, with `words` in place of its own.
+
+    What the file does wrong is in the judgement. Raises InputError for a path that is no kernel
+    file or cannot be read, UnknownNameError for one that is not there and for an architecture.
+    """
+    if path.suffix not in SUFFIXES:
+        raise InputError(f"{path} is none of {', '.join(SUFFIXES)}")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UnknownNameError(f"no file {path}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
+    arch = check_architecture(options.arch or DEFAULT, NVRTC_ARCHITECTURES)
+    seed = secrets.randbelow(SEEDS) if options.seed is None else options.seed
+    submission = Submission(path.resolve(), words, arch, seed, options.shapes)
+    return _Judge(submission, text, options, progress).judge()
+
+
+class _Judge:
+    """One file on its way through the steps."""
+
+    def __init__(
+        self, submission: Submission, text: str, options: Options, progress: Progress
+    ) -> None:
+        self._submission, self._text = submission, text
+        self._options, self._progress = options, progress
+        self._result = Judgement(
+            file=submission.path.name,
+            seed=submission.seed,
+            arch=submission.arch,
+        )
+
+    def judge(self) -> Judgement:
+        result = self._result
+        steps = [self._directive, self._compile, self._static, self._emulate]
+        if self._options.gpu:
+            steps += [self._gpu, self._time]
+        for take in steps:
+            start = time.perf_counter()
+            step = take()
+            step.seconds = time.perf_counter() - start
+            result.steps.append(step)
+            self._progress(step)
+            if step.status != "pass":
+                break
+        self._classify()
+        result.advice = advice.sentences(result, self._submission.ptx)
+        return result
+
+    # The steps
+
+    def _directive(self) -> Step:
+        try:
+            directive = read(self._text).overridden(self._submission.directive)
+            self._submission = replace(self._submission, directive=directive)
+            self._submission.check()
+        except GemmlabError as error:
+            return Step("directive", "bad directive", str(error))
+        self._result.problem = self._submission.problem.name
+        self._result.layout = self._submission.layout
+        words = ", ".join(self._submission.argument_words)
+        return Step("directive", message=f"{self._result.problem}, takes {words}")
+
+    def _compile(self) -> Step:
+        step, told = self._run("compile", "compile_file", self._submission)
+        if step.status == "pass":
+            ptx, entry = str(told.get("ptx", "")), str(told.get("entry", ""))
+            if ".version" not in ptx or ".target" not in ptx:  # a file's own code may say anything
+                return replace(step, status="crashed", message="no PTX came of it")
+            self._submission = replace(self._submission, ptx=ptx, entry=entry)
+            self._result.entry = entry
+            versions = dict(told.get("versions") or {})
+            made_by = ", ".join(f"{name} {version}" for name, version in versions.items())
+            step.message = f"{entry}: {len(ptx.splitlines())} lines of PTX, {made_by or 'as it is'}"
+        return step
+
+    def _static(self) -> Step:
+        step, told = self._run("checks", "check_statically", self._submission)
+        taken = told.get("resources")
+        if taken:
+            self._result.resources = taken | told.get("occupancy", {})
+        for key, status in _FINDINGS.items():
+            if key in told and step.status == "pass":
+                step.status, step.message = status, told[key]
+        if step.status == "pass" and taken:
+            step.message = (
+                f"{taken['registers']} registers, {taken['spill_bytes']} bytes spilled, "
+                f"{taken['static_smem_bytes']} bytes of static shared memory"
+            )
+        return step
+
+    def _emulate(self) -> Step:
+        step, told = self._run("emulator", "emulate", self._submission)
+        self._judge_trials(step)
+        self._result.counters = told.get("counters")
+        self._result.counted_shape = told.get("shape")
+        return step
+
+    def _gpu(self) -> Step:
+        step, told = self._run("GPU", "try_on_gpu", self._submission, None)
+        if step.status == "not run" and not told:
+            return replace(step, status="skipped", message=f"{step.message}; timing needs one too")
+        self._judge_trials(step)
+        self._result.arch = told.get("arch", self._result.arch)
+        return step
+
+    def _time(self) -> Step:
+        request = timing.Request(self._submission, self._result.arch, self._class())
+        step, told = self._run("timing", "time_on_gpu", request, None)
+        self._result.runs = told.get("runs", [])
+        self._result.score = told.get("score")
+        if "best_seconds" in told:
+            self._result.best_seconds = tuple(told["best_seconds"])
+        if told.get("status"):
+            step.status = told["status"]
+        step.message = told.get("message", step.message)
+        return step
+
+    # What steps have in common
+
+    def _run(
+        self, name: str, task: str, request: Any, memory: int | None = -1
+    ) -> tuple[Step, dict[str, Any]]:
+        """Run a task; what it told by key, the last word counts, and its trials in the step."""
+        limit = self._options.memory_bytes if memory == -1 else memory
+        ended = process.run(task, request, Limits(self._options.seconds, limit))
+        step = Step(name, ended.status or "pass", ended.message, output=ended.output)
+        told: dict[str, Any] = {}
+        for answer in ended.answers:
+            if "trial" in answer:
+                step.trials.append(_trial(answer["trial"]))
+            told |= answer
+        if ended.status in ("time limit", "crashed", "memory limit") and "begun" in told:
+            step.message += f", at {told['begun']}"
+        return step, told
+
+    def _judge_trials(self, step: Step) -> None:
+        """Pass if every result is right in the class that is wanted."""
+        wanted = self._submission.directive.precision
+        failed = [trial for trial in step.trials if trial.precision is None]
+        if failed:
+            worst = failed[0]
+            step.status, step.message = (
+                worst.verdict.status,
+                f"{worst.name}: {worst.verdict.message}",
+            )
+            if "spoilt" in worst.purpose and worst.verdict.status == "wrong answer":
+                step.status = "forbidden"
+                step.message += "; it kept elements that the output held before"
+            elif _only_nans(failed) and self._submission.output_word is None:
+                step.message += (
+                    "; all of it is NaN, as the output was before: a kernel that multiplies that "
+                    "by beta = 0 needs output=finite"
+                )
+            return
+        if step.status != "pass":
+            return
+        name = precision.accuracy(trial.precision or "" for trial in step.trials)
+        if precision.CLASSES.index(name) > precision.CLASSES.index(wanted):
+            worst = max(step.trials, key=lambda trial: trial.verdict.max_error_u or 0.0)
+            step.status = "low precision"
+            step.message = (
+                f"{worst.name}: errors up to {worst.verdict.max_error_u:.3g} u, where {wanted} "
+                f"allows {worst.verdict.bound_u + precision.LOSS_U[wanted]:.3g} u: this is {name}"
+            )
+            return
+        largest = max((t.verdict.max_error_u or 0.0 for t in step.trials), default=0.0)
+        step.message = f"{len(step.trials)} launches right, largest error {largest:.3g} u"
+
+    def _class(self) -> str | None:
+        """From all trials so far; None where nothing is rounded, or nothing was right."""
+        trials = [trial for step in self._result.steps for trial in step.trials]
+        kept = [trial.precision for trial in trials]
+        if not trials or None in kept or not any(t.verdict.bound_u for t in trials):
+            return None
+        return precision.classify((name for name in kept if name), self._submission.ptx)
+
+    def _classify(self) -> None:
+        self._result.precision = self._class()
+
+
+_FINDINGS: dict[str, Status] = {"directive": "bad directive", "forbidden": "forbidden"}
+
+
+def _only_nans(failed: list[Trial]) -> bool:
+    """Whether every wrong result is NaN wherever it was looked at."""
+    verdicts = [trial.verdict for trial in failed]
+    return all(v.first and all(one.got != one.got for one in v.first) for v in verdicts)
+
+
+def _trial(told: dict[str, Any]) -> Trial:
+    """A trial from JSON."""
+    own = dict(told["verdict"])
+    own["worst"] = _mismatch(own["worst"]) if own["worst"] else None
+    own["first"] = tuple(_mismatch(one) for one in own["first"])
+    return Trial(**{**told, "verdict": Verdict(**own)})
+
+
+def _mismatch(told: dict[str, Any]) -> Mismatch:
+    return Mismatch(**{**told, "index": tuple(told["index"])})

@@ -1,0 +1,101 @@
+"""A submission's kernel launched on a case, on either device, and what it did to memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from gemmlab import judge
+from gemmlab.compile.artifact import Artifact
+from gemmlab.devices import Device
+from gemmlab.devices.emulated import EmulatedDevice
+from gemmlab.directives.call import Call, bind
+from gemmlab.errors import EmulationError, LaunchError
+from gemmlab.judge import Examination, Stage
+from gemmlab.judge.buffers import Guarded, filled
+from gemmlab.judge.judge import fault
+from gemmlab.problems.problem import Case
+from gemmlab.submission.submission import Submission
+
+
+def emulator(arch: str) -> EmulatedDevice:
+    """The emulator that submissions run on; the one place that says what it checks."""
+    return EmulatedDevice(arch, check="all")
+
+
+class Launch:
+    """A kernel that is launched on one case after the other."""
+
+    def __init__(self, device: Device, artifact: Artifact, submission: Submission) -> None:
+        self._device, self._artifact, self._submission = device, artifact, submission
+
+    def call(self, case: Case, given: dict[str, Any] | None = None) -> Call:
+        """Grid, block and arguments, which are the problem's by name where nothing is `given`."""
+        problem = self._submission.problem
+        names = {parameter.name: parameter.name for parameter in problem.parameters}
+        return bind(self._submission.directive, problem, case, given or names)
+
+    def examine(
+        self, case: Case, prefilled: Callable[[np.ndarray], np.ndarray] | None = None
+    ) -> Examination:
+        """Launch once and judge. The output starts as poison, as what the directive says, or as
+        what `prefilled` makes of its bytes. Raises LaunchError, InputError, DeviceError."""
+        stage = Stage(self._device, self._submission.problem, case)
+        word = self._submission.output_word
+        if prefilled is not None:
+            self._fill(stage, prefilled)
+        elif word is not None and self._writes_all:
+            self._fill(stage, lambda image: filled(word, image.nbytes))
+        spans = {name: guarded.span for name, guarded in stage.guarded.items()}
+        call = self.call(case, {**case.scalars, **spans})
+        args = [self._placed(arg) for arg in call.args]
+        launched = None
+        try:
+            if 0 not in call.grid:
+                launched = self._device.launch(
+                    self._artifact, call.grid, call.block, args, call.smem
+                )
+        except EmulationError as error:
+            return Examination(fault(error, stage.problem.bound_u(case.shape)))
+        verdict, image = judge.inspect(stage)
+        return Examination(verdict, launched, image)
+
+    @property
+    def _writes_all(self) -> bool:
+        return any(parameter.kind == "output" for parameter in self._submission.problem.parameters)
+
+    def _fill(self, stage: Stage, made: Callable[[np.ndarray], np.ndarray]) -> None:
+        """Start the output as something else than poison."""
+        old = stage.guarded[stage.case.output]
+        new = Guarded(old.buffer, made(old.image))
+        stage.guarded[stage.case.output] = new
+        new.restore()
+
+    def _placed(self, arg: Any) -> Any:
+        """An array of the directive's own in device memory."""
+        if not isinstance(arg, np.ndarray):
+            return arg
+        return Guarded.place(self._device, arg.view(np.uint8)).span
+
+
+def check_arguments(artifact: Artifact, submission: Submission, call: Call) -> None:
+    """Raise LaunchError, with the words, where parameters and arguments do not fit.
+
+    `call` has the names of the problem's arguments in their places.
+    """
+    words, wanted = ", ".join(call.names), len(artifact.parameters)
+    if wanted != len(call.args):
+        raise LaunchError(
+            f"{artifact.entry} takes {wanted} arguments, args= gives {len(call.args)}: {words}"
+        )
+    scalars = {p.name for p in submission.problem.parameters if p.kind == "scalar"}
+    for word, parameter, arg in zip(call.names, artifact.parameters, call.args, strict=True):
+        array = isinstance(arg, np.ndarray) or (isinstance(arg, str) and arg not in scalars)
+        floats = parameter.ptx_type in ("f32", "f64")
+        if (array and not parameter.is_pointer) or (isinstance(arg, float) and not floats):
+            what = "an array" if array else "a float"
+            raise LaunchError(
+                f"{artifact.entry}: {word} in args= is {what}, the parameter .{parameter.ptx_type}"
+            )

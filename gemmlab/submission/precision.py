@@ -1,0 +1,85 @@
+"""In which precision a kernel computes: from how wrong it is, and from what its PTX contains.
+
+    class   loses at most, of each product       for example
+    ieee    nothing                              float32 FMAs in any order
+    x3      2**-12                               products of two or three 16-bit or TF32 parts
+    tf32    2**-9: two inputs cut to 11 bits     TF32 tensor cores
+    fp16    2**-9, and the range of float16      float16 inputs
+    bf16    2**-6: two inputs cut to 8 bits      bfloat16 inputs
+
+An element keeps the bounds of a class if its error is at most the problem's float32 bound plus the
+loss, in units of u·magnitude. Sharp for this are few terms, where losses do not average out, and
+one-hot inputs, where the result is one input: 0 u for float32, up to 8192 u for TF32, 65536 u for
+bfloat16. Zeros and small integers are exact in every class: a kernel that is wrong on those is
+wrong. Infinities have to come out right of ieee only, as an infinity has no parts; and of float16
+nothing is asked on numbers that it cannot hold.
+
+The accuracy of a kernel is the best class whose bounds all of its results keep, and must be that of
+the class it wants to be judged in. Its class is its accuracy; but one that multiplies in tensor
+cores, or in half precision, is x3 at best, however right its results are. A score compares with
+cuBLAS in float32, which only ieee and x3 are compared with, each in its own ranking.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+
+from gemmlab.judge import Verdict
+from gemmlab.problems.problem import U
+
+CLASSES = ("ieee", "x3", "tf32", "fp16", "bf16")
+SCORED = ("ieee", "x3")  # that stand in for float32
+LOSS_U = {
+    "ieee": 0.0,
+    "x3": 2.0**-12 / U,
+    "tf32": 2.0**-9 / U,
+    "fp16": 2.0**-9 / U,
+    "bf16": 2.0**-6 / U,
+}
+EXACT_FAMILIES = ("integers", "zeros")
+# Families with numbers that the 5 bits of exponent of float16 do not hold.
+WIDE_FAMILIES = ("wide", "special")
+
+# Products of inputs narrower than float32: tensor cores, and packed or scalar half arithmetic.
+_TENSOR = re.compile(r"\b(?:wmma\.mma|mma\.sync|wgmma\.mma_async|tcgen05\.mma)[\w.:]*")
+_NARROW = re.compile(r"\b(?:fma|mul|add)\.[\w.]*\b(?:f16|bf16)(?:x2)?\b")
+
+
+def kept(verdict: Verdict, family: str, bounded: bool) -> str | None:
+    """The best class whose bounds a result keeps; None for no class.
+
+    `bounded` says that the problem rounds at all: what it only moves or counts is exact.
+    """
+    if verdict.passed:
+        return CLASSES[0]
+    if verdict.status != "wrong answer" or verdict.max_error_u is None or not bounded:
+        return None
+    if family in EXACT_FAMILIES:
+        return None
+    if not math.isfinite(verdict.max_error_u):
+        return {"special": "x3", "wide": "fp16"}.get(family)
+    for name in CLASSES:
+        if verdict.max_error_u <= verdict.bound_u + LOSS_U[name] and name != "fp16":
+            return name
+    return None
+
+
+def accuracy(found: Iterable[str]) -> str:
+    """The best class whose bounds all results keep, from the class that each of them keeps."""
+    seen = set(found)
+    worst = max(seen, key=CLASSES.index, default=CLASSES[0])
+    return "bf16" if seen >= {"fp16", "bf16"} else worst
+
+
+def classify(found: Iterable[str], ptx: str) -> str:
+    """The class of a kernel, from the class that each of its results keeps."""
+    name = accuracy(found)
+    return "x3" if name == CLASSES[0] and instructions(ptx) else name
+
+
+def instructions(ptx: str) -> list[str]:
+    """The different instructions that multiply numbers narrower than float32, in order."""
+    found = [match[0] for pattern in (_TENSOR, _NARROW) for match in pattern.finditer(ptx)]
+    return list(dict.fromkeys(found))

@@ -1,0 +1,1 @@
+"""One file for each problem and language; start.py hands them out."""

@@ -1,0 +1,75 @@
+"""A judgement for a terminal."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.text import Text
+
+from gemmlab import metrics
+from gemmlab.submission.steps import Judgement, Step
+from gemmlab.tables import digits, plain_table, scaled, seconds
+
+SHOWN = 5  # wrong elements
+
+# Counters worth a line, by the name that a table gives them.
+COUNTERS = {
+    "PTX instructions": (metrics.PTX_INSTRUCTIONS,),
+    "global load requests": (metrics.GLOBAL_LOAD_REQUESTS,),
+    "global load sectors": (metrics.GLOBAL_LOAD_SECTORS,),
+    "global store requests": (metrics.GLOBAL_STORE_REQUESTS,),
+    "global store sectors": (metrics.GLOBAL_STORE_SECTORS,),
+    "shared wavefronts": (metrics.SHARED_LOAD_WAVEFRONTS, metrics.SHARED_STORE_WAVEFRONTS),
+    "of them repeats": (metrics.SHARED_EXCESSIVE,),
+    "global atomics": metrics.GLOBAL_ATOMICS,
+    "divergent branches": (metrics.DIVERGENT_BRANCHES,),
+}
+
+
+def print_judgement(out: Console, result: Judgement) -> None:
+    """Steps, what was wrong, counters, advice, class, score and the verdict."""
+    out.print(f"{result.file}, seed {result.seed}, {result.arch}", markup=False)
+    out.print()
+    rows = [[step.name, step.status, seconds(step.seconds), step.message] for step in result.steps]
+    out.print(plain_table(["step", "status", "time", "what was found"], rows))
+    for step in result.steps:
+        if not step.passed:
+            _print_wrong(out, step)
+    if result.counters:
+        _print_counters(out, result)
+    if result.advice:
+        out.print("\nWhat to improve first:")
+        for number, sentence in enumerate(result.advice, 1):
+            out.print(f"{number}. {sentence}", markup=False)
+    out.print()
+    if result.precision:
+        out.print(f"precision class: {result.precision}", markup=False)
+    if result.score is not None:
+        out.print(f"score: {result.score:.1f}", markup=False)
+    style = "green" if result.passed else "red"
+    out.print(Text(f"verdict: {result.verdict}", style=style))
+
+
+def _print_wrong(out: Console, step: Step) -> None:
+    """The elements that are wrong in the first launch that is, and what the code printed."""
+    wrong = next((t.verdict for t in step.trials if t.verdict.first), None)
+    if wrong is not None:
+        rows = [
+            [str(one.index), digits(one.got), digits(one.expected), f"{digits(one.error_u)} u"]
+            for one in wrong.first[:SHOWN]
+        ]
+        out.print()
+        out.print(plain_table(["first wrong", "got", "expected", "error"], rows))
+    if step.output.strip():
+        out.print(f"\nIt printed:\n{step.output.rstrip()}", markup=False)
+
+
+def _print_counters(out: Console, result: Judgement) -> None:
+    assert result.counters is not None
+    sizes = "×".join(str(size) for size in (result.counted_shape or {}).values())
+    out.print(f"\nCounted by the emulator at {sizes}:")
+    told = []
+    for name, counters in COUNTERS.items():
+        value = sum(result.counters.get(counter, 0) for counter in counters)
+        if value:
+            told.append(f"{name} {scaled(value)}")
+    out.print(", ".join(told), markup=False)

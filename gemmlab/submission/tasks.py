@@ -1,0 +1,159 @@
+"""What runs in processes of their own. Each task tells what it finds as it goes, as JSON values.
+
+Only `compile_file` runs code of the file on the host, and all that is taken from it is PTX: the
+other tasks assemble that themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from gemmlab.compile import Artifact, load
+from gemmlab.devices.emulated import EmulatedDevice
+from gemmlab.errors import InputError
+from gemmlab.hardware.limits import check_launch
+from gemmlab.hardware.occupancy import occupancy
+from gemmlab.judge import Examination
+from gemmlab.problems.problem import Case
+from gemmlab.submission import cases, precision
+from gemmlab.submission.launching import Launch, check_arguments, emulator
+from gemmlab.submission.static import forbidden
+from gemmlab.submission.steps import Trial
+from gemmlab.submission.submission import Submission
+
+Answer = dict[str, Any]
+
+STALE_PART = 8  # one element in so many is spoilt before a kernel runs on its own result
+
+
+def compile_file(submission: Submission) -> Iterator[Answer]:
+    """The file's PTX and the entry that is meant."""
+    if submission.path.suffix == ".py":
+        from gemmlab.submission import cute_file
+
+        artifact = cute_file.compile_file(submission)
+    else:
+        wanted = submission.directive.entry
+        artifact = load(submission.path, entry=wanted, arch=submission.arch)
+    yield {"ptx": artifact.ptx, "entry": artifact.entry, "versions": artifact.versions}
+
+
+def check_statically(submission: Submission) -> Iterator[Answer]:
+    """Resources; parameters, launch limits and the rules of static.py are checked."""
+    artifact = _artifact(submission)
+    taken = artifact.resources
+    if taken is not None:
+        yield {"resources": asdict(taken)}
+    rule = forbidden(submission.ptx)
+    if rule:
+        yield {"forbidden": f"{artifact.entry} {rule}"}
+    launch = Launch(emulator(artifact.arch), artifact, submission)
+    registers, static_smem = (taken.registers, taken.static_smem_bytes) if taken else (0, 0)
+    for case in cases.cases(submission, large=False):
+        try:
+            call = launch.call(case)
+        except InputError as error:
+            yield {"directive": f"{_name(case)}: {error}"}
+            return
+        check_arguments(artifact, submission, call)
+        if 0 not in call.grid:
+            limits = call.grid, call.block, static_smem, call.smem, registers
+            check_launch(artifact.arch, *limits)
+    threads = call.block[0] * call.block[1] * call.block[2]
+    if taken is not None:
+        found = occupancy(artifact.arch, threads, registers, static_smem + call.smem)
+        yield {"occupancy": {"fraction": found.fraction, "limiter": found.limiter}}
+
+
+def emulate(submission: Submission) -> Iterator[Answer]:
+    """Trials at small shapes, then counters at a larger one."""
+    artifact = _artifact(submission)
+    launch = Launch(emulator(artifact.arch), artifact, submission)
+    passed = True  # checks take time, and have been made when instructions are counted
+    for answer in try_out(launch, submission, large=False):
+        yield answer
+        passed = passed and ("trial" not in answer or answer["trial"]["precision"] is not None)
+    if not passed:
+        return
+    problem, shape = submission.problem, cases.counted_shape(submission)
+    yield {"begun": "counters"}
+    case = problem.case(shape, submission.layout, problem.families[0], submission.seed + 1000)
+    found = Launch(EmulatedDevice(artifact.arch), artifact, submission).examine(case)
+    yield {"trial": _told(case, found, purpose="counted")}
+    if found.launched is not None:
+        yield {"counters": found.launched.counters, "shape": shape}
+
+
+def try_on_gpu(submission: Submission) -> Iterator[Answer]:
+    """Trials at small and large shapes on GPU 0."""
+    from gemmlab.devices.cuda import CudaDevice
+
+    device = CudaDevice()
+    artifact = _artifact(submission, device.arch)
+    yield {"device": device.name, "arch": device.arch, "versions": device.versions()}
+    yield from try_out(Launch(device, artifact, submission), submission, large=True)
+
+
+def time_on_gpu(request: Any) -> Iterator[Answer]:
+    """The timed runs, one after the other; see timing.py."""
+    from gemmlab.submission import timing
+
+    yield from timing.take(request)
+
+
+def try_out(launch: Launch, submission: Submission, large: bool) -> Iterator[Answer]:
+    """Every case up to the first wrong one, on inputs of its own; then one over its own result."""
+    first: tuple[Case, np.ndarray] | None = None
+    for case in cases.cases(submission, large):
+        yield {"begun": _name(case)}
+        found = launch.examine(case)
+        told = _told(case, found)
+        yield {"trial": told}
+        if told["precision"] is None:
+            return
+        if first is None and found.image is not None:
+            first = case, found.image
+    if first is not None and _replaces(submission):
+        case, image = first
+        yield {"begun": f"{_name(case)} over its own result"}
+        again = launch.examine(case, lambda _: _spoilt(image, case.seed))
+        yield {"trial": _told(case, again, purpose="over its own result, spoilt")}
+
+
+def _artifact(submission: Submission, arch: str | None = None) -> Artifact:
+    """Assembled here, from PTX alone."""
+    return load(submission.ptx, entry=submission.entry, arch=arch)
+
+
+def _replaces(submission: Submission) -> bool:
+    """Whether the kernel has to write its output whatever that held."""
+    return any(parameter.kind == "output" for parameter in submission.problem.parameters)
+
+
+def _spoilt(image: np.ndarray, seed: int) -> np.ndarray:
+    """A result as bytes, with some elements replaced at random: a kernel that looks whether its
+    work is done already, and so skips it, leaves some of them."""
+    spoilt = image.copy()
+    rng = np.random.default_rng([seed, image.size])
+    hit = rng.choice(image.size, max(1, image.size // STALE_PART), replace=False)
+    spoilt[hit] = spoilt[hit] * 2 + 12345
+    return spoilt.view(np.uint8)
+
+
+def _told(case: Case, found: Examination, purpose: str = "") -> Answer:
+    verdict, absolute = found.verdict, None
+    kept = precision.kept(verdict, case.family, bounded=verdict.bound_u > 0)
+    if found.image is not None and verdict.max_error_u is not None:
+        with np.errstate(invalid="ignore"):
+            difference = np.abs(case.result(found.image) - case.reference())
+        absolute = float(difference[np.isfinite(difference)].max(initial=0.0))
+    shape, seed = dict(case.shape), case.seed
+    return asdict(Trial(shape, case.layout, case.family, seed, verdict, kept, purpose, absolute))
+
+
+def _name(case: Case) -> str:
+    return f"{'×'.join(map(str, case.shape.values()))} {case.family}"

@@ -1,0 +1,122 @@
+"""Three timed runs of a submission against the problem's first baseline, and the score."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from gemmlab.bench import baselines, session, worker
+from gemmlab.bench.job import Job, Kernel, Outcome
+from gemmlab.bench.protocol import Protocol
+from gemmlab.bench.record import Record
+from gemmlab.bench.roofs import fma_probe
+from gemmlab.compile import Artifact, load
+from gemmlab.devices import Device
+from gemmlab.problems.problem import Shape
+from gemmlab.submission.launching import Launch, emulator
+from gemmlab.submission.precision import SCORED
+from gemmlab.submission.submission import Submission
+
+RUNS = 3
+NAME = "submission"  # of the kernel among the contenders
+VECTOR = 2**28  # of a problem that bench has no size of
+# By how much the wall may show more time than the GPU's events: the launch, and then some.
+LAUNCH_S, SLACK = 1e-3, 0.25
+
+
+@dataclass(frozen=True)
+class Request:
+    """`precision` is the class that the submission was found to be in."""
+
+    submission: Submission
+    arch: str
+    precision: str | None
+
+    @property
+    def shape(self) -> Shape:
+        own = self.submission.own_shape()
+        if own is not None:
+            return own
+        problem = self.submission.problem
+        size = session.SIZES.get(problem.name, VECTOR)
+        return self.submission.fitted((size,) * len(problem.axes))
+
+
+def take(request: Request) -> Iterator[dict[str, Any]]:
+    """Measure on GPU 0; needs a process that has measured nothing before."""
+    if request.precision not in (None, *SCORED):
+        told = f"in class {request.precision} there is no baseline: not scored"
+        yield {"status": "skipped", "message": told}
+        return
+    artifact = load(request.submission.ptx, entry=request.submission.entry, arch=request.arch)
+    made = jobs(request, artifact, emulator(request.arch))
+    yield scored(worker.run(made, Protocol(), fma_probe(request.arch)))
+
+
+def jobs(request: Request, artifact: Artifact, device: Device) -> list[Job]:
+    """One for each run, each with inputs of its own. `device` is not run on."""
+    submission, shape = request.submission, dict(request.shape)
+    problem = submission.problem
+    case = problem.case(shape, submission.layout, problem.families[0], submission.seed)
+    call = Launch(device, artifact, submission).call(case)
+    kernel = Kernel(
+        name=NAME,
+        title=submission.path.name,
+        artifact=artifact,
+        geometry=(call.grid, call.block, call.smem),
+        args=call.args,
+        output_word=submission.output_word,
+    )
+    return [
+        Job(
+            problem=problem.name,
+            shape=shape,
+            layout=submission.layout,
+            family=problem.families[0],
+            seed=submission.seed + 10_000 + 2 * run,  # the next one is judged after timing
+            kernels=(kernel,),
+            baselines=baselines.names(problem.name)[:1],
+            command=f"gemmlab judge {submission.path.name} --seed {submission.seed}",
+        )
+        for run in range(RUNS)
+    ]
+
+
+def scored(outcome: Outcome) -> dict[str, Any]:
+    """The score, 100 × the best speed of the submission / the best of the baseline."""
+    told: dict[str, Any] = {"runs": [asdict(record) for record in outcome.records]}
+    for refusal in outcome.refusals:
+        return told | {"status": _status(refusal.status), "message": str(refusal)}
+    own = [record for record in outcome.records if record.kernel == NAME]
+    others = [record for record in outcome.records if record.kernel != NAME]
+    if not own or not others:
+        return told | {"status": "not run", "message": "no run came to its end"}
+    for record in own:
+        if disagreement := disagree(record):
+            return told | {"status": "impossible time", "message": disagreement}
+    best, baseline = _best(own), _best(others)
+    score = 100 * baseline.gpu_median_s / best.gpu_median_s
+    speed = f"{best.tflops:.4g} TFLOPS" if best.tflops else f"{best.gigabytes_per_second:.4g} GB/s"
+    message = f"{speed}, {score:.1f} % of {baseline.kernel}, the best of {len(own)} runs each"
+    seconds = best.gpu_median_s, baseline.gpu_median_s
+    return told | {"score": score, "best_seconds": seconds, "message": message}
+
+
+def disagree(record: Record) -> str | None:
+    """How the clocks of a run contradict each other, or None.
+
+    The wall clock sees all that a launch causes, the GPU's events what lies between them.
+    """
+    wall, events = record.cpu_mean_s, record.gpu_mean_s
+    if events - SLACK * events <= wall <= events + max(LAUNCH_S, SLACK * events):
+        return None
+    return f"{1e6 * events:.4g} µs by the GPU's events, {1e6 * wall:.4g} µs by the wall clock"
+
+
+def _best(records: Sequence[Record]) -> Record:
+    return min(records, key=lambda record: record.gpu_median_s)
+
+
+def _status(refused: str) -> str:
+    return "not run" if refused in ("skipped", "not timed") else refused

@@ -1,0 +1,182 @@
+"""`gemmlab bench` and `gemmlab compare`, with and without a GPU."""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from test_numbers import BASE, timed
+
+from gemmlab import cli
+from gemmlab.bench import baselines, nvbench, record, session, table
+from gemmlab.bench.job import Outcome, Refusal
+from gemmlab.devices import open_device
+from gemmlab.devices.emulated import EmulatedDevice
+from gemmlab.errors import DeviceError, MissingDependencyError
+from gemmlab.tables import console
+
+RECORDS = Path(__file__).parent.parent.parent / "benchmarks" / "h200" / "bench"
+
+
+@pytest.fixture
+def gemmlab(capsys, monkeypatch):
+    """Run a command in this process: exit code, stdout, stderr."""
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(*args):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(args)
+        out = capsys.readouterr()
+        return ended.value.code or 0, out.out, out.err
+
+    return run
+
+
+@pytest.fixture
+def outcome(monkeypatch):
+    """What the measurement returns, whatever it is asked for; the plans it was given."""
+    monkeypatch.setattr("gemmlab.devices.open_device", lambda name: EmulatedDevice())
+    found, plans = Outcome(), []
+    monkeypatch.setattr(
+        session, "measure", lambda plan, protocol, arch: plans.append(plan) or found
+    )
+    found.plans = plans
+    return found
+
+
+def gpu_is_missing():
+    try:
+        open_device("cuda")
+        nvbench._library()
+    except (DeviceError, MissingDependencyError) as error:
+        return str(error)
+    return ""
+
+
+def test_without_a_gpu_there_is_one_message(gemmlab):
+    if not gpu_is_missing():
+        pytest.skip("this machine has a GPU")
+    code, out, err = gemmlab("bench", "naive")
+    assert (code, out) == (3, "") and len(err.splitlines()) == 1
+
+
+def test_without_nvbench_the_message_names_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cuda.bench", None)
+    with pytest.raises(MissingDependencyError, match=r"pip install 'gemmlab\[bench\]'"):
+        nvbench._library()
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (["nave"], "Did you mean 'naive'"),
+        (["naive", "sum:vectorized"], "vectorized"),
+        (["naive", "--shape", "3,4"], "must be M,N,K"),
+        (["naive", "--family", "gaussian"], "cancellation"),
+        (["naive", "--seed", "-1"], "seed -1"),
+        (["naive", "--rounds", "0"], "rounds = 0"),
+        (["naive", "--timeout", "nan"], "timeout_s = nan"),
+        (["naive", "--baselines", "mkl"], "cublas, torch, cupy, triton"),
+        (["--problem", "sum", "--baselines", "cublas"], "copy, cub, torch"),
+        (["--problem", "sorting"], "histogram"),
+    ],
+)
+def test_mistakes_are_found_before_the_gpu(gemmlab, args, told):
+    code, out, err = gemmlab("bench", *args)
+    assert (code, out) == (2, "") and told in err
+
+
+def test_bench_prints_a_table_and_writes_a_file_per_record(gemmlab, outcome, tmp_path):
+    noisy = replace(BASE, kernel="naive", warnings=["noise 9 %, above 0.5 %"])
+    outcome.records += [BASE, noisy]
+    code, out, _ = gemmlab("bench", "float4", "naive", "--shape", "9,9,9", "-o", str(tmp_path))
+    assert code == 0
+    assert out.startswith("NVIDIA H200, 132 SMs, driver 1.2") and "1000×1000×1000" in out
+    assert "Warnings: naive noise 9 %" in out and "cublas" in out
+    assert record.read(tmp_path) == [BASE, noisy]
+    [plan] = outcome.plans
+    assert plan.shapes == [{"m": 9, "n": 9, "k": 9}]
+    assert [rung.name for rung in plan.rungs] == ["float4", "naive"]
+
+
+def test_bench_json_is_records_and_nothing_else(gemmlab, outcome):
+    outcome.records.append(BASE)
+    code, out, _ = gemmlab("bench", "--problem", "transpose", "--json")
+    assert code == 0 and json.loads(out)[0]["kernel"] == "float4"
+    assert outcome.plans[0].shapes == [{"m": 8192, "n": 8192}]
+
+
+@pytest.mark.parametrize(
+    ("status", "code"), [("wrong answer", 1), ("impossible time", 1), ("skipped", 0)]
+)
+def test_refusals_are_told_and_decide_the_exit_code(gemmlab, outcome, status, code):
+    outcome.refusals.append(Refusal("naive", "gemm 9×9×9", status, "because"))
+    found, _, err = gemmlab("bench", "naive")
+    assert found == code and f"naive, gemm 9×9×9: {status}: because" in err
+
+
+@pytest.mark.parametrize(("error", "code"), [(KeyboardInterrupt(), 130), (DeviceError("lost"), 3)])
+def test_what_was_finished_is_kept(gemmlab, outcome, tmp_path, error, code):
+    outcome.records.append(BASE)
+    outcome.ended_by = error
+    assert gemmlab("bench", "naive", "-o", str(tmp_path))[0] == code
+    assert record.read(tmp_path) == [BASE]
+
+
+@pytest.mark.parametrize("width", [60, 120, 200])
+def test_a_narrow_table_says_what_it_leaves_out(width):
+    out = console()
+    out.width = width
+    with out.capture() as held:
+        out.print(table.bench_table([BASE], width))
+    assert max(map(len, held.get().splitlines())) <= width
+    assert ("left out at this width" in held.get()) == (width == 60)
+
+
+@pytest.mark.parametrize(
+    ("after", "code", "told"), [(timed(0.5e-4), 0, "faster"), (timed(2e-4), 1, "slower")]
+)
+def test_compare(gemmlab, tmp_path, after, code, told):
+    before = tmp_path / "a"
+    record.write(before, [BASE])
+    (tmp_path / "b.json").write_text(record.dumps([after]))
+    found, out, _ = gemmlab("compare", str(before), str(tmp_path / "b.json"))
+    assert found == code and f"1 {told}" in out and "float4" in out
+
+
+def test_compare_needs_records(gemmlab, tmp_path):
+    code, _, err = gemmlab("compare", str(tmp_path), str(tmp_path))
+    assert code == 2 and "holds no records" in err
+
+
+@pytest.mark.parametrize("found", record.read(RECORDS), ids=lambda r: f"{r.kernel}-{r.case}")
+def test_committed_records_are_plausible_and_complete(found):
+    assert found.max_error_u is None or found.max_error_u <= found.bound_u
+    assert found.gpu_p10_s <= found.gpu_median_s <= found.gpu_p90_s
+    assert found.roof_percent("datasheet") <= 115  # the L2 may hold some of the bytes
+    assert found.command.startswith("gemmlab bench ") and found.versions["cuda-driver"]
+    assert found.percent_of_baseline > 0 and found.baseline["details"]["call"]
+    assert record.path(RECORDS, found).exists()
+
+
+def test_every_problem_has_baselines():
+    for problem in ("gemm", "transpose", "sum", "histogram"):
+        assert set(baselines.references(problem)) <= set(baselines.names(problem))
+
+
+def test_on_a_gpu_the_whole_way():
+    """One kernel against what is installed."""
+    if missing := gpu_is_missing():
+        pytest.skip(missing)
+    from gemmlab import ladder, problems
+    from gemmlab.bench.protocol import Protocol
+
+    plan = session.Plan(
+        *(problems.find("gemm"), [ladder.find("naive")], [{"m": 256, "n": 256, "k": 256}]),
+        *("normal", 0, None),
+    )
+    protocol = Protocol(rounds=2, min_time_s=0.01, timeout_s=2)
+    outcome = session.measure(plan, protocol, open_device("cuda").arch)
+    assert outcome.ended_by is None and not outcome.refusals
+    assert outcome.records[-1].kernel == "naive" and outcome.records[-1].samples >= 10

@@ -1,0 +1,8 @@
+//! gemmlab args=y:u32[n]=empty n=64 block=n grid=1
+// All threads write the same word, each another value.
+extern "C" __global__ void k(unsigned* y) {
+  __shared__ unsigned last;
+  last = threadIdx.x;  // expect: shared race
+  __syncthreads();
+  y[threadIdx.x] = last;
+}

@@ -1,0 +1,8 @@
+//! gemmlab args=y:u32[1]=empty block=64 grid=1
+// Counts from whatever is there.
+extern "C" __global__ void k(unsigned* y) {
+  __shared__ unsigned count;
+  atomicAdd(&count, 1);  // expect: uninitialized read
+  __syncthreads();
+  if (threadIdx.x == 0) y[0] = count;
+}

@@ -1,0 +1,71 @@
+"""Results and counters of Hopper's instructions against those of the same kernels on an H200."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hopper import Kernel, box_load, box_store, module
+from hopper_cases import CASES, digest, make
+from test_tensor_maps import launch
+from test_wgmma import pipeline
+
+from gemmlab import TensorMap
+from gemmlab.emulator import run
+
+FILE = Path(__file__).parents[2] / "benchmarks" / "h200" / "hopper.json"
+READINGS = json.loads(FILE.read_text())
+
+
+def test_every_case_was_read():
+    assert READINGS["digests"].keys() == CASES.keys()
+    assert READINGS["counters"].keys() == COUNTED.keys()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bits_are_the_hardwares(name):
+    kernel = make(name)
+    launch(kernel)
+    assert digest(kernel.results) == READINGS["digests"][name]
+
+
+def counted_pipeline() -> Kernel:
+    a, b = np.zeros((64, 256), np.float16), np.zeros((128, 256), np.float16)
+    maps = [TensorMap(x, (64, 64), swizzle="128B") for x in (a, b)]
+    args = [*maps, np.zeros((64, 128), np.float32)]
+    return Kernel(pipeline(256), args, [args[2]], 160, 32768, grid=(1, 2, 1))
+
+
+def counted_bulk() -> Kernel:
+    x = np.zeros(64, np.uint32)
+    body = (
+        "mov.u32 %r1, s;"
+        "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32 [%q0], [%r1], 16;"
+        "cp.async.bulk.global.shared::cta.bulk_group [%q0+64], [%r1], 64;"
+        "cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;"
+    )
+    text = module(["u64"], body, ".shared .align 16 .b8 s[64];")
+    return Kernel(text, [x], [x], threads=1)
+
+
+NUMBERS = np.zeros((64, 64), np.uint16)
+COUNTED = {
+    "pipeline": counted_pipeline,
+    "load": lambda: box_load(TensorMap(NUMBERS, (32, 64)), (0, 40)),
+    "store": lambda: box_store(TensorMap(NUMBERS, (32, 32)), np.zeros(512, np.uint32), (16, 8)),
+    "reduce": lambda: box_store(
+        TensorMap(NUMBERS.astype(np.uint32), (16, 16)), np.zeros(256, np.uint32), (16, 8), "add"
+    ),
+    "bulk": counted_bulk,
+}
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_counters_are_the_hardwares(name):
+    kernel = COUNTED[name]()
+    block = (kernel.threads, 1, 1)
+    found = run(kernel.text, "k", kernel.grid, block, kernel.args, kernel.dynamic_smem).counters
+    hardware = READINGS["counters"][name]
+    assert {key: found[key] for key in hardware} == hardware

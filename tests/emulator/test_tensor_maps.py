@@ -1,0 +1,268 @@
+"""Tensor maps and the boxes that the copy engine moves, against one element at a time."""
+
+from __future__ import annotations
+
+import math
+
+import hopper
+import numpy as np
+import pytest
+from hopper import SPANS, STALE, Kernel, box_load, box_store
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gemmlab
+from gemmlab import TensorMap
+from gemmlab.devices import Span, open_device
+from gemmlab.emulator import run
+from gemmlab.errors import (
+    DeviceError,
+    DTypeError,
+    EmulationError,
+    InputError,
+    LaunchError,
+    MisalignedAddressError,
+    MissingDependencyError,
+    OutOfBoundsError,
+    ShapeError,
+    UnsupportedInstructionError,
+)
+
+RNG = np.random.default_rng(3)
+
+
+def launch(kernel: Kernel, order: str | int = "in-order") -> np.ndarray:
+    block = (kernel.threads, 1, 1)
+    run(kernel.text, "k", kernel.grid, block, kernel.args, kernel.dynamic_smem, order)
+    return kernel.results[0]
+
+
+def places(tensor_map: TensorMap, coordinates: tuple[int, ...], offset: int = 0):
+    """Of each element of a box: its index in the array, None outside, and its shared address."""
+    counts = [-(-n // s) for n, s in zip(tensor_map.box, tensor_map.element_strides, strict=True)]
+    pitch = SPANS[tensor_map.swizzle] or counts[-1] * tensor_map.itemsize
+    mask = {"none": 0, "32B": 1, "64B": 3, "128B": 7}[tensor_map.swizzle]
+    for row, outer in enumerate(np.ndindex(*counts[:-1])):
+        for column in range(counts[-1]):
+            steps = zip(
+                coordinates[::-1], (*outer, column), tensor_map.element_strides, strict=True
+            )
+            index = tuple(start + k * stride for start, k, stride in steps)
+            inside = all(0 <= i < n for i, n in zip(index, tensor_map.shape, strict=True))
+            address = offset + row * pitch + column * tensor_map.itemsize
+            yield index if inside else None, address ^ (address >> 7 & mask) << 4
+
+
+def expected_image(tensor_map: TensorMap, coordinates: tuple[int, ...], offset: int) -> np.ndarray:
+    array, size = tensor_map.array, tensor_map.itemsize
+    image = np.full((offset + hopper.image_bytes(tensor_map)) // 4, STALE, np.uint32)
+    cells = image.view(f"u{size}")
+    fill = np.frombuffer((b"\xf7\x7f" if tensor_map.fill == "nan" else b"\0\0") * 4, f"u{size}")[0]
+    for index, address in places(tensor_map, coordinates, offset):
+        cells[address // size] = fill if index is None else array[index].view(f"u{size}")
+    return image
+
+
+@st.composite
+def boxes(draw: st.DrawFn) -> tuple[TensorMap, tuple[int, ...]]:
+    """A tensor map of 1 to 5 axes and coordinates, from far outside to far outside."""
+    size = draw(st.sampled_from([1, 2, 4, 8]))
+    swizzle = draw(st.sampled_from(list(SPANS)))
+    per_chunk = 16 // size
+    chunks = draw(st.integers(1, (SPANS[swizzle] or 64) // 16))
+    rank = draw(st.integers(1, 5))
+    outer = draw(st.lists(st.integers(1, 4), min_size=rank - 1, max_size=rank - 1))
+    shape = [draw(st.integers(1, 5)) for _ in outer] + [draw(st.integers(1, 6)) * per_chunk]
+    strides = tuple(draw(st.integers(1, 3)) for _ in outer) + (1,)
+    bits = RNG.integers(0, 1 << 8 * size, shape, dtype=f"u{size}")
+    tensor_map = TensorMap(
+        bits, (*outer, chunks * per_chunk), swizzle=swizzle, element_strides=strides
+    )
+    first = draw(st.integers(-2, 7)) * per_chunk
+    return tensor_map, (first, *(draw(st.integers(-3, 5)) for _ in outer))
+
+
+@settings(max_examples=30, deadline=None)
+@given(boxes(), st.sampled_from([0, 128, 640, 1024]), st.sampled_from(["in-order", "reversed", 5]))
+def test_loads(box, offset, order):
+    tensor_map, coordinates = box
+    image = launch(box_load(tensor_map, coordinates, offset), order)
+    np.testing.assert_array_equal(image, expected_image(tensor_map, coordinates, offset))
+
+
+@settings(max_examples=20, deadline=None)
+@given(boxes())
+def test_stores(box):
+    tensor_map, coordinates = box
+    coordinates = tuple(max(c, 0) for c in coordinates)
+    image = RNG.integers(0, 1 << 32, hopper.image_bytes(tensor_map) // 4, dtype=np.uint32)
+    wanted = tensor_map.array.copy()
+    for index, address in places(tensor_map, coordinates):
+        if index is not None:
+            wanted[index] = image.view(wanted.dtype)[address // tensor_map.itemsize]
+    np.testing.assert_array_equal(launch(box_store(tensor_map, image, coordinates)), wanted)
+
+
+@pytest.mark.parametrize("format", ["float16", "bfloat16", "float32", "float64"])
+def test_nan_outside(format):
+    dtype = "uint16" if format == "bfloat16" else format
+    array = np.ones((4, 16), dtype)
+    tensor_map = TensorMap(array, (6, 8), fill="nan", format=format)
+    image = launch(box_load(tensor_map, (8, -1)))
+    np.testing.assert_array_equal(image, expected_image(tensor_map, (8, -1), 0))
+    assert image.view(np.uint16)[0] == 0x7FF7
+
+
+def test_tfloat32_rounds_to_nearest_even():
+    bits = [0x3F800FFF, 0x3F801000, 0x3F801001, 0x3F803000, 0x7F800000, 0x7FC00001, 0x7F7FFFFF, 1]
+    array = np.array(bits, np.uint32).view(np.float32)
+    image = launch(box_load(TensorMap(array, (8,), format="tfloat32"), (0,)))
+    wanted = [0x3F800000, 0x3F800000, 0x3F802000, 0x3F804000, 0x7F800000, 0x7FFFE000, 0x7F800000, 0]
+    assert image[:8].tolist() == wanted
+
+
+def test_a_view_with_gaps():
+    whole = RNG.integers(0, 1 << 16, (20, 64), dtype=np.uint16)
+    tensor_map = TensorMap(whole[3:15, 8:48], (8, 16), swizzle="32B")
+    image = launch(box_load(tensor_map, (32, 9)))
+    np.testing.assert_array_equal(image, expected_image(tensor_map, (32, 9), 0))
+
+
+@pytest.mark.parametrize(
+    ("operation", "dtype", "function"),
+    [
+        ("add", np.uint32, np.add),
+        ("min", np.int32, np.minimum),
+        ("max", np.uint64, np.maximum),
+        ("and", np.uint32, np.bitwise_and),
+        ("or", np.uint32, np.bitwise_or),
+        ("xor", np.uint64, np.bitwise_xor),
+        ("inc", np.uint32, lambda old, new: np.where(old >= new, 0, old + 1)),
+        ("dec", np.uint32, lambda old, new: np.where((old == 0) | (old > new), new, old - 1)),
+        ("add", np.float32, np.add),
+        ("add", np.float16, np.add),
+        ("max", np.float16, np.maximum),
+    ],
+)
+def test_reductions(operation, dtype, function):
+    if np.dtype(dtype).kind == "f":
+        array, image = (RNG.standard_normal(n).astype(dtype) for n in (16 * 16, 8 * 16))
+    else:
+        array, image = (RNG.integers(0, 99, n).astype(dtype) for n in (16 * 16, 8 * 16))
+    array, image = array.reshape(16, 16), image.reshape(8, 16)
+    wanted = array.copy()
+    wanted[12:] = function(array[12:], image[:4])
+    got = launch(box_store(TensorMap(array, (8, 16)), image.view(np.uint32), (0, 12), operation))
+    np.testing.assert_array_equal(got, wanted)
+
+
+def test_counters():
+    array = np.zeros((64, 64), np.float16)
+    kernel = box_load(TensorMap(array, (32, 64), swizzle="128B"), (0, 40))
+    text, args, smem = kernel.text, kernel.args, kernel.dynamic_smem
+    counters = run(text, "k", (1, 1, 1), (32, 1, 1), args, smem).counters
+    assert counters["smsp__inst_executed_op_tma_ld.sum"] == 1
+    assert counters["smsp__inst_executed_op_tma_st.sum"] == 0
+    bytes_read = counters["l1tex__m_xbar2l1tex_read_bytes_mem_global_op_tma_ld.sum"]
+    assert bytes_read == 32 * 128  # those of the rows outside too
+    assert counters["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"] == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (
+            ("[%r3], [%q0, {%r10, %r11}]", "[%r3+64], [%q0, {%r10, %r11}]"),
+            MisalignedAddressError,
+            "of a box",
+        ),
+        (("mov.b32 %r10, 8", "mov.b32 %r10, 4"), MisalignedAddressError, "coordinate 4 of uint16"),
+        (("add.u32 %r3, %r3, 0", "add.u32 %r3, %r3, 128"), OutOfBoundsError, "bulk copy of 256"),
+        (("tensor.2d", "tensor.1d"), UnsupportedInstructionError, "no such form"),
+        ((".tile.", ".im2col."), UnsupportedInstructionError, "only tiles"),
+        (
+            (
+                "mov.u64 %q0, p0; cvta.param.u64 %q0, %q0;",
+                "mov.u64 %q0, p1; cvta.param.u64 %q0, %q0;",
+            ),
+            EmulationError,
+            "tensor map of 2 axes is wanted",
+        ),
+    ],
+)
+def test_faults(change, error, message):
+    kernel = box_load(TensorMap(np.zeros((16, 16), np.uint16), (16, 8)), (8, 0))
+    assert change[0] in kernel.text
+    kernel.text = kernel.text.replace(*change)
+    with pytest.raises(error, match=message):
+        launch(kernel)
+
+
+F2 = np.zeros((8, 32), np.float16)
+
+
+@pytest.mark.parametrize(
+    ("array", "box", "options", "error", "message"),
+    [
+        (np.zeros((2,) * 6, "f2"), (2,) * 6, {}, ShapeError, "1 to 5 axes"),
+        (F2, (8,), {}, ShapeError, "box \\(8,\\) for an array of 2 axes"),
+        (F2, (257, 8), {}, ShapeError, "1 to 256"),
+        (F2, (8, 4), {}, ShapeError, "8 bytes, no multiple of 16"),
+        (F2, (8, 32), {"swizzle": "32B"}, ShapeError, "64 bytes; swizzle 32B takes 32"),
+        (F2.T, (8, 8), {}, ShapeError, "transposed array"),
+        (np.zeros((8, 9), "f2"), (8, 8), {}, ShapeError, "multiples of 16"),
+        (F2, (8, 8), {"element_strides": (9, 1)}, ShapeError, "between 1 and 8"),
+        (F2, (8, 8), {"element_strides": (1, 2)}, ShapeError, "last one must be 1"),
+        (F2, (8, 8), {"swizzle": "16B"}, InputError, "no swizzle '16B'"),
+        (F2.view("u2"), (8, 8), {"fill": "nan"}, InputError, "floating-point"),
+        (F2.astype(complex), (8, 8), {}, DTypeError, "complex128"),
+        (F2, (8, 8), {"format": "float32"}, DTypeError, "4 bytes, float16 does not"),
+    ],
+)
+def test_rules(array, box, options, error, message):
+    with pytest.raises(error, match=message):
+        TensorMap(array, box, **options)
+
+
+def test_a_stored_box_may_end_but_not_begin_outside():
+    image = np.zeros(16 * 16 // 2, np.uint32)
+    launch(box_store(TensorMap(np.zeros((16, 16), np.uint16), (16, 16)), image, (8, 8)))
+    for at in ((-8, 0), (0, -1)):
+        with pytest.raises(OutOfBoundsError, match="begins at .* before the tensor"):
+            launch(box_store(TensorMap(np.zeros((16, 16), np.uint16), (16, 16)), image, at))
+
+
+def test_a_map_must_be_of_an_array_and_fit_its_parameter():
+    tensor_map = TensorMap(None, (8, 8), shape=(64, 64), format="float16")
+    assert tensor_map.strides == (128, 2)
+    kernel = box_load(TensorMap(F2, (8, 8)), (0, 0))
+    with pytest.raises(LaunchError, match="argument 0: a tensor map of None"):
+        run(kernel.text, "k", (1, 1, 1), (32, 1, 1), [tensor_map, kernel.args[1]], 1024)
+    with pytest.raises(LaunchError, match="parameter .u64 of 8 bytes, but bytes has 128"):
+        maps = [TensorMap(F2, (8, 8))] * 2
+        run(kernel.text, "k", (1, 1, 1), (32, 1, 1), maps, 1024)
+    assert gemmlab.TensorMap is TensorMap and math.prod(tensor_map.box) == 64
+
+
+@pytest.mark.parametrize("name", ["emulated", "cuda"])
+def test_devices_take_maps_of_their_memory(name, tmp_path):
+    try:
+        device = open_device(name)
+    except (DeviceError, MissingDependencyError) as error:
+        pytest.skip(str(error))
+    array = RNG.standard_normal((24, 64)).astype(np.float16)
+    kernel = box_load(TensorMap(array, (8, 32), swizzle="64B"), (16, 20))
+    path = tmp_path / "kernel.ptx"
+    path.write_text(kernel.text)
+    source, target = device.allocate(array.nbytes), device.allocate(kernel.results[0].nbytes)
+    source.write(array)
+    tensor_map = TensorMap(
+        Span(source, 0, array.nbytes), (8, 32), swizzle="64B", format="float16", shape=array.shape
+    )
+    args = [tensor_map, Span(target, 0, target.nbytes)]
+    artifact, block = gemmlab.load(path), (kernel.threads, 1, 1)
+    for cluster in (None, (1, 1, 1)):
+        device.launch(artifact, (1, 1, 1), block, args, kernel.dynamic_smem, cluster)
+        np.testing.assert_array_equal(
+            target.read().view(np.uint32), expected_image(kernel.args[0], (16, 20), 0)
+        )

@@ -1,0 +1,80 @@
+"""Launches of a plan on the emulator: device memory is NumPy arrays at made-up addresses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from gemmlab.devices.emulated import emulate
+from gemmlab.errors import PtxSyntaxError, UnsupportedInstructionError
+from gemmlab.kernels.gemm.schemes import LINE
+from gemmlab.linalg.compiled import artifact_of
+from gemmlab.linalg.plan import Launch, Map
+from gemmlab.linalg.program import Source
+
+PAGE = 4096
+
+
+class Memory:
+    """Arrays by address."""
+
+    def __init__(self) -> None:
+        self._arrays: dict[int, np.ndarray] = {}
+        self._end = 1 << 20
+
+    def place(self, array: np.ndarray) -> int:
+        """Where kernels find the array; it must stay alive."""
+        address = self._end
+        self._arrays[address] = array.reshape(-1).view(np.uint8)
+        self._end += (array.nbytes // PAGE + 2) * PAGE
+        return address
+
+    def at(self, address: int) -> np.ndarray | int:
+        """The bytes from an address on; a number that is no address of an array stays one."""
+        for start, raw in self._arrays.items():
+            if start <= address < start + raw.nbytes:
+                return raw[address - start :]
+        return address
+
+    def run(self, launch: Launch) -> None:
+        """Run one launch to its end; skips the test where the emulator lacks what it needs."""
+        tensor_map = pytest.importorskip("gemmlab.tensor_map")
+        try:
+            artifact = artifact_of(launch)
+            maps = [self._tensor_map(tensor_map, wanted) for wanted in launch.maps]
+            scalars = zip(artifact.parameters[len(maps) :], launch.args, strict=True)
+            args = [self._argument(x) if p.is_pointer else x for p, x in scalars]
+            emulate(
+                artifact,
+                grid=launch.grid,
+                block=launch.block,
+                args=[*maps, *args],
+                dynamic_smem=launch.dynamic_smem,
+                cluster=(launch.cluster, 1, 1),
+            )
+        except (UnsupportedInstructionError, PtxSyntaxError) as error:
+            pytest.skip(f"the emulator does not run {launch.kernel} yet: {error}")
+
+    def _argument(self, value: float) -> np.ndarray | float:
+        """The memory at an address; another number is what it is."""
+        found = self.at(int(value))
+        return value if found is None else found
+
+    def _tensor_map(self, tensor_map: ModuleType, wanted: Map) -> object:
+        raw = self.at(wanted.address)
+        assert isinstance(raw, np.ndarray)
+        lengths, strides = wanted.shape, wanted.strides
+        array = np.lib.stride_tricks.as_strided(
+            raw.view(np.uint16), lengths[::-1], (strides[1], strides[0], 2)
+        )
+        box = (1, wanted.copy.lines, LINE)
+        return tensor_map.TensorMap(array, box, "128B", format=wanted.copy.dtype)
+
+
+def placed(launch: Launch, addresses: dict[str, int]) -> Launch:
+    """The launch with the caller's arrays at these addresses."""
+    args = [addresses[x.name] if isinstance(x, Source) else x for x in launch.args]
+    return replace(launch, args=tuple(args))

@@ -1,0 +1,155 @@
+"""A GPU that is none: its arrays lie in host memory, and NumPy does what kernels would do.
+
+Everything up to the launches is gemmlab's own: which memory is read and written, by which strides,
+in which order. Products are computed in float64 from the very addresses that kernels would get.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from typing import Any
+
+import numpy as np
+
+from gemmlab.linalg import calls, execution, frameworks
+from gemmlab.linalg.cublas import Sgemm
+from gemmlab.linalg.execution import Gpu
+from gemmlab.linalg.frameworks import Facts
+from gemmlab.linalg.program import NAMES, Job
+
+KIND = __name__.partition(".")[0]
+
+
+class Array:
+    """An array on GPU number `device`."""
+
+    def __init__(self, values: np.ndarray, device: int = 0) -> None:
+        self.values, self.device = values, device
+        self.shape, self.strides, self.dtype = values.shape, values.strides, values.dtype
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 2, self.device
+
+
+class Framework:
+    name = KIND
+
+    def __init__(self) -> None:
+        self.made: list[tuple[int, ...]] = []  # shapes of new arrays
+
+    def facts(self, array: Array) -> Facts:
+        values = array.values
+        strides = tuple(stride // values.itemsize for stride in values.strides)
+        return Facts(values.ctypes.data, values.shape, strides, values.dtype, array.device)
+
+    def is_on_host(self, array: Array) -> bool:
+        return False
+
+    def stream(self, device: int) -> int:
+        return 7
+
+    def entered(self, device: int, stream: int | None) -> Any:
+        return contextlib.nullcontext()
+
+    def from_dlpack(self, array: Any) -> Array:
+        return Array(array.values, array.device)
+
+    def empty(self, shape: tuple[int, ...], device: int) -> Array:
+        self.made.append(tuple(shape))
+        return Array(np.full(shape, np.nan, np.float32), device)
+
+    def copied(self, array: Array, shape: tuple[int, ...]) -> Array:
+        copy = self.empty(shape, array.device)
+        copy.values[...] = array.values
+        return copy
+
+    def assign(self, target: Array, source: Array) -> None:
+        target.values[...] = source.values
+
+    def scale(self, target: Array, factor: float) -> None:
+        target.values[...] = target.values * np.float32(factor) if factor else 0
+
+
+def memory(address: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
+    """float32 numbers that lie there; strides in elements."""
+    first = (ctypes.c_float * 1).from_address(address)
+    base = np.frombuffer(first, np.float32)
+    steps = tuple(4 * stride for stride in strides)
+    return np.lib.stride_tricks.as_strided(base, shape, steps)
+
+
+class TensorCoreRun:
+    """What the launches of a job compute, with the choice that the GPU would make."""
+
+    def __init__(self, job: Job, framework: Framework, device: int, stream: int) -> None:
+        self.job, self.at_risk = job, 0
+
+    def enqueue(self, addresses: tuple[int, int, int]) -> None:
+        job, c = self.job, self.job.c
+        factors = []
+        for factor in (job.left, job.right):
+            x = factor.operand
+            strides = (x.ld, 1) if x.along else (1, x.ld)
+            shape = (x.batch, x.vectors, x.depth)
+            at = addresses[NAMES.index(factor.name)]
+            factors.append(memory(at, shape, (x.batch_stride, *strides)).astype(float))
+        product = job.alpha * (factors[0] @ factors[1].transpose(0, 2, 1))
+        to = memory(addresses[2], (c.batch, c.rows, c.columns), (c.step, c.row_stride, 1))
+        to[...] = product + (job.beta * to if job.beta else 0)
+
+    def counts(self) -> tuple[int, int]:
+        return self.at_risk, 0
+
+
+class SgemmRun:
+    """cuBLAS as its documentation says: matrices by columns, C = alpha·op(A)·op(B) + beta·C."""
+
+    def __init__(self, sgemm: Sgemm, names: Any, *place: Any) -> None:
+        self._sgemm, self._names = sgemm, (*names, "c")
+
+    def enqueue(self, addresses: tuple[int, int, int]) -> None:
+        at = [addresses[NAMES.index(name)] for name in self._names]
+        self._sgemm.launch(self, (at[0], at[1], at[2]))  # type: ignore[arg-type]
+
+    def call(self, function: str, *args: Any) -> None:
+        assert function in ("cublasSgemm_v2_64", "cublasSgemmStridedBatched_64")
+        stacked = function.startswith("cublasSgemmStrided")
+        values = [x._obj.value if hasattr(x, "_obj") else x.value for x in args]
+        transpose_a, transpose_b, m, n, k, alpha = values[:6]
+        rest, batch, each = values[6:], 1, 2
+        if stacked:
+            *rest, batch = rest
+            each = 3
+        a, b = rest[:each], rest[each : 2 * each]
+        beta, c = rest[2 * each], rest[2 * each + 1 :]
+        factors = []
+        for (address, ld, *step), transposed, shape in (
+            (a, transpose_a, (m, k)),
+            (b, transpose_b, (k, n)),
+        ):
+            rows, columns = shape[::-1] if transposed else shape
+            assert ld >= max(1, rows)
+            stack = memory(address, (batch, rows, columns), (*(step or [0]), 1, ld))
+            factors.append((stack.transpose(0, 2, 1) if transposed else stack).astype(float))
+        assert c[1] >= max(1, m)
+        to = memory(c[0], (batch, m, n), (*(c[2:] or [0]), 1, c[1]))
+        to[...] = alpha * (factors[0] @ factors[1]) + (beta * to if beta else 0)
+
+    def counts(self) -> None:
+        return None
+
+
+def install(monkeypatch: Any, capability: tuple[int, int] = (9, 0)) -> Framework:
+    """Make gemmlab see fake GPUs of that compute capability."""
+    framework = Framework()
+    gpu = Gpu("fake", capability, 132)
+    monkeypatch.setitem(frameworks._FRAMEWORKS, KIND, lambda: framework)
+    monkeypatch.setattr(frameworks, "framework", lambda name: framework)
+    monkeypatch.setattr(frameworks, "carrier", lambda: framework)
+    monkeypatch.setattr(frameworks, "_owners", {})
+    monkeypatch.setattr(calls, "_calls", {})
+    monkeypatch.setattr(execution, "gpu", lambda device: gpu)
+    monkeypatch.setattr(execution, "TensorCoreRun", TensorCoreRun)
+    monkeypatch.setattr(execution, "SgemmRun", SgemmRun)
+    return framework

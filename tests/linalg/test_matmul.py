@@ -1,0 +1,309 @@
+"""gemmlab.matmul on the host, and on a GPU up to the launches: shapes, strides, errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import fake_driver
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import gemmlab
+from gemmlab.errors import (
+    ArrayError,
+    DTypeError,
+    InputError,
+    ShapeError,
+    StateError,
+    TierError,
+    UnknownNameError,
+)
+
+SIZES = st.integers(1, 5)
+quick = settings(
+    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> fake_driver.Framework:
+    return fake_driver.install(monkeypatch)
+
+
+def numbers(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
+    rng = np.random.default_rng([seed, *shape])
+    return np.asarray(rng.standard_normal(shape), np.float32)
+
+
+@st.composite
+def strided(draw: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """An array of that shape whose memory has gaps, other orders of axes, or reversed axes."""
+    order = draw(st.permutations(range(len(shape))))
+    gaps = [draw(st.sampled_from([1, 1, 2])) for _ in shape]
+    base = numbers(tuple(shape[axis] * gaps[axis] for axis in order), draw(st.integers(0, 9)))
+    array = base.transpose(np.argsort(order))
+    steps = [draw(st.sampled_from([gap, gap, -gap])) for gap in gaps]
+    return array[(*(slice(None, None, step) for step in steps), ...)]
+
+
+@st.composite
+def factors(draw: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Operands that fit, by all the rules: 1-D, stacks, broadcast."""
+    m, n, k = draw(SIZES), draw(SIZES), draw(SIZES)
+    stack = draw(st.lists(SIZES, max_size=3))
+    shapes = []
+    for matrix in ((m, k), (k, n)):
+        own = [draw(st.sampled_from([size, size, 1])) for size in stack]
+        own = own[draw(st.integers(0, len(own))) :]
+        shapes.append((*own, *matrix))
+    if draw(st.integers(0, 4)) == 0:
+        shapes[0] = (k,)
+    if draw(st.integers(0, 4)) == 0:
+        shapes[1] = (k,)
+    return draw(strided(shapes[0])), draw(strided(shapes[1]))
+
+
+def close(result: np.ndarray, a: np.ndarray, b: np.ndarray) -> bool:
+    exact = np.matmul(a.astype(float), b.astype(float))
+    return result.shape == exact.shape and bool(np.allclose(result, exact, rtol=1e-5, atol=1e-5))
+
+
+@quick
+@given(factors())
+def test_on_the_host_it_is_numpys_product(pair: tuple[np.ndarray, np.ndarray]) -> None:
+    a, b = pair
+    result = gemmlab.matmul(a, b)
+    assert result.dtype == np.float32 and type(result) is type(np.matmul(a, b))
+    assert close(result, a, b)
+
+
+@pytest.mark.parametrize("precision", ["fp16x3", "ieee", None])
+@quick
+@given(pair=factors())
+def test_on_a_gpu_every_layout_is_read_where_it_lies(
+    gpu: fake_driver.Framework, pair: tuple[np.ndarray, np.ndarray], precision: str | None
+) -> None:
+    a, b = pair
+    result = gemmlab.matmul(fake_driver.Array(a), fake_driver.Array(b), precision=precision)
+    assert isinstance(result, fake_driver.Array) and close(result.values, a, b)
+
+
+@pytest.mark.parametrize("precision", ["bf16x6", "ieee"])
+@quick
+@given(pair=factors(), data=st.data())
+def test_on_a_gpu_out_may_have_any_strides_and_c_may_broadcast(
+    gpu: fake_driver.Framework, pair: tuple[np.ndarray, np.ndarray], data: Any, precision: str
+) -> None:
+    a, b = pair
+    exact = 2 * np.matmul(a.astype(float), b.astype(float))
+    out = data.draw(strided(exact.shape))
+    c = numbers(exact.shape[1:] if exact.ndim else (), 5)
+    given_c = out if data.draw(st.booleans()) else c
+    exact = exact - 0.5 * given_c
+    arrays = [fake_driver.Array(x) for x in (a, b, given_c, out)]
+    arrays[2] = arrays[3] if given_c is out else arrays[2]
+    a, b, c, to = arrays
+    assert gemmlab.matmul(a, b, c, out=to, alpha=2, beta=-0.5, precision=precision) is to
+    assert np.allclose(out, exact, rtol=1e-5, atol=1e-5)
+
+
+def test_a_stack_times_one_matrix_is_one_product(gpu: fake_driver.Framework) -> None:
+    a, b = fake_driver.Array(numbers((8, 32, 16))), fake_driver.Array(numbers((16, 24)))
+    gemmlab.matmul(a, b)
+    assert (gemmlab.last_plan().m, gemmlab.last_plan().batch) == (256, 1)
+    assert gpu.made == [(8, 32, 24)]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "copied"),
+    [
+        (numbers((70, 50)), numbers((50, 30)), ()),
+        (numbers((50, 70)).T, numbers((30, 50)).T, ()),
+        (numbers((70, 60))[:, :50], numbers((50, 30)), ()),
+        (numbers((70, 100))[:, ::2], numbers((50, 30)), ("a",)),
+        (numbers((70, 50)), numbers((50, 30))[::-1], ("b",)),
+        (numbers((3, 1, 7, 5)), numbers((1, 4, 5, 3)), ("a", "b")),
+        (numbers((3, 4, 7, 5)), numbers((4, 5, 3)), ("b",)),
+        (numbers((6, 7, 5)), numbers((6, 5, 3)), ()),
+    ],
+)
+def test_only_what_cannot_be_read_in_place_is_copied(
+    gpu: fake_driver.Framework, a: np.ndarray, b: np.ndarray, copied: tuple[str, ...]
+) -> None:
+    result = gemmlab.matmul(fake_driver.Array(a), fake_driver.Array(b), precision="fp16x3")
+    assert close(result.values, a, b)
+    assert gemmlab.last_plan().copies == copied
+
+
+@pytest.mark.parametrize("on_gpu", [False, True])
+@pytest.mark.parametrize(
+    ("a", "b"), [((3, 0), (0, 4)), ((0, 5), (5, 4)), ((2, 0, 3), (3, 4)), ((0,), (0,))]
+)
+def test_empty_axes_give_zeros_or_nothing(
+    gpu: fake_driver.Framework, a: tuple[int, ...], b: tuple[int, ...], on_gpu: bool
+) -> None:
+    kind = fake_driver.Array if on_gpu else np.asarray
+    exact = np.matmul(np.ones(a), np.ones(b))
+    result = gemmlab.matmul(kind(numbers(a)), kind(numbers(b)))
+    assert np.array_equal(getattr(result, "values", result), exact)
+    c = kind(np.ones(exact.shape, np.float32))
+    result = gemmlab.matmul(kind(numbers(a)), kind(numbers(b)), c, beta=3)
+    assert np.array_equal(getattr(result, "values", result), exact + 3)
+
+
+def test_alpha_beta_and_out_on_the_host() -> None:
+    a, b, c = numbers((4, 5)), numbers((5, 6)), numbers((6,))
+    out = np.zeros((4, 12), np.float32)[:, ::2]
+    assert gemmlab.matmul(a, b, c, out=out, alpha=2, beta=3) is out
+    assert np.allclose(out, 2 * (a @ b) + 3 * c, rtol=1e-5, atol=1e-5)
+    copy = out.copy()
+    gemmlab.matmul(a, b, out, out=out, beta=-1)
+    assert np.allclose(out, a @ b - copy, rtol=1e-5, atol=1e-5)
+
+
+A, B = numbers((4, 5)), numbers((5, 6))
+OUT = np.zeros((4, 6), np.float32)
+READ_ONLY = np.zeros((4, 6), np.float32)
+READ_ONLY.flags.writeable = False
+BOTH = np.zeros(60, np.float32)
+MISTAKES: list[tuple[Any, Any, dict[str, Any], type[Exception], str]] = [
+    (A, numbers((4, 6)), {}, ShapeError, r"a has shape \(4, 5\) and b has shape \(4, 6\)"),
+    (numbers((2, 4, 5)), numbers((3, 5, 6)), {}, ShapeError, r"stacks \(2,\) and \(3,\)"),
+    (np.ones((), np.float32), B, {}, ShapeError, "a is 0-D"),
+    (A.astype(float), B, {}, DTypeError, "a has dtype float64"),
+    (A, B.astype(np.float16), {}, DTypeError, "b has dtype float16"),
+    (A.tolist(), B, {}, DTypeError, "a is a list"),
+    (A, B, {"beta": 1}, InputError, "beta = 1 without c"),
+    (A, B, {"c": OUT}, InputError, "c without beta"),
+    (A, B, {"alpha": "2"}, DTypeError, "alpha is '2'"),
+    (A, B, {"c": numbers((3, 6)), "beta": 1}, ShapeError, r"c has shape \(3, 6\)"),
+    (A, B, {"out": np.zeros((6, 4), np.float32)}, ShapeError, r"out has shape \(6, 4\)"),
+    (A, B, {"out": READ_ONLY}, ArrayError, "read-only"),
+    (BOTH[:20].reshape(4, 5), B, {"out": BOTH[10:34].reshape(4, 6)}, ArrayError, "out .* and a"),
+    (A, B, {"precision": "fp32"}, UnknownNameError, "no precision 'fp32'; there is 'fp16x3'"),
+    (A, B, {"precision": 3}, DTypeError, "precision is 3"),
+]
+
+
+@pytest.mark.parametrize(("a", "b", "options", "error", "words"), MISTAKES)
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_a_mistake_is_named_and_nothing_is_written(
+    gpu: fake_driver.Framework,
+    a: Any,
+    b: Any,
+    options: dict[str, Any],
+    error: type[Exception],
+    words: str,
+    on_gpu: bool,
+) -> None:
+    if on_gpu and (options.get("out") is READ_ONLY or isinstance(a, list)):
+        pytest.skip("a rule of the host alone")
+    before = [x.copy() for x in options.values() if isinstance(x, np.ndarray)]
+    arrays = {k: v for k, v in options.items() if isinstance(v, np.ndarray)}
+    if on_gpu:
+        a, b = fake_driver.Array(a), fake_driver.Array(b)
+        options = {k: fake_driver.Array(v) if k in arrays else v for k, v in options.items()}
+    with pytest.raises(error, match=words):
+        gemmlab.matmul(a, b, **options)
+    assert all(np.array_equal(x, y) for x, y in zip(before, arrays.values(), strict=True))
+
+
+def test_arrays_in_different_places_are_refused(gpu: fake_driver.Framework) -> None:
+    for a, b in ((A, fake_driver.Array(B)), (fake_driver.Array(A), B)):
+        with pytest.raises(ArrayError, match="on the host"):
+            gemmlab.matmul(a, b)
+    with pytest.raises(ArrayError, match="a is on GPU 0 and b is on GPU 1"):
+        gemmlab.matmul(fake_driver.Array(A), fake_driver.Array(B, device=1))
+
+
+def test_views_between_each_other_may_be_factor_and_result(gpu: fake_driver.Framework) -> None:
+    both = np.zeros((4, 11), np.float32)
+    both[:, :5] = A
+    out = fake_driver.Array(both[:, 5:])
+    gemmlab.matmul(fake_driver.Array(both[:, :5]), fake_driver.Array(B), out=out)
+    assert close(out.values, A, B)
+
+
+def test_out_whose_elements_share_memory_is_refused(gpu: fake_driver.Framework) -> None:
+    out = np.lib.stride_tricks.as_strided(np.zeros(6, np.float32), (4, 6), (0, 4))
+    with pytest.raises(ArrayError, match="share memory"):
+        gemmlab.matmul(fake_driver.Array(A), fake_driver.Array(B), out=fake_driver.Array(out))
+
+
+def test_a_tier_on_the_host_is_refused() -> None:
+    with pytest.raises(TierError, match="'fp16x3' cannot run: the arrays are on the host"):
+        gemmlab.matmul(A, B, precision="fp16x3")
+
+
+def test_another_gpu_takes_float32_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_driver.install(monkeypatch, capability=(8, 0))
+    a, b = fake_driver.Array(A), fake_driver.Array(B)
+    assert close(gemmlab.matmul(a, b).values, A, B)
+    report = gemmlab.last_plan().report()
+    assert report.tier == "ieee" and "compute capability 8.0" in report.reason
+    with pytest.raises(TierError, match="compute capability 8.0"):
+        gemmlab.matmul(a, b, precision="bf16x6")
+
+
+def test_the_report_tells_what_the_gpu_chose(gpu: fake_driver.Framework) -> None:
+    a, b = fake_driver.Array(numbers((2048, 2048))), fake_driver.Array(numbers((2048, 2048)))
+    product = gemmlab.Matmul(a, b)
+    plan = product.plan()
+    assert (plan.tier, plan.fallback) == ("fp16x3", "bf16x6")
+    run = product._bound.call._run
+    assert product.ran().tier == "fp16x3"
+    run.at_risk = plan.tolerated + 1
+    assert product.ran().tier == "bf16x6" and str(run.at_risk) in product.ran().reason
+
+
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_a_prepared_product_runs_again_with_other_arrays(
+    gpu: fake_driver.Framework, on_gpu: bool
+) -> None:
+    kind = fake_driver.Array if on_gpu else np.asarray
+    out = np.zeros((4, 6), np.float32)
+    with gemmlab.Matmul(kind(A), kind(B), out=kind(out)) as product:
+        with pytest.raises(StateError, match="before Matmul.plan"):
+            product.execute()
+        assert product.plan() == product.plan()
+        product.execute()
+        assert close(out, A, B)
+        other = numbers((4, 5), 9)
+        product.reset_operands(a=kind(other))
+        product.execute()
+        assert close(out, other, B)
+        with pytest.raises(ShapeError, match="was planned for"):
+            product.reset_operands(a=kind(numbers((3, 5))))
+        with pytest.raises(InputError, match="without c"):
+            product.reset_operands(c=kind(out))
+        product.execute()
+        assert close(out, other, B)
+    with pytest.raises(StateError, match="freed"):
+        product.execute()
+
+
+def test_an_array_of_another_library_comes_back_as_one(gpu: fake_driver.Framework) -> None:
+    class Library:
+        from_dlpack = staticmethod(lambda array: ("foreign", array.values))
+
+    foreign = type("Foreign", (), dict(vars(fake_driver.Array)) | {"__module__": "elsewhere"})
+    foreign.__array_namespace__ = lambda self: Library
+    kind, values = gemmlab.matmul(foreign(A), foreign(B))
+    assert kind == "foreign" and close(values, A, B)
+    with pytest.raises(ArrayError, match="out is a Foreign"):
+        gemmlab.matmul(foreign(A), foreign(B), out=foreign(OUT))
+
+
+def test_packing_needs_a_gpu() -> None:
+    with pytest.raises(ArrayError, match="on the host"):
+        gemmlab.pack(A)
+
+
+def test_work_of_a_plan_is_counted(gpu: fake_driver.Framework) -> None:
+    n = 512
+    a, b = fake_driver.Array(numbers((n, n))), fake_driver.Array(numbers((n, n)))
+    gemmlab.matmul(a, b, precision="bf16x6")
+    least = 2 * 6 * n * n
+    assert least <= gemmlab.last_plan().workspace <= 1.1 * least

@@ -1,0 +1,118 @@
+"""Products on a real GPU; skipped where there is none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gemmlab
+
+U = 2.0**-24
+PRECISIONS = ("fp16x3", "bf16x6", "ieee", None)
+
+
+@pytest.fixture(params=["torch", "cupy"])
+def library(request: pytest.FixtureRequest) -> Any:
+    """A library of arrays that finds a GPU."""
+    module = pytest.importorskip(request.param, reason=f"{request.param} is not installed")
+    found = module.cuda.is_available()
+    if not found:
+        pytest.skip("there is no GPU")
+    capability = (
+        module.cuda.get_device_capability()
+        if request.param == "torch"
+        else tuple(map(int, module.cuda.Device().compute_capability))
+    )
+    if capability != (9, 0):
+        pytest.skip(f"the GPU has compute capability {capability}, the kernels are for 9.0")
+    return module
+
+
+def arrays(library: Any, *shapes: tuple[int, ...]) -> list[tuple[Any, np.ndarray]]:
+    """Normal numbers on the GPU, and the same ones on the host in float64."""
+    rng = np.random.default_rng(0)
+    result = []
+    for shape in shapes:
+        values = rng.standard_normal(shape).astype(np.float32)
+        array = library.asarray(values)
+        result.append((array.cuda() if hasattr(array, "cuda") else array, values.astype(float)))
+    return result
+
+
+def on_host(array: Any) -> np.ndarray:
+    return np.asarray(array.cpu().numpy() if hasattr(array, "cpu") else array.get())
+
+
+def error(result: Any, a: np.ndarray, b: np.ndarray) -> float:
+    """The largest error, in units of 2^-24 of |A||B|."""
+    return float((np.abs(on_host(result) - a @ b) / (np.abs(a) @ np.abs(b))).max() / U)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize(
+    ("a", "b"), [((300, 257), (257, 130)), ((4, 70, 65), (65, 33)), ((65,), (3, 65, 40))]
+)
+def test_products_are_float32_accurate(
+    library: Any, precision: str | None, a: tuple[int, ...], b: tuple[int, ...]
+) -> None:
+    (x, a64), (y, b64) = arrays(library, a, b)
+    result = gemmlab.matmul(x, y, precision=precision)
+    assert type(result) is type(x) and error(result, a64, b64) <= 4
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_transposed_views_alpha_beta_and_out(library: Any, precision: str | None) -> None:
+    (x, a), (y, b), (z, c) = arrays(library, (257, 300), (130, 257), (130, 300))
+    out = z.T
+    assert gemmlab.matmul(x.T, y.T, out, out=out, alpha=2, beta=-1, precision=precision) is out
+    exact, size = 2 * (a.T @ b.T) - c.T, 2 * (np.abs(a.T) @ np.abs(b.T)) + np.abs(c.T)
+    assert (np.abs(on_host(out) - exact) <= 4 * U * size).all()
+
+
+@pytest.mark.parametrize("precision", ["fp16x3", "bf16x6", None])
+def test_what_is_not_finite_comes_out_as_in_float32(library: Any, precision: str | None) -> None:
+    (x, a), (y, b) = arrays(library, (1500, 1500), (1500, 1500))
+    x[3, 5], y[7, 9] = float("inf"), float("nan")
+    a[3, 5], b[7, 9] = np.inf, np.nan
+    result = on_host(gemmlab.matmul(x, y, precision=precision))
+    with np.errstate(invalid="ignore"):
+        exact = a @ b
+    assert np.array_equal(np.isnan(result), np.isnan(exact))
+    assert np.array_equal(np.isinf(result), np.isinf(exact))
+    assert gemmlab.last_plan().report().not_finite == 2
+
+
+def test_wide_rows_go_to_bfloat16_by_themselves(library: Any) -> None:
+    (x, _), (y, b) = arrays(library, (2048, 2048), (2048, 2048))
+    gemmlab.matmul(x, y)
+    assert gemmlab.last_plan().report().tier == "fp16x3"
+    x = x * x**32
+    result = gemmlab.matmul(x, y)
+    assert gemmlab.last_plan().report().tier == "bf16x6"
+    assert error(result, on_host(x).astype(float), b) <= 4
+
+
+def test_a_packed_operand_gives_the_same_bits(library: Any) -> None:
+    (x, _), (y, _) = arrays(library, (300, 257), (257, 130))
+    packed = gemmlab.pack(y, side="right")
+    first, again = gemmlab.matmul(x, packed), gemmlab.matmul(x, packed)
+    plain = gemmlab.matmul(x, y, precision="fp16x3")
+    assert np.array_equal(on_host(first), on_host(plain))
+    assert np.array_equal(on_host(first), on_host(again))
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_a_cuda_graph_holds_a_product(precision: str | None) -> None:
+    torch = pytest.importorskip("torch")
+    if not torch.cuda.is_available():
+        pytest.skip("there is no GPU")
+    (x, _), (y, b) = arrays(torch, (1500, 1500), (1500, 1500))
+    gemmlab.matmul(x, y, precision=precision)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = gemmlab.matmul(x, y, precision=precision)
+    x.normal_()
+    graph.replay()
+    assert error(result, on_host(x).astype(float), b) <= 4

@@ -1,0 +1,104 @@
+"""Plans keep the rules of TMA, fit the GPU and cover the product, whatever its shape."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gemmlab.errors import InputError
+from gemmlab.kernels.gemm.schemes import LINE, SCHEMES, SplitConfig, TileConfig
+from gemmlab.linalg import plan
+
+SMS = 132
+SIZES = st.integers(1, 20000)
+SCHEME = st.sampled_from(list(SCHEMES.values()))
+
+
+@given(SIZES, SIZES, st.booleans(), st.integers(1, 5), SCHEME)
+def test_packed_operands_do_not_overlap(vectors, depth, along, batch, scheme):
+    packed = plan.Packed(scheme, vectors, depth, along, batch)
+    offsets = list(packed.offsets.values())
+    assert offsets == sorted(offsets) and not any(x % plan.ALIGNMENT for x in offsets)
+    elements = batch * scheme.parts * packed.lines * packed.pitch
+    assert packed.nbytes - packed.offsets["out"] >= 2 * elements
+    assert packed.pitch >= packed.length and packed.padded >= vectors
+
+
+@given(SIZES, SIZES, st.booleans(), st.integers(1, 5), SCHEME)
+def test_splits_cover_every_vector_and_line(vectors, depth, along, batch, scheme):
+    operand = plan.Operand(
+        vectors, depth, along, depth if along else vectors, batch, vectors * depth
+    )
+    packed = plan.Packed(scheme, vectors, depth, along, batch)
+    for launch in plan.pack(operand, packed, 1 << 20, 1 << 30):
+        config, (x, y, z) = launch.config, launch.grid
+        assert x % launch.cluster == 0 and launch.block[0] == config.threads
+        match launch.kernel:
+            case "along":
+                assert x * 8 >= vectors * config.warps and y == batch
+            case "across":
+                assert (
+                    x // config.cluster * 32 >= vectors and config.deepest >= depth and y == batch
+                )
+            case _:
+                assert x * 128 >= vectors and y * packed.chunk >= depth and z == batch and y <= 32
+
+
+@given(SIZES, SIZES, SIZES, st.booleans(), st.booleans(), SCHEME)
+def test_a_product_fits_the_gpu_and_the_rules_of_tma(m, n, k, a_along, b_along, scheme):
+    a, b = plan.Packed(scheme, m, k, a_along), plan.Packed(scheme, n, k, b_along)
+    product = plan.Product(m, n, k, n)
+    tile = plan.choose_tile(product, a, b, SMS)
+    launch = plan.multiply(product, tile, a, b, (1 << 20, 1 << 30, 1 << 40), SMS)
+    assert 0 < launch.grid[0] <= SMS and launch.grid[0] % tile.cluster == 0
+    assert launch.dynamic_smem <= 226 * 1024
+    for wanted in launch.maps:
+        assert wanted.address % 16 == 0 and not any(x % 16 for x in wanted.strides)
+        assert 0 < wanted.copy.lines <= 256 and wanted.copy.lines % 8 == 0
+        assert all(0 < x < 2**32 for x in wanted.shape)
+    boxes = sum(
+        2 * LINE * wanted.copy.lines * count
+        for wanted, count in zip(launch.maps, copies(tile), strict=True)
+    )
+    assert boxes == tile.slot_bytes
+
+
+def copies(tile: TileConfig) -> tuple[int, int]:
+    """Boxes of A and of B, of all blocks of the cluster, that fill a slot."""
+    a = 1 if tile.a_major == "k" else tile.block_m // LINE
+    b = 1 if tile.b_major == "k" else tile.block_n // LINE
+    return a, b * tile.cluster
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"block_m": 96},
+        {"block_m": 256},
+        {"block_n": 100},
+        {"block_n": 320},
+        {"a_major": "m"},
+        {"promote_k": 16},
+        {"promote_k": 32},
+        {"slots": 2},
+        {"slots": 6},
+        {"cluster": 16},
+    ],
+)
+def test_tiles_that_break_a_rule_are_refused(wrong):
+    with pytest.raises(InputError):
+        TileConfig(**wrong)
+
+
+def test_splits_that_break_a_rule_are_refused():
+    with pytest.raises(InputError):
+        SplitConfig(warps=2)
+    with pytest.raises(InputError):
+        SplitConfig(threads=1024)
+
+
+@pytest.mark.parametrize(("n", "width"), [(512, 64), (1024, 64), (2048, 128), (8192, 192)])
+def test_large_products_get_wide_tiles(n, width):
+    packed = plan.Packed(SCHEMES["fp16x3"], n, n, True)
+    assert plan.choose_tile(plan.Product(n, n, n, n), packed, packed, SMS).block_n == width

@@ -1,0 +1,97 @@
+"""Whole products on the emulator: splits, wgmma, TMA and fix-up as the plan launches them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from emulation import Memory
+
+from gemmlab.compile.resources import sass
+from gemmlab.errors import PtxSyntaxError
+from gemmlab.kernels.gemm.schemes import FP16X3, TileConfig
+from gemmlab.linalg import plan
+from gemmlab.linalg.compiled import artifact_of
+
+U = 2.0**-24
+SMALL = TileConfig(block_m=64, block_n=64, slots=4, cluster=1)
+PAIR = TileConfig(
+    block_m=128, block_n=64, slots=4, cluster=2, a_major="mn", b_major="k", promote_k=32
+)
+
+
+def product(
+    a: np.ndarray, b: np.ndarray, tile: TileConfig, alpha: float = 1.0, beta: float = 0.0
+) -> tuple[np.ndarray, np.ndarray]:
+    """C of a plan with that tile, from C = 3 everywhere, and the report of its fix-up."""
+    (m, k), n = a.shape, b.shape[1]
+    along = tile.a_major == "k", tile.b_major == "k"
+    stored = a if along[0] else a.T, b.T if along[1] else b
+    operands = (
+        plan.Operand(m, k, along[0], stored[0].shape[1]),
+        plan.Operand(n, k, along[1], stored[1].shape[1]),
+    )
+    packed = tuple(plan.Packed(FP16X3, x.vectors, k, x.along) for x in operands)
+    memory = Memory()
+    c = np.full((m, n), 3.0, np.float32)
+    arrays = [*(np.ascontiguousarray(x) for x in stored), c]
+    work = [np.zeros(x.nbytes, np.uint8) for x in packed]
+    report = np.zeros(plan.REPORT_BYTES, np.uint8)
+    at = tuple(memory.place(x) for x in arrays)
+    works = tuple(memory.place(x) for x in (*work, report))
+    wanted = plan.Product(m, n, k, n, alpha=alpha, beta=beta)
+    launches = [
+        *plan.pack(operands[0], packed[0], at[0], works[0]),
+        *plan.pack(operands[1], packed[1], at[1], works[1]),
+        plan.multiply(wanted, tile, *packed, (*works[:2], at[2]), sms=2),
+        plan.fix_up(wanted, *operands, packed, at, works, sms=2),
+    ]
+    for launch in launches:
+        if launch.kernel == "along":
+            launch = replace(launch, config=replace(launch.config, fours=2))
+        memory.run(launch)
+    return c, report.view(np.uint64)
+
+
+def matrices(m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(m + n + k)
+    return (rng.standard_normal(shape).astype(np.float32) for shape in ((m, k), (k, n)))
+
+
+@pytest.mark.parametrize(("tile", "shape"), [(SMALL, (70, 66, 72)), (PAIR, (150, 70, 65))])
+def test_products_are_float32_accurate(tile: TileConfig, shape: tuple[int, int, int]) -> None:
+    a, b = matrices(*shape)
+    c, _ = product(a, b, tile)
+    exact, magnitude = (
+        a.astype(float) @ b.astype(float),
+        abs(a).astype(float) @ abs(b).astype(float),
+    )
+    assert (abs(c - exact) <= 4 * U * magnitude).all()
+
+
+def test_the_assembler_leaves_wgmma_asynchronous() -> None:
+    packed = [plan.Packed(FP16X3, 64, 64, along) for along in (True, False)]
+    launch = plan.multiply(plan.Product(64, 64, 64, 64), SMALL, *packed, (0, 0, 0), sms=2)
+    try:
+        artifact = artifact_of(launch)
+    except PtxSyntaxError as error:
+        pytest.skip(str(error))
+    assert artifact.cubin is not None and artifact.resources is not None
+    code = sass(artifact.cubin)
+    assert code.count("HGMMA") == 12  # three products, four steps of 16 in a slot
+    assert code.count("WARPGROUP.DEPBAR") == 2  # one for the first slot, one for all
+    assert artifact.resources.spill_bytes == 0
+
+
+def test_alpha_and_beta_and_what_is_not_finite() -> None:
+    a, b = matrices(5, 9, 20)
+    a[1, 3], b[0, 2], b[7, 2] = np.nan, np.inf, np.inf
+    c, report = product(a, b, SMALL, alpha=2.0, beta=-1.0)
+    with np.errstate(invalid="ignore"):
+        exact = 2.0 * (a.astype(float) @ b.astype(float)) - 3.0
+    assert np.array_equal(np.isnan(c), np.isnan(exact))
+    assert np.array_equal(c[np.isinf(exact)], exact[np.isinf(exact)])
+    finite = np.isfinite(exact)
+    assert np.allclose(c[finite], exact[finite], rtol=1e-5, atol=1e-5)
+    assert report.tolist() == [0, 2, 0]

@@ -1,0 +1,119 @@
+"""All launches of a product: what they are, what memory they take, and what they compute."""
+
+from __future__ import annotations
+
+import emulation
+import numpy as np
+import pytest
+
+from gemmlab.kernels.gemm.schemes import TileConfig
+from gemmlab.linalg import code, plan
+from gemmlab.linalg.plan import REPORT_BYTES, STATUS_BYTES, Launch, Packed
+from gemmlab.linalg.program import Factor, Job, Memory, Source
+from gemmlab.linalg.shapes import Stack
+from gemmlab.linalg.tiers import Choice
+
+U = 2.0**-24
+BY_DEFAULT = Choice("fp16x3", "", "bf16x6")
+ALONE = Choice("fp16x3", "asked for")
+
+
+def job(
+    choice: Choice,
+    m: int,
+    n: int,
+    k: int,
+    batch: int = 1,
+    kept: tuple[int | None, ...] = (None,) * 2,
+) -> Job:
+    """a (batch, m, k) times one b (k, n), both by rows."""
+    a, b = Stack(m, k, k, 1, batch, m * k if batch > 1 else 0), Stack(k, n, n, 1)
+    c = Stack(m, n, n, 1, batch, m * n if batch > 1 else 0)
+    left = Factor("a", a, choice.tier, choice.fallback, kept[0])
+    right = Factor("b", b.transposed, choice.tier, choice.fallback, kept[1])
+    return Job(left, right, c, choice)
+
+
+def kernels(launches: tuple[Launch, ...]) -> list[str]:
+    return [launch.kernel for launch in launches]
+
+
+def test_by_default_the_gpu_may_choose() -> None:
+    launches = job(BY_DEFAULT, 300, 200, 100).launches(Memory(1 << 20, 2 << 20, 3 << 20), 132)
+    again = ["resplit", "resplit", "multiply"]
+    assert kernels(launches) == ["along", "across", "multiply", *again, "fixup"]
+    first, last = (x for x in launches if x.kernel == "multiply")
+    assert first.args[-1] + 1 == last.args[-2]  # what is at risk goes to one of them
+    assert first.args[-2] == 0 and last.args[-1] == 2**64 - 1
+
+
+def test_a_tier_asked_for_is_the_only_one() -> None:
+    launches = job(ALONE, 300, 200, 100).launches(Memory(1 << 20, 2 << 20, 3 << 20), 132)
+    assert kernels(launches) == ["along", "across", "multiply", "fixup"]
+
+
+def test_a_packed_operand_is_not_split_and_not_cleared() -> None:
+    kept = 7 << 20
+    launches = job(BY_DEFAULT, 300, 200, 100, kept=(None, kept)).launches(Memory(0, 128, 256), 132)
+    assert kernels(launches) == ["along", "multiply", "resplit", "resplit", "multiply", "fixup"]
+    assert launches[-1].args[-1] == 1  # counts of a alone
+    assert all(kept in launch.args for launch in launches if launch.kernel != "along")
+    last = launches[-2]
+    assert last.maps[1].address < kept  # the fallback's parts lie in the workspace
+
+
+def test_sources_are_the_callers_arrays_and_no_others() -> None:
+    launches = job(BY_DEFAULT, 30, 20, 10, batch=3).launches(Memory(1 << 20, 2 << 20, 3 << 20), 132)
+    named = [{x.name for x in launch.args if isinstance(x, Source)} for launch in launches]
+    assert named == [{"a"}, {"b"}, {"c"}, {"a"}, {"b"}, {"c"}, {"a", "b", "c"}]
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_workspaces_hold_the_larger_of_both_splits(batch: int) -> None:
+    wanted = job(BY_DEFAULT, 300, 200, 100, batch)
+    parts = 2 * 3 * 300 * 128 * batch
+    assert parts <= wanted.left.workspace <= parts + 2 * 4 * 512 * batch + 1024
+    assert job(ALONE, 300, 200, 100, batch, kept=(64, None)).left.workspace == 0
+
+
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> emulation.Memory:
+    """Emulated memory; tiles are small, as the emulator takes its time."""
+
+    def small(product: plan.Product, a: Packed, b: Packed, sms: int) -> TileConfig:
+        majors = ["k" if packed.along else "mn" for packed in (a, b)]
+        return TileConfig(a.scheme, majors[0], majors[1], 64, 64, 4, 1)
+
+    monkeypatch.setattr(plan, "choose_tile", small)
+    monkeypatch.setattr(
+        emulation, "artifact_of", lambda x: code.artifact(x.kernel, x.config, x.block)
+    )
+    return emulation.Memory()
+
+
+@pytest.mark.parametrize("spread", [0, 60])
+def test_the_product_is_float32_accurate_on_the_emulator(
+    memory: emulation.Memory, spread: int
+) -> None:
+    """From arrays to C through every launch of the default; wide rows go to bfloat16."""
+    m, n, k = 20, 24, 40
+    rng = np.random.default_rng(1)
+    a = (rng.standard_normal((m, k)) * 2.0 ** -rng.integers(0, spread + 1, (m, k))).astype("f4")
+    b = (rng.standard_normal((k, n)) * 2.0 ** rng.integers(0, spread + 1, (k, n))).astype("f4")
+    a[3, 5] = np.inf
+    c = np.full((m, n), np.nan, np.float32)
+    wanted = job(BY_DEFAULT, m, n, k)
+    at = {name: memory.place(array) for name, array in (("a", a), ("b", b), ("c", c))}
+    sizes = (wanted.left.workspace, wanted.right.workspace, REPORT_BYTES)
+    spaces = [np.zeros(size, np.uint8) for size in sizes]
+    launches = wanted.launches(Memory(*(memory.place(space) for space in spaces)), sms=2)
+    for launch in launches:
+        memory.run(emulation.placed(launch, at))
+
+    exact, size = (x(a).astype(float) @ x(b).astype(float) for x in (np.asarray, np.abs))
+    finite = np.arange(m) != 3
+    assert (np.abs(c[finite] - exact[finite]) <= 4 * U * size[finite]).all()
+    assert np.array_equal(c[3], exact[3], equal_nan=True)
+    at_risk, not_finite, _ = spaces[2].view(np.uint64)
+    assert (at_risk > wanted.most_risk) == (spread > 0) and not_finite == 1
+    assert not any(space[:STATUS_BYTES].any() for space in spaces[:2])

@@ -1,0 +1,138 @@
+"""Split kernels write, bit for bit, what their reference says; the reference keeps its rules."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from emulation import Memory
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gemmlab.kernels.gemm.schemes import BF16X6, FP16X3, SCHEMES, Scheme
+from gemmlab.linalg import plan, reference
+
+SEEDS, SCHEME = st.integers(0, 2**32 - 1), st.sampled_from(list(SCHEMES.values()))
+
+
+def matrix(vectors: int, depth: int) -> np.ndarray:
+    """Row vectors of every kind: plain, tiny, huge, wide in range, zero, not finite."""
+    rng = np.random.default_rng(vectors * depth)
+    rows = rng.standard_normal((vectors, depth))
+    scales = np.resize([1.0, 1e-41, 1e-37, 1e38, 1.0, 0.0, 1.0, 1.0], vectors)
+    rows *= scales[:, None]
+    rows[4::8] = np.exp(15 * rows[4::8])
+    rows[6::8, depth // 2] = np.nan
+    rows[7::8, depth - 1] = -np.inf
+    return np.clip(rows, -3e38, 3e38, where=np.isfinite(rows), out=rows).astype(np.float32)
+
+
+def wide(seed: int) -> np.ndarray:
+    """Rows whose elements lie anywhere in the range of float32, or close together."""
+    rng = np.random.default_rng(seed)
+    middle, spread = rng.uniform(-149, 128), rng.choice([0.0, 4.0, 40.0])
+    exponents = np.clip(middle + spread * rng.standard_normal((3, 8)), -149, 127)
+    signs = rng.choice([-1.0, 0.0, 1.0], (3, 8))
+    return (signs * rng.uniform(1, 1.99, (3, 8)) * 2.0 ** np.floor(exponents)).astype(np.float32)
+
+
+@given(SEEDS, SCHEME)
+def test_the_reference_loses_no_more_than_it_says(seed: int, scheme: Scheme) -> None:
+    rows = wide(seed)
+    split = reference.split(rows, scheme)
+    exact = rows.astype(np.float64)
+    error = np.abs(split.sum(scheme) - exact)
+    bits, smallest = {"fp16x3": (23, -24), "bf16x6": (24, -133)}[scheme.name]
+    steps = np.ldexp(0.5, smallest + split.unscale)[:, None]  # half of the last part's last bit
+    assert (error <= np.maximum(np.abs(exact) * 2.0**-bits, steps)).all()
+
+
+@given(SEEDS, SCHEME)
+def test_the_largest_element_has_the_peak_exponent(seed: int, scheme: Scheme) -> None:
+    rows = wide(seed)
+    largest = np.abs(rows.astype(np.float64)).max(axis=1)
+    scaled = np.ldexp(largest, -reference.split(rows, scheme).unscale)
+    live = largest > 0
+    assert (scaled[live] >= 2.0**scheme.peak).all() and (
+        scaled[live] < 2.0 ** (scheme.peak + 1)
+    ).all()
+    assert (reference.split(rows, scheme).unscale[~live] == 0).all()
+
+
+def test_elements_at_risk_are_counted() -> None:
+    row = np.array([[1.0, 2.0**-17, 2.0**-18, 0.0, -(2.0**-30)]], np.float32)
+    assert reference.split(row, FP16X3).risk.tolist() == [2]
+    assert reference.split(row, BF16X6).risk.tolist() == [0]
+
+
+def test_vectors_that_are_not_finite_are_zero_and_marked() -> None:
+    rows = np.array([[1.0, np.inf], [np.nan, 1.0], [1.0, 2.0]], np.float32)
+    split = reference.split(rows, FP16X3)
+    assert split.risk.tolist() == [-1, -1, 0]
+    assert not split.parts[:, :2].any() and not split.unscale[:2].any()
+
+
+KERNELS = {
+    "along, a warp each": (True, plan.SplitConfig(warps=1, fours=2), (11, 130), 3),
+    "along, a block each": (True, plan.SplitConfig(fours=1), (2, 1101), 0),
+    "across, one block": (False, plan.SplitConfig(cluster=1, fours=2), (37, 50), 1),
+    "across, two blocks": (False, plan.SplitConfig(cluster=2, fours=1), (37, 50), 2),
+}
+
+
+class Target:
+    """A packed operand in the emulator's memory, and what must be in it."""
+
+    def __init__(self, memory: Memory, packed: plan.Packed) -> None:
+        self.packed = packed
+        self.raw = np.full(packed.nbytes, 0x7E, np.uint8)
+        self.raw[: plan.STATUS_BYTES] = 0
+        self.address = memory.place(self.raw)
+
+    def check(self, x: np.ndarray) -> None:
+        expected, packed = reference.split(x, self.packed.scheme), self.packed
+        parts, offset = packed.scheme.parts, packed.offsets["out"]
+        out = self.raw[offset:][: 2 * parts * packed.lines * packed.pitch].view(np.uint16)
+        out = out.reshape(parts, packed.lines, packed.pitch)[:, :, : packed.length]
+        out = np.ascontiguousarray(out if packed.along else out.transpose(0, 2, 1))
+        values, wanted = (
+            reference.as_float32(bits, packed.scheme.dtype) for bits in (out, expected.parts)
+        )
+        assert np.array_equal(values, wanted)
+        for name, per_vector in (("unscale", expected.unscale), ("risk", expected.risk)):
+            written = self.raw[packed.offsets[name] :].view(np.int32)[: packed.vectors]
+            assert np.array_equal(written, per_vector)
+        counted = self.raw[: plan.STATUS_BYTES].view(np.uint64)
+        assert counted.tolist() == [expected.risk.clip(0).sum(), (expected.risk < 0).sum()]
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_kernels_write_what_the_reference_says(name: str) -> None:
+    along, config, (vectors, depth), pad = KERNELS[name]
+    x = matrix(vectors, depth)
+    stored = np.pad(x if along else x.T, ((0, 0), (0, pad)), constant_values=np.nan)
+    memory = Memory()
+    target = Target(memory, plan.Packed(FP16X3, vectors, depth, along))
+    operand = plan.Operand(vectors, depth, along, stored.shape[1])
+    (launch,) = plan.pack(operand, target.packed, memory.place(stored), target.address)
+    blocks = -(-vectors * config.warps // 8) if along else -(-vectors // 32) * config.cluster
+    cluster = 1 if along else config.cluster
+    memory.run(replace(launch, config=config, grid=(blocks, 1, 1), cluster=cluster))
+    target.check(x)
+
+
+def test_deep_kernels_write_what_the_reference_says() -> None:
+    vectors, depth, chunk = 133, 70, 64
+    x, memory = matrix(vectors, depth), Memory()
+    target = Target(memory, plan.Packed(FP16X3, vectors, depth, False))
+    at = {name: target.address + offset for name, offset in target.packed.offsets.items()}
+    source, peaks = memory.place(np.ascontiguousarray(x.T)), np.zeros((2, 256), np.int32)
+    found, sizes = memory.place(peaks), (vectors, depth, vectors, 0)
+    results = (at["out"], at["unscale"], at["risk"], at["status"])
+    grid, block = (2, 2, 1), (256, 1, 1)
+    find = (source, found, at["risk"], *sizes, chunk)
+    split = (source, found, *results, *sizes, target.packed.pitch, chunk)
+    memory.run(plan.Launch("find_peaks", plan.SplitConfig(), grid, block, find))
+    memory.run(plan.Launch("across_deep", plan.SplitConfig(), grid, block, split))
+    target.check(x)

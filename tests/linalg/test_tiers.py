@@ -1,0 +1,66 @@
+"""Which tier is taken, and what is said about it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gemmlab.errors import TierError
+from gemmlab.linalg.tiers import TOLERATED, Case, choose, tolerated
+
+HOPPER = Case(4096, 4096, 4096, capability=(9, 0))
+
+
+@pytest.mark.parametrize("n", [2048, 4096, 16384])
+def test_large_products_go_to_tensor_cores_with_a_way_out(n: int) -> None:
+    choice = choose(None, replace(HOPPER, m=n, n=n, k=n))
+    assert (choice.tier, choice.fallback) == ("fp16x3", "bf16x6")
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(256, 256, 256), (1, 4096, 4096), (4096, 4096, 16)])
+def test_small_and_thin_ones_do_not(m: int, n: int, k: int) -> None:
+    choice = choose(None, replace(HOPPER, m=m, n=n, k=k))
+    assert choice.tier == "ieee" and choice.fallback is None and f"{m}×{n}×{k}" in choice.reason
+
+
+@pytest.mark.parametrize("precision", ["fp16x3", "bf16x6", "ieee"])
+def test_what_is_asked_for_is_taken_whatever_the_size(precision: str) -> None:
+    choice = choose(precision, replace(HOPPER, m=1))
+    assert (choice.tier, choice.fallback) == (precision, None)
+
+
+@pytest.mark.parametrize(
+    ("case", "words"),
+    [
+        (replace(HOPPER, capability=None), "on the host"),
+        (replace(HOPPER, capability=(8, 9)), "compute capability 8.9"),
+        (replace(HOPPER, capability=(10, 0)), "compute capability 10.0"),
+        (replace(HOPPER, batch=100_000), "100000 matrices"),
+        (replace(HOPPER, k=2**31), "an axis of 2147483648"),
+    ],
+)
+def test_what_cannot_run_is_said_or_refused(case: Case, words: str) -> None:
+    choice = choose(None, case)
+    assert choice.tier == "ieee" and words in choice.reason
+    for precision in ("fp16x3", "bf16x6"):
+        with pytest.raises(TierError, match=words):
+            choose(precision, case)
+
+
+def test_packed_operands_decide() -> None:
+    packed = replace(HOPPER, m=1, packed=(None, "fp16x3"))
+    assert choose(None, packed).fallback == "bf16x6"
+    assert choose(None, replace(HOPPER, packed=("bf16x6", "bf16x6"))).tier == "bf16x6"
+    for precision, case in (
+        ("ieee", packed),
+        ("bf16x6", packed),
+        (None, replace(HOPPER, packed=("fp16x3", "bf16x6"))),
+        (None, replace(packed, capability=(8, 0))),
+    ):
+        with pytest.raises(TierError, match="packed"):
+            choose(precision, case)
+
+
+def test_tolerated_elements_are_a_share_of_all() -> None:
+    assert tolerated(TOLERATED - 1) == 0 and tolerated(10 * TOLERATED) == 10

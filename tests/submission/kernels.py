@@ -1,0 +1,59 @@
+"""Kernel files for the judge: a right one, and what turns it into wrong and dishonest ones."""
+
+HEAD = """\
+//! gemmlab problem=gemm entry=gemm args=a,b,c,m,n,k layout=row
+//! gemmlab block=16,16 grid=ceil_div(n,16),ceil_div(m,16)
+"""
+SIGNATURE = (
+    'extern "C" __global__ void gemm(const float* a, const float* b, float* c, int m, int n, int k)'
+)
+INDICES = """\
+  int row = blockIdx.y * blockDim.y + threadIdx.y, col = blockIdx.x * blockDim.x + threadIdx.x;
+  bool inside = row < m && col < n;
+"""
+LOOP = """\
+  float sum = 0;
+  for (int i = 0; i < k; ++i) sum += a[row * k + i] * b[i * n + col];
+"""
+
+
+def gemm(loop=LOOP, before="", first="  if (!inside) return;\n", store="c[row * n + col] = sum;"):
+    """A product; its parts can be replaced."""
+    return f"{HEAD}{before}\n{SIGNATURE} {{\n{INDICES}{first}{loop}  {store}\n}}\n"
+
+
+def rounded(function):
+    """A product of inputs that `function`, the body of a float from float x, makes narrower."""
+    before = f"__device__ float cut(float x) {{ {function} }}"
+    return gemm(
+        LOOP.replace("a[row * k + i]", "cut(a[row * k + i])")
+        .replace("b[i", "cut(b[i")
+        .replace("+ col];", "+ col]);"),
+        before,
+    )
+
+
+NEAREST = "return __uint_as_float((__float_as_uint(x) + {half}u) & {mask}u);"
+TF32 = NEAREST.format(half="0x1000", mask="0xffffe000")
+TF32_CUT = "return __uint_as_float(__float_as_uint(x) & 0xffffe000u);"
+BF16 = NEAREST.format(half="0x8000", mask="0xffff0000")
+BF16_CUT = "return __uint_as_float(__float_as_uint(x) & 0xffff0000u);"
+
+
+def in_parts(mask):
+    """Each input as the sum of two narrow ones, three of whose four products are added up."""
+    before = (
+        "__device__ float high(float x) "
+        f"{{ return __uint_as_float(__float_as_uint(x) & {mask}u); }}"
+    )
+    loop = """\
+  float sum = 0;
+  for (int i = 0; i < k; ++i) {
+    float x = a[row * k + i], y = b[i * n + col];
+    float xh = high(x), xl = high(x - xh), yh = high(y), yl = high(y - yh);
+    sum += xl * yh;
+    sum += xh * yl;
+    sum += xh * yh;
+  }
+"""
+    return gemm(loop, before)

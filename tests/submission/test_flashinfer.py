@@ -1,0 +1,151 @@
+"""Problems and results in FlashInfer-Bench's schema: written, read back, and refused."""
+
+import json
+
+import pytest
+from kernels import LOOP, TF32, gemm, rounded
+
+from gemmlab import cli, problems
+from gemmlab.errors import InputError
+from gemmlab.submission import flashinfer
+from gemmlab.submission.steps import Judgement, Step
+
+GEMM = problems.find("gemm")
+KEEPING = gemm(before="__device__ float kept;", store="c[row * n + col] = kept = sum;")
+
+
+@pytest.mark.parametrize("name", ["gemm", "transpose", "sum", "vector-add"])
+def test_problems_come_back(name):
+    problem = problems.find(name)
+    told = flashinfer.definition(problem)
+    assert flashinfer.read_definition(json.dumps(told)) is problem
+    tensors = {**told["inputs"], **told["outputs"]}
+    assert all(set(tensor["shape"]) <= told["axes"].keys() for tensor in tensors.values())
+    assert "def run(" in told["reference"]
+    lines = flashinfer.workloads(problem)
+    shapes = flashinfer.read_workloads(flashinfer.lines(lines), problem)
+    assert shapes == [line["workload"]["axes"] for line in lines] and shapes
+    assert len({line["workload"]["uuid"] for line in lines}) == len(lines)
+    assert all(line["solution"] is line["evaluation"] is None for line in lines)
+
+
+def test_a_bare_workload_is_read_too():
+    assert flashinfer.read_workloads('{"uuid": "1", "axes": {"m": 1, "n": 2, "k": 3}}\n', GEMM) == [
+        {"m": 1, "n": 2, "k": 3}
+    ]
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda: flashinfer.definition(problems.find("histogram")),
+        lambda: flashinfer.read_definition('{"name": "rmsnorm"}'),
+        lambda: flashinfer.read_definition('{"name": "gemm", "axes": {}}'),
+        lambda: flashinfer.read_definition("[]"),
+        lambda: flashinfer.read_workloads('{"axes": {"m": 1}}', GEMM),
+        lambda: flashinfer.read_workloads('{"axes": {"m": 1, "n": "2", "k": 3}}', GEMM),
+        lambda: flashinfer.read_workloads("{", GEMM),
+        lambda: flashinfer.read_solution("{}"),
+        lambda: flashinfer.read_solution(
+            '{"name": "x", "definition": "gemm", "spec": {"entry_point": "../x.cu::f"},'
+            ' "sources": [{"path": "../x.cu", "content": ""}]}'
+        ),
+    ],
+)
+def test_what_is_no_such_file_is_refused(read):
+    with pytest.raises(InputError):
+        read()
+
+
+def test_a_solution_comes_back(judge):
+    file = judge.file(gemm())
+    told = flashinfer.solution(GEMM, file, "gemm", "sm_90a")
+    found = flashinfer.read_solution(json.dumps(told))
+    assert (found.name, found.definition, found.entry) == ("kernel", "gemm", "gemm")
+    assert found.text == gemm()
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        (gemm(LOOP.replace("i < k", "i + 1 < k")), "INCORRECT_NUMERICAL"),
+        (rounded(TF32), "INCORRECT_NUMERICAL"),
+        (gemm("float sum = x;"), "COMPILE_ERROR"),
+        (gemm(first=""), "RUNTIME_ERROR"),
+        (
+            gemm(before="__device__ float kept;", store="c[row * n + col] = kept = sum;"),
+            "REWARD_HACK",
+        ),
+    ],
+)
+def test_failures_have_the_status_and_what_goes_with_it(judge, text, status):
+    [told] = flashinfer.traces(judge(text))
+    evaluation = told["evaluation"]
+    assert evaluation["status"] == status and evaluation["performance"] is None
+    assert (evaluation["correctness"] is not None) == (status == "INCORRECT_NUMERICAL")
+    assert told["solution"] == "kernel" and set(told["workload"]["axes"]) == {"m", "n", "k"}
+    json.loads(flashinfer.lines([told]))
+
+
+def test_a_pass_without_a_time_is_a_workload(judge):
+    lines = flashinfer.traces(judge(gemm()))
+    assert lines and all(line["evaluation"] is None for line in lines)
+
+
+def test_a_timed_pass_has_correctness_and_performance(judge):
+    passed = judge(gemm())
+    passed.score, passed.best_seconds = 50.0, (2e-3, 1e-3)
+    passed.runs = [{"shape": {"m": 64, "n": 64, "k": 64}, "machine": {"gpu": "Fake"}}]
+    [told] = flashinfer.traces(passed)
+    assert told["evaluation"]["status"] == "PASSED"
+    assert told["evaluation"]["performance"] == {
+        "latency_ms": 2.0,
+        "reference_latency_ms": 1.0,
+        "speedup_factor": 0.5,
+    }
+    assert 0 < told["evaluation"]["correctness"]["max_relative_error"] < 1e-6
+
+
+def test_numbers_that_are_not_finite_are_words():
+    told = flashinfer.lines([{"a": float("inf"), "b": [float("nan")], "c": 1.0}])
+    assert json.loads(told) == {"a": "Infinity", "b": ["NaN"], "c": 1.0}
+
+
+def test_a_file_without_a_problem_has_no_trace():
+    failed = Judgement("x.cu", steps=[Step("directive", "bad directive")])
+    with pytest.raises(InputError):
+        flashinfer.traces(failed)
+
+
+def test_the_commands(judge, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def gemmlab(*args):
+        with pytest.raises(SystemExit) as ended:
+            cli.main([str(arg) for arg in args])
+        out = capsys.readouterr()
+        return ended.value.code or 0, out.out, out.err
+
+    assert gemmlab("new", "gemm") == (0, "gemm.cu\n", "")
+    code, _, err = gemmlab("new", "gemm")
+    assert code == 2 and "gemm.cu is there already" in err
+    code, _, err = gemmlab("new", "gemm", "--lang", "c")
+    assert code == 2 and "there is: cu, cute" in err
+    assert gemmlab("export", "gemm", "-o", "problem", "--solution", "gemm.cu")[0] == 0
+    judge("")  # from here on without processes
+    solution, work = "problem/solution.json", "problem/workload.jsonl"
+    lines = (tmp_path / work).read_text().splitlines()[:4]
+    (tmp_path / work).write_text("\n".join(lines))
+    options = ("--emulated", "--workload", work, "--trace", "trace.jsonl", "--json")
+    code, out, err = gemmlab("judge", solution, *options)
+    told = json.loads(out)
+    assert code == 0 and told["verdict"] == "pass" and told["file"] == "gemm.cu"
+    assert "emulator: pass" in err
+    shapes = [tuple(trial["shape"].values()) for trial in told["steps"][-1]["trials"]]
+    assert (1, 70, 9) in shapes  # of the workload
+    lines = [json.loads(line) for line in (tmp_path / "trace.jsonl").read_text().splitlines()]
+    assert {line["definition"] for line in lines} == {"gemm"}
+    code, out, _ = gemmlab("judge", "gemm.cu", "--emulated", "args=a,b,c,n,m,k")
+    assert code == 1 and "verdict: out of bounds" in out
+    assert gemmlab("judge", "nothing.cu")[0] == 2
+    assert gemmlab("judge", "problem")[0] == 2

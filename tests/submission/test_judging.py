@@ -1,0 +1,237 @@
+"""The judge on right, imprecise, wrong and dishonest kernel files, from file to verdict."""
+
+import pytest
+from kernels import BF16, BF16_CUT, HEAD, LOOP, TF32, TF32_CUT, gemm, in_parts, rounded
+
+from gemmlab.submission import start
+
+
+def test_a_right_kernel_passes_with_class_counters_and_advice(judge):
+    found = judge(gemm())
+    assert found.verdict == "pass" and found.precision == "ieee", found.steps[-1].message
+    assert [step.name for step in found.steps] == ["directive", "compile", "checks", "emulator"]
+    requests = found.counters["l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"]
+    assert requests == 2 * 32 * 32 * 32 // 32
+    assert found.advice[0].startswith("no reuse: ")
+    assert found.score is None
+
+
+def test_every_case_has_inputs_of_its_own_and_none_that_can_be_known(judge):
+    first, second = (judge(gemm(), seed=None) for _ in range(2))
+    seeds = [trial.seed for trial in first.steps[-1].trials[:-2]]
+    assert len(set(seeds)) == len(seeds) and first.seed != second.seed
+    assert {trial.family for trial in first.steps[-1].trials} > {"wide", "cancellation", "special"}
+
+
+PRECISION = {
+    "TF32": (rounded(TF32), "tf32"),
+    "TF32, cut off": (rounded(TF32_CUT), "tf32"),
+    "bfloat16": (rounded(BF16), "bf16"),
+    "bfloat16, cut off": (rounded(BF16_CUT), "bf16"),
+    "bfloat16 in two parts": (in_parts("0xffff0000"), "x3"),
+}
+
+
+@pytest.mark.parametrize("name", PRECISION)
+def test_a_cheaper_class_does_not_pass_as_float32(judge, name):
+    text, wanted = PRECISION[name]
+    found = judge(text)
+    assert (found.verdict, found.precision) == ("low precision", wanted)
+    assert f"this is {wanted}" in found.steps[-1].message
+
+
+def test_a_declared_class_passes_in_that_class(judge):
+    found = judge(rounded(TF32), "precision=tf32")
+    assert (found.verdict, found.precision) == ("pass", "tf32")
+    assert judge(rounded(BF16), "precision=tf32").verdict == "low precision"
+
+
+SCALED = gemm(store="c[row * n + col] = 1.0f * sum + 0.0f * c[row * n + col];")
+
+TILED = """
+  __shared__ float sb[16][16];
+  int tx = threadIdx.x, ty = threadIdx.y;
+  float sum = 0;
+  for (int t = 0; t < k; t += 16) {
+    sb[ty][tx] = col < n && t + ty < k ? b[(t + ty) * n + col] : 0.0f;
+    __syncthreads();
+    for (int i = 0; i < min(16, k - t); ++i) sum += a[min(row, m - 1) * k + t + i] * sb[i][tx];
+    BARRIER
+  }
+  if (!inside) return;
+"""
+
+WRONG = {
+    "a barrier is missing": (gemm(TILED.replace("BARRIER", ""), first=""), "race"),
+    "the last term is missing": (gemm(LOOP.replace("i < k", "i < k - 1")), "wrong answer"),
+    "wrong stride": (gemm(LOOP.replace("i * n", "i * m")), "out of bounds"),
+    "no bounds": (gemm(first=""), "out of bounds"),
+    "no column below the edge": (
+        gemm(first="  if (row >= m || col + 1 >= n) return;\n"),
+        "unwritten output",
+    ),
+    "an input is changed that others read": (
+        gemm(store="c[row * n + col] = sum; if (row == 0 && col == 0) ((float*)b)[k * n - 1] = 0;"),
+        "race",
+    ),
+    "adds to what was there": (gemm(store="c[row * n + col] += sum;"), "wrong answer"),
+    "all NaN": (gemm(store="c[row * n + col] = nanf(0);"), "wrong answer"),
+    "multiplies what was there by 0": (SCALED, "wrong answer"),
+    "a barrier that too few reach": (
+        gemm(first='  asm volatile("bar.sync 1, 512;");\n  if (!inside) return;\n'),
+        "deadlock",
+    ),
+    "misaligned": (
+        gemm(LOOP.replace("a[row * k + i]", "((float2*)(a + row * k + i))->x")),
+        "misaligned",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_kernel_fails_for_the_right_reason(judge, name):
+    text, status = WRONG[name]
+    found = judge(text)
+    assert found.verdict == status, found.steps[-1]
+    if status == "wrong answer":
+        verdict = next(t.verdict for t in found.steps[-1].trials if t.precision is None)
+        assert verdict.wrong_count and verdict.worst and verdict.first[0].index == (0, 0)
+
+
+def test_what_reads_its_output_is_told_how_and_passes(judge):
+    assert "needs output=finite" in judge(SCALED).steps[-1].message
+    assert judge(SCALED, "output=finite").verdict == "pass"
+
+
+# One for each trick that a file of one kernel can try.
+SABOTAGE = {
+    "keeps a result from launch to launch": (
+        gemm(before="__device__ float kept[4];", store="c[row * n + col] = kept[0] = sum;"),
+        "forbidden",
+    ),
+    "counts its launches": (
+        gemm(
+            before="__device__ int launches = 1;",
+            first="  if (!inside || launches++ > 3) return;\n",
+        ),
+        "forbidden",
+    ),
+    "leaves what looks done": (
+        gemm(first="  if (!inside || fabsf(c[row * n + col]) < 1e30f) return;\n"),
+        "forbidden",
+    ),
+    "calls a library": (
+        gemm(
+            before='extern "C" __device__ void cublasSgemm(const float*);',
+            store="c[row * n + col] = sum; cublasSgemm(a);",
+        ),
+        "compile error",
+    ),
+    "launches another kernel": (
+        gemm(
+            before='extern "C" __device__ int cudaLaunchDevice(void*);',
+            store="c[row * n + col] = sum; cudaLaunchDevice(c);",
+        ),
+        "compile error",
+    ),
+    "writes next to its output": (
+        gemm(store="c[row * n + col] = sum; c[m * n] = 1;"),
+        "out of bounds",
+    ),
+    "looks next to its input": (
+        gemm(LOOP + "  if (inside) sum += a[m * k] * 0;\n"),
+        "out of bounds",
+    ),
+    "computes in TF32": (rounded(TF32), "low precision"),
+    "knows the inputs of tests": (
+        gemm(LOOP + "  if (m == 18 && fabsf(a[0]) > 1e-20f && row == 3) sum *= 1.001f;\n"),
+        "wrong answer",
+    ),
+    "writes zeros": (gemm("  float sum = 0;\n"), "wrong answer"),
+    "writes nothing": (gemm(store=";"), "unwritten output"),
+    "does half of the work": (
+        gemm(first="  if (!inside || row % 2) return;\n"),
+        "unwritten output",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SABOTAGE)
+def test_a_trick_is_caught(judge, name):
+    text, status = SABOTAGE[name]
+    found = judge(text)
+    assert found.verdict == status, found.steps[-1]
+
+
+BAD = {
+    "no directive": ("__global__ void f() {}", (), "bad directive", "problem=…"),
+    "no grid": (gemm().replace("grid=", "hgrid="), (), "bad directive", "grid"),
+    "unknown word": (gemm(), ("layuot=row",), "bad directive", "did you mean 'layout'"),
+    "unused word": (gemm(), ("tile=16",), "bad directive", "tile, which nothing in it uses"),
+    "division by zero": (gemm(), ("grid=n/(m-m)",), "bad directive", "divides by zero"),
+    "an unknown name": (gemm(), ("grid=q",), "bad directive", "names 'q'"),
+    "no such problem": (gemm(), ("problem=fft",), "bad directive", "no problem named 'fft'"),
+    "no such class": (gemm(), ("precision=half",), "bad directive", "ieee, x3, tf32"),
+    "multiples of nothing": (gemm(), ("multiple=0,1,1",), "bad directive", "must be positive"),
+    "no such entry": (gemm(), ("entry=sgemm",), "no entry", "no entry 'sgemm'"),
+    "no C++": (HEAD + "int main(", (), "compile error", "does not compile"),
+    "too few arguments": (gemm(), ("args=a,b,c,m,n",), "launch refused", "takes 6 arguments"),
+    "an array for a number": (
+        gemm(),
+        ("args=a,b,c,m,n,a",),
+        "launch refused",
+        "a in args= is an array",
+    ),
+    "no output": (gemm(), ("args=a,b,a,m,n,k",), "bad directive", "does not have the output"),
+    "too many threads": (gemm(), ("block=64,64",), "launch refused", "4096 threads"),
+    "too much shared memory": (
+        gemm(
+            first="  __shared__ float tile[20000]; tile[row] = m; __syncthreads();\n",
+            store="if (inside) c[row * n + col] = sum + 0 * tile[col];",
+        ),
+        (),
+        "launch refused",
+        "a block may have 49152",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_file_gets_a_verdict(judge, name):
+    text, words, status, message = BAD[name]
+    found = judge(text, *words)
+    assert found.verdict == status, found.steps[-1]
+    assert message in found.steps[-1].message
+
+
+def test_ptx_and_templates(judge):
+    template = gemm().replace('extern "C" __global__', "template <int U> __global__")
+    found = judge(template.replace("entry=gemm", "entry=gemm<2>"))
+    assert found.verdict == "pass" and "gemmILi2E" in found.entry
+    ptx = judge.artifact(gemm()).ptx
+    lines = HEAD + "\n".join(line for line in ptx.splitlines() if not line.startswith("//"))
+    assert judge(lines, suffix=".ptx").verdict == "pass"
+
+
+def test_multiples_are_all_that_is_asked_for(judge):
+    text = gemm(first="", loop=LOOP).replace("layout=row", "layout=row multiple=16,16,8")
+    found = judge(text)
+    assert found.verdict == "pass"
+    shapes = [trial.shape for trial in found.steps[-1].trials]
+    assert all(s["m"] % 16 == s["n"] % 16 == s["k"] % 8 == 0 for s in shapes)
+
+
+def test_a_directive_may_bring_arrays_and_numbers(judge):
+    text = gemm(store="c[row * n + col] = alpha * sum + spare[0];").replace(
+        "int k)", "int k, float alpha, const float* spare)"
+    )
+    words = "args=a,b,c,m,n,k,1.0,spare:f32[n]=zeros"
+    assert judge(text, words).verdict == "pass"
+
+
+@pytest.mark.parametrize("problem", ["gemm", "transpose", "sum", "histogram"])
+@pytest.mark.parametrize("language", start.LANGUAGES)
+def test_starting_files_pass(judge, problem, language):
+    suffix = start.LANGUAGES[language]
+    found = judge(start.text(problem, language), suffix=suffix)
+    assert found.verdict == "pass", found.steps[-1]

@@ -1,0 +1,122 @@
+"""A task that hangs, dies, hoards, chatters or hides: a status, and nothing left behind."""
+
+import os
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from kernels import gemm
+
+from gemmlab.directives import Directive
+from gemmlab.submission import process
+from gemmlab.submission.process import MARK, Limits, run
+from gemmlab.submission.submission import Submission
+
+WORDS = Directive(problem="gemm", entry="f", grid=("1",), block=("32",))
+
+FILES = {
+    "hangs": ("while True: pass", "time limit", "not done in"),
+    "dies": ("import os; os.abort()", "crashed", "SIGABRT"),
+    "leaves": ("import os; os._exit(0)", "crashed", "exit code 0"),
+    "exits": ("raise SystemExit('enough')", "crashed", "SystemExit: enough"),
+    "hoards": ("x = bytearray(2**33)", "memory limit", ""),
+    "raises": ("1 / 0", "crashed", "ZeroDivisionError"),
+    "has no kernel": ("f = 1", "no entry", "no @cute.kernel 'f'"),
+    "lies about its end": (
+        "import os, pathlib; pathlib.Path('answers').write_text('{\"error\": \"pass\"}');"
+        "os._exit(0)",
+        "crashed",
+        "",
+    ),
+}
+
+
+def compiled(tmp_path, text, seconds=20.0):
+    """Run the compiling task on a Python file."""
+    file = tmp_path / "kernel.py"
+    file.write_text(text)
+    limits = Limits(seconds, 4 * 2**30)
+    return run("compile_file", Submission(file, WORDS, "sm_90a", 0), limits)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_whatever_a_file_does_is_a_status(tmp_path, name):
+    text, status, message = FILES[name]
+    ended = compiled(tmp_path, text, 2.0 if name == "hangs" else 20.0)
+    assert ended.status == status, ended
+    assert message in ended.message
+
+
+def test_nothing_is_left_behind(tmp_path, monkeypatch):
+    """Of a file that starts a process outside of its session, and prints a million lines."""
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(scratch))
+    pid_file = tmp_path / "pid"
+    ended = compiled(
+        tmp_path,
+        "import pathlib, subprocess, tempfile\n"
+        "tempfile.mkstemp()\n"
+        "child = subprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
+        f"pathlib.Path({str(pid_file)!r}).write_text(str(child.pid))\n"
+        "print('line\\n' * 1_000_000)\n"
+        "raise ValueError('done')\n",
+    )
+    assert ended.message.endswith("done")
+    assert ended.output.startswith("line\nline\n") and "more bytes" in ended.output
+    assert len(ended.output) < 2 * process.KEPT
+    assert not list(scratch.iterdir())
+    stop = time.monotonic() + 5
+    while _lives(int(pid_file.read_text())) and time.monotonic() < stop:
+        time.sleep(0.05)
+    assert not _lives(int(pid_file.read_text()))
+    assert MARK not in os.environ
+
+
+def _lives(pid):
+    """A process that was killed and that nobody waits for is dead, too."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_file_cannot_have_another_kernel_judged(judge):
+    """What comes of its code has to be PTX: not the name of a rung, or of a file."""
+    text = (
+        "#! gemmlab problem=gemm block=32,32 grid=1\n"
+        "import os, pathlib\n"
+        'pathlib.Path(\'answers\').write_text(\'{"ptx": "naive"}\\n{"done": true}\\n\')\n'
+        "os._exit(0)\n"
+    )
+    found = judge(text, suffix=".py", apart=True)
+    assert (found.verdict, found.steps[-1].message) == ("crashed", "no PTX came of it")
+
+
+def test_a_kernel_that_hangs_is_told_with_its_case(judge):
+    text = gemm("  volatile int one = 1; float sum = 0; while (one == 1) sum += 1;\n")
+    found = judge(text, apart=True, seconds=6.0)
+    assert found.verdict == "time limit"
+    assert "at 33×31×17 normal" in found.steps[-1].message
+
+
+def test_the_file_changes_nothing_in_the_process_that_judges(judge):
+    """Host code runs where the PTX is made, and nothing but PTX comes out of there."""
+    trick = (
+        "import numpy, gemmlab.judge.judge as judge\n"
+        "judge.compare = numpy.allclose = lambda *args: True\n"
+    )
+    text = (
+        "#! gemmlab problem=sum args=x,out,n block=32 grid=1\n"
+        f"{trick}"
+        "from cutlass import Int64, cute\n"
+        "@cute.kernel\n"
+        "def wrong(x: cute.Pointer, out: cute.Pointer, n: Int64):\n"
+        "    mX = cute.make_tensor(x, cute.make_layout(n))\n"
+        "    tx, _, _ = cute.arch.thread_idx()\n"
+        "    if tx == 0:\n"
+        "        cute.arch.atomic_add(out, mX[0])\n"
+    )
+    found = judge(text, suffix=".py", apart=True, seconds=60.0)
+    assert found.verdict == "wrong answer", found.steps[-1]

@@ -1,0 +1,102 @@
+"""What needs a GPU, on a fake one: trials on it, three timed runs, and the score."""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from kernels import TF32, gemm, rounded
+
+from gemmlab.bench import baselines, machine, worker
+from gemmlab.bench.protocol import Protocol
+from gemmlab.compile.artifact import Artifact
+from gemmlab.devices import cuda
+from gemmlab.directives import read
+from gemmlab.submission import cases, tasks, timing
+from gemmlab.submission.submission import Submission
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "bench"))
+from fakes import FakeGpu, FakeSensors, install  # noqa: E402
+from test_measuring import NumpyProduct  # noqa: E402
+
+SIZES = "m=33 n=20 k=17"
+
+
+@pytest.fixture
+def submission(judge):
+    def make(text, extra=SIZES):
+        text = text.replace("layout=row", f"layout=row {extra}")
+        artifact = judge.artifact(text)
+        own = Submission(judge.file(text), read(text), "sm_90a", 3)
+        return replace(own, ptx=artifact.ptx, entry=artifact.entry)
+
+    return make
+
+
+@pytest.fixture
+def timed(monkeypatch):
+    """Take the timed runs on the fake; what the task tells."""
+    for module, name in ((machine, "LEAST_S"), (machine, "PAUSE_S"), (worker, "RESETTLE_S")):
+        monkeypatch.setattr(module, name, 0.0)
+
+    def measured(jobs, protocol, probe):
+        device = FakeGpu({jobs[0].kernels[0].artifact.origin: 5e-4})
+        monkeypatch.setattr(baselines, "make", lambda *args: [NumpyProduct(device)])
+        install(monkeypatch, device)
+        protocol, probe = Protocol(rounds=2), Artifact("fma_peak", "", device.arch, ())
+        return worker.Measurement(device, FakeSensors(), jobs, protocol, probe).take()
+
+    monkeypatch.setattr(worker, "run", measured)
+
+    def take(submission, precision="ieee"):
+        [told] = timing.take(timing.Request(submission, "sm_90a", precision))
+        return told
+
+    return take
+
+
+def test_the_score_is_of_the_best_of_three_runs_each_on_fresh_inputs(submission, timed):
+    told = timed(submission(gemm()))
+    assert told["score"] == pytest.approx(200, rel=0.02) and "% of cublas" in told["message"]
+    own = [run for run in told["runs"] if run["kernel"] == timing.NAME]
+    assert len(own) == len({run["seed"] for run in own}) == 3
+    assert own[0]["shape"] == {"m": 33, "n": 20, "k": 17}
+    assert told["best_seconds"][0] == pytest.approx(5e-4, rel=0.01)
+
+
+def test_arguments_in_another_order_and_numbers_are_timed_too(submission, timed):
+    text = gemm(store="c[row * n + col] = alpha * sum + 0.0f * c[row * n + col];")
+    text = text.replace("int n, int k)", "int n, int k, float alpha)")
+    text = text.replace("args=a,b,c,m,n,k", "args=a,b,c,m,n,k,1.0 output=finite")
+    assert timed(submission(text))["score"] > 0
+
+
+def test_a_wrong_result_has_no_score(submission, timed):
+    told = timed(submission(gemm(store="c[row * n + col] = sum * 1.01f;")))
+    assert told["status"] == "wrong answer" and "score" not in told
+
+
+def test_a_class_with_no_baseline_has_no_score(submission, timed):
+    told = timed(submission(rounded(TF32)), "tf32")
+    assert told["status"] == "skipped" and "tf32" in told["message"]
+
+
+def test_the_clocks_have_to_agree(submission, timed):
+    told = timed(submission(gemm()))
+    run = timing.Record(**told["runs"][-1])
+    for wall, agree in ((1.02, True), (0.5, False), (40.0, False)):
+        other = replace(run, cpu_mean_s=wall * run.gpu_mean_s)
+        assert (timing.disagree(other) is None) == agree
+
+
+def test_trials_on_a_gpu_see_large_shapes_and_every_family_there(submission, monkeypatch):
+    large = cases.Shapes(((9, 8, 7),), ((40, 30, 20),), (16, 16, 16))
+    monkeypatch.setattr(cases, "SHAPES", {"gemm": large})
+    monkeypatch.setattr(cuda, "CudaDevice", lambda: FakeGpu({}))
+    told = list(tasks.try_on_gpu(submission(gemm())))
+    assert told[0]["device"] == "cuda:0 Fake"
+    trials = [answer["trial"] for answer in told if "trial" in answer]
+    assert all(trial["precision"] == "ieee" for trial in trials)
+    seen = {trial["family"] for trial in trials if trial["shape"]["m"] == 40}
+    assert len(seen) == 9
+    assert trials[-1]["purpose"].startswith("over its own result")

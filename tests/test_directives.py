@@ -1,0 +1,174 @@
+"""Directives: what is read, what it comes to, and how wrong ones are refused."""
+
+import contextlib
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gemmlab import problems
+from gemmlab.directives import Directive, evaluate, read
+from gemmlab.directives.call import bind, layout_of, prepare
+from gemmlab.directives.directive import parse
+from gemmlab.errors import GemmlabError, InputError, UnknownNameError
+
+GEMM = """\
+// My SGEMM.
+//! gemmlab problem=gemm entry=sgemm args=a,b,c,m,n,k layout=row,col,col
+//! gemmlab block=16,16 grid=ceil_div(n, 128),ceil_div(m, 128)
+
+__global__ void sgemm() {}
+//! gemmlab entry=late
+"""
+
+
+def test_lines_at_the_top_are_one_directive():
+    assert read(GEMM) == Directive(
+        problem="gemm",
+        entry="sgemm",
+        args=("a", "b", "c", "m", "n", "k"),
+        layout=("row", "col", "col"),
+        block=("16", "16"),
+        grid=("ceil_div(n, 128)", "ceil_div(m, 128)"),
+    )
+
+
+@pytest.mark.parametrize("text", ["", "__global__ void f() {}", "// gemmlab entry=f", "#include"])
+def test_no_directive_is_an_empty_one(text):
+    assert read(text) == Directive()
+
+
+def test_python_and_options():
+    own = read("#! gemmlab entry=f n=10 block=64\nimport x")
+    assert own.overridden(parse(["n=20", "m=3"])) == Directive(
+        entry="f", block=("64",), sizes={"n": "20", "m": "3"}
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("7", 7),
+        ("ceil_div(n,128)", 8),
+        ("(n+127)/128*2", 16),
+        ("-n + 3 % 2", -999),
+        ("max(m, n, 5) << 1", 2000),
+        ("min(m,n)", 3),
+    ],
+)
+def test_expressions(text, value):
+    assert evaluate(text, {"n": 1000, "m": 3}) == value
+
+
+@given(st.integers(0, 10**6), st.integers(1, 10**4))
+def test_ceil_div_is_the_ceiling(a, b):
+    assert evaluate(f"ceil_div({a}, {b})", {}) == -(-a // b)
+
+
+@given(st.text(alphabet="nm0123456789+-*/%<>()., cel_divax'\"[]=", max_size=30))
+def test_no_text_does_more_than_raise_our_own_error(text):
+    with contextlib.suppress(GemmlabError):
+        assert isinstance(evaluate(text, {"n": 5, "m": 0}), int)
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "words"),
+    [
+        ("n/0", InputError, "divides by zero"),
+        ("n % (m - 3)", InputError, "divides by zero"),
+        ("q + 1", UnknownNameError, "names 'q'; the sizes are: n, m"),
+        ("2 ** 99", InputError, "no expression"),
+        ("__import__('os')", InputError, "no expression"),
+        ("n.real", InputError, "no expression"),
+        ("True", InputError, "no expression"),
+        ("1 << 64", InputError, "shifts by 64"),
+        ("9999999999 * 9999999999", InputError, "64 bits"),
+        ("ceil_div(n)", InputError, "two values"),
+        ("(" * 500, InputError, "no expression|nested"),
+    ],
+)
+def test_bad_expressions(text, error, words):
+    with pytest.raises(error, match=words):
+        evaluate(text, {"n": 1000, "m": 3})
+
+
+@pytest.mark.parametrize(
+    ("line", "error", "words"),
+    [
+        ("blok=16", UnknownNameError, "no word 'blok'; did you mean 'block'"),
+        ("block", InputError, "not of the form name=value"),
+        ("block=", InputError, "not of the form name=value"),
+        ("block=16 block=8", InputError, "block comes twice"),
+        ("grid=ceil_div(n,128", InputError, "brackets"),
+    ],
+)
+def test_bad_directives(line, error, words):
+    with pytest.raises(error, match=words):
+        read(f"//! gemmlab {line}")
+
+
+def test_a_call_has_arrays_numbers_and_sizes():
+    text = "args=x:f32[n],y:i32[m*n]=arange,z:f64[2]=zeros,n,2.5,-1,m*n n=4 m=n/2 block=n grid=m,2"
+    call = prepare(read(f"//! gemmlab {text} smem=n*4"))
+    assert (call.grid, call.block, call.smem) == ((2, 2, 1), (4, 1, 1), 16)
+    x, y, z, *numbers = call.args
+    assert (x.dtype, x.shape, len(set(x.tolist()))) == (np.float32, (4,), 4)
+    assert (y.dtype, y.tolist(), z.tolist()) == (np.int32, list(range(8)), [0.0, 0.0])
+    assert numbers == [4, 2.5, -1, 8]
+    assert call.names[:3] == ("x", "y", "z")
+    again = prepare(read(f"//! gemmlab {text}"))
+    np.testing.assert_array_equal(again.args[0], x)
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "message"),
+    [
+        ("args=x:f33[4]", UnknownNameError, "no type 'f33'"),
+        ("args=x:f32[4]=noise", UnknownNameError, "no fill 'noise'"),
+        ("args=x:f32", InputError, "not of the form"),
+        ("args=x:f32[-4]", InputError, "has -4 elements"),
+        ("colour=7", UnknownNameError, "nothing in the directive uses colour"),
+        ("args=n", UnknownNameError, "names 'n'"),
+        ("grid=1,2,3,4", InputError, "one to three numbers"),
+        ("grid=", InputError, "name=value"),
+    ],
+)
+def test_bad_calls(words, error, message):
+    with pytest.raises(error, match=message):
+        prepare(read("//! gemmlab block=1 " + ("" if "grid" in words else "grid=1 ") + words))
+
+
+def test_a_missing_grid_is_named():
+    with pytest.raises(InputError, match="grid is missing"):
+        prepare(read("//! gemmlab block=1"))
+
+
+def gemm_call(words):
+    directive, problem = read(f"//! gemmlab block=8,8 {words}"), problems.find("gemm")
+    layout = layout_of(directive, problem)
+    case = problem.case({"m": 5, "n": 6, "k": 7}, layout, "normal", seed=0)
+    given = {name: name.upper() for name in "abc"} | dict(case.scalars)
+    return layout, bind(directive, problem, case, given)
+
+
+def test_arguments_of_a_problem_are_found_by_name():
+    layout, call = gemm_call("args=k,1.0,a,b,0.5f,c,m*n grid=ceil_div(n,8),m layout=row,col,col")
+    assert layout == "course"
+    assert call.args == (7, 1.0, "A", "B", 0.5, "C", 30)
+    assert (call.grid, call.block) == ((1, 5, 1), (8, 8, 1))
+    assert gemm_call("grid=1")[1].args == ("A", "B", "C", 5, 6, 7, 7, 6, 6)
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "message"),
+    [
+        ("grid=1 args=a,b,m", InputError, "does not have the output, c"),
+        ("grid=1 args=a,x,c", UnknownNameError, "names 'x'"),
+        ("grid=1 layout=col,row,row", UnknownNameError, "no layout col,row,row"),
+        ("grid=1 layout=course,row", UnknownNameError, "no layout course,row"),
+    ],
+)
+def test_bad_bindings(words, error, message):
+    with pytest.raises(error, match=message):
+        gemm_call(words)

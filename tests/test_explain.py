@@ -1,0 +1,271 @@
+"""Explanations: every rung, patterns and their pictures, and the command."""
+
+import io
+import json
+import types
+import xml.dom.minidom
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+import gemmlab.explain.explanation as explanation_module
+from gemmlab import cli, ladder, problems
+from gemmlab.devices.cuda import CudaDevice
+from gemmlab.emulator import counters
+from gemmlab.errors import DeviceError, InputError, ShapeError, UnsupportedInstructionError
+from gemmlab.explain import default_gpu, explain, page, pictures
+from gemmlab.explain.patterns import Pattern
+from gemmlab.hardware import specs
+
+RAGGED = {"gemm": (33, 67, 12), "transpose": (70, 45), "sum": (1301,), "histogram": (2001,)}
+RUNGS = [rung for name in problems.NAMES for rung in ladder.rungs(name)]
+RUNGS += [ladder.in_layout(rung, "course") for rung in ladder.rungs("gemm")[::4]]
+H200 = specs.product("H200")
+
+
+def explained(name, *sizes, gpu=H200):
+    rung = ladder.find(name)
+    problem = problems.find(rung.problem)
+    return explain(problem, rung, dict(zip(problem.axes, sizes, strict=True)), gpu)
+
+
+def printed(explanation, width):
+    out = Console(width=width, file=io.StringIO(), highlight=False)
+    page.show(explanation, out)
+    return out.file.getvalue()
+
+
+def row(explanation, name):
+    return next(row for row in explanation.rows if row.name == name)
+
+
+@pytest.mark.parametrize("rung", RUNGS, ids=lambda r: f"{r.problem}-{ladder.label(r)}-{r.layout}")
+def test_every_rung_is_explained_at_a_ragged_shape(rung):
+    problem = problems.find(rung.problem)
+    sizes = RAGGED.get(problem.name, (45,) * len(problem.axes))
+    found = explain(problem, rung, dict(zip(problem.axes, sizes, strict=True)), H200)
+    assert found.counted and found.occupancy and not found.refusal
+    assert found.counted.patterns
+    json.dumps(found.as_json(), allow_nan=False)
+    assert max(map(len, printed(found, 80).splitlines())) <= 80
+    for one in found.rows:
+        assert one.counted is not None and one.formula
+        assert one.reason if abs(one.difference or 0) > 0.001 else not one.reason
+        if one.name.endswith("elements"):  # what lanes ask for is modelled exactly, or why not
+            assert one.counted == one.model or one.reason
+
+
+@pytest.mark.parametrize(("name", "wavefronts"), [("shared", 32), ("shared-padded", 1)])
+def test_a_stride_of_64_is_a_32_way_conflict_and_65_is_none(name, wavefronts):
+    found = explained(f"transpose:{name}", 128, 128)
+    requests, waves = (row(found, f"shared load {what}") for what in ("requests", "wavefronts"))
+    assert waves.counted == wavefronts * requests.counted
+    (load,) = (p for p in found.counted.patterns if (p.space, p.operation) == ("shared", "load"))
+    assert (load.cost, load.least) == (wavefronts, 1)
+    stride = 64 if wavefronts == 32 else 65
+    assert f"stride {stride} words: gcd({stride}, 32) = {wavefronts}" in load.sentence
+    lines = pictures.bank_lines(load)
+    assert len(lines) == wavefronts
+    assert wavefronts == 1 or lines[3] == "3" + 31 * "·"
+
+
+def test_naive_is_a_broadcast_and_a_coalesced_load():
+    found = explained("naive", 64, 64, 64)
+    a, b, c = found.counted.patterns
+    assert [p.target for p in (a, b, c)] == ["a", "b", "c"]
+    assert "broadcast" in a.sentence and (a.cost, a.bytes_used) == (1, 4)
+    assert "coalesced" in b.sentence and (b.cost, b.bytes_used) == (4, 128)
+    assert pictures.sector_lines(a, 80) == ["[*·······]"]
+    assert pictures.sector_lines(c, 80) == ["[01234567][89abcdef][ghijklmn][opqrstuv]"]
+    assert found.counted.loop.operations == found.counted.loop.chain  # one chain of sums
+    sectors = row(found, "global load sectors")
+    assert sectors.difference == pytest.approx(-3 / 8) and "share their sector" in sectors.reason
+
+
+def test_a_tile_of_64_sums_has_64_chains():
+    loop = explained("float4", 128, 128, 128).counted.loop
+    assert loop.operations == 64 * loop.chain and loop.words_loaded == 16 * loop.chain
+
+
+def test_owners_show_how_warps_lie_over_the_tile():
+    owners = explained("warp-tile", 128, 128, 8).counted.owners
+    assert len(owners) == 128
+    assert set(owners) == {64 * str(i) + 64 * str(i + 1) for i in (0, 2, 4, 6)}
+    assert pictures.tile_lines(owners)[2] == 16 * "2" + 16 * "3"
+
+
+def test_counts_of_a_large_shape_are_made_at_a_smaller_one():
+    found = explained("transpose:naive", 100_000, 100_000)
+    assert found.counted.shape == {"m": 512, "n": 512}
+    assert any("Counted at 512×512" in note for note in found.notes)
+    assert found.work.traffic.global_loads.value == 10**10
+
+
+def test_flops_of_a_ragged_tile_are_counted_whole():
+    flops = row(explained("shared", 33, 32, 32), "FLOPs")
+    assert (flops.model, flops.counted) == (2 * 33 * 32 * 32, 2 * 64 * 32 * 32)
+    assert "hang over an edge" in flops.reason
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "why"),
+    [("naive", (3_000_000, 5, 5), "93750 blocks"), ("transpose:ilp", (0, 5), "nothing to launch")],
+)
+def test_what_is_refused_is_explained_without_counts(name, sizes, why):
+    found = explained(name, *sizes)
+    assert why in found.refusal and found.counted is None and not found.rows
+    assert why in printed(found, 100)
+
+
+def test_a_kernel_that_cannot_be_emulated_is_explained_without_counts(monkeypatch):
+    def unsupported(*args):
+        raise UnsupportedInstructionError("unsupported instruction wgmma")
+
+    monkeypatch.setattr(explanation_module, "count", unsupported)
+    found = explained("naive", 8, 8, 8)
+    assert found.counted is None and "wgmma" in " ".join(found.notes)
+    assert "occupancy" in printed(found, 80)
+
+
+def test_an_older_gpu_is_explained_with_other_registers_and_says_so():
+    found = explained("shared", 32, 32, 32, gpu=specs.product("RTX2080Ti"))
+    assert found.arch == "sm_90a" and "Not compiled for sm_75" in " ".join(found.notes)
+    assert found.occupancy.warps_per_sm == 32 == specs.architecture("sm_75").warps_per_sm
+
+
+@pytest.mark.parametrize("sizes", [(-1, 8, 8), (0, 8, 8), (8, 8, 2**31)])
+def test_sizes_that_a_problem_does_not_have_are_refused(sizes):
+    with pytest.raises(ShapeError):
+        explained("naive", *sizes)
+
+
+def test_the_default_is_the_gpu_that_is_there(monkeypatch):
+    told = types.SimpleNamespace(
+        multiprocessor_count=132,
+        clock_rate=1_980_000,
+        memory_clock_rate=3_201_000,
+        global_memory_bus_width=6016,
+        l2_cache_size=60 * 2**20,
+    )
+    gpu = types.SimpleNamespace(name="NVIDIA H200", properties=told, compute_capability=(9, 0))
+    facts = CudaDevice.facts.fget(types.SimpleNamespace(gpu=gpu))
+    assert facts.fp32_tflops == pytest.approx(H200.fp32_tflops, rel=0.01)
+    assert facts.bandwidth_gbs == pytest.approx(H200.bandwidth_gbs, rel=0.01)
+    assert (facts.arch, facts.sms, facts.l2_mb) == (H200.arch, H200.sms, H200.l2_mb)
+
+    device = types.SimpleNamespace(facts=facts)
+    monkeypatch.setattr(explanation_module, "CudaDevice", lambda: device)
+    assert default_gpu() is facts
+
+    def absent():
+        raise DeviceError("no GPU")
+
+    monkeypatch.setattr(explanation_module, "CudaDevice", absent)
+    assert default_gpu() is H200
+
+
+# Patterns and pictures
+
+
+def pattern(addresses, width, space, operation="load"):
+    rows, on = np.array([addresses]), np.array([[a is not None for a in addresses]])
+    rows = np.where(on, rows, 0).astype(np.int64)
+    if space == "global":
+        cost = counters.sectors(rows, on)
+    else:
+        cost = int(counters.wavefronts(rows, on, width, operation == "load")[0][0])
+    return Pattern(space, operation, "", width, 1, "", tuple(addresses), cost, 1, 0, "")
+
+
+lanes = st.lists(st.one_of(st.none(), st.integers(0, 255)), min_size=32, max_size=32)
+
+
+@given(lanes, st.sampled_from([4, 8, 16]), st.sampled_from(["load", "store"]))
+@settings(max_examples=60, deadline=None)
+def test_a_picture_has_a_line_per_wavefront_and_brackets_per_sector(places, width, operation):
+    addresses = [None if place is None else place * width for place in places]
+    if all(address is None for address in addresses):
+        return
+    shared = pattern(addresses, width, "shared", operation)
+    lines = pictures.bank_lines(shared)
+    assert len(lines) == shared.cost and {len(line) for line in lines} == {32}
+    words = {a + i for a in addresses if a is not None for i in range(0, width, 4)}
+    drawn = sum(cell != "·" for line in lines for cell in line)
+    assert drawn >= len(words)  # a word that two phases read is drawn twice
+    assert len(pictures.picture(shared, 80)) <= 5
+
+    moved = pattern(addresses, width, "global", operation)
+    text = "".join(pictures.sector_lines(moved, 80))
+    assert text.count("[") == moved.cost
+    assert sum(cell not in "[]·" for cell in text) == len(words)
+
+
+@pytest.mark.parametrize("width", [30, 64])
+def test_a_roofline_holds_its_points(width):
+    found = explained("naive", 64, 64, 64)
+    lines = pictures.roofline_lines(H200, found.points, found.caches.wavefront_tflops, width)
+    drawn = "".join(lines[:-2])
+    assert set("abc") <= set(drawn) or "*" in drawn
+    assert "╌" in drawn and "─" in drawn
+    assert all(len(line) <= width + 8 for line in lines)
+
+
+# The command
+
+
+@pytest.fixture
+def gemmlab(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def run(*args):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["explain", *args])
+        out = capsys.readouterr()
+        return ended.value.code or 0, out.out, out.err
+
+    return run
+
+
+def test_the_page_has_its_sections_and_no_more_than_a_screen_and_a_half(gemmlab):
+    code, out, err = gemmlab("naive", "--size", "64", "--gpu", "h200")
+    assert code == 0 and not err and "\x1b" not in out
+    for section in ("Work", "Roofline", "Launch", "Threads", "memory", "Model", "Caches"):
+        assert section in out
+    assert len(out.splitlines()) <= 85 and max(map(len, out.splitlines())) <= 100
+
+
+def test_json_is_one_object_and_nothing_else(gemmlab):
+    code, out, _ = gemmlab("transpose:shared", "--shape", "64,65", "--json", "--gpu", "A100")
+    told = json.loads(out)
+    assert code == 0 and told["shape"] == {"m": 64, "n": 65}
+    assert told["gpu"]["name"] == "A100 80GB" and told["gpu"]["ridge"] > 1
+    assert {"work", "points", "counted", "rows", "occupancy", "geometry", "caches"} <= told.keys()
+    assert {"model", "counted", "difference", "reason"} <= told["rows"][0].keys()
+
+
+def test_the_page_as_svg_needs_no_network(gemmlab, tmp_path):
+    code, _, _ = gemmlab("naive", "--size", "8", "--gpu", "H200", "--svg", str(tmp_path / "p.svg"))
+    text = (tmp_path / "p.svg").read_text()
+    assert code == 0 and "url(http" not in text and "@font-face" not in text
+    xml.dom.minidom.parseString(text)
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (["nave"], "Did you mean 'naive'"),
+        (["naive", "--gpu", "GTX"], "no GPU 'GTX' in the table; there is: B200, H200"),
+        (["naive", "--shape", "1,2"], "must be M,N,K"),
+        (["naive", "--size", "8", "--shape", "1,2,3"], "not both"),
+        (["naive", "--size", "0"], "m = 0"),
+        (["sum:vectorized", "--layout", "course"], "layout 'row' only"),
+        (["naive", "--svg", "/no/such/folder/p.svg"], "no folder"),
+    ],
+)
+def test_mistakes_are_one_message(gemmlab, args, told):
+    code, out, err = gemmlab(*args)
+    assert code == InputError.exit_code and not out
+    assert told in err and "Traceback" not in err

@@ -1,0 +1,113 @@
+"""`gemmlab emulate FILE`: somebody's file, called as its directive says."""
+
+import json
+
+import numpy as np
+import pytest
+
+from gemmlab import files, listing
+from gemmlab.cli import main
+from gemmlab.directives import Directive
+from gemmlab.directives.directive import parse
+
+GATHER = """\
+//! gemmlab args=x:f32[4*n],y:f32[n]=zeros,n n=1000 block=256 grid=ceil_div(n,256)
+extern "C" __global__ void gather(const float* x, float* y, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) y[i] = x[4 * i];
+}
+"""
+SGEMM = """\
+//! gemmlab problem=gemm args=m,n,k,1.0f,a,b,0.0f,c layout=row,row,row m=33 n=20 k=9
+//! gemmlab block=16,16 grid=ceil_div(n,16),ceil_div(m,16)
+extern "C" __global__ void sgemm(int M, int N, int K, float alpha, const float* A, const float* B,
+                                 float beta, float* C) {
+  int col = blockIdx.x * blockDim.x + threadIdx.x, row = blockIdx.y * blockDim.y + threadIdx.y;
+  if (row >= M || col >= N) return;
+  float sum = 0.0f;
+  for (int k = 0; k < K; ++k) sum += A[row * K + k] * B[k * N + col];
+  C[row * N + col] = alpha * sum;
+}
+"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(text, name="kernel.cu"):
+        path = tmp_path / name
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def run_command(capsys, *args):
+    with pytest.raises(SystemExit) as ended:
+        main(["emulate", *map(str, args)])
+    return ended.value.code, *capsys.readouterr()
+
+
+def test_a_file_runs_as_it_says(write):
+    done = files.run(write(GATHER), Directive())
+    x, y, n = done.call.args
+    np.testing.assert_array_equal(y, x[::4])
+    assert (n, done.call.grid, done.verdict) == (1000, (4, 1, 1), None)
+    assert done.run.counters["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"] == 4000 * 4 // 32
+
+
+def test_options_take_the_place_of_words(write):
+    done = files.run(write(GATHER), parse(["n=10", "block=32"]))
+    assert (done.call.args[2], done.call.grid, done.call.block) == (10, (1, 1, 1), (32, 1, 1))
+
+
+@pytest.mark.parametrize("edit", ["", "alpha * sum->2 * sum", "row * K + k->k * M + row"])
+def test_a_problem_is_judged(write, capsys, edit):
+    code, out, _ = run_command(capsys, write(SGEMM.replace(*edit.split("->")) if edit else SGEMM))
+    assert code == (1 if edit else 0)
+    assert ("wrong answer" if edit else "pass: largest error") in out
+
+
+def test_json_holds_lines_that_add_up(write, capsys):
+    code, out, err = run_command(capsys, write(SGEMM), "--json", "--lines")
+    told = json.loads(out)
+    assert (code, err, told["verdict"], told["grid"]) == (0, "", "pass", [2, 3, 1])
+    for lines in (told["ptx_lines"], told["source_lines"]):
+        for name in next(iter(lines.values())):
+            assert sum(line[name] for line in lines.values()) == told["counters"][name]
+
+
+def test_a_listing_begins_with_the_hottest_line(write, capsys):
+    path = write(SGEMM)
+    lines = listing.source_lines(files.run(path, Directive()).run.by_source_line())
+    assert lines[0].text.startswith("for (int k = 0")
+    assert lines[0].place == "kernel.cu:8"
+    _, out, _ = run_command(capsys, path, "--lines")
+    table = out.split("text", 1)[1].strip().splitlines()
+    assert "for (int k = 0" in table[0] and "kernel.cu:8" in table[0]
+    _, out, _ = run_command(capsys, path, "--lines", "--ptx")
+    assert "ld.global" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["n=1/0"], 2, "divides by zero"),
+        (["blok=3"], 2, "did you mean 'block'"),
+        (["block=2000"], 2, "1024"),
+        (["entry=f"], 2, "no entry"),
+        (["args=x:f32[4],y:f32[4]"], 2, "takes 3 arguments, 2 were given"),
+        (["args=x:f32[n],y:f32[n],n"], 4, "out"),
+        (["problem=gem"], 2, "gemm"),
+        (["--order", "sideways"], 2, "order"),
+    ],
+)
+def test_what_is_wrong_is_one_message(write, capsys, words, code, message):
+    got, out, err = run_command(capsys, write(GATHER), *words)
+    assert (got, out) == (code, "")
+    assert err.startswith("gemmlab: ") and message in err and "Traceback" not in err
+
+
+def test_a_missing_file_and_one_without_a_directive(write, capsys):
+    assert run_command(capsys, "nowhere.cu")[0] == 2
+    code, _, err = run_command(capsys, write(GATHER.partition("\n")[2]))
+    assert code == 2 and "grid is missing" in err
