@@ -38,8 +38,8 @@ def both(
 ) -> Run:
     """Run on both tiers; the native one's results stay in `args`."""
     copies = [x.copy() if isinstance(x, np.ndarray) else x for x in args]
-    wanted = run(text, entry, grid, block, copies, dynamic_smem, "numpy")
-    found = run(text, entry, grid, block, args, dynamic_smem, "native")
+    wanted = run(text, entry, grid, block, copies, dynamic_smem, tier="numpy")
+    found = run(text, entry, grid, block, args, dynamic_smem, tier="native")
     assert (wanted.tier, found.tier) == ("numpy", "native")
     for ours, theirs in zip(args, copies, strict=True):
         if isinstance(ours, np.ndarray):

@@ -46,7 +46,7 @@ def apart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def loop(times: int, tier: str = "auto", threads: int = 64) -> tuple[np.ndarray, str]:
     x = np.zeros(threads, np.float32)
     text = ptx(LOOP, ["u64", "u32"])
-    used = run(text, "k", (threads // 64, 1, 1), (64, 1, 1), [x, times], 0, tier).tier
+    used = run(text, "k", (threads // 64, 1, 1), (64, 1, 1), [x, times], tier=tier).tier
     return x, used
 
 
@@ -122,6 +122,7 @@ def test_damaged_code_is_compiled_again(tmp_path: Path, damage: str) -> None:
 
 @needs_native
 def test_compiled_code_is_found_by_another_process(tmp_path: Path) -> None:
+    code.runtime_library.cache_clear()  # so that it is on disk, too
     loop(1, "native")
     compile_nothing = (
         "from gemmlab.emulator.native import code, compiler; compiler.EFFORT = 0\n"
@@ -145,7 +146,7 @@ def test_threads_of_the_host_give_the_same(monkeypatch: pytest.MonkeyPatch) -> N
     for threads in (1, 3):
         monkeypatch.setattr(launch, "host_threads", lambda threads=threads: threads)
         x = np.arange(64 * 37, dtype=np.float32)
-        result = run(ptx(LOOP, ["u64", "u32"]), "k", (37, 1, 1), (64, 1, 1), [x, 50], 0, "native")
+        result = run(ptx(LOOP, ["u64", "u32"]), "k", (37, 1, 1), (64, 1, 1), [x, 50], tier="native")
         found.append((x.tobytes(), result.counters))
     assert found[0] == found[1]
 
@@ -159,7 +160,7 @@ def test_blocks_may_wait_for_later_ones() -> None:
         "atom.global.add.u32 %r2, [%q0], 1; WAIT: ld.volatile.global.u32 %r3, [%q0];"
         "setp.lt.u32 %p2, %r3, 3; @%p2 bra WAIT; red.global.add.u32 [%q0+4], 1; OUT: ret;"
     )
-    run(ptx(body, ["u64"]), "k", (3, 1, 1), (32, 1, 1), [x], 0, "native")
+    run(ptx(body, ["u64"]), "k", (3, 1, 1), (32, 1, 1), [x], tier="native")
     assert x.tolist() == [3, 3]
 
 
@@ -173,7 +174,7 @@ def test_warps_may_wait_for_each_other() -> None:
         "LATER: mov.u32 %r2, 9; st.volatile.shared.u32 [s], %r2;"
         "OUT: mad.wide.u32 %q1, %r1, 4, %q0; st.global.u32 [%q1], %r2; ret;"
     )
-    run(ptx(body, ["u64"]), "k", (1, 1, 1), (64, 1, 1), [x], 0, "native")
+    run(ptx(body, ["u64"]), "k", (1, 1, 1), (64, 1, 1), [x], tier="native")
     assert x.tolist() == [9] * 64
 
 
@@ -223,7 +224,7 @@ def test_faults_are_those_of_the_numpy_tier(fault: str) -> None:
     for tier in ("numpy", "native"):
         x = np.zeros(64, np.uint32)
         with pytest.raises(EmulationError) as error:
-            run(text, "k", (3, 1, 1), (64, 1, 1), [x], 0, tier)
+            run(text, "k", (3, 1, 1), (64, 1, 1), [x], tier=tier)
         e = error.value
         assert not x.any()
         message = str(e).split(" (and ")[0].split(", block")[0]
@@ -245,7 +246,7 @@ def test_the_first_block_at_fault_is_reported(monkeypatch: pytest.MonkeyPatch) -
         "L: sub.u32 %r2, %r2, 1; setp.gt.s32 %p2, %r2, 0; @%p2 bra L; @!%p1 trap; ret;"
     )
     with pytest.raises(EmulationError, match="trap") as error:
-        run(ptx(body), "k", (64, 1, 1), (32, 1, 1), [], 0, "native")
+        run(ptx(body), "k", (64, 1, 1), (32, 1, 1), [], tier="native")
     assert error.value.block == (20, 0, 0)
 
 
@@ -300,7 +301,7 @@ def test_an_interrupt_reaches_native_code() -> None:
         "import signal; from gemmlab.emulator import run; signal.alarm(1)\n"
         "def stop(*_): raise KeyboardInterrupt\n"
         "signal.signal(signal.SIGALRM, stop)\n"
-        f"try: run({ptx('L: bra L;')!r}, 'k', (2, 1, 1), (32, 1, 1), [], 0, 'native')\n"
+        f"try: run({ptx('L: bra L;')!r}, 'k', (2, 1, 1), (32, 1, 1), [], tier='native')\n"
         "except KeyboardInterrupt: print('stopped')"
     )
     done = subprocess.run(
