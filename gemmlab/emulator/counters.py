@@ -67,6 +67,20 @@ def sectors(addresses: np.ndarray, enabled: np.ndarray | None = None) -> int:
     return int(distinct_per_row(rows, enabled).sum())
 
 
+def atomic_sectors(addresses: np.ndarray, enabled: np.ndarray | None = None) -> int:
+    """Sectors of atomic operations: lanes that meet at one address go one after another, so each
+    sector is served as often as the most wanted of its addresses has lanes."""
+    rows = addresses if enabled is None else np.where(enabled, addresses, -1)
+    rows = np.sort(np.broadcast_to(rows, (len(rows), LANES)), axis=1)
+    lane = np.arange(LANES)
+    first = np.full(rows.shape, True)
+    first[:, 1:] = rows[:, 1:] != rows[:, :-1]
+    turn = lane - np.maximum.accumulate(np.where(first, lane, 0), axis=1) + 1
+    first[:, 1:] = rows[:, 1:] // SECTOR_BYTES != rows[:, :-1] // SECTOR_BYTES
+    turns = np.maximum.reduceat(turn.reshape(-1), np.flatnonzero(first))
+    return int(turns[rows[first] >= 0].sum())
+
+
 def wavefronts(
     addresses: np.ndarray, enabled: np.ndarray | None, width: int, is_load: bool
 ) -> tuple[np.ndarray, np.ndarray]:

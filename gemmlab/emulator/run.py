@@ -25,7 +25,7 @@ from gemmlab.emulator.schedule import Order, WarpOrder
 from gemmlab.emulator.tensor_maps import encode
 from gemmlab.emulator.trace import Trace
 from gemmlab.emulator.translate import Program, translate
-from gemmlab.errors import InputError, LaunchError
+from gemmlab.errors import InputError, LaunchError, TierError
 from gemmlab.tensor_map import CHUNK, TensorMap
 
 # Chunks of about this many lanes keep the working set of one instruction inside a core's L2.
@@ -108,7 +108,7 @@ def run(
     program, memory, buffers = launch.program, launch.memory, prepared.buffers
     special = trace is not None or check is not None or order != "in-order"
     if (special or math.prod(launch.cluster) > 1) and tier == "native":
-        raise InputError("a trace, a check, a cluster and another order need the NumPy tier")
+        raise TierError("a trace, a check, a cluster and another order need the NumPy tier")
     findings: tuple[Finding, ...] = ()
     if check is None:
         chosen = "numpy" if special or math.prod(launch.cluster) > 1 else tier

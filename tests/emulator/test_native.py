@@ -49,10 +49,7 @@ def both(
 
 
 def bits(array: np.ndarray) -> np.ndarray:
-    """What memory holds. NaNs of float64 count as one: which bits of which operand survive is the
-    processor's choice."""
-    if array.dtype == np.float64:
-        array = np.where(np.isnan(array), np.nan, array)
+    """What memory holds."""
     return array.reshape(-1).view(np.uint8)
 
 
@@ -173,7 +170,7 @@ ROWS = [
     for form in forms
     for type_ in form.types
     for extra in ("", *sorted(form.optional))
-    if type_ in {"pred", *STORAGE} and not (extra == "rn" and root == "rcp")
+    if type_ in {"pred", *STORAGE} and not (type_ == "f64" and form.mode & {"rz", "rm", "rp"})
 ]
 
 

@@ -12,9 +12,10 @@ import numpy as np
 from gemmlab.emulator.lanes import WARP
 from gemmlab.emulator.memory import WINDOW_BITS
 from gemmlab.emulator.native.builder import Function, Pointer, Variable
-from gemmlab.emulator.native.costs import distinct, wavefronts
+from gemmlab.emulator.native.costs import atomic_sectors, distinct, wavefronts
 from gemmlab.emulator.native.layout import (
     ACCESS_FAULT,
+    ATOMIC,
     CORE,
     COUNT,
     FLAVOUR,
@@ -132,7 +133,12 @@ def check_global(f: Function, core: Pointer, site: Pointer, lanes: Value, shape:
     _give_fault(f, core, shape, lanes)
     f.place(owned)
     _translate(f, core, words, _aligned(words, width), "arena", shape, lanes)
-    _count(f, site, lanes, distinct(f, words >> 5, lanes), None)
+    cost = Variable(f, number(f, 0))
+    with f.when((shape & (ATOMIC << FLAVOUR)) != 0):
+        cost.value = atomic_sectors(f, words, lanes)
+    with f.when((shape & (ATOMIC << FLAVOUR)) == 0):
+        cost.value = distinct(f, words >> 5, lanes)
+    _count(f, site, lanes, cost.value, None)
     f.give(f.constant(np.bool_(True)))
 
 
@@ -181,6 +187,8 @@ def check_generic(f: Function, core: Pointer, site: Pointer, lanes: Value, shape
     windows, left = words >> WINDOW_BITS, Variable(f, lanes)
     for window, space in enumerate(("global", "shared", "local", "param")):
         group = f.bits(windows == window) & left.value
+        if space in ("local", "param"):  # of which atomic operations know nothing
+            group = where((shape & (ATOMIC << FLAVOUR)) == 0, group, np.uint32(0))
         with f.when(group != 0):
             f.store(words_at, words - (window << WINDOW_BITS), align=64)
             good = call(f, core, f"check_{space}", site.at(window * SITE.size), group, shape)

@@ -9,9 +9,11 @@ from gemmlab.emulator.native.builder import Function, Pointer, Variable
 from gemmlab.emulator.native.layout import LOADS, RECORD, UNEVEN
 from gemmlab.emulator.native.support import (
     PTR,
+    count_lanes,
     first_lane,
     gather,
     lane_numbers,
+    lane_offset,
     number,
     reduced,
     routine,
@@ -35,6 +37,25 @@ def distinct(f: Function, keys: Value, lanes: Value) -> Value:
         left.value = left.value & ~f.bits(keys == one)
         count.value = count.value + 1
     return count.value
+
+
+def atomic_sectors(f: Function, words: Value, lanes: Value) -> Value:
+    """Each sector as often as the most wanted of its addresses has lanes."""
+    spilled = f.reserve(words.type)
+    f.store(spilled, words, align=64)
+    left, cost = Variable(f, lanes), Variable(f, number(f, 0))
+    with f.loop(lambda: left.value != 0):
+        sector = f.load(spilled.at(lane_offset(first_lane(left.value), I64)), I64) >> 5
+        here = Variable(f, f.bits(words >> 5 == sector) & left.value)
+        left.value = left.value & ~here.value
+        most = Variable(f, number(f, 0))
+        with f.loop(lambda: here.value != 0):
+            word = f.load(spilled.at(lane_offset(first_lane(here.value), I64)), I64)
+            same = f.bits(words == word) & here.value
+            most.value = apply(np.maximum, most.value, count_lanes(same))
+            here.value = here.value & ~same
+        cost.value = cost.value + most.value
+    return cost.value
 
 
 def conflicts(f: Function, slots: Pointer, pieces: Value, banks: Value, lanes: Value) -> Value:

@@ -19,6 +19,7 @@ from gemmlab.emulator.ir import Instruction, Symbol
 from gemmlab.emulator.lanes import WARP
 from gemmlab.emulator.native.builder import Module
 from gemmlab.emulator.native.collectives import Collectives
+from gemmlab.emulator.native.floats import Doubles, Formats, Halves
 from gemmlab.emulator.native.layout import (
     BITS,
     CORE,
@@ -136,7 +137,9 @@ class Kernel:
         self.slots = self._slots()
         code = [b.run.__globals__ for b in program.blocks if b.first < b.last]
         self.namespace: dict[str, Any] = dict(code[0]) if code else {}
-        self.namespace |= {"n": Numerics(), "select": where}
+        numerics, narrow = Numerics(), Formats()
+        self.namespace |= {"n": numerics, "doubles": Doubles(numerics), "select": where}
+        self.namespace |= {"formats": narrow, "halves": Halves(narrow)}
         self.namespace["collectives"] = Collectives()
         exec(compile(program.source, SOURCE, "exec"), self.namespace)
         self.fast_text = self._fast()

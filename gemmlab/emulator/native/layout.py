@@ -20,7 +20,7 @@ UNEVEN = -1  # as the span of a pattern
 # A shape says of an access instruction, byte by byte: its width, its elements' size and number, and
 # its flavour, the place of its cost in a record; and in the upper half its index.
 WIDTH, SIZE, COUNT, FLAVOUR, INSTRUCTION = 0, 8, 16, 24, 32
-LOADS = 4  # bit of a flavour
+LOADS, ATOMIC = 4, 32  # bits of a flavour
 NUM_FUNCTIONS = 64  # room for pointers to the runtime's functions
 # Functions for which native code calls NumPy's loops.
 LOOPS = ("exp2", "log2", "sin", "cos", "tanh")

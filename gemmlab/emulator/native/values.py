@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
 
@@ -149,6 +149,9 @@ class Value:
         """The value that an instruction makes."""
         vector = self.vector if vector is None else vector
         return Value(self.f, self.f.assign(text), dtype, vector)
+
+    def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise NotCovered("an array made of a value")
 
     # Forms of the same value
 
