@@ -13,7 +13,7 @@ import numpy as np
 from gemmlab.emulator.arena import GLOBAL_BASE
 from gemmlab.emulator.counters import SiteCounts
 from gemmlab.emulator.lanes import WARP
-from gemmlab.emulator.machine import Launch, Tally
+from gemmlab.emulator.machine import Launch, Tally, patience_of
 from gemmlab.emulator.native.code import Code, routines, runtime_library
 from gemmlab.emulator.native.faults import endless, explain
 from gemmlab.emulator.native.kernel import Plan, site_offsets, variable_names
@@ -94,6 +94,7 @@ class Core:
             local_bytes=local_bytes,
             local_zeroed=local_bytes * WARP,
             warp_stride=plan.warp_bytes,
+            patience=patience_of(launch.program),
             in_step=int(plan.in_step),
             zeroed=plan.warp_bytes - WARP_STATE.size if plan.zeroed else 0,
         ).items():

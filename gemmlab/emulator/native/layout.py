@@ -93,6 +93,7 @@ CORE = Layout(
     fault_lanes=8,
     warp=8,  # that runs
     turn=8,  # the next warp that may run
+    patience=8,  # turns of the lowest lanes of a parted warp, before others have some
     in_step=8,  # whether only those may that are furthest behind,
     lowest=4,  # at this basic block
     words=8 * WARP,  # addresses or other operands of the lanes
