@@ -10,7 +10,7 @@ Arrays of addresses have one row per warp and one column per lane; `enabled` is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -33,8 +33,8 @@ class SiteCounts:
     ideal_wavefronts: int = 0
 
     def add(self, other: SiteCounts) -> None:
-        for f in fields(self):
-            setattr(self, f.name, getattr(self, f.name) + getattr(other, f.name))
+        for name, count in vars(other).items():
+            setattr(self, name, getattr(self, name) + count)
 
 
 def distinct_per_row(rows: np.ndarray, enabled: np.ndarray | None) -> np.ndarray:

@@ -41,7 +41,7 @@ from gemmlab.emulator.native.support import (
 )
 from gemmlab.emulator.native.values import BOOL, I32, I64, U16, U32, Value, where
 
-ALL = np.uint32(0xFFFFFFFF)
+ALL, LOWER_HALF = np.uint32(0xFFFFFFFF), np.uint32(0xFFFF)
 
 
 def part(shape: Value, place: int) -> Value:
@@ -430,6 +430,26 @@ def _touch(space: str) -> None:
     routine(BOOL, **ACCESS)(body)
 
 
+def _halves(
+    f: Function, data: Pointer, where_: Pointer, record: Pointer, dtype: np.dtype, is_load: bool
+) -> None:
+    """Where lanes lie evenly in each half of the warp: gathers and scatters take longer."""
+    nbytes, span = dtype.itemsize, f.load(record.at(RECORD["half_span"]), I64)
+    upper = where_.at(f.load(record.at(RECORD["index"] + 4 * (WARP // 2)), I32))
+    with f.when(span == nbytes):
+        kind = f"<{WARP // 2} x i{8 * nbytes}>"
+        for there, here in ((where_, data), (upper, data.at(nbytes * WARP // 2))):
+            source, target = (there, here) if is_load else (here, there)
+            half = f.assign(f"load {kind}, ptr {source.name}, align {nbytes}")
+            f.do(f"store {kind} {half}, ptr {target.name}, align {nbytes}")
+        f.give()
+    if is_load:
+        with f.when(span == 0):
+            both = [f.load(x, dtype).spread() for x in (where_, upper)]
+            f.store(data, where(f.lanes(f.constant(LOWER_HALF)), *both), align=WARP * nbytes)
+            f.give()
+
+
 def _pattern(is_load: bool) -> None:
     """Elements of all 32 lanes, where a record knows how they lie."""
 
@@ -454,6 +474,7 @@ def _pattern(is_load: bool) -> None:
                         f.store(data, f.load(where_, dtype).spread(), align=32 * nbytes)
                         f.give()
                 if nbytes >= 4:
+                    _halves(f, data, where_, record, dtype, is_load)
                     index = f.load(record.at(RECORD["index"]), I32, True, align=64)
                     if is_load:
                         f.store(data, gather(where_, index, dtype), align=32 * nbytes)

@@ -16,7 +16,7 @@ import numpy as np
 from gemmlab import emulator, store
 from gemmlab.emulator.native import compiler, runtime
 from gemmlab.emulator.native.compiler import Library, build, host, version
-from gemmlab.emulator.native.kernel import Kernel, Plan
+from gemmlab.emulator.native.kernel import Kernel, Plan, site_offsets
 from gemmlab.emulator.native.values import NotCovered
 from gemmlab.emulator.translate import Program, translate
 
@@ -54,6 +54,7 @@ def runtime_library() -> Library:
     return Library(image, ["functions", "run"])
 
 
+@cache
 def routines() -> np.ndarray:
     """Addresses of its functions, in order."""
     return _pointers(runtime_library()["functions"], len(runtime.NUMBERS))
@@ -66,6 +67,8 @@ class Code:
         self.program: Program = translate(ptx, entry)
         self.rows, self.counting = rows, counting
         self.name = code_name(ptx, entry, rows, counting)
+        self.sites = site_offsets(self.program)
+        self.blocks_meet = blocks_meet(self.program)
         self._kernel: Kernel | None = None
         self._libraries: dict[str, Library] = {}
         self._lock = threading.Lock()
@@ -118,6 +121,17 @@ class Code:
         if blocks:
             self.slow[blocks] = _pointers(library["slow"], len(blocks))
         return library
+
+
+def blocks_meet(program: Program) -> bool:
+    """Whether there are atomic operations, or loads that expect others to write, outside of shared
+    memory."""
+    for i in program.function.instructions:
+        own = any(word.split("::")[0] in ("shared", "local", "param") for word in i.modifiers)
+        shared = {"volatile", "relaxed", "acquire"} & {*i.modifiers}
+        if not own and (i.root in ("atom", "red") or i.root == "ld" and shared):
+            return True
+    return False
 
 
 def code_name(ptx: str, entry: str | None, rows: bool, counting: bool = True) -> str:

@@ -22,7 +22,7 @@ from gemmlab.emulator.native.support import (
 )
 from gemmlab.emulator.native.values import I32, I64, U16, U32, Value, apply, where
 
-ALL = np.uint32(0xFFFFFFFF)
+ALL, LOWER_HALF = np.uint32(0xFFFFFFFF), np.uint32(0xFFFF)
 FAR = -(1 << 62)  # as the lowest address of a pattern: nothing is within such bounds
 
 
@@ -129,6 +129,10 @@ def learn(f: Function, core: Pointer, record: Pointer) -> None:
     step = f.element(index, 1)
     even = f.bits(index == lane_numbers(f) * step.spread()) == ALL
     f.store(record.at(RECORD["span"]), where(even, step.astype(I64), np.int64(UNEVEN)))
+    upper = index - f.element(index, WARP // 2).spread()
+    inside = where(f.lanes(f.constant(LOWER_HALF)), index, upper)
+    even = f.bits(inside == (lane_numbers(f) & (WARP // 2 - 1)) * step.spread()) == ALL
+    f.store(record.at(RECORD["half_span"]), where(even, step.astype(I64), np.int64(UNEVEN)))
     f.clear(record.at(RECORD["cost"]), number(f, 64))
     f.give()
 

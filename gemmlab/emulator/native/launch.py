@@ -16,7 +16,7 @@ from gemmlab.emulator.lanes import WARP
 from gemmlab.emulator.machine import Launch, Tally, patience_of
 from gemmlab.emulator.native.code import Code, routines, runtime_library
 from gemmlab.emulator.native.faults import endless, explain
-from gemmlab.emulator.native.kernel import Plan, site_offsets, variable_names
+from gemmlab.emulator.native.kernel import Plan, variable_names
 from gemmlab.emulator.native.layout import (
     CORE,
     DONE,
@@ -32,7 +32,6 @@ from gemmlab.emulator.native.layout import (
     view,
 )
 from gemmlab.emulator.native.ufuncs import loop_of
-from gemmlab.emulator.translate import Program
 
 # Native code comes back after about so many turns of loops, to see whether someone wants to stop.
 FUEL = 1 << 18
@@ -104,21 +103,23 @@ class Core:
         self.field("loops", np.uint64, len(loops))[:] = loops
         self.field("nctaid", np.uint32, 3)[:] = launch.grid
         self.field("ntid", np.uint32, 3)[:] = launch.block
-        for offset, nbytes in plan.records.items():
-            view(self.memory, offset + RECORD["pattern"])[0] = 1  # no pattern begins like that
-            view(self.memory, offset + RECORD["wrap"])[0] = -1 if nbytes == 8 else 0xFFFFFFFF
+        words = self.memory.view(np.int64)
+        records = np.fromiter(plan.records, np.int64) // 8
+        words[records + RECORD["pattern"] // 8] = 1  # no pattern begins like that
+        whole = [-1 if nbytes == 8 else 0xFFFFFFFF for nbytes in plan.records.values()]
+        words[records + RECORD["wrap"] // 8] = whole
         self._number_threads(launch, plan)
 
     def _number_threads(self, launch: Launch, plan: Plan) -> None:
-        threads = np.arange(len(self.warps) // plan.warp_bytes * WARP).reshape(-1, WARP)
+        warps = self.warps.reshape(-1, plan.warp_bytes).view(np.uint32)
+        threads = np.arange(len(warps) * WARP).reshape(-1, WARP)
         x, y, _ = launch.block
         tids = {"tid_x": threads % x, "tid_y": threads // x % y, "tid_z": threads // (x * y)}
-        for number in range(len(threads)):
-            warp = self.warp(number, plan)
-            for name, tid in tids.items():
-                view(warp, WARP_STATE[name], np.uint32, WARP)[:] = tid[number]
-            view(warp, WARP_STATE["number"], np.uint32)[0] = number
-            view(warp, WARP_STATE["once"])[0] = 1
+        for name, tid in tids.items():
+            first = WARP_STATE[name] // 4
+            warps[:, first : first + WARP] = tid
+        warps[:, WARP_STATE["number"] // 4] = np.arange(len(warps))
+        warps[:, WARP_STATE["once"] // 4] = 1
 
     def warp(self, number: int, plan: Plan) -> np.ndarray:
         """The memory of one warp."""
@@ -149,7 +150,7 @@ class Team:
         self.next_block = np.zeros(1, np.int64)
         # How many blocks one thread keeps unfinished: some may wait for what a later one does.
         lanes = align(launch.threads, WARP)
-        self.most = max(1, RESIDENT_LANES // lanes) if blocks_meet(launch.program) else 1
+        self.most = max(1, RESIDENT_LANES // lanes) if code.blocks_meet else 1
         self.cores: list[Core] = []
         self.failed: list[Core] = []
         self.errors: list[BaseException] = []
@@ -223,7 +224,7 @@ def execute(launch: Launch, code: Code, threads: int | None = None) -> Tally:
     depend on chance.
     """
     blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
-    size = threads or (1 if blocks_meet(launch.program) else host_threads())
+    size = threads or (1 if code.blocks_meet else host_threads())
     team = Team(launch, code, min(size, blocks))
     team.finish()
     tally = Tally.of(launch.program)
@@ -237,17 +238,6 @@ def host_threads() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def blocks_meet(program: Program) -> bool:
-    """Whether there are atomic operations, or loads that expect others to write, outside of shared
-    memory."""
-    for i in program.function.instructions:
-        own = any(word.split("::")[0] in ("shared", "local", "param") for word in i.modifiers)
-        shared = {"volatile", "relaxed", "acquire"} & {*i.modifiers}
-        if not own and (i.root in ("atom", "red") or i.root == "ld" and shared):
-            return True
-    return False
-
-
 def _add(tally: Tally, core: Core, code: Code) -> None:
     """What one core has counted."""
     count = len(code.program.blocks)
@@ -258,10 +248,15 @@ def _add(tally: Tally, core: Core, code: Code) -> None:
     counted = view(core.memory, counts_offset(count, 0), np.int64, 2 * instructions)
     tally.guarded_off += counted[0::2]
     tally.divergent += counted[1::2]
-    for (instruction, space), offset in site_offsets(code.program).items():
-        site = {name: int(view(core.memory, offset + at)[0]) for name, at in SITE.offsets.items()}
+    first, size = min(code.sites.values(), default=0), len(code.sites) * SITE.size
+    table = core.memory[first : first + size].view(np.int64).reshape(-1, SITE.size // 8)
+    sites = list(code.sites)
+    used = table[:, SITE["full"] // 8] + table[:, SITE["requests"] // 8] > 0
+    for index in np.flatnonzero(used).tolist():
+        (instruction, space), row = sites[index], table[index].tolist()
+        site = {name: row[at // 8] for name, at in SITE.offsets.items()}
         requests = site["full"] + site["requests"]
-        if not requests or instruction in code.plan.uncounted:
+        if instruction in code.plan.uncounted:
             continue
         counts = SiteCounts(requests, WARP * site["full"] + site["threads"])
         if space == "shared":

@@ -176,6 +176,7 @@ RECORD = Layout(
     lowest=8,
     highest=8,
     low_bits=8,
-    span=8,  # what two neighbouring lanes lie apart, 0 if they do not all
+    span=8,  # what two neighbouring lanes lie apart, UNEVEN if they do not all
+    half_span=8,  # the same inside of each half of the warp, as rows of 16 threads have it
     cost=2 * 32,  # by low bits of lane 0's address, and by flavour
 )
