@@ -276,6 +276,8 @@ class Value:
         made = emit(f, result, *values)
         if ufunc in (np.add, np.subtract) and result.kind in "iu":
             made.affine = _affine(ufunc, operands[0], operands[1], result)
+        elif ufunc in (np.multiply, np.left_shift) and result.kind in "iu":
+            made.affine = _scaled(ufunc, operands[0], operands[1], result)
         return made
 
     def __array_function__(
@@ -299,6 +301,21 @@ def _affine(ufunc: np.ufunc, a: Any, b: Any, dtype: np.dtype) -> tuple[Value, Va
         return None
     root, moved = a.affine or (a, dtype.type(0))
     return root, moved + b if ufunc is np.add else moved - b
+
+
+def _scaled(ufunc: np.ufunc, a: Any, b: Any, dtype: np.dtype) -> tuple[Value, Value] | None:
+    """The same for a multiple: elements of an array lie at multiples of an index."""
+    if ufunc is np.multiply and not (isinstance(a, Value) and a.affine):
+        a, b = b, a
+    if not isinstance(a, Value) or a.affine is None or a.dtype.itemsize != dtype.itemsize:
+        return None
+    if isinstance(b, Value) and b.vector:
+        return None
+    root, moved = a.affine
+    key = ufunc.__name__, root.name, b.name if isinstance(b, Value) else str(b)
+    if key not in a.f.multiples:
+        a.f.multiples[key] = apply(ufunc, root.astype(dtype), b)
+    return a.f.multiples[key], apply(ufunc, moved.astype(dtype), b)
 
 
 def _is_python(x: Any) -> bool:
