@@ -244,6 +244,13 @@ def test_the_first_block_at_fault_is_reported(monkeypatch: pytest.MonkeyPatch) -
 
 
 CUDA = """
+extern "C" __global__ void early(const float *x, float *y, int n) {
+    int i = threadIdx.x;
+    if (i >= n - blockDim.x * blockIdx.x) return;
+    y[blockIdx.x * blockDim.x + i] = x[i];
+    __syncthreads();
+    y[blockIdx.x * blockDim.x + i] += x[i / 2];
+}
 extern "C" __global__ void softmax(const float *x, float *y, int n) {
     __shared__ float part[8];
     const float *row = x + blockIdx.x * n;
@@ -270,7 +277,11 @@ extern "C" __global__ void chain(const double *x, double *y, int n) {
 @needs_native
 @pytest.mark.parametrize(
     ("entry", "shape", "type_", "block"),
-    [("softmax", (5, 700), "f4", 128), ("chain", (1, 1000), "f8", 96)],
+    [
+        ("early", (1, 200), "f4", 128),
+        ("softmax", (5, 700), "f4", 128),
+        ("chain", (1, 1000), "f8", 96),
+    ],
 )
 def test_cuda_kernels(
     tmp_path: Path, entry: str, shape: tuple[int, int], type_: str, block: int
