@@ -272,7 +272,9 @@ def test_atomics(space: str, meeting: int) -> None:
     both(ptx("\n".join([*body, "ret;"]), ["u64"] * 3), [memory, where, old], block=(96, 1, 1))
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=8, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
 @given(st.lists(st.sampled_from(ROWS), min_size=5, max_size=40), st.randoms())
 def test_random_programs(operations: list[tuple[Any, ...]], random: Random) -> None:
     """Instructions that feed each other, some of them guarded."""
@@ -387,7 +389,9 @@ class Flow:
 BLOCKS = [(32, 1, 1), (40, 1, 1), (32, 3, 1), (8, 4, 3), (5, 1, 1)]
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=20, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
 @given(st.randoms(), st.sampled_from(BLOCKS))
 def test_random_control_flow(random: Random, block: tuple[int, int, int]) -> None:
     flow = Flow(random)
@@ -432,7 +436,9 @@ WIDTHS = {
 }
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(
+    max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
 @given(
     st.sampled_from(["global", "shared", "local", ""]),
     st.sampled_from(sorted(WIDTHS)),

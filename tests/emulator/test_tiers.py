@@ -38,6 +38,7 @@ def apart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("GEMMLAB_CACHE", str(tmp_path))
     monkeypatch.setattr(compiler, "EFFORT", 0)
     code._find.cache_clear()
+    tiers._executed.clear()
 
 
 def loop(times: int, tier: str = "auto", threads: int = 64) -> tuple[np.ndarray, str]:
@@ -62,6 +63,13 @@ def test_auto_changes_over_when_a_launch_is_long(monkeypatch: pytest.MonkeyPatch
     # What the NumPy tier had already done does not show.
     assert used == "native" and (x == 1000).all()
     assert loop(10)[1] == "native"  # now that it is there
+
+
+@needs_native
+def test_auto_changes_over_when_launches_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiers, "WORTH_COMPILING", 5000)
+    used = [loop(10)[1] for _ in range(3)]
+    assert used[0] == "numpy" and used[-1] == "native"
 
 
 @needs_native
