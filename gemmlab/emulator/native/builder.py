@@ -81,13 +81,14 @@ class Function:
         self.reserved: list[str] = []
         self.count = 0
         self.multiples: dict[tuple[str, str, str], Value] = {}  # of roots of addresses
+        self.attributes = "#0"
         self.here = "entry"
         self.ended = False  # the label's last instruction is there
 
     @property
     def text(self) -> str:
         parameters = ", ".join(f"{type_} %{name}" for name, type_ in self.parameters.items())
-        head = f"define {self.result} @{self.name}({parameters}) #0 {{\nentry:\n"
+        head = f"define {self.result} @{self.name}({parameters}) {self.attributes} {{\nentry:\n"
         return head + "\n".join([*self.reserved, *self.lines]) + "\n}\n"
 
     # Instructions

@@ -23,6 +23,7 @@ from gemmlab.emulator.native.support import (
 from gemmlab.emulator.native.values import I32, I64, U16, U32, Value, apply, where
 
 ALL, LOWER_HALF = np.uint32(0xFFFFFFFF), np.uint32(0xFFFF)
+SELDOM = "noinline #0"  # else every access would make room for its registers
 FAR = -(1 << 62)  # as the lowest address of a pattern: nothing is within such bounds
 
 
@@ -166,6 +167,7 @@ _note(64)
 @routine(U16, record=PTR, low=I64)
 def price_sectors(f: Function, core: Pointer, record: Pointer, low: Value) -> None:
     """What a pattern costs when lane 0's address ends in the bits `low`."""
+    f.attributes = SELDOM
     index = f.load(record.at(RECORD["index"]), I32, vector=True, align=64)
     keys = (index + low.astype(I32)) >> np.int32(5)
     cost = distinct(f, keys, f.constant(ALL)).astype(U16)
@@ -178,6 +180,7 @@ def price_wavefronts(
     f: Function, core: Pointer, record: Pointer, flavour: Value, low: Value, width: Value
 ) -> None:
     """The same for shared memory: wavefronts and ideal wavefronts in one number."""
+    f.attributes = SELDOM
     index = f.load(record.at(RECORD["index"]), I32, vector=True, align=64)
     is_load = flavour & LOADS
     waves, ideal = wavefronts(f, index + low.astype(I32), f.constant(ALL), width, is_load)
