@@ -26,7 +26,7 @@ LAYERS = {
     "compile": {"errors", "store", "problems", "kernels", "ladder", "emulator"},
     "devices": {"errors", "compile", "emulator", "hardware", "tensor_map"},
     "judge": {"errors", "problems", "compile", "devices"},
-    "linalg": {"errors", "problems", "hardware", "kernels", "compile"},
+    "linalg": {"errors", "problems", "hardware", "kernels", "compile", "devices", "tensor_map"},
     "directives": {"errors", "problems"},
     "listing": set(),
     "records": {"errors"},

@@ -17,10 +17,10 @@ from gemmlab.linalg.driver import call
 from gemmlab.linalg.frameworks import Framework
 from gemmlab.linalg.graph import Addresses, Graph, Node
 from gemmlab.linalg.plan import REPORT_BYTES, STATUS_BYTES
+from gemmlab.linalg.planned import Counts
 from gemmlab.linalg.program import NAMES, Job, Memory
 
 _CLEARED = max(STATUS_BYTES, REPORT_BYTES)
-Counts = tuple[int, int]  # elements at risk, vectors that are not finite
 
 
 @dataclass(frozen=True)
@@ -153,12 +153,13 @@ class TensorCoreRun:
 
     def counts(self) -> Counts:
         if not self._report:
-            return 0, 0
+            return Counts()
         with _Current(self._context):
             call(cu.cuStreamSynchronize, self._stream)
             raw = bytearray(REPORT_BYTES)
             call(cu.cuMemcpyDtoH, raw, self._report, REPORT_BYTES)
-        return int.from_bytes(raw[:8], "little"), int.from_bytes(raw[8:16], "little")
+        risk, not_finite = (int.from_bytes(raw[i : i + 8], "little") for i in (0, 8))
+        return Counts.of(risk, not_finite)
 
     def _place(self, space: Workspace, own: Workspace) -> Memory:
         left, right = self._job.left.workspace, self._job.right.workspace

@@ -15,7 +15,7 @@ from cuda.bindings import driver as cu
 
 from gemmlab.kernels.rung import Dim3
 from gemmlab.linalg import driver
-from gemmlab.linalg.code import artifact
+from gemmlab.linalg.compiled import artifact
 from gemmlab.linalg.plan import Launch
 from gemmlab.linalg.program import NAMES, Source
 

@@ -16,6 +16,7 @@ from gemmlab.linalg import calls, execution, frameworks
 from gemmlab.linalg.cublas import Sgemm
 from gemmlab.linalg.execution import Gpu
 from gemmlab.linalg.frameworks import Facts
+from gemmlab.linalg.planned import Counts
 from gemmlab.linalg.program import NAMES, Job
 
 KIND = __name__.partition(".")[0]
@@ -83,7 +84,7 @@ class TensorCoreRun:
     """What the launches of a job compute, with the choice that the GPU would make."""
 
     def __init__(self, job: Job, framework: Framework, device: int, stream: int) -> None:
-        self.job, self.at_risk = job, 0
+        self.job, self.found = job, Counts()
 
     def enqueue(self, addresses: tuple[int, int, int]) -> None:
         job, c = self.job, self.job.c
@@ -98,8 +99,8 @@ class TensorCoreRun:
         to = memory(addresses[2], (c.batch, c.rows, c.columns), (c.step, c.row_stride, 1))
         to[...] = product + (job.beta * to if job.beta else 0)
 
-    def counts(self) -> tuple[int, int]:
-        return self.at_risk, 0
+    def counts(self) -> Counts:
+        return self.found
 
 
 class SgemmRun:

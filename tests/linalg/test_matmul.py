@@ -20,6 +20,7 @@ from gemmlab.errors import (
     TierError,
     UnknownNameError,
 )
+from gemmlab.linalg.planned import Counts
 
 SIZES = st.integers(1, 5)
 quick = settings(
@@ -254,8 +255,10 @@ def test_the_report_tells_what_the_gpu_chose(gpu: fake_driver.Framework) -> None
     assert (plan.tier, plan.fallback) == ("fp16x3", "bf16x6")
     run = product._bound.call._run
     assert product.ran().tier == "fp16x3"
-    run.at_risk = plan.tolerated + 1
-    assert product.ran().tier == "bf16x6" and str(run.at_risk) in product.ran().reason
+    run.found = Counts(at_risk=plan.tolerated + 1)
+    assert product.ran().tier == "bf16x6" and str(run.found.at_risk) in product.ran().reason
+    run.found = Counts(at_risk=9, wide=1)
+    assert product.ran().tier == "bf16x6" and "1 rows or columns" in product.ran().reason
 
 
 @pytest.mark.parametrize("on_gpu", [False, True])
