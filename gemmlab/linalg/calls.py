@@ -75,18 +75,19 @@ class Call:
             counts=(lambda: None) if self._run is None else self._run.counts,
         )
 
-    def __call__(self, arrays: Sequence[Any], facts: Sequence[Facts | None]) -> Any:
-        """Enqueue the product of a, b, c and out. Returns the result, or `out`."""
-        framework = self._framework
+    def __call__(self, arrays: Sequence[Any], addresses: Sequence[int]) -> Any:
+        """Enqueue the product of a, b, c and out; the GPU's context is current.
+
+        Returns the result, or `out`.
+        """
         if self._run is None or self._takes_more:
             return self._prepared(*arrays)
-        a, b, _, to = facts
+        a, b, _, to = addresses
         out = arrays[3]
-        if to is None:
-            out = framework.empty(self._shape, self.device)
-            to = framework.facts(out)
-        assert a is not None and b is not None
-        self._run.enqueue((a.address, b.address, to.address))
+        if out is None:
+            out = self._framework.empty(self._shape, self.device)
+            to = self._framework.address(out)
+        self._run.enqueue((a, b, to))
         return out
 
     def _prepared(self, a: Any, b: Any, c: Any, out: Any) -> Any:
@@ -102,7 +103,7 @@ class Call:
         if self._beta and target is not c:
             framework.assign(target, c)
         if self._run is not None:
-            at = [framework.facts(x).address for x in (*factors, target)]
+            at = [framework.address(x) for x in (*factors, target)]
             self._run.enqueue((at[0], at[1], at[2]))
         else:
             framework.scale(target, self._beta)
@@ -125,33 +126,45 @@ class Bound:
         precision: str | None,
         stream: Any,
     ) -> None:
+        if precision is not None:
+            tiers.check_precision(precision)
         framework = framework_of(a)
         arrays: tuple[Any, ...] = (a, b, c, out)
         kept: dict[str, PackedMatrix] = {}
-        if any(x is not None and find(x) is not framework for x in arrays):
-            arrays, kept = _adopted(framework, arrays)
-        facts = [None if x is None else framework.facts(x) for x in arrays]
-        assert facts[0] is not None
+        for array in arrays:
+            if array is not None and find(array) is not framework:
+                arrays, kept = _adopted(framework, arrays)
+                break
+        forms = [None if x is None else framework.form(x) for x in arrays]
+        assert forms[0] is not None
+        device = forms[0][-1]
         self._given = None if stream is None else stream_handle(stream)
-        handle = framework.stream(facts[0].device) if self._given is None else self._given
-        forms = [of and of[1:] for of in facts]
+        handle = framework.stream(device) if self._given is None else self._given
         key = (framework.name, *forms, *map(id, kept.values()), scalars, precision, handle)
         call = _calls.get(key)
         if call is None or out is not None:
-            named = {x: of for x, of in zip(_ARRAYS, facts, strict=True) if of is not None}
+            named = {
+                name: framework.facts(x)
+                for name, x in zip(_ARRAYS, arrays, strict=True)
+                if x is not None
+            }
             operands.check_overlap(named)
             if call is None:
-                with framework.entered(facts[0].device, self._given):
+                with framework.entered(device, self._given):
                     call = Call(framework, named, kept, scalars, precision, handle)
                 if len(_calls) >= _MOST_CALLS:
                     _calls.pop(next(iter(_calls)), None)
                 _calls[key] = call
-        self.call, self._arrays, self._facts, self._framework = call, arrays, facts, framework
+        self.call, self._arrays, self._framework = call, arrays, framework
+        self._addresses = [0 if x is None else framework.address(x) for x in arrays]
 
     def run(self) -> Any:
         """Enqueue the product; the result, or `out`."""
-        with self._framework.entered(self.call.device, self._given):
-            return self.call(self._arrays, self._facts)
+        call = self.call
+        if self._given is None and execution.is_current(call.device):
+            return call(self._arrays, self._addresses)
+        with self._framework.entered(call.device, self._given), execution.current(call.device):
+            return call(self._arrays, self._addresses)
 
 
 _ARRAYS = ("a", "b", "c", "out")

@@ -35,7 +35,8 @@ class Gpu:
 class Run(Protocol):
     """A product that only needs the addresses of its arrays."""
 
-    def enqueue(self, addresses: Addresses) -> None: ...
+    def enqueue(self, addresses: Addresses) -> None:
+        """On its stream; the GPU's context is current."""
 
     def counts(self) -> Counts | None:
         """Of the last run, once that is done; None where nothing is counted."""
@@ -136,7 +137,7 @@ class TensorCoreRun:
         self._version, self._report = -1, 0
 
     def enqueue(self, addresses: Addresses) -> None:
-        with self._lock, _Current(self._context):
+        with self._lock:
             if _is_recording(self._stream):
                 self._record(addresses)
                 return
@@ -199,7 +200,7 @@ class SgemmRun:
 
     def enqueue(self, addresses: Addresses) -> None:
         left, right, c = (addresses[i] for i in self._order)
-        with _cublas, _Current(self._context):
+        with _cublas:
             space = self._space
             if _is_recording(self._stream):
                 space = _recorded_space(self._framework, self._device, self._stream)
@@ -222,6 +223,11 @@ def _handle(device: int) -> cublas.Handle:
 @cache
 def _primary_context(device: int) -> Any:
     return call(cu.cuDevicePrimaryCtxRetain, call(cu.cuDeviceGet, device))
+
+
+def is_current(device: int) -> bool:
+    """Whether this thread's work goes to that GPU, by its primary context."""
+    return bool(cu.cuCtxGetCurrent()[1] == _primary_context(device))
 
 
 def current(device: int) -> AbstractContextManager[None]:

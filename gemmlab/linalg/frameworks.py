@@ -33,13 +33,25 @@ class Facts(NamedTuple):
         return str(self.dtype).removeprefix("torch.") == "float32"
 
 
+Form = tuple[Any, ...]  # of an array: all of its facts but the address; hashable, device last
+
+
 class Framework(Protocol):
     """A library of arrays on GPUs."""
 
     name: str
     from_dlpack: Callable[[Any], Any]
 
-    def facts(self, array: Any) -> Facts: ...
+    def form(self, array: Any) -> Form:
+        """Equal for arrays whose facts differ in the address alone. Found at every call: quickly.
+
+        Raises ArrayError for what no product takes.
+        """
+
+    def address(self, array: Any) -> int: ...
+
+    def facts(self, array: Any) -> Facts:
+        """Raises ArrayError, as `form` does."""
 
     def is_on_host(self, array: Any) -> bool: ...
 
@@ -70,7 +82,7 @@ class Torch:
         self._grad, self._float32 = self._torch.is_grad_enabled, self._torch.float32
         self._cuda = self._torch.cuda
 
-    def facts(self, array: Any) -> Facts:
+    def form(self, array: Any) -> Form:
         if array.requires_grad and self._grad():
             raise ArrayError(
                 f"a tensor of shape {tuple(array.shape)} requires grad, and gemmlab.matmul has no "
@@ -85,7 +97,13 @@ class Torch:
             raise ArrayError(
                 f"a tensor on device {array.device}; only CPUs and CUDA GPUs are taken"
             )
-        return Facts(array.data_ptr(), array.shape, array.stride(), array.dtype, device)
+        return array.shape, array.stride(), array.dtype, device
+
+    def address(self, array: Any) -> int:
+        return int(array.data_ptr())
+
+    def facts(self, array: Any) -> Facts:
+        return Facts(array.data_ptr(), *self.form(array))
 
     def is_on_host(self, array: Any) -> bool:
         return not array.is_cuda and array.device.type == "cpu"
@@ -126,11 +144,18 @@ class CuPy:
         self.from_dlpack = self._cupy.from_dlpack
         self._cuda = self._cupy.cuda
 
+    def form(self, array: Any) -> Form:
+        return array.shape, array.strides, array.dtype, array.data.device_id
+
+    def address(self, array: Any) -> int:
+        return int(array.data.ptr)
+
     def facts(self, array: Any) -> Facts:
-        if any(stride % _ITEM for stride in array.strides):
-            raise ArrayError(f"strides {array.strides} bytes are no multiples of {_ITEM}")
-        strides = tuple(stride // _ITEM for stride in array.strides)
-        return Facts(array.data.ptr, array.shape, strides, array.dtype, array.device.id)
+        shape, strides, dtype, device = self.form(array)
+        if any(stride % _ITEM for stride in strides):
+            raise ArrayError(f"strides {strides} bytes are no multiples of {_ITEM}")
+        steps = tuple(stride // _ITEM for stride in strides)
+        return Facts(array.data.ptr, shape, steps, dtype, device)
 
     def is_on_host(self, array: Any) -> bool:
         return False
@@ -168,8 +193,11 @@ _FRAMEWORKS: dict[str, Callable[[], Framework]] = {"torch": Torch, "cupy": CuPy}
 
 def find(array: Any) -> Framework | None:
     """The framework that an array belongs to; None for all other arrays."""
-    name = _owner(type(array))
-    return framework(name) if name in _FRAMEWORKS else None
+    kind = type(array)
+    if kind not in _found:
+        name = _owner(kind)
+        _found[kind] = None if name is None else framework(name)
+    return _found[kind]
 
 
 @cache
@@ -218,15 +246,13 @@ def stream_handle(stream: Any) -> int:
     )
 
 
-_owners: dict[type, str | None] = {}
+_found: dict[type, Framework | None] = {}
 
 
 def _owner(kind: type) -> str | None:
     """The framework that a type belongs to, or that it derives from."""
-    if kind not in _owners:
-        names = (base.__module__.partition(".")[0] for base in kind.__mro__)
-        _owners[kind] = next((name for name in names if name in _FRAMEWORKS), None)
-    return _owners[kind]
+    names = (base.__module__.partition(".")[0] for base in kind.__mro__)
+    return next((name for name in names if name in _FRAMEWORKS), None)
 
 
 def _context(manager: Any) -> AbstractContextManager[Any]:

@@ -48,8 +48,13 @@ class Scalars(NamedTuple):
     beta: float
 
 
+_PLAIN = Scalars(1.0, 0.0)
+
+
 def check_scalars(alpha: Any, beta: Any, c: Any) -> Scalars:
     """Raise InputError unless alpha and beta are real numbers, and beta is given just with c."""
+    if alpha is None and beta is None and c is None:
+        return _PLAIN
     for name, value in (("alpha", alpha), ("beta", beta)):
         if value is not None and not isinstance(value, numbers.Real):
             raise DTypeError(f"{name} is {value!r}, a {type(value).__name__}; it is a real number")
