@@ -21,6 +21,7 @@ from gemmlab.linalg.planned import Counts
 from gemmlab.linalg.program import NAMES, Job, Memory
 
 _CLEARED = max(STATUS_BYTES, REPORT_BYTES)
+_COUNTED = ("left", "right", "report")  # memory that begins with counts
 
 
 @dataclass(frozen=True)
@@ -71,13 +72,14 @@ class Workspace:
         self.version = 0
 
     def address(self, name: str, nbytes: int) -> int:
-        """Where that many bytes are. New ones begin with zeros: counts that nobody has made yet."""
+        """Where that many bytes are. Counts at the beginning of new ones are zero."""
         _, address, size = self._arrays.get(name, (None, 0, 0))
         nbytes = max(nbytes, _CLEARED)
         if size < nbytes:
             array = self._framework.empty((ceil_div(nbytes, 4),), self._device)
             address = self._framework.facts(array).address
-            call(cu.cuMemsetD8Async, address, 0, _CLEARED, self._stream)
+            if name in _COUNTED:
+                call(cu.cuMemsetD8Async, address, 0, _CLEARED, self._stream)
             self._arrays[name] = array, address, nbytes
             self.version += 1
         return address

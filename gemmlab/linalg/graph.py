@@ -57,11 +57,10 @@ class Graph:
 
     def __init__(self, launches: Sequence[Launch]) -> None:
         self._nodes = [Node(launch) for launch in launches]
-        graph = self._record()
-        self._handles = _in_a_row(graph)
+        self._graph = self._record()  # lives as long as the handles of its nodes are used
+        self._handles = _in_a_row(self._graph)
         assert len(self._handles) == len(self._nodes)
-        self._executable = driver.call(cu.cuGraphInstantiate, graph, 0)
-        driver.call(cu.cuGraphDestroy, graph)
+        self._executable = driver.call(cu.cuGraphInstantiate, self._graph, 0)
         self._addresses: Addresses = (0, 0, 0)
 
     def launch(self, addresses: Addresses, stream: int) -> None:
@@ -92,6 +91,7 @@ class Graph:
         executable = getattr(self, "_executable", None)
         if executable is not None and cu is not None:
             cu.cuGraphExecDestroy(executable)
+            cu.cuGraphDestroy(self._graph)
 
 
 @cache

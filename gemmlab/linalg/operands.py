@@ -151,6 +151,7 @@ def case_of(layout: Layout, gpu: Any, kept: dict[str, PackedMatrix]) -> Case:
         c.batch,
         gpu.capability,
         gpu.multiprocessors,
+        (_along(layout.left), _along(layout.right)),
         (schemes[0], schemes[1]),
     )
 
@@ -220,6 +221,12 @@ class _View:
             "typestr": "<f4",
             "data": (facts.address, True),
         }
+
+
+def _along(rows: Stack) -> bool:
+    operand = rows.operand()
+    assert operand is not None, "a factor that cannot be read in place is copied before"
+    return operand.along
 
 
 def _place(device: int) -> str:
