@@ -49,7 +49,7 @@ def matmul(
     precision that cannot run here), InputError (beta without c), MissingDependencyError and
     DeviceError; nothing has been written then.
     """
-    scalars = operands.check_scalars(alpha, beta, c)
+    scalars = operands.check_given(b, c, alpha, beta)
     if frameworks.is_on_host(a, "a"):
         given = {"a": a, "b": b, "c": c, "out": out}
         product = HostProduct({n: x for n, x in given.items() if x is not None}, precision)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gemmlab.errors import ArrayError
-from gemmlab.linalg import cublas, execution, operands, tiers
+from gemmlab.linalg import cublas, execution, operands, shapes, tiers
 from gemmlab.linalg.frameworks import (
     Facts,
     Framework,
@@ -40,6 +40,13 @@ class Call:
         self.device = operands.check_arrays(arrays)
         sizes = operands.check_sizes(arrays)
         self._shape = sizes.result
+        # Bytes that each array reaches, from its address.
+        self._reach = [
+            tuple(4 * end for end in shapes.extent(arrays[x].shape, arrays[x].strides))
+            if x in arrays
+            else None
+            for x in _ARRAYS
+        ]
         self._layout = layout = operands.lay_out(arrays, sizes, kept)
         gpu = execution.gpu(self.device)
         choice = tiers.choose(precision, operands.case_of(layout, gpu, kept))
@@ -90,6 +97,16 @@ class Call:
         self._run.enqueue((a, b, to))
         return out
 
+    def writes_apart(self, addresses: Sequence[int], c_is_out: bool) -> bool:
+        """Whether `out` ends before each other array begins, or begins after it."""
+        assert self._reach[3] is not None
+        low, high = (addresses[3] + end for end in self._reach[3])
+        for i in (0, 1) if c_is_out else (0, 1, 2):
+            reach = self._reach[i]
+            if reach and addresses[i] + reach[0] < high and low < addresses[i] + reach[1]:
+                return False
+        return True
+
     def _prepared(self, a: Any, b: Any, c: Any, out: Any) -> Any:
         """The general case: with copies of arrays, with c, with nothing to multiply."""
         framework, layout = self._framework, self._layout
@@ -131,10 +148,8 @@ class Bound:
         framework = framework_of(a)
         arrays: tuple[Any, ...] = (a, b, c, out)
         kept: dict[str, PackedMatrix] = {}
-        for array in arrays:
-            if array is not None and find(array) is not framework:
-                arrays, kept = _adopted(framework, arrays)
-                break
+        if any([x is not None and find(x) is not framework for x in arrays]):
+            arrays, kept = _adopted(framework, arrays)
         forms = [None if x is None else framework.form(x) for x in arrays]
         assert forms[0] is not None
         device = forms[0][-1]
@@ -142,7 +157,8 @@ class Bound:
         handle = framework.stream(device) if self._given is None else self._given
         key = (framework.name, *forms, *map(id, kept.values()), scalars, precision, handle)
         call = _calls.get(key)
-        if call is None or out is not None:
+        addresses = [0 if x is None else framework.address(x) for x in arrays]
+        if call is None or (out is not None and not call.writes_apart(addresses, c is out)):
             named = {
                 name: framework.facts(x)
                 for name, x in zip(_ARRAYS, arrays, strict=True)
@@ -156,7 +172,7 @@ class Bound:
                     _calls.pop(next(iter(_calls)), None)
                 _calls[key] = call
         self.call, self._arrays, self._framework = call, arrays, framework
-        self._addresses = [0 if x is None else framework.address(x) for x in arrays]
+        self._addresses = addresses
 
     def run(self) -> Any:
         """Enqueue the product; the result, or `out`."""

@@ -7,7 +7,7 @@ move from run to run; their addresses are changed in the graph's nodes before it
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -52,15 +52,39 @@ class Node(driver.Prepared):
         return moved
 
 
-class Graph:
+class Recording:
+    """Work that was enqueued once, on a stream of its own, and can be again, by one call."""
+
+    def __init__(self, work: Callable[[int], None]) -> None:
+        stream = driver.call(cu.cuStreamCreate, cu.CUstream_flags.CU_STREAM_NON_BLOCKING)
+        mode = cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+        driver.call(cu.cuStreamBeginCapture, stream, mode)
+        try:
+            work(int(stream))
+        finally:
+            self._graph = driver.call(cu.cuStreamEndCapture, stream)
+            driver.call(cu.cuStreamDestroy, stream)
+        self._executable = driver.call(cu.cuGraphInstantiate, self._graph, 0)
+
+    def replay(self, stream: int) -> None:
+        """Enqueue all of it on the stream with that handle."""
+        driver.call(cu.cuGraphLaunch, self._executable, stream)
+
+    def __del__(self) -> None:
+        executable = getattr(self, "_executable", None)
+        if executable is not None and cu is not None:
+            cu.cuGraphExecDestroy(executable)
+            cu.cuGraphDestroy(self._graph)
+
+
+class Graph(Recording):
     """Launches in a row, as one."""
 
     def __init__(self, launches: Sequence[Launch]) -> None:
         self._nodes = [Node(launch) for launch in launches]
-        self._graph = self._record()  # lives as long as the handles of its nodes are used
+        super().__init__(self._launch_nodes)
         self._handles = _in_a_row(self._graph)
         assert len(self._handles) == len(self._nodes)
-        self._executable = driver.call(cu.cuGraphInstantiate, self._graph, 0)
         self._addresses: Addresses = (0, 0, 0)
 
     def launch(self, addresses: Addresses, stream: int) -> None:
@@ -72,26 +96,11 @@ class Graph:
                         cu.cuGraphExecKernelNodeSetParams, self._executable, handle, node.params
                     )
             self._addresses = addresses
-        driver.call(cu.cuGraphLaunch, self._executable, stream)
+        self.replay(stream)
 
-    def _record(self) -> Any:
-        """On a stream of its own, so that the caller's streams know nothing of it."""
-        stream = driver.call(cu.cuStreamCreate, cu.CUstream_flags.CU_STREAM_NON_BLOCKING)
-        mode = cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-        driver.call(cu.cuStreamBeginCapture, stream, mode)
-        try:
-            for node in self._nodes:
-                node.launch(int(stream))
-        finally:
-            graph = driver.call(cu.cuStreamEndCapture, stream)
-            driver.call(cu.cuStreamDestroy, stream)
-        return graph
-
-    def __del__(self) -> None:
-        executable = getattr(self, "_executable", None)
-        if executable is not None and cu is not None:
-            cu.cuGraphExecDestroy(executable)
-            cu.cuGraphDestroy(self._graph)
+    def _launch_nodes(self, stream: int) -> None:
+        for node in self._nodes:
+            node.launch(stream)
 
 
 @cache

@@ -51,8 +51,11 @@ class Scalars(NamedTuple):
 _PLAIN = Scalars(1.0, 0.0)
 
 
-def check_scalars(alpha: Any, beta: Any, c: Any) -> Scalars:
-    """Raise InputError unless alpha and beta are real numbers, and beta is given just with c."""
+def check_given(b: Any, c: Any, alpha: Any, beta: Any) -> Scalars:
+    """alpha and beta. Raises DTypeError unless they are real numbers, and for no b; InputError
+    unless beta is given just with c."""
+    if b is None:
+        raise DTypeError("b is None; it is an array")
     if alpha is None and beta is None and c is None:
         return _PLAIN
     for name, value in (("alpha", alpha), ("beta", beta)):

@@ -176,6 +176,7 @@ MISTAKES: list[tuple[Any, Any, dict[str, Any], type[Exception], str]] = [
     (A.astype(float), B, {}, DTypeError, "a has dtype float64"),
     (A, B.astype(np.float16), {}, DTypeError, "b has dtype float16"),
     (A.tolist(), B, {}, DTypeError, "a is a list"),
+    (A, None, {}, DTypeError, "b is None"),
     (A, B, {"beta": 1}, InputError, "beta = 1 without c"),
     (A, B, {"c": OUT}, InputError, "c without beta"),
     (A, B, {"alpha": "2"}, DTypeError, "alpha is '2'"),
