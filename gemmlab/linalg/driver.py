@@ -14,8 +14,8 @@ from gemmlab.compile.artifact import Artifact
 from gemmlab.devices import tensor_maps
 from gemmlab.errors import DeviceError
 from gemmlab.hardware.limits import STATIC_SMEM
+from gemmlab.kernels.gemm.plan import Launch, Map
 from gemmlab.kernels.gemm.schemes import LINE
-from gemmlab.linalg.plan import Launch, Map
 from gemmlab.tensor_map import FORMATS, TensorMap
 
 _C_TYPES: dict[str, Any] = {

@@ -12,11 +12,11 @@ from typing import Any, Protocol
 from cuda.bindings import driver as cu
 
 from gemmlab.kernels.common import ceil_div
+from gemmlab.kernels.gemm.plan import REPORT_BYTES, STATUS_BYTES
 from gemmlab.linalg import cublas
 from gemmlab.linalg.driver import call
 from gemmlab.linalg.frameworks import Framework
 from gemmlab.linalg.graph import Addresses, Graph, Node, Recording
-from gemmlab.linalg.plan import REPORT_BYTES, STATUS_BYTES
 from gemmlab.linalg.planned import Counts
 from gemmlab.linalg.program import NAMES, Job, Memory
 

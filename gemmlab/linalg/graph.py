@@ -13,10 +13,10 @@ from typing import Any
 
 from cuda.bindings import driver as cu
 
+from gemmlab.compile.launches import artifact
+from gemmlab.kernels.gemm.plan import Launch
 from gemmlab.kernels.rung import Dim3
 from gemmlab.linalg import driver
-from gemmlab.linalg.compiled import artifact
-from gemmlab.linalg.plan import Launch
 from gemmlab.linalg.program import NAMES, Source
 
 Addresses = tuple[int, int, int]  # of the caller's arrays, in the order of NAMES

@@ -17,9 +17,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from gemmlab.kernels.common import ceil_div
+from gemmlab.kernels.gemm import plan
+from gemmlab.kernels.gemm.plan import Launch, Operand, Packed
 from gemmlab.kernels.gemm.schemes import SCHEMES, SplitConfig
-from gemmlab.linalg import plan
-from gemmlab.linalg.plan import Launch, Operand, Packed
 from gemmlab.linalg.shapes import Stack
 from gemmlab.linalg.tiers import Choice, tolerated
 

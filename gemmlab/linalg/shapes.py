@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from gemmlab.errors import ShapeError
-from gemmlab.linalg.plan import Operand
+from gemmlab.kernels.gemm.plan import Operand
 
 Shape = tuple[int, ...]
 

@@ -16,8 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gemmlab.errors import DTypeError, TierError, UnknownNameError
+from gemmlab.kernels.gemm.plan import Packed, Product, choose_tile, predicted_clocks
 from gemmlab.kernels.gemm.schemes import LINE, SCHEMES
-from gemmlab.linalg.plan import Packed, Product, choose_tile, predicted_clocks
 
 TIERS = ("fp16x3", "bf16x6", "ieee")
 CAPABILITY = (9, 0)  # wgmma of sm_90a exists there alone

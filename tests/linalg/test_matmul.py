@@ -176,7 +176,6 @@ MISTAKES: list[tuple[Any, Any, dict[str, Any], type[Exception], str]] = [
     (A.astype(float), B, {}, DTypeError, "a has dtype float64"),
     (A, B.astype(np.float16), {}, DTypeError, "b has dtype float16"),
     (A.tolist(), B, {}, DTypeError, "a is a list"),
-    (A, None, {}, DTypeError, "b is None"),
     (A, B, {"beta": 1}, InputError, "beta = 1 without c"),
     (A, B, {"c": OUT}, InputError, "c without beta"),
     (A, B, {"alpha": "2"}, DTypeError, "alpha is '2'"),
@@ -247,6 +246,11 @@ def test_another_gpu_takes_float32_and_says_so(monkeypatch: pytest.MonkeyPatch) 
     assert report.tier == "ieee" and "compute capability 8.0" in report.reason
     with pytest.raises(TierError, match="compute capability 8.0"):
         gemmlab.matmul(a, b, precision="bf16x6")
+
+
+def test_a_product_needs_both_operands() -> None:
+    with pytest.raises(DTypeError, match="b is None"):
+        gemmlab.matmul(A, None)
 
 
 def test_the_report_tells_what_the_gpu_chose(gpu: fake_driver.Framework) -> None:

@@ -8,9 +8,10 @@ import emulation
 import numpy as np
 import pytest
 
+from gemmlab.kernels.gemm import plan
+from gemmlab.kernels.gemm.plan import REPORT_BYTES, STATUS_BYTES, Launch, Packed
 from gemmlab.kernels.gemm.schemes import TileConfig
-from gemmlab.linalg import plan, program
-from gemmlab.linalg.plan import REPORT_BYTES, STATUS_BYTES, Launch, Packed
+from gemmlab.linalg import program
 from gemmlab.linalg.planned import Counts
 from gemmlab.linalg.program import Factor, Job, Memory, Source
 from gemmlab.linalg.shapes import Stack

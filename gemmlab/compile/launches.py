@@ -9,8 +9,8 @@ from typing import Any
 from gemmlab.compile import cache as disk
 from gemmlab.compile.architectures import DEFAULT
 from gemmlab.compile.artifact import Artifact
+from gemmlab.kernels.gemm.plan import Launch
 from gemmlab.kernels.rung import Dim3
-from gemmlab.linalg.plan import Launch
 from gemmlab.problems.problem import Parameter
 
 
