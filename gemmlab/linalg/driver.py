@@ -10,13 +10,12 @@ from typing import Any
 
 from cuda.bindings import driver as cu
 
+from gemmlab.chain import tensor_map
 from gemmlab.compile.artifact import Artifact
 from gemmlab.devices import tensor_maps
 from gemmlab.errors import DeviceError
 from gemmlab.hardware.limits import STATIC_SMEM
-from gemmlab.kernels.gemm.plan import Launch, Map
-from gemmlab.kernels.gemm.schemes import LINE
-from gemmlab.tensor_map import FORMATS, TensorMap
+from gemmlab.kernels.gemm.plan import Launch
 
 _C_TYPES: dict[str, Any] = {
     "u64": ctypes.c_uint64,
@@ -32,20 +31,6 @@ def call(function: Any, *args: Any) -> Any:
     if int(error) != 0:
         raise DeviceError(f"{function.__name__}: {error.name}")
     return values[0] if values else None
-
-
-def encode(wanted: Map) -> bytes:
-    """The 128 bytes of a CUtensorMap. A box is swizzled, and zero where it leaves the tensor."""
-    (across, down), size = wanted.strides, FORMATS[wanted.copy.dtype]
-    tensor = TensorMap(
-        None,
-        (1, wanted.copy.lines, LINE),
-        "128B",
-        format=wanted.copy.dtype,
-        shape=wanted.shape[::-1],
-        strides=(down, across, size),
-    )
-    return tensor_maps.encode(tensor, wanted.address)
 
 
 def load(artifact: Artifact) -> Any:
@@ -70,7 +55,7 @@ class Prepared:
 
     def __init__(self, function: Any, artifact: Artifact, launch: Launch) -> None:
         self._function = function
-        maps = [encode(wanted) for wanted in launch.maps]
+        maps = [tensor_maps.encode(tensor_map(wanted), wanted.address) for wanted in launch.maps]
         self._values: list[Any] = [ctypes.create_string_buffer(raw, 128) for raw in maps]
         scalars = artifact.parameters[len(maps) :]
         for parameter, value in zip(scalars, launch.args, strict=True):
