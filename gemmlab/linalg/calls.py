@@ -133,6 +133,8 @@ class Call:
 class Bound:
     """A planned product and the arrays that it is to run with."""
 
+    __slots__ = ("_addresses", "_arrays", "_framework", "_given", "call")
+
     def __init__(
         self,
         a: Any,
@@ -148,7 +150,9 @@ class Bound:
         framework = framework_of(a)
         arrays: tuple[Any, ...] = (a, b, c, out)
         kept: dict[str, PackedMatrix] = {}
-        if any([x is not None and find(x) is not framework for x in arrays]):
+        kind = type(a)
+        alike = type(b) is kind and all([x is None or type(x) is kind for x in (c, out)])
+        if not alike or find(a) is None:
             arrays, kept = _adopted(framework, arrays)
         forms = [None if x is None else framework.form(x) for x in arrays]
         assert forms[0] is not None
