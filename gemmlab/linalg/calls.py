@@ -151,15 +151,16 @@ class Bound:
         arrays: tuple[Any, ...] = (a, b, c, out)
         kept: dict[str, PackedMatrix] = {}
         kind = type(a)
-        alike = type(b) is kind and all([x is None or type(x) is kind for x in (c, out)])
-        if not alike or find(a) is None:
+        alike = type(b) is kind and (c is None or type(c) is kind)
+        if not alike or not (out is None or type(out) is kind) or find(a) is None:
             arrays, kept = _adopted(framework, arrays)
         forms = [None if x is None else framework.form(x) for x in arrays]
         assert forms[0] is not None
         device = forms[0][-1]
         self._given = None if stream is None else stream_handle(stream)
         handle = framework.stream(device) if self._given is None else self._given
-        key = (framework.name, *forms, *map(id, kept.values()), scalars, precision, handle)
+        packed = tuple(map(id, kept.values())) if kept else None
+        key = (*forms, packed, scalars, precision, handle, framework)
         call = _calls.get(key)
         addresses = [0 if x is None else framework.address(x) for x in arrays]
         if call is None or (out is not None and not call.writes_apart(addresses, c is out)):

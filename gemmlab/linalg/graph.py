@@ -14,6 +14,7 @@ from typing import Any
 from cuda.bindings import driver as cu
 
 from gemmlab.compile.launches import artifact
+from gemmlab.errors import DeviceError
 from gemmlab.kernels.gemm.plan import Launch
 from gemmlab.kernels.rung import Dim3
 from gemmlab.linalg import driver
@@ -68,7 +69,9 @@ class Recording:
 
     def replay(self, stream: int) -> None:
         """Enqueue all of it on the stream with that handle."""
-        driver.call(cu.cuGraphLaunch, self._executable, stream)
+        (error,) = cu.cuGraphLaunch(self._executable, stream)
+        if error:
+            raise DeviceError(f"cuGraphLaunch: {error.name}")
 
     def __del__(self) -> None:
         executable = getattr(self, "_executable", None)
