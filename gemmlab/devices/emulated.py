@@ -180,6 +180,11 @@ def _on_host(arg: Argument) -> Any:
     """What the emulator takes for an argument of a device."""
     if isinstance(arg, TensorMap) and isinstance(arg.array, Span):
         raw = view(arg.array)
+        steps = zip(arg.shape, arg.strides, strict=True)
+        needed = arg.itemsize + sum((n - 1) * step for n, step in steps)
+        if needed > raw.size:
+            rule = f"shape {arg.shape} and strides {arg.strides} bytes take {needed} bytes"
+            raise LaunchError(f"a tensor map of {raw.size} bytes of memory: {rule}")
         whole = raw[: raw.size // arg.itemsize * arg.itemsize].view(arg.dtype)
         return replace(arg, array=as_strided(whole, arg.shape, arg.strides))
     return view(arg) if isinstance(arg, Span) else arg
