@@ -38,7 +38,7 @@ def test_a_rung_plans_all_of_its_launches_inside_its_workspace(name: str, layout
     geometry = rung.geometry(rung.config, SHAPE)
     assert (launches[2].grid, launches[2].block) == (geometry.grid, geometry.block)
     spans = [x for launch in launches for x in launch.args if isinstance(x, Span)]
-    assert all(0 < x.nbytes and x.offset + x.nbytes == x.buffer.nbytes for x in spans)
+    assert all(x.nbytes > 0 and x.offset + x.nbytes == x.buffer.nbytes for x in spans)
 
 
 def test_a_rung_of_several_launches_is_not_benched_as_one() -> None:
