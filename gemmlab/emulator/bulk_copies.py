@@ -233,6 +233,10 @@ class BulkCopies:
         flat = limit.reshape(-1)
         self._land([f for f in self.flights if not f.cells and f.group < flat[f.thread]])
 
+    def fence(self, mask: Mask | None) -> None:
+        """fence.proxy.async: of interest to the checks alone, since copies see all that threads
+        have written."""
+
     # What the machine calls
 
     def land_awaited(self) -> None:

@@ -54,6 +54,12 @@ def emit_reduce(t: Translator, i: Instruction) -> None:
     _linear(t, i, words, name)
 
 
+def emit_proxy_fence(t: Translator, i: Instruction) -> None:
+    """fence.proxy.async, of any state space"""
+    if i.modifiers[1] == "async":
+        _call(t, i, "fence(")
+
+
 def _linear(t: Translator, i: Instruction, words: list[str], combine: str | None) -> None:
     """[target], [source], size, [mbarrier]{, ranks}{, policy}, or without an mbarrier"""
     operands, ranks = _without_hints(t, i, words)
@@ -125,4 +131,5 @@ def _call(t: Translator, i: Instruction, call: str) -> None:
 EMITTERS: Emitters = {
     "cp.async.bulk": (emit_bulk, {0, 1, 2, 3, 4, 5, 6}),
     "cp.reduce.async": (emit_reduce, {2, 3, 4, 5, 6}),
+    "fence.proxy.async": (emit_proxy_fence, {0}),
 }

@@ -27,10 +27,17 @@ RESULTS |= {(a, b): {"f32", "f16"} for a in sorted(FP8) for b in sorted(FP8)}
 
 def emit_wgmma(t: Translator, i: Instruction) -> None:
     """wgmma.mma_async.sync.aligned.m64nNkK.result.a.b {d, …}, a, b, scale-d{, scale-a, scale-b
-    {, trans-a}{, trans-b}}; fence, commit_group and wait_group have nothing left to do."""
+    {, trans-a}{, trans-b}}; and the groups that are waited for. The fence has nothing to do."""
     verb, *words = i.modifiers
-    if verb in ("fence", "commit_group", "wait_group"):
-        return
+    match verb, i.operands:
+        case "fence", ():
+            return
+        case "commit_group", ():
+            _call(t, i, "commit(")
+            return
+        case "wait_group", (Imm(value=int(most)),):
+            _call(t, i, f"wait({most}, ")
+            return
     product = _product(i, words) if verb == "mma_async" else None
     accumulators = i.operands[0] if i.operands else None
     if product is None or not isinstance(accumulators, Vector):
@@ -53,6 +60,11 @@ def emit_wgmma(t: Translator, i: Instruction) -> None:
         t.line(f"else: d = np.zeros({product.num_registers}, {t.dtype(dtype)})")
     for k, item in enumerate(accumulators.items):
         t.assign(i, item, f"d[{k}]", dtype)
+
+
+def _call(t: Translator, i: Instruction, call: str) -> None:
+    mask, indent = emit.enabled(t, i)
+    t.line(f"{indent}m.wgmma.{call}{mask})")
 
 
 def _product(i: Instruction, words: list[str]) -> Product | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -22,6 +22,7 @@ from gemmlab.emulator.ir import Variable
 from gemmlab.emulator.lanes import WARP
 from gemmlab.emulator.machine import Launch, Machine, Tally
 from gemmlab.emulator.schedule import Order, WarpOrder
+from gemmlab.emulator.standstill import Chunk, Standstill
 from gemmlab.emulator.tensor_maps import encode
 from gemmlab.emulator.trace import Trace
 from gemmlab.emulator.translate import Program, translate
@@ -217,24 +218,34 @@ def execute(
     if launch.checks is not None:
         step = min(step, launch.checks.most_clusters(launch))
     most_resident = max(1, RESIDENT_LANES // (lanes * step))
-    waiting = iter(order.of_blocks(range(0, clusters, step)))
-    resident: deque[Iterator[None]] = deque()
+    waiting = deque(order.of_blocks(range(0, clusters, step)))
+    resident: deque[Chunk] = deque()
+    standstill, turns = Standstill(launch), 0  # since all that is resident had its turn
     # NumPy would warn of the overflows, NaNs and divisions that GPU arithmetic defines.
     with np.errstate(all="ignore"):
         while True:
-            first = next(waiting, None) if len(resident) < most_resident else None
-            if first is not None:
+            room = bool(waiting) and len(resident) < most_resident
+            if room:
+                first = waiting.popleft()
                 count = min(step, clusters - first)
                 numbers: Sequence[int] = range(first, first + count)
                 if launch.trace is None:  # a trace looks for block 0 in front
                     numbers = order.of_blocks(range(first, first + count))
                 blocks = blocks_of_clusters(launch.grid, launch.cluster, numbers)
-                resident.appendleft(Machine(launch, blocks, tally, order).run())
+                machine = Machine(launch, blocks, tally, order)
+                resident.appendleft(Chunk(machine, machine.run()))
             if not resident:
                 return tally
             chunk = resident.popleft()
-            if next(chunk, DONE) is not DONE:
-                resident.append(chunk)
+            if next(chunk.steps, DONE) is DONE:
+                turns = 0
+                continue
+            resident.append(chunk)
+            turns = 0 if room else turns + 1
+            if turns == len(resident):
+                unstarted = sum(min(step, clusters - first) for first in waiting) * per_cluster
+                standstill.check(resident, unstarted)
+                turns = 0
 
 
 # Arguments

@@ -1,4 +1,5 @@
-"""Asynchronous copies: their bytes may not be touched until somebody has waited for them."""
+"""Asynchronous copies: their bytes may not be touched until somebody has waited for them, and the
+copy engine sees only what a fence has shown it."""
 
 from __future__ import annotations
 
@@ -47,6 +48,7 @@ class WatchedTarget(Target):
         clocks = self.monitor.clocks
         column, now = clocks.column(copy.lanes)[:, None], clocks.now[copy.lanes][:, None]
         self.monitor.shadow.land(self.granules(copy), column, now)
+        self.monitor.shadow.hidden[self.granules(copy)] = True
 
 
 class WatchedCopies(AsyncCopies):
@@ -111,6 +113,7 @@ class WatchedBulkCopies(BulkCopies):
         read = self._in_shared(source)
         if read is not None:
             shadow.load(row, read[None], site)
+            shadow.look(row, read[None], site)
             shadow.hold(row[0], read, site)
         else:
             monitor.touch_pieces("load", site, row[0], self._in_global(source))
@@ -126,7 +129,8 @@ class WatchedBulkCopies(BulkCopies):
         clocks, boards, shadow = self.monitor.clocks, self.monitor.boards, self.monitor.shadow
         for flight in due:
             clocks.flights += 1
-            column, epoch = flight.thread % clocks.members, int(clocks.now[flight.thread])
+            holder = column = flight.thread % clocks.members
+            epoch = int(clocks.now[flight.thread])
             for cell in flight.cells:
                 column, epoch = clocks.engine(cell), clocks.flights
                 told = np.zeros(clocks.known.shape[1], np.int32)
@@ -138,8 +142,15 @@ class WatchedBulkCopies(BulkCopies):
                     shadow.land(written, clocks.engine(flight.cells[k]), epoch)
             read = self._in_shared(flight.source)
             if read is not None:
-                shadow.let_go(read, column, epoch)
+                shadow.let_go(read, holder, column, epoch)
         super()._land(due)
+
+    def fence(self, mask: Mask | None) -> None:
+        clocks, shadow = self.monitor.clocks, self.monitor.shadow
+        rows, hidden = self.monitor.rows(mask), np.flatnonzero(shadow.hidden)
+        of_cell, of_row = hidden // (self.monitor.row * self.cluster_size), rows // clocks.members
+        for cluster in np.intersect1d(of_cell, of_row).tolist():
+            shadow.show(hidden[of_cell == cluster], clocks.together(rows[of_row == cluster]))
 
     def _in_shared(self, place: Place) -> np.ndarray | None:
         """The granules of a place in shared memory; None for one in global memory."""
