@@ -120,12 +120,12 @@ class Accumulators:
         """Registers that wgmma uses, or that those are copied to."""
         found = {x for i in self.code if is_product(i) for x in registers(i.operands[:2])}
         copies = [
-            (*registers(i.operands[:1]), *registers(i.operands[1:]))
+            ({*registers(i.operands[:1])}, {*registers(i.operands[1:])})
             for i in self.code
             if is_copy(i)
         ]
         while True:
-            more = {copy[0] for copy in copies if copy[1] in found} - found
+            more = {x for to, of in copies if found & of for x in to} - found
             if not more:
                 return frozenset(found)
             found |= more
@@ -179,12 +179,13 @@ class Accumulators:
         self.group[use, name] = np.where(on, group, old)
 
     def _move(self, step: Step, on: np.ndarray) -> None:
+        moved = np.full(self.shape, NEVER)
+        for source in step.sources:
+            moved = np.maximum(moved, self.group.get(("written", source), NEVER))
         for result in step.results:
-            source = step.sources[0] if step.sources else ""
-            moved = self.group.get(("written", source), NEVER)
             self._set("written", result, on, moved)
             self._set("read", result, on, NEVER)
-            if source in self.site:
+            for source in self.site.keys() & step.sources:
                 self.site[result] = self.site[source]
 
     def _touch(self, step: Step, on: np.ndarray) -> None:
@@ -214,8 +215,8 @@ def is_product(i: Instruction) -> bool:
 
 
 def is_copy(i: Instruction) -> bool:
-    """One whole register to another."""
-    return i.root == "mov" and all(isinstance(o, Reg) for o in i.operands)
+    """A register to another, or to its halves, or from them."""
+    return i.root == "mov" and all(isinstance(o, (Reg, Vector)) for o in i.operands)
 
 
 def registers(operands: Iterable[Operand]) -> Iterator[str]:
