@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gemmlab.files import FileRun
 
 _SHOWN = 4  # numbers of an array
+TIER_NAMES = {"numpy": "NumPy", "native": "native"}
 
 
 def emulate(
@@ -34,6 +35,9 @@ def emulate(
     order: Annotated[
         str, typer.Option(help="Of warps and blocks: in-order, reversed, or a seed.")
     ] = "in-order",
+    tier: Annotated[
+        str, typer.Option(help="auto, numpy, or native: compiled by LLVM; docs/emulator.md.")
+    ] = "auto",
     seed: Annotated[int, typer.Option(help="Of the random arrays.")] = 0,
     arch: Annotated[str | None, typer.Option(help="Architecture to compile for.")] = None,
     check: Annotated[
@@ -59,6 +63,7 @@ def emulate(
 
     how: dict[str, Any] = {"order": int(order) if order.lstrip("-").isdigit() else order}
     how |= {"check": check.split(",") if check else None, "max_instructions": max_instructions}
+    how |= {"tier": tier}
     done = files.run(file, parse(words or []), arch=arch, seed=seed, **how)
     if as_json:
         json.dump(_as_json(done, lines, check is not None), sys.stdout, indent=2)
@@ -77,6 +82,7 @@ def _as_json(done: FileRun, lines: bool, checked: bool) -> dict[str, Any]:
         "grid": done.call.grid,
         "block": done.call.block,
         "dynamic_smem_bytes": done.call.smem,
+        "tier": done.run.tier,
         "counters": done.run.counters,
     }
     if done.verdict is not None:
@@ -97,7 +103,7 @@ def _print(done: FileRun, lines: bool, by_ptx: bool, checked: bool) -> None:
     x, y, z = done.call.grid
     a, b, c = done.call.block
     head = f"{done.artifact.entry}: grid {x}×{y}×{z}, block {a}×{b}×{c}, {done.artifact.arch}"
-    out.print(head, markup=False)
+    out.print(f"{head}, {TIER_NAMES[done.run.tier]} tier", markup=False)
     if done.verdict is not None:
         out.print(f"{done.verdict.status}: {done.verdict.message}", markup=False)
     if checked:

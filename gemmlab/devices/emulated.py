@@ -126,9 +126,8 @@ def emulate(
 
     Raises DTypeError for what is no Artifact, InputError for no such order or mode, LaunchError
     past a limit of `artifact.arch` or for arguments that do not fit, EmulationError
-    (OutOfBoundsError, DeadlockError, …) for a kernel's fault; for tier "native"
-    MissingDependencyError or DeviceError where it cannot run, and UnsupportedInstructionError for a
-    kernel that it does not cover.
+    (OutOfBoundsError, DeadlockError, …) for a kernel's fault, TierError where tier "native" cannot
+    run, or does not cover the kernel.
     """
     from gemmlab import emulator
 

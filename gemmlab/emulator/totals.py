@@ -27,11 +27,13 @@ LDGSTS = ("ldgsts_cache_access", "ldgsts_cache_bypass")
 REQUESTS = {
     ("global", "ld"): ("ld", *LDGSTS),
     ("global", "st"): ("st",),
+    ("global", "atom"): ("atom",),
+    ("global", "red"): ("red",),
     ("global", "ldgsts_cache_access"): LDGSTS[:1],
     ("local", "ld"): ("ld",),
     ("local", "st"): ("st",),
 }
-WAVEFRONTS = {"ld": ("ld", "ldsm"), "st": ("st", "stsm"), "ldgsts": LDGSTS}
+WAVEFRONTS = {"ld": ("ld", "ldsm"), "st": ("st", "stsm"), "atom": ("atom",), "ldgsts": LDGSTS}
 
 
 def operation(instruction: Instruction, space: str) -> str:
