@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 
 from gemmlab import judge
+from gemmlab.chain import chained
 from gemmlab.compile.artifact import Artifact
 from gemmlab.compile.cute import compile_rung
 from gemmlab.devices import flow
@@ -92,8 +93,8 @@ class _Step:
         """The kernel by itself, or inside the rung's flow."""
         program = self.rung.program
         if program is None:
-            workspace = self._workspace()
-            return judge.examine(device, artifact, geometry, self.problem, self.case, workspace)
+            workspace, own = self._workspace(), chained(device, self.rung, self.case.shape)
+            return judge.examine(own, artifact, geometry, self.problem, self.case, workspace)
         return judge.examine_flow(device, artifact, program, self.problem, self.case)
 
     def _workspace(self) -> int | None:
@@ -109,7 +110,8 @@ class _Step:
         if self.rung.program is None:
             stage = judge.Stage(device, self.problem, self.case, self._workspace())
             grid, block, dynamic_smem = geometry
-            seconds = device.measure(artifact, grid, block, stage.args, dynamic_smem)
+            own = chained(device, self.rung, self.case.shape)
+            seconds = own.measure(artifact, grid, block, stage.args, dynamic_smem)
         else:
             arrays = list(judge.arrays(self.problem, self.case).values())
             run = flow.measure_flow(device, artifact, self.rung.program, arrays)

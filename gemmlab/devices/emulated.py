@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from gemmlab.compile.architectures import DEFAULT
 from gemmlab.compile.artifact import Artifact
@@ -178,8 +178,9 @@ def _three(what: str, counts: int | tuple[int, ...]) -> Dim3:
 def _on_host(arg: Argument) -> Any:
     """What the emulator takes for an argument of a device."""
     if isinstance(arg, TensorMap) and isinstance(arg.array, Span):
-        array = view(arg.array).view(arg.dtype)[: math.prod(arg.shape)].reshape(arg.shape)
-        return replace(arg, array=array)
+        raw = view(arg.array)
+        whole = raw[: raw.size // arg.itemsize * arg.itemsize].view(arg.dtype)
+        return replace(arg, array=as_strided(whole, arg.shape, arg.strides))
     return view(arg) if isinstance(arg, Span) else arg
 
 
