@@ -35,6 +35,7 @@ class Entry:
     max_error_u: float | None = None  # the largest so far
     launch_s: float = 0.0  # about, of one launch
     rotation_bytes: int = 0
+    cupti_s: float | None = None
     turns: list[int] = field(default_factory=list)  # steps in which it was measured
     readings: list[Reading] = field(default_factory=list)  # after each of them
 
@@ -156,6 +157,7 @@ def _record(
         },
         machine=circumstances.machine,
         versions=circumstances.versions,
+        cupti_s=entry.cupti_s,
     )
 
 

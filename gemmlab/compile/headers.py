@@ -46,11 +46,24 @@ def provided() -> dict[str, str]:
 
 
 def include_paths(source: str, name: str, nvrtc: Any, version: str) -> list[Path]:
-    """The folder of the source, and the headers that NVRTC carries."""
+    """The folder of the source, and CUDA's headers: those that NVRTC carries, from 13.5 on, or
+    those of an installed toolkit."""
     if not re.search(r"#\s*include", source):
         return []
-    headers = _bundled(nvrtc, version)
-    return [Path(name).resolve().parent, headers, headers / "cccl"]
+    if hasattr(nvrtc, "nvrtcInstallBundledHeaders"):
+        headers = _bundled(nvrtc, version)
+        found = [headers, headers / "cccl"]
+    else:
+        found = _installed()
+    return [Path(name).resolve().parent, *found]
+
+
+@memoized
+def _installed() -> list[Path]:
+    from cuda.pathfinder import find_nvidia_header_directory
+
+    found = (find_nvidia_header_directory(library) for library in ("cudart", "cccl"))
+    return [Path(folder) for folder in found if folder]
 
 
 @memoized
@@ -62,8 +75,7 @@ def _bundled(nvrtc: Any, version: str) -> Path:
         (headers / ".writable").touch()
     except OSError:
         headers = Path(_temporary().name)
-    if hasattr(nvrtc, "nvrtcInstallBundledHeaders"):  # from 13.5 on
-        nvrtc.nvrtcInstallBundledHeaders(str(headers).encode(), 0)
+    nvrtc.nvrtcInstallBundledHeaders(str(headers).encode(), 0)
     return headers
 
 

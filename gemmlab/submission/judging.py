@@ -12,8 +12,8 @@ from typing import Any
 from gemmlab.compile.architectures import DEFAULT, NVRTC_ARCHITECTURES, check_architecture
 from gemmlab.directives import Directive, read
 from gemmlab.errors import GemmlabError, InputError, UnknownNameError
-from gemmlab.judge import Mismatch, Verdict
-from gemmlab.submission import advice, precision, process, timing
+from gemmlab.judge import Mismatch, Verdict, precision
+from gemmlab.submission import advice, process, timing
 from gemmlab.submission.process import Limits
 from gemmlab.submission.steps import Judgement, Status, Step, Trial
 from gemmlab.submission.submission import SUFFIXES, Submission
@@ -119,6 +119,8 @@ class _Judge:
             versions = dict(told.get("versions") or {})
             made_by = ", ".join(f"{name} {version}" for name, version in versions.items())
             step.message = f"{entry}: {len(ptx.splitlines())} lines of PTX, {made_by or 'as it is'}"
+            if told.get("left_out"):
+                step.message += f"; left out as code of the host: {', '.join(told['left_out'])}"
         return step
 
     def _static(self) -> Step:
