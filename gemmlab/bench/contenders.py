@@ -131,8 +131,12 @@ class CopyContender(Contender):
         self._device = device
 
     def bind(self, args: Arguments) -> Bound:
-        source, sink = (arg for arg in args if isinstance(arg, Span))
-        nbytes = (source.nbytes + sink.nbytes) // 2
+        spans = [arg for arg in args if isinstance(arg, Span)]
+        nbytes = sum(span.nbytes for span in spans) // 2
+        # The larger input, where that is enough.
+        source = max(spans, key=lambda span: span.nbytes)
+        if source.nbytes < nbytes:
+            source = Span(self._device.allocate(nbytes), 0, nbytes)
         target = Span(self._device.allocate(nbytes), 0, nbytes)
         return Bound(lambda: self._device.copy(target, source))
 

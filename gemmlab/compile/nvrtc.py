@@ -64,7 +64,7 @@ def _build(
         except CompileError as error:
             lines = [int(line) for file, line in _ERROR.findall(error.log) if file == name]
             source, functions = without_host_code(source, lines)
-            missing = [header for header in _NO_HEADER.findall(error.log) if header not in given]
+            missing = [header for header in _NO_HEADER.findall(error.log) if _is_host(header)]
             if functions or missing:
                 left_out += [*functions, *missing]
                 given |= dict.fromkeys(missing, "")
@@ -112,6 +112,11 @@ def _compile(
     artifact = ptx.describe(found, chosen, name)
     used = resources.read(cubin, chosen, arch)
     return replace(artifact, arch=arch, cubin=cubin, resources=used, options=" ".join(told))
+
+
+def _is_host(header: str) -> bool:
+    """CUDA's own C++ library is for the device; who lacks it has to hear of it."""
+    return not header.startswith(("cuda/", "nv/"))
 
 
 def _nvrtc() -> Any:

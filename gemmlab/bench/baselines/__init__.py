@@ -4,6 +4,7 @@
     transpose   copy, torch, cupy
     sum         copy, cub, torch
     histogram   copy, cub, torch
+    vector-add  copy, torch, cupy
 
 Baselines work on the memory that the kernels get, in the same layout and leading dimensions.
 `cublas` goes through the first of nvmath-python, CuPy and PyTorch that is installed, and its record
@@ -38,6 +39,7 @@ _BASELINES: dict[str, dict[str, _Make]] = {
     "transpose": {"torch": memory.TorchTranspose, "cupy": memory.CupyTranspose},
     "sum": {"cub": memory.CubSum, "torch": memory.TorchSum},
     "histogram": {"cub": memory.CubHistogram, "torch": memory.TorchHistogram},
+    "vector-add": {"torch": memory.TorchAdd, "cupy": memory.CupyAdd},
 }
 
 
