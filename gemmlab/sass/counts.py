@@ -1,0 +1,228 @@
+"""How often warps and threads executed each basic block of machine code.
+
+The emulator counts blocks of PTX. ptxas keeps for each machine instruction the PTX line it came
+from, so every instruction of a machine block has a say in the block's count. What cannot move tells
+it best: the branch at the end, then memory accesses and barriers; arithmetic may have been moved
+out of a loop or ahead of a branch. The counts of threads that come nearest to all this and in which
+as many enter each block as leave it are those of `flow.least_change`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from gemmlab.emulator import Run
+from gemmlab.sass.code import Block, Code, Instruction
+from gemmlab.sass.flow import Guess, least_change
+
+# What a vote weighs: of the branch that ends a block, of what stays where it is, of all else.
+BRANCH, FIXED, MOVABLE = 1000, 50, 1
+FIXED_ROOTS = frozenset(
+    """LDG STG LDS STS LD ST LDGSTS LDSM STSM ATOM ATOMG ATOMS RED REDG SHFL VOTE MATCH REDUX BAR
+    DEPBAR LDGDEPBAR MEMBAR WARPGROUP WARPSYNC HMMA IMMA DMMA BMMA HGMMA IGMMA SYNCS UTMALDG
+    UTMASTG UBLKCP TEX SULD SUST NANOSLEEP""".split()
+)
+
+
+@dataclass(frozen=True)
+class Executed:
+    """How often something was executed."""
+
+    warps: int = 0
+    threads: int = 0
+
+    def __add__(self, other: Executed) -> Executed:
+        return Executed(self.warps + other.warps, self.threads + other.threads)
+
+
+@dataclass(frozen=True)
+class PtxLine:
+    """What the instructions of one line of PTX were executed; inlined copies are added up."""
+
+    executed: Executed
+    branch: bool  # a conditional one
+    divergent: int  # times it parted the lanes of a warp
+    guarded_off: int  # threads whose guard was false
+
+
+def ptx_lines(run: Run) -> dict[int, PtxLine]:
+    """By line of the PTX text."""
+    code, tally = run.program.function.instructions, run.tally
+    lines: dict[int, dict[tuple[str, ...], PtxLine]] = defaultdict(dict)
+    for block, warps, threads in zip(
+        run.program.blocks, tally.warps.tolist(), tally.lanes.tolist(), strict=True
+    ):
+        for index in range(block.first, block.last):
+            one = code[index]
+            old = lines[one.line].get(one.opcode, PtxLine(Executed(), False, 0, 0))
+            lines[one.line][one.opcode] = PtxLine(
+                old.executed + Executed(warps, threads),
+                one.root in ("bra", "brx") and (one.guard is not None or one.root == "brx"),
+                old.divergent + int(tally.divergent[index]),
+                old.guarded_off + int(tally.guarded_off[index]),
+            )
+    # Several instructions in one line are in one block, but for a branch around others.
+    return {
+        number: max(kinds.values(), key=lambda kind: (kind.branch, kind.executed.threads))
+        for number, kinds in lines.items()
+    }
+
+
+def count(code: Code, lines: Mapping[int, PtxLine], entering: Executed) -> list[Executed]:
+    """The count of each block of `code`. entering: what the launch started."""
+    places = _places(code)
+    votes = [_votes(code, block, lines, places) for block in code.blocks]
+    guesses = [_guess(said) for said in votes]
+    edges = [[(edge.target, int(edge.cold)) for edge in block.edges] for block in code.blocks]
+    threads, _ = least_change(guesses, edges, entering.threads)
+    fixed = _unrolled(code, lines, places, threads)
+    if fixed:
+        guesses = [fixed.get(i, guess) for i, guess in enumerate(guesses)]
+        threads, _ = least_change(guesses, edges, entering.threads)
+    warps = _warps(code, votes, lines, threads, entering)
+    extra = _gathered(code, lines)
+    return [
+        Executed(w + extra.get(block.last - 1, 0), t) if t else Executed()
+        for block, w, t in zip(code.blocks, warps, threads, strict=True)
+    ]
+
+
+Votes = Counter[Executed]
+Places = Mapping[tuple[int | None, str], Counter[int]]  # line and kind -> copies, by block
+
+
+def _places(code: Code) -> Places:
+    places: dict[tuple[int | None, str], Counter[int]] = defaultdict(Counter)
+    for i, block in enumerate(code.blocks):
+        for one in code.inside(block):
+            kind = "branch" if one.root in ("BRA", "EXIT") and one.conditional else one.root
+            places[one.line, kind][i] += 1
+    return places
+
+
+def _votes(code: Code, block: Block, lines: Mapping[int, PtxLine], places: Places) -> Votes:
+    votes: Votes = Counter()
+    body = code.inside(block)
+    if body and body[-1].root == "CALL" and "internal" in body[-1].operands:
+        return votes  # a slow path that shares its line with the fast one
+    for one in body:
+        line = lines.get(one.line or 0)
+        if line is None:
+            continue
+        if one.root in ("BRA", "EXIT", "BRX"):
+            # ret is where many paths end, and ptxas copies it to all of them.
+            if one.conditional and line.branch and len(places[one.line, "branch"]) == 1:
+                votes[line.executed] += BRANCH
+        elif not one.guard and one.root not in ("BSSY", "BSYNC", "RET", "CALL"):
+            alone = len(places[one.line, one.root]) == 1
+            votes[line.executed] += FIXED if one.root in FIXED_ROOTS and alone else MOVABLE
+    return votes
+
+
+def _guess(votes: Votes) -> Guess:
+    """The weighted median; it weighs as much as those who said exactly this."""
+    half, so_far = votes.total() / 2, 0
+    for executed, weight in sorted(votes.items(), key=lambda item: item[0].threads):
+        so_far += weight
+        if so_far >= half:
+            return Guess(executed.threads, weight)
+    return Guess(0, 0)
+
+
+def _unrolled(
+    code: Code, lines: Mapping[int, PtxLine], places: Places, threads: Sequence[int]
+) -> dict[int, Guess]:
+    """Guesses for loops that ptxas has unrolled: blocks with several copies of the loop's body.
+
+    The largest takes as many rounds as it can, the smaller ones the rest. All threads are taken to
+    make the same number of rounds.
+    """
+    found: dict[int, Guess] = {}
+    for (number, root), copies in places.items():
+        line = lines.get(number or 0)
+        if root not in FIXED_ROOTS or line is None or len(set(copies.values())) < 2:
+            continue
+        loops = {i for i in copies if any(edge.target == i for edge in code.blocks[i].edges)}
+        main = max(copies, key=lambda i: copies[i])
+        if main not in loops or main in found:
+            continue
+        outside = (
+            threads[i]
+            for i, block in enumerate(code.blocks)
+            if i not in copies and any(edge.target == main for edge in block.edges)
+        )
+        entries = max(outside, default=0)
+        rounds = line.executed.threads // entries if entries else 0
+        for i in sorted(copies, key=lambda i: -copies[i]):
+            times = rounds // copies[i] if i in loops else min(1, rounds // copies[i])
+            rounds -= times * copies[i]
+            found[i] = Guess(entries * times, BRANCH)
+    return found
+
+
+def _warps(
+    code: Code,
+    votes: Sequence[Votes],
+    lines: Mapping[int, PtxLine],
+    threads: Sequence[int],
+    entering: Executed,
+) -> list[int]:
+    """Of each block: those of PTX code that as many threads executed, voters and neighbours
+    first."""
+    found: dict[int, int] = {}
+    for i, said in enumerate(votes):
+        agreeing = {e: weight for e, weight in said.items() if e.threads == threads[i]}
+        if agreeing:
+            found[i] = max(agreeing, key=lambda e: agreeing[e]).warps
+    for _ in code.blocks:
+        for i, j in _adjacent(code):
+            if i in found and j not in found and threads[i] == threads[j]:
+                found[j] = found[i]
+    everywhere = {line.executed.threads: line.executed.warps for line in lines.values()}
+    for i, said in enumerate(votes):
+        if i not in found:
+            like = max(said, key=lambda e: (said[e], e.threads), default=entering)
+            like = like if like.threads else entering
+            # At least as full as there: threads of a warp that part make more warps of it.
+            scaled = round(threads[i] * like.warps / like.threads) if like.threads else 0
+            found[i] = everywhere.get(threads[i], scaled)
+    return [found[i] for i in range(len(votes))]
+
+
+def _adjacent(code: Code) -> Iterable[tuple[int, int]]:
+    for i, block in enumerate(code.blocks):
+        for edge in block.edges:
+            if edge.target >= 0:
+                yield i, edge.target
+                yield edge.target, i
+
+
+def _gathered(code: Code, lines: Mapping[int, PtxLine]) -> dict[int, int]:
+    """Instruction index of a BSYNC -> how often it is executed beyond once a warp.
+
+    A branch that parts a warp makes two groups of it; each executes the BSYNC that they meet at.
+    """
+    opened = [
+        (i, code.labels[one.target], one.operands.partition(",")[0])
+        for i, one in enumerate(code.instructions)
+        if one.root == "BSSY" and one.target in code.labels
+    ]
+    extra: Counter[int] = Counter()
+    for i, one in enumerate(code.instructions):
+        line = lines.get(one.line or 0)
+        if one.root != "BRA" or not one.conditional or line is None or not line.divergent:
+            continue
+        around = [(a, b, barrier) for a, b, barrier in opened if a < i < b]
+        if around:
+            start, end, barrier = max(around)
+            meeting = [
+                j
+                for j in range(start, end)
+                if code.instructions[j].root == "BSYNC"
+                and code.instructions[j].operands == barrier
+            ]
+            if meeting:
+                extra[meeting[-1]] += line.divergent
+    return dict(extra)
