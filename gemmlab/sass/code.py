@@ -48,6 +48,11 @@ class Instruction:
         found = _TARGET.search(self.operands)
         return found[1] if found else None
 
+    @property
+    def calls_routine(self) -> bool:
+        """Whether it calls one of ptxas' own functions: division, square root and the like."""
+        return self.root == "CALL" and "__internal_" in self.operands
+
     def __str__(self) -> str:
         guard = f"@{self.guard} " if self.guard else ""
         return f"{guard}{self.opcode} {self.operands}".strip()
@@ -149,8 +154,10 @@ def _edges(
     called = last.root == "CALL" and last.target in labels
     if last.root in ("BRA", "JMP") or called:
         if last.target in labels and number.get(labels[last.target]) is not None:
-            # BRA.DIV leads to where a warp does lane by lane what it cannot do parted.
-            yield Edge(number[labels[last.target]], cold=".DIV" in last.opcode)
+            # BRA.DIV leads to where a warp does lane by lane what it cannot do parted; the routines
+            # of ptxas serve values for which no short sequence of instructions is right.
+            cold = ".DIV" in last.opcode or last.calls_routine
+            yield Edge(number[labels[last.target]], cold)
     elif last.root == "RET":
         yield from (Edge(i) for i in returns)
     elif last.root in ("EXIT", "KILL"):

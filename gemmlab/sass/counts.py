@@ -11,18 +11,21 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 
 from gemmlab.emulator import Run
-from gemmlab.sass.code import Block, Code, Instruction
+from gemmlab.sass.code import ENDLESS, Block, Code, Instruction
 from gemmlab.sass.flow import Guess, least_change
 
 # What a vote weighs: of the branch that ends a block, of what stays where it is, of all else.
 BRANCH, FIXED, MOVABLE = 1000, 50, 1
 FIXED_ROOTS = frozenset(
-    """LDG STG LDS STS LD ST LDGSTS LDSM STSM ATOM ATOMG ATOMS RED REDG SHFL VOTE MATCH REDUX BAR
-    DEPBAR LDGDEPBAR MEMBAR WARPGROUP WARPSYNC HMMA IMMA DMMA BMMA HGMMA IGMMA SYNCS UTMALDG
-    UTMASTG UBLKCP TEX SULD SUST NANOSLEEP""".split()
+    {
+        *("LDG", "STG", "LDS", "STS", "LD", "ST", "LDGSTS", "LDSM", "STSM", "TEX", "SULD", "SUST"),
+        *("ATOM", "ATOMG", "ATOMS", "RED", "REDG", "SHFL", "VOTE", "MATCH", "REDUX", "NANOSLEEP"),
+        *("BAR", "DEPBAR", "LDGDEPBAR", "MEMBAR", "WARPGROUP", "WARPSYNC", "SYNCS"),
+        *("HMMA", "IMMA", "DMMA", "BMMA", "HGMMA", "IGMMA", "UTMALDG", "UTMASTG", "UBLKCP"),
+    }
 )
 
 
@@ -45,6 +48,14 @@ class PtxLine:
     branch: bool  # a conditional one
     divergent: int  # times it parted the lanes of a warp
     guarded_off: int  # threads whose guard was false
+
+    @property
+    def on(self) -> int:
+        """Threads that took part."""
+        return self.executed.threads - self.guarded_off
+
+
+Lines = Mapping[int, PtxLine]  # by number
 
 
 def ptx_lines(run: Run) -> dict[int, PtxLine]:
@@ -70,26 +81,59 @@ def ptx_lines(run: Run) -> dict[int, PtxLine]:
     }
 
 
-def count(code: Code, lines: Mapping[int, PtxLine], entering: Executed) -> list[Executed]:
-    """The count of each block of `code`. entering: what the launch started."""
+@dataclass(frozen=True)
+class Counted:
+    """What was executed of each block of some code."""
+
+    blocks: tuple[Executed, ...]
+    taken: tuple[int, ...]  # threads that the branch at the block's end sent away
+
+
+def count(code: Code, lines: Lines, entering: Executed) -> Counted:
+    """The counts of each block of `code`. entering: what the launch started."""
     places = _places(code)
-    votes = [_votes(code, block, lines, places) for block in code.blocks]
+    votes = [
+        Votes() if _around_routine(code, block) else _votes(code, block, lines, places)
+        for block in code.blocks
+    ]
     guesses = [_guess(said) for said in votes]
     edges = [[(edge.target, int(edge.cold)) for edge in block.edges] for block in code.blocks]
-    threads, _ = least_change(guesses, edges, entering.threads)
-    fixed = _unrolled(code, lines, places, threads)
-    if fixed:
-        guesses = [fixed.get(i, guess) for i, guess in enumerate(guesses)]
-        threads, _ = least_change(guesses, edges, entering.threads)
+    threads, along = least_change(guesses, edges, entering.threads)
+    rolled = _unrolled(code, lines, places, threads)
+    if rolled:
+        guesses = [rolled.get(i, guess) for i, guess in enumerate(guesses)]
+        threads, along = least_change(guesses, edges, entering.threads)
     warps = _warps(code, votes, lines, threads, entering)
     extra = _gathered(code, lines)
-    return [
+    blocks = (
         Executed(w + extra.get(block.last - 1, 0), t) if t else Executed()
         for block, w, t in zip(code.blocks, warps, threads, strict=True)
-    ]
+    )
+    return Counted(tuple(blocks), tuple(flows[0] if flows else 0 for flows in along))
 
 
-Votes = Counter[Executed]
+def threads_on(one: Instruction, executed: Executed, taken: int, lines: Lines) -> int:
+    """Threads whose guard lets them take part in an instruction of a block.
+
+    A guard that stands for a branch of PTX lets those through that went there; of another, such as
+    ptxas uses inside a division, nothing is known.
+    """
+    if not one.conditional:
+        return executed.threads
+    if one.root in ENDLESS:
+        return taken
+    line = lines.get(one.line or 0)
+    return min(executed.threads, line.on) if line else executed.threads
+
+
+@dataclass(frozen=True)
+class Votes:
+    """What a block's instructions say it was executed, and with what weight."""
+
+    fixed: Counter[Executed] = field(default_factory=Counter)
+    movable: Counter[Executed] = field(default_factory=Counter)
+
+
 Places = Mapping[tuple[int | None, str], Counter[int]]  # line and kind -> copies, by block
 
 
@@ -102,38 +146,48 @@ def _places(code: Code) -> Places:
     return places
 
 
-def _votes(code: Code, block: Block, lines: Mapping[int, PtxLine], places: Places) -> Votes:
-    votes: Votes = Counter()
-    body = code.inside(block)
-    if body and body[-1].root == "CALL" and "internal" in body[-1].operands:
-        return votes  # a slow path that shares its line with the fast one
-    for one in body:
+def _votes(code: Code, block: Block, lines: Lines, places: Places) -> Votes:
+    votes = Votes()
+    for one in code.inside(block):
         line = lines.get(one.line or 0)
         if line is None:
             continue
         if one.root in ("BRA", "EXIT", "BRX"):
             # ret is where many paths end, and ptxas copies it to all of them.
             if one.conditional and line.branch and len(places[one.line, "branch"]) == 1:
-                votes[line.executed] += BRANCH
+                votes.fixed[line.executed] += BRANCH
         elif not one.guard and one.root not in ("BSSY", "BSYNC", "RET", "CALL"):
             alone = len(places[one.line, one.root]) == 1
-            votes[line.executed] += FIXED if one.root in FIXED_ROOTS and alone else MOVABLE
+            if one.root in FIXED_ROOTS and alone:
+                votes.fixed[line.executed] += FIXED
+            else:
+                votes.movable[line.executed] += MOVABLE
     return votes
 
 
+def _around_routine(code: Code, block: Block) -> bool:
+    """Whether it calls a routine or is where one returns to: a slow path, whose lines are the fast
+    one's."""
+    before = code.instructions[block.first - 1] if block.first else None
+    return code.instructions[block.last - 1].calls_routine or bool(before and before.calls_routine)
+
+
 def _guess(votes: Votes) -> Guess:
-    """The weighted median; it weighs as much as those who said exactly this."""
-    half, so_far = votes.total() / 2, 0
-    for executed, weight in sorted(votes.items(), key=lambda item: item[0].threads):
+    """The weighted median of what is fixed, or else the least that anything movable says: what
+    comes out of a loop says too much."""
+    if not votes.fixed:
+        executed = {e.threads: weight for e, weight in votes.movable.items() if e.threads}
+        least = min(executed, default=0)
+        return Guess(least, executed.get(least, votes.movable.total()))
+    half, so_far = votes.fixed.total() / 2, 0
+    for threads, weight in sorted((e.threads, weight) for e, weight in votes.fixed.items()):
         so_far += weight
         if so_far >= half:
-            return Guess(executed.threads, weight)
-    return Guess(0, 0)
+            break
+    return Guess(threads, weight)
 
 
-def _unrolled(
-    code: Code, lines: Mapping[int, PtxLine], places: Places, threads: Sequence[int]
-) -> dict[int, Guess]:
+def _unrolled(code: Code, lines: Lines, places: Places, threads: Sequence[int]) -> dict[int, Guess]:
     """Guesses for loops that ptxas has unrolled: blocks with several copies of the loop's body.
 
     The largest takes as many rounds as it can, the smaller ones the rest. All threads are taken to
@@ -165,14 +219,15 @@ def _unrolled(
 def _warps(
     code: Code,
     votes: Sequence[Votes],
-    lines: Mapping[int, PtxLine],
+    lines: Lines,
     threads: Sequence[int],
     entering: Executed,
 ) -> list[int]:
     """Of each block: those of PTX code that as many threads executed, voters and neighbours
     first."""
     found: dict[int, int] = {}
-    for i, said in enumerate(votes):
+    for i, one in enumerate(votes):
+        said = one.fixed + one.movable
         agreeing = {e: weight for e, weight in said.items() if e.threads == threads[i]}
         if agreeing:
             found[i] = max(agreeing, key=lambda e: agreeing[e]).warps
@@ -181,8 +236,9 @@ def _warps(
             if i in found and j not in found and threads[i] == threads[j]:
                 found[j] = found[i]
     everywhere = {line.executed.threads: line.executed.warps for line in lines.values()}
-    for i, said in enumerate(votes):
+    for i, one in enumerate(votes):
         if i not in found:
+            said = one.fixed + one.movable
             like = max(said, key=lambda e: (said[e], e.threads), default=entering)
             like = like if like.threads else entering
             # At least as full as there: threads of a warp that part make more warps of it.
@@ -199,7 +255,7 @@ def _adjacent(code: Code) -> Iterable[tuple[int, int]]:
                 yield edge.target, i
 
 
-def _gathered(code: Code, lines: Mapping[int, PtxLine]) -> dict[int, int]:
+def _gathered(code: Code, lines: Lines) -> dict[int, int]:
     """Instruction index of a BSYNC -> how often it is executed beyond once a warp.
 
     A branch that parts a warp makes two groups of it; each executes the BSYNC that they meet at.
@@ -220,8 +276,7 @@ def _gathered(code: Code, lines: Mapping[int, PtxLine]) -> dict[int, int]:
             meeting = [
                 j
                 for j in range(start, end)
-                if code.instructions[j].root == "BSYNC"
-                and code.instructions[j].operands == barrier
+                if code.instructions[j].root == "BSYNC" and code.instructions[j].operands == barrier
             ]
             if meeting:
                 extra[meeting[-1]] += line.divergent

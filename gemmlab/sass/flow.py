@@ -17,9 +17,9 @@ UNLIMITED = 1 << 62
 
 
 class Guess(NamedTuple):
-    """What a block's count should be, and the cost of each unit more or less."""
+    """How often a block should be executed, and the cost of each time more or less."""
 
-    count: int
+    times: int
     weight: int
 
 
@@ -52,7 +52,7 @@ def least_change(
     network.arc(leave, sink, entering, 0)
     network.send(source, sink)
     counts = [
-        guess.count + network.flow(up) - network.flow(down)
+        guess.times + network.flow(up) - network.flow(down)
         for guess, up, down in zip(guesses, more, less, strict=True)
     ]
     return counts, [[network.flow(arc) for arc in arcs] for arcs in along]

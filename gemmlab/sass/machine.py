@@ -1,0 +1,83 @@
+"""What a launch executed of the machine code that its PTX was assembled to."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import lru_cache
+
+from gemmlab import store
+from gemmlab.compile import resources
+from gemmlab.compile.artifact import Artifact
+from gemmlab.emulator import Run
+from gemmlab.errors import CompileError, MissingDependencyError
+from gemmlab.sass.code import Code, read
+from gemmlab.sass.counts import Counted, Executed, Lines, count, ptx_lines, threads_on
+from gemmlab.sass.differences import Difference, differences
+
+FORMAT = "1"  # of the text that is kept; part of its key
+
+
+@dataclass(frozen=True)
+class MachineCode:
+    """One kernel's machine code and what one emulated launch executed of it."""
+
+    code: Code
+    counted: Counted
+    lines: Lines
+    differences: tuple[Difference, ...]
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """Instructions per warp, per thread, and per thread whose guard holds, by Nsight Compute's
+        names."""
+        warps = threads = on = 0
+        for block, executed, taken in zip(
+            self.code.blocks, self.counted.blocks, self.counted.taken, strict=True
+        ):
+            body = self.code.inside(block)
+            warps += executed.warps * len(body)
+            threads += executed.threads * len(body)
+            on += sum(threads_on(one, executed, taken, self.lines) for one in body)
+        return {
+            "smsp__inst_executed.sum": warps,
+            "smsp__thread_inst_executed.sum": threads,
+            "smsp__thread_inst_executed_pred_on.sum": on,
+        }
+
+
+def analyse(artifact: Artifact, run: Run) -> MachineCode:
+    """Count the artifact's machine code by what `run`, an emulated launch of it, counted of PTX.
+
+    Raises CompileError where the artifact has no machine code, or none that tells its PTX lines;
+    MissingDependencyError where nvdisasm is not installed.
+    """
+    if artifact.cubin is None:
+        raise CompileError(f"{artifact.entry} was not assembled: it has no machine code")
+    code = disassemble(artifact.cubin, artifact.entry)
+    if all(one.line is None for one in code.instructions):
+        raise CompileError(f"the machine code of {artifact.entry} does not tell its PTX lines")
+    lines = ptx_lines(run)
+    tally = run.tally
+    entering = Executed(int(tally.warps[0]), int(tally.lanes[0]))
+    counted = count(code, lines, entering)
+    return MachineCode(code, counted, lines, differences(run, code, counted, lines))
+
+
+def counters(artifact: Artifact, run: Run) -> dict[str, int]:
+    """The counters of `analyse`; none where it cannot be done."""
+    try:
+        return analyse(artifact, run).counters
+    except (CompileError, MissingDependencyError):
+        return {}
+
+
+@lru_cache(maxsize=64)
+def disassemble(cubin: bytes, entry: str) -> Code:
+    """A kernel's machine code. The disassembler's text is kept on disk: it takes its time."""
+    name = store.name_of(["sass", FORMAT, hashlib.sha256(cubin).hexdigest(), entry])
+    text = store.load(name)
+    if text is None:
+        text = resources.sass(cubin, entry, ptx_lines=True).encode()
+        store.save(name, text)
+    return read(text.decode())
