@@ -96,7 +96,7 @@ def count(code: Code, lines: Lines, entering: Executed) -> Counted:
         Votes() if _around_routine(code, block) else _votes(code, block, lines, places)
         for block in code.blocks
     ]
-    guesses = [_guess(said) for said in votes]
+    guesses = _guesses(code, votes)
     edges = [[(edge.target, int(edge.cold)) for edge in block.edges] for block in code.blocks]
     threads, along = least_change(guesses, edges, entering.threads)
     rolled = _unrolled(code, lines, places, threads)
@@ -172,19 +172,29 @@ def _around_routine(code: Code, block: Block) -> bool:
     return code.instructions[block.last - 1].calls_routine or bool(before and before.calls_routine)
 
 
-def _guess(votes: Votes) -> Guess:
-    """The weighted median of what is fixed, or else the least that anything movable says: what
-    comes out of a loop says too much."""
-    if not votes.fixed:
-        executed = {e.threads: weight for e, weight in votes.movable.items() if e.threads}
-        least = min(executed, default=0)
-        return Guess(least, executed.get(least, votes.movable.total()))
-    half, so_far = votes.fixed.total() / 2, 0
-    for threads, weight in sorted((e.threads, weight) for e, weight in votes.fixed.items()):
-        so_far += weight
+def _guess(said: Counter[Executed]) -> Guess:
+    """The weighted median; it weighs as much as those who said exactly this."""
+    half, so_far = said.total() / 2, 0
+    for executed in sorted(said, key=lambda executed: executed.threads):
+        so_far += said[executed]
         if so_far >= half:
-            break
-    return Guess(threads, weight)
+            return Guess(executed.threads, said[executed])
+    return Guess(0, 0)
+
+
+def _guesses(code: Code, votes: Sequence[Votes]) -> list[Guess]:
+    """By block: what is fixed decides, and without it what is movable.
+
+    In front of a loop that leaves out what says the loop's own count: it came out of the loop.
+    """
+    guesses = [_guess(one.fixed or one.movable) for one in votes]
+    heads = {e.target for i, block in enumerate(code.blocks) for e in block.edges if e.target <= i}
+    for i, block in enumerate(code.blocks):
+        loops = {guesses[e.target].times for e in block.edges if e.target in heads and e.target > i}
+        own = Counter({e: n for e, n in votes[i].movable.items() if e.threads not in loops})
+        if own and not votes[i].fixed:
+            guesses[i] = _guess(own)
+    return guesses
 
 
 def _unrolled(code: Code, lines: Lines, places: Places, threads: Sequence[int]) -> dict[int, Guess]:
