@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import gemmlab
-from gemmlab import ladder, problems
+from gemmlab import ladder, problems, sass
 from gemmlab.compile.cute import compile_rung
 
 FOLDER = Path(__file__).parent.parent / "benchmarks" / "h200"
@@ -38,6 +38,9 @@ AT_LEAST = {
     "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum": 1.01,
     "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum": 1.16,
 }
+# Of the machine code, every instruction.
+EXECUTED = ("smsp__inst_executed.sum", "smsp__thread_inst_executed.sum")
+PRED_ON = "smsp__thread_inst_executed_pred_on.sum"
 
 
 @pytest.mark.parametrize("name", problems.NAMES)
@@ -59,14 +62,15 @@ def test_counters_are_the_hardwares(reading):
     workspace = []
     if rung.workspace:
         workspace.append(np.zeros(rung.workspace(rung.config, case.shape), np.uint8))
-    counters = gemmlab.emulate(
-        compile_rung(rung, DOCUMENT["arch"]),
+    artifact = compile_rung(rung, DOCUMENT["arch"])
+    run = gemmlab.emulate(
+        artifact,
         grid=grid,
         block=block,
         args=[given[parameter.name] for parameter in problem.parameters] + workspace,
         dynamic_smem=dynamic_smem,
-    ).counters
-    hardware = reading["counters"]
+    )
+    counters, hardware = run.counters, reading["counters"]
     names = [name for name in EQUAL if name in hardware]
     assert {name: counters[name] for name in names} == {name: hardware[name] for name in names}
     # With cp.async hardware counts three loads more per tile and warp, which have no wavefronts.
@@ -76,3 +80,9 @@ def test_counters_are_the_hardwares(reading):
         assert counters[name] == hardware[name] or problem.name != "gemm" or copies
     for name, factor in AT_LEAST.items():
         assert counters[name] <= hardware[name] <= factor * counters[name]
+    machine = sass.analyse(artifact, run).counters
+    executed = [name for name in EXECUTED if name in hardware]
+    assert {name: machine[name] for name in executed} == {n: hardware[n] for n in executed}
+    # What a guard of machine code lets through is known where it stands for one of PTX.
+    if PRED_ON in hardware:
+        assert machine[PRED_ON] == pytest.approx(hardware[PRED_ON], rel=0.004)

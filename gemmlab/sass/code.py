@@ -10,6 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 LEAVE = -1  # the successor of what ends a thread
 
@@ -114,7 +115,7 @@ def _blocks(code: list[Instruction], labels: dict[str, int]) -> list[Block]:
     starts |= {labels[x.target] for x in code if x.target in labels}
     starts |= {index for name, index in labels.items() if name.startswith("$")}
     cuts = sorted(start for start in starts if start < len(code))
-    blocks = [Block(a, b) for a, b in zip(cuts, [*cuts[1:], len(code)], strict=True)]
+    blocks = [Block(first, last) for first, last in pairwise([*cuts, len(code)])]
     number = {block.first: i for i, block in enumerate(blocks)}
     functions = sorted({0, *(i for name, i in labels.items() if name.startswith("$"))})
     returns = defaultdict[int, list[int]](list)  # first instruction of a function -> blocks
