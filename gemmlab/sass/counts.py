@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gemmlab.emulator import Run
 from gemmlab.sass.code import ENDLESS, Block, Code, Instruction
@@ -42,12 +42,13 @@ class Executed:
 
 @dataclass(frozen=True)
 class PtxLine:
-    """What the instructions of one line of PTX were executed; inlined copies are added up."""
+    """What was executed of one line of PTX; copies of a function that was inlined are added up."""
 
-    executed: Executed
-    branch: bool  # a conditional one
-    divergent: int  # times it parted the lanes of a warp
-    guarded_off: int  # threads whose guard was false
+    executed: Executed = Executed()
+    branch: bool = False  # it holds a conditional one, whose numbers these are
+    divergent: int = 0  # times that parted the lanes of a warp
+    guarded_off: int = 0  # threads whose guard was false
+    clear: bool = True  # all that the line holds was executed as often
 
     @property
     def on(self) -> int:
@@ -61,24 +62,28 @@ Lines = Mapping[int, PtxLine]  # by number
 def ptx_lines(run: Run) -> dict[int, PtxLine]:
     """By line of the PTX text."""
     code, tally = run.program.function.instructions, run.tally
-    lines: dict[int, dict[tuple[str, ...], PtxLine]] = defaultdict(dict)
+    found: dict[int, dict[tuple[str, ...], PtxLine]] = defaultdict(dict)
     for block, warps, threads in zip(
         run.program.blocks, tally.warps.tolist(), tally.lanes.tolist(), strict=True
     ):
-        for index in range(block.first, block.last):
-            one = code[index]
-            old = lines[one.line].get(one.opcode, PtxLine(Executed(), False, 0, 0))
-            lines[one.line][one.opcode] = PtxLine(
+        # A second instruction of the same kind in the block would say the same again.
+        first = {
+            (code[i].line, code[i].opcode): i for i in reversed(range(block.first, block.last))
+        }
+        for (line, opcode), index in first.items():
+            old = found[line].get(opcode, PtxLine())
+            found[line][opcode] = PtxLine(
                 old.executed + Executed(warps, threads),
-                one.root in ("bra", "brx") and (one.guard is not None or one.root == "brx"),
+                opcode[0] == "brx" or opcode[0] == "bra" and code[index].guard is not None,
                 old.divergent + int(tally.divergent[index]),
                 old.guarded_off + int(tally.guarded_off[index]),
             )
-    # Several instructions in one line are in one block, but for a branch around others.
-    return {
-        number: max(kinds.values(), key=lambda kind: (kind.branch, kind.executed.threads))
-        for number, kinds in lines.items()
-    }
+    return {line: _of_line([*kinds.values()]) for line, kinds in found.items()}
+
+
+def _of_line(kinds: Sequence[PtxLine]) -> PtxLine:
+    chosen = max(kinds, key=lambda kind: (kind.branch, kind.executed.threads))
+    return replace(chosen, clear=len({kind.executed for kind in kinds}) == 1)
 
 
 @dataclass(frozen=True)
@@ -158,7 +163,7 @@ def _votes(code: Code, block: Block, lines: Lines, places: Places) -> Votes:
                 votes.fixed[line.executed] += BRANCH
         elif not one.guard and one.root not in ("BSSY", "BSYNC", "RET", "CALL"):
             alone = len(places[one.line, one.root]) == 1
-            if one.root in FIXED_ROOTS and alone:
+            if one.root in FIXED_ROOTS and alone and line.clear:
                 votes.fixed[line.executed] += FIXED
             else:
                 votes.movable[line.executed] += MOVABLE

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gemmlab.emulator import Run
 from gemmlab.sass.code import Code, Instruction
-from gemmlab.sass.counts import Counted, Lines
+from gemmlab.sass.counts import Counted
 
 OPERATIONS = {
     **dict.fromkeys(("LDG", "LDS", "LD", "LDL", "LDSM"), "load"),
@@ -33,10 +33,19 @@ class Difference:
     machine: int
 
 
-def differences(run: Run, code: Code, counted: Counted, lines: Lines) -> tuple[Difference, ...]:
+@dataclass
+class Asked:
+    """The accesses of one kind that one line of PTX holds."""
+
+    space: str
+    instructions: int = 0
+    warps: int = 0
+
+
+def differences(run: Run, code: Code, counted: Counted) -> tuple[Difference, ...]:
     """One row for each way and kind of access, in the order of the PTX."""
     rows: dict[tuple[str, str], list[Difference]] = defaultdict(list)
-    for found in (*_accesses(run, code, counted, lines), *_routines(code, counted)):
+    for found in (*_accesses(run, code, counted), *_routines(code, counted)):
         rows[found.what, found.access].append(found)
     return tuple(
         Difference(
@@ -50,17 +59,17 @@ def differences(run: Run, code: Code, counted: Counted, lines: Lines) -> tuple[D
     )
 
 
-def _accesses(run: Run, code: Code, counted: Counted, lines: Lines) -> Iterator[Difference]:
-    asked = _asked(run)
+def _accesses(run: Run, code: Code, counted: Counted) -> Iterator[Difference]:
     done = _done(code, counted)
-    for place, space in sorted(asked.items()):
+    for place, asked in sorted(_asked(run).items()):
         line, operation = place
-        wanted, made = lines[line].executed.warps, done.pop(place, [])
-        access, warps = f"{space} {operation}", sum(times for _, times in made)
+        made = done.pop(place, [])
+        access, warps = f"{asked.space} {operation}", sum(times for _, times in made)
         if operation == "atomic" and (loop := done.pop((line, "load"), [])):
-            yield Difference(LOOP, access, (line,), wanted, warps + sum(t for _, t in loop))
-        elif what := _way(made, wanted, warps):
-            yield Difference(what, access, (line,), wanted, warps)
+            warps += sum(times for _, times in loop)
+            yield Difference(LOOP, access, (line,), asked.warps, warps)
+        elif what := _way(asked, made, warps):
+            yield Difference(what, access, (line,), asked.warps, warps)
     for (line, operation), made in sorted(done.items()):
         for one, times in made:
             space = "local" if one.root in SPILLS else "other"
@@ -68,29 +77,33 @@ def _accesses(run: Run, code: Code, counted: Counted, lines: Lines) -> Iterator[
             yield Difference(what, f"{space} {operation}", (line,) if line else (), 0, times)
 
 
-def _way(made: Sequence[tuple[Instruction, int]], wanted: int, warps: int) -> str:
-    """How the accesses made for one line differ from the one it asked for; "" where they do not."""
+def _way(asked: Asked, made: Sequence[tuple[Instruction, int]], warps: int) -> str:
+    """How the accesses made for a line differ from those it asks for; "" where they do not."""
     if not made:
-        return "joined with another, or not needed" if wanted else ""
-    if warps > wanted:
+        return "joined with another, or not needed" if asked.warps else ""
+    if warps > asked.warps:
         guarded = any(one.guard for one, _ in made)
         return "predicated: issued with no thread on" if guarded else "moved ahead of a branch"
-    if warps < wanted:
-        return "moved out of a loop"
-    return "copied or split" if len(made) > 1 else ""
+    if warps < asked.warps:
+        fewer = len(made) < asked.instructions
+        return "joined with another, or not needed" if fewer else "moved out of a loop"
+    return "copied or split" if len(made) > asked.instructions else ""
 
 
-def _asked(run: Run) -> Mapping[tuple[int, str], str]:
-    """Line and operation -> state space, of the accesses in PTX to memory that threads share or
-    spill to."""
-    found: dict[tuple[int, str], str] = {}
-    for one in run.program.function.instructions:
-        operation = OPERATIONS.get(one.root)
-        words = [word.partition("::")[0] for word in one.modifiers]
-        if operation and not {"param", "const"} & {*words}:
-            spaces = (word for word in words if word in ("global", "shared", "local"))
-            matrix = "shared" if one.root.endswith("matrix") else "generic"
-            found[one.line, operation] = next(spaces, matrix)
+def _asked(run: Run) -> dict[tuple[int, str], Asked]:
+    """By line and operation, of the memory that threads share or spill to."""
+    found: dict[tuple[int, str], Asked] = {}
+    instructions = run.program.function.instructions
+    for block, warps in zip(run.program.blocks, run.tally.warps.tolist(), strict=True):
+        for one in instructions[block.first : block.last]:
+            operation = OPERATIONS.get(one.root)
+            words = [word.partition("::")[0] for word in one.modifiers]
+            if operation and not {"param", "const"} & {*words}:
+                spaces = (word for word in words if word in ("global", "shared", "local"))
+                space = next(spaces, "shared" if one.root.endswith("matrix") else "generic")
+                asked = found.setdefault((one.line, operation), Asked(space))
+                asked.instructions += 1
+                asked.warps += warps
     return found
 
 

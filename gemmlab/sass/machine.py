@@ -61,7 +61,7 @@ def analyse(artifact: Artifact, run: Run) -> MachineCode:
     tally = run.tally
     entering = Executed(int(tally.warps[0]), int(tally.lanes[0]))
     counted = count(code, lines, entering)
-    return MachineCode(code, counted, lines, differences(run, code, counted, lines))
+    return MachineCode(code, counted, lines, differences(run, code, counted))
 
 
 def counters(artifact: Artifact, run: Run) -> dict[str, int]:
