@@ -16,6 +16,13 @@ from gemmlab.sass.counts import Counted, Executed, Lines, count, ptx_lines, thre
 from gemmlab.sass.differences import Difference, differences
 
 FORMAT = "1"  # of the text that is kept; part of its key
+# What Nsight Compute calls the instructions that access memory.
+ACCESSES = {
+    **{"LDG": "global_ld", "STG": "global_st", "ATOMG": "global_atom", "REDG": "global_red"},
+    **{"LDS": "shared_ld", "STS": "shared_st", "ATOMS": "shared_atom", "STSM": "shared_stsm"},
+    **{"LDL": "local_ld", "STL": "local_st", "LDGSTS": "ldgsts", "LDSM": "ldsm"},
+}
+GENERIC = frozenset({"LD", "ST", "ATOM", "RED"})  # the address tells which memory
 
 
 @dataclass(frozen=True)
@@ -30,19 +37,28 @@ class MachineCode:
     @property
     def counters(self) -> dict[str, int]:
         """Instructions per warp, per thread, and per thread whose guard holds, by Nsight Compute's
-        names."""
+        names; accesses to memory per warp, too, where each names its memory."""
         warps = threads = on = 0
+        accesses = dict.fromkeys(ACCESSES.values(), 0)
+        generic = False
         for block, executed, taken in zip(
             self.code.blocks, self.counted.blocks, self.counted.taken, strict=True
         ):
             body = self.code.inside(block)
             warps += executed.warps * len(body)
             threads += executed.threads * len(body)
-            on += sum(threads_on(one, executed, taken, self.lines) for one in body)
+            for one in body:
+                on += threads_on(one, executed, taken, self.lines)
+                generic |= one.root in GENERIC
+                if one.root in ACCESSES:
+                    accesses[ACCESSES[one.root]] += executed.warps
+        if generic:
+            accesses = {}
         return {
             "smsp__inst_executed.sum": warps,
             "smsp__thread_inst_executed.sum": threads,
             "smsp__thread_inst_executed_pred_on.sum": on,
+            **{f"smsp__inst_executed_op_{name}.sum": times for name, times in accesses.items()},
         }
 
 
