@@ -123,15 +123,14 @@ def _print(done: FileRun, lines: bool, by_ptx: bool, by_sass: bool, checked: boo
         out.print(listing.table(costs, out.width))
         return
     machine, origin = machine_code.analysed(done)
-    counters = machine.counters if machine else {}
-    if not (by_sass and machine):
-        counters = done.run.counters | counters
+    counted = machine.counters if machine else {}
+    counters = counted if by_sass and machine else done.run.counters | counted
     out.print(tables.facts({name: f"{value:,}" for name, value in counters.items() if value}))
+    out.print(origin, markup=False)
     if by_sass and machine:
         out.print()
         out.print(machine_code.differences(machine))
         return
-    out.print(origin, markup=False)
     arrays = {
         name: _preview(arg)
         for name, arg in zip(done.call.names, done.call.args, strict=True)

@@ -19,7 +19,7 @@ _LABEL = re.compile(r"(\.L_[\w.]+|\$[\w.$]+):")
 _CODE = re.compile(r"\s+/\*([0-9a-f]{4,})\*/\s+(?:@(!?U?P\w+)\s+)?([\w.]+)\s*([^;]*);")
 _TARGET = re.compile(r"`\((\S+)\)")
 _CONDITION = re.compile(r"!?U?P\d\b")
-JUMPS = ("BRA", "JMP", "BRX", "JMX", "EXIT", "RET", "CALL", "BSYNC", "BREAK", "KILL")
+JUMPS = ("BRA", "JMP", "BRX", "JMX", "EXIT", "RET", "CALL", "BSYNC", "KILL")
 ENDLESS = ("BRA", "JMP", "BRX", "JMX", "EXIT", "RET", "KILL")  # what nothing follows, unguarded
 INDIRECT = ("BRX", "JMX")
 

@@ -10,12 +10,13 @@ as many enter each block as leave it are those of `flow.least_change`.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
-from gemmlab.emulator import Run
 from gemmlab.sass.code import ENDLESS, Block, Code, Instruction
 from gemmlab.sass.flow import Guess, least_change
+from gemmlab.sass.lines import Executed, Lines
+from gemmlab.sass.warps import warps
 
 # What a vote weighs: of the branch that ends a block, of what stays where it is, of all else.
 BRANCH, FIXED, MOVABLE = 1000, 50, 1
@@ -29,61 +30,8 @@ FIXED_ROOTS = frozenset(
 )
 
 
-@dataclass(frozen=True)
-class Executed:
-    """How often something was executed."""
-
-    warps: int = 0
-    threads: int = 0
-
-    def __add__(self, other: Executed) -> Executed:
-        return Executed(self.warps + other.warps, self.threads + other.threads)
-
-
-@dataclass(frozen=True)
-class PtxLine:
-    """What was executed of one line of PTX; copies of a function that was inlined are added up."""
-
-    executed: Executed = Executed()
-    branch: bool = False  # it holds a conditional one, whose numbers these are
-    divergent: int = 0  # times that parted the lanes of a warp
-    guarded_off: int = 0  # threads whose guard was false
-    clear: bool = True  # all that the line holds was executed as often
-
-    @property
-    def on(self) -> int:
-        """Threads that took part."""
-        return self.executed.threads - self.guarded_off
-
-
-Lines = Mapping[int, PtxLine]  # by number
-
-
-def ptx_lines(run: Run) -> dict[int, PtxLine]:
-    """By line of the PTX text."""
-    code, tally = run.program.function.instructions, run.tally
-    found: dict[int, dict[tuple[str, ...], PtxLine]] = defaultdict(dict)
-    for block, warps, threads in zip(
-        run.program.blocks, tally.warps.tolist(), tally.lanes.tolist(), strict=True
-    ):
-        # A second instruction of the same kind in the block would say the same again.
-        first = {
-            (code[i].line, code[i].opcode): i for i in reversed(range(block.first, block.last))
-        }
-        for (line, opcode), index in first.items():
-            old = found[line].get(opcode, PtxLine())
-            found[line][opcode] = PtxLine(
-                old.executed + Executed(warps, threads),
-                opcode[0] == "brx" or opcode[0] == "bra" and code[index].guard is not None,
-                old.divergent + int(tally.divergent[index]),
-                old.guarded_off + int(tally.guarded_off[index]),
-            )
-    return {line: _of_line([*kinds.values()]) for line, kinds in found.items()}
-
-
-def _of_line(kinds: Sequence[PtxLine]) -> PtxLine:
-    chosen = max(kinds, key=lambda kind: (kind.branch, kind.executed.threads))
-    return replace(chosen, clear=len({kind.executed for kind in kinds}) == 1)
+# Arithmetic that is one instruction in both: it stays in its loop, or in each copy of it.
+SIMPLE_ROOTS = frozenset({"FFMA", "FADD", "FMUL", "DFMA", "DADD", "DMUL", "HFMA2", "HADD2"})
 
 
 @dataclass(frozen=True)
@@ -102,19 +50,16 @@ def count(code: Code, lines: Lines, entering: Executed) -> Counted:
         for block in code.blocks
     ]
     guesses = _guesses(code, votes)
+    guesses = _shared_out(votes, guesses, lines, places)
     edges = [[(edge.target, int(edge.cold)) for edge in block.edges] for block in code.blocks]
     threads, along = least_change(guesses, edges, entering.threads)
     rolled = _unrolled(code, lines, places, threads)
     if rolled:
         guesses = [rolled.get(i, guess) for i, guess in enumerate(guesses)]
         threads, along = least_change(guesses, edges, entering.threads)
-    warps = _warps(code, votes, lines, threads, entering)
-    extra = _gathered(code, lines)
-    blocks = (
-        Executed(w + extra.get(block.last - 1, 0), t) if t else Executed()
-        for block, w, t in zip(code.blocks, warps, threads, strict=True)
-    )
-    return Counted(tuple(blocks), tuple(flows[0] if flows else 0 for flows in along))
+    said = [one.fixed + one.movable for one in votes]
+    blocks = tuple(map(Executed, warps(code, lines, said, threads, along, entering), threads))
+    return Counted(blocks, tuple(flows[0] if flows else 0 for flows in along))
 
 
 def threads_on(one: Instruction, executed: Executed, taken: int, lines: Lines) -> int:
@@ -202,6 +147,24 @@ def _guesses(code: Code, votes: Sequence[Votes]) -> list[Guess]:
     return guesses
 
 
+def _shared_out(
+    votes: Sequence[Votes], guesses: Sequence[Guess], lines: Lines, places: Places
+) -> list[Guess]:
+    """Where ptxas copied a line to several blocks, the one of which nothing else is fixed has what
+    the others leave of the line's count: the loop, say, whose first round is in front of it."""
+    shared = list(guesses)
+    for (number, kind), copies in places.items():
+        line = lines.get(number or 0)
+        unknown = [i for i in copies if not votes[i].fixed]
+        if line is None or len(copies) < 2 or len(unknown) > 1 or not unknown:
+            continue
+        if line.branch if kind == "branch" else kind in FIXED_ROOTS and line.clear:
+            others = sum(copies[i] * guesses[i].times for i in copies if i != unknown[0])
+            left = max(0, line.executed.threads - others)
+            shared[unknown[0]] = Guess(left // copies[unknown[0]], FIXED)
+    return shared
+
+
 def _unrolled(code: Code, lines: Lines, places: Places, threads: Sequence[int]) -> dict[int, Guess]:
     """Guesses for loops that ptxas has unrolled: blocks with several copies of the loop's body.
 
@@ -211,7 +174,9 @@ def _unrolled(code: Code, lines: Lines, places: Places, threads: Sequence[int]) 
     found: dict[int, Guess] = {}
     for (number, root), copies in places.items():
         line = lines.get(number or 0)
-        if root not in FIXED_ROOTS or line is None or len(set(copies.values())) < 2:
+        if root not in FIXED_ROOTS | SIMPLE_ROOTS or line is None:
+            continue
+        if len(set(copies.values())) < 2:
             continue
         loops = {i for i in copies if any(edge.target == i for edge in code.blocks[i].edges)}
         main = max(copies, key=lambda i: copies[i])
@@ -229,70 +194,3 @@ def _unrolled(code: Code, lines: Lines, places: Places, threads: Sequence[int]) 
             rounds -= times * copies[i]
             found[i] = Guess(entries * times, BRANCH)
     return found
-
-
-def _warps(
-    code: Code,
-    votes: Sequence[Votes],
-    lines: Lines,
-    threads: Sequence[int],
-    entering: Executed,
-) -> list[int]:
-    """Of each block: those of PTX code that as many threads executed, voters and neighbours
-    first."""
-    found: dict[int, int] = {}
-    for i, one in enumerate(votes):
-        said = one.fixed + one.movable
-        agreeing = {e: weight for e, weight in said.items() if e.threads == threads[i]}
-        if agreeing:
-            found[i] = max(agreeing, key=lambda e: agreeing[e]).warps
-    for _ in code.blocks:
-        for i, j in _adjacent(code):
-            if i in found and j not in found and threads[i] == threads[j]:
-                found[j] = found[i]
-    everywhere = {line.executed.threads: line.executed.warps for line in lines.values()}
-    for i, one in enumerate(votes):
-        if i not in found:
-            said = one.fixed + one.movable
-            like = max(said, key=lambda e: (said[e], e.threads), default=entering)
-            like = like if like.threads else entering
-            # At least as full as there: threads of a warp that part make more warps of it.
-            scaled = round(threads[i] * like.warps / like.threads) if like.threads else 0
-            found[i] = everywhere.get(threads[i], scaled)
-    return [found[i] for i in range(len(votes))]
-
-
-def _adjacent(code: Code) -> Iterable[tuple[int, int]]:
-    for i, block in enumerate(code.blocks):
-        for edge in block.edges:
-            if edge.target >= 0:
-                yield i, edge.target
-                yield edge.target, i
-
-
-def _gathered(code: Code, lines: Lines) -> dict[int, int]:
-    """Instruction index of a BSYNC -> how often it is executed beyond once a warp.
-
-    A branch that parts a warp makes two groups of it; each executes the BSYNC that they meet at.
-    """
-    opened = [
-        (i, code.labels[one.target], one.operands.partition(",")[0])
-        for i, one in enumerate(code.instructions)
-        if one.root == "BSSY" and one.target in code.labels
-    ]
-    extra: Counter[int] = Counter()
-    for i, one in enumerate(code.instructions):
-        line = lines.get(one.line or 0)
-        if one.root != "BRA" or not one.conditional or line is None or not line.divergent:
-            continue
-        around = [(a, b, barrier) for a, b, barrier in opened if a < i < b]
-        if around:
-            start, end, barrier = max(around)
-            meeting = [
-                j
-                for j in range(start, end)
-                if code.instructions[j].root == "BSYNC" and code.instructions[j].operands == barrier
-            ]
-            if meeting:
-                extra[meeting[-1]] += line.divergent
-    return dict(extra)

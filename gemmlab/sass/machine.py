@@ -12,8 +12,9 @@ from gemmlab.compile.artifact import Artifact
 from gemmlab.emulator import Run
 from gemmlab.errors import CompileError, MissingDependencyError
 from gemmlab.sass.code import Code, read
-from gemmlab.sass.counts import Counted, Executed, Lines, count, ptx_lines, threads_on
+from gemmlab.sass.counts import Counted, count, threads_on
 from gemmlab.sass.differences import Difference, differences
+from gemmlab.sass.lines import Executed, Lines, ptx_lines
 
 FORMAT = "1"  # of the text that is kept; part of its key
 # What Nsight Compute calls the instructions that access memory.
