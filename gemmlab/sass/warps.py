@@ -88,19 +88,33 @@ class _Groups:
             for k, edge in enumerate(block.edges):
                 if edge.target != LEAVE:
                     self.into[edge.target].append((i, k))
+        self._follow()
+        for i, block in enumerate(code.blocks):
+            if self._gathers(block):
+                for arc in self.into[i]:
+                    # Each group of a warp may send one here.
+                    flow = along[arc[0]][arc[1]]
+                    self.known.setdefault(arc, min(flow, self._here(arc[0])))
+        self._follow()
+
+    def _follow(self) -> None:
         before = -1
         while len(self.known) > before:
             before = len(self.known)
-            for i, block in enumerate(code.blocks):
-                self._leaving(i, block)
-            for i, block in enumerate(code.blocks):
-                self._arriving(i, self._gathers(block))
+            for i in range(len(self.code.blocks)):
+                self._leaving(i)
+            for i in range(len(self.code.blocks)):
+                self._arriving(i)
+
+    def _here(self, i: int) -> int:
+        """Groups that go on from a block."""
+        return self.gathered[i] if self._gathers(self.code.blocks[i]) else self.executed[i]
 
     def _gathers(self, block: Block) -> bool:
         return self.code.instructions[block.last - 1].root == "BSYNC"
 
-    def _leaving(self, i: int, block: Block) -> None:
-        here = self.gathered[i] if self._gathers(block) else self.executed[i]
+    def _leaving(self, i: int) -> None:
+        block, here = self.code.blocks[i], self._here(i)
         taken = [(i, k) for k, flow in enumerate(self.along[i]) if flow]
         self.known |= {(i, k): 0 for k, flow in enumerate(self.along[i]) if not flow}
         if len(taken) == 1:
@@ -115,7 +129,8 @@ class _Groups:
                 others = sum(self.known[arc] for arc in taken if arc in self.known)
                 self._learn(unknown[0], here + self.parted[i] - others)
 
-    def _arriving(self, i: int, gathers: bool) -> None:
+    def _arriving(self, i: int) -> None:
+        gathers = self._gathers(self.code.blocks[i])
         unknown = [arc for arc in self.into[i] if arc not in self.known]
         came = sum(self.known.get(arc, 0) for arc in self.into[i])
         came += self.entering if i == 0 else 0
@@ -131,12 +146,13 @@ class _Groups:
 
 
 def _parted(code: Code, lines: Lines) -> Mapping[int, int]:
-    """By block: how often its branch parted a group. Blocks whose branch has no line of PTX, or one
-    that other branches have, too, are left out."""
+    """By block: how often its branch parted a group. Left out are branches of no line of PTX, and
+    those whose line parted warps and has other branches, too."""
     lasts = [code.instructions[block.last - 1] for block in code.blocks]
     branches = Counter(one.line for one in lasts if one.conditional)
     return {
         i: lines[one.line].divergent
         for i, one in enumerate(lasts)
-        if one.conditional and one.line and one.line in lines and branches[one.line] == 1
+        if one.conditional and one.line and one.line in lines
+        if branches[one.line] == 1 or not lines[one.line].divergent
     }
