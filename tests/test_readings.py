@@ -40,7 +40,6 @@ AT_LEAST = {
 }
 # Of the machine code, all instructions, and all that access memory.
 EXECUTED = ("smsp__inst_executed.sum", "smsp__thread_inst_executed.sum")
-PRED_ON = "smsp__thread_inst_executed_pred_on.sum"
 
 
 @pytest.mark.parametrize("name", problems.NAMES)
@@ -81,8 +80,6 @@ def test_counters_are_the_hardwares(reading):
     for name, factor in AT_LEAST.items():
         assert counters[name] <= hardware[name] <= factor * counters[name]
     machine = sass.analyse(artifact, run).counters
-    same = {name for name in machine if name in EXECUTED or "_op_" in name} & hardware.keys()
+    same = machine.keys() & hardware.keys()
     assert {name: machine[name] for name in same} == {name: hardware[name] for name in same}
-    # What a guard of machine code lets through is known where it stands for one of PTX.
-    if PRED_ON in hardware:
-        assert machine[PRED_ON] == pytest.approx(hardware[PRED_ON], rel=0.004)
+    assert same >= {name for name in EXECUTED if name in hardware}

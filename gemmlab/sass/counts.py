@@ -62,18 +62,29 @@ def count(code: Code, lines: Lines, entering: Executed) -> Counted:
     return Counted(blocks, tuple(flows[0] if flows else 0 for flows in along))
 
 
-def threads_on(one: Instruction, executed: Executed, taken: int, lines: Lines) -> int:
-    """Threads whose guard lets them take part in an instruction of a block.
+def threads_on(
+    body: Sequence[Instruction], executed: Executed, taken: int, lines: Lines
+) -> int | None:
+    """Threads whose guards let them take part in the instructions of a block, added up.
 
-    A guard that stands for a branch of PTX lets those through that went there; of another, such as
-    ptxas uses inside a division, nothing is known.
+    A guard is PTX's own, or stands for a branch of PTX and lets those through that went there. None
+    where a guard is of ptxas' making, as in a division: nothing tells whom it lets through.
     """
-    if not one.conditional:
-        return executed.threads
-    if one.root in ENDLESS:
-        return taken
-    line = lines.get(one.line or 0)
-    return min(executed.threads, line.on) if line else executed.threads
+    total = 0
+    of_line = [lines.get(one.line or 0) for one in body]
+    always = {x.block for one, x in zip(body, of_line, strict=True) if x and not one.guard}
+    for one, line in zip(body, of_line, strict=True):
+        if not one.conditional:
+            total += executed.threads
+        elif one.root in ENDLESS:
+            total += taken
+        elif line is None or (
+            line.block in always and not line.guarded and line.on >= executed.threads > 0
+        ):
+            return None
+        else:
+            total += min(executed.threads, line.on)
+    return total
 
 
 @dataclass(frozen=True)

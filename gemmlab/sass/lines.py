@@ -28,6 +28,8 @@ class PtxLine:
     branch: bool = False  # it holds a conditional one, whose numbers these are
     divergent: int = 0  # times that parted the lanes of a warp
     guarded_off: int = 0  # threads whose guard was false
+    guarded: bool = False
+    block: int = 0  # the basic block of PTX that it is in
     clear: bool = True  # all that the line holds was executed as often
 
     @property
@@ -43,9 +45,8 @@ def ptx_lines(run: Run) -> dict[int, PtxLine]:
     """By line of the PTX text."""
     code, tally = run.program.function.instructions, run.tally
     found: dict[int, dict[tuple[str, ...], PtxLine]] = defaultdict(dict)
-    for block, warps, threads in zip(
-        run.program.blocks, tally.warps.tolist(), tally.lanes.tolist(), strict=True
-    ):
+    executed = zip(run.program.blocks, tally.warps.tolist(), tally.lanes.tolist(), strict=True)
+    for number, (block, warps, threads) in enumerate(executed):
         # A second instruction of the same kind in the block would say the same again.
         first = {
             (code[i].line, code[i].opcode): i for i in reversed(range(block.first, block.last))
@@ -57,6 +58,8 @@ def ptx_lines(run: Run) -> dict[int, PtxLine]:
                 opcode[0] == "brx" or opcode[0] == "bra" and code[index].guard is not None,
                 old.divergent + int(tally.divergent[index]),
                 old.guarded_off + int(tally.guarded_off[index]),
+                code[index].guard is not None,
+                number,
             )
     return {line: _of_line([*kinds.values()]) for line, kinds in found.items()}
 

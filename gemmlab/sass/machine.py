@@ -37,9 +37,10 @@ class MachineCode:
 
     @property
     def counters(self) -> dict[str, int]:
-        """Instructions per warp, per thread, and per thread whose guard holds, by Nsight Compute's
-        names; accesses to memory per warp, too, where each names its memory."""
-        warps = threads = on = 0
+        """Instructions per warp and per thread, by Nsight Compute's names; where they are known,
+        those per thread whose guard holds, and accesses per warp to each kind of memory."""
+        warps = threads = 0
+        on: int | None = 0
         accesses = dict.fromkeys(ACCESSES.values(), 0)
         generic = False
         for block, executed, taken in zip(
@@ -48,19 +49,19 @@ class MachineCode:
             body = self.code.inside(block)
             warps += executed.warps * len(body)
             threads += executed.threads * len(body)
+            of_block = threads_on(body, executed, taken, self.lines) if executed.threads else 0
+            on = None if on is None or of_block is None else on + of_block
             for one in body:
-                on += threads_on(one, executed, taken, self.lines)
                 generic |= one.root in GENERIC
                 if one.root in ACCESSES:
                     accesses[ACCESSES[one.root]] += executed.warps
-        if generic:
-            accesses = {}
-        return {
-            "smsp__inst_executed.sum": warps,
-            "smsp__thread_inst_executed.sum": threads,
-            "smsp__thread_inst_executed_pred_on.sum": on,
-            **{f"smsp__inst_executed_op_{name}.sum": times for name, times in accesses.items()},
-        }
+        counters = {"smsp__inst_executed.sum": warps, "smsp__thread_inst_executed.sum": threads}
+        if on is not None:
+            counters["smsp__thread_inst_executed_pred_on.sum"] = on
+        if not generic:
+            named = {f"smsp__inst_executed_op_{name}.sum": n for name, n in accesses.items()}
+            counters |= named
+        return counters
 
 
 def analyse(artifact: Artifact, run: Run) -> MachineCode:
