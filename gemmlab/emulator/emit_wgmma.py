@@ -10,7 +10,7 @@ import numpy as np
 from gemmlab.emulator import emit
 from gemmlab.emulator.emit import BOOL, U32, U64, Emitters
 from gemmlab.emulator.ir import Imm, Instruction, Vector
-from gemmlab.emulator.number_formats import WIDTHS
+from gemmlab.emulator.matrices import BITS
 from gemmlab.emulator.wgmma import ROW_BYTES, Product
 
 if TYPE_CHECKING:
@@ -76,13 +76,13 @@ def _product(i: Instruction, words: list[str]) -> Product | None:
     if shape is None or result not in RESULTS.get((a, b), ()) or saturates and result != "s32":
         return None
     n, k = int(shape[1]), int(shape[2])
-    if n % 8 or not 8 <= n <= 256 or k * WIDTHS[a] != ROW_BYTES:
+    if n % 8 or not 8 <= n <= 256 or k * BITS[a] != 8 * ROW_BYTES:
         return None
     flags = [o.value for o in i.operands[4:] if isinstance(o, Imm)]
     in_registers = isinstance(i.operands[1], Vector)
     num_scales = 0 if result == "s32" else 2
     # Only 16-bit elements may lie along m and n; registers always hold rows.
-    num_transposes = 0 if WIDTHS[a] != 2 else 2 - in_registers
+    num_transposes = 0 if BITS[a] != 16 else 2 - in_registers
     if len(flags) != len(i.operands) - 4 or len(flags) != num_scales + num_transposes:
         return None
     scales, transposes = flags[:num_scales], flags[num_scales:]

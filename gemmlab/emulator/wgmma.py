@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 
 from gemmlab.emulator import tensor_core
+from gemmlab.emulator.formats import FORMATS, values
 from gemmlab.emulator.lanes import WARP, Mask, Value, three_axes
-from gemmlab.emulator.number_formats import FORMATS, values
 from gemmlab.emulator.tensor_core import E8M13, F16, F32
 from gemmlab.emulator.tensor_maps import swizzled
 from gemmlab.errors import EmulationError, OutOfBoundsError

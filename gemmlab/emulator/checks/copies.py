@@ -14,10 +14,13 @@ from gemmlab.emulator.bulk_copies import (
     Bytes,
     Flight,
     Lane,
+    Origin,
     Place,
     SharedBox,
     TensorBox,
+    Words,
 )
+from gemmlab.emulator.checks.shadow import ATOMIC, PLAIN
 from gemmlab.emulator.lanes import Mask, Value, three_axes
 from gemmlab.emulator.memory import Access, offsets_of
 from gemmlab.emulator.reductions import Combine
@@ -99,7 +102,7 @@ class WatchedBulkCopies(BulkCopies):
     def _start(
         self,
         lane: Lane,
-        source: Place,
+        source: Origin,
         targets: list[Place],
         combine: Combine | None,
         cells: list[int],
@@ -115,12 +118,13 @@ class WatchedBulkCopies(BulkCopies):
             shadow.load(row, read[None], site)
             shadow.look(row, read[None], site)
             shadow.hold(row[0], read, site)
-        else:
+        elif not isinstance(source, Words):
             monitor.touch_pieces("load", site, row[0], self._in_global(source))
         for target in targets:
             written = self._in_shared(target)
             if written is not None:
-                shadow.store(row, written[None], site, in_flight=True)
+                strength = PLAIN if combine is None else ATOMIC
+                shadow.store(row, written[None], site, strength, in_flight=True)
             else:
                 name = "update" if combine is not None else "store"
                 monitor.touch_pieces(name, site, row[0], self._in_global(target))
@@ -152,7 +156,7 @@ class WatchedBulkCopies(BulkCopies):
         for cluster in np.intersect1d(of_cell, of_row).tolist():
             shadow.show(hidden[of_cell == cluster], clocks.together(rows[of_row == cluster]))
 
-    def _in_shared(self, place: Place) -> np.ndarray | None:
+    def _in_shared(self, place: Origin) -> np.ndarray | None:
         """The granules of a place in shared memory; None for one in global memory."""
         granule = self.monitor.granule
         if isinstance(place, SharedBox):
@@ -165,7 +169,7 @@ class WatchedBulkCopies(BulkCopies):
                 return np.arange(start // granule, (start + place.view.size) // granule)
         return None
 
-    def _in_global(self, place: Place) -> np.ndarray:
+    def _in_global(self, place: Origin) -> np.ndarray:
         """The granules of a place in global memory."""
         assert isinstance(place, (Bytes, TensorBox))
         view = place.view
