@@ -39,6 +39,8 @@ def climb(
     progress: Progress = lambda rung, doing: None,
 ) -> Iterator[Record]:
     """Yield one record per rung, in order; a rung that cannot run gets a record that says why."""
+    if isinstance(device, EmulatedDevice):
+        device = EmulatedDevice(device.arch, device.tier, device.check, machine_code=True)
     for rung in rungs:
         yield _Step(problem, case, rung, device, progress).take()
 
@@ -126,7 +128,7 @@ class _Step:
         if not self._countable():
             return record
         self._say("counting")
-        emulated = EmulatedDevice(self.device.arch)
+        emulated = EmulatedDevice(self.device.arch, machine_code=True)
         try:
             twin = self._examine(emulated, artifact, geometry)
         except GemmlabError as error:

@@ -80,7 +80,7 @@ def compile_kernel(
         entry, remove_cutlass_symbol=True, keep_mangled_name=False
     )
     with tempfile.TemporaryDirectory(prefix="gemmlab-") as folder:
-        options = f"--generate-line-info --keep-ptx --keep-cubin --dump-dir {folder}"
+        options = f"--generate-line-info --gpu-arch {arch}"
         try:
             compiled = cute.compile(
                 launch,
@@ -88,7 +88,7 @@ def compile_kernel(
                 tuple(arguments),
                 config,
                 block,
-                options=f"{options} --gpu-arch {arch}",
+                options=f"{options} --keep-ptx --keep-cubin --dump-dir {folder}",
             )
         except Exception as error:  # the DSL has no common base class for what it raises
             words = _COLOUR.sub("", str(error)).strip()
@@ -101,6 +101,7 @@ def compile_kernel(
         cubin=cubin,
         resources=resources.read(cubin, artifact.entry, arch),
         versions=versions(),
+        options=options,
     )
 
 

@@ -17,9 +17,9 @@ from gemmlab.devices.emulated import EmulatedDevice
 from gemmlab.errors import InputError
 from gemmlab.hardware.limits import check_launch
 from gemmlab.hardware.occupancy import occupancy
-from gemmlab.judge import Examination
+from gemmlab.judge import Examination, precision
 from gemmlab.problems.problem import Case
-from gemmlab.submission import cases, precision
+from gemmlab.submission import cases
 from gemmlab.submission.launching import Launch, check_arguments, emulator
 from gemmlab.submission.static import forbidden
 from gemmlab.submission.steps import Trial
@@ -39,7 +39,8 @@ def compile_file(submission: Submission) -> Iterator[Answer]:
     else:
         wanted = submission.directive.entry
         artifact = load(submission.path, entry=wanted, arch=submission.arch)
-    yield {"ptx": artifact.ptx, "entry": artifact.entry, "versions": artifact.versions}
+    told = {"ptx": artifact.ptx, "entry": artifact.entry, "versions": artifact.versions}
+    yield told | {"left_out": artifact.left_out}
 
 
 def check_statically(submission: Submission) -> Iterator[Answer]:

@@ -98,7 +98,7 @@ def test_a_kernel_that_hangs_is_told_with_its_case(judge):
     text = gemm("  volatile int one = 1; float sum = 0; while (one == 1) sum += 1;\n")
     found = judge(text, apart=True, seconds=6.0)
     assert found.verdict == "time limit"
-    assert "at 33×31×17 normal" in found.steps[-1].message
+    assert "33×31×17 normal" in found.steps[-1].message
 
 
 def test_the_file_changes_nothing_in_the_process_that_judges(judge):

@@ -5,13 +5,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from kernels import TF32, gemm, rounded
+from kernels import BF16, TF32, gemm, rounded
 
 from gemmlab.bench import baselines, machine, worker
+from gemmlab.bench.baselines import blas
 from gemmlab.bench.protocol import Protocol
 from gemmlab.compile.artifact import Artifact
 from gemmlab.devices import cuda
 from gemmlab.directives import read
+from gemmlab.errors import DeviceError
 from gemmlab.submission import cases, tasks, timing
 from gemmlab.submission.submission import Submission
 
@@ -39,12 +41,18 @@ def timed(monkeypatch):
     for module, name in ((machine, "LEAST_S"), (machine, "PAUSE_S"), (worker, "RESETTLE_S")):
         monkeypatch.setattr(module, name, 0.0)
 
-    def measured(jobs, protocol, probe):
+    def measured(jobs, protocol, probe, clock):
         device = FakeGpu({jobs[0].kernels[0].artifact.origin: 5e-4})
-        monkeypatch.setattr(baselines, "make", lambda *args: [NumpyProduct(device)])
+
+        def library(*args):
+            product = NumpyProduct(device)
+            product.details = {"compute_type": blas.COMPUTE_TYPES[args[-1]]}
+            return [product]
+
+        monkeypatch.setattr(baselines, "make", library)
         install(monkeypatch, device)
         protocol, probe = Protocol(rounds=2), Artifact("fma_peak", "", device.arch, ())
-        return worker.Measurement(device, FakeSensors(), jobs, protocol, probe).take()
+        return worker.Measurement(device, FakeSensors(), jobs, protocol, probe, clock).take()
 
     monkeypatch.setattr(worker, "run", measured)
 
@@ -76,17 +84,36 @@ def test_a_wrong_result_has_no_score(submission, timed):
     assert told["status"] == "wrong answer" and "score" not in told
 
 
-def test_a_class_with_no_baseline_has_no_score(submission, timed):
-    told = timed(submission(rounded(TF32)), "tf32")
-    assert told["status"] == "skipped" and "tf32" in told["message"]
+@pytest.mark.parametrize("precision, text", [("tf32", rounded(TF32)), ("bf16", rounded(BF16))])
+def test_a_cheaper_class_is_scored_against_cublas_in_that_class(submission, timed, precision, text):
+    told = timed(submission(text), precision)
+    assert told["score"] > 0 and blas.COMPUTE_TYPES[precision] in told["message"]
+    assert {run["precision"] for run in told["runs"]} == {precision, "ieee"}  # NumPy's is
+    assert timed(submission(text), "ieee")["status"] == "wrong answer"
+
+
+def test_what_ends_the_runs_early_is_the_verdict(submission, timed, monkeypatch):
+    def broken(self):
+        raise DeviceError("an illegal memory access")
+
+    monkeypatch.setattr(FakeSensors, "read", broken)
+    told = timed(submission(gemm()))
+    assert told["status"] == "not run" and told["message"].endswith("an illegal memory access")
 
 
 def test_the_clocks_have_to_agree(submission, timed):
     told = timed(submission(gemm()))
     run = timing.Record(**told["runs"][-1])
-    for wall, agree in ((1.02, True), (0.5, False), (40.0, False)):
-        other = replace(run, cpu_mean_s=wall * run.gpu_mean_s)
-        assert (timing.disagree(other) is None) == agree
+    events = run.gpu_mean_s
+    for clocks, named in (
+        ({"cpu_mean_s": 1.02 * events}, None),
+        ({"cpu_mean_s": 0.5 * events}, "wall"),
+        ({"cpu_mean_s": 40 * events}, "wall"),
+        ({"cupti_s": 0.9 * events}, None),
+        ({"cupti_s": 2 * events}, "CUPTI"),
+    ):
+        found = timing.disagree(replace(run, **clocks))
+        assert found is None if named is None else named in found
 
 
 def test_trials_on_a_gpu_see_large_shapes_and_every_family_there(submission, monkeypatch):
