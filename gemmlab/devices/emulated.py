@@ -46,7 +46,9 @@ class EmulatedDevice:
 
     name = "emulated"
 
-    def __init__(self, arch: str = DEFAULT, tier: str = "auto", check: str | None = None) -> None:
+    def __init__(
+        self, arch: str = DEFAULT, tier: str = "auto", check: str | Iterable[str] | None = None
+    ) -> None:
         from gemmlab.emulator import tiers
 
         architecture(arch)
