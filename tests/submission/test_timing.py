@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from conftest import in_this_process
+from inline import in_this_process
 from kernels import BF16, TF32, gemm, rounded
 
 from gemmlab.bench import baselines, machine, worker
@@ -129,6 +129,15 @@ def test_trials_on_a_gpu_see_large_shapes_and_every_family_there(submission, mon
     seen = {trial["family"] for trial in trials if trial["shape"]["m"] == 40}
     assert len(seen) == 9
     assert trials[-1]["purpose"].startswith("over its own result")
+
+
+def test_clocks_of_a_gpu_that_others_use_accuse_nobody(submission, timed, monkeypatch):
+    monkeypatch.setattr(timing, "disagree", lambda record: "1 µs by one clock, 2 µs by another")
+    assert timed(submission(gemm()))["status"] == "impossible time"
+    reading = replace(FakeSensors().read(), others=2)
+    monkeypatch.setattr(FakeSensors, "read", lambda self: reading)
+    told = timed(submission(gemm()))
+    assert told["status"] == "not run" and "other processes on the GPU: 2" in told["message"]
 
 
 @pytest.mark.parametrize(
