@@ -68,6 +68,10 @@ class Plan:
             if broken:
                 refusals.append(Refusal(name, case, "skipped", broken))
                 continue
+            if rung.launches is not None:
+                rule = "several launches, which scripts/compare-matmul times"
+                refusals.append(Refusal(name, case, "skipped", rule))
+                continue
             artifact = cute.compile_rung(rung, arch)
             geometry = rung.geometry(rung.config, shape)
             workspace = rung.workspace and rung.workspace(rung.config, shape)

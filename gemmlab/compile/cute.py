@@ -44,6 +44,8 @@ def compile_rung(rung: Rung, arch: str = DEFAULT) -> Artifact:
 
 def parameters(rung: Rung) -> tuple[Parameter, ...]:
     """The arguments of the rung's C ABI, in order."""
+    if rung.parameters is not None:
+        return rung.parameters
     own = problems.find(rung.problem).parameters
     return own if rung.workspace is None else (*own, WORKSPACE)
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 BOOL, U32, U64 = np.dtype(bool), np.dtype("u4"), np.dtype("u8")
 
 # Words of ld and st that change caching or ordering but not what one block sees.
-CACHE_WORDS = {"volatile", "relaxed", "acquire", "release", "weak", "mmio", "nc", "unified"}
-CACHE_WORDS |= {"ca", "cg", "cs", "cv", "lu", "wb", "wt", "cta", "cluster", "gpu", "sys"}
+CACHE_WORDS = {"volatile", "relaxed", "acquire", "release", "acq_rel", "weak", "mmio", "nc"}
+CACHE_WORDS |= {"unified", "ca", "cg", "cs", "cv", "lu", "wb", "wt", "cta", "cluster", "gpu", "sys"}
 SPACES = ("global", "shared", "local", "param", "const")
 NO_EFFECT = {"fence", "membar", "pragma", "prefetch", "prefetchu", "griddepcontrol", "discard"}
 NO_EFFECT |= {"applypriority"}

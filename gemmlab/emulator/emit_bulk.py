@@ -54,6 +54,59 @@ def emit_reduce(t: Translator, i: Instruction) -> None:
     _linear(t, i, words, name)
 
 
+def emit_send(t: Translator, i: Instruction) -> None:
+    """st.async[.weak].shared::cluster.mbarrier::complete_tx::bytes[.vN].type [a], b, [mbarrier];
+    red.async.relaxed.cluster… .op.type, the same"""
+    words = [w for w in i.modifiers[1:] if w not in ("weak", "relaxed", "cluster")]
+    *rest, type_ = words
+    count = int(rest.pop()[1:]) if rest[-1:] in (["v2"], ["v4"]) else 1
+    name = "None"
+    if i.root == "red":
+        combine = reductions.find(rest.pop(), type_)
+        if combine is None or type_ == "s64":
+            t.unsupported("no such reduction")
+        name = t.constant_object(combine, f"c{t.index}")
+    if rest != ["shared::cluster", SIGNAL] or type_[1:] not in ("32", "64"):
+        t.unsupported("no such form of it")
+    items = i.operands[1].items if isinstance(i.operands[1], Vector) else (i.operands[1],)
+    if len(items) != count:
+        t.unsupported(f"{len(items)} registers for {count} elements")
+    dtype = U32 if type_[1:] == "32" else emit.U64
+    values = ", ".join(t.value(x, dtype, typed=False) for x in items)
+    where = _address(t, i, i.operands[0], "shared")
+    signal = shared_address(t, i, i.operands[2], "shared")
+    _call(t, i, f"send({t.index}, {where}, ({values},), ({signal}), {name}, ")
+
+
+def emit_replace(t: Translator, i: Instruction) -> None:
+    """tensormap.replace.tile.field.space.b1024.type [map], {axis, }value"""
+    field, space, *words = i.modifiers[2:]
+    *axis, value = i.operands[1:]
+    if space not in ("global", "shared::cta") or words not in (["b1024", "b32"], ["b1024", "b64"]):
+        t.unsupported("no such form of it")
+    number = axis[0].value if axis and isinstance(axis[0], Imm) else 0
+    where = _address(t, i, i.operands[0], space.split("::")[0])
+    new = t.value(value, U32 if words[1] == "b32" else emit.U64)
+    place = f"{space.split('::')[0]!r}, {where}, {field!r}, {number}"
+    _call(t, i, f"replace_field({t.index}, {place}, {new}, ")
+
+
+def emit_copy_map(t: Translator, i: Instruction) -> None:
+    """tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic… [target], [source], 128"""
+    if i.modifiers[2:4] != ("shared::cta", "tensormap::generic"):
+        t.unsupported("no such form of it")
+    target, source = (
+        _address(t, i, o, space) for o, space in zip(i.operands, ("global", "shared"), strict=False)
+    )
+    _call(t, i, f"copy_map({t.index}, {target}, {source}, ")
+
+
+def emit_proxy_fence(t: Translator, i: Instruction) -> None:
+    """fence.proxy.async, of any state space"""
+    if i.modifiers[1] == "async":
+        _call(t, i, "fence(")
+
+
 def _linear(t: Translator, i: Instruction, words: list[str], combine: str | None) -> None:
     """[target], [source], size, [mbarrier]{, ranks}{, policy}, or without an mbarrier"""
     operands, ranks = _without_hints(t, i, words)
@@ -125,4 +178,10 @@ def _call(t: Translator, i: Instruction, call: str) -> None:
 EMITTERS: Emitters = {
     "cp.async.bulk": (emit_bulk, {0, 1, 2, 3, 4, 5, 6}),
     "cp.reduce.async": (emit_reduce, {2, 3, 4, 5, 6}),
+    "st.async.shared::cluster": (emit_send, {3}),
+    "st.async.weak": (emit_send, {3}),
+    "red.async.relaxed": (emit_send, {3}),
+    "tensormap.replace.tile": (emit_replace, {2, 3}),
+    "tensormap.cp_fenceproxy.global": (emit_copy_map, {3}),
+    "fence.proxy.async": (emit_proxy_fence, {0}),
 }

@@ -16,12 +16,7 @@ from gemmlab.emulator.lanes import WARP
 from gemmlab.emulator.machine import Launch, Tally
 from gemmlab.emulator.native.compiler import missing
 from gemmlab.emulator.native.values import NotCovered
-from gemmlab.errors import (
-    DeviceError,
-    MissingDependencyError,
-    UnknownNameError,
-    UnsupportedInstructionError,
-)
+from gemmlab.errors import TierError, UnknownNameError
 
 TIERS = ("auto", "numpy", "native")
 # Thread-instructions from which on compiling is worth its time: about half a second of NumPy.
@@ -51,9 +46,8 @@ def run(
 ) -> tuple[Tally, str]:
     """Run a launch; gives its counts and the tier that ran it.
 
-    `restart` makes the memory what it was before. Raises EmulationError, and for tier "native"
-    MissingDependencyError, DeviceError, or UnsupportedInstructionError where it does not cover the
-    kernel.
+    `restart` makes the memory what it was before. Raises EmulationError, and TierError where tier
+    "native" cannot run here or does not cover the kernel.
     """
     if tier == "native":
         return _natively(launch, ptx, entry)
@@ -99,8 +93,7 @@ def _covers(launch: Launch, ptx: str, entry: str | None) -> bool:
 def _natively(launch: Launch, ptx: str, entry: str | None) -> tuple[Tally, str]:
     reason = missing()
     if reason is not None:
-        kind = MissingDependencyError if "llvmlite" in reason else DeviceError
-        raise kind(f"no native tier: {reason}")
+        raise TierError(f"no native tier: {reason}")
     from gemmlab.emulator.native import code
     from gemmlab.emulator.native.launch import execute
 
@@ -113,8 +106,8 @@ def _natively(launch: Launch, ptx: str, entry: str | None) -> tuple[Tally, str]:
 
 def _refuse(launch: Launch, reason: NotCovered) -> NoReturn:
     code, index = launch.program.function.instructions, reason.instruction
-    site = None if index is None else code[index].site
-    raise UnsupportedInstructionError(f"the native tier does not cover {reason}", site) from reason
+    at = "" if index is None else f"\n  at {code[index].site}"
+    raise TierError(f"the native tier does not cover {reason}{at}") from reason
 
 
 @cache

@@ -29,10 +29,12 @@ from gemmlab.emulator import (
     emit_clusters,
     emit_copies,
     emit_floats,
+    emit_fragments,
     emit_matrices,
     emit_mbarriers,
     emit_wgmma,
     formats,
+    fragments,
     halves,
     isa,
     matrices,
@@ -97,7 +99,7 @@ class Unsupported(Exception):
 
 EMITTERS = emit.EMITTERS | emit_copies.EMITTERS | emit_mbarriers.EMITTERS | emit_floats.EMITTERS
 EMITTERS |= emit_bulk.EMITTERS | emit_clusters.EMITTERS | emit_wgmma.EMITTERS
-EMITTERS |= emit_matrices.EMITTERS
+EMITTERS |= emit_matrices.EMITTERS | emit_fragments.EMITTERS
 TERMINATORS = {"bra": "branch", "brx": "switch", "ret": "exit", "exit": "exit", "trap": "trap"}
 TERMINATORS |= {"nanosleep": "sleep"}
 
@@ -205,7 +207,7 @@ class Translator:
         namespace |= {"atomics": atomics, "collectives": collectives, "mbarriers": mbarriers}
         namespace |= {"bulk_copies": bulk_copies, "clusters": clusters, "partial": partial}
         namespace |= {"doubles": doubles, "formats": formats, "halves": halves}
-        namespace |= {"matrices": matrices}
+        namespace |= {"matrices": matrices, "fragments": fragments}
         exec(compile(source, f"<{self.function.name}>", "exec"), namespace)
         for i, block in enumerate(blocks):
             block.run = namespace[f"block_{i}"]

@@ -12,9 +12,10 @@ import numpy as np
 from gemmlab.emulator.lanes import WARP
 from gemmlab.emulator.memory import WINDOW_BITS
 from gemmlab.emulator.native.builder import Function, Pointer, Variable
-from gemmlab.emulator.native.costs import distinct, wavefronts
+from gemmlab.emulator.native.costs import atomic_sectors, distinct, wavefronts
 from gemmlab.emulator.native.layout import (
     ACCESS_FAULT,
+    ATOMIC,
     CORE,
     COUNT,
     FLAVOUR,
@@ -40,7 +41,7 @@ from gemmlab.emulator.native.support import (
 )
 from gemmlab.emulator.native.values import BOOL, I32, I64, U16, U32, Value, where
 
-ALL = np.uint32(0xFFFFFFFF)
+ALL, LOWER_HALF = np.uint32(0xFFFFFFFF), np.uint32(0xFFFF)
 
 
 def part(shape: Value, place: int) -> Value:
@@ -132,7 +133,12 @@ def check_global(f: Function, core: Pointer, site: Pointer, lanes: Value, shape:
     _give_fault(f, core, shape, lanes)
     f.place(owned)
     _translate(f, core, words, _aligned(words, width), "arena", shape, lanes)
-    _count(f, site, lanes, distinct(f, words >> 5, lanes), None)
+    cost = Variable(f, number(f, 0))
+    with f.when((shape & (ATOMIC << FLAVOUR)) != 0):
+        cost.value = atomic_sectors(f, words, lanes)
+    with f.when((shape & (ATOMIC << FLAVOUR)) == 0):
+        cost.value = distinct(f, words >> 5, lanes)
+    _count(f, site, lanes, cost.value, None)
     f.give(f.constant(np.bool_(True)))
 
 
@@ -181,6 +187,8 @@ def check_generic(f: Function, core: Pointer, site: Pointer, lanes: Value, shape
     windows, left = words >> WINDOW_BITS, Variable(f, lanes)
     for window, space in enumerate(("global", "shared", "local", "param")):
         group = f.bits(windows == window) & left.value
+        if space in ("local", "param"):  # of which atomic operations know nothing
+            group = where((shape & (ATOMIC << FLAVOUR)) == 0, group, np.uint32(0))
         with f.when(group != 0):
             f.store(words_at, words - (window << WINDOW_BITS), align=64)
             good = call(f, core, f"check_{space}", site.at(window * SITE.size), group, shape)
@@ -388,6 +396,8 @@ def _access(space: str, is_load: bool) -> None:
                     call(f, core, f"{move}_pattern", place, record, shape)
                     f.give(f.constant(np.bool_(True)))
         _find_words(f, core, record, offset, wrap)
+        if is_load:  # lanes that are off find zeros, as on the NumPy tier
+            f.clear(core.at(CORE["data"]), part(shape, WIDTH) * WARP)
         with f.when(lanes == 0):
             f.give(f.constant(np.bool_(True)))
         good = call(f, core, f"check_{space}", site, lanes, shape)
@@ -420,6 +430,26 @@ def _touch(space: str) -> None:
     routine(BOOL, **ACCESS)(body)
 
 
+def _halves(
+    f: Function, data: Pointer, where_: Pointer, record: Pointer, dtype: np.dtype, is_load: bool
+) -> None:
+    """Where lanes lie evenly in each half of the warp: gathers and scatters take longer."""
+    nbytes, span = dtype.itemsize, f.load(record.at(RECORD["half_span"]), I64)
+    upper = where_.at(f.load(record.at(RECORD["index"] + 4 * (WARP // 2)), I32))
+    with f.when(span == nbytes):
+        kind = f"<{WARP // 2} x i{8 * nbytes}>"
+        for there, here in ((where_, data), (upper, data.at(nbytes * WARP // 2))):
+            source, target = (there, here) if is_load else (here, there)
+            half = f.assign(f"load {kind}, ptr {source.name}, align {nbytes}")
+            f.do(f"store {kind} {half}, ptr {target.name}, align {nbytes}")
+        f.give()
+    if is_load:
+        with f.when(span == 0):
+            both = [f.load(x, dtype).spread() for x in (where_, upper)]
+            f.store(data, where(f.lanes(f.constant(LOWER_HALF)), *both), align=WARP * nbytes)
+            f.give()
+
+
 def _pattern(is_load: bool) -> None:
     """Elements of all 32 lanes, where a record knows how they lie."""
 
@@ -444,6 +474,7 @@ def _pattern(is_load: bool) -> None:
                         f.store(data, f.load(where_, dtype).spread(), align=32 * nbytes)
                         f.give()
                 if nbytes >= 4:
+                    _halves(f, data, where_, record, dtype, is_load)
                     index = f.load(record.at(RECORD["index"]), I32, True, align=64)
                     if is_load:
                         f.store(data, gather(where_, index, dtype), align=32 * nbytes)

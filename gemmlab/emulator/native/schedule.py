@@ -12,7 +12,7 @@ import numpy as np
 
 from gemmlab.emulator.barriers import NUM_BARRIERS
 from gemmlab.emulator.lanes import WARP
-from gemmlab.emulator.machine import BURST, PATIENCE
+from gemmlab.emulator.machine import BURST
 from gemmlab.emulator.native.builder import Function, Pointer, Variable
 from gemmlab.emulator.native.layout import (
     BARRIER,
@@ -271,7 +271,8 @@ def step(f: Function, core: Pointer, warp: Pointer) -> None:
 
     f.place(parted)
     turns.value = field(f, warp, "turns") + np.uint32(1)
-    backward = turns.value % np.uint32(PATIENCE + BURST) >= np.uint32(PATIENCE)
+    patience = f.load(core.at(CORE["patience"]), I64).astype(U32)
+    backward = turns.value % (patience + np.uint32(BURST)) >= patience
     left, found = Variable(f, runnable), Variable(f, f.constant(NONE))
     fallback, fallback_pc = Variable(f, f.constant(NONE)), Variable(f, f.constant(NONE))
     with f.loop(lambda: (left.value != 0) & (found.value == 0)):
