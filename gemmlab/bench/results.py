@@ -22,6 +22,8 @@ from gemmlab.bench.roofs import Roofs
 from gemmlab.bench.statistics import Spread, pooled, warnings
 from gemmlab.errors import ImplausibleTimeError
 
+COMPANY = "other processes on the GPU"  # a warning
+
 Samples = Sequence[Sampled | None]  # by step
 
 
@@ -178,7 +180,7 @@ def _baseline(entries: Sequence[Entry], sampled: Samples) -> dict[str, Any] | No
 def _company(readings: Sequence[Reading]) -> list[str]:
     """Who else may have had the GPU: times are then of a part of it."""
     others = max((reading.others or 0 for reading in readings), default=0)
-    return [f"{others} other processes on the GPU"] if others else []
+    return [f"{COMPANY}: {others}"] if others else []
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

@@ -40,10 +40,12 @@ def without_host_code(source: str, lines: Collection[int]) -> tuple[str, tuple[s
     parts, names, kept = [], [], 0  # `kept`: up to where the text is decided on
     for one in _declarations(source):
         name = _FUNCTION.search(one.head)
-        first = 1 + source.count("\n", 0, one.start)
-        here = range(first, first + source.count("\n", one.start, one.end) + 1)
+        # From where it is more than blank.
+        start = one.end - len(source[one.start : one.end].lstrip())
+        first = 1 + source.count("\n", 0, start)
+        here = range(first, first + source.count("\n", start, one.end) + 1)
         if name and not _DEVICE.search(one.head) and not set(here).isdisjoint(lines):
-            parts += [source[kept : one.start], "\n" * (len(here) - 1)]
+            parts += [source[kept:start], "\n" * (len(here) - 1)]
             names.append(name[1])
             kept = one.end
     return "".join([*parts, source[kept:]]), tuple(dict.fromkeys(names))

@@ -15,7 +15,7 @@ from gemmlab.errors import CompileError, MissingDependencyError
 
 # A name that NVRTC has to look up in C++: a template's instance, or a kernel in a namespace.
 _EXPRESSION = re.compile(r".*(<.*>|::\w+)", re.DOTALL)
-_ERROR = re.compile(r"^(.*)\((\d+)\): (?:catastrophic )?error", re.MULTILINE)
+_ERROR = re.compile(r"^(.*)\((\d+)\): error", re.MULTILINE)
 _NO_HEADER = re.compile(r'(?:could not|cannot) open source file "([^"]+)"')
 
 

@@ -52,7 +52,7 @@ class EmulatedDevice:
         self,
         arch: str = DEFAULT,
         tier: str = "auto",
-        check: str | None = None,
+        check: str | Iterable[str] | None = None,
         *,
         machine_code: bool = False,
     ) -> None:

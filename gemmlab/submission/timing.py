@@ -11,6 +11,7 @@ from gemmlab.bench.job import Job, Kernel, Outcome
 from gemmlab.bench.kernel_clock import KernelClock
 from gemmlab.bench.protocol import Protocol
 from gemmlab.bench.record import Record
+from gemmlab.bench.results import COMPANY
 from gemmlab.bench.roofs import fma_probe
 from gemmlab.compile import Artifact, load
 from gemmlab.devices import Device
@@ -100,7 +101,9 @@ def scored(outcome: Outcome) -> dict[str, Any]:
         return told | {"status": "not run", "message": "no run came to its end"}
     for record in own:
         if disagreement := disagree(record):
-            return told | {"status": "impossible time", "message": disagreement}
+            company = [warning for warning in record.warnings if COMPANY in warning]
+            status = "not run" if company else "impossible time"
+            return told | {"status": status, "message": "; ".join([disagreement, *company])}
     best, baseline = _best(own), _best(others)
     score = 100 * baseline.gpu_median_s / best.gpu_median_s
     compute_type = baseline.details.get("compute_type")

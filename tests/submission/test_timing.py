@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from inline import in_this_process
 from kernels import BF16, TF32, gemm, rounded
 
 from gemmlab.bench import baselines, machine, worker
@@ -14,7 +15,8 @@ from gemmlab.compile.artifact import Artifact
 from gemmlab.devices import cuda
 from gemmlab.directives import read
 from gemmlab.errors import DeviceError
-from gemmlab.submission import cases, tasks, timing
+from gemmlab.submission import cases, process, tasks, timing
+from gemmlab.submission.steps import status_of
 from gemmlab.submission.submission import Submission
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "bench"))
@@ -127,3 +129,43 @@ def test_trials_on_a_gpu_see_large_shapes_and_every_family_there(submission, mon
     seen = {trial["family"] for trial in trials if trial["shape"]["m"] == 40}
     assert len(seen) == 9
     assert trials[-1]["purpose"].startswith("over its own result")
+
+
+def test_clocks_of_a_gpu_that_others_use_accuse_nobody(submission, timed, monkeypatch):
+    monkeypatch.setattr(timing, "disagree", lambda record: "1 µs by one clock, 2 µs by another")
+    assert timed(submission(gemm()))["status"] == "impossible time"
+    reading = replace(FakeSensors().read(), others=2)
+    monkeypatch.setattr(FakeSensors, "read", lambda self: reading)
+    told = timed(submission(gemm()))
+    assert told["status"] == "not run" and "other processes on the GPU: 2" in told["message"]
+
+
+@pytest.mark.parametrize(
+    "error, status",
+    [
+        ("CUDA_ERROR_ILLEGAL_ADDRESS: While executing", "out of bounds"),
+        ("CUDA_ERROR_MISALIGNED_ADDRESS: While executing", "misaligned"),
+        ("CUDA_ERROR_LAUNCH_FAILED: An exception", "crashed"),
+        ("CUDA_ERROR_NO_DEVICE: no CUDA-capable device", "not run"),
+    ],
+)
+def test_what_the_driver_says_of_a_kernel_is_its_status(error, status):
+    assert status_of(DeviceError(f"running gemm on cuda:0: {error}")) == status
+
+
+@pytest.mark.parametrize("on_gpu, verdict", [(True, "pass"), (False, "unsupported")])
+def test_what_only_the_emulator_does_not_know_is_left_to_a_gpu(judge, monkeypatch, on_gpu, verdict):
+    told = {
+        "emulate": process.Ended([], "unsupported", "no such instruction"),
+        "try_on_gpu": process.Ended([{"arch": "sm_90a"}])
+        if on_gpu
+        else process.Ended([], "not run", "no GPU"),
+        "time_on_gpu": process.Ended([{"score": 50.0}]),
+    }
+
+    def run(task, request, limits):
+        return told.get(task) or in_this_process(task, request, limits)
+
+    monkeypatch.setattr(process, "run", run)
+    found = judge(gemm(), apart=True, gpu=True)
+    assert (found.verdict, found.score) == (verdict, 50.0 if on_gpu else None)
