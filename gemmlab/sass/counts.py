@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from gemmlab.sass.code import ENDLESS, Block, Code, Instruction
 from gemmlab.sass.flow import Guess, least_change
-from gemmlab.sass.lines import Executed, Lines
+from gemmlab.sass.lines import Executed, Lines, PtxLine
 from gemmlab.sass.warps import warps
 
 # What a vote weighs: of the branch that ends a block, of what stays where it is, of all else.
@@ -28,10 +28,9 @@ FIXED_ROOTS = frozenset(
         *("HMMA", "IMMA", "DMMA", "BMMA", "HGMMA", "IGMMA", "UTMALDG", "UTMASTG", "UBLKCP"),
     }
 )
-
-
 # Arithmetic that is one instruction in both: it stays in its loop, or in each copy of it.
 SIMPLE_ROOTS = frozenset({"FFMA", "FADD", "FMUL", "DFMA", "DADD", "DMUL", "HFMA2", "HADD2"})
+SIMPLE_PTX = frozenset({"fma", "add", "sub", "mul"})
 
 
 @dataclass(frozen=True)
@@ -108,22 +107,40 @@ def _places(code: Code) -> Places:
 
 
 def _votes(code: Code, block: Block, lines: Lines, places: Places) -> Votes:
-    votes = Votes()
+    votes, copies = Votes(), _copies(code, block, lines, places)
     for one in code.inside(block):
         line = lines.get(one.line or 0)
         if line is None:
             continue
+        executed = line.executed // copies.get(line.block, 1)
         if one.root in ("BRA", "EXIT", "BRX"):
             # ret is where many paths end, and ptxas copies it to all of them.
             if one.conditional and line.branch and len(places[one.line, "branch"]) == 1:
-                votes.fixed[line.executed] += BRANCH
+                votes.fixed[executed] += BRANCH
         elif not one.guard and one.root not in ("BSSY", "BSYNC", "RET", "CALL"):
             alone = len(places[one.line, one.root]) == 1
             if one.root in FIXED_ROOTS and alone and line.clear:
-                votes.fixed[line.executed] += FIXED
+                votes.fixed[executed] += FIXED
             else:
-                votes.movable[line.executed] += MOVABLE
+                votes.movable[executed] += MOVABLE
     return votes
+
+
+def _copies(code: Code, block: Block, lines: Lines, places: Places) -> dict[int, int]:
+    """How often a block holds a block of PTX that it alone holds: all rounds of a loop, or some.
+
+    One instruction of PTX may become two. But then not each in its block does.
+    """
+    of_block: dict[int, list[int]] = defaultdict(list)
+    for number, root in {(one.line, one.root) for one in code.inside(block)}:
+        line, copies = lines.get(number or 0), places[number, root]
+        if line and _is_one_to_one(root, line) and len(copies) == 1:
+            of_block[line.block].append(copies.total())
+    return {number: min(counts) for number, counts in of_block.items() if len(counts) > 1}
+
+
+def _is_one_to_one(root: str, line: PtxLine) -> bool:
+    return root in FIXED_ROOTS or (root in SIMPLE_ROOTS and line.root in SIMPLE_PTX)
 
 
 def _around_routine(code: Code, block: Block) -> bool:
@@ -185,7 +202,7 @@ def _unrolled(code: Code, lines: Lines, places: Places, threads: Sequence[int]) 
     found: dict[int, Guess] = {}
     for (number, root), copies in places.items():
         line = lines.get(number or 0)
-        if root not in FIXED_ROOTS | SIMPLE_ROOTS or line is None:
+        if line is None or not _is_one_to_one(root, line):
             continue
         if len(set(copies.values())) < 2:
             continue

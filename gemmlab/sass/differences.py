@@ -19,6 +19,11 @@ OPERATIONS = {
     **dict.fromkeys(("atom", "red"), "atomic"),
 }
 SPILLS = ("LDL", "STL")
+SPACES = {
+    **dict.fromkeys(("LDG", "STG", "ATOMG", "REDG"), "global"),
+    **dict.fromkeys(("LDS", "LDSM", "STS", "STSM", "ATOMS"), "shared"),
+    **dict.fromkeys(SPILLS, "local"),
+}
 LOOP = "compare-and-swap loop, its rounds not counted"
 
 
@@ -72,9 +77,9 @@ def _accesses(run: Run, code: Code, counted: Counted) -> Iterator[Difference]:
             yield Difference(what, access, (line,), asked.warps, warps)
     for (line, operation), made in sorted(done.items()):
         for one, times in made:
-            space = "local" if one.root in SPILLS else "other"
             what = "spilled" if one.root in SPILLS else "added"
-            yield Difference(what, f"{space} {operation}", (line,) if line else (), 0, times)
+            access = f"{SPACES.get(one.root, 'generic')} {operation}"
+            yield Difference(what, access, (line,) if line else (), 0, times)
 
 
 def _way(asked: Asked, made: Sequence[tuple[Instruction, int]], warps: int) -> str:

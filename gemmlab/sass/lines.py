@@ -19,6 +19,9 @@ class Executed:
     def __add__(self, other: Executed) -> Executed:
         return Executed(self.warps + other.warps, self.threads + other.threads)
 
+    def __floordiv__(self, times: int) -> Executed:
+        return Executed(self.warps // times, self.threads // times)
+
 
 @dataclass(frozen=True)
 class PtxLine:
@@ -30,6 +33,7 @@ class PtxLine:
     guarded_off: int = 0  # threads whose guard was false
     guarded: bool = False
     block: int = 0  # the basic block of PTX that it is in
+    root: str = ""  # the first word of its instruction
     clear: bool = True  # all that the line holds was executed as often
 
     @property
@@ -60,6 +64,7 @@ def ptx_lines(run: Run) -> dict[int, PtxLine]:
                 old.guarded_off + int(tally.guarded_off[index]),
                 code[index].guard is not None,
                 number,
+                opcode[0],
             )
     return {line: _of_line([*kinds.values()]) for line, kinds in found.items()}
 

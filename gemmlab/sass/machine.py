@@ -77,7 +77,7 @@ def analyse(artifact: Artifact, run: Run) -> MachineCode:
         raise CompileError(f"the machine code of {artifact.entry} does not tell its PTX lines")
     lines = ptx_lines(run)
     tally = run.tally
-    entering = Executed(int(tally.warps[0]), int(tally.lanes[0]))
+    entering = Executed(int(tally.warps[:1].sum()), int(tally.lanes[:1].sum()))
     counted = count(code, lines, entering)
     return MachineCode(code, counted, lines, differences(run, code, counted))
 

@@ -3,12 +3,15 @@
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from cases import LAUNCHES
 
+import gemmlab
 from gemmlab import sass
 from gemmlab.cli import main
 from gemmlab.compile import resources
+from gemmlab.compile.nvrtc import compile_cuda
 from gemmlab.errors import CompileError, MissingDependencyError
 from gemmlab.sass import machine
 
@@ -61,6 +64,32 @@ def test_a_loop_that_ptxas_unrolled_loads_as_often_as_the_ptx():
     (row,) = analysed("unrolled").differences
     assert row.ptx == row.machine == 4 * 103
     assert row.lines == (27,)
+
+
+# 16 rounds of the inner loop are PTX; ptxas holds all four times that they are gone through.
+WHOLE = """\
+extern "C" __global__ void k(const float* x, float* y) {
+  __shared__ float tile[64];
+  int t = threadIdx.x;
+  float sum = 0.0f;
+  for (int i = 0; i < 4; ++i) {
+    tile[t] = x[64 * i + t];
+    __syncthreads();
+    for (int j = 0; j < 64; ++j) sum += tile[(t + j) % 64];
+    __syncthreads();
+  }
+  y[t] = sum;
+}
+"""
+
+
+def test_a_loop_that_ptxas_unrolled_altogether_loads_as_often_as_the_ptx():
+    artifact = compile_cuda(WHOLE)
+    args = [np.ones(256, np.float32), np.zeros(64, np.float32)]
+    run = gemmlab.emulate(artifact, grid=1, block=64, args=args)
+    counters = sass.analyse(artifact, run).counters
+    assert counters["smsp__inst_executed_op_shared_ld.sum"] == 2 * 4 * 64
+    assert counters["smsp__inst_executed_op_shared_st.sum"] == 2 * 4
 
 
 def test_what_cannot_be_counted_says_why(monkeypatch, tmp_path):
