@@ -77,7 +77,8 @@ def _as_json(done: FileRun, lines: bool, checked: bool) -> dict[str, Any]:
         "grid": done.call.grid,
         "block": done.call.block,
         "dynamic_smem_bytes": done.call.smem,
-        "counters": done.run.counters,
+        # Of a launch that was stopped they would be zeros.
+        "counters": None if any(f.stops for f in done.run.findings) else done.run.counters,
     }
     if done.verdict is not None:
         result |= {"verdict": done.verdict.status, "message": done.verdict.message}
