@@ -84,13 +84,15 @@ def _as_json(done: FileRun, lines: bool, by_sass: bool, checked: bool) -> dict[s
     from gemmlab.commands import machine_code
 
     machine, _ = machine_code.analysed(done)
+    counted = machine.counters if machine else {}
     result: dict[str, Any] = {
         "entry": done.artifact.entry,
         "grid": done.call.grid,
         "block": done.call.block,
         "dynamic_smem_bytes": done.call.smem,
         "tier": done.run.tier,
-        "counters": done.run.counters | (machine.counters if machine else {}),
+        # Of a launch that was stopped they would be zeros.
+        "counters": None if _is_stopped(done) else done.run.counters | counted,
     }
     if done.verdict is not None:
         result |= {"verdict": done.verdict.status, "message": done.verdict.message}
@@ -117,7 +119,7 @@ def _print(done: FileRun, lines: bool, by_ptx: bool, by_sass: bool, checked: boo
         out.print(f"{done.verdict.status}: {done.verdict.message}", markup=False)
     if checked:
         out.print(findings.summary(done.run.findings))
-    if any(finding.stops for finding in done.run.findings):
+    if _is_stopped(done):
         return
     out.print()
     if lines:
@@ -145,6 +147,10 @@ def _print(done: FileRun, lines: bool, by_ptx: bool, by_sass: bool, checked: boo
     if arrays:
         out.print()
         out.print(tables.facts(arrays))
+
+
+def _is_stopped(done: FileRun) -> bool:
+    return any(finding.stops for finding in done.run.findings)
 
 
 def _preview(array: np.ndarray) -> str:

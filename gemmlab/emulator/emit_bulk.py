@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gemmlab.emulator.translate import Translator
 
 S32 = np.dtype("i4")
+NO_FORM = "no such form of it"
 SIGNAL = "mbarrier::complete_tx::bytes"
 SPACES = {"global": "global", "shared::cta": "shared", "shared::cluster": "shared"}
 DIMENSIONS = {f"{k}d": k for k in range(1, 6)}
@@ -40,7 +41,7 @@ def emit_reduce(t: Translator, i: Instruction) -> None:
     words = list(i.modifiers[3:])
     operation = next((w for w in words if w in reductions.OPERATIONS), "")
     if i.modifiers[2] != "bulk" or not operation:
-        t.unsupported("no such form of it")
+        t.unsupported(NO_FORM)
     words.remove(operation)
     if "noftz" in words:
         words.remove("noftz")
@@ -67,7 +68,7 @@ def emit_send(t: Translator, i: Instruction) -> None:
             t.unsupported("no such reduction")
         name = t.constant_object(combine, f"c{t.index}")
     if rest != ["shared::cluster", SIGNAL] or type_[1:] not in ("32", "64"):
-        t.unsupported("no such form of it")
+        t.unsupported(NO_FORM)
     items = i.operands[1].items if isinstance(i.operands[1], Vector) else (i.operands[1],)
     if len(items) != count:
         t.unsupported(f"{len(items)} registers for {count} elements")
@@ -83,7 +84,7 @@ def emit_replace(t: Translator, i: Instruction) -> None:
     field, space, *words = i.modifiers[2:]
     *axis, value = i.operands[1:]
     if space not in ("global", "shared::cta") or words not in (["b1024", "b32"], ["b1024", "b64"]):
-        t.unsupported("no such form of it")
+        t.unsupported(NO_FORM)
     number = axis[0].value if axis and isinstance(axis[0], Imm) else 0
     where = _address(t, i, i.operands[0], space.split("::")[0])
     new = t.value(value, U32 if words[1] == "b32" else emit.U64)
@@ -94,7 +95,7 @@ def emit_replace(t: Translator, i: Instruction) -> None:
 def emit_copy_map(t: Translator, i: Instruction) -> None:
     """tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic… [target], [source], 128"""
     if i.modifiers[2:4] != ("shared::cta", "tensormap::generic"):
-        t.unsupported("no such form of it")
+        t.unsupported(NO_FORM)
     target, source = (
         _address(t, i, o, space) for o, space in zip(i.operands, ("global", "shared"), strict=False)
     )
@@ -111,10 +112,10 @@ def _linear(t: Translator, i: Instruction, words: list[str], combine: str | None
     """[target], [source], size, [mbarrier]{, ranks}{, policy}, or without an mbarrier"""
     operands, ranks = _without_hints(t, i, words)
     if len(words) != 3 or words[0] not in SPACES or words[1] not in SPACES:
-        t.unsupported("no such form of it")
+        t.unsupported(NO_FORM)
     spaces = tuple(SPACES[w] for w in words[:2])
     if words[2] not in (SIGNAL, "bulk_group") or len(operands) != 3 + (words[2] == SIGNAL):
-        t.unsupported("no such form of it")
+        t.unsupported(NO_FORM)
     signal = "None"
     if words[2] == SIGNAL:
         signal = f"({shared_address(t, i, operands[3], 'shared')})"
@@ -135,11 +136,12 @@ def _tensor(t: Translator, i: Instruction, words: list[str], operation: str | No
         case [dim, "global", "shared::cta", "bulk_group"]:
             tensor, inside, *rest = operands
         case _:
-            t.unsupported("only tiles of tensors are copied, in no other mode")
+            mode = next((w for w in words if "im2col" in w or "gather" in w), "")
+            t.unsupported(f"boxes are copied as tiles only, not by {mode}" if mode else NO_FORM)
     is_load = words[-1] == SIGNAL
     at = tensor.coordinates[0] if isinstance(tensor, Memory) and tensor.coordinates else None
     if not isinstance(at, Vector) or len(at.items) != DIMENSIONS.get(dim) or len(rest) != is_load:
-        t.unsupported("no such form of it")
+        t.unsupported(NO_FORM)
     assert isinstance(tensor, Memory)
     map_ = _address(t, i, Memory(tensor.base, tensor.offset), "generic")
     place = ", ".join([map_, *(t.value(x, S32) for x in at.items)])

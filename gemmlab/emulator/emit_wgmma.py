@@ -38,6 +38,8 @@ def emit_wgmma(t: Translator, i: Instruction) -> None:
         case "wait_group", (Imm(value=int(most)),):
             _call(t, i, f"wait({most}, ")
             return
+    if words[:1] == ["sp"]:
+        t.unsupported("sparse matrices are not emulated")
     product = _product(i, words) if verb == "mma_async" else None
     accumulators = i.operands[0] if i.operands else None
     if product is None or not isinstance(accumulators, Vector):

@@ -310,7 +310,9 @@ def bind(
 ) -> tuple[np.ndarray, list[Buffer]]:
     """The bytes of the parameter space, and the buffers that arrays became."""
     if len(args) != len(parameters):
-        raise LaunchError(f"the kernel takes {len(parameters)} arguments, {len(args)} were given")
+        declared = ", ".join(f".{p.type}" if p.size <= 8 else f"{p.size} bytes" for p in parameters)
+        message = f"the kernel takes {len(parameters)} arguments, {len(args)} were given"
+        raise LaunchError(f"{message}; it declares {declared or 'none'}")
     buffers: dict[int, Buffer] = {}  # by the array's id
     for number, arg in enumerate(args):
         for value in arg if isinstance(arg, tuple) else (arg,):
