@@ -2,12 +2,13 @@
 times as fast.
 
 "auto" takes native code that is already compiled. Else it begins with NumPy and changes over when
-the launch turns out to be long.
+a kernel's launches turn out to be long, or many.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 from functools import cache
 from typing import NoReturn
@@ -21,6 +22,7 @@ from gemmlab.errors import TierError, UnknownNameError
 TIERS = ("auto", "numpy", "native")
 # Thread-instructions from which on compiling is worth its time: about half a second of NumPy.
 WORTH_COMPILING = 50_000_000
+_executed = Counter[int]()  # by NumPy in this process, by a hash of the kernel
 
 # A launch on the NumPy tier, and what it calls at so many thread-instructions.
 NumpyTier = Callable[[Launch, float, Callable[[], None]], Tally]
@@ -61,9 +63,12 @@ def run(
         elif _covers(launch, ptx, entry):
             raise Changeover
 
+    kernel = hash((ptx, entry))
     try:
-        limit = WORTH_COMPILING if tier == "auto" else float("inf")
-        return numpy_tier(launch, limit, change_over), "numpy"
+        limit = WORTH_COMPILING - _executed[kernel] if tier == "auto" else float("inf")
+        tally = numpy_tier(launch, limit, change_over)
+        _executed[kernel] += tally.work
+        return tally, "numpy"
     except Changeover:
         restart()
         return _natively(launch, ptx, entry)

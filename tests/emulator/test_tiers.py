@@ -38,6 +38,7 @@ def apart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("GEMMLAB_CACHE", str(tmp_path))
     monkeypatch.setattr(compiler, "EFFORT", 0)
     code._find.cache_clear()
+    tiers._executed.clear()
 
 
 def loop(times: int, tier: str = "auto", threads: int = 64) -> tuple[np.ndarray, str]:
@@ -62,6 +63,13 @@ def test_auto_changes_over_when_a_launch_is_long(monkeypatch: pytest.MonkeyPatch
     # What the NumPy tier had already done does not show.
     assert used == "native" and (x == 1000).all()
     assert loop(10)[1] == "native"  # now that it is there
+
+
+@needs_native
+def test_auto_changes_over_when_launches_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiers, "WORTH_COMPILING", 5000)
+    used = [loop(10)[1] for _ in range(3)]
+    assert used[0] == "numpy" and used[-1] == "native"
 
 
 @needs_native
@@ -244,6 +252,13 @@ def test_the_first_block_at_fault_is_reported(monkeypatch: pytest.MonkeyPatch) -
 
 
 CUDA = """
+extern "C" __global__ void early(const float *x, float *y, int n) {
+    int i = threadIdx.x;
+    if (i >= n - blockDim.x * blockIdx.x) return;
+    y[blockIdx.x * blockDim.x + i] = x[i];
+    __syncthreads();
+    y[blockIdx.x * blockDim.x + i] += x[i / 2];
+}
 extern "C" __global__ void softmax(const float *x, float *y, int n) {
     __shared__ float part[8];
     const float *row = x + blockIdx.x * n;
@@ -270,7 +285,11 @@ extern "C" __global__ void chain(const double *x, double *y, int n) {
 @needs_native
 @pytest.mark.parametrize(
     ("entry", "shape", "type_", "block"),
-    [("softmax", (5, 700), "f4", 128), ("chain", (1, 1000), "f8", 96)],
+    [
+        ("early", (1, 200), "f4", 128),
+        ("softmax", (5, 700), "f4", 128),
+        ("chain", (1, 1000), "f8", 96),
+    ],
 )
 def test_cuda_kernels(
     tmp_path: Path, entry: str, shape: tuple[int, int], type_: str, block: int

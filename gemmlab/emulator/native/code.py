@@ -54,7 +54,6 @@ def runtime_library() -> Library:
     return Library(image, ["functions", "run"])
 
 
-@cache
 def routines() -> np.ndarray:
     """Addresses of its functions, in order."""
     return _pointers(runtime_library()["functions"], len(runtime.NUMBERS))

@@ -21,6 +21,7 @@ from gemmlab.emulator.native.layout import (
     CORE,
     DONE,
     FAULT,
+    FUEL,
     LOOPS,
     NEEDS_SLOW,
     RECORD,
@@ -33,8 +34,6 @@ from gemmlab.emulator.native.layout import (
 )
 from gemmlab.emulator.native.ufuncs import loop_of
 
-# Native code comes back after about so many turns of loops, to see whether someone wants to stop.
-FUEL = 1 << 18
 # Blocks of about so many lanes run by turns where one may wait for another, as on the NumPy tier.
 RESIDENT_LANES = 8192
 

@@ -15,6 +15,8 @@ ACCESS_FAULT, END_FAULT, UNSUPPORTED_FAULT, DEADLOCK = range(1, 5)
 # A warp's registers: uniform ones as scalars, all lanes at one place; the same, lanes parted; or
 # every register as a vector.
 TOGETHER, PARTED, SPREAD = range(3)
+FUEL = 1 << 18  # steps after which native code returns, to see whether someone wants to stop
+SPIN_FUEL = FUEL >> 6  # what a turn of a loop that waits costs
 POPC, AND, OR = range(1, 4)  # operations of bar.red
 UNEVEN = -1  # as the span of a pattern
 # A shape says of an access instruction, byte by byte: its width, its elements' size and number, and

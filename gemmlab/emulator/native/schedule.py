@@ -254,6 +254,8 @@ def step(f: Function, core: Pointer, warp: Pointer) -> None:
     f.store(quantum, f.load(quantum, I64) - 1)
     live, standing = field(f, warp, "live"), field(f, warp, "standing")
     runnable, pcs = live & ~standing, vector(f, warp, "pcs")
+    with f.when(runnable == 0):  # those that were left have ended, the others wait
+        f.give(status(f, PAUSED))
     lane = first_lane(runnable).astype(I64)
     pc = Variable(f, f.load(warp.at(WARP_STATE["pcs"]).at(lane * 4), U32))
     group = Variable(f, f.bits(pcs == pc.value) & runnable)
