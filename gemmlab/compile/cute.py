@@ -6,6 +6,7 @@ import importlib.metadata
 import inspect
 import re
 import tempfile
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -79,7 +80,9 @@ def compile_kernel(
     kernel.set_name_prefix(  # type: ignore[attr-defined]
         entry, remove_cutlass_symbol=True, keep_mangled_name=False
     )
-    with tempfile.TemporaryDirectory(prefix="gemmlab-") as folder:
+    with tempfile.TemporaryDirectory(prefix="gemmlab-") as folder, warnings.catch_warnings():
+        # A loop over a thread's registers has to be unrolled, however many they are.
+        warnings.filterwarnings("ignore", message="This static loop has")
         options = f"--generate-line-info --gpu-arch {arch}"
         try:
             compiled = cute.compile(
