@@ -132,7 +132,7 @@ class Packed:
 class Launch:
     """One kernel launch: everything but the compiled code. Arguments are in the kernel's order."""
 
-    kernel: str  # "along", "across", "find_peaks", "across_deep", "multiply" or "fixup"
+    kernel: str  # "along", "across", "find_peaks", "across_deep", "multiply", "resplit" or "fixup"
     config: SplitConfig | TileConfig | None
     grid: Dim3
     block: Dim3
