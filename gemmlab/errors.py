@@ -9,7 +9,7 @@
     │   └── LaunchError                      grid, block, shared memory or arguments past a limit
     ├── MissingDependencyError (ImportError) an optional package is not installed; names the extra
     ├── DeviceError (RuntimeError)           no GPU, no driver, or the driver refused
-    ├── TierError (NotImplementedError)      a precision that was asked for cannot run
+    ├── TierError (NotImplementedError)      a precision or emulator tier asked for cannot run
     ├── StateError (RuntimeError)            used before it was planned, or after it was freed
     ├── ImplausibleTimeError (RuntimeError)  a measured time that the hardware cannot reach
     ├── CompileError (RuntimeError)          a compiler said no; `log` holds its words
@@ -62,7 +62,8 @@ class ArrayError(InputError):
 
 
 class TierError(GemmlabError, NotImplementedError):
-    """A precision that was asked for by name cannot run for these operands on this device."""
+    """What was asked for by name cannot run here: a precision of a product, for these operands on
+    this device, or a tier of the emulator."""
 
 
 class StateError(GemmlabError, RuntimeError):

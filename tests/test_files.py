@@ -9,6 +9,7 @@ from gemmlab import files, listing
 from gemmlab.cli import main
 from gemmlab.directives import Directive
 from gemmlab.directives.directive import parse
+from gemmlab.emulator.native.compiler import missing
 
 GATHER = """\
 //! gemmlab args=x:f32[4*n],y:f32[n]=zeros,n n=1000 block=256 grid=ceil_div(n,256)
@@ -76,6 +77,17 @@ def test_json_holds_lines_that_add_up(write, capsys):
             assert sum(line[name] for line in lines.values()) == told["counters"][name]
 
 
+@pytest.mark.skipif(missing() is not None, reason=str(missing()))
+def test_the_tier_is_told_and_changes_nothing_else(write, capsys):
+    path = write(SGEMM)
+    told = []
+    for tier in ("numpy", "native"):
+        told.append(json.loads(run_command(capsys, path, "--json", "--lines", "--tier", tier)[1]))
+        assert told[-1].pop("tier") == tier
+    assert told[0] == told[1]
+    assert run_command(capsys, path, "--tier", "native")[1].splitlines()[0].endswith("native tier")
+
+
 def test_a_listing_begins_with_the_hottest_line(write, capsys):
     path = write(SGEMM)
     lines = listing.source_lines(files.run(path, Directive()).run.by_source_line())
@@ -99,6 +111,8 @@ def test_a_listing_begins_with_the_hottest_line(write, capsys):
         (["args=x:f32[n],y:f32[n],n"], 4, "out"),
         (["problem=gem"], 2, "gemm"),
         (["--order", "sideways"], 2, "order"),
+        (["--tier", "fast"], 2, "auto, numpy, native"),
+        (["--tier", "native", "--order", "reversed"], 2, "need the NumPy tier"),
     ],
 )
 def test_what_is_wrong_is_one_message(write, capsys, words, code, message):

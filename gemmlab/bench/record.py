@@ -69,6 +69,7 @@ class Record:
     protocol: Json
     machine: Json  # GPU, driver, clocks, power limit, measured and datasheet roofs
     versions: dict[str, str]
+    cupti_s: float | None = None  # by CUPTI's time stamps, caches warm; None where not taken
 
     @property
     def case(self) -> Case:

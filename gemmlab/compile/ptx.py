@@ -60,11 +60,15 @@ def assembler_version() -> str | None:
         return None
 
 
+def assembler_options(arch: str) -> list[str]:
+    return [f"-arch={arch}", "-lineinfo"]
+
+
 def assemble(artifact: Artifact, arch: str) -> bytes:
     """A cubin of the artifact's PTX, by nvJitLink. Raises CompileError where it refuses the PTX."""
     from cuda.bindings import nvjitlink
 
-    options = [f"-arch={arch}", "-lineinfo"]
+    options = assembler_options(arch)
     linker = nvjitlink.create(len(options), options)
     try:
         data = artifact.ptx.encode()

@@ -10,7 +10,7 @@ Arrays of addresses have one row per warp and one column per lane; `enabled` is 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -33,8 +33,8 @@ class SiteCounts:
     ideal_wavefronts: int = 0
 
     def add(self, other: SiteCounts) -> None:
-        for f in fields(self):
-            setattr(self, f.name, getattr(self, f.name) + getattr(other, f.name))
+        for name, count in vars(other).items():
+            setattr(self, name, getattr(self, name) + count)
 
 
 def distinct_per_row(rows: np.ndarray, enabled: np.ndarray | None) -> np.ndarray:
@@ -65,6 +65,20 @@ def sectors(addresses: np.ndarray, enabled: np.ndarray | None = None) -> int:
         if not (after < before).any():
             return len(rows) + int(np.count_nonzero(after != before))
     return int(distinct_per_row(rows, enabled).sum())
+
+
+def atomic_sectors(addresses: np.ndarray, enabled: np.ndarray | None = None) -> int:
+    """Sectors of atomic operations: lanes that meet at one address go one after another, so each
+    sector is served as often as the most wanted of its addresses has lanes."""
+    rows = addresses if enabled is None else np.where(enabled, addresses, -1)
+    rows = np.sort(np.broadcast_to(rows, (len(rows), LANES)), axis=1)
+    lane = np.arange(LANES)
+    first = np.full(rows.shape, True)
+    first[:, 1:] = rows[:, 1:] != rows[:, :-1]
+    turn = lane - np.maximum.accumulate(np.where(first, lane, 0), axis=1) + 1
+    first[:, 1:] = rows[:, 1:] // SECTOR_BYTES != rows[:, :-1] // SECTOR_BYTES
+    turns = np.maximum.reduceat(turn.reshape(-1), np.flatnonzero(first))
+    return int(turns[rows[first] >= 0].sum())
 
 
 def wavefronts(

@@ -22,7 +22,7 @@ def propagate(result: Value, *operands: Value) -> Value:
     nan = np.isnan(result)
     if not nan.any():
         return result
-    bits = np.asarray(result).view(np.uint64)
+    bits = result.view(np.uint64)
     for x in reversed(operands):
         bits = np.where(np.isnan(x), x.view(np.uint64) | QUIET, bits)
     return np.where(nan, bits.view(F64), result)
@@ -39,7 +39,7 @@ def fused(a: Value, b: Value, c: Value) -> Value:
 
 def upper_half(x: Value) -> Value:
     """`.approx.ftz.f64` functions leave the lower 32 bits zero."""
-    bits = np.asarray(x).view(np.uint64) + np.uint64(1 << 31) & np.uint64(0xFFFFFFFF << 32)
+    bits = x.view(np.uint64) + np.uint64(1 << 31) & np.uint64(0xFFFFFFFF << 32)
     return np.where(np.isfinite(x), bits.view(F64), x)
 
 

@@ -91,7 +91,7 @@ def join(lower: Value, upper: Value) -> np.ndarray:
 def round_to(x: Value, format: Format, mode: str = "rn") -> np.ndarray:
     """Float64 values rounded to a format; what is too large becomes an infinity, or the largest
     finite number where the mode points there."""
-    power = (np.asarray(x).view(np.int64) & 0x7FF << 52).view(F64)
+    power = (x.view(np.int64) & np.int64(0x7FF << 52)).view(F64)
     unit = np.maximum(power, 2.0**format.lowest) * 2.0 ** (1 - format.digits)
     whole = ROUND[mode](x / unit)
     result = whole * unit
@@ -119,7 +119,6 @@ ROUND: dict[str, Callable[[Value], Value]] = {
 def to_odd(x: Value) -> np.ndarray:
     """To float64. What does not fit is cut off, and the last bit then 1: a rounding to fewer digits
     that follows is right."""
-    x = np.asarray(x)
     wide: np.ndarray = x.astype(F64)
     if x.dtype.kind == "f" or x.dtype.itemsize < 8:
         return wide

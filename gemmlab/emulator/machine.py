@@ -57,6 +57,11 @@ Side = Mask | Literal[False] | None  # lanes on one side of a branch; False for 
 PATIENCE, SPIN_PATIENCE, BURST = 2000, 50, 100
 
 
+def patience_of(program: Program) -> int:
+    """Turns after which lanes that were kept from theirs go first."""
+    return SPIN_PATIENCE if any(block.spins for block in program.blocks) else PATIENCE
+
+
 @dataclass(frozen=True)
 class Launch:
     """Everything that is the same for all blocks of a launch."""
@@ -157,8 +162,7 @@ class Machine:
         self.specials = dict(special_registers(launch, self.blocks, extent))
         turns = 1 if self.order.is_lockstep else num_warps
         self.budget = launch.max_instructions * turns
-        spins = any(b.spins for b in launch.program.blocks)
-        self.patience = SPIN_PATIENCE if spins else PATIENCE
+        self.patience = patience_of(launch.program)
         self.barriers = Barriers(self)
         self.mbarriers = Mbarriers(self)
         self.clusters = ClusterBarrier(self)

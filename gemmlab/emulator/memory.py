@@ -133,12 +133,18 @@ class GlobalSpace:
         operands: Sequence[Value],
         mask: Mask | None,
     ) -> np.ndarray:
-        index = self._access(access, address, mask)
+        index = self._access(access, address, mask, counters.atomic_sectors)
         index = self.chunk.spread(index).reshape(-1) if mask is None else index
         cells = self.memory.view(access.dtype)
         return update(cells, index, operation, operands, mask, self.chunk.extent)
 
-    def _access(self, access: Access, address: Value, mask: Mask | None) -> np.ndarray:
+    def _access(
+        self,
+        access: Access,
+        address: Value,
+        mask: Mask | None,
+        sectors: Callable[..., int] = counters.sectors,
+    ) -> np.ndarray:
         """Check and count; the element index of each lane, flat over active lanes under a mask."""
         base = np.uint64((access.offset - GLOBAL_BASE) % (1 << 64))
         offsets = three_axes((address + base).view(np.int64))
@@ -146,21 +152,23 @@ class GlobalSpace:
         self._check_bounds(access, offsets, active, mask)
         self.chunk.check_alignment(access, offsets, mask, GLOBAL_BASE)
         if self.counted:
-            self._count(access, offsets, mask)
+            self._count(access, offsets, mask, sectors)
         return active >> (access.dtype.itemsize.bit_length() - 1)
 
-    def _count(self, access: Access, offsets: np.ndarray, mask: Mask | None) -> None:
+    def _count(
+        self, access: Access, offsets: np.ndarray, mask: Mask | None, sectors: Callable[..., int]
+    ) -> None:
         counts, extent = self.chunk.counts[access.instruction, "global"], self.chunk.extent
         if mask is None:
             counts.requests += extent.blocks * extent.warps
             counts.threads += extent.blocks * extent.warps * 32
             rows = offsets.reshape(-1, offsets.shape[2])
-            counts.sectors += counters.sectors(rows) * repeats(offsets, extent)
+            counts.sectors += sectors(rows) * repeats(offsets, extent)
         else:
             counts.requests += mask.warps
             counts.threads += mask.lanes
             on = mask.array.reshape(-1, 32)
-            counts.sectors += counters.sectors(self.chunk.spread(offsets).reshape(-1, 32), on)
+            counts.sectors += sectors(self.chunk.spread(offsets).reshape(-1, 32), on)
 
     def _check_bounds(
         self, access: Access, offsets: np.ndarray, active: np.ndarray, mask: Mask | None
@@ -241,7 +249,7 @@ class SharedSpace:
         mask: Mask | None,
     ) -> np.ndarray:
         cells = self.data.view(access.dtype)
-        block, index = self._general(access, offsets_of(access, address), mask, is_load=False)
+        block, index = self._general(access, offsets_of(access, address), mask, is_load=True)
         index = (block * cells.shape[1] + index).reshape(-1)
         return update(cells.reshape(-1), index, operation, operands, mask, self.chunk.extent)
 
@@ -311,8 +319,10 @@ class SharedSpace:
         low, high = int(active.min()), int(active.max())
         if low < 0 or high + access.width > self.nbytes:
             bad = (offsets < 0) | (offsets + access.width > self.nbytes)
+            among = self.chunk.spread(bad if mask is None else bad & mask.array)
+            first = int(self.chunk.spread(offsets)[among][0])
             message = (
-                f"shared access of {access.width} bytes at {low if low < 0 else high:#x} is out "
+                f"shared access of {access.width} bytes at {first:#x} is out "
                 f"of bounds: the block has {self.nbytes} bytes of shared memory"
             )
             self.chunk.report(OutOfBoundsError, message, access, bad, offsets, mask)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -31,7 +31,7 @@ from gemmlab.emulator.standstill import Chunk, Standstill
 from gemmlab.emulator.tensor_maps import encode
 from gemmlab.emulator.trace import Trace
 from gemmlab.emulator.translate import Program, translate
-from gemmlab.errors import InputError, LaunchError
+from gemmlab.errors import InputError, LaunchError, TierError
 from gemmlab.tensor_map import CHUNK, TensorMap
 
 # Chunks of about this many lanes keep the working set of one instruction inside a core's L2.
@@ -104,6 +104,71 @@ def run(
     if tensor not in ("exact", "fast"):
         raise InputError(f"tensor {tensor!r} is not 'exact' or 'fast'")
     kinds = kinds_of(check) if check is not None else frozenset[str]()
+    prepared = prepare(ptx, entry, grid, block, args, dynamic_smem, cluster)
+    launch = replace(
+        prepared.launch,
+        trace=trace,
+        exact_tensor=tensor == "exact",
+        max_instructions=max_instructions,
+    )
+    program, memory, buffers = launch.program, launch.memory, prepared.buffers
+    special = trace is not None or check is not None or order != "in-order"
+    if (special or math.prod(launch.cluster) > 1) and tier == "native":
+        raise TierError("a trace, a check, a cluster and another order need the NumPy tier")
+    findings: tuple[Finding, ...] = ()
+    if check is None:
+        chosen = "numpy" if special or math.prod(launch.cluster) > 1 else tier
+        numpy_tier = partial(execute, order=warp_order)
+        tally, used = tiers.run(launch, ptx, entry, chosen, numpy_tier, prepared.restart)
+    else:
+        spans = [buffer_of(array, buffers).span for array in uninitialized]
+        done, findings = run_checked(launch, warp_order, kinds, spans, _in_order)
+        used = "numpy"
+        if done is None:  # something stopped it
+            nothing = Tally.of(program)
+            return Run(totals.counters(program, nothing), program, nothing, used, findings)
+        tally = done
+    if trace is not None:
+        trace.program, trace.tally, trace.allocations = program, tally, memory.allocations
+    for buffer in buffers:
+        if buffer.is_read_only and not np.array_equal(buffer.bytes, buffer.on_device(memory)):
+            raise InputError(f"the kernel wrote to {buffer.name}, a read-only array")
+    for buffer in buffers:
+        if not buffer.is_read_only:
+            buffer.bytes[:] = buffer.on_device(memory)
+    counters = totals.counters(program, tally) | pipes.counters(program, tally)
+    return Run(counters, program, tally, used, findings)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A launch, and what its memory is filled from."""
+
+    launch: Launch
+    buffers: list[Buffer]
+    variables: list[tuple[Variable, Allocation]]
+
+    def restart(self) -> None:
+        """Make the memory what it is before the launch."""
+        memory = self.launch.memory
+        memory.commit()
+        for buffer in self.buffers:
+            buffer.on_device(memory)[:] = buffer.bytes
+        for variable, allocation in self.variables:
+            data = np.frombuffer(variable.initial, np.uint8)
+            memory.bytes_of(allocation)[: data.size] = data
+
+
+def prepare(
+    ptx: str,
+    entry: str | None,
+    grid: Dim3,
+    block: Dim3,
+    args: Sequence[Argument],
+    dynamic_smem: int = 0,
+    cluster: Dim3 | None = None,
+) -> Prepared:
+    """A launch with its memory filled. Raises PtxSyntaxError, InputError, LaunchError."""
     program = translate(ptx, entry)
     most, threads = program.function.maxntid, math.prod(block)
     if most is not None and threads > math.prod(most):
@@ -112,20 +177,6 @@ def run(
     memory = GlobalMemory()
     values, buffers = bind(program.function.parameters, args, memory)
     variables = allocate_variables(program, memory)
-    memory.commit()
-
-    def fill() -> None:
-        for buffer in buffers:
-            buffer.on_device(memory)[:] = buffer.bytes
-        for variable, allocation in variables:
-            data = np.frombuffer(variable.initial, np.uint8)
-            memory.bytes_of(allocation)[: data.size] = data
-
-    def restart() -> None:
-        memory.commit()
-        fill()
-
-    fill()
     module, function = program.module, program.function
     shared = emit.static_shared_bytes(module, function)
     if dynamic_smem:
@@ -148,36 +199,10 @@ def run(
         local_bytes=local,
         dynamic_bytes=dynamic_smem,
         cluster=shape,
-        trace=trace,
-        exact_tensor=tensor == "exact",
-        max_instructions=max_instructions,
     )
-    special = trace is not None or check is not None or order != "in-order"
-    if (special or math.prod(shape) > 1) and tier == "native":
-        raise InputError("a trace, a check, a cluster and another order need the NumPy tier")
-    findings: tuple[Finding, ...] = ()
-    if check is None:
-        chosen = "numpy" if special or math.prod(shape) > 1 else tier
-        numpy_tier = partial(execute, order=warp_order)
-        tally, used = tiers.run(launch, ptx, entry, chosen, numpy_tier, restart)
-    else:
-        spans = [buffer_of(array, buffers).span for array in uninitialized]
-        done, findings = run_checked(launch, warp_order, kinds, spans, _in_order)
-        used = "numpy"
-        if done is None:  # something stopped it
-            nothing = Tally.of(program)
-            return Run(totals.counters(program, nothing), program, nothing, used, findings)
-        tally = done
-    if trace is not None:
-        trace.program, trace.tally, trace.allocations = program, tally, memory.allocations
-    for buffer in buffers:
-        if buffer.is_read_only and not np.array_equal(buffer.bytes, buffer.on_device(memory)):
-            raise InputError(f"the kernel wrote to {buffer.name}, a read-only array")
-    for buffer in buffers:
-        if not buffer.is_read_only:
-            buffer.bytes[:] = buffer.on_device(memory)
-    counters = totals.counters(program, tally) | pipes.counters(program, tally)
-    return Run(counters, program, tally, used, findings)
+    prepared = Prepared(launch, buffers, variables)
+    prepared.restart()
+    return prepared
 
 
 def cluster_shape(compiled: Dim3 | None, asked: Dim3 | None, grid: Dim3) -> Dim3:

@@ -2,12 +2,13 @@
 times as fast.
 
 "auto" takes native code that is already compiled. Else it begins with NumPy and changes over when
-the launch turns out to be long.
+a kernel's launches turn out to be long, or many.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 from functools import cache
 from typing import NoReturn
@@ -16,16 +17,12 @@ from gemmlab.emulator.lanes import WARP
 from gemmlab.emulator.machine import Launch, Tally
 from gemmlab.emulator.native.compiler import missing
 from gemmlab.emulator.native.values import NotCovered
-from gemmlab.errors import (
-    DeviceError,
-    MissingDependencyError,
-    UnknownNameError,
-    UnsupportedInstructionError,
-)
+from gemmlab.errors import TierError, UnknownNameError
 
 TIERS = ("auto", "numpy", "native")
 # Thread-instructions from which on compiling is worth its time: about half a second of NumPy.
 WORTH_COMPILING = 50_000_000
+_executed = Counter[int]()  # by NumPy in this process, by a hash of the kernel
 
 # A launch on the NumPy tier, and what it calls at so many thread-instructions.
 NumpyTier = Callable[[Launch, float, Callable[[], None]], Tally]
@@ -51,9 +48,8 @@ def run(
 ) -> tuple[Tally, str]:
     """Run a launch; gives its counts and the tier that ran it.
 
-    `restart` makes the memory what it was before. Raises EmulationError, and for tier "native"
-    MissingDependencyError, DeviceError, or UnsupportedInstructionError where it does not cover the
-    kernel.
+    `restart` makes the memory what it was before. Raises EmulationError, and TierError where tier
+    "native" cannot run here or does not cover the kernel.
     """
     if tier == "native":
         return _natively(launch, ptx, entry)
@@ -67,9 +63,12 @@ def run(
         elif _covers(launch, ptx, entry):
             raise Changeover
 
+    kernel = hash((ptx, entry))
     try:
-        limit = WORTH_COMPILING if tier == "auto" else float("inf")
-        return numpy_tier(launch, limit, change_over), "numpy"
+        limit = WORTH_COMPILING - _executed[kernel] if tier == "auto" else float("inf")
+        tally = numpy_tier(launch, limit, change_over)
+        _executed[kernel] += tally.work
+        return tally, "numpy"
     except Changeover:
         restart()
         return _natively(launch, ptx, entry)
@@ -99,8 +98,7 @@ def _covers(launch: Launch, ptx: str, entry: str | None) -> bool:
 def _natively(launch: Launch, ptx: str, entry: str | None) -> tuple[Tally, str]:
     reason = missing()
     if reason is not None:
-        kind = MissingDependencyError if "llvmlite" in reason else DeviceError
-        raise kind(f"no native tier: {reason}")
+        raise TierError(f"no native tier: {reason}")
     from gemmlab.emulator.native import code
     from gemmlab.emulator.native.launch import execute
 
@@ -113,8 +111,8 @@ def _natively(launch: Launch, ptx: str, entry: str | None) -> tuple[Tally, str]:
 
 def _refuse(launch: Launch, reason: NotCovered) -> NoReturn:
     code, index = launch.program.function.instructions, reason.instruction
-    site = None if index is None else code[index].site
-    raise UnsupportedInstructionError(f"the native tier does not cover {reason}", site) from reason
+    at = "" if index is None else f"\n  at {code[index].site}"
+    raise TierError(f"the native tier does not cover {reason}{at}") from reason
 
 
 @cache

@@ -27,11 +27,13 @@ LDGSTS = ("ldgsts_cache_access", "ldgsts_cache_bypass")
 REQUESTS = {
     ("global", "ld"): ("ld", *LDGSTS),
     ("global", "st"): ("st",),
+    ("global", "atom"): ("atom",),
+    ("global", "red"): ("red",),
     ("global", "ldgsts_cache_access"): LDGSTS[:1],
     ("local", "ld"): ("ld",),
     ("local", "st"): ("st",),
 }
-WAVEFRONTS = {"ld": ("ld", "ldsm"), "st": ("st", "stsm"), "ldgsts": LDGSTS}
+WAVEFRONTS = {"ld": ("ld", "ldsm"), "st": ("st", "stsm"), "atom": ("atom",), "ldgsts": LDGSTS}
 
 
 def operation(instruction: Instruction, space: str) -> str:
@@ -87,7 +89,6 @@ def _of(
         "ptx_thread_inst_executed.sum": thread_inst,
         "ptx_thread_inst_executed_pred_on.sum": thread_inst - int(tally.guarded_off[among].sum()),
         "ptx_branch_divergent.sum": int(tally.divergent[among].sum()),
-        "smsp__thread_inst_executed.sum": thread_inst,
     }
     for space, op in INSTRUCTIONS:
         result[f"smsp__inst_executed_op_{space}_{op}.sum"] = by_kind[space, op].requests

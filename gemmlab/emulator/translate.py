@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
+from itertools import pairwise
 from typing import Any, NoReturn
 
 import numpy as np
@@ -137,7 +138,7 @@ def basic_blocks(function: Function) -> list[Block]:
     leaders |= {i + 1 for i, x in enumerate(code) if terminator_of(x) and i + 1 < len(code)}
     leaders |= {i for i, x in enumerate(code) if members_of(x) is not None}
     starts = sorted(leaders) if code else []
-    blocks = [Block(a, b) for a, b in zip(starts, [*starts[1:], len(code)], strict=True)]
+    blocks = [Block(first, last) for first, last in pairwise([*starts, len(code)])]
     number = {b.first: i for i, b in enumerate(blocks)}
     number[len(code)] = len(blocks)  # falling off the end is an exit
 

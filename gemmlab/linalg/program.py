@@ -16,9 +16,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from gemmlab.kernels.common import ceil_div
+from gemmlab.kernels.gemm import plan
+from gemmlab.kernels.gemm.plan import Launch, Operand, Packed
 from gemmlab.kernels.gemm.schemes import SCHEMES, SplitConfig
-from gemmlab.linalg import plan
-from gemmlab.linalg.plan import Launch, Operand, Packed
 from gemmlab.linalg.shapes import Stack
 from gemmlab.linalg.tiers import Choice, tolerated
 
@@ -173,6 +174,6 @@ class Job:
             int(operand.along),
             least_risk,
         )
-        blocks = min(packed.lines, _BLOCKS * sms)
+        blocks = min(packed.lines, ceil_div(_BLOCKS * sms, packed.batch))
         config = SplitConfig(packed.scheme)
         return Launch("resplit", config, (blocks, packed.batch, 1), _BLOCK, args)

@@ -1,8 +1,8 @@
-"""Memory accesses the long way: any lanes, any addresses, checked and counted lane by lane.
+"""Memory accesses: the short way for 32 lanes in a known pattern, the long way for any lanes and
+any addresses, which bounds.py turns into pointers.
 
-The lanes' addresses lie in the core's `words`. A check turns them into places in the host's memory,
-in `pointers`, or notes a fault and gives False. Then elements move between those and `data`, which
-holds all lanes' first elements, then all their second ones, and so on.
+Elements move between those and `data`, which holds all lanes' first elements, then all their second
+ones, and so on.
 """
 
 from __future__ import annotations
@@ -10,16 +10,12 @@ from __future__ import annotations
 import numpy as np
 
 from gemmlab.emulator.lanes import WARP
-from gemmlab.emulator.memory import WINDOW_BITS
+from gemmlab.emulator.native.bounds import part
 from gemmlab.emulator.native.builder import Function, Pointer, Variable
-from gemmlab.emulator.native.costs import distinct, wavefronts
 from gemmlab.emulator.native.layout import (
-    ACCESS_FAULT,
     CORE,
     COUNT,
     FLAVOUR,
-    INSTRUCTION,
-    LOADS,
     RECORD,
     SITE,
     SIZE,
@@ -28,169 +24,15 @@ from gemmlab.emulator.native.layout import (
 from gemmlab.emulator.native.support import (
     PTR,
     call,
-    count_lanes,
     first_lane,
     gather,
-    lane_numbers,
-    note_fault,
     number,
-    reduced,
     routine,
     scatter,
 )
 from gemmlab.emulator.native.values import BOOL, I32, I64, U16, U32, Value, where
 
-ALL = np.uint32(0xFFFFFFFF)
-
-
-def part(shape: Value, place: int) -> Value:
-    """One byte of a shape."""
-    return (shape >> place) & 255
-
-
-def _words(f: Function, core: Pointer, lanes: Value) -> Value:
-    """The addresses, where lanes that are off have that of one that is on."""
-    words = f.load(core.at(CORE["words"]), I64, vector=True, align=64)
-    lane = first_lane(lanes).astype(I64)
-    one = f.load(core.at(CORE["words"]).at(lane * 8), I64)
-    return where(f.lanes(lanes), words, one)
-
-
-def _aligned(words: Value, width: Value) -> Value:
-    return (reduced("or", words) & (width - 1)) == 0
-
-
-def _between(f: Function, words: Value, low: Value, high: Value, width: Value) -> Value:
-    return f.bits((words >= low) & (words + width <= high)) == ALL
-
-
-def _give_fault(f: Function, core: Pointer, shape: Value, lanes: Value) -> None:
-    note_fault(f, core, ACCESS_FAULT, shape >> INSTRUCTION, lanes)
-    f.give(f.constant(np.bool_(False)))
-
-
-def _fits(f: Function, core: Pointer, words: Value, width: Value, size: str) -> Value:
-    nbytes = f.load(core.at(CORE[size]), I64)
-    return _between(f, words, number(f, 0), nbytes, width) & _aligned(words, width)
-
-
-def _translate(
-    f: Function,
-    core: Pointer,
-    words: Value,
-    fits: Value,
-    memory: str,
-    shape: Value,
-    lanes: Value,
-) -> None:
-    """Turn addresses into pointers, if they fit."""
-    right, wrong = f.label("right"), f.label("wrong")
-    f.branch(fits, right, wrong)
-    f.place(wrong)
-    _give_fault(f, core, shape, lanes)
-    f.place(right)
-    place = core.at(CORE["pointers"])
-    pointers = words + f.load(core.at(CORE[memory]), I64)
-    others = f.load(place, I64, vector=True, align=64)
-    f.store(place, where(f.lanes(lanes), pointers, others), align=64)
-
-
-def _count(f: Function, site: Pointer, lanes: Value, cost: Value, ideal: Value | None) -> None:
-    f.increment(site.at(SITE["requests"]), number(f, 1))
-    f.increment(site.at(SITE["threads"]), count_lanes(lanes))
-    f.increment(site.at(SITE["cost"]), cost)
-    if ideal is not None:
-        f.increment(site.at(SITE["ideal"]), ideal)
-
-
-CHECK = dict(site=PTR, lanes=U32, shape=I64)
-
-
-@routine(BOOL, **CHECK)
-def check_global(f: Function, core: Pointer, site: Pointer, lanes: Value, shape: Value) -> None:
-    words, width = _words(f, core, lanes), part(shape, WIDTH)
-    low, high = f.load(site.at(SITE["low"]), I64), f.load(site.at(SITE["high"]), I64)
-    inside = _between(f, words, low, high, width)
-    search, owned, wrong = f.label("search"), f.label("owned"), f.label("wrong")
-    f.branch(inside, owned, search)
-    f.place(search)
-    left, allocation = Variable(f, lanes), Variable(f, number(f, 0))
-    count = f.load(core.at(CORE["num_allocations"]), I64)
-    starts, ends = (f.load_pointer(core.at(CORE[x])) for x in ("starts", "ends"))
-    # Each allocation in turn takes the lanes that lie in it.
-    with f.loop(lambda: (left.value != 0) & (allocation.value < count)):
-        offset = allocation.value * 8
-        begin, end = f.load(starts.at(offset), I64), f.load(ends.at(offset), I64)
-        mine = f.bits((words >= begin) & (words + width <= end)) & left.value
-        with f.when(mine != 0):
-            f.store(site.at(SITE["low"]), begin)
-            f.store(site.at(SITE["high"]), end)
-            left.value = left.value & ~mine
-        allocation.value = allocation.value + 1
-    f.branch(left.value == 0, owned, wrong)
-    f.place(wrong)
-    _give_fault(f, core, shape, lanes)
-    f.place(owned)
-    _translate(f, core, words, _aligned(words, width), "arena", shape, lanes)
-    _count(f, site, lanes, distinct(f, words >> 5, lanes), None)
-    f.give(f.constant(np.bool_(True)))
-
-
-@routine(BOOL, **CHECK)
-def check_shared(f: Function, core: Pointer, site: Pointer, lanes: Value, shape: Value) -> None:
-    words, width = _words(f, core, lanes), part(shape, WIDTH)
-    _translate(f, core, words, _fits(f, core, words, width, "shared_bytes"), "shared", shape, lanes)
-    is_load = shape & (LOADS << FLAVOUR)
-    _count(f, site, lanes, *wavefronts(f, words.astype(I32), lanes, width, is_load))
-    f.give(f.constant(np.bool_(True)))
-
-
-@routine(BOOL, **CHECK)
-def check_local(f: Function, core: Pointer, site: Pointer, lanes: Value, shape: Value) -> None:
-    """Each lane's bytes lie together here; they are counted as hardware lays them out, the words
-    of the 32 lanes side by side."""
-    words, width = _words(f, core, lanes), part(shape, WIDTH)
-    lane = lane_numbers(f).astype(I64)
-    fits = _fits(f, core, words, width, "local_bytes")
-    own = words + lane * f.load(core.at(CORE["local_bytes"]), I64)
-    _translate(f, core, own, fits, "local", shape, lanes)
-    sectors, word = Variable(f, number(f, 0)), Variable(f, number(f, 0))
-    with f.loop(lambda: (word.value == 0) | (word.value * 4 < width)):
-        keys = ((words >> 2) + word.value) * 4 + (lane >> 3)
-        sectors.value = sectors.value + distinct(f, keys, lanes)
-        word.value = word.value + 1
-    _count(f, site, lanes, sectors.value, None)
-    f.give(f.constant(np.bool_(True)))
-
-
-@routine(BOOL, **CHECK)
-def check_param(f: Function, core: Pointer, site: Pointer, lanes: Value, shape: Value) -> None:
-    """Parameters may only be read, and are not counted."""
-    words, width = _words(f, core, lanes), part(shape, WIDTH)
-    fits = _fits(f, core, words, width, "parameter_bytes")
-    fits = fits & ((shape & (LOADS << FLAVOUR)) != 0)
-    _translate(f, core, words, fits, "parameters", shape, lanes)
-    f.give(f.constant(np.bool_(True)))
-
-
-@routine(BOOL, **CHECK)
-def check_generic(f: Function, core: Pointer, site: Pointer, lanes: Value, shape: Value) -> None:
-    """The upper bits of an address name its state space, lane by lane."""
-    words_at = core.at(CORE["words"])
-    words = f.load(words_at, I64, vector=True, align=64)
-    windows, left = words >> WINDOW_BITS, Variable(f, lanes)
-    for window, space in enumerate(("global", "shared", "local", "param")):
-        group = f.bits(windows == window) & left.value
-        with f.when(group != 0):
-            f.store(words_at, words - (window << WINDOW_BITS), align=64)
-            good = call(f, core, f"check_{space}", site.at(window * SITE.size), group, shape)
-            f.store(words_at, words, align=64)
-            with f.when(~good):
-                f.give(good)
-            left.value = left.value & ~group
-    with f.when(left.value != 0):
-        _give_fault(f, core, shape, left.value)
-    f.give(f.constant(np.bool_(True)))
+ALL, LOWER_HALF = np.uint32(0xFFFFFFFF), np.uint32(0xFFFF)
 
 
 # Elements
@@ -388,6 +230,8 @@ def _access(space: str, is_load: bool) -> None:
                     call(f, core, f"{move}_pattern", place, record, shape)
                     f.give(f.constant(np.bool_(True)))
         _find_words(f, core, record, offset, wrap)
+        if is_load:  # lanes that are off find zeros, as on the NumPy tier
+            f.clear(core.at(CORE["data"]), part(shape, WIDTH) * WARP)
         with f.when(lanes == 0):
             f.give(f.constant(np.bool_(True)))
         good = call(f, core, f"check_{space}", site, lanes, shape)
@@ -420,6 +264,26 @@ def _touch(space: str) -> None:
     routine(BOOL, **ACCESS)(body)
 
 
+def _halves(
+    f: Function, data: Pointer, where_: Pointer, record: Pointer, dtype: np.dtype, is_load: bool
+) -> None:
+    """Where lanes lie evenly in each half of the warp: gathers and scatters take longer."""
+    nbytes, span = dtype.itemsize, f.load(record.at(RECORD["half_span"]), I64)
+    upper = where_.at(f.load(record.at(RECORD["index"] + 4 * (WARP // 2)), I32))
+    with f.when(span == nbytes):
+        kind = f"<{WARP // 2} x i{8 * nbytes}>"
+        for there, here in ((where_, data), (upper, data.at(nbytes * WARP // 2))):
+            source, target = (there, here) if is_load else (here, there)
+            half = f.assign(f"load {kind}, ptr {source.name}, align {nbytes}")
+            f.do(f"store {kind} {half}, ptr {target.name}, align {nbytes}")
+        f.give()
+    if is_load:
+        with f.when(span == 0):
+            both = [f.load(x, dtype).spread() for x in (where_, upper)]
+            f.store(data, where(f.lanes(f.constant(LOWER_HALF)), *both), align=WARP * nbytes)
+            f.give()
+
+
 def _pattern(is_load: bool) -> None:
     """Elements of all 32 lanes, where a record knows how they lie."""
 
@@ -444,6 +308,7 @@ def _pattern(is_load: bool) -> None:
                         f.store(data, f.load(where_, dtype).spread(), align=32 * nbytes)
                         f.give()
                 if nbytes >= 4:
+                    _halves(f, data, where_, record, dtype, is_load)
                     index = f.load(record.at(RECORD["index"]), I32, True, align=64)
                     if is_load:
                         f.store(data, gather(where_, index, dtype), align=32 * nbytes)

@@ -80,6 +80,7 @@ class Function:
         self.lines: list[str] = []
         self.reserved: list[str] = []
         self.count = 0
+        self.multiples: dict[tuple[str, str, str], Value] = {}  # of roots of addresses
         self.here = "entry"
         self.ended = False  # the label's last instruction is there
 

@@ -14,26 +14,28 @@ from pathlib import Path
 import numpy as np
 
 from gemmlab import emulator, store
-from gemmlab.emulator.native import accesses, barriers, costs, schedule
-from gemmlab.emulator.native.builder import Module
+from gemmlab.emulator.native import compiler, runtime
 from gemmlab.emulator.native.compiler import Library, build, host, version
-from gemmlab.emulator.native.kernel import Kernel, Plan
-from gemmlab.emulator.native.support import ROUTINES
+from gemmlab.emulator.native.kernel import Kernel, Plan, site_offsets
+from gemmlab.emulator.native.values import NotCovered
 from gemmlab.emulator.translate import Program, translate
 
-# The modules whose import fills the table of the runtime's functions.
-RUNTIME = (costs, accesses, barriers, schedule)
 # Slow functions of basic blocks with more instructions than these are compiled each for itself:
 # lanes seldom part before a long block and still are parted in it.
 LONG = 64
 
 
-@cache
 def _maker() -> list[str]:
-    """All that decides what code comes out of a program: this package's text, LLVM, processor."""
+    """All that decides what code comes out of a program."""
+    return [_own_text(), version(), *host(), str(compiler.EFFORT)]
+
+
+@cache
+def _own_text() -> str:
+    """A digest of the emulator's source."""
     folder = Path(emulator.__file__).parent
     texts = [path.read_bytes() for path in sorted(folder.rglob("*.py"))]
-    return [hashlib.sha256(b"\0".join(texts)).hexdigest(), version(), *host()]
+    return hashlib.sha256(b"\0".join(texts)).hexdigest()
 
 
 def _pointers(address: int, count: int) -> np.ndarray:
@@ -42,23 +44,19 @@ def _pointers(address: int, count: int) -> np.ndarray:
 
 
 @cache
-def runtime() -> Library:
-    """The runtime's own functions, the same for all programs."""
+def runtime_library() -> Library:
+    """The compiled runtime."""
     name = f"{store.name_of(['runtime', *_maker()])}.o"
     image = store.load(name)
     if image is None:
-        module = Module()
-        for routine, definition in ROUTINES.items():
-            definition.define(module, routine)
-        names = ", ".join(f"ptr @{routine}" for routine in ROUTINES)
-        table = f"@functions = constant [{len(ROUTINES)} x ptr] [{names}]\n"
-        image = build(module.text + table, thoroughly=True)
+        image = build(runtime.text(), thoroughly=True)
         store.save(name, image)
     return Library(image, ["functions", "run"])
 
 
 def routines() -> np.ndarray:
-    return _pointers(runtime()["functions"], len(ROUTINES))
+    """Addresses of its functions, in order."""
+    return _pointers(runtime_library()["functions"], len(runtime.NUMBERS))
 
 
 class Code:
@@ -68,6 +66,8 @@ class Code:
         self.program: Program = translate(ptx, entry)
         self.rows, self.counting = rows, counting
         self.name = code_name(ptx, entry, rows, counting)
+        self.sites = site_offsets(self.program)
+        self.blocks_meet = blocks_meet(self.program)
         self._kernel: Kernel | None = None
         self._libraries: dict[str, Library] = {}
         self._lock = threading.Lock()
@@ -122,14 +122,35 @@ class Code:
         return library
 
 
+def blocks_meet(program: Program) -> bool:
+    """Whether there are atomic operations, or loads that expect others to write, outside of shared
+    memory."""
+    for i in program.function.instructions:
+        own = any(word.split("::")[0] in ("shared", "local", "param") for word in i.modifiers)
+        shared = {"volatile", "relaxed", "acquire"} & {*i.modifiers}
+        if not own and (i.root in ("atom", "red") or i.root == "ld" and shared):
+            return True
+    return False
+
+
 def code_name(ptx: str, entry: str | None, rows: bool, counting: bool = True) -> str:
     return store.name_of(["native", *_maker(), ptx, entry or "", str(rows), str(counting)])
 
 
 @lru_cache(maxsize=64)
+def _find(ptx: str, entry: str | None, rows: bool, counting: bool) -> Code | NotCovered:
+    try:
+        return Code(ptx, entry, rows, counting)
+    except NotCovered as reason:
+        return reason
+
+
 def code_of(ptx: str, entry: str | None, rows: bool, counting: bool = True) -> Code:
     """The code of an entry of a PTX text. Raises NotCovered."""
-    return Code(ptx, entry, rows, counting)
+    found = _find(ptx, entry, rows, counting)
+    if isinstance(found, NotCovered):
+        raise found
+    return found
 
 
 def is_compiled(ptx: str, entry: str | None, rows: bool) -> bool:

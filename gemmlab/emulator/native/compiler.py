@@ -9,6 +9,9 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
+from gemmlab.emulator.native.values import NotCovered
+
+EFFORT = 1  # of LLVM on a program, 0 to 3: at 2 it takes longer, and nothing runs faster
 # Vectors of 32 lanes are split into the widest registers that there are.
 ATTRIBUTES = '"prefer-vector-width"="512" "min-legal-vector-width"="512"'
 
@@ -52,18 +55,22 @@ def _machine(effort: int) -> Any:
 
 
 def build(text: str, thoroughly: bool = False) -> bytes:
-    """Object code of IR text. What runs in every kernel is worth more passes."""
+    """Object code of IR text. What runs in every kernel is worth more passes. Raises NotCovered
+    where LLVM does not take the text."""
     import llvmlite.binding as llvm
 
     host()
-    module = llvm.parse_assembly(f"{text}\nattributes #0 = {{ nounwind {ATTRIBUTES} }}\n")
-    module.verify()
-    machine = _machine(2 if thoroughly else 1)
+    try:
+        module = llvm.parse_assembly(f"{text}\nattributes #0 = {{ nounwind {ATTRIBUTES} }}\n")
+        module.verify()
+    except RuntimeError as error:
+        raise NotCovered(f"LLVM does not take its IR: {error}") from error
+    machine = _machine(2 if thoroughly else EFFORT)
     level = llvm.create_pipeline_tuning_options(speed_level=2)
     builder = llvm.create_pass_builder(machine, level)
     if thoroughly:
         passes = builder.getModulePassManager()
-    else:
+    else:  # straight-line code as it is written here leaves little to do
         passes = llvm.create_new_module_pass_manager()
         passes.add_sroa_pass()
         passes.add_sinking_pass()
@@ -82,7 +89,10 @@ class Library:
         builder = llvm.JITLibraryBuilder().add_object_img(image).add_current_process()
         for symbol in symbols:
             builder.export_symbol(symbol)
-        self._tracker = builder.link(_jit(), f"gemmlab.{next(self._numbers)}")
+        try:
+            self._tracker = builder.link(_jit(), f"gemmlab.{next(self._numbers)}")
+        except RuntimeError as error:
+            raise NotCovered(f"LLVM cannot link it: {error}") from error
 
     def __getitem__(self, symbol: str) -> int:
         return int(self._tracker[symbol])

@@ -9,9 +9,11 @@ from gemmlab.emulator.native.builder import Function, Pointer, Variable
 from gemmlab.emulator.native.layout import LOADS, RECORD, UNEVEN
 from gemmlab.emulator.native.support import (
     PTR,
+    count_lanes,
     first_lane,
     gather,
     lane_numbers,
+    lane_offset,
     number,
     reduced,
     routine,
@@ -20,7 +22,7 @@ from gemmlab.emulator.native.support import (
 )
 from gemmlab.emulator.native.values import I32, I64, U16, U32, Value, apply, where
 
-ALL = np.uint32(0xFFFFFFFF)
+ALL, LOWER_HALF = np.uint32(0xFFFFFFFF), np.uint32(0xFFFF)
 FAR = -(1 << 62)  # as the lowest address of a pattern: nothing is within such bounds
 
 
@@ -35,6 +37,25 @@ def distinct(f: Function, keys: Value, lanes: Value) -> Value:
         left.value = left.value & ~f.bits(keys == one)
         count.value = count.value + 1
     return count.value
+
+
+def atomic_sectors(f: Function, words: Value, lanes: Value) -> Value:
+    """Each sector as often as the most wanted of its addresses has lanes."""
+    spilled = f.reserve(words.type)
+    f.store(spilled, words, align=64)
+    left, cost = Variable(f, lanes), Variable(f, number(f, 0))
+    with f.loop(lambda: left.value != 0):
+        sector = f.load(spilled.at(lane_offset(first_lane(left.value), I64)), I64) >> 5
+        here = Variable(f, f.bits(words >> 5 == sector) & left.value)
+        left.value = left.value & ~here.value
+        most = Variable(f, number(f, 0))
+        with f.loop(lambda: here.value != 0):
+            word = f.load(spilled.at(lane_offset(first_lane(here.value), I64)), I64)
+            same = f.bits(words == word) & here.value
+            most.value = apply(np.maximum, most.value, count_lanes(same))
+            here.value = here.value & ~same
+        cost.value = cost.value + most.value
+    return cost.value
 
 
 def conflicts(f: Function, slots: Pointer, pieces: Value, banks: Value, lanes: Value) -> Value:
@@ -108,6 +129,10 @@ def learn(f: Function, core: Pointer, record: Pointer) -> None:
     step = f.element(index, 1)
     even = f.bits(index == lane_numbers(f) * step.spread()) == ALL
     f.store(record.at(RECORD["span"]), where(even, step.astype(I64), np.int64(UNEVEN)))
+    upper = index - f.element(index, WARP // 2).spread()
+    inside = where(f.lanes(f.constant(LOWER_HALF)), index, upper)
+    even = f.bits(inside == (lane_numbers(f) & (WARP // 2 - 1)) * step.spread()) == ALL
+    f.store(record.at(RECORD["half_span"]), where(even, step.astype(I64), np.int64(UNEVEN)))
     f.clear(record.at(RECORD["cost"]), number(f, 64))
     f.give()
 

@@ -18,6 +18,7 @@ from gemmlab.emulator.native.layout import (
     OR,
     PARTED,
     POPC,
+    SPIN_FUEL,
     WARP_STATE,
 )
 from gemmlab.emulator.native.support import count_lanes, note_fault, number
@@ -40,7 +41,7 @@ class End:
     def finish(self, block: Block, result: Any) -> None:
         """Send the lanes on from the end of a block. `result`: what its code returned."""
         following = block.targets[-1] if block.targets else -1
-        self.last = block.last - 1
+        self.last, self.spins = block.last - 1, block.spins
         match block.terminator:
             case "fall":
                 self.go(following)
@@ -85,6 +86,12 @@ class End:
         for lanes, target in groups:
             pcs = where(f.lanes(lanes), np.uint32(target), pcs)
         f.store(place, pcs, align=64)
+
+    def tire(self, spinning: Value) -> None:
+        """If lanes only wait for other threads, it is soon another block's turn."""
+        f = self.f
+        cost = where(spinning, np.int64(-SPIN_FUEL), np.int64(0))
+        f.increment(self.m.core.at(CORE["fuel"]), cost)
 
     def part(self) -> None:
         """From here on the lanes of the warp may be at different places."""
@@ -188,6 +195,8 @@ class FastEnd(End):
         else:
             f.branch(guard, taken, rest)
         f.place(taken)
+        if self.spins:
+            self.tire(f.constant(np.bool_(True)))
         self.go(target)
         f.place(rest)
         self.go(following)
@@ -221,6 +230,8 @@ class SlowEnd(End):
 
     def branch(self, guard: Any, target: int, following: int) -> None:
         f, on = self.f, self.those_with(guard)
+        if self.spins:
+            self.tire(on != NONE)
         off = self.lanes & ~on
         self.send([(off, following), (on, target)])
         both = (on != NONE) & (off != NONE)

@@ -19,6 +19,7 @@ from gemmlab.emulator.ir import Instruction, Symbol
 from gemmlab.emulator.lanes import WARP
 from gemmlab.emulator.native.builder import Module
 from gemmlab.emulator.native.collectives import Collectives
+from gemmlab.emulator.native.floats import Doubles, Formats, Halves
 from gemmlab.emulator.native.layout import (
     BITS,
     CORE,
@@ -35,6 +36,7 @@ from gemmlab.emulator.translate import Program
 
 SOURCE = "<traced>"  # the file name of code that is traced
 COUNTED = ("global", "shared", "local")
+SPACES = (*COUNTED, "param", "generic")
 MEMORY = ("ld", "ldu", "st", "atom", "red")
 TERMINATORS = ("fall", "branch", "switch", "exit", "barrier", "trap")
 
@@ -124,7 +126,8 @@ class Kernel:
         self.plan.core_bytes = align(max([*self.sites.values()], default=CORE.size) + SITE.size, 64)
         if not self.sites:
             self.plan.core_bytes = align(tallied(program), 64)
-        self.scratch = self.new_record(8)
+        # Slow code hands over its addresses anew for each access.
+        self.scratch = {space: self.new_record(8) for space in SPACES}
         ends = [
             emit.parameter_offsets(program.function)[v.name] + v.size
             for v in program.function.parameters
@@ -134,7 +137,9 @@ class Kernel:
         self.slots = self._slots()
         code = [b.run.__globals__ for b in program.blocks if b.first < b.last]
         self.namespace: dict[str, Any] = dict(code[0]) if code else {}
-        self.namespace |= {"n": Numerics(), "select": where}
+        numerics, narrow = Numerics(), Formats()
+        self.namespace |= {"n": numerics, "doubles": Doubles(numerics), "select": where}
+        self.namespace |= {"formats": narrow, "halves": Halves(narrow)}
         self.namespace["collectives"] = Collectives()
         exec(compile(program.source, SOURCE, "exec"), self.namespace)
         self.fast_text = self._fast()

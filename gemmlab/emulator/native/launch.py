@@ -13,14 +13,15 @@ import numpy as np
 from gemmlab.emulator.arena import GLOBAL_BASE
 from gemmlab.emulator.counters import SiteCounts
 from gemmlab.emulator.lanes import WARP
-from gemmlab.emulator.machine import Launch, Tally
-from gemmlab.emulator.native.code import Code, routines, runtime
+from gemmlab.emulator.machine import Launch, Tally, patience_of
+from gemmlab.emulator.native.code import Code, routines, runtime_library
 from gemmlab.emulator.native.faults import endless, explain
-from gemmlab.emulator.native.kernel import Plan, site_offsets, variable_names
+from gemmlab.emulator.native.kernel import Plan, variable_names
 from gemmlab.emulator.native.layout import (
     CORE,
     DONE,
     FAULT,
+    FUEL,
     LOOPS,
     NEEDS_SLOW,
     RECORD,
@@ -33,10 +34,8 @@ from gemmlab.emulator.native.layout import (
 )
 from gemmlab.emulator.native.ufuncs import loop_of
 
-# Native code comes back after about so many turns of loops, to see whether someone wants to stop.
-FUEL = 1 << 18
-# Blocks that one thread of the host keeps unfinished: some may wait for what a later one does.
-MOST_LANES = 8192
+# Blocks of about so many lanes run by turns where one may wait for another, as on the NumPy tier.
+RESIDENT_LANES = 8192
 
 
 def _aligned(nbytes: int) -> np.ndarray:
@@ -93,6 +92,7 @@ class Core:
             local_bytes=local_bytes,
             local_zeroed=local_bytes * WARP,
             warp_stride=plan.warp_bytes,
+            patience=patience_of(launch.program),
             in_step=int(plan.in_step),
             zeroed=plan.warp_bytes - WARP_STATE.size if plan.zeroed else 0,
         ).items():
@@ -102,21 +102,23 @@ class Core:
         self.field("loops", np.uint64, len(loops))[:] = loops
         self.field("nctaid", np.uint32, 3)[:] = launch.grid
         self.field("ntid", np.uint32, 3)[:] = launch.block
-        for offset, nbytes in plan.records.items():
-            view(self.memory, offset + RECORD["pattern"])[0] = 1  # no pattern begins like that
-            view(self.memory, offset + RECORD["wrap"])[0] = -1 if nbytes == 8 else 0xFFFFFFFF
+        words = self.memory.view(np.int64)
+        records = np.fromiter(plan.records, np.int64) // 8
+        words[records + RECORD["pattern"] // 8] = 1  # no pattern begins like that
+        whole = [-1 if nbytes == 8 else 0xFFFFFFFF for nbytes in plan.records.values()]
+        words[records + RECORD["wrap"] // 8] = whole
         self._number_threads(launch, plan)
 
     def _number_threads(self, launch: Launch, plan: Plan) -> None:
-        threads = np.arange(len(self.warps) // plan.warp_bytes * WARP).reshape(-1, WARP)
+        warps = self.warps.reshape(-1, plan.warp_bytes).view(np.uint32)
+        threads = np.arange(len(warps) * WARP).reshape(-1, WARP)
         x, y, _ = launch.block
         tids = {"tid_x": threads % x, "tid_y": threads // x % y, "tid_z": threads // (x * y)}
-        for number in range(len(threads)):
-            warp = self.warp(number, plan)
-            for name, tid in tids.items():
-                view(warp, WARP_STATE[name], np.uint32, WARP)[:] = tid[number]
-            view(warp, WARP_STATE["number"], np.uint32)[0] = number
-            view(warp, WARP_STATE["once"])[0] = 1
+        for name, tid in tids.items():
+            first = WARP_STATE[name] // 4
+            warps[:, first : first + WARP] = tid
+        warps[:, WARP_STATE["number"] // 4] = np.arange(len(warps))
+        warps[:, WARP_STATE["once"] // 4] = 1
 
     def warp(self, number: int, plan: Plan) -> np.ndarray:
         """The memory of one warp."""
@@ -143,8 +145,11 @@ class Team:
 
     def __init__(self, launch: Launch, code: Code, size: int) -> None:
         self.launch, self.code, self.size = launch, code, size
-        self.run = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(runtime()["run"])
+        self.run = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(runtime_library()["run"])
         self.next_block = np.zeros(1, np.int64)
+        # How many blocks one thread keeps unfinished: some may wait for what a later one does.
+        lanes = align(launch.threads, WARP)
+        self.most = max(1, RESIDENT_LANES // lanes) if code.blocks_meet else 1
         self.cores: list[Core] = []
         self.failed: list[Core] = []
         self.errors: list[BaseException] = []
@@ -152,28 +157,28 @@ class Team:
         self.stopped = False
 
     def work(self) -> None:
-        """Take up blocks until there are none; what waits for a later block stands back."""
-        lanes = align(self.launch.threads, WARP)
-        most = max(1, MOST_LANES // lanes)
-        waiting: deque[Core] = deque()
-        core: Core | None = self.new_core()
-        while core is not None and not self.stopped:
+        """Take up blocks until there are none."""
+        core, waiting = self.new_core(), deque[Core]()
+        while not self.stopped:
             core["fuel"] = FUEL
-            match self.run(core.memory.ctypes.data):
-                case status if status == NEEDS_SLOW:
-                    self.code.compile_slow(core["wanted"])
-                    continue
-                case status if status == FAULT:
-                    # Blocks before this one go on: theirs may be the first fault.
-                    self.next_block[0] = 1 << 62
-                    self.failed.append(core)
+            status = self.run(core.memory.ctypes.data)
+            if status == NEEDS_SLOW:
+                self.code.compile_slow(core["wanted"])
+            elif status == FAULT:
+                # Blocks before this one go on: theirs may be the first fault.
+                self.next_block[0] = 1 << 62
+                self.failed.append(core)
+                return
+            elif status == DONE:
+                if not waiting:
                     return
-                case status if status != DONE:
-                    self.check_budget(core)
+                core = waiting.popleft()
+            else:
+                self.check_budget(core)
+                if core["block"] >= 0 and self.most > 1:
                     waiting.append(core)
-                    if len(waiting) < most and core["block"] >= 0:
-                        waiting.appendleft(self.new_core())
-            core = waiting.popleft() if waiting else None
+                    more = len(waiting) < self.most and self.next_block[0] < core["num_blocks"]
+                    core = self.new_core() if more else waiting.popleft()
 
     def check_budget(self, core: Core) -> None:
         """Raise BudgetError for a block whose warps have executed too much."""
@@ -190,24 +195,21 @@ class Team:
             self.cores.append(core)
         return core
 
-    def _guarded(self) -> None:
+    def guarded_work(self) -> None:
         try:
             self.work()
-        except BaseException as error:
-            self.errors.append(error)
+        except BaseException as error:  # an interrupt, too, must stop the others
             self.stopped = True
+            self.errors.append(error)
 
     def finish(self) -> None:
         """Run to the end. Raises EmulationError for the first block at fault."""
-        others = [threading.Thread(target=self._guarded) for _ in range(self.size - 1)]
+        others = [threading.Thread(target=self.guarded_work) for _ in range(self.size - 1)]
         for thread in others:
             thread.start()
-        try:
-            self.work()
-        finally:
-            self.stopped = self.stopped or not self.failed and bool(self.errors)
-            for thread in others:
-                thread.join()
+        self.guarded_work()
+        for thread in others:
+            thread.join()
         if self.errors:
             raise self.errors[0]
         if self.failed:
@@ -217,11 +219,11 @@ class Team:
 def execute(launch: Launch, code: Code, threads: int | None = None) -> Tally:
     """All blocks of a launch. Raises EmulationError.
 
-    Where blocks may see each other's atomic operations one thread runs them in order, so that
-    results do not depend on chance.
+    Where blocks see what others have done one thread runs them in order, so that results do not
+    depend on chance.
     """
     blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
-    size = threads or (1 if _orders_blocks(launch) else len(os.sched_getaffinity(0)))
+    size = threads or (1 if code.blocks_meet else host_threads())
     team = Team(launch, code, min(size, blocks))
     team.finish()
     tally = Tally.of(launch.program)
@@ -230,9 +232,9 @@ def execute(launch: Launch, code: Code, threads: int | None = None) -> Tally:
     return tally
 
 
-def _orders_blocks(launch: Launch) -> bool:
-    atomic = [i for i in launch.program.function.instructions if i.root in ("atom", "red")]
-    return any(not any(m.startswith("shared") for m in i.modifiers) for i in atomic)
+def host_threads() -> int:
+    """Processors that this process may use."""
+    return len(os.sched_getaffinity(0))
 
 
 def _add(tally: Tally, core: Core, code: Code) -> None:
@@ -245,10 +247,15 @@ def _add(tally: Tally, core: Core, code: Code) -> None:
     counted = view(core.memory, counts_offset(count, 0), np.int64, 2 * instructions)
     tally.guarded_off += counted[0::2]
     tally.divergent += counted[1::2]
-    for (instruction, space), offset in site_offsets(code.program).items():
-        site = {name: int(view(core.memory, offset + at)[0]) for name, at in SITE.offsets.items()}
+    first, size = min(code.sites.values(), default=0), len(code.sites) * SITE.size
+    table = core.memory[first : first + size].view(np.int64).reshape(-1, SITE.size // 8)
+    sites = list(code.sites)
+    used = table[:, SITE["full"] // 8] + table[:, SITE["requests"] // 8] > 0
+    for index in np.flatnonzero(used).tolist():
+        (instruction, space), row = sites[index], table[index].tolist()
+        site = {name: row[at // 8] for name, at in SITE.offsets.items()}
         requests = site["full"] + site["requests"]
-        if not requests or instruction in code.plan.uncounted:
+        if instruction in code.plan.uncounted:
             continue
         counts = SiteCounts(requests, WARP * site["full"] + site["threads"])
         if space == "shared":

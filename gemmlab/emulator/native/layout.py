@@ -15,12 +15,14 @@ ACCESS_FAULT, END_FAULT, UNSUPPORTED_FAULT, DEADLOCK = range(1, 5)
 # A warp's registers: uniform ones as scalars, all lanes at one place; the same, lanes parted; or
 # every register as a vector.
 TOGETHER, PARTED, SPREAD = range(3)
+FUEL = 1 << 18  # steps after which native code returns, to see whether someone wants to stop
+SPIN_FUEL = FUEL >> 6  # what a turn of a loop that waits costs
 POPC, AND, OR = range(1, 4)  # operations of bar.red
 UNEVEN = -1  # as the span of a pattern
 # A shape says of an access instruction, byte by byte: its width, its elements' size and number, and
 # its flavour, the place of its cost in a record; and in the upper half its index.
 WIDTH, SIZE, COUNT, FLAVOUR, INSTRUCTION = 0, 8, 16, 24, 32
-LOADS = 4  # bit of a flavour
+LOADS, ATOMIC = 4, 32  # bits of a flavour
 NUM_FUNCTIONS = 64  # room for pointers to the runtime's functions
 # Functions for which native code calls NumPy's loops.
 LOOPS = ("exp2", "log2", "sin", "cos", "tanh")
@@ -93,6 +95,7 @@ CORE = Layout(
     fault_lanes=8,
     warp=8,  # that runs
     turn=8,  # the next warp that may run
+    patience=8,  # turns of the lowest lanes of a parted warp, before others have some
     in_step=8,  # whether only those may that are furthest behind,
     lowest=4,  # at this basic block
     words=8 * WARP,  # addresses or other operands of the lanes
@@ -175,6 +178,7 @@ RECORD = Layout(
     lowest=8,
     highest=8,
     low_bits=8,
-    span=8,  # what two neighbouring lanes lie apart, 0 if they do not all
+    span=8,  # what two neighbouring lanes lie apart, UNEVEN if they do not all
+    half_span=8,  # the same inside of each half of the warp, as rows of 16 threads have it
     cost=2 * 32,  # by low bits of lane 0's address, and by flavour
 )

@@ -18,6 +18,7 @@ from gemmlab.emulator.lanes import WARP
 from gemmlab.emulator.memory import Access
 from gemmlab.emulator.native.builder import Function, Pointer, Variable
 from gemmlab.emulator.native.layout import (
+    ATOMIC,
     CORE,
     COUNT,
     FLAVOUR,
@@ -37,10 +38,10 @@ if TYPE_CHECKING:
 ALL, NONE = np.uint32(0xFFFFFFFF), np.uint32(0)
 
 
-def shape_of(access: Access, is_load: bool) -> int:
+def shape_of(access: Access, flags: int) -> int:
     """What the runtime needs to know of an access instruction, in one number."""
     words = max(access.width // 4, 1)
-    flavour = words.bit_length() - 1 << 3 | (LOADS if is_load else 0)
+    flavour = words.bit_length() - 1 << 3 | flags
     shape = access.width << WIDTH | access.dtype.itemsize << SIZE | access.num_elements << COUNT
     return shape | flavour << FLAVOUR | access.instruction << INSTRUCTION
 
@@ -84,7 +85,7 @@ class Space:
         """Lane after lane: load, combine, store; gives what each lane found."""
         m, f, dtype = self.m, self.f, access.dtype
         lanes = m.bits_of(mask)
-        self._run("touch", access, m.value(address), lanes, is_load=False)
+        self._run("touch", access, m.value(address), lanes, ATOMIC | LOADS)
         spilled = []
         for x in operands:
             place = f.reserve(ir_type(dtype, True))
@@ -113,15 +114,15 @@ class Space:
         return [self.f.load(self._item(access, i), dtype, True, align=step) for i in range(count)]
 
     def _access(self, access: Access, address: Value, lanes: Value, is_load: bool) -> None:
-        self._run("load" if is_load else "store", access, address, lanes, is_load)
+        self._run("load" if is_load else "store", access, address, lanes, LOADS if is_load else 0)
 
-    def _run(self, kind: str, access: Access, address: Value, lanes: Value, is_load: bool) -> None:
+    def _run(self, kind: str, access: Access, address: Value, lanes: Value, flags: int) -> None:
         """Have the runtime do an access, or `touch`: only check and count it."""
         record, offset = self._note(address)
         if not self.counted:
             self.m.kernel.plan.uncounted.add(access.instruction)
         offset = self.m.value(offset + np.int64(access.offset))
-        shape = number(self.f, shape_of(access, is_load))
+        shape = number(self.f, shape_of(access, flags))
         site = self.m.site(access, self.name)
         self.m.must(self.m.run(f"{kind}_{self.name}", site, record, offset, lanes, shape))
 
@@ -131,12 +132,10 @@ class Space:
         m, f = self.m, self.f
         nbytes = address.dtype.itemsize
         if m.masked:
-            record = m.core.at(m.kernel.scratch)
-            m.run(
-                "note_64", record, f.constant(NONE), address.spread().view(f"u{nbytes}").astype(I64)
-            )
-            ones = -1 if nbytes == 8 else 0xFFFFFFFF
-            f.store(record.at(RECORD["wrap"]), number(f, ones))
+            record = m.core.at(m.kernel.scratch[self.name])
+            wide = address.spread().view(f"u{nbytes}").astype(I64)
+            m.run("note_64", record, m.lanes, wide)
+            f.store(record.at(RECORD["wrap"]), number(f, -1 if nbytes == 8 else 0xFFFFFFFF))
             return record, number(f, 0)
         root, moved = address.affine or (address, None)
         if root.name not in self.noted:

@@ -12,7 +12,7 @@ import numpy as np
 
 from gemmlab.emulator.barriers import NUM_BARRIERS
 from gemmlab.emulator.lanes import WARP
-from gemmlab.emulator.machine import BURST, PATIENCE
+from gemmlab.emulator.machine import BURST
 from gemmlab.emulator.native.builder import Function, Pointer, Variable
 from gemmlab.emulator.native.layout import (
     BARRIER,
@@ -254,6 +254,8 @@ def step(f: Function, core: Pointer, warp: Pointer) -> None:
     f.store(quantum, f.load(quantum, I64) - 1)
     live, standing = field(f, warp, "live"), field(f, warp, "standing")
     runnable, pcs = live & ~standing, vector(f, warp, "pcs")
+    with f.when(runnable == 0):  # those that were left have ended, the others wait
+        f.give(status(f, PAUSED))
     lane = first_lane(runnable).astype(I64)
     pc = Variable(f, f.load(warp.at(WARP_STATE["pcs"]).at(lane * 4), U32))
     group = Variable(f, f.bits(pcs == pc.value) & runnable)
@@ -271,7 +273,8 @@ def step(f: Function, core: Pointer, warp: Pointer) -> None:
 
     f.place(parted)
     turns.value = field(f, warp, "turns") + np.uint32(1)
-    backward = turns.value % np.uint32(PATIENCE + BURST) >= np.uint32(PATIENCE)
+    patience = f.load(core.at(CORE["patience"]), I64).astype(U32)
+    backward = turns.value % (patience + np.uint32(BURST)) >= patience
     left, found = Variable(f, runnable), Variable(f, f.constant(NONE))
     fallback, fallback_pc = Variable(f, f.constant(NONE)), Variable(f, f.constant(NONE))
     with f.loop(lambda: (left.value != 0) & (found.value == 0)):

@@ -21,6 +21,7 @@ from gemmlab.emulator.native.layout import (
     tally_offset,
 )
 from gemmlab.emulator.native.memory import Parameters, Space
+from gemmlab.emulator.native.runtime import NUMBERS
 from gemmlab.emulator.native.support import (
     ROUTINES,
     count_lanes,
@@ -230,12 +231,12 @@ class Tracer:
 
     def site(self, access: Access, space: str) -> Pointer:
         """Where an access is counted; a generic one has the first of three places."""
-        space = "global" if space == "generic" else space
+        space = "global" if space in ("generic", "param") else space
         return self.core.at(self.kernel.sites[access.instruction, space])
 
     def run(self, name: str, *operands: Pointer | Value) -> Value:
         """Call one of the runtime's functions."""
-        place = self.core.at(CORE["functions"] + 8 * list(ROUTINES).index(name))
+        place = self.core.at(CORE["functions"] + 8 * NUMBERS[name])
         function = self.f.load_pointer(place)
         return self.f.invoke(function, ROUTINES[name].result, self.core, *operands)
 

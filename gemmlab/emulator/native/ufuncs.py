@@ -204,6 +204,7 @@ UFUNCS |= {
     "subtract": _plain("sub", "fsub"),
     "multiply": _plain("mul", "fmul"),
     "divide": _plain("", "fdiv"),
+    "reciprocal": lambda f, result, x: f.constant(result.type(1), x.vector) / x,
     "bitwise_and": _plain("and"),
     "bitwise_or": _plain("or"),
     "bitwise_xor": _plain("xor"),

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
 
@@ -75,6 +75,8 @@ def where(condition: Any, yes: Any, no: Any) -> Value:
     dtype = np.result_type(*(x.dtype if isinstance(x, Value) else _scalar(x) for x in (yes, no)))
     if not isinstance(condition, Value):
         condition = f.constant(np.bool_(condition))
+    elif condition.dtype != BOOL:
+        condition = condition.astype(BOOL)
     vector = condition.vector or any(x.vector for x in values)
     loose = len(values) == 2 and all(x.loose for x in values)
 
@@ -147,6 +149,9 @@ class Value:
         """The value that an instruction makes."""
         vector = self.vector if vector is None else vector
         return Value(self.f, self.f.assign(text), dtype, vector)
+
+    def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise NotCovered("an array made of a value")
 
     # Forms of the same value
 
@@ -271,6 +276,8 @@ class Value:
         made = emit(f, result, *values)
         if ufunc in (np.add, np.subtract) and result.kind in "iu":
             made.affine = _affine(ufunc, operands[0], operands[1], result)
+        elif ufunc in (np.multiply, np.left_shift) and result.kind in "iu":
+            made.affine = _scaled(ufunc, operands[0], operands[1], result)
         return made
 
     def __array_function__(
@@ -294,6 +301,21 @@ def _affine(ufunc: np.ufunc, a: Any, b: Any, dtype: np.dtype) -> tuple[Value, Va
         return None
     root, moved = a.affine or (a, dtype.type(0))
     return root, moved + b if ufunc is np.add else moved - b
+
+
+def _scaled(ufunc: np.ufunc, a: Any, b: Any, dtype: np.dtype) -> tuple[Value, Value] | None:
+    """The same for a multiple: elements of an array lie at multiples of an index."""
+    if ufunc is np.multiply and not (isinstance(a, Value) and a.affine):
+        a, b = b, a
+    if not isinstance(a, Value) or a.affine is None or a.dtype.itemsize != dtype.itemsize:
+        return None
+    if isinstance(b, Value) and b.vector:
+        return None
+    root, moved = a.affine
+    key = ufunc.__name__, root.name, b.name if isinstance(b, Value) else str(b)
+    if key not in a.f.multiples:
+        a.f.multiples[key] = apply(ufunc, root.astype(dtype), b)
+    return a.f.multiples[key], apply(ufunc, moved.astype(dtype), b)
 
 
 def _is_python(x: Any) -> bool:

@@ -1,0 +1,193 @@
+"""Lanes' addresses in each state space: checked, counted, and turned into pointers.
+
+The addresses lie in the core's `words`; where they are in the host's memory goes to `pointers`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gemmlab.emulator.memory import WINDOW_BITS
+from gemmlab.emulator.native.builder import Function, Pointer, Variable
+from gemmlab.emulator.native.costs import atomic_sectors, distinct, wavefronts
+from gemmlab.emulator.native.layout import (
+    ACCESS_FAULT,
+    ATOMIC,
+    CORE,
+    FLAVOUR,
+    INSTRUCTION,
+    LOADS,
+    SITE,
+    WIDTH,
+)
+from gemmlab.emulator.native.support import (
+    PTR,
+    call,
+    count_lanes,
+    first_lane,
+    lane_numbers,
+    note_fault,
+    number,
+    reduced,
+    routine,
+)
+from gemmlab.emulator.native.values import BOOL, I32, I64, U32, Value, where
+
+ALL = np.uint32(0xFFFFFFFF)
+
+
+def part(shape: Value, place: int) -> Value:
+    """One byte of a shape."""
+    return (shape >> place) & 255
+
+
+def _words(f: Function, core: Pointer, lanes: Value) -> Value:
+    """The addresses, where lanes that are off have that of one that is on."""
+    words = f.load(core.at(CORE["words"]), I64, vector=True, align=64)
+    lane = first_lane(lanes).astype(I64)
+    one = f.load(core.at(CORE["words"]).at(lane * 8), I64)
+    return where(f.lanes(lanes), words, one)
+
+
+def _aligned(words: Value, width: Value) -> Value:
+    return (reduced("or", words) & (width - 1)) == 0
+
+
+def _between(f: Function, words: Value, low: Value, high: Value, width: Value) -> Value:
+    return f.bits((words >= low) & (words + width <= high)) == ALL
+
+
+def _give_fault(f: Function, core: Pointer, shape: Value, lanes: Value) -> None:
+    note_fault(f, core, ACCESS_FAULT, shape >> INSTRUCTION, lanes)
+    f.give(f.constant(np.bool_(False)))
+
+
+def _fits(f: Function, core: Pointer, words: Value, width: Value, size: str) -> Value:
+    nbytes = f.load(core.at(CORE[size]), I64)
+    return _between(f, words, number(f, 0), nbytes, width) & _aligned(words, width)
+
+
+def _translate(
+    f: Function,
+    core: Pointer,
+    words: Value,
+    fits: Value,
+    memory: str,
+    shape: Value,
+    lanes: Value,
+) -> None:
+    """Turn addresses into pointers, if they fit."""
+    right, wrong = f.label("right"), f.label("wrong")
+    f.branch(fits, right, wrong)
+    f.place(wrong)
+    _give_fault(f, core, shape, lanes)
+    f.place(right)
+    place = core.at(CORE["pointers"])
+    pointers = words + f.load(core.at(CORE[memory]), I64)
+    others = f.load(place, I64, vector=True, align=64)
+    f.store(place, where(f.lanes(lanes), pointers, others), align=64)
+
+
+def _count(f: Function, site: Pointer, lanes: Value, cost: Value, ideal: Value | None) -> None:
+    f.increment(site.at(SITE["requests"]), number(f, 1))
+    f.increment(site.at(SITE["threads"]), count_lanes(lanes))
+    f.increment(site.at(SITE["cost"]), cost)
+    if ideal is not None:
+        f.increment(site.at(SITE["ideal"]), ideal)
+
+
+CHECK = dict(site=PTR, lanes=U32, shape=I64)
+
+
+@routine(BOOL, **CHECK)
+def check_global(f: Function, core: Pointer, site: Pointer, lanes: Value, shape: Value) -> None:
+    words, width = _words(f, core, lanes), part(shape, WIDTH)
+    low, high = f.load(site.at(SITE["low"]), I64), f.load(site.at(SITE["high"]), I64)
+    inside = _between(f, words, low, high, width)
+    search, owned, wrong = f.label("search"), f.label("owned"), f.label("wrong")
+    f.branch(inside, owned, search)
+    f.place(search)
+    left, allocation = Variable(f, lanes), Variable(f, number(f, 0))
+    count = f.load(core.at(CORE["num_allocations"]), I64)
+    starts, ends = (f.load_pointer(core.at(CORE[x])) for x in ("starts", "ends"))
+    # Each allocation in turn takes the lanes that lie in it.
+    with f.loop(lambda: (left.value != 0) & (allocation.value < count)):
+        offset = allocation.value * 8
+        begin, end = f.load(starts.at(offset), I64), f.load(ends.at(offset), I64)
+        mine = f.bits((words >= begin) & (words + width <= end)) & left.value
+        with f.when(mine != 0):
+            f.store(site.at(SITE["low"]), begin)
+            f.store(site.at(SITE["high"]), end)
+            left.value = left.value & ~mine
+        allocation.value = allocation.value + 1
+    f.branch(left.value == 0, owned, wrong)
+    f.place(wrong)
+    _give_fault(f, core, shape, lanes)
+    f.place(owned)
+    _translate(f, core, words, _aligned(words, width), "arena", shape, lanes)
+    cost = Variable(f, number(f, 0))
+    with f.when((shape & (ATOMIC << FLAVOUR)) != 0):
+        cost.value = atomic_sectors(f, words, lanes)
+    with f.when((shape & (ATOMIC << FLAVOUR)) == 0):
+        cost.value = distinct(f, words >> 5, lanes)
+    _count(f, site, lanes, cost.value, None)
+    f.give(f.constant(np.bool_(True)))
+
+
+@routine(BOOL, **CHECK)
+def check_shared(f: Function, core: Pointer, site: Pointer, lanes: Value, shape: Value) -> None:
+    words, width = _words(f, core, lanes), part(shape, WIDTH)
+    _translate(f, core, words, _fits(f, core, words, width, "shared_bytes"), "shared", shape, lanes)
+    is_load = shape & (LOADS << FLAVOUR)
+    _count(f, site, lanes, *wavefronts(f, words.astype(I32), lanes, width, is_load))
+    f.give(f.constant(np.bool_(True)))
+
+
+@routine(BOOL, **CHECK)
+def check_local(f: Function, core: Pointer, site: Pointer, lanes: Value, shape: Value) -> None:
+    """Each lane's bytes lie together here; they are counted as hardware lays them out, the words
+    of the 32 lanes side by side."""
+    words, width = _words(f, core, lanes), part(shape, WIDTH)
+    lane = lane_numbers(f).astype(I64)
+    fits = _fits(f, core, words, width, "local_bytes")
+    own = words + lane * f.load(core.at(CORE["local_bytes"]), I64)
+    _translate(f, core, own, fits, "local", shape, lanes)
+    sectors, word = Variable(f, number(f, 0)), Variable(f, number(f, 0))
+    with f.loop(lambda: (word.value == 0) | (word.value * 4 < width)):
+        keys = ((words >> 2) + word.value) * 4 + (lane >> 3)
+        sectors.value = sectors.value + distinct(f, keys, lanes)
+        word.value = word.value + 1
+    _count(f, site, lanes, sectors.value, None)
+    f.give(f.constant(np.bool_(True)))
+
+
+@routine(BOOL, **CHECK)
+def check_param(f: Function, core: Pointer, site: Pointer, lanes: Value, shape: Value) -> None:
+    """Parameters may only be read, and are not counted."""
+    words, width = _words(f, core, lanes), part(shape, WIDTH)
+    fits = _fits(f, core, words, width, "parameter_bytes")
+    fits = fits & ((shape & (LOADS << FLAVOUR)) != 0)
+    _translate(f, core, words, fits, "parameters", shape, lanes)
+    f.give(f.constant(np.bool_(True)))
+
+
+@routine(BOOL, **CHECK)
+def check_generic(f: Function, core: Pointer, site: Pointer, lanes: Value, shape: Value) -> None:
+    """The upper bits of an address name its state space, lane by lane."""
+    words_at = core.at(CORE["words"])
+    words = f.load(words_at, I64, vector=True, align=64)
+    windows, left = words >> WINDOW_BITS, Variable(f, lanes)
+    for window, space in enumerate(("global", "shared", "local", "param")):
+        group = f.bits(windows == window) & left.value
+        if space in ("local", "param"):  # of which atomic operations know nothing
+            group = where((shape & (ATOMIC << FLAVOUR)) == 0, group, np.uint32(0))
+        with f.when(group != 0):
+            f.store(words_at, words - (window << WINDOW_BITS), align=64)
+            good = call(f, core, f"check_{space}", site.at(window * SITE.size), group, shape)
+            f.store(words_at, words, align=64)
+            with f.when(~good):
+                f.give(good)
+            left.value = left.value & ~group
+    with f.when(left.value != 0):
+        _give_fault(f, core, shape, left.value)
+    f.give(f.constant(np.bool_(True)))

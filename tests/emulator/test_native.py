@@ -1,0 +1,494 @@
+"""The native tier against the NumPy tier: the same bits, the same counters, the same faults."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from snippets import STORAGE, ptx
+
+from gemmlab import ladder, problems
+from gemmlab.compile.cute import compile_rung
+from gemmlab.emulator import Run, atomics, emit_floats, isa, run
+from gemmlab.emulator.native import compiler
+from gemmlab.errors import TierError
+
+RNG = np.random.default_rng(11)
+pytestmark = pytest.mark.skipif(compiler.missing() is not None, reason=str(compiler.missing()))
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LLVM compiles fastest, and its code does the same."""
+    monkeypatch.setattr(compiler, "EFFORT", 0)
+
+
+def both(
+    text: str,
+    args: Sequence[Any],
+    grid: tuple[int, int, int] = (1, 1, 1),
+    block: tuple[int, int, int] = (32, 1, 1),
+    dynamic_smem: int = 0,
+    entry: str | None = None,
+) -> Run:
+    """Run on both tiers; the native one's results stay in `args`."""
+    copies = [x.copy() if isinstance(x, np.ndarray) else x for x in args]
+    wanted = run(text, entry, grid, block, copies, dynamic_smem, tier="numpy")
+    found = run(text, entry, grid, block, args, dynamic_smem, tier="native")
+    assert (wanted.tier, found.tier) == ("numpy", "native")
+    for ours, theirs in zip(args, copies, strict=True):
+        if isinstance(ours, np.ndarray):
+            np.testing.assert_array_equal(bits(ours), bits(theirs))
+    assert found.counters == wanted.counters
+    return found
+
+
+def bits(array: np.ndarray) -> np.ndarray:
+    """What memory holds."""
+    return array.reshape(-1).view(np.uint8)
+
+
+# Kernels of the ladders
+
+SHAPES = {"gemm": {"m": 40, "n": 70, "k": 33}, "transpose": {"m": 70, "n": 150}}
+NUMPY_ONLY = {("gemm", "async-copy")}  # copies that arrive later
+RUNGS = [
+    (name, rung.name)
+    for name in problems.NAMES
+    for rung in ladder.rungs(name)
+    if rung.launches is None
+]
+
+
+@pytest.mark.parametrize(("name", "rung"), RUNGS)
+def test_ladder_kernels(name: str, rung: str) -> None:
+    problem, found = problems.find(name), ladder.find(rung, None, name)
+    sizes = SHAPES.get(name, dict.fromkeys(problem.axes, 3000))
+    case = problem.case(sizes, found.layout, problem.families[0], 0)
+    given = dict(case.buffers) | dict(case.scalars)
+    given[case.output] = np.zeros(case.output_size, case.output_dtype)
+    artifact = compile_rung(found, "sm_90a")
+    grid, block, smem = found.geometry(found.config, case.shape)
+    args = [given[parameter.name] for parameter in problem.parameters]
+    if found.workspace:
+        args.append(np.zeros(found.workspace(found.config, case.shape), np.uint8))
+    if (name, rung) in NUMPY_ONLY:
+        with pytest.raises(TierError, match="does not cover"):
+            run(artifact.ptx, artifact.entry, grid, block, args, smem, tier="native")
+    else:
+        both(artifact.ptx, args, grid, block, smem, artifact.entry)
+
+
+# Arithmetic
+
+KINDS = {"b": "b", "u": "b", "s": "b", "f": "f"}
+
+
+def register(type_: str) -> str:
+    """The type of register that holds a type."""
+    return type_ if type_ == "pred" or type_[0] == "f" else f"b{type_[1:]}"
+
+
+def drawn(type_: str, count: int) -> np.ndarray:
+    """Random bits, small numbers and edges."""
+    width = int(type_[1:]) // 8
+    raw = RNG.integers(0, 256, (count, width), np.uint8).view(f"u{width}").reshape(count)
+    small = RNG.integers(0, 70, count).astype(f"u{width}")
+    values = np.where(RNG.random(count) < 0.5, raw, small).astype(f"u{width}")
+    values[:3] = 0, 1, np.iinfo(values.dtype).max
+    if type_[0] != "f":
+        return values
+    real = values.view(f"f{width}").copy()
+    edges = np.array([0.0, -0.0, 1.0, -1.5, np.inf, -np.inf, np.nan, 1e-40, 2.5], real.dtype)
+    normal = RNG.standard_normal(count).astype(real.dtype)
+    return np.where(RNG.random(count) < 0.5, normal, RNG.choice([*edges, *real], count)).astype(
+        real.dtype
+    )
+
+
+TYPES = ("b16", "b32", "b64", "f32", "f64")
+
+
+def arithmetic(operations: Sequence[tuple[str, str, Sequence[str], str]]) -> None:
+    """Run many instructions on two warps. An operation: opcode, type of the result, types of the
+    operands, and more operands as text."""
+    lanes = 64
+    inputs = [drawn(t, 3 * lanes) for t in TYPES]
+    results = {t: sum(register(op[1]) == t for op in operations) for t in (*TYPES, "pred")}
+    outputs = [
+        np.zeros(max(results[t], 1) * lanes, STORAGE["u32" if t == "pred" else t][2])
+        for t in results
+    ]
+    body = [".reg .u32 %tid; .reg .b64 %base, %at; .reg .pred %pa, %pb, %pc, %px;"]
+    body.append("mov.u32 %tid, %tid.x;")
+    for n, type_ in enumerate(TYPES):
+        width = int(type_[1:]) // 8
+        body.append(f".reg .{type_} %{type_}a, %{type_}b, %{type_}c, %{type_}x;")
+        body.append(f"ld.param.u64 %base, [p{n}]; mad.wide.u32 %at, %tid, {width}, %base;")
+        for k, name in enumerate("abc"):
+            body.append(f"ld.global.{type_} %{type_}{name}, [%at+{k * lanes * width}];")
+    for k, name in enumerate("abc"):
+        body.append(f"and.b32 %r1, %b32{name}, 1; setp.eq.u32 %p{name}, %r1, {k % 2};")
+    place = dict.fromkeys(results, 0)
+    for opcode, result, types, more in operations:
+        target = register(result)
+        sources = [
+            f"%{'p' if t == 'pred' else register(t)}{n}" for t, n in zip(types, "abc", strict=False)
+        ]
+        destination = "%px" if target == "pred" else f"%{target}x"
+        body.append(f"{opcode} {', '.join([destination, *sources, *filter(None, [more])])};")
+        if target == "pred":
+            body.append("selp.u32 %r1, 1, 0, %px;")
+        width = outputs[list(results).index(target)].itemsize
+        body.append(f"ld.param.u64 %base, [p{len(TYPES) + list(results).index(target)}];")
+        body.append(f"mad.wide.u32 %at, %tid, {width}, %base;")
+        stored = "b32 [%at+{}], %r1" if target == "pred" else f"{target} [%at+{{}}], %{target}x"
+        body.append(f"st.global.{stored.format(place[target] * lanes * width)};")
+        place[target] += 1
+    text = ptx("\n".join([*body, "ret;"]), ["u64"] * (len(inputs) + len(outputs)))
+    both(text, [*inputs, *outputs], block=(lanes, 1, 1))
+
+
+def operation(root: str, form: isa.Form, type_: str, extra: str = "") -> tuple[Any, ...]:
+    size = type_ if type_ == "pred" else int(type_[1:])
+    wide = type_ if type_ == "pred" else f"{type_[0]}{2 * size}"
+    letters = {"T": type_, "U": type_, "S": type_, "W": wide, "I": "u32", "P": "pred"}
+    sources = [
+        type_ if letter == "W" and k < 2 else letters[letter]
+        for k, letter in enumerate(form.operands)
+    ]
+    more = ""
+    if root == "lop3":
+        sources, more = sources[:3], "0x96"
+    if root in ("selp", "bfi"):  # four operands, or a predicate after two
+        sources, more = (sources[:2], "%pc") if root == "selp" else (sources[:3], "7")
+    words = [root, *sorted(form.mode), *filter(None, [extra]), type_]
+    return ".".join(words), letters[form.result], sources, more
+
+
+ROWS = [
+    operation(root, form, type_, extra)
+    for root, forms in isa.FORMS.items()
+    for form in forms
+    for type_ in form.types
+    for extra in ("", *sorted(form.optional))
+    if type_ in {"pred", *STORAGE} and not (type_ == "f64" and form.mode & {"rz", "rm", "rp"})
+]
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_every_row_of_the_instruction_table(part: int) -> None:
+    arithmetic(ROWS[part::4])
+
+
+def conversions() -> list[tuple[Any, ...]]:
+    found = []
+    for to, source in itertools.permutations(("u16", "s32", "u32", "s64", "u64", "f32", "f64"), 2):
+        reals = to[0] == "f", source[0] == "f"
+        modes = {
+            (True, True): ["rn", "rz", "rm", "rp"] if to == "f32" else [""],
+            (True, False): ["rn", "rz", "rm", "rp"],
+            (False, True): ["rni", "rzi", "rmi", "rpi"],
+            (False, False): ["", "sat"],
+        }[reals]
+        for mode in modes:
+            opcode = ".".join(["cvt", *filter(None, [mode]), to, source])
+            found.append((opcode, to, [source], ""))
+    return found
+
+
+def test_conversions() -> None:
+    arithmetic(conversions())
+
+
+def test_comparisons() -> None:
+    rows = [
+        (f"setp.{comparison}.{type_}", "pred", [type_, type_], "")
+        for comparison in isa.COMPARISONS
+        for type_ in ("u16", "s16", "u32", "s32", "u64", "s64", "f32", "f64")
+        if type_[0] == "f" or comparison not in ("num", "nan")
+    ]
+    arithmetic(rows)
+
+
+def halves() -> list[tuple[Any, ...]]:
+    words = {"fma": "rn", "ex2": "approx", "tanh": "approx"}
+    found = []
+    for type_ in emit_floats.HALVES:
+        register = "b32" if type_.endswith("x2") else "b16"
+        for root, (count, _) in emit_floats.ARITHMETIC.items():
+            ftz = "ftz" if (root, type_[:4]) == ("ex2", "bf16") else ""
+            opcode = ".".join([root, *filter(None, [words.get(root, ""), ftz]), type_])
+            found.append((opcode, register, [register] * count, ""))
+    for to, rounding in itertools.product(("f16", "bf16"), ("rn", "rz", "rn.relu")):
+        found.append((f"cvt.{rounding}.{to}.f32", "b16", ["f32"], ""))
+        found.append((f"cvt.{rounding}.{to}x2.f32", "b32", ["f32", "f32"], ""))
+        found.append((f"cvt.f32.{to}", "f32", ["b16"], ""))
+    found += [(f"cvt.rzi.{to}.f16", to, ["b16"], "") for to in ("s32", "u16", "s64")]
+    return [*found, ("cvt.rna.tf32.f32", "b32", ["f32"], "")]
+
+
+def test_halves() -> None:
+    arithmetic(halves())
+
+
+ATOMICS = [
+    (name, type_)
+    for name, rows in atomics.OPERATIONS.items()
+    for types, _ in rows
+    for type_ in types
+    if type_ != "b16"
+]
+
+
+@pytest.mark.parametrize("space", ["global", "shared", ""])
+@pytest.mark.parametrize("meeting", [1, 7, 64])
+def test_atomics(space: str, meeting: int) -> None:
+    """Lanes meet at so many cells. Each instruction has cells of its own: which of two that follow
+    each other comes first for other warps is left open."""
+    threads, nbytes = 96, 64 * 8
+    memory = RNG.integers(0, 20, 2 * 64 * len(ATOMICS)).astype(np.uint64)
+    where = RNG.integers(0, meeting, threads).astype(np.uint32)
+    old = np.zeros(threads * len(ATOMICS), np.uint64)
+    body = [
+        f".shared .align 8 .b8 s[{memory.nbytes}]; mov.u32 %r0, %tid.x;",
+        "ld.param.u64 %q0, [p0]; ld.param.u64 %q1, [p1]; ld.param.u64 %q2, [p2];",
+        "mad.wide.u32 %q3, %r0, 4, %q1; ld.global.u32 %r1, [%q3]; mad.wide.u32 %q5, %r0, 8, %q2;",
+        "mov.u64 %q0, s;" if space == "shared" else "",
+        "mad.wide.u32 %q4, %r1, 8, %q0; add.u32 %r2, %r0, 3; cvt.u64.u32 %q6, %r2;",
+        "cvt.rn.f32.u32 %f1, %r2; cvt.rn.f64.u32 %g1, %r2; setp.lt.u32 %p1, %r0, 50;",
+    ]
+    for k, (name, type_) in enumerate(ATOMICS):
+        wide, real = type_.endswith("64"), type_[0] == "f"
+        value = ("%g1" if wide else "%f1") if real else "%q6" if wide else "%r2"
+        result = ("%g2" if wide else "%f2") if real else "%q7" if wide else "%r3"
+        cells, last = 2 * k * nbytes, f"{'3, ' if name == 'cas' else ''}{value}"
+        dot, guard = f".{space}" if space else "", "@%p1 " if k % 3 == 0 else ""
+        body.append(f"{guard}atom{dot}.{name}.{type_} {result}, [%q4+{cells}], {last};")
+        body.append(f"st.global.b{type_[1:]} [%q5+{k * threads * 8}], {result};")
+        if name not in ("exch", "cas"):
+            body.append(f"red{dot}.{name}.{type_} [%q4+{cells + nbytes}], {last};")
+    both(ptx("\n".join([*body, "ret;"]), ["u64"] * 3), [memory, where, old], block=(96, 1, 1))
+
+
+@settings(
+    max_examples=8, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+@given(st.lists(st.sampled_from(ROWS), min_size=5, max_size=40), st.randoms())
+def test_random_programs(operations: list[tuple[Any, ...]], random: Random) -> None:
+    """Instructions that feed each other, some of them guarded."""
+    lanes = 96
+    inputs = [drawn(t, 3 * lanes) for t in TYPES]
+    moves: dict[str, list[str]] = {"ld": [], "st": []}
+    for n, type_ in enumerate(TYPES):
+        width = int(type_[1:]) // 8
+        where = f"ld.param.u64 %base, [p{n}]; mad.wide.u32 %at, %tid, {width}, %base;"
+        for k in range(3):
+            at, name = f"[%at+{k * lanes * width}]", f"%{type_}_{k}"
+            moves["ld"].append(f"{where} ld.global.{type_} {name}, {at};")
+            moves["st"].append(f"{where} st.global.{type_} {at}, {name};")
+    body = [f".reg .{t} %{t}_<3>;" for t in TYPES]
+    body += [".reg .u32 %tid; .reg .b64 %base, %at; .reg .pred %pa, %pb, %pc;"]
+    body += ["mov.u32 %tid, %tid.x;", *moves["ld"], "and.b32 %r1, %b32_0, 1;"]
+    body += ["setp.eq.u32 %pa, %r1, 1; setp.lt.s32 %pb, %b32_1, %b32_2; not.pred %pc, %pa;"]
+
+    def pick(type_: str) -> str:
+        if type_ == "pred":
+            return random.choice(["%pa", "%pb", "%pc"])
+        return f"%{register(type_)}_{random.randrange(3)}"
+
+    for opcode, result, types, more in operations:
+        guard = random.choice(["", "", "@%pa ", "@!%pb "])
+        operands = [pick(result), *map(pick, types), *filter(None, [more])]
+        body.append(f"{guard}{opcode} {', '.join(operands)};")
+    text = ptx("\n".join([*body, *moves["st"], "ret;"]), ["u64"] * len(inputs))
+    both(text, inputs, block=(lanes, 1, 1))
+
+
+# Control flow
+
+
+class Flow:
+    """Writes a random program: branches, loops, switches, exits, votes and shuffles."""
+
+    def __init__(self, random: Random) -> None:
+        self.random, self.names = random, itertools.count()
+
+    def value(self) -> str:
+        return f"%x{self.random.randrange(4)}"
+
+    def condition(self) -> str:
+        bit = 1 << self.random.randrange(4)
+        compare = self.random.choice(["eq", "ne", "gt"])
+        return f"and.b32 %t, {self.value()}, {bit}; setp.{compare}.u32 %p1, %t, 0;"
+
+    def lines(self, depth: int) -> list[str]:
+        kinds = ["compute", "compute", "branch", "loop", "skip", "switch", "exit", "collective"]
+        found = []
+        for _ in range(self.random.randint(1, 3)):
+            kind = self.random.choice(kinds if depth else kinds[:2])
+            found += getattr(self, kind)(depth - 1)
+        return found
+
+    def compute(self, depth: int) -> list[str]:
+        guard = self.random.choice(["", "@%p1 "])
+        return [f"{guard}mad.lo.u32 {self.value()}, {self.value()}, 5, {self.value()};"]
+
+    def branch(self, depth: int) -> list[str]:
+        n = next(self.names)
+        return [
+            *(self.condition(), f"@%p1 bra ELSE{n};", *self.lines(depth), f"bra.uni END{n};"),
+            *(f"ELSE{n}:", *self.lines(depth), f"END{n}:"),
+        ]
+
+    def loop(self, depth: int) -> list[str]:
+        n = next(self.names)
+        return [
+            f".reg .u32 %i{n}, %n{n}; and.b32 %i{n}, {self.value()}, 3; mov.u32 %n{n}, 0;",
+            *(f"LOOP{n}:", *self.lines(depth), f"add.u32 %n{n}, %n{n}, 1;"),
+            f"setp.lt.s32 %p2, %n{n}, %i{n}; @%p2 bra LOOP{n};",
+            # The number of turns is the same for all lanes while they are together.
+            self.random.choice(["", f"add.u32 {self.value()}, {self.value()}, %n{n};"]),
+        ]
+
+    def skip(self, depth: int) -> list[str]:
+        """A jump out of the middle of a branch."""
+        n = next(self.names)
+        inside = [*self.lines(depth), self.condition(), f"@!%p1 bra FAR{n};", *self.lines(depth)]
+        return [self.condition(), f"@%p1 bra NEAR{n};", *inside, f"NEAR{n}:", f"FAR{n}:"]
+
+    def switch(self, depth: int) -> list[str]:
+        n = next(self.names)
+        cases = [f"C{k}_{n}" for k in range(3)]
+        found = [f"T{n}: .branchtargets {', '.join(cases)};", f"rem.u32 %t, {self.value()}, 3;"]
+        found.append(f"brx.idx %t, T{n};")
+        for label in cases:
+            found += [f"{label}:", *self.lines(depth), f"bra.uni END{n};"]
+        return [*found, f"END{n}:"]
+
+    def exit(self, depth: int) -> list[str]:
+        return ["and.b32 %t, %x0, 31; setp.eq.u32 %p1, %t, 7;", "@%p1 bra STORE;"]
+
+    def collective(self, depth: int) -> list[str]:
+        """Of the lanes that are here; what a shuffle finds in others PTX leaves open."""
+        to, one = self.value(), self.value()
+        source = self.random.choice(["xor.b32 %s, %l, 1;", f"and.b32 %s, {self.value()}, 31;"])
+        shuffle = (
+            f"{source} shfl.sync.idx.b32 %t, {one}, %s, 31, %m; shr.u32 %s, %m, %s;"
+            f"and.b32 %s, %s, 1; setp.eq.u32 %p2, %s, 1; @%p2 mov.u32 {to}, %t;"
+        )
+        others = [
+            f"vote.sync.ballot.b32 {to}, %p1, %m;",
+            f"redux.sync.add.u32 {to}, {one}, %m;",
+            f"match.any.sync.b32 {to}, {one}, %m;",
+        ]
+        return ["activemask.b32 %m;", self.random.choice([shuffle, *others])]
+
+
+BLOCKS = [(32, 1, 1), (40, 1, 1), (32, 3, 1), (8, 4, 3), (5, 1, 1)]
+
+
+@settings(
+    max_examples=20, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+@given(st.randoms(), st.sampled_from(BLOCKS))
+def test_random_control_flow(random: Random, block: tuple[int, int, int]) -> None:
+    flow = Flow(random)
+    threads = block[0] * block[1] * block[2]
+    x = RNG.integers(0, 64, (2 * threads, 4)).astype(np.uint32)
+    text = [
+        ".reg .u32 %x<4>, %t, %m, %s, %l, %tid; mov.u32 %l, %laneid; .reg .b64 %base;",
+        "mov.u32 %r1, %tid.x; mov.u32 %r2, %tid.y; mov.u32 %r3, %tid.z; mov.u32 %r4, %ntid.x;",
+        "mov.u32 %r5, %ntid.y; mad.lo.u32 %r3, %r3, %r5, %r2; mad.lo.u32 %r1, %r3, %r4, %r1;",
+        f"mov.u32 %r6, %ctaid.x; mad.lo.u32 %tid, %r6, {threads}, %r1; ld.param.u64 %base, [p0];",
+        "mad.wide.u32 %base, %tid, 16, %base; ld.global.v4.u32 {%x0, %x1, %x2, %x3}, [%base];",
+        "setp.eq.u32 %p1, %x0, 3;",
+        *flow.lines(3),
+        "STORE: st.global.v4.u32 [%base], {%x0, %x1, %x2, %x3}; ret;",
+    ]
+    both(ptx("\n".join(text), ["u64"]), [x], (2, 1, 1), block)
+
+
+# Memory
+
+PATTERNS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+    "row": lambda lane: lane,
+    "reversed": lambda lane: 127 - lane,
+    "stride 2": lambda lane: 2 * lane,
+    "stride 33": lambda lane: 33 * lane % 128,
+    "one": lambda lane: lane * 0 + 5,
+    "halves": lambda lane: lane // 16,
+    "quads": lambda lane: lane // 4,
+    "swizzled": lambda lane: lane ^ (lane >> 3 & 7),
+    "random": lambda lane: RNG.integers(0, 128, lane.size),
+}
+MASKS = ["all", "none", "half", "random", "one"]
+WIDTHS = {
+    1: "u8",
+    2: "u16",
+    4: "u32",
+    8: "u64",
+    16: "v4.u32",
+    12: "v2.u64",
+    6: "v2.u32",
+    3: "v4.u8",
+}
+
+
+@settings(
+    max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+@given(
+    st.sampled_from(["global", "shared", "local", ""]),
+    st.sampled_from(sorted(WIDTHS)),
+    st.sampled_from(sorted(PATTERNS)),
+    st.sampled_from(sorted(PATTERNS)),
+    st.sampled_from(MASKS),
+    st.sampled_from([32, 64, 70]),
+)
+def test_memory_patterns(
+    space: str, width: int, source: str, target: str, mask: str, threads: int
+) -> None:
+    """Lanes read one pattern and write another, three times at places further on."""
+    type_ = WIDTHS[width]
+    nbytes = {"v4.u32": 16, "v2.u64": 16, "v2.u32": 8, "v4.u8": 4}.get(type_, width)
+    count = int(type_[1]) if type_[0] == "v" else 1
+    lane = np.arange(threads) % 32
+    places = [PATTERNS[name](lane) % 128 for name in (source, target)]
+    on = {"all": lane >= 0, "none": lane < 0, "half": lane < 16, "one": lane == 9}
+    on["random"] = RNG.random(threads) < 0.5
+    index = np.stack([*places, on[mask]]).astype(np.uint32)
+    data = RNG.integers(0, 256, (128 + 3) * nbytes, np.uint8)
+    if target == "random" or threads > 32:  # let only one lane write to one place
+        index[1] = np.arange(threads) % 128
+    values = [f"%v{k}" for k in range(count)]
+    names = values[0] if count == 1 else "{" + ", ".join(values) + "}"
+    kind = "b64" if "64" in type_ else "b32" if "32" in type_ else "b16"
+    dot, base = (f".{space}", "%q4") if space else ("", "%q4")
+    start = {"global": "mov.u64 %q4, %q1;", "": "cvta.shared.u64 %q4, s;"}
+    start |= {"shared": "mov.u64 %q4, s;", "local": "mov.u64 %q4, m;"}
+    fill = f"""
+        mov.u32 %r9, 0; FILL: cvt.u64.u32 %q8, %r9; add.u64 %q9, %q1, %q8;
+        ld.global.u8 %h1, [%q9]; add.u64 %q10, {base}, %q8; st{dot}.u8 [%q10], %h1;
+        add.u32 %r9, %r9, 1; setp.lt.u32 %p3, %r9, {data.size}; @%p3 bra FILL; bar.sync 0;"""
+    body = f"""
+        .shared .align 16 .b8 s[{data.size}]; .local .align 16 .b8 m[{data.size}];
+        .reg .{kind} %v<4>; ld.param.u64 %q0, [p0]; ld.param.u64 %q1, [p1]; ld.param.u64 %q2, [p2];
+        mov.u32 %r0, %tid.x; mad.wide.u32 %q3, %r0, 4, %q0; ld.global.u32 %r1, [%q3];
+        ld.global.u32 %r2, [%q3+{4 * threads}]; ld.global.u32 %r3, [%q3+{8 * threads}];
+        setp.ne.u32 %p1, %r3, 0; {start[space]} {fill if space != "global" else ""}
+        mad.wide.u32 %q5, %r1, {nbytes}, {base}; mad.wide.u32 %q6, %r2, {nbytes}, {base};
+        {" ".join(f"mov.{kind} {v}, 0;" for v in values)}
+        mov.u32 %r8, 0; mul.wide.u32 %q11, %r0, {3 * nbytes}; add.u64 %q11, %q11, %q2;
+        LOOP: @%p1 ld{dot}.{type_} {names}, [%q5]; st.global.{type_} [%q11], {names};
+        bar.sync 0; @%p1 st{dot}.{type_} [%q6+{nbytes}], {names}; bar.sync 0;
+        add.u64 %q5, %q5, {nbytes}; add.u64 %q6, %q6, {nbytes}; add.u64 %q11, %q11, {nbytes};
+        add.u32 %r8, %r8, 1; setp.lt.u32 %p2, %r8, 2; @%p2 bra LOOP; ret;"""
+    out = np.zeros(3 * nbytes * threads, np.uint8)
+    both(ptx(body, ["u64"] * 3), [index, data, out], block=(threads, 1, 1))
