@@ -17,8 +17,13 @@ from gemmlab.emulator import emit, pipes, tiers, totals
 from gemmlab.emulator.arena import GLOBAL_BASE, Allocation, GlobalMemory
 from gemmlab.emulator.budget import MOST_INSTRUCTIONS
 from gemmlab.emulator.checks import Finding, kinds_of, run_checked
-from gemmlab.emulator.coordinates import Dim3, blocks_of_clusters
-from gemmlab.emulator.ir import Variable
+from gemmlab.emulator.coordinates import (
+    GRID_WORKSPACE,
+    GRID_WORKSPACE_BITS,
+    Dim3,
+    blocks_of_clusters,
+)
+from gemmlab.emulator.ir import Special, Variable
 from gemmlab.emulator.lanes import WARP
 from gemmlab.emulator.machine import Launch, Machine, Tally
 from gemmlab.emulator.schedule import Order, WarpOrder
@@ -438,4 +443,7 @@ def _bytes_of(array: np.ndarray) -> np.ndarray:
 def allocate_variables(program: Program, memory: GlobalMemory) -> list[tuple[Variable, Allocation]]:
     declared = (*program.module.variables, *program.function.variables)
     found = [v for v in declared if v.space in ("global", "const")]
+    operands = (o for i in program.function.instructions for o in i.operands)
+    if any(isinstance(o, Special) and o.name in GRID_WORKSPACE_BITS for o in operands):
+        found.append(Variable(GRID_WORKSPACE, "global", "b8", CHUNK, CHUNK))
     return [(v, memory.allocate(f"variable {v.name}", v.size)) for v in found]

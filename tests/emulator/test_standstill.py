@@ -80,3 +80,16 @@ def test_blocks_that_have_no_room(monkeypatch):
     )
     with pytest.raises(DeadlockError, match="which holds 8, .*; 4 blocks have not started"):
         launch(everybody, np.zeros(1, np.uint32), grid=12, threads=1024)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_blocks_meet_where_the_driver_lets_them(order):
+    body = (
+        "mov.u32 %r2, %envreg1; mov.u32 %r3, %envreg2; mov.b64 %q4, {%r3, %r2};"
+        "mov.u32 %r4, %nctaid.x; mov.u32 %r5, %ctaid.x; mul.wide.u32 %q5, %r5, 4;"
+        "add.u64 %q5, %q1, %q5; atom.global.add.u32 %r6, [%q4+4], 1; st.global.u32 [%q5], %r6;"
+        "L: ld.volatile.global.u32 %r1, [%q4+4]; setp.lt.u32 %p1, %r1, %r4; @%p1 bra L;"
+    )
+    y = np.full(5, 99, np.uint32)
+    launch(body, y, grid=5, threads=1, order=order)
+    assert sorted(y.tolist()) == [0, 1, 2, 3, 4]

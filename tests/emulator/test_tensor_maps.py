@@ -179,7 +179,7 @@ def test_counters():
         (("mov.b32 %r10, 8", "mov.b32 %r10, 4"), MisalignedAddressError, "coordinate 4 of uint16"),
         (("add.u32 %r3, %r3, 0", "add.u32 %r3, %r3, 128"), OutOfBoundsError, "bulk copy of 256"),
         (("tensor.2d", "tensor.1d"), UnsupportedInstructionError, "no such form"),
-        ((".tile.", ".im2col."), UnsupportedInstructionError, "only tiles"),
+        ((".tile.", ".im2col."), UnsupportedInstructionError, "as tiles only, not by im2col"),
         (
             (
                 "mov.u64 %q0, p0; cvta.param.u64 %q0, %q0;",

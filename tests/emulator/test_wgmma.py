@@ -10,7 +10,7 @@ from test_tensor_maps import launch
 
 from gemmlab import TensorMap
 from gemmlab.emulator import formats, run
-from gemmlab.errors import EmulationError, InputError, OutOfBoundsError
+from gemmlab.errors import EmulationError, InputError, OutOfBoundsError, UnsupportedInstructionError
 
 RNG = np.random.default_rng(11)
 SIZES = {"f16": 2, "bf16": 2, "tf32": 4, "e4m3": 1, "e5m2": 1, "s8": 1, "u8": 1}
@@ -185,6 +185,10 @@ def test_faults():
     kernel = warpgroup(mma, image)
     kernel.text = kernel.text.replace("STEP:", "setp.eq.u32 %p6, %r0, 37; @%p6 ret; STEP:")
     with pytest.raises(EmulationError, match="all lanes of a warp must execute wgmma"):
+        launch(kernel)
+    kernel = warpgroup(mma, image)
+    kernel.text = kernel.text.replace("wgmma.mma_async.sync", "wgmma.mma_async.sp.sync")
+    with pytest.raises(UnsupportedInstructionError, match="sparse matrices are not emulated"):
         launch(kernel)
 
 
