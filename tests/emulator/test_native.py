@@ -238,6 +238,14 @@ def test_halves() -> None:
     arithmetic(halves())
 
 
+def test_choices_between_constants() -> None:
+    body = """ld.param.u64 %q0, [p0]; mov.u32 %r0, %tid.x; mad.wide.u32 %q1, %r0, 8, %q0;
+        mov.pred %p1, 1; selp.u32 %r1, 3, 4, %p1; st.global.u32 [%q1], %r1;
+        setp.eq.u32 %p2, %r0, 5; selp.f32 %f1, 0f3F800000, 0f40000000, %p2;
+        st.global.f32 [%q1+4], %f1; ret;"""
+    both(ptx(body, ["u64"]), [np.zeros(64, np.uint32)])
+
+
 ATOMICS = [
     (name, type_)
     for name, rows in atomics.OPERATIONS.items()

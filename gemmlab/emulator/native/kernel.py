@@ -31,7 +31,7 @@ from gemmlab.emulator.native.layout import (
 )
 from gemmlab.emulator.native.numerics import Numerics
 from gemmlab.emulator.native.tracer import Registers, Tracer
-from gemmlab.emulator.native.values import BOOL, NotCovered, where
+from gemmlab.emulator.native.values import BOOL, NotCovered, select
 from gemmlab.emulator.translate import Program
 
 SOURCE = "<traced>"  # the file name of code that is traced
@@ -138,7 +138,7 @@ class Kernel:
         code = [b.run.__globals__ for b in program.blocks if b.first < b.last]
         self.namespace: dict[str, Any] = dict(code[0]) if code else {}
         numerics, narrow = Numerics(), Formats()
-        self.namespace |= {"n": numerics, "doubles": Doubles(numerics), "select": where}
+        self.namespace |= {"n": numerics, "doubles": Doubles(numerics), "select": select}
         self.namespace |= {"formats": narrow, "halves": Halves(narrow)}
         self.namespace["collectives"] = Collectives()
         exec(compile(program.source, SOURCE, "exec"), self.namespace)

@@ -68,8 +68,15 @@ def apply(ufunc: Any, *operands: Any) -> Value:
     return result
 
 
+def select(condition: Any, yes: Any, no: Any) -> Any:
+    """The NumPy tier's `select`, also where all is known now."""
+    if any(isinstance(x, Value) for x in (condition, yes, no)):
+        return where(condition, yes, no)
+    return np.where(condition, yes, no)[()]
+
+
 def where(condition: Any, yes: Any, no: Any) -> Value:
-    """np.where, and the NumPy tier's `select`."""
+    """np.where"""
     values = [x for x in (yes, no) if isinstance(x, Value)]
     f = (values[0] if values else condition).f
     dtype = np.result_type(*(x.dtype if isinstance(x, Value) else _scalar(x) for x in (yes, no)))
