@@ -54,7 +54,9 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'gemmlab' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    found = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = found  # asked for once; the next look takes no call
+    return found
 
 
 def __dir__() -> list[str]:

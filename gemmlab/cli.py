@@ -201,7 +201,7 @@ def bench(
         problem=work,
         rungs=_rungs(work, ",".join(names) or None, layout),
         shapes=[_shape(work, None, text) for text in shape or ()]
-        or [_shape(work, session.SIZES[work.name], None)],
+        or [_shape(work, session.SIZES.get(work.name, session.VECTOR), None)],
         family=family or work.families[0],
         seed=seed,
         baselines=None if baselines is None else tuple(baselines.split(",")),

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 
 from gemmlab import judge
+from gemmlab.chain import chained
 from gemmlab.compile.artifact import Artifact
 from gemmlab.compile.cute import compile_rung
 from gemmlab.devices import flow
@@ -38,6 +39,8 @@ def climb(
     progress: Progress = lambda rung, doing: None,
 ) -> Iterator[Record]:
     """Yield one record per rung, in order; a rung that cannot run gets a record that says why."""
+    if isinstance(device, EmulatedDevice):
+        device = EmulatedDevice(device.arch, device.tier, device.check, machine_code=True)
     for rung in rungs:
         yield _Step(problem, case, rung, device, progress).take()
 
@@ -92,8 +95,8 @@ class _Step:
         """The kernel by itself, or inside the rung's flow."""
         program = self.rung.program
         if program is None:
-            workspace = self._workspace()
-            return judge.examine(device, artifact, geometry, self.problem, self.case, workspace)
+            workspace, own = self._workspace(), chained(device, self.rung, self.case.shape)
+            return judge.examine(own, artifact, geometry, self.problem, self.case, workspace)
         return judge.examine_flow(device, artifact, program, self.problem, self.case)
 
     def _workspace(self) -> int | None:
@@ -109,7 +112,8 @@ class _Step:
         if self.rung.program is None:
             stage = judge.Stage(device, self.problem, self.case, self._workspace())
             grid, block, dynamic_smem = geometry
-            seconds = device.measure(artifact, grid, block, stage.args, dynamic_smem)
+            own = chained(device, self.rung, self.case.shape)
+            seconds = own.measure(artifact, grid, block, stage.args, dynamic_smem)
         else:
             arrays = list(judge.arrays(self.problem, self.case).values())
             run = flow.measure_flow(device, artifact, self.rung.program, arrays)
@@ -124,7 +128,7 @@ class _Step:
         if not self._countable():
             return record
         self._say("counting")
-        emulated = EmulatedDevice(self.device.arch)
+        emulated = EmulatedDevice(self.device.arch, machine_code=True)
         try:
             twin = self._examine(emulated, artifact, geometry)
         except GemmlabError as error:

@@ -61,6 +61,8 @@ def run(
     """
     directive = directive_of(path, options)
     artifact = load(path, entry=directive.entry, arch=arch)
+    if not directive.grid or not directive.block:
+        raise InputError(_how_to_call(path, artifact))
     if directive.problem is None:
         call = prepare(directive, seed)
         empty = [word.endswith("=empty") for word in directive.args]
@@ -76,6 +78,16 @@ def run(
     if any(finding.stops for finding in ran.findings):
         return FileRun(artifact, call, ran)
     return FileRun(artifact, call, ran, judge.judge_arrays(images, problem, case))
+
+
+def _how_to_call(path: Path, artifact: Artifact) -> str:
+    """What to say of a file that does not tell how its kernel is launched."""
+    types = ", ".join(f".{p.ptx_type}" if p.size <= 8 else "struct" for p in artifact.parameters)
+    return (
+        f"{path} does not say grid and block of {artifact.entry}({types}): give "
+        "grid=… block=… args=… here, or in a comment at its top, "
+        "//! gemmlab block=256 grid=ceil_div(n,256) args=x:f32[n],n n=1000"
+    )
 
 
 def shape_of(directive: Directive, problem: Problem) -> dict[str, int]:

@@ -25,6 +25,7 @@ _FILES = {
         "double_buffer",
         "async_copy",
         "split_k",
+        "tensor_cores",
     ),
     "transpose": ("naive", "shared", "ilp"),
     "sum": ("global_atomics", "shared_serial", "tree", "warp_shuffle", "vectorized"),

@@ -72,6 +72,7 @@ COLUMNS = (
     Column("shared\natomics", metrics.shared_atomics, scaled),
     Column("diver-\ngences", metrics.divergent_branches, scaled),
     Column("PTX\ninstr.", metrics.instructions, scaled),
+    Column("SASS\ninstr.", metrics.machine_instructions, scaled),
     Column("FLOP/\nbyte", metrics.intensity, digits),
     Column("regs", metrics.registers, digits),
     Column("occu-\npancy", metrics.occupancy_percent, percent),

@@ -129,7 +129,7 @@ def test_a_call_has_arrays_numbers_and_sizes():
         ("args=x:f32", InputError, "not of the form"),
         ("args=x:f32[-4]", InputError, "has -4 elements"),
         ("colour=7", UnknownNameError, "nothing in the directive uses colour"),
-        ("args=n", UnknownNameError, "names 'n'"),
+        ("args=n", UnknownNameError, "no size 'n'"),
         ("grid=1,2,3,4", InputError, "one to three numbers"),
         ("grid=", InputError, "name=value"),
     ],
@@ -164,7 +164,7 @@ def test_arguments_of_a_problem_are_found_by_name():
     ("words", "error", "message"),
     [
         ("grid=1 args=a,b,m", InputError, "does not have the output, c"),
-        ("grid=1 args=a,x,c", UnknownNameError, "names 'x'"),
+        ("grid=1 args=a,x,c", UnknownNameError, "no size 'x'"),
         ("grid=1 layout=col,row,row", UnknownNameError, "no layout col,row,row"),
         ("grid=1 layout=course,row", UnknownNameError, "no layout course,row"),
     ],
@@ -172,3 +172,12 @@ def test_arguments_of_a_problem_are_found_by_name():
 def test_bad_bindings(words, error, message):
     with pytest.raises(error, match=message):
         gemm_call(words)
+
+
+def test_arrays_that_memory_cannot_hold(monkeypatch):
+    def fail(*_):
+        raise MemoryError
+
+    monkeypatch.setattr("gemmlab.directives.call._filled", fail)
+    with pytest.raises(InputError, match=r"'x:f32\[n\]' has 400,000,000,000 bytes; .* memory"):
+        prepare(read("//! gemmlab block=1 grid=1 args=x:f32[n] n=100*1000*1000*1000"))

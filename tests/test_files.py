@@ -124,4 +124,17 @@ def test_what_is_wrong_is_one_message(write, capsys, words, code, message):
 def test_a_missing_file_and_one_without_a_directive(write, capsys):
     assert run_command(capsys, "nowhere.cu")[0] == 2
     code, _, err = run_command(capsys, write(GATHER.partition("\n")[2]))
-    assert code == 2 and "grid is missing" in err
+    assert code == 2 and "does not say grid and block of gather(.u64, .u64, .u32)" in err
+
+
+def test_json_of_a_launch_that_was_stopped_has_no_counters(write, capsys):
+    words = ["args=x:f32[3*n],y:f32[n]=zeros,n", "--check", "all", "--json"]
+    code, out, _ = run_command(capsys, write(GATHER), *words)
+    told = json.loads(out)
+    assert code == 4 and told["counters"] is None
+    assert told["findings"][-1]["kind"] == "out of bounds"
+
+
+def test_a_budget_that_runs_out_in_straight_code(write, capsys):
+    code, _, err = run_command(capsys, write(GATHER), "--max-instructions", "5")
+    assert code == 4 and "more than 5 instructions (and" in err

@@ -22,11 +22,18 @@ def rung(request: pytest.FixtureRequest) -> Rung:
     return found
 
 
+@pytest.fixture(params=[r for r in RUNGS if r.launches is None], ids=lambda rung: rung.name)
+def simt_rung(request: pytest.FixtureRequest) -> Rung:
+    """One that multiplies on FP32 units, in one launch."""
+    found: Rung = request.param
+    return found
+
+
 def test_order() -> None:
     names = [rung.name for rung in RUNGS]
     course = "naive uncoalesced shared shared-ilp2 tile-1d tile-2d-4x4 tile-2d-4x4-bk32 tile-2d-8x8"
     course += " float4-64 float4 float4-transposed-a"
-    beyond = "padded swizzled warp-tile double-buffer rasterized async-copy split-k"
+    beyond = "padded swizzled warp-tile double-buffer rasterized async-copy split-k fp16x3 bf16x6"
     assert names == f"{course} {beyond}".split()
 
 
@@ -44,7 +51,8 @@ TILES = {
 }
 
 
-def test_tiles_are_the_documents(rung: Rung) -> None:
+def test_tiles_are_the_documents(simt_rung: Rung) -> None:
+    rung = simt_rung
     fields = ("block_m", "block_n", "block_k", "thread_m", "thread_n")
     block = rung.geometry(rung.config, {"m": 1, "n": 1, "k": 1}).block
     found = (*(getattr(rung.config, field, None) for field in fields), block[0] * block[1])
@@ -86,7 +94,8 @@ def test_unknown_names_list_what_there_is() -> None:
 
 
 @pytest.mark.parametrize("shape", [(1, 1, 1), (128, 128, 8), (129, 257, 9), (1025, 31, 5)])
-def test_grid_covers_c_and_no_block_is_idle(rung: Rung, shape: tuple[int, int, int]) -> None:
+def test_grid_covers_c_and_no_block_is_idle(simt_rung: Rung, shape: tuple[int, int, int]) -> None:
+    rung = simt_rung
     m, n, k = shape
     config = rung.config
     grid, block, dynamic = rung.geometry(config, {"m": m, "n": n, "k": k})
@@ -96,7 +105,8 @@ def test_grid_covers_c_and_no_block_is_idle(rung: Rung, shape: tuple[int, int, i
     assert block[0] * block[1] * block[2] <= 1024
 
 
-def test_shapes_past_the_grid_are_named(rung: Rung) -> None:
+def test_shapes_past_the_grid_are_named(simt_rung: Rung) -> None:
+    rung = simt_rung
     most = LIMIT_Y * rung.config.block_m
     assert rung.requires(rung.config, {"m": most, "n": 1, "k": 1}) is None
     broken = rung.requires(rung.config, {"m": most + 1, "n": 1, "k": 1})

@@ -6,6 +6,7 @@ judged and timed by the same code.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -22,10 +23,12 @@ from gemmlab.hardware.occupancy import occupancy
 from gemmlab.judge.buffers import filled
 from gemmlab.problems.problem import Problem
 
-Arguments = Sequence[Any]  # in the order of the problem's C ABI: Span of a pointer, int, float
-
 # Instructions and types that make a product cheaper, and perhaps less exact, than float32's.
 _NOT_IEEE = re.compile(r"\b(w?mma|wgmma|tcgen05)\.|\.(f16|bf16|tf32|e4m3|e5m2)")
+# What the compiler says of source lines: paths of one machine.
+_LINE_INFORMATION = re.compile(r"^\s*\.(?:loc|file)\b.*\n?", re.MULTILINE)
+
+Arguments = Sequence[Any]  # in the order of the problem's C ABI: Span of a pointer, int, float
 
 
 def _nothing() -> None:
@@ -62,7 +65,7 @@ class KernelContender(Contender):
 
     def __init__(self, device: CudaDevice, problem: Problem, kernel: Kernel) -> None:
         self.name, self.title = kernel.name, kernel.title
-        self.precision = None if _NOT_IEEE.search(kernel.artifact.ptx) else IEEE
+        self.precision = kernel.precision or _precision(kernel.artifact.ptx)
         self.details = _launch_details(kernel)
         self._device, self._problem, self._kernel = device, problem, kernel
 
@@ -128,17 +131,29 @@ class CopyContender(Contender):
         self._device = device
 
     def bind(self, args: Arguments) -> Bound:
-        source, sink = (arg for arg in args if isinstance(arg, Span))
-        nbytes = (source.nbytes + sink.nbytes) // 2
+        spans = [arg for arg in args if isinstance(arg, Span)]
+        nbytes = sum(span.nbytes for span in spans) // 2
+        # The larger input, where that is enough.
+        source = max(spans, key=lambda span: span.nbytes)
+        if source.nbytes < nbytes:
+            source = Span(self._device.allocate(nbytes), 0, nbytes)
         target = Span(self._device.allocate(nbytes), 0, nbytes)
         return Bound(lambda: self._device.copy(target, source))
 
 
+def _precision(ptx: str) -> str | None:
+    return None if _NOT_IEEE.search(ptx) else IEEE
+
+
 def _launch_details(kernel: Kernel) -> dict[str, Any]:
+    """What a reader needs to launch the same code: the hashes tell whether it is the same."""
     artifact, (grid, block, smem) = kernel.artifact, kernel.geometry
     details: dict[str, Any] = {
         "entry": artifact.entry,
         "compiler": artifact.versions,
+        "options": artifact.options,
+        "ptx_sha256": _sha256(_LINE_INFORMATION.sub("", artifact.ptx).encode()),
+        "cubin_sha256": artifact.cubin and _sha256(artifact.cubin),
         "launch": {"grid": list(grid), "block": list(block), "dynamic_smem_bytes": smem},
     }
     taken = artifact.resources
@@ -148,3 +163,7 @@ def _launch_details(kernel: Kernel) -> dict[str, Any]:
         found = occupancy(artifact.arch, threads, taken.registers, taken.static_smem_bytes + smem)
         details["occupancy"] = found.fraction
     return details
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

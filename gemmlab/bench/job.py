@@ -16,7 +16,10 @@ Dim3 = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Kernel:
-    """A compiled kernel and how it is launched in one case."""
+    """A compiled kernel and how it is launched in one case.
+
+    `precision` is the class that it was found to be in; None where its PTX is to tell.
+    """
 
     name: str
     title: str
@@ -27,13 +30,15 @@ class Kernel:
     # those, a number, or an array.
     args: tuple[str | int | float | np.ndarray, ...] | None = None
     output_word: int | None = None  # 32 bits that fill its output before it runs
+    precision: str | None = None
 
 
 @dataclass(frozen=True)
 class Job:
     """One case, and what takes part in it. `baselines` None: all that are installed.
 
-    `command` is what its records name as the way to measure them again.
+    `command` is what its records name as the way to measure them again. `precision` is the class
+    that results are judged in, and that cuBLAS computes in.
     """
 
     problem: str
@@ -44,6 +49,7 @@ class Job:
     kernels: tuple[Kernel, ...]
     baselines: tuple[str, ...] | None
     command: str
+    precision: str = "ieee"
 
     @property
     def case(self) -> str:

@@ -6,8 +6,9 @@ have. So kernels run until the clock settles, and every record says what it was.
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,6 +27,7 @@ class Reading:
     sm_mhz: float | None = None
     temperature_c: float | None = None
     power_w: float | None = None
+    others: int | None = None  # processes besides ours that have a context on the GPU
 
 
 class Sensors:
@@ -42,6 +44,7 @@ class Sensors:
             sm_mhz=_told(lambda: self._nvml.get_clock("sm").get_current_mhz()),
             temperature_c=_told(lambda: self._nvml.temperature.get_sensor()),
             power_w=self._watts("DEV_POWER_INSTANT"),
+            others=_others(_told(lambda: self._nvml.compute_running_processes) or ()),
         )
 
     def facts(self) -> dict[str, Any]:
@@ -99,6 +102,12 @@ def settle(
         if took >= MOST_S or (took >= least_s and steady):
             return took
         before = after
+
+
+def _others(processes: Iterable[Any]) -> int | None:
+    """How many are neither we nor who started us; None where NVML counts in another namespace."""
+    own, found = {os.getpid(), os.getppid()}, {process.pid for process in processes}
+    return len(found - own) if found & own else None
 
 
 def _told(ask: Callable[[], Any]) -> Any:

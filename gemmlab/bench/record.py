@@ -65,10 +65,11 @@ class Record:
     baseline: Json | None  # {kernel, title, gpu_median_s, details}, in the same rounds
     details: Json  # of a kernel: compiler, launch, resources; of a library: version, compute type
     command: str  # measures this record again, with all that it was interleaved with
-    date: str  # ISO 8601, UTC, when the command began
+    date: str  # ISO 8601, UTC, when all was measured
     protocol: Json
     machine: Json  # GPU, driver, clocks, power limit, measured and datasheet roofs
     versions: dict[str, str]
+    cupti_s: float | None = None  # by CUPTI's time stamps, caches warm; None where not taken
 
     @property
     def case(self) -> Case:

@@ -22,6 +22,8 @@ from gemmlab.bench.roofs import Roofs
 from gemmlab.bench.statistics import Spread, pooled, warnings
 from gemmlab.errors import ImplausibleTimeError
 
+COMPANY = "other processes on the GPU"  # a warning
+
 Samples = Sequence[Sampled | None]  # by step
 
 
@@ -35,6 +37,7 @@ class Entry:
     max_error_u: float | None = None  # the largest so far
     launch_s: float = 0.0  # about, of one launch
     rotation_bytes: int = 0
+    cupti_s: float | None = None
     turns: list[int] = field(default_factory=list)  # steps in which it was measured
     readings: list[Reading] = field(default_factory=list)  # after each of them
 
@@ -142,7 +145,7 @@ def _record(
         sm_mhz=_mean([float(mhz) for one in found for mhz in one.sm_mhz]),
         temperature_c=_mean([reading.temperature_c for reading in entry.readings]),
         power_w=_mean([reading.power_w for reading in entry.readings]),
-        warnings=warnings(gpu, protocol),
+        warnings=[*warnings(gpu, protocol), *_company(entry.readings)],
         baseline=_baseline(entries, sampled),
         details=contender.details,
         command=job.command,
@@ -156,6 +159,7 @@ def _record(
         },
         machine=circumstances.machine,
         versions=circumstances.versions,
+        cupti_s=entry.cupti_s,
     )
 
 
@@ -171,6 +175,12 @@ def _baseline(entries: Sequence[Entry], sampled: Samples) -> dict[str, Any] | No
                 "details": known[name].contender.details,
             }
     return None
+
+
+def _company(readings: Sequence[Reading]) -> list[str]:
+    """Who else may have had the GPU: times are then of a part of it."""
+    others = max((reading.others or 0 for reading in readings), default=0)
+    return [f"{COMPANY}: {others}"] if others else []
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

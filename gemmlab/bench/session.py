@@ -21,7 +21,9 @@ from gemmlab.errors import DeviceError, UnknownNameError
 from gemmlab.kernels.rung import Rung
 from gemmlab.problems.problem import Problem, Shape
 
-SIZES = {"gemm": 4096, "transpose": 8192, "sum": 2**28, "histogram": 2**28}  # where none is given
+SIZES = {"gemm": 4096, "transpose": 8192}  # where none is given; otherwise
+VECTOR = 2**28
+_ALONE = "its kernel alone, operands in device memory"  # of a rung whose subject is the host
 
 
 @dataclass(frozen=True)
@@ -66,10 +68,15 @@ class Plan:
             if broken:
                 refusals.append(Refusal(name, case, "skipped", broken))
                 continue
+            if rung.launches is not None:
+                rule = "several launches, which scripts/compare-matmul times"
+                refusals.append(Refusal(name, case, "skipped", rule))
+                continue
             artifact = cute.compile_rung(rung, arch)
             geometry = rung.geometry(rung.config, shape)
             workspace = rung.workspace and rung.workspace(rung.config, shape)
-            kernels.append(Kernel(name, rung.change, artifact, geometry, workspace))
+            title = _ALONE if rung.flow else rung.change
+            kernels.append(Kernel(name, title, artifact, geometry, workspace))
         job = Job(
             problem=self.problem.name,
             shape=dict(shape),

@@ -17,6 +17,7 @@ from gemmlab import judge, problems
 from gemmlab.bench import baselines, machine, nvbench, roofs
 from gemmlab.bench.contenders import Arguments, Bound, KernelContender
 from gemmlab.bench.job import Job, Outcome, Refusal
+from gemmlab.bench.kernel_clock import KernelClock
 from gemmlab.bench.machine import Sensors
 from gemmlab.bench.nvbench import Step
 from gemmlab.bench.protocol import Protocol
@@ -25,7 +26,7 @@ from gemmlab.compile.artifact import Artifact
 from gemmlab.devices.cuda import CudaDevice
 from gemmlab.devices.device import Span
 from gemmlab.environment import own_version
-from gemmlab.judge import Stage
+from gemmlab.judge import Stage, precision
 
 ROTATION = 2.25  # operands together are larger than this many L2 caches,
 MOST_SETS = 256  # unless that takes more sets of them than this
@@ -34,10 +35,15 @@ ASIDE_S = 1e-4  # of work on another stream than the one that is timed is not se
 PROBES = 2  # steps before the first case: copy, FMA
 
 
-def run(jobs: Sequence[Job], protocol: Protocol, probe: Artifact) -> Outcome:
-    """Measure the jobs in this process, which can do so once. `probe`: see roofs.fma_probe."""
+def run(
+    jobs: Sequence[Job], protocol: Protocol, probe: Artifact, clock: KernelClock | None = None
+) -> Outcome:
+    """Measure the jobs in this process, which can do so once. `probe`: see roofs.fma_probe.
+
+    `clock` times launches a second time, after they were judged the second time.
+    """
     device = CudaDevice()
-    return Measurement(device, Sensors(device), jobs, protocol, probe).take()
+    return Measurement(device, Sensors(device), jobs, protocol, probe, clock).take()
 
 
 class Measurement:
@@ -50,9 +56,10 @@ class Measurement:
         jobs: Sequence[Job],
         protocol: Protocol,
         probe: Artifact,
+        clock: KernelClock | None = None,
     ) -> None:
         self._device, self._sensors, self._protocol = device, sensors, protocol
-        self._probe = probe
+        self._probe, self._clock = probe, clock
         self._facts = machine.facts(device, sensors)
         self._cases = [(job, self._entries(job)) for job in jobs]
         self._turns = self._finished = 0
@@ -77,7 +84,7 @@ class Measurement:
     def _entries(self, job: Job) -> list[Entry]:
         problem = problems.find(job.problem)
         kernels = [KernelContender(self._device, problem, kernel) for kernel in job.kernels]
-        libraries = baselines.make(self._device, problem, job.layout, job.baselines)
+        libraries = baselines.make(self._device, problem, job.layout, job.baselines, job.precision)
         return [Entry(job, contender) for contender in (*libraries, *kernels)]
 
     def _walk(self) -> Iterator[Step | None]:
@@ -148,10 +155,14 @@ class Measurement:
             if entry.contender.solves:
                 verdict, _ = judge.inspect(stage)
                 entry.max_error_u = max(entry.max_error_u or 0.0, verdict.max_error_u or 0.0)
-                if not verdict.passed:
+                bounded = verdict.bound_u > 0
+                kept = precision.kept(verdict, entry.job.family, bounded)
+                if not precision.suffices(kept, entry.job.precision):
                     entry.refuse(verdict.status, verdict.message)
             if not entry.turns:
                 self._time_launch(entry, bound)
+            elif self._clock is not None and entry.refusal is None:
+                entry.cupti_s = self._clock.measure(bound.run, self._device.gpu.sync)
         except Exception as error:  # a library may raise anything
             entry.refuse("not run", f"{type(error).__name__}: {error}")
         stage.restore(stage.case.output if entry.refusal is None else None)

@@ -32,6 +32,10 @@ def emulate(
     by_ptx: Annotated[
         bool, typer.Option("--ptx", help="With --lines: of the PTX, not of the source.")
     ] = False,
+    by_sass: Annotated[
+        bool,
+        typer.Option("--sass", help="Where the machine code differs from the PTX it was made of."),
+    ] = False,
     order: Annotated[
         str, typer.Option(help="Of warps and blocks: in-order, reversed, or a seed.")
     ] = "in-order",
@@ -66,24 +70,29 @@ def emulate(
     how |= {"tier": tier}
     done = files.run(file, parse(words or []), arch=arch, seed=seed, **how)
     if as_json:
-        json.dump(_as_json(done, lines, check is not None), sys.stdout, indent=2)
+        json.dump(_as_json(done, lines, by_sass, check is not None), sys.stdout, indent=2)
         print()
     else:
-        _print(done, lines, by_ptx, check is not None)
+        _print(done, lines, by_ptx, by_sass, check is not None)
     if done.run.findings:
         raise typer.Exit(EmulationError.exit_code)
     if done.verdict is not None and not done.verdict.passed:
         raise typer.Exit(1)
 
 
-def _as_json(done: FileRun, lines: bool, checked: bool) -> dict[str, Any]:
+def _as_json(done: FileRun, lines: bool, by_sass: bool, checked: bool) -> dict[str, Any]:
+    from gemmlab.commands import machine_code
+
+    machine, _ = machine_code.analysed(done)
+    counted = machine.counters if machine else {}
     result: dict[str, Any] = {
         "entry": done.artifact.entry,
         "grid": done.call.grid,
         "block": done.call.block,
         "dynamic_smem_bytes": done.call.smem,
         "tier": done.run.tier,
-        "counters": done.run.counters,
+        # Of a launch that was stopped they would be zeros.
+        "counters": None if _is_stopped(done) else done.run.counters | counted,
     }
     if done.verdict is not None:
         result |= {"verdict": done.verdict.status, "message": done.verdict.message}
@@ -92,12 +101,14 @@ def _as_json(done: FileRun, lines: bool, checked: bool) -> dict[str, Any]:
     if lines:
         result["ptx_lines"] = done.run.by_ptx_line()
         result["source_lines"] = done.run.by_source_line()
+    if by_sass:
+        result["machine_code"] = machine_code.as_json(machine) if machine else None
     return result
 
 
-def _print(done: FileRun, lines: bool, by_ptx: bool, checked: bool) -> None:
+def _print(done: FileRun, lines: bool, by_ptx: bool, by_sass: bool, checked: bool) -> None:
     from gemmlab import listing, tables
-    from gemmlab.commands import findings
+    from gemmlab.commands import findings, machine_code
 
     out = tables.console()
     x, y, z = done.call.grid
@@ -108,7 +119,7 @@ def _print(done: FileRun, lines: bool, by_ptx: bool, checked: bool) -> None:
         out.print(f"{done.verdict.status}: {done.verdict.message}", markup=False)
     if checked:
         out.print(findings.summary(done.run.findings))
-    if any(finding.stops for finding in done.run.findings):
+    if _is_stopped(done):
         return
     out.print()
     if lines:
@@ -119,8 +130,15 @@ def _print(done: FileRun, lines: bool, by_ptx: bool, checked: bool) -> None:
         )
         out.print(listing.table(costs, out.width))
         return
-    counted = {name: f"{value:,}" for name, value in done.run.counters.items() if value}
-    out.print(tables.facts(counted))
+    machine, origin = machine_code.analysed(done)
+    counted = machine.counters if machine else {}
+    counters = counted if by_sass and machine else done.run.counters | counted
+    out.print(tables.facts({name: f"{value:,}" for name, value in counters.items() if value}))
+    out.print(origin, markup=False)
+    if by_sass and machine:
+        out.print()
+        out.print(machine_code.differences(machine))
+        return
     arrays = {
         name: _preview(arg)
         for name, arg in zip(done.call.names, done.call.args, strict=True)
@@ -129,6 +147,10 @@ def _print(done: FileRun, lines: bool, by_ptx: bool, checked: bool) -> None:
     if arrays:
         out.print()
         out.print(tables.facts(arrays))
+
+
+def _is_stopped(done: FileRun) -> bool:
+    return any(finding.stops for finding in done.run.findings)
 
 
 def _preview(array: np.ndarray) -> str:

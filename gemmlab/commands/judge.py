@@ -20,7 +20,7 @@ def judge(
     file: Annotated[
         Path,
         typer.Argument(
-            help="A .cu or .ptx file, .py with a CuTe kernel, or a FlashInfer-Bench solution.json."
+            help="A .cu, .cuh, .ptx or .py (CuTe) file, or a FlashInfer-Bench solution.json."
         ),
     ],
     words: Annotated[

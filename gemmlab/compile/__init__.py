@@ -21,9 +21,9 @@ def load(
 ) -> Artifact:
     """Compile one kernel for a named architecture.
 
-    `source` is a path to a .cu or .ptx file, PTX text, or the name of a rung, whose `layout` may be
-    chosen. `entry` names the kernel where the source has several. `arch` is "sm_90a" unless it is
-    named; PTX is assembled for its own target where the assembler still knows that. Raises
+    `source` is a path to a .cu, .cuh or .ptx file, PTX text, or the name of a rung, whose `layout`
+    may be chosen. `entry` names the kernel where the source has several. `arch` is "sm_90a" unless
+    it is named; PTX is assembled for its own target where the assembler still knows that. Raises
     UnknownNameError for a file, rung, entry or architecture that does not exist, CompileError with
     the compiler's log, PtxSyntaxError with the line, MissingDependencyError naming what to install.
     """
@@ -31,9 +31,9 @@ def load(
     if isinstance(source, str) and ".version" in text and ".target" in text:
         return _load_ptx(text, entry, arch, "PTX text")
     path = Path(text)
-    if path.suffix not in (".cu", ".ptx"):
+    if path.suffix not in (".cu", ".cuh", ".ptx"):
         if isinstance(source, Path) or "/" in text or path.is_file():
-            raise InputError(f"{text} is neither a .cu nor a .ptx file")
+            raise InputError(f"{text} is no .cu, .cuh or .ptx file")
         if entry is not None:
             raise InputError(f"entry is {entry!r}, but the rung {text!r} has one kernel")
         return _load_rung(text, layout, arch or DEFAULT)
@@ -81,7 +81,8 @@ def _load_ptx(text: str, entry: str | None, arch: str | None, origin: str) -> Ar
     def build() -> Artifact:
         cubin = ptx.assemble(artifact, target)
         used = resources.read(cubin, artifact.entry, target)
-        made_by = {"nvjitlink": assembler}
-        return replace(artifact, arch=target, cubin=cubin, resources=used, versions=made_by)
+        assembled = replace(artifact, arch=target, cubin=cubin, resources=used)
+        options = " ".join(ptx.assembler_options(target))
+        return replace(assembled, versions={"nvjitlink": assembler}, options=options)
 
     return cache.fetch(["ptx", text, artifact.entry, target, origin, assembler], build)

@@ -41,3 +41,5 @@ class Artifact:
     dynamic_smem_bytes: int = 0
     origin: str = ""  # "naive", "kernel.cu"
     versions: dict[str, str] = field(default_factory=dict)  # compiler name -> version
+    options: str = ""  # what the compiler was told
+    left_out: tuple[str, ...] = ()  # functions and headers of the host, of a source that had them

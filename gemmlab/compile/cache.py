@@ -14,7 +14,7 @@ from gemmlab.store import folder
 
 __all__ = ["fetch", "folder"]
 
-FORMAT = "2"  # of the files; part of every key
+FORMAT = "3"  # of the files; part of every key
 
 
 def fetch(parts: Iterable[str], build: Callable[[], Artifact]) -> Artifact:
@@ -44,5 +44,6 @@ def _decode(text: str) -> Artifact:
             "cubin": base64.b64decode(record["cubin"]) if record["cubin"] else None,
             "resources": Resources(**record["resources"]) if record["resources"] else None,
             "block": tuple(record["block"]) if record["block"] else None,
+            "left_out": tuple(record["left_out"]),
         }
     )

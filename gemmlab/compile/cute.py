@@ -6,6 +6,7 @@ import importlib.metadata
 import inspect
 import re
 import tempfile
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -44,6 +45,8 @@ def compile_rung(rung: Rung, arch: str = DEFAULT) -> Artifact:
 
 def parameters(rung: Rung) -> tuple[Parameter, ...]:
     """The arguments of the rung's C ABI, in order."""
+    if rung.parameters is not None:
+        return rung.parameters
     own = problems.find(rung.problem).parameters
     return own if rung.workspace is None else (*own, WORKSPACE)
 
@@ -77,8 +80,10 @@ def compile_kernel(
     kernel.set_name_prefix(  # type: ignore[attr-defined]
         entry, remove_cutlass_symbol=True, keep_mangled_name=False
     )
-    with tempfile.TemporaryDirectory(prefix="gemmlab-") as folder:
-        options = f"--generate-line-info --keep-ptx --keep-cubin --dump-dir {folder}"
+    with tempfile.TemporaryDirectory(prefix="gemmlab-") as folder, warnings.catch_warnings():
+        # A loop over a thread's registers has to be unrolled, however many they are.
+        warnings.filterwarnings("ignore", message="This static loop has")
+        options = f"--generate-line-info --gpu-arch {arch}"
         try:
             compiled = cute.compile(
                 launch,
@@ -86,7 +91,7 @@ def compile_kernel(
                 tuple(arguments),
                 config,
                 block,
-                options=f"{options} --gpu-arch {arch}",
+                options=f"{options} --keep-ptx --keep-cubin --dump-dir {folder}",
             )
         except Exception as error:  # the DSL has no common base class for what it raises
             words = _COLOUR.sub("", str(error)).strip()
@@ -99,6 +104,7 @@ def compile_kernel(
         cubin=cubin,
         resources=resources.read(cubin, artifact.entry, arch),
         versions=versions(),
+        options=options,
     )
 
 

@@ -23,6 +23,17 @@ typedef unsigned int uint;
 typedef unsigned long ulong;
 """
 
+# CCCL 3.0, of CUDA 13.0, has some of its headers under another name.
+_STANDARD = """
+#if __has_include(<cuda/std/{name}>)
+#include <cuda/std/{name}>
+#elif __has_include(<cuda/std/__{name}_>)
+#include <cuda/std/__{name}_>
+#endif
+namespace cuda {{ namespace std {{ }} }}
+namespace std {{ using namespace cuda::std; }}
+"""
+
 _EMPTY = ["cuda.h", "cuda_runtime.h", "cuda_runtime_api.h", "device_launch_parameters.h"]
 _EMPTY += ["cublas_v2.h", "curand.h", "assert.h", "cassert", "stdio.h", "cstdio", "stdlib.h"]
 _EMPTY += ["cstdlib", "string.h", "cstring", "time.h", "ctime", "chrono", "fstream", "iomanip"]
@@ -39,18 +50,33 @@ def provided() -> dict[str, str]:
     """Text of every header that gemmlab provides, by name."""
     made = {PRELUDE: _PRELUDE_TEXT} | dict.fromkeys(_EMPTY, "")
     for name in _FROM_CCCL:
-        made[name] = f"#include <cuda/std/{name}>\nnamespace std {{ using namespace cuda::std; }}\n"
+        made[name] = _STANDARD.format(name=name)
     # C's header declares its types globally; no more than these, or math functions turn ambiguous.
     made["cstdint"] += "".join(f"using cuda::std::{type_};\n" for type_ in _INTEGERS)
     return made | {name: f"#include <{other}>\n" for name, other in _FROM_CPP.items()}
 
 
 def include_paths(source: str, name: str, nvrtc: Any, version: str) -> list[Path]:
-    """The folder of the source, and the headers that NVRTC carries."""
+    """The folder of the source, and CUDA's headers: those that NVRTC carries, from 13.5 on, or
+    those of an installed toolkit."""
     if not re.search(r"#\s*include", source):
         return []
-    headers = _bundled(nvrtc, version)
-    return [Path(name).resolve().parent, headers, headers / "cccl"]
+    try:
+        headers = _bundled(nvrtc, version)
+        found = [headers, headers / "cccl"]
+    except (AttributeError, RuntimeError):  # of the bindings, or of NVRTC: older than 13.5
+        found = _installed()
+    return [Path(name).resolve().parent, *found]
+
+
+@memoized
+def _installed() -> list[Path]:
+    from cuda.pathfinder import find_nvidia_header_directory
+
+    found = [find_nvidia_header_directory(library) for library in ("cudart", "cccl")]
+    folders = [Path(folder) for folder in found if folder]
+    # A toolkit has the headers of its compiler, such as mma.h, beside CCCL.
+    return [*folders, *(folder.parent for folder in folders if folder.name == "cccl")]
 
 
 @memoized
@@ -62,8 +88,7 @@ def _bundled(nvrtc: Any, version: str) -> Path:
         (headers / ".writable").touch()
     except OSError:
         headers = Path(_temporary().name)
-    if hasattr(nvrtc, "nvrtcInstallBundledHeaders"):  # from 13.5 on
-        nvrtc.nvrtcInstallBundledHeaders(str(headers).encode(), 0)
+    nvrtc.nvrtcInstallBundledHeaders(str(headers).encode(), 0)
     return headers
 
 

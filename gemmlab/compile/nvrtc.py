@@ -10,10 +10,13 @@ from typing import Any
 from gemmlab.compile import cache, headers, ptx, resources
 from gemmlab.compile.architectures import DEFAULT, NVRTC_ARCHITECTURES, check_architecture
 from gemmlab.compile.artifact import Artifact
+from gemmlab.compile.host_code import without_host_code
 from gemmlab.errors import CompileError, MissingDependencyError
 
 # A name that NVRTC has to look up in C++: a template's instance, or a kernel in a namespace.
 _EXPRESSION = re.compile(r".*(<.*>|::\w+)", re.DOTALL)
+_ERROR = re.compile(r"^(.*)\((\d+)\): error", re.MULTILINE)
+_NO_HEADER = re.compile(r'(?:could not|cannot) open source file "([^"]+)"')
 
 
 def compile_cuda(
@@ -27,8 +30,9 @@ def compile_cuda(
 
     `entry` is a kernel's name as in the source ("lab::sgemm" in a namespace), its name in the PTX,
     or an instance of a template such as "sgemm<128, 8>"; it may be left out where there is one
-    kernel. `name` is what messages
-    and line numbers call the text. Raises CompileError with the compiler's log.
+    kernel. `name` is what messages and line numbers call the text. Functions of the host, and
+    headers that only those need, are left out where they do not compile. Raises CompileError with
+    the compiler's log.
     """
     check_architecture(arch, NVRTC_ARCHITECTURES)
     made_by = versions()
@@ -52,8 +56,35 @@ def _build(
     options: tuple[str, ...],
     made_by: dict[str, str],
 ) -> Artifact:
+    given, left_out = headers.provided(), list[str]()
+    while True:
+        try:
+            artifact = _compile(source, entry, arch, name, options, given)
+            return replace(artifact, versions=made_by, left_out=tuple(left_out))
+        except CompileError as error:
+            lines = [int(line) for file, line in _ERROR.findall(error.log) if file == name]
+            source, functions = without_host_code(source, lines)
+            missing = [header for header in _NO_HEADER.findall(error.log) if _is_host(header)]
+            if functions or missing:
+                left_out += [*functions, *missing]
+                given |= dict.fromkeys(missing, "")
+                continue
+            if not left_out:
+                raise
+            without = f"{name}, without its code of the host, does not compile for {arch}"
+            raise CompileError(without, error.log) from error
+
+
+def _compile(
+    source: str,
+    entry: str | None,
+    arch: str,
+    name: str,
+    options: tuple[str, ...],
+    given: dict[str, str],
+) -> Artifact:
+    """With these headers, by name."""
     nvrtc = _nvrtc()
-    given = headers.provided()
     names, texts = [h.encode() for h in given], [text.encode() for text in given.values()]
     text = source.encode()
     program = _call(nvrtc.nvrtcCreateProgram(text, name.encode(), len(names), texts, names))
@@ -61,11 +92,11 @@ def _build(
         instance = entry if entry and _EXPRESSION.fullmatch(entry) else None
         if instance:
             _call(nvrtc.nvrtcAddNameExpression(program, instance.encode()))
-        flags = [f"--gpu-architecture={arch}", "--generate-line-info", "--std=c++17", *options]
+        told = [f"--gpu-architecture={arch}", "--generate-line-info", "--std=c++17", *options]
         # Helpers that nvcc compiles for the host are for the device here: there is no host.
-        flags += ["--device-as-default-execution-space", f"--pre-include={headers.PRELUDE}"]
-        paths = headers.include_paths(source, name, nvrtc, made_by["nvrtc"])
-        flags += [f"--include-path={path}" for path in paths]
+        told += ["--device-as-default-execution-space", f"--pre-include={headers.PRELUDE}"]
+        paths = headers.include_paths(source, name, nvrtc, versions()["nvrtc"])
+        flags = [*told, *(f"--include-path={path}" for path in paths)]
         (status,) = nvrtc.nvrtcCompileProgram(program, len(flags), [f.encode() for f in flags])
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             log = _text(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
@@ -80,7 +111,12 @@ def _build(
     chosen = ptx.choose(ptx.parse(found).entries, entry, name, demangle=True)
     artifact = ptx.describe(found, chosen, name)
     used = resources.read(cubin, chosen, arch)
-    return replace(artifact, arch=arch, cubin=cubin, resources=used, versions=made_by)
+    return replace(artifact, arch=arch, cubin=cubin, resources=used, options=" ".join(told))
+
+
+def _is_host(header: str) -> bool:
+    """CUDA's own C++ library is for the device; who lacks it has to hear of it."""
+    return not header.startswith(("cuda/", "nv/"))
 
 
 def _nvrtc() -> Any:

@@ -34,7 +34,8 @@ def choose(entries: list[str], entry: str | None, origin: str, demangle: bool = 
     """
     names = ", ".join(entries)
     if not entries:
-        raise UnknownNameError(f"{origin} has no kernel entry")
+        hint = "" if ".ptx" in origin or "PTX" in origin else "; a template is none by itself"
+        raise UnknownNameError(f"{origin} has no kernel entry{hint}")
     if entry is None:
         if len(entries) > 1:
             raise UnknownNameError(f"{origin} has {len(entries)} entries, choose one of: {names}")
@@ -59,11 +60,15 @@ def assembler_version() -> str | None:
         return None
 
 
+def assembler_options(arch: str) -> list[str]:
+    return [f"-arch={arch}", "-lineinfo"]
+
+
 def assemble(artifact: Artifact, arch: str) -> bytes:
     """A cubin of the artifact's PTX, by nvJitLink. Raises CompileError where it refuses the PTX."""
     from cuda.bindings import nvjitlink
 
-    options = [f"-arch={arch}", "-lineinfo"]
+    options = assembler_options(arch)
     linker = nvjitlink.create(len(options), options)
     try:
         data = artifact.ptx.encode()

@@ -33,13 +33,18 @@ def read(cubin: bytes, entry: str, arch: str) -> Resources:
     return Resources(registers, frame + local, shared)
 
 
-def sass(cubin: bytes, entry: str | None = None) -> str:
-    """The machine code of a cubin as text; of one kernel, where `entry` names it."""
-    text = _run("nvdisasm", ["--print-code", "--no-dataflow"], cubin)
+def sass(cubin: bytes, entry: str | None = None, *, ptx_lines: bool = False) -> str:
+    """The machine code of a cubin as text; of one kernel, where `entry` names it.
+
+    With `ptx_lines` comments tell which line of PTX the instructions behind them came from.
+    """
+    lines = ["--print-line-info-ptx"] if ptx_lines else []
+    text = _run("nvdisasm", ["--print-code", "--no-dataflow", *lines], cubin)
     if entry is None:
         return text
     sections = re.split(r"(?m)^(?=//-+ \.text\.|\s*\.section\s)", text)
-    found = [part for part in sections if re.match(rf"\s*\.section\s+\.text\.{entry},", part)]
+    heading = rf"\s*\.section\s+\.text\.{re.escape(entry)},"
+    found = [part for part in sections if re.match(heading, part)]
     if not found:
         raise UnknownNameError(f"no entry {entry!r} in the cubin")
     return found[0]

@@ -38,6 +38,10 @@ class Span:
     offset: int
     nbytes: int
 
+    def __add__(self, nbytes: int) -> Span:
+        """The rest of it, so many bytes on: what a pointer does."""
+        return Span(self.buffer, self.offset + nbytes, self.nbytes - nbytes)
+
 
 Argument = Span | TensorMap | int | float  # the array of a TensorMap is a Span
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
+from gemmlab import sass
 from gemmlab.compile.architectures import DEFAULT
 from gemmlab.compile.artifact import Artifact
 from gemmlab.devices.device import Argument, Dim3, Launched, Span, check_compiled_block
@@ -41,17 +42,26 @@ class HostBuffer:
 class EmulatedDevice:
     """Runs the artifact's PTX on the CPU. A kernel may touch the spans it was given, no more.
 
-    `check` is what `emulate` takes; a finding is raised as CheckError.
+    `check` is what `emulate` takes; a finding is raised as CheckError. With `machine_code` the
+    counters have those of `gemmlab.sass`, too, where it can count.
     """
 
     name = "emulated"
 
-    def __init__(self, arch: str = DEFAULT, tier: str = "auto", check: str | None = None) -> None:
+    def __init__(
+        self,
+        arch: str = DEFAULT,
+        tier: str = "auto",
+        check: str | Iterable[str] | None = None,
+        *,
+        machine_code: bool = False,
+    ) -> None:
         from gemmlab.emulator import tiers
 
         architecture(arch)
         tiers.check(tier)
         self.arch, self.tier, self.check = arch, tier, check
+        self.machine_code = machine_code
 
     def allocate(self, nbytes: int) -> HostBuffer:
         return HostBuffer(nbytes)
@@ -78,7 +88,8 @@ class EmulatedDevice:
         )
         if run.findings:
             raise CheckError(run.findings[0].kind, str(run.findings[0]))
-        return Launched(counters=dict(run.counters))
+        machine = sass.counters(artifact, run) if self.machine_code else {}
+        return Launched(counters=run.counters | machine)
 
     @contextmanager
     def runtime(self, artifact: Artifact) -> Iterator[EmulatedRuntime]:
@@ -178,8 +189,14 @@ def _three(what: str, counts: int | tuple[int, ...]) -> Dim3:
 def _on_host(arg: Argument) -> Any:
     """What the emulator takes for an argument of a device."""
     if isinstance(arg, TensorMap) and isinstance(arg.array, Span):
-        array = view(arg.array).view(arg.dtype)[: math.prod(arg.shape)].reshape(arg.shape)
-        return replace(arg, array=array)
+        raw = view(arg.array)
+        steps = zip(arg.shape, arg.strides, strict=True)
+        needed = arg.itemsize + sum((n - 1) * step for n, step in steps)
+        if needed > raw.size:
+            rule = f"shape {arg.shape} and strides {arg.strides} bytes take {needed} bytes"
+            raise LaunchError(f"a tensor map of {raw.size} bytes of memory: {rule}")
+        whole = raw[: raw.size // arg.itemsize * arg.itemsize].view(arg.dtype)
+        return replace(arg, array=as_strided(whole, arg.shape, arg.strides))
     return view(arg) if isinstance(arg, Span) else arg
 
 

@@ -123,7 +123,12 @@ def argument(word: str, sizes: Mapping[str, int], seed: int) -> np.ndarray | int
     count = evaluate(found["count"], sizes)
     if count < 0:
         raise InputError(f"argument {word!r} has {count} elements")
-    return _filled(found["name"], TYPES[found["type"]], count, found["fill"] or "normal", seed)
+    dtype = TYPES[found["type"]]
+    try:
+        return _filled(found["name"], dtype, count, found["fill"] or "normal", seed)
+    except MemoryError:
+        nbytes = f"{count * dtype.itemsize:,} bytes"
+        raise InputError(f"argument {word!r} has {nbytes}; there is not enough memory") from None
 
 
 def _filled(name: str, dtype: np.dtype, count: int, fill: str, seed: int) -> np.ndarray:

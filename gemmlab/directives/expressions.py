@@ -51,7 +51,8 @@ def _value(node: ast.AST, text: str, names: Mapping[str, int]) -> int:
         case ast.Name(id=name):
             if name not in names:
                 known = ", ".join(names) or "none"
-                raise UnknownNameError(f"{text!r} names {name!r}; the sizes are: {known}")
+                what = f"{text!r} names {name!r}" if text.strip() != name else f"no size {name!r}"
+                raise UnknownNameError(f"{what}; the sizes are: {known}")
             return names[name]
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -_value(operand, text, names)

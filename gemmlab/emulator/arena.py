@@ -68,6 +68,11 @@ class GlobalMemory:
             return None
         return self.data[start : start + nbytes]
 
+    def name_of(self, address: int) -> str:
+        """An address as a distance from the nearest allocation's start."""
+        nearest = min(self.allocations, key=lambda a: a.distance(address))
+        return f"{nearest.name}+{address - nearest.address}"
+
     def describe_miss(self, offset: int, width: int) -> str:
         """Where an access at `offset` of the arena lies next to."""
         address = offset + GLOBAL_BASE

@@ -27,7 +27,8 @@ def over_budget(machine: Machine, number: int, mask: Mask | None) -> NoReturn:
     ]
     at = blocks[min(loops)[1] if loops else number]
     limit = machine.launch.max_instructions
-    message = f"a warp has executed more than {limit:,} instructions, the last ones in this loop"
+    where = ", the last ones in this loop" if loops else ""
+    message = f"a warp has executed more than {limit:,} instructions{where}"
     lanes = machine.active(mask)
     if not lanes.any():  # they have just ended
         lanes = np.ones_like(lanes)

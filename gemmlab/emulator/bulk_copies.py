@@ -40,11 +40,15 @@ BOX_ALIGNMENT = 128  # bytes, of a box in shared memory
 MBARRIER = np.dtype("u8")
 
 
-class Place(Protocol):
-    """One end of one copy."""
+class Origin(Protocol):
+    """Where a copy comes from."""
 
     def read(self) -> np.ndarray:
         """Its bytes, in the order in which they travel."""
+
+
+class Place(Origin, Protocol):
+    """One end of a copy in memory."""
 
     def write(self, data: np.ndarray) -> None: ...
 
@@ -60,6 +64,16 @@ class Bytes:
 
     def write(self, data: np.ndarray) -> None:
         self.view[:] = data
+
+
+@dataclass
+class Words:
+    """What a thread has sent out of its registers."""
+
+    data: np.ndarray
+
+    def read(self) -> np.ndarray:
+        return self.data
 
 
 @dataclass
@@ -110,7 +124,7 @@ class Flight:
     instruction: int
     thread: int  # flat index in the chunk
     group: int
-    source: Place
+    source: Origin
     targets: list[Place]
     combine: Combine | None
     cells: list[int]  # of mbarriers
@@ -221,6 +235,50 @@ class BulkCopies:
             self._count("tma_red" if operation else "tma_st", end.sectors)
             self._start(lane, box, [end], combine, [], descriptor.nbytes)
 
+    def send(
+        self,
+        index: int,
+        address: Value,
+        words: tuple[Value, ...],
+        signal: tuple[Access, Value],
+        combine: Combine | None,
+        mask: Mask | None,
+    ) -> None:
+        """st.async and red.async: registers, as unsigned words, to the cluster's shared memory."""
+        dtype, nbytes = words[0].dtype, words[0].dtype.itemsize * len(words)
+        for lane, cell, ranks, (target, *values) in self._lanes(
+            index, (address, *words), signal, None, combine, mask
+        ):
+            if target % nbytes:
+                message = f"{nbytes} bytes sent to {target:#x}, which is no multiple of that"
+                self._fail(lane, MisalignedAddressError, message, target)
+            end = self._bytes(lane, "shared", target, nbytes, None)
+            data = Words(np.array(values, dtype).view(np.uint8))
+            self._start(lane, data, [end], combine, self._cells(lane, cell, ranks), nbytes)
+
+    def replace_field(
+        self,
+        index: int,
+        space: str,
+        address: Value,
+        field: str,
+        axis: int,
+        value: Value,
+        mask: Mask | None,
+    ) -> None:
+        """tensormap.replace: change one field of a tensor map in memory."""
+        for lane, _, _, (at, new) in self._lanes(index, (address, value), None, None, True, mask):
+            data = self._bytes(lane, space, at, MAP_BYTES, None).view
+            if not tensor_maps.replace(data, field, axis, new):
+                message = f"a tensor map cannot have {new} as {field} of axis {axis}"
+                self._fail(lane, EmulationError, message, at)
+
+    def copy_map(self, index: int, target: Value, source: Value, mask: Mask | None) -> None:
+        """tensormap.cp_fenceproxy: a tensor map from shared to global memory, at once."""
+        for lane, _, _, (to, at) in self._lanes(index, (target, source), None, None, None, mask):
+            data = self._bytes(lane, "shared", at, MAP_BYTES, None).view
+            self._bytes(lane, "global", to, MAP_BYTES, None).view[:] = data
+
     def commit(self, mask: Mask | None) -> None:
         """cp.async.bulk.commit_group"""
         self.committed += 1 if mask is None else mask.array
@@ -232,6 +290,10 @@ class BulkCopies:
             limit = np.where(mask.array, limit, 0)
         flat = limit.reshape(-1)
         self._land([f for f in self.flights if not f.cells and f.group < flat[f.thread]])
+
+    def fence(self, mask: Mask | None) -> None:
+        """fence.proxy.async: of interest to the checks alone, since copies see all that threads
+        have written."""
 
     # What the machine calls
 
@@ -296,7 +358,7 @@ class BulkCopies:
     def _start(
         self,
         lane: Lane,
-        source: Place,
+        source: Origin,
         targets: list[Place],
         combine: Combine | None,
         cells: list[int],

@@ -38,6 +38,12 @@ def block_index(grid: Dim3, linear: int) -> Dim3:
     return linear % x, linear // x % y, linear // (x * y)
 
 
+# Where the driver puts the address of what the blocks of a cooperative launch meet at, zeros at the
+# start: cooperative_groups::this_grid().sync() counts arrivals there.
+GRID_WORKSPACE = "grid_workspace"
+GRID_WORKSPACE_BITS = {"%envreg1": 32, "%envreg2": 0}  # register -> its lowest bit in the address
+
+
 def special_registers(
     launch: Launch, blocks: np.ndarray, extent: Extent
 ) -> Iterator[tuple[str, Value]]:
@@ -77,6 +83,8 @@ def special_registers(
     yield "%smid", collapse((linear % 1).astype(u32))
     yield "%nsmid", one
     yield "%gridid", u32(0)
+    for name, shift in GRID_WORKSPACE_BITS.items():
+        yield name, u32(launch.variables.get(GRID_WORKSPACE, 0) >> shift & 0xFFFFFFFF)
     yield "%dynamic_smem_size", u32(launch.dynamic_bytes)
     yield "%total_smem_size", u32(launch.shared_bytes)
     yield "WARP_SZ", u32(WARP)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gemmlab.emulator import atomics, collectives, isa
+from gemmlab.emulator.coordinates import GRID_WORKSPACE_BITS
 from gemmlab.emulator.ir import (
     Function,
     Imm,
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 BOOL, U32, U64 = np.dtype(bool), np.dtype("u4"), np.dtype("u8")
 
 # Words of ld and st that change caching or ordering but not what one block sees.
-CACHE_WORDS = {"volatile", "relaxed", "acquire", "release", "weak", "mmio", "nc", "unified"}
-CACHE_WORDS |= {"ca", "cg", "cs", "cv", "lu", "wb", "wt", "cta", "cluster", "gpu", "sys"}
+CACHE_WORDS = {"volatile", "relaxed", "acquire", "release", "acq_rel", "weak", "mmio", "nc"}
+CACHE_WORDS |= {"unified", "ca", "cg", "cs", "cv", "lu", "wb", "wt", "cta", "cluster", "gpu", "sys"}
 SPACES = ("global", "shared", "local", "param", "const")
 NO_EFFECT = {"fence", "membar", "pragma", "prefetch", "prefetchu", "griddepcontrol", "discard"}
 NO_EFFECT |= {"applypriority"}
@@ -115,6 +116,7 @@ KNOWN_SPECIAL |= {"%globaltimer", "%gridid", "%dynamic_smem_size", "%total_smem_
 KNOWN_SPECIAL |= {f"%lanemask_{c}" for c in ("eq", "lt", "le", "gt", "ge")}
 CLUSTER_SPECIAL = ("clusterid", "nclusterid", "cluster_ctaid", "cluster_nctaid")
 KNOWN_SPECIAL |= {f"%{r}.{axis}" for r in CLUSTER_SPECIAL for axis in "xyz"}
+KNOWN_SPECIAL |= {*GRID_WORKSPACE_BITS}
 KNOWN_SPECIAL |= {"%cluster_ctarank", "%cluster_nctarank", "%is_explicit_cluster"}
 
 

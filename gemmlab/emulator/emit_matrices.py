@@ -74,6 +74,8 @@ def move_matrix(t: Translator, i: Instruction) -> None:
 
 def multiply(t: Translator, i: Instruction) -> None:
     """mma.sync.aligned.mMnNkK.row.col[.satfinite].dtype.atype.btype.ctype d, a, b, c"""
+    if {"sp", "sp::ordered_metadata"} & {*i.modifiers}:
+        t.unsupported("sparse matrices are not emulated")
     pattern = r"sync\.aligned\.m(\d+)n8k(\d+)\.row\.col(\.satfinite)?\.(\w+)\.(\w+)\.(\w+)\.(\w+)"
     found = re.fullmatch(pattern, ".".join(i.modifiers))
     if found is None or not {*found.groups()[3:]} <= BITS.keys():
@@ -106,5 +108,5 @@ EMITTERS: Emitters = {
     "ldmatrix": (load_matrices, {2}),
     "stmatrix": (store_matrices, {2}),
     "movmatrix": (move_matrix, {2}),
-    "mma": (multiply, {4}),
+    "mma": (multiply, {4, 6}),  # of sparse matrices two more
 }

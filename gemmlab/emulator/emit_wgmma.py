@@ -10,7 +10,7 @@ import numpy as np
 from gemmlab.emulator import emit
 from gemmlab.emulator.emit import BOOL, U32, U64, Emitters
 from gemmlab.emulator.ir import Imm, Instruction, Vector
-from gemmlab.emulator.number_formats import WIDTHS
+from gemmlab.emulator.matrices import BITS
 from gemmlab.emulator.wgmma import ROW_BYTES, Product
 
 if TYPE_CHECKING:
@@ -27,10 +27,19 @@ RESULTS |= {(a, b): {"f32", "f16"} for a in sorted(FP8) for b in sorted(FP8)}
 
 def emit_wgmma(t: Translator, i: Instruction) -> None:
     """wgmma.mma_async.sync.aligned.m64nNkK.result.a.b {d, …}, a, b, scale-d{, scale-a, scale-b
-    {, trans-a}{, trans-b}}; fence, commit_group and wait_group have nothing left to do."""
+    {, trans-a}{, trans-b}}; and the groups that are waited for. The fence has nothing to do."""
     verb, *words = i.modifiers
-    if verb in ("fence", "commit_group", "wait_group"):
-        return
+    match verb, i.operands:
+        case "fence", ():
+            return
+        case "commit_group", ():
+            _call(t, i, "commit(")
+            return
+        case "wait_group", (Imm(value=int(most)),):
+            _call(t, i, f"wait({most}, ")
+            return
+    if words[:1] == ["sp"]:
+        t.unsupported("sparse matrices are not emulated")
     product = _product(i, words) if verb == "mma_async" else None
     accumulators = i.operands[0] if i.operands else None
     if product is None or not isinstance(accumulators, Vector):
@@ -55,6 +64,11 @@ def emit_wgmma(t: Translator, i: Instruction) -> None:
         t.assign(i, item, f"d[{k}]", dtype)
 
 
+def _call(t: Translator, i: Instruction, call: str) -> None:
+    mask, indent = emit.enabled(t, i)
+    t.line(f"{indent}m.wgmma.{call}{mask})")
+
+
 def _product(i: Instruction, words: list[str]) -> Product | None:
     """What the words and the immediate operands say; None where PTX has no such instruction."""
     saturates = words[3:4] == ["satfinite"]
@@ -64,13 +78,13 @@ def _product(i: Instruction, words: list[str]) -> Product | None:
     if shape is None or result not in RESULTS.get((a, b), ()) or saturates and result != "s32":
         return None
     n, k = int(shape[1]), int(shape[2])
-    if n % 8 or not 8 <= n <= 256 or k * WIDTHS[a] != ROW_BYTES:
+    if n % 8 or not 8 <= n <= 256 or k * BITS[a] != 8 * ROW_BYTES:
         return None
     flags = [o.value for o in i.operands[4:] if isinstance(o, Imm)]
     in_registers = isinstance(i.operands[1], Vector)
     num_scales = 0 if result == "s32" else 2
     # Only 16-bit elements may lie along m and n; registers always hold rows.
-    num_transposes = 0 if WIDTHS[a] != 2 else 2 - in_registers
+    num_transposes = 0 if BITS[a] != 16 else 2 - in_registers
     if len(flags) != len(i.operands) - 4 or len(flags) != num_scales + num_transposes:
         return None
     scales, transposes = flags[:num_scales], flags[num_scales:]

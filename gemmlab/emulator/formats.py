@@ -15,6 +15,7 @@ from gemmlab.emulator.tensor_core import BF16, E4M3, E5M2, F16, TF32, Format
 
 FORMATS = {"f16": F16, "bf16": BF16, "tf32": TF32, "e4m3": E4M3, "e5m2": E5M2}
 BITS = {"f16": "u2", "bf16": "u2", "tf32": "u4", "e4m3": "u1", "e5m2": "u1"}
+INTEGERS = {"s8": "i1", "u8": "u1"}
 # The values of e4m3 with the sign bit 0, in order; the last one is NaN.
 _E4M3 = np.ldexp(np.arange(16, 24) - 8.0, np.arange(16)[:, None] - 10).reshape(-1)
 _E4M3[:8] = np.arange(8) * 2.0**-9
@@ -34,6 +35,12 @@ def widen(bits: Value, name: str) -> Value:
             return (bits.astype(np.uint16) << np.uint16(8)).view(np.float16).astype(F32)
     size = _E4M3.astype(F32)[bits & np.uint8(0x7F)]
     return np.where(bits & np.uint8(0x80), -size, size)
+
+
+def values(data: np.ndarray, name: str) -> np.ndarray:
+    """The numbers in an array of bytes, along its last axis; float64. Also of s8 and u8."""
+    bits = np.ascontiguousarray(data).view(INTEGERS.get(name) or BITS[name])
+    return np.asarray(bits if name in INTEGERS else widen(bits, name)).astype(F64)
 
 
 def largest(format: Format) -> float:

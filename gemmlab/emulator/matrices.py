@@ -74,22 +74,31 @@ def mma(
     left = operand(a, shape.a, shape.m // 8, extent)[:, :, None]  # (k, m, 1, warps)
     right = operand(b, shape.b, 1, extent)[:, None]  # (k, 1, 8, warps)
     start = accumulator(c, shape.c, shape.m // 8, extent)  # (m, 8, warps)
+    return scatter(multiply(shape, left, right, start, saturate), extent)
+
+
+def multiply(
+    shape: Shape, left: np.ndarray, right: np.ndarray, start: np.ndarray, saturate: bool
+) -> np.ndarray:
+    """D of the type that the registers hold. left: (k, m, 1, warps), right: (k, 1, n, warps),
+    start: (m, n, warps), in float64 or int64."""
     if shape.a == "f64":
         for x, y in zip(left, right, strict=True):
             start = fused(x, y, start)
-        return scatter(start, extent)
+        return start
     if shape.d == "s32":
         for x, y in zip(left, right, strict=True):
             start = start + x * y
         if saturate:
             start = np.clip(start, -(1 << 31), (1 << 31) - 1)
-        return scatter(start.astype(np.int32), extent)
+        whole: np.ndarray = start.astype(np.int32)
+        return whole
     result = tensor_core.F32 if shape.d == "f32" else tensor_core.F16
     total = tensor_core.dot(left, right, start, FORMATS[shape.a], result)
     if shape.d == "f32":
         nan = np.uint32(0x7FFFFFFF).view(np.float32)
-        return scatter(np.where(np.isnan(total), nan, total.astype(np.float32)), extent)
-    return scatter(narrow(total, "f16"), extent)
+        return np.where(np.isnan(total), nan, total.astype(np.float32))
+    return narrow(total, "f16")
 
 
 def elements(register: Value, type_: str, extent: Extent) -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -17,11 +17,17 @@ from gemmlab.emulator import emit, pipes, tiers, totals
 from gemmlab.emulator.arena import GLOBAL_BASE, Allocation, GlobalMemory
 from gemmlab.emulator.budget import MOST_INSTRUCTIONS
 from gemmlab.emulator.checks import Finding, kinds_of, run_checked
-from gemmlab.emulator.coordinates import Dim3, blocks_of_clusters
-from gemmlab.emulator.ir import Variable
+from gemmlab.emulator.coordinates import (
+    GRID_WORKSPACE,
+    GRID_WORKSPACE_BITS,
+    Dim3,
+    blocks_of_clusters,
+)
+from gemmlab.emulator.ir import Special, Variable
 from gemmlab.emulator.lanes import WARP
 from gemmlab.emulator.machine import Launch, Machine, Tally
 from gemmlab.emulator.schedule import Order, WarpOrder
+from gemmlab.emulator.standstill import Chunk, Standstill
 from gemmlab.emulator.tensor_maps import encode
 from gemmlab.emulator.trace import Trace
 from gemmlab.emulator.translate import Program, translate
@@ -242,24 +248,34 @@ def execute(
     if launch.checks is not None:
         step = min(step, launch.checks.most_clusters(launch))
     most_resident = max(1, RESIDENT_LANES // (lanes * step))
-    waiting = iter(order.of_blocks(range(0, clusters, step)))
-    resident: deque[Iterator[None]] = deque()
+    waiting = deque(order.of_blocks(range(0, clusters, step)))
+    resident: deque[Chunk] = deque()
+    standstill, turns = Standstill(launch), 0  # since all that is resident had its turn
     # NumPy would warn of the overflows, NaNs and divisions that GPU arithmetic defines.
     with np.errstate(all="ignore"):
         while True:
-            first = next(waiting, None) if len(resident) < most_resident else None
-            if first is not None:
+            room = bool(waiting) and len(resident) < most_resident
+            if room:
+                first = waiting.popleft()
                 count = min(step, clusters - first)
                 numbers: Sequence[int] = range(first, first + count)
                 if launch.trace is None:  # a trace looks for block 0 in front
                     numbers = order.of_blocks(range(first, first + count))
                 blocks = blocks_of_clusters(launch.grid, launch.cluster, numbers)
-                resident.appendleft(Machine(launch, blocks, tally, order).run())
+                machine = Machine(launch, blocks, tally, order)
+                resident.appendleft(Chunk(machine, machine.run()))
             if not resident:
                 return tally
             chunk = resident.popleft()
-            if next(chunk, DONE) is not DONE:
-                resident.append(chunk)
+            if next(chunk.steps, DONE) is DONE:
+                turns = 0
+                continue
+            resident.append(chunk)
+            turns = 0 if room else turns + 1
+            if turns == len(resident):
+                unstarted = sum(min(step, clusters - first) for first in waiting) * per_cluster
+                standstill.check(resident, unstarted)
+                turns = 0
 
 
 # Arguments
@@ -299,7 +315,9 @@ def bind(
 ) -> tuple[np.ndarray, list[Buffer]]:
     """The bytes of the parameter space, and the buffers that arrays became."""
     if len(args) != len(parameters):
-        raise LaunchError(f"the kernel takes {len(parameters)} arguments, {len(args)} were given")
+        declared = ", ".join(f".{p.type}" if p.size <= 8 else f"{p.size} bytes" for p in parameters)
+        message = f"the kernel takes {len(parameters)} arguments, {len(args)} were given"
+        raise LaunchError(f"{message}; it declares {declared or 'none'}")
     buffers: dict[int, Buffer] = {}  # by the array's id
     for number, arg in enumerate(args):
         for value in arg if isinstance(arg, tuple) else (arg,):
@@ -425,4 +443,7 @@ def _bytes_of(array: np.ndarray) -> np.ndarray:
 def allocate_variables(program: Program, memory: GlobalMemory) -> list[tuple[Variable, Allocation]]:
     declared = (*program.module.variables, *program.function.variables)
     found = [v for v in declared if v.space in ("global", "const")]
+    operands = (o for i in program.function.instructions for o in i.operands)
+    if any(isinstance(o, Special) and o.name in GRID_WORKSPACE_BITS for o in operands):
+        found.append(Variable(GRID_WORKSPACE, "global", "b8", CHUNK, CHUNK))
     return [(v, memory.allocate(f"variable {v.name}", v.size)) for v in found]

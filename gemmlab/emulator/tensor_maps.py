@@ -11,7 +11,15 @@ from functools import lru_cache
 
 import numpy as np
 
-from gemmlab.tensor_map import CHUNK, FORMATS, MAX_RANK, SWIZZLE_SPAN, TensorMap
+from gemmlab.tensor_map import (
+    CHUNK,
+    FORMATS,
+    MAX_BOX,
+    MAX_ELEMENT_STRIDE,
+    MAX_RANK,
+    SWIZZLE_SPAN,
+    TensorMap,
+)
 
 MAP_BYTES = 128
 MAGIC = 0x7E4502A9
@@ -30,6 +38,11 @@ FIELDS = np.dtype(
         ("element_strides", "u1", MAX_RANK),
     ]
 )
+# Numbers that tensormap.replace has for formats (PTX ISA, "tensormap.replace").
+ELEMENT_TYPES = dict(
+    enumerate(("uint8", "uint16", "uint32", "int32", "uint64", "int64", "float16"))
+)
+ELEMENT_TYPES |= {7: "float32", 9: "float64", 10: "bfloat16", 11: "tfloat32"}
 # Seen on an H200: every 16 bits outside a tensor when it is asked for a NaN; and the NaN that any
 # float32 NaN becomes on its way to tfloat32.
 FILL_NAN, TFLOAT32_NAN = 0x7FF7, np.uint32(0x7FFFE000)
@@ -48,6 +61,41 @@ def encode(tensor_map: TensorMap, address: int) -> bytes:
     fields["box"][:rank] = tensor_map.box[::-1]
     fields["element_strides"][:rank] = tensor_map.element_strides[::-1]
     return fields.tobytes().ljust(MAP_BYTES, b"\0")
+
+
+def replace(data: np.ndarray, field: str, axis: int, value: int) -> bool:
+    """Change one field of the map in 128 bytes, in place; whether it can have that value.
+
+    field, axis, value: as tensormap.replace has them. Bytes that were no map are one from then on.
+    """
+    fields = data[: FIELDS.itemsize].view(FIELDS)
+    fields["magic"] = MAGIC
+    match field:
+        case "global_address":
+            fields["address"] = value
+        case "rank" if value < MAX_RANK:
+            fields["rank"] = value + 1
+        case "box_dim" if axis < MAX_RANK and 0 < value <= MAX_BOX:
+            fields["box"][0, axis] = value
+        case "global_dim" if axis < MAX_RANK and value > 0:
+            fields["dims"][0, axis] = value - 1
+        case "global_stride" if axis + 1 < MAX_RANK and value % CHUNK == 0:
+            fields["strides"][0, axis + 1] = value
+        case "element_stride" if axis < MAX_RANK and 0 < value <= MAX_ELEMENT_STRIDE:
+            fields["element_strides"][0, axis] = value
+        case "elemtype" if value in ELEMENT_TYPES:
+            name = ELEMENT_TYPES[value]
+            fields["format"] = FORMAT_NAMES.index(name)
+            fields["strides"][0, 0] = FORMATS[name]
+        case "swizzle_mode" if value < len(SWIZZLES):
+            fields["swizzle"] = value
+        case "fill_mode" if value < 2:
+            fields["fills_nan"] = value
+        case "interleave_layout" if value == 0:
+            pass
+        case _:
+            return False
+    return True
 
 
 def sectors(address: np.ndarray, nbytes: int) -> np.ndarray:

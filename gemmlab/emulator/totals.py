@@ -89,7 +89,6 @@ def _of(
         "ptx_thread_inst_executed.sum": thread_inst,
         "ptx_thread_inst_executed_pred_on.sum": thread_inst - int(tally.guarded_off[among].sum()),
         "ptx_branch_divergent.sum": int(tally.divergent[among].sum()),
-        "smsp__thread_inst_executed.sum": thread_inst,
     }
     for space, op in INSTRUCTIONS:
         result[f"smsp__inst_executed_op_{space}_{op}.sum"] = by_kind[space, op].requests

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
+from itertools import pairwise
 from typing import Any, NoReturn
 
 import numpy as np
@@ -29,10 +30,12 @@ from gemmlab.emulator import (
     emit_clusters,
     emit_copies,
     emit_floats,
+    emit_fragments,
     emit_matrices,
     emit_mbarriers,
     emit_wgmma,
     formats,
+    fragments,
     halves,
     isa,
     matrices,
@@ -97,7 +100,7 @@ class Unsupported(Exception):
 
 EMITTERS = emit.EMITTERS | emit_copies.EMITTERS | emit_mbarriers.EMITTERS | emit_floats.EMITTERS
 EMITTERS |= emit_bulk.EMITTERS | emit_clusters.EMITTERS | emit_wgmma.EMITTERS
-EMITTERS |= emit_matrices.EMITTERS
+EMITTERS |= emit_matrices.EMITTERS | emit_fragments.EMITTERS
 TERMINATORS = {"bra": "branch", "brx": "switch", "ret": "exit", "exit": "exit", "trap": "trap"}
 TERMINATORS |= {"nanosleep": "sleep"}
 
@@ -135,7 +138,7 @@ def basic_blocks(function: Function) -> list[Block]:
     leaders |= {i + 1 for i, x in enumerate(code) if terminator_of(x) and i + 1 < len(code)}
     leaders |= {i for i, x in enumerate(code) if members_of(x) is not None}
     starts = sorted(leaders) if code else []
-    blocks = [Block(a, b) for a, b in zip(starts, [*starts[1:], len(code)], strict=True)]
+    blocks = [Block(first, last) for first, last in pairwise([*starts, len(code)])]
     number = {b.first: i for i, b in enumerate(blocks)}
     number[len(code)] = len(blocks)  # falling off the end is an exit
 
@@ -205,7 +208,7 @@ class Translator:
         namespace |= {"atomics": atomics, "collectives": collectives, "mbarriers": mbarriers}
         namespace |= {"bulk_copies": bulk_copies, "clusters": clusters, "partial": partial}
         namespace |= {"doubles": doubles, "formats": formats, "halves": halves}
-        namespace |= {"matrices": matrices}
+        namespace |= {"matrices": matrices, "fragments": fragments}
         exec(compile(source, f"<{self.function.name}>", "exec"), namespace)
         for i, block in enumerate(blocks):
             block.run = namespace[f"block_{i}"]

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, NoReturn
 import numpy as np
 
 from gemmlab.emulator import tensor_core
+from gemmlab.emulator.formats import FORMATS, values
 from gemmlab.emulator.lanes import WARP, Mask, Value, three_axes
-from gemmlab.emulator.number_formats import FORMATS, values
 from gemmlab.emulator.tensor_core import E8M13, F16, F32
 from gemmlab.emulator.tensor_maps import swizzled
 from gemmlab.errors import EmulationError, OutOfBoundsError
@@ -169,6 +169,12 @@ class Wgmma:
         full[:, at[0], at[1]] = registers
         return full
 
+    def commit(self, mask: Mask | None) -> None:
+        """wgmma.commit_group: of interest to the checks alone, since results are there already."""
+
+    def wait(self, most: int, mask: Mask | None) -> None:
+        """wgmma.wait_group: all groups of a warp but the last `most`; as `commit`."""
+
     def _of_warps(self, value: Value, at: Places) -> np.ndarray:
         """Of each warp, a value that its lanes share."""
         shared: np.ndarray = np.broadcast_to(three_axes(value), self.machine.extent.shape)[(*at, 0)]
@@ -219,11 +225,16 @@ class Wgmma:
         if outside.any():
             message = "a matrix descriptor names a tile that ends past the shared memory"
             self._fail(index, OutOfBoundsError, message, at, outside)
-        data = self.shared[at[0][:, None, None], chunks]
+        data = self._read(index, at, chunks)
         if not transposed:
             return values(data.reshape(len(start), -1, ROW_BYTES), type_)
         tiles = values(data, type_).transpose(0, 1, 3, 2)
         return tiles.reshape(len(start), -1, tiles.shape[3])
+
+    def _read(self, index: int, at: Places, chunks: np.ndarray) -> np.ndarray:
+        """Rows of 16 bytes of each warp's block, by their numbers: (warps, …, 16)."""
+        data: np.ndarray = self.shared[at[0][:, None, None], chunks]
+        return data
 
     def _accumulators(self, p: Product, registers: Sequence[Value], at: Places) -> np.ndarray:
         """Of each warp: (warps, 16, N)."""

@@ -244,6 +244,11 @@ def _count(
 ) -> Counted | None:
     if TENSOR_CORES.search(artifact.ptx):
         notes.append("It computes on tensor cores: the float32 peak is not its roof.")
+    if rung.launches is not None:
+        notes.append(
+            "Not counted: its kernel is one launch of several. `gemmlab climb` counts all."
+        )
+        return None
     small = dict(shape)
     if math.prod(shape.values()) > problem.emulated_size ** len(problem.axes):
         small = {axis: min(size, problem.default_size) for axis, size in shape.items()}
@@ -301,6 +306,7 @@ def _device_memory(
 ) -> DeviceMemory:
     fits = problem.min_bytes(shape) <= gpu.l2_mb * 2**20
     reads = None
-    if not fits and resident and problem.name == "gemm" and hasattr(rung.config, "block_m"):
+    tiled = problem.name == "gemm" and rung.launches is None and hasattr(rung.config, "block_m")
+    if not fits and resident and tiled:
         reads = shared_reads(rung.config, shape, max(1, resident.blocks_per_sm * gpu.sms))
     return DeviceMemory(fits, reads)

@@ -42,6 +42,8 @@ def model(rung: Rung, shape: Mapping[str, int]) -> Traffic | None:
     """What the rung should ask for at that shape; None where there is no model of it."""
     _, _, kernel = rung.kernel.__module__.partition("gemmlab.kernels.")
     found = _BY_KERNEL.get(kernel)
+    if rung.launches is not None:
+        return None
     if found is None and hasattr(rung.config, "block_m") or rung.problem != "gemm":
         found = found or _BY_PROBLEM.get(rung.problem)
     return found(rung.config, shape) if found else None

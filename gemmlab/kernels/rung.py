@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
 from typing import Any, NamedTuple
+
+from gemmlab.problems.problem import Parameter
 
 Dim3 = tuple[int, int, int]
 
@@ -35,6 +37,9 @@ class Rung:
     memory to pass numbers from block to block: that many bytes, zero before the first launch.
     `flow` is what the host does around the kernel, where that is the rung's subject
     (kernels/flow.py): it launches the kernel itself, on the whole of a shape or on parts of it.
+    `launches(config, shape, args)` is for a rung of several kernels: all launches in order, its own
+    kernel's among them, for the problem's arguments and the workspace. Its kernel takes
+    `parameters`, not the problem's.
     """
 
     name: str
@@ -48,6 +53,8 @@ class Rung:
     reproducible: bool = True
     workspace: Callable[[Any, Mapping[str, int]], int] | None = None
     flow: Callable[..., None] | None = None
+    launches: Callable[[Any, Mapping[str, int], Sequence[Any]], tuple[Any, ...]] | None = None
+    parameters: tuple[Parameter, ...] | None = None
 
     @property
     def layout(self) -> str:
@@ -62,7 +69,8 @@ class Rung:
     @property
     def modules(self) -> tuple[ModuleType, ...]:
         """The files that it is written in, its own one first."""
-        written = (inspect.getmodule(part) for part in (self.flow, self.kernel) if part)
+        parts = (self.flow, self.launches, self.kernel)
+        written = (inspect.getmodule(part) for part in parts if part)
         return tuple(dict.fromkeys(module for module in written if module))
 
     @property

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from functools import cache
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -47,15 +49,14 @@ def matmul(
     precision that cannot run here), InputError (beta without c), MissingDependencyError and
     DeviceError; nothing has been written then.
     """
-    scalars = operands.check_scalars(alpha, beta, c)
+    scalars = operands.check_given(b, c, alpha, beta)
     if frameworks.is_on_host(a, "a"):
         given = {"a": a, "b": b, "c": c, "out": out}
         product = HostProduct({n: x for n, x in given.items() if x is not None}, precision)
         computed = product.run(scalars)
         _last.plan = product.plan
         return host.returned(computed, a) if out is None else out
-    from gemmlab.linalg import calls
-
+    calls = _on_gpus()
     bound = calls.Bound(a, b, c, out, scalars, precision, stream)
     result = bound.run()
     _last.plan = bound.call.plan
@@ -85,6 +86,14 @@ def pack(a: Any, /, *, side: str = "left", precision: str | None = None, stream:
     handle = framework.stream(device) if given is None else given
     with framework.entered(device, given), execution.current(device):
         return packed.PackedMatrix(array, facts, framework, side, scheme, handle)
+
+
+@cache
+def _on_gpus() -> ModuleType:
+    """What needs a driver, imported when a product first needs it."""
+    from gemmlab.linalg import calls
+
+    return calls
 
 
 def last_plan() -> Plan:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gemmlab.errors import ArrayError
-from gemmlab.linalg import cublas, execution, operands, tiers
+from gemmlab.linalg import cublas, execution, operands, shapes, tiers
 from gemmlab.linalg.frameworks import (
     Facts,
     Framework,
@@ -40,6 +40,13 @@ class Call:
         self.device = operands.check_arrays(arrays)
         sizes = operands.check_sizes(arrays)
         self._shape = sizes.result
+        # Bytes that each array reaches, from its address.
+        self._reach = [
+            tuple(4 * end for end in shapes.extent(arrays[x].shape, arrays[x].strides))
+            if x in arrays
+            else None
+            for x in _ARRAYS
+        ]
         self._layout = layout = operands.lay_out(arrays, sizes, kept)
         gpu = execution.gpu(self.device)
         choice = tiers.choose(precision, operands.case_of(layout, gpu, kept))
@@ -75,19 +82,30 @@ class Call:
             counts=(lambda: None) if self._run is None else self._run.counts,
         )
 
-    def __call__(self, arrays: Sequence[Any], facts: Sequence[Facts | None]) -> Any:
-        """Enqueue the product of a, b, c and out. Returns the result, or `out`."""
-        framework = self._framework
+    def __call__(self, arrays: Sequence[Any], addresses: Sequence[int]) -> Any:
+        """Enqueue the product of a, b, c and out; the GPU's context is current.
+
+        Returns the result, or `out`.
+        """
         if self._run is None or self._takes_more:
             return self._prepared(*arrays)
-        a, b, _, to = facts
+        a, b, _, to = addresses
         out = arrays[3]
-        if to is None:
-            out = framework.empty(self._shape, self.device)
-            to = framework.facts(out)
-        assert a is not None and b is not None
-        self._run.enqueue((a.address, b.address, to.address))
+        if out is None:
+            out = self._framework.empty(self._shape, self.device)
+            to = self._framework.address(out)
+        self._run.enqueue((a, b, to))
         return out
+
+    def writes_apart(self, addresses: Sequence[int], c_is_out: bool) -> bool:
+        """Whether `out` ends before each other array begins, or begins after it."""
+        assert self._reach[3] is not None
+        low, high = (addresses[3] + end for end in self._reach[3])
+        for i in (0, 1) if c_is_out else (0, 1, 2):
+            reach = self._reach[i]
+            if reach and addresses[i] + reach[0] < high and low < addresses[i] + reach[1]:
+                return False
+        return True
 
     def _prepared(self, a: Any, b: Any, c: Any, out: Any) -> Any:
         """The general case: with copies of arrays, with c, with nothing to multiply."""
@@ -102,7 +120,7 @@ class Call:
         if self._beta and target is not c:
             framework.assign(target, c)
         if self._run is not None:
-            at = [framework.facts(x).address for x in (*factors, target)]
+            at = [framework.address(x) for x in (*factors, target)]
             self._run.enqueue((at[0], at[1], at[2]))
         else:
             framework.scale(target, self._beta)
@@ -115,6 +133,8 @@ class Call:
 class Bound:
     """A planned product and the arrays that it is to run with."""
 
+    __slots__ = ("_addresses", "_arrays", "_framework", "_given", "call")
+
     def __init__(
         self,
         a: Any,
@@ -125,33 +145,47 @@ class Bound:
         precision: str | None,
         stream: Any,
     ) -> None:
+        if precision is not None:
+            tiers.check_precision(precision)
         framework = framework_of(a)
         arrays: tuple[Any, ...] = (a, b, c, out)
         kept: dict[str, PackedMatrix] = {}
-        if any(x is not None and find(x) is not framework for x in arrays):
+        kind = type(a)
+        alike = type(b) is kind and (c is None or type(c) is kind)
+        if not alike or not (out is None or type(out) is kind) or find(a) is None:
             arrays, kept = _adopted(framework, arrays)
-        facts = [None if x is None else framework.facts(x) for x in arrays]
-        assert facts[0] is not None
+        forms = [None if x is None else framework.form(x) for x in arrays]
+        assert forms[0] is not None
+        device = forms[0][-1]
         self._given = None if stream is None else stream_handle(stream)
-        handle = framework.stream(facts[0].device) if self._given is None else self._given
-        forms = [of and of[1:] for of in facts]
-        key = (framework.name, *forms, *map(id, kept.values()), scalars, precision, handle)
+        handle = framework.stream(device) if self._given is None else self._given
+        packed = tuple(map(id, kept.values())) if kept else None
+        key = (*forms, packed, scalars, precision, handle, framework)
         call = _calls.get(key)
-        if call is None or out is not None:
-            named = {x: of for x, of in zip(_ARRAYS, facts, strict=True) if of is not None}
+        addresses = [0 if x is None else framework.address(x) for x in arrays]
+        if call is None or (out is not None and not call.writes_apart(addresses, c is out)):
+            named = {
+                name: framework.facts(x)
+                for name, x in zip(_ARRAYS, arrays, strict=True)
+                if x is not None
+            }
             operands.check_overlap(named)
             if call is None:
-                with framework.entered(facts[0].device, self._given):
+                with framework.entered(device, self._given):
                     call = Call(framework, named, kept, scalars, precision, handle)
                 if len(_calls) >= _MOST_CALLS:
                     _calls.pop(next(iter(_calls)), None)
                 _calls[key] = call
-        self.call, self._arrays, self._facts, self._framework = call, arrays, facts, framework
+        self.call, self._arrays, self._framework = call, arrays, framework
+        self._addresses = addresses
 
     def run(self) -> Any:
         """Enqueue the product; the result, or `out`."""
-        with self._framework.entered(self.call.device, self._given):
-            return self.call(self._arrays, self._facts)
+        call = self.call
+        if self._given is None and execution.is_current(call.device):
+            return call(self._arrays, self._addresses)
+        with self._framework.entered(call.device, self._given), execution.current(call.device):
+            return call(self._arrays, self._addresses)
 
 
 _ARRAYS = ("a", "b", "c", "out")

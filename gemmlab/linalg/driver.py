@@ -10,21 +10,18 @@ from typing import Any
 
 from cuda.bindings import driver as cu
 
+from gemmlab.chain import tensor_map
 from gemmlab.compile.artifact import Artifact
+from gemmlab.devices import tensor_maps
 from gemmlab.errors import DeviceError
 from gemmlab.hardware.limits import STATIC_SMEM
-from gemmlab.kernels.gemm.schemes import LINE
-from gemmlab.linalg.plan import Launch, Map
+from gemmlab.kernels.gemm.plan import Launch
 
 _C_TYPES: dict[str, Any] = {
     "u64": ctypes.c_uint64,
     "u32": ctypes.c_uint32,
     "s32": ctypes.c_int32,
     "f32": ctypes.c_float,
-}
-_MAP_TYPES = {
-    "float16": cu.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-    "bfloat16": cu.CUtensorMapDataType.CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
 }
 
 
@@ -34,25 +31,6 @@ def call(function: Any, *args: Any) -> Any:
     if int(error) != 0:
         raise DeviceError(f"{function.__name__}: {error.name}")
     return values[0] if values else None
-
-
-def encode(wanted: Map) -> bytes:
-    """The 128 bytes of a CUtensorMap. A box is swizzled, and zero where it leaves the tensor."""
-    encoded = call(
-        cu.cuTensorMapEncodeTiled,
-        _MAP_TYPES[wanted.copy.dtype],
-        len(wanted.shape),
-        wanted.address,
-        [cu.cuuint64_t(extent) for extent in wanted.shape],
-        [cu.cuuint64_t(stride) for stride in wanted.strides],
-        [cu.cuuint32_t(extent) for extent in (LINE, wanted.copy.lines, 1)],
-        [cu.cuuint32_t(1)] * len(wanted.shape),
-        cu.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-        cu.CUtensorMapSwizzle.CU_TENSOR_MAP_SWIZZLE_128B,
-        cu.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-        cu.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-    )
-    return b"".join(int(word).to_bytes(8, "little") for word in encoded.opaque)
 
 
 def load(artifact: Artifact) -> Any:
@@ -77,7 +55,7 @@ class Prepared:
 
     def __init__(self, function: Any, artifact: Artifact, launch: Launch) -> None:
         self._function = function
-        maps = [encode(wanted) for wanted in launch.maps]
+        maps = [tensor_maps.encode(tensor_map(wanted), wanted.address) for wanted in launch.maps]
         self._values: list[Any] = [ctypes.create_string_buffer(raw, 128) for raw in maps]
         scalars = artifact.parameters[len(maps) :]
         for parameter, value in zip(scalars, launch.args, strict=True):

@@ -12,15 +12,16 @@ from typing import Any, Protocol
 from cuda.bindings import driver as cu
 
 from gemmlab.kernels.common import ceil_div
+from gemmlab.kernels.gemm.plan import REPORT_BYTES, STATUS_BYTES
 from gemmlab.linalg import cublas
 from gemmlab.linalg.driver import call
 from gemmlab.linalg.frameworks import Framework
-from gemmlab.linalg.graph import Addresses, Graph, Node
-from gemmlab.linalg.plan import REPORT_BYTES, STATUS_BYTES
+from gemmlab.linalg.graph import Addresses, Graph, Node, Recording
+from gemmlab.linalg.planned import Counts
 from gemmlab.linalg.program import NAMES, Job, Memory
 
 _CLEARED = max(STATUS_BYTES, REPORT_BYTES)
-Counts = tuple[int, int]  # elements at risk, vectors that are not finite
+_COUNTED = ("left", "right", "report")  # memory that begins with counts
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,8 @@ class Gpu:
 class Run(Protocol):
     """A product that only needs the addresses of its arrays."""
 
-    def enqueue(self, addresses: Addresses) -> None: ...
+    def enqueue(self, addresses: Addresses) -> None:
+        """On its stream; the GPU's context is current."""
 
     def counts(self) -> Counts | None:
         """Of the last run, once that is done; None where nothing is counted."""
@@ -70,13 +72,14 @@ class Workspace:
         self.version = 0
 
     def address(self, name: str, nbytes: int) -> int:
-        """Where that many bytes are. New ones begin with zeros: counts that nobody has made yet."""
+        """Where that many bytes are. Counts at the beginning of new ones are zero."""
         _, address, size = self._arrays.get(name, (None, 0, 0))
         nbytes = max(nbytes, _CLEARED)
         if size < nbytes:
             array = self._framework.empty((ceil_div(nbytes, 4),), self._device)
             address = self._framework.facts(array).address
-            call(cu.cuMemsetD8Async, address, 0, _CLEARED, self._stream)
+            if name in _COUNTED:
+                call(cu.cuMemsetD8Async, address, 0, _CLEARED, self._stream)
             self._arrays[name] = array, address, nbytes
             self.version += 1
         return address
@@ -136,7 +139,7 @@ class TensorCoreRun:
         self._version, self._report = -1, 0
 
     def enqueue(self, addresses: Addresses) -> None:
-        with self._lock, _Current(self._context):
+        with self._lock:
             if _is_recording(self._stream):
                 self._record(addresses)
                 return
@@ -153,12 +156,13 @@ class TensorCoreRun:
 
     def counts(self) -> Counts:
         if not self._report:
-            return 0, 0
+            return Counts()
         with _Current(self._context):
             call(cu.cuStreamSynchronize, self._stream)
             raw = bytearray(REPORT_BYTES)
             call(cu.cuMemcpyDtoH, raw, self._report, REPORT_BYTES)
-        return int.from_bytes(raw[:8], "little"), int.from_bytes(raw[8:16], "little")
+        risk, not_finite = (int.from_bytes(raw[i : i + 8], "little") for i in (0, 8))
+        return Counts.of(risk, not_finite)
 
     def _place(self, space: Workspace, own: Workspace) -> Memory:
         left, right = self._job.left.workspace, self._job.right.workspace
@@ -179,7 +183,8 @@ class TensorCoreRun:
 
 
 class SgemmRun:
-    """A product by cuBLAS on one stream."""
+    """A product by cuBLAS on one stream. Arrays that come twice in a row are recorded: the host's
+    part of a replay is a fifth of that of a call of cuBLAS."""
 
     def __init__(
         self,
@@ -195,20 +200,34 @@ class SgemmRun:
         with _Current(self._context), _relaxed():
             self._handle = _handle(device)
         self._space = workspace(framework, device, stream)
+        self._last: tuple[Addresses, int] | None = None  # arrays and workspace of the last call
+        self._recording: Recording | None = None
 
     def enqueue(self, addresses: Addresses) -> None:
-        left, right, c = (addresses[i] for i in self._order)
-        with _cublas, _Current(self._context):
-            space = self._space
+        with _cublas:
             if _is_recording(self._stream):
                 space = _recorded_space(self._framework, self._device, self._stream)
-            self._handle.use(self._stream, space.address("cublas", cublas.WORKSPACE))
-            self._sgemm.launch(self._handle, (left, right, c))
+                self._start(addresses, space.address("cublas", cublas.WORKSPACE), self._stream)
+                return
+            at = self._space.address("cublas", cublas.WORKSPACE)
+            if (addresses, at) != self._last:
+                self._last, self._recording = (addresses, at), None
+                self._start(addresses, at, self._stream)
+                return
+            if self._recording is None:
+                self._recording = Recording(lambda stream: self._start(addresses, at, stream))
+            self._recording.replay(self._stream)
 
     def counts(self) -> None:
         return None
 
+    def _start(self, addresses: Addresses, workspace: int, stream: int) -> None:
+        left, right, c = (addresses[i] for i in self._order)
+        self._handle.use(stream, workspace)
+        self._sgemm.launch(self._handle, (left, right, c))
 
+
+_ACTIVE = cu.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_ACTIVE
 _cublas = threading.Lock()  # a handle serves one thread at a time
 
 
@@ -221,6 +240,11 @@ def _handle(device: int) -> cublas.Handle:
 @cache
 def _primary_context(device: int) -> Any:
     return call(cu.cuDevicePrimaryCtxRetain, call(cu.cuDeviceGet, device))
+
+
+def is_current(device: int) -> bool:
+    """Whether this thread's work goes to that GPU, by its primary context."""
+    return bool(cu.cuCtxGetCurrent()[1] == _primary_context(device))
 
 
 def current(device: int) -> AbstractContextManager[None]:
@@ -246,10 +270,7 @@ class _Current(AbstractContextManager[None]):
 
 def _is_recording(stream: int) -> bool:
     """Whether work on the stream goes into a CUDA graph; never on the default stream (0 or 1)."""
-    if stream in (0, 1):
-        return False
-    status = call(cu.cuStreamIsCapturing, stream)
-    return bool(status == cu.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_ACTIVE)
+    return stream not in (0, 1) and cu.cuStreamIsCapturing(stream)[1] == _ACTIVE
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any, NamedTuple, Protocol
 
 from gemmlab.errors import ArrayError, DTypeError, MissingDependencyError
+from gemmlab.linalg.shapes import contiguous
 
 HOST = -1  # in place of a GPU's number
 _CPU = 1  # kDLCPU, of dlpack.h
@@ -33,13 +34,25 @@ class Facts(NamedTuple):
         return str(self.dtype).removeprefix("torch.") == "float32"
 
 
+Form = tuple[Any, ...]  # of an array: all of its facts but the address; hashable, device last
+
+
 class Framework(Protocol):
     """A library of arrays on GPUs."""
 
     name: str
     from_dlpack: Callable[[Any], Any]
 
-    def facts(self, array: Any) -> Facts: ...
+    def form(self, array: Any) -> Form:
+        """Equal for arrays whose facts differ in the address alone. Found at every call: quickly.
+
+        Raises ArrayError for what no product takes.
+        """
+
+    def address(self, array: Any) -> int: ...
+
+    def facts(self, array: Any) -> Facts:
+        """Raises ArrayError, as `form` does."""
 
     def is_on_host(self, array: Any) -> bool: ...
 
@@ -50,7 +63,7 @@ class Framework(Protocol):
         """The GPU made current, and the stream where one is given."""
 
     def empty(self, shape: tuple[int, ...], device: int) -> Any:
-        """A float32 array without values, on the current stream."""
+        """A float32 array without values, on the current stream of the current GPU."""
 
     def copied(self, array: Any, shape: tuple[int, ...]) -> Any:
         """A contiguous copy of the array broadcast to `shape`."""
@@ -68,29 +81,46 @@ class Torch:
         self._torch = importlib.import_module("torch")
         self.from_dlpack = self._torch.from_dlpack
         self._grad, self._float32 = self._torch.is_grad_enabled, self._torch.float32
-        self._cuda = self._torch.cuda
+        self._strided, self._cuda = self._torch.strided, self._torch.cuda
+        # NOTE: not public. Code that torch.compile writes calls them; they take a third of the time
+        # that torch.cuda.current_stream and torch.empty do.
+        own = self._torch._C
+        self._raw_stream = getattr(own, "_cuda_getCurrentRawStream", None)
+        guards = getattr(getattr(own, "_dynamo", None), "guards", None)
+        self._empty_strided = getattr(guards, "_empty_strided_cuda", None)
 
-    def facts(self, array: Any) -> Facts:
+    def form(self, array: Any) -> Form:
         if array.requires_grad and self._grad():
             raise ArrayError(
                 f"a tensor of shape {tuple(array.shape)} requires grad, and gemmlab.matmul has no "
                 "derivative: give tensor.detach(), or call it under torch.no_grad()"
             )
-        if array.layout is not self._torch.strided or array.is_neg():
+        if array.layout is not self._strided:
+            raise ArrayError(f"a tensor of layout {array.layout}: only strided ones are taken")
+        if array.is_neg():
             raise ArrayError(
-                f"a tensor of layout {array.layout}: only plain strided ones are taken"
+                f"a tensor of shape {tuple(array.shape)} is the negative of what its memory "
+                "holds: give tensor.resolve_neg()"
             )
         device = array.get_device()
         if device == HOST and array.device.type != "cpu":
             raise ArrayError(
                 f"a tensor on device {array.device}; only CPUs and CUDA GPUs are taken"
             )
-        return Facts(array.data_ptr(), array.shape, array.stride(), array.dtype, device)
+        return array.shape, array.stride(), array.dtype, device
+
+    def address(self, array: Any) -> int:
+        return int(array.data_ptr())
+
+    def facts(self, array: Any) -> Facts:
+        return Facts(array.data_ptr(), *self.form(array))
 
     def is_on_host(self, array: Any) -> bool:
         return not array.is_cuda and array.device.type == "cpu"
 
     def stream(self, device: int) -> int:
+        if self._raw_stream is not None:
+            return int(self._raw_stream(device))
         return int(self._cuda.current_stream(device).cuda_stream)
 
     def entered(self, device: int, stream: int | None) -> AbstractContextManager[Any]:
@@ -101,6 +131,8 @@ class Torch:
         return _context(self._cuda.device(device))
 
     def empty(self, shape: tuple[int, ...], device: int) -> Any:
+        if self._empty_strided is not None:  # on the current GPU, as `device` is
+            return self._empty_strided(shape, contiguous(shape), self._float32)
         return self._torch.empty(shape, dtype=self._float32, device=device)
 
     def copied(self, array: Any, shape: tuple[int, ...]) -> Any:
@@ -126,11 +158,18 @@ class CuPy:
         self.from_dlpack = self._cupy.from_dlpack
         self._cuda = self._cupy.cuda
 
+    def form(self, array: Any) -> Form:
+        return array.shape, array.strides, array.dtype, array.data.device_id
+
+    def address(self, array: Any) -> int:
+        return int(array.data.ptr)
+
     def facts(self, array: Any) -> Facts:
-        if any(stride % _ITEM for stride in array.strides):
-            raise ArrayError(f"strides {array.strides} bytes are no multiples of {_ITEM}")
-        strides = tuple(stride // _ITEM for stride in array.strides)
-        return Facts(array.data.ptr, array.shape, strides, array.dtype, array.device.id)
+        shape, strides, dtype, device = self.form(array)
+        if any(stride % _ITEM for stride in strides):
+            raise ArrayError(f"strides {strides} bytes are no multiples of {_ITEM}")
+        steps = tuple(stride // _ITEM for stride in strides)
+        return Facts(array.data.ptr, shape, steps, dtype, device)
 
     def is_on_host(self, array: Any) -> bool:
         return False
@@ -146,7 +185,7 @@ class CuPy:
         return _context(self._cuda.Device(device))
 
     def empty(self, shape: tuple[int, ...], device: int) -> Any:
-        return self._cupy.empty(shape, "float32")
+        return self._cupy.ndarray(shape, self._cupy.float32)
 
     def copied(self, array: Any, shape: tuple[int, ...]) -> Any:
         copy = self.empty(shape, array.device.id)
@@ -168,8 +207,11 @@ _FRAMEWORKS: dict[str, Callable[[], Framework]] = {"torch": Torch, "cupy": CuPy}
 
 def find(array: Any) -> Framework | None:
     """The framework that an array belongs to; None for all other arrays."""
-    name = _owner(type(array))
-    return framework(name) if name in _FRAMEWORKS else None
+    kind = type(array)
+    if kind not in _found:
+        name = _owner(kind)
+        _found[kind] = None if name is None else framework(name)
+    return _found[kind]
 
 
 @cache
@@ -218,15 +260,13 @@ def stream_handle(stream: Any) -> int:
     )
 
 
-_owners: dict[type, str | None] = {}
+_found: dict[type, Framework | None] = {}
 
 
 def _owner(kind: type) -> str | None:
     """The framework that a type belongs to, or that it derives from."""
-    if kind not in _owners:
-        names = (base.__module__.partition(".")[0] for base in kind.__mro__)
-        _owners[kind] = next((name for name in names if name in _FRAMEWORKS), None)
-    return _owners[kind]
+    names = (base.__module__.partition(".")[0] for base in kind.__mro__)
+    return next((name for name in names if name in _FRAMEWORKS), None)
 
 
 def _context(manager: Any) -> AbstractContextManager[Any]:

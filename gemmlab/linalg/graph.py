@@ -7,16 +7,17 @@ move from run to run; their addresses are changed in the graph's nodes before it
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
 from cuda.bindings import driver as cu
 
+from gemmlab.compile.launches import artifact
+from gemmlab.errors import DeviceError
+from gemmlab.kernels.gemm.plan import Launch
 from gemmlab.kernels.rung import Dim3
 from gemmlab.linalg import driver
-from gemmlab.linalg.code import artifact
-from gemmlab.linalg.plan import Launch
 from gemmlab.linalg.program import NAMES, Source
 
 Addresses = tuple[int, int, int]  # of the caller's arrays, in the order of NAMES
@@ -52,16 +53,41 @@ class Node(driver.Prepared):
         return moved
 
 
-class Graph:
+class Recording:
+    """Work that was enqueued once, on a stream of its own, and can be again, by one call."""
+
+    def __init__(self, work: Callable[[int], None]) -> None:
+        stream = driver.call(cu.cuStreamCreate, cu.CUstream_flags.CU_STREAM_NON_BLOCKING)
+        mode = cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+        driver.call(cu.cuStreamBeginCapture, stream, mode)
+        try:
+            work(int(stream))
+        finally:
+            self._graph = driver.call(cu.cuStreamEndCapture, stream)
+            driver.call(cu.cuStreamDestroy, stream)
+        self._executable = driver.call(cu.cuGraphInstantiate, self._graph, 0)
+
+    def replay(self, stream: int) -> None:
+        """Enqueue all of it on the stream with that handle."""
+        (error,) = cu.cuGraphLaunch(self._executable, stream)
+        if error:
+            raise DeviceError(f"cuGraphLaunch: {error.name}")
+
+    def __del__(self) -> None:
+        executable = getattr(self, "_executable", None)
+        if executable is not None and cu is not None:
+            cu.cuGraphExecDestroy(executable)
+            cu.cuGraphDestroy(self._graph)
+
+
+class Graph(Recording):
     """Launches in a row, as one."""
 
     def __init__(self, launches: Sequence[Launch]) -> None:
         self._nodes = [Node(launch) for launch in launches]
-        graph = self._record()
-        self._handles = _in_a_row(graph)
+        super().__init__(self._launch_nodes)
+        self._handles = _in_a_row(self._graph)
         assert len(self._handles) == len(self._nodes)
-        self._executable = driver.call(cu.cuGraphInstantiate, graph, 0)
-        driver.call(cu.cuGraphDestroy, graph)
         self._addresses: Addresses = (0, 0, 0)
 
     def launch(self, addresses: Addresses, stream: int) -> None:
@@ -73,25 +99,11 @@ class Graph:
                         cu.cuGraphExecKernelNodeSetParams, self._executable, handle, node.params
                     )
             self._addresses = addresses
-        driver.call(cu.cuGraphLaunch, self._executable, stream)
+        self.replay(stream)
 
-    def _record(self) -> Any:
-        """On a stream of its own, so that the caller's streams know nothing of it."""
-        stream = driver.call(cu.cuStreamCreate, cu.CUstream_flags.CU_STREAM_NON_BLOCKING)
-        mode = cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-        driver.call(cu.cuStreamBeginCapture, stream, mode)
-        try:
-            for node in self._nodes:
-                node.launch(int(stream))
-        finally:
-            graph = driver.call(cu.cuStreamEndCapture, stream)
-            driver.call(cu.cuStreamDestroy, stream)
-        return graph
-
-    def __del__(self) -> None:
-        executable = getattr(self, "_executable", None)
-        if executable is not None and cu is not None:
-            cu.cuGraphExecDestroy(executable)
+    def _launch_nodes(self, stream: int) -> None:
+        for node in self._nodes:
+            node.launch(stream)
 
 
 @cache

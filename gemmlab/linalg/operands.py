@@ -48,8 +48,16 @@ class Scalars(NamedTuple):
     beta: float
 
 
-def check_scalars(alpha: Any, beta: Any, c: Any) -> Scalars:
-    """Raise InputError unless alpha and beta are real numbers, and beta is given just with c."""
+_PLAIN = Scalars(1.0, 0.0)
+
+
+def check_given(b: Any, c: Any, alpha: Any, beta: Any) -> Scalars:
+    """alpha and beta. Raises DTypeError unless they are real numbers, and for no b; InputError
+    unless beta is given just with c."""
+    if b is None:
+        raise DTypeError("b is None; it is an array")
+    if alpha is None and beta is None and c is None:
+        return _PLAIN
     for name, value in (("alpha", alpha), ("beta", beta)):
         if value is not None and not isinstance(value, numbers.Real):
             raise DTypeError(f"{name} is {value!r}, a {type(value).__name__}; it is a real number")
@@ -146,6 +154,7 @@ def case_of(layout: Layout, gpu: Any, kept: dict[str, PackedMatrix]) -> Case:
         c.batch,
         gpu.capability,
         gpu.multiprocessors,
+        (_along(layout.left), _along(layout.right)),
         (schemes[0], schemes[1]),
     )
 
@@ -215,6 +224,12 @@ class _View:
             "typestr": "<f4",
             "data": (facts.address, True),
         }
+
+
+def _along(rows: Stack) -> bool:
+    operand = rows.operand()
+    assert operand is not None, "a factor that cannot be read in place is copied before"
+    return operand.along
 
 
 def _place(device: int) -> str:

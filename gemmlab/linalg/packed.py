@@ -7,12 +7,13 @@ from typing import Any
 from cuda.bindings import driver as cu
 
 from gemmlab.errors import ShapeError, TierError, UnknownNameError
+from gemmlab.kernels.gemm import plan
+from gemmlab.kernels.gemm.plan import STATUS_BYTES, Packed
 from gemmlab.kernels.gemm.schemes import SCHEMES
-from gemmlab.linalg import plan, shapes, tiers
+from gemmlab.linalg import shapes, tiers
 from gemmlab.linalg.driver import call
 from gemmlab.linalg.frameworks import Facts, Framework
 from gemmlab.linalg.graph import Node
-from gemmlab.linalg.plan import STATUS_BYTES, Packed
 from gemmlab.linalg.program import Factor
 
 SIDES = ("left", "right")

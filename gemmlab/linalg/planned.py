@@ -4,6 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from gemmlab.kernels.gemm.schemes import WIDE_COUNT
+
+
+class Counts(NamedTuple):
+    """What the splits of a product have found."""
+
+    at_risk: int = 0  # elements that float16 would cut short, of both operands
+    wide: int = 0  # rows of a and columns of b with many of them
+    not_finite: int = 0  # rows of a and columns of b with an infinity or a NaN
+
+    @classmethod
+    def of(cls, risk: int, not_finite: int) -> Counts:
+        """From the two numbers that a GPU keeps (`kernels.gemm.split`)."""
+        return cls(risk % WIDE_COUNT, risk // WIDE_COUNT, not_finite)
 
 
 @dataclass(frozen=True)
@@ -12,8 +28,9 @@ class Report:
 
     tier: str  # "fp16x3", "bf16x6" or "ieee"
     reason: str
-    at_risk: int | None = None  # elements that float16 would cut short, of both operands
-    not_finite: int | None = None  # rows of a and columns of b with an infinity or a NaN
+    at_risk: int | None = None  # see `Counts`
+    wide: int | None = None
+    not_finite: int | None = None
 
     def __str__(self) -> str:
         text = f"ran {self.tier}: {self.reason}"
@@ -27,7 +44,8 @@ class Plan:
     """How a product is computed, and why so. `m`, `n`, `k` are those of each matrix in the stack.
 
     `fallback` is the tier that the GPU takes instead of `tier` where more than `tolerated` elements
-    are at risk. `copies` names arrays that are copied first, `workspace` counts bytes on the GPU.
+    are at risk, or many of one row or column. `copies` names arrays that are copied first,
+    `workspace` counts bytes on the GPU.
     """
 
     m: int
@@ -41,9 +59,7 @@ class Plan:
     tolerated: int | None = None
     copies: tuple[str, ...] = ()
     workspace: int = 0
-    counts: Callable[[], tuple[int, int] | None] = field(
-        default=lambda: None, repr=False, compare=False
-    )
+    counts: Callable[[], Counts | None] = field(default=lambda: None, repr=False, compare=False)
 
     def report(self) -> Report:
         """Which tier ran the last time, and why. Waits for the product to end.
@@ -54,12 +70,13 @@ class Plan:
         counts = self.counts()
         if counts is None:
             return Report(self.tier, self.reason)
-        at_risk, not_finite = counts
         if self.fallback is None or self.tolerated is None:
-            return Report(self.tier, self.reason, at_risk, not_finite)
-        tier = self.tier if at_risk <= self.tolerated else self.fallback
-        reason = f"{at_risk} elements at risk, {self.tolerated} are tolerated; {self.reason}"
-        return Report(tier, reason, at_risk, not_finite)
+            return Report(self.tier, self.reason, *counts)
+        found = f"{counts.at_risk} elements at risk, {self.tolerated} are tolerated"
+        if counts.wide:
+            found += f", but not {counts.wide} rows or columns with many of them"
+        many = counts.wide > 0 or counts.at_risk > self.tolerated
+        return Report(self.fallback if many else self.tier, f"{found}; {self.reason}", *counts)
 
     def __str__(self) -> str:
         stack = f"{self.batch} × " if self.batch > 1 else ""

@@ -36,7 +36,7 @@ class Matmul:
         stream: Any = None,
     ) -> None:
         self._arrays = {"a": a, "b": b, "c": c, "out": out}
-        self._scalars = operands.check_scalars(alpha, beta, c)
+        self._scalars = operands.check_given(b, c, alpha, beta)
         self._options: dict[str, Any] = {"alpha": alpha, "beta": beta, "precision": precision}
         self._stream, self._freed = stream, False
         self._on_host = frameworks.is_on_host(a, "a")

@@ -4,7 +4,7 @@
 |----------------------|--------------------|------------|------------------------------------|
 | split of a, of b     | yes                | yes        |                                    |
 | multiply             | yes                | yes        | … few elements are at risk         |
-| split again of a, b  |                    | yes        | … many are                         |
+| split again of both  |                    | yes        | … many are                         |
 | multiply in bfloat16 |                    | yes        | … many are                         |
 | fix-up               | yes                | yes        | … some row or column is not finite |
 
@@ -16,15 +16,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from gemmlab.kernels.common import ceil_div
+from gemmlab.kernels.gemm import plan
+from gemmlab.kernels.gemm.plan import Launch, Operand, Packed
 from gemmlab.kernels.gemm.schemes import SCHEMES, SplitConfig
-from gemmlab.linalg import plan
-from gemmlab.linalg.plan import Launch, Operand, Packed
 from gemmlab.linalg.shapes import Stack
 from gemmlab.linalg.tiers import Choice, tolerated
 
 NAMES = ("a", "b", "c")  # of the caller's arrays
 _BLOCK = (256, 1, 1)  # threads of the second split
-_BLOCKS = 8  # per multiprocessor, at most, of the second split
+_BLOCKS = 4  # per multiprocessor and factor, at most, of the second split
 
 
 class Source(int):
@@ -117,8 +118,7 @@ class Job:
         most = self.most_risk
         result.append(self._multiply(self.choice.tier, bases, bases, sms, (0, most)))
         if self.choice.fallback is not None:
-            for i, space in enumerate(spaces):
-                result.append(self._split_again(i, space, bases, sms, most + 1))
+            result.append(self._split_again(spaces, bases, sms, most + 1))
             risk = (most + 1, 2**64 - 1)
             result.append(self._multiply(self.choice.fallback, spaces, bases, sms, risk))
         addresses = (Source(self.left.name), Source(self.right.name), c)
@@ -157,22 +157,23 @@ class Job:
         return replace(launch, args=(launch.args[0], *ends, *launch.args[5:]))
 
     def _split_again(
-        self, i: int, to: int, bases: tuple[int, int], sms: int, least_risk: int
+        self, spaces: tuple[int, int], bases: tuple[int, int], sms: int, least_risk: int
     ) -> Launch:
-        """The split of the left (0) or right (1) factor for the fallback."""
-        factor = (self.left, self.right)[i]
-        operand, packed = factor.operand, factor.packed(factor.fallback)
-        args = (
-            Source(factor.name),
-            to + packed.offsets["out"],
-            bases[i] + packed.offsets["unscale"],
-            bases[i] + packed.offsets["risk"],
-            *bases,
-            *(operand.vectors, operand.depth, operand.ld, operand.batch_stride),
-            packed.pitch,
-            int(operand.along),
-            least_risk,
-        )
-        blocks = min(packed.lines, _BLOCKS * sms)
+        """The splits of both factors for the fallback."""
+        args: list[int] = []
+        blocks = batch = 1
+        for factor, to, base in zip((self.left, self.right), spaces, bases, strict=True):
+            operand, packed = factor.operand, factor.packed(factor.fallback)
+            args += (
+                Source(factor.name),
+                to + packed.offsets["out"],
+                *(base + packed.offsets[name] for name in ("unscale", "risk", "status")),
+                *(operand.vectors, operand.depth, operand.ld, operand.batch_stride),
+                packed.pitch,
+                int(operand.along),
+                packed.batch,
+            )
+            blocks = max(blocks, min(packed.lines, ceil_div(_BLOCKS * sms, packed.batch)))
+            batch = max(batch, packed.batch)
         config = SplitConfig(packed.scheme)
-        return Launch("resplit", config, (blocks, packed.batch, 1), _BLOCK, args)
+        return Launch("resplit", config, (blocks, batch, 2), _BLOCK, (*args, least_risk))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gemmlab.kernels.gemm.schemes import Scheme
+from gemmlab.kernels.gemm.schemes import WIDE_COUNT, WIDE_EVERY, WIDE_LEAST, Scheme
 
 
 @dataclass(frozen=True)
@@ -16,6 +16,13 @@ class Split:
     parts: np.ndarray  # (parts, vectors, depth), uint16: the bits
     unscale: np.ndarray  # (vectors,), int32: exponent that undoes the scale
     risk: np.ndarray  # (vectors,), int32: elements that lose bits; -1 where one is not finite
+
+    @property
+    def status(self) -> tuple[int, int]:
+        """What is added to the matrix's counts."""
+        wide = self.risk > WIDE_LEAST + self.parts.shape[2] // WIDE_EVERY
+        at_risk = int(self.risk.clip(0).sum()) + WIDE_COUNT * int(wide.sum())
+        return at_risk, int((self.risk < 0).sum())
 
     def sum(self, scheme: Scheme) -> np.ndarray:
         """The matrix that the parts stand for, in float64."""

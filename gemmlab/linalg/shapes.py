@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
 from gemmlab.errors import ShapeError
-from gemmlab.linalg.plan import Operand
+from gemmlab.kernels.gemm.plan import Operand
 
 Shape = tuple[int, ...]
 
@@ -171,6 +172,7 @@ def fold(a: Stack, b: Stack, c: Stack) -> tuple[Stack, Stack, Stack]:
     return high_a, b, high_c
 
 
+@lru_cache(1024)
 def contiguous(shape: Shape) -> Shape:
     """Strides of an array of that shape without gaps, last axis first."""
     return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))

@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gemmlab.errors import DTypeError, TierError, UnknownNameError
-from gemmlab.kernels.common import ceil_div
+from gemmlab.kernels.gemm.plan import Packed, Product, choose_tile, predicted_clocks
 from gemmlab.kernels.gemm.schemes import LINE, SCHEMES
 
 TIERS = ("fp16x3", "bf16x6", "ieee")
@@ -27,13 +27,14 @@ MOST_LENGTH = 2**31 - 1 - LINE  # rows, columns and depth are 32-bit numbers, ro
 # One element at risk in so many is harmless: normal data has one in 40,000 (`docs/matmul.md`).
 TOLERATED = 8192
 
-# Rates of the prediction, as an H200 reaches them with large matrices.
-_SGEMM_RATE = 52e12  # operations per second
-_SGEMM_START = 8e-6  # seconds
-_MEMORY_RATE = 4.0e12  # bytes per second
-_TILES = (256, 192)  # of C, for a cluster of two multiprocessors
-_STEP, _ROUND = 1.6e-6, 1.8e-6  # seconds for 64 of k of such a tile, and to begin and end one
-_LAUNCH = 1.5e-6  # seconds from one launch to the next
+# The prediction, fitted to times of 60 shapes on an H200 (`benchmarks/h200/matmul.json`). Seconds:
+_LAUNCHES, _WAY_OUT = 10.8e-6, 6e-6  # of splits, product and fix-up; of launches that end at once
+_CLOCK = 0.9 / 1.755e9  # per predicted clock of the product
+_VECTOR = 0.65e-9  # to split a vector, however short
+_ALONG, _ACROSS, _STORE = 3.3e12, 2.3e12, 6e12  # bytes per second: splits, and writing C
+# SGEMM: operations per second of large products, operations that halve that, bytes per second.
+_SGEMM_START, _SGEMM_RATE, _SGEMM_HALF, _SGEMM_BYTES = 3.5e-6, 52e12, 0.5e9, 4.0e12
+_SURE = 0.97  # of SGEMM's time: what is closer than that may go either way
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,7 @@ class Case:
     batch: int = 1
     capability: tuple[int, int] | None = None
     multiprocessors: int = 132
+    along: tuple[bool, bool] = (True, False)  # whether rows of a, columns of b are contiguous
     packed: tuple[str | None, str | None] = (None, None)  # scheme of a packed a, of a packed b
 
     def __str__(self) -> str:
@@ -94,9 +96,9 @@ def choose(precision: str | None, case: Case) -> Choice:
         return Choice(scheme, "an operand is packed for it", _fallback(scheme))
     if obstacle:
         return Choice("ieee", obstacle)
-    fast, plain = split_time(case), sgemm_time(case)
+    fast, plain = fp16x3_time(case), sgemm_time(case)
     words = f"predicted {_micro(fast)}, float32 multiply-adds {_micro(plain)}"
-    if fast < plain:
+    if fast < _SURE * plain:
         return Choice("fp16x3", words, "bf16x6")
     return Choice("ieee", f"fp16x3 is no faster at {case}: {words}")
 
@@ -106,21 +108,28 @@ def tolerated(elements: int) -> int:
     return elements // TOLERATED
 
 
-def split_time(case: Case) -> float:
-    """Predicted seconds of `fp16x3`, with the split of operands that are not packed."""
-    down, across = (ceil_div(x, tile) for x, tile in zip((case.m, case.n), _TILES, strict=True))
-    waves = ceil_div(down * across * case.batch, case.multiprocessors // 2)
-    sizes = (case.m * case.k, case.k * case.n)
-    split = sum(size for size, scheme in zip(sizes, case.packed, strict=True) if not scheme)
-    traffic = 8 * split * case.batch / _MEMORY_RATE
-    return waves * (ceil_div(case.k, LINE) * _STEP + _ROUND) + traffic + 6 * _LAUNCH
+def fp16x3_time(case: Case, fallback: bool = True) -> float:
+    """Predicted seconds, with the split of operands that are not packed."""
+    vectors, stored = (case.m, case.n), zip(case.along, case.packed, strict=True)
+    seconds, packed = _LAUNCHES + fallback * _WAY_OUT, []
+    for count, (along, scheme) in zip(vectors, stored, strict=True):
+        packed.append(Packed(SCHEMES["fp16x3"], count, case.k, along, case.batch))
+        size = 8 * count * case.k * case.batch
+        if scheme is None and along:
+            seconds += max(size / _ALONG, count * case.batch * _VECTOR)
+        elif scheme is None:
+            seconds += size / _ACROSS
+    product = Product(case.m, case.n, case.k, case.n, case.batch)
+    sms = case.multiprocessors
+    clocks = predicted_clocks(product, choose_tile(product, packed[0], packed[1], sms), sms)
+    return seconds + clocks * _CLOCK + 4 * case.m * case.n * case.batch / _STORE
 
 
 def sgemm_time(case: Case) -> float:
     """Predicted seconds of float32 multiply-adds, no less than what moving the matrices takes."""
-    work = 2 * case.m * case.n * case.k * case.batch / _SGEMM_RATE
-    size = case.m * case.k + case.k * case.n + case.m * case.n
-    return max(work, 4 * size * case.batch / _MEMORY_RATE) + _SGEMM_START
+    work = 2 * case.m * case.n * case.k * case.batch
+    size = 4 * (case.m * case.k + case.k * case.n + case.m * case.n) * case.batch
+    return _SGEMM_START + max((work + _SGEMM_HALF) / _SGEMM_RATE, size / _SGEMM_BYTES)
 
 
 def _obstacle(case: Case) -> str | None:

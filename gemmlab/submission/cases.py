@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from gemmlab.judge.precision import WIDE_FAMILIES
 from gemmlab.problems.problem import Case, Shape
-from gemmlab.submission.precision import WIDE_FAMILIES
 from gemmlab.submission.submission import Submission
 
 Sizes = tuple[int, ...]

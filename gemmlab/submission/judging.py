@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import time
 from collections.abc import Callable
@@ -12,14 +13,15 @@ from typing import Any
 from gemmlab.compile.architectures import DEFAULT, NVRTC_ARCHITECTURES, check_architecture
 from gemmlab.directives import Directive, read
 from gemmlab.errors import GemmlabError, InputError, UnknownNameError
-from gemmlab.judge import Mismatch, Verdict
-from gemmlab.submission import advice, precision, process, timing
+from gemmlab.judge import Mismatch, Verdict, precision
+from gemmlab.submission import advice, process, timing
 from gemmlab.submission.process import Limits
 from gemmlab.submission.steps import Judgement, Status, Step, Trial
 from gemmlab.submission.submission import SUFFIXES, Submission
 
 Progress = Callable[[Step], None]
 SEEDS = 2**40
+GO_ON = ("pass", "unsupported")  # what the emulator does not know, a GPU may
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ class _Judge:
             step.seconds = time.perf_counter() - start
             result.steps.append(step)
             self._progress(step)
-            if step.status != "pass":
+            if step.status not in GO_ON:
                 break
         self._classify()
         result.advice = advice.sentences(result, self._submission.ptx)
@@ -119,6 +121,8 @@ class _Judge:
             versions = dict(told.get("versions") or {})
             made_by = ", ".join(f"{name} {version}" for name, version in versions.items())
             step.message = f"{entry}: {len(ptx.splitlines())} lines of PTX, {made_by or 'as it is'}"
+            if told.get("left_out"):
+                step.message += f"; left out as code of the host: {', '.join(told['left_out'])}"
         return step
 
     def _static(self) -> Step:
@@ -170,15 +174,16 @@ class _Judge:
     ) -> tuple[Step, dict[str, Any]]:
         """Run a task; what it told by key, the last word counts, and its trials in the step."""
         limit = self._options.memory_bytes if memory == -1 else memory
-        ended = process.run(task, request, Limits(self._options.seconds, limit))
+        runs_it = task == "compile_file" and self._submission.path.suffix == ".py"
+        ended = process.run(task, request, Limits(self._options.seconds, limit, runs_it))
         step = Step(name, ended.status or "pass", ended.message, output=ended.output)
         told: dict[str, Any] = {}
         for answer in ended.answers:
             if "trial" in answer:
                 step.trials.append(_trial(answer["trial"]))
             told |= answer
-        if ended.status in ("time limit", "crashed", "memory limit") and "begun" in told:
-            step.message += f", at {told['begun']}"
+        if ended.status is not None and "begun" in told:
+            step.message = f"{told['begun']}: {step.message}"
         return step, told
 
     def _judge_trials(self, step: Step) -> None:
@@ -211,12 +216,14 @@ class _Judge:
                 f"allows {worst.verdict.bound_u + precision.LOSS_U[wanted]:.3g} u: this is {name}"
             )
             return
-        largest = max((t.verdict.max_error_u or 0.0 for t in step.trials), default=0.0)
+        errors = (trial.verdict.max_error_u or 0.0 for trial in step.trials)
+        largest = max(filter(math.isfinite, errors), default=0.0)
         step.message = f"{len(step.trials)} launches right, largest error {largest:.3g} u"
 
     def _class(self) -> str | None:
         """From all trials so far; None where nothing is rounded, or nothing was right."""
-        trials = [trial for step in self._result.steps for trial in step.trials]
+        known = (step for step in self._result.steps if step.status != "unsupported")
+        trials = [trial for step in known for trial in step.trials]
         kept = [trial.precision for trial in trials]
         if not trials or None in kept or not any(t.verdict.bound_u for t in trials):
             return None

@@ -34,10 +34,12 @@ _LOOK_S = 0.05
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one task. `memory_bytes` None: as much as there is."""
+    """Of one task. `memory_bytes` None: as much as there is. `own_cache`: it runs code of the file,
+    which could leave something in the common one."""
 
     seconds: float = 120.0
     memory_bytes: int | None = 8 * 2**30
+    own_cache: bool = True
 
 
 @dataclass
@@ -63,7 +65,7 @@ def run(task: str, request: Any, limits: Limits) -> Ended:
             stderr=subprocess.STDOUT,
             start_new_session=True,
             cwd=folder,
-            env=_environment(folder, mark),
+            env=_environment(folder, mark, limits.own_cache),
         )
         try:
             output, in_time = _listen(child, limits.seconds)
@@ -88,17 +90,14 @@ def _answers(file: Path) -> Iterator[dict[str, Any]]:
             yield dict(json.loads(line))
 
 
-def _environment(folder: Path, mark: str) -> dict[str, str]:
-    """The caller's, with a place of its own for files, and for artifacts: a file could leave
-    something else in the common cache."""
+def _environment(folder: Path, mark: str, own_cache: bool) -> dict[str, str]:
+    """The caller's, with a place of its own for files."""
     package = str(Path(__file__).parent.parent.parent)
     paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
-    return os.environ | {
-        MARK: mark,
-        "TMPDIR": str(folder),
-        "GEMMLAB_CACHE": str(folder / CACHE),
-        "PYTHONPATH": os.pathsep.join(paths),
-    }
+    changed = {MARK: mark, "TMPDIR": str(folder), "PYTHONPATH": os.pathsep.join(paths)}
+    if own_cache:
+        changed["GEMMLAB_CACHE"] = str(folder / CACHE)
+    return os.environ | changed
 
 
 def _listen(child: subprocess.Popen[bytes], seconds: float) -> tuple[str, bool]:

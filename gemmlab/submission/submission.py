@@ -10,10 +10,10 @@ from gemmlab.directives import Directive
 from gemmlab.directives.call import layout_of, sizes_of
 from gemmlab.directives.expressions import evaluate
 from gemmlab.errors import InputError, UnknownNameError
+from gemmlab.judge.precision import CLASSES
 from gemmlab.problems.problem import Problem, Shape
-from gemmlab.submission.precision import CLASSES
 
-SUFFIXES = (".cu", ".ptx", ".py")
+SUFFIXES = (".cu", ".cuh", ".ptx", ".py")
 FINITE = 0x4B8DEAD1  # a float32 of 1.9e7, for the output of a kernel that multiplies it by 0
 
 

@@ -10,6 +10,8 @@ from gemmlab.submission.steps import Judgement, Step
 from gemmlab.tables import digits, plain_table, scaled, seconds
 
 SHOWN = 5  # wrong elements
+CELL = 200  # characters
+LINES = 30
 
 # Counters worth a line, by the name that a table gives them.
 COUNTERS = {
@@ -29,7 +31,10 @@ def print_judgement(out: Console, result: Judgement) -> None:
     """Steps, what was wrong, counters, advice, class, score and the verdict."""
     out.print(f"{result.file}, seed {result.seed}, {result.arch}", markup=False)
     out.print()
-    rows = [[step.name, step.status, seconds(step.seconds), step.message] for step in result.steps]
+    rows = [
+        [step.name, step.status, seconds(step.seconds), _short(step.message)]
+        for step in result.steps
+    ]
     out.print(plain_table(["step", "status", "time", "what was found"], rows))
     for step in result.steps:
         if not step.passed:
@@ -49,8 +54,21 @@ def print_judgement(out: Console, result: Judgement) -> None:
     out.print(Text(f"verdict: {result.verdict}", style=style))
 
 
+def _short(message: str) -> str:
+    """What a cell of a table has room for; the rest is told below it, where it matters."""
+    first, *more = message.splitlines() or [""]
+    cut = first if len(first) <= CELL else f"{first[:CELL].rsplit(' ', 1)[0]} …"
+    return f"{cut} …" if more and cut == first else cut
+
+
 def _print_wrong(out: Console, step: Step) -> None:
-    """The elements that are wrong in the first launch that is, and what the code printed."""
+    """All of what was found, up to a screenful, the elements that are wrong in the first launch
+    that is, and what the code printed."""
+    if _short(step.message) != step.message:
+        lines = step.message.splitlines()
+        out.print("\n" + "\n".join(lines[:LINES]), markup=False)
+        if len(lines) > LINES:
+            out.print(f"… and {len(lines) - LINES} more lines; --json has them all")
     wrong = next((t.verdict for t in step.trials if t.verdict.first), None)
     if wrong is not None:
         rows = [

@@ -8,21 +8,27 @@ from typing import Any
 
 from gemmlab.bench import baselines, session, worker
 from gemmlab.bench.job import Job, Kernel, Outcome
+from gemmlab.bench.kernel_clock import KernelClock
 from gemmlab.bench.protocol import Protocol
 from gemmlab.bench.record import Record
+from gemmlab.bench.results import COMPANY
 from gemmlab.bench.roofs import fma_probe
 from gemmlab.compile import Artifact, load
 from gemmlab.devices import Device
+from gemmlab.errors import MissingDependencyError
 from gemmlab.problems.problem import Shape
 from gemmlab.submission.launching import Launch, emulator
-from gemmlab.submission.precision import SCORED
+from gemmlab.submission.steps import status_of
 from gemmlab.submission.submission import Submission
 
 RUNS = 3
+# Three runs of two contenders, with what the judge computes, in well under a minute: noise may keep
+# NVBench sampling to the last.
+PROTOCOL = Protocol(rounds=3, min_time_s=0.1, timeout_s=1.5)
 NAME = "submission"  # of the kernel among the contenders
-VECTOR = 2**28  # of a problem that bench has no size of
 # By how much the wall may show more time than the GPU's events: the launch, and then some.
 LAUNCH_S, SLACK = 1e-3, 0.25
+SHORT_S = 1e-5  # less than this between the GPU's two clocks means nothing
 
 
 @dataclass(frozen=True)
@@ -39,19 +45,15 @@ class Request:
         if own is not None:
             return own
         problem = self.submission.problem
-        size = session.SIZES.get(problem.name, VECTOR)
+        size = session.SIZES.get(problem.name, session.VECTOR)
         return self.submission.fitted((size,) * len(problem.axes))
 
 
 def take(request: Request) -> Iterator[dict[str, Any]]:
     """Measure on GPU 0; needs a process that has measured nothing before."""
-    if request.precision not in (None, *SCORED):
-        told = f"in class {request.precision} there is no baseline: not scored"
-        yield {"status": "skipped", "message": told}
-        return
     artifact = load(request.submission.ptx, entry=request.submission.entry, arch=request.arch)
     made = jobs(request, artifact, emulator(request.arch))
-    yield scored(worker.run(made, Protocol(), fma_probe(request.arch)))
+    yield scored(worker.run(made, PROTOCOL, fma_probe(request.arch), _kernel_clock()))
 
 
 def jobs(request: Request, artifact: Artifact, device: Device) -> list[Job]:
@@ -67,6 +69,7 @@ def jobs(request: Request, artifact: Artifact, device: Device) -> list[Job]:
         geometry=(call.grid, call.block, call.smem),
         args=call.args,
         output_word=submission.output_word,
+        precision=request.precision,
     )
     return [
         Job(
@@ -78,6 +81,7 @@ def jobs(request: Request, artifact: Artifact, device: Device) -> list[Job]:
             kernels=(kernel,),
             baselines=baselines.names(problem.name)[:1],
             command=f"gemmlab judge {submission.path.name} --seed {submission.seed}",
+            precision=request.precision or "ieee",
         )
         for run in range(RUNS)
     ]
@@ -86,6 +90,9 @@ def jobs(request: Request, artifact: Artifact, device: Device) -> list[Job]:
 def scored(outcome: Outcome) -> dict[str, Any]:
     """The score, 100 × the best speed of the submission / the best of the baseline."""
     told: dict[str, Any] = {"runs": [asdict(record) for record in outcome.records]}
+    if outcome.ended_by is not None:
+        words = f"{type(outcome.ended_by).__name__}: {outcome.ended_by}"
+        return told | {"status": status_of(outcome.ended_by), "message": words}
     for refusal in outcome.refusals:
         return told | {"status": _status(refusal.status), "message": str(refusal)}
     own = [record for record in outcome.records if record.kernel == NAME]
@@ -94,11 +101,15 @@ def scored(outcome: Outcome) -> dict[str, Any]:
         return told | {"status": "not run", "message": "no run came to its end"}
     for record in own:
         if disagreement := disagree(record):
-            return told | {"status": "impossible time", "message": disagreement}
+            company = [warning for warning in record.warnings if COMPANY in warning]
+            status = "not run" if company else "impossible time"
+            return told | {"status": status, "message": "; ".join([disagreement, *company])}
     best, baseline = _best(own), _best(others)
     score = 100 * baseline.gpu_median_s / best.gpu_median_s
+    compute_type = baseline.details.get("compute_type")
+    against = f"{baseline.kernel}, {compute_type}" if compute_type else baseline.kernel
     speed = f"{best.tflops:.4g} TFLOPS" if best.tflops else f"{best.gigabytes_per_second:.4g} GB/s"
-    message = f"{speed}, {score:.1f} % of {baseline.kernel}, the best of {len(own)} runs each"
+    message = f"{speed}, {score:.1f} % of {against}; the best of {len(own)} runs each"
     seconds = best.gpu_median_s, baseline.gpu_median_s
     return told | {"score": score, "best_seconds": seconds, "message": message}
 
@@ -106,12 +117,23 @@ def scored(outcome: Outcome) -> dict[str, Any]:
 def disagree(record: Record) -> str | None:
     """How the clocks of a run contradict each other, or None.
 
-    The wall clock sees all that a launch causes, the GPU's events what lies between them.
+    The GPU's events see what lies between them on one stream; the wall clock, all that a launch
+    causes, and the launch; CUPTI, all that a launch causes on the GPU.
     """
-    wall, events = record.cpu_mean_s, record.gpu_mean_s
-    if events - SLACK * events <= wall <= events + max(LAUNCH_S, SLACK * events):
+    events, wall, cupti = record.gpu_mean_s, record.cpu_mean_s, record.cupti_s
+    told = f"{1e6 * events:.4g} µs by the GPU's events"
+    if not events - SLACK * events <= wall <= events + max(LAUNCH_S, SLACK * events):
+        return f"{told}, {1e6 * wall:.4g} µs by the wall clock"
+    if cupti is not None and cupti > events + max(SHORT_S, SLACK * events):
+        return f"{told}, {1e6 * cupti:.4g} µs by CUPTI"
+    return None
+
+
+def _kernel_clock() -> KernelClock | None:
+    try:
+        return KernelClock()
+    except MissingDependencyError:
         return None
-    return f"{1e6 * events:.4g} µs by the GPU's events, {1e6 * wall:.4g} µs by the wall clock"
 
 
 def _best(records: Sequence[Record]) -> Record:

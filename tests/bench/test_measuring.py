@@ -1,7 +1,9 @@
 """The measurement from case to record, on a fake GPU and a fake NVBench."""
 
 import math
+import os
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,13 +11,14 @@ from fakes import L2_BYTES, SAMPLES, FakeGpu, FakeSensors, install
 
 from gemmlab import ladder, problems
 from gemmlab.bench import baselines, machine, worker
-from gemmlab.bench.contenders import Bound, Contender
+from gemmlab.bench.contenders import Bound, Contender, CopyContender, KernelContender
 from gemmlab.bench.job import Job, Kernel
 from gemmlab.bench.protocol import Protocol
 from gemmlab.bench.session import Plan
 from gemmlab.compile.artifact import Artifact
 from gemmlab.compile.cute import compile_rung
 from gemmlab.errors import DeviceError
+from gemmlab.judge import Stage
 
 GEMM = problems.find("gemm")
 SHAPE = {"m": 20, "n": 30, "k": 7}
@@ -225,6 +228,56 @@ def test_any_artifact_can_be_measured(monkeypatch):
     job = Job("gemm", SHAPE, "row", "normal", 0, (kernel,), (), "gemmlab judge mine.cu")
     outcome = take(device, [job])
     assert [r.kernel for r in outcome.records] == ["mine.cu"]
+
+
+def test_a_copy_moves_as_many_bytes_as_the_problem(measured):
+    """Also where the problem reads more than one array."""
+    device, copied = FakeGpu({}), []
+    device.copy = lambda target, source: copied.append((target.nbytes, source.nbytes))
+    for name, shape in (("vector-add", {"n": 1000}), ("sum", {"n": 1000}), ("transpose", SHAPE)):
+        problem = problems.find(name)
+        shape = {axis: shape[axis] for axis in problem.axes}
+        case = problem.case(shape, "row", problem.families[0], 0)
+        CopyContender(device).bind(Stage(device, problem, case).args).run()
+        written, held = copied.pop()
+        assert 2 * written == problem.min_bytes(shape) <= 2 * held
+
+
+def test_company_on_the_gpu_is_a_warning(measured, monkeypatch):
+    reading = replace(FakeSensors().read(), others=1)
+    monkeypatch.setattr(FakeSensors, "read", lambda self: reading)
+    outcome, _, _ = measured("naive")
+    assert all(record.warnings[-1] == "other processes on the GPU: 1" for record in outcome.records)
+
+
+@pytest.mark.parametrize(
+    "pids, others",
+    [
+        ([], None),  # a driver that does not tell
+        ([os.getpid()], 0),
+        ([os.getpid(), os.getppid(), 1], 1),
+        ([4_000_001, 4_000_002], None),  # numbers of another namespace
+    ],
+)
+def test_others_are_who_is_neither_we_nor_our_parent(pids, others):
+    assert machine._others([SimpleNamespace(pid=pid) for pid in pids]) == others
+
+
+def test_a_kernel_is_told_from_another_by_its_code(measured):
+    """And not by the folder in which it was compiled."""
+    outcome, _, _ = measured("naive", "shared")
+    details = [record.details for record in outcome.records[1:]]
+    assert len({own["ptx_sha256"] for own in details}) == 2
+    assert all(len(own["cubin_sha256"]) == 64 and "sm_90a" in own["options"] for own in details)
+    rung = ladder.find("naive")
+    artifact = compile_rung(rung)
+    moved = replace(artifact, ptx=artifact.ptx.replace('.py"', '_moved.py"'))
+    geometry = rung.geometry(rung.config, SHAPE)
+    same = [
+        KernelContender(FakeGpu({}), GEMM, Kernel("naive", "", one, geometry)).details
+        for one in (artifact, moved)
+    ]
+    assert moved.ptx != artifact.ptx and same[0]["ptx_sha256"] == same[1]["ptx_sha256"]
 
 
 @pytest.mark.parametrize(

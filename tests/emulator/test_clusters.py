@@ -157,6 +157,58 @@ def test_bytes_from_block_to_block(launch):
     assert x.tolist() == [*range(32, 64), *range(32)]
 
 
+ASYNC = ".shared::cluster.mbarrier::complete_tx::bytes"
+
+
+@pytest.mark.parametrize("vector", ["", ".v2", ".v4"])
+def test_registers_are_sent_to_another_block(launch, vector):
+    count = int(vector[2:] or 1)
+    words = ", ".join(["%r0", "%r28", "%r5", "7"][:count])
+    x = np.zeros((2 * 32, 4), np.uint32)
+    launch(
+        ".shared .align 16 .b8 b[512]; .shared .align 8 .b64 m; mov.u32 %r3, b; mov.u32 %r4, m;"
+        f"mad.lo.u32 %r9, %r28, {4 * count}, %r3; setp.ne.u32 %p1, %r28, 0; @%p1 bra R;"
+        f"mbarrier.init.shared.b64 [m], 1;"
+        f"mbarrier.arrive.expect_tx.shared.b64 _, [m], {128 * count};"
+        f"R: {SYNC} mov.u32 %r6, %cluster_ctarank; xor.b32 %r6, %r6, 1; mov.u32 %r5, 9;"
+        "mapa.shared::cluster.u32 %r7, %r9, %r6; mapa.shared::cluster.u32 %r8, %r4, %r6;"
+        f"st.async.weak{ASYNC}{vector}.u32 [%r7], {{{words}}}, [%r8];"
+        "W: mbarrier.try_wait.parity.shared.b64 %p2, [m], 0; @!%p2 bra W;"
+        "mul.wide.u32 %q5, %r0, 16; add.u64 %q5, %q0, %q5;"
+        + "".join(
+            f"ld.shared.u32 %r1, [%r9+{4 * k}]; st.global.u32 [%q5+{4 * k}], %r1;"
+            for k in range(count)
+        )
+        + SYNC,
+        [x],
+        grid=2,
+        cluster=2,
+    )
+    thread = np.arange(64)
+    sent = np.stack([(thread + 32) % 64, thread % 32, 0 * thread + 9, 0 * thread + 7], axis=1)
+    sent[:, count:] = 0
+    assert np.array_equal(x, sent)
+
+
+@pytest.mark.parametrize(("op", "type_", "wanted"), [("add", "u32", 496), ("max", "s32", 31)])
+def test_registers_are_added_to_another_blocks_memory(launch, op, type_, wanted):
+    x = np.zeros(2 * 32, np.uint32)
+    launch(
+        ".shared .align 4 .b8 b[4]; .shared .align 8 .b64 m; mov.u32 %r3, b; mov.u32 %r4, m;"
+        "setp.ne.u32 %p1, %r28, 0; @%p1 bra R; st.shared.u32 [b], 0;"
+        "mbarrier.init.shared.b64 [m], 1; mbarrier.arrive.expect_tx.shared.b64 _, [m], 128;"
+        f"R: {SYNC} mov.u32 %r6, %cluster_ctarank; xor.b32 %r6, %r6, 1;"
+        "mapa.shared::cluster.u32 %r7, %r3, %r6; mapa.shared::cluster.u32 %r8, %r4, %r6;"
+        f"red.async.relaxed.cluster{ASYNC}.{op}.{type_} [%r7], %r28, [%r8];"
+        "W: mbarrier.try_wait.parity.shared.b64 %p2, [m], 0; @!%p2 bra W;"
+        f"ld.shared.u32 %r1, [b]; {STORE} {SYNC}",
+        [x],
+        grid=2,
+        cluster=2,
+    )
+    assert (x == wanted).all()
+
+
 def test_the_barrier_of_a_cluster_waits_for_all_its_blocks(launch):
     with pytest.raises(DeadlockError, match="32 threads wait for their cluster \\(32 of 64") as e:
         launch(

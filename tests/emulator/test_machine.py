@@ -20,6 +20,11 @@ from gemmlab.errors import (
 STORE = "add.u64 %q20, %q0, %q31; st.global.u32 [%q20], %r1;"
 
 
+def test_a_kernel_of_no_instructions_does_nothing():
+    text = ".version 8.0\n.target sm_90a\n.address_size 64\n.visible .entry k() { }"
+    assert not any(run(text, "k", (2, 1, 1), (32, 1, 1), []).counters.values())
+
+
 def test_divergence_and_reconvergence_are_counted(launch):
     x = np.zeros(64, np.uint32)
     counters = launch(

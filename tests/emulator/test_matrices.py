@@ -269,6 +269,12 @@ ONE = "sync.aligned.m8n8.x1.shared.b16"
             UnsupportedInstructionError,
             "no such form",
         ),
+        (
+            "mma.sp.sync.aligned.m16n8k32.row.col.f32.f16.f16.f32 {%f0, %f1, %f2, %f3},"
+            "{%d0, %d1, %d2, %d3}, {%d0, %d1, %d2, %d3}, {%f0, %f1, %f2, %f3}, %d0, 0;",
+            UnsupportedInstructionError,
+            "sparse matrices are not emulated",
+        ),
     ],
 )
 def test_what_is_refused(launch, code, error, message):

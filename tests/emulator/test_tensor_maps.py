@@ -179,7 +179,7 @@ def test_counters():
         (("mov.b32 %r10, 8", "mov.b32 %r10, 4"), MisalignedAddressError, "coordinate 4 of uint16"),
         (("add.u32 %r3, %r3, 0", "add.u32 %r3, %r3, 128"), OutOfBoundsError, "bulk copy of 256"),
         (("tensor.2d", "tensor.1d"), UnsupportedInstructionError, "no such form"),
-        ((".tile.", ".im2col."), UnsupportedInstructionError, "only tiles"),
+        ((".tile.", ".im2col."), UnsupportedInstructionError, "as tiles only, not by im2col"),
         (
             (
                 "mov.u64 %q0, p0; cvta.param.u64 %q0, %q0;",
@@ -196,6 +196,60 @@ def test_faults(change, error, message):
     kernel.text = kernel.text.replace(*change)
     with pytest.raises(error, match=message):
         launch(kernel)
+
+
+FIELDS = (  # of a map of float16 numbers, 64 in a row, 24 rows, boxes of 8×32
+    ("rank", "b32", "1"),
+    *((f"{name}", "b32", f"{axis}, {value}") for name, values in (
+        ("box_dim", (32, 8)), ("global_dim", (64, 24)), ("element_stride", (1, 1))
+    ) for axis, value in enumerate(values)),
+    ("global_stride", "b64", "0, 128"),
+    ("elemtype", "b32", "6"),
+    ("interleave_layout", "b32", "0"),
+    ("swizzle_mode", "b32", "2"),
+    ("fill_mode", "b32", "0"),
+)  # fmt: skip
+
+
+def replaced(fields):
+    """box_load of a map that the kernel makes itself, out of zeros."""
+    array = RNG.standard_normal((24, 64)).astype(np.float16)
+    tensor_map = TensorMap(array, (8, 32), swizzle="64B")
+    kernel = box_load(tensor_map, (16, 20))
+    clear = "".join(f"st.shared.u64 [map+{8 * k}], 0;" for k in range(16))
+    make = "".join(
+        f"tensormap.replace.tile.{name}.shared::cta.b1024.{type_} [map], {value};"
+        for name, type_, value in (("global_address", "b64", "%q2"), *fields)
+    )
+    fence = "tensormap::generic.release.gpu.sync.aligned [%q0], [map], 128;"
+    made = (
+        f"ld.param.u64 %q2, [p2]; {clear} bar.sync 0; {make} bar.sync 0;"
+        f"tensormap.cp_fenceproxy.global.shared::cta.{fence}"
+        "fence.proxy.tensormap::generic.acquire.gpu [%q0], 128;"
+    )
+    text = kernel.text
+    for old, new in (
+        (".param .align 64 .b8 p0[128]", ".param .u64 p2, .param .u64 p0"),
+        ("mov.u64 %q0, p0; cvta.param.u64 %q0, %q0;", f"ld.param.u64 %q0, [p0]; {made}"),
+        (".shared .align 8 .b64 m;", ".shared .align 8 .b64 m; .shared .align 128 .b8 map[128];"),
+    ):
+        assert old in text
+        text = text.replace(old, new)
+    args = [array, np.zeros(128, np.uint8), kernel.results[0]]
+    return Kernel(text, args, kernel.results, dynamic_smem=kernel.dynamic_smem), kernel
+
+
+def test_a_kernel_may_make_its_maps_itself():
+    made, given = replaced(FIELDS)
+    assert np.array_equal(launch(made), launch(given)) and launch(given).any()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("rank", "5"), ("box_dim", "0, 257"), ("elemtype", "8"), ("fill_mode", "2")]
+)
+def test_fields_that_a_map_cannot_have(name, value):
+    with pytest.raises(EmulationError, match=f"cannot have {value.split()[-1]} as {name}"):
+        launch(replaced([*FIELDS, (name, "b32", value)])[0])
 
 
 F2 = np.zeros((8, 32), np.float16)

@@ -9,8 +9,8 @@ from hopper import Mma, descriptor, module, rows_of, warpgroup
 from test_tensor_maps import launch
 
 from gemmlab import TensorMap
-from gemmlab.emulator import number_formats, run
-from gemmlab.errors import EmulationError, InputError, OutOfBoundsError
+from gemmlab.emulator import formats, run
+from gemmlab.errors import EmulationError, InputError, OutOfBoundsError, UnsupportedInstructionError
 
 RNG = np.random.default_rng(11)
 SIZES = {"f16": 2, "bf16": 2, "tf32": 4, "e4m3": 1, "e5m2": 1, "s8": 1, "u8": 1}
@@ -28,7 +28,8 @@ def bytes_of(type_: str, shape: tuple[int, int]) -> np.ndarray:
         return (half if type_ == "bf16" else words).view(np.uint8).reshape(shape[0], -1)
     if type_ in ("s8", "u8"):
         return RNG.integers(0, 256, shape).astype(np.uint8)
-    table = number_formats.EIGHT_BITS[type_]
+    with np.errstate(invalid="ignore"):  # signalling NaNs are among them
+        table = formats.values(np.arange(256, dtype=np.uint8), type_)
     whole = (np.abs(table) <= 4) & (table == np.round(table))
     return RNG.choice(np.flatnonzero(whole), shape).astype(np.uint8)
 
@@ -46,7 +47,7 @@ def product(
     a, b = bytes_of(types[1], (64, k)), bytes_of(types[2], (n, k))
     left, right = packed(a), packed(b)
     image = np.concatenate([left.reshape(-1), right.reshape(-1)])
-    exact = number_formats.values(a, types[1]) @ number_formats.values(b, types[2]).T
+    exact = formats.values(a, types[1]) @ formats.values(b, types[2]).T
     where = descriptor(0, 128, 256), descriptor(left.size, 128, 256)
     steps = {"steps": len(left), "step_a": left[0].size, "step_b": right[0].size}
     return Mma(n, types, *where, **steps, **options), image.view(np.uint32), exact
@@ -102,7 +103,7 @@ def steps_of(mma: Mma, image: np.ndarray) -> list[np.ndarray]:
         start = a * mma.steps + b * step
         right = data[start : start + b].reshape(-1, 2, 8, 16).transpose(0, 2, 1, 3)
         x, y = (
-            number_formats.values(rows.reshape(-1, 32), type_)
+            formats.values(rows.reshape(-1, 32), type_)
             for rows, type_ in zip((left, right), mma.types[1:], strict=True)
         )
         found.append((x @ y.T).astype(np.int64))
@@ -184,6 +185,10 @@ def test_faults():
     kernel = warpgroup(mma, image)
     kernel.text = kernel.text.replace("STEP:", "setp.eq.u32 %p6, %r0, 37; @%p6 ret; STEP:")
     with pytest.raises(EmulationError, match="all lanes of a warp must execute wgmma"):
+        launch(kernel)
+    kernel = warpgroup(mma, image)
+    kernel.text = kernel.text.replace("wgmma.mma_async.sync", "wgmma.mma_async.sp.sync")
+    with pytest.raises(UnsupportedInstructionError, match="sparse matrices are not emulated"):
         launch(kernel)
 
 

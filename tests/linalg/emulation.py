@@ -8,11 +8,11 @@ from types import ModuleType
 import numpy as np
 import pytest
 
+from gemmlab.compile.launches import artifact_of
 from gemmlab.devices.emulated import emulate
 from gemmlab.errors import PtxSyntaxError, UnsupportedInstructionError
+from gemmlab.kernels.gemm.plan import Launch, Map
 from gemmlab.kernels.gemm.schemes import LINE
-from gemmlab.linalg.compiled import artifact_of
-from gemmlab.linalg.plan import Launch, Map
 from gemmlab.linalg.program import Source
 
 PAGE = 4096

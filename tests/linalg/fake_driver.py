@@ -15,7 +15,8 @@ import numpy as np
 from gemmlab.linalg import calls, execution, frameworks
 from gemmlab.linalg.cublas import Sgemm
 from gemmlab.linalg.execution import Gpu
-from gemmlab.linalg.frameworks import Facts
+from gemmlab.linalg.frameworks import Facts, Form
+from gemmlab.linalg.planned import Counts
 from gemmlab.linalg.program import NAMES, Job
 
 KIND = __name__.partition(".")[0]
@@ -38,10 +39,16 @@ class Framework:
     def __init__(self) -> None:
         self.made: list[tuple[int, ...]] = []  # shapes of new arrays
 
-    def facts(self, array: Array) -> Facts:
+    def form(self, array: Array) -> Form:
         values = array.values
         strides = tuple(stride // values.itemsize for stride in values.strides)
-        return Facts(values.ctypes.data, values.shape, strides, values.dtype, array.device)
+        return values.shape, strides, values.dtype, array.device
+
+    def address(self, array: Array) -> int:
+        return int(array.values.ctypes.data)
+
+    def facts(self, array: Array) -> Facts:
+        return Facts(self.address(array), *self.form(array))
 
     def is_on_host(self, array: Array) -> bool:
         return False
@@ -83,7 +90,7 @@ class TensorCoreRun:
     """What the launches of a job compute, with the choice that the GPU would make."""
 
     def __init__(self, job: Job, framework: Framework, device: int, stream: int) -> None:
-        self.job, self.at_risk = job, 0
+        self.job, self.found = job, Counts()
 
     def enqueue(self, addresses: tuple[int, int, int]) -> None:
         job, c = self.job, self.job.c
@@ -98,8 +105,8 @@ class TensorCoreRun:
         to = memory(addresses[2], (c.batch, c.rows, c.columns), (c.step, c.row_stride, 1))
         to[...] = product + (job.beta * to if job.beta else 0)
 
-    def counts(self) -> tuple[int, int]:
-        return self.at_risk, 0
+    def counts(self) -> Counts:
+        return self.found
 
 
 class SgemmRun:
@@ -147,7 +154,8 @@ def install(monkeypatch: Any, capability: tuple[int, int] = (9, 0)) -> Framework
     monkeypatch.setitem(frameworks._FRAMEWORKS, KIND, lambda: framework)
     monkeypatch.setattr(frameworks, "framework", lambda name: framework)
     monkeypatch.setattr(frameworks, "carrier", lambda: framework)
-    monkeypatch.setattr(frameworks, "_owners", {})
+    monkeypatch.setattr(frameworks, "_found", {})
+    monkeypatch.setattr(execution, "is_current", lambda device: True)
     monkeypatch.setattr(calls, "_calls", {})
     monkeypatch.setattr(execution, "gpu", lambda device: gpu)
     monkeypatch.setattr(execution, "TensorCoreRun", TensorCoreRun)

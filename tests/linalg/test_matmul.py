@@ -20,6 +20,7 @@ from gemmlab.errors import (
     TierError,
     UnknownNameError,
 )
+from gemmlab.linalg.planned import Counts
 
 SIZES = st.integers(1, 5)
 quick = settings(
@@ -247,6 +248,11 @@ def test_another_gpu_takes_float32_and_says_so(monkeypatch: pytest.MonkeyPatch) 
         gemmlab.matmul(a, b, precision="bf16x6")
 
 
+def test_a_product_needs_both_operands() -> None:
+    with pytest.raises(DTypeError, match="b is None"):
+        gemmlab.matmul(A, None)
+
+
 def test_the_report_tells_what_the_gpu_chose(gpu: fake_driver.Framework) -> None:
     a, b = fake_driver.Array(numbers((2048, 2048))), fake_driver.Array(numbers((2048, 2048)))
     product = gemmlab.Matmul(a, b)
@@ -254,8 +260,10 @@ def test_the_report_tells_what_the_gpu_chose(gpu: fake_driver.Framework) -> None
     assert (plan.tier, plan.fallback) == ("fp16x3", "bf16x6")
     run = product._bound.call._run
     assert product.ran().tier == "fp16x3"
-    run.at_risk = plan.tolerated + 1
-    assert product.ran().tier == "bf16x6" and str(run.at_risk) in product.ran().reason
+    run.found = Counts(at_risk=plan.tolerated + 1)
+    assert product.ran().tier == "bf16x6" and str(run.found.at_risk) in product.ran().reason
+    run.found = Counts(at_risk=9, wide=1)
+    assert product.ran().tier == "bf16x6" and "1 rows or columns" in product.ran().reason
 
 
 @pytest.mark.parametrize("on_gpu", [False, True])

@@ -91,7 +91,19 @@ def test_wide_rows_go_to_bfloat16_by_themselves(library: Any) -> None:
     x = x * x**32
     result = gemmlab.matmul(x, y)
     assert gemmlab.last_plan().report().tier == "bf16x6"
-    assert error(result, on_host(x).astype(float), b) <= 4
+    plain = gemmlab.matmul(x, y, precision="ieee")
+    exact = on_host(x).astype(float)
+    assert error(result, exact, b) <= error(plain, exact, b)
+
+
+def test_one_wide_row_is_enough(library: Any) -> None:
+    (x, a), (y, b) = arrays(library, (8192, 1024), (1024, 2048))
+    x[3, 0], y[0] = 1e10, 0
+    a[3, 0], b[0] = 1e10, 0
+    result = gemmlab.matmul(x, y)
+    report = gemmlab.last_plan().report()
+    assert (report.tier, report.wide) == ("bf16x6", 1)
+    assert error(result[:8], a[:8], b) <= 4
 
 
 def test_a_packed_operand_gives_the_same_bits(library: Any) -> None:

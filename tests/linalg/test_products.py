@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from emulation import Memory
 
+from gemmlab.compile.launches import artifact_of
 from gemmlab.compile.resources import sass
 from gemmlab.errors import PtxSyntaxError
+from gemmlab.kernels.gemm import plan
 from gemmlab.kernels.gemm.schemes import FP16X3, TileConfig
-from gemmlab.linalg import plan
-from gemmlab.linalg.compiled import artifact_of
 
 U = 2.0**-24
 SMALL = TileConfig(block_m=64, block_n=64, slots=4, cluster=1)

@@ -10,8 +10,9 @@ from emulation import Memory
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gemmlab.kernels.gemm.schemes import BF16X6, FP16X3, SCHEMES, Scheme
-from gemmlab.linalg import plan, reference
+from gemmlab.kernels.gemm import plan
+from gemmlab.kernels.gemm.schemes import BF16X6, FP16X3, SCHEMES, WIDE_COUNT, Scheme
+from gemmlab.linalg import reference
 
 SEEDS, SCHEME = st.integers(0, 2**32 - 1), st.sampled_from(list(SCHEMES.values()))
 
@@ -66,6 +67,14 @@ def test_elements_at_risk_are_counted() -> None:
     assert reference.split(row, BF16X6).risk.tolist() == [0]
 
 
+def test_a_vector_with_many_elements_at_risk_is_wide() -> None:
+    rows = np.full((3, 3000), 2.0**-20, np.float32)
+    rows[:, 0] = 1.0
+    rows[1, 7:] = 0.0
+    rows[2, 8:] = 0.0
+    assert reference.split(rows, FP16X3).status == (2999 + 6 + 7 + WIDE_COUNT * 2, 0)
+
+
 def test_vectors_that_are_not_finite_are_zero_and_marked() -> None:
     rows = np.array([[1.0, np.inf], [np.nan, 1.0], [1.0, 2.0]], np.float32)
     split = reference.split(rows, FP16X3)
@@ -104,7 +113,7 @@ class Target:
             written = self.raw[packed.offsets[name] :].view(np.int32)[: packed.vectors]
             assert np.array_equal(written, per_vector)
         counted = self.raw[: plan.STATUS_BYTES].view(np.uint64)
-        assert counted.tolist() == [expected.risk.clip(0).sum(), (expected.risk < 0).sum()]
+        assert tuple(counted.tolist()) == expected.status
 
 
 @pytest.mark.parametrize("name", KERNELS)

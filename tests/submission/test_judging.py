@@ -1,9 +1,13 @@
 """The judge on right, imprecise, wrong and dishonest kernel files, from file to verdict."""
 
+import io
+
 import pytest
 from kernels import BF16, BF16_CUT, HEAD, LOOP, TF32, TF32_CUT, gemm, in_parts, rounded
+from rich.console import Console
 
-from gemmlab.submission import start
+from gemmlab.submission import start, table
+from gemmlab.submission.steps import Judgement, Step
 
 
 def test_a_right_kernel_passes_with_class_counters_and_advice(judge):
@@ -202,6 +206,21 @@ def test_a_bad_file_gets_a_verdict(judge, name):
     found = judge(text, *words)
     assert found.verdict == status, found.steps[-1]
     assert message in found.steps[-1].message
+
+
+@pytest.mark.parametrize(
+    "number, shown", [(1, "a word"), (2, "2. a word"), (90, "and 60 more lines")]
+)
+def test_a_long_message_stands_below_the_table(number, shown):
+    """In whole up to a screenful; of more lines it says how many."""
+    lines = [f"{i}. {40 * 'a word '}" for i in range(1, number + 1)]
+    step = Step("compile", "compile error", "\n".join(lines if number > 1 else ["a word"]))
+    out = Console(width=100, record=True, file=io.StringIO())
+    table.print_judgement(out, Judgement("kernel.cu", steps=[step]))
+    text = out.export_text()
+    assert shown in text
+    assert ("more lines" in text) == (number > table.LINES)
+    assert text.count("a word") < 40 * (table.LINES + 2)
 
 
 def test_ptx_and_templates(judge):

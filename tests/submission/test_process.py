@@ -1,8 +1,11 @@
 """A task that hangs, dies, hoards, chatters or hides: a status, and nothing left behind."""
 
 import os
+import subprocess
+import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -94,11 +97,41 @@ def test_a_file_cannot_have_another_kernel_judged(judge):
     assert (found.verdict, found.steps[-1].message) == ("crashed", "no PTX came of it")
 
 
-def test_a_kernel_that_hangs_is_told_with_its_case(judge):
-    text = gemm("  volatile int one = 1; float sum = 0; while (one == 1) sum += 1;\n")
-    found = judge(text, apart=True, seconds=6.0)
+HANGS = gemm("  volatile int one = 1; float sum = 0; while (one == 1) sum += 1;\n")
+
+
+def test_a_kernel_that_hangs_is_told_with_its_case(judge, monkeypatch):
+    def hurried(task, request, limits):
+        return run(task, request, replace(limits, seconds=4.0 if task == "emulate" else 60.0))
+
+    monkeypatch.setattr(process, "run", hurried)
+    found = judge(HANGS, apart=True)
     assert found.verdict == "time limit"
-    assert "at 33×31×17 normal" in found.steps[-1].message
+    assert "33×31×17 normal" in found.steps[-1].message
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems end no child with its parent")
+def test_a_judge_that_is_killed_leaves_no_process(tmp_path):
+    """It cannot end its child any more: that ends with it."""
+    file, pid_file = tmp_path / "kernel.py", tmp_path / "pid"
+    file.write_text(
+        "#! gemmlab problem=gemm block=32 grid=1\n"
+        "import os, pathlib, time\n"
+        f"pathlib.Path({str(pid_file)!r}).write_text(str(os.getpid()))\n"
+        "time.sleep(1000)\n"
+    )
+    command = [sys.executable, "-m", "gemmlab", "judge", str(file), "--emulated"]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as judging:
+        _wait_until(lambda: pid_file.exists() and pid_file.read_text())
+        judging.kill()
+    _wait_until(lambda: not _lives(int(pid_file.read_text())))
+
+
+def _wait_until(true, seconds=20.0):
+    stop = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < stop
+        time.sleep(0.05)
 
 
 def test_the_file_changes_nothing_in_the_process_that_judges(judge):

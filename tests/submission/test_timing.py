@@ -5,14 +5,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from kernels import TF32, gemm, rounded
+from inline import in_this_process
+from kernels import BF16, TF32, gemm, rounded
 
 from gemmlab.bench import baselines, machine, worker
+from gemmlab.bench.baselines import blas
 from gemmlab.bench.protocol import Protocol
 from gemmlab.compile.artifact import Artifact
 from gemmlab.devices import cuda
 from gemmlab.directives import read
-from gemmlab.submission import cases, tasks, timing
+from gemmlab.errors import DeviceError
+from gemmlab.submission import cases, process, tasks, timing
+from gemmlab.submission.steps import status_of
 from gemmlab.submission.submission import Submission
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "bench"))
@@ -39,12 +43,18 @@ def timed(monkeypatch):
     for module, name in ((machine, "LEAST_S"), (machine, "PAUSE_S"), (worker, "RESETTLE_S")):
         monkeypatch.setattr(module, name, 0.0)
 
-    def measured(jobs, protocol, probe):
+    def measured(jobs, protocol, probe, clock):
         device = FakeGpu({jobs[0].kernels[0].artifact.origin: 5e-4})
-        monkeypatch.setattr(baselines, "make", lambda *args: [NumpyProduct(device)])
+
+        def library(*args):
+            product = NumpyProduct(device)
+            product.details = {"compute_type": blas.COMPUTE_TYPES[args[-1]]}
+            return [product]
+
+        monkeypatch.setattr(baselines, "make", library)
         install(monkeypatch, device)
         protocol, probe = Protocol(rounds=2), Artifact("fma_peak", "", device.arch, ())
-        return worker.Measurement(device, FakeSensors(), jobs, protocol, probe).take()
+        return worker.Measurement(device, FakeSensors(), jobs, protocol, probe, clock).take()
 
     monkeypatch.setattr(worker, "run", measured)
 
@@ -76,17 +86,36 @@ def test_a_wrong_result_has_no_score(submission, timed):
     assert told["status"] == "wrong answer" and "score" not in told
 
 
-def test_a_class_with_no_baseline_has_no_score(submission, timed):
-    told = timed(submission(rounded(TF32)), "tf32")
-    assert told["status"] == "skipped" and "tf32" in told["message"]
+@pytest.mark.parametrize("precision, text", [("tf32", rounded(TF32)), ("bf16", rounded(BF16))])
+def test_a_cheaper_class_is_scored_against_cublas_in_that_class(submission, timed, precision, text):
+    told = timed(submission(text), precision)
+    assert told["score"] > 0 and blas.COMPUTE_TYPES[precision] in told["message"]
+    assert {run["precision"] for run in told["runs"]} == {precision, "ieee"}  # NumPy's is
+    assert timed(submission(text), "ieee")["status"] == "wrong answer"
+
+
+def test_what_ends_the_runs_early_is_the_verdict(submission, timed, monkeypatch):
+    def broken(self):
+        raise DeviceError("an illegal memory access")
+
+    monkeypatch.setattr(FakeSensors, "read", broken)
+    told = timed(submission(gemm()))
+    assert told["status"] == "not run" and told["message"].endswith("an illegal memory access")
 
 
 def test_the_clocks_have_to_agree(submission, timed):
     told = timed(submission(gemm()))
     run = timing.Record(**told["runs"][-1])
-    for wall, agree in ((1.02, True), (0.5, False), (40.0, False)):
-        other = replace(run, cpu_mean_s=wall * run.gpu_mean_s)
-        assert (timing.disagree(other) is None) == agree
+    events = run.gpu_mean_s
+    for clocks, named in (
+        ({"cpu_mean_s": 1.02 * events}, None),
+        ({"cpu_mean_s": 0.5 * events}, "wall"),
+        ({"cpu_mean_s": 40 * events}, "wall"),
+        ({"cupti_s": 0.9 * events}, None),
+        ({"cupti_s": 2 * events}, "CUPTI"),
+    ):
+        found = timing.disagree(replace(run, **clocks))
+        assert found is None if named is None else named in found
 
 
 def test_trials_on_a_gpu_see_large_shapes_and_every_family_there(submission, monkeypatch):
@@ -100,3 +129,43 @@ def test_trials_on_a_gpu_see_large_shapes_and_every_family_there(submission, mon
     seen = {trial["family"] for trial in trials if trial["shape"]["m"] == 40}
     assert len(seen) == 9
     assert trials[-1]["purpose"].startswith("over its own result")
+
+
+def test_clocks_of_a_gpu_that_others_use_accuse_nobody(submission, timed, monkeypatch):
+    monkeypatch.setattr(timing, "disagree", lambda record: "1 µs by one clock, 2 µs by another")
+    assert timed(submission(gemm()))["status"] == "impossible time"
+    reading = replace(FakeSensors().read(), others=2)
+    monkeypatch.setattr(FakeSensors, "read", lambda self: reading)
+    told = timed(submission(gemm()))
+    assert told["status"] == "not run" and "other processes on the GPU: 2" in told["message"]
+
+
+@pytest.mark.parametrize(
+    "error, status",
+    [
+        ("CUDA_ERROR_ILLEGAL_ADDRESS: While executing", "out of bounds"),
+        ("CUDA_ERROR_MISALIGNED_ADDRESS: While executing", "misaligned"),
+        ("CUDA_ERROR_LAUNCH_FAILED: An exception", "crashed"),
+        ("CUDA_ERROR_NO_DEVICE: no CUDA-capable device", "not run"),
+    ],
+)
+def test_what_the_driver_says_of_a_kernel_is_its_status(error, status):
+    assert status_of(DeviceError(f"running gemm on cuda:0: {error}")) == status
+
+
+@pytest.mark.parametrize("on_gpu, verdict", [(True, "pass"), (False, "unsupported")])
+def test_what_only_the_emulator_does_not_know_is_left_to_a_gpu(judge, monkeypatch, on_gpu, verdict):
+    told = {
+        "emulate": process.Ended([], "unsupported", "no such instruction"),
+        "try_on_gpu": process.Ended([{"arch": "sm_90a"}])
+        if on_gpu
+        else process.Ended([], "not run", "no GPU"),
+        "time_on_gpu": process.Ended([{"score": 50.0}]),
+    }
+
+    def run(task, request, limits):
+        return told.get(task) or in_this_process(task, request, limits)
+
+    monkeypatch.setattr(process, "run", run)
+    found = judge(gemm(), apart=True, gpu=True)
+    assert (found.verdict, found.score) == (verdict, 50.0 if on_gpu else None)

@@ -4,10 +4,12 @@
     transpose   copy, torch, cupy
     sum         copy, cub, torch
     histogram   copy, cub, torch
+    vector-add  copy, torch, cupy
 
 Baselines work on the memory that the kernels get, in the same layout and leading dimensions.
 `cublas` goes through the first of nvmath-python, CuPy and PyTorch that is installed, and its record
-says through which, in which version, with which compute type: float32, TF32 off.
+says through which, in which version, with which compute type: float32 with TF32 off, unless
+another precision class is asked for.
 
 Percentages are of the first of a problem's references that was measured in the same rounds: of
 cuBLAS, or where that could not be, of torch.mm or cupy.matmul, which call it; elsewhere of a copy.
@@ -20,6 +22,7 @@ from typing import Any
 
 from gemmlab.bench.baselines import blas, memory, triton_gemm
 from gemmlab.bench.contenders import Contender, CopyContender
+from gemmlab.bench.record import IEEE
 from gemmlab.devices.cuda import CudaDevice
 from gemmlab.errors import MissingDependencyError
 from gemmlab.problems.problem import Problem
@@ -36,6 +39,7 @@ _BASELINES: dict[str, dict[str, _Make]] = {
     "transpose": {"torch": memory.TorchTranspose, "cupy": memory.CupyTranspose},
     "sum": {"cub": memory.CubSum, "torch": memory.TorchSum},
     "histogram": {"cub": memory.CubHistogram, "torch": memory.TorchHistogram},
+    "vector-add": {"torch": memory.TorchAdd, "cupy": memory.CupyAdd},
 }
 
 
@@ -54,9 +58,13 @@ def names(problem: str) -> tuple[str, ...]:
 
 
 def make(
-    device: CudaDevice, problem: Problem, layout: str, wanted: tuple[str, ...] | None
+    device: CudaDevice,
+    problem: Problem,
+    layout: str,
+    wanted: tuple[str, ...] | None,
+    precision: str = IEEE,
 ) -> list[Contender]:
-    """The baselines wanted, by default all whose package is installed.
+    """The baselines wanted, by default all whose package is installed; cuBLAS in that class.
 
     Raises MissingDependencyError for one that was asked for by name.
     """
@@ -65,6 +73,8 @@ def make(
         try:
             if name == "copy":
                 made.append(CopyContender(device))
+            elif name == "cublas":
+                made.append(blas.cublas(device, layout, precision))
             else:
                 made.append(_BASELINES[problem.name][name](device, layout))
         except MissingDependencyError:

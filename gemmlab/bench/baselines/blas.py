@@ -11,10 +11,20 @@ import numpy as np
 
 from gemmlab.bench.baselines.arrays import cupy_on, matrix, torch_on
 from gemmlab.bench.contenders import Arguments, Bound, Contender
+from gemmlab.bench.record import IEEE
 from gemmlab.devices.cuda import CudaDevice
 from gemmlab.errors import MissingDependencyError
 
 _TUNING = 5  # runs of each of cuBLASLt's candidates
+# How cuBLAS multiplies float32 arrays, by precision class: in float32, or rounded on the way to
+# the tensor cores. Names without CUBLAS_, as in its manual.
+COMPUTE_TYPES = {
+    "ieee": "COMPUTE_32F",
+    "x3": "COMPUTE_32F",
+    "tf32": "COMPUTE_32F_FAST_TF32",
+    "fp16": "COMPUTE_32F_FAST_16F",
+    "bf16": "COMPUTE_32F_FAST_16BF",
+}
 
 
 class Product(Contender):
@@ -40,7 +50,7 @@ class NvmathCublas(Product):
 
     name, title = "cublas", "cuBLAS through nvmath-python"
 
-    def __init__(self, device: CudaDevice, layout: str) -> None:
+    def __init__(self, device: CudaDevice, layout: str, precision: str = IEEE) -> None:
         super().__init__(layout)
         try:
             from nvmath.linalg import ComputeType, advanced
@@ -54,11 +64,13 @@ class NvmathCublas(Product):
             torch = torch_on(device)
             self._array = lambda view: torch.as_tensor(view, device="cuda")
         self._advanced, self._stream = advanced, int(device.stream.handle)
-        self._options = {"compute_type": ComputeType.COMPUTE_32F, "inplace": True}
+        self.precision = _class_of(precision)
+        compute_type = COMPUTE_TYPES[precision]
+        self._options = {"compute_type": ComputeType[compute_type], "inplace": True}
         self._matmul: Any = None
         self.details = {
             "call": f"nvmath.linalg.advanced.Matmul, plan, autotune(iterations={_TUNING})",
-            "compute_type": "CUBLAS_COMPUTE_32F (float32, TF32 off)",
+            "compute_type": _told(compute_type),
             "cublas": _cublas_version(),
             "nvmath-python": importlib.metadata.version("nvmath-python"),
         }
@@ -84,15 +96,17 @@ class CupyCublas(Product):
 
     name, title = "cublas", "cuBLAS through CuPy"
 
-    def __init__(self, device: CudaDevice, layout: str) -> None:
+    def __init__(self, device: CudaDevice, layout: str, precision: str = IEEE) -> None:
         super().__init__(layout)
         self._cupy = cupy_on(device)
+        self.precision = _class_of(precision)
         self._cublas = importlib.import_module("cupy_backends.cuda.libs.cublas")
         self._handle = self._cupy.cuda.device.get_cublas_handle()
         self._cublas.setMathMode(self._handle, self._cublas.CUBLAS_DEFAULT_MATH)
+        self._compute_type = getattr(self._cublas, f"CUBLAS_{COMPUTE_TYPES[precision]}")
         self.details = {
             "call": "cublasGemmEx, CUBLAS_GEMM_DEFAULT, CUBLAS_DEFAULT_MATH",
-            "compute_type": "CUBLAS_COMPUTE_32F (float32, TF32 off)",
+            "compute_type": _told(COMPUTE_TYPES[precision]),
             "cublas": _dotted(self._cublas.getVersion(self._handle)),
             "cupy": self._cupy.__version__,
         }
@@ -109,7 +123,7 @@ class CupyCublas(Product):
         else:
             operations, sizes = (blas.CUBLAS_OP_T, blas.CUBLAS_OP_N), (m, n, k)
             factors = (a, float32, lda, b, float32, ldb)
-        product = (c, float32, ldc, blas.CUBLAS_COMPUTE_32F, blas.CUBLAS_GEMM_DEFAULT)
+        product = (c, float32, ldc, self._compute_type, blas.CUBLAS_GEMM_DEFAULT)
 
         def run() -> None:
             scales = one.ctypes.data, zero.ctypes.data
@@ -164,19 +178,31 @@ class CupyMatmul(Product):
         return Bound(lambda: self._cupy.matmul(a, b, out=c))
 
 
-def cublas(device: CudaDevice, layout: str) -> Contender:
-    """cuBLAS through the best way to it that is installed."""
-    ways: tuple[Callable[[CudaDevice, str], Contender], ...] = (
-        NvmathCublas,
-        CupyCublas,
-        TorchCublas,
-    )
-    for way in ways[:-1]:
+def cublas(device: CudaDevice, layout: str, precision: str = IEEE) -> Contender:
+    """cuBLAS through the best way to it that is installed, computing in that class.
+
+    Raises MissingDependencyError where there is no way to that class.
+    """
+    for way in (NvmathCublas, CupyCublas):
         try:
-            return way(device, layout)
+            return way(device, layout, precision)
         except MissingDependencyError:
             continue
-    return ways[-1](device, layout)
+    if _class_of(precision) != IEEE:
+        raise MissingDependencyError(
+            f"cuBLAS in class {precision} needs nvmath-python or CuPy; "
+            "run: pip install 'gemmlab[bench]'"
+        )
+    return TorchCublas(device, layout)
+
+
+def _class_of(precision: str) -> str:
+    """The class of what cuBLAS does where this one is asked for: it has no x3."""
+    return IEEE if precision == "x3" else precision
+
+
+def _told(compute_type: str) -> str:
+    return f"CUBLAS_{compute_type}" + (", TF32 off" if compute_type == "COMPUTE_32F" else "")
 
 
 def _cublas_version() -> str:

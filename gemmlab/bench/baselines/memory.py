@@ -1,4 +1,4 @@
-"""Libraries for the problems that move more than they compute: transpose, sum, histogram.
+"""Libraries for the problems that move more than they compute: transpose, vectors.
 
 CUB comes through CuPy, whose sum and bincount call it.
 """
@@ -118,6 +118,27 @@ class TorchHistogram(_Torch):
             out.copy_(self._result)
 
         return Bound(run, deliver)
+
+
+class CupyAdd(_Cupy):
+    name, title, call = "cupy", "cupy.add", "cupy.add(a, b, out=c)"
+
+    def bind(self, args: Arguments) -> Bound:
+        a, b, c = _vectors(self, args)
+        return Bound(lambda: self._library.add(a, b, out=c))
+
+
+class TorchAdd(_Torch):
+    name, title, call = "torch", "torch.add", "torch.add(a, b, out=c)"
+
+    def bind(self, args: Arguments) -> Bound:
+        a, b, c = _vectors(self, args)
+        return Bound(lambda: self._library.add(a, b, out=c))
+
+
+def _vectors(library: _Library, args: Arguments) -> list[Any]:
+    *spans, size = args
+    return [library._array(DeviceArray(span, (size,), "<f4")) for span in spans]
 
 
 def _matrices(library: _Library, args: Arguments) -> tuple[Any, Any]:

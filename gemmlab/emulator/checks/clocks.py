@@ -6,7 +6,8 @@ thread's clock as it was then: Lamport, Time, Clocks, and the Ordering of Events
 System, 1978; vectors of clocks for races: Flanagan and Freund, FastTrack, 2009.
 
 Threads are rows, by their flat index in the chunk. Columns are the threads of a cluster, by their
-index in it, and behind them one for each mbarrier that tells of bulk copies.
+index in it, and behind them those of engines: one for each mbarrier that tells of bulk copies, one
+for the tensor cores of each warpgroup.
 """
 
 from __future__ import annotations
@@ -28,21 +29,22 @@ class Clocks:
         # What all threads of a block know, and what one knows beyond that; mostly nobody does.
         self.known = np.zeros((extent.blocks, self.members), np.int32)
         self.seen: np.ndarray | None = None
-        self.engines: dict[int, int] = {}  # mbarrier -> column
-        self.flights = 0
+        self.engines: dict[object, int] = {}  # and their columns
+        self.flights = 0  # what they have done so far
 
     def column(self, rows: np.ndarray) -> np.ndarray:
         columns: np.ndarray = rows % self.members
         return columns
 
-    def engine(self, cell: int) -> int:
-        """The column of the copies that an mbarrier hears of."""
-        if cell not in self.engines:
-            self.engines[cell] = self.known.shape[1]
+    def engine(self, key: object) -> int:
+        """The column of what works beside the threads: the copies that an mbarrier hears of, the
+        tensor cores of a warpgroup."""
+        if key not in self.engines:
+            self.engines[key] = self.known.shape[1]
             self.known = np.pad(self.known, ((0, 0), (0, 1)))
             if self.seen is not None:
                 self.seen = np.pad(self.seen, ((0, 0), (0, 1)))
-        return self.engines[cell]
+        return self.engines[key]
 
     def knows(self, rows: np.ndarray, columns: np.ndarray, epochs: np.ndarray) -> np.ndarray:
         """Whether those threads have heard of that time of those others; all of one shape."""
@@ -66,13 +68,18 @@ class Clocks:
         per_block[blocks] += 1
 
     def tell(self, rows: np.ndarray) -> np.ndarray:
-        """All that those threads of one cluster know, themselves included; their clocks go on."""
+        """As `together`; the threads' clocks go on."""
+        told = self.together(rows)
+        self.now[rows] += 1
+        return told
+
+    def together(self, rows: np.ndarray) -> np.ndarray:
+        """All that those threads of one cluster know, themselves included."""
         told: np.ndarray = self.known[np.unique(rows // self.threads)].max(axis=0)
         if self.seen is not None:
             told = np.maximum(told, self.seen[rows].max(axis=0))
         columns = self.column(rows)
         told[columns] = np.maximum(told[columns], self.now[rows])
-        self.now[rows] += 1
         return told
 
     def hear(self, rows: np.ndarray, told: np.ndarray) -> None:

@@ -1,4 +1,5 @@
-"""Asynchronous copies: their bytes may not be touched until somebody has waited for them."""
+"""Asynchronous copies: their bytes may not be touched until somebody has waited for them, and the
+copy engine sees only what a fence has shown it."""
 
 from __future__ import annotations
 
@@ -13,10 +14,13 @@ from gemmlab.emulator.bulk_copies import (
     Bytes,
     Flight,
     Lane,
+    Origin,
     Place,
     SharedBox,
     TensorBox,
+    Words,
 )
+from gemmlab.emulator.checks.shadow import ATOMIC, PLAIN
 from gemmlab.emulator.lanes import Mask, Value, three_axes
 from gemmlab.emulator.memory import Access, offsets_of
 from gemmlab.emulator.reductions import Combine
@@ -47,6 +51,7 @@ class WatchedTarget(Target):
         clocks = self.monitor.clocks
         column, now = clocks.column(copy.lanes)[:, None], clocks.now[copy.lanes][:, None]
         self.monitor.shadow.land(self.granules(copy), column, now)
+        self.monitor.shadow.hidden[self.granules(copy)] = True
 
 
 class WatchedCopies(AsyncCopies):
@@ -97,7 +102,7 @@ class WatchedBulkCopies(BulkCopies):
     def _start(
         self,
         lane: Lane,
-        source: Place,
+        source: Origin,
         targets: list[Place],
         combine: Combine | None,
         cells: list[int],
@@ -111,13 +116,15 @@ class WatchedBulkCopies(BulkCopies):
         read = self._in_shared(source)
         if read is not None:
             shadow.load(row, read[None], site)
+            shadow.look(row, read[None], site)
             shadow.hold(row[0], read, site)
-        else:
+        elif not isinstance(source, Words):
             monitor.touch_pieces("load", site, row[0], self._in_global(source))
         for target in targets:
             written = self._in_shared(target)
             if written is not None:
-                shadow.store(row, written[None], site, in_flight=True)
+                strength = PLAIN if combine is None else ATOMIC
+                shadow.store(row, written[None], site, strength, in_flight=True)
             else:
                 name = "update" if combine is not None else "store"
                 monitor.touch_pieces(name, site, row[0], self._in_global(target))
@@ -126,7 +133,8 @@ class WatchedBulkCopies(BulkCopies):
         clocks, boards, shadow = self.monitor.clocks, self.monitor.boards, self.monitor.shadow
         for flight in due:
             clocks.flights += 1
-            column, epoch = flight.thread % clocks.members, int(clocks.now[flight.thread])
+            holder = column = flight.thread % clocks.members
+            epoch = int(clocks.now[flight.thread])
             for cell in flight.cells:
                 column, epoch = clocks.engine(cell), clocks.flights
                 told = np.zeros(clocks.known.shape[1], np.int32)
@@ -138,10 +146,17 @@ class WatchedBulkCopies(BulkCopies):
                     shadow.land(written, clocks.engine(flight.cells[k]), epoch)
             read = self._in_shared(flight.source)
             if read is not None:
-                shadow.let_go(read, column, epoch)
+                shadow.let_go(read, holder, column, epoch)
         super()._land(due)
 
-    def _in_shared(self, place: Place) -> np.ndarray | None:
+    def fence(self, mask: Mask | None) -> None:
+        clocks, shadow = self.monitor.clocks, self.monitor.shadow
+        rows, hidden = self.monitor.rows(mask), np.flatnonzero(shadow.hidden)
+        of_cell, of_row = hidden // (self.monitor.row * self.cluster_size), rows // clocks.members
+        for cluster in np.intersect1d(of_cell, of_row).tolist():
+            shadow.show(hidden[of_cell == cluster], clocks.together(rows[of_row == cluster]))
+
+    def _in_shared(self, place: Origin) -> np.ndarray | None:
         """The granules of a place in shared memory; None for one in global memory."""
         granule = self.monitor.granule
         if isinstance(place, SharedBox):
@@ -154,7 +169,7 @@ class WatchedBulkCopies(BulkCopies):
                 return np.arange(start // granule, (start + place.view.size) // granule)
         return None
 
-    def _in_global(self, place: Place) -> np.ndarray:
+    def _in_global(self, place: Origin) -> np.ndarray:
         """The granules of a place in global memory."""
         assert isinstance(place, (Bytes, TensorBox))
         view = place.view

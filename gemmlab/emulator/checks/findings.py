@@ -22,7 +22,7 @@ CHECKS: dict[str, tuple[str, ...]] = {
     "races": ("shared race",),
     "global-races": ("global race",),
     "barriers": ("divergent barrier",),
-    "copies": ("missing wait",),
+    "copies": ("missing wait", "missing fence"),
     "order": ("order dependent",),
 }
 ERRORS: tuple[tuple[type[EmulationError], str], ...] = (

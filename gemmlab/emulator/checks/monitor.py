@@ -18,8 +18,10 @@ from gemmlab.emulator.checks.blocks import UNINITIALIZED, GlobalShadow, is_fence
 from gemmlab.emulator.checks.clocks import Boards, Clocks
 from gemmlab.emulator.checks.copies import watch_copies
 from gemmlab.emulator.checks.findings import SHOWN, Findings
+from gemmlab.emulator.checks.matrices import watch_matrices
 from gemmlab.emulator.checks.shadow import Shadow, column_of, strength
 from gemmlab.emulator.checks.waits import watch_waits
+from gemmlab.emulator.checks.wgmma import Accumulators, WatchedWgmma
 from gemmlab.emulator.coordinates import block_index
 from gemmlab.emulator.lanes import WARP, Mask, Value, three_axes
 from gemmlab.emulator.memory import Access, GlobalSpace, LocalSpace, SharedSpace, offsets_of
@@ -73,10 +75,14 @@ class Monitor:
         self._wrap(machine.space_local, self._local_before, self._local_after)
         watch_waits(self)
         watch_copies(self)
+        watch_matrices(self)
+        machine.wgmma = WatchedWgmma(self)
+        self.accumulators = Accumulators(self)
 
     def before(self, number: int, block: Block, mask: Mask | None) -> None:
         """A basic block is about to run."""
         machine = self.machine
+        self.accumulators.execute(number, mask)
         if self.blocks is not None:
             self.blocks.step += 1
             for index in self.fences[number]:
@@ -136,12 +142,12 @@ class Monitor:
 
             setattr(space, name, watched)
 
-    def _pieces(self, starts: np.ndarray, nbytes: int) -> np.ndarray:
+    def pieces(self, starts: np.ndarray, nbytes: int) -> np.ndarray:
         """The granules of accesses that start at those bytes, (n, granules of each)."""
         pieces: np.ndarray = (starts // self.granule)[:, None] + np.arange(nbytes // self.granule)
         return pieces
 
-    def _values(self, memory: np.ndarray, starts: np.ndarray, nbytes: int) -> np.ndarray:
+    def values(self, memory: np.ndarray, starts: np.ndarray, nbytes: int) -> np.ndarray:
         """The bytes there now, (n, granules, bytes of a granule)."""
         bytes_ = memory.take(starts[:, None] + np.arange(nbytes), mode="clip")
         return bytes_.reshape(len(starts), nbytes // self.granule, self.granule)
@@ -161,7 +167,7 @@ class Monitor:
         starts = block * self.shared.shape[1] + index * access.dtype.itemsize
         changed = None
         if name == "store":
-            old = self._values(self.shared.reshape(-1), starts, access.width)
+            old = self.values(self.shared.reshape(-1), starts, access.width)
             changed = (old != self._written(rest, access)).any(axis=2)
         return starts, changed
 
@@ -173,7 +179,7 @@ class Monitor:
         state: tuple[np.ndarray, np.ndarray | None],
     ) -> None:
         (starts, changed), site = state, access.instruction
-        rows, cells = self.rows(rest[-1])[:, None], self._pieces(starts, access.width)
+        rows, cells = self.rows(rest[-1])[:, None], self.pieces(starts, access.width)
         strong = strength(self.code[site])
         if strong and self.has_flags:
             self.flags("shared", rows[:, 0], cells[:, 0], site)
@@ -184,7 +190,7 @@ class Monitor:
             self._unwritten(rows, cells, site)
         self.shadow.store(rows, cells, site, strong, changed)
         if name == "store" and not strong:
-            left = self._values(self.shared.reshape(-1), starts, access.width)
+            left = self.values(self.shared.reshape(-1), starts, access.width)
             lost = (left != self._written(rest, access)).any(axis=2)
             if lost.any():
                 winners = self.shadow.written[cells[lost]]
@@ -233,7 +239,9 @@ class Monitor:
         message = what
         if other is not None:
             column = int(columns[0])
-            by = f"thread {column % threads}" if column < self.clocks.members else "a bulk copy"
+            by = "an asynchronous operation"
+            if column < self.clocks.members:
+                by = f"thread {column % threads}"
             message = f"{what}: not ordered after {by}"
         message += f", in {shared_place(self.machine.launch.program, int(addresses[0]))}"
         at = self.machine.block_index(block)
@@ -248,7 +256,7 @@ class Monitor:
         starts = np.broadcast_to(offsets, on.shape)[on]
         changed = None
         if name == "store" and self.blocks is not None:
-            old = self._values(space.memory.data, starts, access.width)
+            old = self.values(space.memory.data, starts, access.width)
             changed = (old != self._written(rest, access)).any(axis=2)
         return starts, changed
 
@@ -273,7 +281,7 @@ class Monitor:
     ) -> None:
         """Active threads have accessed `nbytes` bytes of global memory each, from `starts` on."""
         rows, strong = self.rows(mask), strength(self.code[site])
-        cells = self._pieces(starts, nbytes)
+        cells = self.pieces(starts, nbytes)
         if strong and self.has_flags:
             self.flags("global", rows, cells[:, 0], site)
         if self.blocks is None:
@@ -338,12 +346,9 @@ class Monitor:
             return
         memory, threads = self.machine.launch.memory, self.clocks.threads
         address = int(starts[0]) + GLOBAL_BASE
-        nearest = min(memory.allocations, key=lambda a: a.distance(address))
-        message = f"{what}, in {nearest.name}+{address - nearest.address}"
         if by is not None:
-            index = block_index(self.machine.launch.grid, by)
-            message = f"{what}: not ordered after block {index}, in {nearest.name}"
-            message += f"+{address - nearest.address}"
+            what += f": not ordered after block {block_index(self.machine.launch.grid, by)}"
+        message = f"{what}, in {memory.name_of(address)}"
         block = self.machine.block_index(int(rows[0]) // threads)
         here = rows[rows // threads == rows[0] // threads] % threads
         addresses = (starts[:SHOWN] + GLOBAL_BASE).tolist()

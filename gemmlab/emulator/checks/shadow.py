@@ -56,6 +56,8 @@ class Shadow:
     def __init__(self, num_granules: int, clocks: Clocks, report: Report) -> None:
         self.clocks, self.report = clocks, report
         self.written, self.read, self.read_too = np.zeros((3, num_granules), np.int64)
+        # Written by threads; no fence.proxy.async has shown it to the copy engine and tensor cores.
+        self.hidden = np.zeros(num_granules, bool)
 
     def load(self, rows: np.ndarray, cells: np.ndarray, site: int, strength: int = PLAIN) -> None:
         """rows: (n, 1), the threads; cells: (n, granules of each)."""
@@ -88,6 +90,7 @@ class Shadow:
         self.check_store(rows, cells, site, strength, changed)
         epochs = np.full(rows.shape, IN_FLIGHT) if in_flight else self.clocks.now[rows]
         self.written[cells] = pack(site, self.clocks.column(rows), epochs, strength)
+        self.hidden[cells] = not in_flight
 
     def check_store(
         self,
@@ -114,12 +117,34 @@ class Shadow:
         epochs = np.full(cells.shape, IN_FLIGHT)
         self.read[cells] = pack(site, self.clocks.column(rows), epochs, PLAIN)
 
-    def let_go(self, cells: np.ndarray, column: int, epoch: int) -> None:
-        """The copy has read them, at that time of that thread or mbarrier."""
-        held = cells[self.read[cells] >> EPOCH_AT == IN_FLIGHT]
+    def let_go(
+        self, cells: np.ndarray, holder: np.ndarray | int, column: int, epoch: np.ndarray | int
+    ) -> None:
+        """What the holder started has read them, at that time of that thread or engine."""
+        words = self.read[cells]
+        is_held = (words >> EPOCH_AT == IN_FLIGHT) & (column_of(words) == holder)
+        held, epoch = cells[is_held], np.broadcast_to(epoch, cells.shape)[is_held]
         self.read[held] = pack(0, np.asarray(column), np.asarray(epoch), PLAIN) | site_of(
             self.read[held]
         )
+
+    def show(self, cells: np.ndarray, told: np.ndarray) -> None:
+        """fence.proxy.async by threads of one cluster who know that: what was written before it in
+        those cells of the cluster is shown to the copy engine and the tensor cores."""
+        words = self.written[cells]
+        self.hidden[cells[told[column_of(words)] >= words >> EPOCH_AT]] = False
+
+    def look(self, rows: np.ndarray, cells: np.ndarray, site: int) -> None:
+        """The copy engine or the tensor cores read what threads have written."""
+        bad = self.hidden[cells]
+        if bad.any():
+            rows, cells = np.broadcast_to(rows, cells.shape)[bad], cells[bad]
+            words = self.written[cells]
+            what = "no fence.proxy.async between a write and a read by an asynchronous operation"
+            for other in np.unique(site_of(words)).tolist():
+                at = site_of(words) == other
+                columns = column_of(words[at])
+                self.report("missing fence", what, site, other, rows[at], columns, cells[at])
 
     def use(self, rows: np.ndarray, cells: np.ndarray, site: int) -> None:
         """An object that lies there is used, by an operation that may meet others of its kind."""
@@ -155,7 +180,7 @@ class Shadow:
             words, cells, rows = words[keep], cells[keep], rows[keep]
         flying = words >> EPOCH_AT == IN_FLIGHT
         for kind, among in (("missing wait", flying), ("shared race", ~flying)):
-            message = f"{what} by a copy that is not waited for" if kind == "missing wait" else what
+            message = f"{what} under way that is not waited for" if kind == "missing wait" else what
             for other_site in np.unique(site_of(words[among])).tolist():
                 at = among & (site_of(words) == other_site)
                 columns = column_of(words[at])

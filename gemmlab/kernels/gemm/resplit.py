@@ -1,11 +1,15 @@
-"""The split once more, into bfloat16 parts, where float16 turned out to be too narrow.
+"""Both operands split once more, into bfloat16 parts, where float16 turned out to be too narrow.
 
 Whether it is needed only the GPU knows: `split` has counted the elements at risk. With few of them
-every block ends at once. The scales that `split` found serve again, so no vector has to be looked
-at as a whole, and each thread takes four elements of a line wherever they lie.
+every block ends at once; one launch for both operands makes that short. The scales that `split`
+found serve again, so no vector has to be looked at as a whole, and each thread takes four elements
+of a line wherever they lie.
 
 The parts may lie where the float16 parts lay, which nobody reads any more.
 """
+
+from dataclasses import replace
+from typing import Any
 
 import cutlass
 from cutlass import Int32, Int64, Uint64, cute
@@ -15,38 +19,76 @@ from gemmlab.kernels.gemm.schemes import VECTOR_PITCH
 from gemmlab.problems.problem import Parameter
 
 THREADS = 256
-PARAMETERS = (
+# Of each operand.
+OPERAND = (
     split.X,
     Parameter("out", "uint16", "output"),
     Parameter("unscale", "int32", "input"),
     Parameter("risk", "int32", "input"),
-    Parameter("status_a", "uint64", "input"),
-    Parameter("status_b", "uint64", "input"),
+    Parameter("status", "uint64", "input"),
     *split.SIZES,
     split.PITCH,
     Parameter("along", "int32", "scalar"),  # 1: the elements of a vector lie next to each other
+    Parameter("batch", "int32", "scalar"),
+)
+PARAMETERS = (
+    *(replace(p, name=f"{p.name}_{side}") for side in "ab" for p in OPERAND),
     Parameter("least_risk", "uint64", "scalar"),
 )
 
 
 @cute.kernel
 def kernel(
-    x: cute.Pointer,
-    out: cute.Pointer,
-    unscale: cute.Pointer,
-    risk: cute.Pointer,
+    x_a: cute.Pointer,
+    out_a: cute.Pointer,
+    unscale_a: cute.Pointer,
+    risk_a: cute.Pointer,
     status_a: cute.Pointer,
+    vectors_a: Int32,
+    depth_a: Int32,
+    ldx_a: Int64,
+    batch_x_a: Int64,
+    pitch_a: Int32,
+    along_a: Int32,
+    batch_a: Int32,
+    x_b: cute.Pointer,
+    out_b: cute.Pointer,
+    unscale_b: cute.Pointer,
+    risk_b: cute.Pointer,
     status_b: cute.Pointer,
-    vectors: Int32,
-    depth: Int32,
-    ldx: Int64,
-    batch_x: Int64,
-    pitch: Int32,
-    along: Int32,
+    vectors_b: Int32,
+    depth_b: Int32,
+    ldx_b: Int64,
+    batch_x_b: Int64,
+    pitch_b: Int32,
+    along_b: Int32,
+    batch_b: Int32,
     least_risk: Uint64,
     config: cutlass.Constexpr,
 ):
     parts.follow()
+    _, item, side = cute.arch.block_idx()
+    scheme = config.scheme
+    if split.cell(status_a, Int64(0))[0] + split.cell(status_b, Int64(0))[0] >= least_risk:
+        if side == 0 and item < batch_a:
+            sizes = (vectors_a, depth_a, ldx_a, batch_x_a, pitch_a, along_a)
+            again(x_a, out_a, unscale_a, risk_a, sizes, scheme)
+        if side == 1 and item < batch_b:
+            sizes = (vectors_b, depth_b, ldx_b, batch_x_b, pitch_b, along_b)
+            again(x_b, out_b, unscale_b, risk_b, sizes, scheme)
+
+
+@cute.jit
+def again(
+    x: cute.Pointer,
+    out: cute.Pointer,
+    unscale: cute.Pointer,
+    risk: cute.Pointer,
+    sizes: Any,
+    scheme: cutlass.Constexpr,
+) -> None:
+    """This block's lines of one operand."""
+    vectors, depth, ldx, batch_x, pitch, along = sizes
     thread, _, _ = cute.arch.thread_idx()
     bx, item, _ = cute.arch.block_idx()
     blocks, _, _ = cute.arch.grid_dim()
@@ -58,12 +100,8 @@ def kernel(
     first = Int64(item) * cute.round_up(vectors, VECTOR_PITCH)
     counts, scales = cute.make_rmem_tensor(4, Int32), cute.make_rmem_tensor(4, Int32)
     counts.fill(0)
-
-    end = lines
-    if split.cell(status_a, Int64(0))[0] + split.cell(status_b, Int64(0))[0] < least_risk:
-        end = Int32(0)
-    for line in cutlass.range(bx, end, blocks):
-        to = out + (Int64(item) * config.scheme.parts * lines + line) * pitch
+    for line in cutlass.range(bx, lines, blocks):
+        to = out + (Int64(item) * scheme.parts * lines + line) * pitch
         for i in cutlass.range(thread * 4, length, 4 * THREADS):
             for e in cutlass.range_constexpr(4):
                 at = first + i + e
@@ -73,4 +111,4 @@ def kernel(
                 if split.cell(risk, at)[0] < 0:
                     scales[e] = Int32(split.NOT_FINITE)
             four = split.load_inside(mX, line, i, wide)
-            split.split_four(four, scales, counts, to + i, Int64(lines) * pitch, config.scheme)
+            split.split_four(four, scales, counts, to + i, Int64(lines) * pitch, scheme)

@@ -16,7 +16,8 @@ memory, with a pitch that suits TMA whatever the pitch of the matrix.
 | unscale | vector  | exponent of the power of two that undoes the scale                         |
 | risk    | vector  | how many elements are too small beside the largest to keep all their bits; |
 |         |         | -1 where one is infinite or NaN: all parts of such a vector are 0          |
-| status  | matrix  | elements at risk, and vectors that are not finite: added to                |
+| status  | matrix  | elements at risk, and 2^40 for each wide vector, which has many of them;   |
+|         |         | vectors that are not finite: both are added to                             |
 
 Traffic: 8 bytes per element for two parts. Memory is the limit, so each thread asks for `fours`
 times 16 bytes before it looks at the first.
@@ -29,7 +30,14 @@ from cutlass import Float32, Int32, Int64, Uint64, cute
 
 from gemmlab.kernels import atomics
 from gemmlab.kernels.gemm import parts
-from gemmlab.kernels.gemm.schemes import SPLIT_WARPS, STRIP, VECTOR_PITCH
+from gemmlab.kernels.gemm.schemes import (
+    SPLIT_WARPS,
+    STRIP,
+    VECTOR_PITCH,
+    WIDE_COUNT,
+    WIDE_EVERY,
+    WIDE_LEAST,
+)
 from gemmlab.problems.problem import Parameter
 
 X = Parameter("x", "float32", "input")
@@ -102,6 +110,24 @@ def note_scale(at: Int64, scale: Int32, unscale: Any, risk: Any, status: cute.Po
         cell(unscale, at)[0] = Int32(0)
         cell(risk, at)[0] = Int32(-1)
         atomics.add(status + 1, Uint64(1))
+
+
+@cute.jit
+def note_risk(before: Int32, count: Int32, depth: Int32, status: cute.Pointer) -> None:
+    """Add elements at risk of a vector that had `before`; who crosses the limit calls it wide."""
+    most = WIDE_LEAST + depth // WIDE_EVERY
+    added = Uint64(count)
+    if before <= most and before + count > most:
+        added += Uint64(WIDE_COUNT)
+    if count > 0:
+        atomics.add(status, added)
+
+
+@cute.jit
+def add_risk(risk: cute.Pointer, count: Int32, depth: Int32, status: cute.Pointer) -> None:
+    """Add a block's share of a vector's elements at risk."""
+    before = cute.arch.atomic_add(risk, count, sem="relaxed", scope="gpu")
+    note_risk(before, count, depth, status)
 
 
 @cute.jit
@@ -234,9 +260,8 @@ def along(
     if vector < vectors and first == 0:
         at = Int64(item) * cute.round_up(vectors, VECTOR_PITCH) + vector
         cell(risk, at)[0] = count
+        note_risk(Int32(0), count, depth, status)
         note_scale(at, scale, unscale, risk, status)
-        if count > 0:
-            atomics.add(status, Uint64(count))
 
 
 @cute.jit
@@ -318,5 +343,4 @@ def across(
     cute.arch.cluster_wait()
     over_strip(sW, counts, "add")
     if inside and sW[0, thread] > 0:
-        atomics.add(risk + at, sW[0, thread])
-        atomics.add(status, Uint64(sW[0, thread]))
+        add_risk(risk + at, sW[0, thread], depth, status)

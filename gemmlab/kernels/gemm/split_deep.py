@@ -4,9 +4,8 @@ Traffic: 12 bytes per element for two parts, 4 more than where registers hold a 
 """
 
 import cutlass
-from cutlass import Float32, Int32, Int64, Uint64, cute
+from cutlass import Float32, Int32, Int64, cute
 
-from gemmlab.kernels import atomics
 from gemmlab.kernels.gemm import parts, split
 from gemmlab.kernels.gemm.schemes import DEEP_STRIP, SPLIT_WARPS, VECTOR_PITCH
 from gemmlab.problems.problem import Parameter
@@ -140,5 +139,4 @@ def across_deep(
                 split.split_four(four, scales, counts, to + Int64(row) * pitch, step, scheme)
     sW = over_warps(counts, "add")
     if inside and sW[0, thread] > 0:
-        atomics.add(risk + at, sW[0, thread])
-        atomics.add(status, Uint64(sW[0, thread]))
+        split.add_risk(risk + at, sW[0, thread], depth, status)

@@ -1,6 +1,7 @@
 //! gemmlab args=y:u32[1]=zeros block=32 grid=1
-// Nobody sets what the block waits for.
+// The step is even, the number that ends the loop is odd.
 extern "C" __global__ void k(volatile unsigned* y) {
-  while (*y == 0) {  // expect: never ends
+  for (unsigned i = y[0]; i != 7; i += 2) {  // expect: never ends
+    y[0] = i;
   }
 }

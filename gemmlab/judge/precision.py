@@ -16,8 +16,8 @@ nothing is asked on numbers that it cannot hold.
 
 The accuracy of a kernel is the best class whose bounds all of its results keep, and must be that of
 the class it wants to be judged in. Its class is its accuracy; but one that multiplies in tensor
-cores, or in half precision, is x3 at best, however right its results are. A score compares with
-cuBLAS in float32, which only ieee and x3 are compared with, each in its own ranking.
+cores, or in half precision, is x3 at best, however right its results are. Speeds are compared
+within a class, with cuBLAS computing in that class too.
 """
 
 from __future__ import annotations
@@ -26,11 +26,10 @@ import math
 import re
 from collections.abc import Iterable
 
-from gemmlab.judge import Verdict
+from gemmlab.judge.verdict import Verdict
 from gemmlab.problems.problem import U
 
 CLASSES = ("ieee", "x3", "tf32", "fp16", "bf16")
-SCORED = ("ieee", "x3")  # that stand in for float32
 LOSS_U = {
     "ieee": 0.0,
     "x3": 2.0**-12 / U,
@@ -64,6 +63,11 @@ def kept(verdict: Verdict, family: str, bounded: bool) -> str | None:
         if verdict.max_error_u <= verdict.bound_u + LOSS_U[name] and name != "fp16":
             return name
     return None
+
+
+def suffices(kept: str | None, wanted: str) -> bool:
+    """Whether a result that keeps the bounds of the one class is good enough in the other."""
+    return kept is not None and CLASSES.index(kept) <= CLASSES.index(wanted)
 
 
 def accuracy(found: Iterable[str]) -> str:

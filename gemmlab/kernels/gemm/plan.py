@@ -132,7 +132,7 @@ class Packed:
 class Launch:
     """One kernel launch: everything but the compiled code. Arguments are in the kernel's order."""
 
-    kernel: str  # "along", "across", "find_peaks", "across_deep", "multiply" or "fixup"
+    kernel: str  # "along", "across", "find_peaks", "across_deep", "multiply", "resplit" or "fixup"
     config: SplitConfig | TileConfig | None
     grid: Dim3
     block: Dim3
@@ -305,7 +305,15 @@ def choose_tile(product: Product, a: Packed, b: Packed, sms: int) -> TileConfig:
     Chains are short where k is: cuBLAS has little error there, and truncation would be seen.
     """
     promote_k = 32 if product.k <= _SHORT else 64
-    return min(_tiles(a, b, promote_k), key=lambda tile: _clocks(product, tile, sms))
+    return min(_tiles(a, b, promote_k), key=lambda tile: predicted_clocks(product, tile, sms))
+
+
+def predicted_clocks(product: Product, tile: TileConfig, sms: int) -> int:
+    """Of the multiplication: rounds of all multiprocessors, and for each of them its steps in k."""
+    down = ceil_div(product.m, tile.block_m * tile.cluster)
+    clusters = down * ceil_div(product.n, tile.block_n) * product.batch
+    rounds = ceil_div(clusters, sms // tile.cluster)
+    return rounds * (ceil_div(product.k, LINE) * _STEP[tile.block_n] + _ROUND)
 
 
 def _tiles(a: Packed, b: Packed, promote_k: int) -> Iterator[TileConfig]:
@@ -320,11 +328,3 @@ def _tiles(a: Packed, b: Packed, promote_k: int) -> Iterator[TileConfig]:
                 cluster=cluster,
                 promote_k=promote_k,
             )
-
-
-def _clocks(product: Product, tile: TileConfig, sms: int) -> int:
-    """Predicted clocks: rounds of all multiprocessors, and for each of them its steps in k."""
-    down = ceil_div(product.m, tile.block_m * tile.cluster)
-    clusters = down * ceil_div(product.n, tile.block_n) * product.batch
-    rounds = ceil_div(clusters, sms // tile.cluster)
-    return rounds * (ceil_div(product.k, LINE) * _STEP[tile.block_n] + _ROUND)

@@ -1,0 +1,69 @@
+"""ldmatrix and stmatrix: a lane that names a row of 16 bytes counts as the one that touches it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gemmlab.emulator.checks.shadow import PLAIN
+from gemmlab.emulator.lanes import WARP, Mask, Value
+from gemmlab.emulator.matrices import MatrixSpace
+from gemmlab.emulator.memory import Access, offsets_of
+from gemmlab.tensor_map import CHUNK
+
+if TYPE_CHECKING:
+    from gemmlab.emulator.checks.monitor import Monitor
+
+ALL_LANES = np.uint32(0xFFFFFFFF)
+
+
+def watch_matrices(monitor: Monitor) -> None:
+    space = monitor.machine.space_matrices
+    watched = WatchedMatrixSpace(space.data, space.nbytes, space.chunk)
+    watched.monitor = monitor
+    monitor.machine.space_matrices = watched
+
+
+class WatchedMatrixSpace(MatrixSpace):
+    """Shared memory for ldmatrix and stmatrix."""
+
+    monitor: Monitor
+
+    def load_matrices(
+        self, access: Access, address: Value, count: int, transposed: bool, mask: Mask | None
+    ) -> list[np.ndarray]:
+        result = super().load_matrices(access, address, count, transposed, mask)
+        rows, starts = self._named(access, address, count, mask)
+        monitor = self.monitor
+        monitor.shadow.load(rows[:, None], monitor.pieces(starts, CHUNK), access.instruction)
+        # The warp reads together (.sync.aligned): what one of its lanes writes next comes after it.
+        on = monitor.machine.active(mask)
+        monitor.warp_barrier(on, np.broadcast_to(ALL_LANES, on.shape))
+        return result
+
+    def store_matrices(
+        self,
+        access: Access,
+        address: Value,
+        registers: Sequence[Value],
+        transposed: bool,
+        mask: Mask | None,
+    ) -> None:
+        rows, starts = self._named(access, address, len(registers), mask)
+        monitor, flat = self.monitor, self.data.reshape(-1)
+        old = monitor.values(flat, starts, CHUNK)
+        super().store_matrices(access, address, registers, transposed, mask)
+        changed = (old != monitor.values(flat, starts, CHUNK)).any(axis=2)
+        cells = monitor.pieces(starts, CHUNK)
+        monitor.shadow.store(rows[:, None], cells, access.instruction, PLAIN, changed)
+
+    def _named(
+        self, access: Access, address: Value, count: int, mask: Mask | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The lanes that name rows, flat, and the bytes at which those begin in `data`."""
+        on = self.monitor.machine.active(mask) & (np.arange(WARP) < 8 * count)
+        block = np.arange(len(self.data))[:, None, None] * self.data.shape[1]
+        starts: np.ndarray = (block + offsets_of(access, address))[on]
+        return np.flatnonzero(on), starts

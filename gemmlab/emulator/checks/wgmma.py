@@ -1,0 +1,232 @@
+"""wgmma: its tiles and registers may not be touched until a warp has waited for its group.
+
+Of a group's registers, the accumulators may be read again after the wait only, by anything but the
+next wgmma that adds to them; those that hold A must keep their values. Compilers leave copies
+between registers in PTX which machine code does not have: a `mov` takes what is known of its source
+along, and is no access.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from gemmlab.emulator.ir import Imm, Instruction, Memory, Negated, Operand, Reg, Vector
+from gemmlab.emulator.lanes import WARP, Mask
+from gemmlab.emulator.wgmma import GROUP_WARPS, Places, Wgmma
+from gemmlab.tensor_map import CHUNK
+
+if TYPE_CHECKING:
+    from gemmlab.emulator.checks.monitor import Monitor
+
+NEVER = np.int64(np.iinfo(np.int64).min)  # a group that has been waited for
+# Instructions that only read their operands; of all others the first one is the result.
+READERS = {"st", "red", "bar", "barrier", "bra", "wgmma", "cp", "stmatrix", "mbarrier", "setp"}
+
+
+class Reading(NamedTuple):
+    """Tiles that one instruction reads until its group is waited for, of several warps."""
+
+    places: Places
+    group: np.ndarray
+    holder: np.ndarray  # column of each warp's first thread
+    cells: np.ndarray  # (warps, granules)
+    epoch: int
+
+
+class WatchedWgmma(Wgmma):
+    """The tensor cores of a warpgroup are an engine of their own: who waits learns what it has
+    done."""
+
+    def __init__(self, monitor: Monitor) -> None:
+        super().__init__(monitor.machine)
+        self.monitor = monitor
+        self.committed = np.zeros(monitor.machine.extent.shape[:2], np.int64)  # groups of each warp
+        self.readings: list[Reading] = []
+
+    def _read(self, index: int, at: Places, chunks: np.ndarray) -> np.ndarray:
+        monitor, shadow, clocks = self.monitor, self.monitor.shadow, self.monitor.clocks
+        rows = (at[0] * monitor.machine.extent.warps + at[1]) * WARP
+        starts = at[0][:, None] * monitor.shared.shape[1] + chunks.reshape(len(rows), -1) * CHUNK
+        cells = monitor.pieces(starts.reshape(-1), CHUNK).reshape(len(rows), -1)
+        shadow.load(rows[:, None], cells, index)
+        shadow.look(rows[:, None], cells, index)
+        shadow.hold(rows[:, None], cells, index)
+        clocks.flights += 1
+        holder = clocks.column(rows)
+        self.readings.append(Reading(at, self.committed[at], holder, cells, clocks.flights))
+        return super()._read(index, at, chunks)
+
+    def commit(self, mask: Mask | None) -> None:
+        self.committed += self.monitor.machine.active(mask).any(axis=2)
+
+    def wait(self, most: int, mask: Mask | None) -> None:
+        monitor, clocks = self.monitor, self.monitor.clocks
+        on = monitor.machine.active(mask).any(axis=2)
+        done, left = np.where(on, self.committed - most, NEVER), []
+        for r in self.readings:
+            due = r.group < done[r.places]
+            for k in np.flatnonzero(due).tolist():
+                block, warp = int(r.places[0][k]), int(r.places[1][k])
+                engine = clocks.engine(("wgmma", warp // GROUP_WARPS))
+                monitor.shadow.let_go(r.cells[k], r.holder[k], engine, r.epoch)
+                self._hear(block, warp, engine, r.epoch)
+            if not due.all():
+                left.append(_part(r, ~due))
+        self.readings = left
+
+    def _hear(self, block: int, warp: int, engine: int, epoch: int) -> None:
+        """All warps of a warpgroup multiply together: any of them that has waited knows of all."""
+        clocks = self.monitor.clocks
+        told = np.zeros(clocks.known.shape[1], np.int32)
+        told[engine] = epoch
+        first = block * clocks.threads + warp // GROUP_WARPS * GROUP_WARPS * WARP
+        clocks.hear(np.arange(first, min(first + GROUP_WARPS * WARP, clocks.num_rows)), told)
+
+
+def _part(r: Reading, keep: np.ndarray) -> Reading:
+    places = tuple(x[keep] for x in r.places)
+    return Reading(places, r.group[keep], r.holder[keep], r.cells[keep], r.epoch)
+
+
+class Step(NamedTuple):
+    """What one instruction does with registers that may be under way."""
+
+    instruction: int
+    verb: str  # "multiply", "commit", "wait", "move" or "touch"
+    results: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    most: int = 0  # groups that a wait leaves
+
+
+class Accumulators:
+    """The registers of wgmma, for each warp the group that each was last used in."""
+
+    def __init__(self, monitor: Monitor) -> None:
+        self.monitor = monitor
+        self.code = monitor.code
+        self.blocks = monitor.machine.launch.program.blocks
+        self.shape = monitor.machine.extent.shape[:2]
+        self.committed = np.zeros(self.shape, np.int64)
+        self.done = np.zeros(self.shape, np.int64)
+        self.group: dict[tuple[str, str], np.ndarray] = {}  # "written" or "read", and a register
+        self.site: dict[str, int] = {}
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Registers that wgmma uses, or that those are copied to."""
+        found = {x for i in self.code if is_product(i) for x in registers(i.operands[:2])}
+        copies = [
+            ({*registers(i.operands[:1])}, {*registers(i.operands[1:])})
+            for i in self.code
+            if is_copy(i)
+        ]
+        while True:
+            more = {x for to, of in copies if found & of for x in to} - found
+            if not more:
+                return frozenset(found)
+            found |= more
+
+    @cached_property
+    def steps(self) -> list[list[Step]]:
+        """Of each basic block."""
+        return [list(self._steps(b.first, b.last)) if self.names else [] for b in self.blocks]
+
+    def _steps(self, first: int, last: int) -> Iterator[Step]:
+        for k in range(first, last):
+            i = self.code[k]
+            if is_product(i):
+                a = registers(i.operands[1:2]) if isinstance(i.operands[1], Vector) else ()
+                yield Step(k, "multiply", tuple(registers(i.operands[:1])), tuple(a))
+            elif i.opcode[:2] == ("wgmma", "commit_group"):
+                yield Step(k, "commit")
+            elif i.opcode[:2] == ("wgmma", "wait_group") and isinstance(i.operands[0], Imm):
+                yield Step(k, "wait", most=int(i.operands[0].value))
+            elif i.guard is None:
+                split = 0 if i.root in READERS else 1
+                results = tuple(self.names & {*registers(i.operands[:split])})
+                sources = tuple(self.names & {*registers(i.operands[split:])})
+                if results or sources:
+                    yield Step(k, "move" if is_copy(i) else "touch", results, sources)
+
+    def execute(self, number: int, mask: Mask | None) -> None:
+        """A basic block is about to run."""
+        steps = self.steps[number]
+        if not steps:
+            return
+        on = np.asarray(self.monitor.machine.active(mask).any(axis=2))
+        for step in steps:
+            match step.verb:
+                case "multiply":
+                    for use, names in (("written", step.results), ("read", step.sources)):
+                        for name in names:
+                            self._set(use, name, on, self.committed)
+                            self.site[name] = step.instruction
+                case "commit":
+                    self.committed += on
+                case "wait":
+                    self.done = np.where(on, self.committed - step.most, self.done)
+                case "move":
+                    self._move(step, on)
+                case _:
+                    self._touch(step, on)
+
+    def _set(self, use: str, name: str, on: np.ndarray, group: np.ndarray | np.int64) -> None:
+        old = self.group.get((use, name), NEVER)
+        self.group[use, name] = np.where(on, group, old)
+
+    def _move(self, step: Step, on: np.ndarray) -> None:
+        moved = np.full(self.shape, NEVER)
+        for source in step.sources:
+            moved = np.maximum(moved, self.group.get(("written", source), NEVER))
+        for result in step.results:
+            self._set("written", result, on, moved)
+            self._set("read", result, on, NEVER)
+            for source in self.site.keys() & step.sources:
+                self.site[result] = self.site[source]
+
+    def _touch(self, step: Step, on: np.ndarray) -> None:
+        for name in step.sources:
+            self._check("written", name, step.instruction, on, "is read")
+        for name in step.results:
+            self._check("written", name, step.instruction, on, "is written")
+            self._check("read", name, step.instruction, on, "is written")
+
+    def _check(self, use: str, name: str, index: int, on: np.ndarray, what: str) -> None:
+        group = self.group.get((use, name))
+        if group is None:
+            return
+        early = on & (group >= self.done) & (group != NEVER)
+        kind, other = "missing wait", self.site.get(name)
+        if early.any() and self.monitor.findings.wants(kind, index, other):
+            block, warp = (int(x) for x in np.argwhere(early)[0])
+            role = "an accumulator" if use == "written" else "a register with elements of A"
+            message = f"{name}, {role} of a wgmma that is not waited for, {what}"
+            at = self.monitor.machine.block_index(block)
+            threads = range(warp * WARP, (warp + 1) * WARP)
+            self.monitor.findings.add(kind, message, index, other, at, threads)
+
+
+def is_product(i: Instruction) -> bool:
+    return i.opcode[:2] == ("wgmma", "mma_async") and len(i.operands) > 1
+
+
+def is_copy(i: Instruction) -> bool:
+    """A register to another, or to its halves, or from them."""
+    return i.root == "mov" and all(isinstance(o, (Reg, Vector)) for o in i.operands)
+
+
+def registers(operands: Iterable[Operand]) -> Iterator[str]:
+    for o in operands:
+        match o:
+            case Reg():
+                yield o.name
+            case Negated():
+                yield o.reg.name
+            case Memory():
+                yield from registers([o.base])
+            case Vector():
+                yield from registers(o.items)

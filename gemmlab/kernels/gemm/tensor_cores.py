@@ -1,0 +1,101 @@
+"""A float32 product from 16-bit ones: tensor cores multiply, float32 registers add up.
+
+FP32 units do 128 multiply-adds per clock and multiprocessor, tensor cores 2048 in float16, so three
+products (`fp16x3`: hi·lo + lo·hi + hi·hi) still beat the FP32 roof five times over. The price: both
+matrices are split first, which moves 8 bytes per element more, and a float16 pair holds 22 to 24
+bits of what lies within 2^17 of its row's largest: try `--family wide`. Three bfloat16 parts
+(`bf16x6`) have float32's range, for six products.
+
+Four launches: split A, split B, multiply, fix up rows and columns with an infinity or a NaN. The
+same kernels compute `gemmlab.matmul`, with the tile that suits the shape; `docs/fp16x3.md` has the
+method, errors and times. Limited by the power that tensor cores draw.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gemmlab.kernels.gemm import fp16x3, plan
+from gemmlab.kernels.gemm.parts import check_layout
+from gemmlab.kernels.gemm.plan import REPORT_BYTES, Launch, Operand, Packed, Product
+from gemmlab.kernels.gemm.schemes import BF16X6, FP16X3, TileConfig
+from gemmlab.kernels.rung import Geometry, Rung
+
+MULTIPROCESSORS = 132  # of an H200: as many blocks stay for all tiles of C
+
+
+@dataclass(frozen=True)
+class Config(TileConfig):
+    """A tile, and the layout; where C lies by columns, Cᵀ = Bᵀ·Aᵀ is computed."""
+
+    layout: str = "row"
+
+    def __post_init__(self) -> None:
+        check_layout(self.layout)
+        major = "mn" if self.layout == "row" else "k"
+        object.__setattr__(self, "b_major", major)  # as it follows from the layout
+        super().__post_init__()
+
+
+def operands(config: Config, shape: Mapping[str, int]) -> tuple[Operand, Operand]:
+    """Rows of the left factor, columns of the right one, in matrices without gaps."""
+    m, n, k = (shape[axis] for axis in "mnk")
+    if config.layout == "row":
+        return Operand(m, k, True, k), Operand(n, k, False, n)
+    return Operand(n, k, True, k), Operand(m, k, True, k)
+
+
+def launches(config: Config, shape: Mapping[str, int], args: Sequence[Any]) -> tuple[Launch, ...]:
+    """All launches of the product for the problem's arguments and a workspace."""
+    a, b, c, *_, workspace = args
+    left, right = operands(config, shape)
+    packed = tuple(Packed(config.scheme, x.vectors, x.depth, x.along) for x in (left, right))
+    first, second = (a, b) if config.layout == "row" else (b, a)
+    begin = workspace + packed[0].nbytes
+    works = workspace, begin, begin + packed[1].nbytes
+    product = Product(left.vectors, right.vectors, left.depth, right.vectors)
+    return (
+        *plan.pack(left, packed[0], first, works[0]),
+        *plan.pack(right, packed[1], second, works[1]),
+        plan.multiply(product, config, *packed, (*works[:2], c), MULTIPROCESSORS),
+        plan.fix_up(product, left, right, packed, (first, second, c), works, MULTIPROCESSORS),
+    )
+
+
+def geometry(config: Config, shape: Mapping[str, int]) -> Geometry:
+    """Of the launch that multiplies."""
+    launch = launches(config, shape, (0, 0, 0, 0))[-2]
+    return Geometry(launch.grid, launch.block, launch.dynamic_smem)
+
+
+def workspace(config: Config, shape: Mapping[str, int]) -> int:
+    """Bytes: both operands in parts, and what the splits have counted."""
+    sizes = ((x.vectors, x.depth, x.along) for x in operands(config, shape))
+    return sum(Packed(config.scheme, *size).nbytes for size in sizes) + REPORT_BYTES
+
+
+def requires(config: Config, shape: Mapping[str, int]) -> str | None:
+    """Tensor cores truncate, by up to two units where correct float32 arithmetic has one."""
+    if shape["k"] < 4:
+        return f"k = {shape['k']}: a sum of fewer than 4 products may be off by more than its bound"
+    return None
+
+
+RUNGS = tuple(
+    Rung(
+        name=scheme.name,
+        problem="gemm",
+        change=change,
+        kernel=fp16x3.kernel,
+        parameters=fp16x3.PARAMETERS,
+        config=Config(scheme=scheme),
+        geometry=geometry,
+        requires=requires,
+        workspace=workspace,
+        launches=launches,
+    )
+    for scheme, change in (
+        (FP16X3, "three float16 products on tensor cores"),
+        (BF16X6, "six bfloat16 products, float32's range"),
+    )
+)

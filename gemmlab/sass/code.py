@@ -1,0 +1,180 @@
+"""Machine code as data: instructions with the PTX line each came from, and their basic blocks.
+
+The text is nvdisasm's with --print-line-info-ptx. A block also ends where lanes of a warp are
+gathered again (BSYNC), because parted lanes arrive there in several groups.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+LEAVE = -1  # the successor of what ends a thread
+
+_LINE = re.compile(r'\s*//## File "\.nv_debug_ptx_txt[^"]*", line (\d+)')
+_LABEL = re.compile(r"(\.L_[\w.]+|\$[\w.$]+):")
+_CODE = re.compile(r"\s+/\*([0-9a-f]{4,})\*/\s+(?:@(!?U?P\w+)\s+)?([\w.]+)\s*([^;]*);")
+_TARGET = re.compile(r"`\((\S+)\)")
+_CONDITION = re.compile(r"!?U?P\d\b")
+JUMPS = ("BRA", "JMP", "BRX", "JMX", "EXIT", "RET", "CALL", "BSYNC", "KILL")
+ENDLESS = ("BRA", "JMP", "BRX", "JMX", "EXIT", "RET", "KILL")  # what nothing follows, unguarded
+INDIRECT = ("BRX", "JMX")
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One machine instruction. `line`: of the PTX text, from 1; None where no PTX asked for it."""
+
+    address: int  # bytes, from the start of the kernel
+    guard: str  # "P0", "!P0", "UP1" or ""
+    opcode: str  # "LDG.E.128"
+    operands: str
+    line: int | None
+
+    @property
+    def root(self) -> str:
+        return self.opcode.partition(".")[0]
+
+    @property
+    def conditional(self) -> bool:
+        """Whether some threads may not take part; a branch may ask a second predicate."""
+        second = self.root in ENDLESS and _CONDITION.match(self.operands)
+        return self.guard not in ("", "PT", "UPT") or bool(second)
+
+    @property
+    def target(self) -> str | None:
+        found = _TARGET.search(self.operands)
+        return found[1] if found else None
+
+    @property
+    def calls_routine(self) -> bool:
+        """Whether it calls one of ptxas' own functions: division, square root and the like."""
+        return self.root == "CALL" and "__internal_" in self.operands
+
+    def __str__(self) -> str:
+        guard = f"@{self.guard} " if self.guard else ""
+        return f"{guard}{self.opcode} {self.operands}".strip()
+
+
+@dataclass(frozen=True)
+class Edge:
+    """Where control may go. A cold one leads where it rarely does: a slow path out of line."""
+
+    target: int  # block, or LEAVE
+    cold: bool = False
+
+
+@dataclass
+class Block:
+    """A basic block: instructions [first, last)."""
+
+    first: int
+    last: int
+    edges: list[Edge] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Code:
+    """One kernel with what lies behind it in its section. Blocks that nothing leads to are left
+    out: the endless loop and the padding behind the last exit."""
+
+    instructions: list[Instruction]
+    labels: dict[str, int]  # name -> index of the next instruction
+    blocks: list[Block]  # the first one is the entry
+
+    def inside(self, block: Block) -> list[Instruction]:
+        """The block's instructions, without padding."""
+        return [x for x in self.instructions[block.first : block.last] if x.root != "NOP"]
+
+
+def read(text: str) -> Code:
+    """The code of one section of nvdisasm's text."""
+    instructions: list[Instruction] = []
+    labels: dict[str, int] = {}
+    line: int | None = None
+    for row in text.splitlines():
+        if found := _LINE.match(row):
+            line = int(found[1])
+        elif found := _LABEL.match(row):
+            labels[found[1]] = len(instructions)
+            if found[1].startswith("$"):  # a function of its own: its lines are told anew
+                line = None
+        elif found := _CODE.match(row):
+            address, guard, opcode, operands = found.groups()
+            instructions.append(
+                Instruction(int(address, 16), guard or "", opcode, operands.strip(), line)
+            )
+    return Code(instructions, labels, _blocks(instructions, labels))
+
+
+def _blocks(code: list[Instruction], labels: dict[str, int]) -> list[Block]:
+    starts = {0, *(i + 1 for i, x in enumerate(code) if x.root in JUMPS)}
+    starts |= {labels[x.target] for x in code if x.target in labels}
+    starts |= {index for name, index in labels.items() if name.startswith("$")}
+    cuts = sorted(start for start in starts if start < len(code))
+    blocks = [Block(first, last) for first, last in pairwise([*cuts, len(code)])]
+    number = {block.first: i for i, block in enumerate(blocks)}
+    functions = sorted({0, *(i for name, i in labels.items() if name.startswith("$"))})
+    returns = defaultdict[int, list[int]](list)  # first instruction of a function -> blocks
+    for i, block in enumerate(blocks[:-1]):
+        last = code[block.last - 1]
+        if last.root == "CALL" and last.target in labels:
+            returns[labels[last.target]].append(i + 1)
+    for i, block in enumerate(blocks):
+        function = max(start for start in functions if start <= block.first)
+        block.edges = list(_edges(code, labels, number, block, i, returns[function]))
+    # nvdisasm does not tell where an indirect branch goes: to code that nothing else leads to.
+    jumps = [block for block in blocks if code[block.last - 1].root in INDIRECT]
+    if jumps:
+        orphans = set(range(1, len(blocks))) - _reached(blocks)
+        named = {number[i] for name, i in labels.items() if name.startswith(".L_") and i in number}
+        trap = {i for i in orphans if any(edge.target == i for edge in blocks[i].edges)}
+        for block in jumps:
+            block.edges += [Edge(i) for i in sorted(orphans - trap)]
+            block.edges += [Edge(i, cold=True) for i in sorted(named - orphans)]
+    kept = sorted(_reached(blocks))
+    renamed = {old: new for new, old in enumerate(kept)} | {LEAVE: LEAVE}
+    for i in kept:
+        blocks[i].edges = [Edge(renamed[e.target], e.cold) for e in blocks[i].edges]
+    return [blocks[i] for i in kept]
+
+
+def _edges(
+    code: list[Instruction],
+    labels: dict[str, int],
+    number: dict[int, int],
+    block: Block,
+    index: int,
+    returns: list[int],
+) -> Iterator[Edge]:
+    last = code[block.last - 1]
+    follows = block.last in number
+    called = last.root == "CALL" and last.target in labels
+    if last.root in ("BRA", "JMP") or called:
+        if last.target in labels and number.get(labels[last.target]) is not None:
+            # BRA.DIV leads to where a warp does lane by lane what it cannot do parted; the routines
+            # of ptxas serve values for which no short sequence of instructions is right.
+            cold = ".DIV" in last.opcode or last.calls_routine
+            yield Edge(number[labels[last.target]], cold)
+    elif last.root == "RET":
+        yield from (Edge(i) for i in returns)
+    elif last.root in ("EXIT", "KILL"):
+        yield Edge(LEAVE)
+    ends = (last.root in ENDLESS or called) and not last.conditional and ".DIV" not in last.opcode
+    if follows and not ends:
+        yield Edge(index + 1)
+    elif not follows and not ends:
+        yield Edge(LEAVE)
+
+
+def _reached(blocks: list[Block]) -> set[int]:
+    reached, waiting = set[int](), [0] if blocks else []
+    while waiting:
+        block = waiting.pop()
+        if block not in reached:
+            reached.add(block)
+            waiting += [edge.target for edge in blocks[block].edges if edge.target != LEAVE]
+    return reached

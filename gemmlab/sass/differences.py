@@ -1,0 +1,132 @@
+"""Where machine code accesses memory in another way than the PTX that it was made of."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from gemmlab.emulator import Run
+from gemmlab.sass.code import Code, Instruction
+from gemmlab.sass.counts import Counted
+
+OPERATIONS = {
+    **dict.fromkeys(("LDG", "LDS", "LD", "LDL", "LDSM"), "load"),
+    **dict.fromkeys(("STG", "STS", "ST", "STL", "STSM"), "store"),
+    **dict.fromkeys(("ATOM", "ATOMG", "ATOMS", "RED", "REDG"), "atomic"),
+    **dict.fromkeys(("ld", "ldu", "ldmatrix"), "load"),
+    **dict.fromkeys(("st", "stmatrix"), "store"),
+    **dict.fromkeys(("atom", "red"), "atomic"),
+}
+SPILLS = ("LDL", "STL")
+SPACES = {
+    **dict.fromkeys(("LDG", "STG", "ATOMG", "REDG"), "global"),
+    **dict.fromkeys(("LDS", "LDSM", "STS", "STSM", "ATOMS"), "shared"),
+    **dict.fromkeys(SPILLS, "local"),
+}
+LOOP = "compare-and-swap loop, its rounds not counted"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One way in which the two differ, and how many accesses of warps each made by it."""
+
+    what: str
+    access: str  # "global load"; the name of a routine
+    lines: tuple[int, ...]  # of the PTX text
+    ptx: int
+    machine: int
+
+
+@dataclass
+class Asked:
+    """The accesses of one kind that one line of PTX holds."""
+
+    space: str
+    instructions: int = 0
+    warps: int = 0
+
+
+def differences(run: Run, code: Code, counted: Counted) -> tuple[Difference, ...]:
+    """One row for each way and kind of access, in the order of the PTX."""
+    rows: dict[tuple[str, str], list[Difference]] = defaultdict(list)
+    for found in (*_accesses(run, code, counted), *_routines(code, counted)):
+        rows[found.what, found.access].append(found)
+    return tuple(
+        Difference(
+            what,
+            access,
+            tuple(sorted({line for row in same for line in row.lines})),
+            sum(row.ptx for row in same),
+            sum(row.machine for row in same),
+        )
+        for (what, access), same in rows.items()
+    )
+
+
+def _accesses(run: Run, code: Code, counted: Counted) -> Iterator[Difference]:
+    done = _done(code, counted)
+    for place, asked in sorted(_asked(run).items()):
+        line, operation = place
+        made = done.pop(place, [])
+        access, warps = f"{asked.space} {operation}", sum(times for _, times in made)
+        if operation == "atomic" and (loop := done.pop((line, "load"), [])):
+            warps += sum(times for _, times in loop)
+            yield Difference(LOOP, access, (line,), asked.warps, warps)
+        elif what := _way(asked, made, warps):
+            yield Difference(what, access, (line,), asked.warps, warps)
+    for (line, operation), made in sorted(done.items()):
+        for one, times in made:
+            what = "spilled" if one.root in SPILLS else "added"
+            access = f"{SPACES.get(one.root, 'generic')} {operation}"
+            yield Difference(what, access, (line,) if line else (), 0, times)
+
+
+def _way(asked: Asked, made: Sequence[tuple[Instruction, int]], warps: int) -> str:
+    """How the accesses made for a line differ from those it asks for; "" where they do not."""
+    if not made:
+        return "joined with another, or not needed" if asked.warps else ""
+    if warps > asked.warps:
+        guarded = any(one.guard for one, _ in made)
+        return "predicated: issued with no thread on" if guarded else "moved ahead of a branch"
+    if warps < asked.warps:
+        fewer = len(made) < asked.instructions
+        return "joined with another, or not needed" if fewer else "moved out of a loop"
+    return "copied or split" if len(made) > asked.instructions else ""
+
+
+def _asked(run: Run) -> dict[tuple[int, str], Asked]:
+    """By line and operation, of the memory that threads share or spill to."""
+    found: dict[tuple[int, str], Asked] = {}
+    instructions = run.program.function.instructions
+    for block, warps in zip(run.program.blocks, run.tally.warps.tolist(), strict=True):
+        for one in instructions[block.first : block.last]:
+            operation = OPERATIONS.get(one.root)
+            words = [word.partition("::")[0] for word in one.modifiers]
+            if operation and not {"param", "const"} & {*words}:
+                spaces = (word for word in words if word in ("global", "shared", "local"))
+                space = next(spaces, "shared" if one.root.endswith("matrix") else "generic")
+                asked = found.setdefault((one.line, operation), Asked(space))
+                asked.instructions += 1
+                asked.warps += warps
+    return found
+
+
+def _done(code: Code, counted: Counted) -> dict[tuple[int, str], list[tuple[Instruction, int]]]:
+    """Line and operation -> the accesses of machine code, with how many warps executed each."""
+    found: dict[tuple[int, str], list[tuple[Instruction, int]]] = defaultdict(list)
+    for block, executed in zip(code.blocks, counted.blocks, strict=True):
+        for one in code.inside(block):
+            if operation := OPERATIONS.get(one.root):
+                found[one.line or 0, operation].append((one, executed.warps))
+    return found
+
+
+def _routines(code: Code, counted: Counted) -> Iterator[Difference]:
+    """What ptxas put out of line: divisions, and slow paths for rare values."""
+    starts = {index: name for name, index in code.labels.items() if name.startswith("$")}
+    for block, executed in zip(code.blocks, counted.blocks, strict=True):
+        if block.first in starts:
+            name = starts[block.first].rpartition("$")[2]
+            what = "called" if executed.warps else "taken as never called"
+            yield Difference(what, name, (), 0, executed.warps)

@@ -1,0 +1,101 @@
+"""What a launch executed of the machine code that its PTX was assembled to."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import lru_cache
+
+from gemmlab import store
+from gemmlab.compile import resources
+from gemmlab.compile.artifact import Artifact
+from gemmlab.emulator import Run
+from gemmlab.errors import CompileError, MissingDependencyError
+from gemmlab.sass.code import Code, read
+from gemmlab.sass.counts import Counted, count, threads_on
+from gemmlab.sass.differences import Difference, differences
+from gemmlab.sass.lines import Executed, Lines, ptx_lines
+
+FORMAT = "1"  # of the text that is kept; part of its key
+# What Nsight Compute calls the instructions that access memory.
+ACCESSES = {
+    **{"LDG": "global_ld", "STG": "global_st", "ATOMG": "global_atom", "REDG": "global_red"},
+    **{"LDS": "shared_ld", "STS": "shared_st", "ATOMS": "shared_atom", "STSM": "shared_stsm"},
+    **{"LDL": "local_ld", "STL": "local_st", "LDGSTS": "ldgsts", "LDSM": "ldsm"},
+}
+GENERIC = frozenset({"LD", "ST", "ATOM", "RED"})  # the address tells which memory
+
+
+@dataclass(frozen=True)
+class MachineCode:
+    """One kernel's machine code and what one emulated launch executed of it."""
+
+    code: Code
+    counted: Counted
+    lines: Lines
+    differences: tuple[Difference, ...]
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """Instructions per warp and per thread, by Nsight Compute's names; where they are known,
+        those per thread whose guard holds, and accesses per warp to each kind of memory."""
+        warps = threads = 0
+        on: int | None = 0
+        accesses = dict.fromkeys(ACCESSES.values(), 0)
+        generic = False
+        for block, executed, taken in zip(
+            self.code.blocks, self.counted.blocks, self.counted.taken, strict=True
+        ):
+            body = self.code.inside(block)
+            warps += executed.warps * len(body)
+            threads += executed.threads * len(body)
+            of_block = threads_on(body, executed, taken, self.lines) if executed.threads else 0
+            on = None if on is None or of_block is None else on + of_block
+            for one in body:
+                generic |= one.root in GENERIC
+                if one.root in ACCESSES:
+                    accesses[ACCESSES[one.root]] += executed.warps
+        counters = {"smsp__inst_executed.sum": warps, "smsp__thread_inst_executed.sum": threads}
+        if on is not None:
+            counters["smsp__thread_inst_executed_pred_on.sum"] = on
+        if not generic:
+            named = {f"smsp__inst_executed_op_{name}.sum": n for name, n in accesses.items()}
+            counters |= named
+        return counters
+
+
+def analyse(artifact: Artifact, run: Run) -> MachineCode:
+    """Count the artifact's machine code by what `run`, an emulated launch of it, counted of PTX.
+
+    Raises CompileError where the artifact has no machine code, or none that tells its PTX lines;
+    MissingDependencyError where nvdisasm is not installed.
+    """
+    if artifact.cubin is None:
+        raise CompileError(f"{artifact.entry} was not assembled: it has no machine code")
+    code = disassemble(artifact.cubin, artifact.entry)
+    if all(one.line is None for one in code.instructions):
+        raise CompileError(f"the machine code of {artifact.entry} does not tell its PTX lines")
+    lines = ptx_lines(run)
+    tally = run.tally
+    entering = Executed(int(tally.warps[:1].sum()), int(tally.lanes[:1].sum()))
+    counted = count(code, lines, entering)
+    return MachineCode(code, counted, lines, differences(run, code, counted))
+
+
+def counters(artifact: Artifact, run: Run) -> dict[str, int]:
+    """The counters of `analyse`; none where it cannot be done."""
+    try:
+        return analyse(artifact, run).counters
+    except (CompileError, MissingDependencyError):
+        return {}
+
+
+@lru_cache(maxsize=64)
+def disassemble(cubin: bytes, entry: str) -> Code:
+    """A kernel's machine code. The disassembler's text is kept on disk: it takes its time."""
+    name = store.name_of(["sass", FORMAT, hashlib.sha256(cubin).hexdigest(), entry])
+    text = store.load(name)
+    if text is None:
+        text = resources.sass(cubin, entry, ptx_lines=True).encode()
+        store.save(name, text)
+    return read(text.decode())

@@ -1,0 +1,158 @@
+"""How many warps executed each block, where it is known how many threads did.
+
+A warp that a branch parts goes on as several groups, each of which counts as a warp, until they
+gather at a BSYNC. The emulator gathers lanes wherever their paths join; machine code does so only
+where it has a BSYNC, and every group executes that.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from gemmlab.sass.code import LEAVE, Block, Code
+from gemmlab.sass.lines import Executed, Lines
+
+Arc = tuple[int, int]  # a block, and which of its edges
+
+
+def warps(
+    code: Code,
+    lines: Lines,
+    said: Sequence[Counter[Executed]],
+    threads: Sequence[int],
+    along: Sequence[Sequence[int]],
+    entering: Executed,
+) -> list[int]:
+    """Of each block. said: what its instructions tell; threads and along: of blocks and edges."""
+    gathered = _like_ptx(code, lines, said, threads, entering)
+    groups = _Groups(code, lines, gathered, threads, along, entering)
+    return [count if some else 0 for count, some in zip(groups.executed, threads, strict=True)]
+
+
+def _like_ptx(
+    code: Code,
+    lines: Lines,
+    said: Sequence[Counter[Executed]],
+    threads: Sequence[int],
+    entering: Executed,
+) -> list[int]:
+    """The warps of PTX code that as many threads executed; a voter's or a neighbour's first."""
+    found: dict[int, int] = {}
+    for i, told in enumerate(said):
+        agreeing = {e: weight for e, weight in told.items() if e.threads == threads[i]}
+        if agreeing:
+            found[i] = max(agreeing, key=lambda e: agreeing[e]).warps
+    for _ in code.blocks:
+        for i, j in _adjacent(code):
+            if i in found and j not in found and threads[i] == threads[j]:
+                found[j] = found[i]
+    everywhere = {line.executed.threads: line.executed.warps for line in lines.values()}
+    for i, told in enumerate(said):
+        if i not in found:
+            like = max(told, key=lambda e: (told[e], e.threads), default=entering)
+            like = like if like.threads else entering
+            scaled = round(threads[i] * like.warps / like.threads) if like.threads else 0
+            found[i] = everywhere.get(threads[i], scaled)
+    return [found[i] for i in range(len(said))]
+
+
+def _adjacent(code: Code) -> Iterator[Arc]:
+    for i, block in enumerate(code.blocks):
+        for edge in block.edges:
+            if edge.target != LEAVE:
+                yield i, edge.target
+                yield edge.target, i
+
+
+class _Groups:
+    """Groups of threads along each edge, as far as they follow from each other: as many leave a
+    block as came, and one more each time that its branch parts one."""
+
+    def __init__(
+        self,
+        code: Code,
+        lines: Lines,
+        gathered: Sequence[int],
+        threads: Sequence[int],
+        along: Sequence[Sequence[int]],
+        entering: Executed,
+    ) -> None:
+        self.code, self.gathered, self.threads, self.along = code, gathered, threads, along
+        self.executed = list(gathered)
+        self.entering = entering.warps
+        self.parted = _parted(code, lines)
+        self.known: dict[Arc, int] = {}
+        self.into: list[list[Arc]] = [[] for _ in code.blocks]
+        for i, block in enumerate(code.blocks):
+            for k, edge in enumerate(block.edges):
+                if edge.target != LEAVE:
+                    self.into[edge.target].append((i, k))
+        self._follow()
+        for i, block in enumerate(code.blocks):
+            if self._gathers(block):
+                for arc in self.into[i]:
+                    # Each group of a warp may send one here.
+                    flow = along[arc[0]][arc[1]]
+                    self.known.setdefault(arc, min(flow, self._here(arc[0])))
+        self._follow()
+
+    def _follow(self) -> None:
+        before = -1
+        while len(self.known) > before:
+            before = len(self.known)
+            for i in range(len(self.code.blocks)):
+                self._leaving(i)
+            for i in range(len(self.code.blocks)):
+                self._arriving(i)
+
+    def _here(self, i: int) -> int:
+        """Groups that go on from a block."""
+        return self.gathered[i] if self._gathers(self.code.blocks[i]) else self.executed[i]
+
+    def _gathers(self, block: Block) -> bool:
+        return self.code.instructions[block.last - 1].root == "BSYNC"
+
+    def _leaving(self, i: int) -> None:
+        block, here = self.code.blocks[i], self._here(i)
+        taken = [(i, k) for k, flow in enumerate(self.along[i]) if flow]
+        self.known |= {(i, k): 0 for k, flow in enumerate(self.along[i]) if not flow}
+        if len(taken) == 1:
+            self.known[taken[0]] = here
+        elif self.code.instructions[block.last - 1].root == "RET":
+            for arc in taken:
+                share = self.along[i][arc[1]] / self.threads[i]
+                self.known[arc] = round(here * share)
+        elif i in self.parted:
+            unknown = [arc for arc in taken if arc not in self.known]
+            if len(unknown) == 1:
+                others = sum(self.known[arc] for arc in taken if arc in self.known)
+                self._learn(unknown[0], here + self.parted[i] - others)
+
+    def _arriving(self, i: int) -> None:
+        gathers = self._gathers(self.code.blocks[i])
+        unknown = [arc for arc in self.into[i] if arc not in self.known]
+        came = sum(self.known.get(arc, 0) for arc in self.into[i])
+        came += self.entering if i == 0 else 0
+        if len(unknown) == 1 and not gathers:
+            self._learn(unknown[0], self.executed[i] - came)
+        elif not unknown and (gathers or len(self.into[i]) > 1):
+            self.executed[i] = came
+
+    def _learn(self, arc: Arc, groups: int) -> None:
+        """No more than threads, and at least full warps of them."""
+        flow = self.along[arc[0]][arc[1]]
+        self.known[arc] = min(max(groups, -(-flow // 32)), flow)
+
+
+def _parted(code: Code, lines: Lines) -> Mapping[int, int]:
+    """By block: how often its branch parted a group. Left out are branches of no line of PTX, and
+    those whose line parted warps and has other branches, too."""
+    lasts = [code.instructions[block.last - 1] for block in code.blocks]
+    branches = Counter(one.line for one in lasts if one.conditional)
+    return {
+        i: lines[one.line].divergent
+        for i, one in enumerate(lasts)
+        if one.conditional and one.line and one.line in lines
+        if branches[one.line] == 1 or not lines[one.line].divergent
+    }

@@ -1,0 +1,55 @@
+"""docs/checks.md says of compute-sanitizer what it reported on an H200, no more and no less."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from test_checks import CORRECT, MARK, PLANTED
+
+ROOT = Path(__file__).parents[2]
+READINGS = json.loads((ROOT / "benchmarks" / "h200" / "sanitizer.json").read_text())
+KERNELS = {kernel["file"]: kernel for kernel in READINGS["kernels"]}
+TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
+
+
+def found(kernel, tool):
+    """Whether a tool named a line of the bug, its own or that of the access it collides with."""
+    report = kernel[tool]
+    return report not in ({}, "hangs") and kernel["line"] in report["lines"]
+
+
+def table():
+    """One row for each kind of bug: how many are planted, how many each tool finds."""
+    planted = [kernel for kernel in READINGS["kernels"] if kernel["bug"]]
+    rows = ["| planted | kernels | " + " | ".join(TOOLS) + " |", "| --- " * 6 + "|"]
+    for kind in sorted({kernel["bug"] for kernel in planted}):
+        some = [kernel for kernel in planted if kernel["bug"] == kind]
+        counts = [sum(found(kernel, tool) for kernel in some) for tool in TOOLS]
+        rows.append(f"| {kind} | {len(some)} | " + " | ".join(map(str, counts)) + " |")
+    total = [sum(found(kernel, tool) for kernel in planted) for tool in TOOLS]
+    return [*rows, f"| all | {len(planted)} | " + " | ".join(map(str, total)) + " |"]
+
+
+@pytest.mark.parametrize("path", [*PLANTED, *CORRECT], ids=lambda path: path.stem)
+def test_readings_are_of_these_kernels(path):
+    name = f"{path.parent.name}/{path.name}"
+    if name not in KERNELS:
+        pytest.skip("no reading of it yet")
+    lines = enumerate(path.read_text().splitlines(), 1)
+    bugs = [(m[1], k) for k, text in lines if (m := MARK.search(text))]
+    kernel = KERNELS[name]
+    assert bugs == ([(kernel["bug"], kernel["line"])] if kernel["bug"] else [])
+
+
+def test_the_page_has_the_table():
+    page = (ROOT / "docs" / "checks.md").read_text()
+    assert "\n".join(table()) in page
+
+
+def test_false_alarms_that_the_page_names():
+    page = (ROOT / "docs" / "checks.md").read_text()
+    for kernel in READINGS["kernels"]:
+        if kernel["bug"] is None and any(kernel[tool] for tool in TOOLS):
+            assert Path(kernel["file"]).stem in page

@@ -1,0 +1,71 @@
+"""Counts of machine code against Nsight Compute's, where ptxas goes furthest from the PTX."""
+
+import json
+from pathlib import Path
+
+import pytest
+from cases import LAUNCHES
+
+from gemmlab import sass
+
+FILE = Path(__file__).parents[2] / "benchmarks" / "h200" / "machine-code.json"
+READINGS = {r["launch"]: r for r in json.loads(FILE.read_text())["readings"]}
+TOTALS = ("smsp__inst_executed.sum", "smsp__thread_inst_executed.sum")
+
+# How far a launch may be off, and why; all others are equal.
+OFF = {
+    "binary-search": (0.002, "which of two equal branches parted a warp is not told"),
+    "nested-branches": (0.003, "a hoisted load in front of a loop that some threads skip"),
+    "collatz": (0.001, "hardware counts threads that no instruction executed"),
+    "unrolled-unevenly": (0.02, "threads go round an unrolled loop differently often"),
+    "mandelbrot": (0.03, "threads that divide 0 take the division's slow path"),
+    "jump-table": (0.04, "hardware counts instructions around its branches that none is"),
+    "calls": (0.04, "where threads leave a loop for its remainder is not told"),
+}
+# What depends on values and on arbitration, and what the report says of it.
+UNKNOWN = {
+    "float-division-rare": "taken as never called",
+    "shared-float-atomics": "compare-and-swap loop, its rounds not counted",
+}
+
+
+def counted(name):
+    launch, reading = LAUNCHES[name], READINGS[name]
+    artifact = launch.artifact()
+    if artifact.versions != reading["compiler"]:
+        pytest.skip(f"read of the code of {reading['compiler']}, not of {artifact.versions}")
+    return sass.analyse(artifact, launch.run()), reading["counters"]
+
+
+def test_every_launch_was_read():
+    assert READINGS.keys() == LAUNCHES.keys()
+
+
+@pytest.mark.parametrize("name", sorted(LAUNCHES.keys() - OFF.keys() - UNKNOWN.keys()))
+def test_counts_are_the_hardwares(name):
+    machine, hardware = counted(name)
+    ours = {key: value for key, value in machine.counters.items() if "pred_on" not in key}
+    same = ours.keys() & hardware.keys()
+    assert same > set(TOTALS)
+    assert {key: ours[key] for key in same} == {key: hardware[key] for key in same}
+
+
+@pytest.mark.parametrize("name", OFF)
+def test_counts_are_near_the_hardwares(name):
+    machine, hardware = counted(name)
+    for key in TOTALS:
+        assert machine.counters[key] == pytest.approx(hardware[key], rel=OFF[name][0])
+
+
+@pytest.mark.parametrize("name", UNKNOWN)
+def test_what_is_not_counted_is_told(name):
+    machine, hardware = counted(name)
+    assert machine.counters[TOTALS[0]] < hardware[TOTALS[0]]
+    assert UNKNOWN[name] in {row.what for row in machine.differences}
+
+
+@pytest.mark.parametrize("name", sorted(LAUNCHES.keys() - UNKNOWN.keys()))
+def test_threads_with_a_guard_that_holds_are_the_hardwares_or_not_told(name):
+    machine, hardware = counted(name)
+    key = "smsp__thread_inst_executed_pred_on.sum"
+    assert machine.counters.get(key, hardware[key]) == pytest.approx(hardware[key], rel=0.016)

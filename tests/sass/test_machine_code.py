@@ -1,0 +1,172 @@
+"""What the map from PTX to machine code says of kernels whose machine code goes its own ways."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from cases import LAUNCHES
+
+import gemmlab
+from gemmlab import sass
+from gemmlab.cli import main
+from gemmlab.compile import resources
+from gemmlab.compile.nvrtc import compile_cuda
+from gemmlab.errors import CompileError, MissingDependencyError
+from gemmlab.sass import machine
+
+WARPS, THREADS = "smsp__inst_executed.sum", "smsp__thread_inst_executed.sum"
+
+
+def analysed(name):
+    launch = LAUNCHES[name]
+    return sass.analyse(launch.artifact(), launch.run())
+
+
+def rows(name):
+    return {(row.what, row.access): row for row in analysed(name).differences}
+
+
+def test_as_many_threads_enter_every_block_as_leave_it():
+    found = analysed("nested-branches")
+    entering = [0] * len(found.code.blocks)
+    entering[0] = found.counted.blocks[0].threads
+    for block, executed in zip(found.code.blocks, found.counted.blocks, strict=True):
+        assert executed.warps <= executed.threads <= 32 * executed.warps
+        if len(block.edges) == 1 and block.edges[0].target >= 0:
+            entering[block.edges[0].target] += executed.threads
+    for executed, least in zip(found.counted.blocks, entering, strict=True):
+        assert executed.threads >= least
+
+
+@pytest.mark.parametrize(
+    ("name", "what", "access"),
+    [
+        ("spills", "spilled", "local load"),
+        ("bitonic-sort", "joined with another, or not needed", "shared load"),
+        ("scan", "predicated: issued with no thread on", "shared load"),
+        ("shared-float-atomics", "compare-and-swap loop, its rounds not counted", "shared atomic"),
+        ("unrolled", "copied or split", "global load"),
+        ("calls", "called", "polynomial"),
+        ("integer-division-wide", "called", "__cuda_sm20_div_s64"),
+        ("integer-division", "taken as never called", "__cuda_sm20_div_s64"),
+    ],
+)
+def test_what_ptxas_did_is_told(name, what, access):
+    assert (what, access) in rows(name)
+
+
+def test_a_plain_kernel_differs_in_nothing():
+    assert analysed("rolled").differences == ()
+
+
+def test_a_loop_that_ptxas_unrolled_loads_as_often_as_the_ptx():
+    (row,) = analysed("unrolled").differences
+    assert row.ptx == row.machine == 4 * 103
+    assert row.lines == (27,)
+
+
+# 16 rounds of the inner loop are PTX; ptxas holds all four times that they are gone through.
+WHOLE = """\
+extern "C" __global__ void k(const float* x, float* y) {
+  __shared__ float tile[64];
+  int t = threadIdx.x;
+  float sum = 0.0f;
+  for (int i = 0; i < 4; ++i) {
+    tile[t] = x[64 * i + t];
+    __syncthreads();
+    for (int j = 0; j < 64; ++j) sum += tile[(t + j) % 64];
+    __syncthreads();
+  }
+  y[t] = sum;
+}
+"""
+
+
+def test_a_loop_that_ptxas_unrolled_altogether_loads_as_often_as_the_ptx():
+    artifact = compile_cuda(WHOLE)
+    args = [np.ones(256, np.float32), np.zeros(64, np.float32)]
+    run = gemmlab.emulate(artifact, grid=1, block=64, args=args)
+    counters = sass.analyse(artifact, run).counters
+    assert counters["smsp__inst_executed_op_shared_ld.sum"] == 2 * 4 * 64
+    assert counters["smsp__inst_executed_op_shared_st.sum"] == 2 * 4
+
+
+def test_what_cannot_be_counted_says_why(monkeypatch, tmp_path):
+    launch = LAUNCHES["rolled"]
+    artifact, run = launch.artifact(), launch.run()
+    with pytest.raises(CompileError, match="no machine code"):
+        sass.analyse(replace(artifact, cubin=None), run)
+    assert sass.counters(replace(artifact, cubin=None), run) == {}
+
+    def missing(name):
+        raise MissingDependencyError(f"{name} is not installed; run: pip install {name}")
+
+    monkeypatch.setattr(resources, "_tool", missing)
+    monkeypatch.setenv("GEMMLAB_CACHE", str(tmp_path))
+    machine.disassemble.cache_clear()
+    with pytest.raises(MissingDependencyError, match="pip install nvdisasm"):
+        sass.analyse(artifact, run)
+    assert sass.counters(artifact, run) == {}
+
+
+def test_the_disassembly_is_kept(monkeypatch, tmp_path):
+    artifact = LAUNCHES["unrolled"].artifact()
+    monkeypatch.setenv("GEMMLAB_CACHE", str(tmp_path))
+    machine.disassemble.cache_clear()
+    first = machine.disassemble(artifact.cubin, artifact.entry)
+    machine.disassemble.cache_clear()
+    monkeypatch.setattr(resources, "_run", None)
+    assert machine.disassemble(artifact.cubin, artifact.entry) == first
+
+
+KERNEL = """\
+//! gemmlab args=x:f32[n],n n=1000 block=256 grid=4
+extern "C" __global__ void halve(float* x, int n) {
+  int i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < n) x[i] *= 0.5f;
+}
+"""
+
+
+def test_the_command_line_tells_differences(tmp_path, capsys):
+    path = tmp_path / "kernel.cu"
+    path.write_text(KERNEL)
+    with pytest.raises(SystemExit):
+        main(["emulate", str(path)])
+    told = capsys.readouterr().out
+    assert WARPS in told and "of the machine code" in told
+    with pytest.raises(SystemExit):
+        main(["emulate", str(path), "--sass"])
+    assert "accesses are those of the PTX, one for one" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        main(["emulate", str(path), "--sass", "--json"])
+    told = json.loads(capsys.readouterr().out)
+    blocks = told["machine_code"]["blocks"]
+    assert told["machine_code"]["differences"] == []
+    for name, unit in ((WARPS, "warps"), (THREADS, "threads")):
+        assert told["counters"][name] == sum(b["instructions"] * b[unit] for b in blocks)
+
+
+def test_without_machine_code_the_command_line_says_that_counts_are_of_ptx(
+    tmp_path, capsys, monkeypatch
+):
+    path = tmp_path / "kernel.cu"
+    path.write_text(KERNEL)
+
+    def missing(artifact, run):
+        raise MissingDependencyError("nvdisasm is not installed; run: pip install it")
+
+    monkeypatch.setattr(sass, "analyse", missing)
+    with pytest.raises(SystemExit):
+        main(["emulate", str(path)])
+    told = capsys.readouterr().out
+    assert WARPS not in told
+    assert "counted of PTX alone: nvdisasm is not installed" in told
+
+
+def test_a_climb_counts_machine_code(capsys):
+    with pytest.raises(SystemExit):
+        main(["climb", "--size", "16", "--rungs", "naive", "--device", "emulated", "--json"])
+    (record,) = json.loads(capsys.readouterr().out)
+    assert record["counters"][WARPS] > 0

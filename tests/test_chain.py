@@ -1,0 +1,59 @@
+"""Rungs of several launches: what runs them, and what leaves them out."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from gemmlab import TensorMap, ladder, problems
+from gemmlab.bench.protocol import Protocol
+from gemmlab.bench.session import Plan
+from gemmlab.chain import Chain, chained
+from gemmlab.devices.device import Span
+from gemmlab.devices.emulated import EmulatedDevice, HostBuffer, _on_host
+from gemmlab.errors import LaunchError
+
+SHAPE = {"m": 70, "n": 50, "k": 20}
+RUNGS = [rung for rung in ladder.rungs() if rung.launches is not None]
+
+
+def test_only_rungs_of_several_launches_need_a_chain() -> None:
+    device = EmulatedDevice()
+    assert [rung.name for rung in RUNGS] == ["fp16x3", "bf16x6"]
+    assert chained(device, ladder.find("naive"), SHAPE) is device
+    assert isinstance(chained(device, RUNGS[0], SHAPE), Chain)
+
+
+@pytest.mark.parametrize("layout", ["row", "course"])
+@pytest.mark.parametrize("name", ["fp16x3", "bf16x6"])
+def test_a_rung_plans_all_of_its_launches_inside_its_workspace(name: str, layout: str) -> None:
+    rung = ladder.find(name, layout)
+    assert rung.launches is not None and rung.workspace is not None
+    size = rung.workspace(rung.config, SHAPE)
+    buffers = [HostBuffer(n) for n in (4 * 70 * 20, 4 * 20 * 50, 4 * 70 * 50, size)]
+    a, b, c, work = (Span(buffer, 0, buffer.nbytes) for buffer in buffers)
+    launches = rung.launches(rung.config, SHAPE, (a, b, c, 70, 50, 20, 20, 50, 50, work))
+    second = "across" if layout == "row" else "along"
+    assert [launch.kernel for launch in launches] == ["along", second, "multiply", "fixup"]
+    geometry = rung.geometry(rung.config, SHAPE)
+    assert (launches[2].grid, launches[2].block) == (geometry.grid, geometry.block)
+    spans = [x for launch in launches for x in launch.args if isinstance(x, Span)]
+    assert all(x.nbytes > 0 and x.offset + x.nbytes == x.buffer.nbytes for x in spans)
+
+
+def test_a_rung_of_several_launches_is_not_benched_as_one() -> None:
+    plan = Plan(problems.find("gemm"), tuple(RUNGS[:1]), (SHAPE,), "normal", 0, ())
+    job, refused = plan.job(SHAPE, Protocol(), "sm_90a")
+    assert not job.kernels and [x.status for x in refused] == ["skipped"]
+    assert "several launches" in refused[0].message
+
+
+def test_a_tensor_map_ends_inside_its_memory() -> None:
+    span = Span(HostBuffer(4096), 0, 4096)
+    inside = TensorMap(span, (8, 8), format="float16", shape=(16, 100), strides=(256, 2))
+    array = _on_host(inside).array
+    assert array.shape == (16, 100) and array.strides == (256, 2)
+    assert array.dtype == np.float16
+    beyond = TensorMap(span, (8, 8), format="float16", shape=(17, 100), strides=(256, 2))
+    with pytest.raises(LaunchError, match="4096 bytes"):
+        _on_host(beyond)
