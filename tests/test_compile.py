@@ -272,7 +272,7 @@ def test_arguments_that_do_not_fit_the_source(cuda_file: Path, tmp_path: Path) -
         load(cuda_file, entry="fill", layout="row")
     with pytest.raises(InputError, match="the rung 'naive' has one kernel"):
         load("naive", entry="kernel")
-    with pytest.raises(InputError, match="neither a .cu nor a .ptx file"):
+    with pytest.raises(InputError, match="is no .cu, .cuh or .ptx file"):
         load(tmp_path / "kernel.txt")
 
 

@@ -96,7 +96,14 @@ def reciprocal(type_: str, mode: str = "rn") -> Reference:
 
 
 def fma(type_: str, mode: str = "rn") -> Reference:
-    return arithmetic(type_, lambda a, b, c: a * b + c, lambda a, b, c: (a * b, c), mode)
+    product = arithmetic(type_, lambda a, b, c: a * b + c, lambda a, b, c: (a * b, c), mode)
+
+    def reference(a: float, b: float, c: float) -> float:
+        # Of finite factors the exact product is finite, though a float's may overflow.
+        finite = math.isfinite(a) and math.isfinite(b)
+        return c if finite and not math.isfinite(c) else product(a, b, c)
+
+    return reference
 
 
 def values(type_: str) -> np.ndarray:
