@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.metadata
 import itertools
 import platform
@@ -14,6 +15,12 @@ from gemmlab.emulator.native.values import NotCovered
 EFFORT = 1  # of LLVM on a program, 0 to 3: at 2 it takes longer, and nothing runs faster
 # Vectors of 32 lanes are split into the widest registers that there are.
 ATTRIBUTES = '"prefer-vector-width"="512" "min-legal-vector-width"="512"'
+# What LLVM may call of its own accord, by name: no search of the process, which can abort it.
+LIBC: dict[str, Any] = {
+    "memset": ctypes.memset,
+    "memcpy": ctypes.memmove,
+    "memmove": ctypes.memmove,
+}
 
 
 @cache
@@ -86,7 +93,9 @@ class Library:
     def __init__(self, image: bytes, symbols: Iterable[str]) -> None:
         import llvmlite.binding as llvm
 
-        builder = llvm.JITLibraryBuilder().add_object_img(image).add_current_process()
+        builder = llvm.JITLibraryBuilder().add_object_img(image)
+        for name, function in LIBC.items():
+            builder.import_symbol(name, ctypes.cast(function, ctypes.c_void_p).value)
         for symbol in symbols:
             builder.export_symbol(symbol)
         try:
