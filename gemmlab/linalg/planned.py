@@ -74,7 +74,7 @@ class Plan:
             return Report(self.tier, self.reason, *counts)
         found = f"{counts.at_risk} elements at risk, {self.tolerated} are tolerated"
         if counts.wide:
-            found += f", but not {counts.wide} rows or columns with many of them"
+            found += f"; rows and columns with many of them: {counts.wide}, none is tolerated"
         many = counts.wide > 0 or counts.at_risk > self.tolerated
         return Report(self.fallback if many else self.tier, f"{found}; {self.reason}", *counts)
 
