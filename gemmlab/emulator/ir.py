@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -76,6 +77,20 @@ class Negated:
 
 
 Operand = Reg | Special | Imm | Symbol | Vector | Memory | Negated
+
+
+def registers(operands: Iterable[Operand]) -> Iterator[str]:
+    """Names of the registers that operands consist of, addresses and negations included."""
+    for o in operands:
+        match o:
+            case Reg():
+                yield o.name
+            case Negated():
+                yield o.reg.name
+            case Memory():
+                yield from registers([o.base])
+            case Vector():
+                yield from registers(o.items)
 
 
 class Guard(NamedTuple):

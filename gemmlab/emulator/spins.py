@@ -6,10 +6,10 @@ A warp that goes round it has nothing to do until others have done something.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gemmlab.emulator.ir import Instruction, Memory, Negated, Operand, Reg, Vector
+from gemmlab.emulator.ir import Instruction, registers
 
 if TYPE_CHECKING:
     from gemmlab.emulator.translate import Block
@@ -47,22 +47,9 @@ def _ends_by_a_poll(
     while True:
         before = len(deciding)
         for i in body:
-            if deciding & {*_registers(i.operands[:1])}:
+            if deciding & {*registers(i.operands[:1])}:
                 if is_poll(i):
                     return True
-                deciding |= {*_registers(i.operands[1:])}
+                deciding |= {*registers(i.operands[1:])}
         if len(deciding) == before:
             return False
-
-
-def _registers(operands: Iterable[Operand]) -> Iterable[str]:
-    for o in operands:
-        match o:
-            case Reg():
-                yield o.name
-            case Negated():
-                yield o.reg.name
-            case Memory():
-                yield from _registers([o.base])
-            case Vector():
-                yield from _registers(o.items)

@@ -106,6 +106,28 @@ def fma(type_: str, mode: str = "rn") -> Reference:
     return reference
 
 
+def smaller(a: float, b: float) -> float:
+    if math.isnan(a) or math.isnan(b):
+        return b if math.isnan(a) else a
+    return min(a, b, key=lambda x: (x, math.copysign(1, x)))
+
+
+def larger(a: float, b: float) -> float:
+    return -smaller(-a, -b)
+
+
+def nan_wins(function: Reference) -> Reference:
+    return lambda a, b: math.nan if math.isnan(a) or math.isnan(b) else function(a, b)
+
+
+def of_sizes(function: Reference) -> Reference:
+    def reference(a: float, b: float) -> float:
+        sign = math.copysign(1, a) * math.copysign(1, b)
+        return sign * function(abs(a), abs(b))
+
+    return reference
+
+
 def values(type_: str) -> np.ndarray:
     """Edge values and random ones, shuffled."""
     if type_ == "pred":

@@ -7,7 +7,16 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from reference import FORMATS, Reference, arithmetic, rounded
+from reference import (
+    FORMATS,
+    Reference,
+    arithmetic,
+    larger,
+    nan_wins,
+    of_sizes,
+    rounded,
+    smaller,
+)
 
 from gemmlab.errors import UnsupportedInstructionError
 
@@ -89,28 +98,6 @@ def flushed(reference: Reference, kind: str) -> Reference:
         return math.copysign(0.0, x) if abs(x) < tiny else x
 
     return lambda *operands: flush(reference(*map(flush, operands)))
-
-
-def smaller(a: float, b: float) -> float:
-    if math.isnan(a) or math.isnan(b):
-        return b if math.isnan(a) else a
-    return min(a, b, key=lambda x: (x, math.copysign(1, x)))
-
-
-def larger(a: float, b: float) -> float:
-    return -smaller(-a, -b)
-
-
-def nan_wins(function: Reference) -> Reference:
-    return lambda a, b: math.nan if math.isnan(a) or math.isnan(b) else function(a, b)
-
-
-def of_sizes(function: Reference) -> Reference:
-    def result(a: float, b: float) -> float:
-        sign = math.copysign(1, a) * math.copysign(1, b)
-        return math.copysign(1, sign) * function(abs(a), abs(b))
-
-    return result
 
 
 def rows(kind: str) -> list[tuple[str, int, Reference]]:

@@ -8,13 +8,13 @@ along, and is no access.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from gemmlab.emulator.ir import Imm, Instruction, Memory, Negated, Operand, Reg, Vector
+from gemmlab.emulator.ir import Imm, Instruction, Reg, Vector, registers
 from gemmlab.emulator.lanes import WARP, Mask
 from gemmlab.emulator.wgmma import GROUP_WARPS, Places, Wgmma
 from gemmlab.tensor_map import CHUNK
@@ -217,16 +217,3 @@ def is_product(i: Instruction) -> bool:
 def is_copy(i: Instruction) -> bool:
     """A register to another, or to its halves, or from them."""
     return i.root == "mov" and all(isinstance(o, (Reg, Vector)) for o in i.operands)
-
-
-def registers(operands: Iterable[Operand]) -> Iterator[str]:
-    for o in operands:
-        match o:
-            case Reg():
-                yield o.name
-            case Negated():
-                yield o.reg.name
-            case Memory():
-                yield from registers([o.base])
-            case Vector():
-                yield from registers(o.items)
