@@ -23,7 +23,6 @@ from gemmlab.linalg.planned import Plan
 from gemmlab.linalg.tiers import Choice
 
 _MOST_CALLS = 256  # planned products that are remembered
-_PER_THREAD = 2  # cudaStreamPerThread: a handle that is another stream in every thread
 
 
 class Call:
@@ -167,7 +166,7 @@ class Bound:
         forms = _forms(framework, arrays)
         device = forms[0][-1]
         handle = framework.stream(device) if given is None else given
-        place = handle if handle != _PER_THREAD else (handle, threading.get_ident())
+        place = handle if handle != execution.PER_THREAD else (handle, threading.get_ident())
         packed = tuple(operand.serial for operand in kept.values()) if kept else None
         key = (*forms, packed, scalars, precision, place, framework)
         call = _calls.get(key)

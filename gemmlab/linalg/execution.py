@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from cuda.bindings import driver as cu
 
+from gemmlab.compile.launches import artifact_of
 from gemmlab.kernels.common import ceil_div
 from gemmlab.kernels.gemm.plan import REPORT_BYTES, STATUS_BYTES
 from gemmlab.linalg import cublas
@@ -21,6 +22,7 @@ from gemmlab.linalg.planned import Counts
 from gemmlab.linalg.program import NAMES, Job, Memory
 
 _CLEARED = max(STATUS_BYTES, REPORT_BYTES)
+PER_THREAD = 2  # cudaStreamPerThread: a handle that is another stream in every thread
 _COUNTED = ("left", "right", "report")  # memory that begins with counts
 
 
@@ -63,13 +65,15 @@ def gpu(ordinal: int) -> Gpu:
 class Workspace:
     """Memory for the products on one stream, which follow each other; it grows as they need.
 
-    `version` changes when memory moves.
+    `version` changes when memory moves. Who enqueues work that uses it holds `lock` from asking for
+    addresses on: memory that another thread lets grow goes to whoever wants it next.
     """
 
     def __init__(self, framework: Framework, device: int, stream: int) -> None:
         self._framework, self._device, self._stream = framework, device, stream
         self._arrays: dict[str, tuple[Any, int, int]] = {}
         self.version = 0
+        self.lock = threading.RLock()
 
     def address(self, name: str, nbytes: int) -> int:
         """Where that many bytes are. Counts at the beginning of new ones are zero."""
@@ -86,25 +90,26 @@ class Workspace:
 
     def free(self) -> None:
         """Give the memory back to the framework's allocator."""
-        self._arrays.clear()
-        self.version += 1
+        with self.lock:
+            self._arrays.clear()
+            self.version += 1
 
 
-_workspaces: dict[tuple[str, int, int], Workspace] = {}
+_workspaces: dict[tuple[str, int, int, int], Workspace] = {}
 # Memory of products in recorded CUDA graphs, which may be replayed at any time.
 _recorded: list[Workspace] = []
 
 
 def workspace(framework: Framework, device: int, stream: int) -> Workspace:
     """That of a stream."""
-    key = (framework.name, device, stream)
-    if key not in _workspaces:
-        _workspaces[key] = Workspace(framework, device, stream)
-    return _workspaces[key]
+    thread = threading.get_ident() if stream == PER_THREAD else 0
+    return _workspaces.setdefault(
+        (framework.name, device, stream, thread), Workspace(framework, device, stream)
+    )
 
 
 def _recorded_space(framework: Framework, device: int, stream: int) -> Workspace:
-    """New memory for a product that is recorded.
+    """New memory for a product that is recorded, or for its report.
 
     PyTorch allocates from the memory of the graph that it records, which keeps it.
     """
@@ -120,7 +125,7 @@ def free_workspaces() -> None:
     Products that run later take new memory. CUDA graphs of CuPy that hold products must not be
     replayed any more; those of PyTorch own their memory.
     """
-    for space in _workspaces.values():
+    for space in list(_workspaces.values()):
         space.free()
     _recorded.clear()
 
@@ -132,21 +137,26 @@ class TensorCoreRun:
         self._job, self._framework, self._device, self._stream = job, framework, device, stream
         self._multiprocessors = gpu(device).multiprocessors
         self._context = _primary_context(device)
-        self._lock = threading.Lock()
         self._graph: Graph | None = None
         self._space = workspace(framework, device, stream)
         self._own = Workspace(framework, device, stream)  # of the report
-        self._version, self._report = -1, 0
+        self._version = -1
+        # What keeps the report of the graph, and of the last run, and where that is.
+        self._eager: tuple[Workspace, int] | None = None
+        self._last: tuple[Workspace, int] | None = None
+        for launch in job.launches(Memory(0, 0, 0), self._multiprocessors):
+            artifact_of(launch)  # compiled now: what fails then has written nothing
 
     def enqueue(self, addresses: Addresses) -> None:
-        with self._lock:
+        with self._space.lock:
             if _is_recording(self._stream):
                 self._record(addresses)
                 return
             if self._graph is None or self._version != self._space.version:
                 memory = self._place(self._space, self._own)
                 self._graph = Graph(self._job.launches(memory, self._multiprocessors))
-                self._version, self._report = self._space.version, memory.report
+                self._version, self._eager = self._space.version, (self._own, memory.report)
+            self._last = self._eager
             try:
                 self._graph.launch(addresses, self._stream)
             except BaseException:
@@ -155,12 +165,13 @@ class TensorCoreRun:
                 raise
 
     def counts(self) -> Counts:
-        if not self._report:
+        if self._last is None:
             return Counts()
+        _, report = self._last
         with _Current(self._context):
             call(cu.cuStreamSynchronize, self._stream)
             raw = bytearray(REPORT_BYTES)
-            call(cu.cuMemcpyDtoH, raw, self._report, REPORT_BYTES)
+            call(cu.cuMemcpyDtoH, raw, report, REPORT_BYTES)
         risk, not_finite = (int.from_bytes(raw[i : i + 8], "little") for i in (0, 8))
         return Counts.of(risk, not_finite)
 
@@ -170,16 +181,19 @@ class TensorCoreRun:
         return Memory(space.address("left", left), space.address("right", right), report)
 
     def _record(self, addresses: Addresses) -> None:
-        """Into the CUDA graph that the stream is recorded for, with memory of its own."""
-        space = _recorded_space(self._framework, self._device, self._stream)
-        self._own = Workspace(self._framework, self._device, self._stream)
-        memory = self._place(space, self._own)
+        """Into the CUDA graph that the stream is recorded for, with memory of its own.
+
+        The report is, too: a replay counts there while other products may run.
+        """
+        place = (self._framework, self._device, self._stream)
+        space, own = _recorded_space(*place), _recorded_space(*place)
+        memory = self._place(space, own)
         with _relaxed():
             nodes = [Node(launch) for launch in self._job.launches(memory, self._multiprocessors)]
         for node in nodes:
             node.move(addresses)
             node.launch(self._stream)
-        self._graph, self._report = None, memory.report
+        self._last = own, memory.report
 
 
 class SgemmRun:
@@ -204,7 +218,7 @@ class SgemmRun:
         self._recording: Recording | None = None
 
     def enqueue(self, addresses: Addresses) -> None:
-        with _cublas:
+        with _cublas, self._space.lock:
             if _is_recording(self._stream):
                 space = _recorded_space(self._framework, self._device, self._stream)
                 self._start(addresses, space.address("cublas", cublas.WORKSPACE), self._stream)
