@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmlab.emulator import doubles, formats, halves
+from gemmlab.emulator.arithmetic import doubles, formats, halves
 from gemmlab.emulator.native.values import NotCovered, Value
 
 PAIR = "x2"  # ends the name of a type that has two halves in one register

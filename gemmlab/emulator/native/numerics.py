@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmlab.emulator import numerics
+from gemmlab.emulator.arithmetic import numerics
 from gemmlab.emulator.native.ufuncs import intrinsic
 from gemmlab.emulator.native.values import Value, where
 
