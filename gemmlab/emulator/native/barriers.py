@@ -1,4 +1,4 @@
-"""Named barriers in IR: what barriers.py does in NumPy, for one thread block (PTX ISA, bar)."""
+"""Named barriers in IR (PTX ISA, bar), for one block; in NumPy: synchronization/barriers.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shuffles, votes and their like in IR: what collectives.py does in NumPy, for one warp."""
+"""Shuffles, votes and their like in IR, for one warp; in NumPy: synchronization/collectives.py."""
 
 from __future__ import annotations
 

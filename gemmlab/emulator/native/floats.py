@@ -1,4 +1,4 @@
-"""What doubles.py, formats.py and halves.py compute, where native code has other means."""
+"""What arithmetic/{doubles,formats,halves}.py compute, where native code has other means."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What numerics.py computes, where LLVM has something better than its formulas."""
+"""What arithmetic/numerics.py computes, where LLVM has something better than its formulas."""
 
 from __future__ import annotations
 
