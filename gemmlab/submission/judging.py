@@ -120,7 +120,8 @@ class _Judge:
             self._result.entry = entry
             versions = dict(told.get("versions") or {})
             made_by = ", ".join(f"{name} {version}" for name, version in versions.items())
-            step.message = f"{entry}: {len(ptx.splitlines())} lines of PTX, {made_by or 'as it is'}"
+            name = self._submission.directive.entry or entry  # as its author calls it
+            step.message = f"{name}: {len(ptx.splitlines())} lines of PTX, {made_by or 'as it is'}"
             if told.get("left_out"):
                 step.message += f"; left out as code of the host: {', '.join(told['left_out'])}"
         return step
@@ -184,6 +185,8 @@ class _Judge:
             told |= answer
         if ended.status is not None and "begun" in told:
             step.message = f"{told['begun']}: {step.message}"
+        if step.status == "time limit":
+            step.message += "; --time-limit gives it longer"
         return step, told
 
     def _judge_trials(self, step: Step) -> None:
@@ -199,11 +202,8 @@ class _Judge:
             if "spoilt" in worst.purpose and worst.verdict.status == "wrong answer":
                 step.status = "forbidden"
                 step.message += "; it kept elements that the output held before"
-            elif _only_nans(failed) and self._submission.output_word is None:
-                step.message += (
-                    "; all of it is NaN, as the output was before: a kernel that multiplies that "
-                    "by beta = 0 needs output=finite"
-                )
+            elif hint := self._hint(worst, is_first=worst is step.trials[0]):
+                step.message += f"\n{hint}" if "\n" in step.message else f"; {hint}"
             return
         if step.status != "pass":
             return
@@ -211,14 +211,25 @@ class _Judge:
         if precision.CLASSES.index(name) > precision.CLASSES.index(wanted):
             worst = max(step.trials, key=lambda trial: trial.verdict.max_error_u or 0.0)
             step.status = "low precision"
-            step.message = (
-                f"{worst.name}: errors up to {worst.verdict.max_error_u:.3g} u, where {wanted} "
-                f"allows {worst.verdict.bound_u + precision.LOSS_U[wanted]:.3g} u: this is {name}"
-            )
+            step.message = f"{_too_wrong(worst, wanted)}: this is {name}"
             return
         errors = (trial.verdict.max_error_u or 0.0 for trial in step.trials)
         largest = max(filter(math.isfinite, errors), default=0.0)
         step.message = f"{len(step.trials)} launches right, largest error {largest:.3g} u"
+
+    def _hint(self, wrong: Trial, is_first: bool) -> str:
+        """What the cause may be, if it looks like one of those that are common."""
+        given, verdict = self._submission, wrong.verdict
+        nan = verdict.first and all(one.got != one.got for one in verdict.first)
+        if nan and is_first and given.output_word is None:
+            return (
+                "all of it is NaN, as the output was before: a kernel that multiplies that by "
+                "beta = 0 needs output=finite"
+            )
+        takes_smem = ".extern .shared" in given.ptx and given.directive.smem == Directive.smem
+        if takes_smem and verdict.status == "out of bounds":
+            return "how many bytes of extern __shared__ memory it needs, smem=… has to say"
+        return ""
 
     def _class(self) -> str | None:
         """From all trials so far; None where nothing is rounded, or nothing was right."""
@@ -227,7 +238,8 @@ class _Judge:
         kept = [trial.precision for trial in trials]
         if not trials or None in kept or not any(t.verdict.bound_u for t in trials):
             return None
-        return precision.classify((name for name in kept if name), self._submission.ptx)
+        wanted = self._submission.directive.precision
+        return precision.classify((name for name in kept if name), self._submission.ptx, wanted)
 
     def _classify(self) -> None:
         self._result.precision = self._class()
@@ -236,10 +248,13 @@ class _Judge:
 _FINDINGS: dict[str, Status] = {"directive": "bad directive", "forbidden": "forbidden"}
 
 
-def _only_nans(failed: list[Trial]) -> bool:
-    """Whether every wrong result is NaN wherever it was looked at."""
-    verdicts = [trial.verdict for trial in failed]
-    return all(v.first and all(one.got != one.got for one in v.first) for v in verdicts)
+def _too_wrong(trial: Trial, wanted: str) -> str:
+    """How a result breaks the bounds of a class."""
+    error_u = trial.verdict.max_error_u or 0.0
+    if math.isinf(error_u):
+        return f"{trial.name}: NaN or infinity where {wanted} has a number, or the reverse"
+    allowed_u = trial.verdict.bound_u + precision.LOSS_U[wanted]
+    return f"{trial.name}: errors up to {error_u:.3g} u, where {wanted} allows {allowed_u:.3g} u"
 
 
 def _trial(told: dict[str, Any]) -> Trial:

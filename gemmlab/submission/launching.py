@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -64,7 +66,8 @@ class Launch:
                     self._artifact, call.grid, call.block, args, call.smem
                 )
         except EmulationError as error:
-            return Examination(fault(error, stage.problem.bound_u(case.shape)))
+            verdict = fault(error, stage.problem.bound_u(case.shape))
+            return Examination(replace(verdict, message=_named(verdict.message, call.names)))
         verdict, image = judge.inspect(stage)
         return Examination(verdict, launched, image)
 
@@ -84,6 +87,12 @@ class Launch:
         if not isinstance(arg, np.ndarray):
             return arg
         return Guarded.place(self._device, arg.view(np.uint8)).span
+
+
+def _named(message: str, words: Sequence[str]) -> str:
+    """With the words of args= for the numbers that the emulator has for arguments."""
+    names = [word.split(":")[0] for word in words]
+    return re.sub(r"\bargument (\d+)", lambda found: f"argument {names[int(found[1])]}", message)
 
 
 def check_arguments(artifact: Artifact, submission: Submission, call: Call) -> None:

@@ -69,14 +69,14 @@ def _print_wrong(out: Console, step: Step) -> None:
         out.print("\n" + "\n".join(lines[:LINES]), markup=False)
         if len(lines) > LINES:
             out.print(f"… and {len(lines) - LINES} more lines; --json has them all")
-    wrong = next((t.verdict for t in step.trials if t.verdict.first), None)
+    wrong = next((trial for trial in step.trials if trial.verdict.first), None)
     if wrong is not None:
         rows = [
-            [str(one.index), digits(one.got), digits(one.expected), f"{digits(one.error_u)} u"]
-            for one in wrong.first[:SHOWN]
+            [str(one.index), f"{one.got:.9g}", f"{one.expected:.9g}", f"{digits(one.error_u)} u"]
+            for one in wrong.verdict.first[:SHOWN]
         ]
-        out.print()
-        out.print(plain_table(["first wrong", "got", "expected", "error"], rows))
+        out.print(f"\nThe first that are wrong, {wrong.name}:", markup=False)
+        out.print(plain_table(["at", "got", "expected", "error"], rows))
     if step.output.strip():
         out.print(f"\nIt printed:\n{step.output.rstrip()}", markup=False)
 
