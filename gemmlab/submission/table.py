@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from gemmlab import metrics
@@ -20,7 +21,7 @@ COUNTERS = {
     "global load sectors": (metrics.GLOBAL_LOAD_SECTORS,),
     "global store requests": (metrics.GLOBAL_STORE_REQUESTS,),
     "global store sectors": (metrics.GLOBAL_STORE_SECTORS,),
-    "shared wavefronts": (metrics.SHARED_LOAD_WAVEFRONTS, metrics.SHARED_STORE_WAVEFRONTS),
+    "shared wavefronts": (metrics.SHARED_WAVEFRONTS,),
     "of them repeats": (metrics.SHARED_EXCESSIVE,),
     "global atomics": metrics.GLOBAL_ATOMICS,
     "divergent branches": (metrics.DIVERGENT_BRANCHES,),
@@ -43,8 +44,10 @@ def print_judgement(out: Console, result: Judgement) -> None:
         _print_counters(out, result)
     if result.advice:
         out.print("\nWhat to improve first:")
+        listed = Table.grid(padding=(0, 1))
         for number, sentence in enumerate(result.advice, 1):
-            out.print(f"{number}. {sentence}", markup=False)
+            listed.add_row(f"{number}.", Text(sentence))
+        out.print(listed)
     out.print()
     if result.precision:
         out.print(f"precision class: {result.precision}", markup=False)
