@@ -12,7 +12,7 @@ from typing import Any
 
 from gemmlab.compile.architectures import DEFAULT, NVRTC_ARCHITECTURES, check_architecture
 from gemmlab.directives import Directive, read
-from gemmlab.errors import GemmlabError, InputError, UnknownNameError
+from gemmlab.errors import CompileError, GemmlabError, InputError, UnknownNameError
 from gemmlab.judge import Mismatch, Verdict, precision
 from gemmlab.submission import advice, process, timing
 from gemmlab.submission.process import Limits
@@ -51,18 +51,41 @@ def judge_file(
     What the file does wrong is in the judgement. Raises InputError for a path that is no kernel
     file or cannot be read, UnknownNameError for one that is not there and for an architecture.
     """
+    return _opened(path, words, options, progress).judge()
+
+
+def prepare(path: Path, options: Options) -> Submission:
+    """Compile a file and check it without running it: it can be launched as its directive says.
+
+    Raises CompileError where a step fails, and as `judge_file`.
+    """
+    judge = _opened(path, Directive(), options)
+    found = judge.judge(runs=False)
+    if not found.passed:
+        raise CompileError(f"{path}: {found.verdict}: {found.steps[-1].message}")
+    return judge.submission
+
+
+def read_file(path: Path) -> str:
+    """The text of a kernel file. Raises as `judge_file`."""
     if path.suffix not in SUFFIXES:
         raise InputError(f"{path} is none of {', '.join(SUFFIXES)}")
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise UnknownNameError(f"no file {path}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read: {error}") from error
+
+
+def _opened(
+    path: Path, words: Directive, options: Options, progress: Progress = lambda step: None
+) -> _Judge:
+    text = read_file(path)
     arch = check_architecture(options.arch or DEFAULT, NVRTC_ARCHITECTURES)
     seed = secrets.randbelow(SEEDS) if options.seed is None else options.seed
     submission = Submission(path.resolve(), words, arch, seed, options.shapes)
-    return _Judge(submission, text, options, progress).judge()
+    return _Judge(submission, text, options, progress)
 
 
 class _Judge:
@@ -71,7 +94,7 @@ class _Judge:
     def __init__(
         self, submission: Submission, text: str, options: Options, progress: Progress
     ) -> None:
-        self._submission, self._text = submission, text
+        self.submission, self._text = submission, text
         self._options, self._progress = options, progress
         self._result = Judgement(
             file=submission.path.name,
@@ -79,11 +102,12 @@ class _Judge:
             arch=submission.arch,
         )
 
-    def judge(self) -> Judgement:
+    def judge(self, runs: bool = True) -> Judgement:
+        """Without `runs`, only the steps in which the kernel does not run."""
         result = self._result
-        steps = [self._directive, self._compile, self._static, self._emulate]
-        if self._options.gpu:
-            steps += [self._gpu, self._time]
+        steps = [self._directive, self._compile, self._static]
+        if runs:
+            steps += [self._emulate, *([self._gpu, self._time] if self._options.gpu else [])]
         for take in steps:
             start = time.perf_counter()
             step = take()
@@ -93,41 +117,41 @@ class _Judge:
             if step.status not in GO_ON:
                 break
         self._classify()
-        result.advice = advice.sentences(result, self._submission.ptx)
+        result.advice = advice.sentences(result, self.submission.ptx)
         return result
 
     # The steps
 
     def _directive(self) -> Step:
         try:
-            directive = read(self._text).overridden(self._submission.directive)
-            self._submission = replace(self._submission, directive=directive)
-            self._submission.check()
+            directive = read(self._text).overridden(self.submission.directive)
+            self.submission = replace(self.submission, directive=directive)
+            self.submission.check()
         except GemmlabError as error:
             return Step("directive", "bad directive", str(error))
-        self._result.problem = self._submission.problem.name
-        self._result.layout = self._submission.layout
-        words = ", ".join(self._submission.argument_words)
+        self._result.problem = self.submission.problem.name
+        self._result.layout = self.submission.layout
+        words = ", ".join(self.submission.argument_words)
         return Step("directive", message=f"{self._result.problem}, takes {words}")
 
     def _compile(self) -> Step:
-        step, told = self._run("compile", "compile_file", self._submission)
+        step, told = self._run("compile", "compile_file", self.submission)
         if step.status == "pass":
             ptx, entry = str(told.get("ptx", "")), str(told.get("entry", ""))
             if ".version" not in ptx or ".target" not in ptx:  # a file's own code may say anything
                 return replace(step, status="crashed", message="no PTX came of it")
-            self._submission = replace(self._submission, ptx=ptx, entry=entry)
+            self.submission = replace(self.submission, ptx=ptx, entry=entry)
             self._result.entry = entry
             versions = dict(told.get("versions") or {})
             made_by = ", ".join(f"{name} {version}" for name, version in versions.items())
-            name = self._submission.directive.entry or entry  # as its author calls it
+            name = self.submission.directive.entry or entry  # as its author calls it
             step.message = f"{name}: {len(ptx.splitlines())} lines of PTX, {made_by or 'as it is'}"
             if told.get("left_out"):
                 step.message += f"; left out as code of the host: {', '.join(told['left_out'])}"
         return step
 
     def _static(self) -> Step:
-        step, told = self._run("checks", "check_statically", self._submission)
+        step, told = self._run("checks", "check_statically", self.submission)
         taken = told.get("resources")
         if taken:
             self._result.resources = taken | told.get("occupancy", {})
@@ -142,14 +166,14 @@ class _Judge:
         return step
 
     def _emulate(self) -> Step:
-        step, told = self._run("emulator", "emulate", self._submission)
+        step, told = self._run("emulator", "emulate", self.submission)
         self._judge_trials(step)
         self._result.counters = told.get("counters")
         self._result.counted_shape = told.get("shape")
         return step
 
     def _gpu(self) -> Step:
-        step, told = self._run("GPU", "try_on_gpu", self._submission, None)
+        step, told = self._run("GPU", "try_on_gpu", self.submission, None)
         if step.status == "not run" and not told:
             return replace(step, status="skipped", message=f"{step.message}; timing needs one too")
         self._judge_trials(step)
@@ -157,7 +181,7 @@ class _Judge:
         return step
 
     def _time(self) -> Step:
-        request = timing.Request(self._submission, self._result.arch, self._class())
+        request = timing.Request(self.submission, self._result.arch, self._class())
         step, told = self._run("timing", "time_on_gpu", request, None)
         self._result.runs = told.get("runs", [])
         self._result.score = told.get("score")
@@ -175,7 +199,7 @@ class _Judge:
     ) -> tuple[Step, dict[str, Any]]:
         """Run a task; what it told by key, the last word counts, and its trials in the step."""
         limit = self._options.memory_bytes if memory == -1 else memory
-        runs_it = task == "compile_file" and self._submission.path.suffix == ".py"
+        runs_it = task == "compile_file" and self.submission.path.suffix == ".py"
         ended = process.run(task, request, Limits(self._options.seconds, limit, runs_it))
         step = Step(name, ended.status or "pass", ended.message, output=ended.output)
         told: dict[str, Any] = {}
@@ -191,7 +215,7 @@ class _Judge:
 
     def _judge_trials(self, step: Step) -> None:
         """Pass if every result is right in the class that is wanted."""
-        wanted = self._submission.directive.precision
+        wanted = self.submission.directive.precision
         failed = [trial for trial in step.trials if trial.precision is None]
         if failed:
             worst = failed[0]
@@ -219,7 +243,7 @@ class _Judge:
 
     def _hint(self, wrong: Trial, is_first: bool) -> str:
         """What the cause may be, if it looks like one of those that are common."""
-        given, verdict = self._submission, wrong.verdict
+        given, verdict = self.submission, wrong.verdict
         nan = verdict.first and all(one.got != one.got for one in verdict.first)
         if nan and is_first and given.output_word is None:
             return (
@@ -238,8 +262,8 @@ class _Judge:
         kept = [trial.precision for trial in trials]
         if not trials or None in kept or not any(t.verdict.bound_u for t in trials):
             return None
-        wanted = self._submission.directive.precision
-        return precision.classify((name for name in kept if name), self._submission.ptx, wanted)
+        wanted = self.submission.directive.precision
+        return precision.classify((name for name in kept if name), self.submission.ptx, wanted)
 
     def _classify(self) -> None:
         self._result.precision = self._class()
