@@ -284,7 +284,7 @@ def test_a_directive_may_bring_arrays_and_numbers(judge):
     assert judge(text, words).verdict == "pass"
 
 
-@pytest.mark.parametrize("problem", ["gemm", "transpose", "sum", "histogram"])
+@pytest.mark.parametrize("problem", ["gemm", "transpose", "sum", "histogram", "vector-add"])
 @pytest.mark.parametrize("language", start.LANGUAGES)
 def test_starting_files_pass(judge, problem, language):
     suffix = start.LANGUAGES[language]
