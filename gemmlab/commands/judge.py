@@ -135,7 +135,6 @@ def export(
     solution: Annotated[
         Path | None, typer.Option(help="Also this kernel file, as a solution.json.")
     ] = None,
-    arch: Annotated[str, typer.Option(help="What the solution is for.")] = "sm_90a",
 ) -> None:
     """Write a problem as FlashInfer-Bench and SOL-ExecBench have it: definition and workloads."""
     from gemmlab import problems
@@ -147,7 +146,7 @@ def export(
     files["workload.jsonl"] = flashinfer.workloads(work)
     if solution:
         entry = read(_read(solution)).entry or work.name
-        files["solution.json"] = [flashinfer.solution(work, solution, entry, arch)]
+        files["solution.json"] = [flashinfer.solution(work, solution, entry)]
     folder.mkdir(parents=True, exist_ok=True)
     for name, told in files.items():
         flashinfer.write(folder / name, told)
