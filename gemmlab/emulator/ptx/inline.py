@@ -1,8 +1,8 @@
 """Calls of device functions, expanded in place.
 
 Arguments travel as PTX writes them, through .param variables of the caller, which become a part
-of each thread's frame. What is not defined in the file (vprintf, say) stays a call, and fails
-when it is reached.
+of each thread's frame. Of what is not defined in the file, printf prints nothing and an assertion
+that fails is a trap; anything else stays a call, which is not supported.
 """
 
 from __future__ import annotations
@@ -104,6 +104,11 @@ class Inliner:
         callee = self._callee(instruction)
         if callee is not None:
             self._call(instruction, operands, callee, guard, depth)
+        elif instruction.root == "call" and (built_in := _built_in(operands)):
+            opcode, own = built_in
+            self.result.instructions.append(
+                replace(instruction, opcode=opcode, operands=own, guard=guard)
+            )
         elif instruction.root == "ret" and names.end is not None:
             jump = replace(instruction, opcode=("bra",), operands=(Symbol(names.end),), guard=guard)
             self.result.instructions.append(jump)
@@ -145,6 +150,17 @@ class Inliner:
             self.result.instructions.append(jump)
         self.append(callee, Renaming(suffix, parameters, end), depth + 1)
         self.result.labels[end] = len(self.result.instructions)
+
+
+def _built_in(operands: tuple[Operand, ...]) -> tuple[tuple[str, ...], tuple[Operand, ...]] | None:
+    """What does for a call of CUDA's own functions: vprintf returns 0, __assertfail traps."""
+    match [o for o in operands if isinstance(o, Symbol)]:
+        case [Symbol(name="vprintf")]:
+            [result] = _symbols(operands[0])
+            return ("st", "param", "b32"), (Memory(Symbol(result), 0), Imm(0))
+        case [Symbol(name="__assertfail")]:
+            return ("trap",), ()
+    return None
 
 
 def _symbols(operand: Operand) -> list[str]:

@@ -183,9 +183,12 @@ class Parser:
                 vector = int(word[1])
             elif word == "ptr":
                 pointer = True
+            elif word == "attribute":  # .attribute(.managed)
+                while self.next() != ")":
+                    pass
             elif word in TYPES:
                 type_ = word
-            elif word not in ("global", "shared", "local", "const", "attribute"):
+            elif word not in ("global", "shared", "local", "const"):
                 self.fail(f"unknown word .{word} in a declaration")
         if not type_:
             self.fail("a declaration needs a type")
