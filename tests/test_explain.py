@@ -14,7 +14,7 @@ from rich.console import Console
 import gemmlab.explain.explanation as explanation_module
 from gemmlab import cli, ladder, problems
 from gemmlab.devices.cuda import CudaDevice
-from gemmlab.emulator import counters
+from gemmlab.emulator.counters import rules
 from gemmlab.errors import DeviceError, InputError, ShapeError, UnsupportedInstructionError
 from gemmlab.explain import default_gpu, explain, page, pictures
 from gemmlab.explain.patterns import Pattern
@@ -113,6 +113,15 @@ def test_flops_of_a_ragged_tile_are_counted_whole():
     assert "hang over an edge" in flops.reason
 
 
+@pytest.mark.parametrize(("name", "products"), [("fp16x3", 3), ("bf16x6", 6)])
+def test_the_roof_of_16_bit_products_is_that_of_tensor_cores(name, products):
+    found = explained(name, 4096, 4096, 4096)
+    assert found.peak_tflops == pytest.approx(989.5 / products) and found.peak_tflops > 66.9
+    assert found.least_time_s == pytest.approx(2 * 4096**3 * products / 989.5e12)
+    assert found.points[0].bound == found.peak and f"÷ {products} products" in found.peak
+    assert not any("not its roof" in note for note in found.notes)
+
+
 @pytest.mark.parametrize(
     ("name", "sizes", "why"),
     [("naive", (3_000_000, 5, 5), "93750 blocks"), ("transpose:ilp", (0, 5), "nothing to launch")],
@@ -177,9 +186,9 @@ def pattern(addresses, width, space, operation="load"):
     rows, on = np.array([addresses]), np.array([[a is not None for a in addresses]])
     rows = np.where(on, rows, 0).astype(np.int64)
     if space == "global":
-        cost = counters.sectors(rows, on)
+        cost = rules.sectors(rows, on)
     else:
-        cost = int(counters.wavefronts(rows, on, width, operation == "load")[0][0])
+        cost = int(rules.wavefronts(rows, on, width, operation == "load")[0][0])
     return Pattern(space, operation, "", width, 1, "", tuple(addresses), cost, 1, 0, "")
 
 

@@ -214,14 +214,34 @@ def test_recursion_is_refused(launch):
 
 
 def test_what_is_not_defined_here_fails_only_when_reached(launch):
-    module = ".extern .func (.param .b32 r) vprintf(.param .b64 a, .param .b64 b);"
+    module = ".extern .func (.param .b64 r) malloc(.param .b64 a);"
     body = (
-        "setp.eq.u32 %p1, %r0, {n}; @!%p1 bra OUT; {{ .param .b64 a; .param .b64 b; .param .b32 r;"
-        "call.uni (r), vprintf, (a, b); }} OUT:"
+        "setp.eq.u32 %p1, %r0, {n}; @!%p1 bra OUT; {{ .param .b64 a; .param .b64 r;"
+        "call.uni (r), malloc, (a); }} OUT:"
     )
     launch(body.format(n=99), module=module)
-    with pytest.raises(UnsupportedInstructionError, match="call"):
+    with pytest.raises(UnsupportedInstructionError, match="malloc is not defined"):
         launch(body.format(n=9), module=module)
+
+
+def test_printf_prints_nothing_and_a_false_assertion_is_a_trap(launch):
+    module = """
+    .extern .func (.param .b32 r) vprintf(.param .b64 a, .param .b64 b);
+    .extern .func __assertfail(.param .b64 a, .param .b64 b, .param .b32 c, .param .b64 d,
+                               .param .b64 e);
+    """
+    launch(
+        "{ .param .b64 a; .param .b64 b; .param .b32 r; call.uni (r), vprintf, (a, b);"
+        "ld.param.b32 %r1, [r]; }",
+        module=module,
+    )
+    fails = (
+        "setp.eq.u32 %p1, %r0, {n}; @!%p1 bra OUT;"
+        "{{ .param .b64 a; .param .b32 b; call.uni __assertfail, (a, a, b, a, a); }} OUT:"
+    )
+    launch(fails.format(n=99), module=module)
+    with pytest.raises(EmulationError, match="trap"):
+        launch(fails.format(n=9), module=module)
 
 
 @pytest.mark.parametrize(

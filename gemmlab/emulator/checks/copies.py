@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gemmlab.emulator.arena import GLOBAL_BASE
-from gemmlab.emulator.async_copies import AsyncCopies, Pending, Target
-from gemmlab.emulator.bulk_copies import (
+from gemmlab.emulator.arithmetic.lanes import Mask, Value, three_axes
+from gemmlab.emulator.checks.shadow import ATOMIC, PLAIN
+from gemmlab.emulator.memory.arena import GLOBAL_BASE
+from gemmlab.emulator.memory.async_copies import AsyncCopies, Pending, Target
+from gemmlab.emulator.memory.bulk_copies import (
     BulkCopies,
     Bytes,
     Flight,
@@ -20,10 +22,8 @@ from gemmlab.emulator.bulk_copies import (
     TensorBox,
     Words,
 )
-from gemmlab.emulator.checks.shadow import ATOMIC, PLAIN
-from gemmlab.emulator.lanes import Mask, Value, three_axes
-from gemmlab.emulator.memory import Access, offsets_of
-from gemmlab.emulator.reductions import Combine
+from gemmlab.emulator.memory.reductions import Combine
+from gemmlab.emulator.memory.spaces import Access, offsets_of
 from gemmlab.tensor_map import CHUNK
 
 if TYPE_CHECKING:
@@ -115,9 +115,8 @@ class WatchedBulkCopies(BulkCopies):
             monitor.boards.leave(("pending", cell), monitor.clocks.tell(row[0]))
         read = self._in_shared(source)
         if read is not None:
-            shadow.load(row, read[None], site)
+            shadow.load(row, read[None], site, in_flight=True)
             shadow.look(row, read[None], site)
-            shadow.hold(row[0], read, site)
         elif not isinstance(source, Words):
             monitor.touch_pieces("load", site, row[0], self._in_global(source))
         for target in targets:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gemmlab.emulator.coordinates import Dim3
-from gemmlab.emulator.ir import Instruction
+from gemmlab.emulator.execution.coordinates import Dim3
+from gemmlab.emulator.ptx.ir import Instruction
 from gemmlab.errors import (
     BudgetError,
     DeadlockError,
@@ -111,7 +111,7 @@ class Findings:
             kind = next(kind for cls, kind in ERRORS if isinstance(error, cls))
             threads = () if error.thread is None else (error.thread,)
             addresses = () if not error.address else (error.address,)
-            site, message = error.site, error.message + where
+            site, message = error.site, error.message.removeprefix(f"{kind}: ") + where
             self.last = Finding(kind, message, site, None, error.block, threads, addresses)
 
     def sorted(self) -> tuple[Finding, ...]:
