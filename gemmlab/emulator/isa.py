@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gemmlab.emulator import numerics
 from gemmlab.emulator.ir import WIDTHS
 
 DTYPES: dict[str, np.dtype] = {"pred": np.dtype(bool), "f16": np.dtype("f2")}
@@ -200,7 +201,13 @@ FORMS: dict[str, list[Form]] = {
         _form("u32 s32 u64 s64", "I=T", "n.find_leading({0}, shift=True)", "shiftamt"),
         _form("u32 s32 u64 s64", "I=T", "n.find_leading({0})"),
     ],
-    "prmt": [_form("b32", "T=TTT", "n.permute({0}, {1}, {2})")],
+    "prmt": [
+        *(
+            _form("b32", "T=TTT", f"n.permute({{0}}, {{1}}, n.selector({{2}}, {name!r}))", name)
+            for name in numerics.SELECTORS
+        ),
+        _form("b32", "T=TTT", "n.permute({0}, {1}, {2})"),
+    ],
     "selp": [
         _form(f"{BITS} {INT} f32 f64", "T=TTP", "select({2}, {0}, {1})"),
     ],
