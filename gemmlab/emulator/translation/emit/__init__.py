@@ -9,11 +9,13 @@ from gemmlab.emulator.translation.emit import (
     floats,
     fragments,
     instructions,
+    integers,
     matrices,
     mbarriers,
     wgmma,
 )
 
 EMITTERS = instructions.EMITTERS | collectives.EMITTERS | floats.EMITTERS
+EMITTERS |= integers.EMITTERS
 EMITTERS |= copies.EMITTERS | bulk.EMITTERS | mbarriers.EMITTERS | clusters.EMITTERS
 EMITTERS |= matrices.EMITTERS | fragments.EMITTERS | wgmma.EMITTERS

@@ -128,7 +128,7 @@ def from_table(t: Translator, i: Instruction) -> None:
     expression = form.expression.format(*values)
     if flush:
         expression = f"n.flush({expression})"
-    if "sat" in i.modifiers:
+    if "sat" in i.modifiers and "sat" in form.optional:
         expression = f"n.saturate({expression})"
     t.assign(i, destination, expression, isa.dtype_of(form.result, type_))
 
