@@ -22,6 +22,7 @@ import numpy as np
 from gemmlab.emulator.arithmetic.lanes import WARP, Extent, Mask, Value, three_axes
 from gemmlab.emulator.counters.rules import SiteCounts
 from gemmlab.emulator.counters.trace import Trace
+from gemmlab.emulator.execution import printing
 from gemmlab.emulator.execution.budget import MOST_INSTRUCTIONS, over_budget
 from gemmlab.emulator.execution.coordinates import Dim3, block_index, special_registers
 from gemmlab.emulator.execution.schedule import Order
@@ -44,6 +45,7 @@ from gemmlab.emulator.synchronization.deadlock import deadlock
 from gemmlab.emulator.synchronization.mbarriers import Mbarriers
 from gemmlab.emulator.tensor_cores.matrices import MatrixSpace
 from gemmlab.emulator.tensor_cores.wgmma import Wgmma
+from gemmlab.emulator.translation.emit.calls import callee
 from gemmlab.emulator.translation.translate import Block, Program
 from gemmlab.errors import EmulationError, UnsupportedInstructionError
 
@@ -199,9 +201,15 @@ class Machine:
     def unsupported(self, index: int, reason: str, guard: Value, mask: Mask | None) -> None:
         if guard is None or self.enabled(guard, mask)[0]:
             instruction = self.launch.program.function.instructions[index]
+            if callee(instruction) == "__assertfail":
+                on, nowhere = self.active(mask), np.zeros(self.extent.shape, int)
+                self.fault(EmulationError, "an assertion failed", index, on, nowhere)
             name = ".".join(instruction.opcode)
             message = f"unsupported instruction {name}: {reason}"
             raise UnsupportedInstructionError(message, instruction.site)
+
+    def printf(self, where: Value, arguments: Value, mask: Mask | None) -> np.ndarray:
+        return printing.vprintf(self, where, arguments, mask)
 
     def fault(
         self,

@@ -3,6 +3,7 @@ and the table of them all. `instructions` has the plain ones, and what the famil
 
 from gemmlab.emulator.translation.emit import (
     bulk,
+    calls,
     clusters,
     collectives,
     copies,
@@ -16,6 +17,6 @@ from gemmlab.emulator.translation.emit import (
 )
 
 EMITTERS = instructions.EMITTERS | collectives.EMITTERS | floats.EMITTERS
-EMITTERS |= integers.EMITTERS
+EMITTERS |= integers.EMITTERS | calls.EMITTERS
 EMITTERS |= copies.EMITTERS | bulk.EMITTERS | mbarriers.EMITTERS | clusters.EMITTERS
 EMITTERS |= matrices.EMITTERS | fragments.EMITTERS | wgmma.EMITTERS

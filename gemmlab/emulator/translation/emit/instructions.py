@@ -92,7 +92,7 @@ def instruction(t: Translator, i: Instruction, emitters: Emitters) -> None:
     name = next((k for k in keys if k in emitters), None)
     if name is not None:
         emitter, counts = emitters[name]
-        if len(i.operands) not in counts or not i.modifiers:
+        if len(i.operands) not in counts or not i.modifiers and i.root != "call":
             t.unsupported("no such form of it")
         emitter(t, i)
     elif i.root not in NO_EFFECT and not is_warp_barrier(i):
