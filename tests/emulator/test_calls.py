@@ -68,9 +68,47 @@ def test_assert(largest, tier):
     [
         ("call.uni somewhere, ()", "somewhere is not defined"),
         ("call somewhere", "somewhere is not defined"),
-        ("call %rd1, (), P", "through a pointer"),
+        ("call %rd1, (), P", "a pointer to no function"),
     ],
 )
 def test_calls_of_nothing(call, words):
     with pytest.raises(UnsupportedInstructionError, match=words):
         run(UNDEFINED.replace("CALL", call), "k", (1, 1, 1), (32, 1, 1), [])
+
+
+POINTERS = """
+__device__ __noinline__ int add(int a, int b) { return a + b; }
+__device__ __noinline__ int times(int a, int b) { return a * b; }
+__device__ __noinline__ int less(int a, int b) { return a - b; }
+typedef int (*F)(int, int);
+__device__ F table[3] = {add, times, less};
+__device__ int data[4] = {1, 2, 3, 4};
+__device__ int* places[2] = {data + 2, data};
+struct Base { __device__ virtual int of(int x) const = 0; };
+struct Twice : Base { __device__ int of(int x) const override { return 2 * x; } };
+struct Past : Base { int by; __device__ int of(int x) const override { return x + by; } };
+extern "C" __global__ void k(const int* x, int* y, int guarded) {
+  int t = threadIdx.x;
+  Twice twice; Past past; past.by = t;
+  const Base* one = t % 2 ? (const Base*)&twice : &past;
+  if (!guarded || x[t] != 1) y[t] = one->of(table[x[t]](x[t], t)) + *places[t % 2];
+}
+"""
+
+
+@pytest.mark.parametrize("tier", ["numpy", "native"])
+@pytest.mark.parametrize("guarded", [0, 1])
+def test_pointers_to_functions_and_data(tier, guarded):
+    pytest.importorskip("llvmlite") if tier == "native" else None
+    x, y, t = np.arange(64, dtype=np.int32) * 5 % 3, np.zeros(64, np.int32), np.arange(64)
+    gemmlab.emulate(nvrtc.compile_cuda(POINTERS), grid=1, block=64, args=[x, y, guarded], tier=tier)
+    result = np.select([x == 0, x == 1], [x + t, x * t], x - t)
+    result = np.where(t % 2, 2 * result, result + t) + np.where(t % 2, 1, 3)
+    np.testing.assert_array_equal(y, np.where(guarded & (x == 1), 0, result))
+
+
+def test_a_pointer_to_no_function():
+    with pytest.raises(UnsupportedInstructionError, match="a pointer to no function that takes"):
+        text = POINTERS.replace("F table[3]", "F table[4]")
+        args = [np.full(64, 3, np.int32), np.zeros(64, np.int32), 0]
+        gemmlab.emulate(nvrtc.compile_cuda(text), grid=1, block=64, args=args)

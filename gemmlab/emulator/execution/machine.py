@@ -38,6 +38,7 @@ from gemmlab.emulator.memory.spaces import (
     SharedSpace,
     Space,
 )
+from gemmlab.emulator.ptx.ir import Symbol
 from gemmlab.emulator.synchronization.barriers import Barriers
 from gemmlab.emulator.synchronization.clusters import ClusterBarrier, ClusterSpace
 from gemmlab.emulator.synchronization.collectives import bits_of
@@ -47,7 +48,7 @@ from gemmlab.emulator.tensor_cores.matrices import MatrixSpace
 from gemmlab.emulator.tensor_cores.wgmma import Wgmma
 from gemmlab.emulator.translation.emit.calls import callee
 from gemmlab.emulator.translation.translate import Block, Program
-from gemmlab.errors import EmulationError, UnsupportedInstructionError
+from gemmlab.errors import EmulationError, LaunchError, UnsupportedInstructionError
 
 if TYPE_CHECKING:
     from gemmlab.emulator.checks import Checks
@@ -82,6 +83,13 @@ class Launch:
     exact_tensor: bool = True  # tensor cores round as the hardware does
     checks: Checks | None = None
     max_instructions: int = MOST_INSTRUCTIONS  # of a warp
+
+    def address_of(self, symbol: Symbol) -> int:
+        """Of a variable in global memory or a function. Raises LaunchError."""
+        address = self.variables.get(symbol.name, self.program.module.code_address(symbol.name))
+        if address is None:
+            raise LaunchError(f"a variable holds the address of {symbol.name}, which has none")
+        return (address + symbol.offset) % (1 << 64)
 
     @property
     def threads(self) -> int:

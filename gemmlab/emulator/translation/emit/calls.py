@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 def callee(i: Instruction) -> str | None:
     """The name of the function that is called; None of one whose address is in a register."""
-    names = [o.name for o in i.operands if isinstance(o, Symbol)]
-    return names[0] if i.root == "call" and names else None
+    target = next((o for o in i.operands if not isinstance(o, Vector)), None)
+    return target.name if i.root == "call" and isinstance(target, Symbol) else None
 
 
 def call(t: Translator, i: Instruction) -> None:
@@ -22,7 +22,7 @@ def call(t: Translator, i: Instruction) -> None:
     error that says so when a thread reaches it."""
     name = callee(i)
     if name is None:
-        t.unsupported("calls through a pointer")
+        t.unsupported("a pointer to no function that takes these arguments")
     vectors = [o.items for o in i.operands if isinstance(o, Vector)]
     if name != "vprintf" or [len(items) for items in vectors] != [1, 2]:
         t.unsupported(f"{name} is not defined in this PTX")
@@ -43,4 +43,4 @@ def _frame(t: Translator, variable: object, how: str, k: int) -> str:
     return f"m.space_frame.{how}({access}, {t.constant(U64.type(t.local[variable.name]))}"
 
 
-EMITTERS: Emitters = {"call": (call, {1, 2, 3})}
+EMITTERS: Emitters = {"call": (call, {1, 2, 3, 4})}

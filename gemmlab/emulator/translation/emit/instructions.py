@@ -74,6 +74,9 @@ def address(t: Translator, symbol: Symbol, dtype: np.dtype) -> str:
         return t.constant(immediate(Imm(t.shared[symbol.name] + symbol.offset), dtype))
     if symbol.name in t.local:
         return t.constant(immediate(Imm(t.local[symbol.name] + symbol.offset), dtype))
+    code = t.module.code_address(symbol.name)
+    if code is not None:
+        return t.constant(immediate(Imm(code + symbol.offset), dtype))
     variable = t.variables.get(symbol.name)
     if variable is None or variable.space not in ("global", "const"):
         t.unsupported(f"the address of {symbol.name}")
