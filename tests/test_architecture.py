@@ -54,25 +54,52 @@ LAYERS = {
 # What ties the parts together may import all of them.
 TOP = {"__init__", "__main__", "cli", "climb", "commands", "files"}
 
+# The same for the parts of the emulator. What they import for type checking alone is free: most get
+# the machine that they work for as an argument.
+EMULATOR_LAYERS = {
+    "ptx": set(),
+    "arithmetic": set(),
+    "counters": {"ptx", "arithmetic"},
+    "memory": {"arithmetic", "counters"},
+    "synchronization": {"arithmetic", "memory"},
+    "tensor_cores": {"arithmetic", "memory"},
+    "translation": {"ptx", "arithmetic", "memory", "synchronization", "tensor_cores"},
+    "execution": {
+        *{"ptx", "arithmetic", "counters", "memory", "synchronization", "tensor_cores"},
+        "translation",
+    },
+    "checks": {
+        *{"ptx", "arithmetic", "memory", "synchronization", "tensor_cores", "translation"},
+        "execution",
+    },
+    "native": {
+        *{"ptx", "arithmetic", "counters", "memory", "synchronization", "translation"},
+        "execution",
+    },
+    "tiers": {"arithmetic", "execution", "native"},
+    "run": {
+        *{"ptx", "arithmetic", "counters", "memory", "translation", "execution", "checks"},
+        "tiers",
+    },
+}
+
 
 def part(path):
     """The part of the package that a file belongs to: its folder, or its own name."""
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
-def imported_parts(path):
-    """Parts of gemmlab that a file imports anywhere in it, type checking included."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module == "gemmlab":
-            names = [f"gemmlab.{alias.name}" for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
+def imports(path, for_types):
+    """Full names that a file imports anywhere in it; those for type checking alone if wanted."""
+    nodes = [*ast.walk(ast.parse(path.read_text()))]
+    blocks = [x for x in nodes if isinstance(x, ast.If) and ast.unparse(x.test) == "TYPE_CHECKING"]
+    skipped = set() if for_types else {inner for block in blocks for inner in ast.walk(block)}
+    for node in nodes:
+        if isinstance(node, ast.Import) and node not in skipped:
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node not in skipped:
             assert node.level == 0, f"{path}:{node.lineno}: a relative import"
-            names = [node.module]
-        else:
-            continue
-        yield from (name.split(".")[1] for name in names if name.startswith("gemmlab."))
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
@@ -80,15 +107,31 @@ def test_imports_point_one_way(path):
     own = part(path)
     if own in TOP:
         return
-    allowed = LAYERS[own] | {own}
-    assert set(imported_parts(path)) <= allowed
+    found = {x.split(".")[1] for x in imports(path, for_types=True) if x.startswith("gemmlab.")}
+    assert found <= LAYERS[own] | {own}
 
 
-def test_layers_have_no_cycle():
+EMULATOR = PACKAGE / "emulator"
+
+
+@pytest.mark.parametrize(
+    "path", sorted(EMULATOR.rglob("*.py")), ids=lambda path: str(path.relative_to(EMULATOR))
+)
+def test_imports_of_the_emulator_point_one_way(path):
+    own = path.relative_to(EMULATOR).parts[0].removesuffix(".py")
+    if own == "__init__":
+        return
+    head = "gemmlab.emulator."
+    found = {x.split(".")[2] for x in imports(path, for_types=False) if x.startswith(head)}
+    assert found <= EMULATOR_LAYERS[own] | {own}
+
+
+@pytest.mark.parametrize("layers", [LAYERS, EMULATOR_LAYERS], ids=["package", "emulator"])
+def test_layers_have_no_cycle(layers):
     done = set()
-    while len(done) < len(LAYERS):
-        ready = {name for name, below in LAYERS.items() if name not in done and below <= done}
-        assert ready, f"cycle among {set(LAYERS) - done}"
+    while len(done) < len(layers):
+        ready = {name for name, below in layers.items() if name not in done and below <= done}
+        assert ready, f"cycle among {set(layers) - done}"
         done |= ready
 
 

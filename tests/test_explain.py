@@ -14,7 +14,7 @@ from rich.console import Console
 import gemmlab.explain.explanation as explanation_module
 from gemmlab import cli, ladder, problems
 from gemmlab.devices.cuda import CudaDevice
-from gemmlab.emulator import counters
+from gemmlab.emulator.counters import rules
 from gemmlab.errors import DeviceError, InputError, ShapeError, UnsupportedInstructionError
 from gemmlab.explain import default_gpu, explain, page, pictures
 from gemmlab.explain.patterns import Pattern
@@ -177,9 +177,9 @@ def pattern(addresses, width, space, operation="load"):
     rows, on = np.array([addresses]), np.array([[a is not None for a in addresses]])
     rows = np.where(on, rows, 0).astype(np.int64)
     if space == "global":
-        cost = counters.sectors(rows, on)
+        cost = rules.sectors(rows, on)
     else:
-        cost = int(counters.wavefronts(rows, on, width, operation == "load")[0][0])
+        cost = int(rules.wavefronts(rows, on, width, operation == "load")[0][0])
     return Pattern(space, operation, "", width, 1, "", tuple(addresses), cost, 1, 0, "")
 
 

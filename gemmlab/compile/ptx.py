@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gemmlab.compile.artifact import Artifact, ParameterType
-from gemmlab.emulator.ir import Variable
-from gemmlab.emulator.ptx import parse
+from gemmlab.emulator.ptx.ir import Variable
+from gemmlab.emulator.ptx.parser import parse
 from gemmlab.errors import CompileError, UnknownNameError
 
 __all__ = ["assemble", "describe", "parse"]

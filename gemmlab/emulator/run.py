@@ -13,24 +13,26 @@ import numpy as np
 from numpy.lib.array_utils import byte_bounds
 from numpy.lib.stride_tricks import as_strided
 
-from gemmlab.emulator import emit, pipes, tiers, totals
-from gemmlab.emulator.arena import GLOBAL_BASE, Allocation, GlobalMemory
-from gemmlab.emulator.budget import MOST_INSTRUCTIONS
+from gemmlab.emulator import tiers
+from gemmlab.emulator.arithmetic.lanes import WARP
 from gemmlab.emulator.checks import Finding, kinds_of, run_checked
-from gemmlab.emulator.coordinates import (
+from gemmlab.emulator.counters import pipes, totals
+from gemmlab.emulator.counters.trace import Trace
+from gemmlab.emulator.execution.budget import MOST_INSTRUCTIONS
+from gemmlab.emulator.execution.coordinates import (
     GRID_WORKSPACE,
     GRID_WORKSPACE_BITS,
     Dim3,
     blocks_of_clusters,
 )
-from gemmlab.emulator.ir import Special, Variable
-from gemmlab.emulator.lanes import WARP
-from gemmlab.emulator.machine import Launch, Machine, Tally
-from gemmlab.emulator.schedule import Order, WarpOrder
-from gemmlab.emulator.standstill import Chunk, Standstill
-from gemmlab.emulator.tensor_maps import encode
-from gemmlab.emulator.trace import Trace
-from gemmlab.emulator.translate import Program, translate
+from gemmlab.emulator.execution.machine import Launch, Machine, Tally
+from gemmlab.emulator.execution.schedule import Order, WarpOrder
+from gemmlab.emulator.execution.standstill import Chunk, Standstill
+from gemmlab.emulator.memory.arena import GLOBAL_BASE, Allocation, GlobalMemory
+from gemmlab.emulator.memory.tensor_maps import encode
+from gemmlab.emulator.ptx import layout
+from gemmlab.emulator.ptx.ir import Special, Variable
+from gemmlab.emulator.translation.translate import Program, translate
 from gemmlab.errors import InputError, LaunchError, TierError
 from gemmlab.tensor_map import CHUNK, TensorMap
 
@@ -178,10 +180,10 @@ def prepare(
     values, buffers = bind(program.function.parameters, args, memory)
     variables = allocate_variables(program, memory)
     module, function = program.module, program.function
-    shared = emit.static_shared_bytes(module, function)
+    shared = layout.static_shared_bytes(module, function)
     if dynamic_smem:
-        shared = emit.dynamic_shared_offset(module, function) + dynamic_smem
-    local = emit.local_layout(function)[1]
+        shared = layout.dynamic_shared_offset(module, function) + dynamic_smem
+    local = layout.local_layout(function)[1]
     for what, nbytes, limit in (
         ("shared memory per block", shared, MOST_SHARED),
         ("local memory per thread", local, MOST_LOCAL),
@@ -224,7 +226,7 @@ def _in_order(launch: Launch, order: Order) -> Tally:
 def static_smem_bytes(ptx: str, entry: str | None) -> int:
     """Shared memory that a kernel declares with a size, per block."""
     program = translate(ptx, entry)
-    return emit.static_shared_bytes(program.module, program.function)
+    return layout.static_shared_bytes(program.module, program.function)
 
 
 def execute(

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import NoReturn
 
-from gemmlab.emulator.lanes import WARP
-from gemmlab.emulator.machine import Launch, Tally
+from gemmlab.emulator.arithmetic.lanes import WARP
+from gemmlab.emulator.execution.machine import Launch, Tally
 from gemmlab.emulator.native.compiler import missing
 from gemmlab.emulator.native.values import NotCovered
 from gemmlab.errors import TierError, UnknownNameError

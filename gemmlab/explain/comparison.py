@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gemmlab.emulator.counters import BANK_BYTES, BANKS, LANES, SECTOR_BYTES
+from gemmlab.emulator.counters.rules import BANK_BYTES, BANKS, LANES, SECTOR_BYTES
 from gemmlab.explain.counted import Counted, Totals
 from gemmlab.hardware.formula import Quantity
 from gemmlab.hardware.traffic import Traffic

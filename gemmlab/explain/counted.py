@@ -11,8 +11,8 @@ import numpy as np
 from gemmlab.compile.artifact import Artifact
 from gemmlab.devices.emulated import emulate
 from gemmlab.emulator import Trace
-from gemmlab.emulator.counters import SECTOR_BYTES
-from gemmlab.emulator.ir import Instruction, Reg
+from gemmlab.emulator.counters.rules import SECTOR_BYTES
+from gemmlab.emulator.ptx.ir import Instruction, Reg
 from gemmlab.explain.patterns import Pattern, patterns
 from gemmlab.kernels.rung import Rung
 from gemmlab.problems.problem import WORKSPACE, Case, Problem

@@ -14,7 +14,7 @@ from gemmlab.compile.architectures import ARCHITECTURES, DEFAULT
 from gemmlab.compile.artifact import Artifact, Resources
 from gemmlab.compile.cute import compile_rung
 from gemmlab.devices.cuda import CudaDevice
-from gemmlab.emulator.counters import SECTOR_BYTES
+from gemmlab.emulator.counters.rules import SECTOR_BYTES
 from gemmlab.errors import (
     CompileError,
     DeviceError,

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gemmlab.emulator import counters
-from gemmlab.emulator.counters import BANK_BYTES, SECTOR_BYTES
-from gemmlab.emulator.trace import Requests, Site, Trace
+from gemmlab.emulator.counters import rules
+from gemmlab.emulator.counters.rules import BANK_BYTES, SECTOR_BYTES
+from gemmlab.emulator.counters.trace import Requests, Site, Trace
 
 _SHOWN = 10
 IRREGULAR = "different addresses"
@@ -119,9 +119,9 @@ def _cost(site: Site, request: Requests, warp: int) -> tuple[int, int]:
     addresses, active = request.addresses[warp : warp + 1], request.active[warp : warp + 1]
     if site.space == "global":
         asked = addresses[active][:, None] + np.arange(site.width)
-        return counters.sectors(addresses, active), -(-np.unique(asked).size // SECTOR_BYTES)
+        return rules.sectors(addresses, active), -(-np.unique(asked).size // SECTOR_BYTES)
     is_load = site.operation == "load"
-    cost, least = counters.wavefronts(addresses, active, site.width, is_load)
+    cost, least = rules.wavefronts(addresses, active, site.width, is_load)
     return int(cost[0]), int(least[0])
 
 

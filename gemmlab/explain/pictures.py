@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gemmlab.emulator import counters
-from gemmlab.emulator.counters import BANK_BYTES, BANKS, LANES, SECTOR_BYTES
+from gemmlab.emulator.counters import rules
+from gemmlab.emulator.counters.rules import BANK_BYTES, BANKS, LANES, SECTOR_BYTES
 from gemmlab.explain.counted import DIGITS, NONE
 from gemmlab.explain.explanation import Point
 from gemmlab.explain.patterns import Pattern
@@ -37,7 +37,7 @@ def bank_lines(pattern: Pattern) -> list[str]:
     """A line per wavefront, a column per bank."""
     addresses, active = _lanes(pattern)
     is_load = pattern.operation == "load"
-    phases = counters.phases(addresses[None], active[None], pattern.width, is_load)[0]
+    phases = rules.phases(addresses[None], active[None], pattern.width, is_load)[0]
     words_per_lane = max(pattern.width // BANK_BYTES, 1)
     lines = []
     for number, words in enumerate(phases.tolist()):

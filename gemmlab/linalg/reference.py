@@ -39,8 +39,10 @@ def split(matrix: np.ndarray, scheme: Scheme) -> Split:
     kept = np.where(finite[:, None], matrix, np.float32(0)).astype(np.float64)
     rest = np.ldexp(kept, scale[:, None]).astype(np.float32)
     at_risk = (rest != 0) & (np.abs(rest) < np.float32(2.0**scheme.floor))
-    parts = []
-    for _ in range(scheme.parts):
+    parts, value = [], rest
+    for part in range(scheme.parts):
+        if scheme.has_ties and part == scheme.parts - 1:  # they go away from zero
+            rest = rest + np.copysign(np.float32(2.0**-20), rest * value) * rest
         parts.append(to_bits(rest, scheme.dtype))
         rest = rest - as_float32(parts[-1], scheme.dtype)
     risk = np.where(finite, at_risk.sum(axis=1), -1)

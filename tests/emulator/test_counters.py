@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmlab.emulator import counters
+from gemmlab.emulator.counters import rules
 
 WIDTHS = st.sampled_from([1, 2, 4, 8, 16])
 MASKS = st.one_of(st.just((1 << 32) - 1), st.integers(1, (1 << 32) - 1))
@@ -69,8 +69,8 @@ def slow_wavefronts(width: int, addresses: list[int], on: list[bool], is_load: b
 def test_sectors_agree_with_sets(access):
     width, addresses, on = access
     rows, enabled = np.array([addresses]), np.array([on])
-    assert counters.sectors(rows, enabled) == slow_sectors(width, addresses, on)
-    assert counters.sectors(rows) == slow_sectors(width, addresses, [True] * 32)
+    assert rules.sectors(rows, enabled) == slow_sectors(width, addresses, on)
+    assert rules.sectors(rows) == slow_sectors(width, addresses, [True] * 32)
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
@@ -78,10 +78,10 @@ def test_sectors_agree_with_sets(access):
 def test_wavefronts_agree_with_sets(access, is_load):
     width, addresses, on = access
     rows, enabled = np.array([addresses]), np.array([on])
-    cost, ideal = counters.wavefronts(rows, enabled, width, is_load)
+    cost, ideal = rules.wavefronts(rows, enabled, width, is_load)
     assert cost.tolist() == [slow_wavefronts(width, addresses, on, is_load)]
     assert 1 <= ideal[0] <= cost[0]
-    cost, _ = counters.wavefronts(rows, None, width, is_load)
+    cost, _ = rules.wavefronts(rows, None, width, is_load)
     assert cost.tolist() == [slow_wavefronts(width, addresses, [True] * 32, is_load)]
 
 
@@ -90,11 +90,11 @@ def test_warps_are_counted_one_by_one():
     rows = rng.integers(0, 500, (40, 32)) * 8
     on = rng.random((40, 32)) < 0.7
     one_by_one = [
-        counters.wavefronts(r[None], x[None], 8, True)[0][0] for r, x in zip(rows, on, strict=True)
+        rules.wavefronts(r[None], x[None], 8, True)[0][0] for r, x in zip(rows, on, strict=True)
     ]
-    assert counters.wavefronts(rows, on, 8, True)[0].tolist() == one_by_one
-    assert counters.sectors(rows, on) == sum(
-        counters.sectors(r[None], x[None]) for r, x in zip(rows, on, strict=True)
+    assert rules.wavefronts(rows, on, 8, True)[0].tolist() == one_by_one
+    assert rules.sectors(rows, on) == sum(
+        rules.sectors(r[None], x[None]) for r, x in zip(rows, on, strict=True)
     )
 
 
@@ -133,7 +133,7 @@ def test_sectors_of_strided_loads(launch, width, stride, sectors):
 )
 def test_wavefronts_of_patterns(op, width, index, wavefronts, ideal):
     rows = eval(index, {"lane": np.arange(32)})[None] * width
-    cost, least = counters.wavefronts(rows, None, width, op == "ld")
+    cost, least = rules.wavefronts(rows, None, width, op == "ld")
     assert (cost[0], least[0]) == (wavefronts, ideal)
 
 

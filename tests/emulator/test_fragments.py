@@ -5,7 +5,7 @@ import pytest
 from snippets import HEADER
 
 from gemmlab.emulator import run
-from gemmlab.emulator.emit_fragments import SHAPES, SUMS, make
+from gemmlab.emulator.translation.emit.fragments import SHAPES, SUMS, make
 from gemmlab.errors import OutOfBoundsError, UnsupportedInstructionError
 
 RNG = np.random.default_rng(0)

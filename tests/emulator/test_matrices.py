@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gemmlab.emulator import tensor_core
+from gemmlab.emulator.arithmetic import tensor_core
 from gemmlab.errors import MisalignedAddressError, OutOfBoundsError, UnsupportedInstructionError
 
 RNG = np.random.default_rng(4)

@@ -16,8 +16,11 @@ from snippets import STORAGE, ptx
 
 from gemmlab import ladder, problems
 from gemmlab.compile.cute import compile_rung
-from gemmlab.emulator import Run, atomics, emit_floats, isa, run
+from gemmlab.emulator import Run, run
+from gemmlab.emulator.memory import atomics
 from gemmlab.emulator.native import compiler
+from gemmlab.emulator.translation import isa
+from gemmlab.emulator.translation.emit import floats
 from gemmlab.errors import TierError
 
 RNG = np.random.default_rng(11)
@@ -221,9 +224,9 @@ def test_comparisons() -> None:
 def halves() -> list[tuple[Any, ...]]:
     words = {"fma": "rn", "ex2": "approx", "tanh": "approx"}
     found = []
-    for type_ in emit_floats.HALVES:
+    for type_ in floats.HALVES:
         register = "b32" if type_.endswith("x2") else "b16"
-        for root, (count, _) in emit_floats.ARITHMETIC.items():
+        for root, (count, _) in floats.ARITHMETIC.items():
             ftz = "ftz" if (root, type_[:4]) == ("ex2", "bf16") else ""
             opcode = ".".join([root, *filter(None, [words.get(root, ""), ftz]), type_])
             found.append((opcode, register, [register] * count, ""))

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gemmlab.emulator import numerics
+from gemmlab.emulator.arithmetic import numerics
 
 
 def float32(*bits):

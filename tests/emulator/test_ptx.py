@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from snippets import HEADER, ptx
 
-from gemmlab.emulator.ir import Imm, Memory, Module, Negated, Reg, Symbol, Vector
-from gemmlab.emulator.lexer import tokenize
-from gemmlab.emulator.ptx import parse
-from gemmlab.emulator.translate import translate
+from gemmlab.emulator.ptx.ir import Imm, Memory, Module, Negated, Reg, Symbol, Vector
+from gemmlab.emulator.ptx.lexer import tokenize
+from gemmlab.emulator.ptx.parser import parse
+from gemmlab.emulator.translation.translate import translate
 from gemmlab.errors import GemmlabError, PtxSyntaxError, UnknownNameError
 
 

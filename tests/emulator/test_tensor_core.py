@@ -8,8 +8,17 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from gemmlab.emulator import tensor_core
-from gemmlab.emulator.tensor_core import BF16, E8M13, F16, F32, TF32, Format, accumulate, dot
+from gemmlab.emulator.arithmetic import tensor_core
+from gemmlab.emulator.arithmetic.tensor_core import (
+    BF16,
+    E8M13,
+    F16,
+    F32,
+    TF32,
+    Format,
+    accumulate,
+    dot,
+)
 
 RNG = np.random.default_rng(5)
 

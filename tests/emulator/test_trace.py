@@ -7,7 +7,7 @@ import gemmlab
 from gemmlab import ladder, problems
 from gemmlab.compile.cute import compile_rung
 from gemmlab.emulator import Trace
-from gemmlab.emulator.trace import KEPT
+from gemmlab.emulator.counters.trace import KEPT
 
 
 def run(name, shape, trace=None):

@@ -9,7 +9,8 @@ from hopper import Mma, descriptor, module, rows_of, warpgroup
 from test_tensor_maps import launch
 
 from gemmlab import TensorMap
-from gemmlab.emulator import formats, run
+from gemmlab.emulator import run
+from gemmlab.emulator.arithmetic import formats
 from gemmlab.errors import EmulationError, InputError, OutOfBoundsError, UnsupportedInstructionError
 
 RNG = np.random.default_rng(11)

@@ -61,6 +61,15 @@ def test_the_largest_element_has_the_peak_exponent(seed: int, scheme: Scheme) ->
     assert (reference.split(rows, scheme).unscale[~live] == 0).all()
 
 
+@pytest.mark.parametrize("sign", [1, -1])
+def test_ties_of_the_last_part_go_away_from_zero(sign: int) -> None:
+    step = 2.0**-23
+    rests = np.array([2049, -2049, 2047, -2047, 2050, -1])  # the first two are ties
+    row = (sign * (1.5 + rests * step)).astype(np.float32)[None]
+    kept = sign * (1.5 + np.array([2050, -2048, 2047, -2047, 2050, -1]) * step)
+    assert reference.split(row, FP16X3).sum(FP16X3)[0].tolist() == kept.tolist()
+
+
 def test_elements_at_risk_are_counted() -> None:
     row = np.array([[1.0, 2.0**-17, 2.0**-18, 0.0, -(2.0**-30)]], np.float32)
     assert reference.split(row, FP16X3).risk.tolist() == [2]

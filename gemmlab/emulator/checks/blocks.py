@@ -15,7 +15,7 @@ from collections.abc import Callable
 import numpy as np
 
 from gemmlab.emulator.checks.shadow import PLAIN, strength
-from gemmlab.emulator.ir import Instruction
+from gemmlab.emulator.ptx.ir import Instruction
 
 BLOCK_BITS = 28
 UNINITIALIZED = np.int64(-1)

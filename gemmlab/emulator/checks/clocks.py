@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemmlab.emulator.lanes import WARP, Extent
+from gemmlab.emulator.arithmetic.lanes import WARP, Extent
 
 
 class Clocks:

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gemmlab.emulator.arena import GLOBAL_BASE
-from gemmlab.emulator.async_copies import AsyncCopies, Pending, Target
-from gemmlab.emulator.bulk_copies import (
+from gemmlab.emulator.arithmetic.lanes import Mask, Value, three_axes
+from gemmlab.emulator.checks.shadow import ATOMIC, PLAIN
+from gemmlab.emulator.memory.arena import GLOBAL_BASE
+from gemmlab.emulator.memory.async_copies import AsyncCopies, Pending, Target
+from gemmlab.emulator.memory.bulk_copies import (
     BulkCopies,
     Bytes,
     Flight,
@@ -20,10 +22,8 @@ from gemmlab.emulator.bulk_copies import (
     TensorBox,
     Words,
 )
-from gemmlab.emulator.checks.shadow import ATOMIC, PLAIN
-from gemmlab.emulator.lanes import Mask, Value, three_axes
-from gemmlab.emulator.memory import Access, offsets_of
-from gemmlab.emulator.reductions import Combine
+from gemmlab.emulator.memory.reductions import Combine
+from gemmlab.emulator.memory.spaces import Access, offsets_of
 from gemmlab.tensor_map import CHUNK
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gemmlab.emulator.coordinates import Dim3
-from gemmlab.emulator.ir import Instruction
+from gemmlab.emulator.execution.coordinates import Dim3
+from gemmlab.emulator.ptx.ir import Instruction
 from gemmlab.errors import (
     BudgetError,
     DeadlockError,

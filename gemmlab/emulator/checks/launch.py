@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gemmlab.emulator.arena import GLOBAL_BASE, Allocation
 from gemmlab.emulator.checks.blocks import BLOCK_BITS, UNINITIALIZED, GlobalShadow
 from gemmlab.emulator.checks.findings import CHECKS, Finding, Findings
 from gemmlab.emulator.checks.monitor import Monitor, granule_of, shared_place
-from gemmlab.emulator.ir import Symbol
-from gemmlab.emulator.schedule import Order
+from gemmlab.emulator.execution.schedule import Order
+from gemmlab.emulator.memory.arena import GLOBAL_BASE, Allocation
+from gemmlab.emulator.ptx.ir import Symbol
 from gemmlab.errors import (
     EmulationError,
     InputError,
@@ -25,8 +25,8 @@ from gemmlab.errors import (
 )
 
 if TYPE_CHECKING:
-    from gemmlab.emulator.machine import Launch, Machine, Tally
-    from gemmlab.emulator.translate import Program
+    from gemmlab.emulator.execution.machine import Launch, Machine, Tally
+    from gemmlab.emulator.translation.translate import Program
 
 OTHER_ORDERS = ("reversed", 0)
 MOST_RECORDS = 1 << 22  # of the shared memory of blocks that run together

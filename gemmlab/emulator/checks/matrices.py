@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gemmlab.emulator.arithmetic.lanes import WARP, Mask, Value
 from gemmlab.emulator.checks.shadow import PLAIN
-from gemmlab.emulator.lanes import WARP, Mask, Value
-from gemmlab.emulator.matrices import MatrixSpace
-from gemmlab.emulator.memory import Access, offsets_of
+from gemmlab.emulator.memory.spaces import Access, offsets_of
+from gemmlab.emulator.tensor_cores.matrices import MatrixSpace
 from gemmlab.tensor_map import CHUNK
 
 if TYPE_CHECKING:

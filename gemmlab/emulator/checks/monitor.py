@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gemmlab.emulator import emit
-from gemmlab.emulator.arena import GLOBAL_BASE
+from gemmlab.emulator.arithmetic.lanes import WARP, Mask, Value, three_axes
 from gemmlab.emulator.checks.blocks import UNINITIALIZED, GlobalShadow, is_fence
 from gemmlab.emulator.checks.clocks import Boards, Clocks
 from gemmlab.emulator.checks.copies import watch_copies
@@ -22,13 +21,15 @@ from gemmlab.emulator.checks.matrices import watch_matrices
 from gemmlab.emulator.checks.shadow import Shadow, column_of, strength
 from gemmlab.emulator.checks.waits import watch_waits
 from gemmlab.emulator.checks.wgmma import Accumulators, WatchedWgmma
-from gemmlab.emulator.coordinates import block_index
-from gemmlab.emulator.lanes import WARP, Mask, Value, three_axes
-from gemmlab.emulator.memory import Access, GlobalSpace, LocalSpace, SharedSpace, offsets_of
-from gemmlab.emulator.translate import Block, Program
+from gemmlab.emulator.execution.coordinates import block_index
+from gemmlab.emulator.memory.arena import GLOBAL_BASE
+from gemmlab.emulator.memory.spaces import Access, GlobalSpace, LocalSpace, SharedSpace, offsets_of
+from gemmlab.emulator.ptx import layout
+from gemmlab.emulator.translation.emit.instructions import is_warp_barrier
+from gemmlab.emulator.translation.translate import Block, Program
 
 if TYPE_CHECKING:
-    from gemmlab.emulator.machine import Machine
+    from gemmlab.emulator.execution.machine import Machine
 
 _LOCAL_NAME = re.compile(r"_ZZ.*E\d+(\w+)")  # of a variable in a function, in C++
 
@@ -41,7 +42,7 @@ def granule_of(program: Program) -> int:
 
 def shared_place(program: Program, address: int) -> str:
     """The variable of shared memory that an address lies in or behind, and how far."""
-    offsets = emit.shared_offsets(program.module, program.function)
+    offsets = layout.shared_offsets(program.module, program.function)
     below = [(offset, name) for name, offset in offsets.items() if offset <= address]
     offset, name = max(below, default=(0, "shared memory"))
     mangled = _LOCAL_NAME.fullmatch(name)
@@ -89,7 +90,7 @@ class Monitor:
                 present = np.flatnonzero(machine.active(mask).any(axis=(1, 2)))
                 self.blocks.fence(self.cluster_numbers(present), index)
         first = self.code[block.first] if block.first < block.last else None
-        if first is not None and block.members is not None and emit.is_warp_barrier(first):
+        if first is not None and block.members is not None and is_warp_barrier(first):
             members = np.broadcast_to(
                 three_axes(block.members(machine.registers)), machine.extent.shape
             )

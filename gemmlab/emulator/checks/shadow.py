@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from gemmlab.emulator.arithmetic.lanes import WARP
 from gemmlab.emulator.checks.clocks import Clocks
-from gemmlab.emulator.ir import Instruction
-from gemmlab.emulator.lanes import WARP
+from gemmlab.emulator.ptx.ir import Instruction
 
 SITE_BITS, COLUMN_BITS, STRENGTH_BITS, EPOCH_BITS = 20, 16, 2, 25
 COLUMN_AT, STRENGTH_AT = SITE_BITS, SITE_BITS + COLUMN_BITS

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gemmlab.emulator.barriers import Barriers
-from gemmlab.emulator.clusters import ClusterBarrier
-from gemmlab.emulator.lanes import Mask, Value, three_axes
-from gemmlab.emulator.mbarriers import Mbarriers, Parked, State
-from gemmlab.emulator.memory import Access
-from gemmlab.emulator.translate import Block
+from gemmlab.emulator.arithmetic.lanes import Mask, Value, three_axes
+from gemmlab.emulator.memory.spaces import Access
+from gemmlab.emulator.synchronization.barriers import Barriers
+from gemmlab.emulator.synchronization.clusters import ClusterBarrier
+from gemmlab.emulator.synchronization.mbarriers import Mbarriers, Parked, State
+from gemmlab.emulator.translation.translate import Block
 
 OBJECT_BYTES = 8  # of an mbarrier
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from gemmlab.emulator.ir import Imm, Instruction, Reg, Vector, registers
-from gemmlab.emulator.lanes import WARP, Mask
-from gemmlab.emulator.wgmma import GROUP_WARPS, Places, Wgmma
+from gemmlab.emulator.arithmetic.lanes import WARP, Mask
+from gemmlab.emulator.ptx.ir import Imm, Instruction, Reg, Vector, registers
+from gemmlab.emulator.tensor_cores.wgmma import GROUP_WARPS, Places, Wgmma
 from gemmlab.tensor_map import CHUNK
 
 if TYPE_CHECKING:

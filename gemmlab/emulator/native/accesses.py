@@ -9,27 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemmlab.emulator.lanes import WARP
+from gemmlab.emulator.arithmetic.lanes import WARP
 from gemmlab.emulator.native.bounds import part
 from gemmlab.emulator.native.builder import Function, Pointer, Variable
-from gemmlab.emulator.native.layout import (
-    CORE,
-    COUNT,
-    FLAVOUR,
-    RECORD,
-    SITE,
-    SIZE,
-    WIDTH,
-)
-from gemmlab.emulator.native.support import (
-    PTR,
-    call,
-    first_lane,
-    gather,
-    number,
-    routine,
-    scatter,
-)
+from gemmlab.emulator.native.layout import CORE, COUNT, FLAVOUR, RECORD, SITE, SIZE, WIDTH
+from gemmlab.emulator.native.support import PTR, call, first_lane, gather, number, routine, scatter
 from gemmlab.emulator.native.values import BOOL, I32, I64, U16, U32, Value, where
 
 ALL, LOWER_HALF = np.uint32(0xFFFFFFFF), np.uint32(0xFFFF)

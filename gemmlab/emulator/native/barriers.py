@@ -1,11 +1,10 @@
-"""Named barriers in IR: what barriers.py does in NumPy, for one thread block (PTX ISA, bar)."""
+"""Named barriers in IR (PTX ISA, bar), for one block; in NumPy: synchronization/barriers.py."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from gemmlab.emulator.barriers import NUM_BARRIERS
-from gemmlab.emulator.lanes import WARP
+from gemmlab.emulator.arithmetic.lanes import WARP
 from gemmlab.emulator.native.builder import Function, Pointer, Variable
 from gemmlab.emulator.native.layout import AND, BARRIER, CORE, END_FAULT, FAULT, POPC, WARP_STATE
 from gemmlab.emulator.native.support import (
@@ -29,6 +28,7 @@ from gemmlab.emulator.native.warps import (
     warp_at,
     warps_of,
 )
+from gemmlab.emulator.synchronization.barriers import NUM_BARRIERS
 
 
 @routine(STATUS, warp=PTR)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemmlab.emulator.memory import WINDOW_BITS
+from gemmlab.emulator.memory.spaces import WINDOW_BITS
 from gemmlab.emulator.native.builder import Function, Pointer, Variable
 from gemmlab.emulator.native.costs import atomic_sectors, distinct, wavefronts
 from gemmlab.emulator.native.layout import (

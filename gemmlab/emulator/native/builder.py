@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmlab.emulator.lanes import WARP
+from gemmlab.emulator.arithmetic.lanes import WARP
 from gemmlab.emulator.native.values import BOOL, I64, U32, Value, ir_type, literal
 
 

@@ -18,7 +18,7 @@ from gemmlab.emulator.native import compiler, runtime
 from gemmlab.emulator.native.compiler import Library, build, host, version
 from gemmlab.emulator.native.kernel import Kernel, Plan, site_offsets
 from gemmlab.emulator.native.values import NotCovered
-from gemmlab.emulator.translate import Program, translate
+from gemmlab.emulator.translation.translate import Program, translate
 
 # Slow functions of basic blocks with more instructions than these are compiled each for itself:
 # lanes seldom part before a long block and still are parted in it.

@@ -1,4 +1,4 @@
-"""Shuffles, votes and their like in IR: what collectives.py does in NumPy, for one warp."""
+"""Shuffles, votes and their like in IR, for one warp; in NumPy: synchronization/collectives.py."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gemmlab.emulator import collectives
-from gemmlab.emulator.lanes import WARP
+from gemmlab.emulator.arithmetic.lanes import WARP
 from gemmlab.emulator.native.builder import Function, Variable
 from gemmlab.emulator.native.support import (
     first_lane,
@@ -18,6 +17,7 @@ from gemmlab.emulator.native.support import (
     shuffled,
 )
 from gemmlab.emulator.native.values import I32, U32, Value, where
+from gemmlab.emulator.synchronization import collectives
 
 if TYPE_CHECKING:
     from gemmlab.emulator.native.tracer import Lanes

@@ -1,10 +1,10 @@
-"""The counting rules of counters.py for one warp, in IR."""
+"""The counting rules of counters/rules.py for one warp, in IR."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from gemmlab.emulator.lanes import WARP
+from gemmlab.emulator.arithmetic.lanes import WARP
 from gemmlab.emulator.native.builder import Function, Pointer, Variable
 from gemmlab.emulator.native.layout import LOADS, RECORD, UNEVEN
 from gemmlab.emulator.native.support import (

@@ -23,7 +23,7 @@ from gemmlab.emulator.native.layout import (
 )
 from gemmlab.emulator.native.support import count_lanes, note_fault, number
 from gemmlab.emulator.native.values import BOOL, I64, U32, NotCovered, Value, where
-from gemmlab.emulator.translate import Block
+from gemmlab.emulator.translation.translate import Block
 
 if TYPE_CHECKING:
     from gemmlab.emulator.native.tracer import Tracer

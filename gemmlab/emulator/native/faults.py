@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from gemmlab.emulator.barriers import NUM_BARRIERS, Waiting
-from gemmlab.emulator.budget import over_budget
-from gemmlab.emulator.deadlock import deadlock
-from gemmlab.emulator.lanes import WARP, Mask
-from gemmlab.emulator.machine import Launch, Machine, Tally
+from gemmlab.emulator.arithmetic.lanes import WARP, Mask
+from gemmlab.emulator.execution.budget import over_budget
+from gemmlab.emulator.execution.machine import Launch, Machine, Tally
 from gemmlab.emulator.native.layout import (
     ACCESS_FAULT,
     DEADLOCK,
@@ -24,6 +22,8 @@ from gemmlab.emulator.native.layout import (
     WARP_STATE,
     view,
 )
+from gemmlab.emulator.synchronization.barriers import NUM_BARRIERS, Waiting
+from gemmlab.emulator.synchronization.deadlock import deadlock
 
 if TYPE_CHECKING:
     from gemmlab.emulator.native.code import Code

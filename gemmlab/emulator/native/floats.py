@@ -1,4 +1,4 @@
-"""What doubles.py, formats.py and halves.py compute, where native code has other means."""
+"""What arithmetic/{doubles,formats,halves}.py compute, where native code has other means."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmlab.emulator import doubles, formats, halves
+from gemmlab.emulator.arithmetic import doubles, formats, halves
 from gemmlab.emulator.native.values import NotCovered, Value
 
 PAIR = "x2"  # ends the name of a type that has two halves in one register

@@ -14,9 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmlab.emulator import emit
-from gemmlab.emulator.ir import Instruction, Symbol
-from gemmlab.emulator.lanes import WARP
+from gemmlab.emulator.arithmetic.lanes import WARP
 from gemmlab.emulator.native.builder import Module
 from gemmlab.emulator.native.collectives import Collectives
 from gemmlab.emulator.native.floats import Doubles, Formats, Halves
@@ -32,7 +30,9 @@ from gemmlab.emulator.native.layout import (
 from gemmlab.emulator.native.numerics import Numerics
 from gemmlab.emulator.native.tracer import Registers, Tracer
 from gemmlab.emulator.native.values import BOOL, NotCovered, select
-from gemmlab.emulator.translate import Program
+from gemmlab.emulator.ptx import layout
+from gemmlab.emulator.ptx.ir import Instruction, Symbol
+from gemmlab.emulator.translation.translate import Program
 
 SOURCE = "<traced>"  # the file name of code that is traced
 COUNTED = ("global", "shared", "local")
@@ -129,7 +129,7 @@ class Kernel:
         # Slow code hands over its addresses anew for each access.
         self.scratch = {space: self.new_record(8) for space in SPACES}
         ends = [
-            emit.parameter_offsets(program.function)[v.name] + v.size
+            layout.parameter_offsets(program.function)[v.name] + v.size
             for v in program.function.parameters
         ]
         self.parameter_bytes = max(ends, default=0)

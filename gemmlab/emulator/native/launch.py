@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from gemmlab.emulator.arena import GLOBAL_BASE
-from gemmlab.emulator.counters import SiteCounts
-from gemmlab.emulator.lanes import WARP
-from gemmlab.emulator.machine import Launch, Tally, patience_of
+from gemmlab.emulator.arithmetic.lanes import WARP
+from gemmlab.emulator.counters.rules import SiteCounts
+from gemmlab.emulator.execution.machine import Launch, Tally, patience_of
+from gemmlab.emulator.memory.arena import GLOBAL_BASE
 from gemmlab.emulator.native.code import Code, routines, runtime_library
 from gemmlab.emulator.native.faults import endless, explain
 from gemmlab.emulator.native.kernel import Plan, variable_names

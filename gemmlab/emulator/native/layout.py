@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmlab.emulator.lanes import WARP
+from gemmlab.emulator.arithmetic.lanes import WARP
 
 # What a warp's code and the scheduler return.
 DONE, PAUSED, DIVERGED, BARRIER, FAULT, NEEDS_SLOW = range(6)

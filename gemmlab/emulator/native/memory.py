@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gemmlab.emulator import counters
-from gemmlab.emulator.atomics import Operation
-from gemmlab.emulator.lanes import WARP
-from gemmlab.emulator.memory import Access
+from gemmlab.emulator.arithmetic.lanes import WARP
+from gemmlab.emulator.counters import rules
+from gemmlab.emulator.memory.atomics import Operation
+from gemmlab.emulator.memory.spaces import Access
 from gemmlab.emulator.native.builder import Function, Pointer, Variable
 from gemmlab.emulator.native.layout import (
     ATOMIC,
@@ -164,7 +164,7 @@ class Space:
         f.place(short)
         f.increment(site.at(SITE["full"]), number(f, 1))
         if self.name == "shared":
-            cost, ideal = counters.wavefronts(np.zeros((1, WARP), int), None, access.width, True)
+            cost, ideal = rules.wavefronts(np.zeros((1, WARP), int), None, access.width, True)
             f.increment(site.at(SITE["cost"]), number(f, cost[0]))
             f.increment(site.at(SITE["ideal"]), number(f, ideal[0]))
         else:

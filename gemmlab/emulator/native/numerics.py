@@ -1,4 +1,4 @@
-"""What numerics.py computes, where LLVM has something better than its formulas."""
+"""What arithmetic/numerics.py computes, where LLVM has something better than its formulas."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmlab.emulator import numerics
+from gemmlab.emulator.arithmetic import numerics
 from gemmlab.emulator.native.ufuncs import intrinsic
 from gemmlab.emulator.native.values import Value, where
 

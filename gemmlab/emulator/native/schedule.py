@@ -10,9 +10,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from gemmlab.emulator.barriers import NUM_BARRIERS
-from gemmlab.emulator.lanes import WARP
-from gemmlab.emulator.machine import BURST
+from gemmlab.emulator.arithmetic.lanes import WARP
+from gemmlab.emulator.execution.machine import BURST
 from gemmlab.emulator.native.builder import Function, Pointer, Variable
 from gemmlab.emulator.native.layout import (
     BARRIER,
@@ -53,6 +52,7 @@ from gemmlab.emulator.native.warps import (
     warp_at,
     warps_of,
 )
+from gemmlab.emulator.synchronization.barriers import NUM_BARRIERS
 
 QUANTUM = 4  # steps of a warp before it is the next one's turn
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmlab.emulator.lanes import WARP
+from gemmlab.emulator.arithmetic.lanes import WARP
 from gemmlab.emulator.native.builder import Function, Module, Pointer
 from gemmlab.emulator.native.layout import CORE
 from gemmlab.emulator.native.values import BOOL, I32, I64, U32, Value, apply, ir_type

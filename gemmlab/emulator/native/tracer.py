@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from gemmlab.emulator.lanes import WARP
-from gemmlab.emulator.memory import Access
+from gemmlab.emulator.arithmetic.lanes import WARP
+from gemmlab.emulator.memory.spaces import Access
 from gemmlab.emulator.native import ends
 from gemmlab.emulator.native.builder import Function, Module, Pointer
 from gemmlab.emulator.native.layout import (
@@ -22,13 +22,7 @@ from gemmlab.emulator.native.layout import (
 )
 from gemmlab.emulator.native.memory import Parameters, Space
 from gemmlab.emulator.native.runtime import NUMBERS
-from gemmlab.emulator.native.support import (
-    ROUTINES,
-    count_lanes,
-    lane_numbers,
-    note_fault,
-    number,
-)
+from gemmlab.emulator.native.support import ROUTINES, count_lanes, lane_numbers, note_fault, number
 from gemmlab.emulator.native.values import BOOL, I64, U8, U32, U64, NotCovered, Value
 
 if TYPE_CHECKING:

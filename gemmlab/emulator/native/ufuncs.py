@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gemmlab.emulator.lanes import WARP
+from gemmlab.emulator.arithmetic.lanes import WARP
 from gemmlab.emulator.native.layout import CORE, LOOPS
 from gemmlab.emulator.native.values import BOOL, F64, NotCovered, Value, apply, where
 

@@ -1,6 +1,6 @@
 """Values of the LLVM IR under construction, which behave as NumPy arrays do.
 
-The NumPy tier's generated code and the functions of numerics.py run on these instead of arrays, so
+The NumPy tier's generated code and the functions of arithmetic/ run on these instead of arrays, so
 what an instruction computes is written down once. A value is `vector` (one element for each lane of
 a warp) or uniform (one for all lanes), as an array of the NumPy tier may have axes of length 1.
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
 
-from gemmlab.emulator.lanes import WARP
+from gemmlab.emulator.arithmetic.lanes import WARP
 
 if TYPE_CHECKING:
     from gemmlab.emulator.native.builder import Function

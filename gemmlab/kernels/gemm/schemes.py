@@ -30,6 +30,7 @@ class Scheme:
 
     Each row of A and each column of B is scaled by a power of two so that its largest element has
     exponent `peak`. Elements whose exponent is then below `floor` lose bits: they are at risk.
+    Where the parts hold one bit less than a float32 number, the last part `has_ties` to round.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Scheme:
     products: tuple[tuple[int, int], ...]  # (part of A, part of B), in order of issue: small first
     peak: int
     floor: int
+    has_ties: bool
 
     @property
     def parts(self) -> int:
@@ -49,7 +51,7 @@ class Scheme:
 
 # Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores", 2022: hi·hi + hi·lo +
 # lo·hi. With rows scaled to 2^14, lo needs no scale of its own: wgmma honours float16 subnormals.
-FP16X3 = Scheme("fp16x3", "float16", ((0, 1), (1, 0), (0, 0)), peak=14, floor=-3)
+FP16X3 = Scheme("fp16x3", "float16", ((0, 1), (1, 0), (0, 0)), peak=14, floor=-3, has_ties=True)
 # Three bfloat16 parts hold all 24 bits and float32's range of exponents.
 BF16X6 = Scheme(
     "bf16x6",
@@ -57,6 +59,7 @@ BF16X6 = Scheme(
     ((1, 1), (0, 2), (2, 0), (0, 1), (1, 0), (0, 0)),
     peak=30,
     floor=-110,
+    has_ties=False,
 )
 SCHEMES = {scheme.name: scheme for scheme in (FP16X3, BF16X6)}
 

@@ -60,6 +60,8 @@ PARAMETERS = (X, *RESULTS, *SIZES, PITCH)
 LANES = STRIP // 4  # next to each other in a strip of vectors
 INFINITY = 0x7F800000  # bits of the float32
 NOT_FINITE = 1 << 14  # in place of a vector's scale
+SIGN = -(1 << 31)  # bit of a float32
+TIE_NUDGE = (127 - 20) << 23  # bits of 2^-20: far below half a bit of float16, above one of float32
 
 
 @cute.jit
@@ -131,6 +133,18 @@ def add_risk(risk: cute.Pointer, count: Int32, depth: Int32, status: cute.Pointe
 
 
 @cute.jit
+def away_from_zero(rest: Float32, value: Float32) -> Float32:
+    """`rest`, moved so little that rounding it differs for ties alone: they go where `value` grows.
+
+    Tensor cores cut sums off, towards zero. Ties that go away from zero weigh against that, and
+    their errors are no larger than those of ties to even.
+    """
+    opposite = (rest.bitcast(Int32) ^ value.bitcast(Int32)) & SIGN
+    nudge = (opposite | TIE_NUDGE).bitcast(Float32)
+    return rest + rest * nudge
+
+
+@cute.jit
 def split_four(
     four: cute.TensorSSA,
     scales: Any,
@@ -152,7 +166,12 @@ def split_four(
             counts[e] += 1
         rest[e] = value
     element = parts.ELEMENTS[scheme.dtype]
+    values = cute.make_rmem_tensor(4, Float32)
+    values.store(rest.load())
     for part in cutlass.range_constexpr(scheme.parts):
+        if cutlass.const_expr(scheme.has_ties and part == scheme.parts - 1):
+            for e in cutlass.range_constexpr(4):
+                rest[e] = away_from_zero(rest[e], values[e])
         rounded = rest.load().to(element)
         rest.store(rest.load() - rounded.to(Float32))
         address = (to + part * step).toint()

@@ -1,0 +1,149 @@
+"""Floating-point formats that NumPy lacks, and rounding to them: f16, bf16, tf32, e4m3, e5m2.
+
+A register holds a number's bits; its value is float32 here, which has all of them exactly, or
+float64 on the way to a rounding. A NaN result is the canonical one, all ones but the sign.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+import numpy as np
+
+from gemmlab.emulator.arithmetic.numerics import F32, F64, Value
+from gemmlab.emulator.arithmetic.tensor_core import BF16, E4M3, E5M2, F16, TF32, Format
+
+FORMATS = {"f16": F16, "bf16": BF16, "tf32": TF32, "e4m3": E4M3, "e5m2": E5M2}
+BITS = {"f16": "u2", "bf16": "u2", "tf32": "u4", "e4m3": "u1", "e5m2": "u1"}
+INTEGERS = {"s8": "i1", "u8": "u1"}
+# The values of e4m3 with the sign bit 0, in order; the last one is NaN.
+_E4M3 = np.ldexp(np.arange(16, 24) - 8.0, np.arange(16)[:, None] - 10).reshape(-1)
+_E4M3[:8] = np.arange(8) * 2.0**-9
+_E4M3[-1] = np.nan
+
+
+def widen(bits: Value, name: str) -> Value:
+    """Registers that hold a narrow format to float32."""
+    match name:
+        case "f16":
+            return bits.view(np.float16).astype(F32)
+        case "bf16":
+            return (bits.astype(np.uint32) << np.uint32(16)).view(F32)
+        case "tf32":
+            return (bits & np.uint32(0xFFFFE000)).view(F32)
+        case "e5m2":
+            return (bits.astype(np.uint16) << np.uint16(8)).view(np.float16).astype(F32)
+    size = _E4M3.astype(F32)[bits & np.uint8(0x7F)]
+    return np.where(bits & np.uint8(0x80), -size, size)
+
+
+def values(data: np.ndarray, name: str) -> np.ndarray:
+    """The numbers in an array of bytes, along its last axis; float64. Also of s8 and u8."""
+    bits = np.ascontiguousarray(data).view(INTEGERS.get(name) or BITS[name])
+    return np.asarray(bits if name in INTEGERS else widen(bits, name)).astype(F64)
+
+
+def largest(format: Format) -> float:
+    """The largest finite number."""
+    if format == E4M3:  # where other formats have infinities it has numbers, and one NaN
+        return 448.0
+    return float((2 - 2.0 ** (1 - format.digits)) * 2.0 ** (1 - format.lowest))
+
+
+def narrow(x: Value, name: str, mode: str = "rn", words: Collection[str] = ()) -> np.ndarray:
+    """Numbers of any NumPy type to the bits of a narrow format, rounded once.
+
+    mode: "rn", "rz", "rm", "rp", or "rna" (ties away from zero). words: "relu" makes negatives and
+    "sat" all outside [0, 1] nearest in it, "satfinite" all too large the largest finite number.
+    """
+    format, kind = FORMATS[name], np.dtype(BITS[name]).type
+    exact = to_odd(x)
+    rounded = round_to(exact, format, mode)
+    if "satfinite" in words:
+        rounded = np.clip(rounded, -largest(format), largest(format))
+    if "relu" in words:
+        rounded = np.maximum(rounded, 0.0)
+    if "sat" in words:
+        rounded = np.where(exact > 0, np.minimum(rounded, 1.0), 0.0)
+    nan = kind(0x7FFFE000 if name == "tf32" else (1 << 8 * kind().itemsize - 1) - 1)
+    return np.where(np.isnan(rounded), nan, _encode(rounded, name))
+
+
+def split(pair: Value) -> np.ndarray:
+    """A register to its two halves, the lower first, along a new last axis."""
+    pair = np.asarray(pair)
+    halves: np.ndarray = pair[..., None].view(np.dtype(f"u{pair.itemsize // 2}"))
+    return halves
+
+
+def merge(halves: np.ndarray) -> np.ndarray:
+    """The register of two halves along the last axis."""
+    whole = np.ascontiguousarray(halves).view(np.dtype(f"u{2 * halves.itemsize}"))
+    pair: np.ndarray = whole[..., 0]
+    return pair
+
+
+def join(lower: Value, upper: Value) -> np.ndarray:
+    """The register of two halves."""
+    return merge(np.stack(np.broadcast_arrays(lower, upper), axis=-1))
+
+
+def round_to(x: Value, format: Format, mode: str = "rn") -> np.ndarray:
+    """Float64 values rounded to a format; what is too large becomes an infinity, or the largest
+    finite number where the mode points there."""
+    power = (x.view(np.int64) & np.int64(0x7FF << 52)).view(F64)
+    unit = np.maximum(power, 2.0**format.lowest) * 2.0 ** (1 - format.digits)
+    whole = ROUND[mode](x / unit)
+    result = whole * unit
+    most = largest(format)
+    over = (np.abs(result) > most) & np.isfinite(x)
+    outward = {"rn": True, "rna": True, "rz": False, "rm": x < 0, "rp": x > 0}[mode]
+    limit = np.where(outward, np.inf, most)
+    return np.where(np.isfinite(x), np.where(over, np.copysign(limit, x), result), x)
+
+
+def _away(x: Value) -> Value:
+    whole = np.trunc(x)
+    return whole + np.copysign(np.abs(x - whole) >= 0.5, x)
+
+
+ROUND: dict[str, Callable[[Value], Value]] = {
+    "rn": np.rint,
+    "rna": _away,
+    "rz": np.trunc,
+    "rm": np.floor,
+    "rp": np.ceil,
+}
+
+
+def to_odd(x: Value) -> np.ndarray:
+    """To float64. What does not fit is cut off, and the last bit then 1: a rounding to fewer digits
+    that follows is right."""
+    wide: np.ndarray = x.astype(F64)
+    if x.dtype.kind == "f" or x.dtype.itemsize < 8:
+        return wide
+    # A 64-bit integer, split into halves that fit.
+    low = (x & x.dtype.type(0xFFFFFFFF)).astype(F64)
+    high = (x >> x.dtype.type(32)).astype(F64) * 2.0**32
+    error = low - (wide - high)
+    inexact = (error != 0) & (wide.view(np.int64) & 1 == 0)
+    outward = np.where(error > 0, np.inf, -np.inf)
+    return np.where(inexact, np.nextafter(wide, outward), wide)
+
+
+def _encode(x: np.ndarray, name: str) -> np.ndarray:
+    """The bits of float64 values that the format has."""
+    bits: np.ndarray
+    match name:
+        case "f16":
+            bits = x.astype(np.float16).view(np.uint16)
+        case "bf16":
+            bits = (x.astype(F32).view(np.uint32) >> np.uint32(16)).astype(np.uint16)
+        case "tf32":
+            bits = x.astype(F32).view(np.uint32)
+        case "e5m2":
+            bits = (x.astype(np.float16).view(np.uint16) >> np.uint16(8)).astype(np.uint8)
+        case _:
+            bits = np.searchsorted(_E4M3[:-1], np.abs(x)).astype(np.uint8)
+            bits |= np.where(np.signbit(x), np.uint8(0x80), np.uint8(0))
+    return bits

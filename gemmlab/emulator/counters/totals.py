@@ -1,0 +1,153 @@
+"""From tallies to counters with Nsight Compute's names: of a launch, or of each line of text."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from gemmlab.emulator.counters.rules import SiteCounts
+from gemmlab.emulator.ptx.ir import Instruction, registers
+
+if TYPE_CHECKING:
+    from gemmlab.emulator.execution.machine import Tally
+    from gemmlab.emulator.translation.translate import Program
+
+Key = TypeVar("Key", bound=Hashable)
+
+INSTRUCTIONS = (
+    *(("global", op) for op in ("ld", "st", "atom", "red")),
+    *((space, op) for space in ("shared", "local") for op in ("ld", "st")),
+    ("shared", "atom"),
+)
+LDGSTS = ("ldgsts_cache_access", "ldgsts_cache_bypass")
+# What L1 counts as one: loads of global memory with copies from it, wide matrix loads with others.
+REQUESTS = {
+    ("global", "ld"): ("ld", *LDGSTS),
+    ("global", "st"): ("st",),
+    ("global", "atom"): ("atom",),
+    ("global", "red"): ("red",),
+    ("global", "ldgsts_cache_access"): LDGSTS[:1],
+    ("local", "ld"): ("ld",),
+    ("local", "st"): ("st",),
+}
+VECTORS = ("v2", "v4", "v8")
+WAVEFRONTS = {"ld": ("ld", "ldsm"), "st": ("st", "stsm"), "atom": ("atom",), "ldgsts": LDGSTS}
+
+
+# Operations of which there is a variant without a result.
+REDUCTIONS = {"add", "min", "max", "and", "or", "xor", "inc", "dec"}
+
+
+def operation(instruction: Instruction, space: str, read: set[str]) -> str:
+    """What the hardware calls a memory instruction of a kernel that reads these registers."""
+    match instruction.root:
+        case "ldu":
+            return "ld"
+        case "cp":
+            return LDGSTS[instruction.modifiers[1] == "cg"]
+        case "ldmatrix":
+            return "ldsm"
+        case "stmatrix":
+            return "stsm"
+        case "red" if space == "shared":  # an atom whose result nobody reads
+            return "atom"
+        case "atom" if space == "global" and REDUCTIONS.intersection(instruction.modifiers):
+            return "atom" if read.intersection(registers(instruction.operands[:1])) else "red"
+    return instruction.root
+
+
+def words(instruction: Instruction) -> int:
+    """Of four bytes, that each lane loads or stores; 1 for what is smaller."""
+    *_, type_ = instruction.modifiers
+    count = next((int(word[1:]) for word in instruction.modifiers if word in VECTORS), 1)
+    return max(int(type_[1:]) * count // 32, 1)
+
+
+def counters(program: Program, tally: Tally) -> dict[str, int]:
+    """Totals of a launch, by name."""
+    return _of(program, tally, range(len(program.function.instructions)), tally.sites)
+
+
+def by(
+    program: Program, tally: Tally, key: Callable[[Instruction], Key]
+) -> dict[Key, dict[str, int]]:
+    """Totals of the instructions that have the same key, in the order of the program."""
+    code = program.function.instructions
+    groups: dict[Key, list[int]] = {}
+    for index, instruction in enumerate(code):
+        groups.setdefault(key(instruction), []).append(index)
+    sites: dict[Key, dict[tuple[int, str], SiteCounts]] = defaultdict(dict)
+    for (index, space), counts in tally.sites.items():
+        sites[key(code[index])][index, space] = counts
+    return {k: _of(program, tally, group, sites[k]) for k, group in groups.items()}
+
+
+def _of(
+    program: Program,
+    tally: Tally,
+    indices: Iterable[int],
+    sites: dict[tuple[int, str], SiteCounts],
+) -> dict[str, int]:
+    code = program.function.instructions
+    among = np.fromiter(indices, np.int64)
+    block = _blocks(program)[among]
+    thread_inst = int(tally.lanes[block].sum())
+    by_kind = defaultdict[tuple[str, str], SiteCounts](SiteCounts)
+    local = defaultdict[str, int](int)  # the words of a warp's lanes lie side by side
+    read = _registers_read(program)
+    for (index, space), counts in sites.items():
+        kind = operation(code[index], space, read)
+        by_kind[space, kind].add(counts)
+        if space == "local":
+            local[kind] += counts.requests * words(code[index])
+    result = {
+        "ptx_inst_executed.sum": int(tally.warps[block].sum()),
+        "ptx_thread_inst_executed.sum": thread_inst,
+        "ptx_thread_inst_executed_pred_on.sum": thread_inst - int(tally.guarded_off[among].sum()),
+        "ptx_branch_divergent.sum": int(tally.divergent[among].sum()),
+    }
+    for space, op in INSTRUCTIONS:
+        result[f"smsp__inst_executed_op_{space}_{op}.sum"] = by_kind[space, op].requests
+    ldgsts = sum(by_kind["shared", op].requests for op in LDGSTS)
+    result["smsp__inst_executed_op_ldgsts.sum"] = ldgsts
+    result["smsp__inst_executed_op_ldsm.sum"] = by_kind["shared", "ldsm"].requests
+    result["smsp__inst_executed_op_shared_stsm.sum"] = by_kind["shared", "stsm"].requests
+    for (space, name), ops in REQUESTS.items():
+        for what in ("requests", "sectors"):
+            total = sum(getattr(by_kind[space, op], what) for op in ops)
+            result[f"l1tex__t_{what}_pipe_lsu_mem_{space}_op_{name}.sum"] = total
+    for name, requests in local.items():
+        result[f"l1tex__t_requests_pipe_lsu_mem_local_op_{name}.sum"] = requests
+    waves = ideal = 0
+    for name, ops in WAVEFRONTS.items():
+        own = sum(by_kind["shared", op].wavefronts for op in ops)
+        own_ideal = sum(by_kind["shared", op].ideal_wavefronts for op in ops)
+        if name != "ldgsts":  # hardware has no such counter
+            result[f"l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{name}.sum"] = own
+        conflicts = f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{name}.sum"
+        result[conflicts] = own - own_ideal
+        waves, ideal = waves + own, ideal + own_ideal
+    result["l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"] = waves
+    result["memory_l1_wavefronts_shared_ideal"] = ideal
+    result["derived__memory_l1_wavefronts_shared_excessive"] = waves - ideal
+    return result
+
+
+def _registers_read(program: Program) -> set[str]:
+    """All but those that atomic operations alone name, as the place of a result."""
+    found: set[str] = set()
+    for instruction in program.function.instructions:
+        first = 1 if instruction.root == "atom" else 0
+        found.update(registers(instruction.operands[first:]))
+    return found
+
+
+def _blocks(program: Program) -> np.ndarray:
+    """The basic block of each instruction."""
+    owner = np.zeros(len(program.function.instructions), np.int64)
+    for number, block in enumerate(program.blocks):
+        owner[block.first : block.last] = number
+    return owner

@@ -1,0 +1,90 @@
+"""Where threads, blocks and clusters stand in a grid, and the special registers that tell them.
+
+A cluster is a box of neighbouring blocks that run at the same time and see each other's shared
+memory (PTX ISA, "Thread Hierarchy"). Without clusters each block is a cluster of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gemmlab.emulator.arithmetic.lanes import WARP, Extent, Value, collapse
+
+if TYPE_CHECKING:
+    from gemmlab.emulator.execution.machine import Launch
+
+Dim3 = tuple[int, int, int]
+
+
+def blocks_of_clusters(grid: Dim3, cluster: Dim3, numbers: Sequence[int]) -> np.ndarray:
+    """Linear indices of the blocks of clusters of those numbers, each cluster's in the order of
+    their ranks."""
+    number = np.array(numbers)[:, None]
+    rank = np.arange(math.prod(cluster))[None, :]
+    linear, step = np.zeros(np.broadcast_shapes(number.shape, rank.shape), np.int64), 1
+    for size, part in zip(grid, cluster, strict=True):
+        num_parts = size // part
+        linear += step * (number % num_parts * part + rank % part)
+        number, rank, step = number // num_parts, rank // part, step * size
+    return linear.reshape(-1)
+
+
+def block_index(grid: Dim3, linear: int) -> Dim3:
+    x, y, _ = grid
+    return linear % x, linear // x % y, linear // (x * y)
+
+
+# Where the driver puts the address of what the blocks of a cooperative launch meet at, zeros at the
+# start: cooperative_groups::this_grid().sync() counts arrivals there.
+GRID_WORKSPACE = "grid_workspace"
+GRID_WORKSPACE_BITS = {"%envreg1": 32, "%envreg2": 0}  # register -> its lowest bit in the address
+
+
+def special_registers(
+    launch: Launch, blocks: np.ndarray, extent: Extent
+) -> Iterator[tuple[str, Value]]:
+    """Name and value of those that do not change while the blocks run. blocks: linear indices."""
+    u32, one = np.uint32, np.uint32(1)
+    thread = np.arange(extent.warps * WARP).reshape(1, extent.warps, WARP)
+    linear = blocks.reshape(-1, 1, 1)
+    cluster_size = math.prod(launch.cluster)
+    yield (
+        "%cluster_ctarank",
+        collapse((np.arange(len(blocks)) % cluster_size).astype(u32)[:, None, None]),
+    )
+    yield "%cluster_nctarank", u32(cluster_size)
+    yield "%is_explicit_cluster", np.bool_(cluster_size > 1)
+    step_t = step_b = 1
+    for axis, name in enumerate("xyz"):
+        grid, block, cluster = (d[axis] for d in (launch.grid, launch.block, launch.cluster))
+        place = linear // step_b % grid
+        yield f"%tid.{name}", collapse((thread // step_t % block).astype(u32))
+        yield f"%ctaid.{name}", collapse(place.astype(u32))
+        yield f"%clusterid.{name}", collapse((place // cluster).astype(u32))
+        yield f"%cluster_ctaid.{name}", collapse((place % cluster).astype(u32))
+        yield f"%ntid.{name}", u32(block)
+        yield f"%nctaid.{name}", u32(grid)
+        yield f"%nclusterid.{name}", u32(grid // cluster)
+        yield f"%cluster_nctaid.{name}", u32(cluster)
+        step_t, step_b = step_t * block, step_b * grid
+    lane = np.arange(WARP, dtype=u32).reshape(1, 1, WARP)
+    yield "%laneid", lane
+    yield "%warpid", collapse((thread // WARP).astype(u32))
+    yield "%lanemask_eq", one << lane
+    yield "%lanemask_lt", (one << lane) - one
+    yield "%lanemask_le", ((one << lane) - one) | (one << lane)
+    yield "%lanemask_ge", ~((one << lane) - one)
+    yield "%lanemask_gt", ~(((one << lane) - one) | (one << lane))
+    yield "%nwarpid", u32(extent.warps)
+    yield "%smid", collapse((linear % 1).astype(u32))
+    yield "%nsmid", one
+    yield "%gridid", u32(0)
+    for name, shift in GRID_WORKSPACE_BITS.items():
+        yield name, u32(launch.variables.get(GRID_WORKSPACE, 0) >> shift & 0xFFFFFFFF)
+    yield "%dynamic_smem_size", u32(launch.dynamic_bytes)
+    yield "%total_smem_size", u32(launch.shared_bytes)
+    yield "WARP_SZ", u32(WARP)

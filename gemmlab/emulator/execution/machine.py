@@ -1,0 +1,436 @@
+"""The machine: runs a chunk of thread blocks, block of code by block of code.
+
+Lanes wait in `ready` under the index of the basic block they come to next; the lowest index runs
+first, for all lanes that wait there. Code is laid out so that paths join at higher addresses, so
+lanes that parted meet again (what BSSY and BSYNC do on hardware). Each warp has its own place, and
+lanes of a warp part only when a branch divides them.
+
+Lanes that wait for others (at a barrier, for a phase of an mbarrier) are not in `ready`: waiting
+costs nothing. Who has waited until no lane was ready goes on, or is reported as deadlocked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+
+import numpy as np
+
+from gemmlab.emulator.arithmetic.lanes import WARP, Extent, Mask, Value, three_axes
+from gemmlab.emulator.counters.rules import SiteCounts
+from gemmlab.emulator.counters.trace import Trace
+from gemmlab.emulator.execution.budget import MOST_INSTRUCTIONS, over_budget
+from gemmlab.emulator.execution.coordinates import Dim3, block_index, special_registers
+from gemmlab.emulator.execution.schedule import Order
+from gemmlab.emulator.memory.arena import GlobalMemory
+from gemmlab.emulator.memory.async_copies import AsyncCopies, Source, Target
+from gemmlab.emulator.memory.bulk_copies import BulkCopies
+from gemmlab.emulator.memory.spaces import (
+    Chunk,
+    GenericSpace,
+    GlobalSpace,
+    LocalSpace,
+    ParamSpace,
+    SharedSpace,
+    Space,
+)
+from gemmlab.emulator.synchronization.barriers import Barriers
+from gemmlab.emulator.synchronization.clusters import ClusterBarrier, ClusterSpace
+from gemmlab.emulator.synchronization.collectives import bits_of
+from gemmlab.emulator.synchronization.deadlock import deadlock
+from gemmlab.emulator.synchronization.mbarriers import Mbarriers
+from gemmlab.emulator.tensor_cores.matrices import MatrixSpace
+from gemmlab.emulator.tensor_cores.wgmma import Wgmma
+from gemmlab.emulator.translation.translate import Block, Program
+from gemmlab.errors import EmulationError, UnsupportedInstructionError
+
+if TYPE_CHECKING:
+    from gemmlab.emulator.checks import Checks
+
+Side = Mask | Literal[False] | None  # lanes on one side of a branch; False for none of them
+# Lanes that spin on a lock would keep those behind them from ever releasing it: after so many
+# basic blocks in which some lanes had to stand back, those go first for a while. Sooner in code
+# that has such loops.
+PATIENCE, SPIN_PATIENCE, BURST = 2000, 50, 100
+
+
+def patience_of(program: Program) -> int:
+    """Turns after which lanes that were kept from theirs go first."""
+    return SPIN_PATIENCE if any(block.spins for block in program.blocks) else PATIENCE
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Everything that is the same for all blocks of a launch."""
+
+    program: Program
+    grid: Dim3
+    block: Dim3
+    parameters: np.ndarray  # bytes
+    memory: GlobalMemory
+    variables: dict[str, int]  # .global and .const variable -> address
+    shared_bytes: int  # static and dynamic
+    local_bytes: int  # per thread
+    dynamic_bytes: int = 0
+    cluster: Dim3 = (1, 1, 1)  # in blocks
+    trace: Trace | None = None
+    exact_tensor: bool = True  # tensor cores round as the hardware does
+    checks: Checks | None = None
+    max_instructions: int = MOST_INSTRUCTIONS  # of a warp
+
+    @property
+    def threads(self) -> int:
+        return self.block[0] * self.block[1] * self.block[2]
+
+
+@dataclass
+class Tally:
+    """What the launch has executed so far."""
+
+    warps: np.ndarray  # per basic block: times a warp executed it
+    lanes: np.ndarray  # per basic block: lanes that were active, summed
+    sites: defaultdict[tuple[int, str], SiteCounts]  # per memory instruction and space
+    guarded_off: np.ndarray  # per instruction: lanes whose guard was false
+    divergent: np.ndarray  # per instruction: times it parted the lanes of a warp
+    copied: Counter[str] = field(default_factory=Counter)  # bytes of the copy engine, by direction
+    work: int = 0  # thread-instructions
+    limit: float = math.inf  # of work, at which `at_limit` is called, once
+    at_limit: Callable[[], None] = lambda: None
+
+    @classmethod
+    def of(cls, program: Program) -> Tally:
+        blocks, code = len(program.blocks), len(program.function.instructions)
+        warps, lanes = np.zeros((2, blocks), np.int64)
+        guarded_off, divergent = np.zeros((2, code), np.int64)
+        return cls(warps, lanes, defaultdict(SiteCounts), guarded_off, divergent)
+
+    def execute(self, pc: int, block: Block, warps: int, lanes: int) -> None:
+        """Count one execution of a basic block."""
+        self.warps[pc] += warps
+        self.lanes[pc] += lanes
+        self.work += lanes * (block.last - block.first)
+        if self.work > self.limit:
+            self.limit = math.inf
+            self.at_limit()
+
+
+@dataclass
+class Machine:
+    """One chunk of thread blocks, by their linear indices: whole clusters, one behind the other."""
+
+    launch: Launch
+    blocks: np.ndarray
+    tally: Tally
+    order: Order = field(default_factory=Order)
+    ready: dict[int, Mask | None] = field(default_factory=dict)
+    registers: list[Value] = field(default_factory=list)
+    asleep: list[tuple[int, Mask | None]] = field(default_factory=list)  # and where they go on
+    steps: int = 0  # basic blocks so far
+    executed: int = 0  # instructions of those basic blocks, each once
+    turns: int = 0  # basic blocks since all lanes that can run were together
+    specials: dict[str, Value] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        launch, num_warps = self.launch, -(-self.launch.threads // WARP)
+        self.num_blocks = len(self.blocks)
+        self.extent = extent = Extent(self.num_blocks, num_warps)
+        self.chunk = chunk = Chunk(extent, self.tally.sites, self.fault)
+        thread = np.arange(num_warps * WARP).reshape(1, num_warps, WARP)
+        self.live = np.broadcast_to(thread < launch.threads, extent.shape).copy()
+        self.num_lanes = self.num_blocks * launch.threads
+        self.whole = launch.threads == num_warps * WARP
+        shared = np.zeros((self.num_blocks, -(-launch.shared_bytes // 16) * 16), np.uint8)
+        local = np.zeros((*extent.shape, -(-launch.local_bytes // 16) * 16), np.uint8)
+        self.space_global = GlobalSpace(launch.memory, chunk)
+        self.space_const = GlobalSpace(launch.memory, chunk, counted=False)
+        self.space_shared = SharedSpace(shared, launch.shared_bytes, chunk)
+        self.space_local = LocalSpace(local, chunk)
+        self.space_frame = LocalSpace(local, chunk, counted=False)
+        self.space_param = ParamSpace(launch.parameters, chunk)
+        target = Target(shared, launch.shared_bytes, chunk)
+        self.copies = AsyncCopies(Source(launch.memory, chunk), target, chunk)
+        self.space_matrices = MatrixSpace(shared, launch.shared_bytes, chunk)
+        cluster_size = math.prod(launch.cluster)
+        self.space_cluster = ClusterSpace(shared, launch.shared_bytes, chunk)
+        self.space_cluster.cluster_size = cluster_size
+        reachable = self.space_cluster if cluster_size > 1 else self.space_shared
+        windows: list[Space] = [self.space_global, reachable, self.space_local, self.space_param]
+        self.space_generic = GenericSpace(dict(enumerate(windows)), chunk)
+        self.specials = dict(special_registers(launch, self.blocks, extent))
+        turns = 1 if self.order.is_lockstep else num_warps
+        self.budget = launch.max_instructions * turns
+        self.patience = patience_of(launch.program)
+        self.barriers = Barriers(self)
+        self.mbarriers = Mbarriers(self)
+        self.clusters = ClusterBarrier(self)
+        self.bulk = BulkCopies(self)
+        self.wgmma = Wgmma(self)
+        if launch.trace is not None and self.blocks[0] == 0:
+            launch.trace.watch(self)
+        self.monitor = None if launch.checks is None else launch.checks.watch(self)
+
+    # What generated code calls
+
+    def special(self, name: str) -> Value:
+        if name in ("%clock", "%clock64", "%globaltimer"):
+            ticks = int(self.tally.warps.sum())
+            return np.uint32(ticks & 0xFFFFFFFF) if name == "%clock" else np.uint64(ticks)
+        return self.specials[name]
+
+    def variable(self, name: str, offset: int) -> np.uint64:
+        return np.uint64(self.launch.variables[name] + offset)
+
+    def enabled(self, guard: Value, mask: Mask | None) -> tuple[bool, Mask | None]:
+        """Whether any lane passes the guard, and the mask of those that do."""
+        on, _ = self.split(guard, mask)
+        return (False, None) if on is False else (True, on)
+
+    def count_guarded(self, index: int, guard: Value, mask: Mask | None) -> None:
+        """Count the lanes that a guard keeps from executing."""
+        if np.size(guard) == 1:
+            self.tally.guarded_off[index] += 0 if np.all(guard) else self.lanes_of(mask)
+            return
+        on = np.broadcast_to(three_axes(guard), self.extent.shape)
+        self.tally.guarded_off[index] += int(np.count_nonzero(self.active(mask) & ~on))
+
+    def unsupported(self, index: int, reason: str, guard: Value, mask: Mask | None) -> None:
+        if guard is None or self.enabled(guard, mask)[0]:
+            instruction = self.launch.program.function.instructions[index]
+            name = ".".join(instruction.opcode)
+            message = f"unsupported instruction {name}: {reason}"
+            raise UnsupportedInstructionError(message, instruction.site)
+
+    def fault(
+        self,
+        error: type[EmulationError],
+        message: str,
+        index: int,
+        bad: np.ndarray,
+        addresses: np.ndarray,
+    ) -> NoReturn:
+        """Raise `error` for the first lane at fault. bad, addresses: of the chunk's shape."""
+        b, w, lane = (int(x) for x in np.argwhere(bad)[0])
+        site = self.launch.program.function.instructions[index].site
+        others = int(np.count_nonzero(bad)) - 1
+        if others:
+            message += f" (and {others} more lanes of this instruction)"
+        address = int(addresses[b, w, lane])
+        raise error(message, site, self.block_index(b), w * WARP + lane, address)
+
+    # Running
+
+    def run(self) -> Iterator[None]:
+        """Execute the chunk to its end; pauses where it can only wait for memory that other chunks
+        may change. Raises EmulationError."""
+        program = self.launch.program
+        self.registers = list(program.initial)
+        self.ready[0] = None if self.whole else Mask(self.live, self.extent)
+        tally, all_warps = self.tally, self.extent.blocks * self.extent.warps
+        while self.proceed():
+            pc, mask = self.next_block()
+            block = program.blocks[pc]
+            warps = all_warps if mask is None else mask.warps
+            tally.execute(pc, block, warps, self.lanes_of(mask))
+            if self.monitor is not None:
+                self.monitor.before(pc, block, mask)
+            result = block.run(self, self.registers, mask)
+            self.finish(block, result, mask)
+            self.steps += 1
+            self.executed += block.last - block.first
+            if self.executed > self.budget:
+                over_budget(self, pc, mask)
+            if self.is_idle():
+                yield
+
+    def proceed(self) -> bool:
+        """Whether there are lanes to run. Where there are none, lets go on what can."""
+        self.mbarriers.wake()
+        if self.bulk.flights:
+            self.bulk.land_some()
+            if not self.ready or self.steps % PATIENCE == 0:
+                self.bulk.land_awaited()
+            self.mbarriers.wake()
+        if self.steps % PATIENCE == 0:
+            self.mbarriers.time_out()
+        if not self.ready or self.steps % PATIENCE == 0:
+            self.wake_sleepers()
+        if not self.ready:
+            self.mbarriers.give_up()
+        if not self.ready and self.live.any():
+            deadlock(self)
+        return bool(self.ready)
+
+    def is_idle(self) -> bool:
+        """Whether every lane sleeps or waits, or lanes of a warp have kept each other for long."""
+        alone = bool(self.asleep) and not self.ready
+        return alone or self.turns % (self.patience + BURST) == self.patience + BURST - 1
+
+    def is_burst(self) -> bool:
+        """Whether it is the turn of those who stood back."""
+        return self.turns % (self.patience + BURST) >= self.patience
+
+    def spin(self, target: int, mask: Mask | None) -> None:
+        """Go round a loop that waits. Warps that have nothing else to do sleep instead."""
+        lanes = self.active(mask)
+        busy = np.zeros((*lanes.shape[:2], 1), bool)
+        for other in self.ready.values():
+            busy |= self.active(other).any(axis=2, keepdims=True)
+        awake = self.make_mask(lanes & busy)
+        if awake is None or awake.lanes:
+            self.go(target, awake)
+        resting = self.make_mask(lanes & ~busy)
+        if resting is None or resting.lanes:
+            self.asleep.append((target, resting))
+
+    def wake_sleepers(self) -> None:
+        asleep, self.asleep = self.asleep, []
+        for following, mask in asleep:
+            self.go(following, mask)
+
+    def next_block(self) -> tuple[int, Mask | None]:
+        """A basic block, and lanes that wait there: no longer, from now on."""
+        self.turns = self.turns + 1 if len(self.ready) > 1 else 0
+        if not self.order.is_lockstep:
+            return self.next_of_one_warp()
+        order = sorted(self.ready, reverse=self.is_burst())
+        pc = next((pc for pc in order if self.members_are_here(pc, self.ready[pc])), order[0])
+        return pc, self.ready.pop(pc)
+
+    def next_of_one_warp(self) -> tuple[int, Mask | None]:
+        """The lowest block that lanes of the next warp are ready for, in all thread blocks."""
+        lanes = {pc: self.active(mask) for pc, mask in self.ready.items()}
+        ready = np.logical_or.reduce(list(lanes.values())).any(axis=(0, 2))
+        warp = self.order.pick(np.flatnonzero(ready).tolist())
+        here = np.arange(self.extent.warps).reshape(1, -1, 1) == warp
+        parts = {pc: self.make_mask(array & here) for pc, array in lanes.items()}
+        order = [pc for pc, part in parts.items() if part is None or part.lanes]
+        order.sort(reverse=self.is_burst())
+        pc = next((pc for pc in order if self.members_are_here(pc, parts[pc])), order[0])
+        rest = self.active(self.ready.pop(pc)) & ~here
+        if rest.any():
+            self.ready[pc] = Mask(rest, self.extent)
+        return pc, parts[pc]
+
+    def members_are_here(self, pc: int, mask: Mask | None) -> bool:
+        """Whether each warp of `mask` has at `pc` all lanes that its collective names."""
+        members = self.launch.program.blocks[pc].members
+        if members is None or mask is None:
+            return True
+        missing = three_axes(members(self.registers)) & bits_of(self.live) & ~bits_of(mask.array)
+        return not ((missing != 0) & mask.array).any()
+
+    def finish(self, block: Block, result: Any, mask: Mask | None) -> None:
+        """Send the lanes of `mask` on from the end of a basic block."""
+        following = block.targets[-1] if block.targets else -1
+        match block.terminator:
+            case "fall":
+                self.go(following, mask)
+            case "branch":
+                taken, rest = self.split(result, mask)
+                if rest is not False:
+                    self.go(following, rest)
+                if taken is not False and block.spins:
+                    self.spin(block.targets[0], taken)
+                elif taken is not False:
+                    self.go(block.targets[0], taken)
+                if isinstance(taken, Mask) and isinstance(rest, Mask):
+                    self.tally.divergent[block.last - 1] += taken.shared_warps(rest)
+            case "exit":
+                done, rest = self.split(result, mask)
+                if rest is not False:
+                    self.go(following, rest)
+                if done is not False:
+                    self.exit(done)
+            case "switch" | "barrier":
+                on, rest = self.split(result[0], mask)
+                if rest is not False:
+                    self.go(following, rest)
+                if on is not False and block.terminator == "switch":
+                    self.switch(block, result[1], on)
+                elif on is not False:
+                    self.barriers.arrive(block, result[1], result[2], on)
+            case "phase" | "sleep" | "cluster":
+                on, rest = self.split(result[0], mask)
+                if rest is not False:
+                    self.go(following, rest)
+                if on is not False and block.terminator == "phase":
+                    self.mbarriers.wait(block, result[1:], on)
+                elif on is not False and block.terminator == "cluster":
+                    self.clusters.wait(block, on)
+                elif on is not False:
+                    self.asleep.append((following, on))
+            case "trap":
+                hit, rest = self.split(result, mask)
+                if hit is not False:
+                    lanes = self.active(hit)
+                    self.fault(EmulationError, "trap", block.last - 1, lanes, np.zeros(lanes.shape))
+                if rest is not False:
+                    self.go(following, rest)
+
+    def go(self, target: int, mask: Mask | None) -> None:
+        """Let lanes run block `target`, together with those that already wait there."""
+        if target not in self.ready:
+            self.ready[target] = mask
+            return
+        present = self.ready[target]
+        assert present is not None and mask is not None
+        self.ready[target] = self.make_mask(present.array | mask.array, present.lanes + mask.lanes)
+
+    def make_mask(self, array: np.ndarray, lanes: int | None = None) -> Mask | None:
+        mask = Mask(array, self.extent, lanes)
+        return None if self.whole and mask.lanes == self.num_lanes else mask
+
+    def active(self, mask: Mask | None) -> np.ndarray:
+        return self.live if mask is None else mask.array
+
+    def lanes_of(self, mask: Mask | None) -> int:
+        return self.num_lanes if mask is None else mask.lanes
+
+    def split(self, predicate: Value, mask: Mask | None) -> tuple[Side, Side]:
+        """Lanes where the predicate holds (None holds for all), and the others."""
+        if predicate is None:
+            return mask, False
+        if np.size(predicate) == 1:
+            return (mask, False) if np.any(predicate) else (False, mask)
+        predicate = three_axes(predicate)
+        if mask is None:
+            if predicate.all():
+                return mask, False
+            if not predicate.any():
+                return False, mask
+            yes = Mask(predicate, self.extent)
+        else:
+            yes = Mask(predicate & mask.array, self.extent)
+            if yes.lanes == mask.lanes:
+                return mask, False
+            if yes.lanes == 0:
+                return False, mask
+        rest = self.active(mask) & ~yes.array
+        return yes, Mask(rest, self.extent, self.lanes_of(mask) - yes.lanes)
+
+    def exit(self, mask: Mask | None) -> None:
+        if mask is None:
+            self.live[:] = False
+            return
+        self.live &= ~mask.array
+        self.whole = False
+        self.barriers.release()
+        self.clusters.release()
+
+    def switch(self, block: Block, index: Value, mask: Mask | None) -> None:
+        """brx.idx: one target per value; past the table PTX defines nothing, an error here."""
+        values = np.broadcast_to(three_axes(index), self.extent.shape)
+        on = self.active(mask)
+        table = block.targets[:-1]
+        if (values[on] >= len(table)).any():
+            bad = on & (values >= len(table))
+            message = f"branch index past the table of {len(table)} targets"
+            self.fault(EmulationError, message, block.last - 1, bad, values)
+        for value in np.unique(values[on]).tolist():
+            self.go(table[value], self.make_mask(on & (values == value)))
+
+    def block_index(self, number: int) -> Dim3:
+        return block_index(self.launch.grid, int(self.blocks[number]))

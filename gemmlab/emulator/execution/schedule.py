@@ -1,0 +1,49 @@
+"""Which lanes run next: the lowest basic block first, and which warps before which."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gemmlab.errors import InputError
+
+if TYPE_CHECKING:
+    from gemmlab.emulator.memory.bulk_copies import Flight
+
+WarpOrder = str | int
+
+
+class Order:
+    """An order of warps and blocks that a correct kernel gives the same results in.
+
+    "in-order": all warps of the blocks that run together go on together, block by block of code.
+    "reversed": the last warp goes on until it has to wait, then the one before it; the last blocks
+    of the grid run first. A number seeds a generator that draws the next warp after each basic
+    block, and the order of the blocks. memory/bulk_copies.py says what it means for copies.
+    """
+
+    def __init__(self, name: WarpOrder = "in-order") -> None:
+        seeded = isinstance(name, (int, np.integer)) and not isinstance(name, bool)
+        if not seeded and name not in ("in-order", "reversed"):
+            raise InputError(f"order {name!r} is not 'in-order', 'reversed' or a whole number")
+        self.is_lockstep, self.is_reversed = name == "in-order", name == "reversed"
+        self.random = random.Random(int(name)) if seeded else None
+
+    def of_blocks(self, firsts: range) -> Sequence[int]:
+        """Chunks of the grid, or the clusters of a chunk."""
+        if self.random is not None:
+            return self.random.sample(firsts, len(firsts))
+        return firsts[::-1] if self.is_reversed else firsts
+
+    def landing(self, flights: list[Flight]) -> list[Flight]:
+        """Those of the copies under way that land now, though nobody waits for them yet."""
+        if self.random is not None:
+            return [f for f in flights if self.random.random() < 0.1]
+        return flights if self.is_reversed else []
+
+    def pick(self, warps: Sequence[int]) -> int:
+        """One of the warps that can go on."""
+        return warps[-1] if self.random is None else self.random.choice(warps)

@@ -1,0 +1,156 @@
+"""Blocks that wait for memory to change, which nobody will change any more.
+
+A warp that spins on a flag runs on, so it is no deadlock that shows by itself. But when every chunk
+of blocks has had its turn and all is as it was in an earlier round, it will be so for ever: threads
+read nothing but registers, memory and clocks. Rounds are compared with one that is kept, and each
+time as many have passed again the next one is kept instead (R. P. Brent, An Improved Monte Carlo
+Factorization Algorithm, 1980, section 2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from gemmlab.emulator.arithmetic.lanes import WARP, Mask, Value
+from gemmlab.emulator.memory.spaces import Access, GlobalSpace, SharedSpace, offsets_of
+from gemmlab.emulator.ptx.ir import Special
+from gemmlab.emulator.synchronization.deadlock import MOST
+from gemmlab.emulator.translation.spins import is_poll
+from gemmlab.errors import DeadlockError, Site
+
+if TYPE_CHECKING:
+    from gemmlab.emulator.execution.machine import Launch, Machine
+
+CLOCKS = {"%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi"}
+
+
+class Chunk(NamedTuple):
+    """A machine, and its run."""
+
+    machine: Machine
+    steps: Iterator[None]
+
+
+class Standstill:
+    """Watches the rounds of one launch."""
+
+    def __init__(self, launch: Launch) -> None:
+        self.launch = launch
+        code = launch.program.function.instructions
+        self.has_clock = any(
+            isinstance(o, Special) and o.name in CLOCKS for i in code for o in i.operands
+        )
+        self.rounds, self.kept_for = 0, 1
+        self.kept: list[np.ndarray] | None = None
+
+    def check(self, chunks: Sequence[Chunk], unstarted: int) -> None:
+        """A round is over. Raises DeadlockError if it was like an earlier one.
+
+        `unstarted`: blocks for which there was no room.
+        """
+        machines = [chunk.machine for chunk in chunks]
+        if self.has_clock or any(m.ready for m in machines):
+            return
+        self.rounds += 1
+        if self.kept is not None and _agree(self.kept, _state(self.launch, machines)):
+            self._report(chunks, self.rounds - self.kept_for // 2, unstarted)
+        if self.rounds == self.kept_for:
+            self.kept = [x.copy() for x in _state(self.launch, machines)]
+            self.kept_for *= 2
+
+    def _report(self, chunks: Sequence[Chunk], rounds: int, unstarted: int) -> NoReturn:
+        """Let each chunk go round once more, and see what its warps look at."""
+        polls = {p.key: p for chunk in chunks for p in _polls(chunk, rounds)}.values()
+        lines = [str(p) for p in polls][:MOST]
+        if len(polls) > MOST:
+            lines.append(f"and {len(polls) - MOST} more")
+        if unstarted:
+            lines.append(f"{unstarted} blocks have not started, because no GPU has room for them")
+        message = f"deadlock: memory does not change any more; {'; '.join(lines)}"
+        for p in polls:
+            raise DeadlockError(message, p.site, p.block, p.thread, p.address)
+        raise DeadlockError(message)
+
+
+class Poll(NamedTuple):
+    """Lanes of a warp that look at one place."""
+
+    site: Site
+    block: tuple[int, int, int]
+    warp: int
+    thread: int  # the first of them
+    address: int
+    place: str
+    value: int | float
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        return self.site, self.block, self.warp, self.address
+
+    def __str__(self) -> str:
+        return (
+            f"warp {self.warp} of block {self.block} spins on {self.place}, which holds "
+            f"{self.value}, PTX line {self.site.ptx_line}"
+        )
+
+
+def _state(launch: Launch, machines: Sequence[Machine]) -> Iterator[np.ndarray]:
+    """All that decides what threads do next, the largest part last."""
+    for m in machines:
+        yield np.array([id(m), len(m.bulk.flights), *(target for target, _ in m.asleep)])
+        yield m.live
+        yield from (m.active(mask) for _, mask in m.asleep)
+        yield from map(np.asarray, m.registers)
+        yield m.space_shared.data
+        yield m.space_local.data
+    yield launch.memory.data
+
+
+def _agree(kept: list[np.ndarray], now: Iterator[np.ndarray]) -> bool:
+    others = iter(kept)
+    for x in now:
+        other = next(others, None)
+        if other is None or x.tobytes() != other.tobytes():
+            return False
+    return next(others, None) is None
+
+
+def _polls(chunk: Chunk, rounds: int) -> list[Poll]:
+    """What the warps of a chunk look at in so many rounds."""
+    m, found = chunk.machine, list[Poll]()
+    code = m.launch.program.function.instructions
+
+    def watch(space: GlobalSpace | SharedSpace, name: str, where: Callable[[int], str]) -> None:
+        plain = getattr(space, name)
+
+        def watched(access: Access, address: Value, *rest: Any) -> Any:
+            result = plain(access, address, *rest)
+            if is_poll(code[access.instruction]):
+                value = result if name == "update" else result[0]
+                on = m.active(_mask(rest))
+                places, values = np.broadcast_arrays(offsets_of(access, address), value, on)[:2]
+                for block, warp in np.argwhere(on.any(axis=2)).tolist():
+                    lane = int(on[block, warp].argmax())
+                    at, held = int(places[block, warp, lane]), values[block, warp, lane].item()
+                    site, index = code[access.instruction].site, m.block_index(block)
+                    thread = warp * WARP + lane
+                    found.append(Poll(site, index, warp, thread, at, where(at), held))
+            return result
+
+        setattr(space, name, watched)
+
+    for name in ("load", "update"):
+        watch(m.space_global, name, m.launch.memory.name_of)
+        watch(m.space_shared, name, lambda at: f"shared address {at:#x}")
+        watch(m.space_cluster, name, lambda at: f"shared address {at:#x}")
+    for _ in range(rounds):
+        next(chunk.steps)
+    return found
+
+
+def _mask(rest: Sequence[Any]) -> Mask | None:
+    mask: Mask | None = rest[-1]
+    return mask

@@ -1,0 +1,104 @@
+"""Atomic updates of memory by many lanes at once; lanes that meet at one address go in lane order.
+
+On hardware the order is not defined. It shows in the old values that lanes get back, and in the
+rounding of float sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from gemmlab.emulator.arithmetic import numerics as n
+from gemmlab.emulator.arithmetic.lanes import Extent, Mask, Value, expand, three_axes
+
+Operation = Callable[..., Value]  # of the old value and the operands: the new value
+
+
+def increment(old: Value, limit: Value) -> Value:
+    """Up to `limit`, then from 0 again."""
+    return np.where(old >= limit, limit & limit.dtype.type(0), old + old.dtype.type(1))
+
+
+def decrement(old: Value, limit: Value) -> Value:
+    """Down to 0, then from `limit` again."""
+    return np.where((old == 0) | (old > limit), limit, old - old.dtype.type(1))
+
+
+def add_flushed(old: Value, value: Value) -> Value:
+    """What global memory's float32 adder does: subnormals count as zeros."""
+    return n.flush(n.add32(n.flush(old), n.flush(value)))
+
+
+def exchange(old: Value, value: Value) -> Value:
+    return value
+
+
+def compare_and_swap(old: Value, expected: Value, value: Value) -> Value:
+    return np.where(old == expected, value, old)
+
+
+# operation -> PTX types, how a value changes. The adds of integers wrap, so types with signs too.
+OPERATIONS: dict[str, list[tuple[tuple[str, ...], Operation]]] = {
+    "add": [(("u32", "s32", "u64", "s64", "f64"), np.add), (("f32",), n.add32)],
+    "min": [(("u32", "s32", "u64", "s64"), np.minimum)],
+    "max": [(("u32", "s32", "u64", "s64"), np.maximum)],
+    "and": [(("b32", "b64"), np.bitwise_and)],
+    "or": [(("b32", "b64"), np.bitwise_or)],
+    "xor": [(("b32", "b64"), np.bitwise_xor)],
+    "inc": [(("u32",), increment)],
+    "dec": [(("u32",), decrement)],
+    "exch": [(("b32", "b64"), exchange)],
+    "cas": [(("b16", "b32", "b64"), compare_and_swap)],
+}
+
+
+def find_operation(name: str, type_: str, space: str) -> Operation | None:
+    """The function for one atom or red, or None where PTX or the emulator has none."""
+    if (name, type_, space) == ("add", "f32", "global"):
+        return add_flushed
+    return next((f for types, f in OPERATIONS.get(name, ()) if type_ in types), None)
+
+
+def update(
+    cells: np.ndarray,
+    index: np.ndarray,
+    operation: Operation,
+    operands: Sequence[Value],
+    mask: Mask | None,
+    extent: Extent,
+) -> np.ndarray:
+    """Change cells[index] for each active lane, and return what each found there.
+
+    index: flat, one per active lane in lane order.
+    """
+    spread = [np.broadcast_to(three_axes(x), extent.shape) for x in operands]
+    values = [x.reshape(-1) if mask is None else x[mask.array] for x in spread]
+    old = _in_order(cells, index, operation, values)
+    return old.reshape(extent.shape) if mask is None else expand(old, mask)
+
+
+def _in_order(
+    cells: np.ndarray, index: np.ndarray, operation: Operation, values: list[np.ndarray]
+) -> np.ndarray:
+    order = np.argsort(index, kind="stable")
+    grouped = index[order]
+    starts = np.flatnonzero(np.concatenate([[True], grouped[1:] != grouped[:-1]]))
+    sizes = np.diff(np.append(starts, len(order)))
+    old = np.empty(len(index), cells.dtype)
+    if operation is np.add and cells.dtype.kind != "f":
+        # Integer sums wrap, so what came before a lane is a difference of running sums.
+        before = np.cumsum(values[0][order], dtype=cells.dtype) - values[0][order]
+        old[order] = cells[grouped] + before - np.repeat(before[starts], sizes)
+        last = order[starts + sizes - 1]
+        cells[index[last]] = old[last] + values[0][last]
+        return old
+    # First the first lane of each address, then the second of each, …
+    rank = np.arange(len(order)) - np.repeat(starts, sizes)
+    turns = np.split(order[np.argsort(rank, kind="stable")], np.cumsum(np.bincount(rank))[:-1])
+    for lanes in turns:
+        at = index[lanes]
+        old[lanes] = cells[at]
+        cells[at] = operation(old[lanes], *(x[lanes] for x in values))
+    return old

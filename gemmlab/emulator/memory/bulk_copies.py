@@ -1,0 +1,455 @@
+"""Bulk copies: what the copy engine (TMA) moves between global and shared memory by itself
+(PTX ISA, "cp.async.bulk", "cp.async.bulk.tensor", "cp.reduce.async.bulk").
+
+Each active lane starts a copy of its own. When its bytes move is up to the engine; here it is up to
+the order of warps that the launch asked for: as late as allowed ("in-order": when no warp can go on
+without, or its thread waits for its group), at once ("reversed"), or at any time between (a seed).
+A kernel that does not wait for its copies, or writes to memory that one still reads, gives
+different results in one of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol
+
+import numpy as np
+
+from gemmlab.emulator.arithmetic.lanes import WARP, Mask, Value, three_axes
+from gemmlab.emulator.counters.rules import SECTOR_BYTES
+from gemmlab.emulator.memory import reductions, tensor_maps
+from gemmlab.emulator.memory.arena import GLOBAL_BASE
+from gemmlab.emulator.memory.reductions import Combine
+from gemmlab.emulator.memory.spaces import (
+    OFFSET_MASK,
+    PARAM_WINDOW,
+    RANK_SHIFT,
+    WINDOW_BITS,
+    Access,
+)
+from gemmlab.emulator.memory.tensor_maps import MAP_BYTES, Descriptor, Region, sectors, to_tfloat32
+from gemmlab.errors import (
+    EmulationError,
+    MisalignedAddressError,
+    OutOfBoundsError,
+    UnsupportedInstructionError,
+)
+from gemmlab.tensor_map import CHUNK
+
+if TYPE_CHECKING:
+    from gemmlab.emulator.execution.machine import Machine
+
+BOX_ALIGNMENT = 128  # bytes, of a box in shared memory
+MBARRIER = np.dtype("u8")
+
+
+class Origin(Protocol):
+    """Where a copy comes from."""
+
+    def read(self) -> np.ndarray:
+        """Its bytes, in the order in which they travel."""
+
+
+class Place(Origin, Protocol):
+    """One end of a copy in memory."""
+
+    def write(self, data: np.ndarray) -> None: ...
+
+
+@dataclass
+class Bytes:
+    """Neighbouring bytes of a memory."""
+
+    view: np.ndarray
+
+    def read(self) -> np.ndarray:
+        return self.view
+
+    def write(self, data: np.ndarray) -> None:
+        self.view[:] = data
+
+
+@dataclass
+class Words:
+    """What a thread has sent out of its registers."""
+
+    data: np.ndarray
+
+    def read(self) -> np.ndarray:
+        return self.data
+
+
+@dataclass
+class SharedBox:
+    """A box in one block's shared memory, as rows of 16 bytes."""
+
+    rows: np.ndarray
+    chunks: np.ndarray  # numbers of the rows that the box fills
+
+    def read(self) -> np.ndarray:
+        data: np.ndarray = self.rows[self.chunks].reshape(-1)
+        return data
+
+    def write(self, data: np.ndarray) -> None:
+        self.rows[self.chunks] = data.reshape(-1, CHUNK)
+
+
+@dataclass
+class TensorBox:
+    """A box of a tensor in global memory, of which a part may lie outside."""
+
+    descriptor: Descriptor
+    region: Region
+    view: np.ndarray  # of the elements inside
+
+    @property
+    def sectors(self) -> int:
+        """Sectors that its rows touch."""
+        return self.region.sectors(self.descriptor.address)
+
+    def read(self) -> np.ndarray:
+        box, inside = self.descriptor.empty_box(), self.view
+        if self.descriptor.format == "tfloat32":
+            inside = to_tfloat32(inside)
+        box[self.region.place] = inside
+        return box.reshape(-1).view(np.uint8)
+
+    def write(self, data: np.ndarray) -> None:
+        box = data.view(self.descriptor.dtype).reshape(self.descriptor.counts[::-1])
+        self.view[...] = box[self.region.place]
+
+
+@dataclass
+class Flight:
+    """A copy under way. An mbarrier at each target hears of its bytes, or it belongs to a group of
+    the thread that started it."""
+
+    instruction: int
+    thread: int  # flat index in the chunk
+    group: int
+    source: Origin
+    targets: list[Place]
+    combine: Combine | None
+    cells: list[int]  # of mbarriers
+    nbytes: int
+
+
+def moved(address: Value, offset: int) -> Value:
+    """An address plus a constant, in the address's width."""
+    return address + address.dtype.type(offset % (1 << 8 * address.dtype.itemsize))
+
+
+class Lane(NamedTuple):
+    """A thread that executes a bulk instruction."""
+
+    instruction: int
+    block: int
+    warp: int
+    lane: int
+
+
+class BulkCopies:
+    """The copies of a chunk's threads. Groups are numbered per thread, from 0 on."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.flights: list[Flight] = []
+        self.committed = np.zeros(machine.extent.shape, np.int64)  # groups, of each thread
+        self.shared = machine.space_shared.data
+        self.memory = machine.launch.memory
+        self.cluster_size = math.prod(machine.launch.cluster)
+
+    # What generated code calls. signal: an mbarrier's access and address; blocks: bit mask of the
+    # ranks in the cluster that get a copy each; combine: what a reduction does
+
+    def copy(
+        self,
+        index: int,
+        spaces: tuple[str, str],
+        addresses: tuple[Value, Value],
+        nbytes: Value,
+        signal: tuple[Access, Value] | None,
+        blocks: Value | None,
+        combine: Combine | None,
+        mask: Mask | None,
+    ) -> None:
+        """Copy `nbytes` neighbouring bytes. spaces, addresses: of target and source."""
+        stores = "tma_st" if combine is None else "tma_red"
+        for lane, cell, ranks, (target, source, size) in self._lanes(
+            index, (*addresses, nbytes), signal, blocks, combine, mask
+        ):
+            if (target | source | size) % CHUNK:
+                what = f"bulk copy of {size} bytes from {source:#x} to {target:#x}"
+                self._fail(lane, MisalignedAddressError, f"{what}: not multiples of 16", target)
+            start = self._bytes(lane, spaces[1], source, size, None)
+            ends = [self._bytes(lane, spaces[0], target, size, rank) for rank in ranks]
+            if "global" in spaces:
+                address, kind = (source, "tma_ld") if spaces[1] == "global" else (target, stores)
+                touched = int(sectors(np.array(address), size))
+                self._count(kind, len(ranks) * touched)
+            self._start(lane, start, list(ends), combine, self._cells(lane, cell, ranks), size)
+
+    def load_box(
+        self,
+        index: int,
+        target: Value,
+        tensor: tuple[Value, ...],
+        signal: tuple[Access, Value],
+        blocks: Value | None,
+        mask: Mask | None,
+    ) -> None:
+        """Copy a box of a tensor to shared memory. tensor: map and coordinates, innermost first."""
+        for lane, cell, ranks, (to, map_, *at) in self._lanes(
+            index, (target, *tensor), signal, blocks, None, mask
+        ):
+            descriptor = self._descriptor(lane, map_, len(at))
+            start = self._tensor(lane, descriptor, tuple(at))
+            ends = [self._box(lane, descriptor, to, rank) for rank in ranks]
+            cells = self._cells(lane, cell, ranks)
+            read = descriptor.whole(tuple(at)).sectors(descriptor.address)
+            self._count("tma_ld", len(ranks) * read)
+            self._start(lane, start, list(ends), None, cells, descriptor.nbytes)
+
+    def store_box(
+        self,
+        index: int,
+        source: Value,
+        tensor: tuple[Value, ...],
+        operation: str | None,
+        mask: Mask | None,
+    ) -> None:
+        """Copy a box from shared memory to a tensor, or reduce it into the tensor."""
+        for lane, _, _, (start, map_, *at) in self._lanes(
+            index, (source, *tensor), None, None, operation, mask
+        ):
+            descriptor = self._descriptor(lane, map_, len(at))
+            combine = None
+            if operation is not None:
+                type_ = reductions.PTX_TYPES.get(descriptor.format, "")
+                combine = reductions.find(operation, type_)
+                if combine is None:
+                    message = f"no bulk reduction .{operation} of {descriptor.format}"
+                    self._fail(lane, UnsupportedInstructionError, message, start)
+            if min(at) < 0:
+                message = f"a box that is stored begins at {tuple(at)}, before the tensor"
+                self._fail(lane, OutOfBoundsError, message, descriptor.address)
+            end = self._tensor(lane, descriptor, tuple(at))
+            box = self._box(lane, descriptor, start, None)
+            self._count("tma_red" if operation else "tma_st", end.sectors)
+            self._start(lane, box, [end], combine, [], descriptor.nbytes)
+
+    def send(
+        self,
+        index: int,
+        address: Value,
+        words: tuple[Value, ...],
+        signal: tuple[Access, Value],
+        combine: Combine | None,
+        mask: Mask | None,
+    ) -> None:
+        """st.async and red.async: registers, as unsigned words, to the cluster's shared memory."""
+        dtype, nbytes = words[0].dtype, words[0].dtype.itemsize * len(words)
+        for lane, cell, ranks, (target, *values) in self._lanes(
+            index, (address, *words), signal, None, combine, mask
+        ):
+            if target % nbytes:
+                message = f"{nbytes} bytes sent to {target:#x}, which is no multiple of that"
+                self._fail(lane, MisalignedAddressError, message, target)
+            end = self._bytes(lane, "shared", target, nbytes, None)
+            data = Words(np.array(values, dtype).view(np.uint8))
+            self._start(lane, data, [end], combine, self._cells(lane, cell, ranks), nbytes)
+
+    def replace_field(
+        self,
+        index: int,
+        space: str,
+        address: Value,
+        field: str,
+        axis: int,
+        value: Value,
+        mask: Mask | None,
+    ) -> None:
+        """tensormap.replace: change one field of a tensor map in memory."""
+        for lane, _, _, (at, new) in self._lanes(index, (address, value), None, None, True, mask):
+            data = self._bytes(lane, space, at, MAP_BYTES, None).view
+            if not tensor_maps.replace(data, field, axis, new):
+                message = f"a tensor map cannot have {new} as {field} of axis {axis}"
+                self._fail(lane, EmulationError, message, at)
+
+    def copy_map(self, index: int, target: Value, source: Value, mask: Mask | None) -> None:
+        """tensormap.cp_fenceproxy: a tensor map from shared to global memory, at once."""
+        for lane, _, _, (to, at) in self._lanes(index, (target, source), None, None, None, mask):
+            data = self._bytes(lane, "shared", at, MAP_BYTES, None).view
+            self._bytes(lane, "global", to, MAP_BYTES, None).view[:] = data
+
+    def commit(self, mask: Mask | None) -> None:
+        """cp.async.bulk.commit_group"""
+        self.committed += 1 if mask is None else mask.array
+
+    def wait(self, most: int, mask: Mask | None) -> None:
+        """cp.async.bulk.wait_group: all groups of a thread but the last `most` are done."""
+        limit = self.committed - most
+        if mask is not None:
+            limit = np.where(mask.array, limit, 0)
+        flat = limit.reshape(-1)
+        self._land([f for f in self.flights if not f.cells and f.group < flat[f.thread]])
+
+    def fence(self, mask: Mask | None) -> None:
+        """fence.proxy.async: of interest to the checks alone, since copies see all that threads
+        have written."""
+
+    # What the machine calls
+
+    def land_awaited(self) -> None:
+        """Land the copies that warps may wait for at mbarriers, or all when no thread is left."""
+        over = not self.machine.live.any()
+        self._land([f for f in self.flights if f.cells or over])
+
+    def land_some(self) -> None:
+        """Land copies that need not be late."""
+        self._land(self.machine.order.landing(self.flights))
+
+    def _land(self, due: list[Flight]) -> None:
+        if not due:
+            return
+        landed = set(map(id, due))
+        self.flights = [f for f in self.flights if id(f) not in landed]
+        for f in due:
+            data = f.source.read()
+            for target in f.targets:
+                target.write(data if f.combine is None else f.combine(target.read(), data))
+            if f.cells:
+                cells = np.array(f.cells)
+                access = Access(f.instruction, 0, MBARRIER, 1)
+                self.machine.mbarriers.add_tx(access, cells, np.full(len(cells), -f.nbytes))
+
+    # Lanes, and the ends of their copies
+
+    def _lanes(
+        self,
+        index: int,
+        operands: tuple[Value, ...],
+        signal: tuple[Access, Value] | None,
+        blocks: Value | None,
+        combine: object,
+        mask: Mask | None,
+    ) -> Iterator[tuple[Lane, int | None, list[int | None], list[int]]]:
+        """Each active thread with its mbarrier's cell, the ranks it copies to, and its operands."""
+        on, shape = self.machine.active(mask), self.machine.extent.shape
+        among = (np.uint32(0) if blocks is None else blocks,)
+        columns = [np.broadcast_to(three_axes(x), shape)[on].tolist() for x in (*operands, *among)]
+        cells = self.machine.mbarriers.cells(*signal, mask).tolist() if signal else None
+        seen: set[tuple[int, ...]] = set()
+        threads = zip(np.argwhere(on).tolist(), zip(*columns, strict=True), strict=True)
+        for k, (place, (*values, bits)) in enumerate(threads):
+            # Lanes of a warp that store the same bytes to the same place do it once.
+            key = (*place[:2], *values)
+            if key in seen and signal is None and combine is None:
+                continue
+            seen.add(key)
+            lane, ranks = Lane(index, *place), list[int | None]([None])
+            if blocks is not None:
+                ranks = [rank for rank in range(16) if bits >> rank & 1]
+                if not 0 < bits < 1 << self.cluster_size:
+                    message = f"multicast to ranks {ranks} of a cluster of {self.cluster_size}"
+                    self._fail(lane, EmulationError, message, bits)
+            yield lane, cells[k] if cells else None, ranks, values
+
+    def _count(self, kind: str, touched: int) -> None:
+        self.machine.tally.copied[kind] += touched * SECTOR_BYTES
+
+    def _start(
+        self,
+        lane: Lane,
+        source: Origin,
+        targets: list[Place],
+        combine: Combine | None,
+        cells: list[int],
+        nbytes: int,
+    ) -> None:
+        thread = (lane.block * self.machine.extent.warps + lane.warp) * WARP + lane.lane
+        group = int(self.committed[lane.block, lane.warp, lane.lane])
+        flight = Flight(lane.instruction, thread, group, source, targets, combine, cells, nbytes)
+        self.flights.append(flight)
+
+    def _block(self, lane: Lane, address: int, rank: int | None) -> tuple[int, int]:
+        """Block and offset of a shared address; of another block of the cluster if `rank` says."""
+        named = address >> RANK_SHIFT
+        rank = named - 1 if rank is None and named else rank
+        if rank is None:
+            return lane.block, address
+        if rank >= self.cluster_size:
+            message = f"shared address {address:#x} names rank {rank} of {self.cluster_size}"
+            self._fail(lane, OutOfBoundsError, message, address)
+        return lane.block // self.cluster_size * self.cluster_size + rank, address & OFFSET_MASK
+
+    def _cells(self, lane: Lane, cell: int | None, ranks: list[int | None]) -> list[int]:
+        """The mbarriers that hear of a copy: in each target block the one at the same place."""
+        if cell is None:
+            return []
+        row = self.shared.shape[1] // 8
+        first = lane.block // self.cluster_size * self.cluster_size
+        return [cell if r is None else cell % row + (first + r) * row for r in ranks]
+
+    def _bytes(self, lane: Lane, space: str, address: int, nbytes: int, rank: int | None) -> Bytes:
+        if space == "global":
+            view = self.memory.span(address, nbytes)
+            if view is None:
+                message = self.memory.describe_miss(address - GLOBAL_BASE, nbytes)
+                self._fail(lane, OutOfBoundsError, message, address)
+            return Bytes(view)
+        return Bytes(self._shared(lane, address, nbytes, rank))
+
+    def _shared(self, lane: Lane, address: int, nbytes: int, rank: int | None) -> np.ndarray:
+        """The bytes of shared memory from an address on."""
+        block, offset = self._block(lane, address, rank)
+        if offset + nbytes > self.machine.space_shared.nbytes:
+            message = (
+                f"bulk copy of {nbytes} bytes at shared address {offset:#x} is out of bounds: the "
+                f"block has {self.machine.space_shared.nbytes} bytes of shared memory"
+            )
+            self._fail(lane, OutOfBoundsError, message, address)
+        return self.shared[block, offset : offset + nbytes]
+
+    def _box(self, lane: Lane, d: Descriptor, address: int, rank: int | None) -> SharedBox:
+        if address % BOX_ALIGNMENT:
+            message = f"shared address {address:#x} of a box is not a multiple of {BOX_ALIGNMENT}"
+            self._fail(lane, MisalignedAddressError, message, address)
+        self._shared(lane, address, d.extent, rank)
+        block, offset = self._block(lane, address, rank)
+        return SharedBox(self.shared[block].reshape(-1, CHUNK), d.chunks(offset))
+
+    def _descriptor(self, lane: Lane, address: int, rank: int) -> Descriptor:
+        if address >> WINDOW_BITS == PARAM_WINDOW >> WINDOW_BITS:
+            offset = address - PARAM_WINDOW
+            data = self.machine.launch.parameters[offset : offset + MAP_BYTES]
+        else:
+            data = self._bytes(lane, "global", address, MAP_BYTES, None).view
+        descriptor = tensor_maps.decode(data.tobytes())
+        if descriptor is None or len(descriptor.dims) != rank:
+            found = f"of {len(descriptor.dims)} axes" if descriptor else "no tensor map"
+            message = f"a tensor map of {rank} axes is wanted at {address:#x}, there is one {found}"
+            self._fail(lane, EmulationError, message, address)
+        return descriptor
+
+    def _tensor(self, lane: Lane, d: Descriptor, coordinates: tuple[int, ...]) -> TensorBox:
+        if coordinates[0] * d.dtype.itemsize % CHUNK:
+            message = f"coordinate {coordinates[0]} of {d.format} is not at a multiple of 16 bytes"
+            self._fail(lane, MisalignedAddressError, message, d.address)
+        region = d.region(coordinates)
+        if region.is_empty:
+            return TensorBox(d, region, np.zeros(region.shape, d.dtype))
+        address, nbytes = d.address + region.offset, region.nbytes + d.dtype.itemsize
+        view = self._bytes(lane, "global", address, nbytes, None).view
+        elements = np.ndarray(region.shape, d.dtype, view.data, 0, region.strides)
+        return TensorBox(d, region, elements)
+
+    def _fail(
+        self, lane: Lane, error: type[EmulationError], message: str, address: int
+    ) -> NoReturn:
+        bad = np.zeros(self.machine.extent.shape, bool)
+        bad[lane.block, lane.warp, lane.lane] = True
+        addresses = np.full(bad.shape, address, np.int64)
+        self.machine.fault(error, message, lane.instruction, bad, addresses)

@@ -1,0 +1,481 @@
+"""The state spaces: where loads and stores go, checked and counted.
+
+A space's `load` and `store` take addresses as the registers hold them and a mask of lanes (None
+for all). Every access is checked for bounds and alignment before it happens, and counted by the
+rules of counters/rules.py. Where lanes of one store hit the same address, the highest lane wins.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, NoReturn, Protocol
+
+import numpy as np
+
+from gemmlab.emulator.arithmetic.lanes import Extent, Mask, Value, expand, repeats, three_axes
+from gemmlab.emulator.counters import rules
+from gemmlab.emulator.counters.rules import SiteCounts
+from gemmlab.emulator.memory.arena import GLOBAL_BASE, GlobalMemory
+from gemmlab.emulator.memory.atomics import Operation, update
+from gemmlab.errors import EmulationError, MisalignedAddressError, OutOfBoundsError
+
+# Generic addresses carry their space in bits 48 and up, as windows do on hardware.
+WINDOW_BITS = 48
+SHARED_WINDOW, LOCAL_WINDOW, PARAM_WINDOW = 1 << WINDOW_BITS, 2 << WINDOW_BITS, 3 << WINDOW_BITS
+RANK_SHIFT = 24  # of a block in its cluster, in addresses of the cluster's shared memory
+OFFSET_MASK = (1 << RANK_SHIFT) - 1
+# fault(error class, message, instruction, lanes at fault, addresses)
+Fault = Callable[[type[EmulationError], str, int, np.ndarray, np.ndarray], NoReturn]
+
+
+class Access(NamedTuple):
+    """What a load or store instruction says of itself: constant for all its executions."""
+
+    instruction: int
+    offset: int  # bytes added to the address register
+    dtype: np.dtype  # of one element
+    num_elements: int  # 1, 2 or 4
+
+    @property
+    def width(self) -> int:
+        return self.dtype.itemsize * self.num_elements
+
+
+def offsets_of(access: Access, address: Value) -> np.ndarray:
+    """The address that lanes mean, wrapped to the width of the register that holds its base."""
+    base = three_axes(address)
+    kind = base.dtype.type
+    offsets: np.ndarray = base + kind(access.offset % (1 << 8 * base.itemsize))
+    return offsets.astype(np.int64)
+
+
+class Space(Protocol):
+    """One state space, as one chunk of blocks sees it."""
+
+    def load(self, access: Access, address: Value, mask: Mask | None) -> tuple[Value, ...]: ...
+
+    def store(
+        self, access: Access, address: Value, values: Sequence[Value], mask: Mask | None
+    ) -> None: ...
+
+
+@dataclass
+class Chunk:
+    """What the spaces need to know of the blocks that run together."""
+
+    extent: Extent
+    counts: defaultdict[tuple[int, str], SiteCounts]  # by instruction and space
+    fault: Fault
+
+    def spread(self, array: np.ndarray) -> np.ndarray:
+        return np.broadcast_to(array, self.extent.shape)
+
+    def check_alignment(
+        self, access: Access, offsets: np.ndarray, mask: Mask | None, base: int = 0
+    ) -> None:
+        """offsets: from `base`, a multiple of every width."""
+        low_bits = access.width - 1
+        active = offsets if mask is None else self.spread(offsets)[mask.array]
+        if np.bitwise_or.reduce(active, axis=None) & low_bits:
+            bad = self.spread(offsets & low_bits) != 0
+            message = f"address is not a multiple of the access width, {access.width} bytes"
+            self.report(MisalignedAddressError, message, access, bad, offsets + base, mask)
+
+    def report(
+        self,
+        error: type[EmulationError],
+        message: str,
+        access: Access,
+        bad: np.ndarray,
+        address: np.ndarray,
+        mask: Mask | None,
+    ) -> NoReturn:
+        bad = self.spread(bad) if mask is None else self.spread(bad) & mask.array
+        self.fault(error, message, access.instruction, bad, self.spread(address))
+
+
+@dataclass
+class GlobalSpace:
+    """Global memory as one chunk sees it. Constants are not counted: they do not pass L1."""
+
+    memory: GlobalMemory
+    chunk: Chunk
+    counted: bool = True
+
+    def load(self, access: Access, address: Value, mask: Mask | None) -> tuple[Value, ...]:
+        index = self._access(access, address, mask)
+        view = self.memory.view(access.dtype)
+        if mask is None:
+            if index.size == 1:
+                first = index.item()
+                return tuple(view[first : first + access.num_elements])
+            return tuple(view.take(index + i if i else index) for i in range(access.num_elements))
+        return tuple(expand(view.take(index + i), mask) for i in range(access.num_elements))
+
+    def store(
+        self, access: Access, address: Value, values: Sequence[Value], mask: Mask | None
+    ) -> None:
+        index = self._access(access, address, mask)
+        view = self.memory.view(access.dtype)
+        for i, value in enumerate(values):
+            if mask is None:
+                shape = np.broadcast_shapes(index.shape, np.shape(value))
+                view[np.broadcast_to(index + i, shape)] = value
+            else:
+                view[index + i] = self.chunk.spread(value)[mask.array]
+
+    def update(
+        self,
+        access: Access,
+        address: Value,
+        operation: Operation,
+        operands: Sequence[Value],
+        mask: Mask | None,
+    ) -> np.ndarray:
+        index = self._access(access, address, mask, rules.atomic_sectors)
+        index = self.chunk.spread(index).reshape(-1) if mask is None else index
+        cells = self.memory.view(access.dtype)
+        return update(cells, index, operation, operands, mask, self.chunk.extent)
+
+    def _access(
+        self,
+        access: Access,
+        address: Value,
+        mask: Mask | None,
+        sectors: Callable[..., int] = rules.sectors,
+    ) -> np.ndarray:
+        """Check and count; the element index of each lane, flat over active lanes under a mask."""
+        base = np.uint64((access.offset - GLOBAL_BASE) % (1 << 64))
+        offsets = three_axes((address + base).view(np.int64))
+        active = offsets if mask is None else self.chunk.spread(offsets)[mask.array]
+        self._check_bounds(access, offsets, active, mask)
+        self.chunk.check_alignment(access, offsets, mask, GLOBAL_BASE)
+        if self.counted:
+            self._count(access, offsets, mask, sectors)
+        return active >> (access.dtype.itemsize.bit_length() - 1)
+
+    def _count(
+        self, access: Access, offsets: np.ndarray, mask: Mask | None, sectors: Callable[..., int]
+    ) -> None:
+        counts, extent = self.chunk.counts[access.instruction, "global"], self.chunk.extent
+        if mask is None:
+            counts.requests += extent.blocks * extent.warps
+            counts.threads += extent.blocks * extent.warps * 32
+            rows = offsets.reshape(-1, offsets.shape[2])
+            counts.sectors += sectors(rows) * repeats(offsets, extent)
+        else:
+            counts.requests += mask.warps
+            counts.threads += mask.lanes
+            on = mask.array.reshape(-1, 32)
+            counts.sectors += sectors(self.chunk.spread(offsets).reshape(-1, 32), on)
+
+    def _check_bounds(
+        self, access: Access, offsets: np.ndarray, active: np.ndarray, mask: Mask | None
+    ) -> None:
+        memory = self.memory
+        low, high = int(active.min()), int(active.max())
+        owner = bisect_right(memory.starts, low) - 1
+        if (
+            owner >= 0
+            and high + access.width <= memory.starts[owner] + memory.allocations[owner].nbytes
+        ):
+            return
+        starts = np.array(memory.starts, np.int64)
+        ends = starts + [a.nbytes for a in memory.allocations]
+        owners = np.searchsorted(starts, offsets, side="right") - 1
+        inside = (owners >= 0) & (offsets + access.width <= np.append(ends, 0)[owners])
+        bad = self.chunk.spread(~inside)
+        bad = bad if mask is None else bad & mask.array
+        if bad.any():
+            where = np.argwhere(bad)[0]
+            first = int(self.chunk.spread(offsets)[tuple(where)])
+            message = memory.describe_miss(first, access.width)
+            address = offsets + GLOBAL_BASE
+            self.chunk.report(OutOfBoundsError, message, access, bad, address, mask)
+
+
+class Pattern(NamedTuple):
+    """A shared access whose addresses do not depend on the block: worked out once."""
+
+    elements: np.ndarray  # (warps or 1, lanes or 1) element index
+    wavefronts: int  # of all warps of one block
+    ideal: int
+
+
+@dataclass
+class SharedSpace:
+    """Shared memory of the chunk's blocks: (blocks, bytes)."""
+
+    data: np.ndarray
+    nbytes: int  # what the kernel may touch
+    chunk: Chunk
+    patterns: dict[tuple[Access, tuple[int, ...], bytes], Pattern] = field(default_factory=dict)
+
+    def load(self, access: Access, address: Value, mask: Mask | None) -> tuple[Value, ...]:
+        view = self.data.view(access.dtype)
+        offsets = offsets_of(access, address)
+        if self.has_one_pattern(offsets, mask):
+            index = self._pattern(access, offsets).elements
+            return tuple(
+                view.take(index + i if i else index, axis=1) for i in range(access.num_elements)
+            )
+        block, index = self._general(access, offsets, mask, is_load=True)
+        values = (view[block, index + i] for i in range(access.num_elements))
+        return tuple(values if mask is None else (expand(v, mask) for v in values))
+
+    def store(
+        self, access: Access, address: Value, values: Sequence[Value], mask: Mask | None
+    ) -> None:
+        view = self.data.view(access.dtype)
+        offsets = offsets_of(access, address)
+        if self.has_one_pattern(offsets, mask):
+            index = self._pattern(access, offsets, is_load=False).elements
+            index = np.broadcast_to(index, self.chunk.extent.shape[1:])
+            for i, value in enumerate(values):
+                view[:, index + i] = value
+            return
+        block, index = self._general(access, offsets, mask, is_load=False)
+        for i, value in enumerate(values):
+            spread = self.chunk.spread(value)
+            view[block, index + i] = spread if mask is None else spread[mask.array]
+
+    def update(
+        self,
+        access: Access,
+        address: Value,
+        operation: Operation,
+        operands: Sequence[Value],
+        mask: Mask | None,
+    ) -> np.ndarray:
+        cells = self.data.view(access.dtype)
+        block, index = self._general(access, offsets_of(access, address), mask, is_load=True)
+        index = (block * cells.shape[1] + index).reshape(-1)
+        return update(cells.reshape(-1), index, operation, operands, mask, self.chunk.extent)
+
+    def has_one_pattern(self, offsets: np.ndarray, mask: Mask | None) -> bool:
+        """Whether all lanes go to the same places in each block."""
+        return mask is None and len(offsets) == 1
+
+    def _pattern(self, access: Access, offsets: np.ndarray, is_load: bool = True) -> Pattern:
+        key = access, offsets.shape, offsets.tobytes()
+        pattern = self.patterns.get(key)
+        extent = self.chunk.extent
+        if pattern is None:
+            self._check(access, offsets, offsets, None)
+            rows = np.broadcast_to(offsets[0], (offsets.shape[1], 32))
+            waves, ideal = rules.wavefronts(rows, None, access.width, is_load)
+            factor = extent.warps // len(rows)
+            index = offsets[0] >> (access.dtype.itemsize.bit_length() - 1)
+            pattern = Pattern(index, int(waves.sum()) * factor, int(ideal.sum()) * factor)
+            self.patterns[key] = pattern
+        counts = self.chunk.counts[access.instruction, "shared"]
+        counts.requests += extent.blocks * extent.warps
+        counts.threads += extent.blocks * extent.warps * 32
+        counts.wavefronts += pattern.wavefronts * extent.blocks
+        counts.ideal_wavefronts += pattern.ideal * extent.blocks
+        return pattern
+
+    def _general(
+        self, access: Access, offsets: np.ndarray, mask: Mask | None, is_load: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """As `_locate`, and counted."""
+        block, index = self._locate(access, offsets, mask)
+        rows = self.chunk.spread(offsets).reshape(-1, 32)
+        on = None if mask is None else mask.array.reshape(-1, 32)
+        if on is not None:
+            some = on.any(axis=1)
+            rows, on = rows[some], on[some]
+        waves, ideal = rules.wavefronts(rows, on, access.width, is_load)
+        counts = self.chunk.counts[access.instruction, "shared"]
+        counts.requests += len(rows)
+        counts.threads += index.size
+        counts.wavefronts += int(waves.sum())
+        counts.ideal_wavefronts += int(ideal.sum())
+        return block, index
+
+    def locate(
+        self, access: Access, address: Value, mask: Mask | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Block and element index of each active lane, flat: checked, not counted."""
+        block, index = self._locate(access, offsets_of(access, address), mask)
+        spread = np.broadcast_to(block, index.shape)
+        return spread.reshape(-1), index.reshape(-1)
+
+    def _locate(
+        self, access: Access, offsets: np.ndarray, mask: Mask | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Block and element index of each lane, flat over active lanes under a mask."""
+        spread = self.chunk.spread(offsets)
+        active = spread if mask is None else spread[mask.array]
+        self._check(access, offsets, active, mask)
+        blocks = np.arange(len(self.data))[:, None, None]
+        block = blocks if mask is None else self.chunk.spread(blocks)[mask.array]
+        return block, active >> (access.dtype.itemsize.bit_length() - 1)
+
+    def _check(
+        self, access: Access, offsets: np.ndarray, active: np.ndarray, mask: Mask | None
+    ) -> None:
+        low, high = int(active.min()), int(active.max())
+        if low < 0 or high + access.width > self.nbytes:
+            bad = (offsets < 0) | (offsets + access.width > self.nbytes)
+            among = self.chunk.spread(bad if mask is None else bad & mask.array)
+            first = int(self.chunk.spread(offsets)[among][0])
+            message = (
+                f"shared access of {access.width} bytes at {first:#x} is out "
+                f"of bounds: the block has {self.nbytes} bytes of shared memory"
+            )
+            self.chunk.report(OutOfBoundsError, message, access, bad, offsets, mask)
+        self.chunk.check_alignment(access, offsets, mask)
+
+
+@dataclass
+class LocalSpace:
+    """Each thread's own memory: (blocks, warps, 32, bytes). Counted as hardware lays it out, the
+    words of the 32 lanes of a warp side by side; not counted for arguments of calls."""
+
+    data: np.ndarray
+    chunk: Chunk
+    counted: bool = True
+
+    def load(self, access: Access, address: Value, mask: Mask | None) -> tuple[Value, ...]:
+        index = self._access(access, address, mask)
+        view = self.data.view(access.dtype)
+        return tuple(
+            np.take_along_axis(view, index + i, axis=3)[..., 0] for i in range(access.num_elements)
+        )
+
+    def store(
+        self, access: Access, address: Value, values: Sequence[Value], mask: Mask | None
+    ) -> None:
+        index = self._access(access, address, mask)
+        view = self.data.view(access.dtype)
+        for i, value in enumerate(values):
+            value = self.chunk.spread(value)[..., None]
+            if mask is not None:
+                old = np.take_along_axis(view, index + i, axis=3)
+                value = np.where(mask.array[..., None], value, old)
+            np.put_along_axis(view, index + i, value, axis=3)
+
+    def _access(self, access: Access, address: Value, mask: Mask | None) -> np.ndarray:
+        offsets = self.chunk.spread(offsets_of(access, address))
+        nbytes = self.data.shape[3]
+        bad = (offsets < 0) | (offsets + access.width > nbytes)
+        on = np.ones(bad.shape, bool) if mask is None else mask.array
+        if (bad & on).any():
+            message = (
+                f"local access of {access.width} bytes is out of bounds: a thread has {nbytes}"
+            )
+            self.chunk.report(OutOfBoundsError, message, access, bad, offsets, mask)
+        self.chunk.check_alignment(access, offsets, mask)
+        if self.counted:
+            counts = self.chunk.counts[access.instruction, "local"]
+            counts.requests += int(np.count_nonzero(on.any(axis=2)))
+            counts.threads += int(np.count_nonzero(on))
+            words = (offsets >> 2).reshape(-1, 32)
+            for i in range(max(access.width // 4, 1)):
+                interleaved = ((words + i) * 32 + np.arange(32)) * 4
+                counts.sectors += rules.sectors(interleaved, on.reshape(-1, 32))
+        inside = np.where(on, offsets, 0)
+        return (inside >> (access.dtype.itemsize.bit_length() - 1))[..., None]
+
+
+@dataclass
+class ParamSpace:
+    """The kernel's parameters, in the constant bank: not counted. All lanes mostly agree."""
+
+    data: np.ndarray
+    chunk: Chunk
+
+    def load(self, access: Access, address: Value, mask: Mask | None) -> tuple[Value, ...]:
+        offsets = offsets_of(access, address)
+        if mask is not None and offsets.size > 1:
+            offsets = np.where(mask.array, offsets, 0)
+        if offsets.min() < 0 or offsets.max() + access.width > self.data.size:
+            bad = (offsets < 0) | (offsets + access.width > self.data.size)
+            message = f"access past the kernel's {self.data.size} bytes of parameters"
+            self.chunk.report(OutOfBoundsError, message, access, bad, offsets, mask)
+        self.chunk.check_alignment(access, offsets, mask)
+        index = offsets >> (access.dtype.itemsize.bit_length() - 1)
+        view = self.data.view(access.dtype)
+        if index.size == 1:
+            first = index.item()
+            return tuple(view[first : first + access.num_elements])
+        return tuple(view.take(index + i) for i in range(access.num_elements))
+
+    def store(
+        self, access: Access, address: Value, values: Sequence[Value], mask: Mask | None
+    ) -> None:
+        message = "parameters are read-only"
+        offsets = three_axes(address).astype(np.int64)
+        self.chunk.report(OutOfBoundsError, message, access, offsets == offsets, offsets, mask)
+
+
+@dataclass
+class GenericSpace:
+    """`ld` and `st` without a space: the address's window tells, lane by lane."""
+
+    windows: dict[int, Space]  # window number -> space; 0 is global
+    chunk: Chunk
+
+    def load(self, access: Access, address: Value, mask: Mask | None) -> tuple[Value, ...]:
+        result: tuple[Value, ...] | None = None
+        for space, inner, part in self._split(access, address, mask):
+            values = space.load(access, inner, part)
+            if result is None or part is None:
+                result = values
+            else:
+                result = tuple(
+                    np.where(part.array, v, r) for v, r in zip(values, result, strict=True)
+                )
+        assert result is not None
+        return result
+
+    def store(
+        self, access: Access, address: Value, values: Sequence[Value], mask: Mask | None
+    ) -> None:
+        for space, inner, part in self._split(access, address, mask):
+            space.store(access, inner, values, part)
+
+    def update(
+        self,
+        access: Access,
+        address: Value,
+        operation: Operation,
+        operands: Sequence[Value],
+        mask: Mask | None,
+    ) -> np.ndarray:
+        result = np.zeros(self.chunk.extent.shape, access.dtype)
+        for space, inner, part in self._split(access, address, mask):
+            if not isinstance(space, (GlobalSpace, SharedSpace)):
+                message = "atomic operations need global or shared memory"
+                bad = np.ones((1, 1, 1), bool)
+                offsets = three_axes(address).view(np.int64)
+                self.chunk.report(OutOfBoundsError, message, access, bad, offsets, part)
+            values = space.update(access, inner, operation, operands, part)
+            result = values if part is None else np.where(part.array, values, result)
+        return result
+
+    def _split(
+        self, access: Access, address: Value, mask: Mask | None
+    ) -> list[tuple[Space, Value, Mask | None]]:
+        window = three_axes(address) >> np.uint64(WINDOW_BITS)
+        active = window if mask is None else self.chunk.spread(window)[mask.array]
+        found = np.unique(active)
+        parts: list[tuple[Space, Value, Mask | None]] = []
+        for number in found.tolist():
+            if number not in self.windows:
+                bad = window == np.uint64(number)
+                message = "generic address that belongs to no state space"
+                offsets = three_axes(address).view(np.int64)
+                self.chunk.report(OutOfBoundsError, message, access, bad, offsets, mask)
+            inner = address - np.uint64(number << WINDOW_BITS)
+            part = mask
+            if len(found) > 1:
+                on = self.chunk.spread(window == np.uint64(number))
+                on = on if mask is None else on & mask.array
+                part = Mask(on, self.chunk.extent)
+            parts.append((self.windows[number], inner, part))
+        return parts

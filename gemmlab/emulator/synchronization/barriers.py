@@ -1,0 +1,130 @@
+"""The named barriers of the blocks that run together (PTX ISA, bar and barrier)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gemmlab.emulator.arithmetic.lanes import WARP, Mask, Value, three_axes
+from gemmlab.emulator.synchronization.deadlock import Stuck
+from gemmlab.errors import EmulationError
+
+if TYPE_CHECKING:
+    from gemmlab.emulator.execution.machine import Machine
+    from gemmlab.emulator.translation.translate import Block
+
+NUM_BARRIERS = 16  # per thread block
+
+
+@dataclass
+class Waiting:
+    """Lanes that stand at a barrier, at the end of one basic block."""
+
+    barrier: int
+    block: Block
+    lanes: np.ndarray  # (blocks, warps, 32) bool
+    predicate: Value = None  # of bar.red
+
+
+class Barriers:
+    """Who stands where. A warp has arrived when all its live lanes have."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.waiting: list[Waiting] = []
+        shape = NUM_BARRIERS, machine.num_blocks
+        self.arrived = np.zeros(shape, np.int64)  # threads that came by bar.arrive and went on
+        self.expected = np.zeros(shape, np.int64)  # threads; 0 for all of the block
+
+    def arrive(
+        self, block: Block, operands: tuple[Value, ...], predicate: Value, mask: Mask | None
+    ) -> None:
+        """bar.sync a[, b], bar.red a[, b] with a predicate, and bar.arrive a, b."""
+        machine, index = self.machine, block.last - 1
+        modifiers = machine.launch.program.function.instructions[index].modifiers
+        if mask is None and "sync" in modifiers and self._is_everyone(operands):
+            machine.go(block.targets[-1], None)
+            return
+        on = machine.active(mask).copy()
+        ids = np.broadcast_to(three_axes(operands[0]), on.shape)
+        if (ids[on] >= NUM_BARRIERS).any():
+            message = f"a block has barriers 0 to {NUM_BARRIERS - 1}"
+            machine.fault(EmulationError, message, index, on & (ids >= NUM_BARRIERS), ids)
+        count = np.broadcast_to(three_axes(operands[1] if len(operands) > 1 else 0), on.shape)
+        bad = on & ((count % WARP != 0) | (count == 0))
+        if len(operands) > 1 and bad.any():
+            message = "a barrier's thread count must be a positive multiple of 32"
+            machine.fault(EmulationError, message, index, bad, count)
+        for barrier in np.unique(ids[on]).tolist():
+            lanes = on & (ids == barrier)
+            expected = np.where(lanes, count, 0).max(axis=(1, 2))
+            self.expected[barrier] = np.maximum(self.expected[barrier], expected)
+            if "arrive" in modifiers:
+                self.arrived[barrier] += WARP * np.count_nonzero(lanes.any(axis=2), axis=1)
+                machine.go(block.targets[-1], machine.make_mask(lanes))
+            else:
+                self.waiting.append(Waiting(barrier, block, lanes, predicate))
+        self.release()
+
+    def _is_everyone(self, operands: tuple[Value, ...]) -> bool:
+        """Whether all threads of all blocks meet at one barrier, so that none has to wait."""
+        if any(np.size(o) > 1 for o in operands) or int(operands[0]) >= NUM_BARRIERS:
+            return False
+        return len(operands) == 1 or int(operands[1]) == self.machine.launch.threads
+
+    def release(self) -> None:
+        """Let go, block by block, the lanes whose barrier has all the threads it waits for."""
+        machine = self.machine
+        used = {w.barrier for w in self.waiting} | set(np.flatnonzero(self.arrived.any(axis=1)))
+        for barrier in sorted(used):
+            group = [w for w in self.waiting if w.barrier == barrier]
+            standing = np.logical_or.reduce(
+                [np.zeros_like(machine.live), *(w.lanes for w in group)]
+            )
+            warps = standing.any(axis=2) & ~(machine.live & ~standing).any(axis=2)
+            arrived = WARP * warps.sum(axis=1) + self.arrived[barrier]
+            everyone = WARP * machine.live.any(axis=2).sum(axis=1)
+            wanted = np.where(self.expected[barrier] > 0, self.expected[barrier], everyone)
+            opened = (arrived >= wanted) & (arrived > 0)
+            if not opened.any():
+                continue
+            self.arrived[barrier][opened] = self.expected[barrier][opened] = 0
+            votes = [w.lanes & three_axes(w.predicate) for w in group if w.predicate is not None]
+            for w in group:
+                free = w.lanes & opened[:, None, None]
+                if not free.any():
+                    continue
+                if votes:
+                    self._reduce(w, free, np.logical_or.reduce(votes), standing)
+                machine.go(w.block.targets[-1], machine.make_mask(free))
+                w.lanes = w.lanes & ~free
+        self.waiting = [w for w in self.waiting if w.lanes.any()]
+
+    def _reduce(
+        self, w: Waiting, free: np.ndarray, votes: np.ndarray, standing: np.ndarray
+    ) -> None:
+        """Give the lanes that go on what bar.red found in their thread block."""
+        slot = w.block.result
+        assert slot is not None
+        count = votes.sum(axis=(1, 2), keepdims=True)
+        result = {
+            "popc": count,
+            "or": count > 0,
+            "and": count == standing.sum(axis=(1, 2), keepdims=True),
+        }[w.block.reduction]
+        registers = self.machine.registers
+        kind = registers[slot].dtype
+        registers[slot] = np.where(free, result.astype(kind), registers[slot])
+
+    def stuck(self, number: int) -> Iterator[Stuck]:
+        """Who waits in one thread block, and for how many threads."""
+        alive = int(self.machine.live[number].sum())
+        for w in self.waiting:
+            if w.lanes[number].any():
+                wanted = int(self.expected[w.barrier][number]) or alive
+                threads = f"{int(w.lanes[number].sum())} of {wanted} threads wait"
+                what = f"{threads} at barrier {w.barrier} ({alive} threads are alive)"
+                yield Stuck(w.block.last - 1, w.lanes[number], what)

@@ -1,0 +1,41 @@
+"""The report on threads of which none can go on: who waits where, for what."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+import numpy as np
+
+from gemmlab.emulator.arithmetic.lanes import WARP
+from gemmlab.errors import DeadlockError
+
+if TYPE_CHECKING:
+    from gemmlab.emulator.execution.machine import Machine
+
+MOST = 4  # parts of a report
+
+
+class Stuck(NamedTuple):
+    """Threads of one block that wait together."""
+
+    instruction: int
+    lanes: np.ndarray  # (warps, 32) bool
+    what: str
+
+
+def deadlock(machine: Machine) -> NoReturn:
+    """Raise DeadlockError for the first block with threads that wait."""
+    blocks = np.flatnonzero(machine.live.any(axis=(1, 2)))
+    number = int(blocks[0])
+    code = machine.launch.program.function.instructions
+    waits = (machine.barriers, machine.mbarriers, machine.clusters)
+    found = [w for part in waits for w in part.stuck(number)]
+    lines = [f"{w.what}, PTX line {code[w.instruction].line}" for w in found[:MOST]]
+    if len(found) > MOST:
+        lines.append(f"and {len(found) - MOST} more")
+    if len(blocks) > 1:
+        lines.append(f"{len(blocks) - 1} more blocks wait too")
+    index = machine.block_index(number)
+    message = f"deadlock: no thread can go on; in block {index} " + "; ".join(lines)
+    warp, lane = (int(x) for x in np.argwhere(found[0].lanes)[0])
+    raise DeadlockError(message, code[found[0].instruction].site, index, warp * WARP + lane)

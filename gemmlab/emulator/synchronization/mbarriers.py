@@ -1,0 +1,294 @@
+"""mbarrier objects: phases of arrivals, and of bytes that asynchronous copies bring.
+
+A phase of an object is complete when no arrival is pending and as many bytes have come as were
+expected; then the next one begins (PTX ISA, "mbarrier"). The object is the 64-bit word of shared
+memory that it lies in, here with a layout of our own: the hardware's is opaque. The state that an
+arrival returns is the word as it was before.
+
+A wait that fails puts its lanes aside until the phase is complete: hardware suspends them too, for
+a time that it chooses. When no other lane can run, that time is over and the wait returns false.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gemmlab.emulator.arithmetic.lanes import Mask, Value, three_axes
+from gemmlab.emulator.memory.spaces import Access
+from gemmlab.emulator.synchronization.deadlock import Stuck
+from gemmlab.errors import EmulationError
+
+if TYPE_CHECKING:
+    from gemmlab.emulator.execution.machine import Machine
+    from gemmlab.emulator.translation.translate import Block
+
+COUNT_BITS, TX_BITS = 20, 22
+MAX_COUNT = MAX_TX = (1 << COUNT_BITS) - 1  # of arrivals, and of bytes either way
+COUNT_MASK, TX_MASK, TX_ZERO = MAX_COUNT, (1 << TX_BITS) - 1, 1 << (TX_BITS - 1)
+# So many times nothing but waits ran and returned false: after that none ever will return true.
+MOST_IN_VAIN = 1000
+
+
+@dataclass
+class State:
+    """The fields of some objects, unpacked: int64 arrays of one shape."""
+
+    pending: np.ndarray  # arrivals
+    expected: np.ndarray  # arrivals, of each phase to come
+    tx: np.ndarray  # bytes expected that have not come yet
+    phase: np.ndarray  # 0 or 1
+    valid: np.ndarray  # 1 between init and inval
+
+    @classmethod
+    def of(cls, words: np.ndarray) -> State:
+        bits = words.view(np.int64)
+        return cls(
+            bits & COUNT_MASK,
+            bits >> COUNT_BITS & COUNT_MASK,
+            (bits >> 2 * COUNT_BITS & TX_MASK) - TX_ZERO,
+            bits >> 62 & 1,
+            bits >> 63 & 1,
+        )
+
+    def words(self) -> np.ndarray:
+        tx = self.tx + TX_ZERO << 2 * COUNT_BITS
+        bits = self.pending | self.expected << COUNT_BITS | tx | self.phase << 62 | self.valid << 63
+        words: np.ndarray = bits.view(np.uint64)
+        return words
+
+
+def phase_of(state: Value) -> Value:
+    """The parity of the phase that an arrival belonged to."""
+    return state >> np.uint64(62) & np.uint64(1)
+
+
+def pending_of(state: Value) -> Value:
+    """mbarrier.pending_count: the arrivals that were pending before."""
+    return (state & np.uint64(COUNT_MASK)).astype(np.uint32)
+
+
+@dataclass
+class Parked:
+    """Lanes that wait for an object's phase other than `phase`."""
+
+    block: Block
+    lanes: np.ndarray  # (blocks, warps, 32) bool
+    cells: np.ndarray  # of each lane, flat index among the words of the chunk's shared memory
+    phase: np.ndarray
+
+
+class Mbarriers:
+    """The objects in the shared memory of a chunk of blocks."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.all_words = machine.space_shared.data.reshape(-1).view(np.uint64)
+        self.parked: list[Parked] = []
+        self.has_changed = False  # a phase is complete that lanes may wait for
+        self.in_vain = 0
+
+    # What generated code calls: addresses and operands per lane
+
+    def init(self, access: Access, address: Value, count: Value, mask: Mask | None) -> None:
+        cells, (count,) = self._lanes(access, address, mask, count)
+        if ((count < 1) | (count > MAX_COUNT)).any():
+            bad = (count < 1) | (count > MAX_COUNT)
+            self._fail(access, mask, bad, f"an mbarrier's count is 1 to {MAX_COUNT}", count)
+        zero, one = np.zeros_like(count), np.ones_like(count)
+        self.all_words[cells] = State(count, count, zero, zero, one).words()
+        self.has_changed = True
+
+    def invalidate(self, access: Access, address: Value, mask: Mask | None) -> None:
+        cells, _ = self._lanes(access, address, mask)
+        self._valid(access, mask, cells)
+        self.all_words[cells] = 0
+
+    def arrive(
+        self,
+        access: Access,
+        address: Value,
+        count: Value,
+        tx: Value,
+        mask: Mask | None,
+        drops: bool = False,
+    ) -> np.ndarray:
+        """Expect `tx` more bytes, then arrive `count` times. Returns the states before."""
+        cells, (count, tx) = self._lanes(access, address, mask, count, tx)
+        before = np.zeros(cells.shape, np.uint64)
+        left = np.arange(len(cells))
+        while left.size:
+            # Lanes of one object take turns; those that share a phase go together.
+            objects, object_of = np.unique(cells[left], return_inverse=True)
+            state = self._valid(access, mask, objects)
+            so_far = _running_sum(count[left], object_of)
+            now = so_far <= state.pending[object_of]
+            if (count[left] > state.pending[object_of]).any() or (count < 1).any():
+                message = "more arrivals than the mbarrier's phase has pending"
+                self._fail(access, mask, np.ones(len(cells), bool), message, cells * 8)
+            who, which = left[now], object_of[now]
+            seen = State.of(self.all_words[objects][which])
+            seen.pending = seen.pending - so_far[now] + count[who]
+            before[who] = seen.words()
+            state.pending -= np.bincount(which, count[who], len(objects)).astype(np.int64)
+            state.tx += np.bincount(which, tx[who], len(objects)).astype(np.int64)
+            if drops:
+                state.expected -= np.bincount(which, count[who], len(objects)).astype(np.int64)
+            self._store(access, objects, state)
+            left = left[~now]
+        result = np.zeros(self.machine.extent.shape, np.uint64)
+        result[self.machine.active(mask)] = before
+        return result
+
+    def expect(self, access: Access, address: Value, tx: Value, mask: Mask | None) -> None:
+        """Expect `tx` more bytes; with a negative number, so many have come."""
+        cells, (tx,) = self._lanes(access, address, mask, tx)
+        self.add_tx(access, cells, tx)
+
+    def add_tx(self, access: Access, cells: np.ndarray, tx: np.ndarray) -> None:
+        """`expect` for objects given by their cells."""
+        objects, object_of = np.unique(cells, return_inverse=True)
+        state = self._valid(access, None, objects)
+        state.tx += np.bincount(object_of, tx, len(objects)).astype(np.int64)
+        self._store(access, objects, state)
+
+    def wait(self, block: Block, operands: tuple[Any, ...], mask: Mask | None) -> None:
+        """test_wait and try_wait. operands: the access, the address, and the parity of the phase
+        that shall be complete."""
+        access, address, phase = operands
+        machine, on = self.machine, self.machine.active(mask)
+        cells = np.zeros(on.shape, np.int64)
+        cells[on], (parity,) = self._lanes(access, address, mask, phase)
+        wanted = np.zeros(on.shape, np.int64)
+        wanted[on] = parity & 1
+        self._valid(access, mask, cells[on])
+        self.parked.append(Parked(block, on.copy(), cells, wanted))
+        self.has_changed = True
+        if mask is None and not self._incomplete(self.parked[-1]).any():
+            self.parked.pop()
+            self._set(block, np.True_, None)
+            machine.go(block.targets[-1], None)
+
+    # What the machine calls
+
+    def wake(self) -> None:
+        """Let go on the lanes whose phase is complete."""
+        if not self.has_changed:
+            return
+        self.has_changed = False
+        for p in self.parked:
+            waiting = self._incomplete(p)
+            self._release(p, p.lanes & ~waiting, np.True_)
+            p.lanes = waiting
+        self.parked = [p for p in self.parked if p.lanes.any()]
+
+    def time_out(self) -> None:
+        """Let every wait return false."""
+        parked, self.parked = self.parked, []
+        for p in parked:
+            self._release(p, p.lanes, np.False_)
+
+    def give_up(self) -> None:
+        """Let every wait return false, as long as there is hope."""
+        self.in_vain += 1
+        if self.in_vain <= MOST_IN_VAIN:
+            self.time_out()
+
+    def stuck(self, number: int) -> Iterator[Stuck]:
+        """Who waits in one thread block, warp by warp."""
+        words = len(self.all_words) // self.machine.num_blocks
+        for p in self.parked:
+            for warp in np.flatnonzero(p.lanes[number].any(axis=1)).tolist():
+                lanes = np.zeros_like(p.lanes[number])
+                lanes[warp] = p.lanes[number, warp]
+                lane = int(lanes[warp].argmax())
+                cell, wanted = (int(x[number, warp, lane]) for x in (p.cells, p.phase))
+                s = State.of(self.all_words[cell : cell + 1])
+                state = (
+                    f"phase {s.phase[0]}, {s.pending[0]} of {s.expected[0]} arrivals pending, "
+                    f"{s.tx[0]} bytes expected"
+                )
+                where = f"the mbarrier at shared address {cell % words * 8:#x} ({state})"
+                what = f"warp {warp} waits for phase {wanted} of {where}"
+                yield Stuck(p.block.last - 1, lanes, what)
+
+    def _incomplete(self, p: Parked) -> np.ndarray:
+        phase = State.of(self.all_words[p.cells]).phase
+        incomplete: np.ndarray = p.lanes & (phase == p.phase)
+        return incomplete
+
+    def _release(self, p: Parked, lanes: np.ndarray, answer: np.bool_) -> None:
+        if lanes.any():
+            self._set(p.block, answer, lanes)
+            self.machine.go(p.block.targets[-1], self.machine.make_mask(lanes))
+
+    def _set(self, block: Block, answer: np.bool_, lanes: np.ndarray | None) -> None:
+        assert block.result is not None
+        registers = self.machine.registers
+        old = registers[block.result]
+        registers[block.result] = answer if lanes is None else np.where(lanes, answer, old)
+
+    # Objects
+
+    def cells(self, access: Access, address: Value, mask: Mask | None) -> np.ndarray:
+        """Flat index of each active lane's object among the words of the chunk."""
+        block, index = self.machine.space_cluster.locate(access, address, mask)
+        row = len(self.all_words) // self.machine.num_blocks
+        cells: np.ndarray = (block * row + index).reshape(-1)
+        return cells
+
+    def _lanes(
+        self, access: Access, address: Value, mask: Mask | None, *operands: Value
+    ) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Of each active lane, flat: the object's cell, and the operands."""
+        on, shape = self.machine.active(mask), self.machine.extent.shape
+        spread = [np.broadcast_to(three_axes(x), shape)[on].astype(np.int64) for x in operands]
+        return self.cells(access, address, mask), spread
+
+    def _valid(self, access: Access, mask: Mask | None, cells: np.ndarray) -> State:
+        state = State.of(self.all_words[cells])
+        if not state.valid.all():
+            row = len(self.all_words) // self.machine.num_blocks
+            address = int(cells[state.valid == 0][0]) % row * 8
+            message = f"no mbarrier was initialised at shared address {address:#x}"
+            self._fail(access, mask, np.ones(1, bool), message, np.array([address]))
+        return state
+
+    def _store(self, access: Access, objects: np.ndarray, state: State) -> None:
+        """Write objects back; those whose phase is complete begin the next one."""
+        if (np.abs(state.tx) > MAX_TX).any():
+            message = f"an mbarrier expects more than {MAX_TX} bytes"
+            self._fail(access, None, np.ones(1, bool), message, objects[:1] * 8)
+        done = (state.pending == 0) & (state.tx == 0)
+        if done.any():
+            state.phase ^= done
+            state.pending = np.where(done, state.expected, state.pending)
+            self.has_changed, self.in_vain = True, 0
+        self.all_words[objects] = state.words()
+
+    def _fail(
+        self, access: Access, mask: Mask | None, bad: np.ndarray, message: str, address: np.ndarray
+    ) -> None:
+        """Raise for the active lanes at fault; for the first one where `bad` has one element."""
+        on = self.machine.active(mask)
+        lanes, addresses = np.zeros(on.shape, bool), np.zeros(on.shape, np.int64)
+        if len(bad) == np.count_nonzero(on):
+            lanes[on], addresses[on] = bad, address
+        else:
+            first = np.unravel_index(on.argmax(), on.shape)
+            lanes[first], addresses[first] = True, address[0]
+        self.machine.fault(EmulationError, message, access.instruction, lanes, addresses)
+
+
+def _running_sum(values: np.ndarray, group: np.ndarray) -> np.ndarray:
+    """Of each element: the sum of the values of its group up to it, itself included."""
+    order = np.argsort(group, kind="stable")
+    total = np.cumsum(values[order])
+    first = np.concatenate([[True], group[order][1:] != group[order][:-1]])
+    before = np.maximum.accumulate(np.where(first, total - values[order], 0))
+    result = np.empty_like(total)
+    result[order] = total - before
+    return result

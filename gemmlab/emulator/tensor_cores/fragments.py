@@ -1,0 +1,123 @@
+"""wmma: matrices in registers whose place there nobody may know (PTX ISA, "Warp-level Matrix
+Instructions: wmma").
+
+PTX leaves open which lane has which element, and so programs treat all elements of a fragment
+alike. Here lane l of n elements each has elements n·l to n·l + n - 1 of the matrix, row by row; a
+fragment with more places than that repeats them. Each element is loaded and stored by itself: the
+accesses that are counted are not those of hardware, but the bytes are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gemmlab.emulator.arithmetic.lanes import WARP, Extent, Mask, Value, three_axes
+from gemmlab.emulator.memory.spaces import Access
+from gemmlab.emulator.tensor_cores.matrices import BITS, Shape, elements, multiply
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """One of the matrices of an instruction, spread over a warp."""
+
+    rows: int
+    columns: int
+    type_: str
+    registers: int  # of each lane
+    is_row_major: bool = True  # in memory
+
+    @property
+    def count(self) -> int:
+        """Different elements of a lane."""
+        return self.rows * self.columns // WARP
+
+    @property
+    def per_register(self) -> int:
+        return max(1, 32 // BITS[self.type_])
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Of an element in memory."""
+        return np.dtype({"f32": "f4", "s32": "i4", "f64": "f8"}.get(self.type_, self._bits))
+
+    @property
+    def register_dtype(self) -> np.dtype:
+        return self.dtype if self.dtype.itemsize >= 4 else np.dtype("u4")
+
+    @property
+    def _bits(self) -> str:
+        return f"u{BITS[self.type_] // 8}"
+
+    def offsets(self, stride: Value) -> list[np.ndarray]:
+        """Bytes from the matrix's start to each element of each lane. stride: in elements, from row
+        to row, or from column to column."""
+        index = np.arange(WARP).reshape(1, 1, WARP) * self.count
+        stride, found = three_axes(stride).astype(np.int64), []
+        for k in range(self.count):
+            row, column = np.divmod(index + k, self.columns)
+            far, near = (row, column) if self.is_row_major else (column, row)
+            found.append((far * stride + near) * self.dtype.itemsize)
+        return found
+
+
+def load(
+    f: Fragment, space: Any, access: Access, address: Value, stride: Value, mask: Mask | None
+) -> list[Value]:
+    """The registers of a fragment of a matrix that begins at an address."""
+    found = [
+        space.load(access, address + x.astype(address.dtype), mask)[0] for x in f.offsets(stride)
+    ]
+    places = [found[k % f.count] for k in range(f.registers * f.per_register)]
+    if f.per_register == 1:
+        return places
+    groups = [places[k : k + f.per_register] for k in range(0, len(places), f.per_register)]
+    words = [np.stack(np.broadcast_arrays(*map(three_axes, g)), axis=-1) for g in groups]
+    return [np.ascontiguousarray(w).view(np.uint32)[..., 0] for w in words]
+
+
+def store(
+    f: Fragment,
+    space: Any,
+    access: Access,
+    address: Value,
+    registers: Sequence[Value],
+    stride: Value,
+    mask: Mask | None,
+    extent: Extent,
+) -> None:
+    """Write a fragment to a matrix that begins at an address."""
+    whole = [np.ascontiguousarray(np.broadcast_to(three_axes(r), extent.shape)) for r in registers]
+    parts = [r.view(f.dtype).reshape(*extent.shape, -1) for r in whole]
+    values = [part[..., k] for part in parts for k in range(part.shape[-1])]
+    for value, offset in zip(values[: f.count], f.offsets(stride), strict=True):
+        space.store(access, address + offset.astype(address.dtype), (value,), mask)
+
+
+def mma(
+    shape: Shape,
+    fragments: tuple[Fragment, Fragment, Fragment, Fragment],
+    extent: Extent,
+    a: Sequence[Value],
+    b: Sequence[Value],
+    c: Sequence[Value],
+    saturate: bool,
+) -> list[np.ndarray]:
+    """The registers of D = A·B + C."""
+    of_d, of_a, of_b, of_c = fragments
+    left = _matrix(of_a, a, extent).transpose(1, 0, 2)[:, :, None]  # (k, m, 1, warps)
+    right = _matrix(of_b, b, extent)[:, None]  # (k, 1, n, warps)
+    result = multiply(shape, left, right, _matrix(of_c, c, extent), saturate)
+    lanes = result.reshape(WARP, of_d.count, -1).transpose(2, 0, 1)
+    words = np.ascontiguousarray(lanes).view(of_d.register_dtype)
+    return [words[..., k].reshape(extent.shape) for k in range(of_d.registers)]
+
+
+def _matrix(f: Fragment, registers: Sequence[Value], extent: Extent) -> np.ndarray:
+    """(rows, columns, warps), in float64 or int64."""
+    parts = [elements(r, f.type_, extent).reshape(-1, WARP, f.per_register) for r in registers]
+    lanes = np.concatenate(parts, axis=2)[..., : f.count]
+    return lanes.transpose(1, 2, 0).reshape(f.rows, f.columns, -1)

@@ -1,0 +1,205 @@
+"""Matrices spread over the registers of a warp: ldmatrix, stmatrix, movmatrix, mma.sync.
+
+Lane l belongs to group g = l / 4 and has place t = l % 4 in it. A register holds e elements side by
+side along one axis of a matrix (PTX ISA, "Warp Level Matrix Instructions"). One formula serves all
+shapes and types: element i of register r, which is r = half + h·part for a matrix of 8·h rows, lies
+in row g + 8·half and column i + e·t + 4·e·part of A; of B it is the same with its columns as rows.
+An accumulator has two columns per lane, 2·t and 2·t + 1, and 8·h rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gemmlab.emulator.arithmetic import tensor_core
+from gemmlab.emulator.arithmetic.doubles import fused
+from gemmlab.emulator.arithmetic.formats import FORMATS, narrow, widen
+from gemmlab.emulator.arithmetic.lanes import WARP, Extent, Mask, Value, three_axes
+from gemmlab.emulator.memory.spaces import Access, SharedSpace, offsets_of
+
+BITS = {"f16": 16, "bf16": 16, "tf32": 32, "e4m3": 8, "e5m2": 8, "f32": 32, "s32": 32, "f64": 64}
+BITS |= {"s8": 8, "u8": 8, "s4": 4, "u4": 4}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Of one mma: D (m, 8) = A (m, k) · B (k, 8) + C (m, 8), and the types of their elements."""
+
+    m: int
+    k: int
+    d: str
+    a: str
+    b: str
+    c: str
+
+    def registers(self, rows: int, columns: int, type_: str) -> int:
+        """Per lane, of 32 bits, or of 64 for f64."""
+        return rows * columns * BITS[type_] // (WARP * max(BITS[type_], 32))
+
+    @property
+    def counts(self) -> tuple[int, int, int, int]:
+        """Registers of D, A, B and C."""
+        m, k = self.m, self.k
+        return (
+            self.registers(m, 8, self.d),
+            self.registers(m, k, self.a),
+            self.registers(k, 8, self.b),
+            self.registers(m, 8, self.c),
+        )
+
+
+# What the tensor cores of Hopper multiply: rows of A and depth, by type of A.
+DEPTHS = {
+    "f16": {(16, 8), (16, 16)},
+    "tf32": {(16, 4), (16, 8)},
+    "s8": {(8, 16), (16, 16), (16, 32)},
+    "s4": {(8, 32), (16, 32), (16, 64)},
+    "f64": {(8, 4), (16, 4), (16, 8), (16, 16)},
+}
+DEPTHS |= {"bf16": DEPTHS["f16"], "u8": DEPTHS["s8"], "u4": DEPTHS["s4"]}
+
+
+def mma(
+    shape: Shape,
+    extent: Extent,
+    a: Sequence[Value],
+    b: Sequence[Value],
+    c: Sequence[Value],
+    saturate: bool,
+) -> list[np.ndarray]:
+    """The registers of D, of the chunk's shape."""
+    left = operand(a, shape.a, shape.m // 8, extent)[:, :, None]  # (k, m, 1, warps)
+    right = operand(b, shape.b, 1, extent)[:, None]  # (k, 1, 8, warps)
+    start = accumulator(c, shape.c, shape.m // 8, extent)  # (m, 8, warps)
+    return scatter(multiply(shape, left, right, start, saturate), extent)
+
+
+def multiply(
+    shape: Shape, left: np.ndarray, right: np.ndarray, start: np.ndarray, saturate: bool
+) -> np.ndarray:
+    """D of the type that the registers hold. left: (k, m, 1, warps), right: (k, 1, n, warps),
+    start: (m, n, warps), in float64 or int64."""
+    if shape.a == "f64":
+        for x, y in zip(left, right, strict=True):
+            start = fused(x, y, start)
+        return start
+    if shape.d == "s32":
+        for x, y in zip(left, right, strict=True):
+            start = start + x * y
+        if saturate:
+            start = np.clip(start, -(1 << 31), (1 << 31) - 1)
+        whole: np.ndarray = start.astype(np.int32)
+        return whole
+    result = tensor_core.F32 if shape.d == "f32" else tensor_core.F16
+    total = tensor_core.dot(left, right, start, FORMATS[shape.a], result)
+    if shape.d == "f32":
+        nan = np.uint32(0x7FFFFFFF).view(np.float32)
+        return np.where(np.isnan(total), nan, total.astype(np.float32))
+    return narrow(total, "f16")
+
+
+def elements(register: Value, type_: str, extent: Extent) -> np.ndarray:
+    """The numbers in one register: (blocks · warps, 8, 4, e), float64 or int64."""
+    bits = np.ascontiguousarray(np.broadcast_to(three_axes(register), extent.shape))
+    lanes = bits.reshape(-1, 8, 4, 1)
+    match type_:
+        case "f32" | "f64":
+            return lanes.astype(np.float64)
+        case "s8" | "u8" | "s32":
+            kind = {"s8": np.int8, "u8": np.uint8, "s32": np.int32}[type_]
+            return lanes.view(kind).astype(np.int64)
+        case "s4" | "u4":
+            nibbles = lanes.view(np.uint32) >> np.arange(0, 32, 4, dtype=np.uint32) & np.uint32(15)
+            numbers = nibbles.astype(np.int64)
+            return numbers if type_ == "u4" else (numbers ^ 8) - 8
+    storage = np.dtype(f"u{BITS[type_] // 8}")
+    values: np.ndarray = widen(lanes.view(np.uint32).view(storage), type_).astype(np.float64)
+    return values
+
+
+def operand(registers: Sequence[Value], type_: str, halves: int, extent: Extent) -> np.ndarray:
+    """A as (k, rows, warps), or B as (k, columns, warps) with `halves` = 1."""
+    stacked = np.stack([elements(r, type_, extent) for r in registers])
+    parts = stacked.reshape(len(registers) // halves, halves, *stacked.shape[1:])
+    ordered = parts.transpose(0, 4, 5, 1, 3, 2)  # (part, t, i, half, g, warp)
+    return ordered.reshape(-1, 8 * halves, stacked.shape[1])
+
+
+def accumulator(registers: Sequence[Value], type_: str, halves: int, extent: Extent) -> np.ndarray:
+    """C as (rows, 8, warps)."""
+    stacked = np.stack([elements(r, type_, extent) for r in registers])  # (r, warp, g, t, e)
+    columns = stacked.transpose(0, 4, 1, 2, 3).reshape(halves, 2, *stacked.shape[1:4])
+    return columns.transpose(0, 3, 4, 1, 2).reshape(8 * halves, 8, -1)
+
+
+def scatter(matrix: np.ndarray, extent: Extent) -> list[np.ndarray]:
+    """D (rows, 8, warps) to registers; two 16-bit elements share one."""
+    lanes = matrix.reshape(-1, 8, 4, 2, matrix.shape[2])  # (half, g, t, column, warp)
+    ordered = np.ascontiguousarray(lanes.transpose(0, 4, 1, 2, 3))
+    if matrix.dtype.itemsize == 2:
+        return [x.reshape(extent.shape) for x in ordered.view(np.uint32)[..., 0]]
+    return [x[..., column].reshape(extent.shape) for x in ordered for column in range(2)]
+
+
+# 8×8 matrices of 16-bit elements
+
+
+def to_lanes(matrices: np.ndarray, transposed: bool) -> np.ndarray:
+    """(…, 8, 8) to (…, 32): each lane has two neighbours of a row; or, transposed, of a column."""
+    rows = np.ascontiguousarray(np.swapaxes(matrices, -1, -2) if transposed else matrices)
+    return rows.view(np.uint32).reshape(*matrices.shape[:-2], WARP)
+
+
+def to_matrices(lanes: np.ndarray, transposed: bool) -> np.ndarray:
+    """The inverse of `to_lanes`."""
+    rows = np.ascontiguousarray(lanes).view(np.uint16).reshape(*lanes.shape[:-1], 8, 8)
+    return np.swapaxes(rows, -1, -2) if transposed else rows
+
+
+def move(register: Value, extent: Extent) -> np.ndarray:
+    """movmatrix: the transpose of the matrix that the lanes hold."""
+    lanes = np.broadcast_to(three_axes(register), extent.shape)
+    return to_lanes(to_matrices(lanes, False), True)
+
+
+class MatrixSpace(SharedSpace):
+    """Shared memory for ldmatrix and stmatrix: lane 8·j + i names row i of matrix j, 16 bytes."""
+
+    def load_matrices(
+        self, access: Access, address: Value, count: int, transposed: bool, mask: Mask | None
+    ) -> list[np.ndarray]:
+        """One register per matrix."""
+        where, warps = self._rows(access, address, count, mask)
+        rows = self.data.view(np.uint16)[where].reshape(-1, count, 8, 8)
+        registers = np.zeros((count, *self.chunk.extent.shape), np.uint32)
+        registers[:, warps] = np.moveaxis(to_lanes(rows, transposed), 1, 0)
+        return list(registers)
+
+    def store_matrices(
+        self,
+        access: Access,
+        address: Value,
+        registers: Sequence[Value],
+        transposed: bool,
+        mask: Mask | None,
+    ) -> None:
+        where, warps = self._rows(access, address, len(registers), mask)
+        held = [self.chunk.spread(three_axes(r))[warps] for r in registers]
+        rows = to_matrices(np.stack(held, axis=1), transposed)
+        self.data.view(np.uint16)[where] = rows.reshape(-1, 8)
+
+    def _rows(
+        self, access: Access, address: Value, count: int, mask: Mask | None
+    ) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
+        """Where the rows that the active warps name lie, and those warps. Eight rows are one phase,
+        of loads and of stores, and phases do not merge."""
+        extent = self.chunk.extent
+        on = np.ones(extent.shape, bool) if mask is None else mask.array
+        warps = np.asarray(on.any(axis=2))
+        naming = Mask(warps[..., None] & (np.arange(WARP) < 8 * count), extent)
+        offsets = offsets_of(access, address)
+        block, first = self._general(access, offsets, naming, is_load=False)
+        return (block[:, None], first[:, None] + np.arange(8)), warps

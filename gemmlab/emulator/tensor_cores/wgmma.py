@@ -1,0 +1,254 @@
+"""Warpgroup matrix products: wgmma.mma_async (PTX ISA, "Asynchronous Warpgroup Level Matrix
+Instructions").
+
+Four warps multiply a 64×K tile A by a K×N tile B into 64×N accumulators, where K is 32 bytes of
+elements. Each warp computes 16 rows by itself, so warps are what is counted here, all of a chunk at
+once. B lies in shared memory, A there or in registers. The result is there when the instruction
+has executed: hardware may take until the wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, NoReturn
+
+import numpy as np
+
+from gemmlab.emulator.arithmetic import tensor_core
+from gemmlab.emulator.arithmetic.formats import FORMATS, values
+from gemmlab.emulator.arithmetic.lanes import WARP, Mask, Value, three_axes
+from gemmlab.emulator.arithmetic.tensor_core import E8M13, F16, F32
+from gemmlab.emulator.memory.tensor_maps import swizzled
+from gemmlab.errors import EmulationError, OutOfBoundsError
+from gemmlab.tensor_map import CHUNK
+
+if TYPE_CHECKING:
+    from gemmlab.emulator.execution.machine import Machine
+
+ROWS, GROUP_WARPS = 16, 4  # of A per warp; warps of a warpgroup
+GROUP_ROWS = ROWS * GROUP_WARPS
+ROW_BYTES = 32  # of a tile's row along k
+SWIZZLES = ["none", "128B", "64B", "32B"]  # bits 62 and 63 of a descriptor
+SPANS = {"none": 16, "128B": 128, "64B": 64, "32B": 32}  # bytes of a row of the pattern
+# Tiles of so many rows at a time stay inside a core's L2.
+ROWS_AT_ONCE = 64
+
+Places = tuple[np.ndarray, ...]  # block and number of each warp
+
+
+@dataclass(frozen=True)
+class Product:
+    """What one instruction says: N, types in PTX's words, where and how the operands lie."""
+
+    n: int
+    result: str  # "f32", "f16" or "s32"
+    a: str
+    b: str
+    scale_a: int = 1
+    scale_b: int = 1
+    transposes_a: bool = False  # the elements of a row of A lie far apart, those of a column close
+    transposes_b: bool = False
+    saturates: bool = False
+
+    @property
+    def num_registers(self) -> int:
+        """For the accumulators, of each thread."""
+        return self.n // (4 if self.result == "f16" else 2)
+
+    @property
+    def dtype(self) -> np.dtype:
+        return np.dtype({"f32": "f4", "f16": "f2", "s32": "i4"}[self.result])
+
+
+def multiply(
+    p: Product, a: np.ndarray, b: np.ndarray, c: np.ndarray, is_exact: bool = True
+) -> np.ndarray:
+    """c + a·b as the tensor cores have it, or in plain float32 where it need not be exact.
+
+    a: (tiles, rows, K) and b: (tiles, N, K) in float64, c and the result: (tiles, rows, N) of the
+    accumulators' type.
+    """
+    a, b = a * p.scale_a, b * p.scale_b
+    if p.result == "s32":
+        total = (a @ b.transpose(0, 2, 1)).astype(np.int64) + c  # products and sums are exact
+        if p.saturates:
+            total = np.clip(total, -(1 << 31), (1 << 31) - 1)
+        wrapped: np.ndarray = total.astype(np.int32)
+        return wrapped
+    if not is_exact:
+        product = a.astype(np.float32) @ b.transpose(0, 2, 1).astype(np.float32)
+        return np.asarray(product + c, p.dtype)
+    is_fp8 = p.a in ("e4m3", "e5m2")
+    bits = tensor_core.FP8_FRACTION_BITS if is_fp8 else tensor_core.FRACTION_BITS
+    form = F16 if p.result == "f16" else E8M13 if is_fp8 else F32
+    result = np.empty_like(c)
+    step = max(1, ROWS_AT_ONCE // a.shape[1])
+    for k in range(0, len(a), step):
+        part = slice(k, k + step)
+        left = np.ascontiguousarray(a[part].transpose(2, 0, 1))[:, :, :, None]
+        right = np.ascontiguousarray(b[part].transpose(2, 0, 1))[:, :, None, :]
+        before = c[part].astype(np.float64)
+        result[part] = tensor_core.accumulate(left, right, before, FORMATS[p.a], form, bits)
+    return result
+
+
+def _to_registers(p: Product, tiles: np.ndarray) -> np.ndarray:
+    """(warps, 16, N) as the lanes hold it: (registers, warps, 32).
+
+    Of each 8 columns a lane 4·g + t holds columns 2·t and 2·t + 1 of rows g and g + 8.
+    """
+    parts = tiles.reshape(len(tiles), 2, 8, -1, 4, 2)  # row half, g, columns / 8, t, of two
+    if p.result == "f16":
+        together = np.ascontiguousarray(parts.transpose(3, 1, 0, 2, 4, 5)).view(np.uint32)
+    else:
+        together = np.ascontiguousarray(parts.transpose(3, 1, 5, 0, 2, 4))
+    return together.reshape(p.num_registers, len(tiles), WARP)
+
+
+@lru_cache(maxsize=512)
+def chunk_offsets(
+    rows: int, transposed: bool, leading: int, stride: int, swizzle: str
+) -> np.ndarray:
+    """Byte offsets of a tile's 16-byte chunks from its start, without the swizzle: (rows, 2), or
+    (rows / 8, 16) where a chunk holds 8 rows of one k. leading, stride: the descriptor's offsets.
+    """
+    span = SPANS[swizzle]
+    if not transposed:
+        row, chunk = np.arange(rows)[:, None], np.arange(2)[None, :]
+        across = leading if swizzle == "none" else CHUNK
+        return row // 8 * stride + row % 8 * span + chunk * across
+    group, k = np.arange(rows // 8)[:, None], np.arange(16)[None, :]
+    if swizzle == "none":
+        return group * stride + k // 8 * leading + k % 8 * span
+    wide = span // CHUNK
+    return group // wide * leading + group % wide * CHUNK + k // 8 * stride + k % 8 * span
+
+
+class Wgmma:
+    """The tensor cores of a chunk of blocks."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.shared = machine.space_shared.data.reshape(machine.num_blocks, -1, CHUNK)
+
+    def multiply(
+        self,
+        index: int,
+        product: Product,
+        accumulators: Sequence[Value],
+        a: Value | Sequence[Value],
+        b: Value,
+        scale_d: Value,
+        mask: Mask | None,
+    ) -> np.ndarray:
+        """The new accumulators: (registers, blocks, warps, 32). a: a descriptor, or registers."""
+        on = self.machine.active(mask)
+        warps = on.any(axis=2)
+        if not on[warps].all():
+            message = "all lanes of a warp must execute wgmma together"
+            self.machine.fault(EmulationError, message, index, on, np.zeros(on.shape))
+        at = np.nonzero(warps)
+        if isinstance(a, Sequence):
+            left = values(self._rows_in_registers(a, at), product.a)
+        else:
+            part = at[1] % GROUP_WARPS
+            left = self._tile(index, product.a, GROUP_ROWS, product.transposes_a, a, at, part)
+        before = self._accumulators(product, accumulators, at)
+        before[~self._of_warps(scale_d, at).astype(bool)] = 0
+        together = self._sharing(b, at)  # warps whose B is the same: one tile
+        one = tuple(x[::together] for x in at)
+        right = self._tile(index, product.b, product.n, product.transposes_b, b, one)
+        left, before = (x.reshape(-1, together * ROWS, x.shape[2]) for x in (left, before))
+        after = multiply(product, left, right, before, self.machine.launch.exact_tensor)
+        registers = _to_registers(product, after.reshape(-1, ROWS, product.n))
+        if warps.all():
+            return registers.reshape(len(registers), *on.shape)
+        full = np.zeros((len(registers), *on.shape), registers.dtype)
+        full[:, at[0], at[1]] = registers
+        return full
+
+    def commit(self, mask: Mask | None) -> None:
+        """wgmma.commit_group: of interest to the checks alone, since results are there already."""
+
+    def wait(self, most: int, mask: Mask | None) -> None:
+        """wgmma.wait_group: all groups of a warp but the last `most`; as `commit`."""
+
+    def _of_warps(self, value: Value, at: Places) -> np.ndarray:
+        """Of each warp, a value that its lanes share."""
+        shared: np.ndarray = np.broadcast_to(three_axes(value), self.machine.extent.shape)[(*at, 0)]
+        return shared
+
+    def _sharing(self, descriptor: Value, at: Places) -> int:
+        """4 where whole warpgroups with one tile B each execute, else 1."""
+        b = self._of_warps(descriptor, at)
+        if len(b) % GROUP_WARPS or (at[1] % GROUP_WARPS != np.arange(len(b)) % GROUP_WARPS).any():
+            return 1
+        groups = b.reshape(-1, GROUP_WARPS)
+        return GROUP_WARPS if (groups == groups[:, :1]).all() else 1
+
+    def _rows_in_registers(self, a: Sequence[Value], at: Places) -> np.ndarray:
+        """A's rows of each warp: (warps, 16, 32) bytes."""
+        shape = self.machine.extent.shape
+        words = [np.broadcast_to(three_axes(x), shape)[at] for x in a]
+        # Register 2·c + r of lane 4·g + t holds bytes 16·c + 4·t to 16·c + 4·t + 3 of row 8·r + g.
+        data = np.stack(words, axis=1).view(np.uint8).reshape(-1, 2, 2, 8, CHUNK)
+        return data.transpose(0, 2, 3, 1, 4).reshape(-1, ROWS, ROW_BYTES)
+
+    def _tile(
+        self,
+        index: int,
+        type_: str,
+        rows: int,
+        transposed: bool,
+        descriptor: Value,
+        at: Places,
+        part: np.ndarray | None = None,
+    ) -> np.ndarray:
+        """The tile that each warp's descriptor names, or its part of 16 rows: (warps, rows, K)."""
+        descriptors = self._of_warps(descriptor, at)
+        start = (descriptors & np.uint64(0x3FFF)).astype(np.int64) * CHUNK
+        layouts, layout_of = np.unique(descriptors >> np.uint64(16), return_inverse=True)
+        tile_rows = rows // 8 if transposed else rows
+        shape = tile_rows if part is None else tile_rows // GROUP_WARPS, 16 if transposed else 2
+        chunks = np.empty((len(start), *shape), np.int64)
+        for number, bits in enumerate(layouts.tolist()):
+            own = np.asarray(layout_of == number)
+            leading, stride = (bits & 0x3FFF) * CHUNK, (bits >> 16 & 0x3FFF) * CHUNK
+            swizzle, base = SWIZZLES[bits >> 46], bits >> 33 & 7
+            tile = chunk_offsets(rows, transposed, leading, stride, swizzle)
+            if part is not None:
+                tile = tile.reshape(GROUP_WARPS, *shape)[part[own]]
+            chunks[own] = swizzled((start[own, None, None] + tile) // CHUNK, swizzle, base)
+        outside = np.asarray((chunks >= self.shared.shape[1]).any(axis=(1, 2)))
+        if outside.any():
+            message = "a matrix descriptor names a tile that ends past the shared memory"
+            self._fail(index, OutOfBoundsError, message, at, outside)
+        data = self._read(index, at, chunks)
+        if not transposed:
+            return values(data.reshape(len(start), -1, ROW_BYTES), type_)
+        tiles = values(data, type_).transpose(0, 1, 3, 2)
+        return tiles.reshape(len(start), -1, tiles.shape[3])
+
+    def _read(self, index: int, at: Places, chunks: np.ndarray) -> np.ndarray:
+        """Rows of 16 bytes of each warp's block, by their numbers: (warps, …, 16)."""
+        data: np.ndarray = self.shared[at[0][:, None, None], chunks]
+        return data
+
+    def _accumulators(self, p: Product, registers: Sequence[Value], at: Places) -> np.ndarray:
+        """Of each warp: (warps, 16, N)."""
+        shape = self.machine.extent.shape
+        stacked = np.stack([np.broadcast_to(three_axes(x), shape)[at] for x in registers])
+        if p.result == "f16":  # two in a register
+            parts = stacked.view(p.dtype).reshape(-1, 2, stacked.shape[1], 8, 4, 2)
+        else:
+            parts = np.moveaxis(stacked.reshape(-1, 2, 2, stacked.shape[1], 8, 4), 2, -1)
+        return parts.transpose(2, 1, 3, 0, 4, 5).reshape(-1, ROWS, p.n)
+
+    def _fail(
+        self, index: int, error: type[EmulationError], message: str, at: Places, bad: np.ndarray
+    ) -> NoReturn:
+        lanes = np.zeros(self.machine.extent.shape, bool)
+        lanes[at[0][bad], at[1][bad]] = True
+        self.machine.fault(error, message, index, lanes, np.zeros(lanes.shape, np.int64))

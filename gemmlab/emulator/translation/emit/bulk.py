@@ -1,0 +1,195 @@
+"""Python for bulk copies, their groups, and what prepares them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gemmlab.emulator.memory import reductions
+from gemmlab.emulator.ptx.ir import Imm, Instruction, Memory, Operand, Vector
+from gemmlab.emulator.translation.emit.instructions import (
+    U32,
+    U64,
+    Emitters,
+    enabled,
+    memory_operand,
+)
+from gemmlab.emulator.translation.emit.mbarriers import shared_address
+
+if TYPE_CHECKING:
+    from gemmlab.emulator.translation.translate import Translator
+
+S32 = np.dtype("i4")
+NO_FORM = "no such form of it"
+SIGNAL = "mbarrier::complete_tx::bytes"
+SPACES = {"global": "global", "shared::cta": "shared", "shared::cluster": "shared"}
+DIMENSIONS = {f"{k}d": k for k in range(1, 6)}
+
+
+def emit_bulk(t: Translator, i: Instruction) -> None:
+    """cp.async.bulk and its groups; hints and prefetches change nothing here."""
+    match i.modifiers[2:]:
+        case ("commit_group",) if not i.operands:
+            _call(t, i, "commit(")
+        case ("wait_group",) | ("wait_group", "read") if isinstance(i.operands[0], Imm):
+            _call(t, i, f"wait({i.operands[0].value}, ")
+        case ("prefetch", *_):
+            pass
+        case ("tensor", *_):
+            _tensor(t, i, list(i.modifiers[3:]), None)
+        case words:
+            _linear(t, i, list(words), None)
+
+
+def emit_reduce(t: Translator, i: Instruction) -> None:
+    """cp.reduce.async.bulk"""
+    words = list(i.modifiers[3:])
+    operation = next((w for w in words if w in reductions.OPERATIONS), "")
+    if i.modifiers[2] != "bulk" or not operation:
+        t.unsupported(NO_FORM)
+    words.remove(operation)
+    if "noftz" in words:
+        words.remove("noftz")
+    if words[:1] == ["tensor"]:
+        _tensor(t, i, words[1:], operation)
+        return
+    combine = reductions.find(operation, words.pop())
+    if combine is None:
+        t.unsupported("no such bulk reduction")
+    name = t.constant_object(combine, f"c{t.index}")
+    _linear(t, i, words, name)
+
+
+def emit_send(t: Translator, i: Instruction) -> None:
+    """st.async[.weak].shared::cluster.mbarrier::complete_tx::bytes[.vN].type [a], b, [mbarrier];
+    red.async.relaxed.cluster… .op.type, the same"""
+    words = [w for w in i.modifiers[1:] if w not in ("weak", "relaxed", "cluster")]
+    *rest, type_ = words
+    count = int(rest.pop()[1:]) if rest[-1:] in (["v2"], ["v4"]) else 1
+    name = "None"
+    if i.root == "red":
+        combine = reductions.find(rest.pop(), type_)
+        if combine is None or type_ == "s64":
+            t.unsupported("no such reduction")
+        name = t.constant_object(combine, f"c{t.index}")
+    if rest != ["shared::cluster", SIGNAL] or type_[1:] not in ("32", "64"):
+        t.unsupported(NO_FORM)
+    items = i.operands[1].items if isinstance(i.operands[1], Vector) else (i.operands[1],)
+    if len(items) != count:
+        t.unsupported(f"{len(items)} registers for {count} elements")
+    dtype = U32 if type_[1:] == "32" else U64
+    values = ", ".join(t.value(x, dtype, typed=False) for x in items)
+    where = _address(t, i, i.operands[0], "shared")
+    signal = shared_address(t, i, i.operands[2], "shared")
+    _call(t, i, f"send({t.index}, {where}, ({values},), ({signal}), {name}, ")
+
+
+def emit_replace(t: Translator, i: Instruction) -> None:
+    """tensormap.replace.tile.field.space.b1024.type [map], {axis, }value"""
+    field, space, *words = i.modifiers[2:]
+    *axis, value = i.operands[1:]
+    if space not in ("global", "shared::cta") or words not in (["b1024", "b32"], ["b1024", "b64"]):
+        t.unsupported(NO_FORM)
+    number = axis[0].value if axis and isinstance(axis[0], Imm) else 0
+    where = _address(t, i, i.operands[0], space.split("::")[0])
+    new = t.value(value, U32 if words[1] == "b32" else U64)
+    place = f"{space.split('::')[0]!r}, {where}, {field!r}, {number}"
+    _call(t, i, f"replace_field({t.index}, {place}, {new}, ")
+
+
+def emit_copy_map(t: Translator, i: Instruction) -> None:
+    """tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic… [target], [source], 128"""
+    if i.modifiers[2:4] != ("shared::cta", "tensormap::generic"):
+        t.unsupported(NO_FORM)
+    target, source = (
+        _address(t, i, o, space) for o, space in zip(i.operands, ("global", "shared"), strict=False)
+    )
+    _call(t, i, f"copy_map({t.index}, {target}, {source}, ")
+
+
+def emit_proxy_fence(t: Translator, i: Instruction) -> None:
+    """fence.proxy.async, of any state space"""
+    if i.modifiers[1] == "async":
+        _call(t, i, "fence(")
+
+
+def _linear(t: Translator, i: Instruction, words: list[str], combine: str | None) -> None:
+    """[target], [source], size, [mbarrier]{, ranks}{, policy}, or without an mbarrier"""
+    operands, ranks = _without_hints(t, i, words)
+    if len(words) != 3 or words[0] not in SPACES or words[1] not in SPACES:
+        t.unsupported(NO_FORM)
+    spaces = tuple(SPACES[w] for w in words[:2])
+    if words[2] not in (SIGNAL, "bulk_group") or len(operands) != 3 + (words[2] == SIGNAL):
+        t.unsupported(NO_FORM)
+    signal = "None"
+    if words[2] == SIGNAL:
+        signal = f"({shared_address(t, i, operands[3], 'shared')})"
+    ends = ", ".join(_address(t, i, o, s) for o, s in zip(operands, spaces, strict=False))
+    size = t.value(operands[2], U32)
+    _call(t, i, f"copy({t.index}, {spaces!r}, ({ends}), {size}, {signal}, {ranks}, {combine}, ")
+
+
+def _tensor(t: Translator, i: Instruction, words: list[str], operation: str | None) -> None:
+    """Nd.shared.global.tile.mbarrier [target], [map, {x, …}], [mbarrier]{, ranks}{, policy};
+    Nd.global.shared.tile.bulk_group [map, {x, …}], [source]{, policy}"""
+    operands, ranks = _without_hints(t, i, words)
+    if "tile" in words:
+        words.remove("tile")
+    match words:
+        case [dim, "shared::cluster" | "shared::cta", "global", "mbarrier::complete_tx::bytes"]:
+            inside, tensor, *rest = operands
+        case [dim, "global", "shared::cta", "bulk_group"]:
+            tensor, inside, *rest = operands
+        case _:
+            mode = next((w for w in words if "im2col" in w or "gather" in w), "")
+            t.unsupported(f"boxes are copied as tiles only, not by {mode}" if mode else NO_FORM)
+    is_load = words[-1] == SIGNAL
+    at = tensor.coordinates[0] if isinstance(tensor, Memory) and tensor.coordinates else None
+    if not isinstance(at, Vector) or len(at.items) != DIMENSIONS.get(dim) or len(rest) != is_load:
+        t.unsupported(NO_FORM)
+    assert isinstance(tensor, Memory)
+    map_ = _address(t, i, Memory(tensor.base, tensor.offset), "generic")
+    place = ", ".join([map_, *(t.value(x, S32) for x in at.items)])
+    box = _address(t, i, inside, "shared")
+    if is_load:
+        signal = f"({shared_address(t, i, rest[0], 'shared')})"
+        _call(t, i, f"load_box({t.index}, {box}, ({place}), {signal}, {ranks}, ")
+    else:
+        _call(t, i, f"store_box({t.index}, {box}, ({place}), {operation!r}, ")
+
+
+def _without_hints(t: Translator, i: Instruction, words: list[str]) -> tuple[list[Operand], str]:
+    """The operands without cache policy and ranks, and the ranks; their words are removed."""
+    operands, ranks = list(i.operands), "None"
+    if "L2::cache_hint" in words:
+        words.remove("L2::cache_hint")
+        operands.pop()
+    if "multicast::cluster" in words:
+        words.remove("multicast::cluster")
+        ranks = t.value(operands.pop(), np.dtype("u2"))
+    return operands, ranks
+
+
+def _address(t: Translator, i: Instruction, operand: Operand, space: str) -> str:
+    """An address with its offset, of 32 bits for registers of 32."""
+    words = ["b8"] if space == "generic" else [space, "b8"]
+    _, where, _, _, offset = memory_operand(t, i, operand, words)
+    return f"bulk_copies.moved({where}, {offset})" if offset else where
+
+
+def _call(t: Translator, i: Instruction, call: str) -> None:
+    mask, indent = enabled(t, i)
+    t.line(f"{indent}m.bulk.{call}{mask})")
+
+
+EMITTERS: Emitters = {
+    "cp.async.bulk": (emit_bulk, {0, 1, 2, 3, 4, 5, 6}),
+    "cp.reduce.async": (emit_reduce, {2, 3, 4, 5, 6}),
+    "st.async.shared::cluster": (emit_send, {3}),
+    "st.async.weak": (emit_send, {3}),
+    "red.async.relaxed": (emit_send, {3}),
+    "tensormap.replace.tile": (emit_replace, {2, 3}),
+    "tensormap.cp_fenceproxy.global": (emit_copy_map, {3}),
+    "fence.proxy.async": (emit_proxy_fence, {0}),
+}

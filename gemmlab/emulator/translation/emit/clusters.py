@@ -1,0 +1,62 @@
+"""Python for clusters, and for what only tunes a kernel on Hopper."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gemmlab.emulator.ptx.ir import Imm, Instruction
+from gemmlab.emulator.translation.emit.instructions import U32, U64, Emitters, enabled
+
+if TYPE_CHECKING:
+    from gemmlab.emulator.translation.translate import Translator
+
+WIDTHS: dict[str, np.dtype] = {"u32": U32, "u64": U64}
+REGISTER_COUNTS = range(24, 257, 8)
+
+
+def is_wait(i: Instruction) -> bool:
+    return i.root == "barrier" and i.modifiers[:2] == ("cluster", "wait")
+
+
+def emit_map(t: Translator, i: Instruction) -> None:
+    """mapa[.shared::cluster].type d, a, rank; getctarank[.shared::cluster].type d, a: generic
+    addresses keep their window in the bits above."""
+    type_ = WIDTHS.get(i.modifiers[-1])
+    if type_ is None or {*i.modifiers[:-1]} - {"shared::cluster"}:
+        t.unsupported("no such form of it")
+    address = t.value(i.operands[1], type_)
+    if i.root == "mapa":
+        rank = t.value(i.operands[2], U32)
+        t.assign(i, i.operands[0], f"clusters.map_address({address}, {rank})", type_)
+    else:
+        own = "m.special('%cluster_ctarank')"
+        t.assign(i, i.operands[0], f"clusters.rank_of({address}, {own})", U32)
+
+
+def emit_arrive(t: Translator, i: Instruction) -> None:
+    """barrier.cluster.arrive; the wait for it ends a block."""
+    mask, indent = enabled(t, i)
+    t.line(f"{indent}m.clusters.arrive({t.index}, {mask})")
+
+
+def emit_set_registers(t: Translator, i: Instruction) -> None:
+    """setmaxnreg.{inc,dec}.sync.aligned.u32 n: nothing but a rule to keep."""
+    count = i.operands[0]
+    if not isinstance(count, Imm) or count.value not in REGISTER_COUNTS:
+        t.unsupported("the number of registers must be a multiple of 8 from 24 to 256")
+
+
+def emit_policy(t: Translator, i: Instruction) -> None:
+    """createpolicy: a value that only means something to caches."""
+    t.assign(i, i.operands[0], t.constant(np.uint64(0)), U64)
+
+
+EMITTERS: Emitters = {
+    "mapa": (emit_map, {3}),
+    "getctarank": (emit_map, {2}),
+    "barrier.cluster.arrive": (emit_arrive, {0}),
+    "setmaxnreg": (emit_set_registers, {1}),
+    "createpolicy": (emit_policy, {1, 2, 3, 4, 5}),
+}

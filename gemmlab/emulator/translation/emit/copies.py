@@ -1,0 +1,66 @@
+"""Python for cp.async and what waits for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gemmlab.emulator.ptx.ir import Imm, Instruction, Reg
+from gemmlab.emulator.translation.emit.instructions import (
+    BOOL,
+    U32,
+    Emitters,
+    enabled,
+    memory_operand,
+)
+
+if TYPE_CHECKING:
+    from gemmlab.emulator.translation.translate import Translator
+
+ELEMENTS = {4: ["b32"], 8: ["b64"], 16: ["v2", "b64"]}  # by bytes per thread
+
+
+def emit_copy(t: Translator, i: Instruction) -> None:
+    """cp.async and its groups."""
+    match i.modifiers:
+        case ("async", "ca" | "cg", "shared" | "shared::cta", "global", *_):
+            call = _issue(t, i)
+        case ("async", "commit_group") if not i.operands:
+            call = "commit("
+        case ("async", "wait_all") if not i.operands:
+            call = "wait_all("
+        case ("async", "wait_group") if len(i.operands) == 1 and isinstance(i.operands[0], Imm):
+            call = f"wait({i.operands[0].value}, "
+        case _:
+            t.unsupported("no such copy")
+    mask, indent = enabled(t, i)
+    t.line(f"{indent}m.copies.{call}{mask})")
+
+
+def _issue(t: Translator, i: Instruction) -> str:
+    """cp.async.{ca,cg}.shared.global [dst], [src], size{, src-size | ignore-src}{, policy}"""
+    _, level, target, _, *hints = i.modifiers
+    operands = list(i.operands)
+    if "L2::cache_hint" in hints and len(operands) > 3:
+        operands.pop()
+    size = operands[2].value if len(operands) > 2 and isinstance(operands[2], Imm) else 0
+    sizes = (4, 8, 16) if level == "ca" else (16,)
+    if len(operands) not in (3, 4) or size not in sizes or not all(h[:4] == "L2::" for h in hints):
+        t.unsupported("no such copy")
+    read = t.constant(np.uint32(size))
+    if len(operands) == 4:
+        last = operands[3]
+        if isinstance(last, Reg) and last.type == "pred":
+            read = f"select({t.value(last, BOOL)}, {t.constant(np.uint32(0))}, {read})"
+        else:
+            read = t.value(last, U32)
+    ends = []
+    for operand, space, role in ((operands[0], target, "a"), (operands[1], "global", "b")):
+        words = [space, *ELEMENTS[size]]
+        _, where, dtype, count, offset = memory_operand(t, i, operand, words)
+        ends.append(f"{t.access(dtype, count, offset, role)}, {where}")
+    return f"issue({', '.join(ends)}, {read}, {level == 'cg'}, "
+
+
+EMITTERS: Emitters = {"cp": (emit_copy, {0, 1, 3, 4, 5})}

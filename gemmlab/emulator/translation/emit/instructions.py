@@ -1,0 +1,327 @@
+"""Python for single instructions: what of PTX the table in isa.py cannot say in one row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gemmlab.emulator.memory import atomics
+from gemmlab.emulator.memory.spaces import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW
+from gemmlab.emulator.ptx.ir import Imm, Instruction, Memory, Operand, Reg, Symbol, Vector
+from gemmlab.emulator.translation import isa
+
+if TYPE_CHECKING:
+    from gemmlab.emulator.translation.translate import Translator
+
+BOOL, U32, U64 = np.dtype(bool), np.dtype("u4"), np.dtype("u8")
+
+# Words of ld and st that change caching or ordering but not what one block sees.
+CACHE_WORDS = {"volatile", "relaxed", "acquire", "release", "acq_rel", "weak", "mmio", "nc"}
+CACHE_WORDS |= {"unified", "ca", "cg", "cs", "cv", "lu", "wb", "wt", "cta", "cluster", "gpu", "sys"}
+SPACES = ("global", "shared", "local", "param", "const")
+NO_EFFECT = {"fence", "membar", "pragma", "prefetch", "prefetchu", "griddepcontrol", "discard"}
+NO_EFFECT |= {"applypriority"}
+
+
+# Operands
+
+
+def immediate(operand: Imm, dtype: np.dtype) -> Any:
+    """A literal as a NumPy scalar: floats keep their bits where the widths agree."""
+    if operand.width == 0:
+        if dtype.kind == "f":
+            return dtype.type(operand.value)
+        bits = np.array(operand.value % (1 << 64), U64).astype(f"u{dtype.itemsize}")
+        return bits.view(dtype)[()] if dtype != BOOL else np.bool_(operand.value != 0)
+    if operand.width == dtype.itemsize:
+        return np.array(operand.value, f"u{operand.width}").view(dtype)[()]
+    kind = "f4" if dtype.itemsize == 4 else "f8"
+    return np.array(operand.as_float(), kind).view(dtype)[()]
+
+
+def special(t: Translator, name: str, dtype: np.dtype) -> str:
+    """A special register; 32-bit ones widen."""
+    if name not in KNOWN_SPECIAL:
+        t.unsupported(f"special register {name}")
+    read = f"m.special({name!r})"
+    own: np.dtype = U64 if name in ("%clock64", "%globaltimer") else U32
+    if name == "%is_explicit_cluster":
+        own = BOOL
+    if own == dtype:
+        return read
+    return f"{read}.astype({t.dtype(dtype)})"
+
+
+KNOWN_SPECIAL = {f"%{r}.{axis}" for r in ("tid", "ntid", "ctaid", "nctaid") for axis in "xyz"}
+KNOWN_SPECIAL |= {"%laneid", "%warpid", "%nwarpid", "%smid", "%nsmid", "%clock", "%clock64"}
+KNOWN_SPECIAL |= {"%globaltimer", "%gridid", "%dynamic_smem_size", "%total_smem_size", "WARP_SZ"}
+KNOWN_SPECIAL |= {f"%lanemask_{c}" for c in ("eq", "lt", "le", "gt", "ge")}
+CLUSTER_SPECIAL = ("clusterid", "nclusterid", "cluster_ctaid", "cluster_nctaid")
+KNOWN_SPECIAL |= {f"%{r}.{axis}" for r in CLUSTER_SPECIAL for axis in "xyz"}
+KNOWN_SPECIAL |= {"%envreg1", "%envreg2"}
+KNOWN_SPECIAL |= {"%cluster_ctarank", "%cluster_nctarank", "%is_explicit_cluster"}
+
+
+def address(t: Translator, symbol: Symbol, dtype: np.dtype) -> str:
+    """A variable's address in its own space."""
+    if symbol.name in t.parameters:
+        return t.constant(immediate(Imm(t.parameters[symbol.name] + symbol.offset), dtype))
+    if symbol.name in t.shared:
+        return t.constant(immediate(Imm(t.shared[symbol.name] + symbol.offset), dtype))
+    if symbol.name in t.local:
+        return t.constant(immediate(Imm(t.local[symbol.name] + symbol.offset), dtype))
+    variable = t.variables.get(symbol.name)
+    if variable is None or variable.space not in ("global", "const"):
+        t.unsupported(f"the address of {symbol.name}")
+    return f"m.variable({symbol.name!r}, {symbol.offset})"
+
+
+# Instructions
+
+
+def instruction(t: Translator, i: Instruction, emitters: Emitters) -> None:
+    """Emit one instruction that does not end a block; `emitters` has what isa.py has no row for,
+    by the first word of the opcode, by its first three, or by the first and the type."""
+    keys = ".".join(i.opcode[:3]), f"{i.root}.{i.opcode[-1]}", i.root
+    name = next((k for k in keys if k in emitters), None)
+    if name is not None:
+        emitter, counts = emitters[name]
+        if len(i.operands) not in counts or not i.modifiers:
+            t.unsupported("no such form of it")
+        emitter(t, i)
+    elif i.root not in NO_EFFECT and not is_warp_barrier(i):
+        from_table(t, i)
+
+
+def is_warp_barrier(i: Instruction) -> bool:
+    """bar.warp.sync has nothing left to do once its block could start."""
+    return i.root in ("bar", "barrier") and "warp" in i.modifiers
+
+
+def is_barrier_reduction(i: Instruction) -> bool:
+    """bar.red.op.type d, a[, b], [!]c"""
+    if i.root not in ("bar", "barrier") or "red" not in i.modifiers or len(i.operands) < 3:
+        return False
+    return bool({"popc", "and", "or"} & {*i.modifiers}) and isinstance(i.operands[0], Reg)
+
+
+def from_table(t: Translator, i: Instruction) -> None:
+    found = isa.find_form(i.root, i.modifiers)
+    callee = next((o.name for o in i.operands if isinstance(o, Symbol)), "")
+    if i.root == "call" and callee:
+        t.unsupported(f"{callee} is not defined in this PTX")
+    if found is None:
+        t.unsupported("the emulator has no such instruction")
+    form, type_ = found
+    if len(i.operands) != 1 + len(form.operands):
+        t.unsupported(f"{len(i.operands)} operands instead of {1 + len(form.operands)}")
+    destination, *sources = i.operands
+    flush = "ftz" in i.modifiers
+    values: list[str] = []
+    for letter, operand in zip(form.operands, sources, strict=True):
+        dtype = isa.dtype_of(letter, type_)
+        if letter == "W" and len(values) < 2:  # factors of a wide product have half its width
+            own = isa.DTYPES[type_]
+            value = f"{t.value(operand, own)}.astype({t.dtype(dtype)})"
+        else:
+            value = t.value(operand, dtype)
+        values.append(f"n.flush({value})" if flush else value)
+    expression = form.expression.format(*values)
+    if flush:
+        expression = f"n.flush({expression})"
+    if "sat" in i.modifiers:
+        expression = f"n.saturate({expression})"
+    t.assign(i, destination, expression, isa.dtype_of(form.result, type_))
+
+
+def move(t: Translator, i: Instruction) -> None:
+    """mov: copy, take an address, pack a vector into one register, or unpack one."""
+    destination, source = i.operands
+    dtype = isa.DTYPES.get(i.modifiers[-1])
+    parts = max((len(o.items) for o in i.operands if isinstance(o, Vector)), default=1)
+    if dtype is None or parts not in (1, 2, 4, 8) or parts > dtype.itemsize:
+        t.unsupported("no such move")
+    if isinstance(source, Vector):
+        part = dtype.itemsize // len(source.items)
+        narrow, shift = np.dtype(f"u{part}"), np.dtype(f"u{dtype.itemsize}")
+        pieces = []
+        for k, item in enumerate(source.items):
+            piece = f"{t.value(item, narrow)}.astype({t.dtype(shift)})"
+            pieces.append(f"({piece} << {t.constant(shift.type(8 * part * k))})" if k else piece)
+        t.assign(i, destination, " | ".join(pieces), shift)
+    elif isinstance(destination, Vector):
+        part = dtype.itemsize // len(destination.items)
+        narrow, whole = np.dtype(f"u{part}"), np.dtype(f"u{dtype.itemsize}")
+        t.line(f"x = {t.value(source, whole)}")
+        for k, item in enumerate(destination.items):
+            shift_by = t.constant(whole.type(8 * part * k))
+            t.assign(i, item, f"(x >> {shift_by}).astype({t.dtype(narrow)})", narrow)
+    elif isinstance(source, Reg) and isinstance(destination, Reg):
+        # Bits move as they are: the destination's type costs nothing when the source has it too.
+        stored = t.storage_of(source)
+        t.assign(i, destination, t.read(source), stored, typed=False)
+    else:
+        if not isinstance(destination, Reg):
+            t.unsupported("the destination must be a register")
+        want = t.storage_of(destination) if isinstance(source, Imm) else dtype
+        if want.itemsize != dtype.itemsize:
+            want = dtype
+        t.assign(i, destination, t.value(source, want), want, typed=False)
+
+
+def convert_address(t: Translator, i: Instruction) -> None:
+    """cvta[.to].space.u64: generic addresses carry their space in the upper bits."""
+    space = next((m for m in i.modifiers if m.split("::")[0] in SPACES), "")
+    window = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "param": PARAM_WINDOW}
+    base = t.constant(np.uint64(window.get(space.split("::")[0], 0)))
+    sign = "-" if "to" in i.modifiers else "+"
+    t.assign(i, i.operands[0], f"{t.value(i.operands[1], U64)} {sign} {base}", U64)
+
+
+def is_in_space(t: Translator, i: Instruction) -> None:
+    """isspacep.space p, a"""
+    window = {"global": 0, "shared": 1, "local": 2, "param": 3}.get(i.modifiers[0].split("::")[0])
+    if window is None:
+        t.unsupported("no such state space")
+    shift, number = t.constant(np.uint64(48)), t.constant(np.uint64(window))
+    t.assign(i, i.operands[0], f"({t.value(i.operands[1], U64)} >> {shift}) == {number}", BOOL)
+
+
+def memory_operand(
+    t: Translator, i: Instruction, memory: Operand, words: list[str]
+) -> tuple[str, str, np.dtype, int, int]:
+    """Space, address expression, element type, element count, offset of a load or store."""
+    *words, type_ = words
+    dtype = isa.DTYPES.get(type_)
+    count = next((int(w[1:]) for w in words if w in ("v2", "v4", "v8")), 1)
+    space = next((w.split("::")[0] for w in words if w.split("::")[0] in SPACES), "generic")
+    space = "cluster" if "shared::cluster" in words else space
+    rest = {w for w in words if w.split("::")[0] not in SPACES} - CACHE_WORDS - {f"v{count}"}
+    rest = {w for w in rest if not w.startswith(("L1::", "L2::"))}
+    if dtype is None or rest or not isinstance(memory, Memory) or memory.coordinates:
+        t.unsupported("this form of memory access")
+    if dtype.itemsize * count > 16:
+        t.unsupported("accesses wider than 16 bytes")
+    base = memory.base
+    if isinstance(base, Imm):
+        return space, t.constant(immediate(base, U64)), dtype, count, memory.offset
+    if isinstance(base, Symbol):
+        variable = t.variables.get(base.name)
+        if space == "generic" and variable is not None and variable.space in SPACES:
+            space = variable.space
+        if space == "param" and base.name in t.local:
+            space = "frame"
+        return space, address(t, base, U64), dtype, count, memory.offset
+    wide = t.storage_of(base).itemsize == 8
+    if not wide and space not in ("shared", "cluster", "local", "param"):
+        t.unsupported("a 32-bit register cannot hold this address")
+    return space, t.value(base, U64 if wide else U32), dtype, count, memory.offset
+
+
+def load(t: Translator, i: Instruction) -> None:
+    """ld[.space][.vN].type d, [a]"""
+    space, where, dtype, count, offset = memory_operand(t, i, i.operands[1], [*i.modifiers])
+    target = i.operands[0]
+    items = target.items if isinstance(target, Vector) else (target,)
+    first = next((x for x in items if isinstance(x, Reg)), None)
+    if len(items) != count:
+        t.unsupported(f"{len(items)} registers for {count} elements")
+    # Untyped bits come in the type that the register has anyway.
+    if first is not None and t.storage_of(first).itemsize == dtype.itemsize:
+        dtype = t.storage_of(first)
+    access = t.access(dtype, count, offset)
+    names = [f"x{k}" for k in range(count)]
+    mask, indent = enabled(t, i)
+    t.line(f"{indent}{', '.join(names)}, = m.space_{space}.load({access}, {where}, {mask})")
+    if indent:
+        zeros = ", ".join([t.constant(dtype.type(0))] * count)
+        t.line(f"else: {', '.join(names)}, = {zeros},")
+    for item, name in zip(items, names, strict=True):
+        t.assign(i, item, name, dtype, typed=False)
+
+
+def store(t: Translator, i: Instruction) -> None:
+    """st[.space][.vN].type [a], b"""
+    space, where, dtype, count, offset = memory_operand(t, i, i.operands[0], [*i.modifiers])
+    source = i.operands[1]
+    items = source.items if isinstance(source, Vector) else (source,)
+    first = next((x for x in items if isinstance(x, Reg)), None)
+    if len(items) != count:
+        t.unsupported(f"{len(items)} registers for {count} elements")
+    if first is not None and t.storage_of(first).itemsize == dtype.itemsize:
+        dtype = t.storage_of(first)
+    elif dtype.kind == "f" and dtype.itemsize == 2:
+        dtype = np.dtype("u2")
+    access = t.access(dtype, count, offset)
+    values = ", ".join(t.value(item, dtype, typed=False) for item in items)
+    mask, indent = enabled(t, i)
+    t.line(f"{indent}m.space_{space}.store({access}, {where}, ({values},), {mask})")
+
+
+def atomic(t: Translator, i: Instruction) -> None:
+    """atom[.order][.scope][.space].op.type d, [a], b[, c]; red the same without d"""
+    *words, type_ = i.modifiers
+    name = next((w for w in words if w in atomics.OPERATIONS), "")
+    operands = list(i.operands)
+    target = operands.pop(0) if i.root == "atom" else Symbol("_")
+    rest = [w for w in words if w != name] + [type_]
+    space, where, dtype, count, offset = memory_operand(t, i, operands[0], rest)
+    operation = atomics.find_operation(name, type_, space)
+    if operation is None or len(operands) != 2 + (name == "cas") or count > 1:
+        t.unsupported("no such atomic operation")
+    if space not in ("global", "shared", "cluster", "generic"):
+        t.unsupported(f"atomic operations on {space} memory")
+    access, function = t.access(dtype, 1, offset), t.constant_object(operation)
+    values = ", ".join(t.value(o, dtype) for o in operands[1:])
+    mask, indent = enabled(t, i)
+    t.line(
+        f"{indent}x0 = m.space_{space}.update({access}, {where}, {function}, ({values},), {mask})"
+    )
+    if indent:
+        t.line(f"else: x0 = {t.constant(dtype.type(0))}")
+    t.assign(i, target, "x0", dtype)
+
+
+def enabled(t: Translator, i: Instruction) -> tuple[str, str]:
+    """The mask of a memory access and its indent: a guard opens an `if` for "any lane is left"."""
+    guard = t.guard(i)
+    if guard is None:
+        return "mask", ""
+    t.line(f"on, e = m.enabled({guard}, mask)")
+    t.line("if on:")
+    return "e", "    "
+
+
+def terminator(t: Translator, i: Instruction) -> str:
+    """What a block returns: a branch's predicate, a switch's index, or a barrier's id and count."""
+    guard = t.guard(i) or "None"
+    if i.root in ("bra", "ret", "exit", "trap"):
+        return guard
+    if i.root == "nanosleep" or "cluster" in i.modifiers:
+        return f"({guard},)"
+    if i.root == "brx":
+        return f"{guard}, {t.value(i.operands[0], U32)}"
+    operands, predicate = list(i.operands), "None"
+    if is_barrier_reduction(i):
+        predicate = t.value(operands.pop(), BOOL)
+        operands.pop(0)
+    known = is_barrier_reduction(i) or {"sync", "arrive"} & {*i.modifiers}
+    if not known or not 1 + ("arrive" in i.modifiers) <= len(operands) <= 2:
+        t.unsupported("no such form of it")
+    return f"{guard}, ({', '.join(t.value(o, U32) for o in operands)},), {predicate}"
+
+
+# By opcode, or opcode and last type ("add.f16"): emitter, and the numbers of operands it takes.
+Emitters = dict[str, tuple[Callable[["Translator", Instruction], None], set[int]]]
+EMITTERS: Emitters = {
+    "mov": (move, {2}),
+    "cvta": (convert_address, {2}),
+    "isspacep": (is_in_space, {2}),
+    "ld": (load, {2}),
+    "ldu": (load, {2}),
+    "st": (store, {2}),
+    "atom": (atomic, {3, 4}),
+    "red": (atomic, {2}),
+}

@@ -1,0 +1,110 @@
+"""Python for mbarrier instructions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gemmlab.emulator.memory.spaces import SHARED_WINDOW
+from gemmlab.emulator.ptx.ir import Instruction, Operand
+from gemmlab.emulator.translation.emit.instructions import (
+    U32,
+    U64,
+    Emitters,
+    enabled,
+    memory_operand,
+)
+
+if TYPE_CHECKING:
+    from gemmlab.emulator.translation.translate import Translator
+
+# Orders and scopes of memory accesses: here every access is seen by all at once.
+ORDERING = {"relaxed", "acquire", "release", "cta", "cluster"}
+SHARED = {"shared", "shared::cta", "shared::cluster"}
+ONE, ZERO = np.uint32(1), np.uint32(0)
+
+
+def is_wait(i: Instruction) -> bool:
+    return i.root == "mbarrier" and bool({"test_wait", "try_wait"} & {*i.modifiers})
+
+
+def shared_address(t: Translator, i: Instruction, operand: Operand, space: str = "") -> str:
+    """The constant part of an access to an mbarrier, and the mbarrier's shared address."""
+    space = space or next((w for w in i.modifiers if w in SHARED), "generic")
+    words = ["b64"] if space == "generic" else [space, "b64"]
+    _, where, dtype, count, offset = memory_operand(t, i, operand, words)
+    if space == "generic":
+        where = f"({where} - {t.constant(np.uint64(SHARED_WINDOW))})"
+    return f"{t.access(dtype, count, offset)}, {where}"
+
+
+def wait(t: Translator, i: Instruction) -> str:
+    """mbarrier.{test,try}_wait[.parity] p, [a], state|parity[, time]: what ends a block."""
+    if not 3 <= len(i.operands) <= 3 + ("try_wait" in i.modifiers):
+        t.unsupported("no such form of it")
+    target, phase = i.operands[1:3]
+    if "parity" in i.modifiers:
+        parity = t.value(phase, U32)
+    else:
+        parity = f"mbarriers.phase_of({t.value(phase, U64)})"
+    return f"{t.guard(i) or 'None'}, {shared_address(t, i, target)}, {parity}"
+
+
+def emit_mbarrier(t: Translator, i: Instruction) -> None:
+    """init, inval, expect_tx, complete_tx, arrive, arrive_drop, pending_count"""
+    verb, *words = i.modifiers
+    rest = {*words[:-1]} - ORDERING - SHARED
+    operands = list(i.operands)
+    if verb == "pending_count" and len(operands) == 2:
+        token = t.value(operands[1], U64)
+        t.assign(i, operands[0], f"mbarriers.pending_of({token})", U32)
+        return
+    state = operands.pop(0) if verb in ("arrive", "arrive_drop") else None
+    if words[-1:] != ["b64"] or rest - {"expect_tx", "noComplete"} or not operands:
+        t.unsupported("no such form of it")
+    where = shared_address(t, i, operands[0])
+    numbers = [t.value(o, U32) for o in operands[1:]]
+    one, zero = t.constant(ONE), t.constant(ZERO)
+    match verb, numbers, "expect_tx" in rest:
+        case "init", [count], False:
+            call = f"init({where}, {count}, "
+        case "inval", [], False:
+            call = f"invalidate({where}, "
+        case "expect_tx", [tx], False:
+            call = f"expect({where}, {tx}.astype(np.int64), "
+        case "complete_tx", [tx], False:
+            call = f"expect({where}, -{tx}.astype(np.int64), "
+        case "arrive" | "arrive_drop", [tx], True:
+            call = f"arrive({where}, {one}, {tx}, "
+        case "arrive" | "arrive_drop", [] | [_], False:
+            call = f"arrive({where}, {numbers[0] if numbers else one}, {zero}, "
+        case _:
+            t.unsupported("no such form of it")
+    mask, indent = enabled(t, i)
+    drops = ", drops=True" if verb == "arrive_drop" else ""
+    t.line(f"{indent}x0 = m.mbarriers.{call}{mask}{drops})")
+    if state is not None:
+        if indent:
+            t.line(f"else: x0 = {t.constant(np.uint64(0))}")
+        t.assign(i, state, "x0", U64)
+
+
+def emit_arrive_on_copies(t: Translator, i: Instruction) -> None:
+    """cp.async.mbarrier.arrive[.noinc][.shared].b64 [a]: one arrival once the thread's copies are
+    there; without .noinc the phase first expects one more, so that nothing changes in the end."""
+    rest = {*i.modifiers[3:-1]} - SHARED
+    if i.modifiers[2] != "arrive" or i.modifiers[-1] != "b64" or rest - {"noinc"}:
+        t.unsupported("no such form of it")
+    where = shared_address(t, i, i.operands[0])
+    mask, indent = enabled(t, i)
+    t.line(f"{indent}m.copies.land_all({mask})")
+    if "noinc" in rest:
+        one, zero = t.constant(ONE), t.constant(ZERO)
+        t.line(f"{indent}m.mbarriers.arrive({where}, {one}, {zero}, {mask})")
+
+
+EMITTERS: Emitters = {
+    "mbarrier": (emit_mbarrier, {1, 2, 3}),
+    "cp.async.mbarrier": (emit_arrive_on_copies, {1}),
+}

@@ -1,0 +1,55 @@
+"""Which loops only wait for other threads to change memory.
+
+Such a loop ends when a value read from memory says so: a flag, a lock, a counter of arrived blocks.
+A warp that goes round it has nothing to do until others have done something.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gemmlab.emulator.ptx.ir import Instruction, registers
+
+if TYPE_CHECKING:
+    from gemmlab.emulator.translation.translate import Block
+
+ORDERED = {"volatile", "relaxed", "acquire", "mmio"}  # loads that see what other threads store
+
+
+def is_poll(i: Instruction) -> bool:
+    """Whether an instruction reads memory that other threads may be changing."""
+    return i.root == "atom" or i.root == "ld" and bool(ORDERED & {*i.modifiers})
+
+
+def mark_spins(code: Sequence[Instruction], blocks: Sequence[Block]) -> None:
+    """Set `spins` of the blocks that end in the branch back of a loop that waits."""
+    polls = [k for k, i in enumerate(code) if is_poll(i)]
+    for number, block in enumerate(blocks):
+        if block.terminator != "branch" or block.targets[0] > number:
+            continue
+        first, last = blocks[block.targets[0]].first, block.last
+        if any(first <= k < last for k in polls):
+            block.spins = _ends_by_a_poll(code[first:last], blocks, block.targets[0], number)
+
+
+def _ends_by_a_poll(
+    body: Sequence[Instruction], blocks: Sequence[Block], first: int, last: int
+) -> bool:
+    """Whether what a poll returns decides if the loop of blocks `first` to `last` goes on."""
+    start = blocks[first].first
+    deciding: set[str] = set()
+    for block in blocks[first : last + 1]:
+        branch = body[block.last - 1 - start]
+        leaves = not first <= block.targets[0] <= last or block is blocks[last]
+        if block.terminator in ("branch", "exit") and leaves and branch.guard is not None:
+            deciding.add(branch.guard.reg.name)
+    while True:
+        before = len(deciding)
+        for i in body:
+            if deciding & {*registers(i.operands[:1])}:
+                if is_poll(i):
+                    return True
+                deciding |= {*registers(i.operands[1:])}
+        if len(deciding) == before:
+            return False

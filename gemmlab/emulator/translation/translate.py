@@ -1,0 +1,408 @@
+"""A PTX function to Python: one generated function per basic block, run on whole chunks of lanes.
+
+A block's function takes the machine, the registers that live across blocks, and the mask of active
+lanes. Inside it registers are Python variables. Under a mask it computes on all lanes and keeps the
+results of the active ones when it ends; only memory accesses look at the mask as they happen.
+
+Registers hold bits. Each has one NumPy type for the whole function, the one most of its
+instructions want; elsewhere a free `.view` changes the type.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from itertools import pairwise
+from typing import Any, NoReturn
+
+import numpy as np
+
+from gemmlab.emulator.arithmetic import doubles, formats, halves, numerics
+from gemmlab.emulator.arithmetic.lanes import select
+from gemmlab.emulator.memory import atomics, bulk_copies
+from gemmlab.emulator.memory.spaces import Access
+from gemmlab.emulator.ptx import layout
+from gemmlab.emulator.ptx.inline import inline_calls
+from gemmlab.emulator.ptx.ir import (
+    WIDTHS,
+    Function,
+    Guard,
+    Imm,
+    Instruction,
+    Module,
+    Negated,
+    Operand,
+    Reg,
+    Special,
+    Symbol,
+    Vector,
+)
+from gemmlab.emulator.ptx.parser import parse
+from gemmlab.emulator.synchronization import clusters, collectives, mbarriers
+from gemmlab.emulator.tensor_cores import fragments, matrices
+from gemmlab.emulator.translation import emit, isa
+from gemmlab.emulator.translation.emit import instructions
+from gemmlab.emulator.translation.emit.collectives import members_of
+from gemmlab.emulator.translation.spins import mark_spins
+from gemmlab.emulator.translation.vectorize import wide_loads
+from gemmlab.errors import PtxSyntaxError
+
+
+@dataclass
+class Block:
+    """A basic block and how it ends."""
+
+    first: int  # instruction indices [first, last)
+    last: int
+    terminator: str = "fall"  # fall, branch, switch, exit, trap, or what waits
+    targets: list[int] = field(default_factory=list)  # block indices; the last is the next block
+    run: Callable[..., Any] = lambda machine, registers, mask: None
+    spins: bool = False  # a branch back of a loop that waits for memory to change
+    members: Callable[[list[Any]], Any] | None = None  # lanes that must be here to start, as bits
+    reduction: str = ""  # of bar.red: popc, and, or
+    result: int | None = None  # slot of the register that the machine itself writes at the end
+
+
+@dataclass
+class Program:
+    """A function ready to run."""
+
+    function: Function
+    module: Module
+    blocks: list[Block]
+    initial: list[Any]  # zeros, one per register that lives across blocks
+    source: str  # of the generated Python
+    accesses: dict[int, Access]  # by memory instruction; one for a group that is loaded as one
+    origins: list[int] = field(default_factory=list)  # the instruction behind each of its lines
+
+
+class Unsupported(Exception):
+    """Raised while emitting one instruction; becomes an error when a lane reaches it."""
+
+
+TERMINATORS = {"bra": "branch", "brx": "switch", "ret": "exit", "exit": "exit", "trap": "trap"}
+TERMINATORS |= {"nanosleep": "sleep"}
+
+
+@lru_cache(maxsize=64)
+def translate(text: str, entry: str | None = None) -> Program:
+    """Parse and translate one entry of a PTX text. Raises PtxSyntaxError, UnknownNameError."""
+    module = parse(text)
+    function = inline_calls(module, module.entry(entry))
+    return Translator(module, function).program()
+
+
+def terminator_of(instruction: Instruction) -> str | None:
+    """How an instruction ends its basic block, if it does."""
+    if instruction.root in ("bar", "barrier") and not {"warp", "cluster"} & {
+        *instruction.modifiers
+    }:
+        return "barrier"
+    if emit.mbarriers.is_wait(instruction):
+        return "phase"
+    if emit.clusters.is_wait(instruction):
+        return "cluster"
+    return TERMINATORS.get(instruction.root)
+
+
+def terminator_result(instruction: Instruction) -> bool:
+    """Whether the machine writes the first operand of what ends a block."""
+    return instructions.is_barrier_reduction(instruction) or emit.mbarriers.is_wait(instruction)
+
+
+def basic_blocks(function: Function) -> list[Block]:
+    """Cut a function at labels, after what moves control, and before what waits for other lanes."""
+    code = function.instructions
+    leaders = {0, *(i for i in function.labels.values() if i < len(code))}
+    leaders |= {i + 1 for i, x in enumerate(code) if terminator_of(x) and i + 1 < len(code)}
+    leaders |= {i for i, x in enumerate(code) if members_of(x) is not None}
+    starts = sorted(leaders) if code else []
+    blocks = [Block(first, last) for first, last in pairwise([*starts, len(code)])]
+    number = {b.first: i for i, b in enumerate(blocks)}
+    number[len(code)] = len(blocks)  # falling off the end is an exit
+
+    def target(label: str) -> int:
+        return number[function.labels[label]]
+
+    for i, block in enumerate(blocks):
+        last = code[block.last - 1]
+        block.terminator = terminator_of(last) or "fall"
+        if block.terminator == "branch":
+            block.targets = [target(o.name) for o in last.operands if isinstance(o, Symbol)]
+        elif block.terminator == "switch":
+            table = last.operands[1]
+            assert isinstance(table, Symbol)
+            block.targets = [target(label) for label in function.branch_targets[table.name]]
+        block.targets.append(i + 1)
+    blocks.append(Block(len(code), len(code), "exit"))
+    return blocks
+
+
+class Translator:
+    """Emits Python for one function. Emission runs twice: the first time only to vote on types."""
+
+    def __init__(self, module: Module, function: Function) -> None:
+        self.module, self.function = module, function
+        self.variables = {v.name: v for v in (*module.variables, *function.variables)}
+        self.parameters = layout.parameter_offsets(function)
+        self.shared = layout.shared_offsets(module, function)
+        self.local, _ = layout.local_layout(function)
+        self.registers: dict[str, Reg] = {}  # that are read before their block writes them
+        self.votes: dict[str, Counter[np.dtype]] = {}
+        self.storage: dict[str, np.dtype] = {}
+        self.names: dict[str, str] = {}  # register -> Python variable
+        self.constants: dict[str, Any] = {}
+        self.constant_names: dict[tuple[str, bytes], str] = {}
+        self.wide_loads: dict[int, list[int]] = {}  # first of a group -> all of it
+        self.joined: set[int] = set()
+        self.lines: list[str] = []
+        self.origins: list[int] = []  # of the lines: the instructions that they do
+        self.index = 0  # of the instruction being emitted
+        self.defined: set[str] = set()  # in this block, so far
+        self.exposed: set[str] = set()  # read in this block before it defines them
+
+    # Driving
+
+    def program(self) -> Program:
+        blocks = basic_blocks(self.function)
+        spans = [(b.first, b.last) for b in blocks]
+        self.wide_loads = wide_loads(self.function, spans, self.shared)
+        self.joined = {i for group in self.wide_loads.values() for i in group}
+        live: set[str] = set()
+        for block in blocks:
+            self.body(block)
+            live |= self.exposed
+        self.storage = {
+            name: max(votes.items(), key=lambda item: item[1])[0]
+            for name, votes in self.votes.items()
+        }
+        live |= self.machine_registers(blocks)
+        slots = {name: i for i, name in enumerate(sorted(live))}
+        text, origins = list[str](), list[int]()
+        for i, block in enumerate(blocks):
+            text += self.block_source(i, block, slots)
+            origins += self.origins
+        source = "\n".join(text) + "\n"
+        namespace: dict[str, Any] = {"np": np, "n": numerics, "select": select, **self.constants}
+        namespace |= {"atomics": atomics, "collectives": collectives, "mbarriers": mbarriers}
+        namespace |= {"bulk_copies": bulk_copies, "clusters": clusters, "partial": partial}
+        namespace |= {"doubles": doubles, "formats": formats, "halves": halves}
+        namespace |= {"matrices": matrices, "fragments": fragments}
+        exec(compile(source, f"<{self.function.name}>", "exec"), namespace)
+        for i, block in enumerate(blocks):
+            block.run = namespace[f"block_{i}"]
+            self.connect(block, slots)
+        initial = [self.storage_of(self.registers[name]).type(0) for name in slots]
+        mark_spins(self.function.instructions, blocks)
+        accesses = {a.instruction: a for a in self.constants.values() if isinstance(a, Access)}
+        return Program(self.function, self.module, blocks, initial, source, accesses, origins)
+
+    def machine_registers(self, blocks: list[Block]) -> set[str]:
+        """Registers that the machine itself reads or writes between basic blocks."""
+        code, found = self.function.instructions, []
+        for block in blocks[:-1]:
+            found.append(members_of(code[block.first]))
+            if terminator_result(code[block.last - 1]):
+                found.append(code[block.last - 1].operands[0])
+        registers = {x.name: x for x in found if isinstance(x, Reg)}
+        self.registers |= registers
+        return set(registers)
+
+    def connect(self, block: Block, slots: dict[str, int]) -> None:
+        """Tell the machine where those registers are."""
+        code = self.function.instructions
+        if block.first == block.last:
+            return
+        members = members_of(code[block.first])
+        if isinstance(members, Reg):
+            if WIDTHS.get(members.type) != 4:
+                message = f"a membermask has 32 bits, {members.name} is .{members.type}"
+                raise PtxSyntaxError(message, code[block.first].line)
+            slot = slots[members.name]
+            block.members = lambda registers: registers[slot].view(np.uint32)
+        elif isinstance(members, Imm):
+            bits = instructions.immediate(members, np.dtype("u4"))
+            block.members = lambda registers: bits
+        last = code[block.last - 1]
+        if instructions.is_barrier_reduction(last):
+            block.reduction = next(m for m in last.modifiers if m in ("popc", "and", "or"))
+        if terminator_result(last):
+            assert isinstance(last.operands[0], Reg)
+            block.result = slots[last.operands[0].name]
+
+    def body(self, block: Block) -> str:
+        """Emit a block into `lines`; returns the expression of its terminator's operand."""
+        self.lines, self.origins, self.defined, self.exposed = [], [], set(), set()
+        result = "None"
+        for self.index in range(block.first, block.last):
+            instruction = self.function.instructions[self.index]
+            if instruction.guard is not None:
+                self.line(f"g = {self.predicate(instruction.guard)}")
+                self.line(f"m.count_guarded({self.index}, g, mask)")
+            mark = len(self.lines)
+            try:
+                if terminator_of(instruction) == "phase":
+                    result = emit.mbarriers.wait(self, instruction)
+                elif terminator_of(instruction):
+                    result = instructions.terminator(self, instruction)
+                elif self.index in self.wide_loads:
+                    instructions.instruction(self, self.wide_load(), emit.EMITTERS)
+                elif self.index not in self.joined:
+                    instructions.instruction(self, instruction, emit.EMITTERS)
+            except Unsupported as reason:
+                del self.lines[mark:], self.origins[mark:]
+                guard = self.guard(instruction)
+                self.line(f"m.unsupported({self.index}, {str(reason)!r}, {guard}, mask)")
+                plain = block.terminator in ("branch", "exit", "trap")
+                result = str(guard) if plain else f"{guard},"
+        return result
+
+    def wide_load(self) -> Instruction:
+        """The vector load that stands for a group of scalar ones."""
+        members = [self.function.instructions[i] for i in self.wide_loads[self.index]]
+        space, type_ = members[0].modifiers
+        targets = Vector(tuple(x.operands[0] for x in members))
+        opcode = ("ld", space, f"v{len(members)}", type_)
+        return replace(members[0], opcode=opcode, operands=(targets, members[0].operands[1]))
+
+    def block_source(self, number: int, block: Block, slots: dict[str, int]) -> list[str]:
+        result = self.body(block)
+        live_in = sorted(self.exposed & slots.keys())
+        live_out = sorted(self.defined & slots.keys())
+        head = [f"{self.name(r)} = R[{slots[r]}]" for r in live_in]
+        tail = []
+        if live_out:
+            plain = [f"R[{slots[r]}] = {self.name(r)}" for r in live_out]
+            kept = [f"R[{slots[r]}] = np.where(a, {self.name(r)}, R[{slots[r]}])" for r in live_out]
+            tail = ["if mask is None:", *(f"    {x}" for x in plain), "else:", "    a = mask.array"]
+            tail += [f"    {x}" for x in kept]
+        body = [*head, *self.lines, *tail, f"return {result}"]
+        before, behind = [block.first] * (1 + len(head)), [block.last - 1] * (len(tail) + 1)
+        self.origins = before + self.origins + behind
+        return [f"def block_{number}(m, R, mask):", *(f"    {x}" for x in body)]
+
+    # What emitters use
+
+    def line(self, text: str) -> None:
+        self.lines.append(text)
+        self.origins.append(self.index)
+
+    def unsupported(self, reason: str) -> NoReturn:
+        raise Unsupported(reason)
+
+    def name(self, register: str) -> str:
+        return self.names.setdefault(register, f"v{len(self.names)}")
+
+    def storage_of(self, register: Reg) -> np.dtype:
+        """The NumPy type a register's variable has."""
+        if found := self.storage.get(register.name):
+            return found
+        return isa.DTYPES[register.type] if register.type in isa.DTYPES else np.dtype("u4")
+
+    def vote(self, register: Reg, dtype: np.dtype) -> None:
+        if dtype.itemsize == WIDTHS[register.type]:
+            self.votes.setdefault(register.name, Counter())[dtype] += 1
+
+    def read(self, register: Reg) -> str:
+        """The register's variable, in its storage type."""
+        if register.name not in self.defined:
+            self.exposed.add(register.name)
+            self.registers[register.name] = register
+        return self.name(register.name)
+
+    def constant(self, value: Any) -> str:
+        """A name for a NumPy scalar."""
+        key = value.dtype.str, value.tobytes()
+        if key not in self.constant_names:
+            self.constant_names[key] = f"k{len(self.constants)}"
+            self.constants[self.constant_names[key]] = value
+        return self.constant_names[key]
+
+    def value(self, operand: Operand, dtype: np.dtype, typed: bool = True) -> str:
+        """An expression for an operand, as `dtype`; a wider register gives its low bits.
+
+        `typed` is False where the instruction only moves bits and has no say in the type.
+        """
+        if isinstance(operand, Reg):
+            variable, stored = self.read(operand), self.storage_of(operand)
+            if typed:
+                self.vote(operand, dtype)
+            if stored == dtype:
+                return variable
+            if stored.itemsize == dtype.itemsize:
+                return f"{variable}.view({self.dtype(dtype)})"
+            if stored.itemsize < dtype.itemsize or dtype.kind == "f":
+                self.unsupported(f"{operand.name} is too narrow or of the wrong kind")
+            bits = self.dtype(np.dtype(f"u{stored.itemsize}"))
+            return f"{variable}.view({bits}).astype({self.dtype(dtype)})"
+        if isinstance(operand, Imm):
+            if operand.width > 2 * dtype.itemsize:
+                self.unsupported("a float literal stands where a narrower value belongs")
+            return self.constant(instructions.immediate(operand, dtype))
+        if isinstance(operand, Special):
+            return instructions.special(self, operand.name, dtype)
+        if isinstance(operand, Negated):
+            return f"~{self.value(operand.reg, dtype)}"
+        if isinstance(operand, Symbol):
+            declared = self.variables.get(operand.name)
+            if operand.name in self.local and declared and declared.space == "param":
+                self.unsupported("the address of an argument that a call passes")
+            return instructions.address(self, operand, dtype)
+        self.unsupported("a vector stands where one value belongs")
+
+    def constant_object(self, value: Any, name: str = "") -> str:
+        """A name for something that is no NumPy scalar; its own by default."""
+        name = name or f"f_{value.__name__}"
+        self.constants[name] = value
+        return name
+
+    def dtype(self, dtype: np.dtype) -> str:
+        name = f"t_{dtype.kind}{dtype.itemsize}"
+        self.constants.setdefault(name, dtype)
+        return name
+
+    def predicate(self, guard: Guard) -> str:
+        predicate = self.value(guard.reg, np.dtype(bool))
+        return f"~{predicate}" if guard.negated else predicate
+
+    def guard(self, instruction: Instruction) -> str | None:
+        """The variable that holds the guard, evaluated once, before the instruction writes."""
+        return "g" if instruction.guard is not None else None
+
+    def assign(
+        self,
+        instruction: Instruction,
+        destination: Operand,
+        expression: str,
+        dtype: np.dtype,
+        typed: bool = True,
+    ) -> None:
+        """Write an expression of type `dtype` to a register, under the instruction's guard."""
+        if isinstance(destination, Symbol) and destination.name == "_":
+            return
+        if not isinstance(destination, Reg):
+            self.unsupported("the destination must be a register")
+        if typed:
+            self.vote(destination, dtype)
+        stored = self.storage_of(destination)
+        if stored.itemsize > dtype.itemsize:
+            wide = np.dtype(f"{'i' if dtype.kind == 'i' else 'u'}{stored.itemsize}")
+            expression, dtype = f"({expression}).astype({self.dtype(wide)})", wide
+        if stored.itemsize != dtype.itemsize:
+            self.unsupported(f"{destination.name} is too narrow for the result")
+        if stored != dtype:
+            expression = f"({expression}).view({self.dtype(stored)})"
+        guard = self.guard(instruction)
+        if guard is not None:
+            old = self.read(destination)
+            expression = f"select({guard}, {expression}, {old})"
+        self.defined.add(destination.name)
+        self.line(f"{self.name(destination.name)} = {expression}")
+
+    def access(self, dtype: np.dtype, count: int, offset: int, role: str = "a") -> str:
+        """A name for the constant part of a memory access; one per role in an instruction."""
+        name = f"{role}{self.index}"
+        self.constants[name] = Access(self.index, offset, dtype, count)
+        return name
