@@ -232,6 +232,16 @@ def test_ptx_text_and_file(tmp_path: Path) -> None:
             load(text, arch="sm_75")
 
 
+def test_an_assembler_that_crashes_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crashing = tmp_path / "assembler.py"
+    crashing.write_text("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
+    monkeypatch.setattr(ptx, "_ASSEMBLER", crashing)
+    with pytest.raises(CompileError, match="cannot be assembled for sm_90a\n.*crashed: Segm"):
+        ptx.assemble(load("naive"), "sm_90a")
+
+
 def test_ptx_without_an_assembler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ptx, "assembler_version", lambda: None)
     artifact = load(load("naive").ptx)

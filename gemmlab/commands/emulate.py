@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import sys
@@ -68,7 +69,10 @@ def emulate(
     how: dict[str, Any] = {"order": int(order) if order.lstrip("-").isdigit() else order}
     how |= {"check": check.split(",") if check else None, "max_instructions": max_instructions}
     how |= {"tier": tier}
-    done = files.run(file, parse(words or []), arch=arch, seed=seed, **how)
+    # What the kernel itself prints is in nobody's way there.
+    printed = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
+    with printed:
+        done = files.run(file, parse(words or []), arch=arch, seed=seed, **how)
     if as_json:
         json.dump(_as_json(done, lines, by_sass, check is not None), sys.stdout, indent=2)
         print()

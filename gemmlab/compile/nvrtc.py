@@ -92,7 +92,13 @@ def _compile(
         instance = entry if entry and _EXPRESSION.fullmatch(entry) else None
         if instance:
             _call(nvrtc.nvrtcAddNameExpression(program, instance.encode()))
-        told = [f"--gpu-architecture={arch}", "--generate-line-info", "--std=c++17", *options]
+        told = [
+            f"--gpu-architecture={arch}",
+            "--generate-line-info",
+            "--std=c++17",
+            "--device-int128",
+            *options,
+        ]
         # Helpers that nvcc compiles for the host are for the device here: there is no host.
         told += ["--device-as-default-execution-space", f"--pre-include={headers.PRELUDE}"]
         paths = headers.include_paths(source, name, nvrtc, versions()["nvrtc"])

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
 from gemmlab.compile.artifact import Artifact, ParameterType
 from gemmlab.emulator.ptx.ir import Variable
 from gemmlab.emulator.ptx.parser import parse
 from gemmlab.errors import CompileError, UnknownNameError
 
 __all__ = ["assemble", "describe", "parse"]
+
+_ASSEMBLER = Path(__file__).with_name("assembler.py")
 
 
 def describe(text: str, entry: str | None = None, origin: str = "PTX text") -> Artifact:
@@ -65,26 +72,16 @@ def assembler_options(arch: str) -> list[str]:
 
 
 def assemble(artifact: Artifact, arch: str) -> bytes:
-    """A cubin of the artifact's PTX, by nvJitLink. Raises CompileError where it refuses the PTX."""
-    from cuda.bindings import nvjitlink
-
-    options = assembler_options(arch)
-    linker = nvjitlink.create(len(options), options)
-    try:
-        data = artifact.ptx.encode()
-        kind = nvjitlink.InputType.PTX
-        nvjitlink.add_data(linker, kind, data, len(data), artifact.origin)
-        nvjitlink.complete(linker)
-        cubin = bytearray(nvjitlink.get_linked_cubin_size(linker))
-        nvjitlink.get_linked_cubin(linker, cubin)
-    except nvjitlink.nvJitLinkError as error:
-        log = bytearray(nvjitlink.get_error_log_size(linker))
-        nvjitlink.get_error_log(linker, log)
-        words = log.decode(errors="replace").rstrip("\0")
-        raise CompileError(f"{artifact.origin} cannot be assembled for {arch}", words) from error
-    finally:
-        nvjitlink.destroy(linker)
-    return bytes(cubin)
+    """A cubin of the artifact's PTX, by nvJitLink. Raises CompileError where it refuses the PTX, or
+    crashes, as damaged PTX can make it do."""
+    command = [sys.executable, "-P", str(_ASSEMBLER), artifact.origin, *assembler_options(arch)]
+    done = subprocess.run(command, input=artifact.ptx.encode(), capture_output=True)
+    if done.returncode == 0:
+        return done.stdout
+    log = done.stderr.decode(errors="replace")
+    if done.returncode < 0:  # minus the signal that ended it
+        log = f"the assembler crashed: {signal.strsignal(-done.returncode)}"
+    raise CompileError(f"{artifact.origin} cannot be assembled for {arch}", log)
 
 
 def _parameter(variable: Variable) -> ParameterType:

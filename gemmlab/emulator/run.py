@@ -158,7 +158,10 @@ class Prepared:
             buffer.on_device(memory)[:] = buffer.bytes
         for variable, allocation in self.variables:
             data = np.frombuffer(variable.initial, np.uint8)
-            memory.bytes_of(allocation)[: data.size] = data
+            there = memory.bytes_of(allocation)
+            there[: data.size] = data
+            for offset, symbol in variable.pointers:
+                there[offset : offset + 8].view(np.uint64)[:] = self.launch.address_of(symbol)
 
 
 def prepare(

@@ -111,7 +111,8 @@ def check_sizes(arrays: dict[str, Facts]) -> Sizes:
     if "out" in arrays:
         out = arrays["out"]
         shapes.check_out(out.shape, sizes)
-        if any(n > 1 and step == 0 for n, step in zip(out.shape, out.strides, strict=True)):
+        again = any(n > 1 and step == 0 for n, step in zip(out.shape, out.strides, strict=True))
+        if again and 0 not in out.shape:
             raise ArrayError(
                 f"out has shape {tuple(out.shape)} and strides {tuple(out.strides)}: several of "
                 "its elements share memory"
@@ -201,10 +202,12 @@ def _factor(name: str, facts: Facts, sizes: Sizes, copies: dict[str, Shape]) -> 
     stack = shapes.stack_of(facts.shape, facts.strides, sizes.stack, row)
     if stack is not None and (stack if row else stack.transposed).operand() is not None:
         return stack
-    # A stack that broadcasts in part is copied as a whole; anything else as it is.
-    shape = facts.shape if stack is not None else (*sizes.stack, *facts.shape[-2:])
-    copies[name] = tuple(shape)
-    stack = shapes.stack_of(shape, shapes.contiguous(tuple(shape)), sizes.stack, row)
+    # A copy as it is, unless it broadcasts in part: then as a whole.
+    for shape in (tuple(facts.shape), (*sizes.stack, *facts.shape[-2:])):
+        copies[name] = shape
+        stack = shapes.stack_of(shape, shapes.contiguous(shape), sizes.stack, row)
+        if stack is not None:
+            break
     assert stack is not None
     return stack
 

@@ -69,6 +69,61 @@ def test_atomics_go_in_lane_order(launch, op, type_, space, guard):
     assert counters[f"smsp__inst_executed_op_{space or 'global'}_atom.sum"] == 3
 
 
+@pytest.mark.parametrize("opcode", ["atom.global", "atom", "red.global"])
+@pytest.mark.parametrize(("type_", "count"), [("f16x2", 1), ("f16x2", 4), ("f16", 8), ("f32", 4)])
+@pytest.mark.parametrize("op", ["add", "max"])
+def test_atomics_on_vectors_and_pairs(launch, opcode, type_, count, op):
+    if (type_, op) == ("f32", "max"):
+        pytest.skip("PTX has no such operation")
+    dtype = np.dtype("f4" if type_ == "f32" else "f2")
+    per_register = 2 if type_ == "f16x2" else 1
+    lanes, size = 48, count * per_register
+    register = ".b16 %v" if type_ == "f16" else ".b32 %v"
+    names = [f"%v{k}" for k in range(count)]
+    values = RNG.integers(-8, 8, (lanes, size)).astype(dtype)
+    memory, old = np.zeros((2, size), dtype), np.zeros((lanes, size), dtype)
+    bits, vector = 8 * dtype.itemsize * per_register, f".v{count}" * (count > 1)
+    listed = f"{{{', '.join(names)}}}" if count > 1 else names[0]
+    loads, stores = (
+        "".join(f"{op}.b{bits} {form(k * bits // 8, name)};" for k, name in enumerate(names))
+        for op, form in (
+            ("ld.global", lambda at, name: f"{name}, [%q10+{at}]"),
+            ("st.global", lambda at, name: f"[%q11+{at}], {name}"),
+        )
+    )
+    noftz = ".noftz" * (type_ != "f32")
+    gives = opcode.startswith("atom")
+    counters = launch(
+        f".reg {register}<{count}>; mad.wide.u32 %q10, %r0, {values.itemsize * size}, %q1;"
+        f"mad.wide.u32 %q11, %r0, {values.itemsize * size}, %q2; and.b32 %r1, %r0, 1;"
+        f"mad.wide.u32 %q12, %r1, {values.itemsize * size}, %q0; {loads}"
+        f"{opcode}.{op}{noftz}{vector}.{type_} {listed + ',' if gives else ''} [%q12], {listed};"
+        f"{stores if gives else ''}",
+        [memory, values, old],
+        block=lanes,
+    ).counters
+    function = np.add if op == "add" else np.maximum
+    for cell in (0, 1):
+        expected = function.accumulate(np.r_[np.zeros((1, size), dtype), values[cell::2]])
+        np.testing.assert_array_equal(memory[cell], expected[-1])
+        if gives:
+            np.testing.assert_array_equal(old[cell::2], expected[:-1])
+    assert counters[f"smsp__inst_executed_op_global_{opcode[:4].rstrip('.')}.sum"] == 2
+
+
+def test_a_cache_policy_changes_nothing(launch):
+    x = np.arange(32, dtype=np.uint32)
+    launch(
+        "createpolicy.fractional.L2::evict_last.b64 %q2, 1.0; add.u64 %q1, %q0, %q31;"
+        "ld.global.L1::evict_last.L2::cache_hint.u32 %r1, [%q1], %q2; add.u32 %r1, %r1, 1;"
+        "st.global.L2::cache_hint.u32 [%q1], %r1, %q2; bar.sync 0;"
+        "red.global.add.L2::cache_hint.u32 [%q1], 2, %q2;"
+        "atom.global.add.L2::cache_hint.u32 %r1, [%q1], 3, %q2;",
+        [x],
+    )
+    np.testing.assert_array_equal(x, np.arange(32) + 6)
+
+
 def test_atoms_whose_result_nobody_reads_count_as_red(launch):
     x = np.zeros(4, np.uint32)
     counters = launch(

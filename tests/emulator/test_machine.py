@@ -224,36 +224,16 @@ def test_what_is_not_defined_here_fails_only_when_reached(launch):
         launch(body.format(n=9), module=module)
 
 
-def test_printf_prints_nothing_and_a_false_assertion_is_a_trap(launch):
-    module = """
-    .extern .func (.param .b32 r) vprintf(.param .b64 a, .param .b64 b);
-    .extern .func __assertfail(.param .b64 a, .param .b64 b, .param .b32 c, .param .b64 d,
-                               .param .b64 e);
-    """
-    launch(
-        "{ .param .b64 a; .param .b64 b; .param .b32 r; call.uni (r), vprintf, (a, b);"
-        "ld.param.b32 %r1, [r]; }",
-        module=module,
-    )
-    fails = (
-        "setp.eq.u32 %p1, %r0, {n}; @!%p1 bra OUT;"
-        "{{ .param .b64 a; .param .b32 b; call.uni __assertfail, (a, a, b, a, a); }} OUT:"
-    )
-    launch(fails.format(n=99), module=module)
-    with pytest.raises(EmulationError, match="trap"):
-        launch(fails.format(n=9), module=module)
-
-
 @pytest.mark.parametrize(
     "instruction",
     [
         "setmaxnreg.inc.sync.aligned.u32 100;",
-        "dp4a.u32.u32 %r1, %r2, %r3, %r1;",
+        "vmad.u32.u32.u32 %r1, %r2, %r3, %r1;",
         "mov.u32 %r1, %pm0;",
         "ld.global.v8.f32 {%f0, %f1, %f2, %f3, %f4, %f5, %f6, %f7}, [%q1];",
         "tcgen05.fence::before_thread_sync;",
         "vote.sync.some.pred %p2, %p1, -1;",
-        "atom.global.add.bf16 %h1, [%q1], %h2;",
+        "atom.global.mul.u32 %r1, [%q1], %r2;",
         "cvt.s32.f32 %r1, %f1;",
     ],
 )

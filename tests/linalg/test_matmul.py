@@ -129,6 +129,8 @@ def test_a_stack_times_one_matrix_is_one_product(gpu: fake_driver.Framework) -> 
         (numbers((3, 1, 7, 5)), numbers((1, 4, 5, 3)), ("a", "b")),
         (numbers((3, 4, 7, 5)), numbers((4, 5, 3)), ("b",)),
         (numbers((6, 7, 5)), numbers((6, 5, 3)), ()),
+        (np.broadcast_to(numbers((7, 10))[:, ::2], (2, 7, 5)), numbers((5, 3)), ("a",)),
+        (np.broadcast_to(numbers((7, 10))[:, ::2], (2, 7, 5)), numbers((4, 1, 5, 3)), ("a", "b")),
     ],
 )
 def test_only_what_cannot_be_read_in_place_is_copied(
@@ -153,6 +155,13 @@ def test_empty_axes_give_zeros_or_nothing(
     c = kind(np.ones(exact.shape, np.float32))
     result = gemmlab.matmul(kind(numbers(a)), kind(numbers(b)), c, beta=3)
     assert np.array_equal(getattr(result, "values", result), exact + 3)
+
+
+@pytest.mark.parametrize("on_gpu", [False, True])
+def test_an_empty_out_may_have_any_strides(gpu: fake_driver.Framework, on_gpu: bool) -> None:
+    kind = fake_driver.Array if on_gpu else np.asarray
+    out = kind(np.lib.stride_tricks.as_strided(np.ones(1, np.float32), (0, 6), (0, 0)))
+    assert gemmlab.matmul(kind(numbers((0, 5))), kind(B), out=out) is out
 
 
 def test_alpha_beta_and_out_on_the_host() -> None:

@@ -130,6 +130,26 @@ def test_threads_multiply_at_the_same_time(own_streams: bool) -> None:
     assert not wrong
 
 
+@pytest.mark.parametrize("precision", ["fp16x3", "ieee"])
+def test_one_handle_may_be_a_stream_of_each_thread(precision: str) -> None:
+    cupy = pytest.importorskip("cupy", reason="cupy is not installed")
+    errors: list[float] = []
+
+    def work(seed: int) -> None:
+        with cupy.cuda.Stream.ptds:
+            a, b = pair(N, seed)
+            x, y = (cupy.asarray(z, dtype=cupy.float32) for z in (a, b))
+            results = [gemmlab.matmul(x, y, precision=precision) for _ in range(20)]
+            errors.extend(error(result, a, b) for result in results)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(errors) == 80 and max(errors) <= MOST
+
+
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_graphs_are_replayed_beside_other_products(precision: str | None) -> None:
     """Two graphs and products outside of them, of one shape and recorded on one stream."""

@@ -350,6 +350,27 @@ def permute(a: Value, b: Value, selector: Value) -> Value:
     return result.astype(np.uint32)
 
 
+# The selectors that the modes of prmt stand for, for the four values of c's low bits.
+SELECTORS = {
+    "f4e": (0x3210, 0x4321, 0x5432, 0x6543),
+    "b4e": (0x5670, 0x6701, 0x7012, 0x0123),
+    "rc8": (0x0000, 0x1111, 0x2222, 0x3333),
+    "ecl": (0x3210, 0x3211, 0x3222, 0x3333),
+    "ecr": (0x0000, 0x1110, 0x2210, 0x3210),
+    "rc16": (0x1010, 0x3232, 0x1010, 0x3232),
+}
+
+
+def selector(control: Value, mode: str) -> Value:
+    """What the generic mode of `prmt` would be given."""
+    low = control & np.uint32(3)
+    first, *others = (np.uint32(x) for x in SELECTORS[mode])
+    result = np.where(low == 1, others[0], first)
+    for k in (2, 3):
+        result = np.where(low == k, others[k - 1], result)
+    return result
+
+
 # Conversions
 
 ROUND_TO_INTEGER: dict[str, Callable[[Value], Value]] = {

@@ -57,12 +57,17 @@ class GlobalShadow:
     def load(self, blocks: np.ndarray, cells: np.ndarray, site: int, report: Report) -> None:
         """blocks: (n, 1); cells: (n, granules of each)."""
         blocks = np.broadcast_to(blocks, cells.shape)
-        self._compare(self.written, blocks, cells, site, report, "a read, and a write")
+        self.see(blocks, cells, site, report)
         mine = self._event(site) << BLOCK_BITS | blocks
         old = self.read[cells]
         same = (old == 0) | (old & (1 << BLOCK_BITS) - 1 == blocks)
         self.read[cells[same]] = mine[same]
         self.read_too[cells[~same]] = mine[~same]
+
+    def see(self, blocks: np.ndarray, cells: np.ndarray, site: int, report: Report) -> None:
+        """A load, also a strong one: a plain write of another block that it was not told of."""
+        blocks = np.broadcast_to(blocks, cells.shape)
+        self._compare(self.written, blocks, cells, site, report, "a read, and a write")
 
     def store(
         self, blocks: np.ndarray, cells: np.ndarray, site: int, changed: np.ndarray, report: Report

@@ -292,15 +292,15 @@ class Monitor:
             self._uninitialized(site, rows, cells)
         if strong:
             self.blocks.look(owners, cells[:, 0], site)
-        if strong:
-            if self.code[site].root != "ld":
-                self.blocks.note(owners[:, None], cells, site)
-            return
 
         def report(what: str, at: int, other: int, _: int, by: int, which: np.ndarray) -> None:
             self._report_global("global race", what, at, other, by, rows[which], starts[which])
 
-        if name == "load":
+        if strong and self.code[site].root == "ld":
+            self.blocks.see(owners[:, None], cells, site, report)
+        elif strong:
+            self.blocks.note(owners[:, None], cells, site)
+        elif name == "load":
             self.blocks.load(owners[:, None], cells, site, report)
         else:
             assert changed is not None
@@ -351,9 +351,9 @@ class Monitor:
             what += f": not ordered after block {block_index(self.machine.launch.grid, by)}"
         message = f"{what}, in {memory.name_of(address)}"
         block = self.machine.block_index(int(rows[0]) // threads)
-        here = rows[rows // threads == rows[0] // threads] % threads
+        here = dict.fromkeys((rows[rows // threads == rows[0] // threads] % threads).tolist())
         addresses = (starts[:SHOWN] + GLOBAL_BASE).tolist()
-        self.findings.add(kind, message, site, other, block, here.tolist(), addresses)
+        self.findings.add(kind, message, site, other, block, here, addresses)
 
     # Local memory: each thread's own
 

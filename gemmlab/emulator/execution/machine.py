@@ -22,6 +22,7 @@ import numpy as np
 from gemmlab.emulator.arithmetic.lanes import WARP, Extent, Mask, Value, three_axes
 from gemmlab.emulator.counters.rules import SiteCounts
 from gemmlab.emulator.counters.trace import Trace
+from gemmlab.emulator.execution import printing
 from gemmlab.emulator.execution.budget import MOST_INSTRUCTIONS, over_budget
 from gemmlab.emulator.execution.coordinates import Dim3, block_index, special_registers
 from gemmlab.emulator.execution.schedule import Order
@@ -37,6 +38,7 @@ from gemmlab.emulator.memory.spaces import (
     SharedSpace,
     Space,
 )
+from gemmlab.emulator.ptx.ir import Symbol
 from gemmlab.emulator.synchronization.barriers import Barriers
 from gemmlab.emulator.synchronization.clusters import ClusterBarrier, ClusterSpace
 from gemmlab.emulator.synchronization.collectives import bits_of
@@ -44,8 +46,9 @@ from gemmlab.emulator.synchronization.deadlock import deadlock
 from gemmlab.emulator.synchronization.mbarriers import Mbarriers
 from gemmlab.emulator.tensor_cores.matrices import MatrixSpace
 from gemmlab.emulator.tensor_cores.wgmma import Wgmma
+from gemmlab.emulator.translation.emit.calls import callee
 from gemmlab.emulator.translation.translate import Block, Program
-from gemmlab.errors import EmulationError, UnsupportedInstructionError
+from gemmlab.errors import EmulationError, LaunchError, UnsupportedInstructionError
 
 if TYPE_CHECKING:
     from gemmlab.emulator.checks import Checks
@@ -80,6 +83,13 @@ class Launch:
     exact_tensor: bool = True  # tensor cores round as the hardware does
     checks: Checks | None = None
     max_instructions: int = MOST_INSTRUCTIONS  # of a warp
+
+    def address_of(self, symbol: Symbol) -> int:
+        """Of a variable in global memory or a function. Raises LaunchError."""
+        address = self.variables.get(symbol.name, self.program.module.code_address(symbol.name))
+        if address is None:
+            raise LaunchError(f"a variable holds the address of {symbol.name}, which has none")
+        return (address + symbol.offset) % (1 << 64)
 
     @property
     def threads(self) -> int:
@@ -199,9 +209,15 @@ class Machine:
     def unsupported(self, index: int, reason: str, guard: Value, mask: Mask | None) -> None:
         if guard is None or self.enabled(guard, mask)[0]:
             instruction = self.launch.program.function.instructions[index]
+            if callee(instruction) == "__assertfail":
+                on, nowhere = self.active(mask), np.zeros(self.extent.shape, int)
+                self.fault(EmulationError, "an assertion failed", index, on, nowhere)
             name = ".".join(instruction.opcode)
             message = f"unsupported instruction {name}: {reason}"
             raise UnsupportedInstructionError(message, instruction.site)
+
+    def printf(self, where: Value, arguments: Value, mask: Mask | None) -> np.ndarray:
+        return printing.vprintf(self, where, arguments, mask)
 
     def fault(
         self,

@@ -7,9 +7,11 @@ rounding of float sums.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
+from gemmlab.emulator.arithmetic import halves
 from gemmlab.emulator.arithmetic import numerics as n
 from gemmlab.emulator.arithmetic.lanes import Extent, Mask, Value, expand, three_axes
 
@@ -40,6 +42,8 @@ def compare_and_swap(old: Value, expected: Value, value: Value) -> Value:
 
 
 # operation -> PTX types, how a value changes. The adds of integers wrap, so types with signs too.
+# The 16-bit floats that PTX adds, and takes the least or largest of, alone or in pairs.
+HALVES = ("f16", "bf16", "f16x2", "bf16x2")
 OPERATIONS: dict[str, list[tuple[tuple[str, ...], Operation]]] = {
     "add": [(("u32", "s32", "u64", "s64", "f64"), np.add), (("f32",), n.add32)],
     "min": [(("u32", "s32", "u64", "s64"), np.minimum)],
@@ -58,6 +62,8 @@ def find_operation(name: str, type_: str, space: str) -> Operation | None:
     """The function for one atom or red, or None where PTX or the emulator has none."""
     if (name, type_, space) == ("add", "f32", "global"):
         return add_flushed
+    if type_ in HALVES and name in ("add", "min", "max"):
+        return partial(halves.compute, name, type_, ())
     return next((f for types, f in OPERATIONS.get(name, ()) if type_ in types), None)
 
 
@@ -68,15 +74,19 @@ def update(
     operands: Sequence[Value],
     mask: Mask | None,
     extent: Extent,
-) -> np.ndarray:
-    """Change cells[index] for each active lane, and return what each found there.
+    num_elements: int = 1,
+) -> tuple[np.ndarray, ...]:
+    """Change cells[index] for each active lane, and return what each found there; of vectors the
+    `num_elements` cells from there on, one after another.
 
     index: flat, one per active lane in lane order.
     """
     spread = [np.broadcast_to(three_axes(x), extent.shape) for x in operands]
     values = [x.reshape(-1) if mask is None else x[mask.array] for x in spread]
-    old = _in_order(cells, index, operation, values)
-    return old.reshape(extent.shape) if mask is None else expand(old, mask)
+    found = (
+        _in_order(cells, index + i, operation, values[i::num_elements]) for i in range(num_elements)
+    )
+    return tuple(x.reshape(extent.shape) if mask is None else expand(x, mask) for x in found)
 
 
 def _in_order(

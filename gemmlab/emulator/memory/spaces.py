@@ -134,11 +134,11 @@ class GlobalSpace:
         operation: Operation,
         operands: Sequence[Value],
         mask: Mask | None,
-    ) -> np.ndarray:
+    ) -> tuple[np.ndarray, ...]:
         index = self._access(access, address, mask, rules.atomic_sectors)
         index = self.chunk.spread(index).reshape(-1) if mask is None else index
-        cells = self.memory.view(access.dtype)
-        return update(cells, index, operation, operands, mask, self.chunk.extent)
+        cells, count = self.memory.view(access.dtype), access.num_elements
+        return update(cells, index, operation, operands, mask, self.chunk.extent, count)
 
     def _access(
         self,
@@ -249,7 +249,7 @@ class SharedSpace:
         operation: Operation,
         operands: Sequence[Value],
         mask: Mask | None,
-    ) -> np.ndarray:
+    ) -> tuple[np.ndarray, ...]:
         cells = self.data.view(access.dtype)
         block, index = self._general(access, offsets_of(access, address), mask, is_load=True)
         index = (block * cells.shape[1] + index).reshape(-1)
@@ -446,8 +446,8 @@ class GenericSpace:
         operation: Operation,
         operands: Sequence[Value],
         mask: Mask | None,
-    ) -> np.ndarray:
-        result = np.zeros(self.chunk.extent.shape, access.dtype)
+    ) -> tuple[np.ndarray, ...]:
+        result = (np.zeros(self.chunk.extent.shape, access.dtype),) * access.num_elements
         for space, inner, part in self._split(access, address, mask):
             if not isinstance(space, (GlobalSpace, SharedSpace)):
                 message = "atomic operations need global or shared memory"
@@ -455,7 +455,10 @@ class GenericSpace:
                 offsets = three_axes(address).view(np.int64)
                 self.chunk.report(OutOfBoundsError, message, access, bad, offsets, part)
             values = space.update(access, inner, operation, operands, part)
-            result = values if part is None else np.where(part.array, values, result)
+            result = tuple(
+                v if part is None else np.where(part.array, v, r)
+                for v, r in zip(values, result, strict=True)
+            )
         return result
 
     def _split(

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP
+from gemmlab.emulator.memory.atomics import HALVES
 from gemmlab.emulator.native.builder import Module
 from gemmlab.emulator.native.collectives import Collectives
 from gemmlab.emulator.native.floats import Doubles, Formats, Halves
@@ -100,7 +101,7 @@ def order_shows(i: Instruction) -> bool:
         return False
     target = i.operands[0]
     told = i.root == "atom" and not (isinstance(target, Symbol) and target.name == "_")
-    return told or bool({*i.modifiers} & {"f32", "f64", "inc", "dec", "exch", "cas"})
+    return told or bool({*i.modifiers} & {"f32", "f64", *HALVES, "inc", "dec", "exch", "cas"})
 
 
 def variable_names(program: Program) -> list[str]:

@@ -30,7 +30,7 @@ from gemmlab.emulator.native.layout import (
     WIDTH,
 )
 from gemmlab.emulator.native.support import first_lane, lane_offset, number
-from gemmlab.emulator.native.values import I64, Value, ir_type
+from gemmlab.emulator.native.values import I64, NotCovered, Value, ir_type
 
 if TYPE_CHECKING:
     from gemmlab.emulator.native.tracer import Lanes, Tracer
@@ -81,8 +81,10 @@ class Space:
         operation: Operation,
         operands: Sequence[Any],
         mask: Lanes | None,
-    ) -> Value:
+    ) -> tuple[Value]:
         """Lane after lane: load, combine, store; gives what each lane found."""
+        if access.num_elements > 1:
+            raise NotCovered("atomic operations on vectors")
         m, f, dtype = self.m, self.f, access.dtype
         lanes = m.bits_of(mask)
         self._run("touch", access, m.value(address), lanes, ATOMIC | LOADS)
@@ -101,7 +103,7 @@ class Space:
             f.store(self._item(access, 0).at(at), old)
             new = m.value(operation(old, *(f.load(x.at(at), dtype) for x in spilled)))
             f.store(cell, new.settled().astype(dtype))
-        return self._data(access)[0]
+        return (self._data(access)[0],)
 
     def _item(self, access: Access, i: int) -> Pointer:
         return self.m.core.at(CORE["data"] + i * WARP * access.dtype.itemsize)

@@ -1,8 +1,9 @@
 """Calls of device functions, expanded in place.
 
 Arguments travel as PTX writes them, through .param variables of the caller, which become a part
-of each thread's frame. Of what is not defined in the file, printf prints nothing and an assertion
-that fails is a trap; anything else stays a call, which is not supported.
+of each thread's frame. What is not defined in the file stays a call: printf is known, others fail
+when they are reached. A call through a pointer becomes a comparison with the address of each
+function that it may mean.
 """
 
 from __future__ import annotations
@@ -32,8 +33,17 @@ def inline_calls(module: Module, function: Function) -> Function:
     if not any(i.root == "call" for i in function.instructions):
         return function
     result = replace(function, variables=[], instructions=[], labels={}, branch_targets={})
-    Inliner(module, result).append(function, Renaming("", {}), 0)
+    Inliner(module, result, addressed(module)).append(function, Renaming("", {}), 0)
     return result
+
+
+def addressed(module: Module) -> list[Function]:
+    """The functions whose address is a variable's initial value, or moved into a register."""
+    names = {symbol.name for v in module.variables for _, symbol in v.pointers}
+    for function in module.functions.values():
+        moves = (i for i in function.instructions if i.root == "mov")
+        names |= {o.name for i in moves for o in i.operands if isinstance(o, Symbol)}
+    return [f for f in module.functions.values() if f.name in names and not f.is_entry]
 
 
 @dataclass
@@ -71,6 +81,8 @@ class Inliner:
 
     module: Module
     result: Function
+    candidates: list[Function]  # whose address is taken
+    under_way: list[str] = field(default_factory=list)  # functions that are being copied
     num_copies: int = 0
 
     def append(self, function: Function, names: Renaming, depth: int) -> None:
@@ -104,11 +116,8 @@ class Inliner:
         callee = self._callee(instruction)
         if callee is not None:
             self._call(instruction, operands, callee, guard, depth)
-        elif instruction.root == "call" and (built_in := _built_in(operands)):
-            opcode, own = built_in
-            self.result.instructions.append(
-                replace(instruction, opcode=opcode, operands=own, guard=guard)
-            )
+        elif instruction.root == "call" and any(isinstance(o, Reg) for o in operands):
+            self._call_through_pointer(instruction, operands, guard, depth)
         elif instruction.root == "ret" and names.end is not None:
             jump = replace(instruction, opcode=("bra",), operands=(Symbol(names.end),), guard=guard)
             self.result.instructions.append(jump)
@@ -120,6 +129,44 @@ class Inliner:
             return None
         names = [o.name for o in instruction.operands if isinstance(o, Symbol)]
         return self.module.functions.get(names[0]) if names else None
+
+    def _call_through_pointer(
+        self,
+        instruction: Instruction,
+        operands: tuple[Operand, ...],
+        guard: Guard | None,
+        depth: int,
+    ) -> None:
+        """call (results), pointer, (arguments), prototype"""
+        self.num_copies += 1
+        end, is_other = f"behind@{self.num_copies}", Reg(f"other@{self.num_copies}", "pred")
+        pointer = next(o for o in operands if isinstance(o, Reg))
+        place = operands.index(pointer)
+        results, arguments = operands[:place], operands[place + 1 : place + 2]
+        given = tuple(sum(len(_symbols(o)) for o in part) for part in (results, arguments))
+
+        def add(opcode: str, *operands: Operand, guard: Guard | None = None) -> None:
+            words = tuple(opcode.split("."))
+            new = replace(instruction, opcode=words, operands=operands, guard=guard)
+            self.result.instructions.append(new)
+
+        if guard is not None:
+            add("bra", Symbol(end), guard=Guard(guard.reg, not guard.negated))
+        for function in self.candidates:
+            takes = len(function.results), len(function.parameters)
+            if takes != given or function.name in self.under_way:
+                continue
+            behind = f"{function.name}@{self.num_copies}:{end}"
+            address = self.module.code_address(function.name)
+            assert address is not None
+            add("setp.ne.u64", is_other, pointer, Imm(address))
+            add("bra", Symbol(behind), guard=Guard(is_other, False))
+            direct = (*results, Symbol(function.name), *arguments)
+            self._call(instruction, direct, function, None, depth)
+            add("bra", Symbol(end))
+            self.result.labels[behind] = len(self.result.instructions)
+        add("call", *operands)  # what it points to is unknown
+        self.result.labels[end] = len(self.result.instructions)
 
     def _call(
         self,
@@ -148,19 +195,10 @@ class Inliner:
             skip = Guard(guard.reg, not guard.negated)
             jump = replace(instruction, opcode=("bra",), operands=(Symbol(end),), guard=skip)
             self.result.instructions.append(jump)
+        self.under_way.append(callee.name)
         self.append(callee, Renaming(suffix, parameters, end), depth + 1)
+        self.under_way.pop()
         self.result.labels[end] = len(self.result.instructions)
-
-
-def _built_in(operands: tuple[Operand, ...]) -> tuple[tuple[str, ...], tuple[Operand, ...]] | None:
-    """What does for a call of CUDA's own functions: vprintf returns 0, __assertfail traps."""
-    match [o for o in operands if isinstance(o, Symbol)]:
-        case [Symbol(name="vprintf")]:
-            [result] = _symbols(operands[0])
-            return ("st", "param", "b32"), (Memory(Symbol(result), 0), Imm(0))
-        case [Symbol(name="__assertfail")]:
-            return ("trap",), ()
-    return None
 
 
 def _symbols(operand: Operand) -> list[str]:

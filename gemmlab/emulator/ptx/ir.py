@@ -135,6 +135,7 @@ class Variable:
     alignment: int
     is_pointer: bool = False
     initial: bytes = b""
+    pointers: tuple[tuple[int, Symbol], ...] = ()  # offset in `initial`, whose address is there
 
 
 @dataclass
@@ -162,6 +163,11 @@ class Module:
     target: str
     functions: dict[str, Function]
     variables: list[Variable]
+
+    def code_address(self, name: str) -> int | None:
+        """A number that stands for a device function in registers and memory."""
+        names = [f.name for f in self.functions.values() if not f.is_entry]
+        return 16 * (1 + names.index(name)) if name in names else None
 
     @property
     def entries(self) -> list[str]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import struct
 from dataclasses import dataclass, field, replace
-from typing import NoReturn
 
 from gemmlab.emulator.ptx.ir import (
     TYPES,
@@ -29,7 +28,7 @@ from gemmlab.emulator.ptx.ir import (
     Variable,
     Vector,
 )
-from gemmlab.emulator.ptx.lexer import tokenize
+from gemmlab.emulator.ptx.lexer import Tokens
 from gemmlab.errors import PtxSyntaxError
 
 
@@ -55,54 +54,16 @@ def parse(text: str) -> Module:
     return Parser(text).module()
 
 
-class Parser:
+class Parser(Tokens):
     """Recursive descent over the tokens of one file."""
 
     def __init__(self, text: str) -> None:
+        super().__init__(text)
         self.lines = text.split("\n")
-        self.tokens = list(tokenize(text))
-        self.position = 0
         self.files: dict[int, str] = {}
         self.scopes: list[Scope] = []
         self.num_scopes = 0
         self.source: str | None = None
-
-    # Token stream
-
-    def fail(self, message: str) -> NoReturn:
-        at = min(self.position, len(self.tokens) - 1)
-        raise PtxSyntaxError(message, self.tokens[at].line if self.tokens else 1)
-
-    def peek(self, ahead: int = 0) -> str:
-        at = self.position + ahead
-        return self.tokens[at].text if at < len(self.tokens) else ""
-
-    def next(self) -> str:
-        if self.position >= len(self.tokens):
-            self.fail("the text ends in the middle of a statement")
-        self.position += 1
-        return self.tokens[self.position - 1].text
-
-    def expect(self, text: str) -> None:
-        if self.peek() != text:
-            self.fail(f"expected {text!r}, found {self.peek() or 'the end of the text'!r}")
-        self.position += 1
-
-    def accept(self, text: str) -> bool:
-        if self.peek() == text:
-            self.position += 1
-            return True
-        return False
-
-    def integer(self) -> int:
-        negative = self.accept("-")
-        word = self.next().rstrip("U")
-        try:
-            value = int(word, 0)
-        except ValueError:
-            self.position -= 1
-            self.fail(f"expected an integer, found {word!r}")
-        return -value if negative else value
 
     # Module level
 
@@ -197,7 +158,7 @@ class Parser:
             count *= 0 if self.peek() == "]" else self.integer()
             self.expect("]")
         width = WIDTHS[type_]
-        initial = self.initializer(width, type_) if self.accept("=") else b""
+        initial, pointers = self.initializer(width, type_) if self.accept("=") else (b"", [])
         size = width * vector * count
         if len(initial) > size:
             self.fail(f"{name!r} has more initial values than elements")
@@ -205,21 +166,29 @@ class Parser:
             self.fail(f"{name!r} is extern: the PTX that defines it is not here")
         # The .align of a pointer parameter speaks of what it points to.
         own = width * vector if pointer else alignment or width * vector
-        return Variable(name, space, type_, size, own, pointer, initial)
+        return Variable(name, space, type_, size, own, pointer, initial, tuple(pointers))
 
-    def initializer(self, width: int, type_: str) -> bytes:
+    def initializer(self, width: int, type_: str) -> tuple[bytes, list[tuple[int, Symbol]]]:
+        """The bytes, with zeros where addresses belong, and these by their offset."""
+        data, pointers = b"", list[tuple[int, Symbol]]()
         if self.accept("{"):
-            data = b""
             while not self.accept("}"):
-                data += self.initializer(width, type_)
+                more, inner = self.initializer(width, type_)
+                pointers += [(len(data) + at, symbol) for at, symbol in inner]
+                data += more
                 self.accept(",")
-            return data
+            return data, pointers
+        is_generic = self.peek(1) == "(" and self.accept("generic") and self.accept("(")
         operand = self.operand()
-        if isinstance(operand, Imm):
-            if operand.width and type_ in ("f32", "f64"):
-                return struct.pack("<f" if type_ == "f32" else "<d", operand.as_float())
-            return (operand.value % (1 << 8 * width)).to_bytes(width, "little")
-        self.fail("only numbers can initialise a variable here")
+        if is_generic:
+            self.expect(")")
+        if isinstance(operand, Symbol) and width == 8:
+            return bytes(8), [(0, Symbol(operand.name, operand.offset + self.added()))]
+        if not isinstance(operand, Imm):
+            self.fail("only numbers and addresses of 8 bytes can initialise a variable")
+        if operand.width and type_ in ("f32", "f64"):
+            return struct.pack("<f" if type_ == "f32" else "<d", operand.as_float()), []
+        return (operand.value % (1 << 8 * width)).to_bytes(width, "little"), []
 
     # Functions
 
@@ -462,12 +431,17 @@ class Parser:
             return register
         if word.startswith("%") or word == "WARP_SZ":
             return Special(word)
+        offset = self.added()
+        suffixes = [s.suffix for s in self.scopes if word in s.variables]
+        return Symbol(word + suffixes[-1] if suffixes else word, offset)
+
+    def added(self) -> int:
+        """The sum of the integers behind an address, `+ 8 - 4`."""
         offset = 0
         while self.peek() in ("+", "-"):
             sign = 1 if self.next() == "+" else -1
             offset += sign * self.integer()
-        suffixes = [s.suffix for s in self.scopes if word in s.variables]
-        return Symbol(word + suffixes[-1] if suffixes else word, offset)
+        return offset
 
     def memory(self) -> Memory:
         self.expect("[")
@@ -480,10 +454,7 @@ class Parser:
             if isinstance(found, Special):
                 self.fail(f"{found.name} is no declared register and cannot be an address")
             base = found
-        offset = 0
-        while self.peek() in ("+", "-"):
-            sign = 1 if self.next() == "+" else -1
-            offset += sign * self.integer()
+        offset = self.added()
         coordinates = []
         while self.accept(","):
             coordinates.append(self.operand())

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gemmlab.emulator.arithmetic import numerics
 from gemmlab.emulator.ptx.ir import WIDTHS
 
 DTYPES: dict[str, np.dtype] = {"pred": np.dtype(bool), "f16": np.dtype("f2")}
@@ -96,16 +97,34 @@ def _extreme(name: str) -> list[Form]:
     ]
 
 
+def _saturated(sign: str) -> Form:
+    """add or sub of signed 32-bit numbers with .sat."""
+    exact = f"{{0}}.astype(np.int64) {sign} {{1}}.astype(np.int64)"
+    return _form("s32", "T=TT", f"n.clamp({exact}, np.int32)", "sat")
+
+
+def _forms24(signature: str, plus: str) -> list[Form]:
+    """mul24 or mad24: products of 24 bits; of `hi` their upper 32 of 48 bits."""
+    a, b = "packed.low24({0})", "packed.low24({1})"
+    wide = f"({a}.astype(np.int64) * {b}.astype(np.int64)) >> np.int64(16)"
+    return [
+        _form("u32 s32", signature, f"{a} * {b}{plus}", "lo"),
+        _form("u32 s32", signature, f"({wide}).astype({{0}}.dtype){plus}", "hi"),
+    ]
+
+
 # Sums and low products have the same bits signed and unsigned.
 FORMS: dict[str, list[Form]] = {
     "add": [
         *_directed("T=TT", "n.fma32_directed({0}, np.float32(1), {1}, MODE)", "add"),
+        _saturated("+"),
         _form(INT, "U=UU", "{0} + {1}"),
         _form("f32", "T=TT", "n.add32({0}, {1})", optional="rn ftz sat"),
         _form("f64", "T=TT", "doubles.propagate({0} + {1}, {1}, {0})", optional="rn"),
     ],
     "sub": [
         *_directed("T=TT", "n.fma32_directed({0}, np.float32(1), -{1}, MODE)", "sub"),
+        _saturated("-"),
         _form(INT, "U=UU", "{0} - {1}"),
         _form("f32", "T=TT", "n.sub32({0}, {1})", optional="rn ftz sat"),
         _form("f64", "T=TT", "doubles.propagate({0} - {1}, {1}, {0})", optional="rn"),
@@ -148,10 +167,12 @@ FORMS: dict[str, list[Form]] = {
         _form("f64", "T=T", "doubles.quiet(np.negative, {0})"),
     ],
     "min": [
+        _form("s32", "T=TT", "np.maximum(np.minimum({0}, {1}), np.int32(0))", "relu"),
         _form(INT, "T=TT", "np.minimum({0}, {1})"),
         *_extreme("min"),
     ],
     "max": [
+        _form("s32", "T=TT", "np.maximum(np.maximum({0}, {1}), np.int32(0))", "relu"),
         _form(INT, "T=TT", "np.maximum({0}, {1})"),
         *_extreme("max"),
     ],
@@ -193,6 +214,17 @@ FORMS: dict[str, list[Form]] = {
     ],
     "bfe": [_form("u32 s32 u64 s64", "T=TII", "n.extract({0}, {1}, {2})")],
     "bfi": [_form(WORDS, "T=TTII", "n.insert({0}, {1}, {2}, {3})")],
+    "mul24": _forms24("T=TT", ""),
+    "mad24": _forms24("T=TTT", " + {2}"),
+    "bmsk": [
+        _form("b32", "T=TT", f"packed.mask_of({{0}}, {{1}}, {mode == 'wrap'})", mode)
+        for mode in ("clamp", "wrap")
+    ],
+    "szext": [
+        _form("u32 s32", "T=TI", f"packed.resize({{0}}, {{1}}, {mode == 'wrap'})", mode)
+        for mode in ("clamp", "wrap")
+    ],
+    "fns": [_form("b32", "T=TTS", "packed.find_set({0}, {1}, {2})")],
     "popc": [_form(WORDS, "I=T", "np.bitwise_count({0}).astype(np.uint32)")],
     "clz": [_form(WORDS, "I=T", "n.count_leading_zeros({0})")],
     "brev": [_form(WORDS, "T=T", "n.reverse_bits({0})")],
@@ -200,7 +232,13 @@ FORMS: dict[str, list[Form]] = {
         _form("u32 s32 u64 s64", "I=T", "n.find_leading({0}, shift=True)", "shiftamt"),
         _form("u32 s32 u64 s64", "I=T", "n.find_leading({0})"),
     ],
-    "prmt": [_form("b32", "T=TTT", "n.permute({0}, {1}, {2})")],
+    "prmt": [
+        *(
+            _form("b32", "T=TTT", f"n.permute({{0}}, {{1}}, n.selector({{2}}, {name!r}))", name)
+            for name in numerics.SELECTORS
+        ),
+        _form("b32", "T=TTT", "n.permute({0}, {1}, {2})"),
+    ],
     "selp": [
         _form(f"{BITS} {INT} f32 f64", "T=TTP", "select({2}, {0}, {1})"),
     ],

@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from gemmlab.emulator.arithmetic import doubles, formats, halves, numerics
+from gemmlab.emulator.arithmetic import doubles, formats, halves, numerics, packed
 from gemmlab.emulator.arithmetic.lanes import select
 from gemmlab.emulator.memory import atomics, bulk_copies
 from gemmlab.emulator.memory.spaces import Access
@@ -189,7 +189,7 @@ class Translator:
         namespace |= {"atomics": atomics, "collectives": collectives, "mbarriers": mbarriers}
         namespace |= {"bulk_copies": bulk_copies, "clusters": clusters, "partial": partial}
         namespace |= {"doubles": doubles, "formats": formats, "halves": halves}
-        namespace |= {"matrices": matrices, "fragments": fragments}
+        namespace |= {"matrices": matrices, "fragments": fragments, "packed": packed}
         exec(compile(source, f"<{self.function.name}>", "exec"), namespace)
         for i, block in enumerate(blocks):
             block.run = namespace[f"block_{i}"]

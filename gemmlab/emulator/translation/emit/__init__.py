@@ -3,17 +3,20 @@ and the table of them all. `instructions` has the plain ones, and what the famil
 
 from gemmlab.emulator.translation.emit import (
     bulk,
+    calls,
     clusters,
     collectives,
     copies,
     floats,
     fragments,
     instructions,
+    integers,
     matrices,
     mbarriers,
     wgmma,
 )
 
 EMITTERS = instructions.EMITTERS | collectives.EMITTERS | floats.EMITTERS
+EMITTERS |= integers.EMITTERS | calls.EMITTERS
 EMITTERS |= copies.EMITTERS | bulk.EMITTERS | mbarriers.EMITTERS | clusters.EMITTERS
 EMITTERS |= matrices.EMITTERS | fragments.EMITTERS | wgmma.EMITTERS

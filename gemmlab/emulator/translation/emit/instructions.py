@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gemmlab.emulator.memory import atomics
 from gemmlab.emulator.memory.spaces import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW
-from gemmlab.emulator.ptx.ir import Imm, Instruction, Memory, Operand, Reg, Symbol, Vector
+from gemmlab.emulator.ptx.ir import WIDTHS, Imm, Instruction, Memory, Operand, Reg, Symbol, Vector
 from gemmlab.emulator.translation import isa
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ CACHE_WORDS |= {"unified", "ca", "cg", "cs", "cv", "lu", "wb", "wt", "cta", "clu
 SPACES = ("global", "shared", "local", "param", "const")
 NO_EFFECT = {"fence", "membar", "pragma", "prefetch", "prefetchu", "griddepcontrol", "discard"}
 NO_EFFECT |= {"applypriority"}
+HINTED = ("ld", "st", "atom", "red")
 
 
 # Operands
@@ -72,6 +74,9 @@ def address(t: Translator, symbol: Symbol, dtype: np.dtype) -> str:
         return t.constant(immediate(Imm(t.shared[symbol.name] + symbol.offset), dtype))
     if symbol.name in t.local:
         return t.constant(immediate(Imm(t.local[symbol.name] + symbol.offset), dtype))
+    code = t.module.code_address(symbol.name)
+    if code is not None:
+        return t.constant(immediate(Imm(code + symbol.offset), dtype))
     variable = t.variables.get(symbol.name)
     if variable is None or variable.space not in ("global", "const"):
         t.unsupported(f"the address of {symbol.name}")
@@ -84,11 +89,13 @@ def address(t: Translator, symbol: Symbol, dtype: np.dtype) -> str:
 def instruction(t: Translator, i: Instruction, emitters: Emitters) -> None:
     """Emit one instruction that does not end a block; `emitters` has what isa.py has no row for,
     by the first word of the opcode, by its first three, or by the first and the type."""
+    if i.root in HINTED and "L2::cache_hint" in i.modifiers:
+        i = replace(i, operands=i.operands[:-1])  # without the cache policy
     keys = ".".join(i.opcode[:3]), f"{i.root}.{i.opcode[-1]}", i.root
     name = next((k for k in keys if k in emitters), None)
     if name is not None:
         emitter, counts = emitters[name]
-        if len(i.operands) not in counts or not i.modifiers:
+        if len(i.operands) not in counts or not i.modifiers and i.root != "call":
             t.unsupported("no such form of it")
         emitter(t, i)
     elif i.root not in NO_EFFECT and not is_warp_barrier(i):
@@ -131,7 +138,7 @@ def from_table(t: Translator, i: Instruction) -> None:
     expression = form.expression.format(*values)
     if flush:
         expression = f"n.flush({expression})"
-    if "sat" in i.modifiers:
+    if "sat" in i.modifiers and "sat" in form.optional:
         expression = f"n.saturate({expression})"
     t.assign(i, destination, expression, isa.dtype_of(form.result, type_))
 
@@ -261,27 +268,38 @@ def store(t: Translator, i: Instruction) -> None:
 
 
 def atomic(t: Translator, i: Instruction) -> None:
-    """atom[.order][.scope][.space].op.type d, [a], b[, c]; red the same without d"""
-    *words, type_ = i.modifiers
-    name = next((w for w in words if w in atomics.OPERATIONS), "")
+    """atom[.order][.scope][.space].op[.noftz][.vN].type d, [a], b[, c]; red the same without d"""
+    type_ = next((w for w in reversed(i.modifiers) if w in WIDTHS), "")
+    name = next((w for w in i.modifiers if w in atomics.OPERATIONS), "")
     operands = list(i.operands)
     target = operands.pop(0) if i.root == "atom" else Symbol("_")
-    rest = [w for w in words if w != name] + [type_]
-    space, where, dtype, count, offset = memory_operand(t, i, operands[0], rest)
+    rest = [w for w in i.modifiers if w not in (name, type_, "noftz")]
+    bits = f"b{8 * WIDTHS[type_]}" if type_ in atomics.HALVES else type_
+    space, where, dtype, count, offset = memory_operand(t, i, operands[0], [*rest, bits])
     operation = atomics.find_operation(name, type_, space)
-    if operation is None or len(operands) != 2 + (name == "cas") or count > 1:
+    if operation is None or len(operands) != 2 + (name == "cas"):
         t.unsupported("no such atomic operation")
     if space not in ("global", "shared", "cluster", "generic"):
         t.unsupported(f"atomic operations on {space} memory")
-    access, function = t.access(dtype, 1, offset), t.constant_object(operation)
-    values = ", ".join(t.value(o, dtype) for o in operands[1:])
+    if count > 1 and (name not in ("add", "min", "max") or space not in ("global", "generic")):
+        t.unsupported("no such operation on vectors")
+    items = [x for o in operands[1:] for x in (o.items if isinstance(o, Vector) else (o,))]
+    targets = target.items if isinstance(target, Vector) else (target,) * count
+    if len(items) != len(operands[1:]) * count or len(targets) != count:
+        t.unsupported(f"other numbers of registers than {count}")
+    access = t.access(dtype, count, offset)
+    function = t.constant_object(operation, f"f_{name}_{type_}_{space}")
+    values = ", ".join(t.value(o, dtype) for o in items)
+    found = ", ".join(f"x{k}" for k in range(count))
     mask, indent = enabled(t, i)
     t.line(
-        f"{indent}x0 = m.space_{space}.update({access}, {where}, {function}, ({values},), {mask})"
+        f"{indent}{found}, = m.space_{space}.update("
+        f"{access}, {where}, {function}, ({values},), {mask})"
     )
     if indent:
-        t.line(f"else: x0 = {t.constant(dtype.type(0))}")
-    t.assign(i, target, "x0", dtype)
+        t.line(f"else: {found}, = ({t.constant(dtype.type(0))},) * {count}")
+    for k, register in enumerate(targets):
+        t.assign(i, register, f"x{k}", dtype)
 
 
 def enabled(t: Translator, i: Instruction) -> tuple[str, str]:
