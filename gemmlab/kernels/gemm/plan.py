@@ -90,7 +90,8 @@ class Packed:
 
     @property
     def padded(self) -> int:
-        """Exponents of an item, with room for reading past the end of the last tile."""
+        """Exponents of an item. A tile that goes on after the last reads what lies behind, which is
+        "risk", and makes no use of it."""
         return ceil_div(self.vectors, VECTOR_PITCH) * VECTOR_PITCH
 
     @property
