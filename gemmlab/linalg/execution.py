@@ -11,13 +11,12 @@ from typing import Any, Protocol
 
 from cuda.bindings import driver as cu
 
-from gemmlab.compile.launches import artifact_of
 from gemmlab.kernels.common import ceil_div
 from gemmlab.kernels.gemm.plan import REPORT_BYTES, STATUS_BYTES
 from gemmlab.linalg import cublas
 from gemmlab.linalg.driver import call
 from gemmlab.linalg.frameworks import Framework
-from gemmlab.linalg.graph import Addresses, Graph, Node, Recording
+from gemmlab.linalg.graph import Addresses, Graph, Node, Recording, compile_all
 from gemmlab.linalg.planned import Counts
 from gemmlab.linalg.program import NAMES, Job, Memory
 
@@ -144,8 +143,8 @@ class TensorCoreRun:
         # What keeps the report of the graph, and of the last run, and where that is.
         self._eager: tuple[Workspace, int] | None = None
         self._last: tuple[Workspace, int] | None = None
-        for launch in job.launches(Memory(0, 0, 0), self._multiprocessors):
-            artifact_of(launch)  # compiled now: what fails then has written nothing
+        # Now, as what fails now has written nothing.
+        compile_all(job.launches(Memory(0, 0, 0), self._multiprocessors))
 
     def enqueue(self, addresses: Addresses) -> None:
         with self._space.lock:

@@ -23,6 +23,12 @@ from gemmlab.linalg.program import NAMES, Source
 Addresses = tuple[int, int, int]  # of the caller's arrays, in the order of NAMES
 
 
+def compile_all(launches: Sequence[Launch]) -> None:
+    """Compile their kernels, which takes seconds unless that was done before."""
+    for launch in launches:
+        artifact(launch.kernel, launch.config, launch.block)
+
+
 class Node(driver.Prepared):
     """A prepared launch, as a node of a graph too; it knows which arguments are the caller's."""
 
