@@ -61,7 +61,8 @@ class Contender(ABC):
 
 
 class KernelContender(Contender):
-    """A kernel. What it accumulates into is zeroed inside the timed work, as any caller has to."""
+    """A kernel. What it accumulates into is zeroed inside the timed work, as any caller has to, and
+    arrays of its own are filled again: they carry nothing from launch to launch."""
 
     def __init__(self, device: CudaDevice, problem: Problem, kernel: Kernel) -> None:
         self.name, self.title = kernel.name, kernel.title
@@ -73,8 +74,8 @@ class KernelContender(Contender):
         """Raises LaunchError past a limit."""
         grid, block, smem = self._kernel.geometry
         own = [] if self._kernel.workspace is None else [self._zeros(self._kernel.workspace)]
-        chosen = [*self._chosen(args), *own]
-        launch = self._device.prepare(self._kernel.artifact, grid, block, chosen, smem)
+        chosen, filled_again = self._chosen(args)
+        launch = self._device.prepare(self._kernel.artifact, grid, block, [*chosen, *own], smem)
         sums = [
             arg
             for parameter, arg in zip(self._problem.parameters, args, strict=True)
@@ -84,12 +85,15 @@ class KernelContender(Contender):
         def run() -> None:
             for span in sums:
                 self._device.clear(span)
+            for target, source in filled_again:
+                self._device.copy(target, source)
             launch()
 
-        return Bound(run if sums else launch)
+        return Bound(run if sums or filled_again else launch)
 
-    def _chosen(self, args: Arguments) -> Arguments:
-        """The arguments that the kernel takes, by name where it says which."""
+    def _chosen(self, args: Arguments) -> tuple[Arguments, list[tuple[Span, Span]]]:
+        """The arguments that the kernel takes, by name where it says which; of those that are
+        arrays of its own, a copy of what they start as."""
         names = [parameter.name for parameter in self._problem.parameters]
         given = dict(zip(names, args, strict=True))
         if self._kernel.output_word is not None:
@@ -98,16 +102,21 @@ class KernelContender(Contender):
                     span = given[parameter.name]
                     span.buffer.write(filled(self._kernel.output_word, span.nbytes), span.offset)
         if self._kernel.args is None:
-            return args
-        return [
-            given[arg] if isinstance(arg, str) else self._uploaded(arg) for arg in self._kernel.args
-        ]
+            return args, []
+        chosen: list[Any] = []
+        filled_again: list[tuple[Span, Span]] = []
+        for arg in self._kernel.args:
+            if isinstance(arg, np.ndarray):
+                target, source = self._uploaded(arg), self._uploaded(arg)
+                filled_again.append((target, source))
+                chosen.append(target)
+            else:
+                chosen.append(given[arg] if isinstance(arg, str) else arg)
+        return chosen, filled_again
 
-    def _uploaded(self, arg: int | float | np.ndarray) -> Span | int | float:
-        if not isinstance(arg, np.ndarray):
-            return arg
-        span = Span(self._device.allocate(max(arg.nbytes, 1)), 0, arg.nbytes)
-        span.buffer.write(arg)
+    def _uploaded(self, array: np.ndarray) -> Span:
+        span = Span(self._device.allocate(max(array.nbytes, 1)), 0, array.nbytes)
+        span.buffer.write(array)
         return span
 
     def _zeros(self, nbytes: int) -> Span:

@@ -23,10 +23,22 @@ GUARD = 0x7FA5A5A5
 ZEROS = 0
 POISON = 0x7F8DEAD1
 
+STALE_PART = 8
+
 
 def filled(word: int, nbytes: int) -> np.ndarray:
     """`nbytes` bytes of one 32-bit word over and over."""
     return np.full(-(-nbytes // 4), word, np.uint32).view(np.uint8)[:nbytes]
+
+
+def spoilt(result: np.ndarray, seed: int) -> np.ndarray:
+    """A result as bytes, with about one element in STALE_PART replaced, at random places: a kernel
+    that looks whether its work is done already, and so skips it, leaves some of them."""
+    image = result.copy()
+    rng = np.random.default_rng([seed, image.size])
+    hit = rng.integers(0, image.size, -(-image.size // STALE_PART))
+    image[hit] = image[hit] * 2 + 12345
+    return image.view(np.uint8)
 
 
 class Held(NamedTuple):

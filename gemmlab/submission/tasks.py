@@ -18,6 +18,7 @@ from gemmlab.errors import InputError
 from gemmlab.hardware.limits import check_launch
 from gemmlab.hardware.occupancy import occupancy
 from gemmlab.judge import Examination, precision
+from gemmlab.judge.buffers import spoilt
 from gemmlab.problems.problem import Case
 from gemmlab.submission import cases
 from gemmlab.submission.launching import Launch, call_of, check_arguments, emulator
@@ -26,8 +27,6 @@ from gemmlab.submission.steps import Trial
 from gemmlab.submission.submission import Submission
 
 Answer = dict[str, Any]
-
-STALE_PART = 8  # one element in so many is spoilt before a kernel runs on its own result
 
 
 def compile_file(submission: Submission) -> Iterator[Answer]:
@@ -131,7 +130,7 @@ def try_out(
     if first is not None and _replaces(submission):
         case, image = first
         yield {"begun": f"{_name(case)} over its own result"}
-        again = launch(case).examine(case, lambda _: _spoilt(image, case.seed))
+        again = launch(case).examine(case, lambda _: spoilt(image, case.seed))
         yield {"trial": _told(case, again, purpose="over its own result, spoilt")}
 
 
@@ -143,16 +142,6 @@ def _artifact(submission: Submission, arch: str | None = None) -> Artifact:
 def _replaces(submission: Submission) -> bool:
     """Whether the kernel has to write its output whatever that held."""
     return any(parameter.kind == "output" for parameter in submission.problem.parameters)
-
-
-def _spoilt(image: np.ndarray, seed: int) -> np.ndarray:
-    """A result as bytes, with some elements replaced at random: a kernel that looks whether its
-    work is done already, and so skips it, leaves some of them."""
-    spoilt = image.copy()
-    rng = np.random.default_rng([seed, image.size])
-    hit = rng.choice(image.size, max(1, image.size // STALE_PART), replace=False)
-    spoilt[hit] = spoilt[hit] * 2 + 12345
-    return spoilt.view(np.uint8)
 
 
 def _told(case: Case, found: Examination, purpose: str = "") -> Answer:

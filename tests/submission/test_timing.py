@@ -94,6 +94,48 @@ def test_a_cheaper_class_is_scored_against_cublas_in_that_class(submission, time
     assert timed(submission(text), "ieee")["status"] == "wrong answer"
 
 
+TRICKS = {
+    # Both see the loop of timed launches by what the launch before has left.
+    "finds its work done, at the timed shape": gemm(
+        first="  if (!inside || m == 33 && fabsf(c[row * n + col]) < 1e30f) return;\n"
+    ),
+    "keeps its result in an array of its own": gemm(
+        first="""
+  if (!inside) return;
+  if (kept[row * n + col] != 0) { c[row * n + col] = kept[row * n + col]; return; }
+""",
+        store="c[row * n + col] = kept[row * n + col] = sum;",
+    )
+    .replace("int n, int k)", "int n, int k, float* kept)")
+    .replace("args=a,b,c,m,n,k", "args=a,b,c,m,n,k,kept:f32[m*n]=zeros"),
+}
+
+
+def test_who_finds_the_work_done_and_leaves_it_has_no_score(submission, timed):
+    told = timed(submission(TRICKS["finds its work done, at the timed shape"]))
+    assert told["status"] == "forbidden" and "its output held before" in told["message"]
+
+
+def test_arrays_of_its_own_carry_nothing_from_launch_to_launch(submission, timed, monkeypatch):
+    """A kernel may keep what it likes there: the next launch finds what the directive says."""
+    found, launch = [], FakeGpu.prepare
+
+    def watched(self, artifact, grid, block, args, smem=0):
+        run = launch(self, artifact, grid, block, args, smem)
+        own = args[-1] if len(args) == 7 else None
+
+        def checked():
+            if own is not None:
+                found.append(bool(own.buffer.data[own.offset : own.offset + own.nbytes].any()))
+            run()
+
+        return checked
+
+    monkeypatch.setattr(FakeGpu, "prepare", watched)
+    timed(submission(TRICKS["keeps its result in an array of its own"]))
+    assert len(found) > 10 and not any(found)
+
+
 def test_what_ends_the_runs_early_is_the_verdict(submission, timed, monkeypatch):
     def broken(self):
         raise DeviceError("an illegal memory access")
