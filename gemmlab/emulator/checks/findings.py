@@ -111,7 +111,7 @@ class Findings:
             kind = next(kind for cls, kind in ERRORS if isinstance(error, cls))
             threads = () if error.thread is None else (error.thread,)
             addresses = () if not error.address else (error.address,)
-            site, message = error.site, error.message + where
+            site, message = error.site, error.message.removeprefix(f"{kind}: ") + where
             self.last = Finding(kind, message, site, None, error.block, threads, addresses)
 
     def sorted(self) -> tuple[Finding, ...]:
