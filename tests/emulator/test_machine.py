@@ -214,10 +214,10 @@ def test_recursion_is_refused(launch):
 
 
 def test_what_is_not_defined_here_fails_only_when_reached(launch):
-    module = ".extern .func (.param .b32 r) vprintf(.param .b64 a, .param .b64 b);"
+    module = ".extern .func (.param .b32 r) elsewhere(.param .b64 a, .param .b64 b);"
     body = (
         "setp.eq.u32 %p1, %r0, {n}; @!%p1 bra OUT; {{ .param .b64 a; .param .b64 b; .param .b32 r;"
-        "call.uni (r), vprintf, (a, b); }} OUT:"
+        "call.uni (r), elsewhere, (a, b); }} OUT:"
     )
     launch(body.format(n=99), module=module)
     with pytest.raises(UnsupportedInstructionError, match="call"):
@@ -228,7 +228,7 @@ def test_what_is_not_defined_here_fails_only_when_reached(launch):
     "instruction",
     [
         "setmaxnreg.inc.sync.aligned.u32 100;",
-        "dp4a.u32.u32 %r1, %r2, %r3, %r1;",
+        "vadd.u32.u32.u32 %r1, %r2, %r3;",
         "mov.u32 %r1, %pm0;",
         "ld.global.v8.f32 {%f0, %f1, %f2, %f3, %f4, %f5, %f6, %f7}, [%q1];",
         "tcgen05.fence::before_thread_sync;",
