@@ -34,7 +34,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 
 Layout = Annotated[
@@ -162,10 +162,14 @@ def climb(
 def bench(
     rungs: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[RUNG]…", help="See `gemmlab list`; default: the whole ladder."),
+        typer.Argument(
+            metavar="RUNG|FILE",
+            help="Rungs, see `gemmlab list`, and kernel files with a directive, which are not "
+            "judged at more than this shape. Default: the whole ladder.",
+        ),
     ] = None,
     problem: Annotated[
-        str | None, typer.Option(help="gemm (default), transpose, sum or histogram.")
+        str | None, typer.Option(help="gemm (default), transpose, sum, histogram or vector-add.")
     ] = None,
     shape: Annotated[
         list[str] | None,
@@ -193,13 +197,19 @@ def bench(
     from gemmlab.bench import record, session, table
     from gemmlab.bench.protocol import Protocol
     from gemmlab.devices import open_device
+    from gemmlab.submission.guest import guest
+    from gemmlab.submission.submission import SUFFIXES
 
     protocol = Protocol(rounds, min_samples, min_time, max_noise, timeout)
-    work = problems.find(problem or (ladder.find(rungs[0]).problem if rungs else "gemm"))
-    names = [name.removeprefix(f"{work.name}:") for name in rungs or ()]
+    guests = [guest(Path(name), layout) for name in rungs or () if name.endswith(SUFFIXES)]
+    names = [name for name in rungs or () if not name.endswith(SUFFIXES)]
+    first = [ladder.find(name).problem for name in names[:1]] + [own.problem for own in guests]
+    work = problems.find(problem or [*first, "gemm"][0])
+    names = [name.removeprefix(f"{work.name}:") for name in names]
     plan = session.Plan(
         problem=work,
-        rungs=_rungs(work, ",".join(names) or None, layout),
+        rungs=_rungs(work, ",".join(names) or None, layout) if names or not guests else [],
+        guests=guests,
         shapes=[_shape(work, None, text) for text in shape or ()]
         or [_shape(work, session.SIZES.get(work.name, session.VECTOR), None)],
         family=family or work.families[0],

@@ -113,6 +113,15 @@ def test_flops_of_a_ragged_tile_are_counted_whole():
     assert "hang over an edge" in flops.reason
 
 
+@pytest.mark.parametrize(("name", "products"), [("fp16x3", 3), ("bf16x6", 6)])
+def test_the_roof_of_16_bit_products_is_that_of_tensor_cores(name, products):
+    found = explained(name, 4096, 4096, 4096)
+    assert found.peak_tflops == pytest.approx(989.5 / products) and found.peak_tflops > 66.9
+    assert found.least_time_s == pytest.approx(2 * 4096**3 * products / 989.5e12)
+    assert found.points[0].bound == found.peak and f"÷ {products} products" in found.peak
+    assert not any("not its roof" in note for note in found.notes)
+
+
 @pytest.mark.parametrize(
     ("name", "sizes", "why"),
     [("naive", (3_000_000, 5, 5), "93750 blocks"), ("transpose:ilp", (0, 5), "nothing to launch")],

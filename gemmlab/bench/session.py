@@ -6,7 +6,7 @@ the CUDA context, or brings the process down, takes nothing else with it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -16,8 +16,9 @@ from gemmlab import ladder
 from gemmlab.bench import baselines, roofs
 from gemmlab.bench.job import Job, Kernel, Outcome, Refusal, case_name
 from gemmlab.bench.protocol import Protocol
+from gemmlab.bench.record import IEEE
 from gemmlab.compile import cute
-from gemmlab.errors import DeviceError, UnknownNameError
+from gemmlab.errors import DeviceError, InputError, ShapeError, UnknownNameError
 from gemmlab.kernels.rung import Rung
 from gemmlab.problems.problem import Problem, Shape
 
@@ -27,8 +28,23 @@ _ALONE = "its kernel alone, operands in device memory"  # of a rung whose subjec
 
 
 @dataclass(frozen=True)
+class Guest:
+    """A kernel that is no rung, under the name that the command line has for it.
+
+    `kernel` is its launch for a shape, compiled for an architecture; it raises ShapeError for a
+    shape that it does not take. Its results are judged in the precision class that it wants.
+    """
+
+    name: str
+    problem: str
+    layout: str
+    precision: str
+    kernel: Callable[[Shape, str], Kernel]
+
+
+@dataclass(frozen=True)
 class Plan:
-    """Rungs of one problem, all in one layout, in several shapes.
+    """Rungs and guests of one problem, all in one layout and class, in several shapes.
 
     `baselines` None: all that are installed.
     """
@@ -39,13 +55,27 @@ class Plan:
     family: str
     seed: int
     baselines: tuple[str, ...] | None
+    guests: Sequence[Guest] = ()
 
     @property
     def layout(self) -> str:
-        return self.rungs[0].layout
+        return (self.rungs[0] if self.rungs else self.guests[0]).layout
+
+    @property
+    def precision(self) -> str:
+        """The class that results are judged in, and that cuBLAS computes in."""
+        return self.guests[0].precision if self.guests else IEEE
 
     def check(self) -> None:
-        """Raise UnknownNameError for a family or a baseline, InputError for the seed."""
+        """Raise UnknownNameError for a family or a baseline, InputError for the seed, and for
+        kernels that cannot be measured together."""
+        for guest in self.guests:
+            same = (guest.problem, guest.layout, guest.precision)
+            if same != (self.problem.name, self.layout, self.precision):
+                raise InputError(
+                    f"{guest.name} is of {', '.join(same)}, others of {self.problem.name}, "
+                    f"{self.layout}, {self.precision}: measure them one by one"
+                )
         known = baselines.names(self.problem.name)
         for name in self.baselines or ():
             if name not in known:
@@ -77,6 +107,11 @@ class Plan:
             workspace = rung.workspace and rung.workspace(rung.config, shape)
             title = _ALONE if rung.flow else rung.change
             kernels.append(Kernel(name, title, artifact, geometry, workspace))
+        for guest in self.guests:
+            try:
+                kernels.append(guest.kernel(shape, arch))
+            except ShapeError as error:
+                refusals.append(Refusal(guest.name, case, "skipped", str(error)))
         job = Job(
             problem=self.problem.name,
             shape=dict(shape),
@@ -86,11 +121,13 @@ class Plan:
             kernels=tuple(kernels),
             baselines=self.baselines,
             command=self._command(sizes, protocol),
+            precision=self.precision,
         )
         return job, refusals
 
     def _command(self, sizes: Sequence[int], protocol: Protocol) -> str:
         words = ["gemmlab bench", *(f"{self.problem.name}:{rung.name}" for rung in self.rungs)]
+        words += [guest.name for guest in self.guests]
         words += [f"--shape {','.join(map(str, sizes))} --layout {self.layout}"]
         words += [f"--family {self.family} --seed {self.seed}", *protocol.command_options()]
         if self.baselines is not None:

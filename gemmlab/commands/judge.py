@@ -4,11 +4,12 @@ verdict."""
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -26,18 +27,22 @@ def judge(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[NAME=VALUE]...",
+            metavar="NAME=VALUE",
             help="Words of a directive, in place of the file's own: problem=gemm entry=f "
             "args=a,b,c,m,n,k layout=row block=16,16 grid=ceil_div(n,16),ceil_div(m,16) smem=0 "
             "multiple=128,128,8 output=finite precision=tf32, and sizes to time: m=4096.",
         ),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(help="Of the inputs; default: one that nobody knows.")
+        int | None, typer.Option(min=0, help="Of the inputs; default: one that nobody knows.")
     ] = None,
-    arch: Annotated[str | None, typer.Option(help="Architecture to compile for.")] = None,
-    time_limit: Annotated[float, typer.Option(help="Of each step, seconds.")] = 120,
-    memory_limit: Annotated[float, typer.Option(help="Of each step, GB.")] = 8,
+    arch: Annotated[
+        str | None, typer.Option(help="Architecture to compile for; default: sm_90a.")
+    ] = None,
+    time_limit: Annotated[float, typer.Option(min=1, help="Of each step, seconds.")] = 120,
+    memory_limit: Annotated[
+        float, typer.Option(min=1, help="Of each step but those on a GPU, GiB.")
+    ] = 8,
     emulated: Annotated[
         bool, typer.Option("--emulated", help="Use no GPU, even where there is one.")
     ] = False,
@@ -60,6 +65,7 @@ def judge(
     from gemmlab.submission import flashinfer, table
     from gemmlab.submission.judging import Options, judge_file
 
+    signal.signal(signal.SIGTERM, _stopped)
     directive = parse(words or [])
     with ExitStack() as stack:
         if file.suffix == ".json":
@@ -92,6 +98,11 @@ def judge(
         raise typer.Exit(1)
 
 
+def _stopped(number: int, frame: object) -> NoReturn:
+    """Leave by way of all that cleans up."""
+    sys.exit(128 + number)
+
+
 def _told(step: Step) -> None:
     print(f"{step.name}: {step.status}, {step.seconds:.1f} s", file=sys.stderr)
 
@@ -106,7 +117,7 @@ def _read(path: Path) -> str:
 
 
 def new(
-    problem: Annotated[str, typer.Argument(help="gemm, transpose, sum or histogram.")],
+    problem: Annotated[str, typer.Argument(help="gemm, transpose, sum, histogram or vector-add.")],
     lang: Annotated[str, typer.Option(help="cu (CUDA C++) or cute (Python, CuTe DSL).")] = "cu",
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Default: PROBLEM.cu or .py, here.")
@@ -124,7 +135,6 @@ def export(
     solution: Annotated[
         Path | None, typer.Option(help="Also this kernel file, as a solution.json.")
     ] = None,
-    arch: Annotated[str, typer.Option(help="What the solution is for.")] = "sm_90a",
 ) -> None:
     """Write a problem as FlashInfer-Bench and SOL-ExecBench have it: definition and workloads."""
     from gemmlab import problems
@@ -136,7 +146,7 @@ def export(
     files["workload.jsonl"] = flashinfer.workloads(work)
     if solution:
         entry = read(_read(solution)).entry or work.name
-        files["solution.json"] = [flashinfer.solution(work, solution, entry, arch)]
+        files["solution.json"] = [flashinfer.solution(work, solution, entry)]
     folder.mkdir(parents=True, exist_ok=True)
     for name, told in files.items():
         flashinfer.write(folder / name, told)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -59,6 +59,9 @@ class Work:
         return Fraction(quantity.value, among) if quantity and among else None
 
 
+FP32_PEAK = "FP32 peak"
+
+
 @dataclass(frozen=True)
 class Point:
     """A place on the roofline."""
@@ -67,7 +70,7 @@ class Point:
     condition: str  # when that is what device memory moves
     intensity: float  # FLOPs per byte
     tflops: float  # that they allow
-    bound: str  # "memory" or "FP32 peak"
+    bound: str  # "memory", or what the peak is called
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,8 @@ class Explanation:
     layout: str
     shape: dict[str, int]
     gpu: Gpu
+    peak: str  # what bounds its FLOPs: `FP32_PEAK`, or a share of that of the tensor cores
+    peak_tflops: float
     arch: str  # what the kernel was compiled for
     geometry: Geometry
     resources: Resources | None
@@ -117,8 +122,13 @@ class Explanation:
     @property
     def least_time_s(self) -> float:
         """No launch is faster: the FLOPs at the peak, or the least bytes at the bandwidth."""
-        arithmetic = self.work.flops / (self.gpu.fp32_tflops * 1e12)
+        arithmetic = self.work.flops / (self.peak_tflops * 1e12)
         return max(arithmetic, self.work.least_bytes / (self.gpu.bandwidth_gbs * 1e9))
+
+    @property
+    def roof(self) -> Gpu:
+        """The GPU as this kernel's roofline sees it: with the peak of the units that it uses."""
+        return replace(self.gpu, fp32_tflops=self.peak_tflops)
 
     def as_json(self) -> dict[str, Any]:
         """Plain data, with what the properties work out."""
@@ -164,6 +174,9 @@ def explain(problem: Problem, rung: Rung, shape: Shape, gpu: Gpu) -> Explanation
     counted = None if refusal else _count(problem, rung, artifact, shape, notes)
     counted_traffic = model(rung, counted.shape) if counted else None
     resident = _occupancy(gpu, artifact, geometry)
+    peak, peak_tflops = _peak(rung, gpu)
+    if peak == FP32_PEAK and TENSOR_CORES.search(artifact.ptx):
+        notes.append("It computes on tensor cores: the float32 peak is not its roof.")
     return Explanation(
         rung=label(rung),
         change=rung.change,
@@ -171,13 +184,15 @@ def explain(problem: Problem, rung: Rung, shape: Shape, gpu: Gpu) -> Explanation
         layout=rung.layout,
         shape=dict(shape),
         gpu=gpu,
+        peak=peak,
+        peak_tflops=peak_tflops,
         arch=artifact.arch,
         geometry=geometry,
         resources=artifact.resources,
         refusal=refusal,
         occupancy=resident,
         work=work,
-        points=_points(problem, gpu, work, counted),
+        points=_points(problem, replace(gpu, fp32_tflops=peak_tflops), peak, work, counted),
         counted=counted,
         rows=compare(counted_traffic, counted) if counted and counted_traffic else (),
         caches=_caches(problem, gpu, counted) if counted else None,
@@ -214,6 +229,15 @@ def _compile(rung: Rung, gpu: Gpu, notes: list[str]) -> Artifact:
     return compile_rung(rung, DEFAULT)
 
 
+def _peak(rung: Rung, gpu: Gpu) -> tuple[str, float]:
+    """What bounds the kernel's FLOPs, and TFLOPS."""
+    scheme = getattr(rung.config, "scheme", None)
+    if scheme is None or gpu.tensor_tflops is None:
+        return FP32_PEAK, gpu.fp32_tflops
+    products = len(scheme.products)  # of 16 bits, that stand for one of float32
+    return f"16-bit peak of tensor cores ÷ {products} products", gpu.tensor_tflops / products
+
+
 def _refusal(rung: Rung, shape: Shape, gpu: Gpu, artifact: Artifact, geometry: Geometry) -> str:
     broken = rung.requires(rung.config, shape)
     if broken or 0 in geometry.grid:
@@ -242,8 +266,6 @@ def _occupancy(gpu: Gpu, artifact: Artifact, geometry: Geometry) -> Occupancy | 
 def _count(
     problem: Problem, rung: Rung, artifact: Artifact, shape: Shape, notes: list[str]
 ) -> Counted | None:
-    if TENSOR_CORES.search(artifact.ptx):
-        notes.append("It computes on tensor cores: the float32 peak is not its roof.")
     if rung.launches is not None:
         notes.append(
             "Not counted: its kernel is one launch of several. `gemmlab climb` counts all."
@@ -260,7 +282,9 @@ def _count(
     return None
 
 
-def _points(problem: Problem, gpu: Gpu, work: Work, counted: Counted | None) -> tuple[Point, ...]:
+def _points(
+    problem: Problem, roof: Gpu, peak: str, work: Work, counted: Counted | None
+) -> tuple[Point, ...]:
     """By the least bytes, by the bytes that lanes ask for, and by the sectors that L1 finds."""
     found = [("least traffic", "if caches serve every reuse", work.flops, work.least_bytes)]
     asked = work.traffic and work.traffic.global_bytes
@@ -275,8 +299,8 @@ def _points(problem: Problem, gpu: Gpu, work: Work, counted: Counted | None) -> 
             name,
             condition,
             flops / moved,
-            gpu.attainable_tflops(flops / moved),
-            "memory" if flops / moved < gpu.ridge else "FP32 peak",
+            roof.attainable_tflops(flops / moved),
+            "memory" if flops / moved < roof.ridge else peak,
         )
         for name, condition, flops, moved in found
         if flops and moved

@@ -110,23 +110,25 @@ def _in_k(e: Explanation, value: Fraction) -> str:
 
 
 def _roofline(e: Explanation, width: int) -> Iterator[RenderableType]:
-    gpu = e.gpu
+    roof = e.roof
     bound = f"No launch takes less than {seconds(e.least_time_s)}"
     if not e.work.flops:
         yield f"No FLOPs. {bound}: {scaled(e.work.least_bytes)}B at the bandwidth of memory."
         return
     ceiling = e.caches.wavefront_tflops if e.caches else None
     columns = min(_ROOFLINE_WIDTH, width - 9)
-    yield from map(Text, pictures.roofline_lines(gpu, e.points, ceiling, columns))
+    yield from map(Text, pictures.roofline_lines(roof, e.points, ceiling, columns))
     for mark, point in zip("abc", e.points, strict=False):
         yield (
             f"{mark}  {point.name}, {point.intensity:.3g} FLOP/byte: {point.tflops:.3g} TFLOPS by "
             f"{point.bound} {point.condition}"
         )
-    if ceiling and ceiling < gpu.fp32_tflops:
+    if ceiling and ceiling < e.peak_tflops:
         yield f"╌  L1 and shared memory, a wavefront per clock and SM: at most {ceiling:.3g} TFLOPS"
-    limit = "the FP32 peak" if e.points[0].bound == "FP32 peak" else "memory"
-    yield f"Ridge at {gpu.ridge:.3g} FLOP/byte. {bound}, by {limit}."
+    limit = "memory" if e.points[0].bound == "memory" else f"the {e.peak}"
+    yield f"Ridge at {roof.ridge:.3g} FLOP/byte. {bound}, by {limit}."
+    if e.peak_tflops > e.gpu.fp32_tflops:
+        yield f"The FP32 peak is {e.gpu.fp32_tflops:.3g} TFLOPS: this roof is higher."
 
 
 def _launch(e: Explanation) -> Iterator[tuple[str, str]]:

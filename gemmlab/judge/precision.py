@@ -16,8 +16,9 @@ nothing is asked on numbers that it cannot hold.
 
 The accuracy of a kernel is the best class whose bounds all of its results keep, and must be that of
 the class it wants to be judged in. Its class is its accuracy; but one that multiplies in tensor
-cores, or in half precision, is x3 at best, however right its results are. Speeds are compared
-within a class, with cuBLAS computing in that class too.
+cores, or in half precision, is x3 at best, however right its results are, and one that asks for
+float16 is float16 at best. Speeds are compared within a class, with cuBLAS computing in that class
+too.
 """
 
 from __future__ import annotations
@@ -77,10 +78,13 @@ def accuracy(found: Iterable[str]) -> str:
     return "bf16" if seen >= {"fp16", "bf16"} else worst
 
 
-def classify(found: Iterable[str], ptx: str) -> str:
-    """The class of a kernel, from the class that each of its results keeps."""
-    name = accuracy(found)
-    return "x3" if name == CLASSES[0] and instructions(ptx) else name
+def classify(found: Iterable[str], ptx: str, wanted: str = CLASSES[0]) -> str:
+    """The class of a kernel, from the class that each of its results keeps.
+
+    One that wants to be judged as float16 was asked for no wider range, and is no better for it.
+    """
+    best = "fp16" if wanted == "fp16" else "x3" if instructions(ptx) else CLASSES[0]
+    return max(best, accuracy(found), key=CLASSES.index)
 
 
 def instructions(ptx: str) -> list[str]:

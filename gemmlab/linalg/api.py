@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmlab.errors import ArrayError, InputError, StateError
+from gemmlab.errors import ArrayError, StateError
 from gemmlab.linalg import frameworks, host, operands, tiers
 from gemmlab.linalg.frameworks import Facts
 from gemmlab.linalg.operands import Scalars
@@ -54,13 +54,13 @@ def matmul(
         given = {"a": a, "b": b, "c": c, "out": out}
         product = HostProduct({n: x for n, x in given.items() if x is not None}, precision)
         computed = product.run(scalars)
-        _last.plan = product.plan
+        remember(product.plan)
         return host.returned(computed, a) if out is None else out
     calls = _on_gpus()
     bound = calls.Bound(a, b, c, out, scalars, precision, stream)
     result = bound.run()
-    _last.plan = bound.call.plan
-    return _returned(result, a) if out is None and calls.is_foreign(a) else result
+    remember(bound.call.plan)
+    return result
 
 
 def pack(a: Any, /, *, side: str = "left", precision: str | None = None, stream: Any = None) -> Any:
@@ -68,8 +68,9 @@ def pack(a: Any, /, *, side: str = "left", precision: str | None = None, stream:
 
     a: a float32 array (…, rows, columns) on a GPU. precision: "fp16x3" (None) or "bf16x6". The
     packed operand keeps the array, which must not change as long as it is used: rows and columns
-    that are not finite, or out of float16's range, are computed from it. Work on another stream
-    than `stream` must wait for this one first.
+    that are not finite, or out of float16's range, are computed from it. Products on another stream
+    than `stream` must wait for this one first, and must have ended when the operand is dropped; a
+    CUDA graph needs it as long as it is replayed.
 
     Raises the errors of `matmul`; ArrayError for an array on the host, where nothing is packed.
     """
@@ -78,11 +79,12 @@ def pack(a: Any, /, *, side: str = "left", precision: str | None = None, stream:
     from gemmlab.linalg import calls, execution, packed
 
     framework = calls.framework_of(a)
-    array = framework.from_dlpack(a) if calls.is_foreign(a) else a
+    given = None if stream is None else frameworks.stream_handle(stream)
+    array = calls.imported(framework, "a", a, given) if calls.is_foreign(a) else a
+    frameworks.check_form(framework, array, "a")
     facts = framework.facts(array)
     device = operands.check_arrays({"a": facts})
     scheme = packed.check(side, precision, facts, execution.gpu(device).capability)
-    given = None if stream is None else frameworks.stream_handle(stream)
     handle = framework.stream(device) if given is None else given
     with framework.entered(device, given), execution.current(device):
         return packed.PackedMatrix(array, facts, framework, side, scheme, handle)
@@ -94,6 +96,11 @@ def _on_gpus() -> ModuleType:
     from gemmlab.linalg import calls
 
     return calls
+
+
+def remember(plan: Plan | None) -> None:
+    """Make it this thread's last plan."""
+    _last.plan = plan
 
 
 def last_plan() -> Plan:
@@ -113,9 +120,12 @@ class HostProduct:
     def __init__(self, given: dict[str, Any], precision: str | None) -> None:
         self.arrays: dict[str, np.ndarray] = {}
         for name, array in given.items():
-            if not frameworks.is_on_host(array, name):
-                rule = "both must be on one device"
-                raise ArrayError(f"a is on the host and {name} is on a GPU: {rule}")
+            on_host = frameworks.is_on_host(array, name)
+            if (framework := frameworks.find(array)) is not None:
+                frameworks.check_form(framework, array, name)
+                operands.check_arrays({name: framework.facts(array)})
+            if not on_host:
+                raise operands.apart("a", given["a"], "on the host", name, array, "on a GPU")
             self.arrays[name] = host.as_numpy(array, name)
         out = self.arrays.get("out")
         if out is not None and not out.flags.writeable:
@@ -132,11 +142,4 @@ class HostProduct:
     def run(self, scalars: Scalars) -> np.ndarray:
         a, b, c, out = (self.arrays.get(name) for name in ("a", "b", "c", "out"))
         assert a is not None and b is not None
-        return host.multiply(self._sizes, a, b, c, out, scalars.alpha, scalars.beta)
-
-
-def _returned(result: Any, like: Any) -> Any:
-    """The result as an array of the library of `like`."""
-    if not hasattr(like, "__array_namespace__"):
-        raise InputError(f"{type(like).__name__} names no library that could take the result")
-    return like.__array_namespace__().from_dlpack(result)
+        return host.multiply(a, b, c, out, scalars.alpha, scalars.beta)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from gemmlab.errors import ArrayError
+from gemmlab.errors import ArrayError, InputError
 from gemmlab.linalg import cublas, execution, operands, shapes, tiers
 from gemmlab.linalg.frameworks import (
     Facts,
     Framework,
     carrier,
+    check_form,
     find,
     is_on_host,
     stream_handle,
@@ -21,10 +23,12 @@ from gemmlab.linalg.planned import Plan
 from gemmlab.linalg.tiers import Choice
 
 _MOST_CALLS = 256  # planned products that are remembered
+_PER_THREAD = 2  # cudaStreamPerThread: a handle that is another stream in every thread
 
 
 class Call:
-    """A product on one stream. `kept` are the packed operands among "a" and "b"."""
+    """A product on one stream. `kept` are the packed operands among "a" and "b", which the caller
+    keeps alive."""
 
     def __init__(
         self,
@@ -35,7 +39,7 @@ class Call:
         precision: str | None,
         stream: int,
     ) -> None:
-        self._framework, self._kept, self._beta = framework, kept, scalars.beta
+        self._framework, self._beta = framework, scalars.beta
         tiers.check_precision(precision)
         self.device = operands.check_arrays(arrays)
         sizes = operands.check_sizes(arrays)
@@ -133,7 +137,10 @@ class Call:
 class Bound:
     """A planned product and the arrays that it is to run with."""
 
-    __slots__ = ("_addresses", "_arrays", "_framework", "_given", "call")
+    __slots__ = (
+        *("_addresses", "_arrays", "_framework", "_given", "_kept", "_stream", "_taker"),
+        "call",
+    )
 
     def __init__(
         self,
@@ -148,19 +155,21 @@ class Bound:
         if precision is not None:
             tiers.check_precision(precision)
         framework = framework_of(a)
+        given = None if stream is None else stream_handle(stream)
         arrays: tuple[Any, ...] = (a, b, c, out)
         kept: dict[str, PackedMatrix] = {}
         kind = type(a)
         alike = type(b) is kind and (c is None or type(c) is kind)
         if not alike or not (out is None or type(out) is kind) or find(a) is None:
-            arrays, kept = _adopted(framework, arrays)
-        forms = [None if x is None else framework.form(x) for x in arrays]
-        assert forms[0] is not None
+            arrays, kept = _adopted(framework, arrays, given)
+        same = arrays[0] is a and arrays[3] is out
+        self._taker = None if same else _taker(a, out)
+        forms = _forms(framework, arrays)
         device = forms[0][-1]
-        self._given = None if stream is None else stream_handle(stream)
-        handle = framework.stream(device) if self._given is None else self._given
-        packed = tuple(map(id, kept.values())) if kept else None
-        key = (*forms, packed, scalars, precision, handle, framework)
+        handle = framework.stream(device) if given is None else given
+        place = handle if handle != _PER_THREAD else (handle, threading.get_ident())
+        packed = tuple(operand.serial for operand in kept.values()) if kept else None
+        key = (*forms, packed, scalars, precision, place, framework)
         call = _calls.get(key)
         addresses = [0 if x is None else framework.address(x) for x in arrays]
         if call is None or (out is not None and not call.writes_apart(addresses, c is out)):
@@ -171,25 +180,50 @@ class Bound:
             }
             operands.check_overlap(named)
             if call is None:
-                with framework.entered(device, self._given):
+                with framework.entered(device, given):
                     call = Call(framework, named, kept, scalars, precision, handle)
-                if len(_calls) >= _MOST_CALLS:
-                    _calls.pop(next(iter(_calls)), None)
-                _calls[key] = call
-        self.call, self._arrays, self._framework = call, arrays, framework
-        self._addresses = addresses
+                _remember(key, call)
+        self.call, self._arrays, self._framework, self._kept = call, arrays, framework, kept
+        self._addresses, self._given, self._stream = addresses, given, place
+
+    def is_current(self) -> bool:
+        """Whether its work goes where it would go if it were bound now."""
+        if self._given is not None:
+            return True
+        handle = self._framework.stream(self.call.device)
+        return handle == self._stream or (handle, threading.get_ident()) == self._stream
 
     def run(self) -> Any:
-        """Enqueue the product; the result, or `out`."""
+        """Enqueue the product; the result, an array of the library of `a`, or `out`."""
         call = self.call
-        if self._given is None and execution.is_current(call.device):
+        if self._given is None and self._taker is None and execution.is_current(call.device):
             return call(self._arrays, self._addresses)
         with self._framework.entered(call.device, self._given), execution.current(call.device):
-            return call(self._arrays, self._addresses)
+            result = call(self._arrays, self._addresses)
+            return result if self._taker is None else self._taker(result)
 
 
 _ARRAYS = ("a", "b", "c", "out")
 _calls: dict[Any, Call] = {}
+_remembering = threading.Lock()
+
+
+def _remember(key: Any, call: Call) -> None:
+    with _remembering:
+        if len(_calls) >= _MOST_CALLS:
+            del _calls[next(iter(_calls))]
+        _calls[key] = call
+
+
+def _forms(framework: Framework, arrays: tuple[Any, ...]) -> list[Any]:
+    """What the arrays are, None for those not given. Raises ArrayError naming the operand."""
+    try:
+        return [None if x is None else framework.form(x) for x in arrays]
+    except ArrayError:
+        for name, array in zip(_ARRAYS, arrays, strict=True):
+            if array is not None:
+                check_form(framework, array, name)
+        raise
 
 
 def framework_of(a: Any) -> Framework:
@@ -202,23 +236,51 @@ def is_foreign(a: Any) -> bool:
     return find(a) is None and not isinstance(a, PackedMatrix)
 
 
+def _taker(a: Any, out: Any) -> Callable[[Any], Any] | None:
+    """What makes of a result the caller's `out`, or an array of the library of the caller's `a`.
+
+    Raises InputError where that library takes none.
+    """
+    if out is not None:
+        return lambda result: out
+    if not is_foreign(a):
+        return None
+    if not hasattr(a, "__array_namespace__"):
+        raise InputError(f"a is a {type(a).__name__}, of no library that could take the result")
+    take: Callable[[Any], Any] = a.__array_namespace__().from_dlpack
+    return take
+
+
 def _adopted(
-    framework: Framework, arrays: tuple[Any, ...]
+    framework: Framework, arrays: tuple[Any, ...], stream: int | None
 ) -> tuple[tuple[Any, ...], dict[str, PackedMatrix]]:
-    """Packed operands, and arrays of other libraries as ones of this framework."""
+    """Packed operands, and arrays of other libraries as ones of this framework.
+
+    DLPack lets the stream of the product wait for those of other libraries.
+    """
     kept, own = {}, []
     for name, array in zip(_ARRAYS, arrays, strict=True):
         if isinstance(array, PackedMatrix):
             if (name, array.side) not in (("a", "left"), ("b", "right")):
                 raise ArrayError(f"{name} is packed for the {array.side} side of a product")
             kept[name], array = array, array.array
-        elif array is not None and find(array) is not framework:
-            if is_on_host(array, name):
-                rule = "both must be on one device"
-                raise ArrayError(f"a is on a GPU and {name} is on the host: {rule}")
-            if name == "out" and find(array) is None:
-                rule = "out must be an array of PyTorch or CuPy, whose memory may be written"
-                raise ArrayError(f"out is a {type(array).__name__}: {rule}")
-            array = framework.from_dlpack(array)
+        elif array is not None:
+            on_host = is_on_host(array, name)
+            if find(array) is not framework:
+                if on_host:
+                    raise operands.apart("a", arrays[0], "on a GPU", name, array, "on the host")
+                array = imported(framework, name, array, stream)
         own.append(array)
     return tuple(own), kept
+
+
+def imported(framework: Framework, name: str, array: Any, stream: int | None) -> Any:
+    """An array of another library as one of this framework, without a copy. Raises ArrayError."""
+    if name == "out" and find(array) is None:
+        rule = "out must be an array of PyTorch or CuPy, whose memory may be written"
+        raise ArrayError(f"out is a {type(array).__name__}: {rule}")
+    try:
+        with framework.entered(array.__dlpack_device__()[1], stream):
+            return framework.from_dlpack(array)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise ArrayError(f"{name} cannot be taken through DLPack: {error}") from error

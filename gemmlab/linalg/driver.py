@@ -9,6 +9,7 @@ import ctypes
 from typing import Any
 
 from cuda.bindings import driver as cu
+from cuda.pathfinder import DynamicLibNotFoundError
 
 from gemmlab.chain import tensor_map
 from gemmlab.compile.artifact import Artifact
@@ -26,8 +27,11 @@ _C_TYPES: dict[str, Any] = {
 
 
 def call(function: Any, *args: Any) -> Any:
-    """Call the driver; DeviceError names the function and what it said."""
-    error, *values = function(*args)
+    """Call the driver; DeviceError names the function and what it said, or tells of no driver."""
+    try:
+        error, *values = function(*args)
+    except DynamicLibNotFoundError as missing:
+        raise DeviceError(f"{function.__name__}: {missing}") from missing
     if int(error) != 0:
         raise DeviceError(f"{function.__name__}: {error.name}")
     return values[0] if values else None

@@ -17,6 +17,7 @@ from gemmlab.linalg.shapes import contiguous
 
 HOST = -1  # in place of a GPU's number
 _CPU = 1  # kDLCPU, of dlpack.h
+_DEFAULT_STREAMS = (0, 1)  # NULL and cudaStreamLegacy: two handles of one stream
 _ITEM = 4  # bytes of a float32
 
 
@@ -56,6 +57,12 @@ class Framework(Protocol):
 
     def is_on_host(self, array: Any) -> bool: ...
 
+    def has_gpu(self) -> bool:
+        """Whether it was built for GPUs, and finds one."""
+
+    def check_kind(self, kind: type) -> None:
+        """Raises ArrayError for a type whose arrays have no memory of their own."""
+
     def stream(self, device: int) -> int:
         """The handle of the current stream."""
 
@@ -92,20 +99,24 @@ class Torch:
     def form(self, array: Any) -> Form:
         if array.requires_grad and self._grad():
             raise ArrayError(
-                f"a tensor of shape {tuple(array.shape)} requires grad, and gemmlab.matmul has no "
-                "derivative: give tensor.detach(), or call it under torch.no_grad()"
+                f"a tensor of shape {tuple(array.shape)} that requires grad, and gemmlab.matmul "
+                "has no derivative: give tensor.detach(), or call it under torch.no_grad()"
             )
         if array.layout is not self._strided:
-            raise ArrayError(f"a tensor of layout {array.layout}: only strided ones are taken")
+            raise ArrayError(
+                f"a tensor of shape {tuple(array.shape)} and layout {array.layout}: only strided "
+                "ones are taken"
+            )
         if array.is_neg():
             raise ArrayError(
-                f"a tensor of shape {tuple(array.shape)} is the negative of what its memory "
-                "holds: give tensor.resolve_neg()"
+                f"a tensor of shape {tuple(array.shape)}, the negative of what its memory holds: "
+                "give tensor.resolve_neg()"
             )
         device = array.get_device()
         if device == HOST and array.device.type != "cpu":
             raise ArrayError(
-                f"a tensor on device {array.device}; only CPUs and CUDA GPUs are taken"
+                f"a tensor of shape {tuple(array.shape)} on device {array.device}; only CPUs and "
+                "CUDA GPUs are taken"
             )
         return array.shape, array.stride(), array.dtype, device
 
@@ -118,12 +129,24 @@ class Torch:
     def is_on_host(self, array: Any) -> bool:
         return not array.is_cuda and array.device.type == "cpu"
 
+    def has_gpu(self) -> bool:
+        return bool(self._cuda.is_available())
+
+    def check_kind(self, kind: type) -> None:
+        # Tensors that wrap others, such as DTensor, give 0 as the address of their elements.
+        if getattr(kind, "__torch_dispatch__", None) is not self._torch.Tensor.__torch_dispatch__:
+            rule = "such tensors wrap others: give those, as by to_local()"
+            raise ArrayError(f"a {kind.__name__}, which has its own __torch_dispatch__: {rule}")
+
     def stream(self, device: int) -> int:
         if self._raw_stream is not None:
             return int(self._raw_stream(device))
         return int(self._cuda.current_stream(device).cuda_stream)
 
     def entered(self, device: int, stream: int | None) -> AbstractContextManager[Any]:
+        if stream in _DEFAULT_STREAMS:
+            # NOTE: to many versions of PyTorch ExternalStream(0) is a new stream of their pool.
+            return _context(self._cuda.stream(self._cuda.default_stream(device)))
         if stream is not None:
             return _context(self._cuda.stream(self._cuda.ExternalStream(stream, device)))
         if self._cuda.current_device() == device:
@@ -167,12 +190,19 @@ class CuPy:
     def facts(self, array: Any) -> Facts:
         shape, strides, dtype, device = self.form(array)
         if any(stride % _ITEM for stride in strides):
-            raise ArrayError(f"strides {strides} bytes are no multiples of {_ITEM}")
+            rule = f"no multiples of {_ITEM} bytes"
+            raise ArrayError(f"an array of shape {shape} and strides {strides}: {rule}")
         steps = tuple(stride // _ITEM for stride in strides)
         return Facts(array.data.ptr, shape, steps, dtype, device)
 
     def is_on_host(self, array: Any) -> bool:
         return False
+
+    def has_gpu(self) -> bool:
+        return bool(self._cuda.is_available())
+
+    def check_kind(self, kind: type) -> None:
+        """All of its arrays have memory."""
 
     def stream(self, device: int) -> int:
         return int(self._cuda.get_current_stream(device).ptr)
@@ -203,14 +233,21 @@ class CuPy:
 
 
 _FRAMEWORKS: dict[str, Callable[[], Framework]] = {"torch": Torch, "cupy": CuPy}
+_ARRAYS = {"torch": "Tensor", "cupy": "ndarray"}  # the type that all others derive from
 
 
 def find(array: Any) -> Framework | None:
-    """The framework that an array belongs to; None for all other arrays."""
+    """The framework that an array belongs to; None for all other arrays.
+
+    Raises ArrayError for arrays of a framework that have no memory of their own.
+    """
     kind = type(array)
     if kind not in _found:
         name = _owner(kind)
-        _found[kind] = None if name is None else framework(name)
+        owner = None if name is None else framework(name)
+        if owner is not None:
+            owner.check_kind(kind)
+        _found[kind] = owner
     return _found[kind]
 
 
@@ -224,25 +261,45 @@ def carrier() -> Framework:
     """The framework that carries arrays of other libraries."""
     for name in _FRAMEWORKS:
         try:
-            return framework(name)
+            found = framework(name)
         except ImportError:
             continue
+        if found.has_gpu():
+            return found
     raise MissingDependencyError(
         "arrays of other libraries on a GPU are carried by PyTorch or CuPy, and neither is "
-        "installed; run: pip install cupy-cuda13x"
+        "installed with support for GPUs; run: pip install cupy-cuda13x"
     )
 
 
 def is_on_host(array: Any, name: str) -> bool:
-    """Whether an array lies in the host's memory. Raises DTypeError for what is no array."""
-    if (framework := find(array)) is not None:
-        return framework.is_on_host(array)
+    """Whether an array lies in the host's memory.
+
+    Raises DTypeError for what is no array, ArrayError for one that is in no single place.
+    """
     try:
-        device, _ = array.__dlpack_device__()
-    except AttributeError:
+        framework = find(array)
+    except ArrayError as error:
+        raise ArrayError(f"{name} is {error}") from None
+    if framework is not None:
+        return framework.is_on_host(array)
+    where = getattr(array, "__dlpack_device__", None)
+    if where is None:
         rule = "arrays are those of PyTorch, CuPy, NumPy and what else has __dlpack_device__"
-        raise DTypeError(f"{name} is a {type(array).__name__}; {rule}") from None
+        raise DTypeError(f"{name} is a {type(array).__name__}; {rule}")
+    try:
+        device, _ = where()
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        raise ArrayError(f"{name} does not say where it is through DLPack: {error}") from error
     return bool(device == _CPU)
+
+
+def check_form(framework: Framework, array: Any, name: str) -> Form:
+    """As `Framework.form`; the error names the operand."""
+    try:
+        return framework.form(array)
+    except ArrayError as error:
+        raise ArrayError(f"{name} is {error}") from None
 
 
 def stream_handle(stream: Any) -> int:
@@ -264,9 +321,9 @@ _found: dict[type, Framework | None] = {}
 
 
 def _owner(kind: type) -> str | None:
-    """The framework that a type belongs to, or that it derives from."""
-    names = (base.__module__.partition(".")[0] for base in kind.__mro__)
-    return next((name for name in names if name in _FRAMEWORKS), None)
+    """The framework whose arrays a type is, or derives from."""
+    names = ((base.__module__.partition(".")[0], base.__name__) for base in kind.__mro__)
+    return next((name for name, array in names if _ARRAYS.get(name) == array), None)
 
 
 def _context(manager: Any) -> AbstractContextManager[Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import reprlib
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -42,30 +43,41 @@ class Layout:
 
 
 class Scalars(NamedTuple):
-    """alpha and beta, checked."""
+    """alpha and beta, rounded to float32."""
 
     alpha: float
     beta: float
 
 
 _PLAIN = Scalars(1.0, 0.0)
+LARGEST = float(np.finfo(np.float32).max)
 
 
 def check_given(b: Any, c: Any, alpha: Any, beta: Any) -> Scalars:
     """alpha and beta. Raises DTypeError unless they are real numbers, and for no b; InputError
-    unless beta is given just with c."""
+    unless they are float32 numbers, and beta is given just with c."""
     if b is None:
         raise DTypeError("b is None; it is an array")
     if alpha is None and beta is None and c is None:
         return _PLAIN
-    for name, value in (("alpha", alpha), ("beta", beta)):
-        if value is not None and not isinstance(value, numbers.Real):
-            raise DTypeError(f"{name} is {value!r}, a {type(value).__name__}; it is a real number")
     if beta is not None and c is None:
         raise InputError(f"beta = {beta} without c: beta·c is added, so c is needed")
     if c is not None and beta is None:
         raise InputError("c without beta: beta·c is added, so beta is needed (1 adds all of c)")
-    return Scalars(1.0 if alpha is None else float(alpha), 0.0 if beta is None else float(beta))
+    return Scalars(_float32("alpha", alpha, 1.0), _float32("beta", beta, 0.0))
+
+
+def _float32(name: str, value: Any, default: float) -> float:
+    """A factor as the float32 that multiplies."""
+    if value is None:
+        return default
+    if not isinstance(value, numbers.Real):
+        raise DTypeError(f"{name} is {value!r}, a {type(value).__name__}; it is a real number")
+    size: Any = abs(value)
+    if LARGEST < size < math.inf:
+        rule = f"no float32 number: those end at {LARGEST:.4g}"
+        raise InputError(f"{name} is {reprlib.repr(value)}, {rule}")
+    return float(np.float32(float(value)))
 
 
 def check_arrays(arrays: dict[str, Facts]) -> int:
@@ -79,11 +91,16 @@ def check_arrays(arrays: dict[str, Facts]) -> int:
     (first, own), *others = arrays.items()
     for name, facts in others:
         if facts.device != own.device:
-            raise ArrayError(
-                f"{first} is {_place(own.device)} and {name} is {_place(facts.device)}: "
-                "all arrays must be on one device"
-            )
+            places = _place(own.device), _place(facts.device)
+            raise apart(first, own, places[0], name, facts, places[1])
     return own.device
+
+
+def apart(first: str, x: Any, x_place: str, second: str, y: Any, y_place: str) -> ArrayError:
+    """What is to be raised for arrays in different places."""
+    named = ((first, x, x_place), (second, y, y_place))
+    places = (f"{name} (shape {tuple(array.shape)}) is {place}" for name, array, place in named)
+    return ArrayError(f"{' and '.join(places)}: all arrays must be on one device")
 
 
 def check_sizes(arrays: dict[str, Facts]) -> Sizes:

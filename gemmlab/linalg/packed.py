@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 from cuda.bindings import driver as cu
@@ -17,6 +18,7 @@ from gemmlab.linalg.graph import Node
 from gemmlab.linalg.program import Factor
 
 SIDES = ("left", "right")
+_serials = count()
 
 
 class PackedMatrix:
@@ -30,6 +32,7 @@ class PackedMatrix:
         self, array: Any, facts: Facts, framework: Framework, side: str, precision: str, stream: int
     ) -> None:
         self.side, self.precision, self.framework = side, precision, framework
+        self.serial = next(_serials)  # planned products know it by this: ids are given again
         row = side == "left"
         stack = shapes.stack_of(facts.shape, facts.strides, tuple(facts.shape[:-2]), row)
         if stack is None or (stack if row else stack.transposed).operand() is None:

@@ -18,8 +18,8 @@ class Matmul:
                 product.execute()
 
     Arguments are those of `gemmlab.matmul`, and so are the errors. `plan` checks them, chooses the
-    tier and compiles; `execute` enqueues on the stream that was current then, or on `stream`.
-    One thread at a time may use it. Arrays are kept until `free`.
+    tier and compiles; `execute` enqueues on the stream that is current then, or on `stream`: what a
+    CUDA graph records, too. One thread at a time may use it. Arrays are kept until `free`.
     """
 
     def __init__(
@@ -49,12 +49,7 @@ class Matmul:
         if self._plan is None and self._on_host:
             self._plan = api.HostProduct(self._given(), self._options["precision"]).plan
         elif self._plan is None:
-            from gemmlab.linalg import calls
-
-            a, b, c, out = self._arrays.values()
-            precision = self._options["precision"]
-            self._bound = calls.Bound(a, b, c, out, self._scalars, precision, self._stream)
-            self._plan = self._bound.call.plan
+            self._bind()
         assert self._plan is not None
         return self._plan
 
@@ -66,7 +61,11 @@ class Matmul:
         if self._bound is None:
             a, b, c, out = self._arrays.values()
             return api.matmul(a, b, c, out=out, **self._options)
-        return self._bound.run()
+        if not self._bound.is_current():
+            self._bind()
+        result = self._bound.run()
+        api.remember(self._plan)
+        return result
 
     def reset_operands(self, a: Any = None, b: Any = None, c: Any = None, out: Any = None) -> None:
         """Take other arrays of the same shapes, strides and device from now on.
@@ -109,6 +108,15 @@ class Matmul:
     def __exit__(self, *_: object) -> None:
         self.free()
 
+    def _bind(self) -> None:
+        """Plan for the stream that is current, unless one is given."""
+        from gemmlab.linalg import calls
+
+        a, b, c, out = self._arrays.values()
+        precision = self._options["precision"]
+        self._bound = calls.Bound(a, b, c, out, self._scalars, precision, self._stream)
+        self._plan = self._bound.call.plan
+
     def _given(self) -> dict[str, Any]:
         return {name: array for name, array in self._arrays.items() if array is not None}
 
@@ -118,7 +126,9 @@ class Matmul:
 
 
 def _form(array: Any) -> str:
-    """Kind, shape and strides, in words."""
+    """Kind, shape, strides and device, in words."""
     strides = array.stride() if callable(getattr(array, "stride", None)) else None
     strides = getattr(array, "strides", strides)
-    return f"{type(array).__name__} of shape {tuple(array.shape)}, strides {strides}"
+    place = getattr(array, "device", "unknown")
+    kind, shape = type(array).__name__, tuple(array.shape)
+    return f"{kind} of shape {shape}, strides {strides}, on device {place}"

@@ -17,12 +17,14 @@ from dataclasses import dataclass
 
 from gemmlab.errors import DTypeError, TierError, UnknownNameError
 from gemmlab.kernels.gemm.plan import Packed, Product, choose_tile, predicted_clocks
-from gemmlab.kernels.gemm.schemes import LINE, SCHEMES
+from gemmlab.kernels.gemm.schemes import SCHEMES
 
 TIERS = ("fp16x3", "bf16x6", "ieee")
 CAPABILITY = (9, 0)  # wgmma of sm_90a exists there alone
 MOST_ITEMS = 65535  # matrices in a stack: the split lays them along an axis of the grid
-MOST_LENGTH = 2**31 - 1 - LINE  # rows, columns and depth are 32-bit numbers, rounded up to tiles
+# Rows, columns and depth are 32-bit numbers. They are rounded up to tiles, and loops of the split
+# go past their end: by eight steps of 1024 elements and one more.
+MOST_LENGTH = 2**31 - 2**14
 
 # One element at risk in so many is harmless: normal data has one in 40,000 (`docs/matmul.md`).
 TOLERATED = 8192

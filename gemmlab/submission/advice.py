@@ -18,9 +18,10 @@ from gemmlab.metrics import (
     GLOBAL_STORE_REQUESTS,
     GLOBAL_STORE_SECTORS,
     PTX_INSTRUCTIONS,
+    SHARED_ATOMIC_CONFLICTS,
     SHARED_EXCESSIVE,
     SHARED_LOAD_WAVEFRONTS,
-    SHARED_STORE_WAVEFRONTS,
+    SHARED_WAVEFRONTS,
 )
 from gemmlab.submission.steps import Judgement
 from gemmlab.tables import digits, percent, scaled
@@ -29,6 +30,7 @@ SECTORS_PER_TURN = 4  # 128 bytes
 LEAST_SECTORS = 4  # of a request of 32 lanes, 4 bytes each, side by side
 NOTABLE = 0.02  # of all instructions; less is not worth a sentence
 LOW_OCCUPANCY = 0.3
+MANY_ATOMICS = 0.5  # per load; a block that combines its values first needs far fewer
 TURNS_PER_BRANCH = 10  # instructions on the side that the others wait for, about
 
 
@@ -64,14 +66,17 @@ def _memory(c: dict[str, int], ptx: str) -> Iterator[Finding]:
                 f"uncoalesced {what}s: {digits(sectors / requests)} sectors per request, where "
                 f"{least} would do: let neighbouring threads {what} neighbouring words",
             )
-    shared = c[SHARED_LOAD_WAVEFRONTS] + c[SHARED_STORE_WAVEFRONTS]
-    if c[SHARED_EXCESSIVE]:
-        share = percent(100 * c[SHARED_EXCESSIVE] / shared)
-        yield Finding(
-            c[SHARED_EXCESSIVE],
-            f"bank conflicts: {scaled(c[SHARED_EXCESSIVE])} of {scaled(shared)} shared-memory "
-            f"wavefronts ({share}) are repeats: pad or swizzle the tile",
-        )
+    shared, atomic = c[SHARED_WAVEFRONTS], c[SHARED_ATOMIC_CONFLICTS]
+    for what, repeats, remedy in (
+        ("bank conflicts", c[SHARED_EXCESSIVE] - atomic, "pad or swizzle the tile"),
+        ("atomics that meet", atomic, "give each warp values of its own, and add those up"),
+    ):
+        if repeats:
+            yield Finding(
+                repeats,
+                f"{what}: {scaled(repeats)} of {scaled(shared)} shared-memory wavefronts "
+                f"({percent(100 * repeats / shared)}) are repeats: {remedy}",
+            )
 
 
 def _others(c: dict[str, int]) -> Iterator[Finding]:
@@ -88,12 +93,12 @@ def _others(c: dict[str, int]) -> Iterator[Finding]:
             f"divergence: {scaled(c[DIVERGENT_BRANCHES])} branches part a warp: let whole warps "
             "take the same side",
         )
-    atomics = sum(c.get(name, 0) for name in GLOBAL_ATOMICS)
-    if atomics:
+    atomics, loads = sum(c.get(name, 0) for name in GLOBAL_ATOMICS), c[GLOBAL_LOAD_REQUESTS]
+    if atomics > MANY_ATOMICS * loads:
         yield Finding(
             32 * atomics,  # lanes, one after the other at the worst
-            f"{scaled(atomics)} atomic instructions on global memory: combine values in a block "
-            "first",
+            f"{scaled(atomics)} atomic instructions on global memory, for {scaled(loads)} loads: "
+            "combine values in a block first",
         )
 
 

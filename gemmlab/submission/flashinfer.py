@@ -51,6 +51,7 @@ _STATUS = {
     "time limit": "TIMEOUT",
 }
 OTHER = "RUNTIME_ERROR"
+_LANGUAGES = {".cu": ("cuda", "cuda_cpp"), ".py": ("python", "cute_dsl")}
 
 
 @dataclass(frozen=True)
@@ -141,18 +142,21 @@ def read_workloads(text: str, problem: Problem) -> list[dict[str, int]]:
     return shapes
 
 
-def solution(problem: Problem, file: Path, entry: str, arch: str) -> Json:
-    """A kernel file as a solution. Raises InputError for a language that the schema has not."""
-    language = {".cu": "cuda", ".py": "python"}.get(file.suffix)
-    if language is None:
+def solution(problem: Problem, file: Path, entry: str) -> Json:
+    """A kernel file as a solution, for both: FlashInfer-Bench has one language, SOL-ExecBench a
+    list of others, and no hardware but B200 and LOCAL. Raises InputError for a language that they
+    have not."""
+    if file.suffix not in _LANGUAGES:
         raise InputError(f"{file}: a solution is CUDA C++ (.cu) or Python (.py)")
+    language, other = _LANGUAGES[file.suffix]
     return {
         "name": file.stem,
         "definition": problem.name,
         "author": "unknown",
         "spec": {
             "language": language,
-            "target_hardware": [arch],
+            "languages": [other],
+            "target_hardware": ["LOCAL"],
             "entry_point": f"{file.name}::{entry}",
             "dependencies": [],
             "destination_passing_style": True,

@@ -12,7 +12,7 @@ from typing import Any
 
 from gemmlab.compile.architectures import DEFAULT, NVRTC_ARCHITECTURES, check_architecture
 from gemmlab.directives import Directive, read
-from gemmlab.errors import GemmlabError, InputError, UnknownNameError
+from gemmlab.errors import CompileError, GemmlabError, InputError, UnknownNameError
 from gemmlab.judge import Mismatch, Verdict, precision
 from gemmlab.submission import advice, process, timing
 from gemmlab.submission.process import Limits
@@ -51,18 +51,41 @@ def judge_file(
     What the file does wrong is in the judgement. Raises InputError for a path that is no kernel
     file or cannot be read, UnknownNameError for one that is not there and for an architecture.
     """
+    return _opened(path, words, options, progress).judge()
+
+
+def prepare(path: Path, options: Options) -> Submission:
+    """Compile a file and check it without running it: it can be launched as its directive says.
+
+    Raises CompileError where a step fails, and as `judge_file`.
+    """
+    judge = _opened(path, Directive(), options)
+    found = judge.judge(runs=False)
+    if not found.passed:
+        raise CompileError(f"{path}: {found.verdict}: {found.steps[-1].message}")
+    return judge.submission
+
+
+def read_file(path: Path) -> str:
+    """The text of a kernel file. Raises as `judge_file`."""
     if path.suffix not in SUFFIXES:
         raise InputError(f"{path} is none of {', '.join(SUFFIXES)}")
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except FileNotFoundError:
         raise UnknownNameError(f"no file {path}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read: {error}") from error
+
+
+def _opened(
+    path: Path, words: Directive, options: Options, progress: Progress = lambda step: None
+) -> _Judge:
+    text = read_file(path)
     arch = check_architecture(options.arch or DEFAULT, NVRTC_ARCHITECTURES)
     seed = secrets.randbelow(SEEDS) if options.seed is None else options.seed
     submission = Submission(path.resolve(), words, arch, seed, options.shapes)
-    return _Judge(submission, text, options, progress).judge()
+    return _Judge(submission, text, options, progress)
 
 
 class _Judge:
@@ -71,7 +94,7 @@ class _Judge:
     def __init__(
         self, submission: Submission, text: str, options: Options, progress: Progress
     ) -> None:
-        self._submission, self._text = submission, text
+        self.submission, self._text = submission, text
         self._options, self._progress = options, progress
         self._result = Judgement(
             file=submission.path.name,
@@ -79,11 +102,12 @@ class _Judge:
             arch=submission.arch,
         )
 
-    def judge(self) -> Judgement:
+    def judge(self, runs: bool = True) -> Judgement:
+        """Without `runs`, only the steps in which the kernel does not run."""
         result = self._result
-        steps = [self._directive, self._compile, self._static, self._emulate]
-        if self._options.gpu:
-            steps += [self._gpu, self._time]
+        steps = [self._directive, self._compile, self._static]
+        if runs:
+            steps += [self._emulate, *([self._gpu, self._time] if self._options.gpu else [])]
         for take in steps:
             start = time.perf_counter()
             step = take()
@@ -93,40 +117,41 @@ class _Judge:
             if step.status not in GO_ON:
                 break
         self._classify()
-        result.advice = advice.sentences(result, self._submission.ptx)
+        result.advice = advice.sentences(result, self.submission.ptx)
         return result
 
     # The steps
 
     def _directive(self) -> Step:
         try:
-            directive = read(self._text).overridden(self._submission.directive)
-            self._submission = replace(self._submission, directive=directive)
-            self._submission.check()
+            directive = read(self._text).overridden(self.submission.directive)
+            self.submission = replace(self.submission, directive=directive)
+            self.submission.check()
         except GemmlabError as error:
             return Step("directive", "bad directive", str(error))
-        self._result.problem = self._submission.problem.name
-        self._result.layout = self._submission.layout
-        words = ", ".join(self._submission.argument_words)
+        self._result.problem = self.submission.problem.name
+        self._result.layout = self.submission.layout
+        words = ", ".join(self.submission.argument_words)
         return Step("directive", message=f"{self._result.problem}, takes {words}")
 
     def _compile(self) -> Step:
-        step, told = self._run("compile", "compile_file", self._submission)
+        step, told = self._run("compile", "compile_file", self.submission)
         if step.status == "pass":
             ptx, entry = str(told.get("ptx", "")), str(told.get("entry", ""))
             if ".version" not in ptx or ".target" not in ptx:  # a file's own code may say anything
                 return replace(step, status="crashed", message="no PTX came of it")
-            self._submission = replace(self._submission, ptx=ptx, entry=entry)
+            self.submission = replace(self.submission, ptx=ptx, entry=entry)
             self._result.entry = entry
             versions = dict(told.get("versions") or {})
             made_by = ", ".join(f"{name} {version}" for name, version in versions.items())
-            step.message = f"{entry}: {len(ptx.splitlines())} lines of PTX, {made_by or 'as it is'}"
+            name = self.submission.directive.entry or entry  # as its author calls it
+            step.message = f"{name}: {len(ptx.splitlines())} lines of PTX, {made_by or 'as it is'}"
             if told.get("left_out"):
                 step.message += f"; left out as code of the host: {', '.join(told['left_out'])}"
         return step
 
     def _static(self) -> Step:
-        step, told = self._run("checks", "check_statically", self._submission)
+        step, told = self._run("checks", "check_statically", self.submission)
         taken = told.get("resources")
         if taken:
             self._result.resources = taken | told.get("occupancy", {})
@@ -141,14 +166,14 @@ class _Judge:
         return step
 
     def _emulate(self) -> Step:
-        step, told = self._run("emulator", "emulate", self._submission)
+        step, told = self._run("emulator", "emulate", self.submission)
         self._judge_trials(step)
         self._result.counters = told.get("counters")
         self._result.counted_shape = told.get("shape")
         return step
 
     def _gpu(self) -> Step:
-        step, told = self._run("GPU", "try_on_gpu", self._submission, None)
+        step, told = self._run("GPU", "try_on_gpu", self.submission, None)
         if step.status == "not run" and not told:
             return replace(step, status="skipped", message=f"{step.message}; timing needs one too")
         self._judge_trials(step)
@@ -156,7 +181,7 @@ class _Judge:
         return step
 
     def _time(self) -> Step:
-        request = timing.Request(self._submission, self._result.arch, self._class())
+        request = timing.Request(self.submission, self._result.arch, self._class())
         step, told = self._run("timing", "time_on_gpu", request, None)
         self._result.runs = told.get("runs", [])
         self._result.score = told.get("score")
@@ -174,7 +199,7 @@ class _Judge:
     ) -> tuple[Step, dict[str, Any]]:
         """Run a task; what it told by key, the last word counts, and its trials in the step."""
         limit = self._options.memory_bytes if memory == -1 else memory
-        runs_it = task == "compile_file" and self._submission.path.suffix == ".py"
+        runs_it = task == "compile_file" and self.submission.path.suffix == ".py"
         ended = process.run(task, request, Limits(self._options.seconds, limit, runs_it))
         step = Step(name, ended.status or "pass", ended.message, output=ended.output)
         told: dict[str, Any] = {}
@@ -184,11 +209,13 @@ class _Judge:
             told |= answer
         if ended.status is not None and "begun" in told:
             step.message = f"{told['begun']}: {step.message}"
+        if step.status == "time limit":
+            step.message += "; --time-limit gives it longer"
         return step, told
 
     def _judge_trials(self, step: Step) -> None:
         """Pass if every result is right in the class that is wanted."""
-        wanted = self._submission.directive.precision
+        wanted = self.submission.directive.precision
         failed = [trial for trial in step.trials if trial.precision is None]
         if failed:
             worst = failed[0]
@@ -199,11 +226,8 @@ class _Judge:
             if "spoilt" in worst.purpose and worst.verdict.status == "wrong answer":
                 step.status = "forbidden"
                 step.message += "; it kept elements that the output held before"
-            elif _only_nans(failed) and self._submission.output_word is None:
-                step.message += (
-                    "; all of it is NaN, as the output was before: a kernel that multiplies that "
-                    "by beta = 0 needs output=finite"
-                )
+            elif hint := self._hint(worst, is_first=worst is step.trials[0]):
+                step.message += f"\n{hint}" if "\n" in step.message else f"; {hint}"
             return
         if step.status != "pass":
             return
@@ -211,14 +235,25 @@ class _Judge:
         if precision.CLASSES.index(name) > precision.CLASSES.index(wanted):
             worst = max(step.trials, key=lambda trial: trial.verdict.max_error_u or 0.0)
             step.status = "low precision"
-            step.message = (
-                f"{worst.name}: errors up to {worst.verdict.max_error_u:.3g} u, where {wanted} "
-                f"allows {worst.verdict.bound_u + precision.LOSS_U[wanted]:.3g} u: this is {name}"
-            )
+            step.message = f"{_too_wrong(worst, wanted)}: this is {name}"
             return
         errors = (trial.verdict.max_error_u or 0.0 for trial in step.trials)
         largest = max(filter(math.isfinite, errors), default=0.0)
         step.message = f"{len(step.trials)} launches right, largest error {largest:.3g} u"
+
+    def _hint(self, wrong: Trial, is_first: bool) -> str:
+        """What the cause may be, if it looks like one of those that are common."""
+        given, verdict = self.submission, wrong.verdict
+        nan = verdict.first and all(one.got != one.got for one in verdict.first)
+        if nan and is_first and given.output_word is None:
+            return (
+                "all of it is NaN, as the output was before: a kernel that multiplies that by "
+                "beta = 0 needs output=finite"
+            )
+        takes_smem = ".extern .shared" in given.ptx and given.directive.smem == Directive.smem
+        if takes_smem and verdict.status == "out of bounds":
+            return "how many bytes of extern __shared__ memory it needs, smem=… has to say"
+        return ""
 
     def _class(self) -> str | None:
         """From all trials so far; None where nothing is rounded, or nothing was right."""
@@ -227,7 +262,8 @@ class _Judge:
         kept = [trial.precision for trial in trials]
         if not trials or None in kept or not any(t.verdict.bound_u for t in trials):
             return None
-        return precision.classify((name for name in kept if name), self._submission.ptx)
+        wanted = self.submission.directive.precision
+        return precision.classify((name for name in kept if name), self.submission.ptx, wanted)
 
     def _classify(self) -> None:
         self._result.precision = self._class()
@@ -236,10 +272,13 @@ class _Judge:
 _FINDINGS: dict[str, Status] = {"directive": "bad directive", "forbidden": "forbidden"}
 
 
-def _only_nans(failed: list[Trial]) -> bool:
-    """Whether every wrong result is NaN wherever it was looked at."""
-    verdicts = [trial.verdict for trial in failed]
-    return all(v.first and all(one.got != one.got for one in v.first) for v in verdicts)
+def _too_wrong(trial: Trial, wanted: str) -> str:
+    """How a result breaks the bounds of a class."""
+    error_u = trial.verdict.max_error_u or 0.0
+    if math.isinf(error_u):
+        return f"{trial.name}: NaN or infinity where {wanted} has a number, or the reverse"
+    allowed_u = trial.verdict.bound_u + precision.LOSS_U[wanted]
+    return f"{trial.name}: errors up to {error_u:.3g} u, where {wanted} allows {allowed_u:.3g} u"
 
 
 def _trial(told: dict[str, Any]) -> Trial:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from gemmlab import judge
+from gemmlab.bench.job import Kernel
 from gemmlab.compile.artifact import Artifact
 from gemmlab.devices import Device
 from gemmlab.devices.emulated import EmulatedDevice
@@ -31,17 +34,33 @@ def emulator(arch: str, orders: bool = True) -> EmulatedDevice:
     return EmulatedDevice(arch, check="all" if orders else ONE_ORDER)
 
 
+def call_of(submission: Submission, case: Case, given: dict[str, Any] | None = None) -> Call:
+    """Grid, block and arguments, which are the problem's by name where nothing is `given`."""
+    names = {parameter.name: parameter.name for parameter in submission.problem.parameters}
+    return bind(submission.directive, submission.problem, case, given or names)
+
+
+def contender(
+    submission: Submission, artifact: Artifact, case: Case, name: str, precision: str | None
+) -> Kernel:
+    """The kernel as one of those that are timed, called as on this case."""
+    call = call_of(submission, case)
+    return Kernel(
+        name=name,
+        title=submission.path.name,
+        artifact=artifact,
+        geometry=(call.grid, call.block, call.smem),
+        args=call.args,
+        output_word=submission.output_word,
+        precision=precision,
+    )
+
+
 class Launch:
     """A kernel that is launched on one case after the other."""
 
     def __init__(self, device: Device, artifact: Artifact, submission: Submission) -> None:
         self._device, self._artifact, self._submission = device, artifact, submission
-
-    def call(self, case: Case, given: dict[str, Any] | None = None) -> Call:
-        """Grid, block and arguments, which are the problem's by name where nothing is `given`."""
-        problem = self._submission.problem
-        names = {parameter.name: parameter.name for parameter in problem.parameters}
-        return bind(self._submission.directive, problem, case, given or names)
 
     def examine(
         self, case: Case, prefilled: Callable[[np.ndarray], np.ndarray] | None = None
@@ -55,7 +74,7 @@ class Launch:
         elif word is not None and self._writes_all:
             self._fill(stage, lambda image: filled(word, image.nbytes))
         spans = {name: guarded.span for name, guarded in stage.guarded.items()}
-        call = self.call(case, {**case.scalars, **spans})
+        call = call_of(self._submission, case, {**case.scalars, **spans})
         args = [self._placed(arg) for arg in call.args]
         launched = None
         try:
@@ -64,7 +83,8 @@ class Launch:
                     self._artifact, call.grid, call.block, args, call.smem
                 )
         except EmulationError as error:
-            return Examination(fault(error, stage.problem.bound_u(case.shape)))
+            verdict = fault(error, stage.problem.bound_u(case.shape))
+            return Examination(replace(verdict, message=_named(verdict.message, call.names)))
         verdict, image = judge.inspect(stage)
         return Examination(verdict, launched, image)
 
@@ -84,6 +104,12 @@ class Launch:
         if not isinstance(arg, np.ndarray):
             return arg
         return Guarded.place(self._device, arg.view(np.uint8)).span
+
+
+def _named(message: str, words: Sequence[str]) -> str:
+    """With the words of args= for the numbers that the emulator has for arguments."""
+    names = [word.split(":")[0] for word in words]
+    return re.sub(r"\bargument (\d+)", lambda found: f"argument {names[int(found[1])]}", message)
 
 
 def check_arguments(artifact: Artifact, submission: Submission, call: Call) -> None:

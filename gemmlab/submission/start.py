@@ -14,8 +14,8 @@ def text(problem: str, language: str) -> str:
     """The starting file. Raises UnknownNameError for a problem or language that has none."""
     if language not in LANGUAGES:
         raise UnknownNameError(f"no language {language!r}; there is: {', '.join(LANGUAGES)}")
-    file = FOLDER / f"{problem}{LANGUAGES[language]}"
-    known = sorted(path.stem for path in FOLDER.glob(f"[!_]*{file.suffix}"))
+    file = FOLDER / f"{problem.replace('-', '_')}{LANGUAGES[language]}"
+    known = sorted(path.stem.replace("_", "-") for path in FOLDER.glob(f"[!_]*{file.suffix}"))
     if problem not in known:
         raise UnknownNameError(f"no start for {problem!r}; there is: {', '.join(known)}")
     return file.read_text(encoding="utf-8")

@@ -51,6 +51,7 @@ _OF_ERROR: tuple[tuple[type[BaseException], Status], ...] = (
     (DeviceError, "not run"),
     (MissingDependencyError, "not run"),
 )
+_NO_MEMORY = re.compile(r"error: out of memory|bad_alloc|failed to map segment|OUT_OF_MEMORY")
 _CUDA_ERROR = re.compile(r"\bCUDA_ERROR_\w+")
 # How the driver calls what a kernel does wrong.
 _OF_CUDA_ERROR: dict[str, Status] = {
@@ -72,6 +73,8 @@ def status_of(error: BaseException) -> Status:
         return fault(error, 0.0).status
     if isinstance(error, DeviceError) and (found := _CUDA_ERROR.search(str(error))):
         return _OF_CUDA_ERROR.get(found[0], "not run")
+    if _NO_MEMORY.search(str(error)):  # of a compiler, or of a library that is loaded
+        return "memory limit"
     return next((status for kind, status in _OF_ERROR if isinstance(error, kind)), "crashed")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from gemmlab import metrics
@@ -20,7 +21,7 @@ COUNTERS = {
     "global load sectors": (metrics.GLOBAL_LOAD_SECTORS,),
     "global store requests": (metrics.GLOBAL_STORE_REQUESTS,),
     "global store sectors": (metrics.GLOBAL_STORE_SECTORS,),
-    "shared wavefronts": (metrics.SHARED_LOAD_WAVEFRONTS, metrics.SHARED_STORE_WAVEFRONTS),
+    "shared wavefronts": (metrics.SHARED_WAVEFRONTS,),
     "of them repeats": (metrics.SHARED_EXCESSIVE,),
     "global atomics": metrics.GLOBAL_ATOMICS,
     "divergent branches": (metrics.DIVERGENT_BRANCHES,),
@@ -43,8 +44,10 @@ def print_judgement(out: Console, result: Judgement) -> None:
         _print_counters(out, result)
     if result.advice:
         out.print("\nWhat to improve first:")
+        listed = Table.grid(padding=(0, 1))
         for number, sentence in enumerate(result.advice, 1):
-            out.print(f"{number}. {sentence}", markup=False)
+            listed.add_row(f"{number}.", Text(sentence))
+        out.print(listed)
     out.print()
     if result.precision:
         out.print(f"precision class: {result.precision}", markup=False)
@@ -69,14 +72,14 @@ def _print_wrong(out: Console, step: Step) -> None:
         out.print("\n" + "\n".join(lines[:LINES]), markup=False)
         if len(lines) > LINES:
             out.print(f"… and {len(lines) - LINES} more lines; --json has them all")
-    wrong = next((t.verdict for t in step.trials if t.verdict.first), None)
+    wrong = next((trial for trial in step.trials if trial.verdict.first), None)
     if wrong is not None:
         rows = [
-            [str(one.index), digits(one.got), digits(one.expected), f"{digits(one.error_u)} u"]
-            for one in wrong.first[:SHOWN]
+            [str(one.index), f"{one.got:.9g}", f"{one.expected:.9g}", f"{digits(one.error_u)} u"]
+            for one in wrong.verdict.first[:SHOWN]
         ]
-        out.print()
-        out.print(plain_table(["first wrong", "got", "expected", "error"], rows))
+        out.print(f"\nThe first that are wrong, {wrong.name}:", markup=False)
+        out.print(plain_table(["at", "got", "expected", "error"], rows))
     if step.output.strip():
         out.print(f"\nIt printed:\n{step.output.rstrip()}", markup=False)
 

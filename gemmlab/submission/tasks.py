@@ -20,7 +20,7 @@ from gemmlab.hardware.occupancy import occupancy
 from gemmlab.judge import Examination, precision
 from gemmlab.problems.problem import Case
 from gemmlab.submission import cases
-from gemmlab.submission.launching import Launch, check_arguments, emulator
+from gemmlab.submission.launching import Launch, call_of, check_arguments, emulator
 from gemmlab.submission.static import forbidden
 from gemmlab.submission.steps import Trial
 from gemmlab.submission.submission import Submission
@@ -52,11 +52,10 @@ def check_statically(submission: Submission) -> Iterator[Answer]:
     rule = forbidden(submission.ptx)
     if rule:
         yield {"forbidden": f"{artifact.entry} {rule}"}
-    launch = Launch(emulator(artifact.arch), artifact, submission)
     registers, static_smem = (taken.registers, taken.static_smem_bytes) if taken else (0, 0)
     for case in cases.cases(submission, large=False):
         try:
-            call = launch.call(case)
+            call = call_of(submission, case)
         except InputError as error:
             yield {"directive": f"{_name(case)}: {error}"}
             return

@@ -7,17 +7,16 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from gemmlab.bench import baselines, session, worker
-from gemmlab.bench.job import Job, Kernel, Outcome
+from gemmlab.bench.job import Job, Outcome
 from gemmlab.bench.kernel_clock import KernelClock
 from gemmlab.bench.protocol import Protocol
 from gemmlab.bench.record import Record
 from gemmlab.bench.results import COMPANY
 from gemmlab.bench.roofs import fma_probe
 from gemmlab.compile import Artifact, load
-from gemmlab.devices import Device
 from gemmlab.errors import MissingDependencyError
 from gemmlab.problems.problem import Shape
-from gemmlab.submission.launching import Launch, emulator
+from gemmlab.submission.launching import contender
 from gemmlab.submission.steps import status_of
 from gemmlab.submission.submission import Submission
 
@@ -52,25 +51,16 @@ class Request:
 def take(request: Request) -> Iterator[dict[str, Any]]:
     """Measure on GPU 0; needs a process that has measured nothing before."""
     artifact = load(request.submission.ptx, entry=request.submission.entry, arch=request.arch)
-    made = jobs(request, artifact, emulator(request.arch))
+    made = jobs(request, artifact)
     yield scored(worker.run(made, PROTOCOL, fma_probe(request.arch), _kernel_clock()))
 
 
-def jobs(request: Request, artifact: Artifact, device: Device) -> list[Job]:
-    """One for each run, each with inputs of its own. `device` is not run on."""
+def jobs(request: Request, artifact: Artifact) -> list[Job]:
+    """One for each run, each with inputs of its own."""
     submission, shape = request.submission, dict(request.shape)
     problem = submission.problem
     case = problem.case(shape, submission.layout, problem.families[0], submission.seed)
-    call = Launch(device, artifact, submission).call(case)
-    kernel = Kernel(
-        name=NAME,
-        title=submission.path.name,
-        artifact=artifact,
-        geometry=(call.grid, call.block, call.smem),
-        args=call.args,
-        output_word=submission.output_word,
-        precision=request.precision,
-    )
+    kernel = contender(submission, artifact, case, NAME, request.precision)
     return [
         Job(
             problem=problem.name,

@@ -15,7 +15,7 @@ constexpr int SIZE = 1024;  // elements that the indices reach
     }                                                                                 \
     extern "C" __global__ void shared_ld_##name(const int* at, T* out) {              \
         __shared__ T s[SIZE];                                                         \
-        for (int k = threadIdx.x; k < SIZE; k += 32) s[k] = T();                      \
+        s[threadIdx.x] = T();          \
         __syncwarp();                                                                 \
         int i = at[threadIdx.x];                                                      \
         if (i >= 0) out[threadIdx.x] = s[i];                                          \
@@ -64,7 +64,7 @@ ATOMIC(b64, u64)
 
 extern "C" __global__ void shared_atom_b32(const int* at, unsigned* out) {
     __shared__ unsigned s[SIZE];
-    for (int k = threadIdx.x; k < SIZE; k += 32) s[k] = 0;
+    s[threadIdx.x] = 0;
     __syncwarp();
     int i = at[threadIdx.x];
     if (i >= 0) atomicAdd(s + i, 1u);
@@ -101,7 +101,7 @@ COPY(copy_cg_st_b128, cg, uint4, lane, i)
 #define MATRICES(number, registers)                                                   \
     extern "C" __global__ void ldmatrix_##number(const int* at, unsigned* out) {      \
         __shared__ uint4 s[SIZE];                                                     \
-        for (int k = threadIdx.x; k < SIZE; k += 32) s[k] = uint4();                  \
+        s[threadIdx.x] = uint4();          \
         __syncwarp();                                                                 \
         unsigned row = address(s + max(at[threadIdx.x], 0)), a = 0, b = 0, c = 0, d = 0; \
         asm volatile("ldmatrix.sync.aligned.m8n8." #number ".shared.b16 {" registers "}, [%4];" \

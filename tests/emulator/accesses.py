@@ -8,11 +8,14 @@ from pathlib import Path
 import numpy as np
 
 FILE = Path(__file__).parent / "accesses.cu"
-SIZE = 1024  # elements that the indices reach
-_BYTES = {"b8": 1, "b16": 2, "b32": 4, "b64": 8, "b128": 16}
+# Arrays begin at multiples of 64 KiB, as what a copy costs depends on the bits of its address. In
+# the emulator they do where they have this many bytes, as it leaves a gap of 512 behind each.
+SPACING = 2**16
+NBYTES = SPACING - 512
 
-_OF_TYPE = [f"{kind}_{name}" for kind in ("global_ld", "global_st") for name in _BYTES]
-_SHARED = [f"{kind}_{name}" for kind in ("shared_ld", "shared_st") for name in _BYTES]
+_TYPES = ("b8", "b16", "b32", "b64", "b128")
+_OF_TYPE = [f"{kind}_{name}" for kind in ("global_ld", "global_st") for name in _TYPES]
+_SHARED = [f"{kind}_{name}" for kind in ("shared_ld", "shared_st") for name in _TYPES]
 _COPIES = [f"copy_{way}_{name}" for way in ("ld", "st") for name in ("b32", "b64", "b128")]
 _COPIES += ["copy_cg_ld_b128", "copy_cg_st_b128"]
 _MATRICES = [f"{way}matrix_{number}" for way in ("ld", "st") for number in ("x1", "x2", "x4")]
@@ -63,11 +66,14 @@ def _patterns() -> Iterator[tuple[str, np.ndarray]]:
         )
 
 
+def indices(at: np.ndarray) -> np.ndarray:
+    """A pattern as a kernel's first array."""
+    return np.concatenate([at, np.zeros(NBYTES // 4 - len(at), np.int32)])
+
+
 PATTERNS = {name: at.astype(np.int32) for name, at in _patterns()}
 
 
-def arrays(kernel: str) -> list[int]:
-    """Bytes of each array of a kernel, that of the indices left out."""
-    element = _BYTES.get(kernel.rsplit("_", 1)[1], 4)
-    two = kernel.startswith(("global_ld", "global_atom", "copy"))
-    return [element * SIZE] * (2 if two else 1)
+def arrays(kernel: str) -> int:
+    """How many arrays a kernel takes, that of the indices included."""
+    return 3 if kernel.startswith(("global_ld", "global_atom", "copy")) else 2

@@ -124,14 +124,18 @@ def test_a_cache_policy_changes_nothing(launch):
     np.testing.assert_array_equal(x, np.arange(32) + 6)
 
 
-def test_red_counts_apart_from_atom(launch):
-    x = np.zeros(2, np.uint32)
+def test_atoms_whose_result_nobody_reads_count_as_red(launch):
+    x = np.zeros(4, np.uint32)
     counters = launch(
-        "red.global.add.u32 [%q0], 1; atom.global.add.u32 %r1, [%q0+4], %r0;", [x], block=64, grid=3
+        "red.global.add.u32 [%q0], 1; atom.global.add.u32 %r1, [%q0+4], %r0; mov.u32 %r2, %r1;"
+        "atom.global.add.u32 %r3, [%q0+8], 1; atom.global.exch.b32 %r4, [%q0+12], 7;",
+        [x],
+        block=64,
+        grid=3,
     ).counters
-    assert x.tolist() == [192, 192 * 191 // 2]
-    assert counters["smsp__inst_executed_op_global_red.sum"] == 6
-    assert counters["smsp__inst_executed_op_global_atom.sum"] == 6
+    assert x.tolist() == [192, 192 * 191 // 2, 192, 7]
+    assert counters["smsp__inst_executed_op_global_red.sum"] == 2 * 6
+    assert counters["smsp__inst_executed_op_global_atom.sum"] == 2 * 6
 
 
 def test_compare_and_swap_lets_one_lane_win(launch):

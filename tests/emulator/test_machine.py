@@ -214,13 +214,13 @@ def test_recursion_is_refused(launch):
 
 
 def test_what_is_not_defined_here_fails_only_when_reached(launch):
-    module = ".extern .func (.param .b32 r) elsewhere(.param .b64 a, .param .b64 b);"
+    module = ".extern .func (.param .b64 r) malloc(.param .b64 a);"
     body = (
-        "setp.eq.u32 %p1, %r0, {n}; @!%p1 bra OUT; {{ .param .b64 a; .param .b64 b; .param .b32 r;"
-        "call.uni (r), elsewhere, (a, b); }} OUT:"
+        "setp.eq.u32 %p1, %r0, {n}; @!%p1 bra OUT; {{ .param .b64 a; .param .b64 r;"
+        "call.uni (r), malloc, (a); }} OUT:"
     )
     launch(body.format(n=99), module=module)
-    with pytest.raises(UnsupportedInstructionError, match="call"):
+    with pytest.raises(UnsupportedInstructionError, match="malloc is not defined"):
         launch(body.format(n=9), module=module)
 
 
@@ -228,12 +228,12 @@ def test_what_is_not_defined_here_fails_only_when_reached(launch):
     "instruction",
     [
         "setmaxnreg.inc.sync.aligned.u32 100;",
-        "vadd.u32.u32.u32 %r1, %r2, %r3;",
+        "vmad.u32.u32.u32 %r1, %r2, %r3, %r1;",
         "mov.u32 %r1, %pm0;",
         "ld.global.v8.f32 {%f0, %f1, %f2, %f3, %f4, %f5, %f6, %f7}, [%q1];",
         "tcgen05.fence::before_thread_sync;",
         "vote.sync.some.pred %p2, %p1, -1;",
-        "atom.global.add.bf16 %h1, [%q1], %h2;",
+        "atom.global.mul.u32 %r1, [%q1], %r2;",
         "cvt.s32.f32 %r1, %f1;",
     ],
 )

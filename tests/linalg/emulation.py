@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,9 +22,11 @@ PAGE = 4096
 class Memory:
     """Arrays by address."""
 
-    def __init__(self) -> None:
+    def __init__(self, **checks: Any) -> None:
+        """checks: `check` and `order` of the emulator; then nothing may be found."""
         self._arrays: dict[int, np.ndarray] = {}
         self._end = 1 << 20
+        self._checks = checks
 
     def place(self, array: np.ndarray) -> int:
         """Where kernels find the array; it must stay alive."""
@@ -47,14 +50,16 @@ class Memory:
             maps = [self._tensor_map(tensor_map, wanted) for wanted in launch.maps]
             scalars = zip(artifact.parameters[len(maps) :], launch.args, strict=True)
             args = [self._argument(x) if p.is_pointer else x for p, x in scalars]
-            emulate(
+            run = emulate(
                 artifact,
                 grid=launch.grid,
                 block=launch.block,
                 args=[*maps, *args],
                 dynamic_smem=launch.dynamic_smem,
                 cluster=(launch.cluster, 1, 1),
+                **self._checks,
             )
+            assert not run.findings, [str(finding) for finding in run.findings]
         except (UnsupportedInstructionError, PtxSyntaxError) as error:
             pytest.skip(f"the emulator does not run {launch.kernel} yet: {error}")
 

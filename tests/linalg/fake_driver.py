@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from gemmlab.errors import ArrayError
 from gemmlab.linalg import calls, execution, frameworks
 from gemmlab.linalg.cublas import Sgemm
 from gemmlab.linalg.execution import Gpu
@@ -33,11 +34,18 @@ class Array:
         return 2, self.device
 
 
+class Wrapper(Array):
+    """An array that holds others, as DTensor does."""
+
+
 class Framework:
     name = KIND
 
     def __init__(self) -> None:
         self.made: list[tuple[int, ...]] = []  # shapes of new arrays
+        self.current = 7  # stream
+        self.imports: list[int] = []  # streams that were current when DLPack was read
+        self.ran: list[tuple[int, int]] = []  # streams of products, and those that were current
 
     def form(self, array: Array) -> Form:
         values = array.values
@@ -53,13 +61,25 @@ class Framework:
     def is_on_host(self, array: Array) -> bool:
         return False
 
-    def stream(self, device: int) -> int:
-        return 7
+    def has_gpu(self) -> bool:
+        return True
 
+    def check_kind(self, kind: type) -> None:
+        if issubclass(kind, Wrapper):
+            raise ArrayError(f"a {kind.__name__}: it has no memory of its own")
+
+    def stream(self, device: int) -> int:
+        return self.current
+
+    @contextlib.contextmanager
     def entered(self, device: int, stream: int | None) -> Any:
-        return contextlib.nullcontext()
+        before = self.current
+        self.current = before if stream is None else stream
+        yield
+        self.current = before
 
     def from_dlpack(self, array: Any) -> Array:
+        self.imports.append(self.current)
         return Array(array.values, array.device)
 
     def empty(self, shape: tuple[int, ...], device: int) -> Array:
@@ -91,8 +111,10 @@ class TensorCoreRun:
 
     def __init__(self, job: Job, framework: Framework, device: int, stream: int) -> None:
         self.job, self.found = job, Counts()
+        self._framework, self._stream = framework, stream
 
     def enqueue(self, addresses: tuple[int, int, int]) -> None:
+        self._framework.ran.append((self._stream, self._framework.current))
         job, c = self.job, self.job.c
         factors = []
         for factor in (job.left, job.right):
@@ -152,10 +174,12 @@ def install(monkeypatch: Any, capability: tuple[int, int] = (9, 0)) -> Framework
     framework = Framework()
     gpu = Gpu("fake", capability, 132)
     monkeypatch.setitem(frameworks._FRAMEWORKS, KIND, lambda: framework)
+    monkeypatch.setitem(frameworks._ARRAYS, KIND, Array.__name__)
     monkeypatch.setattr(frameworks, "framework", lambda name: framework)
-    monkeypatch.setattr(frameworks, "carrier", lambda: framework)
+    monkeypatch.setattr(calls, "carrier", lambda: framework)
     monkeypatch.setattr(frameworks, "_found", {})
     monkeypatch.setattr(execution, "is_current", lambda device: True)
+    monkeypatch.setattr(execution, "current", lambda device: contextlib.nullcontext())
     monkeypatch.setattr(calls, "_calls", {})
     monkeypatch.setattr(execution, "gpu", lambda device: gpu)
     monkeypatch.setattr(execution, "TensorCoreRun", TensorCoreRun)

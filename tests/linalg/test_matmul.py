@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import fake_driver
@@ -179,6 +180,8 @@ MISTAKES: list[tuple[Any, Any, dict[str, Any], type[Exception], str]] = [
     (A, B, {"beta": 1}, InputError, "beta = 1 without c"),
     (A, B, {"c": OUT}, InputError, "c without beta"),
     (A, B, {"alpha": "2"}, DTypeError, "alpha is '2'"),
+    (A, B, {"alpha": 1e39}, InputError, r"alpha is 1e\+39, no float32 number"),
+    (A, B, {"c": OUT, "beta": 10**400}, InputError, "beta is 1000.*no float32 number"),
     (A, B, {"c": numbers((3, 6)), "beta": 1}, ShapeError, r"c has shape \(3, 6\)"),
     (A, B, {"out": np.zeros((6, 4), np.float32)}, ShapeError, r"out has shape \(6, 4\)"),
     (A, B, {"out": READ_ONLY}, ArrayError, "read-only"),
@@ -215,7 +218,8 @@ def test_arrays_in_different_places_are_refused(gpu: fake_driver.Framework) -> N
     for a, b in ((A, fake_driver.Array(B)), (fake_driver.Array(A), B)):
         with pytest.raises(ArrayError, match="on the host"):
             gemmlab.matmul(a, b)
-    with pytest.raises(ArrayError, match="a is on GPU 0 and b is on GPU 1"):
+    words = r"a \(shape \(4, 5\)\) is on GPU 0 and b \(shape \(5, 6\)\) is on GPU 1"
+    with pytest.raises(ArrayError, match=words):
         gemmlab.matmul(fake_driver.Array(A), fake_driver.Array(B, device=1))
 
 
@@ -231,6 +235,45 @@ def test_out_whose_elements_share_memory_is_refused(gpu: fake_driver.Framework) 
     out = np.lib.stride_tricks.as_strided(np.zeros(6, np.float32), (4, 6), (0, 4))
     with pytest.raises(ArrayError, match="share memory"):
         gemmlab.matmul(fake_driver.Array(A), fake_driver.Array(B), out=fake_driver.Array(out))
+
+
+class Kind(np.ndarray):
+    """A subclass, as units and the like are."""
+
+
+def test_on_the_host_the_kind_of_array_is_numpys_choice() -> None:
+    a, b = A.view(Kind), B.view(Kind)
+    assert type(gemmlab.matmul(a, b)) is type(np.matmul(a, b)) is Kind
+    c = gemmlab.matmul(a, b, numbers((6,)), alpha=2, beta=3)
+    assert type(c) is Kind and c.dtype == np.float32
+    assert type(gemmlab.matmul(A[0], B[:, 0], np.ones((), "f4"), beta=1)) is np.float32
+
+
+@pytest.mark.parametrize("name", ["a", "b", "c", "out"])
+def test_masks_are_not_dropped(name: str) -> None:
+    arrays = {"a": A, "b": B, "c": OUT, "out": OUT.copy()}
+    arrays[name] = np.ma.array(arrays[name], mask=True)
+    a, b = arrays.pop("a"), arrays.pop("b")
+    with pytest.raises(ArrayError, match=f"{name} is a masked array of shape"):
+        gemmlab.matmul(a, b, **arrays, beta=1)
+
+
+def test_what_dlpack_refuses_is_named() -> None:
+    class Sharded:
+        def __dlpack_device__(self) -> tuple[int, int]:
+            raise BufferError("on two devices")
+
+    class Odd:
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return 1, 0
+
+        def __dlpack__(self, **_: Any) -> Any:
+            raise ValueError("odd")
+
+    with pytest.raises(ArrayError, match="b does not say where it is .* on two devices"):
+        gemmlab.matmul(A, Sharded())
+    with pytest.raises(ArrayError, match="b cannot be read through DLPack: odd"):
+        gemmlab.matmul(A, Odd())
 
 
 def test_a_tier_on_the_host_is_refused() -> None:
@@ -302,6 +345,64 @@ def test_an_array_of_another_library_comes_back_as_one(gpu: fake_driver.Framewor
     assert kind == "foreign" and close(values, A, B)
     with pytest.raises(ArrayError, match="out is a Foreign"):
         gemmlab.matmul(foreign(A), foreign(B), out=foreign(OUT))
+
+
+def test_results_go_to_the_library_of_a_whatever_carried_them(gpu: fake_driver.Framework) -> None:
+    class Library:
+        from_dlpack = staticmethod(lambda array: ("foreign", array.values, gpu.current))
+
+    foreign = type("Foreign", (), dict(vars(fake_driver.Array)) | {"__module__": "elsewhere"})
+    foreign.__array_namespace__ = lambda self: Library
+    with gemmlab.Matmul(foreign(A), fake_driver.Array(B), stream=99) as product:
+        product.plan()
+        kind, values, stream = product.execute()
+    # DLPack orders the streams that are current: the product's must be, on both ways.
+    assert kind == "foreign" and close(values, A, B)
+    assert (gpu.imports, stream) == ([99], 99)
+
+    out = fake_driver.Array(np.zeros_like(OUT))
+    assert gemmlab.matmul(foreign(A), foreign(B), out=out) is out and close(out.values, A, B)
+    del foreign.__array_namespace__
+    with pytest.raises(InputError, match="a is a Foreign, of no library"):
+        gemmlab.matmul(foreign(A), foreign(B))
+
+
+def test_a_product_follows_the_stream_that_is_current(gpu: fake_driver.Framework) -> None:
+    a, b = fake_driver.Array(A[:, ::2]), fake_driver.Array(B[::2])  # a is copied first
+    with gemmlab.Matmul(a, b, precision="fp16x3") as product:
+        product.plan()
+        for gpu.current in (7, 11, 11, 7):
+            product.execute()
+        product.reset_operands(a=fake_driver.Array(numbers((4, 5), 3)[:, ::2]))
+        product.execute()
+    gpu.current = 12
+    gemmlab.matmul(a, b, precision="fp16x3", stream=5)
+    assert gpu.ran == [(7, 7), (11, 11), (11, 11), (7, 7), (7, 7), (5, 5)]
+
+
+def test_a_stream_of_each_thread_is_not_shared(gpu: fake_driver.Framework) -> None:
+    gpu.current = 2  # cudaStreamPerThread
+    a, b = fake_driver.Array(A), fake_driver.Array(B)
+    plans: list[Any] = []
+
+    def multiply() -> None:
+        gemmlab.matmul(a, b, precision="fp16x3")
+        plans.append(gemmlab.last_plan())
+
+    multiply()
+    thread = threading.Thread(target=multiply)
+    thread.start()
+    thread.join()
+    multiply()
+    assert plans[0] is plans[2] and plans[0] is not plans[1]
+
+
+def test_an_array_without_memory_of_its_own_is_refused(gpu: fake_driver.Framework) -> None:
+    a, b = fake_driver.Array(A), fake_driver.Array(B)
+    wrappers = fake_driver.Wrapper(A), fake_driver.Wrapper(B)
+    for name, pair in (("a", (wrappers[0], b)), ("b", (a, wrappers[1]))):
+        with pytest.raises(ArrayError, match=f"{name} is a Wrapper"):
+            gemmlab.matmul(*pair)
 
 
 def test_packing_needs_a_gpu() -> None:

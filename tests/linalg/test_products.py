@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,12 @@ PAIR = TileConfig(
 
 
 def product(
-    a: np.ndarray, b: np.ndarray, tile: TileConfig, alpha: float = 1.0, beta: float = 0.0
+    a: np.ndarray,
+    b: np.ndarray,
+    tile: TileConfig,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    **checks: Any,
 ) -> tuple[np.ndarray, np.ndarray]:
     """C of a plan with that tile, from C = 3 everywhere, and the report of its fix-up."""
     (m, k), n = a.shape, b.shape[1]
@@ -33,7 +39,7 @@ def product(
         plan.Operand(n, k, along[1], stored[1].shape[1]),
     )
     packed = tuple(plan.Packed(FP16X3, x.vectors, k, x.along) for x in operands)
-    memory = Memory()
+    memory = Memory(**checks)
     c = np.full((m, n), 3.0, np.float32)
     arrays = [*(np.ascontiguousarray(x) for x in stored), c]
     work = [np.zeros(x.nbytes, np.uint8) for x in packed]
@@ -68,6 +74,17 @@ def test_products_are_float32_accurate(tile: TileConfig, shape: tuple[int, int, 
         abs(a).astype(float) @ abs(b).astype(float),
     )
     assert (abs(c - exact) <= 4 * U * magnitude).all()
+
+
+@pytest.mark.parametrize("order", ["in-order", "reversed"])
+def test_nothing_is_found_where_slots_are_used_again(order: str) -> None:
+    """By two math groups of each block of a cluster, and by several blocks of the fix-up."""
+    a, b = matrices(70, 20, 130)
+    a[3, 5] = np.nan
+    kinds = ("races", "global-races", "copies", "barriers")
+    c, report = product(a, b, replace(PAIR, slots=3), check=kinds, order=order)
+    assert np.isnan(c[3]).all() and np.isfinite(np.delete(c, 3, axis=0)).all()
+    assert report[1:].tolist() == [1, 0]
 
 
 def test_the_assembler_leaves_wgmma_asynchronous() -> None:

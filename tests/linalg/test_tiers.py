@@ -38,6 +38,7 @@ def test_what_is_asked_for_is_taken_whatever_the_size(precision: str) -> None:
         (replace(HOPPER, capability=(10, 0)), "compute capability 10.0"),
         (replace(HOPPER, batch=100_000), "100000 matrices"),
         (replace(HOPPER, k=2**31), "an axis of 2147483648"),
+        (replace(HOPPER, m=1, n=2**31 - 100), "an axis of 2147483548"),  # + 191 is past 2^31
     ],
 )
 def test_what_cannot_run_is_said_or_refused(case: Case, words: str) -> None:

@@ -13,7 +13,7 @@ VECTOR = cases.Shapes(small=((100,), (1,), (33,)), large=(), counted=(512,))
 QUICK = cases.SHAPES | {
     "gemm": cases.Shapes(((18, 17, 5), (1, 1, 1), (2, 3, 18)), (), (32, 32, 32)),
     "transpose": cases.Shapes(((18, 17), (1, 40)), (), (64, 64)),
-    **dict.fromkeys(("sum", "histogram"), VECTOR),
+    **dict.fromkeys(("sum", "histogram", "vector-add"), VECTOR),
 }
 
 

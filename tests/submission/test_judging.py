@@ -1,6 +1,7 @@
 """The judge on right, imprecise, wrong and dishonest kernel files, from file to verdict."""
 
 import io
+import re
 
 import pytest
 from kernels import BF16, BF16_CUT, HEAD, LOOP, TF32, TF32_CUT, gemm, in_parts, rounded
@@ -102,6 +103,37 @@ def test_a_wrong_kernel_fails_for_the_right_reason(judge, name):
         assert verdict.wrong_count and verdict.worst and verdict.first[0].index == (0, 0)
 
 
+def test_what_asks_for_float16_is_no_better_whatever_its_results(judge):
+    """Nothing beyond float16's range is asked of it: it must not rank where that is."""
+    for text in (gemm(), rounded(TF32)):
+        found = judge(text, "precision=fp16")
+        assert (found.verdict, found.precision) == ("pass", "fp16")
+
+
+def test_messages_speak_the_authors_language(judge):
+    """Arguments by name; where a hint helps, a hint."""
+    found = judge(gemm(first=""), "args=a,b,c,m,n,k")
+    assert "the end of argument " in found.steps[-1].message
+    assert re.search(r"argument [abc]\b", found.steps[-1].message)
+    dynamic = gemm(
+        first="  extern __shared__ float s[]; s[threadIdx.x] = 0; __syncthreads();\n",
+        store="if (inside) c[row * n + col] = sum + s[0];",
+    )
+    found = judge(dynamic)
+    assert found.verdict == "out of bounds" and "smem=…" in found.steps[-1].message
+    assert "smem" not in judge(gemm(first="")).steps[-1].message
+    late = judge(gemm(store="c[row * n + col] = k == 1 ? nanf(0) : sum;"))
+    assert late.verdict == "wrong answer" and "finite" not in late.steps[-1].message
+
+
+def test_what_prints_or_asserts_is_judged(judge):
+    text = gemm(store='assert(m > 0); printf("%d\\n", row); c[row * n + col] = sum;')
+    assert judge(text).verdict == "pass"
+    failing = gemm(first="  assert(row < m - 1);\n  if (!inside) return;\n")
+    found = judge(failing)
+    assert found.verdict == "emulation error" and "kernel.cu:" in found.steps[-1].message
+
+
 def test_what_reads_its_output_is_told_how_and_passes(judge):
     assert "needs output=finite" in judge(SCALED).steps[-1].message
     assert judge(SCALED, "output=finite").verdict == "pass"
@@ -111,6 +143,10 @@ def test_what_reads_its_output_is_told_how_and_passes(judge):
 SABOTAGE = {
     "keeps a result from launch to launch": (
         gemm(before="__device__ float kept[4];", store="c[row * n + col] = kept[0] = sum;"),
+        "forbidden",
+    ),
+    "keeps a result in managed memory": (
+        gemm(before="__managed__ float kept;", store="c[row * n + col] = kept = sum;"),
         "forbidden",
     ),
     "counts its launches": (
@@ -248,7 +284,7 @@ def test_a_directive_may_bring_arrays_and_numbers(judge):
     assert judge(text, words).verdict == "pass"
 
 
-@pytest.mark.parametrize("problem", ["gemm", "transpose", "sum", "histogram"])
+@pytest.mark.parametrize("problem", ["gemm", "transpose", "sum", "histogram", "vector-add"])
 @pytest.mark.parametrize("language", start.LANGUAGES)
 def test_starting_files_pass(judge, problem, language):
     suffix = start.LANGUAGES[language]

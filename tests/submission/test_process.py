@@ -1,6 +1,7 @@
 """A task that hangs, dies, hoards, chatters or hides: a status, and nothing left behind."""
 
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,11 @@ FILES = {
     "leaves": ("import os; os._exit(0)", "crashed", "exit code 0"),
     "exits": ("raise SystemExit('enough')", "crashed", "SystemExit: enough"),
     "hoards": ("x = bytearray(2**33)", "memory limit", ""),
+    "makes a library hoard": (
+        "raise ImportError('x.so: failed to map segment from shared object')",
+        "memory limit",
+        "x.so",
+    ),
     "raises": ("1 / 0", "crashed", "ZeroDivisionError"),
     "has no kernel": ("f = 1", "no entry", "no @cute.kernel 'f'"),
     "lies about its end": (
@@ -111,9 +117,12 @@ def test_a_kernel_that_hangs_is_told_with_its_case(judge, monkeypatch):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems end no child with its parent")
-def test_a_judge_that_is_killed_leaves_no_process(tmp_path):
-    """It cannot end its child any more: that ends with it."""
-    file, pid_file = tmp_path / "kernel.py", tmp_path / "pid"
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_judge_that_is_stopped_leaves_no_process(tmp_path, how):
+    """One that is killed cannot end its child any more: that ends with it. Others leave no files
+    either."""
+    file, pid_file, scratch = tmp_path / "kernel.py", tmp_path / "pid", tmp_path / "scratch"
+    scratch.mkdir()
     file.write_text(
         "#! gemmlab problem=gemm block=32 grid=1\n"
         "import os, pathlib, time\n"
@@ -121,10 +130,13 @@ def test_a_judge_that_is_killed_leaves_no_process(tmp_path):
         "time.sleep(1000)\n"
     )
     command = [sys.executable, "-m", "gemmlab", "judge", str(file), "--emulated"]
-    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as judging:
+    where = {**os.environ, "TMPDIR": str(scratch)}
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL, env=where) as judging:
         _wait_until(lambda: pid_file.exists() and pid_file.read_text())
-        judging.kill()
+        judging.send_signal(how)
     _wait_until(lambda: not _lives(int(pid_file.read_text())))
+    if how != signal.SIGKILL:
+        assert judging.returncode == 128 + how and not list(scratch.iterdir())
 
 
 def _wait_until(true, seconds=20.0):

@@ -17,7 +17,8 @@ from gemmlab.errors import MissingDependencyError
 
 _TUNING = 5  # runs of each of cuBLASLt's candidates
 # How cuBLAS multiplies float32 arrays, by precision class: in float32, or rounded on the way to
-# the tensor cores. Names without CUBLAS_, as in its manual.
+# the tensor cores; where 16 bits are allowed, TF32 is too, whichever it finds faster. Names without
+# CUBLAS_, as in its manual.
 COMPUTE_TYPES = {
     "ieee": "COMPUTE_32F",
     "x3": "COMPUTE_32F",

@@ -93,7 +93,8 @@ class GlobalShadow:
         if not self.someone_looks:
             return
         now = (self.step, site)
-        for block, cell in sorted({*zip(blocks.tolist(), cells.tolist(), strict=True)}):
+        # Lanes that meet at one place take their turns in this order, as in `memory.atomics`.
+        for block, cell in dict.fromkeys(zip(blocks.tolist(), cells.tolist(), strict=True)):
             board = self.told[cell] if tells or cell in self.told else {}
             if hears:
                 for other, when in board.items():

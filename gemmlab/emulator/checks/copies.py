@@ -115,9 +115,8 @@ class WatchedBulkCopies(BulkCopies):
             monitor.boards.leave(("pending", cell), monitor.clocks.tell(row[0]))
         read = self._in_shared(source)
         if read is not None:
-            shadow.load(row, read[None], site)
+            shadow.load(row, read[None], site, in_flight=True)
             shadow.look(row, read[None], site)
-            shadow.hold(row[0], read, site)
         elif not isinstance(source, Words):
             monitor.touch_pieces("load", site, row[0], self._in_global(source))
         for target in targets:

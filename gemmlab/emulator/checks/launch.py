@@ -153,8 +153,9 @@ def _compare(
         launch.memory.allocations, key=lambda a: a.distance(start + GLOBAL_BASE)
     )
     where = f"{owner.name}+{start + GLOBAL_BASE - owner.address}"
+    order = name if isinstance(name, str) else f"drawn with seed {name}"
     message = (
-        f"{int(np.count_nonzero(differ))} bytes have other values in order {name!r}, "
-        f"the first at {where}"
+        f"{int(np.count_nonzero(differ))} bytes have other values when warps run in another order "
+        f"({order}), the first at {where}"
     )
     findings.add("order dependent", message, site, addresses=[start + GLOBAL_BASE])

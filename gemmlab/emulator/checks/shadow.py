@@ -59,8 +59,18 @@ class Shadow:
         # Written by threads; no fence.proxy.async has shown it to the copy engine and tensor cores.
         self.hidden = np.zeros(num_granules, bool)
 
-    def load(self, rows: np.ndarray, cells: np.ndarray, site: int, strength: int = PLAIN) -> None:
-        """rows: (n, 1), the threads; cells: (n, granules of each)."""
+    def load(
+        self,
+        rows: np.ndarray,
+        cells: np.ndarray,
+        site: int,
+        strength: int = PLAIN,
+        in_flight: bool = False,
+    ) -> None:
+        """rows: (n, 1), the threads; cells: (n, granules of each).
+
+        in_flight: by what they have started, the copy engine or tensor cores, until that lets go.
+        """
         words = self.written[cells]
         rows = np.broadcast_to(rows, cells.shape)
         if not words.all():
@@ -69,11 +79,12 @@ class Shadow:
             none = np.zeros(int(bad.sum()), np.int64)
             self.report("uninitialized read", what, site, None, rows[bad], none, cells[bad])
         self._compare(words, rows, cells, site, strength, "a read, and a write")
-        mine = pack(site, self.clocks.column(rows), self.clocks.now[rows], strength)
-        old = self.read[cells]
-        replaced = (old == 0) | self._ordered(old, rows)
+        epochs = np.full(rows.shape, IN_FLIGHT) if in_flight else self.clocks.now[rows]
+        columns, old = self.clocks.column(rows), self.read[cells]
+        mine = pack(site, columns, epochs, strength)
+        replaced = (old == 0) | self._ordered(old, rows) | in_flight & (column_of(old) == columns)
         self.read[cells[replaced]] = mine[replaced]
-        others = column_of(self.read[cells]) != self.clocks.column(rows)
+        others = column_of(self.read[cells]) != columns
         self.read_too[cells[others]] = mine[others]
 
     def store(
@@ -112,21 +123,16 @@ class Shadow:
         columns, epochs = np.asarray(column), np.asarray(epoch)
         self.written[cells] = pack(0, columns, epochs, PLAIN) | sites
 
-    def hold(self, rows: np.ndarray, cells: np.ndarray, site: int) -> None:
-        """A copy reads those cells until it lets go."""
-        epochs = np.full(cells.shape, IN_FLIGHT)
-        self.read[cells] = pack(site, self.clocks.column(rows), epochs, PLAIN)
-
     def let_go(
         self, cells: np.ndarray, holder: np.ndarray | int, column: int, epoch: np.ndarray | int
     ) -> None:
         """What the holder started has read them, at that time of that thread or engine."""
-        words = self.read[cells]
-        is_held = (words >> EPOCH_AT == IN_FLIGHT) & (column_of(words) == holder)
-        held, epoch = cells[is_held], np.broadcast_to(epoch, cells.shape)[is_held]
-        self.read[held] = pack(0, np.asarray(column), np.asarray(epoch), PLAIN) | site_of(
-            self.read[held]
-        )
+        for reads in (self.read, self.read_too):
+            words = reads[cells]
+            is_held = (words >> EPOCH_AT == IN_FLIGHT) & (column_of(words) == holder)
+            epochs = np.broadcast_to(epoch, cells.shape)[is_held]
+            done = pack(0, np.asarray(column), epochs, PLAIN)
+            reads[cells[is_held]] = done | site_of(words[is_held])
 
     def show(self, cells: np.ndarray, told: np.ndarray) -> None:
         """fence.proxy.async by threads of one cluster who know that: what was written before it in

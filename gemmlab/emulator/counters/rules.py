@@ -17,7 +17,7 @@ import numpy as np
 LANES = 32
 SECTOR_BYTES = 32
 LINE_BYTES = 128
-LINES_PER_PASS = 4  # that the tag stage hands on together
+TAG_BANKS = 4
 BANKS = 32
 BANK_BYTES = 4
 
@@ -163,26 +163,49 @@ def copy_wavefronts(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Wavefronts of each warp's cp.async, and how many of them no conflict causes.
 
-    sources, targets: (n, 32) byte addresses of copies of `width` (4, 8 or 16) bytes. Each word of
-    the source goes its own way to the target: a phase costs the largest number of words that one
-    bank reads or writes, with no word shared. Lanes that write zeros store them like any other.
-    Sources scattered over many lines cost more than that: the tag stage parts them further.
+    sources, targets: (n, 32) byte addresses of copies of `width` (4, 8 or 16) bytes. Lanes whose
+    lines L1 looks up at a time go on together. In each of their phases each word of the source
+    goes its own way to the target, so a phase costs the largest number of words that one bank reads
+    or writes, with no word shared. Lanes that write zeros store them like any other.
     """
-    data = np.maximum(
-        _words_per_bank(sources, reading, width), _words_per_bank(targets, reading, width)
-    )
-    lines = distinct_per_row(sources // LINE_BYTES, reading)
-    passes = np.maximum((data > 0).sum(axis=1), -(-lines // LINES_PER_PASS))
-    zeros, ideal = wavefronts(targets, zeroed, width, is_load=False)
-    return np.maximum(data.sum(axis=1), passes) + zeros, passes + ideal
-
-
-def _words_per_bank(addresses: np.ndarray, on: np.ndarray, width: int) -> np.ndarray:
-    """Most words in one bank, per (warp, phase), the same word counted as often as it is there."""
     words = width // BANK_BYTES
-    bank = ((addresses // BANK_BYTES)[..., None] + np.arange(words)) % BANKS
-    phase = np.arange(addresses.size).reshape(addresses.shape) // (LANES // words)
-    slots = (phase[..., None] * BANKS + bank)[on]
-    load = np.bincount(slots.reshape(-1), minlength=addresses.size // (LANES // words) * BANKS)
-    largest: np.ndarray = load.reshape(len(addresses), words, BANKS).max(axis=2)
-    return largest
+    turn = _turns(sources // LINE_BYTES, reading)
+    row, lane = np.nonzero(reading)
+    group = ((row * LANES + turn[reading]) * words + lane // (LANES // words)) * BANKS
+    which, group = np.unique(group, return_inverse=True)
+    load = np.zeros((2, len(which) * BANKS), np.int64)
+    for side, addresses in enumerate((sources[reading], targets[reading])):
+        for word in range(words):
+            bank = (addresses // BANK_BYTES + word) % BANKS
+            load[side] += np.bincount(group * BANKS + bank, minlength=load.shape[1])
+    cost = load.reshape(2, -1, BANKS).max(axis=(0, 2))
+    row = which // (BANKS * words * LANES)
+    waves = np.bincount(row, weights=cost, minlength=len(sources)).astype(np.int64)
+    ideal = np.bincount(row, minlength=len(sources))
+    zeros, zeros_ideal = wavefronts(targets, zeroed, width, is_load=False)
+    return waves + zeros, ideal + zeros_ideal
+
+
+def _turns(lines: np.ndarray, on: np.ndarray) -> np.ndarray:
+    """When L1 looks up each lane's line, (n, 32), counted from 0 in each warp.
+
+    The tags are in four banks; each looks up one line at a time, in the order of lanes. A line's
+    bank is the exclusive or of its number's pairs of bits.
+    """
+    lines = np.where(on, lines, -1)
+    order = np.argsort(lines, axis=1, kind="stable")
+    ordered = np.take_along_axis(lines, order, axis=1)
+    starts = np.zeros(lines.shape, np.int64)
+    starts[:, 1:] = np.where(ordered[:, 1:] != ordered[:, :-1], np.arange(1, LANES), 0)
+    starts = np.maximum.accumulate(starts, axis=1)
+    leader = np.empty_like(order)  # of each lane: the first lane that wants the same line
+    np.put_along_axis(leader, order, np.take_along_axis(order, starts, axis=1), axis=1)
+    leads = on & (leader == np.arange(LANES))
+    bank = np.zeros(lines.shape, np.int64)
+    for shift in range(0, 64 - LINE_BYTES.bit_length(), 2):
+        bank ^= lines >> shift & TAG_BANKS - 1
+    turn = np.zeros(lines.shape, np.int64)
+    for number in range(TAG_BANKS):
+        here = bank == number
+        turn = np.where(here, np.cumsum(leads & here, axis=1) - 1, turn)
+    return np.take_along_axis(turn, leader, axis=1)

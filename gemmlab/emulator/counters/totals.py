@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from gemmlab.emulator.counters.rules import SiteCounts
-from gemmlab.emulator.ptx.ir import Instruction
+from gemmlab.emulator.ptx.ir import Instruction, registers
 
 if TYPE_CHECKING:
     from gemmlab.emulator.execution.machine import Tally
@@ -33,11 +33,16 @@ REQUESTS = {
     ("local", "ld"): ("ld",),
     ("local", "st"): ("st",),
 }
+VECTORS = ("v2", "v4", "v8")
 WAVEFRONTS = {"ld": ("ld", "ldsm"), "st": ("st", "stsm"), "atom": ("atom",), "ldgsts": LDGSTS}
 
 
-def operation(instruction: Instruction, space: str) -> str:
-    """What the hardware calls a memory instruction."""
+# Operations of which there is a variant without a result.
+REDUCTIONS = {"add", "min", "max", "and", "or", "xor", "inc", "dec"}
+
+
+def operation(instruction: Instruction, space: str, read: set[str]) -> str:
+    """What the hardware calls a memory instruction of a kernel that reads these registers."""
     match instruction.root:
         case "ldu":
             return "ld"
@@ -49,7 +54,16 @@ def operation(instruction: Instruction, space: str) -> str:
             return "stsm"
         case "red" if space == "shared":  # an atom whose result nobody reads
             return "atom"
+        case "atom" if space == "global" and REDUCTIONS.intersection(instruction.modifiers):
+            return "atom" if read.intersection(registers(instruction.operands[:1])) else "red"
     return instruction.root
+
+
+def words(instruction: Instruction) -> int:
+    """Of four bytes, that each lane loads or stores; 1 for what is smaller."""
+    *_, type_ = instruction.modifiers
+    count = next((int(word[1:]) for word in instruction.modifiers if word in VECTORS), 1)
+    return max(int(type_[1:]) * count // 32, 1)
 
 
 def counters(program: Program, tally: Tally) -> dict[str, int]:
@@ -82,8 +96,13 @@ def _of(
     block = _blocks(program)[among]
     thread_inst = int(tally.lanes[block].sum())
     by_kind = defaultdict[tuple[str, str], SiteCounts](SiteCounts)
+    local = defaultdict[str, int](int)  # the words of a warp's lanes lie side by side
+    read = _registers_read(program)
     for (index, space), counts in sites.items():
-        by_kind[space, operation(code[index], space)].add(counts)
+        kind = operation(code[index], space, read)
+        by_kind[space, kind].add(counts)
+        if space == "local":
+            local[kind] += counts.requests * words(code[index])
     result = {
         "ptx_inst_executed.sum": int(tally.warps[block].sum()),
         "ptx_thread_inst_executed.sum": thread_inst,
@@ -100,6 +119,8 @@ def _of(
         for what in ("requests", "sectors"):
             total = sum(getattr(by_kind[space, op], what) for op in ops)
             result[f"l1tex__t_{what}_pipe_lsu_mem_{space}_op_{name}.sum"] = total
+    for name, requests in local.items():
+        result[f"l1tex__t_requests_pipe_lsu_mem_local_op_{name}.sum"] = requests
     waves = ideal = 0
     for name, ops in WAVEFRONTS.items():
         own = sum(by_kind["shared", op].wavefronts for op in ops)
@@ -113,6 +134,15 @@ def _of(
     result["memory_l1_wavefronts_shared_ideal"] = ideal
     result["derived__memory_l1_wavefronts_shared_excessive"] = waves - ideal
     return result
+
+
+def _registers_read(program: Program) -> set[str]:
+    """All but those that atomic operations alone name, as the place of a result."""
+    found: set[str] = set()
+    for instruction in program.function.instructions:
+        first = 1 if instruction.root == "atom" else 0
+        found.update(registers(instruction.operands[first:]))
+    return found
 
 
 def _blocks(program: Program) -> np.ndarray:

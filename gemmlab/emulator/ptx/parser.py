@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import struct
 from dataclasses import dataclass, field, replace
-from typing import NoReturn
 
 from gemmlab.emulator.ptx.ir import (
     TYPES,
@@ -29,7 +28,7 @@ from gemmlab.emulator.ptx.ir import (
     Variable,
     Vector,
 )
-from gemmlab.emulator.ptx.lexer import tokenize
+from gemmlab.emulator.ptx.lexer import Tokens
 from gemmlab.errors import PtxSyntaxError
 
 
@@ -55,54 +54,16 @@ def parse(text: str) -> Module:
     return Parser(text).module()
 
 
-class Parser:
+class Parser(Tokens):
     """Recursive descent over the tokens of one file."""
 
     def __init__(self, text: str) -> None:
+        super().__init__(text)
         self.lines = text.split("\n")
-        self.tokens = list(tokenize(text))
-        self.position = 0
         self.files: dict[int, str] = {}
         self.scopes: list[Scope] = []
         self.num_scopes = 0
         self.source: str | None = None
-
-    # Token stream
-
-    def fail(self, message: str) -> NoReturn:
-        at = min(self.position, len(self.tokens) - 1)
-        raise PtxSyntaxError(message, self.tokens[at].line if self.tokens else 1)
-
-    def peek(self, ahead: int = 0) -> str:
-        at = self.position + ahead
-        return self.tokens[at].text if at < len(self.tokens) else ""
-
-    def next(self) -> str:
-        if self.position >= len(self.tokens):
-            self.fail("the text ends in the middle of a statement")
-        self.position += 1
-        return self.tokens[self.position - 1].text
-
-    def expect(self, text: str) -> None:
-        if self.peek() != text:
-            self.fail(f"expected {text!r}, found {self.peek() or 'the end of the text'!r}")
-        self.position += 1
-
-    def accept(self, text: str) -> bool:
-        if self.peek() == text:
-            self.position += 1
-            return True
-        return False
-
-    def integer(self) -> int:
-        negative = self.accept("-")
-        word = self.next().rstrip("U")
-        try:
-            value = int(word, 0)
-        except ValueError:
-            self.position -= 1
-            self.fail(f"expected an integer, found {word!r}")
-        return -value if negative else value
 
     # Module level
 
@@ -183,9 +144,12 @@ class Parser:
                 vector = int(word[1])
             elif word == "ptr":
                 pointer = True
+            elif word == "attribute":  # .attribute(.managed)
+                while self.next() != ")":
+                    pass
             elif word in TYPES:
                 type_ = word
-            elif word not in ("global", "shared", "local", "const", "attribute"):
+            elif word not in ("global", "shared", "local", "const"):
                 self.fail(f"unknown word .{word} in a declaration")
         if not type_:
             self.fail("a declaration needs a type")

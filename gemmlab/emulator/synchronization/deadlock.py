@@ -12,7 +12,7 @@ from gemmlab.errors import DeadlockError, Site
 if TYPE_CHECKING:
     from gemmlab.emulator.execution.machine import Machine
 
-MOST = 16  # lines of a report
+MOST = 4  # parts of a report
 
 
 class Stuck(NamedTuple):

@@ -116,6 +116,9 @@ def is_barrier_reduction(i: Instruction) -> bool:
 
 def from_table(t: Translator, i: Instruction) -> None:
     found = isa.find_form(i.root, i.modifiers)
+    callee = next((o.name for o in i.operands if isinstance(o, Symbol)), "")
+    if i.root == "call" and callee:
+        t.unsupported(f"{callee} is not defined in this PTX")
     if found is None:
         t.unsupported("the emulator has no such instruction")
     form, type_ = found

@@ -1,0 +1,58 @@
+"""PyTorch's tensors on the host, and what is refused of them; skipped where it is not installed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gemmlab
+from gemmlab.errors import ArrayError, DTypeError
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+A, B = torch.arange(6.0).reshape(2, 3), torch.arange(12.0).reshape(3, 4)
+EXACT = A.numpy() @ B.numpy()
+
+
+class Wrapped(torch.Tensor):
+    """A tensor that holds another, as DTensor does: it has no memory of its own."""
+
+    @staticmethod
+    def __new__(cls, held: Any) -> Any:
+        return torch.Tensor._make_wrapper_subclass(cls, held.shape, dtype=held.dtype)
+
+    @classmethod
+    def __torch_dispatch__(cls, function: Any, *_: Any) -> Any:
+        raise RuntimeError("of no use here")
+
+
+class Named(torch.Tensor):
+    """A subclass that is stored as any tensor is."""
+
+
+@pytest.mark.parametrize("a", [A, torch.nn.Parameter(A), A.as_subclass(Named)])
+def test_tensors_on_the_host_are_multiplied_there(a: Any) -> None:
+    out = torch.zeros(2, 4)
+    with torch.no_grad():
+        result = gemmlab.matmul(a, B)
+        assert gemmlab.matmul(a, B, out=out) is out
+    assert type(result) is torch.Tensor
+    assert np.array_equal(result.numpy(), EXACT) and np.array_equal(out.numpy(), EXACT)
+
+
+@pytest.mark.parametrize(
+    ("b", "error", "words"),
+    [
+        (B.clone().requires_grad_(), ArrayError, r"b is a tensor of shape \(3, 4\) that requires"),
+        (B.bfloat16(), DTypeError, r"b has dtype torch.bfloat16 and shape \(3, 4\)"),
+        (B._neg_view(), ArrayError, "b is a tensor .* the negative of what its memory holds"),
+        (B.to_sparse(), ArrayError, "b is a tensor .* layout torch.sparse_coo"),
+        (B.to("meta"), ArrayError, "b is a tensor .* on device meta"),
+        (Wrapped(B), ArrayError, "b is a Wrapped, which has its own __torch_dispatch__"),
+        (torch.nn.Linear(3, 4), DTypeError, "b is a Linear; arrays are"),
+    ],
+)
+def test_a_mistake_is_named(b: Any, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        gemmlab.matmul(A, b)

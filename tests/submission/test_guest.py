@@ -1,0 +1,74 @@
+"""A kernel file as one of the contenders of `gemmlab bench`."""
+
+import pytest
+from inline import in_this_process
+from kernels import TF32, gemm, rounded
+
+from gemmlab import ladder, problems
+from gemmlab.bench.protocol import Protocol
+from gemmlab.bench.session import Plan
+from gemmlab.errors import CompileError, InputError
+from gemmlab.submission import process
+from gemmlab.submission.guest import guest
+
+GEMM = problems.find("gemm")
+SHAPE = {"m": 33, "n": 20, "k": 17}
+
+
+@pytest.fixture
+def made(judge, monkeypatch):
+    """The job of a file and of rungs, and who was refused."""
+    monkeypatch.setattr(process, "run", in_this_process)
+
+    def make(text, *rungs, shape=SHAPE):
+        guests = [guest(judge.file(text))]
+        found = [ladder.find(name) for name in rungs]
+        plan = Plan(GEMM, found, [shape], "normal", 0, None, guests)
+        plan.check()
+        return plan.job(shape, Protocol(), "sm_90a")
+
+    return make
+
+
+def test_a_file_is_timed_beside_rungs_as_its_directive_says(made):
+    job, refusals = made(gemm(), "naive")
+    naive, own = job.kernels
+    assert not refusals and (naive.name, own.name) == ("naive", "kernel.cu")
+    assert own.geometry == ((2, 3, 1), (16, 16, 1), 0)
+    assert own.args == ("a", "b", "c", "m", "n", "k")
+    assert (own.precision, job.precision) == ("ieee", "ieee")
+    assert "gemm:naive" in job.command and "kernel.cu --shape 33,20,17" in job.command
+
+
+def test_a_cheaper_class_is_measured_in_that_class(made):
+    job, _ = made(rounded(TF32).replace("layout=row", "layout=row precision=tf32"))
+    assert job.precision == job.kernels[0].precision == "tf32"
+
+
+def test_a_shape_that_a_file_does_not_take_is_skipped(made):
+    job, [refusal] = made(gemm().replace("layout=row", "layout=row multiple=16,16,8"))
+    assert not job.kernels and (refusal.status, refusal.failed) == ("skipped", False)
+    assert "multiples of 16,16,8" in refusal.message
+
+
+def test_what_the_judge_would_refuse_is_not_timed(made):
+    with pytest.raises(CompileError, match="kernel.cu: forbidden: gemm keeps kept"):
+        made(gemm(before="__device__ float kept;", store="c[row * n + col] = kept = sum;"))
+
+
+@pytest.mark.parametrize(
+    "change, told",
+    [
+        (("layout=row", "layout=row,col,col"), "course"),
+        (("problem=gemm", "problem=sum"), "of sum"),
+        (("grid=", "hgrid="), "kernel.cu: "),
+    ],
+)
+def test_what_cannot_be_measured_together_is_told_first(made, change, told):
+    with pytest.raises(InputError, match=told):
+        made(gemm().replace(*change), "naive")
+
+
+def test_a_layout_that_is_not_the_files(judge):
+    with pytest.raises(InputError, match="in layout row, not course"):
+        guest(judge.file(gemm()), "course")
