@@ -402,6 +402,12 @@ def test_faults_say_where(access, step, error, message):
     assert not x.any()  # the store before the fault does not show
 
 
+@pytest.mark.parametrize("pointer", [0, 400])
+def test_a_null_pointer_is_called_one(launch, pointer):
+    with pytest.raises(OutOfBoundsError, match="a null pointer"):
+        launch(f"mov.u64 %q1, {pointer}; ld.global.u32 %r1, [%q1];", [np.zeros(1, np.uint32)])
+
+
 @pytest.mark.parametrize("space", ["shared", "local"])
 @pytest.mark.parametrize(
     ("offset", "error"), [(64, OutOfBoundsError), (62, MisalignedAddressError)]

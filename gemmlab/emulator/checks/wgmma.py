@@ -4,6 +4,9 @@ Of a group's registers, the accumulators may be read again after the wait only, 
 next wgmma that adds to them; those that hold A must keep their values. Compilers leave copies
 between registers in PTX which machine code does not have: a `mov` takes what is known of its source
 along, and is no access.
+
+Before its first wgmma a warp executes wgmma.fence, and again where it has written to registers that
+the next one uses (PTX ISA, "wgmma.fence"). Constants may be moved behind it by compilers.
 """
 
 from __future__ import annotations
@@ -113,10 +116,13 @@ class Accumulators:
         self.done = np.zeros(self.shape, np.int64)
         self.group: dict[tuple[str, str], np.ndarray] = {}  # "written" or "read", and a register
         self.site: dict[str, int] = {}
+        self.fenced = np.zeros(self.shape, bool)
+        self.fresh: dict[str, np.ndarray] = {}  # registers: written since the last wgmma.fence
+        self.writer: dict[str, int] = {}
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """Registers that wgmma uses, or that those are copied to."""
+        """Registers that wgmma uses, or that those are copied to or from."""
         found = {x for i in self.code if is_product(i) for x in registers(i.operands[:2])}
         copies = [
             ({*registers(i.operands[:1])}, {*registers(i.operands[1:])})
@@ -124,7 +130,7 @@ class Accumulators:
             if is_copy(i)
         ]
         while True:
-            more = {x for to, of in copies if found & of for x in to} - found
+            more = {x for to, of in copies if found & of or found & to for x in to | of} - found
             if not more:
                 return frozenset(found)
             found |= more
@@ -140,6 +146,8 @@ class Accumulators:
             if is_product(i):
                 a = registers(i.operands[1:2]) if isinstance(i.operands[1], Vector) else ()
                 yield Step(k, "multiply", tuple(registers(i.operands[:1])), tuple(a))
+            elif i.opcode[:2] == ("wgmma", "fence"):
+                yield Step(k, "fence")
             elif i.opcode[:2] == ("wgmma", "commit_group"):
                 yield Step(k, "commit")
             elif i.opcode[:2] == ("wgmma", "wait_group") and isinstance(i.operands[0], Imm):
@@ -160,10 +168,15 @@ class Accumulators:
         for step in steps:
             match step.verb:
                 case "multiply":
+                    self._check_fence(step, on)
                     for use, names in (("written", step.results), ("read", step.sources)):
                         for name in names:
+                            self._write(name, on, False)
                             self._set(use, name, on, self.committed)
                             self.site[name] = step.instruction
+                case "fence":
+                    self.fenced |= on
+                    self.fresh = {name: fresh & ~on for name, fresh in self.fresh.items()}
                 case "commit":
                     self.committed += on
                 case "wait":
@@ -181,7 +194,10 @@ class Accumulators:
         moved = np.full(self.shape, NEVER)
         for source in step.sources:
             moved = np.maximum(moved, self.group.get(("written", source), NEVER))
+        fresh = [name for name in step.sources if name in self.fresh]
         for result in step.results:
+            self._write(result, on, np.any([self.fresh[name] for name in fresh], axis=0))
+            self.writer.update((result, self.writer[name]) for name in fresh)
             self._set("written", result, on, moved)
             self._set("read", result, on, NEVER)
             for source in self.site.keys() & step.sources:
@@ -193,17 +209,42 @@ class Accumulators:
         for name in step.results:
             self._check("written", name, step.instruction, on, "is written")
             self._check("read", name, step.instruction, on, "is written")
+            self._write(name, on, self.code[step.instruction].root != "mov")
+            self.writer[name] = step.instruction
+
+    def _write(self, name: str, on: np.ndarray, is_fresh: np.ndarray | bool) -> None:
+        old = self.fresh.get(name, False)
+        self.fresh[name] = np.where(on, is_fresh, old)
+
+    def _check_fence(self, step: Step, on: np.ndarray) -> None:
+        index = step.instruction
+        if (on & ~self.fenced).any():
+            what = "no wgmma.fence before a warp's first wgmma"
+            self._report("missing fence", what, index, None, on & ~self.fenced)
+            return
+        for name in (*step.results, *step.sources):
+            late = on & self.fresh.get(name, False)
+            if late.any():
+                what = f"no wgmma.fence between a write of {name} and a wgmma that uses it"
+                self._report("missing fence", what, index, self.writer[name], late)
+                return
 
     def _check(self, use: str, name: str, index: int, on: np.ndarray, what: str) -> None:
         group = self.group.get((use, name))
         if group is None:
             return
         early = on & (group >= self.done) & (group != NEVER)
-        kind, other = "missing wait", self.site.get(name)
-        if early.any() and self.monitor.findings.wants(kind, index, other):
-            block, warp = (int(x) for x in np.argwhere(early)[0])
+        if early.any():
             role = "an accumulator" if use == "written" else "a register with elements of A"
             message = f"{name}, {role} of a wgmma that is not waited for, {what}"
+            self._report("missing wait", message, index, self.site.get(name), early)
+
+    def _report(
+        self, kind: str, message: str, index: int, other: int | None, warps: np.ndarray
+    ) -> None:
+        """A finding in the first of those warps."""
+        if self.monitor.findings.wants(kind, index, other):
+            block, warp = (int(x) for x in np.argwhere(warps)[0])
             at = self.monitor.machine.block_index(block)
             threads = range(warp * WARP, (warp + 1) * WARP)
             self.monitor.findings.add(kind, message, index, other, at, threads)

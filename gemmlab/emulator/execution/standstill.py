@@ -129,9 +129,9 @@ def _polls(chunk: Chunk, rounds: int) -> list[Poll]:
         def watched(access: Access, address: Value, *rest: Any) -> Any:
             result = plain(access, address, *rest)
             if is_poll(code[access.instruction]):
-                value = result if name == "update" else result[0]
                 on = m.active(_mask(rest))
-                places, values = np.broadcast_arrays(offsets_of(access, address), value, on)[:2]
+                where_to = offsets_of(access, address)
+                places, values = np.broadcast_arrays(where_to, result[0], on)[:2]
                 for block, warp in np.argwhere(on.any(axis=2)).tolist():
                     lane = int(on[block, warp].argmax())
                     at, held = int(places[block, warp, lane]), values[block, warp, lane].item()

@@ -12,6 +12,7 @@ from gemmlab.errors import LaunchError
 GLOBAL_BASE = 0x7F00_0000_0000
 ALLOCATION_ALIGNMENT = 256  # cudaMalloc's
 ALLOCATION_GAP = 512  # bytes between allocations that belong to nobody
+NULL_BYTES = 1 << 16  # lower addresses are those of a null pointer and its elements
 
 
 class Allocation(NamedTuple):
@@ -77,6 +78,8 @@ class GlobalMemory:
         """Where an access at `offset` of the arena lies next to."""
         address = offset + GLOBAL_BASE
         what = f"global access of {width} bytes at {address % (1 << 64):#x} is out of bounds"
+        if 0 <= address < NULL_BYTES:
+            return f"{what}: that is where a null pointer points to"
         if not self.allocations:
             return f"{what}: nothing is allocated"
         nearest = min(self.allocations, key=lambda a: a.distance(address))

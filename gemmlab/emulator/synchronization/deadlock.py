@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP
-from gemmlab.errors import DeadlockError
+from gemmlab.errors import DeadlockError, Site
 
 if TYPE_CHECKING:
     from gemmlab.emulator.execution.machine import Machine
@@ -23,6 +23,12 @@ class Stuck(NamedTuple):
     what: str
 
 
+def place(site: Site) -> str:
+    """A line of the source, or of the PTX where that is all there is."""
+    source = site.source.rsplit("/", 1)[-1] if site.source else ""
+    return f"{source}, PTX line {site.ptx_line}".lstrip(", ")
+
+
 def deadlock(machine: Machine) -> NoReturn:
     """Raise DeadlockError for the first block with threads that wait."""
     blocks = np.flatnonzero(machine.live.any(axis=(1, 2)))
@@ -30,7 +36,7 @@ def deadlock(machine: Machine) -> NoReturn:
     code = machine.launch.program.function.instructions
     waits = (machine.barriers, machine.mbarriers, machine.clusters)
     found = [w for part in waits for w in part.stuck(number)]
-    lines = [f"{w.what}, PTX line {code[w.instruction].line}" for w in found[:MOST]]
+    lines = [f"{w.what}, {place(code[w.instruction].site)}" for w in found[:MOST]]
     if len(found) > MOST:
         lines.append(f"and {len(found) - MOST} more")
     if len(blocks) > 1:

@@ -269,15 +269,17 @@ def store(t: Translator, i: Instruction) -> None:
 
 def atomic(t: Translator, i: Instruction) -> None:
     """atom[.order][.scope][.space].op[.noftz][.vN].type d, [a], b[, c]; red the same without d"""
-    type_ = next((w for w in reversed(i.modifiers) if w in WIDTHS), "")
-    name = next((w for w in i.modifiers if w in atomics.OPERATIONS), "")
+    words = i.modifiers
+    type_ = next((w for w in reversed(words) if w in WIDTHS), "")
+    name = next((w for w in words if w in atomics.OPERATIONS), "")
     operands = list(i.operands)
     target = operands.pop(0) if i.root == "atom" else Symbol("_")
-    rest = [w for w in i.modifiers if w not in (name, type_, "noftz")]
-    bits = f"b{8 * WIDTHS[type_]}" if type_ in atomics.HALVES else type_
+    rest = [w for w in words if w not in (name, type_, "noftz")]
+    is_half = type_ in atomics.HALVES
+    bits = f"b{8 * WIDTHS[type_]}" if is_half else type_
     space, where, dtype, count, offset = memory_operand(t, i, operands[0], [*rest, bits])
     operation = atomics.find_operation(name, type_, space)
-    if operation is None or len(operands) != 2 + (name == "cas"):
+    if operation is None or len(operands) != 2 + (name == "cas") or is_half != ("noftz" in words):
         t.unsupported("no such atomic operation")
     if space not in ("global", "shared", "cluster", "generic"):
         t.unsupported(f"atomic operations on {space} memory")
