@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from cuda.bindings import driver as cu
@@ -35,6 +37,17 @@ def call(function: Any, *args: Any) -> Any:
     if int(error) != 0:
         raise DeviceError(f"{function.__name__}: {error.name}")
     return values[0] if values else None
+
+
+@contextmanager
+def relaxed() -> Iterator[None]:
+    """Let this thread load code, and make and destroy graphs, while a stream is recorded."""
+    mode = cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+    before = call(cu.cuThreadExchangeStreamCaptureMode, mode)
+    try:
+        yield
+    finally:
+        call(cu.cuThreadExchangeStreamCaptureMode, before)
 
 
 def load(artifact: Artifact) -> Any:

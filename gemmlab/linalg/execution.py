@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Protocol
@@ -14,7 +13,7 @@ from cuda.bindings import driver as cu
 from gemmlab.kernels.common import ceil_div
 from gemmlab.kernels.gemm.plan import REPORT_BYTES, STATUS_BYTES
 from gemmlab.linalg import cublas
-from gemmlab.linalg.driver import call
+from gemmlab.linalg.driver import call, relaxed
 from gemmlab.linalg.frameworks import Framework
 from gemmlab.linalg.graph import Addresses, Graph, Node, Recording, compile_all
 from gemmlab.linalg.planned import Counts
@@ -153,7 +152,9 @@ class TensorCoreRun:
                 return
             if self._graph is None or self._version != self._space.version:
                 memory = self._place(self._space, self._own)
-                self._graph = Graph(self._job.launches(memory, self._multiprocessors))
+                launches = self._job.launches(memory, self._multiprocessors)
+                with relaxed():
+                    self._graph = Graph(launches)
                 self._version, self._eager = self._space.version, (self._own, memory.report)
             self._last = self._eager
             try:
@@ -187,7 +188,7 @@ class TensorCoreRun:
         place = (self._framework, self._device, self._stream)
         space, own = _recorded_space(*place), _recorded_space(*place)
         memory = self._place(space, own)
-        with _relaxed():
+        with relaxed():
             nodes = [Node(launch) for launch in self._job.launches(memory, self._multiprocessors)]
         for node in nodes:
             node.move(addresses)
@@ -210,7 +211,7 @@ class SgemmRun:
         self._sgemm, self._framework, self._device, self._stream = sgemm, framework, device, stream
         self._order = [NAMES.index(name) for name in (*names, "c")]
         self._context = _primary_context(device)
-        with _Current(self._context), _relaxed():
+        with _Current(self._context), relaxed():
             self._handle = _handle(device)
         self._space = workspace(framework, device, stream)
         self._last: tuple[Addresses, int] | None = None  # arrays and workspace of the last call
@@ -228,7 +229,8 @@ class SgemmRun:
                 self._start(addresses, at, self._stream)
                 return
             if self._recording is None:
-                self._recording = Recording(lambda stream: self._start(addresses, at, stream))
+                with relaxed():
+                    self._recording = Recording(lambda stream: self._start(addresses, at, stream))
             self._recording.replay(self._stream)
 
     def counts(self) -> None:
@@ -284,14 +286,3 @@ class _Current(AbstractContextManager[None]):
 def _is_recording(stream: int) -> bool:
     """Whether work on the stream goes into a CUDA graph; never on the default stream (0 or 1)."""
     return stream not in (0, 1) and cu.cuStreamIsCapturing(stream)[1] == _ACTIVE
-
-
-@contextmanager
-def _relaxed() -> Iterator[None]:
-    """Let this thread load code and make streams while another stream is recorded."""
-    relaxed = cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
-    before = call(cu.cuThreadExchangeStreamCaptureMode, relaxed)
-    try:
-        yield
-    finally:
-        call(cu.cuThreadExchangeStreamCaptureMode, before)

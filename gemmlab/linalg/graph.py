@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -82,8 +83,10 @@ class Recording:
     def __del__(self) -> None:
         executable = getattr(self, "_executable", None)
         if executable is not None and cu is not None:
-            cu.cuGraphExecDestroy(executable)
-            cu.cuGraphDestroy(self._graph)
+            # The last reference may go while some stream is recorded, or after the driver has.
+            with suppress(DeviceError), driver.relaxed():
+                cu.cuGraphExecDestroy(executable)
+                cu.cuGraphDestroy(self._graph)
 
 
 class Graph(Recording):

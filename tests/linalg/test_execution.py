@@ -60,7 +60,7 @@ class Driver:
         monkeypatch.setattr(execution, "gpu", lambda device: Gpu("fake", (9, 0), 132))
         monkeypatch.setattr(execution, "_primary_context", lambda device: 0)
         monkeypatch.setattr(execution, "_is_recording", lambda stream: self.recording)
-        monkeypatch.setattr(execution, "_relaxed", contextlib.nullcontext)
+        monkeypatch.setattr(execution, "relaxed", contextlib.nullcontext)
         monkeypatch.setattr(execution, "_workspaces", {})
         monkeypatch.setattr(execution, "_recorded", [])
 

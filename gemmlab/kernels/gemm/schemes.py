@@ -17,7 +17,7 @@ SPLIT_WARPS = 8  # of a block of the split
 STRIP = 32  # vectors that a cluster of the split holds: 128 bytes of each line
 DEEP_STRIP = 128  # vectors per block of the split of a deep matrix
 FIXUP_TILE = 64  # rows and columns of C that a block of the fix-up looks at
-VECTOR_PITCH = 256  # exponents of one item of a batch are padded to a multiple: any tile's rows
+VECTOR_PITCH = 256  # exponents of one item of a batch are padded to a multiple
 # A vector is wide where more elements are at risk than these, and one for every so many of depth. A
 # count of elements goes up by `WIDE_COUNT` for each such vector: no such count is ever reached.
 WIDE_LEAST, WIDE_EVERY = 4, 1024
