@@ -23,7 +23,7 @@ GUARD = 0x7FA5A5A5
 ZEROS = 0
 POISON = 0x7F8DEAD1
 
-STALE_PART = 8
+SPOILT = 8  # elements
 
 
 def filled(word: int, nbytes: int) -> np.ndarray:
@@ -32,11 +32,12 @@ def filled(word: int, nbytes: int) -> np.ndarray:
 
 
 def spoilt(result: np.ndarray, seed: int) -> np.ndarray:
-    """A result as bytes, with about one element in STALE_PART replaced, at random places: a kernel
-    that looks whether its work is done already, and so skips it, leaves some of them."""
+    """A result as bytes, with a few elements replaced at random places: a kernel that looks whether
+    its work is done already, and so skips it, leaves some of them. Few, because one that looks at
+    samples of each tile would come upon many."""
     image = result.copy()
     rng = np.random.default_rng([seed, image.size])
-    hit = rng.integers(0, image.size, -(-image.size // STALE_PART))
+    hit = rng.integers(0, image.size, SPOILT)
     image[hit] = image[hit] * 2 + 12345
     return image.view(np.uint8)
 

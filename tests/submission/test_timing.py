@@ -95,9 +95,22 @@ def test_a_cheaper_class_is_scored_against_cublas_in_that_class(submission, time
 
 
 TRICKS = {
-    # Both see the loop of timed launches by what the launch before has left.
+    # All see the loop of timed launches by what the launch before has left.
     "finds its work done, at the timed shape": gemm(
         first="  if (!inside || m == 33 && fabsf(c[row * n + col]) < 1e30f) return;\n"
+    ),
+    "finds it done where it looks, a few times in a tile": gemm(
+        first="""
+  bool done = m == 33;
+  for (int j = 0; done && j < 16; ++j) {
+    int x = min(blockIdx.x * blockDim.x + j, n - 1), y = min(blockIdx.y * blockDim.y + j, m - 1);
+    float sum = 0;
+    for (int i = 0; i < k; ++i) sum += a[y * k + i] * b[i * n + x];
+    done = c[y * n + x] == sum;
+  }
+  done = __syncthreads_and(done);
+  if (!inside || done) return;
+"""
     ),
     "keeps its result in an array of its own": gemm(
         first="""
@@ -111,8 +124,12 @@ TRICKS = {
 }
 
 
-def test_who_finds_the_work_done_and_leaves_it_has_no_score(submission, timed):
-    told = timed(submission(TRICKS["finds its work done, at the timed shape"]))
+LEAVES_IT = [name for name in TRICKS if "finds" in name]
+
+
+@pytest.mark.parametrize("name", LEAVES_IT)
+def test_who_finds_the_work_done_and_leaves_it_has_no_score(submission, timed, name):
+    told = timed(submission(TRICKS[name]))
     assert told["status"] == "forbidden" and "its output held before" in told["message"]
 
 
