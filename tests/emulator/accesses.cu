@@ -62,6 +62,14 @@ LOCAL(b128, uint4)
 ATOMIC(b32, unsigned)
 ATOMIC(b64, u64)
 
+#define REDUCTION(name, T, text, ...)                                                 \
+    extern "C" __global__ void global_red_##name(const int* at, T* out) {             \
+        int i = at[threadIdx.x];                                                      \
+        if (i >= 0) asm volatile(text ::"l"(out + i), __VA_ARGS__ : "memory");        \
+    }
+REDUCTION(f16x2, unsigned, "red.global.add.noftz.f16x2 [%0], %1;", "r"(0))
+REDUCTION(v4_f32, uint4, "red.global.add.v4.f32 [%0], {%1, %1, %1, %1};", "f"(1.0f))
+
 extern "C" __global__ void shared_atom_b32(const int* at, unsigned* out) {
     __shared__ unsigned s[SIZE];
     s[threadIdx.x] = 0;

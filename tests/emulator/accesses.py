@@ -20,6 +20,7 @@ _COPIES = [f"copy_{way}_{name}" for way in ("ld", "st") for name in ("b32", "b64
 _COPIES += ["copy_cg_ld_b128", "copy_cg_st_b128"]
 _MATRICES = [f"{way}matrix_{number}" for way in ("ld", "st") for number in ("x1", "x2", "x4")]
 _ATOMICS = [f"global_{kind}_{name}" for kind in ("red", "atom") for name in ("b32", "b64")]
+_ATOMICS += ["global_red_f16x2", "global_red_v4_f32"]
 # Kernels that use the same memory: their counters are read together.
 GROUPS = {
     "global": _OF_TYPE,
