@@ -82,7 +82,7 @@ def test_prepared_packed_and_recorded_on_the_other_gpu(precision: str | None) ->
             assert error(gemmlab.matmul(x, packed, precision=precision), a, b) <= MOST
     with torch.cuda.device(1):
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, stream=torch.cuda.Stream()):  # PyTorch's own is one GPU's
             result = gemmlab.matmul(x, y, precision=precision)
     x.mul_(2)
     torch.cuda.synchronize(1)
