@@ -1,5 +1,6 @@
 """A task that hangs, dies, hoards, chatters or hides: a status, and nothing left behind."""
 
+import functools
 import os
 import signal
 import subprocess
@@ -131,7 +132,10 @@ def test_a_judge_that_is_stopped_leaves_no_process(tmp_path, how):
     )
     command = [sys.executable, "-m", "gemmlab", "judge", str(file), "--emulated"]
     where = {**os.environ, "TMPDIR": str(scratch)}
-    with subprocess.Popen(command, stderr=subprocess.DEVNULL, env=where) as judging:
+    # What runs in the background ignores SIGINT, and so would its children.
+    heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    own = {"stderr": subprocess.DEVNULL, "env": where, "preexec_fn": heed}
+    with subprocess.Popen(command, **own) as judging:
         _wait_until(lambda: pid_file.exists() and pid_file.read_text())
         judging.send_signal(how)
     _wait_until(lambda: not _lives(int(pid_file.read_text())))
