@@ -19,7 +19,8 @@ BESIDES = {"l1tex__data_pipe_lsu_wavefronts_mem_shared.sum": 4}
 NO_LANE, EXECUTED = "no lane", ("smsp__inst_executed_op_", *BESIDES)
 # Atomics to this many lines at once touch a few sectors once more than the rule says, and wide
 # copies from many lines in no order are parted otherwise: counters may differ by as much.
-TOLERANCE = {("global_red_b64", "random 4"): 1, ("global_atom_b64", "random 4"): 1}
+WIDE_ATOMICS = ("global_red_b64", "global_atom_b64", "global_red_v4_f32")
+TOLERANCE = {(kernel, "random 4"): 1 for kernel in WIDE_ATOMICS}
 TOLERANCE |= {("copy_ld_b64", "random, some lanes 0"): 1}
 TOLERANCE |= {("copy_ld_b128", f"random {k}"): 3 for k in (2, 3, 4)}
 TOLERANCE |= {("copy_ld_b128", f"random, some lanes {k}"): 5 for k in (0, 1, 2)}
