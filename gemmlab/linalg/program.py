@@ -3,7 +3,7 @@
 | launch               | `fp16x3`, `bf16x6` | by default | does nothing unless …              |
 |----------------------|--------------------|------------|------------------------------------|
 | split of a, of b     | yes                | yes        |                                    |
-| multiply             | yes                | yes        | … few elements are at risk         |
+| multiply, in parts   | yes                | yes        | … few elements are at risk         |
 | split again of both  |                    | yes        | … many are                         |
 | multiply in bfloat16 |                    | yes        | … many are                         |
 | fix-up               | yes                | yes        | … some row or column is not finite |
@@ -116,11 +116,11 @@ class Job:
             if factor.kept is None:
                 result += plan.pack(factor.operand, factor.packed(), Source(factor.name), base)
         most = self.most_risk
-        result.append(self._multiply(self.choice.tier, bases, bases, sms, (0, most)))
+        result += self._multiply(self.choice.tier, bases, bases, sms, (0, most))
         if self.choice.fallback is not None:
             result.append(self._split_again(spaces, bases, sms, most + 1))
             risk = (most + 1, 2**64 - 1)
-            result.append(self._multiply(self.choice.fallback, spaces, bases, sms, risk))
+            result += self._multiply(self.choice.fallback, spaces, bases, sms, risk)
         addresses = (Source(self.left.name), Source(self.right.name), c)
         packed = (self.left.packed(), self.right.packed())
         report = (*bases, memory.report)
@@ -143,18 +143,18 @@ class Job:
         bases: tuple[int, int],
         sms: int,
         risk: tuple[int, int],
-    ) -> Launch:
+    ) -> list[Launch]:
         """Packed operands have their parts at `parts`, exponents and counts at `bases`."""
         packed = (self.left.packed(scheme), self.right.packed(scheme))
         tile = plan.choose_tile(self._product, *packed, sms)
         addresses = (*parts, Source("c"))
-        launch = plan.multiply(self._product, tile, *packed, addresses, sms, risk)
+        launches = plan.multiply(self._product, tile, *packed, addresses, sms, risk)
         ends = [
             base + operand.offsets[name]
             for name in ("unscale", "status")
             for base, operand in zip(bases, packed, strict=True)
         ]
-        return replace(launch, args=(launch.args[0], *ends, *launch.args[5:]))
+        return [replace(x, args=(x.args[0], *ends, *x.args[5:])) for x in launches]
 
     def _split_again(
         self, spaces: tuple[int, int], bases: tuple[int, int], sms: int, least_risk: int

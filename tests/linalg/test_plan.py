@@ -50,7 +50,7 @@ def test_a_product_fits_the_gpu_and_the_rules_of_tma(m, n, k, a_along, b_along, 
     a, b = plan.Packed(scheme, m, k, a_along), plan.Packed(scheme, n, k, b_along)
     product = plan.Product(m, n, k, n)
     tile = plan.choose_tile(product, a, b, SMS)
-    launch = plan.multiply(product, tile, a, b, (1 << 20, 1 << 30, 1 << 40), SMS)
+    launch = plan.multiply(product, tile, a, b, (1 << 20, 1 << 30, 1 << 40), SMS)[-1]
     assert 0 < launch.grid[0] <= SMS and launch.grid[0] % tile.cluster == 0
     assert launch.dynamic_smem <= 226 * 1024
     for wanted in launch.maps:
@@ -62,6 +62,14 @@ def test_a_product_fits_the_gpu_and_the_rules_of_tma(m, n, k, a_along, b_along, 
         for wanted, count in zip(launch.maps, copies(tile), strict=True)
     )
     assert boxes == tile.slot_bytes
+
+
+@given(st.integers(1, 2**31 - 1))
+def test_parts_of_k_follow_each_other_at_whole_lines(k):
+    parts = plan.segments(k)
+    ends = [first + length for first, length in parts]
+    assert [first for first, _ in parts] == [0, *ends[:-1]] and ends[-1] == k
+    assert all(first % LINE == 0 and 0 < length <= 16384 for first, length in parts)
 
 
 def copies(tile: TileConfig) -> tuple[int, int]:

@@ -50,7 +50,7 @@ def product(
     launches = [
         *plan.pack(operands[0], packed[0], at[0], works[0]),
         *plan.pack(operands[1], packed[1], at[1], works[1]),
-        plan.multiply(wanted, tile, *packed, (*works[:2], at[2]), sms=2),
+        *plan.multiply(wanted, tile, *packed, (*works[:2], at[2]), sms=2),
         plan.fix_up(wanted, *operands, packed, at, works, sms=2),
     ]
     for launch in launches:
@@ -76,6 +76,23 @@ def test_products_are_float32_accurate(tile: TileConfig, shape: tuple[int, int, 
     assert (abs(c - exact) <= 4 * U * magnitude).all()
 
 
+@pytest.mark.parametrize("majors", [("k", "mn"), ("mn", "k")])
+def test_a_deep_product_is_added_up_in_parts(
+    majors: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan, "_DEEPEST", 64)
+    tile = replace(SMALL, a_major=majors[0], b_major=majors[1])
+    a, b = matrices(40, 70, 150)
+    a[3, 140] = np.inf
+    c, _ = product(a, b, tile, alpha=2.0, beta=0.5)
+    with np.errstate(invalid="ignore"):  # of BLAS, not of what it returns
+        exact = 2 * a.astype(float) @ b.astype(float) + 1.5
+        magnitude = 2 * abs(a).astype(float) @ abs(b).astype(float) + 1.5
+    finite = np.arange(40) != 3
+    assert (abs(c[finite] - exact[finite]) <= 4 * U * magnitude[finite]).all()
+    assert np.array_equal(c[3], exact[3])
+
+
 @pytest.mark.parametrize("order", ["in-order", "reversed"])
 def test_nothing_is_found_where_slots_are_used_again(order: str) -> None:
     """By two math groups of each block of a cluster, and by several blocks of the fix-up."""
@@ -89,7 +106,7 @@ def test_nothing_is_found_where_slots_are_used_again(order: str) -> None:
 
 def test_the_assembler_leaves_wgmma_asynchronous() -> None:
     packed = [plan.Packed(FP16X3, 64, 64, along) for along in (True, False)]
-    launch = plan.multiply(plan.Product(64, 64, 64, 64), SMALL, *packed, (0, 0, 0), sms=2)
+    [launch] = plan.multiply(plan.Product(64, 64, 64, 64), SMALL, *packed, (0, 0, 0), sms=2)
     try:
         artifact = artifact_of(launch)
     except PtxSyntaxError as error:

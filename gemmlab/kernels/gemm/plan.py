@@ -36,6 +36,7 @@ _SLOTS = {192: 5, 128: 6, 64: 8}
 _STEP = {192: 2600, 128: 1850, 64: 1100}
 _SHORT = 2048  # up to this k sums move to float32 registers twice as often
 _ROUND = 3000  # clocks to fill the pipeline and to write C
+_DEEPEST = 16384  # of k in one launch
 _LONG = 1024  # elements of a vector from which on a whole block splits it
 # Clusters that split across vectors, the smallest first; more blocks, then more per thread.
 _CLUSTERS = (
@@ -206,54 +207,65 @@ def multiply(
     addresses: tuple[int, int, int],
     sms: int,
     risk: tuple[int, int] = (0, 2**64 - 1),
-) -> Launch:
-    """The launch that multiplies packed operands; `addresses` are those of A, B and C.
+) -> tuple[Launch, ...]:
+    """The launches that multiply packed operands; `addresses` are those of A, B and C.
 
-    The kernel does nothing unless the number of elements at risk lies in `risk`, ends included.
+    The kernels do nothing unless the number of elements at risk lies in `risk`, ends included.
+    Where k is large each takes a part of it and adds to C: the sums in its registers then have
+    fewer terms, and round less.
     """
     at_a, at_b, at_c = addresses
-    maps = tuple(
-        Map(
-            copy,
-            address + packed.offsets["out"],
-            (packed.length, packed.lines, packed.batch * packed.scheme.parts),
-            (2 * packed.pitch, 2 * packed.pitch * packed.lines),
-        )
-        for copy, packed, address in ((tile.a_copy, a, at_a), (tile.b_copy, b, at_b))
-    )
     clusters = (
         ceil_div(product.m, tile.block_m * tile.cluster)
         * ceil_div(product.n, tile.block_n)
         * product.batch
     )
-    args = (
-        at_c,
-        at_a + a.offsets["unscale"],
-        at_b + b.offsets["unscale"],
-        at_a + a.offsets["status"],
-        at_b + b.offsets["status"],
-        product.m,
-        product.n,
-        product.k,
-        product.batch,
-        product.ldc,
-        product.batch_c,
-        int(a.batch > 1),
-        int(b.batch > 1),
-        product.alpha,
-        product.beta,
-        *risk,
-    )
     blocks = min(clusters, sms // tile.cluster) * tile.cluster
-    return Launch(
-        "multiply",
-        tile,
-        (blocks, 1, 1),
-        (tile.threads, 1, 1),
-        args,
-        maps,
-        tile.cluster,
-        tile.smem_bytes,
+    launches = []
+    for first, depth in segments(product.k):
+        maps = (_map(tile.a_copy, a, at_a, first, depth), _map(tile.b_copy, b, at_b, first, depth))
+        args = (
+            at_c,
+            at_a + a.offsets["unscale"],
+            at_b + b.offsets["unscale"],
+            at_a + a.offsets["status"],
+            at_b + b.offsets["status"],
+            product.m,
+            product.n,
+            depth,
+            product.batch,
+            product.ldc,
+            product.batch_c,
+            int(a.batch > 1),
+            int(b.batch > 1),
+            product.alpha,
+            1.0 if first else product.beta,
+            *risk,
+        )
+        grid, block = (blocks, 1, 1), (tile.threads, 1, 1)
+        sizes = tile.cluster, tile.smem_bytes
+        launches.append(Launch("multiply", tile, grid, block, args, maps, *sizes))
+    return tuple(launches)
+
+
+def segments(k: int) -> list[tuple[int, int]]:
+    """First element and length of the parts of k that one launch after the other multiplies."""
+    length = ceil_div(k, ceil_div(k, _DEEPEST) * LINE) * LINE
+    return [(first, min(length, k - first)) for first in range(0, k, length)]
+
+
+def _map(copy: CopyBox, packed: Packed, address: int, first: int, depth: int) -> Map:
+    """The parts of a packed operand at `address`, from `first` on along k."""
+    line = 2 * packed.pitch  # bytes
+    return Map(
+        copy,
+        address + packed.offsets["out"] + first * (2 if packed.along else line),
+        (
+            depth if packed.along else packed.length,
+            packed.lines if packed.along else depth,
+            packed.batch * packed.scheme.parts,
+        ),
+        (line, line * packed.lines),
     )
 
 

@@ -57,7 +57,7 @@ def launches(config: Config, shape: Mapping[str, int], args: Sequence[Any]) -> t
     return (
         *plan.pack(left, packed[0], first, works[0]),
         *plan.pack(right, packed[1], second, works[1]),
-        plan.multiply(product, config, *packed, (*works[:2], c), MULTIPROCESSORS),
+        *plan.multiply(product, config, *packed, (*works[:2], c), MULTIPROCESSORS),
         plan.fix_up(product, left, right, packed, (first, second, c), works, MULTIPROCESSORS),
     )
 
