@@ -9,6 +9,7 @@ from gemmlab import problems
 from gemmlab.errors import InputError, ShapeError, UnknownNameError
 from gemmlab.judge.judge import compare, errors
 from gemmlab.problems.inputs import FAMILIES
+from gemmlab.problems.rounding import sizes
 
 GEMM = problems.find("gemm")
 EXACT_IN_TF32 = {"integers", "zeros"}
@@ -250,3 +251,10 @@ def test_an_addition_has_one_right_answer(family):
 def test_terms_of_an_addition_cancel():
     one = problems.find("vector-add").case({"n": 500}, "row", "cancellation", 0)
     assert np.abs(one.reference()).max() < 1e-2 < np.abs(one.a).max()
+
+
+def test_small_numbers_count_as_the_least_and_zeros_as_none():
+    x = np.array([0, 2.0**-20, -(2.0**-20), -3, np.inf, np.nan], np.float32)
+    assert np.array_equal(
+        sizes(x, 2.0**-14), [0, 2.0**-14, 2.0**-14, 3, np.inf, np.nan], equal_nan=True
+    )

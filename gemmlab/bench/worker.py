@@ -30,6 +30,7 @@ from gemmlab.devices.device import Span
 from gemmlab.environment import own_version
 from gemmlab.judge import Stage, Verdict, precision
 from gemmlab.judge.buffers import spoilt
+from gemmlab.problems.problem import Case
 
 ROTATION = 2.25  # operands together are larger than this many L2 caches,
 MOST_SETS = 256  # unless that takes more sets of them than this
@@ -158,7 +159,7 @@ class Measurement:
             if entry.contender.solves:
                 verdict, image = judge.inspect(stage)
                 entry.max_error_u = max(entry.max_error_u or 0.0, verdict.max_error_u or 0.0)
-                if not _suffices(verdict, entry.job):
+                if not _suffices(verdict, stage.case, image, entry.job):
                     entry.refuse(verdict.status, verdict.message)
                 elif entry.turns:
                     self._judge_over_result(entry, stage, bound, image)
@@ -182,8 +183,8 @@ class Measurement:
         bound.run()
         bound.deliver()
         self._device.gpu.sync()
-        verdict, _ = judge.inspect(stage)
-        if not _suffices(verdict, entry.job):
+        verdict, image = judge.inspect(stage)
+        if not _suffices(verdict, stage.case, image, entry.job):
             entry.refuse("forbidden", f"keeps what its output held before: {verdict.message}")
 
     def _time_launch(self, entry: Entry, bound: Bound) -> None:
@@ -239,10 +240,9 @@ class Measurement:
         self._device.stream.sync()
 
 
-def _suffices(verdict: Verdict, job: Job) -> bool:
+def _suffices(verdict: Verdict, case: Case, image: np.ndarray, job: Job) -> bool:
     """Whether a result is right in the class that the job is judged in."""
-    kept = precision.kept(verdict, job.family, bounded=verdict.bound_u > 0)
-    return precision.suffices(kept, job.precision)
+    return precision.suffices(precision.kept(verdict, case, image), job.precision)
 
 
 def _versions() -> dict[str, str]:

@@ -11,8 +11,12 @@ An element keeps the bounds of a class if its error is at most the problem's flo
 loss, in units of u·magnitude. Sharp for this are few terms, where losses do not average out, and
 one-hot inputs, where the result is one input: 0 u for float32, up to 8192 u for TF32, 65536 u for
 bfloat16. Zeros and small integers are exact in every class: a kernel that is wrong on those is
-wrong. Infinities have to come out right of ieee only, as an infinity has no parts; and of float16
-nothing is asked on numbers that it cannot hold.
+wrong. Infinities have to come out right of ieee only, as an infinity has no parts.
+
+Below the smallest normal number of a format its numbers are a fixed distance apart, so an input
+there loses as much as that number does, and counts as it in the magnitude. For float16 that is
+2**-14, with 2**-24 from one number to the next; for all others 2**-126. Of numbers too large for
+float16, from 65520, nothing is asked: its kernels may make infinities of them.
 
 The accuracy of a kernel is the best class whose bounds all of its results keep, and must be that of
 the class it wants to be judged in. Its class is its accuracy; but one that multiplies in tensor
@@ -27,8 +31,11 @@ import math
 import re
 from collections.abc import Iterable
 
+import numpy as np
+
+from gemmlab.judge.judge import errors
 from gemmlab.judge.verdict import Verdict
-from gemmlab.problems.problem import U
+from gemmlab.problems.problem import Case, U
 
 CLASSES = ("ieee", "x3", "tf32", "fp16", "bf16")
 LOSS_U = {
@@ -38,6 +45,7 @@ LOSS_U = {
     "fp16": 2.0**-9 / U,
     "bf16": 2.0**-6 / U,
 }
+FLOAT16_NORMAL = 2.0**-14
 EXACT_FAMILIES = ("integers", "zeros")
 # Families with numbers that the 5 bits of exponent of float16 do not hold.
 WIDE_FAMILIES = ("wide", "special")
@@ -47,23 +55,30 @@ _TENSOR = re.compile(r"\b(?:wmma\.mma|mma\.sync|wgmma\.mma_async|tcgen05\.mma)[\
 _NARROW = re.compile(r"\b(?:fma|mul|add)\.[\w.]*\b(?:f16|bf16)(?:x2)?\b")
 
 
-def kept(verdict: Verdict, family: str, bounded: bool) -> str | None:
+def kept(verdict: Verdict, case: Case, image: np.ndarray | None) -> str | None:
     """The best class whose bounds a result keeps; None for no class.
 
-    `bounded` says that the problem rounds at all: what it only moves or counts is exact.
+    `image` is the output as it lies in memory, None where nothing was compared.
     """
     if verdict.passed:
         return CLASSES[0]
-    if verdict.status != "wrong answer" or verdict.max_error_u is None or not bounded:
+    if verdict.status != "wrong answer" or verdict.max_error_u is None or image is None:
         return None
-    if family in EXACT_FAMILIES:
+    if not verdict.bound_u or case.family in EXACT_FAMILIES:  # what is moved or counted is exact
         return None
     if not math.isfinite(verdict.max_error_u):
-        return {"special": "x3", "wide": "fp16"}.get(family)
+        return {"special": "x3", "wide": "fp16"}.get(case.family)
     for name in CLASSES:
-        if verdict.max_error_u <= verdict.bound_u + LOSS_U[name] and name != "fp16":
+        error_u = _float16_error_u(case, image) if name == "fp16" else verdict.max_error_u
+        if error_u <= verdict.bound_u + LOSS_U[name]:
             return name
     return None
+
+
+def _float16_error_u(case: Case, image: np.ndarray) -> float:
+    """The largest error, in units of u and the magnitude that it has in the class of float16."""
+    found = errors(case.result(image), case.reference(), case.magnitude(least=FLOAT16_NORMAL))
+    return float(found.max(initial=0.0))
 
 
 def suffices(kept: str | None, wanted: str) -> bool:
@@ -73,9 +88,7 @@ def suffices(kept: str | None, wanted: str) -> bool:
 
 def accuracy(found: Iterable[str]) -> str:
     """The best class whose bounds all results keep, from the class that each of them keeps."""
-    seen = set(found)
-    worst = max(seen, key=CLASSES.index, default=CLASSES[0])
-    return "bf16" if seen >= {"fp16", "bf16"} else worst
+    return max(found, key=CLASSES.index, default=CLASSES[0])
 
 
 def classify(found: Iterable[str], ptx: str, wanted: str = CLASSES[0]) -> str:

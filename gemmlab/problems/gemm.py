@@ -22,8 +22,8 @@ from typing import Literal
 import numpy as np
 
 from gemmlab.problems.inputs import FAMILIES, draw
-from gemmlab.problems.problem import Case, Parameter, Shape, check_case
-from gemmlab.problems.rounding import TINY, sum_bound_u
+from gemmlab.problems.problem import TINY, Case, Parameter, Shape, check_case
+from gemmlab.problems.rounding import sizes, sum_bound_u
 
 INT32_MAX = 2**31 - 1
 
@@ -53,8 +53,8 @@ class GemmCase:
     def reference(self) -> np.ndarray:
         return self._reference
 
-    def magnitude(self) -> np.ndarray:
-        return self._magnitude
+    def magnitude(self, least: float = TINY) -> np.ndarray:
+        return self._magnitude if least == TINY else self._product_of_sizes(least)
 
     @cached_property
     def _reference(self) -> np.ndarray:
@@ -64,8 +64,11 @@ class GemmCase:
 
     @cached_property
     def _magnitude(self) -> np.ndarray:
+        return self._product_of_sizes(TINY)
+
+    def _product_of_sizes(self, least: float) -> np.ndarray:
         with np.errstate(invalid="ignore"):
-            product = np.abs(self.a.astype(np.float64)) @ np.abs(self.b.astype(np.float64))
+            product = sizes(self.a, least) @ sizes(self.b, least)
         return np.asarray(product + self.shape["k"] * TINY)
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from gemmlab.problems.inputs import generator
-from gemmlab.problems.problem import Case, Parameter, Shape, check_case
+from gemmlab.problems.problem import TINY, Case, Parameter, Shape, check_case
 
 BINS = 256
 MOST = 2**32 - 1  # what one count can hold
@@ -71,7 +71,7 @@ class HistogramCase:
     def reference(self) -> np.ndarray:
         return np.bincount(self.data, minlength=BINS).astype(np.float64)
 
-    def magnitude(self) -> np.ndarray:
+    def magnitude(self, least: float = TINY) -> np.ndarray:
         return np.ones(BINS)
 
 

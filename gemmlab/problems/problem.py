@@ -11,6 +11,7 @@ import numpy as np
 from gemmlab.errors import ShapeError, UnknownNameError
 
 U = 2.0**-24  # unit roundoff of float32, the unit of every error gemmlab reports
+TINY = 2.0**-126  # the smallest normal float32
 
 Shape = Mapping[str, int]  # axis name -> extent, {"m": 256, "n": 256, "k": 256}
 
@@ -51,8 +52,12 @@ class Case(Protocol):
     def reference(self) -> np.ndarray:
         """The answer in float64, same shape as `result`."""
 
-    def magnitude(self) -> np.ndarray:
-        """What errors are measured against, element by element: |A||B| for a product."""
+    def magnitude(self, least: float = TINY) -> np.ndarray:
+        """What errors are measured against, element by element: |A||B| for a product.
+
+        Inputs other than 0 count as `least` or more, the smallest normal number of the format that
+        they may be rounded to: below it, the error of rounding is absolute.
+        """
 
 
 class Problem(Protocol):

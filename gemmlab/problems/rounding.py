@@ -27,12 +27,19 @@ from __future__ import annotations
 
 import math
 
-from gemmlab.problems.problem import U
+import numpy as np
 
-TINY = 2.0**-126
+from gemmlab.problems.problem import U
 
 
 def sum_bound_u(terms: int) -> float:
     """Largest error of a float32 sum of `terms`, in units of u·magnitude."""
     most = min(terms, 2 * math.sqrt(terms))
     return most * (1 + 2 * most * U)
+
+
+def sizes(x: np.ndarray, least: float) -> np.ndarray:
+    """|x| in float64, where all but zeros count as `least` or more."""
+    size: np.ndarray = np.abs(x, dtype=np.float64)
+    np.maximum(size, least, out=size, where=size > 0)
+    return size

@@ -23,11 +23,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from gemmlab.problems.inputs import FAMILIES, draw
-from gemmlab.problems.problem import Case, Parameter, Shape, U, check_case
-from gemmlab.problems.rounding import sum_bound_u
+from gemmlab.problems.problem import TINY, Case, Parameter, Shape, U, check_case
+from gemmlab.problems.rounding import sizes, sum_bound_u
 
 MOST = 2**38  # 1 TB of float32
-FLUSHED = 2.0**-126 / U
+FLUSHED = TINY / U
 
 
 class SumCase:
@@ -48,9 +48,9 @@ class SumCase:
         with np.errstate(invalid="ignore"):
             return np.array([self.x.sum(dtype=np.float64)])
 
-    def magnitude(self) -> np.ndarray:
+    def magnitude(self, least: float = TINY) -> np.ndarray:
         with np.errstate(invalid="ignore"):
-            return np.array([np.abs(self.x).sum(dtype=np.float64) + max(self.x.size, 1) * FLUSHED])
+            return np.array([sizes(self.x, least).sum() + max(self.x.size, 1) * FLUSHED])
 
 
 class Sum:

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from gemmlab.problems.inputs import FAMILIES, draw
-from gemmlab.problems.problem import Case, Parameter, Shape, check_case
+from gemmlab.problems.problem import TINY, Case, Parameter, Shape, check_case
 
 MOST = 2**31 - 1024  # so that the indices of a block at the edge still fit 32 bits
 
@@ -39,7 +39,7 @@ class TransposeCase:
     def reference(self) -> np.ndarray:
         return self.a.T.astype(np.float64)
 
-    def magnitude(self) -> np.ndarray:
+    def magnitude(self, least: float = TINY) -> np.ndarray:
         return np.ones((self.shape["n"], self.shape["m"]))
 
 

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from gemmlab.problems.inputs import FAMILIES, draw
-from gemmlab.problems.problem import Case, Parameter, Shape, check_case
+from gemmlab.problems.problem import TINY, Case, Parameter, Shape, check_case
 
 MOST = 2**38  # 1 TB of float32
 
@@ -44,7 +44,7 @@ class VectorAddCase:
             total = self.a + self.b.astype(np.float64)
         return total.astype(np.float32).astype(np.float64)
 
-    def magnitude(self) -> np.ndarray:
+    def magnitude(self, least: float = TINY) -> np.ndarray:
         return np.ones(self.a.size)
 
 

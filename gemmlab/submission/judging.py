@@ -231,9 +231,10 @@ class _Judge:
             return
         if step.status != "pass":
             return
-        name = precision.accuracy(trial.precision or "" for trial in step.trials)
-        if precision.CLASSES.index(name) > precision.CLASSES.index(wanted):
-            worst = max(step.trials, key=lambda trial: trial.verdict.max_error_u or 0.0)
+        short = [one for one in step.trials if not precision.suffices(one.precision, wanted)]
+        if short:
+            name = precision.accuracy(trial.precision or "" for trial in short)
+            worst = max(short, key=lambda trial: trial.verdict.max_error_u or 0.0)
             step.status = "low precision"
             step.message = f"{_too_wrong(worst, wanted)}: this is {name}"
             return

@@ -146,7 +146,7 @@ def _replaces(submission: Submission) -> bool:
 
 def _told(case: Case, found: Examination, purpose: str = "") -> Answer:
     verdict, absolute = found.verdict, None
-    kept = precision.kept(verdict, case.family, bounded=verdict.bound_u > 0)
+    kept = precision.kept(verdict, case, found.image)
     if found.image is not None and verdict.max_error_u is not None:
         with np.errstate(invalid="ignore"):
             difference = np.abs(case.result(found.image) - case.reference())

@@ -36,6 +36,12 @@ def rounded(function):
 NEAREST = "return __uint_as_float((__float_as_uint(x) + {half}u) & {mask}u);"
 TF32 = NEAREST.format(half="0x1000", mask="0xffffe000")
 TF32_CUT = "return __uint_as_float(__float_as_uint(x) & 0xffffe000u);"
+FP16 = """
+  unsigned short half;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(half) : "f"(x));
+  asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(half));
+  return x;
+"""
 BF16 = NEAREST.format(half="0x8000", mask="0xffff0000")
 BF16_CUT = "return __uint_as_float(__float_as_uint(x) & 0xffff0000u);"
 

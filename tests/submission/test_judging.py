@@ -4,7 +4,7 @@ import io
 import re
 
 import pytest
-from kernels import BF16, BF16_CUT, HEAD, LOOP, TF32, TF32_CUT, gemm, in_parts, rounded
+from kernels import BF16, BF16_CUT, FP16, HEAD, LOOP, TF32, TF32_CUT, gemm, in_parts, rounded
 from rich.console import Console
 
 from gemmlab.submission import start, table
@@ -31,6 +31,7 @@ def test_every_case_has_inputs_of_its_own_and_none_that_can_be_known(judge):
 PRECISION = {
     "TF32": (rounded(TF32), "tf32"),
     "TF32, cut off": (rounded(TF32_CUT), "tf32"),
+    "float16": (rounded(FP16), "fp16"),
     "bfloat16": (rounded(BF16), "bf16"),
     "bfloat16, cut off": (rounded(BF16_CUT), "bf16"),
     "bfloat16 in two parts": (in_parts("0xffff0000"), "x3"),
@@ -49,6 +50,7 @@ def test_a_declared_class_passes_in_that_class(judge):
     found = judge(rounded(TF32), "precision=tf32")
     assert (found.verdict, found.precision) == ("pass", "tf32")
     assert judge(rounded(BF16), "precision=tf32").verdict == "low precision"
+    assert judge(rounded(BF16), "precision=fp16").verdict == "low precision"
 
 
 SCALED = gemm(store="c[row * n + col] = 1.0f * sum + 0.0f * c[row * n + col];")
@@ -105,7 +107,7 @@ def test_a_wrong_kernel_fails_for_the_right_reason(judge, name):
 
 def test_what_asks_for_float16_is_no_better_whatever_its_results(judge):
     """Nothing beyond float16's range is asked of it: it must not rank where that is."""
-    for text in (gemm(), rounded(TF32)):
+    for text in (gemm(), rounded(TF32), rounded(FP16)):
         found = judge(text, "precision=fp16")
         assert (found.verdict, found.precision) == ("pass", "fp16")
 
