@@ -8,6 +8,7 @@ from typing import Any
 
 from gemmlab.errors import ArrayError, InputError
 from gemmlab.linalg import cublas, execution, operands, shapes, tiers
+from gemmlab.linalg.execution import PER_THREAD
 from gemmlab.linalg.frameworks import (
     Facts,
     Framework,
@@ -153,20 +154,26 @@ class Bound:
     ) -> None:
         if precision is not None:
             tiers.check_precision(precision)
-        framework = framework_of(a)
         given = None if stream is None else stream_handle(stream)
         arrays: tuple[Any, ...] = (a, b, c, out)
         kept: dict[str, PackedMatrix] = {}
-        kind = type(a)
+        self._taker = None
+        kind, framework = type(a), find(a)
         alike = type(b) is kind and (c is None or type(c) is kind)
-        if not alike or not (out is None or type(out) is kind) or find(a) is None:
+        if framework is None or not alike or not (out is None or type(out) is kind):
+            framework = framework_of(a)
             arrays, kept = _adopted(framework, arrays, given)
-        same = arrays[0] is a and arrays[3] is out
-        self._taker = None if same else _taker(a, out)
-        forms = _forms(framework, arrays)
+            if arrays[0] is not a or arrays[3] is not out:
+                self._taker = _taker(a, out)
+        form = framework.form
+        try:
+            forms: list[Any] = [None if x is None else form(x) for x in arrays]
+        except ArrayError:
+            _name_the_culprit(framework, arrays)
+            raise
         device = forms[0][-1]
         handle = framework.stream(device) if given is None else given
-        place = handle if handle != execution.PER_THREAD else (handle, threading.get_ident())
+        place = handle if handle != PER_THREAD else (handle, threading.get_ident())
         packed = tuple(operand.serial for operand in kept.values()) if kept else None
         key = (*forms, packed, scalars, precision, place, framework)
         call = _calls.get(key)
@@ -214,15 +221,11 @@ def _remember(key: Any, call: Call) -> None:
         _calls[key] = call
 
 
-def _forms(framework: Framework, arrays: tuple[Any, ...]) -> list[Any]:
-    """What the arrays are, None for those not given. Raises ArrayError naming the operand."""
-    try:
-        return [None if x is None else framework.form(x) for x in arrays]
-    except ArrayError:
-        for name, array in zip(_ARRAYS, arrays, strict=True):
-            if array is not None:
-                check_form(framework, array, name)
-        raise
+def _name_the_culprit(framework: Framework, arrays: tuple[Any, ...]) -> None:
+    """Raise ArrayError with the name of the array that has no form."""
+    for name, array in zip(_ARRAYS, arrays, strict=True):
+        if array is not None:
+            check_form(framework, array, name)
 
 
 def framework_of(a: Any) -> Framework:

@@ -214,21 +214,23 @@ class SgemmRun:
         with _Current(self._context), relaxed():
             self._handle = _handle(device)
         self._space = workspace(framework, device, stream)
-        self._last: tuple[Addresses, int] | None = None  # arrays and workspace of the last call
+        self._addresses, self._version = (0, 0, 0), -1  # of the last call
         self._recording: Recording | None = None
 
     def enqueue(self, addresses: Addresses) -> None:
-        with _cublas, self._space.lock:
+        with self._space.lock:
             if _is_recording(self._stream):
                 space = _recorded_space(self._framework, self._device, self._stream)
                 self._start(addresses, space.address("cublas", cublas.WORKSPACE), self._stream)
                 return
-            at = self._space.address("cublas", cublas.WORKSPACE)
-            if (addresses, at) != self._last:
-                self._last, self._recording = (addresses, at), None
+            if addresses != self._addresses or self._version != self._space.version:
+                at = self._space.address("cublas", cublas.WORKSPACE)
+                self._addresses, self._version = addresses, self._space.version
+                self._recording = None
                 self._start(addresses, at, self._stream)
                 return
             if self._recording is None:
+                at = self._space.address("cublas", cublas.WORKSPACE)
                 with relaxed():
                     self._recording = Recording(lambda stream: self._start(addresses, at, stream))
             self._recording.replay(self._stream)
@@ -238,8 +240,9 @@ class SgemmRun:
 
     def _start(self, addresses: Addresses, workspace: int, stream: int) -> None:
         left, right, c = (addresses[i] for i in self._order)
-        self._handle.use(stream, workspace)
-        self._sgemm.launch(self._handle, (left, right, c))
+        with _cublas:
+            self._handle.use(stream, workspace)
+            self._sgemm.launch(self._handle, (left, right, c))
 
 
 _ACTIVE = cu.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_ACTIVE
