@@ -13,7 +13,6 @@ from gemmlab.errors import (
     EmulationError,
     MisalignedAddressError,
     OutOfBoundsError,
-    PtxSyntaxError,
     UnsupportedInstructionError,
 )
 
@@ -175,42 +174,6 @@ def test_brx_idx(launch):
     assert x.tolist() == [10, 11] * 16
     with pytest.raises(EmulationError, match="past the table of 3"):
         launch(body.replace("{mask}", "3"), [x])
-
-
-CALLEE = """
-.func (.param .b32 r) triple(.param .b32 a, .param .align 8 .b8 s[16])
-{ .reg .b32 %r<4>; .reg .b64 %q<3>; .reg .pred %p<2>;
-ld.param.b32 %r1, [a]; ld.param.u64 %q1, [s+8]; setp.gt.u32 %p1, %r1, 50; @%p1 bra BIG;
-mul.lo.s32 %r2, %r1, 3; st.param.b32 [r], %r2; ret;
-BIG: cvt.u32.u64 %r3, %q1; st.param.b32 [r], %r3; ret; }
-"""
-
-
-@pytest.mark.parametrize("guard", ["", "@%p1 "])
-def test_device_functions(launch, guard):
-    x = np.zeros(64, np.uint32)
-    launch(
-        "setp.lt.u32 %p1, %r0, 60; mov.u32 %r1, 1; mov.u64 %q5, 777;"
-        "{ .param .b32 a; .param .align 8 .b8 s[16]; .param .b32 r; st.param.b32 [a], %r0;"
-        f"st.param.b64 [s+8], %q5; st.param.b32 [r], %r1; {guard}call.uni (r), triple, (a, s);"
-        f"ld.param.b32 %r1, [r]; }} {STORE}",
-        [x],
-        block=64,
-        module=CALLEE,
-    )
-    wanted = [3 * i if i <= 50 else 777 for i in range(64)]
-    assert x.tolist() == [1 if guard and i >= 60 else w for i, w in enumerate(wanted)]
-
-
-def test_calls_with_other_arguments_are_no_ptx(launch):
-    with pytest.raises(PtxSyntaxError, match="other arguments"):
-        launch("{ .param .b32 a; call.uni triple, (a); }", module=CALLEE)
-
-
-def test_recursion_is_refused(launch):
-    module = ".func f() { call.uni f, (); ret; }"
-    with pytest.raises(UnsupportedInstructionError, match="f calls itself"):
-        launch("call.uni f, ();", module=module)
 
 
 def test_what_is_not_defined_here_fails_only_when_reached(launch):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from gemmlab.emulator.counters.rules import SiteCounts
-from gemmlab.emulator.ptx.ir import Instruction, registers
+from gemmlab.emulator.ptx.ir import Instruction, registers, vector_length
 
 if TYPE_CHECKING:
     from gemmlab.emulator.execution.machine import Tally
@@ -33,7 +33,6 @@ REQUESTS = {
     ("local", "ld"): ("ld",),
     ("local", "st"): ("st",),
 }
-VECTORS = ("v2", "v4", "v8")
 WAVEFRONTS = {"ld": ("ld", "ldsm"), "st": ("st", "stsm"), "atom": ("atom",), "ldgsts": LDGSTS}
 
 
@@ -62,8 +61,7 @@ def operation(instruction: Instruction, space: str, read: set[str]) -> str:
 def words(instruction: Instruction) -> int:
     """Of four bytes, that each lane loads or stores; 1 for what is smaller."""
     *_, type_ = instruction.modifiers
-    count = next((int(word[1:]) for word in instruction.modifiers if word in VECTORS), 1)
-    return max(int(type_[1:]) * count // 32, 1)
+    return max(int(type_[1:]) * vector_length(instruction.modifiers) // 32, 1)
 
 
 def counters(program: Program, tally: Tally) -> dict[str, int]:

@@ -93,6 +93,11 @@ def registers(operands: Iterable[Operand]) -> Iterator[str]:
                 yield from registers(o.items)
 
 
+def vector_length(words: Iterable[str]) -> int:
+    """Of what a memory instruction with these modifiers moves; 1 for a scalar."""
+    return next((int(word[1:]) for word in words if word in ("v2", "v4", "v8")), 1)
+
+
 class Guard(NamedTuple):
     """The `@p` or `@!p` before an instruction."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,17 @@ import numpy as np
 
 from gemmlab.emulator.memory import atomics
 from gemmlab.emulator.memory.spaces import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW
-from gemmlab.emulator.ptx.ir import WIDTHS, Imm, Instruction, Memory, Operand, Reg, Symbol, Vector
+from gemmlab.emulator.ptx.ir import (
+    WIDTHS,
+    Imm,
+    Instruction,
+    Memory,
+    Operand,
+    Reg,
+    Symbol,
+    Vector,
+    vector_length,
+)
 from gemmlab.emulator.translation import isa
 
 if TYPE_CHECKING:
@@ -202,7 +212,7 @@ def memory_operand(
     """Space, address expression, element type, element count, offset of a load or store."""
     *words, type_ = words
     dtype = isa.DTYPES.get(type_)
-    count = next((int(w[1:]) for w in words if w in ("v2", "v4", "v8")), 1)
+    count = vector_length(words)
     space = next((w.split("::")[0] for w in words if w.split("::")[0] in SPACES), "generic")
     space = "cluster" if "shared::cluster" in words else space
     rest = {w for w in words if w.split("::")[0] not in SPACES} - CACHE_WORDS - {f"v{count}"}
@@ -227,17 +237,26 @@ def memory_operand(
     return space, t.value(base, U64 if wide else U32), dtype, count, memory.offset
 
 
-def load(t: Translator, i: Instruction) -> None:
-    """ld[.space][.vN].type d, [a]"""
-    space, where, dtype, count, offset = memory_operand(t, i, i.operands[1], [*i.modifiers])
-    target = i.operands[0]
-    items = target.items if isinstance(target, Vector) else (target,)
+def registers_moved(
+    t: Translator, operand: Operand, count: int, width: int
+) -> tuple[Sequence[Operand], np.dtype | None]:
+    """The registers of a load or store, and their type where they are as wide as an element.
+
+    Untyped bits come in the type that registers have anyway.
+    """
+    items = operand.items if isinstance(operand, Vector) else (operand,)
     first = next((x for x in items if isinstance(x, Reg)), None)
     if len(items) != count:
         t.unsupported(f"{len(items)} registers for {count} elements")
-    # Untyped bits come in the type that the register has anyway.
-    if first is not None and t.storage_of(first).itemsize == dtype.itemsize:
-        dtype = t.storage_of(first)
+    own = None if first is None else t.storage_of(first)
+    return items, own if own is not None and own.itemsize == width else None
+
+
+def load(t: Translator, i: Instruction) -> None:
+    """ld[.space][.vN].type d, [a]"""
+    space, where, dtype, count, offset = memory_operand(t, i, i.operands[1], [*i.modifiers])
+    items, own = registers_moved(t, i.operands[0], count, dtype.itemsize)
+    dtype = dtype if own is None else own
     access = t.access(dtype, count, offset)
     names = [f"x{k}" for k in range(count)]
     mask, indent = enabled(t, i)
@@ -252,13 +271,9 @@ def load(t: Translator, i: Instruction) -> None:
 def store(t: Translator, i: Instruction) -> None:
     """st[.space][.vN].type [a], b"""
     space, where, dtype, count, offset = memory_operand(t, i, i.operands[0], [*i.modifiers])
-    source = i.operands[1]
-    items = source.items if isinstance(source, Vector) else (source,)
-    first = next((x for x in items if isinstance(x, Reg)), None)
-    if len(items) != count:
-        t.unsupported(f"{len(items)} registers for {count} elements")
-    if first is not None and t.storage_of(first).itemsize == dtype.itemsize:
-        dtype = t.storage_of(first)
+    items, own = registers_moved(t, i.operands[1], count, dtype.itemsize)
+    if own is not None:
+        dtype = own
     elif dtype.kind == "f" and dtype.itemsize == 2:
         dtype = np.dtype("u2")
     access = t.access(dtype, count, offset)
