@@ -21,9 +21,11 @@ from gemmlab.linalg.frameworks import (
 from gemmlab.linalg.operands import Scalars
 from gemmlab.linalg.packed import PackedMatrix
 from gemmlab.linalg.planned import Plan
+from gemmlab.linalg.repeats import Repeat
 from gemmlab.linalg.tiers import Choice
 
 _MOST_CALLS = 256  # planned products that are remembered
+_CONSTANT = (type(None), float, int)  # whose value cannot change
 
 
 class Call:
@@ -39,17 +41,16 @@ class Call:
         precision: str | None,
         stream: int,
     ) -> None:
-        self._framework, self._beta = framework, scalars.beta
+        self.framework, self.stream, self._beta = framework, stream, scalars.beta
         tiers.check_precision(precision)
         self.device = operands.check_arrays(arrays)
         sizes = operands.check_sizes(arrays)
         self._shape = sizes.result
-        # Bytes that each array reaches, from its address.
-        self._reach = [
-            tuple(4 * end for end in shapes.extent(arrays[x].shape, arrays[x].strides))
-            if x in arrays
-            else None
-            for x in _ARRAYS
+        # Number, first byte and end of each array, from its address.
+        self._reaches = [
+            (i, *(4 * end for end in shapes.extent(arrays[name].shape, arrays[name].strides)))
+            for i, name in enumerate(_ARRAYS)
+            if name in arrays
         ]
         self._layout = layout = operands.lay_out(arrays, sizes, kept)
         gpu = execution.gpu(self.device)
@@ -96,24 +97,24 @@ class Call:
         a, b, _, to = addresses
         out = arrays[3]
         if out is None:
-            out = self._framework.empty(self._shape, self.device)
-            to = self._framework.address(out)
+            out = self.framework.empty(self._shape, self.device)
+            to = self.framework.address(out)
         self._run.enqueue((a, b, to))
         return out
 
     def writes_apart(self, addresses: Sequence[int], c_is_out: bool) -> bool:
         """Whether `out` ends before each other array begins, or begins after it."""
-        assert self._reach[3] is not None
-        low, high = (addresses[3] + end for end in self._reach[3])
-        for i in (0, 1) if c_is_out else (0, 1, 2):
-            reach = self._reach[i]
-            if reach and addresses[i] + reach[0] < high and low < addresses[i] + reach[1]:
+        *others, (_, first, end) = self._reaches
+        low, high = addresses[3] + first, addresses[3] + end
+        for i, first, end in others:
+            at = addresses[i]
+            if at + first < high and low < at + end and not (c_is_out and i == 2):
                 return False
         return True
 
     def _prepared(self, a: Any, b: Any, c: Any, out: Any) -> Any:
         """The general case: with copies of arrays, with c, with nothing to multiply."""
-        framework, layout = self._framework, self._layout
+        framework, layout = self.framework, self._layout
         factors = [
             framework.copied(x, layout.copies[name]) if name in layout.copies else x
             for name, x in (("a", a), ("b", b))
@@ -138,7 +139,7 @@ class Bound:
     """A planned product and the arrays that it is to run with."""
 
     __slots__ = (
-        *("_addresses", "_arrays", "_framework", "_given", "_kept", "_stream", "_taker"),
+        *("_addresses", "_arrays", "_given", "_kept", "_place", "_taker"),
         "call",
     )
 
@@ -189,22 +190,29 @@ class Bound:
                 with framework.entered(device, given):
                     call = Call(framework, named, kept, scalars, precision, handle)
                 _remember(key, call)
-        self.call, self._arrays, self._framework, self._kept = call, arrays, framework, kept
-        self._addresses, self._given, self._stream = addresses, given, place
+        self.call, self._arrays, self._kept = call, arrays, kept
+        self._addresses, self._given, self._place = addresses, given, place
 
     def is_current(self) -> bool:
         """Whether its work goes where it would go if it were bound now."""
         if self._given is not None:
             return True
-        handle = self._framework.stream(self.call.device)
-        return handle == self._stream or (handle, threading.get_ident()) == self._stream
+        handle = self.call.framework.stream(self.call.device)
+        return handle == self._place or (handle, threading.get_ident()) == self._place
+
+    def repeat(self, alpha: Any, precision: str | None) -> Repeat | None:
+        """For products like this one, which `alpha` and `precision` were given for; None where
+        arrays came in other ways than from one framework."""
+        if self._kept or self._taker is not None or not isinstance(alpha, _CONSTANT):
+            return None
+        return Repeat(self.call, self._arrays, alpha, precision)
 
     def run(self) -> Any:
         """Enqueue the product; the result, an array of the library of `a`, or `out`."""
         call = self.call
         if self._given is None and self._taker is None and execution.is_current(call.device):
             return call(self._arrays, self._addresses)
-        with self._framework.entered(call.device, self._given), execution.current(call.device):
+        with call.framework.entered(call.device, self._given), execution.current(call.device):
             result = call(self._arrays, self._addresses)
             return result if self._taker is None else self._taker(result)
 

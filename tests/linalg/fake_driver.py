@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from gemmlab.errors import ArrayError
-from gemmlab.linalg import calls, execution, frameworks
+from gemmlab.linalg import api, calls, execution, frameworks
 from gemmlab.linalg.cublas import Sgemm
 from gemmlab.linalg.execution import Gpu
-from gemmlab.linalg.frameworks import Facts, Form
+from gemmlab.linalg.frameworks import Facts, Form, alike_by
 from gemmlab.linalg.planned import Counts
 from gemmlab.linalg.program import NAMES, Job
 
@@ -54,6 +54,9 @@ class Framework:
 
     def address(self, array: Array) -> int:
         return int(array.values.ctypes.data)
+
+    def alike(self, array: Array) -> Any:
+        return alike_by(self.form, array)
 
     def facts(self, array: Array) -> Facts:
         return Facts(self.address(array), *self.form(array))
@@ -181,6 +184,7 @@ def install(monkeypatch: Any, capability: tuple[int, int] = (9, 0)) -> Framework
     monkeypatch.setattr(execution, "is_current", lambda device: True)
     monkeypatch.setattr(execution, "current", lambda device: contextlib.nullcontext())
     monkeypatch.setattr(calls, "_calls", {})
+    monkeypatch.setattr(api._here, "repeats", ())
     monkeypatch.setattr(execution, "gpu", lambda device: gpu)
     monkeypatch.setattr(execution, "TensorCoreRun", TensorCoreRun)
     monkeypatch.setattr(execution, "SgemmRun", SgemmRun)

@@ -29,11 +29,6 @@ quick = settings(
 )
 
 
-@pytest.fixture
-def gpu(monkeypatch: pytest.MonkeyPatch) -> fake_driver.Framework:
-    return fake_driver.install(monkeypatch)
-
-
 def numbers(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
     rng = np.random.default_rng([seed, *shape])
     return np.asarray(rng.standard_normal(shape), np.float32)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import gemmlab
+from gemmlab.errors import DTypeError
 
 U = 2.0**-24
 PRECISIONS = ("fp16x3", "bf16x6", "ieee", None)
@@ -113,6 +114,24 @@ def test_a_packed_operand_gives_the_same_bits(library: Any) -> None:
     plain = gemmlab.matmul(x, y, precision="fp16x3")
     assert np.array_equal(on_host(first), on_host(plain))
     assert np.array_equal(on_host(first), on_host(again))
+    other = gemmlab.pack(-y, side="right")
+    assert np.array_equal(on_host(gemmlab.matmul(x, other)), -on_host(first))
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_products_repeat_at_any_addresses_and_in_any_form(
+    library: Any, precision: str | None
+) -> None:
+    forms = [((300, 257), (257, 130)), ((257, 257), (257, 257)), ((64, 96), (96, 32))]
+    for turn in range(3):
+        for (x, a), (y, b) in (arrays(library, *form) for form in forms):
+            scale, out = 2.0**turn, library.empty_like(x @ y)
+            assert error(gemmlab.matmul(scale * x, y, precision=precision), scale * a, b) <= 4
+            assert gemmlab.matmul(x, scale * y, out=out, precision=precision) is out
+            assert error(out, a, scale * b) <= 4
+            assert error(gemmlab.matmul(x.T, x, precision=precision), a.T, a) <= 4
+            with pytest.raises(DTypeError, match="float64"):
+                gemmlab.matmul(x, y.astype("d") if library.__name__ == "cupy" else y.double())
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

@@ -9,6 +9,7 @@ import pytest
 
 import gemmlab
 from gemmlab.errors import ArrayError, DTypeError
+from gemmlab.linalg.frameworks import Torch
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 A, B = torch.arange(6.0).reshape(2, 3), torch.arange(12.0).reshape(3, 4)
@@ -56,3 +57,40 @@ def test_tensors_on_the_host_are_multiplied_there(a: Any) -> None:
 def test_a_mistake_is_named(b: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         gemmlab.matmul(A, b)
+
+
+KINDS = {
+    "plain": A,
+    "other numbers": A + 1,
+    "another shape": torch.ones(3, 2),
+    "one axis more": A[None],
+    "other strides": torch.ones(3, 2).T,
+    "another type": A.double(),
+    "a parameter": torch.nn.Parameter(A, requires_grad=False),
+    "with gradient": A.clone().requires_grad_(),
+    "negative": A._neg_view(),
+    "sparse": A.to_sparse(),
+    "elsewhere": A.to("meta"),
+    "an array": A.numpy(),
+    "nothing": None,
+}
+ALIKE = [{"plain", "other numbers"}]
+
+
+@pytest.mark.parametrize("guards", [True, False], ids=["guards", "forms"])
+@pytest.mark.parametrize("kind", ["plain", "other strides", "another type", "a parameter"])
+def test_only_tensors_alike_are_taken_for_alike(kind: str, guards: bool) -> None:
+    framework = Torch()
+    if not guards:
+        framework._guards = None
+    alike = framework.alike(KINDS[kind])
+    for name, other in KINDS.items():
+        assert alike(other) == (name == kind or {name, kind} in ALIKE), name
+
+
+def test_a_gradient_counts_where_one_is_taken() -> None:
+    framework, weights = Torch(), torch.nn.Parameter(A)
+    with torch.no_grad():
+        alike = framework.alike(weights)
+        assert alike(weights)
+    assert not alike(weights)
