@@ -126,10 +126,10 @@ def test_products_repeat_at_any_addresses_and_in_any_form(
     for turn in range(3):
         for (x, a), (y, b) in (arrays(library, *form) for form in forms):
             scale, out = 2.0**turn, library.empty_like(x @ y)
-            assert error(gemmlab.matmul(scale * x, y, precision=precision), scale * a, b) <= 4
+            assert error(gemmlab.matmul(scale * x, y, precision=precision), scale * a, b) <= 8
             assert gemmlab.matmul(x, scale * y, out=out, precision=precision) is out
-            assert error(out, a, scale * b) <= 4
-            assert error(gemmlab.matmul(x.T, x, precision=precision), a.T, a) <= 4
+            assert error(out, a, scale * b) <= 8
+            assert error(gemmlab.matmul(x.T, x, precision=precision), a.T, a) <= 8
             with pytest.raises(DTypeError, match="float64"):
                 gemmlab.matmul(x, y.astype("d") if library.__name__ == "cupy" else y.double())
 
