@@ -2,33 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 from functools import cache
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from gemmlab.errors import ArrayError, StateError
-from gemmlab.linalg import frameworks, host, operands, tiers
+from gemmlab.linalg import frameworks, host, operands, recent, tiers
 from gemmlab.linalg.frameworks import Facts
 from gemmlab.linalg.operands import Scalars
 from gemmlab.linalg.planned import Plan
-
-if TYPE_CHECKING:
-    from gemmlab.linalg.repeats import Repeat
-
-_MOST_REPEATS = 4  # that a thread tries; each that is another one costs the host about 0.2 µs
-
-
-class _Here(threading.local):
-    """What a thread's last products were."""
-
-    plan: Plan | None = None
-    repeats: tuple[Repeat, ...] = ()
-
-
-_here = _Here()
 
 
 def matmul(
@@ -62,26 +46,22 @@ def matmul(
     precision that cannot run here), InputError (beta without c), MissingDependencyError and
     DeviceError; nothing has been written then.
     """
-    plain = c is None and beta is None and stream is None
-    if plain:
-        for repeat in _here.repeats:
-            result = repeat.run(a, b, out, alpha, precision)
-            if result is not None:
-                _here.plan = repeat.plan
-                return result
+    result = recent.again((a, b, c, out), alpha, beta, precision, stream)
+    if result is not None:
+        return result
     scalars = operands.check_given(b, c, alpha, beta)
     if frameworks.is_on_host(a, "a"):
         given = {"a": a, "b": b, "c": c, "out": out}
         product = HostProduct({n: x for n, x in given.items() if x is not None}, precision)
         computed = product.run(scalars)
-        remember(product.plan)
+        recent.remember(product.plan)
         return host.returned(computed, a) if out is None else out
     calls = _on_gpus()
     bound = calls.Bound(a, b, c, out, scalars, precision, stream)
     result = bound.run()
-    remember(bound.call.plan)
-    if plain and (repeat := bound.repeat(alpha, precision)):
-        _here.repeats = (repeat, *_here.repeats[: _MOST_REPEATS - 1])
+    recent.remember(bound.call.plan)
+    if repeat := bound.repeat((a, b, c, out), alpha, beta, precision):
+        recent.keep(repeat, a, b)
     return result
 
 
@@ -120,19 +100,15 @@ def _on_gpus() -> ModuleType:
     return calls
 
 
-def remember(plan: Plan | None) -> None:
-    """Make it this thread's last plan."""
-    _here.plan = plan
-
-
 def last_plan() -> Plan:
     """How this thread's last product was planned, and why; its `report()` tells what ran.
 
     Raises StateError before the first product.
     """
-    if _here.plan is None:
+    plan = recent.last_plan()
+    if plan is None:
         raise StateError("no product has been computed in this thread yet")
-    return _here.plan
+    return plan
 
 
 class HostProduct:

@@ -21,11 +21,12 @@ from gemmlab.linalg.frameworks import (
 from gemmlab.linalg.operands import Scalars
 from gemmlab.linalg.packed import PackedMatrix
 from gemmlab.linalg.planned import Plan
-from gemmlab.linalg.repeats import Repeat
+from gemmlab.linalg.recent import Repeat
 from gemmlab.linalg.tiers import Choice
 
+Arrays = tuple[Any, Any, Any, Any]  # a, b, c and out
 _MOST_CALLS = 256  # planned products that are remembered
-_CONSTANT = (type(None), float, int)  # whose value cannot change
+_CONSTANT = (type(None), int, float)  # whose value cannot change
 
 
 class Call:
@@ -55,7 +56,6 @@ class Call:
         self._layout = layout = operands.lay_out(arrays, sizes, kept)
         gpu = execution.gpu(self.device)
         choice = tiers.choose(precision, operands.case_of(layout, gpu, kept))
-        self._takes_more = bool(layout.copies or layout.through or scalars.beta)
         self._run: Any = None
         workspace, tolerated = 0, None
         if not sizes.k or 0 in sizes.result:
@@ -72,6 +72,7 @@ class Call:
             self._run = execution.TensorCoreRun(job, framework, self.device, stream)
             workspace = job.left.workspace + job.right.workspace
             tolerated = job.most_risk if choice.fallback else None
+        self._is_plain = self._run is not None and not (layout.copies or layout.through)
         self.plan = Plan(
             m=layout.c.rows,
             n=layout.c.columns,
@@ -87,20 +88,20 @@ class Call:
             counts=(lambda: None) if self._run is None else self._run.counts,
         )
 
-    def __call__(self, arrays: Sequence[Any], addresses: Sequence[int]) -> Any:
-        """Enqueue the product of a, b, c and out; the GPU's context is current.
+    def __call__(self, arrays: Arrays, addresses: Sequence[int], given: int | None) -> Any:
+        """Enqueue the product of a, b, c and out on its stream: that was given, or is current.
 
         Returns the result, or `out`.
         """
-        if self._run is None or self._takes_more:
-            return self._prepared(*arrays)
-        a, b, _, to = addresses
-        out = arrays[3]
-        if out is None:
-            out = self.framework.empty(self._shape, self.device)
-            to = self.framework.address(out)
-        self._run.enqueue((a, b, to))
-        return out
+        a, b, c, out = arrays
+        if execution.is_current(self.device):
+            if out is not None and self._is_plain and (c is out or not self._beta):
+                self._run.enqueue((addresses[0], addresses[1], addresses[3]))
+                return out
+            if given is None:
+                return self._compute(arrays, addresses)
+        with self.framework.entered(self.device, given), execution.current(self.device):
+            return self._compute(arrays, addresses)
 
     def writes_apart(self, addresses: Sequence[int], c_is_out: bool) -> bool:
         """Whether `out` ends before each other array begins, or begins after it."""
@@ -112,24 +113,26 @@ class Call:
                 return False
         return True
 
-    def _prepared(self, a: Any, b: Any, c: Any, out: Any) -> Any:
-        """The general case: with copies of arrays, with c, with nothing to multiply."""
+    def _compute(self, arrays: Arrays, addresses: Sequence[int]) -> Any:
+        """The general case: with new memory, copies of arrays, c, nothing to multiply."""
         framework, layout = self.framework, self._layout
-        factors = [
-            framework.copied(x, layout.copies[name]) if name in layout.copies else x
-            for name, x in (("a", a), ("b", b))
-        ]
-        target = out
-        if out is None or layout.through:
-            target = framework.empty(self._shape, self.device)
+        a, b, c, out = arrays
+        at_a, at_b = addresses[0], addresses[1]
+        if "a" in layout.copies:
+            a = framework.copied(a, layout.copies["a"])
+            at_a = framework.address(a)
+        if "b" in layout.copies:
+            b = framework.copied(b, layout.copies["b"])
+            at_b = framework.address(b)
+        is_new = out is None or layout.through
+        target = framework.empty(self._shape, self.device) if is_new else out
         if self._beta and target is not c:
             framework.assign(target, c)
         if self._run is not None:
-            at = [framework.address(x) for x in (*factors, target)]
-            self._run.enqueue((at[0], at[1], at[2]))
+            self._run.enqueue((at_a, at_b, framework.address(target)))
         else:
             framework.scale(target, self._beta)
-        if target is not out and out is not None:
+        if layout.through and out is not None:
             framework.assign(out, target)
             return out
         return target
@@ -156,7 +159,7 @@ class Bound:
         if precision is not None:
             tiers.check_precision(precision)
         given = None if stream is None else stream_handle(stream)
-        arrays: tuple[Any, ...] = (a, b, c, out)
+        arrays: Arrays = (a, b, c, out)
         kept: dict[str, PackedMatrix] = {}
         self._taker = None
         kind, framework = type(a), find(a)
@@ -164,7 +167,7 @@ class Bound:
         if framework is None or not alike or not (out is None or type(out) is kind):
             framework = framework_of(a)
             arrays, kept = _adopted(framework, arrays, given)
-            if arrays[0] is not a or arrays[3] is not out:
+            if arrays[3] is not out or is_foreign(a):
                 self._taker = _taker(a, out)
         form = framework.form
         try:
@@ -200,21 +203,24 @@ class Bound:
         handle = self.call.framework.stream(self.call.device)
         return handle == self._place or (handle, threading.get_ident()) == self._place
 
-    def repeat(self, alpha: Any, precision: str | None) -> Repeat | None:
-        """For products like this one, which `alpha` and `precision` were given for; None where
-        arrays came in other ways than from one framework."""
-        if self._kept or self._taker is not None or not isinstance(alpha, _CONSTANT):
+    def repeat(self, given: Arrays, alpha: Any, beta: Any, precision: str | None) -> Repeat | None:
+        """For products like this one, which those were given for; None where an array has come
+        from another library."""
+        if not (isinstance(alpha, _CONSTANT) and isinstance(beta, _CONSTANT)):
             return None
-        return Repeat(self.call, self._arrays, alpha, precision)
+        names = zip(_ARRAYS, given, self._arrays, strict=True)
+        if not all(x is own or name in self._kept for name, x, own in names):
+            return None
+        packed = "a" in self._kept, "b" in self._kept
+        return Repeat(self.call, given, packed, alpha, beta, precision)
 
     def run(self) -> Any:
         """Enqueue the product; the result, an array of the library of `a`, or `out`."""
         call = self.call
-        if self._given is None and self._taker is None and execution.is_current(call.device):
-            return call(self._arrays, self._addresses)
+        if self._taker is None:
+            return call(self._arrays, self._addresses, self._given)
         with call.framework.entered(call.device, self._given), execution.current(call.device):
-            result = call(self._arrays, self._addresses)
-            return result if self._taker is None else self._taker(result)
+            return self._taker(call(self._arrays, self._addresses, None))
 
 
 _ARRAYS = ("a", "b", "c", "out")
@@ -229,7 +235,7 @@ def _remember(key: Any, call: Call) -> None:
         _calls[key] = call
 
 
-def _name_the_culprit(framework: Framework, arrays: tuple[Any, ...]) -> None:
+def _name_the_culprit(framework: Framework, arrays: Arrays) -> None:
     """Raise ArrayError with the name of the array that has no form."""
     for name, array in zip(_ARRAYS, arrays, strict=True):
         if array is not None:
@@ -262,8 +268,8 @@ def _taker(a: Any, out: Any) -> Callable[[Any], Any] | None:
 
 
 def _adopted(
-    framework: Framework, arrays: tuple[Any, ...], stream: int | None
-) -> tuple[tuple[Any, ...], dict[str, PackedMatrix]]:
+    framework: Framework, arrays: Arrays, stream: int | None
+) -> tuple[Arrays, dict[str, PackedMatrix]]:
     """Packed operands, and arrays of other libraries as ones of this framework.
 
     DLPack lets the stream of the product wait for those of other libraries.

@@ -78,7 +78,9 @@ class Workspace:
         _, address, size = self._arrays.get(name, (None, 0, 0))
         nbytes = max(nbytes, _CLEARED)
         if size < nbytes:
-            array = self._framework.empty((ceil_div(nbytes, 4),), self._device)
+            current = self._framework.stream(self._device) == self._stream
+            with self._framework.entered(self._device, None if current else self._stream):
+                array = self._framework.empty((ceil_div(nbytes, 4),), self._device)
             address = self._framework.facts(array).address
             if name in _COUNTED:
                 call(cu.cuMemsetD8Async, address, 0, _CLEARED, self._stream)

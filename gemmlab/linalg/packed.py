@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import count
 from typing import Any
 
@@ -54,6 +55,11 @@ class PackedMatrix:
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple(self.facts.shape)
+
+    def alike(self) -> Callable[[Any], bool]:
+        """What tells whether an operand is this one; it does not keep it."""
+        serial = self.serial
+        return lambda other: type(other) is PackedMatrix and other.serial == serial
 
     @property
     def nbytes(self) -> int:

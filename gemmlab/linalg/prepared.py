@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gemmlab.errors import InputError, ShapeError, StateError
-from gemmlab.linalg import api, frameworks, operands
+from gemmlab.linalg import api, frameworks, operands, recent
 from gemmlab.linalg.planned import Plan, Report
 
 
@@ -64,7 +64,7 @@ class Matmul:
         if not self._bound.is_current():
             self._bind()
         result = self._bound.run()
-        api.remember(self._plan)
+        recent.remember(self._plan)
         return result
 
     def reset_operands(self, a: Any = None, b: Any = None, c: Any = None, out: Any = None) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from gemmlab.errors import ArrayError
-from gemmlab.linalg import api, calls, execution, frameworks
+from gemmlab.linalg import calls, execution, frameworks, recent
 from gemmlab.linalg.cublas import Sgemm
 from gemmlab.linalg.execution import Gpu
 from gemmlab.linalg.frameworks import Facts, Form, alike_by
@@ -184,7 +184,7 @@ def install(monkeypatch: Any, capability: tuple[int, int] = (9, 0)) -> Framework
     monkeypatch.setattr(execution, "is_current", lambda device: True)
     monkeypatch.setattr(execution, "current", lambda device: contextlib.nullcontext())
     monkeypatch.setattr(calls, "_calls", {})
-    monkeypatch.setattr(api._here, "repeats", ())
+    monkeypatch.setattr(recent._recent, "repeats", {})
     monkeypatch.setattr(execution, "gpu", lambda device: gpu)
     monkeypatch.setattr(execution, "TensorCoreRun", TensorCoreRun)
     monkeypatch.setattr(execution, "SgemmRun", SgemmRun)

@@ -68,7 +68,12 @@ OPTIONS = st.fixed_dictionaries(
         "stream": st.sampled_from([None, None, 3, 7]),
     }
 )
-STEPS = st.tuples(st.sampled_from(list(PAIRS)), st.booleans(), st.sampled_from([7, 7, 9]), OPTIONS)
+STEPS = st.tuples(
+    st.sampled_from(list(PAIRS)),
+    st.sampled_from(["new", "out", "new + c", "out + c", "out + out"]),
+    st.sampled_from([7, 7, 9]),
+    OPTIONS,
+)
 
 
 @quick
@@ -76,19 +81,27 @@ STEPS = st.tuples(st.sampled_from(list(PAIRS)), st.booleans(), st.sampled_from([
 def test_products_in_any_order_are_those_that_were_asked_for(gpu: Any, steps: list[Any]) -> None:
     gpu.ran.clear()
     expected = []
-    for name, into, current, options in steps:
+    for name, form, gpu.current, options in steps:
         a, b = PAIRS[name]
-        gpu.current = current
-        out = Array(np.zeros((a @ b).shape, np.float32)) if into else None
+        into, _, added = form.partition(" + ")
+        shape = (a @ b).shape
+        out = Array(numbers(shape, 1)) if into == "out" else None
+        c = out if added == "out" else Array(numbers(shape, 2))
+        exact = (options["alpha"] or 1) * (a.astype(float) @ b)
+        if added:
+            exact = exact + 3 * c.values
+            options = {**options, "c": c, "beta": 3.0}
         result = gemmlab.matmul(Array(a), Array(b), out=out, **options)
-        assert close(result.values, np.float32(options["alpha"] or 1) * a, b)
+        assert np.allclose(result.values, exact, rtol=1e-5, atol=1e-5)
+        assert out is None or result is out
         plan = gemmlab.last_plan()
         assert plan.k == a.shape[-1]
         assert name == "empty" or plan.tier == (options["precision"] or "ieee")
         if plan.tier != "ieee":
-            stream = current if options["stream"] is None else options["stream"]
-            expected.append((stream, stream))
-    assert gpu.ran == expected
+            given = options["stream"]
+            expected.append((gpu.current if given is None else given, out is None))
+    for (stream, current), (right, is_new) in zip(gpu.ran, expected, strict=True):
+        assert stream == right and (current == right or not is_new)
 
 
 @pytest.mark.parametrize(("a", "b", "options", "error", "words"), MISTAKES)

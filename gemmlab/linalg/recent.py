@@ -1,0 +1,132 @@
+"""What a thread has multiplied lately, and the short way to do it again.
+
+Most programs multiply arrays of few forms, over and over. A `Repeat` sees by one look at each array
+that it is like the one before, so that what was checked and planned then holds now. All other
+products take the long way, `calls.Bound`.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from gemmlab.linalg.frameworks import stream_handle
+from gemmlab.linalg.planned import Plan
+
+if TYPE_CHECKING:
+    from gemmlab.linalg.calls import Call
+
+_MOST_SHAPES = 256  # of which products are kept
+_MOST_ALIKE = 4  # of one shape, tried in turn: each costs the host about 0.2 µs
+
+
+class Repeat:
+    """A planned product, of arrays like those that it was first computed of."""
+
+    def __init__(
+        self,
+        call: Call,
+        arrays: tuple[Any, Any, Any, Any],
+        packed: tuple[bool, bool],
+        alpha: Any,
+        beta: Any,
+        precision: str | None,
+    ) -> None:
+        """arrays: a, b, c and out, as they were given. packed: whether a and b are."""
+        self._call, self.plan = call, call.plan
+        self._current_stream, self._address = call.framework.stream, call.framework.address
+        self._alpha, self._beta, self._precision = alpha, beta, precision
+        self._a_is_packed, self._b_is_packed = packed
+        alike = call.framework.alike
+        a, b, c, out = arrays
+        self._like_a = a.alike() if packed[0] else alike(a)
+        self._like_b = b.alike() if packed[1] else alike(b)
+        self._like_c = None if c is None else alike(c)
+        self._like_out = None if out is None else alike(out)
+
+    def run(
+        self,
+        arrays: tuple[Any, Any, Any, Any],
+        alpha: Any,
+        beta: Any,
+        precision: str | None,
+        stream: int | None,
+    ) -> Any:
+        """Enqueue the product; the result, or None where anything differs from what was planned.
+
+        What is compared by identity is never equal by chance; the long way compares values.
+        """
+        call = self._call
+        a, b, c, out = arrays
+        if (
+            precision is not self._precision
+            or alpha is not self._alpha
+            or beta is not self._beta
+            or not self._like_a(a)
+            or not self._like_b(b)
+            or (c is not None if self._like_c is None else not self._like_c(c))
+            or (out is not None if self._like_out is None else not self._like_out(out))
+            or (self._current_stream(call.device) if stream is None else stream) != call.stream
+        ):
+            return None
+        if self._a_is_packed:
+            a = a.array
+        if self._b_is_packed:
+            b = b.array
+        address = self._address
+        addresses = (
+            address(a),
+            address(b),
+            0 if c is None else address(c),
+            0 if out is None else address(out),
+        )
+        if out is not None and not call.writes_apart(addresses, c is out):
+            return None
+        return call((a, b, c, out), addresses, stream)
+
+
+class _Recent(threading.local):
+    def __init__(self) -> None:
+        self.plan: Plan | None = None
+        self.repeats: dict[Any, tuple[Repeat, ...]] = {}  # by the shapes of a and b
+
+
+_recent = _Recent()
+
+
+def again(
+    arrays: tuple[Any, Any, Any, Any], alpha: Any, beta: Any, precision: str | None, stream: Any
+) -> Any:
+    """The product of a, b, c and out, by the short way; None where that is closed."""
+    a, b, _, _ = arrays
+    try:
+        repeats = _recent.repeats.get((a.shape, b.shape))
+    except Exception:  # of an object that is no array; the long way says so
+        return None
+    if repeats is None:
+        return None
+    handle = None if stream is None else stream_handle(stream)
+    for repeat in repeats:
+        result = repeat.run(arrays, alpha, beta, precision, handle)
+        if result is not None:
+            _recent.plan = repeat.plan
+            return result
+    return None
+
+
+def keep(repeat: Repeat, a: Any, b: Any) -> None:
+    """For products of arrays like a and b by this thread."""
+    repeats = _recent.repeats
+    if len(repeats) >= _MOST_SHAPES:
+        repeats.clear()
+    key = a.shape, b.shape
+    repeats[key] = (repeat, *repeats.get(key, ())[: _MOST_ALIKE - 1])
+
+
+def remember(plan: Plan | None) -> None:
+    """As the plan of this thread's last product."""
+    _recent.plan = plan
+
+
+def last_plan() -> Plan | None:
+    return _recent.plan
