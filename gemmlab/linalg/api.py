@@ -46,7 +46,7 @@ def matmul(
     precision that cannot run here), InputError (beta without c), MissingDependencyError and
     DeviceError; nothing has been written then.
     """
-    result = recent.again((a, b, c, out), alpha, beta, precision, stream)
+    result = recent.again(a, b, c, out, alpha, beta, precision, stream)
     if result is not None:
         return result
     scalars = operands.check_given(b, c, alpha, beta)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple, Protocol
 
 from gemmlab.errors import ArrayError, DTypeError, MissingDependencyError
@@ -93,10 +93,14 @@ class Torch:
         self._grad, self._float32 = self._torch.is_grad_enabled, self._torch.float32
         self._strided, self._cuda = self._torch.strided, self._torch.cuda
         self.address = self._torch.Tensor.data_ptr
+        self._object_of = lru_cache(256)(self._stream_of)
         # NOTE: not public. What torch.compile writes calls them; they take a third of the time that
-        # torch.cuda.current_stream, torch.empty and a look at each property of a tensor do.
+        # torch.cuda.current_stream, torch.empty and a look at each property of a tensor do, and a
+        # tenth of torch.cuda.stream's.
         own = self._torch._C
         self._raw_stream = getattr(own, "_cuda_getCurrentRawStream", None)
+        self._get_stream = getattr(own, "_cuda_getCurrentStream", None)
+        self._set_stream = self._get_stream and getattr(own, "_cuda_setStream", None)
         guards = getattr(getattr(own, "_dynamo", None), "guards", None)
         self._empty_strided = getattr(guards, "_empty_strided_cuda", None)
         self._guards = getattr(guards, "TensorGuards", None)
@@ -155,14 +159,19 @@ class Torch:
         return int(self._cuda.current_stream(device).cuda_stream)
 
     def entered(self, device: int, stream: int | None) -> AbstractContextManager[Any]:
-        if stream in _DEFAULT_STREAMS:
+        is_current = self._cuda.current_device() == device
+        if stream is None:
+            return nullcontext() if is_current else _context(self._cuda.device(device))
+        entered = self._object_of(stream, device)
+        if is_current and self._set_stream is not None:
+            return _OnStream(self._get_stream, self._set_stream, entered)
+        return _context(self._cuda.stream(entered))
+
+    def _stream_of(self, handle: int, device: int) -> Any:
+        if handle in _DEFAULT_STREAMS:
             # NOTE: to many versions of PyTorch ExternalStream(0) is a new stream of their pool.
-            return _context(self._cuda.stream(self._cuda.default_stream(device)))
-        if stream is not None:
-            return _context(self._cuda.stream(self._cuda.ExternalStream(stream, device)))
-        if self._cuda.current_device() == device:
-            return nullcontext()
-        return _context(self._cuda.device(device))
+            return self._cuda.default_stream(device)
+        return self._cuda.ExternalStream(handle, device)
 
     def empty(self, shape: tuple[int, ...], device: int) -> Any:
         if self._empty_strided is not None:  # on the current GPU, as `device` is
@@ -182,6 +191,24 @@ class Torch:
             target.mul_(factor)
         else:
             target.zero_()
+
+
+class _OnStream(AbstractContextManager[None]):
+    """A stream of the current GPU made PyTorch's current one."""
+
+    def __init__(self, get: Any, set_: Any, stream: Any) -> None:
+        self._get, self._set, self._stream = get, set_, stream
+
+    def __enter__(self) -> None:
+        stream = self._stream
+        self._before = self._get(stream.device_index)
+        self._enter(stream.stream_id, stream.device_index, stream.device_type)
+
+    def __exit__(self, *_: object) -> None:
+        self._enter(*self._before)
+
+    def _enter(self, number: int, device: int, kind: int) -> None:
+        self._set(stream_id=number, device_index=device, device_type=kind)
 
 
 class CuPy:

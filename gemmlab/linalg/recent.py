@@ -39,14 +39,18 @@ class Repeat:
         self._a_is_packed, self._b_is_packed = packed
         alike = call.framework.alike
         a, b, c, out = arrays
+        self._is_new, self._adds = out is None, c is not None
         self._like_a = a.alike() if packed[0] else alike(a)
         self._like_b = b.alike() if packed[1] else alike(b)
-        self._like_c = None if c is None else alike(c)
-        self._like_out = None if out is None else alike(out)
+        self._like_c = alike(c) if self._adds else None
+        self._like_out = None if self._is_new else alike(out)
 
     def run(
         self,
-        arrays: tuple[Any, Any, Any, Any],
+        a: Any,
+        b: Any,
+        c: Any,
+        out: Any,
         alpha: Any,
         beta: Any,
         precision: str | None,
@@ -56,31 +60,33 @@ class Repeat:
 
         What is compared by identity is never equal by chance; the long way compares values.
         """
-        call = self._call
-        a, b, c, out = arrays
+        call, address = self._call, self._address
         if (
             precision is not self._precision
             or alpha is not self._alpha
             or beta is not self._beta
+            or (out is None) is not self._is_new
+            or (c is None) is self._adds
+            or (self._current_stream(call.device) if stream is None else stream) != call.stream
             or not self._like_a(a)
             or not self._like_b(b)
-            or (c is not None if self._like_c is None else not self._like_c(c))
-            or (out is not None if self._like_out is None else not self._like_out(out))
-            or (self._current_stream(call.device) if stream is None else stream) != call.stream
         ):
             return None
         if self._a_is_packed:
             a = a.array
         if self._b_is_packed:
             b = b.array
-        address = self._address
-        addresses = (
-            address(a),
-            address(b),
-            0 if c is None else address(c),
-            0 if out is None else address(out),
-        )
-        if out is not None and not call.writes_apart(addresses, c is out):
+        at_c = at_out = 0
+        if self._like_c is not None:
+            if not self._like_c(c):
+                return None
+            at_c = address(c)
+        if self._like_out is not None:
+            if not self._like_out(out):
+                return None
+            at_out = address(out)
+        addresses = (address(a), address(b), at_c, at_out)
+        if at_out and not call.writes_apart(addresses, c is out):
             return None
         return call((a, b, c, out), addresses, stream)
 
@@ -95,21 +101,31 @@ _recent = _Recent()
 
 
 def again(
-    arrays: tuple[Any, Any, Any, Any], alpha: Any, beta: Any, precision: str | None, stream: Any
+    a: Any,
+    b: Any,
+    c: Any,
+    out: Any,
+    alpha: Any,
+    beta: Any,
+    precision: str | None,
+    stream: Any,
 ) -> Any:
-    """The product of a, b, c and out, by the short way; None where that is closed."""
-    a, b, _, _ = arrays
+    """The product by the short way; None where that is closed."""
     try:
-        repeats = _recent.repeats.get((a.shape, b.shape))
+        key = a.shape, b.shape
+        repeats = _recent.repeats.get(key)
     except Exception:  # of an object that is no array; the long way says so
         return None
     if repeats is None:
         return None
     handle = None if stream is None else stream_handle(stream)
     for repeat in repeats:
-        result = repeat.run(arrays, alpha, beta, precision, handle)
+        result = repeat.run(a, b, c, out, alpha, beta, precision, handle)
         if result is not None:
             _recent.plan = repeat.plan
+            if repeat is not repeats[0]:
+                others = (other for other in repeats if other is not repeat)
+                _recent.repeats[key] = (repeat, *others)
             return result
     return None
 

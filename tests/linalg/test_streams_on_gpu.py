@@ -65,7 +65,9 @@ def test_a_product_goes_to_its_stream(precision: str | None, given: bool, step: 
     warm(stream, x[:, ::step], y, precision=precision)
     x = late(a, stream)[:, ::step]
     with torch.cuda.stream(None if given else stream):
+        current = torch.cuda.current_stream()
         result = gemmlab.matmul(x, y, precision=precision, stream=stream if given else None)
+        assert torch.cuda.current_stream() == current
     stream.synchronize()
     assert error(result, a[:, ::step], b[::step]) <= MOST
 
