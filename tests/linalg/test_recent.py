@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from test_matmul import MISTAKES, READ_ONLY, A, B, close, numbers, quick
 
 import gemmlab
-from gemmlab.errors import ArrayError
-from gemmlab.linalg import calls
+from gemmlab.errors import ArrayError, DTypeError
+from gemmlab.linalg import calls, recent
 
 Array = fake_driver.Array
 
@@ -135,3 +135,25 @@ def test_few_forms_in_turn_all_take_the_short_way(gpu: Any, bound: list[Any]) ->
             a, b = numbers((n, 5)), numbers((5, n))
             assert close(gemmlab.matmul(Array(a), Array(b)).values, a, b)
     assert len(bound) == 4
+
+
+def test_another_c_takes_the_long_way(gpu: Any, bound: list[Any]) -> None:
+    a, b = Array(A), Array(B)
+    for shape in ((4, 6), (6,), (4, 1), (4, 6)):
+        c = numbers(shape)
+        result = gemmlab.matmul(a, b, Array(c), beta=1.0)
+        assert np.allclose(result.values, A @ B + c, rtol=1e-5, atol=1e-5)
+    assert len(bound) == 3
+    with pytest.raises(DTypeError, match="c has dtype float64"):
+        gemmlab.matmul(a, b, Array(numbers((4, 6)).astype(float)), beta=1.0)
+
+
+def test_few_products_are_kept_and_the_last_comes_first(gpu: Any, bound: list[Any]) -> None:
+    a, b = Array(A), Array(B)
+    for alpha in (1.0, 2.0, 3.0, 4.0, 1.0, 5.0, 1.0):  # 5.0 takes the place of 2.0
+        gemmlab.matmul(a, b, alpha=alpha)
+        (repeats,) = recent._recent.repeats.values()
+        assert repeats[0]._alpha is alpha and len(repeats) <= 4
+    assert len(bound) == 5
+    gemmlab.matmul(a, b, alpha=2.0)
+    assert len(bound) == 6
