@@ -46,7 +46,7 @@ class Call:
         tiers.check_precision(precision)
         self.device = operands.check_arrays(arrays)
         sizes = operands.check_sizes(arrays)
-        self._shape = sizes.result
+        self._make = framework.maker(sizes.result, self.device)
         # Number, first byte and end of each array, from its address.
         self._reaches = [
             (i, *(4 * end for end in shapes.extent(arrays[name].shape, arrays[name].strides)))
@@ -118,7 +118,7 @@ class Call:
         """Operands as they lie, into `out` or new memory."""
         out, to = arrays[3], addresses[3]
         if out is None:
-            out = self.framework.empty(self._shape, self.device)
+            out = self._make()
             to = self.framework.address(out)
         self._run.enqueue((addresses[0], addresses[1], to))
         return out
@@ -135,7 +135,7 @@ class Call:
             b = framework.copied(b, layout.copies["b"])
             at_b = framework.address(b)
         is_new = out is None or layout.through
-        target = framework.empty(self._shape, self.device) if is_new else out
+        target = self._make() if is_new else out
         if self._beta and target is not c:
             framework.assign(target, c)
         if self._run is not None:

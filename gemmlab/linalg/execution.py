@@ -80,7 +80,7 @@ class Workspace:
         if size < nbytes:
             current = self._framework.stream(self._device) == self._stream
             with self._framework.entered(self._device, None if current else self._stream):
-                array = self._framework.empty((ceil_div(nbytes, 4),), self._device)
+                array = self._framework.maker((ceil_div(nbytes, 4),), self._device)()
             address = self._framework.facts(array).address
             if name in _COUNTED:
                 call(cu.cuMemsetD8Async, address, 0, _CLEARED, self._stream)
@@ -264,7 +264,8 @@ def _primary_context(device: int) -> Any:
 
 def is_current(device: int) -> bool:
     """Whether this thread's work goes to that GPU, by its primary context."""
-    return bool(cu.cuCtxGetCurrent()[1] == _primary_context(device))
+    current: bool = cu.cuCtxGetCurrent()[1] == _primary_context(device)
+    return current
 
 
 def current(device: int) -> AbstractContextManager[None]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import Any, NamedTuple, Protocol
 
 from gemmlab.errors import ArrayError, DTypeError, MissingDependencyError
@@ -72,8 +72,8 @@ class Framework(Protocol):
     def entered(self, device: int, stream: int | None) -> AbstractContextManager[Any]:
         """The GPU made current, and the stream where one is given."""
 
-    def empty(self, shape: tuple[int, ...], device: int) -> Any:
-        """A float32 array without values, on the current stream of the current GPU."""
+    def maker(self, shape: tuple[int, ...], device: int) -> Callable[[], Any]:
+        """What makes float32 arrays without values, on the current stream of the current GPU."""
 
     def copied(self, array: Any, shape: tuple[int, ...]) -> Any:
         """A contiguous copy of the array broadcast to `shape`."""
@@ -98,7 +98,7 @@ class Torch:
         # torch.cuda.current_stream, torch.empty and a look at each property of a tensor do, and a
         # tenth of torch.cuda.stream's.
         own = self._torch._C
-        self._raw_stream = getattr(own, "_cuda_getCurrentRawStream", None)
+        self.stream = getattr(own, "_cuda_getCurrentRawStream", None) or self._handle
         self._get_stream = getattr(own, "_cuda_getCurrentStream", None)
         self._set_stream = self._get_stream and getattr(own, "_cuda_setStream", None)
         guards = getattr(getattr(own, "_dynamo", None), "guards", None)
@@ -153,9 +153,7 @@ class Torch:
             rule = "such tensors wrap others: give those, as by to_local()"
             raise ArrayError(f"a {kind.__name__}, which has its own __torch_dispatch__: {rule}")
 
-    def stream(self, device: int) -> int:
-        if self._raw_stream is not None:
-            return int(self._raw_stream(device))
+    def _handle(self, device: int) -> int:
         return int(self._cuda.current_stream(device).cuda_stream)
 
     def entered(self, device: int, stream: int | None) -> AbstractContextManager[Any]:
@@ -173,13 +171,13 @@ class Torch:
             return self._cuda.default_stream(device)
         return self._cuda.ExternalStream(handle, device)
 
-    def empty(self, shape: tuple[int, ...], device: int) -> Any:
+    def maker(self, shape: tuple[int, ...], device: int) -> Callable[[], Any]:
         if self._empty_strided is not None:  # on the current GPU, as `device` is
-            return self._empty_strided(shape, contiguous(shape), self._float32)
-        return self._torch.empty(shape, dtype=self._float32, device=device)
+            return partial(self._empty_strided, shape, contiguous(shape), self._float32)
+        return partial(self._torch.empty, shape, dtype=self._float32, device=device)
 
     def copied(self, array: Any, shape: tuple[int, ...]) -> Any:
-        copy = self.empty(shape, array.get_device())
+        copy = self.maker(shape, array.get_device())()
         copy.copy_(array)
         return copy
 
@@ -255,11 +253,11 @@ class CuPy:
             return nullcontext()
         return _context(self._cuda.Device(device))
 
-    def empty(self, shape: tuple[int, ...], device: int) -> Any:
-        return self._cupy.ndarray(shape, self._cupy.float32)
+    def maker(self, shape: tuple[int, ...], device: int) -> Callable[[], Any]:
+        return partial(self._cupy.ndarray, shape, self._cupy.float32)
 
     def copied(self, array: Any, shape: tuple[int, ...]) -> Any:
-        copy = self.empty(shape, array.device.id)
+        copy = self.maker(shape, array.device.id)()
         copy[...] = array
         return copy
 

@@ -45,7 +45,7 @@ class PackedMatrix:
         source = stack if row else stack.transposed
         factor = Factor("a" if row else "b", source, precision)
         self.layout: Packed = factor.packed()
-        self._memory = framework.empty((-(-self.layout.nbytes // 4),), facts.device)
+        self._memory = framework.maker((-(-self.layout.nbytes // 4),), facts.device)()
         self.address = framework.facts(self._memory).address
         call(cu.cuMemsetD8Async, self.address, 0, STATUS_BYTES, stream)
         launches = plan.pack(factor.operand, self.layout, facts.address, self.address)

@@ -85,12 +85,15 @@ class Framework:
         self.imports.append(self.current)
         return Array(array.values, array.device)
 
-    def empty(self, shape: tuple[int, ...], device: int) -> Array:
-        self.made.append(tuple(shape))
-        return Array(np.full(shape, np.nan, np.float32), device)
+    def maker(self, shape: tuple[int, ...], device: int) -> Any:
+        def make() -> Array:
+            self.made.append(tuple(shape))
+            return Array(np.full(shape, np.nan, np.float32), device)
+
+        return make
 
     def copied(self, array: Array, shape: tuple[int, ...]) -> Array:
-        copy = self.empty(shape, array.device)
+        copy = self.maker(shape, array.device)()
         copy.values[...] = array.values
         return copy
 
