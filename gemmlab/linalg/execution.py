@@ -14,7 +14,7 @@ from gemmlab.kernels.common import ceil_div
 from gemmlab.kernels.gemm.plan import REPORT_BYTES, STATUS_BYTES
 from gemmlab.linalg import cublas
 from gemmlab.linalg.driver import call, relaxed
-from gemmlab.linalg.frameworks import Framework
+from gemmlab.linalg.frameworks import DEFAULT_STREAMS, Framework
 from gemmlab.linalg.graph import Addresses, Graph, Node, Recording, compile_all
 from gemmlab.linalg.planned import Counts
 from gemmlab.linalg.program import NAMES, Job, Memory
@@ -149,18 +149,21 @@ class TensorCoreRun:
 
     def enqueue(self, addresses: Addresses) -> None:
         with self._space.lock:
-            if _is_recording(self._stream):
+            if self._stream not in DEFAULT_STREAMS and _is_recording(self._stream):
                 self._record(addresses)
                 return
-            if self._graph is None or self._version != self._space.version:
+            graph = self._graph
+            if graph is None or self._version != self._space.version:
                 memory = self._place(self._space, self._own)
                 launches = self._job.launches(memory, self._multiprocessors)
                 with relaxed():
-                    self._graph = Graph(launches)
+                    graph = self._graph = Graph(launches)
                 self._version, self._eager = self._space.version, (self._own, memory.report)
             self._last = self._eager
             try:
-                self._graph.launch(addresses, self._stream)
+                if graph.addresses != addresses:
+                    graph.move(addresses)
+                graph.replay(self._stream)
             except BaseException:
                 # What the splits have counted would stay in the workspace: take another.
                 self._space.free()
@@ -221,7 +224,7 @@ class SgemmRun:
 
     def enqueue(self, addresses: Addresses) -> None:
         with self._space.lock:
-            if _is_recording(self._stream):
+            if self._stream not in DEFAULT_STREAMS and _is_recording(self._stream):
                 space = _recorded_space(self._framework, self._device, self._stream)
                 self._start(addresses, space.address("cublas", cublas.WORKSPACE), self._stream)
                 return
@@ -290,5 +293,6 @@ class _Current(AbstractContextManager[None]):
 
 
 def _is_recording(stream: int) -> bool:
-    """Whether work on the stream goes into a CUDA graph; never on the default stream (0 or 1)."""
-    return stream not in (0, 1) and cu.cuStreamIsCapturing(stream)[1] == _ACTIVE
+    """Whether work on the stream goes into a CUDA graph; not to be asked of a default stream."""
+    capturing: bool = cu.cuStreamIsCapturing(stream)[1] == _ACTIVE
+    return capturing

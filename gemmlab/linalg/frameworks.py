@@ -17,7 +17,7 @@ from gemmlab.linalg.shapes import contiguous
 
 HOST = -1  # in place of a GPU's number
 _CPU = 1  # kDLCPU, of dlpack.h
-_DEFAULT_STREAMS = (0, 1)  # NULL and cudaStreamLegacy: two handles of one stream
+DEFAULT_STREAMS = (0, 1)  # NULL and cudaStreamLegacy: two handles of one stream
 _ITEM = 4  # bytes of a float32
 
 
@@ -166,7 +166,7 @@ class Torch:
         return _context(self._cuda.stream(entered))
 
     def _stream_of(self, handle: int, device: int) -> Any:
-        if handle in _DEFAULT_STREAMS:
+        if handle in DEFAULT_STREAMS:
             # NOTE: to many versions of PyTorch ExternalStream(0) is a new stream of their pool.
             return self._cuda.default_stream(device)
         return self._cuda.ExternalStream(handle, device)

@@ -97,18 +97,16 @@ class Graph(Recording):
         super().__init__(self._launch_nodes)
         self._handles = _in_a_row(self._graph)
         assert len(self._handles) == len(self._nodes)
-        self._addresses: Addresses = (0, 0, 0)
+        self.addresses: Addresses = (0, 0, 0)
 
-    def launch(self, addresses: Addresses, stream: int) -> None:
-        """Enqueue everything on the stream with that handle."""
-        if addresses != self._addresses:
-            for node, handle in zip(self._nodes, self._handles, strict=True):
-                if node.move(addresses):
-                    driver.call(
-                        cu.cuGraphExecKernelNodeSetParams, self._executable, handle, node.params
-                    )
-            self._addresses = addresses
-        self.replay(stream)
+    def move(self, addresses: Addresses) -> None:
+        """Take the caller's addresses from now on."""
+        for node, handle in zip(self._nodes, self._handles, strict=True):
+            if node.move(addresses):
+                driver.call(
+                    cu.cuGraphExecKernelNodeSetParams, self._executable, handle, node.params
+                )
+        self.addresses = addresses
 
     def _launch_nodes(self, stream: int) -> None:
         for node in self._nodes:

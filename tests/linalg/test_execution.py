@@ -40,9 +40,13 @@ class Driver:
 
         class Graph:
             def __init__(self, launches: Any) -> None:
-                self.reports = driver.memories[-1]
+                self.reports, self.addresses = driver.memories[-1], None
 
-            def launch(self, addresses: Any, stream: int) -> None:
+            def move(self, addresses: Any) -> None:
+                self.addresses = addresses
+
+            def replay(self, stream: int) -> None:
+                assert self.addresses is not None
                 driver.launched.append(self.reports)
 
         self.launched: list[Memory] = []
