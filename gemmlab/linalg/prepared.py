@@ -76,9 +76,10 @@ class Matmul:
         self.plan()
         changed = {"a": a, "b": b, "c": c, "out": out}
         changed = {name: array for name, array in changed.items() if array is not None}
-        for name in changed:
+        for name, array in changed.items():
             if self._arrays[name] is None:
                 raise InputError(f"the product was planned without {name}")
+            frameworks.is_on_host(array, name)  # raises DTypeError for what is no array
         other = Matmul(
             *({**self._arrays, **changed}[name] for name in ("a", "b", "c")),
             out=changed.get("out", self._arrays["out"]),
