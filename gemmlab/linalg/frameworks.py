@@ -53,7 +53,10 @@ class Framework(Protocol):
     def address(self, array: Any) -> int: ...
 
     def alike(self, array: Any) -> Callable[[Any], bool]:
-        """What tells quickly whether another array has the type and form of this one."""
+        """What tells quickly whether another array has the type and form of this one.
+
+        It keeps no array.
+        """
 
     def facts(self, array: Any) -> Facts:
         """Raises ArrayError, as `form` does."""

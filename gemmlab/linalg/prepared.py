@@ -19,7 +19,8 @@ class Matmul:
 
     Arguments are those of `gemmlab.matmul`, and so are the errors. `plan` checks them, chooses the
     tier and compiles; `execute` enqueues on the stream that is current then, or on `stream`: what a
-    CUDA graph records, too. One thread at a time may use it. Arrays are kept until `free`.
+    CUDA graph records, too. One thread at a time may use it. Arrays are kept until `free`; where
+    their memory is, is found out by `plan` and `reset_operands`, so it must not move after that.
     """
 
     def __init__(
