@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -110,3 +111,18 @@ def test_what_tells_tensors_alike_keeps_none(guards: bool) -> None:
     kept, alike = weakref.ref(tensor), framework.alike(tensor)
     del tensor
     assert kept() is None and alike(torch.ones(3))
+
+
+def test_a_given_stream_is_left_again_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    framework, entered = Torch(), [(1, 0, 1)]  # number, GPU and kind of device
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    framework._object_of = lambda handle, device: SimpleNamespace(
+        stream_id=handle, device_index=device, device_type=1
+    )
+    framework._get_stream = lambda device: entered[-1]
+    framework._set_stream = lambda stream_id, device_index, device_type: entered.append(
+        (stream_id, device_index, device_type)
+    )
+    with pytest.raises(ZeroDivisionError), framework.entered(0, 99):
+        raise ZeroDivisionError
+    assert entered == [(1, 0, 1), (99, 0, 1), (1, 0, 1)]
