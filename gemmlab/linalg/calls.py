@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from gemmlab.errors import ArrayError, InputError
 from gemmlab.linalg import cublas, execution, operands, shapes, tiers
 from gemmlab.linalg.execution import PER_THREAD
@@ -26,7 +28,7 @@ from gemmlab.linalg.tiers import Choice
 
 Arrays = tuple[Any, Any, Any, Any]  # a, b, c and out
 _MOST_CALLS = 256  # planned products that are remembered
-_CONSTANT = (type(None), int, float)  # whose value cannot change
+_CONSTANT = (type(None), int, float, np.floating)  # whose value cannot change
 
 
 class Call:

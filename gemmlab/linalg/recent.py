@@ -29,8 +29,8 @@ class Repeat:
         call: Call,
         looks: Sequence[Any],
         packed: tuple[bool, bool],
-        alpha: float | None,
-        beta: float | None,
+        alpha: Any,
+        beta: Any,
         precision: str | None,
     ) -> None:
         """looks: what tells of another a, b, c and out whether it is like the first one; None for
@@ -84,7 +84,7 @@ class Repeat:
         return call((a, b, c, out), addresses, stream)
 
 
-def _equal(factor: Any, known: float | None) -> bool:
+def _equal(factor: Any, known: Any) -> bool:
     """Whether a factor is that number. One of another type may be an array: it is not compared."""
     return type(factor) is type(known) and factor == known
 

@@ -139,16 +139,17 @@ def test_few_forms_in_turn_all_take_the_short_way(gpu: Any, bound: list[Any]) ->
     assert len(bound) == 4
 
 
-def test_factors_are_compared_by_value(gpu: Any, bound: list[Any]) -> None:
+@pytest.mark.parametrize("kind", [float, np.float32])
+def test_factors_are_compared_by_value(gpu: Any, bound: list[Any], kind: Any) -> None:
     a, b, c = Array(A), Array(B), Array(numbers((4, 6)))
     for text in ("0.1", "0.1", "0.2", "0.2", "0.1"):  # another object each time
-        result = gemmlab.matmul(a, b, c, alpha=float(text), beta=2 * float(text))
+        result = gemmlab.matmul(a, b, c, alpha=kind(text), beta=kind(2 * kind(text)))
         exact = float(text) * (A @ B + 2 * c.values)
         assert np.allclose(result.values, exact, rtol=1e-5, atol=1e-5)
     assert len(bound) == 2
     for alpha in (np.ones(1), np.ones(3)):
         with pytest.raises(DTypeError, match="alpha is array"):
-            gemmlab.matmul(a, b, c, alpha=alpha, beta=0.2)  # type: ignore[arg-type]
+            gemmlab.matmul(a, b, c, alpha=alpha, beta=kind(0.2))  # type: ignore[arg-type]
 
 
 def test_out_between_rows_of_a_leaves_the_short_way_to_others(gpu: Any, bound: list[Any]) -> None:
