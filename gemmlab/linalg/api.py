@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -56,7 +54,8 @@ def matmul(
         computed = product.run(scalars)
         recent.remember(product.plan)
         return host.returned(computed, a) if out is None else out
-    calls = _on_gpus()
+    from gemmlab.linalg import calls  # which needs a driver
+
     bound = calls.Bound(a, b, c, out, scalars, precision, stream)
     result = bound.run()
     recent.remember(bound.call.plan)
@@ -90,14 +89,6 @@ def pack(a: Any, /, *, side: str = "left", precision: str | None = None, stream:
     handle = framework.stream(device) if given is None else given
     with framework.entered(device, given), execution.current(device):
         return packed.PackedMatrix(array, facts, framework, side, scheme, handle)
-
-
-@cache
-def _on_gpus() -> ModuleType:
-    """What needs a driver, imported when a product first needs it."""
-    from gemmlab.linalg import calls
-
-    return calls
 
 
 def last_plan() -> Plan:

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from gemmlab.errors import ArrayError, InputError
 from gemmlab.linalg import cublas, execution, operands, shapes, tiers
 from gemmlab.linalg.execution import PER_THREAD
@@ -26,7 +28,7 @@ from gemmlab.linalg.tiers import Choice
 
 Arrays = tuple[Any, Any, Any, Any]  # a, b, c and out
 _MOST_CALLS = 256  # planned products that are remembered
-_CONSTANT = (type(None), int, float)  # whose value cannot change
+_CONSTANT = (type(None), int, float, np.floating)  # whose value cannot change
 
 
 class Call:
@@ -215,14 +217,20 @@ class Bound:
 
     def repeat(self, given: Arrays, alpha: Any, beta: Any, precision: str | None) -> Repeat | None:
         """For products like this one, which those were given for; None where an array has come
-        from another library."""
+        from another library, or `out` lies between parts of another."""
         if not (isinstance(alpha, _CONSTANT) and isinstance(beta, _CONSTANT)):
             return None
-        names = zip(_ARRAYS, given, self._arrays, strict=True)
-        if not all(x is own or name in self._kept for name, x, own in names):
+        _, _, c, out = given
+        if out is not None and not self.call.writes_apart(self._addresses, c is out):
             return None
-        packed = "a" in self._kept, "b" in self._kept
-        return Repeat(self.call, given, packed, alpha, beta, precision)
+        kept, alike = self._kept, self.call.framework.alike
+        looks: list[Any] = []
+        for name, x, own in zip(_ARRAYS, given, self._arrays, strict=True):
+            if own is not (x.array if name in kept else x):
+                return None
+            looks.append(None if x is None else kept[name].alike() if name in kept else alike(x))
+        packed = "a" in kept, "b" in kept
+        return Repeat(self.call, looks, packed, alpha, beta, precision)
 
     def run(self) -> Any:
         """Enqueue the product; the result, an array of the library of `a`, or `out`."""
@@ -290,7 +298,7 @@ def _adopted(
             if (name, array.side) not in (("a", "left"), ("b", "right")):
                 raise ArrayError(f"{name} is packed for the {array.side} side of a product")
             kept[name], array = array, array.array
-        elif array is not None:
+        if array is not None:
             on_host = is_on_host(array, name)
             if find(array) is not framework:
                 if on_host:

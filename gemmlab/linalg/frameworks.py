@@ -53,7 +53,10 @@ class Framework(Protocol):
     def address(self, array: Any) -> int: ...
 
     def alike(self, array: Any) -> Callable[[Any], bool]:
-        """What tells quickly whether another array has the type and form of this one."""
+        """What tells quickly whether another array has the type and form of this one.
+
+        It keeps no array.
+        """
 
     def facts(self, array: Any) -> Facts:
         """Raises ArrayError, as `form` does."""
@@ -103,7 +106,7 @@ class Torch:
         self._set_stream = self._get_stream and getattr(own, "_cuda_setStream", None)
         guards = getattr(getattr(own, "_dynamo", None), "guards", None)
         self._empty_strided = getattr(guards, "_empty_strided_cuda", None)
-        self._guards = getattr(guards, "TensorGuards", None)
+        self._guards: Any = getattr(guards, "TensorGuards", None)
 
     def form(self, array: Any) -> Form:
         if array.requires_grad and self._grad():
@@ -127,13 +130,17 @@ class Torch:
                 f"a tensor of shape {tuple(array.shape)} on device {array.device}; only CPUs and "
                 "CUDA GPUs are taken"
             )
+        if not array.data_ptr() and array.numel():
+            raise ArrayError(f"a tensor of shape {tuple(array.shape)}, without memory")
         return array.shape, array.stride(), array.dtype, device
 
     def alike(self, array: Any) -> Callable[[Any], bool]:
-        if self._guards is None:
+        try:
+            guards = self._guards(array, dynamic_dims_sizes=None, dynamic_dims_strides=None)
+        except TypeError:  # there are none, or ones of another version
             return alike_by(self.form, array)
-        # Compares the dispatch keys as well: the layout, the bit of a negative, inference mode.
-        check = self._guards(array, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
+        # They compare the dispatch keys too: the layout, the bit of a negative, inference mode.
+        check = guards.check
         if not array.requires_grad:
             return check  # type: ignore[no-any-return]
         return lambda other: check(other) and not self._grad()

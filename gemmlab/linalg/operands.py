@@ -77,7 +77,8 @@ def _float32(name: str, value: Any, default: float) -> float:
     if LARGEST < size < math.inf:
         rule = f"no float32 number: those end at {LARGEST:.4g}"
         raise InputError(f"{name} is {reprlib.repr(value)}, {rule}")
-    return float(np.float32(float(value)))
+    # Of -0 makes 0: products are remembered by their factors, and the two are equal.
+    return float(np.float32(float(value))) + 0.0
 
 
 def check_arrays(arrays: dict[str, Facts]) -> int:

@@ -57,9 +57,11 @@ class PackedMatrix:
         return tuple(self.facts.shape)
 
     def alike(self) -> Callable[[Any], bool]:
-        """What tells whether an operand is this one; it does not keep it."""
-        serial = self.serial
-        return lambda other: type(other) is PackedMatrix and other.serial == serial
+        """What tells whether an operand is this one, its array as it was; it does not keep them."""
+        serial, as_it_was = self.serial, self.framework.alike(self.array)
+        return lambda other: (
+            type(other) is PackedMatrix and other.serial == serial and as_it_was(other.array)
+        )
 
     @property
     def nbytes(self) -> int:

@@ -19,7 +19,8 @@ class Matmul:
 
     Arguments are those of `gemmlab.matmul`, and so are the errors. `plan` checks them, chooses the
     tier and compiles; `execute` enqueues on the stream that is current then, or on `stream`: what a
-    CUDA graph records, too. One thread at a time may use it. Arrays are kept until `free`.
+    CUDA graph records, too. One thread at a time may use it. Arrays are kept until `free`; where
+    their memory is, is found out by `plan` and `reset_operands`, so it must not move after that.
     """
 
     def __init__(
@@ -76,9 +77,10 @@ class Matmul:
         self.plan()
         changed = {"a": a, "b": b, "c": c, "out": out}
         changed = {name: array for name, array in changed.items() if array is not None}
-        for name in changed:
+        for name, array in changed.items():
             if self._arrays[name] is None:
                 raise InputError(f"the product was planned without {name}")
+            frameworks.is_on_host(array, name)  # raises DTypeError for what is no array
         other = Matmul(
             *({**self._arrays, **changed}[name] for name in ("a", "b", "c")),
             out=changed.get("out", self._arrays["out"]),

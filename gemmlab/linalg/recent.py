@@ -8,6 +8,7 @@ products take the long way, `calls.Bound`.
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from gemmlab.linalg.frameworks import stream_handle
@@ -26,24 +27,20 @@ class Repeat:
     def __init__(
         self,
         call: Call,
-        arrays: tuple[Any, Any, Any, Any],
+        looks: Sequence[Any],
         packed: tuple[bool, bool],
         alpha: Any,
         beta: Any,
         precision: str | None,
     ) -> None:
-        """arrays: a, b, c and out, as they were given. packed: whether a and b are."""
+        """looks: what tells of another a, b, c and out whether it is like the first one; None for
+        what was not given. packed: whether a and b are."""
         self._call, self.plan = call, call.plan
         self._current_stream, self._address = call.framework.stream, call.framework.address
         self._alpha, self._beta, self._precision = alpha, beta, precision
         self._a_is_packed, self._b_is_packed = packed
-        alike = call.framework.alike
-        a, b, c, out = arrays
-        self._is_new, self._adds = out is None, c is not None
-        self._like_a = a.alike() if packed[0] else alike(a)
-        self._like_b = b.alike() if packed[1] else alike(b)
-        self._like_c = alike(c) if self._adds else None
-        self._like_out = None if self._is_new else alike(out)
+        self._like_a, self._like_b, self._like_c, self._like_out = looks
+        self._adds, self._is_new = self._like_c is not None, self._like_out is None
 
     def run(
         self,
@@ -56,15 +53,12 @@ class Repeat:
         precision: str | None,
         stream: int | None,
     ) -> Any:
-        """Enqueue the product; the result, or None where anything differs from what was planned.
-
-        What is compared by identity is never equal by chance; the long way compares values.
-        """
+        """Enqueue the product; the result, or None where anything differs from what was planned."""
         call, address = self._call, self._address
         if (
             precision is not self._precision
-            or alpha is not self._alpha
-            or beta is not self._beta
+            or (alpha is not self._alpha and not _equal(alpha, self._alpha))
+            or (beta is not self._beta and not _equal(beta, self._beta))
             or (out is None) is not self._is_new
             or (c is None) is self._adds
             or (self._current_stream(call.device) if stream is None else stream) != call.stream
@@ -76,19 +70,23 @@ class Repeat:
             a = a.array
         if self._b_is_packed:
             b = b.array
-        at_c = at_out = 0
-        if self._like_c is not None:
-            if not self._like_c(c):
-                return None
-            at_c = address(c)
-        if self._like_out is not None:
-            if not self._like_out(out):
-                return None
-            at_out = address(out)
-        addresses = (address(a), address(b), at_c, at_out)
+        # An array at address 0 is empty, or has no memory: the long way finds out which.
+        at_a, at_b, at_c, at_out = address(a), address(b), 0, 0
+        if not (at_a and at_b):
+            return None
+        if self._like_c is not None and not (self._like_c(c) and (at_c := address(c))):
+            return None
+        if self._like_out is not None and not (self._like_out(out) and (at_out := address(out))):
+            return None
+        addresses = (at_a, at_b, at_c, at_out)
         if at_out and not call.writes_apart(addresses, c is out):
             return None
         return call((a, b, c, out), addresses, stream)
+
+
+def _equal(factor: Any, known: Any) -> bool:
+    """Whether a factor is that number. One of another type may be an array: it is not compared."""
+    return type(factor) is type(known) and factor == known
 
 
 class _Recent(threading.local):

@@ -21,6 +21,7 @@ from gemmlab.errors import (
     TierError,
     UnknownNameError,
 )
+from gemmlab.linalg.operands import check_given
 from gemmlab.linalg.planned import Counts
 
 SIZES = st.integers(1, 5)
@@ -104,6 +105,10 @@ def test_on_a_gpu_out_may_have_any_strides_and_c_may_broadcast(
     a, b, c, to = arrays
     assert gemmlab.matmul(a, b, c, out=to, alpha=2, beta=-0.5, precision=precision) is to
     assert np.allclose(out, exact, rtol=1e-5, atol=1e-5)
+
+
+def test_a_factor_of_minus_zero_is_zero() -> None:
+    assert str(check_given(B, OUT, -0.0, -0.0)) == "Scalars(alpha=0.0, beta=0.0)"
 
 
 def test_a_stack_times_one_matrix_is_one_product(gpu: fake_driver.Framework) -> None:
@@ -333,6 +338,8 @@ def test_a_prepared_product_runs_again_with_other_arrays(
             product.reset_operands(a=kind(numbers((3, 5))))
         with pytest.raises(InputError, match="without c"):
             product.reset_operands(c=kind(out))
+        with pytest.raises(DTypeError, match="b is a list"):
+            product.reset_operands(b=[1, 2])
         product.execute()
         assert close(out, other, B)
     with pytest.raises(StateError, match="freed"):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import gemmlab
-from gemmlab.errors import DTypeError
+from gemmlab.errors import ArrayError, DTypeError
 
 U = 2.0**-24
 PRECISIONS = ("fp16x3", "bf16x6", "ieee", None)
@@ -116,6 +116,30 @@ def test_a_packed_operand_gives_the_same_bits(library: Any) -> None:
     assert np.array_equal(on_host(first), on_host(again))
     other = gemmlab.pack(-y, side="right")
     assert np.array_equal(on_host(gemmlab.matmul(x, other)), -on_host(first))
+
+
+def test_an_operand_packed_by_cupy_serves_torch() -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    cupy = pytest.importorskip("cupy", reason="cupy is not installed")
+    if not torch.cuda.is_available():
+        pytest.skip("there is no GPU")
+    ((x, a),), ((y, b),) = arrays(torch, (300, 257)), arrays(cupy, (257, 130))
+    packed = gemmlab.pack(y, side="right")
+    for _ in range(2):
+        result = gemmlab.matmul(x, packed)
+        assert type(result) is torch.Tensor and error(result, a, b) <= 4
+
+
+def test_a_tensor_that_has_lost_its_memory_is_refused() -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    if not torch.cuda.is_available():
+        pytest.skip("there is no GPU")
+    (x, _), (y, _) = arrays(torch, (300, 257), (257, 130))
+    for _ in range(2):
+        gemmlab.matmul(x, y)
+    y.untyped_storage().resize_(0)
+    with pytest.raises(ArrayError, match="b is a tensor .* without memory"):
+        gemmlab.matmul(x, y)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+from types import SimpleNamespace
 from typing import Any
 
 import fake_driver
@@ -10,11 +12,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_matmul import MISTAKES, READ_ONLY, A, B, close, numbers, quick
+from test_matmul import MISTAKES, OUT, READ_ONLY, A, B, close, numbers, quick
 
 import gemmlab
 from gemmlab.errors import ArrayError, DTypeError
-from gemmlab.linalg import calls, recent
+from gemmlab.linalg import calls, frameworks, packed, recent
 
 Array = fake_driver.Array
 
@@ -135,6 +137,91 @@ def test_few_forms_in_turn_all_take_the_short_way(gpu: Any, bound: list[Any]) ->
             a, b = numbers((n, 5)), numbers((5, n))
             assert close(gemmlab.matmul(Array(a), Array(b)).values, a, b)
     assert len(bound) == 4
+
+
+@pytest.mark.parametrize("kind", [float, np.float32])
+def test_factors_are_compared_by_value(gpu: Any, bound: list[Any], kind: Any) -> None:
+    a, b, c = Array(A), Array(B), Array(numbers((4, 6)))
+    for text in ("0.1", "0.1", "0.2", "0.2", "0.1"):  # another object each time
+        result = gemmlab.matmul(a, b, c, alpha=kind(text), beta=kind(2 * kind(text)))
+        exact = float(text) * (A @ B + 2 * c.values)
+        assert np.allclose(result.values, exact, rtol=1e-5, atol=1e-5)
+    assert len(bound) == 2
+    for alpha in (np.ones(1), np.ones(3)):
+        with pytest.raises(DTypeError, match="alpha is array"):
+            gemmlab.matmul(a, b, c, alpha=alpha, beta=kind(0.2))  # type: ignore[arg-type]
+
+
+def test_out_between_rows_of_a_leaves_the_short_way_to_others(gpu: Any, bound: list[Any]) -> None:
+    both, other = np.zeros((4, 11), np.float32), Array(np.zeros((4, 11), np.float32)[:, 5:])
+    both[:, :5] = A
+    a, b, out = Array(both[:, :5]), Array(B), Array(both[:, 5:])
+    for to in (out, out, other, other):
+        assert gemmlab.matmul(a, b, out=to) is to and close(to.values, A, B)
+    assert len(bound) == 3
+    assert [len(repeats) for repeats in recent._recent.repeats.values()] == [1]
+
+
+@pytest.mark.parametrize("name", ["a", "b", "c", "out"])
+def test_an_array_that_has_lost_its_memory_is_refused(
+    gpu: Any, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """As of PyTorch: storage.resize_(0) leaves the tensor as it was, with address 0."""
+    lost: list[Any] = []
+    address, form = gpu.address, gpu.form
+
+    def form_of(array: Any) -> Any:
+        if array in lost:
+            raise ArrayError("an array without memory")
+        return form(array)
+
+    monkeypatch.setattr(gpu, "address", lambda array: 0 if array in lost else address(array))
+    monkeypatch.setattr(gpu, "form", form_of)
+    monkeypatch.setattr(gpu, "alike", lambda array: lambda other: True)
+    arrays = {"a": Array(A), "b": Array(B), "c": Array(OUT), "out": Array(OUT.copy())}
+    given = arrays["a"], arrays["b"], arrays["c"]
+    gemmlab.matmul(*given, out=arrays["out"], beta=1)
+    monkeypatch.setattr(calls.Call, "__call__", lambda *_: pytest.fail("it was multiplied"))
+    lost.append(arrays[name])
+    with pytest.raises(ArrayError, match=f"{name} is an array without memory"):
+        gemmlab.matmul(*given, out=arrays["out"], beta=1)
+
+
+@pytest.fixture
+def pack(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Packs without a GPU; the fake one multiplies the array that the operand keeps."""
+    monkeypatch.setattr(packed, "call", lambda *_: None)
+    monkeypatch.setattr(packed, "Node", lambda launch: SimpleNamespace(launch=lambda stream: None))
+    return functools.partial(gemmlab.pack, side="right")
+
+
+def test_a_packed_operand_takes_the_short_way_as_long_as_it_is_as_it_was(
+    gpu: Any, pack: Any, bound: list[Any]
+) -> None:
+    a, b = Array(A), Array(B)
+    first, second = pack(b), pack(b)
+    for operand in (first, first, second, first, second):
+        assert close(gemmlab.matmul(a, operand).values, A, B)
+    assert len(bound) == 2
+    b.values = B.astype(float)
+    with pytest.raises(DTypeError, match="b has dtype float64"):
+        gemmlab.matmul(a, first)
+
+
+def test_an_operand_may_be_packed_by_another_library(
+    gpu: Any, pack: Any, bound: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Other(fake_driver.Array):
+        """An array of the library that packs."""
+
+    library = fake_driver.Framework()
+    monkeypatch.setitem(frameworks._found, Other, library)
+    operand = pack(Other(B))
+    assert operand.framework is library
+    for _ in range(2):
+        result = gemmlab.matmul(Array(A), operand)
+        assert type(result) is Array and close(result.values, A, B)
+    assert len(gpu.imports) == len(bound) == 2
 
 
 def test_another_c_takes_the_long_way(gpu: Any, bound: list[Any]) -> None:

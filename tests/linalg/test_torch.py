@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -50,6 +52,7 @@ def test_tensors_on_the_host_are_multiplied_there(a: Any) -> None:
         (B._neg_view(), ArrayError, "b is a tensor .* the negative of what its memory holds"),
         (B.to_sparse(), ArrayError, "b is a tensor .* layout torch.sparse_coo"),
         (B.to("meta"), ArrayError, "b is a tensor .* on device meta"),
+        (torch._efficientzerotensor((3, 4)), ArrayError, "b is a tensor .*, without memory"),
         (Wrapped(B), ArrayError, "b is a Wrapped, which has its own __torch_dispatch__"),
         (torch.nn.Linear(3, 4), DTypeError, "b is a Linear; arrays are"),
     ],
@@ -77,12 +80,16 @@ KINDS = {
 ALIKE = [{"plain", "other numbers"}]
 
 
-@pytest.mark.parametrize("guards", [True, False], ids=["guards", "forms"])
+def other_guards(*_: Any, dynamic_shapes: bool) -> Any:
+    """As versions of PyTorch have them that take other arguments."""
+
+
+@pytest.mark.parametrize("guards", ["own", None, other_guards], ids=["guards", "forms", "others"])
 @pytest.mark.parametrize("kind", ["plain", "other strides", "another type", "a parameter"])
-def test_only_tensors_alike_are_taken_for_alike(kind: str, guards: bool) -> None:
+def test_only_tensors_alike_are_taken_for_alike(kind: str, guards: Any) -> None:
     framework = Torch()
-    if not guards:
-        framework._guards = None
+    if guards != "own":
+        framework._guards = guards
     alike = framework.alike(KINDS[kind])
     for name, other in KINDS.items():
         assert alike(other) == (name == kind or {name, kind} in ALIKE), name
@@ -94,3 +101,28 @@ def test_a_gradient_counts_where_one_is_taken() -> None:
         alike = framework.alike(weights)
         assert alike(weights)
     assert not alike(weights)
+
+
+@pytest.mark.parametrize("guards", [True, False], ids=["guards", "forms"])
+def test_what_tells_tensors_alike_keeps_none(guards: bool) -> None:
+    framework, tensor = Torch(), torch.ones(3)
+    if not guards:
+        framework._guards = None
+    kept, alike = weakref.ref(tensor), framework.alike(tensor)
+    del tensor
+    assert kept() is None and alike(torch.ones(3))
+
+
+def test_a_given_stream_is_left_again_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    framework, entered = Torch(), [(1, 0, 1)]  # number, GPU and kind of device
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    framework._object_of = lambda handle, device: SimpleNamespace(
+        stream_id=handle, device_index=device, device_type=1
+    )
+    framework._get_stream = lambda device: entered[-1]
+    framework._set_stream = lambda stream_id, device_index, device_type: entered.append(
+        (stream_id, device_index, device_type)
+    )
+    with pytest.raises(ZeroDivisionError), framework.entered(0, 99):
+        raise ZeroDivisionError
+    assert entered == [(1, 0, 1), (99, 0, 1), (1, 0, 1)]
