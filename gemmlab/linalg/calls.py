@@ -96,15 +96,20 @@ class Call:
         Returns the result, or `out`.
         """
         _, _, c, out = arrays
-        is_plain = self._is_plain and (c is out or not self._beta)
-        work = self._multiply if is_plain else self._prepare
-        if not execution.is_current(self.device):
-            with self.framework.entered(self.device, given), execution.current(self.device):
-                return work(arrays, addresses)
-        if given is None or (is_plain and out is not None):  # nothing is taken from the framework
-            return work(arrays, addresses)
-        with self.framework.entered(self.device, given):
-            return work(arrays, addresses)
+        is_here = execution.is_current(self.device)
+        # What takes nothing from the framework needs no stream to be current.
+        if is_here and self._is_plain and (c is out or not self._beta):
+            if out is not None:
+                self._run.enqueue((addresses[0], addresses[1], addresses[3]))
+                return out
+            if given is None:
+                out = self._make()
+                self._run.enqueue((addresses[0], addresses[1], self.framework.address(out)))
+                return out
+        if is_here and given is None:
+            return self._prepare(arrays, addresses)
+        with self.framework.entered(self.device, given), execution.current(self.device):
+            return self._prepare(arrays, addresses)
 
     def writes_apart(self, addresses: Sequence[int], c_is_out: bool) -> bool:
         """Whether `out` ends before each other array begins, or begins after it."""
@@ -116,17 +121,8 @@ class Call:
                 return False
         return True
 
-    def _multiply(self, arrays: Arrays, addresses: Sequence[int]) -> Any:
-        """Operands as they lie, into `out` or new memory."""
-        out, to = arrays[3], addresses[3]
-        if out is None:
-            out = self._make()
-            to = self.framework.address(out)
-        self._run.enqueue((addresses[0], addresses[1], to))
-        return out
-
     def _prepare(self, arrays: Arrays, addresses: Sequence[int]) -> Any:
-        """The general case: with copies of arrays, with c, with nothing to multiply."""
+        """The general case: with copies of arrays, another c, nothing to multiply."""
         framework, layout = self.framework, self._layout
         a, b, c, out = arrays
         at_a, at_b = addresses[0], addresses[1]
