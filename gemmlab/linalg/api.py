@@ -76,7 +76,7 @@ def pack(a: Any, /, *, side: str = "left", precision: str | None = None, stream:
     Raises the errors of `matmul`; ArrayError for an array on the host, where nothing is packed.
     """
     if frameworks.is_on_host(a, "a"):
-        raise ArrayError(f"a (shape {np.shape(a)}) is on the host; operands are packed on GPUs")
+        raise ArrayError(f"{operands.named('a', a)} is on the host; operands are packed on GPUs")
     from gemmlab.linalg import calls, execution, packed
 
     framework = calls.framework_of(a)

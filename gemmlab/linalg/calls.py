@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmlab.errors import ArrayError, InputError
+from gemmlab.errors import ArrayError, DTypeError
 from gemmlab.linalg import cublas, execution, operands, shapes, tiers
 from gemmlab.linalg.execution import PER_THREAD
 from gemmlab.linalg.frameworks import (
@@ -269,14 +269,14 @@ def is_foreign(a: Any) -> bool:
 def _taker(a: Any, out: Any) -> Callable[[Any], Any] | None:
     """What makes of a result the caller's `out`, or an array of the library of the caller's `a`.
 
-    Raises InputError where that library takes none.
+    Raises DTypeError where there is no such library.
     """
     if out is not None:
         return lambda result: out
     if not is_foreign(a):
         return None
     if not hasattr(a, "__array_namespace__"):
-        raise InputError(f"a is a {type(a).__name__}, of no library that could take the result")
+        raise DTypeError(f"a is a {type(a).__name__}, of no library that could take the result")
     take: Callable[[Any], Any] = a.__array_namespace__().from_dlpack
     return take
 

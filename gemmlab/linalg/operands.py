@@ -99,9 +99,14 @@ def check_arrays(arrays: dict[str, Facts]) -> int:
 
 def apart(first: str, x: Any, x_place: str, second: str, y: Any, y_place: str) -> ArrayError:
     """What is to be raised for arrays in different places."""
-    named = ((first, x, x_place), (second, y, y_place))
-    places = (f"{name} (shape {tuple(array.shape)}) is {place}" for name, array, place in named)
-    return ArrayError(f"{' and '.join(places)}: all arrays must be on one device")
+    places = f"{named(first, x)} is {x_place} and {named(second, y)} is {y_place}"
+    return ArrayError(f"{places}: all arrays must be on one device")
+
+
+def named(name: str, array: Any) -> str:
+    """An operand in words, with its shape where that is told: DLPack alone asks for none."""
+    shape = getattr(array, "shape", None)
+    return name if shape is None else f"{name} (shape {tuple(shape)})"
 
 
 def check_sizes(arrays: dict[str, Facts]) -> Sizes:

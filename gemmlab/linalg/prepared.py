@@ -128,9 +128,10 @@ class Matmul:
 
 
 def _form(array: Any) -> str:
-    """Kind, shape, strides and device, in words."""
+    """Kind, type, shape, strides and device, in words."""
     strides = array.stride() if callable(getattr(array, "stride", None)) else None
     strides = getattr(array, "strides", strides)
     place = getattr(array, "device", "unknown")
-    kind, shape = type(array).__name__, tuple(array.shape)
-    return f"{kind} of shape {shape}, strides {strides}, on device {place}"
+    shape, dtype = (getattr(array, name, "unknown") for name in ("shape", "dtype"))
+    kind = f"{type(array).__name__} of {dtype}"
+    return f"{kind}, shape {shape}, strides {strides}, on device {place}"

@@ -26,10 +26,10 @@ MOST_ITEMS = 65535  # matrices in a stack: the split lays them along an axis of 
 # go past their end: by eight steps of 1024 elements and one more.
 MOST_LENGTH = 2**31 - 2**14
 
-# One element at risk in so many is harmless: normal data has one in 40,000 (`docs/matmul.md`).
+# One element at risk in so many is harmless: normal data has one in 60,000 (`docs/matmul.md`).
 TOLERATED = 8192
 
-# The prediction, fitted to times of 60 shapes on an H200 (`benchmarks/h200/matmul.json`). Seconds:
+# The prediction, fitted to times of 50 shapes on an H200 (`benchmarks/h200/matmul.json`). Seconds:
 _LAUNCHES, _WAY_OUT = 10.8e-6, 6e-6  # of splits, product and fix-up; of launches that end at once
 _CLOCK = 0.9 / 1.755e9  # per predicted clock of the product
 _VECTOR = 0.65e-9  # to split a vector, however short

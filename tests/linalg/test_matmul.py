@@ -285,6 +285,33 @@ def test_what_dlpack_refuses_is_named() -> None:
         gemmlab.matmul(A, Odd())
 
 
+class Bare:
+    """An array that has what DLPack asks for, and nothing more."""
+
+    def __init__(self, array: np.ndarray, device: tuple[int, int]) -> None:
+        self._array, self._device = array, device
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._device
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._array.__dlpack__(**options)
+
+
+def test_arrays_that_tell_no_shape_are_named_too() -> None:
+    on_host, on_gpu = Bare(B, (1, 0)), Bare(B, (2, 0))
+    assert close(gemmlab.matmul(A, on_host), A, B)
+    with pytest.raises(ArrayError, match=r"a \(shape \(4, 5\)\) is on the host and b is on a GPU"):
+        gemmlab.matmul(A, on_gpu)
+    with pytest.raises(ArrayError, match="a is on the host"):
+        gemmlab.pack(on_host)
+    product = gemmlab.Matmul(A, B)
+    with pytest.raises(ShapeError, match="b is Bare"):
+        product.reset_operands(b=on_host)
+    with pytest.raises(ShapeError, match="b is ndarray of float64"):
+        product.reset_operands(b=B.astype(np.float64))
+
+
 def test_a_tier_on_the_host_is_refused() -> None:
     with pytest.raises(TierError, match="'fp16x3' cannot run: the arrays are on the host"):
         gemmlab.matmul(A, B, precision="fp16x3")

@@ -84,6 +84,7 @@ def copies(tile: TileConfig) -> tuple[int, int]:
     [
         {"block_m": 96},
         {"block_m": 256},
+        {"block_m": 192, "slots": 4},
         {"block_n": 100},
         {"block_n": 320},
         {"a_major": "m"},

@@ -38,7 +38,7 @@ def product(
         plan.Operand(m, k, along[0], stored[0].shape[1]),
         plan.Operand(n, k, along[1], stored[1].shape[1]),
     )
-    packed = tuple(plan.Packed(FP16X3, x.vectors, k, x.along) for x in operands)
+    packed = tuple(plan.Packed(tile.scheme, x.vectors, k, x.along) for x in operands)
     memory = Memory(**checks)
     c = np.full((m, n), 3.0, np.float32)
     arrays = [*(np.ascontiguousarray(x) for x in stored), c]

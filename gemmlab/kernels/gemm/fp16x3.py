@@ -9,18 +9,22 @@ A tensor core truncates where an FMA rounds, so a long sum drifts (Ootomo and Yo
 none gets long: for every 64 of k, or 32, the three products form a sum of their own, the small ones
 first, and float32 additions, which round, take it over.
 
-TMA brings tiles to a ring of slots; a slot holds one part (lo or hi) of A's and of B's tile.
+TMA brings tiles to a ring of slots; a slot holds one part (hi, lo, …) of A's and of B's tile.
 
-| warps                   | do                              | wait for    | then arrive at         |
-|-------------------------|---------------------------------|-------------|------------------------|
-| 4 of each math group    | wgmma, additions, C             | full[slot]  | every block's empty[…] |
-| first of the last group | TMA of A's tile, a share of B's | empty[slot] | full[slot], with bytes |
+| warps                   | do                              | wait for        | arrive at, after   |
+|-------------------------|---------------------------------|-----------------|--------------------|
+| 4 of each math group    | wgmma, additions, C             | full[slot],     | next group's turn, |
+|                         |                                 | own turn        | all blocks' empty  |
+| first of the last group | TMA of A's tile, a share of B's | empty[slot]     | full[slot]         |
+| other 3 of that group   | nothing; registers go by group  |                 |                    |
 
-| barrier       | arrivals in a phase                     | means                              |
-|---------------|-----------------------------------------|------------------------------------|
-| full[slot]    | 1, and the bytes of the slot            | the tiles are there                |
-| empty[slot]   | math warps of all blocks of the cluster | nobody reads the slot any more     |
-| named 1, 2, … | two math groups                         | a group's turn at the tensor cores |
+| barrier       | arrivals in a phase                     | means                               |
+|---------------|-----------------------------------------|-------------------------------------|
+| full[slot]    | 1, and the bytes of the slot            | the tiles are there                 |
+| empty[slot]   | math warps of all blocks of the cluster | nobody reads the slot any more      |
+| named 1, 2, … | threads of 2 math groups: of that which | the turn of math group 0, 1, … at   |
+|               | passes the turn, of that which waits    | the tensor cores                    |
+| cluster       | all threads, at the start, at the end   | barriers are set up; all have ended |
 
 Math groups take turns: while one adds up, the products of the other keep the tensor cores busy.
 Blocks of a cluster lie below each other in C, so they need the same tiles of B, and each fetches a
@@ -319,6 +323,7 @@ def kernel(
                     for part in cutlass.range_constexpr(PARTS - 1, -1, -1):
                         part_a, part_b = item * step_a * PARTS + part, item * step_b * PARTS + part
                         bar = full + slot
+                        # A new barrier lets pass who waits for the phase before its first.
                         cute.arch.mbarrier_wait(empty + slot, phase ^ 1)
                         with cute.arch.elect_one():
                             cute.arch.mbarrier_arrive_and_expect_tx(bar, config.slot_bytes)

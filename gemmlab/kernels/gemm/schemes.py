@@ -12,7 +12,9 @@ from gemmlab.kernels.common import MAX_SMEM, require
 LINE = 64  # 16-bit elements in 128 bytes: the longest row that the 128-byte swizzle takes
 MMA_M, MMA_K = 64, 16  # rows and depth of one warpgroup MMA (PTX ISA, wgmma.mma_async)
 WARPGROUP = 128  # threads
-MAX_SUMS = 192  # float32 registers of a thread for sums; addresses and the like need the others
+# Float32 registers of a thread for sums; addresses and the like need the others. Three math groups
+# leave each thread 160 in all.
+MAX_SUMS, MAX_SUMS_OF_THREE = 192, 128
 SPLIT_WARPS = 8  # of a block of the split
 STRIP = 32  # vectors that a cluster of the split holds: 128 bytes of each line
 DEEP_STRIP = 128  # vectors per block of the split of a deep matrix
@@ -131,7 +133,8 @@ class TileConfig:
         require(self.promote_k in (32, 64), f"promote_k = {self.promote_k}, must be 32 or 64")
         sums = self.block_n // 2 * (1 + self.chains)
         rule = f"{self.chains} chains of {self.block_n} columns take {sums} registers per thread"
-        require(sums <= MAX_SUMS, f"{rule}, at most {MAX_SUMS} are allowed")
+        most = MAX_SUMS if groups < 3 else MAX_SUMS_OF_THREE
+        require(sums <= most, f"{rule}, at most {most} are allowed")
         require(self.slots > self.scheme.parts, f"{self.slots} slots, a step in k takes all parts")
         # The boxes of TMA begin where the swizzle repeats: every 8 lines.
         require(self.b_copy.lines % 8 == 0, f"block_n = {self.block_n} in {self.cluster} pieces")

@@ -6,9 +6,9 @@ matrices are split first, which moves 8 bytes per element more, and a float16 pa
 bits of what lies within 2^17 of its row's largest: try `--family wide`. Three bfloat16 parts
 (`bf16x6`) have float32's range, for six products.
 
-Four launches: split A, split B, multiply, fix up rows and columns with an infinity or a NaN. The
-same kernels compute `gemmlab.matmul`, with the tile that suits the shape; `docs/fp16x3.md` has the
-method, errors and times. Limited by the power that tensor cores draw.
+Four launches, more where k is large: split A, split B, multiply, fix up rows and columns with an
+infinity or a NaN. The same kernels compute `gemmlab.matmul`, with the tile that suits the shape;
+`docs/fp16x3.md` has the method, errors and times. Limited by the power that tensor cores draw.
 """
 
 from collections.abc import Mapping, Sequence

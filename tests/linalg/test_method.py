@@ -1,0 +1,87 @@
+"""Products on the emulator are, bit for bit, what the method of `docs/fp16x3.md` makes them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from test_products import SMALL, product
+
+from gemmlab.emulator.arithmetic import tensor_core
+from gemmlab.kernels.gemm.schemes import BF16X6, FP16X3, LINE, MMA_K, Scheme, TileConfig
+from gemmlab.linalg import reference
+
+FORMATS = {"float16": tensor_core.F16, "bfloat16": tensor_core.BF16}
+# Parts of A and of B, in order: what belongs to the last bits first, while the sum is small.
+PRODUCTS = {
+    "fp16x3": ((0, 1), (1, 0), (0, 0)),
+    "bf16x6": ((1, 1), (0, 2), (2, 0), (0, 1), (1, 0), (0, 0)),
+}
+CASES = [
+    (FP16X3, 64, "k", "mn", "normal", (64, 64, 96)),
+    (FP16X3, 64, "k", "mn", "tiny", (20, 20, 64)),
+    (FP16X3, 32, "mn", "k", "wide", (30, 33, 101)),
+    (BF16X6, 64, "k", "mn", "wide", (33, 20, 70)),
+]
+
+
+def operands(family: str, shape: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(shape)
+    m, n, k = shape
+    a, b = rng.standard_normal((m, k)), rng.standard_normal((k, n))
+    if family == "wide":
+        a *= 2.0 ** -rng.integers(0, 40, (m, k))
+    if family == "tiny":  # subnormal rows, and a product that is subnormal too
+        a[::2] *= 1e-41
+        a[1::2] *= 1e-20
+        b[:, 1::2] *= 1e-20
+    return a.astype(np.float32), b.astype(np.float32)
+
+
+def documented(a: np.ndarray, b: np.ndarray, scheme: Scheme, promote_k: int) -> np.ndarray:
+    """The product of finite matrices by the method of the page."""
+    rows, columns = reference.split(a, scheme), reference.split(b.T, scheme)
+    fill = ((0, 0), (0, 0), (0, -a.shape[1] % LINE))
+    left, right = (
+        np.pad(reference.as_float32(x.parts, scheme.dtype).astype(float), fill)
+        for x in (rows, columns)
+    )
+    sums = np.zeros((len(a), b.shape[1]), np.float32)
+    for k in range(0, left.shape[2], promote_k):
+        chain = np.zeros(sums.shape)
+        for i, j in PRODUCTS[scheme.name]:
+            x, y = left[i, :, k : k + promote_k].T, right[j, :, k : k + promote_k].T
+            chain = tensor_core.dot(
+                x[:, :, None], y[:, None], chain, FORMATS[scheme.dtype], step=MMA_K
+            )
+        sums += chain.astype(np.float32)
+    return np.ldexp(sums, rows.unscale[:, None] + columns.unscale)
+
+
+@pytest.mark.parametrize(("scheme", "promote_k", "a_major", "b_major", "family", "shape"), CASES)
+def test_products_are_what_the_method_says(
+    scheme: Scheme,
+    promote_k: int,
+    a_major: str,
+    b_major: str,
+    family: str,
+    shape: tuple[int, int, int],
+) -> None:
+    tile: TileConfig = replace(
+        SMALL, scheme=scheme, promote_k=promote_k, a_major=a_major, b_major=b_major
+    )
+    a, b = operands(family, shape)
+    c, _ = product(a, b, tile)
+    assert np.array_equal(c, documented(a, b, scheme, promote_k))
+
+
+@pytest.mark.parametrize(("span", "exact"), [(140, True), (150, False)])
+def test_bfloat16_holds_what_lies_within_2_to_140(span: int, exact: bool) -> None:
+    """An element beside one that is larger by that span, where the other factor is zero."""
+    a, b = np.zeros((64, 64), np.float32), np.zeros((64, 64), np.float32)
+    a[0, :2] = 2.0**100, 1.2345678 * 2.0 ** (100 - span)
+    b[1, 0] = 1.7654321
+    c, _ = product(a, b, replace(SMALL, scheme=BF16X6))
+    wanted = float(a[0, 1]) * float(b[1, 0])
+    assert (abs(float(c[0, 0]) - wanted) <= 2 * 2.0**-24 * wanted) == exact
