@@ -64,12 +64,14 @@ def test_a_product_fits_the_gpu_and_the_rules_of_tma(m, n, k, a_along, b_along, 
     assert boxes == tile.slot_bytes
 
 
-@given(st.integers(1, 2**31 - 1))
-def test_parts_of_k_follow_each_other_at_whole_lines(k):
-    parts = plan.segments(k)
+@pytest.mark.parametrize(("scheme", "most"), [("fp16x3", 16384), ("bf16x6", 3072)])
+@given(k=st.integers(1, 2**31 - 1))
+def test_parts_of_k_follow_each_other_at_whole_lines(scheme, most, k):
+    parts = plan.segments(k, SCHEMES[scheme])
     ends = [first + length for first, length in parts]
     assert [first for first, _ in parts] == [0, *ends[:-1]] and ends[-1] == k
-    assert all(first % LINE == 0 and 0 < length <= 16384 for first, length in parts)
+    assert all(first % LINE == 0 and length > 0 for first, length in parts)
+    assert len(parts) <= 64 and (parts[0][1] <= most or k > 64 * most)
 
 
 def copies(tile: TileConfig) -> tuple[int, int]:
@@ -107,7 +109,9 @@ def test_splits_that_break_a_rule_are_refused():
         SplitConfig(threads=1024)
 
 
-@pytest.mark.parametrize(("n", "width"), [(512, 64), (1024, 64), (2048, 128), (8192, 192)])
+@pytest.mark.parametrize(
+    ("n", "width"), [(512, 64), (1024, 64), (2048, 128), (8192, 128), (16384, 192)]
+)
 def test_large_products_get_wide_tiles(n, width):
     packed = plan.Packed(SCHEMES["fp16x3"], n, n, True)
     assert plan.choose_tile(plan.Product(n, n, n, n), packed, packed, SMS).block_n == width

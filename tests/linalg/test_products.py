@@ -80,7 +80,7 @@ def test_products_are_float32_accurate(tile: TileConfig, shape: tuple[int, int, 
 def test_a_deep_product_is_added_up_in_parts(
     majors: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plan, "_DEEPEST", 64)
+    monkeypatch.setitem(plan._DEEPEST, SMALL.scheme, 64)
     tile = replace(SMALL, a_major=majors[0], b_major=majors[1])
     a, b = matrices(40, 70, 150)
     a[3, 140] = np.inf

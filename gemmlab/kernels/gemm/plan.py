@@ -14,8 +14,10 @@ from functools import cached_property
 
 from gemmlab.kernels.common import ceil_div
 from gemmlab.kernels.gemm.schemes import (
+    BF16X6,
     DEEP_STRIP,
     FIXUP_TILE,
+    FP16X3,
     LINE,
     MAX_SUMS,
     SPLIT_WARPS,
@@ -34,9 +36,10 @@ REPORT_BYTES = 24  # elements at risk and vectors that are not finite of the las
 # Slots of shared memory, and clocks for 64 of k as an H200 needs them, by the width of the tile.
 _SLOTS = {192: 5, 128: 6, 64: 8}
 _STEP = {192: 2600, 128: 1850, 64: 1100}
-_SHORT = 2048  # up to this k sums move to float32 registers twice as often
+_SHORT = 8192  # up to this k sums of float16 products move to registers every 32, not 64, of k
 _ROUND = 3000  # clocks to fill the pipeline and to write C
-_DEEPEST = 16384  # of k in one launch
+_DEEPEST = {FP16X3: 16384, BF16X6: 3072}  # of k in one launch
+_MOST_PARTS = 64  # launches, however deep
 _LONG = 1024  # elements of a vector from which on a whole block splits it
 # Clusters that split across vectors, the smallest first; more blocks, then more per thread.
 _CLUSTERS = (
@@ -222,7 +225,7 @@ def multiply(
     )
     blocks = min(clusters, sms // tile.cluster) * tile.cluster
     launches = []
-    for first, depth in segments(product.k):
+    for first, depth in segments(product.k, tile.scheme):
         maps = (_map(tile.a_copy, a, at_a, first, depth), _map(tile.b_copy, b, at_b, first, depth))
         args = (
             at_c,
@@ -248,9 +251,10 @@ def multiply(
     return tuple(launches)
 
 
-def segments(k: int) -> list[tuple[int, int]]:
+def segments(k: int, scheme: Scheme) -> list[tuple[int, int]]:
     """First element and length of the parts of k that one launch after the other multiplies."""
-    length = ceil_div(k, ceil_div(k, _DEEPEST) * LINE) * LINE
+    parts = min(ceil_div(k, _DEEPEST[scheme]), _MOST_PARTS)
+    length = ceil_div(k, parts * LINE) * LINE
     return [(first, min(length, k - first)) for first in range(0, k, length)]
 
 
@@ -315,9 +319,11 @@ def fix_up(
 def choose_tile(product: Product, a: Packed, b: Packed, sms: int) -> TileConfig:
     """The tile for a product on a GPU with that many multiprocessors: the least time predicted.
 
-    Chains are short where k is: cuBLAS has little error there, and truncation would be seen.
+    Short chains drift half as far. `bf16x6` always has them: it is there for terms so unequal that
+    a chain is cut off at its full size from the first of its steps on. `fp16x3` pays for them with
+    the widest tile, which is worth more the larger the product.
     """
-    promote_k = 32 if product.k <= _SHORT else 64
+    promote_k = 32 if a.scheme == BF16X6 or product.k <= _SHORT else 64
     return min(_tiles(a, b, promote_k), key=lambda tile: predicted_clocks(product, tile, sms))
 
 
