@@ -72,6 +72,7 @@ def test_parts_of_k_follow_each_other_at_whole_lines(scheme, most, k):
     assert [first for first, _ in parts] == [0, *ends[:-1]] and ends[-1] == k
     assert all(first % LINE == 0 and length > 0 for first, length in parts)
     assert len(parts) <= 64 and (parts[0][1] <= most or k > 64 * most)
+    assert scheme == "fp16x3" or k > 4096 or parts[0][1] <= 1024
 
 
 def copies(tile: TileConfig) -> tuple[int, int]:

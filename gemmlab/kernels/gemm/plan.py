@@ -39,6 +39,7 @@ _STEP = {192: 2600, 128: 1850, 64: 1100}
 _SHORT = 8192  # up to this k sums of float16 products move to registers every 32, not 64, of k
 _ROUND = 3000  # clocks to fill the pipeline and to write C
 _DEEPEST = {FP16X3: 16384, BF16X6: 3072}  # of k in one launch
+_FINE = 1024  # of k in one launch of `bf16x6` where up to four launches do: see `segments`
 _MOST_PARTS = 64  # launches, however deep
 _LONG = 1024  # elements of a vector from which on a whole block splits it
 # Clusters that split across vectors, the smallest first; more blocks, then more per thread.
@@ -252,8 +253,13 @@ def multiply(
 
 
 def segments(k: int, scheme: Scheme) -> list[tuple[int, int]]:
-    """First element and length of the parts of k that one launch after the other multiplies."""
-    parts = min(ceil_div(k, _DEEPEST[scheme]), _MOST_PARTS)
+    """First element and length of the parts of k that one launch after the other multiplies.
+
+    What rounds behind a large term of `bf16x6` are the additions of its part. They are fewer where
+    k is at most 4096: there SGEMM may have little error as well.
+    """
+    most = _FINE if scheme == BF16X6 and k <= 4 * _FINE else _DEEPEST[scheme]
+    parts = min(ceil_div(k, most), _MOST_PARTS)
     length = ceil_div(k, parts * LINE) * LINE
     return [(first, min(length, k - first)) for first in range(0, k, length)]
 
