@@ -49,6 +49,7 @@ class Call:
         self.device = operands.check_arrays(arrays)
         sizes = operands.check_sizes(arrays)
         self._make = framework.maker(sizes.result, self.device)
+        self._make_there = framework.maker(sizes.result, self.device, stream)
         # Number, first byte and end of each array, from its address.
         self._reaches = [
             (i, *(4 * end for end in shapes.extent(arrays[name].shape, arrays[name].strides)))
@@ -102,10 +103,9 @@ class Call:
             if out is not None:
                 self._run.enqueue((addresses[0], addresses[1], addresses[3]))
                 return out
-            if given is None:
-                out = self._make()
-                self._run.enqueue((addresses[0], addresses[1], self.framework.address(out)))
-                return out
+            out = self._make() if given is None else self._make_there()
+            self._run.enqueue((addresses[0], addresses[1], self.framework.address(out)))
+            return out
         if is_here and given is None:
             return self._prepare(arrays, addresses)
         with self.framework.entered(self.device, given), execution.current(self.device):

@@ -62,7 +62,7 @@ class Factor:
     def packed(self, scheme: str | None = None) -> Packed:
         operand = self.operand
         sizes = (operand.vectors, operand.depth, operand.along, operand.batch)
-        return Packed(SCHEMES[scheme or self.scheme], *sizes)
+        return Packed(SCHEMES[scheme or self.scheme], *sizes, self.name)
 
     @property
     def elements(self) -> int:

@@ -30,8 +30,11 @@ class Split:
         return np.asarray(np.ldexp(exact, self.unscale[:, None]))
 
 
-def split(matrix: np.ndarray, scheme: Scheme) -> Split:
-    """Split each row of a float32 matrix (vectors, depth) as `kernels.gemm.split` does."""
+def split(matrix: np.ndarray, scheme: Scheme, first: str = "nearest") -> Split:
+    """Split each row of a float32 matrix (vectors, depth) as `kernels.gemm.split` does.
+
+    The first part's magnitude is the value's, rounded to "nearest", "down" or "up".
+    """
     magnitude = np.abs(matrix).max(axis=1, initial=0.0)
     finite = np.isfinite(magnitude)
     _, exponent = np.frexp(np.where(finite, magnitude, 0.0))
@@ -43,10 +46,18 @@ def split(matrix: np.ndarray, scheme: Scheme) -> Split:
     for part in range(scheme.parts):
         if scheme.has_ties and part == scheme.parts - 1:  # they go away from zero
             rest = rest + np.copysign(np.float32(2.0**-20), rest * value) * rest
-        parts.append(to_bits(rest, scheme.dtype))
+        head = one_way(rest, first) if part == 0 and first != "nearest" else rest
+        parts.append(to_bits(head, scheme.dtype))
         rest = rest - as_float32(parts[-1], scheme.dtype)
     risk = np.where(finite, at_risk.sum(axis=1), -1)
     return Split(np.stack(parts), (-scale).astype(np.int32), risk.astype(np.int32))
+
+
+def one_way(values: np.ndarray, way: str) -> np.ndarray:
+    """float32 values with 11 significant bits, their magnitudes rounded "down" or "up"."""
+    fraction, exponent = np.frexp(np.abs(values).astype(np.float64))
+    whole = np.floor(2048 * fraction) if way == "down" else np.ceil(2048 * fraction)
+    return np.asarray(np.copysign(np.ldexp(whole, exponent - 11), values), np.float32)
 
 
 def to_bits(values: np.ndarray, dtype: str) -> np.ndarray:

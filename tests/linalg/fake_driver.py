@@ -85,10 +85,12 @@ class Framework:
         self.imports.append(self.current)
         return Array(array.values, array.device)
 
-    def maker(self, shape: tuple[int, ...], device: int) -> Any:
+    def maker(self, shape: tuple[int, ...], device: int, stream: int | None = None) -> Any:
         def make() -> Array:
             self.made.append(tuple(shape))
-            return Array(np.full(shape, np.nan, np.float32), device)
+            made = Array(np.full(shape, np.nan, np.float32), device)
+            made.stream = self.current if stream is None else stream
+            return made
 
         return make
 

@@ -9,7 +9,8 @@ import pytest
 from test_products import SMALL, product
 
 from gemmlab.emulator.arithmetic import tensor_core
-from gemmlab.kernels.gemm.schemes import BF16X6, FP16X3, LINE, MMA_K, Scheme, TileConfig
+from gemmlab.kernels.gemm import plan
+from gemmlab.kernels.gemm.schemes import BF16X6, FP16X3, LINE, MMA_K, TileConfig
 from gemmlab.linalg import reference
 
 FORMATS = {"float16": tensor_core.F16, "bfloat16": tensor_core.BF16}
@@ -19,11 +20,14 @@ PRODUCTS = {
     "bf16x6": ((1, 1), (0, 2), (2, 0), (0, 1), (1, 0), (0, 0)),
 }
 CASES = [
-    (FP16X3, 64, "k", "mn", "normal", (64, 64, 96)),
-    (FP16X3, 64, "k", "mn", "tiny", (20, 20, 64)),
-    (FP16X3, 32, "mn", "k", "wide", (30, 33, 101)),
-    (BF16X6, 64, "k", "mn", "wide", (33, 20, 70)),
+    (SMALL, "normal", (64, 64, 96)),
+    (SMALL, "tiny", (20, 20, 64)),
+    (SMALL, "normal", (12, 70, 150)),  # deeper than what counts as short here
+    (replace(SMALL, promote_k=32, a_major="mn", b_major="k"), "wide", (30, 33, 101)),
+    (replace(SMALL, scheme=BF16X6), "wide", (33, 20, 70)),
+    (replace(SMALL, scheme=BF16X6, promote_k=32, total_k=128), "wide", (33, 20, 350)),
 ]
+SHORT = 101
 
 
 def operands(family: str, shape: tuple[int, int, int]) -> tuple[np.ndarray, np.ndarray]:
@@ -39,15 +43,18 @@ def operands(family: str, shape: tuple[int, int, int]) -> tuple[np.ndarray, np.n
     return a.astype(np.float32), b.astype(np.float32)
 
 
-def documented(a: np.ndarray, b: np.ndarray, scheme: Scheme, promote_k: int) -> np.ndarray:
+def documented(a: np.ndarray, b: np.ndarray, tile: TileConfig) -> np.ndarray:
     """The product of finite matrices by the method of the page."""
-    rows, columns = reference.split(a, scheme), reference.split(b.T, scheme)
+    scheme, promote_k = tile.scheme, tile.promote_k
+    one_way = scheme == FP16X3 and a.shape[1] > SHORT
+    rows = reference.split(a, scheme, "down" if one_way else "nearest")
+    columns = reference.split(b.T, scheme, "up" if one_way else "nearest")
     fill = ((0, 0), (0, 0), (0, -a.shape[1] % LINE))
     left, right = (
         np.pad(reference.as_float32(x.parts, scheme.dtype).astype(float), fill)
         for x in (rows, columns)
     )
-    sums = np.zeros((len(a), b.shape[1]), np.float32)
+    sums, totals = np.zeros((2, len(a), b.shape[1]), np.float32)
     for k in range(0, left.shape[2], promote_k):
         chain = np.zeros(sums.shape)
         for i, j in PRODUCTS[scheme.name]:
@@ -56,24 +63,19 @@ def documented(a: np.ndarray, b: np.ndarray, scheme: Scheme, promote_k: int) -> 
                 x[:, :, None], y[:, None], chain, FORMATS[scheme.dtype], step=MMA_K
             )
         sums += chain.astype(np.float32)
-    return np.ldexp(sums, rows.unscale[:, None] + columns.unscale)
+        if tile.total_k and (k + promote_k) % tile.total_k == 0:
+            totals, sums = totals + sums, np.zeros_like(sums)
+    return np.ldexp(totals + sums, rows.unscale[:, None] + columns.unscale)
 
 
-@pytest.mark.parametrize(("scheme", "promote_k", "a_major", "b_major", "family", "shape"), CASES)
+@pytest.mark.parametrize(("tile", "family", "shape"), CASES)
 def test_products_are_what_the_method_says(
-    scheme: Scheme,
-    promote_k: int,
-    a_major: str,
-    b_major: str,
-    family: str,
-    shape: tuple[int, int, int],
+    tile: TileConfig, family: str, shape: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tile: TileConfig = replace(
-        SMALL, scheme=scheme, promote_k=promote_k, a_major=a_major, b_major=b_major
-    )
+    monkeypatch.setattr(plan, "_SHORT", SHORT)
     a, b = operands(family, shape)
     c, _ = product(a, b, tile)
-    assert np.array_equal(c, documented(a, b, scheme, promote_k))
+    assert np.array_equal(c, documented(a, b, tile))
 
 
 @pytest.mark.parametrize(("span", "exact"), [(140, True), (150, False)])

@@ -64,15 +64,25 @@ def test_a_product_fits_the_gpu_and_the_rules_of_tma(m, n, k, a_along, b_along, 
     assert boxes == tile.slot_bytes
 
 
-@pytest.mark.parametrize(("scheme", "most"), [("fp16x3", 16384), ("bf16x6", 3072)])
 @given(k=st.integers(1, 2**31 - 1))
-def test_parts_of_k_follow_each_other_at_whole_lines(scheme, most, k):
-    parts = plan.segments(k, SCHEMES[scheme])
+def test_parts_of_k_follow_each_other_at_whole_lines(k):
+    parts = plan.segments(k)
     ends = [first + length for first, length in parts]
     assert [first for first, _ in parts] == [0, *ends[:-1]] and ends[-1] == k
     assert all(first % LINE == 0 and length > 0 for first, length in parts)
-    assert len(parts) <= 64 and (parts[0][1] <= most or k > 64 * most)
-    assert scheme == "fp16x3" or k > 4096 or parts[0][1] <= 1024
+    assert len(parts) <= 64 and (parts[0][1] <= 16384 or k > 64 * 16384)
+
+
+@given(SIZES, SIZES, SIZES, SCHEME)
+def test_sums_are_kept_from_drifting(m, n, k, scheme):
+    a, b = plan.Packed(scheme, m, k, True), plan.Packed(scheme, n, k, True, factor="b")
+    tile = plan.choose_tile(plan.Product(m, n, k, n), a, b, SMS)
+    if scheme.name == "bf16x6":
+        assert (tile.promote_k, tile.total_k, a.first, b.first) == (32, 1024, "nearest", "nearest")
+    elif tile.promote_k == 64:
+        assert (tile.total_k, a.first, b.first) == (0, "down", "up")
+    else:
+        assert k <= 4096 and (a.first, b.first) == ("nearest", "nearest")
 
 
 def copies(tile: TileConfig) -> tuple[int, int]:
@@ -93,6 +103,8 @@ def copies(tile: TileConfig) -> tuple[int, int]:
         {"a_major": "m"},
         {"promote_k": 16},
         {"promote_k": 32},
+        {"total_k": 1000},
+        {"total_k": 1024},
         {"slots": 2},
         {"slots": 6},
         {"cluster": 16},
@@ -108,10 +120,14 @@ def test_splits_that_break_a_rule_are_refused():
         SplitConfig(warps=2)
     with pytest.raises(InputError):
         SplitConfig(threads=1024)
+    with pytest.raises(InputError):
+        SplitConfig(first="even")
+    with pytest.raises(InputError):
+        SplitConfig(SCHEMES["bf16x6"], first="up")
 
 
 @pytest.mark.parametrize(
-    ("n", "width"), [(512, 64), (1024, 64), (2048, 128), (8192, 128), (16384, 192)]
+    ("n", "width"), [(512, 64), (1024, 64), (2048, 128), (8192, 192), (16384, 192)]
 )
 def test_large_products_get_wide_tiles(n, width):
     packed = plan.Packed(SCHEMES["fp16x3"], n, n, True)

@@ -13,7 +13,7 @@ from gemmlab.compile.launches import artifact_of
 from gemmlab.compile.resources import sass
 from gemmlab.errors import PtxSyntaxError
 from gemmlab.kernels.gemm import plan
-from gemmlab.kernels.gemm.schemes import FP16X3, TileConfig
+from gemmlab.kernels.gemm.schemes import BF16X6, FP16X3, TileConfig
 
 U = 2.0**-24
 SMALL = TileConfig(block_m=64, block_n=64, slots=4, cluster=1)
@@ -38,7 +38,10 @@ def product(
         plan.Operand(m, k, along[0], stored[0].shape[1]),
         plan.Operand(n, k, along[1], stored[1].shape[1]),
     )
-    packed = tuple(plan.Packed(tile.scheme, x.vectors, k, x.along) for x in operands)
+    packed = tuple(
+        plan.Packed(tile.scheme, x.vectors, k, x.along, factor=factor)
+        for x, factor in zip(operands, "ab", strict=True)
+    )
     memory = Memory(**checks)
     c = np.full((m, n), 3.0, np.float32)
     arrays = [*(np.ascontiguousarray(x) for x in stored), c]
@@ -65,7 +68,13 @@ def matrices(m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
     return (rng.standard_normal(shape).astype(np.float32) for shape in ((m, k), (k, n)))
 
 
-@pytest.mark.parametrize(("tile", "shape"), [(SMALL, (70, 66, 72)), (PAIR, (150, 70, 65))])
+TOTALS = replace(SMALL, scheme=BF16X6, total_k=128)
+
+
+@pytest.mark.parametrize(
+    ("tile", "shape"),
+    [(SMALL, (70, 66, 72)), (PAIR, (150, 70, 65)), (TOTALS, (70, 66, 330)), (TOTALS, (9, 9, 256))],
+)
 def test_products_are_float32_accurate(tile: TileConfig, shape: tuple[int, int, int]) -> None:
     a, b = matrices(*shape)
     c, _ = product(a, b, tile)
@@ -80,7 +89,7 @@ def test_products_are_float32_accurate(tile: TileConfig, shape: tuple[int, int, 
 def test_a_deep_product_is_added_up_in_parts(
     majors: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(plan._DEEPEST, SMALL.scheme, 64)
+    monkeypatch.setattr(plan, "_DEEPEST", 64)
     tile = replace(SMALL, a_major=majors[0], b_major=majors[1])
     a, b = matrices(40, 70, 150)
     a[3, 140] = np.inf

@@ -101,9 +101,11 @@ def test_products_in_any_order_are_those_that_were_asked_for(gpu: Any, steps: li
         assert name == "empty" or plan.tier == (options["precision"] or "ieee")
         if plan.tier != "ieee":
             given = options["stream"]
-            expected.append((gpu.current if given is None else given, out is None))
-    for (stream, current), (right, is_new) in zip(gpu.ran, expected, strict=True):
-        assert stream == right and (current == right or not is_new)
+            right = gpu.current if given is None else given
+            expected.append((right, bool(added) and c is not out))
+            assert out is not None or result.stream == right
+    for (stream, current), (right, copies) in zip(gpu.ran, expected, strict=True):
+        assert stream == right and (current == right or not copies)
 
 
 @pytest.mark.parametrize(("a", "b", "options", "error", "words"), MISTAKES)

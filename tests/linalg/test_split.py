@@ -38,15 +38,30 @@ def wide(seed: int) -> np.ndarray:
     return (signs * rng.uniform(1, 1.99, (3, 8)) * 2.0 ** np.floor(exponents)).astype(np.float32)
 
 
-@given(SEEDS, SCHEME)
-def test_the_reference_loses_no_more_than_it_says(seed: int, scheme: Scheme) -> None:
+WAYS = [(BF16X6, "nearest", 24), *((FP16X3, way, 23) for way in ("nearest", "down", "up"))]
+
+
+@pytest.mark.parametrize(("scheme", "first", "bits"), WAYS)
+@given(seed=SEEDS)
+def test_the_reference_loses_no_more_than_it_says(
+    scheme: Scheme, first: str, bits: int, seed: int
+) -> None:
     rows = wide(seed)
-    split = reference.split(rows, scheme)
+    split = reference.split(rows, scheme, first)
     exact = rows.astype(np.float64)
     error = np.abs(split.sum(scheme) - exact)
-    bits, smallest = {"fp16x3": (23, -24), "bf16x6": (24, -133)}[scheme.name]
+    bits -= first != "nearest"
+    smallest = {"fp16x3": -24, "bf16x6": -133}[scheme.name]
     steps = np.ldexp(0.5, smallest + split.unscale)[:, None]  # half of the last part's last bit
     assert (error <= np.maximum(np.abs(exact) * 2.0**-bits, steps)).all()
+
+
+@pytest.mark.parametrize(("first", "side"), [("down", 1), ("up", -1)])
+def test_rests_of_first_parts_rounded_one_way_have_one_sign(first: str, side: int) -> None:
+    rows = np.random.default_rng(1).standard_normal((20, 50)).astype(np.float32)
+    high, low = reference.as_float32(reference.split(rows, FP16X3, first).parts, "float16")
+    assert (low * rows * side >= 0).all() and (low * rows * side > 0).mean() > 0.99
+    assert (np.abs(low) <= np.abs(high) * 2.0**-10).all()
 
 
 @given(SEEDS, SCHEME)
@@ -96,6 +111,8 @@ KERNELS = {
     "along, a block each": (True, plan.SplitConfig(fours=1), (2, 1101), 0),
     "across, one block": (False, plan.SplitConfig(cluster=1, fours=2), (37, 50), 1),
     "across, two blocks": (False, plan.SplitConfig(cluster=2, fours=1), (37, 50), 2),
+    "along, rounded down": (True, plan.SplitConfig(first="down", warps=1, fours=2), (11, 90), 2),
+    "across, rounded up": (False, plan.SplitConfig(first="up", cluster=1, fours=2), (37, 50), 1),
 }
 
 
@@ -108,8 +125,8 @@ class Target:
         self.raw[: plan.STATUS_BYTES] = 0
         self.address = memory.place(self.raw)
 
-    def check(self, x: np.ndarray) -> None:
-        expected, packed = reference.split(x, self.packed.scheme), self.packed
+    def check(self, x: np.ndarray, first: str = "nearest") -> None:
+        expected, packed = reference.split(x, self.packed.scheme, first), self.packed
         parts, offset = packed.scheme.parts, packed.offsets["out"]
         out = self.raw[offset:][: 2 * parts * packed.lines * packed.pitch].view(np.uint16)
         out = out.reshape(parts, packed.lines, packed.pitch)[:, :, : packed.length]
@@ -137,10 +154,11 @@ def test_kernels_write_what_the_reference_says(name: str) -> None:
     blocks = -(-vectors * config.warps // 8) if along else -(-vectors // 32) * config.cluster
     cluster = 1 if along else config.cluster
     memory.run(replace(launch, config=config, grid=(blocks, 1, 1), cluster=cluster))
-    target.check(x)
+    target.check(x, config.first)
 
 
-def test_deep_kernels_write_what_the_reference_says() -> None:
+@pytest.mark.parametrize("first", ["nearest", "down"])
+def test_deep_kernels_write_what_the_reference_says(first: str) -> None:
     vectors, depth, chunk = 133, 70, 64
     x, memory = matrix(vectors, depth), Memory()
     target = Target(memory, plan.Packed(FP16X3, vectors, depth, False))
@@ -152,5 +170,5 @@ def test_deep_kernels_write_what_the_reference_says() -> None:
     find = (source, found, at["risk"], *sizes, chunk)
     split = (source, found, *results, *sizes, target.packed.pitch, chunk)
     memory.run(plan.Launch("find_peaks", plan.SplitConfig(), grid, block, find))
-    memory.run(plan.Launch("across_deep", plan.SplitConfig(), grid, block, split))
-    target.check(x)
+    memory.run(plan.Launch("across_deep", plan.SplitConfig(first=first), grid, block, split))
+    target.check(x, first)

@@ -126,3 +126,7 @@ def test_a_given_stream_is_left_again_after_an_error(monkeypatch: pytest.MonkeyP
     with pytest.raises(ZeroDivisionError), framework.entered(0, 99):
         raise ZeroDivisionError
     assert entered == [(1, 0, 1), (99, 0, 1), (1, 0, 1)]
+    framework._empty_strided = lambda *_: 1 // 0
+    with pytest.raises(ZeroDivisionError):
+        framework.maker((2, 3), 0, 98)()
+    assert entered[3:] == [(98, 0, 1), (1, 0, 1)]

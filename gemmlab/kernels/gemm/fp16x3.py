@@ -32,11 +32,12 @@ share for all. Limited by power: the tensor cores are busy, and the clock falls.
 """
 
 import cutlass
-from cutlass import Float32, Int16, Int32, Int64, Uint64, cute
+from cutlass import Float32, Int32, Int64, Uint64, cute
 from cutlass.cute.nvgpu import OperandMajorMode, cpasync, warpgroup
 
 from gemmlab.kernels.gemm.parts import ELEMENTS, follow
 from gemmlab.kernels.gemm.schemes import LINE, MMA_K, MMA_M, VECTOR_PITCH, WARPGROUP
+from gemmlab.kernels.gemm.tiles import boxes_of, fetch, tiles_of
 from gemmlab.problems.problem import Parameter
 
 PARAMETERS = (
@@ -62,48 +63,6 @@ PARAMETERS = (
 # Registers per thread of the TMA group and of math groups, by the number of math groups: what
 # setmaxnreg moves from one to the other. One math group has enough from the start.
 REGISTERS = {2: (40, 232), 3: (32, 160)}
-
-
-@cute.jit
-def swizzled(pointer: cute.Pointer, layout: cute.ComposedLayout) -> cute.Tensor:
-    """A tensor in shared memory whose 16-byte pieces are permuted as TMA and wgmma agree."""
-    pointer = cute.recast_ptr(pointer, layout.inner, pointer.value_type)
-    return cute.make_tensor(pointer, layout.outer)
-
-
-@cute.jit
-def tiles_of(
-    pointer: cute.Pointer,
-    rows: cutlass.Constexpr,
-    major: cutlass.Constexpr,
-    slots: cutlass.Constexpr,
-) -> cute.Tensor:
-    """The tiles (rows, LINE, slots) of A or of B as wgmma reads them."""
-    kinds = warpgroup.SmemLayoutAtomKind
-    kind, order = (kinds.K_SW128, (0, 1, 2)) if major == "k" else (kinds.MN_SW128, (1, 0, 2))
-    atom = warpgroup.make_smem_layout_atom(kind, pointer.value_type)
-    return swizzled(pointer, cute.tile_to_shape(atom, (rows, LINE, slots), order))
-
-
-@cute.jit
-def boxes_of(
-    copy: cute.CopyAtom,
-    pointer: cute.Pointer,
-    lines: cutlass.Constexpr,
-    box: cutlass.Constexpr,
-    extents: cute.Shape,
-) -> tuple:
-    """What a TMA copy writes, (values, box), and where it reads, (values, in line, line, part).
-
-    To TMA shared memory is a list of 128-byte lines, and a box is `box` of them.
-    """
-    kind = warpgroup.SmemLayoutAtomKind.MN_SW128
-    atom = warpgroup.make_smem_layout_atom(kind, pointer.value_type)
-    smem = swizzled(pointer, cute.tile_to_shape(atom, (LINE, lines), order=(0, 1)))
-    smem = cute.local_tile(smem, (LINE, box), (0, None))
-    gmem = cute.local_tile(cute.make_identity_tensor(extents), (LINE, box, 1), (None, None, None))
-    smem, gmem = cute.group_modes(smem, 0, 2), cute.group_modes(gmem, 0, 3)
-    return cpasync.tma_partition(copy, 0, cute.make_layout(1), smem, gmem)
 
 
 @cute.jit
@@ -156,6 +115,33 @@ def vector_of(exponents: cute.Pointer, item: Int32, length: Int32) -> cute.Tenso
 
 
 @cute.jit
+def totals_of(
+    pointer: cute.Pointer, thread: Int32, sums: cutlass.Constexpr, threads: cutlass.Constexpr
+) -> cute.Tensor:
+    """The thread's totals (4, sums / 4) in shared memory: 16 bytes next to each other thread's."""
+    shape, stride = (4, sums // 4), (1, 4 * threads)
+    return cute.make_tensor(pointer + 4 * thread, cute.make_layout(shape, stride=stride))
+
+
+@cute.jit
+def add_totals(sums: cute.Tensor, totals: cute.Tensor) -> None:
+    """sums += totals."""
+    for j in cutlass.range_constexpr(totals.shape[1]):
+        four = totals[None, j].load()
+        for e in cutlass.range_constexpr(4):
+            sums[4 * j + e] += four[e]
+
+
+@cute.jit
+def empty_into(totals: cute.Tensor, sums: cute.Tensor, due: cutlass.Boolean) -> None:
+    """Where that is due, totals += sums, and sums = 0."""
+    if due:
+        add_totals(sums, totals)
+        cute.autovec_copy(cute.make_tensor(sums.iterator, totals.shape), totals)
+        sums.fill(0.0)
+
+
+@cute.jit
 def store(
     sums: cute.Tensor,
     places: cute.Tensor,
@@ -203,34 +189,6 @@ def store(
                         if beta != 0:
                             value += beta * mC[row, col]
                         mC[row, col] = value
-
-
-@cute.jit
-def fetch(
-    copy: cute.CopyAtom,
-    views: tuple,
-    form: cutlass.Constexpr,
-    tile: Int32,
-    step: Int32,
-    part: Int32,
-    slot: Int32,
-    share: Int32,
-    bar: cute.Pointer,
-) -> None:
-    """Ask TMA for a tile, or for a share of it; `bar` counts the bytes that arrive.
-
-    A K-major tile is one box, whose lines are its rows. Any other tile is a box for every 64 of
-    its rows, whose lines are the steps of k.
-    """
-    to, source = views
-    major, boxes, shares = form
-    everyone = Int16((1 << shares) - 1)
-    for i in cutlass.range_constexpr(boxes):
-        across, down = step, tile * shares + share
-        if cutlass.const_expr(major != "k"):
-            across, down = tile * boxes + i, step * shares + share
-        box = to[None, (slot * boxes + i) * shares + share]
-        cute.copy(copy, source[None, across, down, part], box, tma_bar_ptr=bar, mcast_mask=everyone)
 
 
 @cute.jit
@@ -346,6 +304,10 @@ def kernel(
         sums = cute.make_rmem_tensor(mma.partition_shape_C((BM, BN)), Float32)
         newest = [cute.make_rmem_tensor(sums.layout, Float32) for _ in range(config.chains)]
         DEPTH = LINE // MMA_K // config.chains
+        TOTAL = config.total_k // LINE  # steps
+        if cutlass.const_expr(TOTAL > 0):
+            behind = cute.recast_ptr(smem_b + SLOTS * BN * LINE, dtype=Float32)
+            totals = totals_of(behind, thread, cute.size(sums), GROUPS * WARPGROUP)
         places = mma.get_slice(thread).partition_C(cute.make_identity_tensor((BM, BN)))
 
         if group == GROUPS - 1 and cutlass.const_expr(GROUPS > 1):
@@ -353,7 +315,9 @@ def kernel(
         for turn in cutlass.range(bx // CLUSTER, turns, blocks // CLUSTER):
             item, tile_m, tile_n = place(turn, m, n, config)
             sums.fill(0.0)
-            for _ in cutlass.range(steps, unroll=1):
+            if cutlass.const_expr(TOTAL > 0):
+                totals.fill(0.0)
+            for step in cutlass.range(steps, unroll=1):
                 at = [None] * PARTS
                 for part in cutlass.range_constexpr(PARTS - 1, -1, -1):
                     cute.arch.mbarrier_wait(full + slot, phase)
@@ -384,6 +348,10 @@ def kernel(
                 for chain in newest:
                     for i in cutlass.range_constexpr(cute.size(sums)):
                         sums[i] += chain[i]
+                if cutlass.const_expr(TOTAL > 0):
+                    empty_into(totals, sums, (step + 1) % TOTAL == 0)
+            if cutlass.const_expr(TOTAL > 0):
+                add_totals(sums, totals)
             mC = cute.make_tensor(c + item * batch_c, cute.make_layout((m, n), stride=(ldc, 1)))
             uA = vector_of(unscale_a, item * step_a, m)
             uB = vector_of(unscale_b, item * step_b, n)

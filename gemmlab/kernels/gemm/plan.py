@@ -17,7 +17,6 @@ from gemmlab.kernels.gemm.schemes import (
     BF16X6,
     DEEP_STRIP,
     FIXUP_TILE,
-    FP16X3,
     LINE,
     MAX_SUMS,
     SPLIT_WARPS,
@@ -35,11 +34,12 @@ STATUS_BYTES = 16  # elements at risk and vectors that are not finite, 64 bits e
 REPORT_BYTES = 24  # elements at risk and vectors that are not finite of the last product; a counter
 # Slots of shared memory, and clocks for 64 of k as an H200 needs them, by the width of the tile.
 _SLOTS = {192: 5, 128: 6, 64: 8}
+_SLOTS_WITH_TOTALS = {128: 5, 64: 8}
 _STEP = {192: 2600, 128: 1850, 64: 1100}
-_SHORT = 8192  # up to this k sums of float16 products move to registers every 32, not 64, of k
+_SHORT = 4096  # up to this k `fp16x3` has short chains; beyond, first parts rounded one way
 _ROUND = 3000  # clocks to fill the pipeline and to write C
-_DEEPEST = {FP16X3: 16384, BF16X6: 3072}  # of k in one launch
-_FINE = 1024  # of k in one launch of `bf16x6` where up to four launches do: see `segments`
+_TOTAL = 1024  # of k, after which `bf16x6` moves its sums from registers to shared memory
+_DEEPEST = 16384  # of k in one launch
 _MOST_PARTS = 64  # launches, however deep
 _LONG = 1024  # elements of a vector from which on a whole block splits it
 # Clusters that split across vectors, the smallest first; more blocks, then more per thread.
@@ -77,6 +77,19 @@ class Packed:
     depth: int
     along: bool
     batch: int = 1
+    factor: str = "a"  # or "b"
+
+    @property
+    def first(self) -> str:
+        """The way its first parts are rounded.
+
+        Where chains are long, sums are cut off further and further. There a's first parts are
+        rounded down and b's up: the rests have opposite signs, and the products of rests, which are
+        left out, are as much below zero as sums lose.
+        """
+        if not self.scheme.has_ties or self.depth <= _SHORT:
+            return "nearest"
+        return {"a": "down", "b": "up"}[self.factor]
 
     @property
     def lines(self) -> int:
@@ -168,23 +181,24 @@ def pack(operand: Operand, packed: Packed, source: int, target: int) -> tuple[La
     sizes = (operand.vectors, operand.depth, operand.ld, operand.batch_stride)
     block = (32 * SPLIT_WARPS, 1, 1)
     if operand.along:
-        config = SplitConfig(packed.scheme, SPLIT_WARPS if operand.depth > _LONG else 1, fours=8)
+        warps = SPLIT_WARPS if operand.depth > _LONG else 1
+        config = SplitConfig(packed.scheme, packed.first, warps, fours=8)
         grid = (ceil_div(operand.vectors * config.warps, SPLIT_WARPS), operand.batch, 1)
         args = (source, *results, *sizes, packed.pitch)
         return (Launch("along", config, grid, block, args),)
     if not packed.deep:
         config = next(config for config in _CLUSTERS if operand.depth <= config.deepest)
-        config = replace(config, scheme=packed.scheme)
+        config = replace(config, scheme=packed.scheme, first=packed.first)
         strips = ceil_div(operand.vectors, STRIP)
         grid, block = (strips * config.cluster, operand.batch, 1), (config.threads, 1, 1)
         args = (source, *results, *sizes, packed.pitch)
         return (Launch("across", config, grid, block, args, cluster=config.cluster),)
-    config = SplitConfig(packed.scheme)
+    config = SplitConfig(packed.scheme, packed.first)
     grid = (ceil_div(operand.vectors, DEEP_STRIP), packed.chunks, operand.batch)
     find = (source, at["peaks"], at["risk"], *sizes, packed.chunk)
     split = (source, at["peaks"], *results, *sizes, packed.pitch, packed.chunk)
     return (
-        Launch("find_peaks", config, grid, block, find),
+        Launch("find_peaks", SplitConfig(packed.scheme), grid, block, find),
         Launch("across_deep", config, grid, block, split),
     )
 
@@ -226,7 +240,7 @@ def multiply(
     )
     blocks = min(clusters, sms // tile.cluster) * tile.cluster
     launches = []
-    for first, depth in segments(product.k, tile.scheme):
+    for first, depth in segments(product.k):
         maps = (_map(tile.a_copy, a, at_a, first, depth), _map(tile.b_copy, b, at_b, first, depth))
         args = (
             at_c,
@@ -252,14 +266,9 @@ def multiply(
     return tuple(launches)
 
 
-def segments(k: int, scheme: Scheme) -> list[tuple[int, int]]:
-    """First element and length of the parts of k that one launch after the other multiplies.
-
-    What rounds behind a large term of `bf16x6` are the additions of its part. They are fewer where
-    k is at most 4096: there SGEMM may have little error as well.
-    """
-    most = _FINE if scheme == BF16X6 and k <= 4 * _FINE else _DEEPEST[scheme]
-    parts = min(ceil_div(k, most), _MOST_PARTS)
+def segments(k: int) -> list[tuple[int, int]]:
+    """First element and length of the parts of k that one launch after the other multiplies."""
+    parts = min(ceil_div(k, _DEEPEST), _MOST_PARTS)
     length = ceil_div(k, parts * LINE) * LINE
     return [(first, min(length, k - first)) for first in range(0, k, length)]
 
@@ -326,11 +335,15 @@ def choose_tile(product: Product, a: Packed, b: Packed, sms: int) -> TileConfig:
     """The tile for a product on a GPU with that many multiprocessors: the least time predicted.
 
     Short chains drift half as far. `bf16x6` always has them: it is there for terms so unequal that
-    a chain is cut off at its full size from the first of its steps on. `fp16x3` pays for them with
-    the widest tile, which is worth more the larger the product.
+    a chain is cut off at its full size from the first of its steps on. And it has totals: behind a
+    large term only the additions of its part round. `fp16x3` pays for short chains with the widest
+    tile, which is worth more the larger the product; long ones have `Packed.first` against drift.
     """
-    promote_k = 32 if a.scheme == BF16X6 or product.k <= _SHORT else 64
-    return min(_tiles(a, b, promote_k), key=lambda tile: predicted_clocks(product, tile, sms))
+    if a.scheme == BF16X6:
+        tiles = _tiles(a, b, 32, _TOTAL)
+    else:
+        tiles = _tiles(a, b, 32 if product.k <= _SHORT else 64)
+    return min(tiles, key=lambda tile: predicted_clocks(product, tile, sms))
 
 
 def predicted_clocks(product: Product, tile: TileConfig, sms: int) -> int:
@@ -341,8 +354,8 @@ def predicted_clocks(product: Product, tile: TileConfig, sms: int) -> int:
     return rounds * (ceil_div(product.k, LINE) * _STEP[tile.block_n] + _ROUND)
 
 
-def _tiles(a: Packed, b: Packed, promote_k: int) -> Iterator[TileConfig]:
-    for block_n, slots in _SLOTS.items():
+def _tiles(a: Packed, b: Packed, promote_k: int, total_k: int = 0) -> Iterator[TileConfig]:
+    for block_n, slots in (_SLOTS_WITH_TOTALS if total_k else _SLOTS).items():
         for cluster in (2, 1) if block_n // 2 * (1 + LINE // promote_k) <= MAX_SUMS else ():
             yield TileConfig(
                 scheme=a.scheme,
@@ -352,4 +365,5 @@ def _tiles(a: Packed, b: Packed, promote_k: int) -> Iterator[TileConfig]:
                 slots=slots,
                 cluster=cluster,
                 promote_k=promote_k,
+                total_k=total_k,
             )

@@ -68,14 +68,13 @@ def kernel(
 ):
     parts.follow()
     _, item, side = cute.arch.block_idx()
-    scheme = config.scheme
     if split.cell(status_a, Int64(0))[0] + split.cell(status_b, Int64(0))[0] >= least_risk:
         if side == 0 and item < batch_a:
             sizes = (vectors_a, depth_a, ldx_a, batch_x_a, pitch_a, along_a)
-            again(x_a, out_a, unscale_a, risk_a, sizes, scheme)
+            again(x_a, out_a, unscale_a, risk_a, sizes, config)
         if side == 1 and item < batch_b:
             sizes = (vectors_b, depth_b, ldx_b, batch_x_b, pitch_b, along_b)
-            again(x_b, out_b, unscale_b, risk_b, sizes, scheme)
+            again(x_b, out_b, unscale_b, risk_b, sizes, config)
 
 
 @cute.jit
@@ -85,7 +84,7 @@ def again(
     unscale: cute.Pointer,
     risk: cute.Pointer,
     sizes: Any,
-    scheme: cutlass.Constexpr,
+    config: cutlass.Constexpr,
 ) -> None:
     """This block's lines of one operand."""
     vectors, depth, ldx, batch_x, pitch, along = sizes
@@ -101,7 +100,7 @@ def again(
     counts, scales = cute.make_rmem_tensor(4, Int32), cute.make_rmem_tensor(4, Int32)
     counts.fill(0)
     for line in cutlass.range(bx, lines, blocks):
-        to = out + (Int64(item) * scheme.parts * lines + line) * pitch
+        to = out + (Int64(item) * config.scheme.parts * lines + line) * pitch
         for i in cutlass.range(thread * 4, length, 4 * THREADS):
             for e in cutlass.range_constexpr(4):
                 at = first + i + e
@@ -111,4 +110,4 @@ def again(
                 if split.cell(risk, at)[0] < 0:
                     scales[e] = Int32(split.NOT_FINITE)
             four = split.load_inside(mX, line, i, wide)
-            split.split_four(four, scales, counts, to + i, Int64(lines) * pitch, scheme)
+            split.split_four(four, scales, counts, to + i, Int64(lines) * pitch, config)

@@ -83,17 +83,21 @@ class CopyBox:
 class SplitConfig:
     """The split of one operand.
 
-    Where vectors are contiguous, that many `warps` of a block share one. Elsewhere a `cluster` of
-    blocks of `threads` threads holds a strip of vectors. A thread holds `fours` times 128 bits.
+    The `first` part is the number rounded to "nearest", or its magnitude "down" or "up". Where
+    vectors are contiguous, that many `warps` of a block share one. Elsewhere a `cluster` of blocks
+    of `threads` threads holds a strip of vectors. A thread holds `fours` times 128 bits.
     """
 
     scheme: Scheme = FP16X3
+    first: str = "nearest"
     warps: int = SPLIT_WARPS
     threads: int = 32 * SPLIT_WARPS
     cluster: int = 8
     fours: int = 16
 
     def __post_init__(self) -> None:
+        ways = ("nearest", "down", "up") if self.scheme.dtype == "float16" else ("nearest",)
+        require(self.first in ways, f"first = {self.first!r}, must be one of {', '.join(ways)}")
         rule = f"must be 1 or {SPLIT_WARPS}"
         require(self.warps in (1, SPLIT_WARPS), f"{self.warps} warps per vector, {rule}")
         rule = f"{self.threads} threads with {4 * self.fours} elements each"
@@ -111,7 +115,8 @@ class TileConfig:
 
     A `slot` of shared memory holds one part of A and of B, 64 deep. A `cluster` is that many blocks
     below each other, which share their tiles of B. The products of every `promote_k` of k form a
-    chain of their own in the tensor cores, before float32 registers take it over.
+    chain of their own in the tensor cores, before float32 registers take it over. Every `total_k`
+    of k those are added to totals in shared memory; 0 stands for never.
     """
 
     scheme: Scheme = FP16X3
@@ -122,6 +127,7 @@ class TileConfig:
     slots: int = 5
     cluster: int = 2
     promote_k: int = 64
+    total_k: int = 0
     raster: int = 8  # rows of clusters that are walked column by column, for L2
 
     def __post_init__(self) -> None:
@@ -131,6 +137,8 @@ class TileConfig:
         require(self.block_m == groups * MMA_M and groups in (1, 2, 3), f"block_m = {self.block_m}")
         require(self.block_n % LINE == 0 and self.block_n <= 256, f"block_n = {self.block_n}")
         require(self.promote_k in (32, 64), f"promote_k = {self.promote_k}, must be 32 or 64")
+        rule = f"total_k = {self.total_k}, must be a multiple of {LINE}"
+        require(self.total_k >= 0 and self.total_k % LINE == 0, rule)
         sums = self.block_n // 2 * (1 + self.chains)
         rule = f"{self.chains} chains of {self.block_n} columns take {sums} registers per thread"
         most = MAX_SUMS if groups < 3 else MAX_SUMS_OF_THREE
@@ -138,8 +146,9 @@ class TileConfig:
         require(self.slots > self.scheme.parts, f"{self.slots} slots, a step in k takes all parts")
         # The boxes of TMA begin where the swizzle repeats: every 8 lines.
         require(self.b_copy.lines % 8 == 0, f"block_n = {self.block_n} in {self.cluster} pieces")
-        rule = f"{self.slots} slots take {self.smem_bytes} bytes, at most {MAX_SMEM} are allowed"
-        require(self.smem_bytes <= MAX_SMEM, rule)
+        rule = f"at most {MAX_SMEM} are allowed"
+        text = f"{self.slots} slots and totals take {self.smem_bytes} bytes, {rule}"
+        require(self.smem_bytes <= MAX_SMEM, text)
 
     @property
     def math_groups(self) -> int:
@@ -161,7 +170,8 @@ class TileConfig:
 
     @property
     def smem_bytes(self) -> int:
-        return self.slots * self.slot_bytes
+        totals = 4 * self.block_m * self.block_n if self.total_k else 0
+        return self.slots * self.slot_bytes + totals
 
     @property
     def a_copy(self) -> CopyBox:

@@ -3,7 +3,8 @@
 Each row of A and each column of B, here both a *vector* of `depth` elements, is scaled by a power
 of two, so that its largest element has exponent `peak`, and split: the first part is the scaled
 value rounded to 16 bits, the next the rest, rounded, and so on. The scaling is exact, and it makes
-the parts fit: float16 ends at 2^16 above and at 2^-24 below.
+the parts fit: float16 ends at 2^16 above and at 2^-24 below. Which way the `first` part is rounded
+decides the sign of the rest, and so which way a product is off that leaves out rest times rest.
 
 Either the elements of a vector lie next to each other (`along`) or those of different vectors do
 (`across`, by clusters of blocks that tell each other the largest elements they have seen; for
@@ -61,6 +62,7 @@ LANES = STRIP // 4  # next to each other in a strip of vectors
 INFINITY = 0x7F800000  # bits of the float32
 NOT_FINITE = 1 << 14  # in place of a vector's scale
 SIGN = -(1 << 31)  # bit of a float32
+TAIL = (1 << 13) - 1  # bits of a float32 that a float16 lacks
 TIE_NUDGE = (127 - 20) << 23  # bits of 2^-20: far below half a bit of float16, above one of float32
 
 
@@ -145,15 +147,30 @@ def away_from_zero(rest: Float32, value: Float32) -> Float32:
 
 
 @cute.jit
+def first_part(value: Float32, way: cutlass.Constexpr) -> Float32:
+    """`value`, or the float16 next to it whose magnitude is not larger ("down") or smaller ("up").
+
+    A float16 below the normal ones has fewer bits, which rounding sees to.
+    """
+    bits = value.bitcast(Int32)
+    if cutlass.const_expr(way == "up"):
+        bits += TAIL
+    if cutlass.const_expr(way != "nearest"):
+        bits &= ~TAIL
+    return bits.bitcast(Float32)
+
+
+@cute.jit
 def split_four(
     four: cute.TensorSSA,
     scales: Any,
     counts: cute.Tensor,
     to: cute.Pointer,
     step: Int64,
-    scheme: cutlass.Constexpr,
+    config: cutlass.Constexpr,
 ) -> None:
     """Write the parts of four elements to `to`, `to + step`, …, and count those at risk."""
+    scheme = config.scheme
     rest = cute.make_rmem_tensor(4, Float32)
     for e in cutlass.range_constexpr(4):
         # In two steps, as the scale itself may be no float32 number.
@@ -172,7 +189,10 @@ def split_four(
         if cutlass.const_expr(scheme.has_ties and part == scheme.parts - 1):
             for e in cutlass.range_constexpr(4):
                 rest[e] = away_from_zero(rest[e], values[e])
-        rounded = rest.load().to(element)
+        head = cute.make_rmem_tensor(4, Float32)
+        for e in cutlass.range_constexpr(4):
+            head[e] = first_part(rest[e], config.first if part == 0 else "nearest")
+        rounded = head.load().to(element)
         rest.store(rest.load() - rounded.to(Float32))
         address = (to + part * step).toint()
         aligned = cute.make_ptr(element, address, cute.AddressSpace.gmem, assumed_align=8)
@@ -271,10 +291,10 @@ def along(
             k = first + i * STRIDE
             if k < depth:
                 four = held[None, i].load()
-                split_four(four, [scale] * 4, counts, to + k, step, scheme)
+                split_four(four, [scale] * 4, counts, to + k, step, config)
         for k in cutlass.range(first + FOURS * STRIDE, depth, STRIDE, unroll=4):
             four = load_inside(mX, vector, k, wide)
-            split_four(four, [scale] * 4, counts, to + k, step, scheme)
+            split_four(four, [scale] * 4, counts, to + k, step, config)
     count = over_threads(counts[0] + counts[1] + counts[2] + counts[3], config.warps, "add")
     if vector < vectors and first == 0:
         at = Int64(item) * cute.round_up(vectors, VECTOR_PITCH) + vector
@@ -358,7 +378,7 @@ def across(
         line = first + i * CLUSTER * ROWS
         if line < depth and column < vectors:
             four, start = held[None, i].load(), to + Int64(line) * pitch
-            split_four(four, scales, counts, start, Int64(depth) * pitch, scheme)
+            split_four(four, scales, counts, start, Int64(depth) * pitch, config)
     cute.arch.cluster_wait()
     over_strip(sW, counts, "add")
     if inside and sW[0, thread] > 0:

@@ -136,7 +136,7 @@ def across_deep(
             row = line + i * SPLIT_WARPS
             if row < end and column < vectors:
                 four = held[None, i].load()
-                split.split_four(four, scales, counts, to + Int64(row) * pitch, step, scheme)
+                split.split_four(four, scales, counts, to + Int64(row) * pitch, step, config)
     sW = over_warps(counts, "add")
     if inside and sW[0, thread] > 0:
         split.add_risk(risk + at, sW[0, thread], depth, status)

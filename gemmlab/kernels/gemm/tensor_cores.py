@@ -18,7 +18,7 @@ from typing import Any
 from gemmlab.kernels.gemm import fp16x3, plan
 from gemmlab.kernels.gemm.parts import check_layout
 from gemmlab.kernels.gemm.plan import REPORT_BYTES, Launch, Operand, Packed, Product
-from gemmlab.kernels.gemm.schemes import BF16X6, FP16X3, TileConfig
+from gemmlab.kernels.gemm.schemes import BF16X6, TileConfig
 from gemmlab.kernels.rung import Geometry, Rung
 
 MULTIPROCESSORS = 132  # of an H200: as many blocks stay for all tiles of C
@@ -49,7 +49,11 @@ def launches(config: Config, shape: Mapping[str, int], args: Sequence[Any]) -> t
     """All launches of the product for the problem's arguments and a workspace."""
     a, b, c, *_, workspace = args
     left, right = operands(config, shape)
-    packed = tuple(Packed(config.scheme, x.vectors, x.depth, x.along) for x in (left, right))
+    left_packed, right_packed = (
+        Packed(config.scheme, x.vectors, x.depth, x.along, factor=name)
+        for x, name in ((left, "a"), (right, "b"))
+    )
+    packed = (left_packed, right_packed)
     first, second = (a, b) if config.layout == "row" else (b, a)
     begin = workspace + packed[0].nbytes
     works = workspace, begin, begin + packed[1].nbytes
@@ -83,19 +87,22 @@ def requires(config: Config, shape: Mapping[str, int]) -> str | None:
 
 RUNGS = tuple(
     Rung(
-        name=scheme.name,
+        name=config.scheme.name,
         problem="gemm",
         change=change,
         kernel=fp16x3.kernel,
         parameters=fp16x3.PARAMETERS,
-        config=Config(scheme=scheme),
+        config=config,
         geometry=geometry,
         requires=requires,
         workspace=workspace,
         launches=launches,
     )
-    for scheme, change in (
-        (FP16X3, "three float16 products on tensor cores"),
-        (BF16X6, "six bfloat16 products, float32's range"),
+    for config, change in (
+        (Config(), "three float16 products on tensor cores"),
+        (
+            Config(scheme=BF16X6, block_n=128, promote_k=32, total_k=1024),
+            "six bfloat16 products, float32's range",
+        ),
     )
 )
