@@ -73,7 +73,8 @@ class Call:
         else:
             job = operands.job_of(layout, choice, scalars, kept)
             self._run = execution.TensorCoreRun(job, framework, self.device, stream)
-            workspace = job.left.workspace + job.right.workspace
+            totals = job.totals(gpu.multiprocessors)
+            workspace = job.left.workspace + job.right.workspace + totals
             tolerated = job.most_risk if choice.fallback else None
         self._is_plain = self._run is not None and not (layout.copies or layout.through)
         self.plan = Plan(

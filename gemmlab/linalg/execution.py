@@ -183,7 +183,9 @@ class TensorCoreRun:
     def _place(self, space: Workspace, own: Workspace) -> Memory:
         left, right = self._job.left.workspace, self._job.right.workspace
         report = own.address("report", REPORT_BYTES)
-        return Memory(space.address("left", left), space.address("right", right), report)
+        totals = self._job.totals(self._multiprocessors)
+        at_totals = space.address("totals", totals) if totals else 0
+        return Memory(space.address("left", left), space.address("right", right), report, at_totals)
 
     def _record(self, addresses: Addresses) -> None:
         """Into the CUDA graph that the stream is recorded for, with memory of its own.

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from gemmlab.kernels.common import ceil_div
 from gemmlab.kernels.gemm import plan
 from gemmlab.kernels.gemm.plan import Launch, Operand, Packed
-from gemmlab.kernels.gemm.schemes import SCHEMES, SplitConfig
+from gemmlab.kernels.gemm.schemes import SCHEMES, SplitConfig, TileConfig
 from gemmlab.linalg.shapes import Stack
 from gemmlab.linalg.tiers import Choice, tolerated
 
@@ -77,11 +77,12 @@ class Factor:
 
 @dataclass(frozen=True)
 class Memory:
-    """Addresses of two workspaces, whose first 16 bytes are zero, and of the report."""
+    """Addresses of two workspaces, whose first 16 bytes are zero, of the report, and of totals."""
 
     left: int
     right: int
     report: int
+    totals: int = 0
 
 
 @dataclass(frozen=True)
@@ -102,6 +103,12 @@ class Job:
             return 2**64 - 1
         return tolerated(self.left.elements + self.right.elements)
 
+    def totals(self, sms: int) -> int:
+        """Bytes for totals."""
+        schemes = [x for x in (self.choice.tier, self.choice.fallback) if x is not None]
+        tiles = (self._tile(scheme, sms) for scheme in schemes)
+        return max(plan.totals_bytes(self._product, tile, sms) for tile in tiles)
+
     def launches(self, memory: Memory, sms: int) -> tuple[Launch, ...]:
         """Everything in order. The caller's arrays are `Source`s of their names."""
         factors, c = (self.left, self.right), Source("c")
@@ -116,11 +123,12 @@ class Job:
             if factor.kept is None:
                 result += plan.pack(factor.operand, factor.packed(), Source(factor.name), base)
         most = self.most_risk
-        result += self._multiply(self.choice.tier, bases, bases, sms, (0, most))
+        at = memory.totals
+        result += self._multiply(self.choice.tier, bases, bases, sms, (0, most), at)
         if self.choice.fallback is not None:
             result.append(self._split_again(spaces, bases, sms, most + 1))
             risk = (most + 1, 2**64 - 1)
-            result += self._multiply(self.choice.fallback, spaces, bases, sms, risk)
+            result += self._multiply(self.choice.fallback, spaces, bases, sms, risk, at)
         addresses = (Source(self.left.name), Source(self.right.name), c)
         packed = (self.left.packed(), self.right.packed())
         report = (*bases, memory.report)
@@ -136,6 +144,10 @@ class Job:
             c.rows, c.columns, depth, c.row_stride, c.batch, c.step, self.alpha, self.beta
         )
 
+    def _tile(self, scheme: str, sms: int) -> TileConfig:
+        packed = (self.left.packed(scheme), self.right.packed(scheme))
+        return plan.choose_tile(self._product, *packed, sms)
+
     def _multiply(
         self,
         scheme: str,
@@ -143,12 +155,12 @@ class Job:
         bases: tuple[int, int],
         sms: int,
         risk: tuple[int, int],
+        totals: int,
     ) -> list[Launch]:
         """Packed operands have their parts at `parts`, exponents and counts at `bases`."""
         packed = (self.left.packed(scheme), self.right.packed(scheme))
-        tile = plan.choose_tile(self._product, *packed, sms)
-        addresses = (*parts, Source("c"))
-        launches = plan.multiply(self._product, tile, *packed, addresses, sms, risk)
+        tile, addresses = self._tile(scheme, sms), (*parts, Source("c"))
+        launches = plan.multiply(self._product, tile, *packed, addresses, sms, risk, totals)
         ends = [
             base + operand.offsets[name]
             for name in ("unscale", "status")

@@ -87,8 +87,11 @@ def test_kernels_are_compiled_before_anything_runs(driver: Driver) -> None:
     assert not driver.launched
 
 
-def test_every_recorded_product_has_a_report_of_its_own(driver: Driver) -> None:
-    run = run_of(100)
+@pytest.mark.parametrize(("size", "totals"), [(100, False), (1100, True)])
+def test_every_recorded_product_has_memory_of_its_own(
+    driver: Driver, size: int, totals: bool
+) -> None:
+    run = run_of(size)
     run.enqueue((1, 2, 3))
     driver.recording = True
     run.enqueue((1, 2, 3))
@@ -100,7 +103,8 @@ def test_every_recorded_product_has_a_report_of_its_own(driver: Driver) -> None:
     assert len({eager.left, first.left, second.left}) == 3
     assert driver.launched == [eager, eager]
     kept = {at for space in execution._recorded for _, at, _ in space._arrays.values()}
-    assert kept == {x for memory in (first, second) for x in vars(memory).values()}
+    assert kept == {x for memory in (first, second) for x in vars(memory).values() if x}
+    assert all((memory.totals != 0) == totals for memory in (eager, first, second))
 
 
 def test_a_graph_is_made_again_where_memory_moved(driver: Driver) -> None:

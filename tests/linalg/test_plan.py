@@ -52,6 +52,9 @@ def test_a_product_fits_the_gpu_and_the_rules_of_tma(m, n, k, a_along, b_along, 
     tile = plan.choose_tile(product, a, b, SMS)
     launch = plan.multiply(product, tile, a, b, (1 << 20, 1 << 30, 1 << 40), SMS)[-1]
     assert 0 < launch.grid[0] <= SMS and launch.grid[0] % tile.cluster == 0
+    totals = launch.grid[0] * 4 * tile.block_m * tile.block_n
+    has_totals = scheme.name == "bf16x6" and k > 1024
+    assert plan.totals_bytes(product, tile, SMS) == (totals if has_totals else 0)
     assert launch.dynamic_smem <= 226 * 1024
     for wanted in launch.maps:
         assert wanted.address % 16 == 0 and not any(x % 16 for x in wanted.strides)
@@ -104,7 +107,7 @@ def copies(tile: TileConfig) -> tuple[int, int]:
         {"promote_k": 16},
         {"promote_k": 32},
         {"total_k": 1000},
-        {"total_k": 1024},
+        {"total_k": -64},
         {"slots": 2},
         {"slots": 6},
         {"cluster": 16},

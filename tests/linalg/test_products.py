@@ -30,7 +30,7 @@ def product(
     beta: float = 0.0,
     **checks: Any,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """C of a plan with that tile, from C = 3 everywhere, and the report of its fix-up."""
+    """C of a plan with that tile, from C = `before`, and the report of its fix-up."""
     (m, k), n = a.shape, b.shape[1]
     along = tile.a_major == "k", tile.b_major == "k"
     stored = a if along[0] else a.T, b.T if along[1] else b
@@ -43,17 +43,18 @@ def product(
         for x, factor in zip(operands, "ab", strict=True)
     )
     memory = Memory(**checks)
-    c = np.full((m, n), 3.0, np.float32)
+    c = before(m, n)
     arrays = [*(np.ascontiguousarray(x) for x in stored), c]
     work = [np.zeros(x.nbytes, np.uint8) for x in packed]
     report = np.zeros(plan.REPORT_BYTES, np.uint8)
     at = tuple(memory.place(x) for x in arrays)
     works = tuple(memory.place(x) for x in (*work, report))
     wanted = plan.Product(m, n, k, n, alpha=alpha, beta=beta)
+    totals = np.full(plan.totals_bytes(wanted, tile, sms=2), 0xFF, np.uint8)
     launches = [
         *plan.pack(operands[0], packed[0], at[0], works[0]),
         *plan.pack(operands[1], packed[1], at[1], works[1]),
-        *plan.multiply(wanted, tile, *packed, (*works[:2], at[2]), sms=2),
+        *plan.multiply(wanted, tile, *packed, (*works[:2], at[2]), 2, totals=memory.place(totals)),
         plan.fix_up(wanted, *operands, packed, at, works, sms=2),
     ]
     for launch in launches:
@@ -61,6 +62,10 @@ def product(
             launch = replace(launch, config=replace(launch.config, fours=2))
         memory.run(launch)
     return c, report.view(np.uint64)
+
+
+def before(m: int, n: int) -> np.ndarray:
+    return (np.arange(m * n, dtype=np.float32) % 7).reshape(m, n)
 
 
 def matrices(m: int, n: int, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -95,8 +100,8 @@ def test_a_deep_product_is_added_up_in_parts(
     a[3, 140] = np.inf
     c, _ = product(a, b, tile, alpha=2.0, beta=0.5)
     with np.errstate(invalid="ignore"):  # of BLAS, not of what it returns
-        exact = 2 * a.astype(float) @ b.astype(float) + 1.5
-        magnitude = 2 * abs(a).astype(float) @ abs(b).astype(float) + 1.5
+        exact = 2 * a.astype(float) @ b.astype(float) + before(40, 70) / 2
+        magnitude = 2 * abs(a).astype(float) @ abs(b).astype(float) + before(40, 70) / 2
     finite = np.arange(40) != 3
     assert (abs(c[finite] - exact[finite]) <= 4 * U * magnitude[finite]).all()
     assert np.array_equal(c[3], exact[3])
@@ -127,12 +132,13 @@ def test_the_assembler_leaves_wgmma_asynchronous() -> None:
     assert artifact.resources.spill_bytes == 0
 
 
-def test_alpha_and_beta_and_what_is_not_finite() -> None:
-    a, b = matrices(5, 9, 20)
+@pytest.mark.parametrize("shape", [(5, 9, 20), (64, 130, 20), (70, 65, 20)])
+def test_alpha_and_beta_and_what_is_not_finite(shape: tuple[int, int, int]) -> None:
+    a, b = matrices(*shape)
     a[1, 3], b[0, 2], b[7, 2] = np.nan, np.inf, np.inf
     c, report = product(a, b, SMALL, alpha=2.0, beta=-1.0)
     with np.errstate(invalid="ignore"):
-        exact = 2.0 * (a.astype(float) @ b.astype(float)) - 3.0
+        exact = 2.0 * (a.astype(float) @ b.astype(float)) - before(*shape[:2])
     assert np.array_equal(np.isnan(c), np.isnan(exact))
     assert np.array_equal(c[np.isinf(exact)], exact[np.isinf(exact)])
     finite = np.isfinite(exact)

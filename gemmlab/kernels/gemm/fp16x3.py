@@ -46,6 +46,7 @@ PARAMETERS = (
     Parameter("unscale_b", "int32", "input"),
     Parameter("risk_a", "uint64", "input"),
     Parameter("risk_b", "uint64", "input"),
+    Parameter("totals", "float32", "accumulator"),
     Parameter("m", "int32", "scalar"),
     Parameter("n", "int32", "scalar"),
     Parameter("k", "int32", "scalar"),
@@ -115,12 +116,13 @@ def vector_of(exponents: cute.Pointer, item: Int32, length: Int32) -> cute.Tenso
 
 
 @cute.jit
-def totals_of(
-    pointer: cute.Pointer, thread: Int32, sums: cutlass.Constexpr, threads: cutlass.Constexpr
-) -> cute.Tensor:
-    """The thread's totals (4, sums / 4) in shared memory: 16 bytes next to each other thread's."""
-    shape, stride = (4, sums // 4), (1, 4 * threads)
-    return cute.make_tensor(pointer + 4 * thread, cute.make_layout(shape, stride=stride))
+def totals_of(pointer: cute.Pointer, thread: Int32, config: cutlass.Constexpr) -> cute.Tensor:
+    """The thread's totals (4, sums / 4), in device memory that L2 holds."""
+    bx, _, _ = cute.arch.block_idx()
+    first = pointer + Int64(bx) * (config.block_m * config.block_n) + 4 * thread
+    aligned = cute.make_ptr(Float32, first.toint(), pointer.memspace, assumed_align=16)
+    shape, stride = (4, config.block_n // 8), (1, 4 * WARPGROUP * config.math_groups)
+    return cute.make_tensor(aligned, cute.make_layout(shape, stride=stride))
 
 
 @cute.jit
@@ -133,12 +135,23 @@ def add_totals(sums: cute.Tensor, totals: cute.Tensor) -> None:
 
 
 @cute.jit
-def empty_into(totals: cute.Tensor, sums: cute.Tensor, due: cutlass.Boolean) -> None:
-    """Where that is due, totals += sums, and sums = 0."""
-    if due:
-        add_totals(sums, totals)
+def move_into(
+    totals: cute.Tensor, sums: cute.Tensor, done: Int32, steps: Int32, every: Int32
+) -> None:
+    """After `every` steps, but the last: totals += sums, or = sums at first; then sums = 0."""
+    if done % every == 0 and done < steps:
+        if done > every:
+            add_totals(sums, totals)
         cute.autovec_copy(cute.make_tensor(sums.iterator, totals.shape), totals)
         sums.fill(0.0)
+
+
+@cute.jit
+def pair(start: cute.Pointer, j: cutlass.Constexpr) -> cute.Tensor:
+    """The j-th two elements of a thread in a row of C: one 64-bit access."""
+    address = (start + 8 * j).toint()
+    aligned = cute.make_ptr(Float32, address, start.memspace, assumed_align=8)
+    return cute.make_tensor(aligned, cute.make_layout(2))
 
 
 @cute.jit
@@ -164,31 +177,46 @@ def store(
         for j in cutlass.range_constexpr(fours):
             cU[e, j] = unscale[1][col0 + places[(e, 0, j), 0, 0][1]]
 
-    pair = cute.make_rmem_tensor(2, Float32)
-    if wide and beta == 0 and largest(rU) + largest(cU) <= 126:
-        for r in cutlass.range_constexpr(2):
-            row, col = places[(0, r, 0), 0, 0]
-            start = mC.iterator + cute.crd2idx((row0 + row, col0 + col), mC.layout)
+    is_plain = largest(rU) + largest(cU) <= 126
+    for r in cutlass.range_constexpr(2):
+        for j in cutlass.range_constexpr(fours):
+            for e in cutlass.range_constexpr(2):
+                exponent, value = rU[r] + cU[e, j], sums[(e, r, j), 0, 0]
+                if is_plain:
+                    value *= power(exponent)
+                else:
+                    # In two steps, as 2^(ua + ub) itself may be no float32 number.
+                    half = exponent >> 1
+                    value = value * power(half) * power(exponent - half)
+                sums[(e, r, j), 0, 0] = alpha * value
+
+    for r in cutlass.range_constexpr(2):
+        row, col = row0 + places[(0, r, 0), 0, 0][0], col0 + places[(0, r, 0), 0, 0][1]
+        start = mC.iterator + cute.crd2idx((row, col), mC.layout)
+        # All loads of a row of C come before its stores, which they cannot overtake.
+        if beta != 0:
+            old = cute.make_rmem_tensor((2, fours), Float32)
+            old.fill(0.0)
+            for j in cutlass.range_constexpr(fours):
+                if wide:
+                    old[None, j].store(pair(start, j).load())
+                else:
+                    for e in cutlass.range_constexpr(2):
+                        if row < m and col + 8 * j + e < n:
+                            old[e, j] = pair(start, j)[e]
             for j in cutlass.range_constexpr(fours):
                 for e in cutlass.range_constexpr(2):
-                    pair[e] = alpha * (sums[(e, r, j), 0, 0] * power(rU[r] + cU[e, j]))
-                address = (start + 8 * j).toint()
-                to = cute.make_ptr(Float32, address, mC.memspace, assumed_align=8)
-                cute.make_tensor(to, cute.make_layout(2)).store(pair.load())
-    else:
-        for r in cutlass.range_constexpr(2):
-            for j in cutlass.range_constexpr(fours):
+                    sums[(e, r, j), 0, 0] += beta * old[e, j]
+        for j in cutlass.range_constexpr(fours):
+            if wide:
+                two = cute.make_rmem_tensor(2, Float32)
                 for e in cutlass.range_constexpr(2):
-                    row, col = places[(e, r, j), 0, 0]
-                    row, col = row0 + row, col0 + col
-                    if row < m and col < n:
-                        # In two steps, as 2^(ua + ub) itself may be no float32 number.
-                        half = (rU[r] + cU[e, j]) >> 1
-                        value = sums[(e, r, j), 0, 0] * power(half)
-                        value = alpha * (value * power(rU[r] + cU[e, j] - half))
-                        if beta != 0:
-                            value += beta * mC[row, col]
-                        mC[row, col] = value
+                    two[e] = sums[(e, r, j), 0, 0]
+                pair(start, j).store(two.load())
+            else:
+                for e in cutlass.range_constexpr(2):
+                    if row < m and col + 8 * j + e < n:
+                        pair(start, j)[e] = sums[(e, r, j), 0, 0]
 
 
 @cute.jit
@@ -212,6 +240,7 @@ def kernel(
     unscale_b: cute.Pointer,
     risk_a: cute.Pointer,
     risk_b: cute.Pointer,
+    totals: cute.Pointer,
     m: Int32,
     n: Int32,
     k: Int32,
@@ -304,10 +333,8 @@ def kernel(
         sums = cute.make_rmem_tensor(mma.partition_shape_C((BM, BN)), Float32)
         newest = [cute.make_rmem_tensor(sums.layout, Float32) for _ in range(config.chains)]
         DEPTH = LINE // MMA_K // config.chains
+        own_totals = totals_of(totals, thread, config)
         TOTAL = config.total_k // LINE  # steps
-        if cutlass.const_expr(TOTAL > 0):
-            behind = cute.recast_ptr(smem_b + SLOTS * BN * LINE, dtype=Float32)
-            totals = totals_of(behind, thread, cute.size(sums), GROUPS * WARPGROUP)
         places = mma.get_slice(thread).partition_C(cute.make_identity_tensor((BM, BN)))
 
         if group == GROUPS - 1 and cutlass.const_expr(GROUPS > 1):
@@ -315,8 +342,6 @@ def kernel(
         for turn in cutlass.range(bx // CLUSTER, turns, blocks // CLUSTER):
             item, tile_m, tile_n = place(turn, m, n, config)
             sums.fill(0.0)
-            if cutlass.const_expr(TOTAL > 0):
-                totals.fill(0.0)
             for step in cutlass.range(steps, unroll=1):
                 at = [None] * PARTS
                 for part in cutlass.range_constexpr(PARTS - 1, -1, -1):
@@ -349,9 +374,9 @@ def kernel(
                     for i in cutlass.range_constexpr(cute.size(sums)):
                         sums[i] += chain[i]
                 if cutlass.const_expr(TOTAL > 0):
-                    empty_into(totals, sums, (step + 1) % TOTAL == 0)
-            if cutlass.const_expr(TOTAL > 0):
-                add_totals(sums, totals)
+                    move_into(own_totals, sums, step + 1, steps, TOTAL)
+            if steps > TOTAL and cutlass.const_expr(TOTAL > 0):
+                add_totals(sums, own_totals)
             mC = cute.make_tensor(c + item * batch_c, cute.make_layout((m, n), stride=(ldc, 1)))
             uA = vector_of(unscale_a, item * step_a, m)
             uB = vector_of(unscale_b, item * step_b, n)

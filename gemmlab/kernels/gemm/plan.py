@@ -34,11 +34,10 @@ STATUS_BYTES = 16  # elements at risk and vectors that are not finite, 64 bits e
 REPORT_BYTES = 24  # elements at risk and vectors that are not finite of the last product; a counter
 # Slots of shared memory, and clocks for 64 of k as an H200 needs them, by the width of the tile.
 _SLOTS = {192: 5, 128: 6, 64: 8}
-_SLOTS_WITH_TOTALS = {128: 5, 64: 8}
 _STEP = {192: 2600, 128: 1850, 64: 1100}
 _SHORT = 4096  # up to this k `fp16x3` has short chains; beyond, first parts rounded one way
 _ROUND = 3000  # clocks to fill the pipeline and to write C
-_TOTAL = 1024  # of k, after which `bf16x6` moves its sums from registers to shared memory
+_TOTAL = 1024  # of k, after which `bf16x6` moves its sums from registers to memory
 _DEEPEST = 16384  # of k in one launch
 _MOST_PARTS = 64  # launches, however deep
 _LONG = 1024  # elements of a vector from which on a whole block splits it
@@ -225,20 +224,16 @@ def multiply(
     addresses: tuple[int, int, int],
     sms: int,
     risk: tuple[int, int] = (0, 2**64 - 1),
+    totals: int = 0,
 ) -> tuple[Launch, ...]:
     """The launches that multiply packed operands; `addresses` are those of A, B and C.
 
-    The kernels do nothing unless the number of elements at risk lies in `risk`, ends included.
-    Where k is large each takes a part of it and adds to C: the sums in its registers then have
-    fewer terms, and round less.
+    At `totals` are `totals_bytes` for these sizes. The kernels do nothing unless the number of
+    elements at risk lies in `risk`, ends included. Where k is very large each takes a part of it
+    and adds to C: the sums in its registers then have fewer terms, and round less.
     """
     at_a, at_b, at_c = addresses
-    clusters = (
-        ceil_div(product.m, tile.block_m * tile.cluster)
-        * ceil_div(product.n, tile.block_n)
-        * product.batch
-    )
-    blocks = min(clusters, sms // tile.cluster) * tile.cluster
+    blocks = _blocks(product, tile, sms)
     launches = []
     for first, depth in segments(product.k):
         maps = (_map(tile.a_copy, a, at_a, first, depth), _map(tile.b_copy, b, at_b, first, depth))
@@ -248,6 +243,7 @@ def multiply(
             at_b + b.offsets["unscale"],
             at_a + a.offsets["status"],
             at_b + b.offsets["status"],
+            totals,
             product.m,
             product.n,
             depth,
@@ -264,6 +260,18 @@ def multiply(
         sizes = tile.cluster, tile.smem_bytes
         launches.append(Launch("multiply", tile, grid, block, args, maps, *sizes))
     return tuple(launches)
+
+
+def totals_bytes(product: Product, tile: TileConfig, sms: int) -> int:
+    """Device memory for totals; its contents do not matter before or after."""
+    return _blocks(product, tile, sms) * tile.totals_bytes if product.k > tile.total_k else 0
+
+
+def _blocks(product: Product, tile: TileConfig, sms: int) -> int:
+    """That stay for all tiles of C."""
+    down = ceil_div(product.m, tile.block_m * tile.cluster)
+    clusters = down * ceil_div(product.n, tile.block_n) * product.batch
+    return min(clusters, sms // tile.cluster) * tile.cluster
 
 
 def segments(k: int) -> list[tuple[int, int]]:
@@ -355,7 +363,7 @@ def predicted_clocks(product: Product, tile: TileConfig, sms: int) -> int:
 
 
 def _tiles(a: Packed, b: Packed, promote_k: int, total_k: int = 0) -> Iterator[TileConfig]:
-    for block_n, slots in (_SLOTS_WITH_TOTALS if total_k else _SLOTS).items():
+    for block_n, slots in _SLOTS.items():
         for cluster in (2, 1) if block_n // 2 * (1 + LINE // promote_k) <= MAX_SUMS else ():
             yield TileConfig(
                 scheme=a.scheme,

@@ -116,7 +116,7 @@ class TileConfig:
     A `slot` of shared memory holds one part of A and of B, 64 deep. A `cluster` is that many blocks
     below each other, which share their tiles of B. The products of every `promote_k` of k form a
     chain of their own in the tensor cores, before float32 registers take it over. Every `total_k`
-    of k those are added to totals in shared memory; 0 stands for never.
+    of k those are added to totals in memory; 0 stands for never.
     """
 
     scheme: Scheme = FP16X3
@@ -146,9 +146,8 @@ class TileConfig:
         require(self.slots > self.scheme.parts, f"{self.slots} slots, a step in k takes all parts")
         # The boxes of TMA begin where the swizzle repeats: every 8 lines.
         require(self.b_copy.lines % 8 == 0, f"block_n = {self.block_n} in {self.cluster} pieces")
-        rule = f"at most {MAX_SMEM} are allowed"
-        text = f"{self.slots} slots and totals take {self.smem_bytes} bytes, {rule}"
-        require(self.smem_bytes <= MAX_SMEM, text)
+        rule = f"{self.slots} slots take {self.smem_bytes} bytes, at most {MAX_SMEM} are allowed"
+        require(self.smem_bytes <= MAX_SMEM, rule)
 
     @property
     def math_groups(self) -> int:
@@ -170,8 +169,12 @@ class TileConfig:
 
     @property
     def smem_bytes(self) -> int:
-        totals = 4 * self.block_m * self.block_n if self.total_k else 0
-        return self.slots * self.slot_bytes + totals
+        return self.slots * self.slot_bytes
+
+    @property
+    def totals_bytes(self) -> int:
+        """Device memory for the totals of a block."""
+        return 4 * self.block_m * self.block_n if self.total_k else 0
 
     @property
     def a_copy(self) -> CopyBox:

@@ -17,7 +17,7 @@ from typing import Any
 
 from gemmlab.kernels.gemm import fp16x3, plan
 from gemmlab.kernels.gemm.parts import check_layout
-from gemmlab.kernels.gemm.plan import REPORT_BYTES, Launch, Operand, Packed, Product
+from gemmlab.kernels.gemm.plan import ALIGNMENT, Launch, Operand, Packed, Product
 from gemmlab.kernels.gemm.schemes import BF16X6, TileConfig
 from gemmlab.kernels.rung import Geometry, Rung
 
@@ -45,6 +45,10 @@ def operands(config: Config, shape: Mapping[str, int]) -> tuple[Operand, Operand
     return Operand(n, k, True, k), Operand(m, k, True, k)
 
 
+def product_of(left: Operand, right: Operand) -> Product:
+    return Product(left.vectors, right.vectors, left.depth, right.vectors)
+
+
 def launches(config: Config, shape: Mapping[str, int], args: Sequence[Any]) -> tuple[Launch, ...]:
     """All launches of the product for the problem's arguments and a workspace."""
     a, b, c, *_, workspace = args
@@ -57,11 +61,12 @@ def launches(config: Config, shape: Mapping[str, int], args: Sequence[Any]) -> t
     first, second = (a, b) if config.layout == "row" else (b, a)
     begin = workspace + packed[0].nbytes
     works = workspace, begin, begin + packed[1].nbytes
-    product = Product(left.vectors, right.vectors, left.depth, right.vectors)
+    product = product_of(left, right)
+    totals = works[2] + ALIGNMENT
     return (
         *plan.pack(left, packed[0], first, works[0]),
         *plan.pack(right, packed[1], second, works[1]),
-        *plan.multiply(product, config, *packed, (*works[:2], c), MULTIPROCESSORS),
+        *plan.multiply(product, config, *packed, (*works[:2], c), MULTIPROCESSORS, totals=totals),
         plan.fix_up(product, left, right, packed, (first, second, c), works, MULTIPROCESSORS),
     )
 
@@ -73,9 +78,10 @@ def geometry(config: Config, shape: Mapping[str, int]) -> Geometry:
 
 
 def workspace(config: Config, shape: Mapping[str, int]) -> int:
-    """Bytes: both operands in parts, and what the splits have counted."""
-    sizes = ((x.vectors, x.depth, x.along) for x in operands(config, shape))
-    return sum(Packed(config.scheme, *size).nbytes for size in sizes) + REPORT_BYTES
+    """Bytes: both operands in parts, what the splits have counted, and totals."""
+    both = operands(config, shape)
+    parts = sum(Packed(config.scheme, x.vectors, x.depth, x.along).nbytes for x in both)
+    return parts + ALIGNMENT + plan.totals_bytes(product_of(*both), config, MULTIPROCESSORS)
 
 
 def requires(config: Config, shape: Mapping[str, int]) -> str | None:
