@@ -7,6 +7,7 @@ installed, without a copy; a result goes back the same way. DLPack orders the st
 from __future__ import annotations
 
 import importlib
+import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, lru_cache, partial
@@ -249,6 +250,7 @@ class CuPy:
         self._cupy = importlib.import_module("cupy")
         self.from_dlpack = self._cupy.from_dlpack
         self._cuda = self._cupy.cuda
+        self._object_of = lru_cache(256)(self._stream_of)
 
     def form(self, array: Any) -> Form:
         return array.shape, array.strides, array.dtype, array.data.device_id
@@ -289,7 +291,7 @@ class CuPy:
 
     def entered(self, device: int, stream: int | None) -> AbstractContextManager[Any]:
         if stream is not None:
-            return _context(self._cuda.ExternalStream(stream, device))
+            return _context(self._object_of(stream, device))
         if self._cuda.runtime.getDevice() == device:
             return nullcontext()
         return _context(self._cuda.Device(device))
@@ -300,7 +302,13 @@ class CuPy:
         make = partial(self._cupy.ndarray, shape, self._cupy.float32)
         if stream is None:
             return make
-        return _within(self._cuda.ExternalStream(stream, device), make)
+        return _within(self._object_of(stream, device), make)
+
+    def _stream_of(self, handle: int, device: int) -> Any:
+        # NOTE: deprecated by CuPy 14, whose Stream.from_external destroys the caller's stream.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            return self._cuda.ExternalStream(handle, device)
 
     def copied(self, array: Any, shape: tuple[int, ...]) -> Any:
         copy = self.maker(shape, array.device.id)()
