@@ -250,13 +250,14 @@ class CuPy:
         self._cupy = importlib.import_module("cupy")
         self.from_dlpack = self._cupy.from_dlpack
         self._cuda = self._cupy.cuda
+        self._current_stream = self._cuda.get_current_stream
         self._object_of = lru_cache(256)(self._stream_of)
 
     def form(self, array: Any) -> Form:
         return array.shape, array.strides, array.dtype, array.data.device_id
 
     def address(self, array: Any) -> int:
-        return int(array.data.ptr)
+        return array.data.ptr  # type: ignore[no-any-return]
 
     def alike(self, array: Any) -> Callable[[Any], bool]:
         # As `alike_by`, but stops at what differs first and makes no form of the other.
@@ -265,7 +266,7 @@ class CuPy:
             type(other) is kind
             and other.shape == shape
             and other.strides == strides
-            and other.dtype == dtype
+            and (other.dtype is dtype or other.dtype == dtype)
             and other.data.device_id == device
         )
 
@@ -287,7 +288,7 @@ class CuPy:
         """All of its arrays have memory."""
 
     def stream(self, device: int) -> int:
-        return int(self._cuda.get_current_stream(device).ptr)
+        return self._current_stream(device).ptr  # type: ignore[no-any-return]
 
     def entered(self, device: int, stream: int | None) -> AbstractContextManager[Any]:
         if stream is not None:
