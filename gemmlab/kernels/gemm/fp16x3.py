@@ -7,7 +7,8 @@ split reads and writes all of A and B once more, and rows that span more than 2^
 
 A tensor core truncates where an FMA rounds, so a long sum drifts (Ootomo and Yokota, 2022). Here
 none gets long: for every 64 of k, or 32, the three products form a sum of their own, the small ones
-first, and float32 additions, which round, take it over.
+first, and float32 additions, which round, take it over. Where those get many (`bf16x6`), their sums
+move to totals in memory that L2 holds.
 
 TMA brings tiles to a ring of slots; a slot holds one part (hi, lo, …) of A's and of B's tile.
 
@@ -147,10 +148,12 @@ def move_into(
 
 
 @cute.jit
-def pair(start: cute.Pointer, j: cutlass.Constexpr) -> cute.Tensor:
-    """The j-th two elements of a thread in a row of C: one 64-bit access."""
+def pair(
+    start: cute.Pointer, j: cutlass.Constexpr, alignment: cutlass.Constexpr = 4
+) -> cute.Tensor:
+    """The j-th two elements of a thread in a row of C; aligned to 8 bytes, one access."""
     address = (start + 8 * j).toint()
-    aligned = cute.make_ptr(Float32, address, start.memspace, assumed_align=8)
+    aligned = cute.make_ptr(Float32, address, start.memspace, assumed_align=alignment)
     return cute.make_tensor(aligned, cute.make_layout(2))
 
 
@@ -199,7 +202,7 @@ def store(
             old.fill(0.0)
             for j in cutlass.range_constexpr(fours):
                 if wide:
-                    old[None, j].store(pair(start, j).load())
+                    old[None, j].store(pair(start, j, 8).load())
                 else:
                     for e in cutlass.range_constexpr(2):
                         if row < m and col + 8 * j + e < n:
@@ -212,7 +215,7 @@ def store(
                 two = cute.make_rmem_tensor(2, Float32)
                 for e in cutlass.range_constexpr(2):
                     two[e] = sums[(e, r, j), 0, 0]
-                pair(start, j).store(two.load())
+                pair(start, j, 8).store(two.load())
             else:
                 for e in cutlass.range_constexpr(2):
                     if row < m and col + 8 * j + e < n:
