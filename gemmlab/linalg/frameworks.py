@@ -192,7 +192,7 @@ class Torch:
             return make
         entered = self._object_of(stream, device)
         if self._set_stream is None:
-            return _within(self._cuda.stream(entered), make)
+            return _within(lambda: self._cuda.stream(entered), make)
         return _on_stream(self._get_stream, self._set_stream, entered, make)
 
     def copied(self, array: Any, shape: tuple[int, ...]) -> Any:
@@ -303,7 +303,7 @@ class CuPy:
         make = partial(self._cupy.ndarray, shape, self._cupy.float32)
         if stream is None:
             return make
-        return _within(self._object_of(stream, device), make)
+        return _within(lambda: self._object_of(stream, device), make)
 
     def _stream_of(self, handle: int, device: int) -> Any:
         # NOTE: deprecated by CuPy 14, whose Stream.from_external destroys the caller's stream.
@@ -433,11 +433,11 @@ def _owner(kind: type) -> str | None:
     return next((name for name, array in names if _ARRAYS.get(name) == array), None)
 
 
-def _within(manager: Any, make: Callable[[], Any]) -> Callable[[], Any]:
-    """As `make`, within a context that may be entered again and again, by any thread."""
+def _within(context: Callable[[], Any], make: Callable[[], Any]) -> Callable[[], Any]:
+    """As `make`, each time within a context that is made anew: threads may share the result."""
 
     def there() -> Any:
-        with manager:
+        with context():
             return make()
 
     return there

@@ -3,7 +3,7 @@
 | launch               | `fp16x3`, `bf16x6` | by default | does nothing unless …              |
 |----------------------|--------------------|------------|------------------------------------|
 | split of a, of b     | yes                | yes        |                                    |
-| multiply, in parts   | yes                | yes        | … few elements are at risk         |
+| multiply             | yes                | yes        | … few elements are at risk         |
 | split again of both  |                    | yes        | … many are                         |
 | multiply in bfloat16 |                    | yes        | … many are                         |
 | fix-up               | yes                | yes        | … some row or column is not finite |

@@ -107,13 +107,18 @@ def test_one_wide_row_is_enough(library: Any) -> None:
     assert error(result[:8], a[:8], b) <= 4
 
 
-def test_a_packed_operand_gives_the_same_bits(library: Any) -> None:
-    (x, _), (y, _) = arrays(library, (300, 257), (257, 130))
+@pytest.mark.parametrize("k", [257, 4200])  # where k is large a and b are split differently
+def test_a_packed_operand_gives_the_same_bits(library: Any, k: int) -> None:
+    (x, a), (y, b) = arrays(library, (300, k), (k, 130))
     packed = gemmlab.pack(y, side="right")
     first, again = gemmlab.matmul(x, packed), gemmlab.matmul(x, packed)
     plain = gemmlab.matmul(x, y, precision="fp16x3")
     assert np.array_equal(on_host(first), on_host(plain))
-    assert np.array_equal(on_host(first), on_host(again))
+    assert np.array_equal(on_host(first), on_host(again)) and error(first, a, b) <= 4
+    left = gemmlab.pack(x)
+    assert np.array_equal(on_host(gemmlab.matmul(left, y)), on_host(first))
+    columns = gemmlab.matmul(x, y).T  # column by column, where b is the left factor
+    assert np.array_equal(on_host(gemmlab.matmul(left, packed, out=columns.T)), on_host(first))
     other = gemmlab.pack(-y, side="right")
     assert np.array_equal(on_host(gemmlab.matmul(x, other)), -on_host(first))
 

@@ -47,7 +47,7 @@ def test_splits_cover_every_vector_and_line(vectors, depth, along, batch, scheme
 
 @given(SIZES, SIZES, SIZES, st.booleans(), st.booleans(), SCHEME)
 def test_a_product_fits_the_gpu_and_the_rules_of_tma(m, n, k, a_along, b_along, scheme):
-    a, b = plan.Packed(scheme, m, k, a_along), plan.Packed(scheme, n, k, b_along)
+    a, b = plan.Packed(scheme, m, k, a_along), plan.Packed(scheme, n, k, b_along, factor="b")
     product = plan.Product(m, n, k, n)
     tile = plan.choose_tile(product, a, b, SMS)
     launch = plan.multiply(product, tile, a, b, (1 << 20, 1 << 30, 1 << 40), SMS)[-1]

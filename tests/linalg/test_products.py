@@ -13,7 +13,7 @@ from gemmlab.compile.launches import artifact_of
 from gemmlab.compile.resources import sass
 from gemmlab.errors import PtxSyntaxError
 from gemmlab.kernels.gemm import plan
-from gemmlab.kernels.gemm.schemes import BF16X6, FP16X3, TileConfig
+from gemmlab.kernels.gemm.schemes import BF16X6, TileConfig
 
 U = 2.0**-24
 SMALL = TileConfig(block_m=64, block_n=64, slots=4, cluster=1)
@@ -45,7 +45,9 @@ def product(
     memory = Memory(**checks)
     c = before(m, n)
     arrays = [*(np.ascontiguousarray(x) for x in stored), c]
-    work = [np.zeros(x.nbytes, np.uint8) for x in packed]
+    work = [np.full(x.nbytes, 0x70, np.uint8) for x in packed]  # what was there before
+    for counted in work:
+        counted[: plan.STATUS_BYTES] = 0
     report = np.zeros(plan.REPORT_BYTES, np.uint8)
     at = tuple(memory.place(x) for x in arrays)
     works = tuple(memory.place(x) for x in (*work, report))
@@ -90,13 +92,19 @@ def test_products_are_float32_accurate(tile: TileConfig, shape: tuple[int, int, 
     assert (abs(c - exact) <= 4 * U * magnitude).all()
 
 
-@pytest.mark.parametrize("majors", [("k", "mn"), ("mn", "k")])
+@pytest.mark.parametrize(
+    ("tile", "k"),
+    [
+        (SMALL, 150),
+        (replace(SMALL, a_major="mn", b_major="k"), 150),
+        (replace(SMALL, scheme=BF16X6, total_k=64), 300),
+    ],
+)
 def test_a_deep_product_is_added_up_in_parts(
-    majors: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+    tile: TileConfig, k: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plan, "_DEEPEST", 64)
-    tile = replace(SMALL, a_major=majors[0], b_major=majors[1])
-    a, b = matrices(40, 70, 150)
+    monkeypatch.setattr(plan, "_DEEPEST", k // 2)
+    a, b = matrices(40, 70, k)
     a[3, 140] = np.inf
     c, _ = product(a, b, tile, alpha=2.0, beta=0.5)
     with np.errstate(invalid="ignore"):  # of BLAS, not of what it returns
@@ -108,27 +116,36 @@ def test_a_deep_product_is_added_up_in_parts(
 
 
 @pytest.mark.parametrize("order", ["in-order", "reversed"])
-def test_nothing_is_found_where_slots_are_used_again(order: str) -> None:
+@pytest.mark.parametrize("tile", [PAIR, replace(PAIR, scheme=BF16X6, total_k=64)])
+def test_nothing_is_found_where_slots_and_totals_are_used_again(
+    tile: TileConfig, order: str
+) -> None:
     """By two math groups of each block of a cluster, and by several blocks of the fix-up."""
-    a, b = matrices(70, 20, 130)
+    a, b = matrices(300, 20, 130)
     a[3, 5] = np.nan
     kinds = ("races", "global-races", "copies", "barriers")
-    c, report = product(a, b, replace(PAIR, slots=3), check=kinds, order=order)
+    c, report = product(a, b, replace(tile, slots=tile.scheme.parts + 1), check=kinds, order=order)
     assert np.isnan(c[3]).all() and np.isfinite(np.delete(c, 3, axis=0)).all()
     assert report[1:].tolist() == [1, 0]
 
 
-def test_the_assembler_leaves_wgmma_asynchronous() -> None:
-    packed = [plan.Packed(FP16X3, 64, 64, along) for along in (True, False)]
-    [launch] = plan.multiply(plan.Product(64, 64, 64, 64), SMALL, *packed, (0, 0, 0), sms=2)
+LARGE = TileConfig(scheme=BF16X6, block_n=128, slots=6, promote_k=32, total_k=1024)
+
+
+@pytest.mark.parametrize(("tile", "products", "waits"), [(SMALL, 3, 2), (LARGE, 6, 3)])
+def test_the_assembler_leaves_wgmma_asynchronous(
+    tile: TileConfig, products: int, waits: int
+) -> None:
+    packed = [plan.Packed(tile.scheme, 64, 64, along) for along in (True, False)]
+    [launch] = plan.multiply(plan.Product(64, 64, 64, 64), tile, *packed, (0, 0, 0), sms=2)
     try:
         artifact = artifact_of(launch)
     except PtxSyntaxError as error:
         pytest.skip(str(error))
     assert artifact.cubin is not None and artifact.resources is not None
     code = sass(artifact.cubin)
-    assert code.count("HGMMA") == 12  # three products, four steps of 16 in a slot
-    assert code.count("WARPGROUP.DEPBAR") == 2  # one for the first slot, one for all
+    assert code.count("HGMMA") == 4 * products  # four steps of 16 in a slot
+    assert code.count("WARPGROUP.DEPBAR") == waits  # one for each slot freed early, one for all
     assert artifact.resources.spill_bytes == 0
 
 

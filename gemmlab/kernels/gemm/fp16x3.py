@@ -47,7 +47,7 @@ PARAMETERS = (
     Parameter("unscale_b", "int32", "input"),
     Parameter("risk_a", "uint64", "input"),
     Parameter("risk_b", "uint64", "input"),
-    Parameter("totals", "float32", "accumulator"),
+    Parameter("totals", "float32", "output"),
     Parameter("m", "int32", "scalar"),
     Parameter("n", "int32", "scalar"),
     Parameter("k", "int32", "scalar"),
@@ -180,7 +180,8 @@ def store(
         for j in cutlass.range_constexpr(fours):
             cU[e, j] = unscale[1][col0 + places[(e, 0, j), 0, 0][1]]
 
-    is_plain = largest(rU) + largest(cU) <= 126
+    # Rows and columns outside have any exponents, whose sum might wrap around.
+    is_plain = largest(rU) <= 126 - largest(cU)
     for r in cutlass.range_constexpr(2):
         for j in cutlass.range_constexpr(fours):
             for e in cutlass.range_constexpr(2):

@@ -3,7 +3,8 @@
     C (m, n) = alpha · A (m, k) · B (k, n) + beta · C, for each item of a batch
 
 Each operand is split first, by one launch or two, into a *packed* operand (`kernels.gemm.split`);
-then one launch multiplies (`kernels.gemm.fp16x3`). A packed operand may be kept and used again.
+then one launch multiplies (`kernels.gemm.fp16x3`), or several where k is very large. A packed
+operand may be kept and used again.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class Packed:
         rounded down and b's up: the rests have opposite signs, and the products of rests, which are
         left out, are as much below zero as sums lose.
         """
-        if not self.scheme.has_ties or self.depth <= _SHORT:
+        if self.scheme.dtype != "float16" or self.depth <= _SHORT:
             return "nearest"
         return {"a": "down", "b": "up"}[self.factor]
 
@@ -230,8 +231,9 @@ def multiply(
 
     At `totals` are `totals_bytes` for these sizes. The kernels do nothing unless the number of
     elements at risk lies in `risk`, ends included. Where k is very large each takes a part of it
-    and adds to C: the sums in its registers then have fewer terms, and round less.
+    and adds to C: no sum gets too many terms then, which would round too often.
     """
+    assert a.first == "nearest" or a.first != b.first, "first parts of a and b rounded one way"
     at_a, at_b, at_c = addresses
     blocks = _blocks(product, tile, sms)
     launches = []
@@ -346,6 +348,7 @@ def choose_tile(product: Product, a: Packed, b: Packed, sms: int) -> TileConfig:
     a chain is cut off at its full size from the first of its steps on. And it has totals: behind a
     large term only the additions of its part round. `fp16x3` pays for short chains with the widest
     tile, which is worth more the larger the product; long ones have `Packed.first` against drift.
+    Which it is depends on k alone, as an operand may be packed before its product is known.
     """
     if a.scheme == BF16X6:
         tiles = _tiles(a, b, 32, _TOTAL)

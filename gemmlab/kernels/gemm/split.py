@@ -148,10 +148,8 @@ def away_from_zero(rest: Float32, value: Float32) -> Float32:
 
 @cute.jit
 def first_part(value: Float32, way: cutlass.Constexpr) -> Float32:
-    """`value`, or the float16 next to it whose magnitude is not larger ("down") or smaller ("up").
-
-    A float16 below the normal ones has fewer bits, which rounding sees to.
-    """
+    """`value`, or where its magnitude lies between two float16 numbers the lower ("down") or upper
+    ("up") one. Below the normal numbers of float16 that is either, as those have fewer bits."""
     bits = value.bitcast(Int32)
     if cutlass.const_expr(way == "up"):
         bits += TAIL
