@@ -225,7 +225,12 @@ class Bound:
         for name, x, own in zip(_ARRAYS, given, self._arrays, strict=True):
             if own is not (x.array if name in kept else x):
                 return None
-            looks.append(None if x is None else kept[name].alike() if name in kept else alike(x))
+            if x is None:
+                looks.append(None)
+            elif name in kept:
+                looks.append(kept[name].alike())
+            else:  # a and b are found by their shapes
+                looks.append(alike(x, shaped=name not in ("a", "b")))
         packed = "a" in kept, "b" in kept
         return Repeat(self.call, looks, packed, alpha, beta, precision)
 

@@ -53,10 +53,10 @@ class Framework(Protocol):
 
     def address(self, array: Any) -> int: ...
 
-    def alike(self, array: Any) -> Callable[[Any], bool]:
+    def alike(self, array: Any, shaped: bool = True) -> Callable[[Any], bool]:
         """What tells quickly whether another array has the type and form of this one.
 
-        It keeps no array.
+        It keeps no array. Unless `shaped`, it is asked of arrays of the same shape alone.
         """
 
     def facts(self, array: Any) -> Facts:
@@ -138,7 +138,7 @@ class Torch:
             raise ArrayError(f"a tensor of shape {tuple(array.shape)}, without memory")
         return array.shape, array.stride(), array.dtype, device
 
-    def alike(self, array: Any) -> Callable[[Any], bool]:
+    def alike(self, array: Any, shaped: bool = True) -> Callable[[Any], bool]:
         try:
             guards = self._guards(array, dynamic_dims_sizes=None, dynamic_dims_strides=None)
         except TypeError:  # there are none, or ones of another version
@@ -259,16 +259,19 @@ class CuPy:
     def address(self, array: Any) -> int:
         return array.data.ptr  # type: ignore[no-any-return]
 
-    def alike(self, array: Any) -> Callable[[Any], bool]:
+    def alike(self, array: Any, shaped: bool = True) -> Callable[[Any], bool]:
         # As `alike_by`, but stops at what differs first and makes no form of the other.
         kind, (shape, strides, dtype, device) = type(array), self.form(array)
-        return lambda other: (
-            type(other) is kind
-            and other.shape == shape
-            and other.strides == strides
-            and (other.dtype is dtype or other.dtype == dtype)
-            and other.data.device_id == device
-        )
+
+        def looks_alike(other: Any) -> bool:
+            return (
+                type(other) is kind
+                and other.strides == strides
+                and (other.dtype is dtype or other.dtype == dtype)
+                and other.data.device_id == device
+            )
+
+        return (lambda x: looks_alike(x) and x.shape == shape) if shaped else looks_alike
 
     def facts(self, array: Any) -> Facts:
         shape, strides, dtype, device = self.form(array)
@@ -303,7 +306,8 @@ class CuPy:
         make = partial(self._cupy.ndarray, shape, self._cupy.float32)
         if stream is None:
             return make
-        return _within(lambda: self._object_of(stream, device), make)
+        entered = self._object_of(stream, device)
+        return _within(lambda: entered, make)
 
     def _stream_of(self, handle: int, device: int) -> Any:
         # NOTE: deprecated by CuPy 14, whose Stream.from_external destroys the caller's stream.

@@ -55,8 +55,12 @@ class Framework:
     def address(self, array: Array) -> int:
         return int(array.values.ctypes.data)
 
-    def alike(self, array: Array) -> Any:
-        return alike_by(self.form, array)
+    def alike(self, array: Array, shaped: bool = True) -> Any:
+        def unshaped(array: Array) -> Form:
+            _, *others = self.form(array)
+            return tuple(others)
+
+        return alike_by(self.form if shaped else unshaped, array)
 
     def facts(self, array: Array) -> Facts:
         return Facts(self.address(array), *self.form(array))
