@@ -62,7 +62,8 @@ def launches(config: Config, shape: Mapping[str, int], args: Sequence[Any]) -> t
     begin = workspace + packed[0].nbytes
     works = workspace, begin, begin + packed[1].nbytes
     product = product_of(left, right)
-    totals = works[2] + ALIGNMENT
+    needs_totals = plan.totals_bytes(product, config, MULTIPROCESSORS) > 0
+    totals = works[2] + (ALIGNMENT if needs_totals else 0)  # any memory will do where none is used
     return (
         *plan.pack(left, packed[0], first, works[0]),
         *plan.pack(right, packed[1], second, works[1]),
