@@ -103,7 +103,7 @@ def test_products_are_float32_accurate(tile: TileConfig, shape: tuple[int, int, 
 def test_a_deep_product_is_added_up_in_parts(
     tile: TileConfig, k: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plan, "_DEEPEST", k // 2)
+    monkeypatch.setattr(plan, "_DEEPEST", k // 3)
     a, b = matrices(40, 70, k)
     a[3, 140] = np.inf
     c, _ = product(a, b, tile, alpha=2.0, beta=0.5)

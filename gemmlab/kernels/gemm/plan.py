@@ -350,10 +350,7 @@ def choose_tile(product: Product, a: Packed, b: Packed, sms: int) -> TileConfig:
     tile, which is worth more the larger the product; long ones have `Packed.first` against drift.
     Which it is depends on k alone, as an operand may be packed before its product is known.
     """
-    if a.scheme == BF16X6:
-        tiles = _tiles(a, b, 32, _TOTAL)
-    else:
-        tiles = _tiles(a, b, 32 if product.k <= _SHORT else 64)
+    tiles = _tiles(a, b, *_sums(a.scheme, product.k))
     return min(tiles, key=lambda tile: predicted_clocks(product, tile, sms))
 
 
@@ -365,7 +362,14 @@ def predicted_clocks(product: Product, tile: TileConfig, sms: int) -> int:
     return rounds * (ceil_div(product.k, LINE) * _STEP[tile.block_n] + _ROUND)
 
 
-def _tiles(a: Packed, b: Packed, promote_k: int, total_k: int = 0) -> Iterator[TileConfig]:
+def _sums(scheme: Scheme, k: int) -> tuple[int, int]:
+    """`promote_k` and `total_k` of tiles for products that deep."""
+    if scheme == BF16X6:
+        return 32, _TOTAL
+    return (32 if k <= _SHORT else 64), 0
+
+
+def _tiles(a: Packed, b: Packed, promote_k: int, total_k: int) -> Iterator[TileConfig]:
     for block_n, slots in _SLOTS.items():
         for cluster in (2, 1) if block_n // 2 * (1 + LINE // promote_k) <= MAX_SUMS else ():
             yield TileConfig(

@@ -108,7 +108,7 @@ RUNGS = tuple(
     for config, change in (
         (Config(), "three float16 products on tensor cores"),
         (
-            Config(scheme=BF16X6, block_n=128, promote_k=32, total_k=1024),
+            Config(scheme=BF16X6, block_n=128, slots=6, promote_k=32, total_k=1024),
             "six bfloat16 products, float32's range",
         ),
     )
