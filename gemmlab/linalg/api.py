@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 
 from gemmlab.errors import ArrayError, StateError
-from gemmlab.linalg import frameworks, host, operands, recent, tiers
+from gemmlab.linalg import dynamo, frameworks, host, operands, recent, tiers
 from gemmlab.linalg.frameworks import Facts
 from gemmlab.linalg.operands import Scalars
 from gemmlab.linalg.planned import Plan
 
 
+@dynamo.hide
 def matmul(
     a: Any,
     b: Any,
@@ -44,6 +45,11 @@ def matmul(
     precision that cannot run here), InputError (beta without c), MissingDependencyError and
     DeviceError; nothing has been written then.
     """
+    if not dynamo.ready:
+        dynamo.prepare()
+    if dynamo.is_traced() or dynamo.callback():
+        options = {"alpha": alpha, "beta": beta, "precision": precision, "stream": stream}
+        return dynamo.untraced("matmul")(a, b, c, out=out, **options)
     result = recent.again(a, b, c, out, alpha, beta, precision, stream)
     if result is not None:
         return result
@@ -64,6 +70,7 @@ def matmul(
     return result
 
 
+@dynamo.opaque
 def pack(a: Any, /, *, side: str = "left", precision: str | None = None, stream: Any = None) -> Any:
     """Split an operand once, for many products: `a` for side "left", `b` for side "right".
 
@@ -91,6 +98,7 @@ def pack(a: Any, /, *, side: str = "left", precision: str | None = None, stream:
         return packed.PackedMatrix(array, facts, framework, side, scheme, handle)
 
 
+@dynamo.opaque
 def last_plan() -> Plan:
     """How this thread's last product was planned, and why; its `report()` tells what ran.
 

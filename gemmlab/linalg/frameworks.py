@@ -134,8 +134,12 @@ class Torch:
                 f"a tensor of shape {tuple(array.shape)} on device {array.device}; only CPUs and "
                 "CUDA GPUs are taken"
             )
-        if not array.data_ptr() and array.numel():
-            raise ArrayError(f"a tensor of shape {tuple(array.shape)}, without memory")
+        try:
+            has_memory = bool(array.data_ptr()) or not array.numel()
+        except RuntimeError:  # inside torch.func's transforms tensors stand for others
+            has_memory = False
+        if not has_memory:
+            raise ArrayError(f"a tensor of shape {tuple(array.shape)}, without memory of its own")
         return array.shape, array.stride(), array.dtype, device
 
     def alike(self, array: Any, shaped: bool = True) -> Callable[[Any], bool]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from gemmlab.kernels.gemm.schemes import WIDE_COUNT
+from gemmlab.linalg import dynamo
 
 
 class Counts(NamedTuple):
@@ -61,6 +62,7 @@ class Plan:
     workspace: int = 0
     counts: Callable[[], Counts | None] = field(default=lambda: None, repr=False, compare=False)
 
+    @dynamo.opaque
     def report(self) -> Report:
         """Which tier ran the last time, and why. Waits for the product to end.
 

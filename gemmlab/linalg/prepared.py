@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gemmlab.errors import InputError, ShapeError, StateError
-from gemmlab.linalg import api, frameworks, operands, recent
+from gemmlab.linalg import api, dynamo, frameworks, operands, recent
 from gemmlab.linalg.planned import Plan, Report
 
 
@@ -23,6 +23,7 @@ class Matmul:
     their memory is, is found out by `plan` and `reset_operands`, so it must not move after that.
     """
 
+    @dynamo.opaque
     def __init__(
         self,
         a: Any,
@@ -44,6 +45,7 @@ class Matmul:
         self._bound: Any = None
         self._plan: Plan | None = None
 
+    @dynamo.opaque
     def plan(self) -> Plan:
         """Check the arrays, choose the tier, compile; the second time, the same plan."""
         self._check_alive()
@@ -54,8 +56,13 @@ class Matmul:
         assert self._plan is not None
         return self._plan
 
+    @dynamo.hide
     def execute(self) -> Any:
         """Enqueue the product. Returns `out`, or a new array each time."""
+        if not dynamo.ready:
+            dynamo.prepare()
+        if dynamo.is_traced() or dynamo.callback():
+            return dynamo.untraced("Matmul.execute")(self)
         if self._plan is None:
             self._check_alive()
             raise StateError("Matmul.execute before Matmul.plan")
@@ -68,6 +75,7 @@ class Matmul:
         recent.remember(self._plan)
         return result
 
+    @dynamo.opaque
     def reset_operands(self, a: Any = None, b: Any = None, c: Any = None, out: Any = None) -> None:
         """Take other arrays of the same shapes, strides and device from now on.
 
@@ -94,10 +102,12 @@ class Matmul:
         other.plan()
         self._arrays, self._bound, self._plan = other._arrays, other._bound, other._plan
 
+    @dynamo.opaque
     def ran(self) -> Report:
         """Which tier ran the last time, and why. Waits for the GPU."""
         return self.plan().report()
 
+    @dynamo.opaque
     def free(self) -> None:
         """Let go of the arrays. The object cannot be used any more."""
         self._freed = True

@@ -176,3 +176,33 @@ def test_a_cuda_graph_holds_a_product(precision: str | None) -> None:
     x.normal_()
     graph.replay()
     assert error(result, on_host(x).astype(float), b) <= 4
+
+
+@pytest.mark.parametrize("program", ["between", "out", "packed", "planned"])
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_torch_compile_leaves_products_as_they_are(program: str, precision: str | None) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    if not torch.cuda.is_available():
+        pytest.skip("there is no GPU")
+    (y, b), *_ = arrays(torch, (257, 130))
+    packed = gemmlab.pack(y, side="right", precision=None if precision == "ieee" else precision)
+
+    def run(x: Any, out: Any) -> Any:
+        if program == "planned":
+            with gemmlab.Matmul(x, y, out=out, precision=precision) as product:
+                product.plan()
+                return product.execute() * 1.0
+        if program == "packed" and precision != "ieee":
+            return gemmlab.matmul(x * 1.0, packed, precision=precision) * 1.0
+        if program == "out":
+            return gemmlab.matmul(x, y, out=out, precision=precision) * 1.0
+        return gemmlab.matmul(x * 1.0, y, precision=precision) * 1.0
+
+    torch._dynamo.reset()
+    compiled = torch.compile(run)
+    for rows in (300, 300, 64, 65, 300):  # two shapes are compiled, then one for any number of rows
+        (x, a), _ = arrays(torch, (rows, 257), (1, 1))
+        result = compiled(x, torch.full((rows, 130), torch.nan, device="cuda"))
+        assert error(result, a, b) <= 4
+        del x, result  # their memory is free for what comes next
+        torch.cuda.empty_cache()

@@ -11,6 +11,7 @@ import pytest
 
 import gemmlab
 from gemmlab.errors import ArrayError, DTypeError
+from gemmlab.linalg import dynamo
 from gemmlab.linalg.frameworks import Torch
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -130,3 +131,68 @@ def test_a_given_stream_is_left_again_after_an_error(monkeypatch: pytest.MonkeyP
     with pytest.raises(ZeroDivisionError):
         framework.maker((2, 3), 0, 98)()
     assert entered[3:] == [(98, 0, 1), (1, 0, 1)]
+
+
+def test_tensors_of_a_transform_are_refused() -> None:
+    with pytest.raises(ArrayError, match=r"a is a tensor of shape \(2, 3\), without memory"):
+        torch.func.vmap(lambda x: gemmlab.matmul(x, B))(A.expand(5, 2, 3))
+
+
+class Layer(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(B)
+
+    def forward(self, x: Any) -> Any:
+        return gemmlab.matmul(x + 0, self.weight) + 0
+
+
+def planned(x: Any) -> Any:
+    with gemmlab.Matmul(x, B) as product:
+        product.plan()
+        result = product.execute()
+        assert product.ran().tier == gemmlab.last_plan().report().tier
+    return result + 0
+
+
+PROGRAMS: dict[str, Any] = {
+    "the function itself": lambda x: gemmlab.matmul(x, B),
+    "between operations": lambda x: gemmlab.matmul(x + 0, B) + 0,
+    "out": lambda x: gemmlab.matmul(x, B, out=torch.empty(len(x), 4)) + 0,
+    "arrays of NumPy": lambda x: torch.from_numpy(gemmlab.matmul(x.numpy(), B.numpy())),
+    "planned": planned,
+    "in a module": Layer(),
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("is_new", [True, False], ids=["torch is new", "torch is known"])
+def test_torch_compile_does_not_trace_products(
+    program: str, is_new: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if is_new:  # as before the first call after `import torch`
+        monkeypatch.setattr(dynamo, "ready", False)
+        monkeypatch.setattr(dynamo, "is_traced", lambda: False)
+        monkeypatch.setattr(dynamo, "callback", lambda: None)
+        monkeypatch.setattr(dynamo, "_untraced", {})
+    else:
+        dynamo.prepare()
+    traced = []
+
+    def keep(graph: Any, _: Any) -> Any:
+        traced.extend(str(node.meta.get("stack_trace")) for node in graph.graph.nodes)
+        return graph
+
+    torch._dynamo.reset()
+    compiled = torch.compile(PROGRAMS[program], backend=keep)
+    with torch.no_grad():
+        for rows in (2, 2, 3, 5):  # the second shape is compiled anew, the third for any number
+            x = torch.arange(3.0 * rows).reshape(rows, 3)
+            assert np.array_equal(compiled(x).numpy(), x.numpy() @ B.numpy())
+    assert not any("gemmlab/linalg" in place.replace("tests/linalg", "") for place in traced)
+
+
+def test_a_graph_without_breaks_is_refused_with_the_reason() -> None:
+    torch._dynamo.reset()
+    with pytest.raises(torch._dynamo.exc.Unsupported, match=dynamo.REASON):
+        torch.compile(PROGRAMS["between operations"], backend="eager", fullgraph=True)(A)
