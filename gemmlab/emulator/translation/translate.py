@@ -39,6 +39,7 @@ from gemmlab.emulator.ptx.ir import (
     Symbol,
     Vector,
 )
+from gemmlab.emulator.ptx.modifiers import read_opcode
 from gemmlab.emulator.ptx.parser import parse
 from gemmlab.emulator.synchronization import clusters, collectives, mbarriers
 from gemmlab.emulator.tensor_cores import fragments, matrices
@@ -243,6 +244,8 @@ class Translator:
                 self.line(f"m.count_guarded({self.index}, g, mask)")
             mark = len(self.lines)
             try:
+                if problem := read_opcode(instruction.opcode).problem:
+                    self.unsupported(problem)
                 if terminator_of(instruction) == "phase":
                     result = emit.mbarriers.wait(self, instruction)
                 elif terminator_of(instruction):

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gemmlab.emulator.memory import atomics
-from gemmlab.emulator.memory.spaces import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW
+from gemmlab.emulator.memory.spaces import (
+    LOCAL_WINDOW,
+    PARAM_WINDOW,
+    SHARED_WINDOW,
+    WINDOW_BITS,
+)
 from gemmlab.emulator.ptx.ir import (
     WIDTHS,
     Imm,
@@ -31,8 +36,11 @@ BOOL, U32, U64 = np.dtype(bool), np.dtype("u4"), np.dtype("u8")
 # Words of ld and st that change caching or ordering but not what one block sees.
 CACHE_WORDS = {"volatile", "relaxed", "acquire", "release", "acq_rel", "weak", "mmio", "nc"}
 CACHE_WORDS |= {"unified", "ca", "cg", "cs", "cv", "lu", "wb", "wt", "cta", "cluster", "gpu", "sys"}
-SPACES = ("global", "shared", "local", "param", "const")
-NO_EFFECT = {"fence", "membar", "pragma", "prefetch", "prefetchu", "griddepcontrol", "discard"}
+# Where each space lies among generic addresses. Constants lie in global memory here.
+WINDOWS = {"global": 0, "const": 0, "shared": SHARED_WINDOW, "local": LOCAL_WINDOW}
+WINDOWS |= {"param": PARAM_WINDOW}
+SPACES = tuple(WINDOWS)
+NO_EFFECT = {"fence", "membar", "prefetch", "prefetchu", "griddepcontrol", "discard"}
 NO_EFFECT |= {"applypriority"}
 HINTED = ("ld", "st", "atom", "red")
 
@@ -97,15 +105,16 @@ def address(t: Translator, symbol: Symbol, dtype: np.dtype) -> str:
 
 
 def instruction(t: Translator, i: Instruction, emitters: Emitters) -> None:
-    """Emit one instruction that does not end a block; `emitters` has what isa.py has no row for,
-    by the first word of the opcode, by its first three, or by the first and the type."""
+    """Emit one instruction that does not end a block. `emitters` has what isa.py has no row for, by
+    the instruction's name, or by its name and its last word, or "cc"."""
     if i.root in HINTED and "L2::cache_hint" in i.modifiers:
         i = replace(i, operands=i.operands[:-1])  # without the cache policy
-    keys = ".".join(i.opcode[:3]), f"{i.root}.{i.opcode[-1]}", i.root
-    name = next((k for k in keys if k in emitters), None)
-    if name is not None:
-        emitter, counts = emitters[name]
-        if len(i.operands) not in counts or not i.modifiers and i.root != "call":
+    name = i.name
+    keys = f"{name}.cc" if "cc" in i.modifiers else "", f"{name}.{i.opcode[-1]}", name
+    key = next((k for k in keys if k in emitters), None)
+    if key is not None:
+        emitter, counts = emitters[key]
+        if len(i.operands) not in counts:
             t.unsupported("no such form of it")
         emitter(t, i)
     elif i.root not in NO_EFFECT and not is_warp_barrier(i):
@@ -114,7 +123,7 @@ def instruction(t: Translator, i: Instruction, emitters: Emitters) -> None:
 
 def is_warp_barrier(i: Instruction) -> bool:
     """bar.warp.sync has nothing left to do once its block could start."""
-    return i.root in ("bar", "barrier") and "warp" in i.modifiers
+    return i.name == "bar.warp" and "sync" in i.modifiers and len(i.operands) == 1
 
 
 def is_barrier_reduction(i: Instruction) -> bool:
@@ -190,19 +199,23 @@ def move(t: Translator, i: Instruction) -> None:
 
 def convert_address(t: Translator, i: Instruction) -> None:
     """cvta[.to].space.u64: generic addresses carry their space in the upper bits."""
-    space = next((m for m in i.modifiers if m.split("::")[0] in SPACES), "")
-    window = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "param": PARAM_WINDOW}
-    base = t.constant(np.uint64(window.get(space.split("::")[0], 0)))
-    sign = "-" if "to" in i.modifiers else "+"
+    *_, space, type_ = ("", "", *i.modifiers)
+    window = WINDOWS.get(space.split("::")[0])
+    if window is None or type_ != "u64":
+        t.unsupported("no such form of it")
+    base = t.constant(np.uint64(window))
+    sign = "-" if i.name == "cvta.to" else "+"
     t.assign(i, i.operands[0], f"{t.value(i.operands[1], U64)} {sign} {base}", U64)
 
 
 def is_in_space(t: Translator, i: Instruction) -> None:
     """isspacep.space p, a"""
-    window = {"global": 0, "shared": 1, "local": 2, "param": 3}.get(i.modifiers[0].split("::")[0])
-    if window is None:
+    (space,) = i.modifiers or ("",)
+    window = WINDOWS.get(space.split("::")[0])
+    if window is None or space == "const":
         t.unsupported("no such state space")
-    shift, number = t.constant(np.uint64(48)), t.constant(np.uint64(window))
+    shift = t.constant(np.uint64(WINDOW_BITS))
+    number = t.constant(np.uint64(window >> WINDOW_BITS))
     t.assign(i, i.operands[0], f"({t.value(i.operands[1], U64)} >> {shift}) == {number}", BOOL)
 
 
@@ -348,11 +361,12 @@ def terminator(t: Translator, i: Instruction) -> str:
     return f"{guard}, ({', '.join(t.value(o, U32) for o in operands)},), {predicate}"
 
 
-# By opcode, or opcode and last type ("add.f16"): emitter, and the numbers of operands it takes.
+# By name, or name and last type ("add.f16"): emitter, and the numbers of operands it takes.
 Emitters = dict[str, tuple[Callable[["Translator", Instruction], None], set[int]]]
 EMITTERS: Emitters = {
     "mov": (move, {2}),
     "cvta": (convert_address, {2}),
+    "cvta.to": (convert_address, {2}),
     "isspacep": (is_in_space, {2}),
     "ld": (load, {2}),
     "ldu": (load, {2}),

@@ -28,13 +28,15 @@ def emit_wgmma(t: Translator, i: Instruction) -> None:
     """wgmma.mma_async.sync.aligned.m64nNkK.result.a.b {d, …}, a, b, scale-d{, scale-a, scale-b
     {, trans-a}{, trans-b}}; and the groups that are waited for. The fence has nothing to do."""
     verb, *words = i.modifiers
+    if "sync" not in words or "aligned" not in words:
+        t.unsupported("no such form of it")
     match verb, i.operands:
         case "fence", ():
             return
         case "commit_group", ():
             _call(t, i, "commit(")
             return
-        case "wait_group", (Imm(value=int(most)),):
+        case "wait_group", (Imm(value=int(most), width=0),):
             _call(t, i, f"wait({most}, ")
             return
     if words[:1] == ["sp"]:
@@ -94,4 +96,9 @@ def _product(i: Instruction, words: list[str]) -> Product | None:
     return Product(n, result, a, b, scale_a, scale_b, bool(of_a), bool(of_b), saturates)
 
 
-EMITTERS: Emitters = {"wgmma": (emit_wgmma, set(range(9)))}
+EMITTERS: Emitters = {
+    "wgmma.fence": (emit_wgmma, {0}),
+    "wgmma.commit_group": (emit_wgmma, {0}),
+    "wgmma.wait_group": (emit_wgmma, {1}),
+    "wgmma.mma_async": (emit_wgmma, set(range(4, 10))),
+}
