@@ -228,6 +228,8 @@ def read_opcode(opcode: tuple[str, ...]) -> Reading:
         if found is None or found.lastgroup is None:
             return Reading(name, opcode, f"{name} takes no .{word} here")
         kinds.append(found.lastgroup)
+    if "type" in row.order and "type" not in kinds:
+        return Reading(name, opcode, f"{name} needs a type")
     for kind, most in row.most.items():
         if kinds.count(kind) > most:
             same = ", ".join(f".{w}" for w, k in zip(words, kinds, strict=True) if k == kind)

@@ -109,7 +109,9 @@ def terminator_of(instruction: Instruction) -> str | None:
 
 
 def terminator_result(instruction: Instruction) -> bool:
-    """Whether the machine writes the first operand of what ends a block."""
+    """Whether the machine writes the first operand of what ends a block, a register."""
+    if not instruction.operands or not isinstance(instruction.operands[0], Reg):
+        return False
     return instructions.is_barrier_reduction(instruction) or emit.mbarriers.is_wait(instruction)
 
 
@@ -341,9 +343,7 @@ class Translator:
             bits = self.dtype(np.dtype(f"u{stored.itemsize}"))
             return f"{variable}.view({bits}).astype({self.dtype(dtype)})"
         if isinstance(operand, Imm):
-            if operand.width > 2 * dtype.itemsize:
-                self.unsupported("a float literal stands where a narrower value belongs")
-            return self.constant(instructions.immediate(operand, dtype))
+            return instructions.literal(self, operand, dtype)
         if isinstance(operand, Special):
             return instructions.special(self, operand.name, dtype)
         if isinstance(operand, Negated):

@@ -13,6 +13,7 @@ from gemmlab.emulator.translation.emit.instructions import (
     U64,
     Emitters,
     enabled,
+    group_count,
     memory_operand,
 )
 from gemmlab.emulator.translation.emit.mbarriers import shared_address
@@ -29,17 +30,17 @@ DIMENSIONS = {f"{k}d": k for k in range(1, 6)}
 
 def emit_bulk(t: Translator, i: Instruction) -> None:
     """cp.async.bulk and its groups; hints and prefetches change nothing here."""
-    match i.name, i.operands:
-        case "cp.async.bulk.commit_group", ():
+    match i.name:
+        case "cp.async.bulk.commit_group":
             _call(t, i, "commit(")
-        case "cp.async.bulk.wait_group", (Imm(value=int(most), width=0),):
-            _call(t, i, f"wait({most}, ")
-        case "cp.async.bulk.prefetch" | "cp.async.bulk.prefetch.tensor", _:
+        case "cp.async.bulk.wait_group":
+            _call(t, i, f"wait({group_count(t, i.operands[0])}, ")
+        case "cp.async.bulk.prefetch" | "cp.async.bulk.prefetch.tensor":
             if not {"L2", "global"} <= {*i.modifiers}:
                 t.unsupported(NO_FORM)
-        case "cp.async.bulk.tensor", _:
+        case "cp.async.bulk.tensor":
             _tensor(t, i, list(i.modifiers[3:]), None)
-        case "cp.async.bulk", _:
+        case "cp.async.bulk":
             _linear(t, i, list(i.modifiers[2:]), None)
         case _:
             t.unsupported(NO_FORM)
@@ -68,15 +69,15 @@ def emit_send(t: Translator, i: Instruction) -> None:
     """st.async[.weak].shared::cluster.mbarrier::complete_tx::bytes[.vN].type [a], b, [mbarrier];
     red.async.relaxed.cluster… .op.type, the same"""
     words = [w for w in i.modifiers[1:] if w not in ("weak", "relaxed", "cluster")]
-    *rest, type_ = ("", *words)
-    count = int(rest.pop()[1:]) if rest[-1] in ("v2", "v4") else 1
+    *rest, type_ = words
+    count = int(rest.pop()[1:]) if rest[-1:] in (["v2"], ["v4"]) else 1
     name = "None"
     if i.root == "red":
-        combine = reductions.find(rest.pop(), type_)
+        combine = reductions.find(rest.pop(), type_) if rest else None
         if combine is None or type_ == "s64":
             t.unsupported("no such reduction")
         name = t.constant_object(combine, f"c{t.index}")
-    if rest != ["", "shared::cluster", SIGNAL] or type_[1:] not in ("32", "64"):
+    if rest != ["shared::cluster", SIGNAL] or type_[1:] not in ("32", "64"):
         t.unsupported(NO_FORM)
     items = i.operands[1].items if isinstance(i.operands[1], Vector) else (i.operands[1],)
     if len(items) != count:
@@ -146,6 +147,8 @@ def _tensor(t: Translator, i: Instruction, words: list[str], operation: str | No
     operands, ranks = _without_hints(t, i, words)
     if "tile" in words:
         words.remove("tile")
+    if len(operands) < 2:
+        t.unsupported(NO_FORM)
     match words:
         case [dim, "shared::cluster" | "shared::cta", "global", "mbarrier::complete_tx::bytes"]:
             inside, tensor, *rest = operands

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gemmlab.emulator.ptx.ir import Instruction, Operand, Vector
+from gemmlab.emulator.ptx.ir import Imm, Instruction, Operand, Reg, Vector
 from gemmlab.emulator.translation import isa
 from gemmlab.emulator.translation.emit.instructions import BOOL, U32, Emitters
 
@@ -22,6 +22,13 @@ def members_of(i: Instruction) -> Operand | None:
     return i.operands[MEMBERS[i.name]] if i.name in MEMBERS and i.operands else None
 
 
+def _check_members(t: Translator, i: Instruction) -> None:
+    members = members_of(i)
+    is_number = isinstance(members, Imm) and members.width == 0
+    if not is_number and not isinstance(members, Reg):
+        t.unsupported("a membermask is a register or a number")
+
+
 def _two(t: Translator, i: Instruction, first: np.dtype) -> None:
     """Assign the pair `c` to `d` or `d|p`."""
     target = i.operands[0]
@@ -32,6 +39,7 @@ def _two(t: Translator, i: Instruction, first: np.dtype) -> None:
 
 def shuffle(t: Translator, i: Instruction) -> None:
     """shfl.sync.mode.b32 d[|p], a, b, c, membermask"""
+    _check_members(t, i)
     match i.modifiers:
         case "sync", ("up" | "down" | "bfly" | "idx") as mode, "b32":
             value, distance, segment = (t.value(o, U32) for o in i.operands[1:4])
@@ -43,6 +51,7 @@ def shuffle(t: Translator, i: Instruction) -> None:
 
 def vote(t: Translator, i: Instruction) -> None:
     """vote.sync.mode.pred p, [!]a, membermask; vote.sync.ballot.b32 d, [!]a, membermask"""
+    _check_members(t, i)
     predicate = t.value(i.operands[1], BOOL)
     match i.modifiers:
         case "sync", "ballot", "b32":
@@ -56,6 +65,7 @@ def vote(t: Translator, i: Instruction) -> None:
 
 def match(t: Translator, i: Instruction) -> None:
     """match.any.sync.type d, a, membermask; match.all.sync.type d[|p], a, membermask"""
+    _check_members(t, i)
     match i.modifiers:
         case "any", "sync", ("b32" | "b64") as type_:
             value = t.value(i.operands[1], isa.DTYPES[type_])
@@ -70,6 +80,7 @@ def match(t: Translator, i: Instruction) -> None:
 
 def reduce(t: Translator, i: Instruction) -> None:
     """redux.sync.op.type d, a, membermask"""
+    _check_members(t, i)
     match i.modifiers:
         case "sync", ("add" | "min" | "max") as mode, ("u32" | "s32") as type_:
             pass
@@ -84,10 +95,18 @@ def reduce(t: Translator, i: Instruction) -> None:
 
 def elect(t: Translator, i: Instruction) -> None:
     """elect.sync d|p, membermask"""
+    _check_members(t, i)
     if i.modifiers != ("sync",):
         t.unsupported("no such form of it")
     t.line("c = collectives.elect(m.active(mask))")
     _two(t, i, U32)
+
+
+def warp_barrier(t: Translator, i: Instruction) -> None:
+    """bar.warp.sync membermask: nothing is left to do once its block could start"""
+    _check_members(t, i)
+    if i.modifiers != ("warp", "sync"):
+        t.unsupported("no such form of it")
 
 
 def active_mask(t: Translator, i: Instruction) -> None:
@@ -103,5 +122,6 @@ EMITTERS: Emitters = {
     "match": (match, {3}),
     "redux": (reduce, {3}),
     "elect": (elect, {2}),
+    "bar.warp": (warp_barrier, {1}),
     "activemask": (active_mask, {1}),
 }

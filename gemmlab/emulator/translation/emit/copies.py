@@ -12,6 +12,7 @@ from gemmlab.emulator.translation.emit.instructions import (
     U32,
     Emitters,
     enabled,
+    group_count,
     memory_operand,
 )
 
@@ -23,15 +24,15 @@ ELEMENTS = {4: ["b32"], 8: ["b64"], 16: ["v2", "b64"]}  # by bytes per thread
 
 def emit_copy(t: Translator, i: Instruction) -> None:
     """cp.async and its groups."""
-    match i.modifiers, i.operands:
-        case ("async", "ca" | "cg", "shared" | "shared::cta", "global", *_), _:
+    match i.modifiers:
+        case ("async", "ca" | "cg", "shared" | "shared::cta", "global", *_):
             call = _issue(t, i)
-        case ("async", "commit_group"), ():
+        case ("async", "commit_group"):
             call = "commit("
-        case ("async", "wait_all"), ():
+        case ("async", "wait_all"):
             call = "wait_all("
-        case ("async", "wait_group"), (Imm(value=int(most), width=0),):
-            call = f"wait({most}, "
+        case ("async", "wait_group"):
+            call = f"wait({group_count(t, i.operands[0])}, "
         case _:
             t.unsupported("no such copy")
     mask, indent = enabled(t, i)

@@ -103,6 +103,9 @@ def convert(t: Translator, i: Instruction) -> None:
     if len(types) != 2 or untyped or rounding not in ROUNDINGS or left - WORDS:
         t.unsupported("no such conversion")
     to, source = types
+    is_float = source[0] == "f" or source.removesuffix("x2") in BITS
+    if rounding in INTEGRAL and (not is_float or to.endswith("x2")):
+        t.unsupported("no such conversion")
     if to.endswith("x2"):
         _convert_pair(t, i, to, source, rounding, left)
         return
@@ -116,7 +119,7 @@ def convert(t: Translator, i: Instruction) -> None:
             rounding = ""
         t.assign(i, i.operands[0], _narrow(value, to, rounding, left), np.dtype(BITS[to]))
         return
-    dtype, is_float = isa.DTYPES[to], source[0] == "f" or source in BITS
+    dtype = isa.DTYPES[to]
     kind = f"{t.dtype(dtype)}.type"
     if dtype.kind == "f" and is_float:
         if rounding in INTEGRAL:

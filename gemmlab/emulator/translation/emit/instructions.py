@@ -42,6 +42,7 @@ WINDOWS |= {"param": PARAM_WINDOW}
 SPACES = tuple(WINDOWS)
 NO_EFFECT = {"fence", "membar", "prefetch", "prefetchu", "griddepcontrol", "discard"}
 NO_EFFECT |= {"applypriority"}
+MOVED = {"pred", "f32", "f64", *(f"{kind}{bits}" for kind in "bus" for bits in (16, 32, 64))}
 HINTED = ("ld", "st", "atom", "red")
 
 
@@ -49,16 +50,32 @@ HINTED = ("ld", "st", "atom", "red")
 
 
 def immediate(operand: Imm, dtype: np.dtype) -> Any:
-    """A literal as a NumPy scalar: floats keep their bits where the widths agree."""
+    """A literal as a NumPy scalar. A float is rounded for a float type, else its bits are taken."""
     if operand.width == 0:
-        if dtype.kind == "f":
-            return dtype.type(operand.value)
         bits = np.array(operand.value % (1 << 64), U64).astype(f"u{dtype.itemsize}")
         return bits.view(dtype)[()] if dtype != BOOL else np.bool_(operand.value != 0)
     if operand.width == dtype.itemsize:
         return np.array(operand.value, f"u{operand.width}").view(dtype)[()]
-    kind = "f4" if dtype.itemsize == 4 else "f8"
-    return np.array(operand.as_float(), kind).view(dtype)[()]
+    with np.errstate(over="ignore"):
+        return np.array(operand.as_float(), "f8").astype(dtype)[()]
+
+
+def literal(t: Translator, operand: Imm, dtype: np.dtype, stored: np.dtype | None = None) -> str:
+    """The name of a literal's value, where ptxas takes such a one for this type; its bits are
+    given as those of a type of the same width, `stored`."""
+    if dtype.kind == "f" and operand.width == 0:
+        t.unsupported("an integer stands where a float belongs")
+    is_float = dtype.kind == "f" and dtype.itemsize > 2
+    if operand.width not in (0, dtype.itemsize) and not is_float:
+        t.unsupported(f"a float of {operand.width} bytes stands where {dtype.itemsize} belong")
+    return t.constant(immediate(operand, dtype).view(stored or dtype))
+
+
+def group_count(t: Translator, operand: Operand) -> int:
+    """How many groups of copies may still be on their way."""
+    if not isinstance(operand, Imm) or operand.width or not 0 <= operand.value < 1 << 31:
+        t.unsupported("the number of groups must be a constant that is not negative")
+    return operand.value
 
 
 def special(t: Translator, name: str, dtype: np.dtype) -> str:
@@ -85,20 +102,25 @@ KNOWN_SPECIAL |= {"%cluster_ctarank", "%cluster_nctarank", "%is_explicit_cluster
 
 
 def address(t: Translator, symbol: Symbol, dtype: np.dtype) -> str:
-    """A variable's address in its own space."""
+    """A variable's address in its own space, as an integer of type `dtype`."""
+    if dtype.kind not in "ui":
+        t.unsupported(f"the address of {symbol.name} is an integer")
     if symbol.name in t.parameters:
         return t.constant(immediate(Imm(t.parameters[symbol.name] + symbol.offset), dtype))
     if symbol.name in t.shared:
         return t.constant(immediate(Imm(t.shared[symbol.name] + symbol.offset), dtype))
     if symbol.name in t.local:
         return t.constant(immediate(Imm(t.local[symbol.name] + symbol.offset), dtype))
+    if dtype.itemsize != 8:
+        t.unsupported(f"the address of {symbol.name} has 64 bits")
     code = t.module.code_address(symbol.name)
     if code is not None:
         return t.constant(immediate(Imm(code + symbol.offset), dtype))
     variable = t.variables.get(symbol.name)
     if variable is None or variable.space not in ("global", "const"):
         t.unsupported(f"the address of {symbol.name}")
-    return f"m.variable({symbol.name!r}, {symbol.offset})"
+    where = f"m.variable({symbol.name!r}, {symbol.offset})"
+    return where if dtype == U64 else f"{where}.view({t.dtype(dtype)})"
 
 
 # Instructions
@@ -117,13 +139,12 @@ def instruction(t: Translator, i: Instruction, emitters: Emitters) -> None:
         if len(i.operands) not in counts:
             t.unsupported("no such form of it")
         emitter(t, i)
-    elif i.root not in NO_EFFECT and not is_warp_barrier(i):
+    elif i.root not in NO_EFFECT:
         from_table(t, i)
 
 
 def is_warp_barrier(i: Instruction) -> bool:
-    """bar.warp.sync has nothing left to do once its block could start."""
-    return i.name == "bar.warp" and "sync" in i.modifiers and len(i.operands) == 1
+    return i.name == "bar.warp"
 
 
 def is_barrier_reduction(i: Instruction) -> bool:
@@ -165,7 +186,7 @@ def from_table(t: Translator, i: Instruction) -> None:
 def move(t: Translator, i: Instruction) -> None:
     """mov: copy, take an address, pack a vector into one register, or unpack one."""
     destination, source = i.operands
-    dtype = isa.DTYPES.get(i.modifiers[-1])
+    dtype = isa.DTYPES[i.opcode[-1]] if i.opcode[-1] in MOVED else None
     parts = max((len(o.items) for o in i.operands if isinstance(o, Vector)), default=1)
     if dtype is None or parts not in (1, 2, 4, 8) or parts > dtype.itemsize:
         t.unsupported("no such move")
@@ -191,10 +212,13 @@ def move(t: Translator, i: Instruction) -> None:
     else:
         if not isinstance(destination, Reg):
             t.unsupported("the destination must be a register")
-        want = t.storage_of(destination) if isinstance(source, Imm) else dtype
-        if want.itemsize != dtype.itemsize:
-            want = dtype
-        t.assign(i, destination, t.value(source, want), want, typed=False)
+        if isinstance(source, Imm):
+            stored = t.storage_of(destination)
+            want = stored if stored.itemsize == dtype.itemsize else dtype
+            value = literal(t, source, dtype, want)
+            t.assign(i, destination, value, want, typed=False)
+        else:
+            t.assign(i, destination, t.value(source, dtype), dtype, typed=False)
 
 
 def convert_address(t: Translator, i: Instruction) -> None:
@@ -285,12 +309,16 @@ def store(t: Translator, i: Instruction) -> None:
     """st[.space][.vN].type [a], b"""
     space, where, dtype, count, offset = memory_operand(t, i, i.operands[0], [*i.modifiers])
     items, own = registers_moved(t, i.operands[1], count, dtype.itemsize)
-    if own is not None:
-        dtype = own
-    elif dtype.kind == "f" and dtype.itemsize == 2:
+    declared, dtype = dtype, dtype if own is None else own
+    if own is None and dtype.kind == "f" and dtype.itemsize == 2:
         dtype = np.dtype("u2")
     access = t.access(dtype, count, offset)
-    values = ", ".join(t.value(item, dtype, typed=False) for item in items)
+    values = ", ".join(
+        literal(t, item, declared, dtype)
+        if isinstance(item, Imm)
+        else t.value(item, dtype, typed=False)
+        for item in items
+    )
     mask, indent = enabled(t, i)
     t.line(f"{indent}m.space_{space}.store({access}, {where}, ({values},), {mask})")
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gemmlab.emulator.memory.spaces import SHARED_WINDOW
-from gemmlab.emulator.ptx.ir import Instruction, Operand
+from gemmlab.emulator.ptx.ir import Instruction, Operand, Reg
 from gemmlab.emulator.translation.emit.instructions import (
     U32,
     U64,
@@ -43,6 +43,8 @@ def wait(t: Translator, i: Instruction) -> str:
     """mbarrier.{test,try}_wait[.parity] p, [a], state|parity[, time]: what ends a block."""
     if i.modifiers[-1] != "b64" or not 3 <= len(i.operands) <= 3 + ("try_wait" in i.modifiers):
         t.unsupported("no such form of it")
+    if not isinstance(i.operands[0], Reg):
+        t.unsupported("the result must be a register")
     target, phase = i.operands[1:3]
     if "parity" in i.modifiers:
         parity = t.value(phase, U32)

@@ -10,11 +10,19 @@ import numpy as np
 from gemmlab.emulator.ptx.ir import Imm, Instruction, Vector
 from gemmlab.emulator.tensor_cores.matrices import BITS
 from gemmlab.emulator.tensor_cores.wgmma import ROW_BYTES, Product
-from gemmlab.emulator.translation.emit.instructions import BOOL, U32, U64, Emitters, enabled
+from gemmlab.emulator.translation.emit.instructions import (
+    BOOL,
+    U32,
+    U64,
+    Emitters,
+    enabled,
+    group_count,
+)
 
 if TYPE_CHECKING:
     from gemmlab.emulator.translation.translate import Translator
 
+A_REGISTERS = 4  # of a warp's 16 rows of 32 bytes
 SHAPE = re.compile(r"m64n(\d+)k(\d+)")
 REGISTERS: dict[str, np.dtype] = {"f32": np.dtype("f4"), "s32": np.dtype("i4"), "f16": U32}
 FP8 = {"e4m3", "e5m2"}
@@ -30,18 +38,18 @@ def emit_wgmma(t: Translator, i: Instruction) -> None:
     verb, *words = i.modifiers
     if "sync" not in words or "aligned" not in words:
         t.unsupported("no such form of it")
-    match verb, i.operands:
-        case "fence", ():
+    match verb:
+        case "fence":
             return
-        case "commit_group", ():
+        case "commit_group":
             _call(t, i, "commit(")
             return
-        case "wait_group", (Imm(value=int(most), width=0),):
-            _call(t, i, f"wait({most}, ")
+        case "wait_group":
+            _call(t, i, f"wait({group_count(t, i.operands[0])}, ")
             return
     if words[:1] == ["sp"]:
         t.unsupported("sparse matrices are not emulated")
-    product = _product(i, words) if verb == "mma_async" else None
+    product = _product(i, words)
     accumulators = i.operands[0] if i.operands else None
     if product is None or not isinstance(accumulators, Vector):
         t.unsupported("no such form of it")
@@ -51,6 +59,8 @@ def emit_wgmma(t: Translator, i: Instruction) -> None:
     before = ", ".join(t.value(o, dtype) for o in accumulators.items)
     a, b, scale = i.operands[1:4]
     if isinstance(a, Vector):
+        if len(a.items) != A_REGISTERS:
+            t.unsupported(f"{len(a.items)} registers for {A_REGISTERS}")
         left = f"({', '.join(t.value(o, U32) for o in a.items)})"
     else:
         left = t.value(a, U64)
