@@ -184,7 +184,8 @@ def prepare(
     values, buffers, maps = bind(program.function.parameters, args, memory)
     variables = allocate_variables(program, memory)
     module, function = program.module, program.function
-    shared = layout.static_shared_bytes(module, function)
+    reserved = layout.reserved_shared_bytes(function)
+    shared = reserved + layout.static_shared_bytes(module, function)
     if dynamic_smem:
         shared = layout.dynamic_shared_offset(module, function) + dynamic_smem
     local = layout.local_layout(function)[1]

@@ -185,10 +185,12 @@ class Machine:
     # What generated code calls
 
     def special(self, name: str) -> Value:
-        if name in ("%clock", "%clock64", "%globaltimer"):
-            ticks = int(self.tally.warps.sum())
-            return np.uint32(ticks & 0xFFFFFFFF) if name == "%clock" else np.uint64(ticks)
-        return self.specials[name]
+        if name in self.specials:
+            return self.specials[name]
+        ticks = int(self.tally.warps.sum())  # of a clock
+        if name in ("%clock64", "%globaltimer"):
+            return np.uint64(ticks)
+        return np.uint32(ticks >> 32 if name.endswith("hi") else ticks & 0xFFFFFFFF)
 
     def variable(self, name: str, offset: int) -> np.uint64:
         return np.uint64(self.launch.variables[name] + offset)
