@@ -29,9 +29,11 @@ from gemmlab.emulator.execution.machine import Launch, Machine, Tally
 from gemmlab.emulator.execution.schedule import Order, WarpOrder
 from gemmlab.emulator.execution.standstill import Chunk, Standstill
 from gemmlab.emulator.memory.arena import GLOBAL_BASE, Allocation, GlobalMemory
+from gemmlab.emulator.memory.heap import HEAP_BYTES, Heap
 from gemmlab.emulator.memory.tensor_maps import MAP_ALIGNMENT, encode
 from gemmlab.emulator.ptx import layout
 from gemmlab.emulator.ptx.ir import Special, Variable
+from gemmlab.emulator.translation.emit.calls import callee
 from gemmlab.emulator.translation.translate import Program, translate
 from gemmlab.errors import InputError, LaunchError, TierError
 from gemmlab.tensor_map import CHUNK, TensorMap, pointed_to
@@ -184,6 +186,8 @@ def prepare(
     values, buffers, maps = bind(program.function.parameters, args, memory)
     variables = allocate_variables(program, memory)
     module, function = program.module, program.function
+    if any(callee(i) in ("malloc", "free") for i in function.instructions):
+        memory.heap = Heap(memory, memory.reserve(HEAP_BYTES))
     reserved = layout.reserved_shared_bytes(function)
     shared = reserved + layout.static_shared_bytes(module, function)
     if dynamic_smem:
@@ -247,6 +251,8 @@ def execute(
     run too, as many as a GPU could hold at once. at_limit: called when the launch has taken more
     than `limit` thread-instructions.
     """
+    if launch.memory.heap is not None:
+        launch.memory.heap.reset()
     tally, per_cluster = Tally.of(launch.program), math.prod(launch.cluster)
     tally.limit, tally.at_limit = limit, at_limit
     clusters = math.prod(launch.grid) // per_cluster

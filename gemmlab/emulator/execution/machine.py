@@ -26,6 +26,7 @@ from gemmlab.emulator.execution import printing
 from gemmlab.emulator.execution.budget import MOST_INSTRUCTIONS, over_budget
 from gemmlab.emulator.execution.coordinates import Dim3, block_index, special_registers
 from gemmlab.emulator.execution.schedule import Order
+from gemmlab.emulator.memory import heap
 from gemmlab.emulator.memory.arena import GlobalMemory
 from gemmlab.emulator.memory.async_copies import AsyncCopies, Source, Target
 from gemmlab.emulator.memory.bulk_copies import BulkCopies
@@ -220,6 +221,12 @@ class Machine:
 
     def printf(self, where: Value, arguments: Value, mask: Mask | None) -> np.ndarray:
         return printing.vprintf(self, where, arguments, mask)
+
+    def malloc(self, sizes: Value, mask: Mask | None) -> np.ndarray:
+        return heap.allocate(self, sizes, mask)
+
+    def free(self, index: int, addresses: Value, mask: Mask | None) -> None:
+        heap.release(self, index, addresses, mask)
 
     def fault(
         self,
