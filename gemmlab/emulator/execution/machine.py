@@ -47,7 +47,7 @@ from gemmlab.emulator.synchronization.deadlock import deadlock
 from gemmlab.emulator.synchronization.mbarriers import Mbarriers
 from gemmlab.emulator.tensor_cores.matrices import MatrixSpace
 from gemmlab.emulator.tensor_cores.wgmma import Wgmma
-from gemmlab.emulator.translation.emit.calls import callee
+from gemmlab.emulator.translation.emit.calls import FATAL, callee
 from gemmlab.emulator.translation.translate import Block, Program
 from gemmlab.errors import EmulationError, LaunchError, UnsupportedInstructionError
 
@@ -212,9 +212,10 @@ class Machine:
     def unsupported(self, index: int, reason: str, guard: Value, mask: Mask | None) -> None:
         if guard is None or self.enabled(guard, mask)[0]:
             instruction = self.launch.program.function.instructions[index]
-            if callee(instruction) == "__assertfail":
+            fatal = FATAL.get(callee(instruction) or "")
+            if fatal is not None:
                 on, nowhere = self.active(mask), np.zeros(self.extent.shape, int)
-                self.fault(EmulationError, "an assertion failed", index, on, nowhere)
+                self.fault(EmulationError, fatal, index, on, nowhere)
             name = ".".join(instruction.opcode)
             message = f"unsupported instruction {name}: {reason}"
             raise UnsupportedInstructionError(message, instruction.site)

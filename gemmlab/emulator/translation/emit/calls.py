@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from gemmlab.emulator.ptx.ir import Instruction, Symbol, Vector
+from gemmlab.emulator.ptx.recursion import OVERFLOW
 from gemmlab.emulator.translation.emit.instructions import U32, U64, Emitters, enabled
 
 if TYPE_CHECKING:
@@ -36,6 +37,11 @@ KNOWN = {
     "vprintf": Known("printf", 2, U32),
     "malloc": Known("malloc", 1, U64),
     "free": Known("free", 1, None, takes_index=True),
+}
+# Functions that end a launch, and what they say.
+FATAL = {
+    "__assertfail": "an assertion failed",
+    OVERFLOW: "functions call themselves more often than a thread's stack has room for",
 }
 
 

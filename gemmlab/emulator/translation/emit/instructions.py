@@ -41,6 +41,7 @@ CACHE_WORDS |= {"unified", "ca", "cg", "cs", "cv", "lu", "wb", "wt", "cta", "clu
 WINDOWS = {"global": 0, "const": 0, "shared": SHARED_WINDOW, "local": LOCAL_WINDOW}
 WINDOWS |= {"param": PARAM_WINDOW}
 SPACES = tuple(WINDOWS)
+INNER = {"shared::cluster": "cluster", "local::frame": "frame"}  # kept apart from the rest
 NO_EFFECT = {"fence", "membar", "prefetch", "prefetchu", "griddepcontrol", "discard"}
 NO_EFFECT |= {"applypriority"}
 MOVED = {"pred", "f32", "f64", *(f"{kind}{bits}" for kind in "bus" for bits in (16, 32, 64))}
@@ -255,7 +256,7 @@ def memory_operand(
     dtype = isa.DTYPES.get(type_)
     count = vector_length(words)
     space = next((w.split("::")[0] for w in words if w.split("::")[0] in SPACES), "generic")
-    space = "cluster" if "shared::cluster" in words else space
+    space = INNER.get(next((w for w in words if w in INNER), ""), space)
     rest = {w for w in words if w.split("::")[0] not in SPACES} - CACHE_WORDS - {f"v{count}"}
     rest = {w for w in rest if not w.startswith(("L1::", "L2::"))}
     if dtype is None or rest or not isinstance(memory, Memory) or memory.coordinates:
@@ -273,7 +274,7 @@ def memory_operand(
             space = "frame"
         return space, address(t, base, U64), dtype, count, memory.offset
     wide = t.storage_of(base).itemsize == 8
-    if not wide and space not in ("shared", "cluster", "local", "param"):
+    if not wide and space not in ("shared", "cluster", "local", "frame", "param"):
         t.unsupported("a 32-bit register cannot hold this address")
     return space, t.value(base, U64 if wide else U32), dtype, count, memory.offset
 
