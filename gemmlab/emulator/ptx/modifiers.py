@@ -133,6 +133,7 @@ vabsdiff2 vabsdiff4: type*3 sat operation
 bra brx.idx call ret: uniform
 exit trap:
 nanosleep: type
+pmevent pmevent.mask:
 fence: init order restrict scope
 fence.proxy: proxy order restrict scope space
 membar: scope
@@ -170,6 +171,13 @@ wmma.mma: sync aligned layout*2 shape rounding type*4 satfinite
 wgmma.fence wgmma.commit_group wgmma.wait_group: sync aligned
 wgmma.mma_async: sparse sync aligned shape satfinite type*3
 """
+
+
+# Instructions that are left out, and what they are.
+TEXTURES = "textures and surfaces are not emulated"
+ABSENT = dict.fromkeys(("tex", "tld4", "txq", "suld", "sust", "sured", "suq", "istypep"), TEXTURES)
+ABSENT |= {"multimem": "memory of several GPUs is not emulated"}
+ABSENT |= {"tcgen05": "tensor memory, of Blackwell, is not emulated"}
 
 
 class Row(NamedTuple):
@@ -220,7 +228,8 @@ def read_opcode(opcode: tuple[str, ...]) -> Reading:
     name = name_of(opcode)
     row = ROWS.get(name)
     if row is None:
-        return Reading(name, opcode, "the emulator has no such instruction")
+        reason = ABSENT.get(opcode[0], "the emulator has no such instruction")
+        return Reading(name, opcode, reason)
     words = opcode[name.count(".") + 1 :]
     kinds = []
     for word in words:

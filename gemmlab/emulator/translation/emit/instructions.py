@@ -43,7 +43,7 @@ WINDOWS |= {"param": PARAM_WINDOW}
 SPACES = tuple(WINDOWS)
 INNER = {"shared::cluster": "cluster", "local::frame": "frame"}  # kept apart from the rest
 NO_EFFECT = {"fence", "membar", "prefetch", "prefetchu", "griddepcontrol", "discard"}
-NO_EFFECT |= {"applypriority"}
+NO_EFFECT |= {"applypriority", "pmevent"}
 MOVED = {"pred", "f32", "f64", *(f"{kind}{bits}" for kind in "bus" for bits in (16, 32, 64))}
 HINTED = ("ld", "st", "atom", "red")
 
