@@ -10,9 +10,8 @@ from __future__ import annotations
 from gemmlab.emulator.ptx.ir import Function, Module, Special, Variable
 
 RESERVED = "%reserved_smem_offset_"
-# Special registers that tell where it is. Cooperative groups use 288 bytes from `1` on; how the
-# driver divides the rest is not documented.
-RESERVED_OFFSETS = {"begin": 0, "0": 0, "1": 512, "end": 1024, "cap": 1024}
+# Special registers that tell where it is, as on an H200.
+RESERVED_OFFSETS = {"begin": 0, "0": 0, "1": 0, "end": 288, "cap": 1024}
 
 
 def _layout(variables: list[Variable]) -> tuple[dict[str, int], int]:

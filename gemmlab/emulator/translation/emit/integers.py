@@ -13,7 +13,9 @@ from gemmlab.emulator.translation.emit.instructions import BOOL, U32, Emitters, 
 if TYPE_CHECKING:
     from gemmlab.emulator.translation.translate import Translator
 
-CARRY = Reg("CC.CF", "pred")  # the carry of the condition code register; a borrow of sub and subc
+# The carry of the condition code register. A difference is a sum with the complement, so sub and
+# subc leave 1 behind where they borrow nothing: 128-bit divisions read it with an addc.
+CARRY = Reg("CC.CF", "pred")
 WORDS = ("u32", "s32")
 EXTENDED = (*WORDS, "u64", "s64")
 SELECTED = tuple(f"{kind}{bits}" for kind in "bus" for bits in (16, 32, 64)) + ("f32", "f64")
@@ -21,7 +23,7 @@ PAIRS = ("u16x2", "s16x2")
 
 
 def extended(t: Translator, i: Instruction) -> None:
-    """add, sub, mad with .cc, which leaves a carry behind; addc, subc, madc, which take it in."""
+    """add, sub, mad with .cc, which leave a carry behind; addc, subc, madc, which take it in."""
     words = {*i.modifiers[:-1]} - {"lo", "hi", "cc"}
     if words or i.opcode[-1] not in EXTENDED:
         t.unsupported("no such form of it")
@@ -36,10 +38,11 @@ def extended(t: Translator, i: Instruction) -> None:
         first = t.value(factors[0], bits)
     t.line(f"x, y = {first}, {t.value(last, bits)}")
     is_difference = i.root.startswith("sub")
-    t.line("s, c = x - y, x < y" if is_difference else "s = x + y; c = s < x")
+    t.line("s, c = x - y, x >= y" if is_difference else "s = x + y; c = s < x")
     if i.root.endswith("c"):
-        t.line(f"k = {t.value(CARRY, BOOL)}.astype({t.dtype(bits)})")
-        t.line("s, c = s - k, c | (s < k)" if is_difference else "s = s + k; c = c | (s < k)")
+        carry = f"({'~' if is_difference else ''}{t.value(CARRY, BOOL)})"
+        t.line(f"k = {carry}.astype({t.dtype(bits)})")
+        t.line("s, c = s - k, c & (s >= k)" if is_difference else "s = s + k; c = c | (s < k)")
     t.assign(i, i.operands[0], "s", bits)
     if "cc" in i.modifiers:
         t.assign(i, CARRY, "c", BOOL)
