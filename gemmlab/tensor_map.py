@@ -1,7 +1,8 @@
 """Tensor maps: how the copy engine of Hopper GPUs (TMA) sees an array.
 
-A kernel takes one as a parameter of 128 bytes (CUtensorMap). The emulator and a GPU each make those
-bytes from a TensorMap when a kernel is launched. Rules and terms are those of
+A kernel takes one as a parameter of 128 bytes (CUtensorMap), in a struct, or by a pointer to such
+bytes in global memory. The emulator and a GPU each make the bytes from a TensorMap when a kernel is
+launched. Rules and terms are those of
 cuTensorMapEncodeTiled (CUDA driver API, "Tensor Map Object Management").
 """
 
@@ -20,6 +21,7 @@ Fill = Literal["zeros", "nan"]
 
 MAX_RANK, MAX_BOX, MAX_ELEMENT_STRIDE = 5, 256, 8
 MAX_DIM, MAX_STRIDE = 1 << 32, 1 << 40
+POINTER_BYTES = 8
 CHUNK = 16  # bytes; addresses, strides and rows of a box are multiples of it
 SWIZZLE_SPAN = {"none": None, "32B": 32, "64B": 64, "128B": 128}  # bytes of a row at most
 # Element format -> bytes. bfloat16 also holds for uint16 arrays, tfloat32 for float32 ones.
@@ -133,3 +135,11 @@ class TensorMap:
             raise ShapeError(f"box {self.box}: a row of {row} bytes; swizzle {span}B takes {span}")
         if self.fill == "nan" and "float" not in self.format:
             raise InputError(f"fill 'nan' needs a floating-point format, not {self.format}")
+
+
+def pointed_to(arg: Any, nbytes: int) -> list[TensorMap]:
+    """The tensor maps behind a parameter of `nbytes` bytes: one, or a list of them, where it is a
+    pointer (`const CUtensorMap*`); none for any other argument."""
+    items = arg if isinstance(arg, list) else [arg]
+    is_pointer = nbytes == POINTER_BYTES and all(isinstance(x, TensorMap) for x in items)
+    return items if is_pointer else []

@@ -7,7 +7,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from gemmlab.devices.device import Argument, Dim3, Launched, Span, check_compile
 from gemmlab.errors import DeviceError, GemmlabError, LaunchError, MissingDependencyError
 from gemmlab.hardware.limits import STATIC_SMEM, check_launch
 from gemmlab.hardware.specs import Gpu, architecture
-from gemmlab.tensor_map import TensorMap
+from gemmlab.tensor_map import TensorMap, pointed_to
 
 if TYPE_CHECKING:
     from gemmlab.devices.flow_cuda import CudaRuntime
@@ -73,6 +73,15 @@ class CudaBuffer:
         return raw
 
 
+class Start(NamedTuple):
+    """All that a launch needs."""
+
+    config: Any
+    kernel: Any
+    args: list[np.generic | bytes]
+    memory: Sequence[Argument]  # what the arguments point to, kept until the launch is over
+
+
 class CudaDevice:
     """GPU number `ordinal`. Raises MissingDependencyError or DeviceError when it cannot be used."""
 
@@ -109,7 +118,7 @@ class CudaDevice:
         """Run once, to the end. Raises LaunchError past a limit, DeviceError when the run fails."""
         start = self._prepare(artifact, grid, block, args, dynamic_smem, cluster)
         with driver_errors(f"running {artifact.entry} on {self.name}"):
-            return Launched(time_s=self._timed(*start))
+            return Launched(time_s=self._timed(start))
 
     def measure(
         self,
@@ -127,8 +136,8 @@ class CudaDevice:
         start = self._prepare(artifact, grid, block, args, dynamic_smem, cluster)
         with driver_errors(f"timing {artifact.entry} on {self.name}"):
             for _ in _until(_WARM_UP_S, _REPEATS):
-                self._timed(*start)
-            return statistics.median([self._timed(*start) for _ in _until(_MEASURE_S, _REPEATS)])
+                self._timed(start)
+            return statistics.median([self._timed(start) for _ in _until(_MEASURE_S, _REPEATS)])
 
     @property
     def facts(self) -> Gpu:
@@ -170,8 +179,8 @@ class CudaDevice:
 
         Raises LaunchError past a limit.
         """
-        config, kernel, typed = self._prepare(artifact, grid, block, args, dynamic_smem)
-        return lambda: self._start(self.stream, config, kernel, typed)
+        start = self._prepare(artifact, grid, block, args, dynamic_smem)
+        return lambda: self._start(self.stream, start)
 
     def clear(self, span: Span) -> None:
         """Enqueue the filling of memory with zeros."""
@@ -209,7 +218,7 @@ class CudaDevice:
         """Launch on a stream and do not wait; the events around it. Raises as `launch` does."""
         start = self._prepare(artifact, grid, block, args, dynamic_smem)
         with driver_errors(f"launching {artifact.entry} on {self.name}"):
-            return self._launched(stream, *start)
+            return self._launched(stream, start)
 
     @contextmanager
     def runtime(self, artifact: Artifact) -> Iterator[CudaRuntime]:
@@ -226,13 +235,14 @@ class CudaDevice:
         args: Sequence[Argument],
         dynamic_smem: int,
         cluster: Dim3 | None = None,
-    ) -> tuple[Any, Any, list[np.generic | bytes]]:
+    ) -> Start:
         """Check, load and type everything that a launch needs."""
         taken = artifact.resources
         static_smem, registers = (taken.static_smem_bytes, taken.registers) if taken else (0, 0)
         check_launch(artifact.arch, grid, block, static_smem, dynamic_smem, registers)
         check_compiled_block(artifact, block)
-        typed = _typed(artifact, args)
+        placed = self._with_maps_in_memory(artifact, args)
+        typed = _typed(artifact, placed)
         kernel = self._load(artifact)
         if static_smem + dynamic_smem > STATIC_SMEM:
             attribute = (
@@ -245,7 +255,23 @@ class CudaDevice:
             config = self._core.LaunchConfig(grid=grid, block=block, shmem_size=dynamic_smem)
         else:
             config = tensor_maps.launch_config(grid, block, dynamic_smem, cluster or (1, 1, 1))
-        return config, kernel, typed
+        return Start(config, kernel, typed, placed)
+
+    def _with_maps_in_memory(self, artifact: Artifact, args: Sequence[Argument]) -> list[Argument]:
+        """The arguments, with device memory in place of tensor maps that a pointer points to."""
+        _check_count(artifact, args)
+        placed = list[Argument]()
+        for index, (parameter, arg) in enumerate(zip(artifact.parameters, args, strict=True)):
+            maps = pointed_to(arg, parameter.size)
+            if maps:
+                data = b"".join(
+                    _encoded(_declared(artifact.entry, index, parameter), m) for m in maps
+                )
+                buffer = self.allocate(len(data))
+                buffer.write(np.frombuffer(data, np.uint8))
+                arg = Span(buffer, 0, len(data))
+            placed.append(arg)
+        return placed
 
     def _load(self, artifact: Artifact) -> Any:
         """The kernel on this device, loaded once."""
@@ -259,24 +285,22 @@ class CudaDevice:
                 self._kernels[key] = code.get_kernel(artifact.entry)
         return self._kernels[key]
 
-    def _timed(self, config: Any, kernel: Any, args: list[np.generic | bytes]) -> float:
+    def _timed(self, start: Start) -> float:
         """Launch once, to the end; seconds between the events around it."""
-        begin, end = self._launched(self.stream, config, kernel, args)
+        begin, end = self._launched(self.stream, start)
         end.sync()
         return float(end - begin) / 1e3
 
-    def _launched(
-        self, stream: Any, config: Any, kernel: Any, args: list[np.generic | bytes]
-    ) -> tuple[Any, Any]:
+    def _launched(self, stream: Any, start: Start) -> tuple[Any, Any]:
         begin = stream.record(options=TIMING)
-        self._start(stream, config, kernel, args)
+        self._start(stream, start)
         return begin, stream.record(options=TIMING)
 
-    def _start(self, stream: Any, config: Any, kernel: Any, args: list[np.generic | bytes]) -> None:
-        if isinstance(config, self._core.LaunchConfig):
-            self._core.launch(stream, config, kernel, *args)
+    def _start(self, stream: Any, start: Start) -> None:
+        if isinstance(start.config, self._core.LaunchConfig):
+            self._core.launch(stream, start.config, start.kernel, *start.args)
         else:
-            tensor_maps.launch(stream.handle, config, kernel, args)
+            tensor_maps.launch(stream.handle, start.config, start.kernel, start.args)
 
 
 def _address(span: Span) -> int:
@@ -304,28 +328,41 @@ def driver_errors(doing: str) -> Iterator[None]:
         raise DeviceError(f"{doing}: {error}") from error
 
 
-def _typed(artifact: Artifact, args: Sequence[Argument]) -> list[np.generic | bytes]:
-    """The arguments as scalars of exactly the sizes that the kernel declares, maps as bytes."""
+def _check_count(artifact: Artifact, args: Sequence[Any]) -> None:
     if len(args) != len(artifact.parameters):
         wanted = len(artifact.parameters)
         raise LaunchError(f"{artifact.entry} takes {wanted} arguments, {len(args)} were given")
+
+
+def _typed(artifact: Artifact, args: Sequence[Argument]) -> list[np.generic | bytes]:
+    """The arguments as scalars of exactly the sizes that the kernel declares, maps as bytes."""
     pairs = zip(artifact.parameters, args, strict=True)
     return [_scalar(artifact.entry, i, parameter, arg) for i, (parameter, arg) in enumerate(pairs)]
 
 
+def _declared(entry: str, index: int, parameter: ParameterType) -> str:
+    return f"{entry}, argument {index} (.{parameter.ptx_type}, {parameter.size} bytes)"
+
+
+def _encoded(declared: str, tensor_map: TensorMap) -> bytes:
+    span = tensor_map.array
+    if not isinstance(span, Span) or not isinstance(span.buffer, CudaBuffer):
+        raise LaunchError(f"{declared}: a tensor map of {span!r}, which is no device memory")
+    return tensor_maps.encode(tensor_map, _address(span))
+
+
 def _scalar(entry: str, index: int, parameter: ParameterType, arg: Argument) -> np.generic | bytes:
-    declared = f"{entry}, argument {index} (.{parameter.ptx_type}, {parameter.size} bytes)"
+    declared = _declared(entry, index, parameter)
     if isinstance(arg, TensorMap):
-        span = arg.array
-        if not isinstance(span, Span) or not isinstance(span.buffer, CudaBuffer):
-            raise LaunchError(f"{declared}: a tensor map of {span!r}, which is no device memory")
         if parameter.size != 128:
             raise LaunchError(f"{declared}: a tensor map has 128 bytes")
-        return tensor_maps.encode(arg, span.buffer.address + span.offset)
+        return _encoded(declared, arg)
     if isinstance(arg, Span):
         if not isinstance(arg.buffer, CudaBuffer) or parameter.size != 8:
             raise LaunchError(f"{declared}: cannot take {type(arg.buffer).__name__}")
         return np.uint64(_address(arg))
+    if isinstance(arg, list):
+        raise LaunchError(f"{declared}: a list of {len(arg)} is for a pointer to tensor maps")
     if parameter.ptx_type in ("f32", "f64"):
         return np.float32(arg) if parameter.size == 4 else np.float64(arg)
     if parameter.size not in (1, 2, 4, 8) or not isinstance(arg, (int, np.integer)):

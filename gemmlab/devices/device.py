@@ -43,7 +43,9 @@ class Span:
         return Span(self.buffer, self.offset + nbytes, self.nbytes - nbytes)
 
 
-Argument = Span | TensorMap | int | float  # the array of a TensorMap is a Span
+# The array of a TensorMap is a Span. Where the kernel takes `const CUtensorMap*`, a map or a list
+# of them is put into device memory, and the kernel gets its address.
+Argument = Span | TensorMap | list[TensorMap] | int | float
 
 
 @dataclass(frozen=True)

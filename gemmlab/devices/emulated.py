@@ -121,8 +121,9 @@ def emulate(
 
     grid, block: one to three counts, in x, y, z. args: one per kernel parameter. A NumPy array is
     a device buffer, updated in place once the whole launch has succeeded; a `TensorMap` describes
-    one; ints and floats take the parameter's declared type; NumPy scalars must match its size; a
-    struct is bytes or a tuple of its fields (arrays and NumPy scalars). dynamic_smem: bytes.
+    one, by value, or for a pointer parameter in global memory (there a list of maps, too); ints and
+    floats take the parameter's declared type; NumPy scalars must match its size; a struct is bytes
+    or a tuple of its fields (arrays, tensor maps and NumPy scalars). dynamic_smem: bytes.
     cluster: blocks per cluster in x, y, z; by default what the kernel was compiled for. order:
     which warps and blocks go first, "in-order", "reversed", or a number that seeds a random order:
     a kernel whose results change with it has a race. trace: a `Trace` to fill, for more than
@@ -188,6 +189,8 @@ def _three(what: str, counts: int | tuple[int, ...]) -> Dim3:
 
 def _on_host(arg: Argument) -> Any:
     """What the emulator takes for an argument of a device."""
+    if isinstance(arg, list):
+        return [_on_host(item) for item in arg]
     if isinstance(arg, TensorMap) and isinstance(arg.array, Span):
         raw = view(arg.array)
         steps = zip(arg.shape, arg.strides, strict=True)

@@ -29,12 +29,14 @@ from gemmlab.emulator.execution.machine import Launch, Machine, Tally
 from gemmlab.emulator.execution.schedule import Order, WarpOrder
 from gemmlab.emulator.execution.standstill import Chunk, Standstill
 from gemmlab.emulator.memory.arena import GLOBAL_BASE, Allocation, GlobalMemory
-from gemmlab.emulator.memory.tensor_maps import encode
+from gemmlab.emulator.memory.heap import HEAP_BYTES, Heap
+from gemmlab.emulator.memory.tensor_maps import MAP_ALIGNMENT, encode
 from gemmlab.emulator.ptx import layout
 from gemmlab.emulator.ptx.ir import Special, Variable
+from gemmlab.emulator.translation.emit.calls import callee
 from gemmlab.emulator.translation.translate import Program, translate
 from gemmlab.errors import InputError, LaunchError, TierError
-from gemmlab.tensor_map import CHUNK, TensorMap
+from gemmlab.tensor_map import CHUNK, TensorMap, pointed_to
 
 # Chunks of about this many lanes keep the working set of one instruction inside a core's L2.
 CHUNK_LANES = 8192
@@ -45,7 +47,8 @@ MOST_SHARED, MOST_LOCAL = 228 << 10, 512 << 10
 MAX_CLUSTER = 16  # blocks; more than 8 only where a launch allows it
 DONE = object()
 
-# np.ndarray, int, float, np.generic, TensorMap; for a struct bytes, or a tuple of its fields
+# np.ndarray, int, float, np.generic, TensorMap, list of TensorMap; for a struct bytes, or a tuple
+# of its fields
 Argument = Any
 
 
@@ -148,7 +151,7 @@ class Prepared:
 
     launch: Launch
     buffers: list[Buffer]
-    variables: list[tuple[Variable, Allocation]]
+    variables: list[tuple[Variable, Allocation]]  # and tensor maps that arguments point to
 
     def restart(self) -> None:
         """Make the memory what it is before the launch."""
@@ -180,10 +183,13 @@ def prepare(
         raise LaunchError(f"{threads} threads per block; the kernel's .maxntid is {most}")
     shape = cluster_shape(program.function.reqnctapercluster, cluster, grid)
     memory = GlobalMemory()
-    values, buffers = bind(program.function.parameters, args, memory)
+    values, buffers, maps = bind(program.function.parameters, args, memory)
     variables = allocate_variables(program, memory)
     module, function = program.module, program.function
-    shared = layout.static_shared_bytes(module, function)
+    if any(callee(i) in ("malloc", "free") for i in function.instructions):
+        memory.heap = Heap(memory, memory.reserve(HEAP_BYTES))
+    reserved = layout.reserved_shared_bytes(function)
+    shared = reserved + layout.static_shared_bytes(module, function)
     if dynamic_smem:
         shared = layout.dynamic_shared_offset(module, function) + dynamic_smem
     local = layout.local_layout(function)[1]
@@ -205,7 +211,7 @@ def prepare(
         dynamic_bytes=dynamic_smem,
         cluster=shape,
     )
-    prepared = Prepared(launch, buffers, variables)
+    prepared = Prepared(launch, buffers, [*variables, *maps])
     prepared.restart()
     return prepared
 
@@ -245,6 +251,8 @@ def execute(
     run too, as many as a GPU could hold at once. at_limit: called when the launch has taken more
     than `limit` thread-instructions.
     """
+    if launch.memory.heap is not None:
+        launch.memory.heap.reset()
     tally, per_cluster = Tally.of(launch.program), math.prod(launch.cluster)
     tally.limit, tally.at_limit = limit, at_limit
     clusters = math.prod(launch.grid) // per_cluster
@@ -317,15 +325,17 @@ class Buffer:
 
 def bind(
     parameters: Sequence[Variable], args: Sequence[Argument], memory: GlobalMemory
-) -> tuple[np.ndarray, list[Buffer]]:
-    """The bytes of the parameter space, and the buffers that arrays became."""
+) -> tuple[np.ndarray, list[Buffer], list[tuple[Variable, Allocation]]]:
+    """The bytes of the parameter space, the buffers that arrays became, and the tensor maps in
+    global memory: those that a pointer points to."""
     if len(args) != len(parameters):
         declared = ", ".join(f".{p.type}" if p.size <= 8 else f"{p.size} bytes" for p in parameters)
         message = f"the kernel takes {len(parameters)} arguments, {len(args)} were given"
         raise LaunchError(f"{message}; it declares {declared or 'none'}")
     buffers: dict[int, Buffer] = {}  # by the array's id
+    maps: list[tuple[Variable, Allocation]] = []
     for number, arg in enumerate(args):
-        for value in arg if isinstance(arg, tuple) else (arg,):
+        for value in arg if isinstance(arg, (tuple, list)) else (arg,):
             name, bytes_of = f"argument {number}", _bytes_of
             if isinstance(value, TensorMap):
                 value, bytes_of = value.array, _bytes_around
@@ -337,14 +347,20 @@ def bind(
         packed += b"\0" * (-len(packed) % parameter.alignment)
         if id(arg) in buffers and parameter.type[0] == "f":
             raise LaunchError(f"argument {number}: parameter .{parameter.type} takes no array")
-        if isinstance(arg, TensorMap):
+        behind = pointed_to(arg, parameter.size)
+        if behind:
+            data = b"".join(_tensor_map(number, x, buffers) for x in behind)
+            name = f"tensor map of argument {number}"
+            variable = Variable(name, "global", "b8", len(data), len(data), initial=data)
+            maps.append((variable, memory.allocate(name, len(data))))
+            arg = maps[-1][1].address
+        elif isinstance(arg, TensorMap):
             arg = _tensor_map(number, arg, buffers)
         if isinstance(arg, tuple):
-            fields = [buffers[id(x)].address if id(x) in buffers else x for x in arg]
-            arg = _struct(number, fields)
+            arg = _struct(number, arg, buffers)
         packed += _pack(number, parameter, buffers[id(arg)].address if id(arg) in buffers else arg)
     packed += b"\0" * (-len(packed) % 16)
-    return np.frombuffer(bytes(packed), np.uint8), list(buffers.values())
+    return np.frombuffer(bytes(packed), np.uint8), list(buffers.values()), maps
 
 
 def allocate_buffers(buffers: list[Buffer], memory: GlobalMemory) -> None:
@@ -372,17 +388,23 @@ def buffer_of(array: np.ndarray, buffers: Sequence[Buffer]) -> Buffer:
     raise InputError("an array named as uninitialized is none of the arguments")
 
 
-def _struct(number: int, fields: Sequence[Argument]) -> bytes:
-    """Fields laid out as C does: each at a multiple of its size, the whole of the largest."""
+def _struct(number: int, fields: Sequence[Argument], buffers: dict[int, Buffer]) -> bytes:
+    """Fields laid out as C does: each at a multiple of its size (a tensor map, of 64 bytes), the
+    whole of the largest."""
     packed, largest = bytearray(), 1
     for value in fields:
-        if not isinstance(value, (np.generic, bytes)):
+        if id(value) in buffers:
+            value = buffers[id(value)].address
+        if isinstance(value, TensorMap):
+            data, alignment = _tensor_map(number, value, buffers), MAP_ALIGNMENT
+        elif isinstance(value, (np.generic, bytes)):
+            data = bytes(value) if isinstance(value, bytes) else value.tobytes()
+            alignment = 1 if isinstance(value, bytes) else len(data)
+        else:
             raise LaunchError(
-                f"argument {number}: a struct's fields are arrays, NumPy scalars or bytes, "
-                f"because {value!r} has no size"
+                f"argument {number}: a struct's fields are arrays, tensor maps, NumPy scalars or "
+                f"bytes, because {value!r} has no size"
             )
-        data = bytes(value) if isinstance(value, bytes) else value.tobytes()
-        alignment = 1 if isinstance(value, bytes) else len(data)
         packed += b"\0" * (-len(packed) % alignment) + data
         largest = max(largest, alignment)
     return bytes(packed) + b"\0" * (-len(packed) % largest)

@@ -142,9 +142,3 @@ def test_device_functions(launch, guard):
 def test_calls_with_other_arguments_are_no_ptx(launch):
     with pytest.raises(PtxSyntaxError, match="other arguments"):
         launch("{ .param .b32 a; call.uni triple, (a); }", module=CALLEE)
-
-
-def test_recursion_is_refused(launch):
-    module = ".func f() { call.uni f, (); ret; }"
-    with pytest.raises(UnsupportedInstructionError, match="f calls itself"):
-        launch("call.uni f, ();", module=module)

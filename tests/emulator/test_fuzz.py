@@ -1,10 +1,12 @@
 """Damaged PTX: whatever it says, the answer is a result or one of gemmlab's own errors, soon."""
 
 import contextlib
+import random
 import re
 
 import numpy as np
 import pytest
+from forms import FORMS
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from snippets import HEADER, ptx
@@ -12,7 +14,7 @@ from snippets import HEADER, ptx
 from gemmlab import ladder, problems
 from gemmlab.compile.cute import compile_rung
 from gemmlab.emulator import run
-from gemmlab.errors import GemmlabError, LaunchError, PtxSyntaxError
+from gemmlab.errors import GemmlabError, LaunchError, PtxSyntaxError, UnsupportedInstructionError
 
 NAMES = ("naive", "shared", "sum:warp-shuffle", "histogram:shared-atomics")
 SIZES = {"gemm": (5, 4, 3), "sum": (70,), "histogram": (70,)}
@@ -93,6 +95,67 @@ def test_damaged_text_gives_typed_errors_only(case, check):
     args = [np.copy(x) if isinstance(x, np.ndarray) else x for x in args]
     with contextlib.suppress(GemmlabError):
         run(text, entry, grid, block, args, smem, check=check, max_instructions=2000)
+
+
+# Operands of every kind: registers of each width, numbers, vectors, addresses, names.
+OPERANDS = """
+%p1 !%p2 %h1 %r3 %q2 %f1 %g1 %z1 0 -1 16 65536 0x1FFFFFFFFFFFFFFFF 0f3F800000 0d3FF0000000000000 1.5
+{%r1,%r2} {%r1,%r2,%r3,%r4} {%q1} {} {%p1,%p2} {1,2} [%q1] [%r1] [s] [p] [gv] [loc] [fn] [0] [%h1]
+[%q1,{%r1,%r2}] [%q1,{}] [%r1+3] [%p1] %tid.x %clock64 %foo _ s p gv loc fn L nothing %r1|%p1
+%r1|%r2 %p1|%p2
+"""
+SPLIT = re.compile(r"(?:\{[^}]*\}|\[[^\]]*\]|[^,])+")
+KERNEL = """.version 8.6
+.target sm_90a
+.address_size 64
+.global .align 16 .b8 gv[64];
+.func fn() {{ ret; }}
+.entry k(.param .u64 p) {{
+.reg .pred %p<8>; .reg .b16 %h<8>; .reg .b32 %r<32>; .reg .b64 %q<8>; .reg .f32 %f<16>;
+.reg .f64 %g<8>; .reg .b128 %z<2>; .shared .align 128 .b8 s[1024]; .local .align 16 .b8 loc[64];
+ld.param.u64 %q1, [p]; mov.u32 %r5, %tid.x; mov.u32 %r1, s; setp.eq.u32 %p1, %r5, 0;
+{}; L: ret; }}
+"""
+
+
+def strange_instructions(count):
+    """Instructions with one operand or modifier that is missing, doubled, or of another kind."""
+    chance = random.Random(14)
+    for _ in range(count):
+        form = chance.choice(FORMS)
+        words, operands = list(form.words), [x.strip() for x in SPLIT.findall(form.operands)]
+        items, new = operands, OPERANDS.split()
+        if chance.random() < 0.3:
+            items, new = words, [*chance.choice(FORMS).words, "u32"]
+        at = chance.randrange(len(items) + 1)
+        match chance.choice(["delete", "double", "replace", "replace", "replace"]):
+            case "delete":
+                del items[at : at + 1]
+            case "double":
+                items[at:at] = items[at : at + 1]
+            case "replace":
+                items[at : at + 1] = [chance.choice(new)]
+        guard = chance.choice(["", "", "@%p1 "])
+        yield f"{guard}{'.'.join([form.name, *words])} {', '.join(operands)}"
+
+
+@pytest.mark.parametrize(("check", "count"), [(None, 500), ("all", 100)])
+def test_strange_operands_give_typed_errors_only(check, count):
+    for line in strange_instructions(count):
+        args = [np.zeros(256, np.uint32)]
+        try:
+            run(KERNEL.format(line), "k", (1, 1, 1), (32, 1, 1), args, check=check)
+        except GemmlabError:
+            pass
+        except Exception as error:
+            raise AssertionError(line) from error
+
+
+def test_a_float_where_16_bits_belong():
+    with pytest.raises(UnsupportedInstructionError, match="no such move"):
+        run(ptx("mov.f16 %f3, 0f437F0000; ret;"), "k", (1, 1, 1), (32, 1, 1), [])
+    with pytest.raises(UnsupportedInstructionError, match="a float of 4 bytes stands where 2"):
+        run(ptx("mov.b16 %h3, 0f437F0000; ret;"), "k", (1, 1, 1), (32, 1, 1), [])
 
 
 @pytest.mark.parametrize(

@@ -177,13 +177,13 @@ def test_brx_idx(launch):
 
 
 def test_what_is_not_defined_here_fails_only_when_reached(launch):
-    module = ".extern .func (.param .b64 r) malloc(.param .b64 a);"
+    module = ".extern .func (.param .b64 r) strlen(.param .b64 a);"
     body = (
         "setp.eq.u32 %p1, %r0, {n}; @!%p1 bra OUT; {{ .param .b64 a; .param .b64 r;"
-        "call.uni (r), malloc, (a); }} OUT:"
+        "call.uni (r), strlen, (a); }} OUT:"
     )
     launch(body.format(n=99), module=module)
-    with pytest.raises(UnsupportedInstructionError, match="malloc is not defined"):
+    with pytest.raises(UnsupportedInstructionError, match="strlen is not defined"):
         launch(body.format(n=9), module=module)
 
 

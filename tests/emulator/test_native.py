@@ -172,7 +172,8 @@ def operation(root: str, form: isa.Form, type_: str, extra: str = "") -> tuple[A
         sources, more = sources[:3], "0x96"
     if root in ("selp", "bfi"):  # four operands, or a predicate after two
         sources, more = (sources[:2], "%pc") if root == "selp" else (sources[:3], "7")
-    words = [root, *sorted(form.mode), *filter(None, [extra]), type_]
+    side = form.mode & {"l", "r"}  # a part of the name, in front
+    words = [root, *side, *sorted(form.mode - side), *filter(None, [extra]), type_]
     return ".".join(words), letters[form.result], sources, more
 
 

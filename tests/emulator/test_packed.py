@@ -9,6 +9,7 @@ import pytest
 from reference import RNG, Reference, check
 from snippets import ptx
 
+from gemmlab.compile.nvrtc import compile_cuda
 from gemmlab.emulator import run
 from gemmlab.errors import UnsupportedInstructionError
 
@@ -97,6 +98,16 @@ def rows_of_parts() -> list[tuple[str, str, Reference]]:
     rows += [
         ("add.sat.s32", "s32 s32 s32", lambda a, b: max(low, min(high, a + b))),
         ("sub.sat.s32", "s32 s32 s32", lambda a, b: max(low, min(high, a - b))),
+        (
+            "mad.hi.sat.s32",
+            "s32 s32 s32 s32",
+            lambda a, b, c: max(low, min(high, (a * b >> 32) + c)),
+        ),
+        (
+            "mad24.hi.sat.s32",
+            "s32 s32 s32 s32",
+            lambda a, b, c: max(low, min(high, (mul24(a, b, True) >> 16) + c)),
+        ),
         ("min.s32.relu", "s32 s32 s32", lambda a, b: max(0, min(a, b))),
         ("max.relu.s32", "s32 s32 s32", lambda a, b: max(0, a, b)),
         ("fns.b32", "u32 u32 u32 s32", find_set),
@@ -209,11 +220,40 @@ def test_carries(type_, low, high, reference, tier):
         first, second = a | b << bits, c | d << bits
         exact = a * c + (b | d << bits) if reference is None else reference(first, second)
         wanted = exact % (1 << 2 * bits)
-        over = int(exact != wanted)
-        assert outputs[:, lane].tolist() == [wanted % (1 << bits), wanted >> bits, over]
+        carry = int((exact != wanted) != low.startswith("sub"))
+        assert outputs[:, lane].tolist() == [wanted % (1 << bits), wanted >> bits, carry]
+
+
+DIVISION = """
+extern "C" __global__ void divide(const ulonglong2* x, ulonglong2* y) {
+    auto number = [&](int k) { return (unsigned __int128)x[k].y << 64 | x[k].x; };
+    unsigned __int128 a = number(2 * threadIdx.x), b = number(2 * threadIdx.x + 1);
+    unsigned __int128 found[] = {a / b, a % b, (unsigned __int128)((__int128)a / (__int128)b)};
+    for (int k = 0; k < 3; k++) {
+        unsigned long long low = found[k], high = found[k] >> 64;
+        y[3 * threadIdx.x + k] = {low, high};
+    }
+}
+"""
+
+
+@pytest.mark.parametrize("tier", ["numpy", "native"])
+def test_divisions_of_128_bits(tier):
+    """Code that reads the carry of a difference; checked on an H200."""
+    x = RNG.integers(0, 1 << 64, (32, 2, 2), np.uint64)
+    x[::2, 1, 1] = 0  # half of the divisors have 64 bits or less
+    x[::4, 1, 0] >>= np.uint64(40)
+    y = np.zeros((32, 3, 2), np.uint64)
+    run(compile_cuda(DIVISION).ptx, "divide", (1, 1, 1), (32, 1, 1), [x, y], tier=tier)
+    for pair, found in zip(x.tolist(), y.tolist(), strict=True):
+        a, b = (low | high << 64 for low, high in pair)
+        p, q = signed(128, a), signed(128, b)
+        toward_zero = abs(p) // abs(q) * (1 if (p < 0) == (q < 0) else -1)
+        wanted = [a // b, a % b, toward_zero % (1 << 128)]
+        assert [low | high << 64 for low, high in found] == wanted
 
 
 def test_forms_that_ptx_does_not_have():
-    for line in ("dp4a.u32.f32", "dp2a.u32.u32", "vabsdiff4.u32.u32.u32.sat", "slct.u32.u32"):
-        with pytest.raises(UnsupportedInstructionError, match="no such form"):
+    for line in ("dp4a.u32.f32", "dp2a.u32.u32", "slct.u32.u32", "vabsdiff4.u32.u32.u32.sat"):
+        with pytest.raises(UnsupportedInstructionError, match="no such"):
             run(ptx(f"{line} %r1, %r2, %r3, %r4; ret;"), "k", (1, 1, 1), (32, 1, 1), [])

@@ -128,6 +128,62 @@ def test_a_view_with_gaps():
     np.testing.assert_array_equal(image, expected_image(tensor_map, (32, 9), 0))
 
 
+def elsewhere(kernel: Kernel, parameter: str, code: str) -> str:
+    """The text of a box load whose map is not the parameter: `code` puts its address into %q0."""
+    declared = kernel.text.replace(".param .align 64 .b8 p0[128]", f".param {parameter} p0")
+    return declared.replace("mov.u64 %q0, p0; cvta.param.u64 %q0, %q0;", code)
+
+
+POINTER = ".u64", "ld.param.u64 %q0, [p0];"
+STRUCT = ".align 64 .b8", "mov.u64 %q0, p0; cvta.param.u64 %q0, %q0; add.u64 %q0, %q0, 64;"
+SMALL = np.arange(64, dtype=np.float32).reshape(4, 16)
+
+
+@pytest.mark.parametrize(
+    ("where", "wrap"),
+    [
+        (POINTER, lambda m: m),
+        (POINTER, lambda m: [m]),
+        (
+            (".u64", POINTER[1] + "add.u64 %q0, %q0, 128;"),
+            lambda m: [TensorMap(SMALL, (1, 4)), m],
+        ),
+        (STRUCT, lambda m: (np.uint32(7), m, np.float32(1))),
+    ],
+    ids=["pointer", "list of one", "second of two", "in a struct"],
+)
+def test_maps_that_are_no_parameter(where, wrap):
+    tensor_map = TensorMap(SMALL, (2, 8))
+    kernel = box_load(tensor_map, (4, 1))
+    parameter, code = where
+    text = elsewhere(kernel, parameter, code)
+    if parameter == STRUCT[0]:
+        text = text.replace(" p0,", " p0[256],")
+    args = [wrap(tensor_map), kernel.results[0]]
+    run(text, "k", kernel.grid, (32, 1, 1), args, kernel.dynamic_smem)
+    wanted = expected_image(tensor_map, (4, 1), 0)
+    np.testing.assert_array_equal(kernel.results[0], wanted)
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "message"),
+    [
+        (POINTER[1] + "add.u64 %q0, %q0, 32;", MisalignedAddressError, "no multiple of 64"),
+        (POINTER[1] + "add.u64 %q0, %q0, 128;", OutOfBoundsError, "tensor map of argument 0"),
+        (
+            ".local .align 64 .b8 copy[128]; mov.u64 %q0, copy; cvta.local.u64 %q0, %q0;",
+            EmulationError,
+            "__grid_constant__",
+        ),
+    ],
+)
+def test_where_a_map_cannot_be(code, error, message):
+    kernel = box_load(TensorMap(SMALL, (2, 8)), (4, 1))
+    text = elsewhere(kernel, ".u64", code)
+    with pytest.raises(error, match=message):
+        run(text, "k", kernel.grid, (32, 1, 1), kernel.args, kernel.dynamic_smem)
+
+
 @pytest.mark.parametrize(
     ("operation", "dtype", "function"),
     [
@@ -292,14 +348,17 @@ def test_a_map_must_be_of_an_array_and_fit_its_parameter():
     kernel = box_load(TensorMap(F2, (8, 8)), (0, 0))
     with pytest.raises(LaunchError, match="argument 0: a tensor map of None"):
         run(kernel.text, "k", (1, 1, 1), (32, 1, 1), [tensor_map, kernel.args[1]], 1024)
-    with pytest.raises(LaunchError, match="parameter .u64 of 8 bytes, but bytes has 128"):
-        maps = [TensorMap(F2, (8, 8))] * 2
-        run(kernel.text, "k", (1, 1, 1), (32, 1, 1), maps, 1024)
+    text = kernel.text.replace(".u64 p1", ".u32 p1").replace(".u64 %q1, [p1]", ".u32 %r1, [p1]")
+    with pytest.raises(LaunchError, match="parameter .u32 of 4 bytes, but bytes has 128"):
+        run(text, "k", (1, 1, 1), (32, 1, 1), [TensorMap(F2, (8, 8))] * 2, 1024)
+    with pytest.raises(LaunchError, match="parameter .b8 of 128 bytes takes no list"):
+        run(kernel.text, "k", (1, 1, 1), (32, 1, 1), [[TensorMap(F2, (8, 8))], kernel.args[1]])
     assert gemmlab.TensorMap is TensorMap and math.prod(tensor_map.box) == 64
 
 
+@pytest.mark.parametrize("passed", ["by value", "by pointer", "in a list"])
 @pytest.mark.parametrize("name", ["emulated", "cuda"])
-def test_devices_take_maps_of_their_memory(name, tmp_path):
+def test_devices_take_maps_of_their_memory(name, passed, tmp_path):
     try:
         device = open_device(name)
     except (DeviceError, MissingDependencyError) as error:
@@ -307,13 +366,13 @@ def test_devices_take_maps_of_their_memory(name, tmp_path):
     array = RNG.standard_normal((24, 64)).astype(np.float16)
     kernel = box_load(TensorMap(array, (8, 32), swizzle="64B"), (16, 20))
     path = tmp_path / "kernel.ptx"
-    path.write_text(kernel.text)
+    path.write_text(kernel.text if passed == "by value" else elsewhere(kernel, *POINTER))
     source, target = device.allocate(array.nbytes), device.allocate(kernel.results[0].nbytes)
     source.write(array)
     tensor_map = TensorMap(
         Span(source, 0, array.nbytes), (8, 32), swizzle="64B", format="float16", shape=array.shape
     )
-    args = [tensor_map, Span(target, 0, target.nbytes)]
+    args = [[tensor_map] if passed == "in a list" else tensor_map, Span(target, 0, target.nbytes)]
     artifact, block = gemmlab.load(path), (kernel.threads, 1, 1)
     for cluster in (None, (1, 1, 1)):
         device.launch(artifact, (1, 1, 1), block, args, kernel.dynamic_smem, cluster)

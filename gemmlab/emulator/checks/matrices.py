@@ -65,5 +65,5 @@ class WatchedMatrixSpace(MatrixSpace):
         """The lanes that name rows, flat, and the bytes at which those begin in `data`."""
         on = self.monitor.machine.active(mask) & (np.arange(WARP) < 8 * count)
         block = np.arange(len(self.data))[:, None, None] * self.data.shape[1]
-        starts: np.ndarray = (block + offsets_of(access, address))[on]
+        starts: np.ndarray = self.chunk.spread(block + offsets_of(access, address))[on]
         return np.flatnonzero(on), starts

@@ -18,7 +18,7 @@ from gemmlab.emulator.checks.clocks import Boards, Clocks
 from gemmlab.emulator.checks.copies import watch_copies
 from gemmlab.emulator.checks.findings import SHOWN, Findings
 from gemmlab.emulator.checks.matrices import watch_matrices
-from gemmlab.emulator.checks.shadow import Shadow, column_of, strength
+from gemmlab.emulator.checks.shadow import ATOMIC, Shadow, column_of, pack, strength
 from gemmlab.emulator.checks.waits import watch_waits
 from gemmlab.emulator.checks.wgmma import Accumulators, WatchedWgmma
 from gemmlab.emulator.execution.coordinates import block_index
@@ -63,6 +63,10 @@ class Monitor:
         self.shared = machine.space_shared.data
         self.row = self.shared.shape[1] // self.granule  # granules of a block
         self.shadow = Shadow(self.shared.size // self.granule, self.clocks, self._report_shared)
+        reserved = layout.reserved_shared_bytes(machine.launch.program.function) // self.granule
+        if reserved:  # its zeros are there before the kernel begins
+            zeros = pack(0, np.array(0), np.array(0), ATOMIC)
+            self.shadow.written.reshape(-1, self.row)[:, :reserved] = zeros
         self.local = np.zeros(machine.space_local.data.shape, bool)
         # Threads can wait for each other by flags in memory only in loops that poll.
         self.has_flags = any(b.spins for b in machine.launch.program.blocks)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP, Extent, Value, collapse
+from gemmlab.emulator.ptx import layout
 
 if TYPE_CHECKING:
     from gemmlab.emulator.execution.machine import Launch
@@ -86,5 +87,9 @@ def special_registers(
     for name, shift in GRID_WORKSPACE_BITS.items():
         yield name, u32(launch.variables.get(GRID_WORKSPACE, 0) >> shift & 0xFFFFFFFF)
     yield "%dynamic_smem_size", u32(launch.dynamic_bytes)
-    yield "%total_smem_size", u32(launch.shared_bytes)
+    reserved = layout.reserved_shared_bytes(launch.program.function)
+    yield "%total_smem_size", u32(launch.shared_bytes - reserved)
+    yield "%aggr_smem_size", u32(launch.shared_bytes)
+    for name, offset in layout.RESERVED_OFFSETS.items():
+        yield f"{layout.RESERVED}{name}", u32(offset)
     yield "WARP_SZ", u32(WARP)

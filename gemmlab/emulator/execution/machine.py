@@ -26,6 +26,7 @@ from gemmlab.emulator.execution import printing
 from gemmlab.emulator.execution.budget import MOST_INSTRUCTIONS, over_budget
 from gemmlab.emulator.execution.coordinates import Dim3, block_index, special_registers
 from gemmlab.emulator.execution.schedule import Order
+from gemmlab.emulator.memory import heap
 from gemmlab.emulator.memory.arena import GlobalMemory
 from gemmlab.emulator.memory.async_copies import AsyncCopies, Source, Target
 from gemmlab.emulator.memory.bulk_copies import BulkCopies
@@ -46,7 +47,7 @@ from gemmlab.emulator.synchronization.deadlock import deadlock
 from gemmlab.emulator.synchronization.mbarriers import Mbarriers
 from gemmlab.emulator.tensor_cores.matrices import MatrixSpace
 from gemmlab.emulator.tensor_cores.wgmma import Wgmma
-from gemmlab.emulator.translation.emit.calls import callee
+from gemmlab.emulator.translation.emit.calls import FATAL, callee
 from gemmlab.emulator.translation.translate import Block, Program
 from gemmlab.errors import EmulationError, LaunchError, UnsupportedInstructionError
 
@@ -185,10 +186,12 @@ class Machine:
     # What generated code calls
 
     def special(self, name: str) -> Value:
-        if name in ("%clock", "%clock64", "%globaltimer"):
-            ticks = int(self.tally.warps.sum())
-            return np.uint32(ticks & 0xFFFFFFFF) if name == "%clock" else np.uint64(ticks)
-        return self.specials[name]
+        if name in self.specials:
+            return self.specials[name]
+        ticks = int(self.tally.warps.sum())  # of a clock
+        if name in ("%clock64", "%globaltimer"):
+            return np.uint64(ticks)
+        return np.uint32(ticks >> 32 if name.endswith("hi") else ticks & 0xFFFFFFFF)
 
     def variable(self, name: str, offset: int) -> np.uint64:
         return np.uint64(self.launch.variables[name] + offset)
@@ -209,15 +212,22 @@ class Machine:
     def unsupported(self, index: int, reason: str, guard: Value, mask: Mask | None) -> None:
         if guard is None or self.enabled(guard, mask)[0]:
             instruction = self.launch.program.function.instructions[index]
-            if callee(instruction) == "__assertfail":
+            fatal = FATAL.get(callee(instruction) or "")
+            if fatal is not None:
                 on, nowhere = self.active(mask), np.zeros(self.extent.shape, int)
-                self.fault(EmulationError, "an assertion failed", index, on, nowhere)
+                self.fault(EmulationError, fatal, index, on, nowhere)
             name = ".".join(instruction.opcode)
             message = f"unsupported instruction {name}: {reason}"
             raise UnsupportedInstructionError(message, instruction.site)
 
     def printf(self, where: Value, arguments: Value, mask: Mask | None) -> np.ndarray:
         return printing.vprintf(self, where, arguments, mask)
+
+    def malloc(self, sizes: Value, mask: Mask | None) -> np.ndarray:
+        return heap.allocate(self, sizes, mask)
+
+    def free(self, index: int, addresses: Value, mask: Mask | None) -> None:
+        heap.release(self, index, addresses, mask)
 
     def fault(
         self,

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from gemmlab.errors import LaunchError
+
+if TYPE_CHECKING:
+    from gemmlab.emulator.memory.heap import Heap
 
 GLOBAL_BASE = 0x7F00_0000_0000
 ALLOCATION_ALIGNMENT = 256  # cudaMalloc's
@@ -27,22 +30,51 @@ class Allocation(NamedTuple):
 
 
 class GlobalMemory:
-    """One flat arena of bytes that holds every buffer and every .global and .const variable."""
+    """One flat arena of bytes that holds every buffer, every .global and .const variable, and the
+    heap of kernels that have one."""
 
     def __init__(self) -> None:
-        self.allocations: list[Allocation] = []
+        self.allocations: list[Allocation] = []  # in the order of their addresses
         self.starts: list[int] = []
         self.end = 0
         self.data = np.zeros(0, np.uint8)
+        self.heap: Heap | None = None  # of kernels that call malloc
+        self._edges: tuple[np.ndarray, np.ndarray] | None = None
 
     def allocate(self, name: str, nbytes: int) -> Allocation:
         """Reserve zeroed memory; `commit` makes it usable."""
         allocation = Allocation(name, GLOBAL_BASE + self.end, nbytes)
-        self.allocations.append(allocation)
-        self.starts.append(self.end)
+        self.insert(allocation)
         aligned = -(-nbytes // ALLOCATION_ALIGNMENT) * ALLOCATION_ALIGNMENT
         self.end += aligned + ALLOCATION_GAP
         return allocation
+
+    def insert(self, allocation: Allocation) -> None:
+        """From now on these bytes may be used."""
+        place = bisect_right(self.starts, allocation.address - GLOBAL_BASE)
+        self.allocations.insert(place, allocation)
+        self.starts.insert(place, allocation.address - GLOBAL_BASE)
+        self._edges = None
+
+    def remove(self, address: int) -> None:
+        """From now on the allocation that begins at an address may not be used."""
+        place = bisect_right(self.starts, address - GLOBAL_BASE) - 1
+        del self.allocations[place], self.starts[place]
+        self._edges = None
+
+    def reserve(self, nbytes: int) -> range:
+        """Addresses behind all that is allocated; `insert` makes parts of them usable."""
+        start = GLOBAL_BASE + self.end
+        self.end += nbytes + ALLOCATION_GAP
+        return range(start, start + nbytes)
+
+    @property
+    def edges(self) -> tuple[np.ndarray, np.ndarray]:
+        """Where each allocation starts and ends, in bytes from the arena's start."""
+        if self._edges is None:
+            starts = np.array(self.starts, np.int64)
+            self._edges = starts, starts + [a.nbytes for a in self.allocations]
+        return self._edges
 
     def commit(self) -> None:
         """Raises LaunchError where there is not so much memory."""

@@ -23,9 +23,11 @@ from gemmlab.emulator.memory import reductions, tensor_maps
 from gemmlab.emulator.memory.arena import GLOBAL_BASE
 from gemmlab.emulator.memory.reductions import Combine
 from gemmlab.emulator.memory.spaces import (
+    LOCAL_WINDOW,
     OFFSET_MASK,
     PARAM_WINDOW,
     RANK_SHIFT,
+    SHARED_WINDOW,
     WINDOW_BITS,
     Access,
 )
@@ -422,7 +424,15 @@ class BulkCopies:
         return SharedBox(self.shared[block].reshape(-1, CHUNK), d.chunks(offset))
 
     def _descriptor(self, lane: Lane, address: int, rank: int) -> Descriptor:
-        if address >> WINDOW_BITS == PARAM_WINDOW >> WINDOW_BITS:
+        window = address >> WINDOW_BITS << WINDOW_BITS
+        if window in (SHARED_WINDOW, LOCAL_WINDOW):
+            message = f"no tensor map at {address:#x}, which is shared or local memory"
+            rule = "declare a parameter `const __grid_constant__ CUtensorMap`"
+            self._fail(lane, EmulationError, f"{message}: {rule}", address)
+        if address % tensor_maps.MAP_ALIGNMENT:
+            message = f"a tensor map at {address:#x}, no multiple of {tensor_maps.MAP_ALIGNMENT}"
+            self._fail(lane, MisalignedAddressError, message, address)
+        if window == PARAM_WINDOW:
             offset = address - PARAM_WINDOW
             data = self.machine.launch.parameters[offset : offset + MAP_BYTES]
         else:

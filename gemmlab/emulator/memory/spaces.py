@@ -183,8 +183,7 @@ class GlobalSpace:
             and high + access.width <= memory.starts[owner] + memory.allocations[owner].nbytes
         ):
             return
-        starts = np.array(memory.starts, np.int64)
-        ends = starts + [a.nbytes for a in memory.allocations]
+        starts, ends = memory.edges
         owners = np.searchsorted(starts, offsets, side="right") - 1
         inside = (owners >= 0) & (offsets + access.width <= np.append(ends, 0)[owners])
         bad = self.chunk.spread(~inside)

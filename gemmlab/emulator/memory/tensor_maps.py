@@ -22,6 +22,7 @@ from gemmlab.tensor_map import (
 )
 
 MAP_BYTES = 128
+MAP_ALIGNMENT = 64
 MAGIC = 0x7E4502A9
 FORMAT_NAMES, SWIZZLES = list(FORMATS), ["none", "32B", "64B", "128B"]
 FIELDS = np.dtype(

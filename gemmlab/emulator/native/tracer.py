@@ -24,6 +24,8 @@ from gemmlab.emulator.native.memory import Parameters, Space
 from gemmlab.emulator.native.runtime import NUMBERS
 from gemmlab.emulator.native.support import ROUTINES, count_lanes, lane_numbers, note_fault, number
 from gemmlab.emulator.native.values import BOOL, I64, U8, U32, U64, NotCovered, Value
+from gemmlab.emulator.ptx.layout import RESERVED, RESERVED_OFFSETS, reserved_shared_bytes
+from gemmlab.emulator.translation.emit.instructions import TIMES_64
 
 if TYPE_CHECKING:
     from gemmlab.emulator.native.kernel import Kernel
@@ -168,20 +170,26 @@ class Tracer:
                 upto = below | np.uint32(1) << lane
                 masks = {"eq": upto & ~below, "lt": below, "le": upto, "ge": ~below, "gt": ~upto}
                 return f.table(masks[name[-2:]])
-            case "%clock" | "%clock64" | "%globaltimer":
+            case "%clock" | "%clock64" | "%globaltimer" | "%globaltimer_lo":
                 place = self.core.at(CORE["clock"])
                 ticks = f.load(place, U64) + np.uint64(1)
                 f.store(place, ticks)
-                return ticks.astype(U32) if name == "%clock" else ticks
-            case "%dynamic_smem_size" | "%total_smem_size":
+                return ticks if name in TIMES_64 else ticks.astype(U32)
+            case "%clock_hi" | "%globaltimer_hi":
+                return (f.load(self.core.at(CORE["clock"]), U64) >> np.uint64(32)).astype(U32)
+            case "%dynamic_smem_size" | "%total_smem_size" | "%aggr_smem_size":
                 field = "dynamic_bytes" if "dynamic" in name else "shared_bytes"
-                return f.load(self.core.at(CORE[field]), I64).astype(U32)
+                size = f.load(self.core.at(CORE[field]), I64).astype(U32)
+                reserved = reserved_shared_bytes(self.kernel.program.function)
+                return size - np.uint32(reserved) if "total" in name else size
             case "%smid" | "%gridid":
                 return f.constant(np.uint32(0))
             case "%nsmid":
                 return f.constant(np.uint32(1))
             case "WARP_SZ":
                 return f.constant(np.uint32(WARP))
+        if name.startswith(RESERVED):
+            return f.constant(np.uint32(RESERVED_OFFSETS[name.removeprefix(RESERVED)]))
         raise NotCovered(f"special register {name}")
 
     def variable(self, name: str, offset: int) -> Value:

@@ -1,14 +1,17 @@
 """Calls of device functions, expanded in place.
 
 Arguments travel as PTX writes them, through .param variables of the caller, which become a part
-of each thread's frame. What is not defined in the file stays a call: printf is known, others fail
-when they are reached. A call through a pointer becomes a comparison with the address of each
-function that it may mean.
+of each thread's frame. What is not defined in the file stays a call: printf, malloc and free are
+known, others fail when they are reached. A call through a pointer becomes a comparison with the
+address of each function that it may mean. Functions that call themselves are subroutines: see
+recursion.py.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import count
 
 from gemmlab.emulator.ptx.ir import (
     Function,
@@ -21,20 +24,53 @@ from gemmlab.emulator.ptx.ir import (
     Operand,
     Reg,
     Symbol,
+    Variable,
     Vector,
+)
+from gemmlab.emulator.ptx.recursion import (
+    CALL,
+    Body,
+    Linker,
+    callee_of,
+    pointer_of,
+    reachable,
+    subroutine,
+    symbols,
+    takes,
 )
 from gemmlab.errors import PtxSyntaxError, UnsupportedInstructionError
 
-MAX_DEPTH = 32
+MAX_DEPTH, MAX_INSTRUCTIONS = 32, 250_000
 
 
 def inline_calls(module: Module, function: Function) -> Function:
     """The function with each call of a function of the module replaced by its body."""
     if not any(i.root == "call" for i in function.instructions):
         return function
-    result = replace(function, variables=[], instructions=[], labels={}, branch_targets={})
-    Inliner(module, result, addressed(module)).append(function, Renaming("", {}), 0)
-    return result
+    candidates = addressed(module)
+    reached = reachable(module, candidates)
+    recursive = {name for name in reached[function.name] if name in reached[name]}
+    numbers = count(1)
+
+    def flat(function: Function, names: Renaming) -> Function:
+        result = replace(function, variables=[], instructions=[], labels={}, branch_targets={})
+        Inliner(module, result, candidates, recursive, numbers).append(function, names, 0)
+        return result
+
+    kernel = flat(function, Renaming("", {}))
+    if not recursive:
+        return kernel
+    bodies: dict[str, Body] = {}
+    for name in sorted(recursive):
+        callee, suffix = module.functions[name], f"@{name}"
+        formals = tuple(_renamed(v, suffix) for v in (*callee.results, *callee.parameters))
+        own = {v.name.removesuffix(suffix): v.name for v in formals}
+        bodies[name] = subroutine(flat(callee, Renaming(suffix, own)), formals)
+    return Linker(kernel, bodies, reached).link()
+
+
+def _renamed(variable: Variable, suffix: str) -> Variable:
+    return replace(variable, name=variable.name + suffix)
 
 
 def addressed(module: Module) -> list[Function]:
@@ -52,7 +88,7 @@ class Renaming:
 
     suffix: str
     parameters: dict[str, str]  # of the function -> .param variables of the caller
-    end: str | None = None  # label behind the copy; None for the entry itself
+    end: str | None = None  # label behind the copy; None for one that `ret` leaves
     own: set[str] = field(default_factory=set)  # variables that each copy has for itself
 
     def operand(self, operand: Operand) -> Operand:
@@ -82,8 +118,8 @@ class Inliner:
     module: Module
     result: Function
     candidates: list[Function]  # whose address is taken
-    under_way: list[str] = field(default_factory=list)  # functions that are being copied
-    num_copies: int = 0
+    recursive: set[str]
+    numbers: Iterator[int]  # of the copies
 
     def append(self, function: Function, names: Renaming, depth: int) -> None:
         names.own = {v.name for v in function.variables if v.space in ("local", "param")}
@@ -113,22 +149,19 @@ class Inliner:
         if guard is not None:
             guard = Guard(Reg(guard.reg.name + names.suffix, guard.reg.type), guard.negated)
         operands = tuple(names.operand(o) for o in instruction.operands)
-        callee = self._callee(instruction)
+        callee = callee_of(self.module, instruction)
+        if len(self.result.instructions) > MAX_INSTRUCTIONS:
+            message = f"unsupported: more than {MAX_INSTRUCTIONS:,} instructions, calls expanded"
+            raise UnsupportedInstructionError(message, instruction.site)
         if callee is not None:
             self._call(instruction, operands, callee, guard, depth)
-        elif instruction.root == "call" and any(isinstance(o, Reg) for o in operands):
+        elif pointer_of(instruction) is not None:
             self._call_through_pointer(instruction, operands, guard, depth)
         elif instruction.root == "ret" and names.end is not None:
             jump = replace(instruction, opcode=("bra",), operands=(Symbol(names.end),), guard=guard)
             self.result.instructions.append(jump)
         else:
             self.result.instructions.append(replace(instruction, operands=operands, guard=guard))
-
-    def _callee(self, instruction: Instruction) -> Function | None:
-        if instruction.root != "call":
-            return None
-        names = [o.name for o in instruction.operands if isinstance(o, Symbol)]
-        return self.module.functions.get(names[0]) if names else None
 
     def _call_through_pointer(
         self,
@@ -138,12 +171,11 @@ class Inliner:
         depth: int,
     ) -> None:
         """call (results), pointer, (arguments), prototype"""
-        self.num_copies += 1
-        end, is_other = f"behind@{self.num_copies}", Reg(f"other@{self.num_copies}", "pred")
+        number = next(self.numbers)
+        end, is_other = f"behind@{number}", Reg(f"other@{number}", "pred")
         pointer = next(o for o in operands if isinstance(o, Reg))
         place = operands.index(pointer)
         results, arguments = operands[:place], operands[place + 1 : place + 2]
-        given = tuple(sum(len(_symbols(o)) for o in part) for part in (results, arguments))
 
         def add(opcode: str, *operands: Operand, guard: Guard | None = None) -> None:
             words = tuple(opcode.split("."))
@@ -153,10 +185,9 @@ class Inliner:
         if guard is not None:
             add("bra", Symbol(end), guard=Guard(guard.reg, not guard.negated))
         for function in self.candidates:
-            takes = len(function.results), len(function.parameters)
-            if takes != given or function.name in self.under_way:
+            if not takes(function, instruction):
                 continue
-            behind = f"{function.name}@{self.num_copies}:{end}"
+            behind = f"{function.name}@{next(self.numbers)}:{end}"
             address = self.module.code_address(function.name)
             assert address is not None
             add("setp.ne.u64", is_other, pointer, Imm(address))
@@ -177,12 +208,11 @@ class Inliner:
         depth: int,
     ) -> None:
         if depth >= MAX_DEPTH:
-            message = f"unsupported: {callee.name} calls itself, or calls nest {MAX_DEPTH} deep"
+            message = f"unsupported: calls nest {MAX_DEPTH} deep"
             raise UnsupportedInstructionError(message, instruction.site)
-        self.num_copies += 1
-        suffix = f"@{self.num_copies}"
+        suffix = f"@{next(self.numbers)}"
         place = next(k for k, o in enumerate(operands) if isinstance(o, Symbol))
-        given = [_symbols(o) for o in (*operands[:place], *operands[place + 1 :])]
+        given = [symbols(o) for o in (*operands[:place], *operands[place + 1 :])]
         results = given.pop(0) if place else []
         arguments = given[0] if given else []
         formal = [v.name for v in (*callee.results, *callee.parameters)]
@@ -195,12 +225,11 @@ class Inliner:
             skip = Guard(guard.reg, not guard.negated)
             jump = replace(instruction, opcode=("bra",), operands=(Symbol(end),), guard=skip)
             self.result.instructions.append(jump)
-        self.under_way.append(callee.name)
-        self.append(callee, Renaming(suffix, parameters, end), depth + 1)
-        self.under_way.pop()
+        if callee.name in self.recursive:
+            lists = [Vector(tuple(map(Symbol, part))) for part in (results, arguments)]
+            site: tuple[Operand, ...] = (Symbol(callee.name), *lists)
+            call = replace(instruction, opcode=(CALL,), operands=site, guard=None)
+            self.result.instructions.append(call)
+        else:
+            self.append(callee, Renaming(suffix, parameters, end), depth + 1)
         self.result.labels[end] = len(self.result.instructions)
-
-
-def _symbols(operand: Operand) -> list[str]:
-    items = operand.items if isinstance(operand, Vector) else (operand,)
-    return [o.name for o in items if isinstance(o, Symbol)]

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from gemmlab.emulator.ptx.modifiers import read_opcode
 from gemmlab.errors import Site, UnknownNameError
 
 WIDTHS = {"b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf16": 2}
@@ -107,7 +108,8 @@ class Guard(NamedTuple):
 
 @dataclass
 class Instruction:
-    """One instruction; `opcode` is its first word split at the dots."""
+    """One instruction; `opcode` is its first word split at the dots, modifiers in the order of
+    modifiers.py."""
 
     opcode: tuple[str, ...]
     operands: tuple[Operand, ...]
@@ -119,6 +121,11 @@ class Instruction:
     @property
     def root(self) -> str:
         return self.opcode[0]
+
+    @property
+    def name(self) -> str:
+        """The opcode without modifiers: "mad.lo", "cp.async.bulk"."""
+        return read_opcode(self.opcode).name
 
     @property
     def modifiers(self) -> tuple[str, ...]:

@@ -1,8 +1,17 @@
-"""Where variables lie: their offsets in the parameter space, in shared and in local memory."""
+"""Where variables lie: their offsets in the parameter space, in shared and in local memory.
+
+Each block has a KiB of shared memory that CUDA itself uses. Cooperative groups of more than a warp
+meet there. It exists here only for kernels that ask where it is; then it comes before the kernel's
+own variables, as on Hopper.
+"""
 
 from __future__ import annotations
 
-from gemmlab.emulator.ptx.ir import Function, Module, Variable
+from gemmlab.emulator.ptx.ir import Function, Module, Special, Variable
+
+RESERVED = "%reserved_smem_offset_"
+# Special registers that tell where it is, as on an H200.
+RESERVED_OFFSETS = {"begin": 0, "0": 0, "1": 0, "end": 288, "cap": 1024}
 
 
 def _layout(variables: list[Variable]) -> tuple[dict[str, int], int]:
@@ -27,11 +36,21 @@ def shared_variables(module: Module, function: Function) -> list[Variable]:
 def shared_offsets(module: Module, function: Function) -> dict[str, int]:
     variables = shared_variables(module, function)
     offsets, _ = _layout([v for v in variables if v.size])
+    base = reserved_shared_bytes(function)
     dynamic = dynamic_shared_offset(module, function)
-    return offsets | {v.name: dynamic for v in variables if not v.size}
+    own = {name: base + offset for name, offset in offsets.items()}
+    return own | {v.name: dynamic for v in variables if not v.size}
+
+
+def reserved_shared_bytes(function: Function) -> int:
+    """What CUDA reserves in front of the kernel's own shared memory, 0 where nobody looks."""
+    operands = (o for i in function.instructions for o in i.operands)
+    is_used = any(isinstance(o, Special) and o.name.startswith(RESERVED) for o in operands)
+    return RESERVED_OFFSETS["cap"] if is_used else 0
 
 
 def static_shared_bytes(module: Module, function: Function) -> int:
+    """What the kernel declares with a size."""
     variables = [v for v in shared_variables(module, function) if v.size]
     return _layout(variables)[1]
 
@@ -39,7 +58,8 @@ def static_shared_bytes(module: Module, function: Function) -> int:
 def dynamic_shared_offset(module: Module, function: Function) -> int:
     extern = [v.alignment for v in shared_variables(module, function) if not v.size]
     alignment = max([16, *extern])
-    return -(-static_shared_bytes(module, function) // alignment) * alignment
+    end = reserved_shared_bytes(function) + static_shared_bytes(module, function)
+    return -(-end // alignment) * alignment
 
 
 def local_layout(function: Function) -> tuple[dict[str, int], int]:

@@ -29,6 +29,7 @@ from gemmlab.emulator.ptx.ir import (
     Vector,
 )
 from gemmlab.emulator.ptx.lexer import Tokens
+from gemmlab.emulator.ptx.modifiers import read_opcode
 from gemmlab.errors import PtxSyntaxError
 
 
@@ -318,7 +319,7 @@ class Parser(Tokens):
             guard = Guard(register, negated)
         if self.position < len(self.tokens) and self.tokens[self.position].kind != "word":
             self.fail(f"expected an instruction, found {self.peek()!r}")
-        opcode = tuple(self.next().split("."))
+        opcode = read_opcode(tuple(self.next().split("."))).opcode
         operands: list[Operand] = []
         while not self.accept(";"):
             if operands and not self.accept(","):

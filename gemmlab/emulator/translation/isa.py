@@ -71,12 +71,12 @@ def _form(types: str, signature: str, expression: str, mode: str = "", optional:
     return Form(tuple(types.split()), signature, expression, *words)
 
 
-def _directed(signature: str, expression: str, wide: str = "") -> list[Form]:
-    """float32 rows for the rounding modes other than nearest, and float64 rows for the operation
-    `wide` of rationals."""
+def _directed(signature: str, expression: str, wide: str, optional: str = "ftz sat") -> list[Form]:
+    """float32 rows for the rounding modes other than nearest, with their optional modifiers, and
+    float64 rows for the operation `wide` of rationals."""
     modes = ("rz", "rm", "rp")
     rows = [
-        _form("f32", signature, expression.replace("MODE", repr(mode)), mode, "ftz sat")
+        _form("f32", signature, expression.replace("MODE", repr(mode)), mode, optional)
         for mode in modes
     ]
     operands = ", ".join(f"{{{k}}}" for k in range(len(signature.split("=")[1])))
@@ -103,11 +103,18 @@ def _saturated(sign: str) -> Form:
     return _form("s32", "T=TT", f"n.clamp({exact}, np.int32)", "sat")
 
 
+def _saturated_product(upper_half: str) -> Form:
+    """mad or mad24 of signed 32-bit numbers with .hi.sat."""
+    exact = f"{upper_half}.astype(np.int64) + {{2}}.astype(np.int64)"
+    return _form("s32", "T=TTT", f"n.clamp({exact}, np.int32)", "hi sat")
+
+
 def _forms24(signature: str, plus: str) -> list[Form]:
     """mul24 or mad24: products of 24 bits; of `hi` their upper 32 of 48 bits."""
     a, b = "packed.low24({0})", "packed.low24({1})"
     wide = f"({a}.astype(np.int64) * {b}.astype(np.int64)) >> np.int64(16)"
     return [
+        *([_saturated_product(f"({wide}).astype(np.int32)")] if plus else []),
         _form("u32 s32", signature, f"{a} * {b}{plus}", "lo"),
         _form("u32 s32", signature, f"({wide}).astype({{0}}.dtype){plus}", "hi"),
     ]
@@ -138,11 +145,13 @@ FORMS: dict[str, list[Form]] = {
         _form("f64", "T=TT", "doubles.propagate({0} * {1}, {1}, {0})", optional="rn"),
     ],
     "mad": [
+        *_directed("T=TTT", "n.fma32_directed({0}, {1}, {2}, MODE)", "fma"),
+        _saturated_product("n.multiply_high({0}, {1})"),
         _form(INT, "U=UUU", "{0} * {1} + {2}", "lo"),
         _form(INT, "T=TTT", "n.multiply_high({0}, {1}) + {2}", "hi"),
         _form("u16 s16 u32 s32", "W=WWW", "{0} * {1} + {2}", "wide"),
-        _form("f32", "T=TTT", "n.fma32({0}, {1}, {2})", optional="rn ftz sat"),
-        _form("f64", "T=TTT", "doubles.fused({0}, {1}, {2})", optional="rn"),
+        _form("f32", "T=TTT", "n.fma32({0}, {1}, {2})", "rn", "ftz sat"),
+        _form("f64", "T=TTT", "doubles.fused({0}, {1}, {2})", "rn"),
     ],
     "fma": [
         *_directed("T=TTT", "n.fma32_directed({0}, {1}, {2}, MODE)", "fma"),
@@ -150,9 +159,9 @@ FORMS: dict[str, list[Form]] = {
         _form("f64", "T=TTT", "doubles.fused({0}, {1}, {2})", "rn"),
     ],
     "div": [
-        *_directed("T=TT", "doubles.directed32('div', MODE, {0}, {1})", "div"),
+        *_directed("T=TT", "doubles.directed32('div', MODE, {0}, {1})", "div", "ftz"),
         _form(INT, "T=TT", "n.divide({0}, {1})"),
-        _form("f32", "T=TT", "n.div32({0}, {1})", optional="rn approx full ftz"),
+        *(_form("f32", "T=TT", "n.div32({0}, {1})", x, "ftz") for x in ("rn", "approx", "full")),
         _form("f64", "T=TT", "doubles.propagate({0} / {1}, {0}, {1})", "rn"),
     ],
     "rem": [_form(INT, "T=TT", "n.remainder({0}, {1})")],
@@ -178,14 +187,14 @@ FORMS: dict[str, list[Form]] = {
     ],
     "sad": [_form(INT, "T=TTT", "np.maximum({0}, {1}) - np.minimum({0}, {1}) + {2}")],
     "rcp": [
-        *_directed("T=T", "doubles.directed32('rcp', MODE, {0})", "rcp"),
-        _form("f32", "T=T", "n.reciprocal({0})", optional="rn approx ftz"),
+        *_directed("T=T", "doubles.directed32('rcp', MODE, {0})", "rcp", "ftz"),
+        *(_form("f32", "T=T", "n.reciprocal({0})", x, "ftz") for x in ("rn", "approx")),
         _form("f64", "T=T", "doubles.upper_half(1.0 / {0})", "approx ftz"),
-        _form("f64", "T=T", "1.0 / {0}", optional="rn"),
+        _form("f64", "T=T", "1.0 / {0}", "rn"),
     ],
     "sqrt": [
-        *_directed("T=T", "doubles.directed32('sqrt', MODE, {0})", "sqrt"),
-        _form("f32", "T=T", "n.sqrt32({0})", optional="rn approx ftz"),
+        *_directed("T=T", "doubles.directed32('sqrt', MODE, {0})", "sqrt", "ftz"),
+        *(_form("f32", "T=T", "n.sqrt32({0})", x, "ftz") for x in ("rn", "approx")),
         _form("f64", "T=T", "np.sqrt({0})", "rn"),
     ],
     "rsqrt": [
@@ -284,7 +293,7 @@ def find_form(root: str, modifiers: tuple[str, ...]) -> tuple[Form, str] | None:
     types = [m for m in modifiers if m in WIDTHS]
     others = frozenset(m for m in modifiers if m not in WIDTHS)
     for form in FORMS.get(root, ()):
-        fits = types and types[0] in form.types
+        fits = len(types) == 1 and types[0] in form.types
         if fits and form.mode <= others and others - form.mode <= form.optional:
             return form, types[0]
     return None

@@ -39,6 +39,7 @@ from gemmlab.emulator.ptx.ir import (
     Symbol,
     Vector,
 )
+from gemmlab.emulator.ptx.modifiers import read_opcode
 from gemmlab.emulator.ptx.parser import parse
 from gemmlab.emulator.synchronization import clusters, collectives, mbarriers
 from gemmlab.emulator.tensor_cores import fragments, matrices
@@ -108,7 +109,9 @@ def terminator_of(instruction: Instruction) -> str | None:
 
 
 def terminator_result(instruction: Instruction) -> bool:
-    """Whether the machine writes the first operand of what ends a block."""
+    """Whether the machine writes the first operand of what ends a block, a register."""
+    if not instruction.operands or not isinstance(instruction.operands[0], Reg):
+        return False
     return instructions.is_barrier_reduction(instruction) or emit.mbarriers.is_wait(instruction)
 
 
@@ -243,6 +246,8 @@ class Translator:
                 self.line(f"m.count_guarded({self.index}, g, mask)")
             mark = len(self.lines)
             try:
+                if problem := read_opcode(instruction.opcode).problem:
+                    self.unsupported(problem)
                 if terminator_of(instruction) == "phase":
                     result = emit.mbarriers.wait(self, instruction)
                 elif terminator_of(instruction):
@@ -338,9 +343,7 @@ class Translator:
             bits = self.dtype(np.dtype(f"u{stored.itemsize}"))
             return f"{variable}.view({bits}).astype({self.dtype(dtype)})"
         if isinstance(operand, Imm):
-            if operand.width > 2 * dtype.itemsize:
-                self.unsupported("a float literal stands where a narrower value belongs")
-            return self.constant(instructions.immediate(operand, dtype))
+            return instructions.literal(self, operand, dtype)
         if isinstance(operand, Special):
             return instructions.special(self, operand.name, dtype)
         if isinstance(operand, Negated):

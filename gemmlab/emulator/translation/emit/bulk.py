@@ -13,6 +13,7 @@ from gemmlab.emulator.translation.emit.instructions import (
     U64,
     Emitters,
     enabled,
+    group_count,
     memory_operand,
 )
 from gemmlab.emulator.translation.emit.mbarriers import shared_address
@@ -29,29 +30,32 @@ DIMENSIONS = {f"{k}d": k for k in range(1, 6)}
 
 def emit_bulk(t: Translator, i: Instruction) -> None:
     """cp.async.bulk and its groups; hints and prefetches change nothing here."""
-    match i.modifiers[2:]:
-        case ("commit_group",) if not i.operands:
+    match i.name:
+        case "cp.async.bulk.commit_group":
             _call(t, i, "commit(")
-        case ("wait_group",) | ("wait_group", "read") if isinstance(i.operands[0], Imm):
-            _call(t, i, f"wait({i.operands[0].value}, ")
-        case ("prefetch", *_):
-            pass
-        case ("tensor", *_):
+        case "cp.async.bulk.wait_group":
+            _call(t, i, f"wait({group_count(t, i.operands[0])}, ")
+        case "cp.async.bulk.prefetch" | "cp.async.bulk.prefetch.tensor":
+            if not {"L2", "global"} <= {*i.modifiers}:
+                t.unsupported(NO_FORM)
+        case "cp.async.bulk.tensor":
             _tensor(t, i, list(i.modifiers[3:]), None)
-        case words:
-            _linear(t, i, list(words), None)
+        case "cp.async.bulk":
+            _linear(t, i, list(i.modifiers[2:]), None)
+        case _:
+            t.unsupported(NO_FORM)
 
 
 def emit_reduce(t: Translator, i: Instruction) -> None:
     """cp.reduce.async.bulk"""
     words = list(i.modifiers[3:])
     operation = next((w for w in words if w in reductions.OPERATIONS), "")
-    if i.modifiers[2] != "bulk" or not operation:
+    if not operation:
         t.unsupported(NO_FORM)
     words.remove(operation)
     if "noftz" in words:
         words.remove("noftz")
-    if words[:1] == ["tensor"]:
+    if i.name == "cp.reduce.async.bulk.tensor":
         _tensor(t, i, words[1:], operation)
         return
     combine = reductions.find(operation, words.pop())
@@ -69,7 +73,7 @@ def emit_send(t: Translator, i: Instruction) -> None:
     count = int(rest.pop()[1:]) if rest[-1:] in (["v2"], ["v4"]) else 1
     name = "None"
     if i.root == "red":
-        combine = reductions.find(rest.pop(), type_)
+        combine = reductions.find(rest.pop(), type_) if rest else None
         if combine is None or type_ == "s64":
             t.unsupported("no such reduction")
         name = t.constant_object(combine, f"c{t.index}")
@@ -87,20 +91,22 @@ def emit_send(t: Translator, i: Instruction) -> None:
 
 def emit_replace(t: Translator, i: Instruction) -> None:
     """tensormap.replace.tile.field.space.b1024.type [map], {axis, }value"""
-    field, space, *words = i.modifiers[2:]
+    match i.modifiers[1:]:
+        case "tile", field, ("global" | "shared::cta") as space, "b1024", ("b32" | "b64") as type_:
+            pass
+        case _:
+            t.unsupported(NO_FORM)
     *axis, value = i.operands[1:]
-    if space not in ("global", "shared::cta") or words not in (["b1024", "b32"], ["b1024", "b64"]):
-        t.unsupported(NO_FORM)
     number = axis[0].value if axis and isinstance(axis[0], Imm) else 0
     where = _address(t, i, i.operands[0], space.split("::")[0])
-    new = t.value(value, U32 if words[1] == "b32" else U64)
+    new = t.value(value, U32 if type_ == "b32" else U64)
     place = f"{space.split('::')[0]!r}, {where}, {field!r}, {number}"
     _call(t, i, f"replace_field({t.index}, {place}, {new}, ")
 
 
 def emit_copy_map(t: Translator, i: Instruction) -> None:
     """tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic… [target], [source], 128"""
-    if i.modifiers[2:4] != ("shared::cta", "tensormap::generic"):
+    if i.modifiers[1:4] != ("global", "shared::cta", "tensormap::generic"):
         t.unsupported(NO_FORM)
     target, source = (
         _address(t, i, o, space) for o, space in zip(i.operands, ("global", "shared"), strict=False)
@@ -109,9 +115,14 @@ def emit_copy_map(t: Translator, i: Instruction) -> None:
 
 
 def emit_proxy_fence(t: Translator, i: Instruction) -> None:
-    """fence.proxy.async, of any state space"""
-    if i.modifiers[1] == "async":
-        _call(t, i, "fence(")
+    """fence.proxy.async, of any state space; those of other proxies have nothing to do"""
+    match i.modifiers[1:]:
+        case "async", *_:
+            _call(t, i, "fence(")
+        case (("alias" | "async::generic" | "tensormap::generic"), *_):
+            pass
+        case _:
+            t.unsupported(NO_FORM)
 
 
 def _linear(t: Translator, i: Instruction, words: list[str], combine: str | None) -> None:
@@ -136,6 +147,8 @@ def _tensor(t: Translator, i: Instruction, words: list[str], operation: str | No
     operands, ranks = _without_hints(t, i, words)
     if "tile" in words:
         words.remove("tile")
+    if len(operands) < 2:
+        t.unsupported(NO_FORM)
     match words:
         case [dim, "shared::cluster" | "shared::cta", "global", "mbarrier::complete_tx::bytes"]:
             inside, tensor, *rest = operands
@@ -184,12 +197,17 @@ def _call(t: Translator, i: Instruction, call: str) -> None:
 
 
 EMITTERS: Emitters = {
-    "cp.async.bulk": (emit_bulk, {0, 1, 2, 3, 4, 5, 6}),
-    "cp.reduce.async": (emit_reduce, {2, 3, 4, 5, 6}),
-    "st.async.shared::cluster": (emit_send, {3}),
-    "st.async.weak": (emit_send, {3}),
-    "red.async.relaxed": (emit_send, {3}),
-    "tensormap.replace.tile": (emit_replace, {2, 3}),
-    "tensormap.cp_fenceproxy.global": (emit_copy_map, {3}),
-    "fence.proxy.async": (emit_proxy_fence, {0}),
+    "cp.async.bulk": (emit_bulk, {3, 4, 5, 6}),
+    "cp.async.bulk.tensor": (emit_bulk, {2, 3, 4, 5}),
+    "cp.async.bulk.commit_group": (emit_bulk, {0}),
+    "cp.async.bulk.wait_group": (emit_bulk, {1}),
+    "cp.async.bulk.prefetch": (emit_bulk, {2, 3}),
+    "cp.async.bulk.prefetch.tensor": (emit_bulk, {1, 2}),
+    "cp.reduce.async.bulk": (emit_reduce, {3, 4, 5, 6}),
+    "cp.reduce.async.bulk.tensor": (emit_reduce, {2, 3}),
+    "st.async": (emit_send, {3}),
+    "red.async": (emit_send, {3}),
+    "tensormap.replace": (emit_replace, {2, 3}),
+    "tensormap.cp_fenceproxy": (emit_copy_map, {3}),
+    "fence.proxy": (emit_proxy_fence, {0, 2}),
 }

@@ -17,14 +17,15 @@ REGISTER_COUNTS = range(24, 257, 8)
 
 
 def is_wait(i: Instruction) -> bool:
-    return i.root == "barrier" and i.modifiers[:2] == ("cluster", "wait")
+    return i.name == "barrier.cluster.wait"
 
 
 def emit_map(t: Translator, i: Instruction) -> None:
     """mapa[.shared::cluster].type d, a, rank; getctarank[.shared::cluster].type d, a: generic
     addresses keep their window in the bits above."""
-    type_ = WIDTHS.get(i.modifiers[-1])
-    if type_ is None or {*i.modifiers[:-1]} - {"shared::cluster"}:
+    *space, type_name = ("", *i.modifiers)
+    type_ = WIDTHS.get(type_name)
+    if type_ is None or {*space} - {"", "shared::cluster"}:
         t.unsupported("no such form of it")
     address = t.value(i.operands[1], type_)
     if i.root == "mapa":
@@ -44,6 +45,8 @@ def emit_arrive(t: Translator, i: Instruction) -> None:
 def emit_set_registers(t: Translator, i: Instruction) -> None:
     """setmaxnreg.{inc,dec}.sync.aligned.u32 n: nothing but a rule to keep."""
     count = i.operands[0]
+    if i.modifiers[1:] != ("sync", "aligned", "u32"):
+        t.unsupported("no such form of it")
     if not isinstance(count, Imm) or count.value not in REGISTER_COUNTS:
         t.unsupported("the number of registers must be a multiple of 8 from 24 to 256")
 
@@ -57,6 +60,9 @@ EMITTERS: Emitters = {
     "mapa": (emit_map, {3}),
     "getctarank": (emit_map, {2}),
     "barrier.cluster.arrive": (emit_arrive, {0}),
-    "setmaxnreg": (emit_set_registers, {1}),
-    "createpolicy": (emit_policy, {1, 2, 3, 4, 5}),
+    "setmaxnreg.inc": (emit_set_registers, {1}),
+    "setmaxnreg.dec": (emit_set_registers, {1}),
+    "createpolicy.fractional": (emit_policy, {1, 2}),
+    "createpolicy.range": (emit_policy, {4}),
+    "createpolicy.cvt": (emit_policy, {2}),
 }

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gemmlab.emulator.ptx.ir import Instruction, Operand, Vector
-from gemmlab.emulator.synchronization.collectives import REDUCTIONS
+from gemmlab.emulator.ptx.ir import Imm, Instruction, Operand, Reg, Vector
 from gemmlab.emulator.translation import isa
 from gemmlab.emulator.translation.emit.instructions import BOOL, U32, Emitters
 
@@ -15,19 +14,19 @@ if TYPE_CHECKING:
     from gemmlab.emulator.translation.translate import Translator
 
 # The membermask's place among the operands of what waits for the lanes it names.
-MEMBERS = {"shfl": -1, "vote": -1, "match": -1, "redux": -1, "elect": -1, "bar": 0, "barrier": 0}
+MEMBERS = {"shfl": -1, "vote": -1, "match": -1, "redux": -1, "elect": -1, "bar.warp": 0}
 
 
 def members_of(i: Instruction) -> Operand | None:
     """The operand that names the lanes an instruction waits for, if it waits."""
-    if (
-        i.root not in MEMBERS
-        or not i.operands
-        or i.root in ("bar", "barrier")
-        and "warp" not in i.opcode
-    ):
-        return None
-    return i.operands[MEMBERS[i.root]]
+    return i.operands[MEMBERS[i.name]] if i.name in MEMBERS and i.operands else None
+
+
+def _check_members(t: Translator, i: Instruction) -> None:
+    members = members_of(i)
+    is_number = isinstance(members, Imm) and members.width == 0
+    if not is_number and not isinstance(members, Reg):
+        t.unsupported("a membermask is a register or a number")
 
 
 def _two(t: Translator, i: Instruction, first: np.dtype) -> None:
@@ -40,41 +39,55 @@ def _two(t: Translator, i: Instruction, first: np.dtype) -> None:
 
 def shuffle(t: Translator, i: Instruction) -> None:
     """shfl.sync.mode.b32 d[|p], a, b, c, membermask"""
-    if len(i.opcode) != 4 or i.opcode[2] not in ("up", "down", "bfly", "idx"):
-        t.unsupported("no such shuffle")
-    value, distance, segment = (t.value(o, U32) for o in i.operands[1:4])
-    t.line(f"c = collectives.shuffle({i.opcode[2]!r}, {value}, {distance}, {segment})")
-    _two(t, i, U32)
+    _check_members(t, i)
+    match i.modifiers:
+        case "sync", ("up" | "down" | "bfly" | "idx") as mode, "b32":
+            value, distance, segment = (t.value(o, U32) for o in i.operands[1:4])
+            t.line(f"c = collectives.shuffle({mode!r}, {value}, {distance}, {segment})")
+            _two(t, i, U32)
+        case _:
+            t.unsupported("no such shuffle")
 
 
 def vote(t: Translator, i: Instruction) -> None:
     """vote.sync.mode.pred p, [!]a, membermask; vote.sync.ballot.b32 d, [!]a, membermask"""
-    mode = i.opcode[2] if len(i.opcode) == 4 else ""
+    _check_members(t, i)
     predicate = t.value(i.operands[1], BOOL)
-    if mode == "ballot":
-        t.assign(i, i.operands[0], f"collectives.ballot(m.active(mask), {predicate})", U32)
-    elif mode in ("all", "any", "uni"):
-        result = f"collectives.vote({mode!r}, m.active(mask), {predicate})"
-        t.assign(i, i.operands[0], result, BOOL)
-    else:
-        t.unsupported("no such vote")
+    match i.modifiers:
+        case "sync", "ballot", "b32":
+            t.assign(i, i.operands[0], f"collectives.ballot(m.active(mask), {predicate})", U32)
+        case "sync", ("all" | "any" | "uni") as mode, "pred":
+            result = f"collectives.vote({mode!r}, m.active(mask), {predicate})"
+            t.assign(i, i.operands[0], result, BOOL)
+        case _:
+            t.unsupported("no such vote")
 
 
 def match(t: Translator, i: Instruction) -> None:
     """match.any.sync.type d, a, membermask; match.all.sync.type d[|p], a, membermask"""
-    value = t.value(i.operands[1], isa.DTYPES["b64" if i.opcode[-1] == "b64" else "b32"])
-    if i.opcode[1] == "any":
-        t.assign(i, i.operands[0], f"collectives.match_any(m.active(mask), {value})", U32)
-    else:
-        t.line(f"c = collectives.match_all(m.active(mask), {value})")
-        _two(t, i, U32)
+    _check_members(t, i)
+    match i.modifiers:
+        case "any", "sync", ("b32" | "b64") as type_:
+            value = t.value(i.operands[1], isa.DTYPES[type_])
+            t.assign(i, i.operands[0], f"collectives.match_any(m.active(mask), {value})", U32)
+        case "all", "sync", ("b32" | "b64") as type_:
+            value = t.value(i.operands[1], isa.DTYPES[type_])
+            t.line(f"c = collectives.match_all(m.active(mask), {value})")
+            _two(t, i, U32)
+        case _:
+            t.unsupported("no such match")
 
 
 def reduce(t: Translator, i: Instruction) -> None:
     """redux.sync.op.type d, a, membermask"""
-    mode, type_ = i.opcode[-2], i.opcode[-1]
-    if mode not in REDUCTIONS or type_ not in ("u32", "s32", "b32"):
-        t.unsupported("no such reduction")
+    _check_members(t, i)
+    match i.modifiers:
+        case "sync", ("add" | "min" | "max") as mode, ("u32" | "s32") as type_:
+            pass
+        case "sync", ("and" | "or" | "xor") as mode, "b32" as type_:
+            pass
+        case _:
+            t.unsupported("no such reduction")
     dtype = isa.DTYPES[type_]
     value = t.value(i.operands[1], dtype)
     t.assign(i, i.operands[0], f"collectives.reduce({mode!r}, m.active(mask), {value})", dtype)
@@ -82,12 +95,24 @@ def reduce(t: Translator, i: Instruction) -> None:
 
 def elect(t: Translator, i: Instruction) -> None:
     """elect.sync d|p, membermask"""
+    _check_members(t, i)
+    if i.modifiers != ("sync",):
+        t.unsupported("no such form of it")
     t.line("c = collectives.elect(m.active(mask))")
     _two(t, i, U32)
 
 
+def warp_barrier(t: Translator, i: Instruction) -> None:
+    """bar.warp.sync membermask: nothing is left to do once its block could start"""
+    _check_members(t, i)
+    if i.modifiers != ("warp", "sync"):
+        t.unsupported("no such form of it")
+
+
 def active_mask(t: Translator, i: Instruction) -> None:
     """activemask.b32 d"""
+    if i.modifiers != ("b32",):
+        t.unsupported("no such form of it")
     t.assign(i, i.operands[0], "collectives.bits_of(m.active(mask))", U32)
 
 
@@ -97,5 +122,6 @@ EMITTERS: Emitters = {
     "match": (match, {3}),
     "redux": (reduce, {3}),
     "elect": (elect, {2}),
+    "bar.warp": (warp_barrier, {1}),
     "activemask": (active_mask, {1}),
 }

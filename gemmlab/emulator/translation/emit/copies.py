@@ -12,6 +12,7 @@ from gemmlab.emulator.translation.emit.instructions import (
     U32,
     Emitters,
     enabled,
+    group_count,
     memory_operand,
 )
 
@@ -26,12 +27,12 @@ def emit_copy(t: Translator, i: Instruction) -> None:
     match i.modifiers:
         case ("async", "ca" | "cg", "shared" | "shared::cta", "global", *_):
             call = _issue(t, i)
-        case ("async", "commit_group") if not i.operands:
+        case ("async", "commit_group"):
             call = "commit("
-        case ("async", "wait_all") if not i.operands:
+        case ("async", "wait_all"):
             call = "wait_all("
-        case ("async", "wait_group") if len(i.operands) == 1 and isinstance(i.operands[0], Imm):
-            call = f"wait({i.operands[0].value}, "
+        case ("async", "wait_group"):
+            call = f"wait({group_count(t, i.operands[0])}, "
         case _:
             t.unsupported("no such copy")
     mask, indent = enabled(t, i)
@@ -46,7 +47,7 @@ def _issue(t: Translator, i: Instruction) -> str:
         operands.pop()
     size = operands[2].value if len(operands) > 2 and isinstance(operands[2], Imm) else 0
     sizes = (4, 8, 16) if level == "ca" else (16,)
-    if len(operands) not in (3, 4) or size not in sizes or not all(h[:4] == "L2::" for h in hints):
+    if len(operands) not in (3, 4) or size not in sizes:
         t.unsupported("no such copy")
     read = t.constant(np.uint32(size))
     if len(operands) == 4:
@@ -63,4 +64,9 @@ def _issue(t: Translator, i: Instruction) -> str:
     return f"issue({', '.join(ends)}, {read}, {level == 'cg'}, "
 
 
-EMITTERS: Emitters = {"cp": (emit_copy, {0, 1, 3, 4, 5})}
+EMITTERS: Emitters = {
+    "cp.async": (emit_copy, {3, 4, 5}),
+    "cp.async.commit_group": (emit_copy, {0}),
+    "cp.async.wait_group": (emit_copy, {1}),
+    "cp.async.wait_all": (emit_copy, {0}),
+}

@@ -24,10 +24,12 @@ HALVES = ("f16", "bf16", *PAIRS)
 def set_predicate(t: Translator, i: Instruction) -> None:
     """setp.cmp[.bool][.ftz].type p[|q], a, b[, [!]c]: q is the same of the negated comparison; of
     pairs p is that of the lower halves, q that of the upper."""
-    comparison, type_ = i.modifiers[0], i.modifiers[-1]
+    comparison, *words, type_ = i.modifiers if len(i.modifiers) > 1 else ("", "")
     result = _compare(t, i, comparison, type_, i.operands[1], i.operands[2])
-    combine = next((m for m in i.modifiers if m in ("and", "or", "xor")), None)
     symbol = {"and": "&", "or": "|", "xor": "^"}
+    combine = next((w for w in words if w != "ftz"), None)
+    if combine is not None and combine not in symbol:
+        t.unsupported("no such form of it")
     targets = i.operands[0].items if isinstance(i.operands[0], Vector) else (i.operands[0],)
     t.line(f"c = {result}")
     if type_ in PAIRS:
@@ -43,7 +45,9 @@ def set_predicate(t: Translator, i: Instruction) -> None:
 
 def set_value(t: Translator, i: Instruction) -> None:
     """set.cmp[.ftz].dtype.stype d, a, b: all ones or 1.0 where the comparison holds."""
-    comparison, *_, to, type_ = i.modifiers if len(i.modifiers) > 2 else ("", "", "")
+    comparison, *words, to, type_ = i.modifiers if len(i.modifiers) > 2 else ("", "", "")
+    if {*words} - {"ftz"}:
+        t.unsupported("this form of set")
     condition = _compare(t, i, comparison, type_, i.operands[1], i.operands[2])
     dtype = isa.DTYPES.get("b32" if to in PAIRS else "b16" if to in ONE else to)
     if dtype is None or dtype == BOOL or to in PAIRS and type_ != to:
@@ -70,7 +74,7 @@ def _compare(
         x, y = (f"halves.comparable({t.value(o, bits)}, {type_!r}, ftz)" for o in (a, b))
         return template.format(x, y).replace("ftz", str("ftz" in i.modifiers))
     dtype = isa.DTYPES.get(type_, BOOL)
-    if dtype == BOOL:
+    if dtype == BOOL or "ftz" in i.modifiers and type_ != "f32":
         t.unsupported("no such comparison")
     if dtype.kind != "f" and comparison == "ne":
         template = isa.INTEGER_NE
@@ -95,9 +99,13 @@ def convert(t: Translator, i: Instruction) -> None:
     types = [m for m in i.modifiers if m in WIDTHS or m.removesuffix("x2") in BITS]
     rounding = next((w for w in words if w.startswith("r") and w != "relu"), "")
     left = set(words) - {rounding}
-    if len(types) != 2 or rounding not in ROUNDINGS or left - WORDS:
+    untyped = any(x == "pred" or x[0] == "b" and x not in HALVES for x in types)
+    if len(types) != 2 or untyped or rounding not in ROUNDINGS or left - WORDS:
         t.unsupported("no such conversion")
     to, source = types
+    is_float = source[0] == "f" or source.removesuffix("x2") in BITS
+    if rounding in INTEGRAL and (not is_float or to.endswith("x2")):
+        t.unsupported("no such conversion")
     if to.endswith("x2"):
         _convert_pair(t, i, to, source, rounding, left)
         return
@@ -111,7 +119,7 @@ def convert(t: Translator, i: Instruction) -> None:
             rounding = ""
         t.assign(i, i.operands[0], _narrow(value, to, rounding, left), np.dtype(BITS[to]))
         return
-    dtype, is_float = isa.DTYPES[to], source[0] == "f" or source in BITS
+    dtype = isa.DTYPES[to]
     kind = f"{t.dtype(dtype)}.type"
     if dtype.kind == "f" and is_float:
         if rounding in INTEGRAL:
@@ -185,6 +193,7 @@ ARITHMETIC: dict[str, tuple[int, set[str]]] = {  # operands, modifiers
     "ex2": (1, {"approx", "ftz"}),
     "tanh": (1, {"approx"}),
 }
+NEEDED = {"fma": {"rn"}, "ex2": {"approx"}, "tanh": {"approx"}}
 
 
 def compute_halves(t: Translator, i: Instruction) -> None:
@@ -193,7 +202,11 @@ def compute_halves(t: Translator, i: Instruction) -> None:
     count, allowed = ARITHMETIC[i.root]
     if type_.startswith("bf16"):
         allowed = allowed - {"ftz", "sat"} | ({"ftz"} if i.root == "ex2" else set())
-    if set(words) - allowed or len(i.operands) != 1 + count:
+    needed = NEEDED.get(i.root, set())
+    pair = {"xorsign", "abs"} & {*words}
+    if {*words} - allowed or needed - {*words} or len(pair) == 1 or len(i.operands) != 1 + count:
+        t.unsupported("no such form of it")
+    if {"relu", "sat"} <= {*words}:
         t.unsupported("no such form of it")
     dtype = isa.DTYPES["b32" if type_ in PAIRS else "b16"]
     values = ", ".join(t.value(o, dtype) for o in i.operands[1:])

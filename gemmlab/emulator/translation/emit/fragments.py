@@ -51,7 +51,7 @@ def emit_multiply(t: Translator, i: Instruction) -> None:
     """wmma.mma.sync.aligned.alayout.blayout.shape{.dtype.atype.btype.ctype | .dtype.ctype}
     {.rn}{.satfinite} d, a, b, c"""
     words = [*i.modifiers[1:]]
-    saturate = words[-1] == "satfinite"
+    saturate = words[-1:] == ["satfinite"]
     words = [w for w in words if w not in ("rn", "satfinite")]
     if len(words) == 7:  # of f16, whose name is left out
         words[6:6] = ["f16", "f16"]
@@ -129,5 +129,5 @@ def _memory(
 EMITTERS: Emitters = {
     **{f"wmma.load.{x}": (emit_load, {2, 3}) for x in "abc"},
     "wmma.store.d": (emit_store, {2, 3}),
-    "wmma.mma.sync": (emit_multiply, {4}),
+    "wmma.mma": (emit_multiply, {4}),
 }

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gemmlab.emulator.memory import atomics
-from gemmlab.emulator.memory.spaces import LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW
+from gemmlab.emulator.memory.spaces import (
+    LOCAL_WINDOW,
+    PARAM_WINDOW,
+    SHARED_WINDOW,
+    WINDOW_BITS,
+)
+from gemmlab.emulator.ptx import layout
 from gemmlab.emulator.ptx.ir import (
     WIDTHS,
     Imm,
@@ -31,9 +37,14 @@ BOOL, U32, U64 = np.dtype(bool), np.dtype("u4"), np.dtype("u8")
 # Words of ld and st that change caching or ordering but not what one block sees.
 CACHE_WORDS = {"volatile", "relaxed", "acquire", "release", "acq_rel", "weak", "mmio", "nc"}
 CACHE_WORDS |= {"unified", "ca", "cg", "cs", "cv", "lu", "wb", "wt", "cta", "cluster", "gpu", "sys"}
-SPACES = ("global", "shared", "local", "param", "const")
-NO_EFFECT = {"fence", "membar", "pragma", "prefetch", "prefetchu", "griddepcontrol", "discard"}
-NO_EFFECT |= {"applypriority"}
+# Where each space lies among generic addresses. Constants lie in global memory here.
+WINDOWS = {"global": 0, "const": 0, "shared": SHARED_WINDOW, "local": LOCAL_WINDOW}
+WINDOWS |= {"param": PARAM_WINDOW}
+SPACES = tuple(WINDOWS)
+INNER = {"shared::cluster": "cluster", "local::frame": "frame"}  # kept apart from the rest
+NO_EFFECT = {"fence", "membar", "prefetch", "prefetchu", "griddepcontrol", "discard"}
+NO_EFFECT |= {"applypriority", "pmevent"}
+MOVED = {"pred", "f32", "f64", *(f"{kind}{bits}" for kind in "bus" for bits in (16, 32, 64))}
 HINTED = ("ld", "st", "atom", "red")
 
 
@@ -41,16 +52,32 @@ HINTED = ("ld", "st", "atom", "red")
 
 
 def immediate(operand: Imm, dtype: np.dtype) -> Any:
-    """A literal as a NumPy scalar: floats keep their bits where the widths agree."""
+    """A literal as a NumPy scalar. A float is rounded for a float type, else its bits are taken."""
     if operand.width == 0:
-        if dtype.kind == "f":
-            return dtype.type(operand.value)
         bits = np.array(operand.value % (1 << 64), U64).astype(f"u{dtype.itemsize}")
         return bits.view(dtype)[()] if dtype != BOOL else np.bool_(operand.value != 0)
     if operand.width == dtype.itemsize:
         return np.array(operand.value, f"u{operand.width}").view(dtype)[()]
-    kind = "f4" if dtype.itemsize == 4 else "f8"
-    return np.array(operand.as_float(), kind).view(dtype)[()]
+    with np.errstate(over="ignore"):
+        return np.array(operand.as_float(), "f8").astype(dtype)[()]
+
+
+def literal(t: Translator, operand: Imm, dtype: np.dtype, stored: np.dtype | None = None) -> str:
+    """The name of a literal's value, where ptxas takes such a one for this type; its bits are
+    given as those of a type of the same width, `stored`."""
+    if dtype.kind == "f" and operand.width == 0:
+        t.unsupported("an integer stands where a float belongs")
+    is_float = dtype.kind == "f" and dtype.itemsize > 2
+    if operand.width not in (0, dtype.itemsize) and not is_float:
+        t.unsupported(f"a float of {operand.width} bytes stands where {dtype.itemsize} belong")
+    return t.constant(immediate(operand, dtype).view(stored or dtype))
+
+
+def group_count(t: Translator, operand: Operand) -> int:
+    """How many groups of copies may still be on their way."""
+    if not isinstance(operand, Imm) or operand.width or not 0 <= operand.value < 1 << 31:
+        t.unsupported("the number of groups must be a constant that is not negative")
+    return operand.value
 
 
 def special(t: Translator, name: str, dtype: np.dtype) -> str:
@@ -58,7 +85,7 @@ def special(t: Translator, name: str, dtype: np.dtype) -> str:
     if name not in KNOWN_SPECIAL:
         t.unsupported(f"special register {name}")
     read = f"m.special({name!r})"
-    own: np.dtype = U64 if name in ("%clock64", "%globaltimer") else U32
+    own: np.dtype = U64 if name in TIMES_64 else U32
     if name == "%is_explicit_cluster":
         own = BOOL
     if own == dtype:
@@ -68,53 +95,61 @@ def special(t: Translator, name: str, dtype: np.dtype) -> str:
 
 KNOWN_SPECIAL = {f"%{r}.{axis}" for r in ("tid", "ntid", "ctaid", "nctaid") for axis in "xyz"}
 KNOWN_SPECIAL |= {"%laneid", "%warpid", "%nwarpid", "%smid", "%nsmid", "%clock", "%clock64"}
+TIMES_64 = {"%clock64", "%globaltimer"}
+KNOWN_SPECIAL |= {"%clock_hi", "%globaltimer_lo", "%globaltimer_hi"}
 KNOWN_SPECIAL |= {"%globaltimer", "%gridid", "%dynamic_smem_size", "%total_smem_size", "WARP_SZ"}
 KNOWN_SPECIAL |= {f"%lanemask_{c}" for c in ("eq", "lt", "le", "gt", "ge")}
 CLUSTER_SPECIAL = ("clusterid", "nclusterid", "cluster_ctaid", "cluster_nctaid")
 KNOWN_SPECIAL |= {f"%{r}.{axis}" for r in CLUSTER_SPECIAL for axis in "xyz"}
-KNOWN_SPECIAL |= {"%envreg1", "%envreg2"}
+KNOWN_SPECIAL |= {"%envreg1", "%envreg2", "%aggr_smem_size"}
+KNOWN_SPECIAL |= {f"{layout.RESERVED}{name}" for name in layout.RESERVED_OFFSETS}
 KNOWN_SPECIAL |= {"%cluster_ctarank", "%cluster_nctarank", "%is_explicit_cluster"}
 
 
 def address(t: Translator, symbol: Symbol, dtype: np.dtype) -> str:
-    """A variable's address in its own space."""
+    """A variable's address in its own space, as an integer of type `dtype`."""
+    if dtype.kind not in "ui":
+        t.unsupported(f"the address of {symbol.name} is an integer")
     if symbol.name in t.parameters:
         return t.constant(immediate(Imm(t.parameters[symbol.name] + symbol.offset), dtype))
     if symbol.name in t.shared:
         return t.constant(immediate(Imm(t.shared[symbol.name] + symbol.offset), dtype))
     if symbol.name in t.local:
         return t.constant(immediate(Imm(t.local[symbol.name] + symbol.offset), dtype))
+    if dtype.itemsize != 8:
+        t.unsupported(f"the address of {symbol.name} has 64 bits")
     code = t.module.code_address(symbol.name)
     if code is not None:
         return t.constant(immediate(Imm(code + symbol.offset), dtype))
     variable = t.variables.get(symbol.name)
     if variable is None or variable.space not in ("global", "const"):
         t.unsupported(f"the address of {symbol.name}")
-    return f"m.variable({symbol.name!r}, {symbol.offset})"
+    where = f"m.variable({symbol.name!r}, {symbol.offset})"
+    return where if dtype == U64 else f"{where}.view({t.dtype(dtype)})"
 
 
 # Instructions
 
 
 def instruction(t: Translator, i: Instruction, emitters: Emitters) -> None:
-    """Emit one instruction that does not end a block; `emitters` has what isa.py has no row for,
-    by the first word of the opcode, by its first three, or by the first and the type."""
+    """Emit one instruction that does not end a block. `emitters` has what isa.py has no row for, by
+    the instruction's name, or by its name and its last word, or "cc"."""
     if i.root in HINTED and "L2::cache_hint" in i.modifiers:
         i = replace(i, operands=i.operands[:-1])  # without the cache policy
-    keys = ".".join(i.opcode[:3]), f"{i.root}.{i.opcode[-1]}", i.root
-    name = next((k for k in keys if k in emitters), None)
-    if name is not None:
-        emitter, counts = emitters[name]
-        if len(i.operands) not in counts or not i.modifiers and i.root != "call":
+    name = i.name
+    keys = f"{name}.cc" if "cc" in i.modifiers else "", f"{name}.{i.opcode[-1]}", name
+    key = next((k for k in keys if k in emitters), None)
+    if key is not None:
+        emitter, counts = emitters[key]
+        if len(i.operands) not in counts:
             t.unsupported("no such form of it")
         emitter(t, i)
-    elif i.root not in NO_EFFECT and not is_warp_barrier(i):
+    elif i.root not in NO_EFFECT:
         from_table(t, i)
 
 
 def is_warp_barrier(i: Instruction) -> bool:
-    """bar.warp.sync has nothing left to do once its block could start."""
-    return i.root in ("bar", "barrier") and "warp" in i.modifiers
+    return i.name == "bar.warp"
 
 
 def is_barrier_reduction(i: Instruction) -> bool:
@@ -156,7 +191,7 @@ def from_table(t: Translator, i: Instruction) -> None:
 def move(t: Translator, i: Instruction) -> None:
     """mov: copy, take an address, pack a vector into one register, or unpack one."""
     destination, source = i.operands
-    dtype = isa.DTYPES.get(i.modifiers[-1])
+    dtype = isa.DTYPES[i.opcode[-1]] if i.opcode[-1] in MOVED else None
     parts = max((len(o.items) for o in i.operands if isinstance(o, Vector)), default=1)
     if dtype is None or parts not in (1, 2, 4, 8) or parts > dtype.itemsize:
         t.unsupported("no such move")
@@ -182,27 +217,34 @@ def move(t: Translator, i: Instruction) -> None:
     else:
         if not isinstance(destination, Reg):
             t.unsupported("the destination must be a register")
-        want = t.storage_of(destination) if isinstance(source, Imm) else dtype
-        if want.itemsize != dtype.itemsize:
-            want = dtype
-        t.assign(i, destination, t.value(source, want), want, typed=False)
+        if isinstance(source, Imm):
+            stored = t.storage_of(destination)
+            want = stored if stored.itemsize == dtype.itemsize else dtype
+            value = literal(t, source, dtype, want)
+            t.assign(i, destination, value, want, typed=False)
+        else:
+            t.assign(i, destination, t.value(source, dtype), dtype, typed=False)
 
 
 def convert_address(t: Translator, i: Instruction) -> None:
     """cvta[.to].space.u64: generic addresses carry their space in the upper bits."""
-    space = next((m for m in i.modifiers if m.split("::")[0] in SPACES), "")
-    window = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW, "param": PARAM_WINDOW}
-    base = t.constant(np.uint64(window.get(space.split("::")[0], 0)))
-    sign = "-" if "to" in i.modifiers else "+"
+    *_, space, type_ = ("", "", *i.modifiers)
+    window = WINDOWS.get(space.split("::")[0])
+    if window is None or type_ != "u64":
+        t.unsupported("no such form of it")
+    base = t.constant(np.uint64(window))
+    sign = "-" if i.name == "cvta.to" else "+"
     t.assign(i, i.operands[0], f"{t.value(i.operands[1], U64)} {sign} {base}", U64)
 
 
 def is_in_space(t: Translator, i: Instruction) -> None:
     """isspacep.space p, a"""
-    window = {"global": 0, "shared": 1, "local": 2, "param": 3}.get(i.modifiers[0].split("::")[0])
-    if window is None:
+    (space,) = i.modifiers or ("",)
+    window = WINDOWS.get(space.split("::")[0])
+    if window is None or space == "const":
         t.unsupported("no such state space")
-    shift, number = t.constant(np.uint64(48)), t.constant(np.uint64(window))
+    shift = t.constant(np.uint64(WINDOW_BITS))
+    number = t.constant(np.uint64(window >> WINDOW_BITS))
     t.assign(i, i.operands[0], f"({t.value(i.operands[1], U64)} >> {shift}) == {number}", BOOL)
 
 
@@ -214,7 +256,7 @@ def memory_operand(
     dtype = isa.DTYPES.get(type_)
     count = vector_length(words)
     space = next((w.split("::")[0] for w in words if w.split("::")[0] in SPACES), "generic")
-    space = "cluster" if "shared::cluster" in words else space
+    space = INNER.get(next((w for w in words if w in INNER), ""), space)
     rest = {w for w in words if w.split("::")[0] not in SPACES} - CACHE_WORDS - {f"v{count}"}
     rest = {w for w in rest if not w.startswith(("L1::", "L2::"))}
     if dtype is None or rest or not isinstance(memory, Memory) or memory.coordinates:
@@ -232,7 +274,7 @@ def memory_operand(
             space = "frame"
         return space, address(t, base, U64), dtype, count, memory.offset
     wide = t.storage_of(base).itemsize == 8
-    if not wide and space not in ("shared", "cluster", "local", "param"):
+    if not wide and space not in ("shared", "cluster", "local", "frame", "param"):
         t.unsupported("a 32-bit register cannot hold this address")
     return space, t.value(base, U64 if wide else U32), dtype, count, memory.offset
 
@@ -272,12 +314,16 @@ def store(t: Translator, i: Instruction) -> None:
     """st[.space][.vN].type [a], b"""
     space, where, dtype, count, offset = memory_operand(t, i, i.operands[0], [*i.modifiers])
     items, own = registers_moved(t, i.operands[1], count, dtype.itemsize)
-    if own is not None:
-        dtype = own
-    elif dtype.kind == "f" and dtype.itemsize == 2:
+    declared, dtype = dtype, dtype if own is None else own
+    if own is None and dtype.kind == "f" and dtype.itemsize == 2:
         dtype = np.dtype("u2")
     access = t.access(dtype, count, offset)
-    values = ", ".join(t.value(item, dtype, typed=False) for item in items)
+    values = ", ".join(
+        literal(t, item, declared, dtype)
+        if isinstance(item, Imm)
+        else t.value(item, dtype, typed=False)
+        for item in items
+    )
     mask, indent = enabled(t, i)
     t.line(f"{indent}m.space_{space}.store({access}, {where}, ({values},), {mask})")
 
@@ -348,11 +394,12 @@ def terminator(t: Translator, i: Instruction) -> str:
     return f"{guard}, ({', '.join(t.value(o, U32) for o in operands)},), {predicate}"
 
 
-# By opcode, or opcode and last type ("add.f16"): emitter, and the numbers of operands it takes.
+# By name, or name and last type ("add.f16"): emitter, and the numbers of operands it takes.
 Emitters = dict[str, tuple[Callable[["Translator", Instruction], None], set[int]]]
 EMITTERS: Emitters = {
     "mov": (move, {2}),
     "cvta": (convert_address, {2}),
+    "cvta.to": (convert_address, {2}),
     "isspacep": (is_in_space, {2}),
     "ld": (load, {2}),
     "ldu": (load, {2}),

@@ -54,7 +54,7 @@ def _matrices(
     """Access, address, number of matrices, and whether they are transposed."""
     words = [m for m in i.modifiers if m not in ("sync", "aligned", "m8n8", "trans", *COUNTS)]
     count = next((COUNTS[m] for m in i.modifiers if m in COUNTS), 0)
-    if "m8n8" not in i.modifiers or count != len(_items(registers)):
+    if i.modifiers[:3] != ("sync", "aligned", "m8n8") or count != len(_items(registers)):
         t.unsupported("no such form of it")
     if words not in (["shared", "b16"], ["shared::cta", "b16"]):
         t.unsupported("no such form of it")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gemmlab.emulator.memory.spaces import SHARED_WINDOW
-from gemmlab.emulator.ptx.ir import Instruction, Operand
+from gemmlab.emulator.ptx.ir import Instruction, Operand, Reg
 from gemmlab.emulator.translation.emit.instructions import (
     U32,
     U64,
@@ -41,8 +41,10 @@ def shared_address(t: Translator, i: Instruction, operand: Operand, space: str =
 
 def wait(t: Translator, i: Instruction) -> str:
     """mbarrier.{test,try}_wait[.parity] p, [a], state|parity[, time]: what ends a block."""
-    if not 3 <= len(i.operands) <= 3 + ("try_wait" in i.modifiers):
+    if i.modifiers[-1] != "b64" or not 3 <= len(i.operands) <= 3 + ("try_wait" in i.modifiers):
         t.unsupported("no such form of it")
+    if not isinstance(i.operands[0], Reg):
+        t.unsupported("the result must be a register")
     target, phase = i.operands[1:3]
     if "parity" in i.modifiers:
         parity = t.value(phase, U32)
@@ -56,7 +58,7 @@ def emit_mbarrier(t: Translator, i: Instruction) -> None:
     verb, *words = i.modifiers
     rest = {*words[:-1]} - ORDERING - SHARED
     operands = list(i.operands)
-    if verb == "pending_count" and len(operands) == 2:
+    if verb == "pending_count" and words == ["b64"] and len(operands) == 2:
         token = t.value(operands[1], U64)
         t.assign(i, operands[0], f"mbarriers.pending_of({token})", U32)
         return
@@ -94,7 +96,7 @@ def emit_arrive_on_copies(t: Translator, i: Instruction) -> None:
     """cp.async.mbarrier.arrive[.noinc][.shared].b64 [a]: one arrival once the thread's copies are
     there; without .noinc the phase first expects one more, so that nothing changes in the end."""
     rest = {*i.modifiers[3:-1]} - SHARED
-    if i.modifiers[2] != "arrive" or i.modifiers[-1] != "b64" or rest - {"noinc"}:
+    if i.modifiers[-1] != "b64" or rest - {"noinc"}:
         t.unsupported("no such form of it")
     where = shared_address(t, i, i.operands[0])
     mask, indent = enabled(t, i)
@@ -105,6 +107,14 @@ def emit_arrive_on_copies(t: Translator, i: Instruction) -> None:
 
 
 EMITTERS: Emitters = {
-    "mbarrier": (emit_mbarrier, {1, 2, 3}),
-    "cp.async.mbarrier": (emit_arrive_on_copies, {1}),
+    "mbarrier.init": (emit_mbarrier, {2}),
+    "mbarrier.inval": (emit_mbarrier, {1}),
+    "mbarrier.expect_tx": (emit_mbarrier, {2}),
+    "mbarrier.complete_tx": (emit_mbarrier, {2}),
+    "mbarrier.arrive": (emit_mbarrier, {2, 3}),
+    "mbarrier.arrive.expect_tx": (emit_mbarrier, {3}),
+    "mbarrier.arrive_drop": (emit_mbarrier, {2, 3}),
+    "mbarrier.arrive_drop.expect_tx": (emit_mbarrier, {3}),
+    "mbarrier.pending_count": (emit_mbarrier, {2}),
+    "cp.async.mbarrier.arrive": (emit_arrive_on_copies, {1}),
 }

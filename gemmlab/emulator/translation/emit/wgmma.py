@@ -10,11 +10,19 @@ import numpy as np
 from gemmlab.emulator.ptx.ir import Imm, Instruction, Vector
 from gemmlab.emulator.tensor_cores.matrices import BITS
 from gemmlab.emulator.tensor_cores.wgmma import ROW_BYTES, Product
-from gemmlab.emulator.translation.emit.instructions import BOOL, U32, U64, Emitters, enabled
+from gemmlab.emulator.translation.emit.instructions import (
+    BOOL,
+    U32,
+    U64,
+    Emitters,
+    enabled,
+    group_count,
+)
 
 if TYPE_CHECKING:
     from gemmlab.emulator.translation.translate import Translator
 
+A_REGISTERS = 4  # of a warp's 16 rows of 32 bytes
 SHAPE = re.compile(r"m64n(\d+)k(\d+)")
 REGISTERS: dict[str, np.dtype] = {"f32": np.dtype("f4"), "s32": np.dtype("i4"), "f16": U32}
 FP8 = {"e4m3", "e5m2"}
@@ -28,18 +36,20 @@ def emit_wgmma(t: Translator, i: Instruction) -> None:
     """wgmma.mma_async.sync.aligned.m64nNkK.result.a.b {d, …}, a, b, scale-d{, scale-a, scale-b
     {, trans-a}{, trans-b}}; and the groups that are waited for. The fence has nothing to do."""
     verb, *words = i.modifiers
-    match verb, i.operands:
-        case "fence", ():
+    if "sync" not in words or "aligned" not in words:
+        t.unsupported("no such form of it")
+    match verb:
+        case "fence":
             return
-        case "commit_group", ():
+        case "commit_group":
             _call(t, i, "commit(")
             return
-        case "wait_group", (Imm(value=int(most)),):
-            _call(t, i, f"wait({most}, ")
+        case "wait_group":
+            _call(t, i, f"wait({group_count(t, i.operands[0])}, ")
             return
     if words[:1] == ["sp"]:
         t.unsupported("sparse matrices are not emulated")
-    product = _product(i, words) if verb == "mma_async" else None
+    product = _product(i, words)
     accumulators = i.operands[0] if i.operands else None
     if product is None or not isinstance(accumulators, Vector):
         t.unsupported("no such form of it")
@@ -49,6 +59,8 @@ def emit_wgmma(t: Translator, i: Instruction) -> None:
     before = ", ".join(t.value(o, dtype) for o in accumulators.items)
     a, b, scale = i.operands[1:4]
     if isinstance(a, Vector):
+        if len(a.items) != A_REGISTERS:
+            t.unsupported(f"{len(a.items)} registers for {A_REGISTERS}")
         left = f"({', '.join(t.value(o, U32) for o in a.items)})"
     else:
         left = t.value(a, U64)
@@ -94,4 +106,9 @@ def _product(i: Instruction, words: list[str]) -> Product | None:
     return Product(n, result, a, b, scale_a, scale_b, bool(of_a), bool(of_b), saturates)
 
 
-EMITTERS: Emitters = {"wgmma": (emit_wgmma, set(range(9)))}
+EMITTERS: Emitters = {
+    "wgmma.fence": (emit_wgmma, {0}),
+    "wgmma.commit_group": (emit_wgmma, {0}),
+    "wgmma.wait_group": (emit_wgmma, {1}),
+    "wgmma.mma_async": (emit_wgmma, set(range(4, 10))),
+}

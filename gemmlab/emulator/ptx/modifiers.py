@@ -1,0 +1,247 @@
+"""The modifiers of each PTX instruction, and the one order in which the emulator sees them.
+
+ptxas takes the words behind an instruction's name in any order: `match.sync.any.b32` is
+`match.any.sync.b32`. Only words of one kind keep theirs where the place says what they mean: the
+two types of cvt, the state spaces of a copy, the layouts of a product. SYNTAX has a row for each
+name: the kinds of words it takes, in the order of the PTX ISA manual. A name may have several
+words (`mad.lo`, `cp.async.bulk.tensor`); these do have to stand in front.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import NamedTuple
+
+# Words of each kind, as a regular expression. An instruction has one word of a kind at most.
+KINDS = {
+    "type": r"[bus]\d+|[us]\d+x\d|b\d+x\d+(_p\d+)?|f\d+(x2)?|bf16(x2)?|tf32|ue\dm\d(x\d)?"
+    r"|e\dm\d(x\d)?|pred",
+    "action": "wait|launch_dependents",
+    "aligned": "aligned",
+    "abs": "abs",
+    "approx": "approx",
+    "cache": "ca|cg|cs|cv|lu|wb|wt",
+    "cc": "cc",
+    "clamp": "clamp|wrap",
+    "comparison": "eq|ne|lt|le|gt|ge|lo|ls|hi|hs|equ|neu|ltu|leu|gtu|geu|num|nan",
+    "completion": "mbarrier::complete_tx::bytes|bulk_group",
+    "dimension": r"\dd",
+    "field": "global_address|rank|box_dim|global_dim|global_stride|element_stride|elemtype"
+    "|interleave_layout|swizzle_mode|swizzle_atomicity|fill_mode",
+    "ftz": "ftz",
+    "hint": "L2::cache_hint",
+    "init": "mbarrier_init",
+    "l1": "L1::.*",
+    "layout": "row|col",
+    "level": "L1|L2",
+    "map": "b1024",
+    "mmio": "mmio",
+    "mode": "tile(::.*)?|im2col(::.*|_no_offs)?",
+    "multicast": "multicast::cluster",
+    "nan": "NaN",
+    "nc": "nc",
+    "no_complete": "noComplete",
+    "noftz": "noftz",
+    "noinc": "noinc",
+    "number": "x1|x2|x4",
+    "oob": "oob",
+    "operation": "and|or|xor|add|min|max|inc|dec|exch|cas|popc",
+    "order": "weak|volatile|relaxed|acquire|release|acq_rel|sc",
+    "prefetch": r"L2::\d+B",
+    "priority": "L2::evict_.*",
+    "property": "finite|infinite|number|notanumber|normal|subnormal",
+    "proxy": "alias|async|async::generic|tensormap::generic",
+    "read": "read",
+    "relu": "relu",
+    "restrict": "sync_restrict::.*",
+    "rounding": "r[nzmp]i?|rna|rs",
+    "sat": "sat",
+    "satfinite": "satfinite",
+    "scope": "cta|cluster|gpu|sys|gl",
+    "selector": "f4e|b4e|rc8|ecl|ecr|rc16",
+    "shape": r"m\d+(n\d+)?(k\d+)?",
+    "shift": "shiftamt",
+    "space": "(global|const|local|param|shared)(::.*)?",
+    "sparse": "sp(::.*)?",
+    "sync": "sync",
+    "tensormap": "tensormap",
+    "transposed": "trans",
+    "uniform": "uni",
+    "vector": "v2|v4|v8",
+    "way": "all|any|uni|ballot|up|down|bfly|idx",
+    "xorsign": "xorsign",
+}
+# Names, then the kinds of the words that may follow; `type*2`: up to two of them, in their order.
+SYNTAX = """
+activemask: type
+elect: sync
+match: way sync type
+vote shfl: sync way type
+redux: sync operation abs nan type
+bar bar.warp bar.cta: sync
+bar.red bar.cta.red: operation type
+bar.arrive bar.cta.arrive:
+barrier barrier.cta: sync aligned
+barrier.red barrier.cta.red: operation aligned type
+barrier.arrive barrier.cta.arrive: aligned
+barrier.cluster.arrive barrier.cluster.wait: order aligned
+
+mov: type
+cvta cvta.to mapa getctarank: space type
+isspacep: space
+ld: mmio order scope space cache nc l1 priority hint prefetch vector type
+ldu: space vector type
+st: mmio order scope space cache l1 priority hint vector type
+st.async: mmio order scope space completion vector type
+atom red: order scope space operation noftz hint vector type
+red.async: mmio order scope space completion operation type
+prefetch: space level priority tensormap
+prefetchu discard: space level
+applypriority: space priority
+createpolicy.fractional createpolicy.range: space priority*2 type
+createpolicy.cvt: level type
+
+setp: comparison operation ftz type
+set: comparison operation ftz type*2
+cvt: rounding ftz sat relu satfinite type*2
+cvt.pack: sat type*3
+add sub: rounding ftz sat cc type
+addc subc: cc type
+mul mad: rounding ftz sat type
+mul.lo mul.hi mul.wide mad.wide: type
+mad.lo mad.hi: sat cc type
+madc.lo madc.hi: cc type
+mul24.lo mul24.hi: type
+mad24.lo mad24.hi: sat type
+fma: rounding ftz sat relu oob type
+div rcp sqrt rsqrt: rounding approx ftz type
+div.full: ftz type
+ex2 lg2 sin cos tanh: approx ftz type
+abs neg: ftz type
+min max: ftz nan xorsign abs relu type
+rem sad copysign and or xor not cnot shl shr bfe bfi fns popc clz brev selp: type
+lop3: operation type
+shf.l shf.r bmsk szext: clamp type
+bfind: shift type
+prmt: type selector
+testp: property type
+slct: ftz type*2
+dp4a dp2a.lo dp2a.hi: type*2
+vabsdiff2 vabsdiff4: type*3 sat operation
+
+bra brx.idx call ret: uniform
+exit trap:
+nanosleep: type
+pmevent pmevent.mask:
+fence: init order restrict scope
+fence.proxy: proxy order restrict scope space
+membar: scope
+membar.proxy: proxy
+griddepcontrol: action
+setmaxnreg.inc setmaxnreg.dec: sync aligned type
+
+mbarrier.init mbarrier.inval: space type
+mbarrier.pending_count: type
+mbarrier.expect_tx mbarrier.complete_tx: order scope space type
+mbarrier.arrive mbarrier.arrive_drop: no_complete order scope space type
+mbarrier.arrive.expect_tx mbarrier.arrive_drop.expect_tx: order scope space type
+mbarrier.test_wait mbarrier.test_wait.parity: order scope space type
+mbarrier.try_wait mbarrier.try_wait.parity: order scope space type
+
+cp.async: cache space*2 hint prefetch
+cp.async.commit_group cp.async.wait_group cp.async.wait_all:
+cp.async.mbarrier.arrive: noinc space type
+cp.async.bulk: space*2 completion multicast hint
+cp.async.bulk.commit_group:
+cp.async.bulk.wait_group: read
+cp.async.bulk.prefetch: level space hint
+cp.async.bulk.tensor: dimension space*2 mode completion multicast hint
+cp.async.bulk.prefetch.tensor: dimension level space mode hint
+cp.reduce.async.bulk: space*2 completion hint operation noftz type
+cp.reduce.async.bulk.tensor: dimension space*2 operation mode completion hint
+tensormap.replace: mode field space map type
+tensormap.cp_fenceproxy: space*2 proxy order scope sync aligned
+
+ldmatrix stmatrix: sync aligned shape number transposed space type*2
+movmatrix: sync aligned shape transposed type
+mma: sparse sync aligned shape layout*2 satfinite type*4 operation*2
+wmma.load.a wmma.load.b wmma.load.c wmma.store.d: sync aligned layout shape space type
+wmma.mma: sync aligned layout*2 shape rounding type*4 satfinite
+wgmma.fence wgmma.commit_group wgmma.wait_group: sync aligned
+wgmma.mma_async: sparse sync aligned shape satfinite type*3
+"""
+
+
+# Instructions that are left out, and what they are.
+TEXTURES = "textures and surfaces are not emulated"
+ABSENT = dict.fromkeys(("tex", "tld4", "txq", "suld", "sust", "sured", "suq", "istypep"), TEXTURES)
+ABSENT |= {"multimem": "memory of several GPUs is not emulated"}
+ABSENT |= {"tcgen05": "tensor memory, of Blackwell, is not emulated"}
+
+
+class Row(NamedTuple):
+    """What may follow a name."""
+
+    pattern: re.Pattern[str]  # the kind of a word is the name of the group that matches it
+    order: dict[str, int]  # kind -> its place
+    most: dict[str, int]  # kind -> words of it
+
+
+class Reading(NamedTuple):
+    """What an opcode says."""
+
+    name: str  # "mad.lo"; the first word alone where no row has it
+    opcode: tuple[str, ...]  # in the order of the manual; as given where something is wrong
+    problem: str  # why no instruction is spelled so; empty where one is
+
+
+def _rows() -> dict[str, Row]:
+    rows: dict[str, Row] = {}
+    for line in SYNTAX.split("\n"):
+        names, _, rest = line.partition(":")
+        counts = {
+            kind: int(count or 1) for kind, _, count in (k.partition("*") for k in rest.split())
+        }
+        text = "|".join(f"(?P<{kind}>(?:{KINDS[kind]})$)" for kind in counts)
+        order = {kind: place for place, kind in enumerate(counts)}
+        row = Row(re.compile(text or "(?!)"), order, counts)
+        rows |= dict.fromkeys(names.split(), row)
+    return rows
+
+
+ROWS = _rows()
+
+
+def name_of(opcode: tuple[str, ...]) -> str:
+    """The words of an opcode that name the instruction."""
+    longest = opcode[0]
+    for count in range(2, len(opcode) + 1):
+        name = ".".join(opcode[:count])
+        longest = name if name in ROWS else longest
+    return longest
+
+
+@cache
+def read_opcode(opcode: tuple[str, ...]) -> Reading:
+    """An opcode with its modifiers in order."""
+    name = name_of(opcode)
+    row = ROWS.get(name)
+    if row is None:
+        reason = ABSENT.get(opcode[0], "the emulator has no such instruction")
+        return Reading(name, opcode, reason)
+    words = opcode[name.count(".") + 1 :]
+    kinds = []
+    for word in words:
+        found = row.pattern.match(word)
+        if found is None or found.lastgroup is None:
+            return Reading(name, opcode, f"{name} takes no .{word} here")
+        kinds.append(found.lastgroup)
+    if "type" in row.order and "type" not in kinds:
+        return Reading(name, opcode, f"{name} needs a type")
+    for kind, most in row.most.items():
+        if kinds.count(kind) > most:
+            same = ", ".join(f".{w}" for w, k in zip(words, kinds, strict=True) if k == kind)
+            return Reading(name, opcode, f"{name} takes no more than {most} of {same}")
+    places = sorted(range(len(words)), key=lambda k: row.order[kinds[k]])
+    return Reading(name, (*name.split("."), *(words[k] for k in places)), "")

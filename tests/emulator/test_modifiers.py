@@ -1,0 +1,140 @@
+"""ptxas takes modifiers in any order; the emulator sees them in one, and refuses what is wrong."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from forms import FORMS, Form
+
+from gemmlab.compile.ptx import assemble, describe
+from gemmlab.emulator import run
+from gemmlab.emulator.ptx.modifiers import ROWS
+from gemmlab.emulator.translation.translate import translate
+from gemmlab.errors import CompileError, UnsupportedInstructionError
+
+REGISTERS = (
+    ".reg .pred %p<8>; .reg .b16 %h<8>; .reg .b32 %r<32>; .reg .b64 %q<32>; "
+    ".reg .f32 %f<16>; .reg .f64 %g<8>; .shared .align 128 .b8 s[1024];"
+)
+
+SELECT = "selp.b32 %r3, 7, 8, %p2;"
+
+
+def module(lines: list[str]) -> str:
+    """The lines are those of the PTX from the sixth on."""
+    head = [".version 8.6", ".target sm_90a", ".address_size 64", ".entry k() {", REGISTERS]
+    return "\n".join([*head, *lines, "ret; }"])
+
+
+def misplaced(form: Form) -> list[list[str]]:
+    """Spellings with a word of the name among the modifiers, where ptxas does not know it."""
+    first, *rest = form.name.split(".")
+    if not rest or not form.words or ".".join([first, form.words[0]]) in ROWS:
+        return []
+    return [[form.words[0], *rest, *form.words[1:]]]
+
+
+def test_all_that_can_be_ordered_has_a_sample():
+    sampled = {id(ROWS[form.name]) for form in FORMS}
+    missing = [name for name, row in ROWS.items() if id(row) not in sampled]
+    assert [name for name in missing if sum(ROWS[name].most.values()) > 1] == []
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda f: ".".join(f.opcode))
+def test_one_instruction_in_any_order(form):
+    """All orders that mean the same become the same instruction, and it is one that runs."""
+    texts = {form.text(words) for words in form.orders(24)}
+    program = translate(module([form.text(form.words), *texts]))
+    opcodes = {i.opcode for i in program.function.instructions[:-1]}
+    assert opcodes == {form.opcode}
+    assert "m.unsupported" not in program.source
+
+
+@pytest.mark.parametrize("form", [f for f in FORMS if misplaced(f)], ids=lambda f: f.name)
+def test_the_words_of_a_name_stand_in_front(form):
+    for words in misplaced(form):
+        program = translate(module([Form(form.name.split(".")[0], (), form.operands).text(words)]))
+        assert "m.unsupported" in program.source
+
+
+def test_the_assembler_takes_the_same():
+    """Every order is taken, and every spelling with a word of the name elsewhere is refused."""
+    taken = [form.text(words) for form in FORMS for words in [form.words, *form.orders(3)]]
+    assert assemble(describe(module(taken)), "sm_90a")
+    refused = [
+        Form(form.name.split(".")[0], (), form.operands).text(words)
+        for form in FORMS
+        for words in misplaced(form)
+    ]
+    with pytest.raises(CompileError) as error:
+        assemble(describe(module(refused)), "sm_90a")
+    lines = {int(line) for line in re.findall(r"line (\d+); error", error.value.log)}
+    assert lines == set(range(6, 6 + len(refused)))
+
+
+@pytest.mark.parametrize("tier", ["numpy", "native"])
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("and.b32 %r2, %r9, 3; match.sync.any.b32 %r3, %r2, -1;", [0x11111111, 0x22222222]),
+        ("and.b32 %r2, %r9, 3; match.b32.sync.all %r3, %r2, -1;", [0, 0]),
+        ("setp.lt.u32 %p1, %r9, 5; vote.b32.ballot.sync %r3, %p1, -1;", [31, 31]),
+        ("shfl.bfly.b32.sync %r3, %r9, 1, 31, -1;", [1, 0]),
+        ("redux.max.sync.u32 %r3, %r9, -1;", [31, 31]),
+        ("setp.ne.u32 %p1, %r9, 0; setp.and.u32.gt %p2, 3, %r9, %p1; " + SELECT, [8, 7]),
+        ("setp.ne.u32 %p1, %r9, 0; lop3.b32.or %r3|%p2, %r9, 0, 0, 0xf0, %p1;", [0, 1]),
+        ("setp.eq.u32 %p1, %r9, 0; lop3.and.b32 _|%p2, %r9, 0, 0, 0xf0, !%p1; " + SELECT, [8, 7]),
+    ],
+)
+def test_what_other_orders_compute(line, wanted, tier):
+    out = np.zeros(32, np.uint32)
+    store = "mad.wide.u32 %q1, %r9, 4, %q0; st.u32.global [%q1], %r3;"
+    body = ["ld.u64.param %q0, [p];", "mov.u32 %r9, %tid.x;", line, store]
+    text = module(body).replace("k()", "k(.param .u64 p)")
+    run(text, "k", (1, 1, 1), (32, 1, 1), [out], tier=tier)
+    assert out[:2].tolist() == wanted
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("match.sync.b32 %r1, %r2, %r3", "no such match"),
+        ("match.any.all.sync.b32 %r1, %r2, %r3", "no more than 1 of .any, .all"),
+        ("match.any.b32 %r1, %r2, %r3", "no such match"),
+        ("match.any.sync.u32 %r1, %r2, %r3", "no such match"),
+        ("vote.sync.ballot.pred %p1, %p2, %r3", "no such vote"),
+        ("vote.any.pred %p1, %p2, %r3", "no such vote"),
+        ("shfl.bfly.b32 %r1, %r2, %r3, %r4, %r5", "no such shuffle"),
+        ("redux.sync.add.b32 %r1, %r2, %r3", "no such reduction"),
+        ("elect.sync.aligned %r1|%p1, %r2", "takes no .aligned"),
+        ("add.s32.f32 %r1, %r2, %r3", "no more than 1 of .s32, .f32"),
+        ("add.rn.rz.f32 %f1, %f2, %f3", "no more than 1 of .rn, .rz"),
+        ("add.cc.f32 %f1, %f2, %f3", "no such form"),
+        ("mad.lo.cc.f32 %f1, %f2, %f3, %f4", "no such form"),
+        ("dp4a.u32 %r1, %r2, %r3, %r4", "no such form"),
+        ("cvt.f32 %f1, %f2", "no such conversion"),
+        ("cvt.b32.f32 %r1, %f2", "no such conversion"),
+        ("cvt.pack.sat %r1, %r2, %r3", "needs a type"),
+        ("cvt.pack.s8.s32.b32 %r1, %r2, %r3, %r4", "no such form"),
+        ("mov.f16 %h1, 0f437F0000", "no such move"),
+        ("setp.lt.add.s32 %p1, %r1, %r2, %p2", "no such form"),
+        ("setp.lt.ftz.s32 %p1, %r1, %r2", "no such comparison"),
+        ("set.lt.and.u32.f32 %r1, %f1, %f2", "this form of set"),
+        ("fence.acq_rel.sc.gpu", "no more than 1 of .acq_rel, .sc"),
+        ("fence.here", "takes no .here"),
+        ("prefetch.global.L3 [%q1]", "takes no .L3"),
+        ("cvta.u64 %q1, %q2", "no such form"),
+        ("cvta.shared.u32 %r1, %r2", "no such form"),
+        ("wgmma.fence.sync", "no such form"),
+        ("ldmatrix.m8n8.x1.shared.b16 {%r1}, [%r2]", "no such form"),
+        ("bar.red.popc.u32 %r1, 0", "no such form"),
+        ("barrier.cluster.sync", "takes no .cluster"),
+        ("lop3.b32 %r1, %r2, %r3, %r4, %r5", "must be a constant"),
+        ("frobnicate.u32 %r1, %r2", "no such instruction"),
+    ],
+)
+def test_nothing_is_taken_for_what_it_is_not(line, problem):
+    with pytest.raises(UnsupportedInstructionError, match=problem):
+        run(module([f"{line};"]), "k", (1, 1, 1), (32, 1, 1), [])
