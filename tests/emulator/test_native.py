@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from random_programs import Flow
+from random_programs import Addresses, Flow
 from snippets import STORAGE, ptx
 
 from gemmlab import ladder, problems
@@ -374,6 +374,34 @@ WIDTHS = {
     6: "v2.u32",
     3: "v4.u8",
 }
+
+
+UNIFORM = [12, -8, 1 << 63, (1 << 64) - 4096]
+
+
+@settings(
+    max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+@given(st.randoms(), st.sampled_from(["uniform", "parted"]), st.sampled_from([32, 40]))
+def test_addresses(random: Random, way: str, threads: int) -> None:
+    """Signed and unsigned 64-bit arithmetic on the way to an address: no sum may be rounded."""
+    x, lane = np.arange(1000, 2000).astype(np.uint32), np.arange(threads)
+    out = np.zeros((6, threads), np.uint32)
+    addresses, wanted = Addresses(random, threads, x.nbytes, UNIFORM), []
+    body = [".reg .u32 %tid; .reg .b64 %base, %to, %u<4>; mov.u32 %tid, %tid.x;"]
+    body.append("ld.param.u64 %base, [p0]; ld.param.u64 %to, [p1];")
+    body.append("mad.wide.u32 %to, %tid, 4, %to; setp.lt.u32 %p1, %tid, 20;")
+    body += [f"ld.param.u64 %u{k}, [p{2 + k}];" for k in range(len(UNIFORM))]
+    if way == "parted":
+        body.append("@%p1 bra NEXT; add.u64 %to, %to, 0; NEXT:")
+    for k in range(len(out)):
+        where, first, slope = addresses.address()
+        wanted.append(x[(first + slope * lane) // 4])
+        body.append(f"{addresses.text()} ld.global.u32 %r1, [{where}];")
+        body.append(f"st.global.u32 [%to+{4 * threads * k}], %r1;")
+    text = ptx("\n".join([*body, "ret;"]), ["u64"] * (2 + len(UNIFORM)))
+    both(text, [x, out, *UNIFORM], block=(threads, 1, 1))
+    np.testing.assert_array_equal(out, wanted)
 
 
 @settings(

@@ -274,11 +274,9 @@ class Value:
         *wanted, result = _resolve(ufunc, kinds, dtype and np.dtype(dtype))
         vector = any(isinstance(x, Value) and x.vector for x in operands)
         f = self.f
+        operands = [_cast(x, t) for x, t in zip(operands, wanted, strict=True)]
         values = [
-            f.constant(np.asarray(x).astype(t)[()], vector)
-            if not isinstance(x, Value)
-            else x.astype(t).spread(vector)
-            for x, t in zip(operands, wanted, strict=True)
+            x.spread(vector) if isinstance(x, Value) else f.constant(x, vector) for x in operands
         ]
         made = emit(f, result, *values)
         if ufunc in (np.add, np.subtract) and result.kind in "iu":
@@ -298,15 +296,22 @@ class Value:
         return emit(self.f, *args)
 
 
+def _cast(x: Any, dtype: np.dtype) -> Any:
+    """A value or a constant as the type that NumPy computes in."""
+    return x.astype(dtype) if isinstance(x, Value) else np.asarray(x).astype(dtype)[()]
+
+
+# Operands below are of the result's type already: NumPy adds int64 and uint64 as float64.
+
+
 def _affine(ufunc: np.ufunc, a: Any, b: Any, dtype: np.dtype) -> tuple[Value, Value] | None:
     """How a sum or a difference of a vector and something uniform follows from the vector."""
     if ufunc is np.add and not (isinstance(a, Value) and a.vector):
         a, b = b, a
-    if not isinstance(a, Value) or not a.vector or a.dtype.itemsize != dtype.itemsize:
-        return None
-    if isinstance(b, Value) and b.vector:
+    if not isinstance(a, Value) or not a.vector or isinstance(b, Value) and b.vector:
         return None
     root, moved = a.affine or (a, dtype.type(0))
+    moved = moved.astype(dtype)  # a register's type may have changed since
     return root, moved + b if ufunc is np.add else moved - b
 
 
@@ -314,9 +319,7 @@ def _scaled(ufunc: np.ufunc, a: Any, b: Any, dtype: np.dtype) -> tuple[Value, Va
     """The same for a multiple: elements of an array lie at multiples of an index."""
     if ufunc is np.multiply and not (isinstance(a, Value) and a.affine):
         a, b = b, a
-    if not isinstance(a, Value) or a.affine is None or a.dtype.itemsize != dtype.itemsize:
-        return None
-    if isinstance(b, Value) and b.vector:
+    if not isinstance(a, Value) or a.affine is None or isinstance(b, Value) and b.vector:
         return None
     root, moved = a.affine
     key = ufunc.__name__, root.name, b.name if isinstance(b, Value) else str(b)
@@ -346,4 +349,6 @@ def _resolve(
     if dtype is not None:
         return (dtype,) * (len(kinds) + 1)
     found: tuple[np.dtype, ...] = ufunc.resolve_dtypes((*kinds, None))
+    if found[-1].kind == "f" and not any(getattr(x, "kind", "f") == "f" for x in kinds):
+        raise TypeError(f"np.{ufunc.__name__} of {kinds[0]} and {kinds[-1]} is rounded to float64")
     return found
