@@ -9,8 +9,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
-from gemmlab.emulator.native.values import NotCovered
-from gemmlab.errors import TierError
+from gemmlab.errors import InternalError, TierError
 
 EFFORT = 1  # of LLVM on a program, 0 to 3: at 2 it takes longer, and nothing runs faster
 # Vectors of 32 lanes are split into the widest registers that there are.
@@ -62,7 +61,7 @@ def _machine(effort: int) -> Any:
 
 
 def build(text: str, thoroughly: bool = False) -> bytes:
-    """Object code of IR text. What runs in every kernel is worth more passes. Raises NotCovered
+    """Object code of IR text. What runs in every kernel is worth more passes. Raises InternalError
     where LLVM does not take the text."""
     import llvmlite.binding as llvm
 
@@ -71,7 +70,10 @@ def build(text: str, thoroughly: bool = False) -> bytes:
         module = llvm.parse_assembly(f"{text}\nattributes #0 = {{ nounwind {ATTRIBUTES} }}\n")
         module.verify()
     except RuntimeError as error:
-        raise NotCovered(f"LLVM does not take its IR: {error}") from error
+        raise InternalError(
+            "LLVM refuses what the emulator's native tier wrote, which is a bug in gemmlab; "
+            f"tier='numpy' does without it: {error}"
+        ) from error
     machine = _machine(2 if thoroughly else EFFORT)
     level = llvm.create_pipeline_tuning_options(speed_level=2)
     builder = llvm.create_pass_builder(machine, level)

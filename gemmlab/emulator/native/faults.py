@@ -24,6 +24,7 @@ from gemmlab.emulator.native.layout import (
 )
 from gemmlab.emulator.synchronization.barriers import NUM_BARRIERS, Waiting
 from gemmlab.emulator.synchronization.deadlock import deadlock
+from gemmlab.errors import InternalError
 
 if TYPE_CHECKING:
     from gemmlab.emulator.native.code import Code
@@ -48,7 +49,11 @@ def explain(launch: Launch, code: Code, core: Core) -> NoReturn:
             _access(machine, code, index, words, mask)
         else:
             _end(machine, core, index, mask)
-    raise AssertionError(f"native code found a fault at instruction {index} that is none")
+    site = launch.program.function.instructions[index].site
+    raise InternalError(
+        "the emulator's native tier stopped at what is no fault on the NumPy tier, which is a bug "
+        f"in gemmlab; tier='numpy' does without it\n  at {site}"
+    )
 
 
 def endless(launch: Launch, code: Code, core: Core) -> NoReturn:

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from gemmlab.emulator.native.kernel import Kernel
 
 ALL = np.uint32(0xFFFFFFFF)
+# What generated code finds in the NumPy tier's machine only.
+NUMPY_ONLY = {"bulk", "clusters", "copies", "extent", "mbarriers", "printf", "wgmma"}
+NUMPY_ONLY |= {"space_cluster", "space_matrices"}
 
 
 @dataclass
@@ -205,7 +208,9 @@ class Tracer:
         return self.core.at(offset + COUNTS[name])
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise NotCovered(name.removeprefix("space_"))
+        if name in NUMPY_ONLY:
+            raise NotCovered(name.removeprefix("space_"))
+        raise AttributeError(f"the native tier's machine has no {name}")
 
     def unsupported(self, index: int, reason: str, guard: Any, mask: Lanes | None) -> None:
         """An instruction that no tier knows: an error when a lane reaches it."""
@@ -226,6 +231,8 @@ class Tracer:
     def site(self, access: Access, space: str) -> Pointer:
         """Where an access is counted; a generic one has the first of three places."""
         space = "global" if space in ("generic", "param") else space
+        if (access.instruction, space) not in self.kernel.sites:
+            raise NotCovered("accesses that are not counted one by one")
         return self.core.at(self.kernel.sites[access.instruction, space])
 
     def run(self, name: str, *operands: Pointer | Value) -> Value:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP
+from gemmlab.errors import TierError
 
 if TYPE_CHECKING:
     from gemmlab.emulator.native.builder import Function
@@ -25,8 +26,11 @@ I32, I64, F16, F32, F64 = (np.dtype(t) for t in ("i4", "i8", "f2", "f4", "f8"))
 NAN32 = 0x7FFFFFFF  # the NaN that the hardware returns
 
 
-class NotCovered(Exception):
-    """Something that only the NumPy tier can run; `instruction` is its index, where known."""
+class NotCovered(TierError):
+    """Something that only the NumPy tier can run; `instruction` is its index, where known.
+
+    Whatever else is raised while code is traced is a bug here.
+    """
 
     instruction: int | None = None
 
@@ -81,7 +85,7 @@ def where(condition: Any, yes: Any, no: Any) -> Value:
     f = (values[0] if values else condition).f
     dtype = np.result_type(*(x.dtype if isinstance(x, Value) else _scalar(x) for x in (yes, no)))
     if not isinstance(condition, Value):
-        condition = f.constant(np.bool_(condition))
+        condition = f.constant(np.bool_(_scalar(condition)))
     elif condition.dtype != BOOL:
         condition = condition.astype(BOOL)
     vector = condition.vector or any(x.vector for x in values)
@@ -159,6 +163,20 @@ class Value:
 
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise NotCovered("an array made of a value")
+
+    if not TYPE_CHECKING:  # which knows what a value has
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name.startswith("__array"):
+                self.__array__()
+            if hasattr(np.ndarray, name):
+                raise NotCovered(f"{name} of an array")
+            raise AttributeError(f"a value has no {name}")
+
+    def _number(self) -> NoReturn:
+        raise NotCovered("a Python number made of a value that is not known yet")
+
+    __int__ = __index__ = __float__ = __complex__ = __len__ = _number
 
     # Forms of the same value
 
