@@ -135,8 +135,10 @@ class Tracer:
         end.finish(block, result)
 
     def _count(self) -> None:
-        """One more warp, and its lanes, at this basic block."""
+        """One more warp, and its lanes, at this basic block; and the warp's instructions."""
         f, tally = self.f, self.core.at(tally_offset(self.index))
+        block = self.kernel.program.blocks[self.index]
+        f.increment(self.warp.at(WARP_STATE["executed"]), number(f, block.last - block.first))
         if self.masked:
             f.increment(tally, number(f, 1))
             f.increment(tally.at(8), count_lanes(self.lanes))
