@@ -16,10 +16,12 @@ from snippets import ptx
 import gemmlab
 from gemmlab.devices.emulated import EmulatedDevice
 from gemmlab.emulator import run, tiers
-from gemmlab.emulator.native import code, compiler, ufuncs
+from gemmlab.emulator.native import compiler, ufuncs
 from gemmlab.emulator.native.builder import Module
+from gemmlab.emulator.native.code import runtime_library
 from gemmlab.emulator.native.tracer import Tracer
 from gemmlab.emulator.native.values import NotCovered
+from gemmlab.emulator.ptx.parser import MODULES
 from gemmlab.errors import (
     DeadlockError,
     EmulationError,
@@ -43,7 +45,7 @@ def apart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A cache of its own, nothing compiled, and LLVM in a hurry."""
     monkeypatch.setenv("GEMMLAB_CACHE", str(tmp_path))
     monkeypatch.setattr(compiler, "EFFORT", 0)
-    code._find.cache_clear()
+    MODULES.clear()
     tiers._executed.clear()
 
 
@@ -180,14 +182,14 @@ def test_damaged_code_is_compiled_again(tmp_path: Path, damage: str) -> None:
         broken = {"half": data[:middle], "empty": b""}
         broken["flipped"] = data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
         path.unlink() if damage == "missing" else path.write_bytes(broken[damage])
-    code._find.cache_clear()
+    MODULES.clear()
     assert (loop(4, "native")[0] == 4).all()
     assert files[0].read_bytes() == data
 
 
 @needs_native
 def test_compiled_code_is_found_by_another_process(tmp_path: Path) -> None:
-    code.runtime_library.cache_clear()  # so that it is on disk, too
+    runtime_library.cache_clear()  # so that it is on disk, too
     loop(1, "native")
     compile_nothing = (
         "from gemmlab.emulator.native import code, compiler; compiler.EFFORT = 0\n"

@@ -45,6 +45,7 @@ def host() -> tuple[str, str]:
     return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
 
 
+@cache
 def version() -> str:
     return importlib.metadata.version("llvmlite")
 

@@ -33,17 +33,8 @@ def inline_calls(module: Module, function: Function) -> Function:
     if not any(i.root == "call" for i in function.instructions):
         return function
     result = replace(function, variables=[], instructions=[], labels={}, branch_targets={})
-    Inliner(module, result, addressed(module)).append(function, Renaming("", {}), 0)
+    Inliner(module, result, module.addressed).append(function, Renaming("", {}), 0)
     return result
-
-
-def addressed(module: Module) -> list[Function]:
-    """The functions whose address is a variable's initial value, or moved into a register."""
-    names = {symbol.name for v in module.variables for _, symbol in v.pointers}
-    for function in module.functions.values():
-        moves = (i for i in function.instructions if i.root == "mov")
-        names |= {o.name for i in moves for o in i.operands if isinstance(o, Symbol)}
-    return [f for f in module.functions.values() if f.name in names and not f.is_entry]
 
 
 @dataclass

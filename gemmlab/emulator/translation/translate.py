@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import partial
 from itertools import pairwise
 from typing import Any, NoReturn
 
@@ -76,6 +76,8 @@ class Program:
     source: str  # of the generated Python
     accesses: dict[int, Access]  # by memory instruction; one for a group that is loaded as one
     origins: list[int] = field(default_factory=list)  # the instruction behind each of its lines
+    # What the native tier makes of it, kept with it.
+    native: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
 
 class Unsupported(Exception):
@@ -86,12 +88,16 @@ TERMINATORS = {"bra": "branch", "brx": "switch", "ret": "exit", "exit": "exit", 
 TERMINATORS |= {"nanosleep": "sleep"}
 
 
-@lru_cache(maxsize=64)
 def translate(text: str, entry: str | None = None) -> Program:
     """Parse and translate one entry of a PTX text. Raises PtxSyntaxError, UnknownNameError."""
     module = parse(text)
-    function = inline_calls(module, module.entry(entry))
-    return Translator(module, function).program()
+    function = module.entry(entry)
+
+    def make() -> Program:
+        return Translator(module, inline_calls(module, function)).program()
+
+    found: Program = module.programs.get(function.name, make)
+    return found
 
 
 def terminator_of(instruction: Instruction) -> str | None:
