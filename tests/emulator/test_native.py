@@ -250,6 +250,14 @@ def test_choices_between_constants() -> None:
     both(ptx(body, ["u64"]), [np.zeros(64, np.uint32)])
 
 
+@pytest.mark.parametrize("mode", ["idx", "up", "down", "bfly"])
+def test_shuffles_of_constants(mode: str) -> None:
+    body = f"""ld.param.u64 %q0, [p0]; mov.u32 %r0, %tid.x; mad.wide.u32 %q1, %r0, 8, %q0;
+        shfl.sync.{mode}.b32 %r1|%p1, 7, 5, 31, -1; selp.u32 %r2, 1, 0, %p1;
+        st.global.v2.u32 [%q1], {{%r1, %r2}}; ret;"""
+    both(ptx(body, ["u64"]), [np.zeros(64, np.uint32)])
+
+
 ATOMICS = [
     (name, type_)
     for name, rows in atomics.OPERATIONS.items()

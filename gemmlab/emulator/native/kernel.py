@@ -142,7 +142,7 @@ class Kernel:
         numerics, narrow = Numerics(), Formats()
         self.namespace |= {"n": numerics, "doubles": Doubles(numerics), "select": select}
         self.namespace |= {"formats": narrow, "halves": Halves(narrow)}
-        self.namespace["collectives"] = Collectives()
+        self.collectives = self.namespace["collectives"] = Collectives()
         exec(compile(program.source, SOURCE, "exec"), self.namespace)
         self.fast_text = self._fast()
 

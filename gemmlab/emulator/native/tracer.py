@@ -111,7 +111,7 @@ class Tracer:
 
     def use(self, f: Function) -> None:
         """Write to this function."""
-        self.f = f
+        self.f = self.kernel.collectives.f = f
         self.core, self.warp = f.pointer("core"), f.pointer("warp")
         self.live = f.load(self.warp.at(WARP_STATE["live"]), U32)
         self.lanes = f.argument("lanes", U32) if self.masked else self.live
