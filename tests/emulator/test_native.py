@@ -358,6 +358,54 @@ def test_random_control_flow(random: Random, block: tuple[int, int, int]) -> Non
     both(ptx("\n".join(text), ["u64"]), [x], (2, 1, 1), block)
 
 
+CLOCKS = {"%clock": "u32", "%clock_hi": "u32", "%clock64": "u64"}
+
+
+@pytest.mark.parametrize("threads", [32, 96])
+@pytest.mark.parametrize("clock", CLOCKS)
+def test_clocks_count_the_instructions_of_a_warp(clock: str, threads: int) -> None:
+    """In step all warps read the same; those of one warp do even where its lanes have parted."""
+    type_ = CLOCKS[clock]
+    parted = "setp.lt.u32 %p1, %r0, 9; @%p1 bra NEXT; add.u32 %r2, %r2, 1; NEXT:"
+    body = f""".reg .{type_} %t<3>; mov.{type_} %t0, {clock}; ld.param.u64 %q0, [p0];
+        mov.u32 %r0, %tid.x; mad.wide.u32 %q0, %r0, 24, %q0; mov.u32 %r1, 0;
+        mov.{type_} %t1, {clock};
+        LOOP: add.u32 %r1, %r1, 1; {parted if threads == 32 else ""}
+        setp.lt.u32 %p2, %r1, 5; @%p2 bra LOOP; mov.{type_} %t2, {clock};
+        st.global.{type_} [%q0], %t0; st.global.{type_} [%q0+8], %t1;
+        st.global.{type_} [%q0+16], %t2; ret;"""
+    x = np.zeros((2 * threads, 3), np.uint64)
+    both(ptx(body, ["u64"]), [x], (2, 1, 1), (threads, 1, 1))
+    if clock != "%clock_hi":
+        first, second, third = x[0].tolist()
+        assert (first, second) == (0, 4 * 5) and third >= 4 * (6 + 5 * 3)
+
+
+@pytest.mark.parametrize("tier", ["numpy", "native"])
+@pytest.mark.parametrize("timer", ["%globaltimer", "%globaltimer_lo"])
+def test_what_comes_later_reads_a_later_time(timer: str, tier: str) -> None:
+    """Block 0 waits for block 1, which has read the time more often."""
+    body = f"""ld.param.u64 %q0, [p0]; mov.u32 %r1, %ctaid.x; setp.eq.u32 %p1, %r1, 0;
+        .reg .u64 %t; @%p1 bra WAIT; mov.u32 %r2, 9;
+        READ: mov.u64 %t, {timer}; sub.u32 %r2, %r2, 1; setp.ne.u32 %p2, %r2, 0; @%p2 bra READ;
+        st.global.u64 [%q0+8], %t; membar.gl; st.volatile.global.u32 [%q0+16], 1; ret;
+        WAIT: ld.volatile.global.u32 %r3, [%q0+16]; setp.eq.u32 %p2, %r3, 0; @%p2 bra WAIT;
+        mov.u64 %t, {timer}; st.global.u64 [%q0], %t; ret;"""
+    x = np.zeros(3, np.uint64)
+    run(ptx(body, ["u64"]), None, (2, 1, 1), (1, 1, 1), [x], tier=tier)
+    assert x[0] > x[1] > 0
+
+
+@pytest.mark.parametrize("tier", ["numpy", "native"])
+def test_a_delay_by_the_clock_ends(tier: str) -> None:
+    body = """ld.param.u64 %q0, [p0]; mov.u64 %q1, %clock64;
+        WAIT: mov.u64 %q2, %clock64; sub.u64 %q2, %q2, %q1; setp.lt.u64 %p1, %q2, 9000;
+        @%p1 bra WAIT; st.global.u64 [%q0], %q2; ret;"""
+    x = np.zeros(1, np.uint64)
+    run(ptx(body, ["u64"]), None, (1, 1, 1), (64, 1, 1), [x], tier=tier)
+    assert x.tolist() == [9012]
+
+
 # Memory
 
 PATTERNS: dict[str, Callable[[np.ndarray], np.ndarray]] = {

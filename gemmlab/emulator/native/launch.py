@@ -49,7 +49,9 @@ def _aligned(nbytes: int) -> np.ndarray:
 class Core:
     """Memory for running one block after another."""
 
-    def __init__(self, launch: Launch, code: Code, next_block: np.ndarray) -> None:
+    def __init__(
+        self, launch: Launch, code: Code, next_block: np.ndarray, timer: np.ndarray
+    ) -> None:
         plan = code.plan
         num_warps = -(-launch.threads // WARP)
         local_bytes = align(launch.local_bytes, 16)
@@ -62,6 +64,7 @@ class Core:
         # What the pointers below point to must live as long as they do.
         self.tables = tables = dict(
             next_block=next_block,
+            timer=timer,
             parameters=launch.parameters,
             starts=np.array([a.address for a in allocations], np.int64),
             ends=np.array([a.address + a.nbytes for a in allocations], np.int64),
@@ -141,7 +144,7 @@ class Team:
     def __init__(self, launch: Launch, code: Code, size: int) -> None:
         self.launch, self.code, self.size = launch, code, size
         self.run = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(runtime_library()["run"])
-        self.next_block = np.zeros(1, np.int64)
+        self.next_block, self.timer = np.zeros((2, 1), np.int64)
         # How many blocks one thread keeps unfinished: some may wait for what a later one does.
         lanes = align(launch.threads, WARP)
         self.most = max(1, RESIDENT_LANES // lanes) if code.blocks_meet else 1
@@ -174,7 +177,7 @@ class Team:
                 core = self.new_core() if more else waiting.popleft()
 
     def new_core(self) -> Core:
-        core = Core(self.launch, self.code, self.next_block)
+        core = Core(self.launch, self.code, self.next_block, self.timer)
         with self.lock:
             self.cores.append(core)
         return core

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP
+from gemmlab.emulator.execution.machine import CYCLES
 from gemmlab.emulator.memory.spaces import Access
 from gemmlab.emulator.native import ends
 from gemmlab.emulator.native.builder import Function, Module, Pointer
@@ -173,11 +174,6 @@ class Tracer:
                 upto = below | np.uint32(1) << lane
                 masks = {"eq": upto & ~below, "lt": below, "le": upto, "ge": ~below, "gt": ~upto}
                 return f.table(masks[name[-2:]])
-            case "%clock" | "%clock64" | "%globaltimer":
-                place = self.core.at(CORE["clock"])
-                ticks = f.load(place, U64) + np.uint64(1)
-                f.store(place, ticks)
-                return ticks.astype(U32) if name == "%clock" else ticks
             case "%dynamic_smem_size" | "%total_smem_size":
                 field = "dynamic_bytes" if "dynamic" in name else "shared_bytes"
                 return f.load(self.core.at(CORE[field]), I64).astype(U32)
@@ -188,6 +184,20 @@ class Tracer:
             case "WARP_SZ":
                 return f.constant(np.uint32(WARP))
         raise NotCovered(f"special register {name}")
+
+    def clock(self, name: str, instructions: int) -> Value:
+        """Cycles of %clock or time of %globaltimer, so many instructions into the basic block."""
+        f, block = self.f, self.kernel.program.blocks[self.index]
+        if "timer" in name:  # one for all threads of the host: what comes later reads more
+            timer = f.load_pointer(self.core.at(CORE["timer"]))
+            text = f"atomicrmw add ptr {timer.name}, i64 1 seq_cst"
+            ticks = Value(f, f.assign(text), U64, False)
+        else:  # `executed` has the whole block already
+            rest = np.uint64(block.last - block.first - instructions)
+            ticks = (f.load(self.warp.at(WARP_STATE["executed"]), U64) - rest) * np.uint64(CYCLES)
+        if name in ("%clock64", "%globaltimer"):
+            return ticks
+        return (ticks >> np.uint64(32) if name.endswith("_hi") else ticks).astype(U32)
 
     def variable(self, name: str, offset: int) -> Value:
         table = self.f.load_pointer(self.core.at(CORE["variables"]))

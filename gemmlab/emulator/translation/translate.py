@@ -166,6 +166,7 @@ class Translator:
         self.lines: list[str] = []
         self.origins: list[int] = []  # of the lines: the instructions that they do
         self.index = 0  # of the instruction being emitted
+        self.first = 0  # of its basic block
         self.defined: set[str] = set()  # in this block, so far
         self.exposed: set[str] = set()  # read in this block before it defines them
 
@@ -242,6 +243,7 @@ class Translator:
         """Emit a block into `lines`; returns the expression of its terminator's operand."""
         self.lines, self.origins, self.defined, self.exposed = [], [], set(), set()
         result = "None"
+        self.first = block.first
         for self.index in range(block.first, block.last):
             instruction = self.function.instructions[self.index]
             if instruction.guard is not None:
