@@ -14,6 +14,7 @@
     ├── ImplausibleTimeError (RuntimeError)  a measured time that the hardware cannot reach
     ├── CompileError (RuntimeError)          a compiler said no; `log` holds its words
     │   └── PtxSyntaxError                   PTX text that does not parse; holds the line
+    ├── InternalError (RuntimeError)         a fault of gemmlab's own
     └── EmulationError (RuntimeError)        the emulated kernel did something wrong
         ├── OutOfBoundsError
         ├── MisalignedAddressError
@@ -74,6 +75,12 @@ class MissingDependencyError(GemmlabError, ImportError):
     """An optional package is not installed; the message names the extra that brings it."""
 
     exit_code = 3
+
+
+class InternalError(GemmlabError, RuntimeError):
+    """A fault of gemmlab's own; the message says where it is, and how to go on without it."""
+
+    exit_code = 1
 
 
 class DeviceError(GemmlabError, RuntimeError):

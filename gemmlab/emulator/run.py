@@ -124,7 +124,7 @@ def run(
     if check is None:
         chosen = "numpy" if special or math.prod(launch.cluster) > 1 else tier
         numpy_tier = partial(execute, order=warp_order)
-        tally, used = tiers.run(launch, ptx, entry, chosen, numpy_tier, prepared.restart)
+        tally, used = tiers.run(launch, chosen, numpy_tier, prepared.restart)
     else:
         spans = [buffer_of(array, buffers).span for array in uninitialized]
         done, findings = run_checked(launch, warp_order, kinds, spans, _in_order)

@@ -22,7 +22,7 @@ from gemmlab.errors import TierError, UnknownNameError
 TIERS = ("auto", "numpy", "native")
 # Thread-instructions from which on compiling is worth its time: about half a second of NumPy.
 WORTH_COMPILING = 50_000_000
-_executed = Counter[int]()  # by NumPy in this process, by a hash of the kernel
+_executed = Counter[tuple[str, str]]()  # by NumPy in this process, by text and entry
 
 # A launch on the NumPy tier, and what it calls at so many thread-instructions.
 NumpyTier = Callable[[Launch, float, Callable[[], None]], Tally]
@@ -40,8 +40,6 @@ def check(tier: str) -> None:
 
 def run(
     launch: Launch,
-    ptx: str,
-    entry: str | None,
     tier: str,
     numpy_tier: NumpyTier,
     restart: Callable[[], None],
@@ -52,18 +50,18 @@ def run(
     "native" cannot run here or does not cover the kernel.
     """
     if tier == "native":
-        return _natively(launch, ptx, entry)
-    if tier == "auto" and missing() is None and _is_compiled(launch, ptx, entry):
-        return _natively(launch, ptx, entry)
+        return _natively(launch)
+    if tier == "auto" and missing() is None and _is_compiled(launch):
+        return _natively(launch)
 
     def change_over() -> None:
         reason = missing()
         if reason is not None:
             _say(f"a long launch runs on the emulator's NumPy tier: {reason}")
-        elif _covers(launch, ptx, entry):
+        elif _covers(launch):
             raise Changeover
 
-    kernel = hash((ptx, entry))
+    kernel = launch.program.module.digest, launch.program.function.name
     try:
         limit = WORTH_COMPILING - _executed[kernel] if tier == "auto" else float("inf")
         tally = numpy_tier(launch, limit, change_over)
@@ -71,31 +69,31 @@ def run(
         return tally, "numpy"
     except Changeover:
         restart()
-        return _natively(launch, ptx, entry)
+        return _natively(launch)
 
 
 def _rows(launch: Launch) -> bool:
     return launch.block[0] % WARP == 0
 
 
-def _is_compiled(launch: Launch, ptx: str, entry: str | None) -> bool:
+def _is_compiled(launch: Launch) -> bool:
     from gemmlab.emulator.native import code
 
-    return code.is_compiled(ptx, entry, _rows(launch))
+    return code.is_compiled(launch.program, _rows(launch))
 
 
-def _covers(launch: Launch, ptx: str, entry: str | None) -> bool:
+def _covers(launch: Launch) -> bool:
     """Compile, if the native tier has everything that the kernel needs."""
     from gemmlab.emulator.native import code
 
     try:
-        code.code_of(ptx, entry, _rows(launch))
+        code.code_of(launch.program, _rows(launch))
     except NotCovered:
         return False
     return True
 
 
-def _natively(launch: Launch, ptx: str, entry: str | None) -> tuple[Tally, str]:
+def _natively(launch: Launch) -> tuple[Tally, str]:
     reason = missing()
     if reason is not None:
         raise TierError(f"no native tier: {reason}")
@@ -103,7 +101,7 @@ def _natively(launch: Launch, ptx: str, entry: str | None) -> tuple[Tally, str]:
     from gemmlab.emulator.native.launch import execute
 
     try:
-        compiled = code.code_of(ptx, entry, _rows(launch))
+        compiled = code.code_of(launch.program, _rows(launch))
     except NotCovered as error:
         _refuse(launch, error)
     return execute(launch, compiled), "native"

@@ -1,8 +1,10 @@
-"""PTX programs that nobody wrote: random control flow that ends."""
+"""PTX programs that nobody wrote: random control flow that ends, random ways to an address."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from random import Random
 
 
@@ -81,3 +83,131 @@ class Flow:
             f"match.any.sync.b32 {to}, {one}, %m;",
         ]
         return ["activemask.b32 %m;", self.random.choice([shuffle, *others])]
+
+
+SLOPES = [-8, -4, 0, 4, 8, 12]  # bytes between threads
+SUMS = [
+    "add",
+    "sub",
+    "add %u",
+    "sub %u",
+]  # of a register and something that is the same in all lanes
+OTHERS = ["from %u", "shift", "times", "both"]
+
+
+@dataclass
+class Linear:
+    """A 64-bit register of Addresses: base * the buffer's address + slope * %tid.x + offset."""
+
+    name: str
+    base: int = 0
+    slope: int = 0
+    offset: int = 0
+
+
+@dataclass
+class Addresses:
+    """Writes a random chain of 64-bit integer instructions that ends at an address in a buffer.
+
+    Signed and unsigned types mix, and sums leave the range of int64 on the way. Needs %tid (32
+    bits), %base (the buffer's address), %u0 to %u3 (64 bits, which hold `uniform`).
+    """
+
+    random: Random
+    threads: int
+    nbytes: int  # of the buffer
+    uniform: list[int]
+    lines: list[str] = field(default_factory=list)
+    names: itertools.count[int] = field(default_factory=itertools.count)
+
+    def linear(self, base: int = 0, slope: int = 0, offset: int = 0) -> Linear:
+        found = Linear(f"%a{next(self.names)}", base, slope, offset)
+        self.lines.append(f".reg .b64 {found.name};")
+        return found
+
+    def text(self) -> str:
+        """What is not yet written."""
+        lines, self.lines = self.lines, []
+        return "\n".join(lines)
+
+    def sign(self) -> str:
+        return self.random.choice("su")
+
+    def number(self) -> int:
+        r = self.random
+        return r.choice([r.randint(-600, 600), 4 << r.randrange(60), -(4 << r.randrange(60))])
+
+    def start(self) -> Linear:
+        """A multiple of the thread's number."""
+        factor, plus = self.random.choice(SLOPES), self.number()
+        kind = self.random.choice(["s", "u"]) if factor >= 0 else "s"
+        if self.random.random() < 0.5:
+            x = self.linear(0, factor)
+            self.lines.append(f"mul.wide.{kind}32 {x.name}, %tid, {factor};")
+        elif self.random.random() < 0.5:
+            x = self.linear(1, factor)
+            self.lines.append(f"mad.wide.{kind}32 {x.name}, %tid, {factor}, %base;")
+        else:
+            x = self.linear(0, factor, plus)
+            self.lines.append(f"mad.wide.{kind}32 {x.name}, %tid, {factor}, {plus};")
+        return x
+
+    def change(self, x: Linear, kinds: Sequence[str]) -> Linear:
+        """One more instruction."""
+        number, k = self.number(), self.random.randrange(4)
+        match self.random.choice(kinds):
+            case "add":
+                y = self.linear(x.base, x.slope, x.offset + number)
+                text = f"add.{self.sign()}64 {y.name}, {x.name}, {number};"
+            case "sub":
+                y = self.linear(x.base, x.slope, x.offset - number)
+                text = f"sub.{self.sign()}64 {y.name}, {x.name}, {number};"
+            case "add %u":
+                y = self.linear(x.base, x.slope, x.offset + self.uniform[k])
+                text = f"add.{self.sign()}64 {y.name}, %u{k}, {x.name};"
+            case "sub %u":
+                y = self.linear(x.base, x.slope, x.offset - self.uniform[k])
+                text = f"sub.{self.sign()}64 {y.name}, {x.name}, %u{k};"
+            case "from %u":
+                y = self.linear(-x.base, -x.slope, self.uniform[k] - x.offset)
+                text = f"sub.{self.sign()}64 {y.name}, %u{k}, {x.name};"
+            case "shift":
+                y = self.linear(x.base << k, x.slope << k, x.offset << k)
+                text = f"shl.b64 {y.name}, {x.name}, {k};"
+            case "times":
+                y = self.linear(x.base * -3, x.slope * -3, x.offset * -3)
+                text = f"mul.lo.{self.sign()}64 {y.name}, {x.name}, -3;"
+            case _:
+                other = self.start()
+                bases, slopes = x.base + 5 * other.base, x.slope + 5 * other.slope
+                y = self.linear(bases, slopes, x.offset + 5 * other.offset)
+                text = f"mad.lo.{self.sign()}64 {y.name}, {other.name}, 5, {x.name};"
+        self.lines.append(text)
+        return y
+
+    def address(self) -> tuple[str, int, int]:
+        """A register and what to add to it; which bytes of the buffer that are: where thread 0
+        reads, and how far apart two threads do."""
+        x, kinds = self.start(), self.random.choice([SUMS, [*SUMS, *OTHERS]])
+        for _ in range(self.random.randint(1, 6)):
+            x = self.change(x, kinds)
+        slope = x.slope if x.slope in SLOPES else self.random.choice(SLOPES)
+        if x.base != 1:
+            y = self.linear(1, x.slope, x.offset)
+            self.lines.append(f"mad.lo.{self.sign()}64 {y.name}, %base, {1 - x.base}, {x.name};")
+            x = y
+        if x.slope != slope:
+            y = self.linear(1, slope, x.offset)
+            self.lines.append(f".reg .b64 {y.name}t; cvt.{self.sign()}64.u32 {y.name}t, %tid;")
+            factor = f"{y.name}t, {slope - x.slope}"
+            self.lines.append(f"mad.lo.{self.sign()}64 {y.name}, {factor}, {x.name};")
+            x = y
+        extent = abs(slope) * (self.threads - 1)
+        first = 4 * self.random.randrange((self.nbytes - extent) // 4) + (
+            extent if slope < 0 else 0
+        )
+        displacement = 4 * self.random.randint(-500, 500)
+        number = (first - displacement - x.offset + (1 << 63)) % (1 << 64) - (1 << 63)
+        y = self.linear(1, slope, first - displacement)
+        self.lines.append(f"add.{self.sign()}64 {y.name}, {x.name}, {number};")
+        return f"{y.name}+{displacement}", first, slope

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from random_programs import Flow
+from random_programs import Addresses, Flow
 from snippets import STORAGE, ptx
 
 from gemmlab import ladder, problems
@@ -251,6 +251,14 @@ def test_choices_between_constants() -> None:
     both(ptx(body, ["u64"]), [np.zeros(64, np.uint32)])
 
 
+@pytest.mark.parametrize("mode", ["idx", "up", "down", "bfly"])
+def test_shuffles_of_constants(mode: str) -> None:
+    body = f"""ld.param.u64 %q0, [p0]; mov.u32 %r0, %tid.x; mad.wide.u32 %q1, %r0, 8, %q0;
+        shfl.sync.{mode}.b32 %r1|%p1, 7, 5, 31, -1; selp.u32 %r2, 1, 0, %p1;
+        st.global.v2.u32 [%q1], {{%r1, %r2}}; ret;"""
+    both(ptx(body, ["u64"]), [np.zeros(64, np.uint32)])
+
+
 ATOMICS = [
     (name, type_)
     for name, rows in atomics.OPERATIONS.items()
@@ -351,6 +359,54 @@ def test_random_control_flow(random: Random, block: tuple[int, int, int]) -> Non
     both(ptx("\n".join(text), ["u64"]), [x], (2, 1, 1), block)
 
 
+CLOCKS = {"%clock": "u32", "%clock_hi": "u32", "%clock64": "u64"}
+
+
+@pytest.mark.parametrize("threads", [32, 96])
+@pytest.mark.parametrize("clock", CLOCKS)
+def test_clocks_count_the_instructions_of_a_warp(clock: str, threads: int) -> None:
+    """In step all warps read the same; those of one warp do even where its lanes have parted."""
+    type_ = CLOCKS[clock]
+    parted = "setp.lt.u32 %p1, %r0, 9; @%p1 bra NEXT; add.u32 %r2, %r2, 1; NEXT:"
+    body = f""".reg .{type_} %t<3>; mov.{type_} %t0, {clock}; ld.param.u64 %q0, [p0];
+        mov.u32 %r0, %tid.x; mad.wide.u32 %q0, %r0, 24, %q0; mov.u32 %r1, 0;
+        mov.{type_} %t1, {clock};
+        LOOP: add.u32 %r1, %r1, 1; {parted if threads == 32 else ""}
+        setp.lt.u32 %p2, %r1, 5; @%p2 bra LOOP; mov.{type_} %t2, {clock};
+        st.global.{type_} [%q0], %t0; st.global.{type_} [%q0+8], %t1;
+        st.global.{type_} [%q0+16], %t2; ret;"""
+    x = np.zeros((2 * threads, 3), np.uint64)
+    both(ptx(body, ["u64"]), [x], (2, 1, 1), (threads, 1, 1))
+    if clock != "%clock_hi":
+        first, second, third = x[0].tolist()
+        assert (first, second) == (0, 4 * 5) and third >= 4 * (6 + 5 * 3)
+
+
+@pytest.mark.parametrize("tier", ["numpy", "native"])
+@pytest.mark.parametrize("timer", ["%globaltimer", "%globaltimer_lo"])
+def test_what_comes_later_reads_a_later_time(timer: str, tier: str) -> None:
+    """Block 0 waits for block 1, which has read the time more often."""
+    body = f"""ld.param.u64 %q0, [p0]; mov.u32 %r1, %ctaid.x; setp.eq.u32 %p1, %r1, 0;
+        .reg .u64 %t; @%p1 bra WAIT; mov.u32 %r2, 9;
+        READ: mov.u64 %t, {timer}; sub.u32 %r2, %r2, 1; setp.ne.u32 %p2, %r2, 0; @%p2 bra READ;
+        st.global.u64 [%q0+8], %t; membar.gl; st.volatile.global.u32 [%q0+16], 1; ret;
+        WAIT: ld.volatile.global.u32 %r3, [%q0+16]; setp.eq.u32 %p2, %r3, 0; @%p2 bra WAIT;
+        mov.u64 %t, {timer}; st.global.u64 [%q0], %t; ret;"""
+    x = np.zeros(3, np.uint64)
+    run(ptx(body, ["u64"]), None, (2, 1, 1), (1, 1, 1), [x], tier=tier)
+    assert x[0] > x[1] > 0
+
+
+@pytest.mark.parametrize("tier", ["numpy", "native"])
+def test_a_delay_by_the_clock_ends(tier: str) -> None:
+    body = """ld.param.u64 %q0, [p0]; mov.u64 %q1, %clock64;
+        WAIT: mov.u64 %q2, %clock64; sub.u64 %q2, %q2, %q1; setp.lt.u64 %p1, %q2, 9000;
+        @%p1 bra WAIT; st.global.u64 [%q0], %q2; ret;"""
+    x = np.zeros(1, np.uint64)
+    run(ptx(body, ["u64"]), None, (1, 1, 1), (64, 1, 1), [x], tier=tier)
+    assert x.tolist() == [9012]
+
+
 # Memory
 
 PATTERNS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -375,6 +431,34 @@ WIDTHS = {
     6: "v2.u32",
     3: "v4.u8",
 }
+
+
+UNIFORM = [12, -8, 1 << 63, (1 << 64) - 4096]
+
+
+@settings(
+    max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+@given(st.randoms(), st.sampled_from(["uniform", "parted"]), st.sampled_from([32, 40]))
+def test_addresses(random: Random, way: str, threads: int) -> None:
+    """Signed and unsigned 64-bit arithmetic on the way to an address: no sum may be rounded."""
+    x, lane = np.arange(1000, 2000).astype(np.uint32), np.arange(threads)
+    out = np.zeros((6, threads), np.uint32)
+    addresses, wanted = Addresses(random, threads, x.nbytes, UNIFORM), []
+    body = [".reg .u32 %tid; .reg .b64 %base, %to, %u<4>; mov.u32 %tid, %tid.x;"]
+    body.append("ld.param.u64 %base, [p0]; ld.param.u64 %to, [p1];")
+    body.append("mad.wide.u32 %to, %tid, 4, %to; setp.lt.u32 %p1, %tid, 20;")
+    body += [f"ld.param.u64 %u{k}, [p{2 + k}];" for k in range(len(UNIFORM))]
+    if way == "parted":
+        body.append("@%p1 bra NEXT; add.u64 %to, %to, 0; NEXT:")
+    for k in range(len(out)):
+        where, first, slope = addresses.address()
+        wanted.append(x[(first + slope * lane) // 4])
+        body.append(f"{addresses.text()} ld.global.u32 %r1, [{where}];")
+        body.append(f"st.global.u32 [%to+{4 * threads * k}], %r1;")
+    text = ptx("\n".join([*body, "ret;"]), ["u64"] * (2 + len(UNIFORM)))
+    both(text, [x, out, *UNIFORM], block=(threads, 1, 1))
+    np.testing.assert_array_equal(out, wanted)
 
 
 @settings(

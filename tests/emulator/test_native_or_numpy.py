@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,10 +16,16 @@ from snippets import ptx
 import gemmlab
 from gemmlab.devices.emulated import EmulatedDevice
 from gemmlab.emulator import run, tiers
-from gemmlab.emulator.native import code, compiler
+from gemmlab.emulator.native import compiler, ufuncs
+from gemmlab.emulator.native.builder import Module
+from gemmlab.emulator.native.code import runtime_library
+from gemmlab.emulator.native.tracer import Tracer
+from gemmlab.emulator.native.values import NotCovered
+from gemmlab.emulator.ptx.parser import MODULES
 from gemmlab.errors import (
     DeadlockError,
     EmulationError,
+    InternalError,
     TierError,
     UnknownNameError,
 )
@@ -37,7 +45,7 @@ def apart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A cache of its own, nothing compiled, and LLVM in a hurry."""
     monkeypatch.setenv("GEMMLAB_CACHE", str(tmp_path))
     monkeypatch.setattr(compiler, "EFFORT", 0)
-    code._find.cache_clear()
+    MODULES.clear()
     tiers._executed.clear()
 
 
@@ -76,12 +84,70 @@ def test_auto_changes_over_when_launches_are_many(monkeypatch: pytest.MonkeyPatc
 def test_auto_stays_with_numpy_where_native_code_does_not_cover_a_kernel(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    def refuse(*_: object) -> None:
+        raise NotCovered("guards")
+
     monkeypatch.setattr(tiers, "WORTH_COMPILING", 1)
-    monkeypatch.delattr("gemmlab.emulator.native.tracer.Tracer.count_guarded")
+    monkeypatch.setattr(Tracer, "count_guarded", refuse)
     x, used = loop(10)
     assert used == "numpy" and (x == 10).all()
-    with pytest.raises(TierError, match=r"does not cover bra(.|\n)*PTX line \d+: .*bra L"):
+    with pytest.raises(TierError, match=r"does not cover bra: guards\n.*PTX line \d+: .*bra L"):
         loop(10, "native")
+
+
+@needs_native
+@pytest.mark.parametrize("tier", ["auto", "native"])
+@pytest.mark.parametrize("error", [AttributeError, TypeError, IndexError, ValueError, KeyError])
+def test_a_bug_of_the_native_tier_is_no_slow_launch(
+    monkeypatch: pytest.MonkeyPatch, tier: str, error: type[Exception]
+) -> None:
+    def fail(*_: object) -> None:
+        raise error("a slip")
+
+    monkeypatch.setattr(tiers, "WORTH_COMPILING", 1)
+    monkeypatch.setattr(Tracer, "count_guarded", fail)
+    where = r"fails at bra, .*a slip.*tier='numpy'.*\n.*PTX line \d+: .*bra L"
+    with pytest.raises(InternalError, match=where):
+        loop(10, tier)
+    assert (loop(10, "numpy")[0] == 10).all()
+
+
+@needs_native
+def test_ir_that_llvm_refuses_is_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ufuncs.UFUNCS, "subtract", ufuncs._plain("subtract", "fsub"))
+    with pytest.raises(InternalError, match=r"LLVM refuses(.|\n)*expected instruction opcode"):
+        loop(10, "native")
+
+
+@pytest.mark.parametrize(
+    ("use", "why"),
+    [
+        (lambda x: int(x), "a Python number"),
+        (lambda x: len(x), "a Python number"),
+        (lambda x: bool(x), "a Python decision"),
+        (lambda x: np.arange(9)[x], "an array made of"),
+        (lambda x: x[0], "picking lanes"),
+        (lambda x: np.array([x, x]), "an array made of"),
+        (lambda x: x.reshape(-1), "reshape"),
+        (lambda x: x + np.arange(4), "a ndarray"),
+        (lambda x: np.where(np.arange(4) < 2, x, x), "a ndarray"),
+        (lambda x: np.cumsum(x), "cumsum"),
+        (lambda x: np.hypot(x, x), "hypot"),
+        (lambda x: x.view(np.uint8), "another width"),
+    ],
+)
+def test_what_only_arrays_can_do_is_refused(use: Callable[[Any], object], why: str) -> None:
+    f = Module().function("f", "void", {"x": "i32"})
+    with pytest.raises(NotCovered, match=why):
+        use(f.argument("x", np.dtype(np.uint32)))
+
+
+def test_what_nothing_can_do_is_a_bug() -> None:
+    x = Module().function("f", "void", {"x": "i64"}).argument("x", np.dtype(np.int64))
+    with pytest.raises(AttributeError):
+        _ = x.dtpye
+    with pytest.raises(TypeError, match="int64 and uint64 is rounded"):
+        x + np.uint64(1)
 
 
 @pytest.mark.parametrize("reason", ["llvmlite is not installed", "the processor has no fma"])
@@ -116,14 +182,14 @@ def test_damaged_code_is_compiled_again(tmp_path: Path, damage: str) -> None:
         broken = {"half": data[:middle], "empty": b""}
         broken["flipped"] = data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
         path.unlink() if damage == "missing" else path.write_bytes(broken[damage])
-    code._find.cache_clear()
+    MODULES.clear()
     assert (loop(4, "native")[0] == 4).all()
     assert files[0].read_bytes() == data
 
 
 @needs_native
 def test_compiled_code_is_found_by_another_process(tmp_path: Path) -> None:
-    code.runtime_library.cache_clear()  # so that it is on disk, too
+    runtime_library.cache_clear()  # so that it is on disk, too
     loop(1, "native")
     compile_nothing = (
         "from gemmlab.emulator.native import code, compiler; compiler.EFFORT = 0\n"

@@ -59,6 +59,9 @@ Side = Mask | Literal[False] | None  # lanes on one side of a branch; False for 
 # basic blocks in which some lanes had to stand back, those go first for a while. Sooner in code
 # that has such loops.
 PATIENCE, SPIN_PATIENCE, BURST = 2000, 50, 100
+# What %clock counts for each instruction that a warp executes: the latency of simple arithmetic. It
+# runs on the instructions of one warp, so kernels in step read the same from it on both tiers.
+CYCLES = 4
 
 
 def patience_of(program: Program) -> int:
@@ -186,12 +189,15 @@ class Machine:
     # What generated code calls
 
     def special(self, name: str) -> Value:
-        if name in self.specials:
-            return self.specials[name]
-        ticks = int(self.tally.warps.sum())  # of a clock
+        return self.specials[name]
+
+    def clock(self, name: str, instructions: int) -> Value:
+        """Cycles of %clock or time of %globaltimer, so many instructions into a basic block."""
+        cycles = CYCLES * (self.executed + instructions)
+        ticks = int(self.tally.warps.sum()) if "timer" in name else cycles
         if name in ("%clock64", "%globaltimer"):
             return np.uint64(ticks)
-        return np.uint32(ticks >> 32 if name.endswith("hi") else ticks & 0xFFFFFFFF)
+        return np.uint32((ticks >> 32 if name.endswith("_hi") else ticks) & 0xFFFFFFFF)
 
     def variable(self, name: str, offset: int) -> np.uint64:
         return np.uint64(self.launch.variables[name] + offset)

@@ -18,13 +18,12 @@ from gemmlab.emulator.arithmetic.lanes import WARP, Mask, Value
 from gemmlab.emulator.memory.spaces import Access, GlobalSpace, SharedSpace, offsets_of
 from gemmlab.emulator.ptx.ir import Special
 from gemmlab.emulator.synchronization.deadlock import MOST
+from gemmlab.emulator.translation.emit.instructions import CLOCKS
 from gemmlab.emulator.translation.spins import is_poll
 from gemmlab.errors import DeadlockError, Site
 
 if TYPE_CHECKING:
     from gemmlab.emulator.execution.machine import Launch, Machine
-
-CLOCKS = {"%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi"}
 
 
 class Chunk(NamedTuple):

@@ -8,7 +8,7 @@ import hashlib
 import json
 import threading
 from dataclasses import asdict
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,7 @@ from gemmlab.emulator.native import compiler, runtime
 from gemmlab.emulator.native.compiler import Library, build, host, version
 from gemmlab.emulator.native.kernel import Kernel, Plan, site_offsets
 from gemmlab.emulator.native.values import NotCovered
-from gemmlab.emulator.translation.translate import Program, translate
+from gemmlab.emulator.translation.translate import Program
 
 # Slow functions of basic blocks with more instructions than these are compiled each for itself:
 # lanes seldom part before a long block and still are parted in it.
@@ -62,10 +62,9 @@ def routines() -> np.ndarray:
 class Code:
     """One program for launches whose blocks have rows of whole warps, or not. Raises NotCovered."""
 
-    def __init__(self, ptx: str, entry: str | None, rows: bool, counting: bool) -> None:
-        self.program: Program = translate(ptx, entry)
-        self.rows, self.counting = rows, counting
-        self.name = code_name(ptx, entry, rows, counting)
+    def __init__(self, program: Program, rows: bool, counting: bool) -> None:
+        self.program, self.rows, self.counting = program, rows, counting
+        self.name = code_name(program, rows, counting)
         self.sites = site_offsets(self.program)
         self.blocks_meet = blocks_meet(self.program)
         self._kernel: Kernel | None = None
@@ -133,26 +132,27 @@ def blocks_meet(program: Program) -> bool:
     return False
 
 
-def code_name(ptx: str, entry: str | None, rows: bool, counting: bool = True) -> str:
-    return store.name_of(["native", *_maker(), ptx, entry or "", str(rows), str(counting)])
+def code_name(program: Program, rows: bool, counting: bool = True) -> str:
+    parts = program.module.digest, program.function.name, str(rows), str(counting)
+    return store.name_of(["native", *_maker(), *parts])
 
 
-@lru_cache(maxsize=64)
-def _find(ptx: str, entry: str | None, rows: bool, counting: bool) -> Code | NotCovered:
-    try:
-        return Code(ptx, entry, rows, counting)
-    except NotCovered as reason:
-        return reason
-
-
-def code_of(ptx: str, entry: str | None, rows: bool, counting: bool = True) -> Code:
-    """The code of an entry of a PTX text. Raises NotCovered."""
-    found = _find(ptx, entry, rows, counting)
+def code_of(program: Program, rows: bool, counting: bool = True) -> Code:
+    """The code of a program. Raises NotCovered."""
+    found = program.native.get((rows, counting))
+    if found is None:
+        try:
+            found = Code(program, rows, counting)
+        except NotCovered as reason:
+            found = reason
+        program.native[rows, counting] = found
     if isinstance(found, NotCovered):
         raise found
     return found
 
 
-def is_compiled(ptx: str, entry: str | None, rows: bool) -> bool:
-    """Whether the code is on disk."""
-    return (store.folder() / f"{code_name(ptx, entry, rows)}.fast").is_file()
+def is_compiled(program: Program, rows: bool) -> bool:
+    """Whether the code is in memory or on disk."""
+    if isinstance(program.native.get((rows, True)), Code):
+        return True
+    return (store.folder() / f"{code_name(program, rows)}.fast").is_file()

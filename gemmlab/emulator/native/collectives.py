@@ -28,6 +28,8 @@ NONE = np.uint32(0)
 class Collectives:
     """Stands in for the module. The active lanes are those that execute the instruction."""
 
+    f: Function  # that is written to
+
     def bits_of(self, active: Lanes) -> Value:
         return active.bits
 
@@ -44,10 +46,7 @@ class Collectives:
         return everyone if mode == "all" else everyone | (yes == NONE)
 
     def shuffle(self, mode: str, value: Any, distance: Any, segment: Any) -> tuple[Any, Any]:
-        some = next((x for x in (value, distance, segment) if isinstance(x, Value)), None)
-        if some is None:
-            return collectives.shuffle(mode, value, distance, segment)
-        f = some.f
+        f = self.f
         value = (value if isinstance(value, Value) else f.constant(value)).settled()
         if not isinstance(distance, Value) and not isinstance(segment, Value):
             return self._known(f, mode, value, distance, segment)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import importlib.metadata
-import itertools
 import platform
 from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
-from gemmlab.emulator.native.values import NotCovered
+from gemmlab.errors import InternalError, TierError
 
 EFFORT = 1  # of LLVM on a program, 0 to 3: at 2 it takes longer, and nothing runs faster
 # Vectors of 32 lanes are split into the widest registers that there are.
@@ -46,6 +45,7 @@ def host() -> tuple[str, str]:
     return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
 
 
+@cache
 def version() -> str:
     return importlib.metadata.version("llvmlite")
 
@@ -62,7 +62,7 @@ def _machine(effort: int) -> Any:
 
 
 def build(text: str, thoroughly: bool = False) -> bytes:
-    """Object code of IR text. What runs in every kernel is worth more passes. Raises NotCovered
+    """Object code of IR text. What runs in every kernel is worth more passes. Raises InternalError
     where LLVM does not take the text."""
     import llvmlite.binding as llvm
 
@@ -71,7 +71,10 @@ def build(text: str, thoroughly: bool = False) -> bytes:
         module = llvm.parse_assembly(f"{text}\nattributes #0 = {{ nounwind {ATTRIBUTES} }}\n")
         module.verify()
     except RuntimeError as error:
-        raise NotCovered(f"LLVM does not take its IR: {error}") from error
+        raise InternalError(
+            "LLVM refuses what the emulator's native tier wrote, which is a bug in gemmlab; "
+            f"tier='numpy' does without it: {error}"
+        ) from error
     machine = _machine(2 if thoroughly else EFFORT)
     level = llvm.create_pipeline_tuning_options(speed_level=2)
     builder = llvm.create_pass_builder(machine, level)
@@ -86,9 +89,11 @@ def build(text: str, thoroughly: bool = False) -> bytes:
 
 
 class Library:
-    """Object code in memory."""
+    """Object code in memory, which is freed when the library dies.
 
-    _numbers = itertools.count()
+    Raises TierError where LLVM cannot load it: there is no memory left, or something that it
+    calls is missing.
+    """
 
     def __init__(self, image: bytes, symbols: Iterable[str]) -> None:
         import llvmlite.binding as llvm
@@ -99,17 +104,24 @@ class Library:
         for symbol in symbols:
             builder.export_symbol(symbol)
         try:
-            self._tracker = builder.link(_jit(), f"gemmlab.{next(self._numbers)}")
+            self._tracker = builder.link(_linker(), "gemmlab")
         except RuntimeError as error:
-            raise NotCovered(f"LLVM cannot link it: {error}") from error
+            raise TierError(f"LLVM cannot load the native tier's code: {error}") from error
 
     def __getitem__(self, symbol: str) -> int:
         return int(self._tracker[symbol])
 
 
-@cache
-def _jit() -> Any:
+def _linker() -> Any:
+    """A linker for one library: one that several share keeps each one's symbols for ever.
+
+    JITLink maps an object as one piece. LLVM's other linker maps each section where there is room,
+    and aborts the process when two of them lie so far apart that 32-bit relocations do not reach.
+    """
     import llvmlite.binding as llvm
 
     host()
-    return llvm.create_lljit_compiler(_machine(1))
+    try:
+        return llvm.create_lljit_compiler(_machine(1), use_jit_link=True)
+    except RuntimeError:  # LLVM has no JITLink on Windows
+        return llvm.create_lljit_compiler(_machine(1))

@@ -207,9 +207,11 @@ class FastEnd(End):
         f.store(m.warp.at(WARP_STATE["live"]), live)
         f.store(m.warp.at(WARP_STATE["once"] + 8), count_lanes(live))
         if following is None:
+            self.stop_before(m.index)  # where it ended, should it be over its budget
             m.give(DONE)
             return
         with f.when(live == NONE):
+            self.stop_before(m.index)
             m.give(DONE)
         self.go(following)
 

@@ -34,6 +34,7 @@ from gemmlab.emulator.native.values import BOOL, NotCovered, select
 from gemmlab.emulator.ptx import layout
 from gemmlab.emulator.ptx.ir import Instruction, Symbol
 from gemmlab.emulator.translation.translate import Program
+from gemmlab.errors import InternalError
 
 SOURCE = "<traced>"  # the file name of code that is traced
 COUNTED = ("global", "shared", "local")
@@ -114,14 +115,14 @@ class Kernel:
     """A program on its way to IR.
 
     rows: whether a warp never spans two rows of its thread block, so that %tid.y and %tid.z are the
-    same in all its lanes. Raises NotCovered.
+    same in all its lanes. Raises NotCovered, and InternalError for a bug of the native tier.
     """
 
     def __init__(self, program: Program, rows: bool, counting: bool = True) -> None:
+        self.program, self.rows, self.counting = program, rows, counting
         for block in program.blocks:
             if block.terminator not in TERMINATORS:
-                raise NotCovered(f"basic blocks that end with {block.terminator}")
-        self.program, self.rows, self.counting = program, rows, counting
+                raise self._not_covered("a wait that the scheduler does not have", block.last - 1)
         self.plan = Plan(in_step=any(map(order_shows, program.function.instructions)))
         self.sites = site_offsets(program)
         self.plan.core_bytes = align(max([*self.sites.values()], default=CORE.size) + SITE.size, 64)
@@ -141,7 +142,7 @@ class Kernel:
         numerics, narrow = Numerics(), Formats()
         self.namespace |= {"n": numerics, "doubles": Doubles(numerics), "select": select}
         self.namespace |= {"formats": narrow, "halves": Halves(narrow)}
-        self.namespace["collectives"] = Collectives()
+        self.collectives = self.namespace["collectives"] = Collectives()
         exec(compile(program.source, SOURCE, "exec"), self.namespace)
         self.fast_text = self._fast()
 
@@ -229,20 +230,29 @@ class Kernel:
         try:
             with np.errstate(all="ignore"):  # what NumPy computes now wraps as on the GPU
                 tracer.trace()
-        except (NotCovered, AttributeError, TypeError, IndexError, ValueError) as error:
-            # The code wants something that only the NumPy tier has.
-            raise self._not_covered(error) from error
+        except NotCovered as reason:
+            raise self._not_covered(str(reason), self._traced(reason, tracer)) from reason
+        except MemoryError:
+            raise
+        except Exception as error:
+            instruction = self.program.function.instructions[self._traced(error, tracer)]
+            raise InternalError(
+                f"the emulator's native tier fails at {'.'.join(instruction.opcode)}, which is a "
+                f"bug in gemmlab ({type(error).__name__}: {error}); tier='numpy' does without it"
+                f"\n  at {instruction.site}"
+            ) from error
         return tracer
 
-    def _not_covered(self, error: Exception) -> NotCovered:
-        """Which instruction's code could not be traced."""
+    def _traced(self, error: Exception, tracer: Tracer) -> int:
+        """The instruction whose code was traced; the last of its basic block if none was."""
         frames = traceback.extract_tb(error.__traceback__)
-        lines = [frame.lineno for frame in frames if frame.filename == SOURCE]
-        if not lines or lines[-1] is None:
-            return NotCovered(str(error))
-        index = self.program.origins[lines[-1] - 1]
-        name = ".".join(self.program.function.instructions[index].opcode)
-        reason = NotCovered(f"{name}: {error}")
+        lines = [x.lineno for x in frames if x.filename == SOURCE and x.lineno is not None]
+        last = self.program.blocks[tracer.index].last - 1
+        return self.program.origins[lines[-1] - 1] if lines else max(last, 0)
+
+    def _not_covered(self, why: str, index: int) -> NotCovered:
+        opcode = ".".join(self.program.function.instructions[index].opcode)
+        reason = NotCovered(f"{opcode}: {why}")
         reason.instruction = index
         return reason
 

@@ -15,7 +15,7 @@ from gemmlab.emulator.counters.rules import SiteCounts
 from gemmlab.emulator.execution.machine import Launch, Tally, patience_of
 from gemmlab.emulator.memory.arena import GLOBAL_BASE
 from gemmlab.emulator.native.code import Code, routines, runtime_library
-from gemmlab.emulator.native.faults import endless, explain
+from gemmlab.emulator.native.faults import explain
 from gemmlab.emulator.native.kernel import Plan, variable_names
 from gemmlab.emulator.native.layout import (
     CORE,
@@ -36,6 +36,7 @@ from gemmlab.emulator.native.ufuncs import loop_of
 
 # Blocks of about so many lanes run by turns where one may wait for another, as on the NumPy tier.
 RESIDENT_LANES = 8192
+MOST_BUDGET = 1 << 62  # instructions: what 64 bits hold, and nobody waits for
 
 
 def _aligned(nbytes: int) -> np.ndarray:
@@ -48,9 +49,10 @@ def _aligned(nbytes: int) -> np.ndarray:
 class Core:
     """Memory for running one block after another."""
 
-    def __init__(self, launch: Launch, code: Code, next_block: np.ndarray) -> None:
+    def __init__(
+        self, launch: Launch, code: Code, next_block: np.ndarray, timer: np.ndarray
+    ) -> None:
         plan = code.plan
-        self.budgeted, self.before = -1, 0  # a block, and the instructions executed before it
         num_warps = -(-launch.threads // WARP)
         local_bytes = align(launch.local_bytes, 16)
         self.memory = _aligned(plan.core_bytes)
@@ -62,6 +64,7 @@ class Core:
         # What the pointers below point to must live as long as they do.
         self.tables = tables = dict(
             next_block=next_block,
+            timer=timer,
             parameters=launch.parameters,
             starts=np.array([a.address for a in allocations], np.int64),
             ends=np.array([a.address + a.nbytes for a in allocations], np.int64),
@@ -93,6 +96,7 @@ class Core:
             local_zeroed=local_bytes * WARP,
             warp_stride=plan.warp_bytes,
             patience=patience_of(launch.program),
+            budget=min(launch.max_instructions, MOST_BUDGET),
             in_step=int(plan.in_step),
             zeroed=plan.warp_bytes - WARP_STATE.size if plan.zeroed else 0,
         ).items():
@@ -124,12 +128,6 @@ class Core:
         """The memory of one warp."""
         return self.warps[number * plan.warp_bytes : (number + 1) * plan.warp_bytes]
 
-    def executed(self, code: Code) -> int:
-        """Instructions that warps have executed."""
-        blocks = code.program.blocks
-        warps = view(self.memory, tally_offset(0), np.int64, 2 * len(blocks))[0::2]
-        return int(warps @ np.array([block.last - block.first for block in blocks]))
-
     def field(self, name: str, dtype: Any = np.int64, count: int = 1) -> np.ndarray:
         return view(self.memory, CORE[name], dtype, count)
 
@@ -146,7 +144,7 @@ class Team:
     def __init__(self, launch: Launch, code: Code, size: int) -> None:
         self.launch, self.code, self.size = launch, code, size
         self.run = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(runtime_library()["run"])
-        self.next_block = np.zeros(1, np.int64)
+        self.next_block, self.timer = np.zeros((2, 1), np.int64)
         # How many blocks one thread keeps unfinished: some may wait for what a later one does.
         lanes = align(launch.threads, WARP)
         self.most = max(1, RESIDENT_LANES // lanes) if code.blocks_meet else 1
@@ -173,24 +171,13 @@ class Team:
                 if not waiting:
                     return
                 core = waiting.popleft()
-            else:
-                self.check_budget(core)
-                if core["block"] >= 0 and self.most > 1:
-                    waiting.append(core)
-                    more = len(waiting) < self.most and self.next_block[0] < core["num_blocks"]
-                    core = self.new_core() if more else waiting.popleft()
-
-    def check_budget(self, core: Core) -> None:
-        """Raise BudgetError for a block whose warps have executed too much."""
-        executed = core.executed(self.code)
-        if core["block"] != core.budgeted:
-            core.budgeted, core.before = core["block"], executed
-        warps = -(-self.launch.threads // WARP)
-        if executed - core.before > self.launch.max_instructions * warps:
-            endless(self.launch, self.code, core)
+            elif core["block"] >= 0 and self.most > 1:
+                waiting.append(core)
+                more = len(waiting) < self.most and self.next_block[0] < core["num_blocks"]
+                core = self.new_core() if more else waiting.popleft()
 
     def new_core(self) -> Core:
-        core = Core(self.launch, self.code, self.next_block)
+        core = Core(self.launch, self.code, self.next_block, self.timer)
         with self.lock:
             self.cores.append(core)
         return core

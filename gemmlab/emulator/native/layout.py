@@ -10,8 +10,9 @@ from gemmlab.emulator.arithmetic.lanes import WARP
 
 # What a warp's code and the scheduler return.
 DONE, PAUSED, DIVERGED, BARRIER, FAULT, NEEDS_SLOW = range(6)
-# What went wrong: an access, the end of a basic block, an unsupported instruction, a deadlock.
-ACCESS_FAULT, END_FAULT, UNSUPPORTED_FAULT, DEADLOCK = range(1, 5)
+# What went wrong: an access, the end of a basic block, an unsupported instruction, a deadlock, a
+# warp that has executed too much.
+ACCESS_FAULT, END_FAULT, UNSUPPORTED_FAULT, DEADLOCK, OVER_BUDGET = range(1, 6)
 # A warp's registers: uniform ones as scalars, all lanes at one place; the same, lanes parted; or
 # every register as a vector.
 TOGETHER, PARTED, SPREAD = range(3)
@@ -58,6 +59,7 @@ class Layout:
 CORE = Layout(
     fuel=8,  # steps until the native code returns to Python
     quantum=8,  # steps until the next warp has its turn
+    budget=8,  # instructions that a warp may execute
     next_block=8,  # pointer: linear index of the block that is taken up next
     num_blocks=8,
     block=8,  # linear index, −1 between blocks
@@ -113,7 +115,7 @@ CORE = Layout(
     zeroed=8,  # bytes of registers that a block finds zero
     shared_zeroed=8,
     local_zeroed=8,  # per warp
-    clock=8,
+    timer=8,  # pointer: reads of %globaltimer so far
     expected=64,  # threads, per barrier; 0 for all
     arrived=64,  # threads that went on
     num_standing=8,  # warps of which lanes stand at a barrier
@@ -121,6 +123,7 @@ CORE = Layout(
 
 WARP_STATE = Layout(
     once=16,  # 1 and the number of live lanes: what one executed basic block adds to the tally
+    executed=8,  # instructions
     live=4,  # lanes that have not exited, as bits
     pc=4,  # of all live lanes while they are together
     form=4,  # TOGETHER, PARTED or SPREAD

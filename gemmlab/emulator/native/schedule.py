@@ -22,6 +22,7 @@ from gemmlab.emulator.native.layout import (
     DONE,
     FAULT,
     NEEDS_SLOW,
+    OVER_BUDGET,
     PARTED,
     PAUSED,
     SPREAD,
@@ -93,6 +94,7 @@ def start(f: Function, core: Pointer, block: Value) -> None:
         set_live(f, warp, where(left >= WARP, np.uint32(0xFFFFFFFF), some))
         for name in ("pc", "form", "standing", "turns"):
             put(f, warp, name, 0)
+        f.store(warp.at(WARP_STATE["executed"]), number(f, 0))
         f.clear(warp.at(WARP_STATE.size), zeroed)
         index.value = index.value + 1
     f.give()
@@ -197,7 +199,7 @@ def lowest_pc(f: Function, core: Pointer) -> None:
 
 @routine(STATUS, warp=PTR, share=I64)
 def run_warp(f: Function, core: Pointer, warp: Pointer, share: Value) -> None:
-    """Run one warp until it waits, ends, or has had its share of steps."""
+    """Run one warp until it waits, ends, has had its share of steps, or is over its budget."""
     quantum = core.at(CORE["quantum"])
     f.store(quantum, share)
     on, together, parted, meet, other, out = (
@@ -239,6 +241,11 @@ def run_warp(f: Function, core: Pointer, warp: Pointer, share: Value) -> None:
     goes_on = (result.value == np.int32(DIVERGED)) & (left > 0)
     f.branch(goes_on, on, out)
     f.place(out)
+    executed = f.load(warp.at(WARP_STATE["executed"]), I64)
+    too_much = executed > f.load(core.at(CORE["budget"]), I64)
+    with f.when(too_much & (result.value < np.int32(FAULT))):
+        note_fault(f, core, OVER_BUDGET, number(f, 0), field(f, warp, "live"))
+        f.give(status(f, FAULT))
     fuel = f.load(core.at(CORE["fuel"]), I64)
     f.store(core.at(CORE["fuel"]), fuel - (share + 1 - left))
     f.give(result.value)

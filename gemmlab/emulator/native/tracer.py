@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP
+from gemmlab.emulator.execution.machine import CYCLES
 from gemmlab.emulator.memory.spaces import Access
 from gemmlab.emulator.native import ends
 from gemmlab.emulator.native.builder import Function, Module, Pointer
@@ -25,12 +26,14 @@ from gemmlab.emulator.native.runtime import NUMBERS
 from gemmlab.emulator.native.support import ROUTINES, count_lanes, lane_numbers, note_fault, number
 from gemmlab.emulator.native.values import BOOL, I64, U8, U32, U64, NotCovered, Value
 from gemmlab.emulator.ptx.layout import RESERVED, RESERVED_OFFSETS, reserved_shared_bytes
-from gemmlab.emulator.translation.emit.instructions import TIMES_64
 
 if TYPE_CHECKING:
     from gemmlab.emulator.native.kernel import Kernel
 
 ALL = np.uint32(0xFFFFFFFF)
+# What generated code finds in the NumPy tier's machine only.
+NUMPY_ONLY = {"bulk", "clusters", "copies", "extent", "mbarriers", "printf", "wgmma"}
+NUMPY_ONLY |= {"space_cluster", "space_matrices"}
 
 
 @dataclass
@@ -110,7 +113,7 @@ class Tracer:
 
     def use(self, f: Function) -> None:
         """Write to this function."""
-        self.f = f
+        self.f = self.kernel.collectives.f = f
         self.core, self.warp = f.pointer("core"), f.pointer("warp")
         self.live = f.load(self.warp.at(WARP_STATE["live"]), U32)
         self.lanes = f.argument("lanes", U32) if self.masked else self.live
@@ -134,8 +137,10 @@ class Tracer:
         end.finish(block, result)
 
     def _count(self) -> None:
-        """One more warp, and its lanes, at this basic block."""
+        """One more warp, and its lanes, at this basic block; and the warp's instructions."""
         f, tally = self.f, self.core.at(tally_offset(self.index))
+        block = self.kernel.program.blocks[self.index]
+        f.increment(self.warp.at(WARP_STATE["executed"]), number(f, block.last - block.first))
         if self.masked:
             f.increment(tally, number(f, 1))
             f.increment(tally.at(8), count_lanes(self.lanes))
@@ -170,13 +175,6 @@ class Tracer:
                 upto = below | np.uint32(1) << lane
                 masks = {"eq": upto & ~below, "lt": below, "le": upto, "ge": ~below, "gt": ~upto}
                 return f.table(masks[name[-2:]])
-            case "%clock" | "%clock64" | "%globaltimer" | "%globaltimer_lo":
-                place = self.core.at(CORE["clock"])
-                ticks = f.load(place, U64) + np.uint64(1)
-                f.store(place, ticks)
-                return ticks if name in TIMES_64 else ticks.astype(U32)
-            case "%clock_hi" | "%globaltimer_hi":
-                return (f.load(self.core.at(CORE["clock"]), U64) >> np.uint64(32)).astype(U32)
             case "%dynamic_smem_size" | "%total_smem_size" | "%aggr_smem_size":
                 field = "dynamic_bytes" if "dynamic" in name else "shared_bytes"
                 size = f.load(self.core.at(CORE[field]), I64).astype(U32)
@@ -191,6 +189,20 @@ class Tracer:
         if name.startswith(RESERVED):
             return f.constant(np.uint32(RESERVED_OFFSETS[name.removeprefix(RESERVED)]))
         raise NotCovered(f"special register {name}")
+
+    def clock(self, name: str, instructions: int) -> Value:
+        """Cycles of %clock or time of %globaltimer, so many instructions into the basic block."""
+        f, block = self.f, self.kernel.program.blocks[self.index]
+        if "timer" in name:  # one for all threads of the host: what comes later reads more
+            timer = f.load_pointer(self.core.at(CORE["timer"]))
+            text = f"atomicrmw add ptr {timer.name}, i64 1 seq_cst"
+            ticks = Value(f, f.assign(text), U64, False)
+        else:  # `executed` has the whole block already
+            rest = np.uint64(block.last - block.first - instructions)
+            ticks = (f.load(self.warp.at(WARP_STATE["executed"]), U64) - rest) * np.uint64(CYCLES)
+        if name in ("%clock64", "%globaltimer"):
+            return ticks
+        return (ticks >> np.uint64(32) if name.endswith("_hi") else ticks).astype(U32)
 
     def variable(self, name: str, offset: int) -> Value:
         table = self.f.load_pointer(self.core.at(CORE["variables"]))
@@ -213,7 +225,9 @@ class Tracer:
         return self.core.at(offset + COUNTS[name])
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise NotCovered(name.removeprefix("space_"))
+        if name in NUMPY_ONLY:
+            raise NotCovered(name.removeprefix("space_"))
+        raise AttributeError(f"the native tier's machine has no {name}")
 
     def unsupported(self, index: int, reason: str, guard: Any, mask: Lanes | None) -> None:
         """An instruction that no tier knows: an error when a lane reaches it."""
@@ -234,6 +248,8 @@ class Tracer:
     def site(self, access: Access, space: str) -> Pointer:
         """Where an access is counted; a generic one has the first of three places."""
         space = "global" if space in ("generic", "param") else space
+        if (access.instruction, space) not in self.kernel.sites:
+            raise NotCovered("accesses that are not counted one by one")
         return self.core.at(self.kernel.sites[access.instruction, space])
 
     def run(self, name: str, *operands: Pointer | Value) -> Value:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP
+from gemmlab.errors import TierError
 
 if TYPE_CHECKING:
     from gemmlab.emulator.native.builder import Function
@@ -25,8 +26,11 @@ I32, I64, F16, F32, F64 = (np.dtype(t) for t in ("i4", "i8", "f2", "f4", "f8"))
 NAN32 = 0x7FFFFFFF  # the NaN that the hardware returns
 
 
-class NotCovered(Exception):
-    """Something that only the NumPy tier can run; `instruction` is its index, where known."""
+class NotCovered(TierError):
+    """Something that only the NumPy tier can run; `instruction` is its index, where known.
+
+    Whatever else is raised while code is traced is a bug here.
+    """
 
     instruction: int | None = None
 
@@ -81,7 +85,7 @@ def where(condition: Any, yes: Any, no: Any) -> Value:
     f = (values[0] if values else condition).f
     dtype = np.result_type(*(x.dtype if isinstance(x, Value) else _scalar(x) for x in (yes, no)))
     if not isinstance(condition, Value):
-        condition = f.constant(np.bool_(condition))
+        condition = f.constant(np.bool_(_scalar(condition)))
     elif condition.dtype != BOOL:
         condition = condition.astype(BOOL)
     vector = condition.vector or any(x.vector for x in values)
@@ -159,6 +163,20 @@ class Value:
 
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise NotCovered("an array made of a value")
+
+    if not TYPE_CHECKING:  # which knows what a value has
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name.startswith("__array"):
+                self.__array__()
+            if hasattr(np.ndarray, name):
+                raise NotCovered(f"{name} of an array")
+            raise AttributeError(f"a value has no {name}")
+
+    def _number(self) -> NoReturn:
+        raise NotCovered("a Python number made of a value that is not known yet")
+
+    __int__ = __index__ = __float__ = __complex__ = __len__ = _number
 
     # Forms of the same value
 
@@ -274,11 +292,9 @@ class Value:
         *wanted, result = _resolve(ufunc, kinds, dtype and np.dtype(dtype))
         vector = any(isinstance(x, Value) and x.vector for x in operands)
         f = self.f
+        operands = [_cast(x, t) for x, t in zip(operands, wanted, strict=True)]
         values = [
-            f.constant(np.asarray(x).astype(t)[()], vector)
-            if not isinstance(x, Value)
-            else x.astype(t).spread(vector)
-            for x, t in zip(operands, wanted, strict=True)
+            x.spread(vector) if isinstance(x, Value) else f.constant(x, vector) for x in operands
         ]
         made = emit(f, result, *values)
         if ufunc in (np.add, np.subtract) and result.kind in "iu":
@@ -298,15 +314,22 @@ class Value:
         return emit(self.f, *args)
 
 
+def _cast(x: Any, dtype: np.dtype) -> Any:
+    """A value or a constant as the type that NumPy computes in."""
+    return x.astype(dtype) if isinstance(x, Value) else np.asarray(x).astype(dtype)[()]
+
+
+# Operands below are of the result's type already: NumPy adds int64 and uint64 as float64.
+
+
 def _affine(ufunc: np.ufunc, a: Any, b: Any, dtype: np.dtype) -> tuple[Value, Value] | None:
     """How a sum or a difference of a vector and something uniform follows from the vector."""
     if ufunc is np.add and not (isinstance(a, Value) and a.vector):
         a, b = b, a
-    if not isinstance(a, Value) or not a.vector or a.dtype.itemsize != dtype.itemsize:
-        return None
-    if isinstance(b, Value) and b.vector:
+    if not isinstance(a, Value) or not a.vector or isinstance(b, Value) and b.vector:
         return None
     root, moved = a.affine or (a, dtype.type(0))
+    moved = moved.astype(dtype)  # a register's type may have changed since
     return root, moved + b if ufunc is np.add else moved - b
 
 
@@ -314,9 +337,7 @@ def _scaled(ufunc: np.ufunc, a: Any, b: Any, dtype: np.dtype) -> tuple[Value, Va
     """The same for a multiple: elements of an array lie at multiples of an index."""
     if ufunc is np.multiply and not (isinstance(a, Value) and a.affine):
         a, b = b, a
-    if not isinstance(a, Value) or a.affine is None or a.dtype.itemsize != dtype.itemsize:
-        return None
-    if isinstance(b, Value) and b.vector:
+    if not isinstance(a, Value) or a.affine is None or isinstance(b, Value) and b.vector:
         return None
     root, moved = a.affine
     key = ufunc.__name__, root.name, b.name if isinstance(b, Value) else str(b)
@@ -346,4 +367,6 @@ def _resolve(
     if dtype is not None:
         return (dtype,) * (len(kinds) + 1)
     found: tuple[np.dtype, ...] = ufunc.resolve_dtypes((*kinds, None))
+    if found[-1].kind == "f" and not any(getattr(x, "kind", "f") == "f" for x in kinds):
+        raise TypeError(f"np.{ufunc.__name__} of {kinds[0]} and {kinds[-1]} is rounded to float64")
     return found

@@ -47,7 +47,7 @@ def inline_calls(module: Module, function: Function) -> Function:
     """The function with each call of a function of the module replaced by its body."""
     if not any(i.root == "call" for i in function.instructions):
         return function
-    candidates = addressed(module)
+    candidates = module.addressed
     reached = reachable(module, candidates)
     recursive = {name for name in reached[function.name] if name in reached[name]}
     numbers = count(1)
@@ -71,15 +71,6 @@ def inline_calls(module: Module, function: Function) -> Function:
 
 def _renamed(variable: Variable, suffix: str) -> Variable:
     return replace(variable, name=variable.name + suffix)
-
-
-def addressed(module: Module) -> list[Function]:
-    """The functions whose address is a variable's initial value, or moved into a register."""
-    names = {symbol.name for v in module.variables for _, symbol in v.pointers}
-    for function in module.functions.values():
-        moves = (i for i in function.instructions if i.root == "mov")
-        names |= {o.name for i in moves for o in i.operands if isinstance(o, Symbol)}
-    return [f for f in module.functions.values() if f.name in names and not f.is_entry]
 
 
 @dataclass

@@ -5,9 +5,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from functools import cached_property, partial
+from typing import Any, NamedTuple
 
 from gemmlab.emulator.ptx.modifiers import read_opcode
+from gemmlab.emulator.ptx.recent import Recent
 from gemmlab.errors import Site, UnknownNameError
 
 WIDTHS = {"b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf16": 2}
@@ -16,7 +18,7 @@ WIDTHS |= {"b64": 8, "u64": 8, "s64": 8, "f64": 8, "b128": 16, "pred": 1}
 TYPES = frozenset(WIDTHS)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Reg:
     """A register, by its unique name; `type` as declared ("b32")."""
 
@@ -24,14 +26,14 @@ class Reg:
     type: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Special:
     """A read-only special register such as %tid.x."""
 
     name: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Imm:
     """A literal. `value` holds an integer, or the bits of a float of `width` bytes."""
 
@@ -46,7 +48,7 @@ class Imm:
         return float(self.value)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Symbol:
     """The address of a variable, a parameter, a function, or a label."""
 
@@ -54,14 +56,14 @@ class Symbol:
     offset: int = 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Vector:
     """`{a, b, c, d}`; also `(a, b)` of a call, and `p|q` of a two-result instruction."""
 
     items: tuple[Operand, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Memory:
     """`[base + offset]`, or `[base, {x, y}]` for the element of a tensor."""
 
@@ -70,7 +72,7 @@ class Memory:
     coordinates: tuple[Operand, ...] = ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Negated:
     """`!p`."""
 
@@ -106,7 +108,7 @@ class Guard(NamedTuple):
     negated: bool
 
 
-@dataclass
+@dataclass(slots=True)
 class Instruction:
     """One instruction; `opcode` is its first word split at the dots, modifiers in the order of
     modifiers.py."""
@@ -169,17 +171,29 @@ class Function:
 
 @dataclass
 class Module:
-    """A parsed PTX file."""
+    """A parsed PTX file. All who ask for the same text share one, so nobody changes it."""
 
     version: str
     target: str
     functions: dict[str, Function]
     variables: list[Variable]
+    digest: str = field(default="", compare=False)  # of the text
+    # What translation makes of the entries, kept with the module.
+    programs: Recent[str, Any] = field(default_factory=partial(Recent, 64), compare=False)
 
     def code_address(self, name: str) -> int | None:
         """A number that stands for a device function in registers and memory."""
         names = [f.name for f in self.functions.values() if not f.is_entry]
         return 16 * (1 + names.index(name)) if name in names else None
+
+    @cached_property
+    def addressed(self) -> list[Function]:
+        """The functions whose address is a variable's initial value, or moved into a register."""
+        names = {symbol.name for v in self.variables for _, symbol in v.pointers}
+        for function in self.functions.values():
+            moves = (i for i in function.instructions if i.root == "mov")
+            names |= {o.name for i in moves for o in i.operands if isinstance(o, Symbol)}
+        return [f for f in self.functions.values() if f.name in names and not f.is_entry]
 
     @property
     def entries(self) -> list[str]:

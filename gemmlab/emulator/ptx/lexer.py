@@ -16,13 +16,13 @@ class Token(NamedTuple):
 
 
 _TOKEN = re.compile(
-    r"""(?P<skip>[ \t\r\f]+|//[^\n]*|/\*.*?\*/)
-      |(?P<newline>\n)
+    r"""[ \t\r\f]*(?:(?P<newline>\n)
+      |(?P<comment>//[^\n]*|/\*.*?\*/)
       |(?P<string>"(?:[^"\\\n]|\\.)*")
       |(?P<number>0[fF][0-9a-fA-F]{8}\b|0[dD][0-9a-fA-F]{16}\b|0[xX][0-9a-fA-F]+U?|0[bB][01]+U?
          |\d+\.\d*(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+|\d+U?)
       |(?P<word>\.[\w$]+(?:::[\w$]+)*|[%$_A-Za-z][\w$]*(?:\.[\w$]+|::[\w$]+)*)
-      |(?P<punct>[{}()\[\],;:|!@+\-<>=*])""",
+      |(?P<punct>[{}()\[\],;:|!@+\-<>=*])|(?P<end>\Z))""",
     re.VERBOSE | re.DOTALL,
 )
 
@@ -30,37 +30,62 @@ _TOKEN = re.compile(
 def tokenize(text: str) -> Iterator[Token]:
     """Split PTX text. Raises PtxSyntaxError at a character that starts no token."""
     line, position = 1, 0
-    while position < len(text):
-        match = _TOKEN.match(text, position)
-        if match is None:
-            raise PtxSyntaxError(f"unexpected character {text[position]!r}", line)
-        kind, word = match.lastgroup or "", match.group()
-        if kind not in ("skip", "newline"):
-            yield Token(kind, word, line)
-        line += word.count("\n")
-        position = match.end()
+    words: dict[str, str] = {}  # equal words as one object: a large file has few different ones
+    for match in _TOKEN.finditer(text):
+        if match.start() != position:
+            break
+        position, kind = match.end(), match.lastgroup or ""
+        if kind == "newline":
+            line += 1
+        elif kind == "comment":
+            line += match[kind].count("\n")
+        elif kind == "end":
+            return
+        else:
+            word = match[kind]
+            yield Token(kind, words.setdefault(word, word), line)
+    rest = text[position:].lstrip(" \t\r\f")
+    raise PtxSyntaxError(f"unexpected character {rest[0]!r}", line)
 
 
 class Tokens:
     """The tokens of a text, read one after the other. What fails raises PtxSyntaxError."""
 
     def __init__(self, text: str) -> None:
-        self.tokens = list(tokenize(text))
+        # Of each token; one list of tokens would take three times the memory.
+        self.words, self.kinds, self.lines_of = list[str](), list[str](), list[int]()
+        for kind, word, line in tokenize(text):
+            self.words.append(word)
+            self.kinds.append(kind)
+            self.lines_of.append(line)
         self.position = 0
 
+    @property
+    def is_done(self) -> bool:
+        return self.position >= len(self.words)
+
+    @property
+    def line(self) -> int:
+        """Of the next token; of the last one behind it."""
+        return self.lines_of[min(self.position, len(self.words) - 1)] if self.words else 1
+
+    @property
+    def kind(self) -> str:
+        """Of the next token."""
+        return "" if self.is_done else self.kinds[self.position]
+
     def fail(self, message: str) -> NoReturn:
-        at = min(self.position, len(self.tokens) - 1)
-        raise PtxSyntaxError(message, self.tokens[at].line if self.tokens else 1)
+        raise PtxSyntaxError(message, self.line)
 
     def peek(self, ahead: int = 0) -> str:
         at = self.position + ahead
-        return self.tokens[at].text if at < len(self.tokens) else ""
+        return self.words[at] if at < len(self.words) else ""
 
     def next(self) -> str:
-        if self.position >= len(self.tokens):
+        if self.is_done:
             self.fail("the text ends in the middle of a statement")
         self.position += 1
-        return self.tokens[self.position - 1].text
+        return self.words[self.position - 1]
 
     def expect(self, text: str) -> None:
         if self.peek() != text:

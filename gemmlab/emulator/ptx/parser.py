@@ -7,6 +7,7 @@ later needs scopes.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import struct
 from dataclasses import dataclass, field, replace
@@ -30,6 +31,7 @@ from gemmlab.emulator.ptx.ir import (
 )
 from gemmlab.emulator.ptx.lexer import Tokens
 from gemmlab.emulator.ptx.modifiers import read_opcode
+from gemmlab.emulator.ptx.recent import Recent
 from gemmlab.errors import PtxSyntaxError
 
 
@@ -42,6 +44,7 @@ class Scope:
     families: dict[str, tuple[str, int]] = field(default_factory=dict)  # %r -> type, count
     labels: set[str] = field(default_factory=set)
     variables: set[str] = field(default_factory=set)
+    seen: dict[str, Reg | None] = field(default_factory=dict)  # what names mean here
 
 
 _NUMBERED = re.compile(r"^(.*?)(\d+)$")
@@ -50,9 +53,16 @@ _DIRECTIVE_SIZES |= {"reqnctapercluster", "maxclusterrank"}
 _LINKAGE = {".visible", ".extern", ".weak", ".common"}
 
 
+# A module takes about 25 bytes of memory per character.
+MOST_CHARACTERS, MOST_MODULES = 16 << 20, 64
+MODULES: Recent[str, Module] = Recent(
+    MOST_CHARACTERS, lambda text: max(len(text), MOST_CHARACTERS // MOST_MODULES)
+)
+
+
 def parse(text: str) -> Module:
-    """Parse PTX text. Raises PtxSyntaxError with the line."""
-    return Parser(text).module()
+    """Parse PTX text; the same text gives the same Module. Raises PtxSyntaxError with the line."""
+    return MODULES.get(text, lambda: Parser(text).module())
 
 
 class Parser(Tokens):
@@ -60,17 +70,20 @@ class Parser(Tokens):
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self.lines = text.split("\n")
+        self.text, self.lines = text, text.split("\n")
         self.files: dict[int, str] = {}
         self.scopes: list[Scope] = []
         self.num_scopes = 0
         self.source: str | None = None
 
+    def digest(self) -> str:
+        return hashlib.sha256(self.text.encode(errors="surrogatepass")).hexdigest()
+
     # Module level
 
     def module(self) -> Module:
-        module = Module("", "", {}, [])
-        while self.position < len(self.tokens):
+        module = Module("", "", {}, [], self.digest())
+        while not self.is_done:
             word = self.peek()
             if word == ".version":
                 self.next()
@@ -106,11 +119,11 @@ class Parser(Tokens):
         return module
 
     def file(self) -> None:
-        line = self.tokens[self.position].line
+        line = self.line
         self.next()
         number = self.integer()
         self.files[number] = self.next().strip('"')
-        while self.position < len(self.tokens) and self.tokens[self.position].line == line:
+        while not self.is_done and self.line == line:
             self.next()
 
     def skip_braces(self) -> None:
@@ -264,13 +277,13 @@ class Parser(Tokens):
 
     def location(self) -> None:
         """`.loc file line column [, function_name label, inlined_at file line column]`."""
-        line = self.tokens[self.position].line
+        line = self.line
         self.next()
         file, row = self.integer(), self.integer()
         # Line 0 marks code that belongs to no source line: it keeps the line before it.
         if row:
             self.source = f"{file}:{row}"
-        while self.position < len(self.tokens) and self.tokens[self.position].line == line:
+        while not self.is_done and self.line == line:
             self.next()
 
     def registers(self) -> None:
@@ -279,6 +292,7 @@ class Parser(Tokens):
         if type_ not in TYPES:
             self.fail(f"unknown register type .{type_}")
         scope = self.scopes[-1]
+        scope.seen.clear()
         while True:
             name = self.next()
             if self.accept("<"):
@@ -291,7 +305,7 @@ class Parser(Tokens):
             self.expect(",")
 
     def label(self, function: Function) -> None:
-        name, line = self.next(), self.tokens[self.position].line
+        name, line = self.next(), self.line
         self.expect(":")
         scope = self.scopes[-1]
         if self.peek() in (".branchtargets", ".calltargets", ".callprototype"):
@@ -309,7 +323,7 @@ class Parser(Tokens):
         function.labels[name + scope.suffix] = len(function.instructions)
 
     def instruction(self, function: Function) -> None:
-        line = self.tokens[self.position].line
+        line = self.line
         guard = None
         if self.accept("@"):
             negated = self.accept("!")
@@ -317,7 +331,7 @@ class Parser(Tokens):
             if register is None or register.type != "pred":
                 self.fail("the guard of an instruction must be a predicate register")
             guard = Guard(register, negated)
-        if self.position < len(self.tokens) and self.tokens[self.position].kind != "word":
+        if self.kind not in ("word", ""):
             self.fail(f"expected an instruction, found {self.peek()!r}")
         opcode = read_opcode(tuple(self.next().split("."))).opcode
         operands: list[Operand] = []
@@ -365,6 +379,14 @@ class Parser(Tokens):
     # Operands
 
     def lookup(self, name: str) -> Reg | None:
+        if not self.scopes:
+            return None
+        seen = self.scopes[-1].seen
+        if name not in seen:
+            seen[name] = self.declared(name)
+        return seen[name]
+
+    def declared(self, name: str) -> Reg | None:
         numbered = _NUMBERED.match(name)
         for scope in reversed(self.scopes):
             if name in scope.registers:
@@ -403,7 +425,7 @@ class Parser(Tokens):
             if register is None or register.type != "pred":
                 self.fail("'!' needs a predicate register")
             return Negated(register)
-        if word == "-" or (self.position < len(self.tokens) and word[:1].isdigit()):
+        if word == "-" or word[:1].isdigit():
             return self.literal()
         return self.name()
 
@@ -425,7 +447,7 @@ class Parser(Tokens):
         return Imm(-magnitude if negative else magnitude)
 
     def name(self) -> Reg | Special | Symbol:
-        if self.position >= len(self.tokens) or self.tokens[self.position].kind != "word":
+        if self.kind != "word":
             self.fail(f"expected an operand, found {self.peek() or 'the end of the text'!r}")
         word = self.next()
         if register := self.lookup(word):

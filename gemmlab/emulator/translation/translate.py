@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import partial
 from itertools import pairwise
 from typing import Any, NoReturn
 
@@ -77,6 +77,8 @@ class Program:
     source: str  # of the generated Python
     accesses: dict[int, Access]  # by memory instruction; one for a group that is loaded as one
     origins: list[int] = field(default_factory=list)  # the instruction behind each of its lines
+    # What the native tier makes of it, kept with it.
+    native: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
 
 class Unsupported(Exception):
@@ -87,12 +89,16 @@ TERMINATORS = {"bra": "branch", "brx": "switch", "ret": "exit", "exit": "exit", 
 TERMINATORS |= {"nanosleep": "sleep"}
 
 
-@lru_cache(maxsize=64)
 def translate(text: str, entry: str | None = None) -> Program:
     """Parse and translate one entry of a PTX text. Raises PtxSyntaxError, UnknownNameError."""
     module = parse(text)
-    function = inline_calls(module, module.entry(entry))
-    return Translator(module, function).program()
+    function = module.entry(entry)
+
+    def make() -> Program:
+        return Translator(module, inline_calls(module, function)).program()
+
+    found: Program = module.programs.get(function.name, make)
+    return found
 
 
 def terminator_of(instruction: Instruction) -> str | None:
@@ -163,6 +169,7 @@ class Translator:
         self.lines: list[str] = []
         self.origins: list[int] = []  # of the lines: the instructions that they do
         self.index = 0  # of the instruction being emitted
+        self.first = 0  # of its basic block
         self.defined: set[str] = set()  # in this block, so far
         self.exposed: set[str] = set()  # read in this block before it defines them
 
@@ -239,6 +246,7 @@ class Translator:
         """Emit a block into `lines`; returns the expression of its terminator's operand."""
         self.lines, self.origins, self.defined, self.exposed = [], [], set(), set()
         result = "None"
+        self.first = block.first
         for self.index in range(block.first, block.last):
             instruction = self.function.instructions[self.index]
             if instruction.guard is not None:

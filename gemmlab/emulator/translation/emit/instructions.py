@@ -85,7 +85,9 @@ def special(t: Translator, name: str, dtype: np.dtype) -> str:
     if name not in KNOWN_SPECIAL:
         t.unsupported(f"special register {name}")
     read = f"m.special({name!r})"
-    own: np.dtype = U64 if name in TIMES_64 else U32
+    if name in CLOCKS:
+        read = f"m.clock({name!r}, {t.index - t.first})"
+    own: np.dtype = U64 if name in ("%clock64", "%globaltimer") else U32
     if name == "%is_explicit_cluster":
         own = BOOL
     if own == dtype:
@@ -94,16 +96,16 @@ def special(t: Translator, name: str, dtype: np.dtype) -> str:
 
 
 KNOWN_SPECIAL = {f"%{r}.{axis}" for r in ("tid", "ntid", "ctaid", "nctaid") for axis in "xyz"}
-KNOWN_SPECIAL |= {"%laneid", "%warpid", "%nwarpid", "%smid", "%nsmid", "%clock", "%clock64"}
-TIMES_64 = {"%clock64", "%globaltimer"}
-KNOWN_SPECIAL |= {"%clock_hi", "%globaltimer_lo", "%globaltimer_hi"}
-KNOWN_SPECIAL |= {"%globaltimer", "%gridid", "%dynamic_smem_size", "%total_smem_size", "WARP_SZ"}
+KNOWN_SPECIAL |= {"%laneid", "%warpid", "%nwarpid", "%smid", "%nsmid", "%gridid", "WARP_SZ"}
+KNOWN_SPECIAL |= {"%dynamic_smem_size", "%total_smem_size"}
 KNOWN_SPECIAL |= {f"%lanemask_{c}" for c in ("eq", "lt", "le", "gt", "ge")}
 CLUSTER_SPECIAL = ("clusterid", "nclusterid", "cluster_ctaid", "cluster_nctaid")
 KNOWN_SPECIAL |= {f"%{r}.{axis}" for r in CLUSTER_SPECIAL for axis in "xyz"}
 KNOWN_SPECIAL |= {"%envreg1", "%envreg2", "%aggr_smem_size"}
 KNOWN_SPECIAL |= {f"{layout.RESERVED}{name}" for name in layout.RESERVED_OFFSETS}
 KNOWN_SPECIAL |= {"%cluster_ctarank", "%cluster_nctarank", "%is_explicit_cluster"}
+CLOCKS = {"%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi"}
+KNOWN_SPECIAL |= CLOCKS
 
 
 def address(t: Translator, symbol: Symbol, dtype: np.dtype) -> str:

@@ -1,0 +1,90 @@
+"""A PTX file is parsed once, however many of its kernels run, and not kept for ever."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from snippets import HEADER, REGISTERS
+
+from gemmlab import store
+from gemmlab.compile.ptx import describe
+from gemmlab.emulator import run
+from gemmlab.emulator.native import compiler
+from gemmlab.emulator.ptx import parser
+from gemmlab.emulator.ptx.parser import MODULES, Parser, parse
+from gemmlab.emulator.ptx.recent import Recent
+from gemmlab.emulator.translation.translate import translate
+
+DOUBLE = """.func (.param .b32 out) twice (.param .b32 in)
+{ .reg .b32 %a; ld.param.u32 %a, [in]; shl.b32 %a, %a, 1; st.param.b32 [out], %a; ret; }
+"""
+ENTRY = """.visible .entry k{number}(.param .u64 p0)
+{{ {registers} .param .b32 given; .param .b32 taken; ld.param.u64 %q0, [p0]; mov.u32 %r1, %tid.x;
+mad.wide.u32 %q1, %r1, 4, %q0; add.u32 %r1, %r1, {number}; st.param.b32 [given], %r1;
+call (taken), twice, (given); ld.param.u32 %r2, [taken]; st.global.u32 [%q1], %r2; ret; }}
+"""
+ENTRIES = 20
+FILE = HEADER + DOUBLE
+FILE += "".join(ENTRY.format(number=n, registers=REGISTERS) for n in range(ENTRIES))
+
+
+def result(number: int, tier: str = "auto") -> list[int]:
+    x = np.zeros(32, np.uint32)
+    run(FILE, f"k{number}", (1, 1, 1), (32, 1, 1), [x], tier=tier)
+    return x.tolist()
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """The texts that are parsed from now on; nothing is kept at first."""
+    texts, module = list[str](), Parser.module
+    monkeypatch.setenv("GEMMLAB_CACHE", str(tmp_path))
+    monkeypatch.setattr(Parser, "module", lambda self: (texts.append(self.text), module(self))[1])
+    MODULES.clear()
+    return texts
+
+
+def test_a_file_is_parsed_once(parsed: list[str]) -> None:
+    assert parse(FILE) is parse(FILE)
+    for number in range(ENTRIES):
+        assert describe(FILE, f"k{number}").entry == f"k{number}"
+        assert result(number) == [2 * (lane + number) for lane in range(32)]
+    assert parsed == [FILE]
+    assert translate(FILE, "k3") is translate(FILE, "k3") is not translate(FILE, "k4")
+
+
+def test_a_shared_module_stays_as_it_was_parsed(parsed: list[str]) -> None:
+    for number in (2, 7, 2):
+        result(number)
+    assert parse(FILE) == Parser(FILE).module()
+
+
+@pytest.mark.skipif(compiler.missing() is not None, reason=str(compiler.missing()))
+def test_a_launch_hashes_nothing_again(parsed: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = result(5, "native")
+    monkeypatch.setattr(store, "name_of", lambda parts: pytest.fail("hashed again"))
+    assert result(5, "native") == result(5, "auto") == wanted
+
+
+def test_what_is_large_or_old_is_not_kept(
+    parsed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MODULES, "most", parser.MOST_CHARACTERS // parser.MOST_MODULES * 3)
+    texts = [f"{FILE}// {n}" for n in range(4)]
+    for text in (*texts, texts[1], texts[3], texts[0]):
+        parse(text)
+    assert [int(text[-1]) for text in parsed] == [0, 1, 2, 3, 0]
+    large = FILE + " " * parser.MOST_CHARACTERS
+    assert parse(large) is parse(large)  # the last one stays, whatever its size
+    parse(texts[0])
+    parse(large)
+    assert len(parsed) == 8
+
+
+def test_what_fails_is_made_again() -> None:
+    recent = Recent[str, int](2)
+    with pytest.raises(ZeroDivisionError):
+        recent.get("a", lambda: 1 // 0)
+    assert recent.get("a", lambda: 1) == recent.get("a", lambda: 2) == 1
