@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gemmlab.commands.emulate import emulate
+from gemmlab.commands.env import env
 from gemmlab.commands.judge import export, judge, new
 from gemmlab.errors import GemmlabError, InputError, ShapeError
 
@@ -255,31 +256,8 @@ def compare(
         raise typer.Exit(1)
 
 
-for command in (new, judge, export):
+for command in (new, judge, export, env, emulate):
     app.command()(command)
-
-
-@app.command()
-def env(as_json: AsJson = False) -> None:
-    """Say what was found on this machine, what is missing, and what brings it."""
-    import json
-
-    from gemmlab import environment, tables
-
-    found = environment.report()
-    if as_json:
-        print(json.dumps(found, indent=2))
-        return
-    out = tables.console()
-    packages = found.pop("packages")
-    assert isinstance(packages, list)
-    out.print(tables.facts({name: str(value) for name, value in found.items() if value}))
-    out.print()
-    rows = [[p["name"], p["version"] or f"missing: {p['install']}", p["purpose"]] for p in packages]
-    out.print(tables.plain_table(["package", "version", "what for"], rows))
-
-
-app.command()(emulate)
 
 
 @app.command(name="list")

@@ -9,8 +9,9 @@ import difflib
 import importlib
 from dataclasses import replace
 
-from gemmlab.errors import InputError, MissingDependencyError, UnknownNameError
+from gemmlab.errors import InputError, UnknownNameError
 from gemmlab.kernels.rung import Rung
+from gemmlab.packages import CUTE_DSL
 
 _FILES = {
     "gemm": (
@@ -37,20 +38,14 @@ _FILES = {
 def rungs(problem: str = "gemm") -> tuple[Rung, ...]:
     """The rungs of one problem from the lowest up.
 
-    Raises UnknownNameError, and MissingDependencyError where CuTe DSL is not installed.
+    Raises UnknownNameError, and MissingDependencyError where CuTe DSL, in which the kernels are
+    written, is missing or broken.
     """
     if problem not in _FILES:
         raise UnknownNameError(f"no ladder for {problem!r}; there is {', '.join(_FILES)}")
     folder = f"gemmlab.kernels.{problem.replace('-', '_')}"
-    try:
+    with CUTE_DSL.importing():
         modules = [importlib.import_module(f"{folder}.{file}") for file in _FILES[problem]]
-    except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] != "cutlass":
-            raise
-        raise MissingDependencyError(
-            "kernels are written in CuTe DSL, which is not installed; "
-            "run: pip install nvidia-cutlass-dsl"
-        ) from error
     return tuple(rung for module in modules for rung in module.RUNGS)
 
 

@@ -16,16 +16,17 @@ MAX_LINES = 500
 # Each part of the package and the parts that it may import, itself included without saying.
 LAYERS = {
     "errors": set(),
+    "packages": {"errors"},
     "store": set(),
     "problems": {"errors"},
     "hardware": {"errors"},
     "tensor_map": {"errors"},
-    "emulator": {"errors", "hardware", "tensor_map", "store"},
+    "emulator": {"errors", "packages", "hardware", "tensor_map", "store"},
     "kernels": {"errors", "problems"},
-    "ladder": {"errors", "kernels"},
-    "compile": {"errors", "store", "problems", "kernels", "ladder", "emulator"},
+    "ladder": {"errors", "packages", "kernels"},
+    "compile": {"errors", "packages", "store", "problems", "kernels", "ladder", "emulator"},
     "sass": {"errors", "store", "compile", "emulator"},
-    "devices": {"errors", "compile", "emulator", "sass", "hardware", "tensor_map"},
+    "devices": {"errors", "packages", "compile", "emulator", "sass", "hardware", "tensor_map"},
     "judge": {"errors", "problems", "compile", "devices"},
     "chain": {"kernels", "compile", "devices", "tensor_map"},
     "linalg": {"errors", "problems", "hardware", "kernels", "compile", "devices", "chain"},
@@ -37,10 +38,11 @@ LAYERS = {
     "tables": {"metrics", "records"},
     "bench": {
         *{"errors", "problems", "hardware", "kernels", "ladder", "compile", "devices", "judge"},
-        *{"records", "tables", "environment"},
+        *{"packages", "records", "tables", "environment"},
     },
     "submission": {
-        *{"errors", "problems", "hardware", "compile", "devices", "judge", "directives"},
+        *{"errors", "packages", "problems", "hardware", "compile", "devices", "judge"},
+        "directives",
         *{"bench", "metrics", "records", "tables", "environment"},
     },
     "views": {"errors", "compile", "hardware", "kernels"},
@@ -48,7 +50,7 @@ LAYERS = {
         *("errors", "problems", "kernels", "ladder", "compile", "devices", "emulator", "hardware"),
         "tables",
     },
-    "environment": {"errors", "compile", "devices", "emulator"},
+    "environment": {"errors", "packages", "compile", "devices", "emulator"},
     "report": {"errors", "metrics", "records", "steps", "tables", "bench"},
 }
 # What ties the parts together may import all of them.

@@ -62,13 +62,6 @@ def test_a_narrow_table_says_what_it_leaves_out(gemmlab, monkeypatch):
     assert max(map(len, out.splitlines())) <= 60
 
 
-def test_without_the_kernels_language_there_is_one_message():
-    code = "import sys; sys.modules['cutlass'] = None; from gemmlab import cli; cli.main(['list'])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == MissingDependencyError.exit_code
-    assert "pip install nvidia-cutlass-dsl" in done.stderr and "Traceback" not in done.stderr
-
-
 def test_version(gemmlab):
     code, out, _ = gemmlab("--version")
     assert code == 0 and out.startswith("gemmlab ")
@@ -231,8 +224,6 @@ def test_env_tells_what_is_missing_and_what_brings_it(gemmlab):
     assert found["device_auto"]
     packages = {package["name"]: package for package in found["packages"]}
     assert packages["numpy"]["version"]
-    core = packages["cuda-core"]
-    assert core["version"] or core["install"] == "pip install 'gemmlab[cu13]'"
     code, out, _ = gemmlab("env")
     assert code == 0 and "nvidia-cutlass-dsl" in out
 

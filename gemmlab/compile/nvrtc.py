@@ -11,7 +11,8 @@ from gemmlab.compile import cache, headers, ptx, resources
 from gemmlab.compile.architectures import DEFAULT, NVRTC_ARCHITECTURES, check_architecture
 from gemmlab.compile.artifact import Artifact
 from gemmlab.compile.host_code import without_host_code
-from gemmlab.errors import CompileError, MissingDependencyError
+from gemmlab.errors import CompileError
+from gemmlab.packages import CUDA_BINDINGS, NVRTC
 
 # A name that NVRTC has to look up in C++: a template's instance, or a kernel in a namespace.
 _EXPRESSION = re.compile(r".*(<.*>|::\w+)", re.DOTALL)
@@ -126,14 +127,11 @@ def _is_host(header: str) -> bool:
 
 
 def _nvrtc() -> Any:
+    nvrtc: Any = CUDA_BINDINGS.load("cuda.bindings.nvrtc")
     try:
-        from cuda.bindings import nvrtc
-
         nvrtc.nvrtcVersion()
-    except (ImportError, RuntimeError) as error:
-        raise MissingDependencyError(
-            "NVRTC is not installed; run: pip install cuda-bindings nvidia-cuda-nvrtc"
-        ) from error
+    except RuntimeError as error:  # its library is not found, or cannot be loaded
+        raise NVRTC.unusable(error) from error
     return nvrtc
 
 

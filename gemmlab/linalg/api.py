@@ -33,8 +33,9 @@ def matmul(
     result is written; it may be c, and overlaps neither a nor b. The result is `out`, or a new
     array of the library that `a` belongs to.
 
-    precision: "fp16x3", "bf16x6" or "ieee"; None promises float32 accuracy and takes the fastest
-    (`docs/matmul.md`). `last_plan` tells which and why.
+    precision: "fp16x3", "bf16x6" or "ieee"; None promises float32 accuracy and takes the fastest.
+    `last_plan` tells which and why; `gemmlab docs matmul` tells more. Where CuTe DSL is missing or
+    broken, None takes "ieee" and says so in one RuntimeWarning.
 
     stream: where a GPU's work is enqueued, a handle or an object with __cuda_stream__; by default
     the library's current stream. Nothing waits for the GPU. NumPy arrays are multiplied on the

@@ -8,12 +8,15 @@
 
 Without a wish (None) the product is as accurate as float32 arithmetic makes it: `fp16x3` where that
 is predicted to be faster than `ieee`; then the GPU counts the elements that float16 would cut short
-and takes `bf16x6` instead where they are many. No other tier is ever taken for one asked by name.
+and takes `bf16x6` instead where they are many. Where the kernels cannot be compiled (CuTe DSL is
+missing or broken), it is `ieee`. No other tier is ever taken for one asked by name.
 """
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
+from functools import cache
 
 from gemmlab.errors import DTypeError, TierError, UnknownNameError
 from gemmlab.kernels.gemm.plan import Packed, Product, choose_tile, predicted_clocks
@@ -103,6 +106,19 @@ def choose(precision: str | None, case: Case) -> Choice:
     if fast < _SURE * plain:
         return Choice("fp16x3", words, "bf16x6")
     return Choice("ieee", f"fp16x3 is no faster at {case}: {words}")
+
+
+def without_kernels(error: Exception) -> Choice:
+    """What is left where the kernels for tensor cores cannot be compiled: `ieee`. The first such
+    product of a process warns of it."""
+    reason = f"the kernels for tensor cores cannot be compiled: {str(error).splitlines()[0]}"
+    _warn_once(f"gemmlab.matmul computes in float32 (ieee), which is slower: {reason}")
+    return Choice("ieee", reason)
+
+
+@cache
+def _warn_once(text: str) -> None:
+    warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
 def tolerated(elements: int) -> int:
