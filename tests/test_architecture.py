@@ -164,3 +164,18 @@ def test_pinned_tools_are_the_same_everywhere():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     pins = dict(pin.split("==") for pin in project["optional-dependencies"]["dev"])
     assert f"rev: v{pins['ruff']}" in (ROOT / ".pre-commit-config.yaml").read_text()
+
+
+# What may skip: a test that needs a GPU or a framework.
+MAY_SKIP = {"machine.py", "test_torch.py", "test_on_gpu.py", "test_on_two_gpus.py"}
+MAY_SKIP |= {"test_streams_on_gpu.py", "test_process.py"}
+
+
+SKIPS = {f"pytest.{name}" for name in ("skip", "mark.skip", "mark.skipif", "importorskip")}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "tests").rglob("*.py")), ids=lambda path: path.name)
+def test_what_breaks_is_not_skipped(path):
+    nodes = ast.walk(ast.parse(path.read_text()))
+    lines = [x.lineno for x in nodes if isinstance(x, ast.Attribute) and ast.unparse(x) in SKIPS]
+    assert path.name in MAY_SKIP or not lines, "use machine.py's marks: needs_gpu, needs_native"

@@ -4,12 +4,12 @@ import json
 
 import numpy as np
 import pytest
+from machine import needs_native
 
 from gemmlab import files, listing
 from gemmlab.cli import main
 from gemmlab.directives import Directive
 from gemmlab.directives.directive import parse
-from gemmlab.emulator.native.compiler import missing
 
 GATHER = """\
 //! gemmlab args=x:f32[4*n],y:f32[n]=zeros,n n=1000 block=256 grid=ceil_div(n,256)
@@ -77,7 +77,7 @@ def test_json_holds_lines_that_add_up(write, capsys):
             assert sum(line[name] for line in lines.values()) == told["counters"][name]
 
 
-@pytest.mark.skipif(missing() is not None, reason=str(missing()))
+@needs_native
 def test_the_tier_is_told_and_changes_nothing_else(write, capsys):
     path = write(SGEMM)
     told = []

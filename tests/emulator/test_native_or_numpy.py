@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from machine import needs_native
 from snippets import ptx
 
 import gemmlab
@@ -21,8 +22,6 @@ from gemmlab.errors import (
     TierError,
     UnknownNameError,
 )
-
-needs_native = pytest.mark.skipif(compiler.missing() is not None, reason=str(compiler.missing()))
 
 # Adds 1 to each element %r1 times.
 LOOP = """
