@@ -293,6 +293,8 @@ def show(
     """Show a kernel: what it teaches, its source, PTX, SASS or resources."""
     if source + ptx + sass + resources > 1:
         raise InputError("give one of --source, --ptx, --sass, --resources")
+    if arch is not None and not ptx + sass + resources:
+        raise InputError("--arch goes with --ptx, --sass or --resources")
     from gemmlab import ladder, tables, views
 
     found = ladder.find(rung, layout)

@@ -217,6 +217,28 @@ def test_a_rung_that_cannot_run_does_not_stop_the_climb(gemmlab, monkeypatch):
     assert "log line" in first["message"]
 
 
+def test_a_rung_that_needs_another_architecture_is_skipped(gemmlab):
+    args = ("--rungs", "naive,fp16x3", "--size", "16", "--arch", "sm_80", "--device", "emulated")
+    code, out, err = gemmlab("climb", *args, "--json")
+    first, second = json.loads(out)
+    assert code == 0 and (first["verdict"], first["arch"]) == ("pass", "sm_80")
+    assert (second["verdict"], second["message"]) == ("skipped", "needs sm_90a")
+    assert "fp16x3: skipped: needs sm_90a" in gemmlab("climb", *args)[1]
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (["show", "fp16x3", "--ptx", "--arch", "sm_120a"], "it cannot be compiled for sm_120a"),
+        (["show", "fp16x3", "--resources", "--arch", "sm_90"], "it cannot be compiled for sm_90"),
+        (["explain", "bf16x6", "--gpu", "A100"], "A100 80GB has sm_80"),
+    ],
+)
+def test_what_needs_another_architecture_is_one_sentence(gemmlab, args, told):
+    code, out, err = gemmlab(*args)
+    assert (code, out, err) == (2, "", f"gemmlab: {args[1]} needs sm_90a; {told}\n")
+
+
 def test_env_tells_what_is_missing_and_what_brings_it(gemmlab):
     code, out, _ = gemmlab("env", "--json")
     found = json.loads(out)
@@ -258,10 +280,17 @@ def test_show_source_is_of_the_flow_and_of_the_kernel(gemmlab):
     assert out.index("def flow(") < out.index("@cute.kernel")
 
 
-@pytest.mark.parametrize("args", [["nave"], ["naive", "--ptx", "--sass"], ["naive", "--arch", "x"]])
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["nave"],
+        ["naive", "--ptx", "--sass"],
+        ["naive", "--arch", "x", "--ptx"],
+        ["naive", "--arch", "sm_80"],
+        ["naive", "--source", "--arch", "sm_80"],
+    ],
+)
 def test_show_refuses(gemmlab, args):
-    if "--arch" in args:
-        args = [*args, "--ptx"]
     code, out, err = gemmlab("show", *args)
     assert code == 2 and out == "" and err.count("\n") == 1
 

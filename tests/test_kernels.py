@@ -1,5 +1,6 @@
 """Every rung of every ladder: all shapes, families of inputs and layouts, on every device."""
 
+import re
 from dataclasses import replace
 from functools import cache
 
@@ -245,6 +246,13 @@ def test_a_histogram_per_block_leaves_256_additions_to_global_memory(family):
     private = counters("shared-atomics", (n,), family)
     assert atomics(private, "shared") == n // 32
     assert atomics(private, "global") == n // per_block * 256 // 32
+
+
+def test_a_rung_names_its_architecture_where_its_instructions_exist_on_no_other():
+    """PTX ISA: wgmma and setmaxnreg belong to sm_90a."""
+    for rung in (rung for name in problems.NAMES for rung in ladder.rungs(name)):
+        specific = re.search(r"\b(wgmma|setmaxnreg)\.", compile_rung(rung).ptx)
+        assert rung.arch == ("sm_90a" if specific else None), rung.name
 
 
 @needs_gpu

@@ -15,7 +15,7 @@ from gemmlab import kernels, problems
 from gemmlab.compile import cache, ptx, resources
 from gemmlab.compile.architectures import DEFAULT, check_architecture
 from gemmlab.compile.artifact import Artifact
-from gemmlab.errors import CompileError
+from gemmlab.errors import ArchitectureError, CompileError
 from gemmlab.kernels.rung import Dim3, Rung
 from gemmlab.ladder import label
 from gemmlab.packages import CUTE_DSL
@@ -25,8 +25,13 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def compile_rung(rung: Rung, arch: str = DEFAULT) -> Artifact:
-    """The rung's kernel for one architecture, from the cache where it is there."""
+    """The rung's kernel for one architecture, from the cache where it is there.
+
+    Raises ArchitectureError for a rung that needs another one, else as `compile_kernel`.
+    """
     check_architecture(arch)
+    if lacking := rung.lacks(arch):
+        raise ArchitectureError(f"{label(rung)} {lacking}; it cannot be compiled for {arch}")
     entry = entry_name(rung)
     parts = ["cute", entry, repr(rung.config), arch, sources(rung.kernel), repr(versions())]
     problem = problems.find(rung.problem)

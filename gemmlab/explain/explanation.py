@@ -16,6 +16,7 @@ from gemmlab.compile.cute import compile_rung
 from gemmlab.devices.cuda import CudaDevice
 from gemmlab.emulator.counters.rules import SECTOR_BYTES
 from gemmlab.errors import (
+    ArchitectureError,
     CompileError,
     DeviceError,
     EmulationError,
@@ -214,8 +215,13 @@ def _check(problem: Problem, rung: Rung, shape: Shape) -> None:
 
 
 def _compile(rung: Rung, gpu: Gpu, notes: list[str]) -> Artifact:
-    """For the GPU's architecture where CuTe DSL can, else for the default one, and a note."""
+    """For the GPU's architecture where CuTe DSL can, else for the default one, and a note.
+
+    Raises ArchitectureError for a rung that needs another GPU.
+    """
     arch = f"{gpu.arch}a" if f"{gpu.arch}a" in ARCHITECTURES else gpu.arch
+    if lacking := rung.lacks(arch):
+        raise ArchitectureError(f"{label(rung)} {lacking}; {gpu.name} has {gpu.arch}")
     why = "CuTe DSL has no such target"
     if arch in ARCHITECTURES:
         try:

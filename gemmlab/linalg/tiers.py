@@ -20,10 +20,9 @@ from functools import cache
 
 from gemmlab.errors import DTypeError, TierError, UnknownNameError
 from gemmlab.kernels.gemm.plan import Packed, Product, choose_tile, predicted_clocks
-from gemmlab.kernels.gemm.schemes import SCHEMES
+from gemmlab.kernels.gemm.schemes import CAPABILITY, SCHEMES
 
 TIERS = ("fp16x3", "bf16x6", "ieee")
-CAPABILITY = (9, 0)  # wgmma of sm_90a exists there alone
 MOST_ITEMS = 65535  # matrices in a stack: the split lays them along an axis of the grid
 # Rows, columns and depth are 32-bit numbers. They are rounded up to tiles, and loops of the split
 # go past their end: by eight steps of 1024 elements and one more.
