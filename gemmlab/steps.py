@@ -54,7 +54,9 @@ class _Move:
             return f"{name} vanish{ending and 'es'} ({_number(self.old)} → 0)"
         ratio = self.new / self.old
         verb, factor = ("rise", ratio) if ratio >= 1 else ("fall", 1 / ratio)
-        return f"{name} {verb}{ending} {factor:.3g}× ({_number(self.old)} → {_number(self.new)})"
+        return (
+            f"{name} {verb}{ending} {_number(factor)}× ({_number(self.old)} → {_number(self.new)})"
+        )
 
 
 def _number(value: float) -> str:

@@ -35,19 +35,24 @@ class Column:
     write: Write
 
 
+_PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z", "Y", "R", "Q")  # of the SI, powers of 1000
+
+
 def scaled(value: float) -> str:
-    """Three digits and a magnitude: 16.8M."""
-    for factor, suffix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= factor:
-            return f"{value / factor:.3g}{suffix}"
-    return f"{value:.3g}"
+    """Three digits and a decimal prefix of the SI: 16.8M, 8.8P."""
+    for prefix in _PREFIXES:
+        if abs(float(f"{value:.3g}")) < 1000:
+            return f"{value:.3g}{prefix}"
+        value /= 1000
+    return f"{value:.3g}e3{_PREFIXES[-1]}"
 
 
 def seconds(value: float) -> str:
-    for factor, suffix in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
-        if value >= factor:
-            return f"{value / factor:.3g}{suffix}"
-    return f"{value / 1e-9:.3g}ns"
+    """Three digits and a unit: 58µs; whole seconds from 1000 on."""
+    for factor, unit in ((1e-9, "ns"), (1e-6, "µs"), (1e-3, "ms")):
+        if float(f"{value / factor:.3g}") < 1000:
+            return f"{value / factor:.3g}{unit}"
+    return f"{digits(value)}s"
 
 
 def percent(value: float) -> str:
@@ -55,7 +60,8 @@ def percent(value: float) -> str:
 
 
 def digits(value: float) -> str:
-    return f"{value:.3g}"
+    """Three digits; all digits of the whole number from 1000 on."""
+    return f"{value:.3g}" if abs(float(f"{value:.3g}")) < 1000 else f"{value:,.0f}"
 
 
 COLUMNS = (
