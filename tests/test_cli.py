@@ -1,5 +1,6 @@
 """The command line: clean stdout, one clear message per mistake, exit codes."""
 
+import importlib.metadata
 import json
 import subprocess
 import sys
@@ -63,8 +64,11 @@ def test_a_narrow_table_says_what_it_leaves_out(gemmlab, monkeypatch):
 
 
 def test_version(gemmlab):
+    import gemmlab as package
+
     code, out, _ = gemmlab("--version")
-    assert code == 0 and out.startswith("gemmlab ")
+    assert (code, out) == (0, f"gemmlab {package.__version__}\n")
+    assert package.__version__ == importlib.metadata.version("gemmlab")
 
 
 def test_a_rung_named_twice_is_climbed_once(gemmlab):

@@ -29,9 +29,9 @@ def matmul(
 
     a (…, m, k), b (…, k, n): float32 arrays of PyTorch, CuPy, NumPy or any library with DLPack, or
     operands of `gemmlab.pack`. Shapes follow NumPy's matmul: 1-D operands, and stacks of matrices
-    that broadcast. c: broadcasts to the result (…, m, n); given just with beta. out: where the
-    result is written; it may be c, and overlaps neither a nor b. The result is `out`, or a new
-    array of the library that `a` belongs to.
+    that broadcast. c: broadcasts to the result (…, m, n) and needs beta; where beta is 0 it is not
+    read, as in BLAS, and may be left out. out: where the result is written; it may be c, and
+    overlaps neither a nor b. The result is `out`, or a new array of the library that `a` belongs to.
 
     precision: "fp16x3", "bf16x6" or "ieee"; None promises float32 accuracy and takes the fastest.
     `last_plan` tells which and why; `gemmlab docs matmul` tells more. Where CuTe DSL is missing or
@@ -42,7 +42,7 @@ def matmul(
     host, by BLAS.
 
     Raises ShapeError, DTypeError, ArrayError (devices, memory), UnknownNameError, TierError (a
-    precision that cannot run here), InputError (beta without c), MissingDependencyError and
+    precision that cannot run here), InputError (c without beta), MissingDependencyError and
     DeviceError; nothing has been written then.
     """
     result = recent.again(a, b, c, out, alpha, beta, precision, stream)

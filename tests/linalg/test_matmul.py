@@ -174,6 +174,31 @@ def test_alpha_beta_and_out_on_the_host() -> None:
     assert np.allclose(out, a @ b - copy, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("made", "precision"),
+    [
+        *((np.asarray, precision) for precision in (None, "ieee")),
+        *((fake_driver.Array, precision) for precision in (None, "ieee", "fp16x3")),
+    ],
+)
+@pytest.mark.parametrize("beta", [0, 0.0, -0.0, np.float32(0)])
+def test_where_beta_is_0_c_is_not_read_and_may_be_left_out(
+    gpu: fake_driver.Framework, made: Any, beta: float, precision: str | None
+) -> None:
+    a, b, how = numbers((4, 5)), numbers((5, 6)), {"beta": beta, "precision": precision}
+    for c in (None, made(np.full((4, 6), np.nan, np.float32))):
+        for _ in range(2):  # the second one takes the short way
+            found = gemmlab.matmul(made(a), made(b), c, **how)
+            assert close(getattr(found, "values", found), a, b)
+    out = made(np.full((4, 6), np.nan, np.float32))
+    gemmlab.matmul(made(a), made(b), out, out=out, **how)
+    assert close(getattr(out, "values", out), a, b)
+    with gemmlab.Matmul(made(a), made(b), **how) as product:
+        product.plan()
+        found = product.execute()
+        assert close(getattr(found, "values", found), a, b)
+
+
 A, B = numbers((4, 5)), numbers((5, 6))
 OUT = np.zeros((4, 6), np.float32)
 READ_ONLY = np.zeros((4, 6), np.float32)
@@ -186,6 +211,8 @@ MISTAKES: list[tuple[Any, Any, dict[str, Any], type[Exception], str]] = [
     (A.astype(float), B, {}, DTypeError, "a has dtype float64"),
     (A, B.astype(np.float16), {}, DTypeError, "b has dtype float16"),
     (A, B, {"beta": 1}, InputError, "beta = 1 without c"),
+    (A, B, {"beta": float("nan")}, InputError, "beta = nan without c"),
+    (A, B, {"beta": "0"}, DTypeError, "beta is '0'"),
     (A, B, {"c": OUT}, InputError, "c without beta"),
     (A, B, {"alpha": "2"}, DTypeError, "alpha is '2'"),
     (A, B, {"alpha": 1e39}, InputError, r"alpha is 1e\+39, no float32 number"),
