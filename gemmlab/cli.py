@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gemmlab.commands.compare import compare
 from gemmlab.commands.emulate import emulate
 from gemmlab.commands.env import env
 from gemmlab.commands.judge import export, judge, new
@@ -98,7 +99,12 @@ def climb(
         str | None, typer.Option(metavar="M,N,K", help="One size per axis; M,N for transpose.")
     ] = None,
     rungs: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Rungs to climb; default: all.")
+        str | None,
+        typer.Option(
+            metavar="A,B",
+            help="Rungs to climb, by their names in `gemmlab list`; default: all. Of several "
+            "ladders, if no PROBLEM is given.",
+        ),
     ] = None,
     layout: Layout = None,
     device: Annotated[str, typer.Option(help="auto, emulated or cuda.")] = "auto",
@@ -124,10 +130,9 @@ def climb(
     if every and any(option is not None for option in given):
         raise InputError("--all climbs every ladder as it is; give no problem, shape or rungs")
     climbs = []
-    for name in problems.NAMES if every else (problem or "gemm",):
+    for name, chosen in _ladders(problem, every, rungs, layout).items():
         work = problems.find(name)
         sizes = _shape(work, size, shape)
-        chosen = _rungs(work, rungs, layout)
         case = work.case(sizes, chosen[0].layout, family or work.families[0], seed)
         climbs.append((work, case, chosen))
     _check_writable(output)
@@ -206,10 +211,9 @@ def bench(
     names = [name for name in rungs or () if not name.endswith(SUFFIXES)]
     first = [ladder.find(name).problem for name in names[:1]] + [own.problem for own in guests]
     work = problems.find(problem or [*first, "gemm"][0])
-    names = [name.removeprefix(f"{work.name}:") for name in names]
     plan = session.Plan(
         problem=work,
-        rungs=_rungs(work, ",".join(names) or None, layout) if names or not guests else [],
+        rungs=_rungs(work.name, names or None, layout) if names or not guests else [],
         guests=guests,
         shapes=[_shape(work, None, text) for text in shape or ()]
         or [_shape(work, session.SIZES.get(work.name, session.VECTOR), None)],
@@ -235,28 +239,7 @@ def bench(
         raise typer.Exit(1)
 
 
-@app.command()
-def compare(
-    a: Annotated[Path, typer.Argument(help="A record, a list of them, or a folder: before.")],
-    b: Annotated[Path, typer.Argument(help="The same: after.")],
-) -> None:
-    """Compare bench records: faster, slower, same or undecided, kernel by kernel.
-
-    Same: the medians of cold GPU time differ by at most 1 %. Faster or slower: they differ by more,
-    and nine samples in ten of one lie below nine in ten of the other (p90 of one under p10 of the
-    other). Undecided: they differ by more, but the samples overlap. Exit code 1 if any is slower.
-    """
-    from gemmlab import tables
-    from gemmlab.bench import record, table
-    from gemmlab.bench.compare import compare as compare_records
-
-    found = compare_records(record.read(a), record.read(b))
-    table.print_comparison(tables.console(), found)
-    if any(one.change == "slower" for one in found):
-        raise typer.Exit(1)
-
-
-for command in (new, judge, export, env, emulate):
+for command in (compare, new, judge, export, env, emulate):
     app.command()(command)
 
 
@@ -428,18 +411,32 @@ def _shape(problem: Problem, size: int | None, text: str | None) -> dict[str, in
     return dict(zip(problem.axes, sizes, strict=True))
 
 
-def _rungs(problem: Problem, names: str | None, layout: str | None) -> list[Rung]:
-    """The rungs asked for, all in one layout: `layout`, or the one that their names mean."""
+def _ladders(
+    problem: str | None, every: bool, rungs: str | None, layout: str | None
+) -> dict[str, list[Rung]]:
+    """What is to be climbed, by the names of the ladders."""
+    from gemmlab import ladder, problems
+
+    if problem is not None:
+        problems.find(problem)  # before its rungs are looked for
+    if every or rungs is None:
+        names = problems.NAMES if every else (problem or "gemm",)
+        return {name: _rungs(name, None, layout) for name in names}
+    wanted: dict[str, list[str]] = {}
+    for name in (name.strip() for name in rungs.split(",")):
+        wanted.setdefault(ladder.find(name, layout, problem).problem, []).append(name)
+    return {name: _rungs(name, own, layout) for name, own in wanted.items()}
+
+
+def _rungs(problem: str, names: Sequence[str] | None, layout: str | None) -> list[Rung]:
+    """Rungs of one ladder, all in one layout: `layout`, or the one that their names mean."""
     from gemmlab import ladder
 
-    if names is None:
-        wanted = [rung.name for rung in ladder.rungs(problem.name)]
-    else:
-        wanted = [name.strip() for name in names.split(",")]
-    named = [ladder.find(name, layout, problem.name) for name in wanted]
+    wanted = [rung.name for rung in ladder.rungs(problem)] if names is None else names
+    named = [ladder.find(name, layout, problem) for name in wanted]
     found = list({ladder.label(rung): rung for rung in named}.values())  # each once
     if len({rung.layout for rung in found}) > 1:
-        raise InputError(f"--rungs {names} mixes layouts; say which with --layout")
+        raise InputError(f"{', '.join(wanted)}: two layouts; say which with --layout")
     return found
 
 

@@ -53,10 +53,14 @@ def find(name: str, layout: str | None = None, problem: str | None = None) -> Ru
     """The rung of that name in that layout; "naive-tnn" is `naive` in the course's layout.
 
     Without `problem` all ladders are searched in order; "sum:global-atomics" names one. Raises
-    UnknownNameError listing the names, InputError for a layout that the rung does not have.
+    UnknownNameError listing the names, InputError for a layout that the rung does not have, and for
+    a name of another ladder than `problem`.
     """
-    if problem is None and ":" in name:
-        problem, name = name.split(":", 1)
+    if ":" in name:
+        own, name = name.split(":", 1)
+        if problem not in (None, own):
+            raise InputError(f"{own}:{name} is a rung of {own}, not of {problem}")
+        problem = own
     names: dict[str, tuple[Rung, str]] = {}
     for rung in (rung for ladder in _FILES for rung in rungs(ladder)):
         if problem not in (None, rung.problem):

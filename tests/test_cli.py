@@ -113,7 +113,11 @@ def test_climb_writes_the_file_whole(gemmlab, tmp_path):
         (["--shape", "3,4,5", "--size", "3"], "not both"),
         (["--family", "gaussian"], "cancellation"),
         (["--rungs", "naive,nave"], "naive"),
-        (["--rungs", "naive,naive-tnn"], "mixes layouts"),
+        (["--rungs", "naive,naive-tnn"], "naive, naive-tnn: two layouts; say which with --layout"),
+        (["gemm", "--rungs", "transpose:naive"], "is a rung of transpose, not of gemm"),
+        (["--rungs", "naive,sum:naive"], "no rung 'naive'; there are: global-atomics"),
+        (["--rungs", "ilp", "--layout", "course"], "has layout 'row' only"),
+        (["--rungs", "naive,ilp", "--shape", "3,4,5"], "has 3 sizes; it must be M,N"),
         (["--rungs", ""], "naive"),
         (["--layout", "diagonal"], "course"),
         (["--device", "tpu"], "auto, emulated, cuda"),
@@ -162,6 +166,29 @@ def test_all_climbs_every_ladder(gemmlab, monkeypatch):
     assert tuple(dict.fromkeys(record["problem"] for record in json.loads(out))) == problems.NAMES
     code, out, _ = gemmlab("climb", "--all", "--device", "emulated")
     assert [name for name in problems.NAMES if f"{name} 17" not in out] == []
+
+
+@pytest.mark.parametrize(
+    ("args", "climbed"),
+    [
+        (["--rungs", "transpose:naive"], ["transpose naive"]),
+        (["--rungs", "ilp, shared-padded"], ["transpose ilp", "transpose shared-padded"]),
+        (
+            ["transpose", "--rungs", "transpose:naive,shared"],
+            ["transpose naive", "transpose shared"],
+        ),
+        (["--rungs", "shared"], ["gemm shared"]),
+        (
+            ["--rungs", "warp-shuffle,naive,histogram:global-atomics,gemm:shared,naive"],
+            ["sum warp-shuffle", "gemm naive", "gemm shared", "histogram global-atomics"],
+        ),
+    ],
+)
+def test_rungs_are_named_as_list_names_them(gemmlab, args, climbed):
+    code, out, err = gemmlab("climb", *args, "--size", "9", "--device", "emulated", "--json")
+    assert code == 0, err
+    found = [f"{record['problem']} {record['rung']}" for record in json.loads(out)]
+    assert found == climbed
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from gemmlab.errors import InputError
-from gemmlab.records import Json, write_text
+from gemmlab.records import Json, decoded, entries, write_text
 
 IEEE = "ieee"  # the precision class of float32 arithmetic without tensor cores
 
@@ -127,19 +126,7 @@ def read(source: Path) -> list[Record]:
 
     Raises InputError for a source that holds none, or something else.
     """
-    files = sorted(source.rglob("*.json")) if source.is_dir() else [source]
-    found = [record for file in files for record in _read(file)]
-    if not found:
-        raise InputError(f"{source} holds no records")
-    return found
-
-
-def _read(file: Path) -> list[Record]:
-    try:
-        held: Any = json.loads(file.read_text(encoding="utf-8"))
-        return [Record(**entry) for entry in (held if isinstance(held, list) else [held])]
-    except (OSError, ValueError, TypeError) as error:
-        raise InputError(f"{file} holds no bench records: {error}") from error
+    return decoded(Record, entries(source), source)
 
 
 def _text(data: Any) -> str:

@@ -31,7 +31,7 @@ def matmul(
     operands of `gemmlab.pack`. Shapes follow NumPy's matmul: 1-D operands, and stacks of matrices
     that broadcast. c: broadcasts to the result (…, m, n) and needs beta; where beta is 0 it is not
     read, as in BLAS, and may be left out. out: where the result is written; it may be c, and
-    overlaps neither a nor b. The result is `out`, or a new array of the library that `a` belongs to.
+    overlaps neither a nor b. The result is `out`, or a new array of the library of `a`.
 
     precision: "fp16x3", "bf16x6" or "ieee"; None promises float32 accuracy and takes the fastest.
     `last_plan` tells which and why; `gemmlab docs matmul` tells more. Where CuTe DSL is missing or
