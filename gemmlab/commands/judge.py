@@ -133,20 +133,21 @@ def export(
     problem: Annotated[str, typer.Argument(help="gemm, transpose, sum or vector-add.")],
     folder: Annotated[Path, typer.Option("-o", "--output", help="Where to; made if missing.")],
     solution: Annotated[
-        Path | None, typer.Option(help="Also this kernel file, as a solution.json.")
+        Path | None,
+        typer.Option(
+            help="Also this kernel file, as a solution.json; its directive says problem=, entry=."
+        ),
     ] = None,
 ) -> None:
     """Write a problem as FlashInfer-Bench and SOL-ExecBench have it: definition and workloads."""
     from gemmlab import problems
-    from gemmlab.directives import read
     from gemmlab.submission import flashinfer
 
     work = problems.find(problem)
     files = {"definition.json": [flashinfer.definition(work)]}
     files["workload.jsonl"] = flashinfer.workloads(work)
     if solution:
-        entry = read(_read(solution)).entry or work.name
-        files["solution.json"] = [flashinfer.solution(work, solution, entry)]
+        files["solution.json"] = [flashinfer.solution(work, solution, _read(solution))]
     folder.mkdir(parents=True, exist_ok=True)
     for name, told in files.items():
         flashinfer.write(folder / name, told)
