@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gemmlab.commands.compare import compare
+from gemmlab.commands.docs import docs
 from gemmlab.commands.emulate import emulate
 from gemmlab.commands.env import env
 from gemmlab.commands.judge import export, judge, new
@@ -239,7 +240,7 @@ def bench(
         raise typer.Exit(1)
 
 
-for command in (compare, new, judge, export, env, emulate):
+for command in (compare, new, judge, export, env, emulate, docs):
     app.command()(command)
 
 

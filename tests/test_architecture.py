@@ -35,6 +35,7 @@ LAYERS = {
     "records": {"errors"},
     "metrics": {"hardware", "records"},
     "steps": {"metrics", "records"},
+    "changes": {"errors", "metrics", "records"},
     "tables": {"metrics", "records"},
     "bench": {
         *{"errors", "problems", "hardware", "kernels", "ladder", "compile", "devices", "judge"},

@@ -41,13 +41,14 @@ def emulate(
         str, typer.Option(help="Of warps and blocks: in-order, reversed, or a seed.")
     ] = "in-order",
     tier: Annotated[
-        str, typer.Option(help="auto, numpy, or native: compiled by LLVM; docs/emulator.md.")
+        str,
+        typer.Option(help="auto, numpy, or native: compiled by LLVM. See `gemmlab docs emulator`."),
     ] = "auto",
     seed: Annotated[int, typer.Option(help="Of the random arrays.")] = 0,
     arch: Annotated[str | None, typer.Option(help="Architecture to compile for.")] = None,
     check: Annotated[
         str | None,
-        typer.Option(help="What to check: all, or names with commas between; docs/checks.md."),
+        typer.Option(help="all, or names with commas between: see `gemmlab docs checks`."),
     ] = None,
     max_instructions: Annotated[
         int | None, typer.Option(help="Of a warp, after which the kernel counts as endless.")

@@ -28,7 +28,7 @@ MOST_ITEMS = 65535  # matrices in a stack: the split lays them along an axis of 
 # go past their end: by eight steps of 1024 elements and one more.
 MOST_LENGTH = 2**31 - 2**14
 
-# One element at risk in so many is harmless: normal data has one in 60,000 (`docs/matmul.md`).
+# One element at risk in so many is harmless: normal data has one in 60,000 (`gemmlab docs matmul`).
 TOLERATED = 8192
 
 # The prediction, fitted to times of 50 shapes on an H200 (`benchmarks/h200/matmul.json`). Seconds:

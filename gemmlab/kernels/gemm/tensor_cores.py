@@ -8,7 +8,7 @@ bits of what lies within 2^17 of its row's largest: try `--family wide`. Three b
 
 Four launches, more where k is large: split A, split B, multiply, fix up rows and columns with an
 infinity or a NaN. The same kernels compute `gemmlab.matmul`, with the tile that suits the shape;
-`docs/fp16x3.md` has the method, errors and times. Limited by the power that tensor cores draw.
+`gemmlab docs fp16x3` has the method, errors and times. Limited by the power that tensor cores draw.
 """
 
 from collections.abc import Mapping, Sequence
