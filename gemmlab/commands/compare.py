@@ -18,11 +18,14 @@ _SHOWN = 3  # numbers of a rung that differ
 
 def compare(
     a: Annotated[
-        Path, typer.Argument(help="Before: records of bench or climb, a file or a folder.")
+        Path,
+        typer.Argument(
+            metavar="BEFORE", help="Records of bench or climb: a file, or a folder of them."
+        ),
     ],
-    b: Annotated[Path, typer.Argument(help="After: the same.")],
+    b: Annotated[Path, typer.Argument(metavar="AFTER", help="The same.")],
 ) -> None:
-    """Compare records of two benches, or of two climbs, kernel by kernel.
+    """Compare two benches or two climbs, kernel by kernel.
 
     Benches: faster, slower, same or undecided. Same: the medians of cold GPU time differ by at most
     1 %. Faster or slower: they differ by more, and nine samples in ten of one lie below nine in ten

@@ -14,7 +14,9 @@ FOLDERS = (PACKAGE / "docs", PACKAGE.parent / "docs")
 
 
 def docs(
-    page: Annotated[str | None, typer.Argument(help="Its name; default: list the pages.")] = None,
+    page: Annotated[
+        str | None, typer.Argument(metavar="PAGE", help="Its name. Default: list the pages.")
+    ] = None,
 ) -> None:
     """Read a page of the documentation, or list the pages.
 

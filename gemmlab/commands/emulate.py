@@ -20,41 +20,42 @@ TIER_NAMES = {"numpy": "NumPy", "native": "native"}
 
 
 def emulate(
-    file: Annotated[Path, typer.Argument(help="A .cu or .ptx file.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A .cu or .ptx file.")],
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[NAME=VALUE]...",
+            metavar="NAME=VALUE",
             help="Words of a directive, in place of the file's own: entry=f grid=4 block=256 "
             "args=x:f32[n],n n=1000 smem=0 problem=gemm layout=row.",
         ),
     ] = None,
-    lines: Annotated[bool, typer.Option("--lines", help="What each line cost.")] = False,
+    lines: Annotated[bool, typer.Option("--lines", help="Show what each line cost.")] = False,
     by_ptx: Annotated[
-        bool, typer.Option("--ptx", help="With --lines: of the PTX, not of the source.")
+        bool, typer.Option("--ptx", help="With --lines: lines of the PTX, not of the source.")
     ] = False,
     by_sass: Annotated[
         bool,
-        typer.Option("--sass", help="Where the machine code differs from the PTX it was made of."),
+        typer.Option("--sass", help="Show where the machine code differs from its PTX."),
     ] = False,
     order: Annotated[
-        str, typer.Option(help="Of warps and blocks: in-order, reversed, or a seed.")
+        str, typer.Option(help="Order of warps and blocks: in-order, reversed, or a seed.")
     ] = "in-order",
     tier: Annotated[
         str,
-        typer.Option(help="auto, numpy, or native: compiled by LLVM. See `gemmlab docs emulator`."),
+        typer.Option(help="auto, numpy, or native (by LLVM): see `gemmlab docs emulator`."),
     ] = "auto",
-    seed: Annotated[int, typer.Option(help="Of the random arrays.")] = 0,
-    arch: Annotated[str | None, typer.Option(help="Architecture to compile for.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the random arrays.")] = 0,
+    arch: Annotated[str | None, typer.Option(help="GPU architecture to compile for.")] = None,
     check: Annotated[
         str | None,
-        typer.Option(help="all, or names with commas between: see `gemmlab docs checks`."),
+        typer.Option(help="Checks to run: all, or A,B; see `gemmlab docs checks`."),
     ] = None,
     max_instructions: Annotated[
-        int | None, typer.Option(help="Of a warp, after which the kernel counts as endless.")
+        int | None,
+        typer.Option(help="Instructions of a warp after which the kernel counts as endless."),
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="JSON on stdout, and nothing else there.")
+        bool, typer.Option("--json", help="Print JSON on stdout, and nothing else.")
     ] = False,
 ) -> None:
     """Run a kernel file on the emulator and count; needs no GPU.

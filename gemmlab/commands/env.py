@@ -18,10 +18,10 @@ _NAMES = {
 
 def env(
     as_json: Annotated[
-        bool, typer.Option("--json", help="JSON on stdout, and nothing else there.")
+        bool, typer.Option("--json", help="Print JSON on stdout, and nothing else.")
     ] = False,
 ) -> None:
-    """Say what was found on this machine, what is missing or broken, and what mends it."""
+    """Say what this machine has, what is missing, and what brings it."""
     from rich.text import Text
 
     from gemmlab import environment, tables
