@@ -34,6 +34,11 @@ class Column:
     value: Callable[[Record], float | None]
     write: Write
 
+    @property
+    def name(self) -> str:
+        """The heading in one line."""
+        return self.heading.replace("-\n", "").replace("/\n", "/").replace("\n", " ")
+
 
 _PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z", "Y", "R", "Q")  # of the SI, powers of 1000
 
@@ -100,9 +105,7 @@ def climb_table(records: Sequence[Record], width: int) -> Table:
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
     left_out: list[str] = []
     while (room := width - _total_width(records, columns)) < 0 and columns:
-        left_out.insert(
-            0, columns.pop().heading.replace("-\n", "").replace("/\n", "/").replace("\n", " ")
-        )
+        left_out.insert(0, columns.pop().name)
     if left_out:
         table.caption = f"left out at this width: {', '.join(left_out)}"
         table.caption_justify = "left"
