@@ -145,7 +145,8 @@ def climb(
     for name, chosen in _ladders(problem, every, rungs, layout).items():
         work = problems.find(name)
         sizes = _shape(work, size, shape)
-        case = work.case(sizes, chosen[0].layout, family or work.families[0], seed)
+        inputs = work.families[0] if family is None else family
+        case = work.case(sizes, chosen[0].layout, inputs, seed)
         climbs.append((work, case, chosen))
     _check_writable(output)
     target = open_device(device, arch, tier)
@@ -237,7 +238,7 @@ def bench(
         guests=guests,
         shapes=[_shape(work, None, text) for text in shape or ()]
         or [_shape(work, session.SIZES.get(work.name, session.VECTOR), None)],
-        family=family or work.families[0],
+        family=work.families[0] if family is None else family,
         seed=seed,
         baselines=None if baselines is None else tuple(baselines.split(",")),
     )
@@ -338,6 +339,7 @@ def explain(
     from gemmlab.explain import default_gpu, page
     from gemmlab.explain import explain as explain_rung
     from gemmlab.hardware import specs
+    from gemmlab.records import write_text
 
     found = ladder.find(rung, layout)
     problem = problems.find(found.problem)
@@ -348,7 +350,7 @@ def explain(
     with progress.status("compiling and emulating") if progress.is_terminal else nullcontext():
         explanation = explain_rung(problem, found, sizes, product)
     if svg:
-        svg.write_text(page.as_svg(explanation), encoding="utf-8")
+        write_text(svg, page.as_svg(explanation))
     if as_json:
         print(json.dumps(explanation.as_json(), indent=2))
     else:

@@ -77,7 +77,7 @@ def find(name: str, layout: str | None = None, problem: str | None = None) -> Ru
     rung, own_layout = names[name]
     if name == rung.course_name and layout not in (None, own_layout):
         raise InputError(f"{name!r} is {rung.name!r} in layout {own_layout!r}, not {layout!r}")
-    return in_layout(rung, layout or own_layout)
+    return in_layout(rung, own_layout if layout is None else layout)
 
 
 def in_layout(rung: Rung, layout: str) -> Rung:

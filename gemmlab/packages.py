@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
 
-from gemmlab.errors import MissingDependencyError
+from gemmlab.errors import InputError, MissingDependencyError
 
 
 @dataclass(frozen=True)
@@ -61,12 +62,16 @@ class Package:
         return f"pip install --force-reinstall '{self.requirement}'"
 
     def load(self, module: str | None = None) -> ModuleType:
-        """Import its module, or another one of it. Raises MissingDependencyError."""
+        """Import its module, or another one of it.
+
+        Raises MissingDependencyError, InputError in a working directory that was deleted.
+        """
         name = module or self.module
         assert name is not None, f"{self.name} has no module to import"
         try:
             return importlib.import_module(name)
         except Exception as error:  # a broken package can raise anything
+            _check_folder()
             raise self.unusable(error) from error
 
     @contextmanager
@@ -95,6 +100,14 @@ class Package:
             f"{self.name} {self.version} ({self.purpose}) is installed but cannot be used: "
             f"{said}; run: {self.reinstall}"
         )
+
+
+def _check_folder() -> None:
+    """Packages ask for the working directory, and fail where there is none."""
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise InputError(f"the working directory cannot be used: {error.strerror}") from error
 
 
 CUTE_DSL = Package("nvidia-cutlass-dsl", "compiles the rungs", "cutlass.cute")

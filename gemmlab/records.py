@@ -134,17 +134,33 @@ def read(path: Path) -> list[Record]:
 
 
 def write(path: Path, records: Iterable[Record]) -> None:
-    """Write the list to `path`, whole or not at all. Raises OSError."""
+    """Write the list to `path`, whole or not at all. Raises InputError."""
     write_text(path, dumps(records))
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder, and those that it lies in. Raises InputError where it cannot be made."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise InputError(f"{path} is no folder") from None
+    except OSError as error:
+        raise InputError(f"folder {path} cannot be made: {error.strerror}") from error
+
+
 def write_text(path: Path, text: str) -> None:
-    """Write a file, whole or not at all. Raises OSError.
+    """Write a file, whole or not at all. Raises InputError where it cannot be written.
 
     A symbolic link keeps pointing where it does, and what is no regular file (a pipe, a device) is
     written into, not replaced.
     """
-    path = path.resolve()
+    try:
+        _write(path.resolve(), text)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _write(path: Path, text: str) -> None:
     if path.exists() and not path.is_file():
         path.write_text(text, encoding="utf-8")
         return

@@ -16,13 +16,16 @@ from gemmlab.records import Record
 Write = Callable[[float], str]
 
 PLAIN_WIDTH = 120  # columns, where the output is no terminal and COLUMNS says nothing
+LEAST_WIDTH = 40  # what is narrower wraps lines itself
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console of the terminal's width, or COLUMNS, or 120; NO_COLOR is kept everywhere."""
+    """A console of the terminal's width, or COLUMNS, or 120, but no narrower than `LEAST_WIDTH`.
+    NO_COLOR is kept everywhere."""
     made = Console(stderr=stderr, highlight=False)
     if not made.is_terminal and "COLUMNS" not in os.environ:
         made.width = PLAIN_WIDTH
+    made.width = max(made.width, LEAST_WIDTH)
     return made
 
 

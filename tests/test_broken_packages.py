@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from gemmlab import packages
-from gemmlab.errors import MissingDependencyError
+from gemmlab.errors import InputError, MissingDependencyError
 
 REINSTALL = "run: pip install --force-reinstall 'nvidia-cutlass-dsl==4.8.1'"
 # What `import cutlass` executes instead of the real package, and what is said of it.
@@ -95,6 +95,16 @@ def test_a_kernel_file_in_its_language_is_not_judged(broken):
     judged = json.loads(done.stdout)
     assert done.returncode == 1 and judged["verdict"] == "not run", done.stderr
     assert judged["steps"][-1]["message"].endswith(REINSTALL)
+
+
+def test_a_working_directory_that_is_gone_is_no_broken_package(monkeypatch):
+    def gone():
+        raise FileNotFoundError(2, "No such file or directory")
+
+    monkeypatch.setattr(packages.os, "getcwd", gone)
+    monkeypatch.setattr(packages.importlib, "import_module", lambda name: gone())
+    with pytest.raises(InputError, match="working directory cannot be used: No such file"):
+        packages.CUTE_DSL.load()
 
 
 def test_a_missing_package_names_the_install(monkeypatch):

@@ -63,6 +63,36 @@ def test_a_narrow_table_says_what_it_leaves_out(gemmlab, monkeypatch):
     assert max(map(len, out.splitlines())) <= 60
 
 
+@pytest.mark.parametrize("columns", ["0", "1", "39"])
+def test_the_narrowest_terminal_gets_40_columns(gemmlab, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    for args in (["explain", "naive", "--size", "8"], ["climb", "--size", "8", "--rungs", "naive"]):
+        code, out, err = gemmlab(*args)
+        assert code == 0, err
+        assert "naive" in out and max(map(len, out.splitlines())) <= 40
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (["climb", "--size", "2147483647"], "takes at least 110,680,464,339.2 GB of memory, and"),
+        (["climb", "sum", "--size", "274877906944"], "takes at least 2,199.0 GB of memory, and"),
+        (["new", "gemm", "-o", "/nowhere/k.cu"], "/nowhere/k.cu cannot be written: No such file"),
+        (["export", "gemm", "-o", "/dev/null"], "/dev/null is no folder"),
+        (["export", "gemm", "-o", "/dev/null/x"], "folder /dev/null/x cannot be made: Not a direc"),
+        (
+            ["explain", "naive", "--size", "8", "--svg", "/dev/full"],
+            "/dev/full cannot be written",
+        ),
+        (["climb", "--layout", ""], "layout is '', must be one of row, course"),
+        (["climb", "--family", ""], "no input family ''"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(gemmlab, args, told):
+    code, out, err = gemmlab(*args)
+    assert (code, out) == (2, "") and told in err and err.count("\n") == 1
+
+
 def test_version(gemmlab):
     import gemmlab as package
 

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from gemmlab.records import Json, decoded, entries, write_text
+from gemmlab.records import Json, decoded, entries, make_folder, write_text
 
 IEEE = "ieee"  # the precision class of float32 arithmetic without tensor cores
 
@@ -114,10 +114,10 @@ def path(folder: Path, record: Record) -> Path:
 
 
 def write(folder: Path, records: Iterable[Record]) -> None:
-    """Write each record to its own file, whole or not at all. Raises OSError."""
+    """Write each record to its own file, whole or not at all. Raises InputError."""
     for record in records:
         file = path(folder, record)
-        file.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(file.parent)
         write_text(file, _text(asdict(record)))
 
 

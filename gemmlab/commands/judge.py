@@ -159,6 +159,7 @@ def export(
     As a definition and workloads; with a kernel file, its solution.
     """
     from gemmlab import problems
+    from gemmlab.records import make_folder
     from gemmlab.submission import flashinfer
 
     work = problems.find(problem)
@@ -166,7 +167,7 @@ def export(
     files["workload.jsonl"] = flashinfer.workloads(work)
     if solution:
         files["solution.json"] = [flashinfer.solution(work, solution, _read(solution))]
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     for name, told in files.items():
         flashinfer.write(folder / name, told)
         print(folder / name)

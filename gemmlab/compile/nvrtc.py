@@ -87,8 +87,8 @@ def _compile(
     """With these headers, by name."""
     nvrtc = _nvrtc()
     names, texts = [h.encode() for h in given], [text.encode() for text in given.values()]
-    text = source.encode()
-    program = _call(nvrtc.nvrtcCreateProgram(text, name.encode(), len(names), texts, names))
+    text, called = source.encode(), name.encode(errors="replace")  # of a path that is no UTF-8
+    program = _call(nvrtc.nvrtcCreateProgram(text, called, len(names), texts, names))
     try:
         instance = entry if entry and _EXPRESSION.fullmatch(entry) else None
         if instance:
@@ -104,7 +104,8 @@ def _compile(
         told += ["--device-as-default-execution-space", f"--pre-include={headers.PRELUDE}"]
         paths = headers.include_paths(source, name, nvrtc, versions()["nvrtc"])
         flags = [*told, *(f"--include-path={path}" for path in paths)]
-        (status,) = nvrtc.nvrtcCompileProgram(program, len(flags), [f.encode() for f in flags])
+        encoded = [flag.encode(errors="surrogateescape") for flag in flags]
+        (status,) = nvrtc.nvrtcCompileProgram(program, len(flags), encoded)
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             log = _text(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
             raise CompileError(f"{name} does not compile for {arch}", log.decode(errors="replace"))

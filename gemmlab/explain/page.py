@@ -140,7 +140,7 @@ def _bound(e: Explanation) -> str:
     by = f"the {e.peak}" if least == e.arithmetic_time_s else "the bandwidth of device memory"
     bound = f"No launch takes less than {seconds(least)}, by {by}."
     if memory <= e.arithmetic_time_s:
-        return bound
+        return bound if memory else "Nothing is moved."
     moved = f"{scaled(e.work.least_bytes)}B to and from device memory take {seconds(memory)}"
     if least:
         return f"{bound} {moved}, less what L2 ({_l2(e)}) holds already."

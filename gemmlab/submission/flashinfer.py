@@ -236,7 +236,7 @@ def lines(told: Iterable[Json]) -> str:
 
 
 def write(path: Path, told: Iterable[Json]) -> None:
-    """Whole or not at all. Raises OSError."""
+    """Whole or not at all. Raises InputError."""
     write_text(path, lines(told))
 
 
