@@ -112,6 +112,8 @@ def test_a_listing_begins_with_the_hottest_line(write, capsys):
         (["problem=gem"], 2, "gemm"),
         (["--order", "sideways"], 2, "order"),
         (["--tier", "fast"], 2, "auto, numpy, native"),
+        (["--check", ""], 2, "there is all, or uninitialized"),
+        (["--ptx"], 2, "--ptx goes with --lines"),
         (["--tier", "native", "--order", "reversed"], 2, "need the NumPy tier"),
     ],
 )
@@ -119,6 +121,11 @@ def test_what_is_wrong_is_one_message(write, capsys, words, code, message):
     got, out, err = run_command(capsys, write(GATHER), *words)
     assert (got, out) == (code, "")
     assert err.startswith("gemmlab: ") and message in err and "Traceback" not in err
+
+
+def test_a_negative_seed_is_refused(write, capsys):
+    code, out, err = run_command(capsys, write(GATHER), "--seed", "-1")
+    assert (code, out) == (2, "") and "'--seed'" in err and "Traceback" not in err
 
 
 def test_a_missing_file_and_one_without_a_directive(write, capsys):

@@ -44,7 +44,7 @@ def emulate(
         str,
         typer.Option(help="auto, numpy, or native (by LLVM): see `gemmlab docs emulator`."),
     ] = "auto",
-    seed: Annotated[int, typer.Option(help="Seed of the random arrays.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random arrays.")] = 0,
     arch: Annotated[str | None, typer.Option(help="GPU architecture to compile for.")] = None,
     check: Annotated[
         str | None,
@@ -66,10 +66,13 @@ def emulate(
     """
     from gemmlab import files
     from gemmlab.directives.directive import parse
-    from gemmlab.errors import EmulationError
+    from gemmlab.errors import EmulationError, InputError
 
+    if by_ptx and not lines:
+        raise InputError("--ptx goes with --lines")
     how: dict[str, Any] = {"order": int(order) if order.lstrip("-").isdigit() else order}
-    how |= {"check": check.split(",") if check else None, "max_instructions": max_instructions}
+    how["check"] = None if check is None else check.split(",")
+    how["max_instructions"] = max_instructions
     how |= {"tier": tier}
     # What the kernel itself prints is in nobody's way there.
     printed = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
