@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from gemmlab.linalg.prepared import Matmul
     from gemmlab.tensor_map import TensorMap
 
+__version__: str
+
 __all__ = [
     "Artifact",
     "GemmlabError",
@@ -52,6 +54,10 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from gemmlab.environment import own_version
+
+        return own_version()
     if name not in _HOMES:
         raise AttributeError(f"module 'gemmlab' has no attribute {name!r}")
     found = getattr(import_module(_HOMES[name]), name)
@@ -60,4 +66,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, "__version__"})

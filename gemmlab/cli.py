@@ -18,7 +18,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gemmlab.commands.compare import compare
+from gemmlab.commands.docs import docs
 from gemmlab.commands.emulate import emulate
+from gemmlab.commands.env import env
 from gemmlab.commands.judge import export, judge, new
 from gemmlab.errors import GemmlabError, InputError, ShapeError
 
@@ -39,13 +42,13 @@ app = typer.Typer(
 
 Layout = Annotated[
     str | None,
-    typer.Option(help="row (default) or course: A row-major, B and C column-major."),
+    typer.Option(help="row (default), or course: A row-major, B and C column-major."),
 ]
 Arch = Annotated[
     str | None,
-    typer.Option(help="Architecture to compile for, e.g. sm_90a; default: the device's."),
+    typer.Option(help="GPU architecture to compile for, e.g. sm_90a. Default: the device's own."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="JSON on stdout, and nothing else there.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and nothing else.")]
 
 
 def main(args: Sequence[str] | None = None) -> None:
@@ -83,39 +86,55 @@ def common(
     """Write GPU kernels in Python; see on any machine why they are fast or slow."""
 
 
-@app.command()
 def climb(
     problem: Annotated[
         str | None,
-        typer.Argument(help="gemm (default), transpose, sum, histogram or vector-add."),
+        typer.Argument(
+            metavar="PROBLEM", help="gemm (default), transpose, sum, histogram or vector-add."
+        ),
     ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Every ladder, default shapes.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="Climb every ladder, at its default shape.")
+    ] = False,
     size: Annotated[
-        int | None, typer.Option(help="Of every axis: M = N = K for gemm, N for sum.")
+        int | None, typer.Option(help="Size of every axis: M = N = K for gemm, N for sum.")
     ] = None,
     shape: Annotated[
         str | None, typer.Option(metavar="M,N,K", help="One size per axis; M,N for transpose.")
     ] = None,
     rungs: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Rungs to climb; default: all.")
+        str | None,
+        typer.Option(
+            metavar="A,B",
+            help="Rungs to climb, by their names in `gemmlab list`. Default: all. Without a "
+            "problem, rungs of several ladders can be named.",
+        ),
     ] = None,
     layout: Layout = None,
-    device: Annotated[str, typer.Option(help="auto, emulated or cuda.")] = "auto",
+    device: Annotated[
+        str, typer.Option(help="auto (a GPU if there is one), emulated or cuda.")
+    ] = "auto",
     arch: Arch = None,
     tier: Annotated[
-        str, typer.Option(help="Of the emulator: auto, numpy or native (compiled by LLVM).")
+        str, typer.Option(help="Emulator tier: auto, numpy, or native (compiled by LLVM).")
     ] = "auto",
-    seed: Annotated[int, typer.Option(help="Of the random inputs.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the random inputs.")] = 0,
     family: Annotated[
         str | None,
-        typer.Option(help="Inputs: normal, uniform, wide, …; of histogram: uniform, single, text."),
+        typer.Option(
+            help="Family of inputs: normal, uniform, wide, …; for histogram uniform, single, text."
+        ),
     ] = None,
     as_json: AsJson = False,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Also write the records to this file.")
     ] = None,
 ) -> None:
-    """Run, judge and count every rung of a ladder, and say what each step changed."""
+    """Run, judge and count every rung of a ladder.
+
+    Prints a table of the rungs, and a sentence on what each step changed. With a GPU the rungs are
+    timed, too. Exit code 1 if a rung fails.
+    """
     from gemmlab import problems, records
     from gemmlab.devices import open_device
 
@@ -123,11 +142,11 @@ def climb(
     if every and any(option is not None for option in given):
         raise InputError("--all climbs every ladder as it is; give no problem, shape or rungs")
     climbs = []
-    for name in problems.NAMES if every else (problem or "gemm",):
+    for name, chosen in _ladders(problem, every, rungs, layout).items():
         work = problems.find(name)
         sizes = _shape(work, size, shape)
-        chosen = _rungs(work, rungs, layout)
-        case = work.case(sizes, chosen[0].layout, family or work.families[0], seed)
+        inputs = work.families[0] if family is None else family
+        case = work.case(sizes, chosen[0].layout, inputs, seed)
         climbs.append((work, case, chosen))
     _check_writable(output)
     target = open_device(device, arch, tier)
@@ -158,14 +177,13 @@ def climb(
         raise typer.Exit(1)
 
 
-@app.command()
 def bench(
     rungs: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="RUNG|FILE",
-            help="Rungs, see `gemmlab list`, and kernel files with a directive, which are not "
-            "judged at more than this shape. Default: the whole ladder.",
+            help="Rungs, by their names in `gemmlab list`, and kernel files with a directive, "
+            "which are judged at this shape alone. Default: the whole ladder.",
         ),
     ] = None,
     problem: Annotated[
@@ -173,26 +191,35 @@ def bench(
     ] = None,
     shape: Annotated[
         list[str] | None,
-        typer.Option(metavar="M,N,K", help="One size per axis. Give it again for another shape."),
+        typer.Option(metavar="M,N,K", help="One size per axis. Repeat it for more shapes."),
     ] = None,
     layout: Layout = None,
-    family: Annotated[str | None, typer.Option(help="Inputs, as in climb.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the random inputs.")] = 0,
+    family: Annotated[str | None, typer.Option(help="Family of inputs, as in climb.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the random inputs.")] = 0,
     baselines: Annotated[
         str | None,
-        typer.Option(metavar="A,B", help="cublas, torch, cupy, triton; copy, cub. Default: all."),
+        typer.Option(
+            metavar="A,B",
+            help="Libraries to compare with: cublas, torch, cupy, triton; copy, cub. Default: all "
+            "that are installed.",
+        ),
     ] = None,
-    rounds: Annotated[int, typer.Option(help="In which all contenders take turns.")] = 5,
-    min_samples: Annotated[int, typer.Option(help="Least cold runs of each.")] = 10,
-    min_time: Annotated[float, typer.Option(help="Least GPU time of each, seconds.")] = 0.5,
-    max_noise: Annotated[float, typer.Option(help="Where a round may end, percent.")] = 0.5,
-    timeout: Annotated[float, typer.Option(help="Time limit of each, seconds.")] = 15,
+    rounds: Annotated[int, typer.Option(help="Rounds in which the contenders take turns.")] = 5,
+    min_samples: Annotated[int, typer.Option(help="Fewest cold runs of each contender.")] = 10,
+    min_time: Annotated[float, typer.Option(help="Least GPU time of each, in seconds.")] = 0.5,
+    max_noise: Annotated[
+        float, typer.Option(help="Noise below which a round may end, in percent.")
+    ] = 0.5,
+    timeout: Annotated[float, typer.Option(help="Time limit of each, in seconds.")] = 15,
     as_json: AsJson = False,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Folder for a file per record.")
+        Path | None, typer.Option("-o", "--output", help="Write a file per record to this folder.")
     ] = None,
 ) -> None:
-    """Time kernels against cuBLAS and other libraries by NVBench's protocol. Needs a GPU."""
+    """Time kernels against cuBLAS and other libraries; needs a GPU.
+
+    Times are taken by NVBench's protocol, in interleaved rounds: see `gemmlab docs measuring`.
+    """
     from gemmlab import ladder, problems, tables
     from gemmlab.bench import record, session, table
     from gemmlab.bench.protocol import Protocol
@@ -205,14 +232,13 @@ def bench(
     names = [name for name in rungs or () if not name.endswith(SUFFIXES)]
     first = [ladder.find(name).problem for name in names[:1]] + [own.problem for own in guests]
     work = problems.find(problem or [*first, "gemm"][0])
-    names = [name.removeprefix(f"{work.name}:") for name in names]
     plan = session.Plan(
         problem=work,
-        rungs=_rungs(work, ",".join(names) or None, layout) if names or not guests else [],
+        rungs=_rungs(work.name, names or None, layout) if names or not guests else [],
         guests=guests,
         shapes=[_shape(work, None, text) for text in shape or ()]
         or [_shape(work, session.SIZES.get(work.name, session.VECTOR), None)],
-        family=family or work.families[0],
+        family=work.families[0] if family is None else family,
         seed=seed,
         baselines=None if baselines is None else tuple(baselines.split(",")),
     )
@@ -234,57 +260,8 @@ def bench(
         raise typer.Exit(1)
 
 
-@app.command()
-def compare(
-    a: Annotated[Path, typer.Argument(help="A record, a list of them, or a folder: before.")],
-    b: Annotated[Path, typer.Argument(help="The same: after.")],
-) -> None:
-    """Compare bench records: faster, slower, same or undecided, kernel by kernel.
-
-    Same: the medians of cold GPU time differ by at most 1 %. Faster or slower: they differ by more,
-    and nine samples in ten of one lie below nine in ten of the other (p90 of one under p10 of the
-    other). Undecided: they differ by more, but the samples overlap. Exit code 1 if any is slower.
-    """
-    from gemmlab import tables
-    from gemmlab.bench import record, table
-    from gemmlab.bench.compare import compare as compare_records
-
-    found = compare_records(record.read(a), record.read(b))
-    table.print_comparison(tables.console(), found)
-    if any(one.change == "slower" for one in found):
-        raise typer.Exit(1)
-
-
-for command in (new, judge, export):
-    app.command()(command)
-
-
-@app.command()
-def env(as_json: AsJson = False) -> None:
-    """Say what was found on this machine, what is missing, and what brings it."""
-    import json
-
-    from gemmlab import environment, tables
-
-    found = environment.report()
-    if as_json:
-        print(json.dumps(found, indent=2))
-        return
-    out = tables.console()
-    packages = found.pop("packages")
-    assert isinstance(packages, list)
-    out.print(tables.facts({name: str(value) for name, value in found.items() if value}))
-    out.print()
-    rows = [[p["name"], p["version"] or f"missing: {p['install']}", p["purpose"]] for p in packages]
-    out.print(tables.plain_table(["package", "version", "what for"], rows))
-
-
-app.command()(emulate)
-
-
-@app.command(name="list")
 def list_(as_json: AsJson = False) -> None:
-    """List the rungs of every ladder, in order."""
+    """List the rungs of every ladder."""
     import json
 
     from gemmlab import ladder, problems, tables
@@ -298,23 +275,28 @@ def list_(as_json: AsJson = False) -> None:
     tables.console().print(tables.plain_table(["problem", "rung", "what it changes"], rows))
 
 
-@app.command()
 def show(
-    rung: Annotated[str, typer.Argument(help="A rung's name, see `gemmlab list`.")],
+    rung: Annotated[
+        str, typer.Argument(metavar="RUNG", help="A rung's name, as in `gemmlab list`.")
+    ],
     source: Annotated[
-        bool, typer.Option("--source", help="The rung's file, and its kernel's.")
+        bool, typer.Option("--source", help="Its source: the rung's file and its kernel's.")
     ] = False,
-    ptx: Annotated[bool, typer.Option("--ptx", help="PTX.")] = False,
-    sass: Annotated[bool, typer.Option("--sass", help="Machine code.")] = False,
+    ptx: Annotated[bool, typer.Option("--ptx", help="Its PTX.")] = False,
+    sass: Annotated[bool, typer.Option("--sass", help="Its machine code.")] = False,
     resources: Annotated[
-        bool, typer.Option("--resources", help="Registers, spills, shared memory, occupancy.")
+        bool, typer.Option("--resources", help="Its registers, spills, shared memory, occupancy.")
     ] = False,
     layout: Layout = None,
-    arch: Arch = None,
+    arch: Annotated[
+        str | None, typer.Option(help="GPU architecture to compile for. Default: sm_90a.")
+    ] = None,
 ) -> None:
-    """Show a kernel: what it teaches, its source, PTX, SASS or resources."""
+    """Show a kernel: its lesson, source, PTX, SASS or resources."""
     if source + ptx + sass + resources > 1:
         raise InputError("give one of --source, --ptx, --sass, --resources")
+    if arch is not None and not ptx + sass + resources:
+        raise InputError("--arch goes with --ptx, --sass or --resources")
     from gemmlab import ladder, tables, views
 
     found = ladder.find(rung, layout)
@@ -330,28 +312,34 @@ def show(
         print(f"{ladder.label(found)}: {found.change}\n\n{found.lesson}\n\n{found.config}")
 
 
-@app.command()
 def explain(
-    rung: Annotated[str, typer.Argument(help="A rung's name, see `gemmlab list`.")],
-    size: Annotated[int | None, typer.Option(help="Of every axis.")] = None,
+    rung: Annotated[
+        str, typer.Argument(metavar="RUNG", help="A rung's name, as in `gemmlab list`.")
+    ],
+    size: Annotated[int | None, typer.Option(help="Size of every axis.")] = None,
     shape: Annotated[
         str | None, typer.Option(metavar="M,N,K", help="One size per axis; M,N for transpose.")
     ] = None,
     layout: Layout = None,
     gpu: Annotated[
         str | None,
-        typer.Option(help="H200, A100, RTX2080Ti, …; default: this machine's, else H200."),
+        typer.Option(help="H200, A100, RTX2080Ti, …. Default: this machine's GPU, else H200."),
     ] = None,
     as_json: AsJson = False,
     svg: Annotated[Path | None, typer.Option(help="Also write the page as SVG.")] = None,
 ) -> None:
-    """Explain a kernel: traffic, roofline, occupancy, access patterns, model beside count."""
+    """Explain why a kernel is as fast as it is; needs no GPU.
+
+    Traffic, roofline, occupancy, access patterns, and a model beside what the emulator counts: see
+    `gemmlab docs explain`.
+    """
     import json
 
     from gemmlab import ladder, problems, tables
     from gemmlab.explain import default_gpu, page
     from gemmlab.explain import explain as explain_rung
     from gemmlab.hardware import specs
+    from gemmlab.records import write_text
 
     found = ladder.find(rung, layout)
     problem = problems.find(found.problem)
@@ -362,11 +350,18 @@ def explain(
     with progress.status("compiling and emulating") if progress.is_terminal else nullcontext():
         explanation = explain_rung(problem, found, sizes, product)
     if svg:
-        svg.write_text(page.as_svg(explanation), encoding="utf-8")
+        write_text(svg, page.as_svg(explanation))
     if as_json:
         print(json.dumps(explanation.as_json(), indent=2))
     else:
         page.show(explanation, tables.console())
+
+
+# In the order in which --help lists them.
+app.command()(climb)
+app.command(name="list")(list_)
+for command in (show, explain, emulate, new, judge, bench, compare, export, env, docs):
+    app.command()(command)
 
 
 class _Progress:
@@ -448,18 +443,32 @@ def _shape(problem: Problem, size: int | None, text: str | None) -> dict[str, in
     return dict(zip(problem.axes, sizes, strict=True))
 
 
-def _rungs(problem: Problem, names: str | None, layout: str | None) -> list[Rung]:
-    """The rungs asked for, all in one layout: `layout`, or the one that their names mean."""
+def _ladders(
+    problem: str | None, every: bool, rungs: str | None, layout: str | None
+) -> dict[str, list[Rung]]:
+    """What is to be climbed, by the names of the ladders."""
+    from gemmlab import ladder, problems
+
+    if problem is not None:
+        problems.find(problem)  # before its rungs are looked for
+    if every or rungs is None:
+        names = problems.NAMES if every else (problem or "gemm",)
+        return {name: _rungs(name, None, layout) for name in names}
+    wanted: dict[str, list[str]] = {}
+    for name in (name.strip() for name in rungs.split(",")):
+        wanted.setdefault(ladder.find(name, layout, problem).problem, []).append(name)
+    return {name: _rungs(name, own, layout) for name, own in wanted.items()}
+
+
+def _rungs(problem: str, names: Sequence[str] | None, layout: str | None) -> list[Rung]:
+    """Rungs of one ladder, all in one layout: `layout`, or the one that their names mean."""
     from gemmlab import ladder
 
-    if names is None:
-        wanted = [rung.name for rung in ladder.rungs(problem.name)]
-    else:
-        wanted = [name.strip() for name in names.split(",")]
-    named = [ladder.find(name, layout, problem.name) for name in wanted]
+    wanted = [rung.name for rung in ladder.rungs(problem)] if names is None else names
+    named = [ladder.find(name, layout, problem) for name in wanted]
     found = list({ladder.label(rung): rung for rung in named}.values())  # each once
     if len({rung.layout for rung in found}) > 1:
-        raise InputError(f"--rungs {names} mixes layouts; say which with --layout")
+        raise InputError(f"{', '.join(wanted)}: two layouts; say which with --layout")
     return found
 
 

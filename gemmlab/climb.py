@@ -65,7 +65,7 @@ class _Step:
 
     def _run(self) -> Record:
         rung, shape = self.rung, self.case.shape
-        broken = rung.requires(rung.config, shape)
+        broken = rung.lacks(self.device.arch) or rung.requires(rung.config, shape)
         if broken:
             return replace(self._record("skipped"), message=broken)
         geometry = rung.geometry(rung.config, shape)

@@ -4,45 +4,12 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-from dataclasses import dataclass
 
+from gemmlab.errors import MissingDependencyError
+from gemmlab.packages import CUDA_BINDINGS, CUDA_CORE, CUTE_DSL, LLVMLITE, PACKAGES, Package
 
-@dataclass(frozen=True)
-class Package:
-    """A distribution, what it is for, and the install that brings it."""
-
-    name: str
-    purpose: str
-    extra: str | None = None  # None: part of the plain install
-
-    @property
-    def version(self) -> str | None:
-        """The installed version; None where it is missing."""
-        try:
-            return importlib.metadata.version(self.name)
-        except importlib.metadata.PackageNotFoundError:
-            return None
-
-    @property
-    def install(self) -> str:
-        target = f"gemmlab[{self.extra}]" if self.extra else self.name
-        return f"pip install '{target}'"
-
-
-PACKAGES = (
-    Package("numpy", "emulator, judge"),
-    Package("nvidia-cutlass-dsl", "compiles the rungs (CuTe DSL)"),
-    Package("cuda-bindings", "compiles CUDA C++, calls the driver"),
-    Package("nvidia-cuda-nvrtc", "compiles CUDA C++"),
-    Package("nvidia-nvjitlink", "assembles PTX"),
-    Package("nvidia-cuda-cuobjdump", "registers and spills"),
-    Package("nvidia-cuda-nvdisasm", "SASS"),
-    Package("cuda-core", "runs kernels on a GPU", "cu13"),
-    Package("cuda-bench", "times kernels (NVBench)", "bench"),
-    Package("nvmath-python", "cuBLAS to compare with", "bench"),
-    Package("cupy-cuda13x", "CUB and CuPy to compare with", "bench"),
-    Package("llvmlite", "the emulator's native tier", "native"),
-)
+# Worth the second that importing them takes: what most commands need.
+_TRIED = (CUTE_DSL, CUDA_BINDINGS, CUDA_CORE, LLVMLITE)
 
 
 def own_version() -> str:
@@ -58,12 +25,13 @@ def report() -> dict[str, object]:
     from gemmlab.compile import cache
     from gemmlab.devices import open_device
     from gemmlab.emulator.native.compiler import host, missing
-    from gemmlab.errors import GemmlabError
+    from gemmlab.errors import DeviceError, GemmlabError
 
+    gpu, trouble, has_gpu = None, None, True
     try:
-        gpu, trouble = open_device("cuda").name, None
+        gpu = open_device("cuda").name
     except GemmlabError as error:
-        gpu, trouble = None, str(error)
+        trouble, has_gpu = str(error), not isinstance(error, DeviceError)
     return {
         "gemmlab": own_version(),
         "python": platform.python_version(),
@@ -74,13 +42,24 @@ def report() -> dict[str, object]:
         "native_tier": None if missing() else host()[0],
         "native_tier_missing_because": missing(),
         "cache": str(cache.folder()),
-        "packages": [
-            {
-                "name": package.name,
-                "purpose": package.purpose,
-                "version": package.version,
-                "install": None if package.version else package.install,
-            }
-            for package in PACKAGES
-        ],
+        "packages": [_told(package, has_gpu) for package in PACKAGES],
+    }
+
+
+def _told(package: Package, has_gpu: bool) -> dict[str, str | None]:
+    """A package as JSON. `install` is the command that brings or mends it; None where it works,
+    and where it would be of no use."""
+    version, trouble = package.version, None
+    install = None if version or (package.needs_gpu and not has_gpu) else package.install
+    if version and package in _TRIED:
+        try:
+            package.load()
+        except MissingDependencyError as error:
+            trouble, install = str(error), package.reinstall
+    return {
+        "name": package.name,
+        "purpose": package.purpose,
+        "version": version,
+        "trouble": trouble,
+        "install": install,
     }

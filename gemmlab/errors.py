@@ -5,6 +5,7 @@
     │   ├── ShapeError                       sizes that do not fit together, or an empty matrix
     │   ├── DTypeError (TypeError)           a value of the wrong type
     │   ├── UnknownNameError (LookupError)   no rung, entry, layout, family or file of that name
+    │   ├── ArchitectureError                a kernel that needs another GPU architecture
     │   ├── ArrayError                       an array that cannot be used here: device, memory
     │   └── LaunchError                      grid, block, shared memory or arguments past a limit
     ├── MissingDependencyError (ImportError) an optional package is not installed; names the extra
@@ -56,6 +57,10 @@ class UnknownNameError(InputError, LookupError):
 
 class LaunchError(InputError):
     """Grid, block, shared memory or arguments past a limit."""
+
+
+class ArchitectureError(InputError):
+    """A kernel that needs another architecture than the one it is to be compiled for."""
 
 
 class ArrayError(InputError):

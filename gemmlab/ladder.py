@@ -9,8 +9,9 @@ import difflib
 import importlib
 from dataclasses import replace
 
-from gemmlab.errors import InputError, MissingDependencyError, UnknownNameError
+from gemmlab.errors import InputError, UnknownNameError
 from gemmlab.kernels.rung import Rung
+from gemmlab.packages import CUTE_DSL
 
 _FILES = {
     "gemm": (
@@ -37,20 +38,14 @@ _FILES = {
 def rungs(problem: str = "gemm") -> tuple[Rung, ...]:
     """The rungs of one problem from the lowest up.
 
-    Raises UnknownNameError, and MissingDependencyError where CuTe DSL is not installed.
+    Raises UnknownNameError, and MissingDependencyError where CuTe DSL, in which the kernels are
+    written, is missing or broken.
     """
     if problem not in _FILES:
         raise UnknownNameError(f"no ladder for {problem!r}; there is {', '.join(_FILES)}")
     folder = f"gemmlab.kernels.{problem.replace('-', '_')}"
-    try:
+    with CUTE_DSL.importing():
         modules = [importlib.import_module(f"{folder}.{file}") for file in _FILES[problem]]
-    except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] != "cutlass":
-            raise
-        raise MissingDependencyError(
-            "kernels are written in CuTe DSL, which is not installed; "
-            "run: pip install nvidia-cutlass-dsl"
-        ) from error
     return tuple(rung for module in modules for rung in module.RUNGS)
 
 
@@ -58,10 +53,14 @@ def find(name: str, layout: str | None = None, problem: str | None = None) -> Ru
     """The rung of that name in that layout; "naive-tnn" is `naive` in the course's layout.
 
     Without `problem` all ladders are searched in order; "sum:global-atomics" names one. Raises
-    UnknownNameError listing the names, InputError for a layout that the rung does not have.
+    UnknownNameError listing the names, InputError for a layout that the rung does not have, and for
+    a name of another ladder than `problem`.
     """
-    if problem is None and ":" in name:
-        problem, name = name.split(":", 1)
+    if ":" in name:
+        own, name = name.split(":", 1)
+        if problem not in (None, own):
+            raise InputError(f"{own}:{name} is a rung of {own}, not of {problem}")
+        problem = own
     names: dict[str, tuple[Rung, str]] = {}
     for rung in (rung for ladder in _FILES for rung in rungs(ladder)):
         if problem not in (None, rung.problem):
@@ -78,7 +77,7 @@ def find(name: str, layout: str | None = None, problem: str | None = None) -> Ru
     rung, own_layout = names[name]
     if name == rung.course_name and layout not in (None, own_layout):
         raise InputError(f"{name!r} is {rung.name!r} in layout {own_layout!r}, not {layout!r}")
-    return in_layout(rung, layout or own_layout)
+    return in_layout(rung, own_layout if layout is None else layout)
 
 
 def in_layout(rung: Rung, layout: str) -> Rung:

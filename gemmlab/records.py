@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import math
 import os
+import reprlib
 import tempfile
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from gemmlab.errors import InputError
 
 Json = dict[str, Any]
+Kind = TypeVar("Kind")
 
 
 @dataclass(frozen=True)
@@ -72,26 +74,93 @@ def dumps(records: Iterable[Record]) -> str:
     return json.dumps([record.as_json() for record in records], indent=2, allow_nan=False) + "\n"
 
 
+def entries(source: Path) -> list[Any]:
+    """The JSON of a file, or of all files below a folder in order of path, as one list.
+
+    Raises InputError for a source that cannot be read, is no JSON or holds nothing.
+    """
+    found: list[Any] = []
+    for file in sorted(source.rglob("*.json")) if source.is_dir() else [source]:
+        try:
+            held = json.loads(file.read_text(encoding="utf-8"))
+        except OSError as error:
+            raise InputError(f"{file} cannot be read: {error.strerror}") from error
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{file} holds no records, as it is no JSON: {error}") from error
+        found += held if isinstance(held, list) else [held]
+    if not found:
+        raise InputError(f"{source} holds no records")
+    return found
+
+
+def decoded(kind: type[Kind], held: Iterable[Any], source: Path) -> list[Kind]:
+    """Records, of a dataclass, from their JSON. Raises InputError for what is none; it names the
+    source."""
+    return [_decoded(kind, entry, source) for entry in held]
+
+
+def _decoded(kind: type[Kind], entry: Any, source: Path) -> Kind:
+    known = {x.name: x for x in fields(kind)}  # type: ignore[arg-type]
+    if not isinstance(entry, dict):
+        raise InputError(f"{source} holds {reprlib.repr(entry)}, which is no record")
+    needed = {name for name, x in known.items() if x.default is x.default_factory is MISSING}
+    for problem, names in (("lacks", needed - entry.keys()), ("has", entry.keys() - known)):
+        if names:
+            rule = "is it of another version, or another kind?"
+            raise InputError(f"a record in {source} {problem} {', '.join(sorted(names))}: {rule}")
+    for name, value in entry.items():
+        annotation = str(known[name].type)
+        if not isinstance(value, _types(annotation)):
+            told = f"{name} is {reprlib.repr(value)}, not {annotation}"
+            raise InputError(f"a record in {source} is damaged: {told}")
+    return kind(**entry)
+
+
+_TYPES: dict[str, tuple[type, ...]] = {
+    **{"str": (str,), "int": (int,), "float": (int, float), "bool": (bool,), "None": (type(None),)},
+    **{"list": (list,), "dict": (dict,), "Json": (dict,)},
+}
+
+
+def _types(annotation: str) -> tuple[type, ...]:
+    """Classes of an annotation such as "list[Json] | None"; what a list holds is not looked at."""
+    names = (part.strip().partition("[")[0] for part in annotation.split("|"))
+    return tuple(found for name in names for found in _TYPES[name])
+
+
 def read(path: Path) -> list[Record]:
     """Records that `write` wrote. Raises InputError for a file that is not such a list."""
-    try:
-        return [Record(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
-    except (OSError, ValueError, TypeError) as error:
-        raise InputError(f"{path} holds no records: {error}") from error
+    return decoded(Record, entries(path), path)
 
 
 def write(path: Path, records: Iterable[Record]) -> None:
-    """Write the list to `path`, whole or not at all. Raises OSError."""
+    """Write the list to `path`, whole or not at all. Raises InputError."""
     write_text(path, dumps(records))
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder, and those that it lies in. Raises InputError where it cannot be made."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise InputError(f"{path} is no folder") from None
+    except OSError as error:
+        raise InputError(f"folder {path} cannot be made: {error.strerror}") from error
+
+
 def write_text(path: Path, text: str) -> None:
-    """Write a file, whole or not at all. Raises OSError.
+    """Write a file, whole or not at all. Raises InputError where it cannot be written.
 
     A symbolic link keeps pointing where it does, and what is no regular file (a pipe, a device) is
     written into, not replaced.
     """
-    path = path.resolve()
+    try:
+        _write(path.resolve(), text)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _write(path: Path, text: str) -> None:
     if path.exists() and not path.is_file():
         path.write_text(text, encoding="utf-8")
         return

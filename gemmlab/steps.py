@@ -49,14 +49,14 @@ class _Move:
     def words(self) -> str:
         name, ending = self.metric.name, "" if self.metric.plural else "s"
         if not self.old:
-            return f"{name} appear{ending} (0 → {_number(self.new)})"
+            return f"{name} appear{ending} (0 → {number(self.new)})"
         if not self.new:
-            return f"{name} vanish{ending and 'es'} ({_number(self.old)} → 0)"
+            return f"{name} vanish{ending and 'es'} ({number(self.old)} → 0)"
         ratio = self.new / self.old
         verb, factor = ("rise", ratio) if ratio >= 1 else ("fall", 1 / ratio)
-        return f"{name} {verb}{ending} {factor:.3g}× ({_number(self.old)} → {_number(self.new)})"
+        return f"{name} {verb}{ending} {number(factor)}× ({number(self.old)} → {number(self.new)})"
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
     """Whole numbers with separators, small ones with three digits."""
     return f"{value:,.0f}" if value >= 1000 or value == int(value) else f"{value:.3g}"

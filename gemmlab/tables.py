@@ -16,13 +16,16 @@ from gemmlab.records import Record
 Write = Callable[[float], str]
 
 PLAIN_WIDTH = 120  # columns, where the output is no terminal and COLUMNS says nothing
+LEAST_WIDTH = 40  # what is narrower wraps lines itself
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console of the terminal's width, or COLUMNS, or 120; NO_COLOR is kept everywhere."""
+    """A console of the terminal's width, or COLUMNS, or 120, but no narrower than `LEAST_WIDTH`.
+    NO_COLOR is kept everywhere."""
     made = Console(stderr=stderr, highlight=False)
     if not made.is_terminal and "COLUMNS" not in os.environ:
         made.width = PLAIN_WIDTH
+    made.width = max(made.width, LEAST_WIDTH)
     return made
 
 
@@ -34,20 +37,30 @@ class Column:
     value: Callable[[Record], float | None]
     write: Write
 
+    @property
+    def name(self) -> str:
+        """The heading in one line."""
+        return self.heading.replace("-\n", "").replace("/\n", "/").replace("\n", " ")
+
+
+_PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z", "Y", "R", "Q")  # of the SI, powers of 1000
+
 
 def scaled(value: float) -> str:
-    """Three digits and a magnitude: 16.8M."""
-    for factor, suffix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= factor:
-            return f"{value / factor:.3g}{suffix}"
-    return f"{value:.3g}"
+    """Three digits and a decimal prefix of the SI: 16.8M, 8.8P."""
+    for prefix in _PREFIXES:
+        if abs(float(f"{value:.3g}")) < 1000:
+            return f"{value:.3g}{prefix}"
+        value /= 1000
+    return f"{value:.3g}e3{_PREFIXES[-1]}"
 
 
 def seconds(value: float) -> str:
-    for factor, suffix in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
-        if value >= factor:
-            return f"{value / factor:.3g}{suffix}"
-    return f"{value / 1e-9:.3g}ns"
+    """Three digits and a unit: 58µs; whole seconds from 1000 on."""
+    for factor, unit in ((1e-9, "ns"), (1e-6, "µs"), (1e-3, "ms")):
+        if float(f"{value / factor:.3g}") < 1000:
+            return f"{value / factor:.3g}{unit}"
+    return f"{digits(value)}s"
 
 
 def percent(value: float) -> str:
@@ -55,7 +68,8 @@ def percent(value: float) -> str:
 
 
 def digits(value: float) -> str:
-    return f"{value:.3g}"
+    """Three digits; all digits of the whole number from 1000 on."""
+    return f"{value:.3g}" if abs(float(f"{value:.3g}")) < 1000 else f"{value:,.0f}"
 
 
 COLUMNS = (
@@ -94,7 +108,7 @@ def climb_table(records: Sequence[Record], width: int) -> Table:
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
     left_out: list[str] = []
     while (room := width - _total_width(records, columns)) < 0 and columns:
-        left_out.insert(0, columns.pop().heading.replace("-\n", "").replace("\n", " "))
+        left_out.insert(0, columns.pop().name)
     if left_out:
         table.caption = f"left out at this width: {', '.join(left_out)}"
         table.caption_justify = "left"

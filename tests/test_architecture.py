@@ -16,16 +16,17 @@ MAX_LINES = 500
 # Each part of the package and the parts that it may import, itself included without saying.
 LAYERS = {
     "errors": set(),
+    "packages": {"errors"},
     "store": set(),
     "problems": {"errors"},
     "hardware": {"errors"},
     "tensor_map": {"errors"},
-    "emulator": {"errors", "hardware", "tensor_map", "store"},
+    "emulator": {"errors", "packages", "hardware", "tensor_map", "store"},
     "kernels": {"errors", "problems"},
-    "ladder": {"errors", "kernels"},
-    "compile": {"errors", "store", "problems", "kernels", "ladder", "emulator"},
+    "ladder": {"errors", "packages", "kernels"},
+    "compile": {"errors", "packages", "store", "problems", "kernels", "ladder", "emulator"},
     "sass": {"errors", "store", "compile", "emulator"},
-    "devices": {"errors", "compile", "emulator", "sass", "hardware", "tensor_map"},
+    "devices": {"errors", "packages", "compile", "emulator", "sass", "hardware", "tensor_map"},
     "judge": {"errors", "problems", "compile", "devices"},
     "chain": {"kernels", "compile", "devices", "tensor_map"},
     "linalg": {"errors", "problems", "hardware", "kernels", "compile", "devices", "chain"},
@@ -34,13 +35,15 @@ LAYERS = {
     "records": {"errors"},
     "metrics": {"hardware", "records"},
     "steps": {"metrics", "records"},
+    "changes": {"errors", "metrics", "records"},
     "tables": {"metrics", "records"},
     "bench": {
         *{"errors", "problems", "hardware", "kernels", "ladder", "compile", "devices", "judge"},
-        *{"records", "tables", "environment"},
+        *{"packages", "records", "tables", "environment"},
     },
     "submission": {
-        *{"errors", "problems", "hardware", "compile", "devices", "judge", "directives"},
+        *{"errors", "packages", "problems", "hardware", "compile", "devices", "judge"},
+        "directives",
         *{"bench", "metrics", "records", "tables", "environment"},
     },
     "views": {"errors", "compile", "hardware", "kernels"},
@@ -48,7 +51,7 @@ LAYERS = {
         *("errors", "problems", "kernels", "ladder", "compile", "devices", "emulator", "hardware"),
         "tables",
     },
-    "environment": {"errors", "compile", "devices", "emulator"},
+    "environment": {"errors", "packages", "compile", "devices", "emulator"},
     "report": {"errors", "metrics", "records", "steps", "tables", "bench"},
 }
 # What ties the parts together may import all of them.
@@ -162,3 +165,18 @@ def test_pinned_tools_are_the_same_everywhere():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     pins = dict(pin.split("==") for pin in project["optional-dependencies"]["dev"])
     assert f"rev: v{pins['ruff']}" in (ROOT / ".pre-commit-config.yaml").read_text()
+
+
+# What may skip: a test that needs a GPU or a framework.
+MAY_SKIP = {"machine.py", "test_torch.py", "test_on_gpu.py", "test_on_two_gpus.py"}
+MAY_SKIP |= {"test_streams_on_gpu.py", "test_process.py"}
+
+
+SKIPS = {f"pytest.{name}" for name in ("skip", "mark.skip", "mark.skipif", "importorskip")}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "tests").rglob("*.py")), ids=lambda path: path.name)
+def test_what_breaks_is_not_skipped(path):
+    nodes = ast.walk(ast.parse(path.read_text()))
+    lines = [x.lineno for x in nodes if isinstance(x, ast.Attribute) and ast.unparse(x) in SKIPS]
+    assert path.name in MAY_SKIP or not lines, "use machine.py's marks: needs_gpu, needs_native"

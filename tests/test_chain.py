@@ -41,11 +41,14 @@ def test_a_rung_plans_all_of_its_launches_inside_its_workspace(name: str, layout
     assert all(x.nbytes > 0 and x.offset + x.nbytes == x.buffer.nbytes for x in spans)
 
 
-def test_a_rung_of_several_launches_is_not_benched_as_one() -> None:
+@pytest.mark.parametrize(
+    ("arch", "why"), [("sm_90a", "several launches"), ("sm_80", "needs sm_90a")]
+)
+def test_a_rung_that_cannot_be_benched_is_skipped(arch: str, why: str) -> None:
     plan = Plan(problems.find("gemm"), tuple(RUNGS[:1]), (SHAPE,), "normal", 0, ())
-    job, refused = plan.job(SHAPE, Protocol(), "sm_90a")
+    job, refused = plan.job(SHAPE, Protocol(), arch)
     assert not job.kernels and [x.status for x in refused] == ["skipped"]
-    assert "several launches" in refused[0].message
+    assert why in refused[0].message
 
 
 def test_a_tensor_map_ends_inside_its_memory() -> None:

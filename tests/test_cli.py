@@ -1,5 +1,6 @@
 """The command line: clean stdout, one clear message per mistake, exit codes."""
 
+import importlib.metadata
 import json
 import subprocess
 import sys
@@ -62,16 +63,42 @@ def test_a_narrow_table_says_what_it_leaves_out(gemmlab, monkeypatch):
     assert max(map(len, out.splitlines())) <= 60
 
 
-def test_without_the_kernels_language_there_is_one_message():
-    code = "import sys; sys.modules['cutlass'] = None; from gemmlab import cli; cli.main(['list'])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == MissingDependencyError.exit_code
-    assert "pip install nvidia-cutlass-dsl" in done.stderr and "Traceback" not in done.stderr
+@pytest.mark.parametrize("columns", ["0", "1", "39"])
+def test_the_narrowest_terminal_gets_40_columns(gemmlab, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    for args in (["explain", "naive", "--size", "8"], ["climb", "--size", "8", "--rungs", "naive"]):
+        code, out, err = gemmlab(*args)
+        assert code == 0, err
+        assert "naive" in out and max(map(len, out.splitlines())) <= 40
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (["climb", "--size", "2147483647"], "takes at least 110,680,464,339.2 GB of memory, and"),
+        (["climb", "sum", "--size", "274877906944"], "takes at least 2,199.0 GB of memory, and"),
+        (["new", "gemm", "-o", "/nowhere/k.cu"], "/nowhere/k.cu cannot be written: No such file"),
+        (["export", "gemm", "-o", "/dev/null"], "/dev/null is no folder"),
+        (["export", "gemm", "-o", "/dev/null/x"], "folder /dev/null/x cannot be made: Not a direc"),
+        (
+            ["explain", "naive", "--size", "8", "--svg", "/dev/full"],
+            "/dev/full cannot be written",
+        ),
+        (["climb", "--layout", ""], "layout is '', must be one of row, course"),
+        (["climb", "--family", ""], "no input family ''"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(gemmlab, args, told):
+    code, out, err = gemmlab(*args)
+    assert (code, out) == (2, "") and told in err and err.count("\n") == 1
 
 
 def test_version(gemmlab):
+    import gemmlab as package
+
     code, out, _ = gemmlab("--version")
-    assert code == 0 and out.startswith("gemmlab ")
+    assert (code, out) == (0, f"gemmlab {package.__version__}\n")
+    assert package.__version__ == importlib.metadata.version("gemmlab")
 
 
 def test_a_rung_named_twice_is_climbed_once(gemmlab):
@@ -116,7 +143,11 @@ def test_climb_writes_the_file_whole(gemmlab, tmp_path):
         (["--shape", "3,4,5", "--size", "3"], "not both"),
         (["--family", "gaussian"], "cancellation"),
         (["--rungs", "naive,nave"], "naive"),
-        (["--rungs", "naive,naive-tnn"], "mixes layouts"),
+        (["--rungs", "naive,naive-tnn"], "naive, naive-tnn: two layouts; say which with --layout"),
+        (["gemm", "--rungs", "transpose:naive"], "is a rung of transpose, not of gemm"),
+        (["--rungs", "naive,sum:naive"], "no rung 'naive'; there are: global-atomics"),
+        (["--rungs", "ilp", "--layout", "course"], "has layout 'row' only"),
+        (["--rungs", "naive,ilp", "--shape", "3,4,5"], "has 3 sizes; it must be M,N"),
         (["--rungs", ""], "naive"),
         (["--layout", "diagonal"], "course"),
         (["--device", "tpu"], "auto, emulated, cuda"),
@@ -165,6 +196,29 @@ def test_all_climbs_every_ladder(gemmlab, monkeypatch):
     assert tuple(dict.fromkeys(record["problem"] for record in json.loads(out))) == problems.NAMES
     code, out, _ = gemmlab("climb", "--all", "--device", "emulated")
     assert [name for name in problems.NAMES if f"{name} 17" not in out] == []
+
+
+@pytest.mark.parametrize(
+    ("args", "climbed"),
+    [
+        (["--rungs", "transpose:naive"], ["transpose naive"]),
+        (["--rungs", "ilp, shared-padded"], ["transpose ilp", "transpose shared-padded"]),
+        (
+            ["transpose", "--rungs", "transpose:naive,shared"],
+            ["transpose naive", "transpose shared"],
+        ),
+        (["--rungs", "shared"], ["gemm shared"]),
+        (
+            ["--rungs", "warp-shuffle,naive,histogram:global-atomics,gemm:shared,naive"],
+            ["sum warp-shuffle", "gemm naive", "gemm shared", "histogram global-atomics"],
+        ),
+    ],
+)
+def test_rungs_are_named_as_list_names_them(gemmlab, args, climbed):
+    code, out, err = gemmlab("climb", *args, "--size", "9", "--device", "emulated", "--json")
+    assert code == 0, err
+    found = [f"{record['problem']} {record['rung']}" for record in json.loads(out)]
+    assert found == climbed
 
 
 @pytest.mark.parametrize(
@@ -224,6 +278,28 @@ def test_a_rung_that_cannot_run_does_not_stop_the_climb(gemmlab, monkeypatch):
     assert "log line" in first["message"]
 
 
+def test_a_rung_that_needs_another_architecture_is_skipped(gemmlab):
+    args = ("--rungs", "naive,fp16x3", "--size", "16", "--arch", "sm_80", "--device", "emulated")
+    code, out, err = gemmlab("climb", *args, "--json")
+    first, second = json.loads(out)
+    assert code == 0 and (first["verdict"], first["arch"]) == ("pass", "sm_80")
+    assert (second["verdict"], second["message"]) == ("skipped", "needs sm_90a")
+    assert "fp16x3: skipped: needs sm_90a" in gemmlab("climb", *args)[1]
+
+
+@pytest.mark.parametrize(
+    ("args", "told"),
+    [
+        (["show", "fp16x3", "--ptx", "--arch", "sm_120a"], "it cannot be compiled for sm_120a"),
+        (["show", "fp16x3", "--resources", "--arch", "sm_90"], "it cannot be compiled for sm_90"),
+        (["explain", "bf16x6", "--gpu", "A100"], "A100 80GB has sm_80"),
+    ],
+)
+def test_what_needs_another_architecture_is_one_sentence(gemmlab, args, told):
+    code, out, err = gemmlab(*args)
+    assert (code, out, err) == (2, "", f"gemmlab: {args[1]} needs sm_90a; {told}\n")
+
+
 def test_env_tells_what_is_missing_and_what_brings_it(gemmlab):
     code, out, _ = gemmlab("env", "--json")
     found = json.loads(out)
@@ -231,8 +307,6 @@ def test_env_tells_what_is_missing_and_what_brings_it(gemmlab):
     assert found["device_auto"]
     packages = {package["name"]: package for package in found["packages"]}
     assert packages["numpy"]["version"]
-    core = packages["cuda-core"]
-    assert core["version"] or core["install"] == "pip install 'gemmlab[cu13]'"
     code, out, _ = gemmlab("env")
     assert code == 0 and "nvidia-cutlass-dsl" in out
 
@@ -267,10 +341,17 @@ def test_show_source_is_of_the_flow_and_of_the_kernel(gemmlab):
     assert out.index("def flow(") < out.index("@cute.kernel")
 
 
-@pytest.mark.parametrize("args", [["nave"], ["naive", "--ptx", "--sass"], ["naive", "--arch", "x"]])
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["nave"],
+        ["naive", "--ptx", "--sass"],
+        ["naive", "--arch", "x", "--ptx"],
+        ["naive", "--arch", "sm_80"],
+        ["naive", "--source", "--arch", "sm_80"],
+    ],
+)
 def test_show_refuses(gemmlab, args):
-    if "--arch" in args:
-        args = [*args, "--ptx"]
     code, out, err = gemmlab("show", *args)
     assert code == 2 and out == "" and err.count("\n") == 1
 

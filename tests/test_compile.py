@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -211,6 +212,16 @@ def test_included_files_are_read_anew(tmp_path: Path) -> None:
     for value in ("1234", "4321"):
         (tmp_path / "value.h").write_text(f"#define VALUE {value}")
         assert value in load(tmp_path / "k.cu").ptx
+
+
+@pytest.mark.parametrize("name", ["kérnel x", os.fsdecode(b"\xff\xfe")])
+def test_a_file_may_have_any_name(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    (folder / "value.h").write_text("#define VALUE 7")
+    path = folder / f"{name}.cu"
+    path.write_text('#include "value.h"\n__global__ void k(int* x) { *x = VALUE; }')
+    assert load(path).entry == "_Z1kPi"
 
 
 def test_cuda_that_does_not_compile_shows_the_log() -> None:

@@ -4,24 +4,29 @@ import sys
 
 import numpy as np
 import pytest
+from cuda.bindings import driver
 
-from gemmlab import judge, ladder, problems
+from gemmlab import environment, judge, ladder, problems
 from gemmlab.compile.artifact import Artifact, Resources
 from gemmlab.compile.cute import compile_rung
-from gemmlab.devices import Span, open_device
+from gemmlab.devices import Span, cuda, open_device
 from gemmlab.errors import DeviceError, LaunchError, MissingDependencyError, UnknownNameError
+from gemmlab.packages import CUDA_CORE, PACKAGES
 
 GEMM = problems.find("gemm")
 
 
+def no_library(flags):
+    raise RuntimeError("libcuda.so.1 was not found")
+
+
+def no_gpu(flags):
+    return (driver.CUresult.CUDA_ERROR_NO_DEVICE,)
+
+
 @pytest.fixture
-def no_driver():
-    """Skip where a GPU can be opened."""
-    try:
-        open_device("cuda")
-    except (DeviceError, MissingDependencyError):
-        return
-    pytest.skip("this machine has a GPU")
+def no_driver(monkeypatch):
+    monkeypatch.setattr(driver, "cuInit", no_library)
 
 
 def test_without_a_gpu_auto_is_the_emulator(no_driver):
@@ -29,10 +34,31 @@ def test_without_a_gpu_auto_is_the_emulator(no_driver):
     assert open_device("auto", "sm_80").arch == "sm_80"
 
 
-def test_without_cuda_core_the_message_names_the_extra(monkeypatch):
+@pytest.mark.parametrize("version", [None, "1.2.0"])
+def test_without_cuda_core_the_message_names_what_brings_it(monkeypatch, version):
+    monkeypatch.setattr(cuda, "_driver", lambda: None)
     monkeypatch.setitem(sys.modules, "cuda.core", None)
-    with pytest.raises(MissingDependencyError, match=r"pip install 'gemmlab\[cu13\]'"):
+    monkeypatch.setattr(type(CUDA_CORE), "version", property(lambda package: version))
+    command = "--force-reinstall 'cuda-core==1.2" if version else r"'gemmlab\[cu13\]'"
+    with pytest.raises(MissingDependencyError, match=f"run: pip install {command}"):
         open_device("cuda")
+
+
+@pytest.mark.parametrize(
+    ("init", "said"), [(no_library, "has no NVIDIA driver"), (no_gpu, "CUDA_ERROR_NO_DEVICE")]
+)
+def test_the_driver_is_looked_for_before_any_package(monkeypatch, init, said):
+    """No package helps a machine that has no GPU."""
+    monkeypatch.setattr(driver, "cuInit", init)
+    monkeypatch.setitem(sys.modules, "cuda.core", None)
+    with pytest.raises(DeviceError, match=said):
+        open_device("cuda")
+    report = environment.report()
+    assert said in report["gpu_missing_because"]
+    told = {package["name"]: package for package in report["packages"]}
+    for package in PACKAGES:
+        if package.needs_gpu and not package.version:
+            assert told[package.name]["install"] is None
 
 
 @pytest.mark.parametrize(("name", "arch"), [("gpu", None), ("emulated", "sm_1")])

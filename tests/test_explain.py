@@ -103,8 +103,45 @@ def test_owners_show_how_warps_lie_over_the_tile():
 def test_counts_of_a_large_shape_are_made_at_a_smaller_one():
     found = explained("transpose:naive", 100_000, 100_000)
     assert found.counted.shape == {"m": 512, "n": 512}
-    assert any("Counted at 512×512" in note for note in found.notes)
+    [note] = found.notes
+    assert note == (
+        "Counted at 512×512, where following every access takes seconds; "
+        "100000×100000 is 38,147 times the work."
+    )
     assert found.work.traffic.global_loads.value == 10**10
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "least_us", "told"),
+    [
+        ("naive", (1024, 1024, 1024), 32.1, "No launch takes less than 32.1µs, by the FP32 peak."),
+        (
+            "naive",
+            (64, 64, 64),
+            0.00784,
+            "No launch takes less than 7.84ns, by the FP32 peak. 49.2kB to and from device memory "
+            "take 10.2ns, less what L2 (60 MiB) holds already.",
+        ),
+        (
+            "transpose:naive",
+            (1024, 1024),
+            0,
+            "No FLOPs. 8.39MB to and from device memory take 1.75µs: the least time of a launch, "
+            "unless L2 (60 MiB) holds the data already.",
+        ),
+        (
+            "sum:vectorized",
+            (10**8,),
+            70.2,
+            "No launch takes less than 70.2µs, by the bandwidth of device memory. 400MB to and "
+            "from device memory take 83.3µs, less what L2 (60 MiB) holds already.",
+        ),
+    ],
+)
+def test_device_memory_bounds_a_launch_by_what_l2_cannot_hold(name, sizes, least_us, told):
+    found = explained(name, *sizes)
+    assert found.least_time_s == pytest.approx(least_us / 1e6, rel=0.01)
+    assert told in " ".join(printed(found, 100).split())
 
 
 def test_flops_of_a_ragged_tile_are_counted_whole():

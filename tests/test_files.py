@@ -4,12 +4,12 @@ import json
 
 import numpy as np
 import pytest
+from machine import needs_native
 
 from gemmlab import files, listing
 from gemmlab.cli import main
 from gemmlab.directives import Directive
 from gemmlab.directives.directive import parse
-from gemmlab.emulator.native.compiler import missing
 
 GATHER = """\
 //! gemmlab args=x:f32[4*n],y:f32[n]=zeros,n n=1000 block=256 grid=ceil_div(n,256)
@@ -77,7 +77,7 @@ def test_json_holds_lines_that_add_up(write, capsys):
             assert sum(line[name] for line in lines.values()) == told["counters"][name]
 
 
-@pytest.mark.skipif(missing() is not None, reason=str(missing()))
+@needs_native
 def test_the_tier_is_told_and_changes_nothing_else(write, capsys):
     path = write(SGEMM)
     told = []
@@ -112,6 +112,8 @@ def test_a_listing_begins_with_the_hottest_line(write, capsys):
         (["problem=gem"], 2, "gemm"),
         (["--order", "sideways"], 2, "order"),
         (["--tier", "fast"], 2, "auto, numpy, native"),
+        (["--check", ""], 2, "there is all, or uninitialized"),
+        (["--ptx"], 2, "--ptx goes with --lines"),
         (["--tier", "native", "--order", "reversed"], 2, "need the NumPy tier"),
     ],
 )
@@ -119,6 +121,11 @@ def test_what_is_wrong_is_one_message(write, capsys, words, code, message):
     got, out, err = run_command(capsys, write(GATHER), *words)
     assert (got, out) == (code, "")
     assert err.startswith("gemmlab: ") and message in err and "Traceback" not in err
+
+
+def test_a_negative_seed_is_refused(write, capsys):
+    code, out, err = run_command(capsys, write(GATHER), "--seed", "-1")
+    assert (code, out) == (2, "") and "'--seed'" in err and "Traceback" not in err
 
 
 def test_a_missing_file_and_one_without_a_directive(write, capsys):

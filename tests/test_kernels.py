@@ -1,16 +1,18 @@
 """Every rung of every ladder: all shapes, families of inputs and layouts, on every device."""
 
+import re
 from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pytest
+from machine import DEVICES, needs_gpu
 
 from gemmlab import judge, ladder, problems
 from gemmlab.chain import chained
 from gemmlab.compile.cute import compile_rung
 from gemmlab.devices import Span, open_device
-from gemmlab.errors import DeviceError, InputError, MissingDependencyError
+from gemmlab.errors import InputError
 from gemmlab.problems.gemm import GemmCase
 
 # Per problem: the first shape is tried on every family, the others on the first family. One
@@ -34,20 +36,7 @@ CASES = [
 ]
 
 
-@cache
-def found(name):
-    """The device, or why it cannot be used."""
-    try:
-        return open_device(name)
-    except (DeviceError, MissingDependencyError) as error:
-        return str(error)
-
-
-def opened(name):
-    device = found(name)
-    if isinstance(device, str):
-        pytest.skip(device)
-    return device
+opened = cache(open_device)
 
 
 def examined(rung, shape, family="", device="emulated"):
@@ -73,7 +62,7 @@ def test_every_problem_is_tried():
     assert tuple(SHAPES) == problems.NAMES
 
 
-@pytest.mark.parametrize("device", ["emulated", "cuda"])
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(("name", "layout", "shape", "family"), CASES)
 def test_every_rung_is_right(name, layout, shape, family, device):
     rungs = [ladder.in_layout(rung, layout) for rung in ladder.rungs(name)]
@@ -259,6 +248,14 @@ def test_a_histogram_per_block_leaves_256_additions_to_global_memory(family):
     assert atomics(private, "global") == n // per_block * 256 // 32
 
 
+def test_a_rung_names_its_architecture_where_its_instructions_exist_on_no_other():
+    """PTX ISA: wgmma and setmaxnreg belong to sm_90a."""
+    for rung in (rung for name in problems.NAMES for rung in ladder.rungs(name)):
+        specific = re.search(r"\b(wgmma|setmaxnreg)\.", compile_rung(rung).ptx)
+        assert rung.arch == ("sm_90a" if specific else None), rung.name
+
+
+@needs_gpu
 @pytest.mark.parametrize("name", ["vectorized", "deterministic"])
 def test_numbers_on_no_16_byte_boundary_take_the_scalar_path(name):
     device = opened("cuda")  # the emulator's buffers are all aligned

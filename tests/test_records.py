@@ -121,13 +121,37 @@ def test_notes_say_what_went_wrong_and_what_was_not_counted():
 
 
 @pytest.mark.parametrize(
+    ("min_bytes", "flops", "percent"),
+    [
+        (96 * 10**6, 10**6, 20.0),  # 20 µs at 4.8 TB/s
+        (6 * 10**7, 10**6, None),  # which L2 can hold: no bound
+        (6 * 10**7, 669 * 10**7, 100.0),  # by its FLOPs
+    ],
+)
+def test_the_bandwidth_is_a_roof_for_what_l2_cannot_hold(min_bytes, flops, percent):
+    time_s = 1e-4
+    on_gpu = dict(device="cuda:0 NVIDIA H200", time_s=time_s, min_bytes=min_bytes, flops=flops)
+    found = metrics.roof_percent(replace(BASE, **on_gpu))
+    assert found == (percent and pytest.approx(percent))
+
+
+@pytest.mark.parametrize(
     ("write", "value", "text"),
     [
         (tables.scaled, 999.0, "999"),
         (tables.scaled, 16_777_216.0, "16.8M"),
         (tables.scaled, 0.0, "0"),
+        (tables.scaled, 999_499.0, "999k"),
+        (tables.scaled, 999_999.0, "1M"),
+        (tables.scaled, 8.796e15, "8.8P"),
+        (tables.scaled, 1.98e28, "19.8R"),
         (tables.seconds, 5.8e-05, "58µs"),
         (tables.seconds, 0.276, "276ms"),
+        (tables.seconds, 0.9999, "1s"),
+        (tables.seconds, 8123.4, "8,123s"),
+        (tables.digits, 0.4884, "0.488"),
+        (tables.digits, 4799.6, "4,800"),
+        (tables.digits, 999.6, "1,000"),
         (tables.percent, 25.0, "25%"),
     ],
 )

@@ -1,5 +1,7 @@
 """The README says what the records say."""
 
+import itertools
+import re
 import runpy
 from pathlib import Path
 
@@ -27,6 +29,18 @@ def test_the_page_on_flows_has_the_time_lines_of_the_records():
 
 def test_picture_is_that_of_the_records():
     assert SCRIPT["picture"]() == (ROOT / "docs" / "climb.svg").read_text()
+
+
+def test_commands_of_the_readme_use_files_that_those_before_them_wrote():
+    block = (ROOT / "README.md").read_text().split("## Use")[1].split("```")[1]
+    written = set()
+    for line in block.strip().splitlines():
+        words = line.partition("   ")[0].split()
+        assert words[0] == "gemmlab"
+        files = {word for word in words if re.fullmatch(r"[\w/]+\.(cu|json)", word)}
+        new = {after for before, after in itertools.pairwise(words) if before == "-o"}
+        assert files - new <= written, line
+        written |= new
 
 
 def test_readme_is_short():

@@ -1,1 +1,1 @@
-"""Times, by NVBench's protocol, against cuBLAS and others in the same run. docs/measuring.md."""
+"""Times, by NVBench's protocol, against libraries in the same run: `gemmlab docs measuring`."""

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from gemmlab.errors import MissingDependencyError
+from gemmlab.packages import CUPTI
 
 WARM_UP_S = 0.1
 LAUNCHES = 5
@@ -24,12 +24,7 @@ class KernelClock:
     """CUPTI's activity records in this process. Raises MissingDependencyError without them."""
 
     def __init__(self) -> None:
-        try:
-            from cupti import cupti
-        except ImportError as error:
-            raise MissingDependencyError(
-                f"CUPTI cannot be loaded ({error}); run: pip install 'gemmlab[bench]'"
-            ) from error
+        cupti: Any = CUPTI.load()
         self._cupti = cupti
         kinds = cupti.ActivityKind
         self._kinds = (kinds.CONCURRENT_KERNEL, kinds.MEMSET, kinds.MEMCPY)

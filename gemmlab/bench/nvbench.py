@@ -22,7 +22,8 @@ import numpy as np
 
 from gemmlab.bench.protocol import Protocol
 from gemmlab.bench.statistics import Moments
-from gemmlab.errors import DeviceError, MissingDependencyError
+from gemmlab.errors import DeviceError
+from gemmlab.packages import NVBENCH
 
 _NAME = "gemmlab"
 _AXIS = "Step"
@@ -96,14 +97,11 @@ def sample(
 
 
 def _library() -> Any:
+    bench: Any = NVBENCH.load()
     try:
-        import cuda.bench as bench
-
         bench.NVBenchRuntimeError  # noqa: B018 - loads the extension, which needs a driver
     except ImportError as error:
-        raise MissingDependencyError(
-            f"NVBench cannot be loaded ({error}); run: pip install 'gemmlab[bench]'"
-        ) from error
+        raise NVBENCH.unusable(error) from error
     return bench
 
 

@@ -16,8 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from gemmlab.errors import InputError
-from gemmlab.records import Json, write_text
+from gemmlab.records import Json, decoded, entries, make_folder, write_text
 
 IEEE = "ieee"  # the precision class of float32 arithmetic without tensor cores
 
@@ -115,10 +114,10 @@ def path(folder: Path, record: Record) -> Path:
 
 
 def write(folder: Path, records: Iterable[Record]) -> None:
-    """Write each record to its own file, whole or not at all. Raises OSError."""
+    """Write each record to its own file, whole or not at all. Raises InputError."""
     for record in records:
         file = path(folder, record)
-        file.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(file.parent)
         write_text(file, _text(asdict(record)))
 
 
@@ -127,19 +126,7 @@ def read(source: Path) -> list[Record]:
 
     Raises InputError for a source that holds none, or something else.
     """
-    files = sorted(source.rglob("*.json")) if source.is_dir() else [source]
-    found = [record for file in files for record in _read(file)]
-    if not found:
-        raise InputError(f"{source} holds no records")
-    return found
-
-
-def _read(file: Path) -> list[Record]:
-    try:
-        held: Any = json.loads(file.read_text(encoding="utf-8"))
-        return [Record(**entry) for entry in (held if isinstance(held, list) else [held])]
-    except (OSError, ValueError, TypeError) as error:
-        raise InputError(f"{file} holds no bench records: {error}") from error
+    return decoded(Record, entries(source), source)
 
 
 def _text(data: Any) -> str:

@@ -94,12 +94,13 @@ class Plan:
         case = case_name(self.problem.name, sizes, self.layout, self.family)
         kernels, refusals = [], []
         for rung in self.rungs:
-            name, broken = ladder.label(rung), rung.requires(rung.config, shape)
+            name = ladder.label(rung)
+            broken = rung.lacks(arch) or rung.requires(rung.config, shape)
             if broken:
                 refusals.append(Refusal(name, case, "skipped", broken))
                 continue
             if rung.launches is not None:
-                rule = "several launches, which scripts/compare-matmul times"
+                rule = f"several launches; `gemmlab climb --rungs {name}` times them one by one"
                 refusals.append(Refusal(name, case, "skipped", rule))
                 continue
             artifact = cute.compile_rung(rung, arch)

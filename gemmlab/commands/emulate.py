@@ -20,40 +20,42 @@ TIER_NAMES = {"numpy": "NumPy", "native": "native"}
 
 
 def emulate(
-    file: Annotated[Path, typer.Argument(help="A .cu or .ptx file.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A .cu or .ptx file.")],
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[NAME=VALUE]...",
+            metavar="NAME=VALUE",
             help="Words of a directive, in place of the file's own: entry=f grid=4 block=256 "
             "args=x:f32[n],n n=1000 smem=0 problem=gemm layout=row.",
         ),
     ] = None,
-    lines: Annotated[bool, typer.Option("--lines", help="What each line cost.")] = False,
+    lines: Annotated[bool, typer.Option("--lines", help="Show what each line cost.")] = False,
     by_ptx: Annotated[
-        bool, typer.Option("--ptx", help="With --lines: of the PTX, not of the source.")
+        bool, typer.Option("--ptx", help="With --lines: lines of the PTX, not of the source.")
     ] = False,
     by_sass: Annotated[
         bool,
-        typer.Option("--sass", help="Where the machine code differs from the PTX it was made of."),
+        typer.Option("--sass", help="Show where the machine code differs from its PTX."),
     ] = False,
     order: Annotated[
-        str, typer.Option(help="Of warps and blocks: in-order, reversed, or a seed.")
+        str, typer.Option(help="Order of warps and blocks: in-order, reversed, or a seed.")
     ] = "in-order",
     tier: Annotated[
-        str, typer.Option(help="auto, numpy, or native: compiled by LLVM; docs/emulator.md.")
+        str,
+        typer.Option(help="auto, numpy, or native (by LLVM): see `gemmlab docs emulator`."),
     ] = "auto",
-    seed: Annotated[int, typer.Option(help="Of the random arrays.")] = 0,
-    arch: Annotated[str | None, typer.Option(help="Architecture to compile for.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the random arrays.")] = 0,
+    arch: Annotated[str | None, typer.Option(help="GPU architecture to compile for.")] = None,
     check: Annotated[
         str | None,
-        typer.Option(help="What to check: all, or names with commas between; docs/checks.md."),
+        typer.Option(help="Checks to run: all, or A,B; see `gemmlab docs checks`."),
     ] = None,
     max_instructions: Annotated[
-        int | None, typer.Option(help="Of a warp, after which the kernel counts as endless.")
+        int | None,
+        typer.Option(help="Instructions of a warp after which the kernel counts as endless."),
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="JSON on stdout, and nothing else there.")
+        bool, typer.Option("--json", help="Print JSON on stdout, and nothing else.")
     ] = False,
 ) -> None:
     """Run a kernel file on the emulator and count; needs no GPU.
@@ -64,10 +66,13 @@ def emulate(
     """
     from gemmlab import files
     from gemmlab.directives.directive import parse
-    from gemmlab.errors import EmulationError
+    from gemmlab.errors import EmulationError, InputError
 
+    if by_ptx and not lines:
+        raise InputError("--ptx goes with --lines")
     how: dict[str, Any] = {"order": int(order) if order.lstrip("-").isdigit() else order}
-    how |= {"check": check.split(",") if check else None, "max_instructions": max_instructions}
+    how["check"] = None if check is None else check.split(",")
+    how["max_instructions"] = max_instructions
     how |= {"tier": tier}
     # What the kernel itself prints is in nobody's way there.
     printed = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()

@@ -21,7 +21,8 @@ def judge(
     file: Annotated[
         Path,
         typer.Argument(
-            help="A .cu, .cuh, .ptx or .py (CuTe) file, or a FlashInfer-Bench solution.json."
+            metavar="FILE",
+            help="A .cu, .cuh, .ptx or .py (CuTe) file, or a FlashInfer-Bench solution.json.",
         ),
     ],
     words: Annotated[
@@ -34,31 +35,37 @@ def judge(
         ),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Of the inputs; default: one that nobody knows.")
+        int | None, typer.Option(min=0, help="Seed of the inputs. Default: one that nobody knows.")
     ] = None,
     arch: Annotated[
-        str | None, typer.Option(help="Architecture to compile for; default: sm_90a.")
+        str | None, typer.Option(help="GPU architecture to compile for. Default: sm_90a.")
     ] = None,
-    time_limit: Annotated[float, typer.Option(min=1, help="Of each step, seconds.")] = 120,
+    time_limit: Annotated[
+        float, typer.Option(min=1, help="Time limit of each step, in seconds.")
+    ] = 120,
     memory_limit: Annotated[
-        float, typer.Option(min=1, help="Of each step but those on a GPU, GiB.")
+        float, typer.Option(min=1, help="Memory limit of each step but those on a GPU, in GiB.")
     ] = 8,
     emulated: Annotated[
-        bool, typer.Option("--emulated", help="Use no GPU, even where there is one.")
+        bool, typer.Option("--emulated", help="Do not use a GPU, even if there is one.")
     ] = False,
     workload: Annotated[
-        Path | None, typer.Option(help="Shapes to try, too: FlashInfer-Bench's workload.jsonl.")
+        Path | None,
+        typer.Option(help="Also try the shapes of this FlashInfer-Bench workload.jsonl."),
     ] = None,
     trace: Annotated[
-        Path | None, typer.Option(help="Also write the result to this trace.jsonl, as there.")
+        Path | None,
+        typer.Option(help="Also write the result to this FlashInfer-Bench trace.jsonl."),
     ] = None,
     as_json: Annotated[
-        bool, typer.Option("--json", help="JSON on stdout, and nothing else there.")
+        bool, typer.Option("--json", help="Print JSON on stdout, and nothing else.")
     ] = False,
 ) -> None:
-    """Judge a kernel file: is it right, how exact, how fast against cuBLAS, what to improve first.
+    """Judge a kernel file: is it right, exact, fast?
 
-    Without a GPU everything but the timing works. Exit code 0 if it passes, 1 if not.
+    How right and how exact it is, how fast beside cuBLAS, and what to improve first: see
+    `gemmlab docs judging`. Without a GPU everything but the timing works. Exit code 0 if it passes,
+    1 if not.
     """
     from gemmlab import problems, tables
     from gemmlab.directives.directive import Directive, parse, read
@@ -117,37 +124,50 @@ def _read(path: Path) -> str:
 
 
 def new(
-    problem: Annotated[str, typer.Argument(help="gemm, transpose, sum, histogram or vector-add.")],
+    problem: Annotated[
+        str,
+        typer.Argument(metavar="PROBLEM", help="gemm, transpose, sum, histogram or vector-add."),
+    ],
     lang: Annotated[str, typer.Option(help="cu (CUDA C++) or cute (Python, CuTe DSL).")] = "cu",
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Default: PROBLEM.cu or .py, here.")
     ] = None,
 ) -> None:
-    """Write a file to start a kernel from: simple, right, and with its directive."""
+    """Write a file to start a kernel from.
+
+    It is simple and right, and has the directive that says how it is called.
+    """
     from gemmlab.submission import start
 
     print(start.write(problem, lang, output))
 
 
 def export(
-    problem: Annotated[str, typer.Argument(help="gemm, transpose, sum or vector-add.")],
+    problem: Annotated[
+        str, typer.Argument(metavar="PROBLEM", help="gemm, transpose, sum or vector-add.")
+    ],
     folder: Annotated[Path, typer.Option("-o", "--output", help="Where to; made if missing.")],
     solution: Annotated[
-        Path | None, typer.Option(help="Also this kernel file, as a solution.json.")
+        Path | None,
+        typer.Option(
+            help="Also this kernel file, as a solution.json; its directive says problem=, entry=."
+        ),
     ] = None,
 ) -> None:
-    """Write a problem as FlashInfer-Bench and SOL-ExecBench have it: definition and workloads."""
+    """Write a problem for FlashInfer-Bench and SOL-ExecBench.
+
+    As a definition and workloads; with a kernel file, its solution.
+    """
     from gemmlab import problems
-    from gemmlab.directives import read
+    from gemmlab.records import make_folder
     from gemmlab.submission import flashinfer
 
     work = problems.find(problem)
     files = {"definition.json": [flashinfer.definition(work)]}
     files["workload.jsonl"] = flashinfer.workloads(work)
     if solution:
-        entry = read(_read(solution)).entry or work.name
-        files["solution.json"] = [flashinfer.solution(work, solution, entry)]
-    folder.mkdir(parents=True, exist_ok=True)
+        files["solution.json"] = [flashinfer.solution(work, solution, _read(solution))]
+    make_folder(folder)
     for name, told in files.items():
         flashinfer.write(folder / name, told)
         print(folder / name)

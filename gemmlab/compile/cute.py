@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import inspect
 import re
 import tempfile
@@ -16,18 +15,23 @@ from gemmlab import kernels, problems
 from gemmlab.compile import cache, ptx, resources
 from gemmlab.compile.architectures import DEFAULT, check_architecture
 from gemmlab.compile.artifact import Artifact
-from gemmlab.errors import CompileError, MissingDependencyError
+from gemmlab.errors import ArchitectureError, CompileError
 from gemmlab.kernels.rung import Dim3, Rung
 from gemmlab.ladder import label
+from gemmlab.packages import CUTE_DSL
 from gemmlab.problems.problem import WORKSPACE, Parameter
 
-PACKAGE = "nvidia-cutlass-dsl"
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def compile_rung(rung: Rung, arch: str = DEFAULT) -> Artifact:
-    """The rung's kernel for one architecture, from the cache where it is there."""
+    """The rung's kernel for one architecture, from the cache where it is there.
+
+    Raises ArchitectureError for a rung that needs another one, else as `compile_kernel`.
+    """
     check_architecture(arch)
+    if lacking := rung.lacks(arch):
+        raise ArchitectureError(f"{label(rung)} {lacking}; it cannot be compiled for {arch}")
     entry = entry_name(rung)
     parts = ["cute", entry, repr(rung.config), arch, sources(rung.kernel), repr(versions())]
     problem = problems.find(rung.problem)
@@ -59,16 +63,16 @@ def compile_kernel(
     entry: str,
     arch: str,
 ) -> Artifact:
-    """Compile one `@cute.kernel` for one block size. Raises CompileError with the DSL's words."""
-    try:
+    """Compile one `@cute.kernel` for one block size.
+
+    Raises CompileError with the DSL's words, MissingDependencyError where it is missing or broken.
+    """
+    with CUTE_DSL.importing():
         import cutlass
         from cutlass import cute
 
         from gemmlab.compile.cute_launch import launch
-    except ImportError as error:
-        raise MissingDependencyError(
-            f"CuTe DSL is not installed ({error}); run: pip install {PACKAGE}"
-        ) from error
+
     arguments = []
     for parameter in parameters:
         element = getattr(cutlass, parameter.dtype.capitalize())
@@ -114,13 +118,10 @@ def entry_name(rung: Rung) -> str:
 
 
 def versions() -> dict[str, str]:
-    """The compiler's name and version, without importing it."""
-    try:
-        return {PACKAGE: importlib.metadata.version(PACKAGE)}
-    except importlib.metadata.PackageNotFoundError as error:
-        raise MissingDependencyError(
-            f"CuTe DSL is not installed; run: pip install {PACKAGE}"
-        ) from error
+    """The compiler's name and version, without importing it. Raises MissingDependencyError."""
+    if (version := CUTE_DSL.version) is None:
+        raise CUTE_DSL.unusable()
+    return {CUTE_DSL.name: version}
 
 
 def sources(kernel: Callable[..., None] | None = None) -> str:

@@ -11,6 +11,7 @@ from gemmlab.compile.architectures import DEFAULT
 from gemmlab.compile.artifact import Artifact
 from gemmlab.kernels.gemm.plan import Launch
 from gemmlab.kernels.rung import Dim3
+from gemmlab.packages import CUTE_DSL
 from gemmlab.problems.problem import Parameter
 
 
@@ -34,7 +35,8 @@ def artifact(name: str, config: Any, block: Dim3, arch: str = DEFAULT) -> Artifa
 
 def _kernel(name: str) -> tuple[Callable[..., None], Sequence[Parameter]]:
     """The kernel of that name and what it takes."""
-    from gemmlab.kernels.gemm import fixup, fp16x3, resplit, split, split_deep
+    with CUTE_DSL.importing():
+        from gemmlab.kernels.gemm import fixup, fp16x3, resplit, split, split_deep
 
     match name:
         case "along" | "across":

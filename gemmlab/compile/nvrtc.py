@@ -11,7 +11,8 @@ from gemmlab.compile import cache, headers, ptx, resources
 from gemmlab.compile.architectures import DEFAULT, NVRTC_ARCHITECTURES, check_architecture
 from gemmlab.compile.artifact import Artifact
 from gemmlab.compile.host_code import without_host_code
-from gemmlab.errors import CompileError, MissingDependencyError
+from gemmlab.errors import CompileError
+from gemmlab.packages import CUDA_BINDINGS, NVRTC
 
 # A name that NVRTC has to look up in C++: a template's instance, or a kernel in a namespace.
 _EXPRESSION = re.compile(r".*(<.*>|::\w+)", re.DOTALL)
@@ -86,8 +87,8 @@ def _compile(
     """With these headers, by name."""
     nvrtc = _nvrtc()
     names, texts = [h.encode() for h in given], [text.encode() for text in given.values()]
-    text = source.encode()
-    program = _call(nvrtc.nvrtcCreateProgram(text, name.encode(), len(names), texts, names))
+    text, called = source.encode(), name.encode(errors="replace")  # of a path that is no UTF-8
+    program = _call(nvrtc.nvrtcCreateProgram(text, called, len(names), texts, names))
     try:
         instance = entry if entry and _EXPRESSION.fullmatch(entry) else None
         if instance:
@@ -103,7 +104,8 @@ def _compile(
         told += ["--device-as-default-execution-space", f"--pre-include={headers.PRELUDE}"]
         paths = headers.include_paths(source, name, nvrtc, versions()["nvrtc"])
         flags = [*told, *(f"--include-path={path}" for path in paths)]
-        (status,) = nvrtc.nvrtcCompileProgram(program, len(flags), [f.encode() for f in flags])
+        encoded = [flag.encode(errors="surrogateescape") for flag in flags]
+        (status,) = nvrtc.nvrtcCompileProgram(program, len(flags), encoded)
         if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
             log = _text(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
             raise CompileError(f"{name} does not compile for {arch}", log.decode(errors="replace"))
@@ -126,14 +128,11 @@ def _is_host(header: str) -> bool:
 
 
 def _nvrtc() -> Any:
+    nvrtc: Any = CUDA_BINDINGS.load("cuda.bindings.nvrtc")
     try:
-        from cuda.bindings import nvrtc
-
         nvrtc.nvrtcVersion()
-    except (ImportError, RuntimeError) as error:
-        raise MissingDependencyError(
-            "NVRTC is not installed; run: pip install cuda-bindings nvidia-cuda-nvrtc"
-        ) from error
+    except RuntimeError as error:  # its library is not found, or cannot be loaded
+        raise NVRTC.unusable(error) from error
     return nvrtc
 
 

@@ -14,9 +14,10 @@ import numpy as np
 from gemmlab.compile.artifact import Artifact, ParameterType
 from gemmlab.devices import tensor_maps
 from gemmlab.devices.device import Argument, Dim3, Launched, Span, check_compiled_block
-from gemmlab.errors import DeviceError, GemmlabError, LaunchError, MissingDependencyError
+from gemmlab.errors import DeviceError, GemmlabError, LaunchError
 from gemmlab.hardware.limits import STATIC_SMEM, check_launch
 from gemmlab.hardware.specs import Gpu, architecture
+from gemmlab.packages import CUDA_BINDINGS, CUDA_CORE
 from gemmlab.tensor_map import TensorMap, pointed_to
 
 if TYPE_CHECKING:
@@ -86,14 +87,9 @@ class CudaDevice:
     """GPU number `ordinal`. Raises MissingDependencyError or DeviceError when it cannot be used."""
 
     def __init__(self, arch: str | None = None, ordinal: int = 0) -> None:
-        try:
-            import cuda.core as core
-            from cuda.bindings import driver
-        except ImportError as error:
-            raise MissingDependencyError(
-                f"a CUDA device needs cuda-core ({error}); run: pip install 'gemmlab[cu13]'"
-            ) from error
-        self._core, self._cu = core, driver
+        self._cu = _driver()  # first: without one, no package helps
+        core: Any = CUDA_CORE.load()
+        self._core = core
         with driver_errors("no usable NVIDIA GPU"):
             self.gpu = core.Device(ordinal)
             self.gpu.set_current()
@@ -306,6 +302,18 @@ class CudaDevice:
 def _address(span: Span) -> int:
     assert isinstance(span.buffer, CudaBuffer)
     return span.buffer.address + span.offset
+
+
+def _driver() -> Any:
+    """The driver's bindings. Raises DeviceError where there is no driver or no GPU."""
+    driver: Any = CUDA_BINDINGS.load()
+    try:
+        (error,) = driver.cuInit(0)
+    except RuntimeError as missing:  # its library is not found
+        raise DeviceError("this machine has no NVIDIA driver, so no GPU can be used") from missing
+    if int(error) != 0:
+        raise DeviceError(f"the NVIDIA driver cannot be used: {error.name}")
+    return driver
 
 
 def _until(seconds: float, most: int) -> Iterator[int]:

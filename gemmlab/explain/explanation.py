@@ -16,6 +16,7 @@ from gemmlab.compile.cute import compile_rung
 from gemmlab.devices.cuda import CudaDevice
 from gemmlab.emulator.counters.rules import SECTOR_BYTES
 from gemmlab.errors import (
+    ArchitectureError,
     CompileError,
     DeviceError,
     EmulationError,
@@ -34,6 +35,7 @@ from gemmlab.hardware.traffic import Traffic, shared_reads
 from gemmlab.kernels.rung import Geometry, Rung
 from gemmlab.ladder import label
 from gemmlab.problems.problem import Problem, Shape
+from gemmlab.tables import digits
 
 
 @dataclass(frozen=True)
@@ -120,10 +122,22 @@ class Explanation:
     notes: tuple[str, ...]
 
     @property
+    def arithmetic_time_s(self) -> float:
+        """What the FLOPs take at the peak."""
+        return self.work.flops / (self.peak_tflops * 1e12)
+
+    @property
+    def memory_time_s(self) -> float:
+        """What the least bytes take at the bandwidth of device memory. A launch whose data L2 holds
+        already, or keeps, need not move them."""
+        return self.work.least_bytes / (self.gpu.bandwidth_gbs * 1e9)
+
+    @property
     def least_time_s(self) -> float:
-        """No launch is faster: the FLOPs at the peak, or the least bytes at the bandwidth."""
-        arithmetic = self.work.flops / (self.peak_tflops * 1e12)
-        return max(arithmetic, self.work.least_bytes / (self.gpu.bandwidth_gbs * 1e9))
+        """No launch is faster, whatever L2 holds: the FLOPs at the peak, or, at the bandwidth of
+        device memory, what of the least bytes is more than L2."""
+        more = max(self.work.least_bytes - self.gpu.l2_mb * 2**20, 0)
+        return max(self.arithmetic_time_s, more / (self.gpu.bandwidth_gbs * 1e9))
 
     @property
     def roof(self) -> Gpu:
@@ -132,7 +146,9 @@ class Explanation:
 
     def as_json(self) -> dict[str, Any]:
         """Plain data, with what the properties work out."""
-        told = asdict(self) | {"least_time_s": self.least_time_s}
+        told = asdict(self)
+        for name in ("least_time_s", "arithmetic_time_s", "memory_time_s"):
+            told[name] = getattr(self, name)
         told["gpu"]["ridge"] = self.gpu.ridge
         told["geometry"] = self.geometry._asdict()
         for row, plain in zip(self.rows, told["rows"], strict=True):
@@ -214,8 +230,13 @@ def _check(problem: Problem, rung: Rung, shape: Shape) -> None:
 
 
 def _compile(rung: Rung, gpu: Gpu, notes: list[str]) -> Artifact:
-    """For the GPU's architecture where CuTe DSL can, else for the default one, and a note."""
+    """For the GPU's architecture where CuTe DSL can, else for the default one, and a note.
+
+    Raises ArchitectureError for a rung that needs another GPU.
+    """
     arch = f"{gpu.arch}a" if f"{gpu.arch}a" in ARCHITECTURES else gpu.arch
+    if lacking := rung.lacks(arch):
+        raise ArchitectureError(f"{label(rung)} {lacking}; {gpu.name} has {gpu.arch}")
     why = "CuTe DSL has no such target"
     if arch in ARCHITECTURES:
         try:
@@ -274,7 +295,11 @@ def _count(
     small = dict(shape)
     if math.prod(shape.values()) > problem.emulated_size ** len(problem.axes):
         small = {axis: min(size, problem.default_size) for axis, size in shape.items()}
-        notes.append(f"Counted at {times(small)}: {times(shape)} is too large to emulate.")
+        ratio = math.prod(shape.values()) / math.prod(small.values())
+        notes.append(
+            f"Counted at {times(small)}, where following every access takes seconds; "
+            f"{times(shape)} is {digits(ratio)} times the work."
+        )
     try:
         return count(problem, rung, artifact, small)
     except EmulationError as error:

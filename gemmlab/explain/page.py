@@ -20,7 +20,7 @@ from gemmlab.explain.patterns import Pattern
 from gemmlab.explain.readings import Reading
 from gemmlab.hardware import limits
 from gemmlab.hardware.specs import architecture
-from gemmlab.tables import scaled, seconds
+from gemmlab.tables import digits, scaled, seconds
 
 _ROOFLINE_WIDTH = 64
 _SVG_WIDTH = 118
@@ -35,7 +35,7 @@ def show(explanation: Explanation, out: Console) -> None:
     out.print(
         f"{e.problem} {times(e.shape)}, {e.layout} layout, {e.arch}; {gpu.name}: "
         f"{gpu.fp32_tflops:.3g} FP32 TFLOPS, {gpu.bandwidth_gbs:,.0f} GB/s, {gpu.sms} SMs, "
-        f"{gpu.l2_mb:g} MB of L2 ({gpu.source})",
+        f"{_l2(e)} of L2 ({gpu.source})",
         markup=False,
     )
     for note in e.notes:
@@ -103,32 +103,52 @@ def _in_k(e: Explanation, value: Fraction) -> str:
     """64 (K/8): as a share of the inner extent of a product, where that is a plain fraction."""
     part = value / e.shape["k"] if e.shape.get("k") else Fraction(0)
     if not part or part.numerator * part.denominator > _PLAIN_FRACTION:
-        return f"{float(value):.4g}"
+        return _exact(value)
     above = "K" if part.numerator == 1 else f"{part.numerator}·K"
     below = "" if part.denominator == 1 else f"/{part.denominator}"
-    return f"{float(value):.4g} ({above}{below})"
+    return f"{_exact(value)} ({above}{below})"
+
+
+def _exact(value: Fraction) -> str:
+    """Four digits; all digits of the whole number from 1000 on."""
+    return f"{float(value):.4g}" if value < 1000 else f"{float(value):,.0f}"
 
 
 def _roofline(e: Explanation, width: int) -> Iterator[RenderableType]:
     roof = e.roof
-    bound = f"No launch takes less than {seconds(e.least_time_s)}"
     if not e.work.flops:
-        yield f"No FLOPs. {bound}: {scaled(e.work.least_bytes)}B at the bandwidth of memory."
+        yield f"No FLOPs. {_bound(e)}"
         return
     ceiling = e.caches.wavefront_tflops if e.caches else None
     columns = min(_ROOFLINE_WIDTH, width - 9)
     yield from map(Text, pictures.roofline_lines(roof, e.points, ceiling, columns))
     for mark, point in zip("abc", e.points, strict=False):
         yield (
-            f"{mark}  {point.name}, {point.intensity:.3g} FLOP/byte: {point.tflops:.3g} TFLOPS by "
-            f"{point.bound} {point.condition}"
+            f"{mark}  {point.name}, {digits(point.intensity)} FLOP/byte: {point.tflops:.3g} TFLOPS "
+            f"by {point.bound} {point.condition}"
         )
     if ceiling and ceiling < e.peak_tflops:
         yield f"╌  L1 and shared memory, a wavefront per clock and SM: at most {ceiling:.3g} TFLOPS"
-    limit = "memory" if e.points[0].bound == "memory" else f"the {e.peak}"
-    yield f"Ridge at {roof.ridge:.3g} FLOP/byte. {bound}, by {limit}."
+    yield f"Ridge at {roof.ridge:.3g} FLOP/byte. {_bound(e)}"
     if e.peak_tflops > e.gpu.fp32_tflops:
         yield f"The FP32 peak is {e.gpu.fp32_tflops:.3g} TFLOPS: this roof is higher."
+
+
+def _bound(e: Explanation) -> str:
+    """The time that no launch is under, and what device memory adds where L2 holds nothing."""
+    least, memory = e.least_time_s, e.memory_time_s
+    by = f"the {e.peak}" if least == e.arithmetic_time_s else "the bandwidth of device memory"
+    bound = f"No launch takes less than {seconds(least)}, by {by}."
+    if memory <= e.arithmetic_time_s:
+        return bound if memory else "Nothing is moved."
+    moved = f"{scaled(e.work.least_bytes)}B to and from device memory take {seconds(memory)}"
+    if least:
+        return f"{bound} {moved}, less what L2 ({_l2(e)}) holds already."
+    return f"{moved}: the least time of a launch, unless L2 ({_l2(e)}) holds the data already."
+
+
+def _l2(e: Explanation) -> str:
+    return f"{e.gpu.l2_mb:g} MiB"
 
 
 def _launch(e: Explanation) -> Iterator[tuple[str, str]]:
@@ -259,7 +279,7 @@ def _caches(e: Explanation) -> Iterator[RenderableType]:
 
 
 def _device_memory(e: Explanation) -> str:
-    memory, l2 = e.device_memory, f"the {e.gpu.l2_mb:g} MB of L2"
+    memory, l2 = e.device_memory, f"the {_l2(e)} of L2"
     if memory.fits_l2:
         return f"They fit in {l2}: device memory moves them about once, whatever lanes ask for."
     more = f"At {times(e.shape)} they are {scaled(e.work.least_bytes)}B, more than {l2}"

@@ -13,6 +13,7 @@ from gemmlab.explain.counted import DIGITS, NONE
 from gemmlab.explain.explanation import Point
 from gemmlab.explain.patterns import Pattern
 from gemmlab.hardware.specs import Gpu
+from gemmlab.tables import digits
 
 SEVERAL = "*"
 WORDS = SECTOR_BYTES // BANK_BYTES  # of a sector
@@ -137,7 +138,7 @@ def roofline_lines(
     for intensity in intensities:
         x = column(intensity)
         axis[x] = "┴"
-        text = f"{intensity:.3g}"
+        text = digits(intensity)
         if all(cell == " " for cell in numbers[max(x - 1, 0) : x + len(text) + 1]):
             numbers[x : x + len(text)] = text
     return [*lines, "TFLOPS └" + "".join(axis), " " * 8 + "".join(numbers).rstrip()]

@@ -39,7 +39,8 @@ class Rung:
     (kernels/flow.py): it launches the kernel itself, on the whole of a shape or on parts of it.
     `launches(config, shape, args)` is for a rung of several kernels: all launches in order, its own
     kernel's among them, for the problem's arguments and the workspace. Its kernel takes
-    `parameters`, not the problem's.
+    `parameters`, not the problem's. `arch` is the one architecture whose instructions it uses; None
+    for a kernel that any architecture runs.
     """
 
     name: str
@@ -55,6 +56,11 @@ class Rung:
     flow: Callable[..., None] | None = None
     launches: Callable[[Any, Mapping[str, int], Sequence[Any]], tuple[Any, ...]] | None = None
     parameters: tuple[Parameter, ...] | None = None
+    arch: str | None = None
+
+    def lacks(self, arch: str) -> str | None:
+        """What the rung needs and an architecture does not have: "needs sm_90a"; None: nothing."""
+        return None if self.arch in (None, arch) else f"needs {self.arch}"
 
     @property
     def layout(self) -> str:

@@ -30,19 +30,20 @@ def matmul(
 
     a (…, m, k), b (…, k, n): float32 arrays of PyTorch, CuPy, NumPy or any library with DLPack, or
     operands of `gemmlab.pack`. Shapes follow NumPy's matmul: 1-D operands, and stacks of matrices
-    that broadcast. c: broadcasts to the result (…, m, n); given just with beta. out: where the
-    result is written; it may be c, and overlaps neither a nor b. The result is `out`, or a new
-    array of the library that `a` belongs to.
+    that broadcast. c: broadcasts to the result (…, m, n) and needs beta; where beta is 0 it is not
+    read, as in BLAS, and may be left out. out: where the result is written; it may be c, and
+    overlaps neither a nor b. The result is `out`, or a new array of the library of `a`.
 
-    precision: "fp16x3", "bf16x6" or "ieee"; None promises float32 accuracy and takes the fastest
-    (`docs/matmul.md`). `last_plan` tells which and why.
+    precision: "fp16x3", "bf16x6" or "ieee"; None promises float32 accuracy and takes the fastest.
+    `last_plan` tells which and why; `gemmlab docs matmul` tells more. Where CuTe DSL is missing or
+    broken, None takes "ieee" and says so in one RuntimeWarning.
 
     stream: where a GPU's work is enqueued, a handle or an object with __cuda_stream__; by default
     the library's current stream. Nothing waits for the GPU. NumPy arrays are multiplied on the
     host, by BLAS.
 
     Raises ShapeError, DTypeError, ArrayError (devices, memory), UnknownNameError, TierError (a
-    precision that cannot run here), InputError (beta without c), MissingDependencyError and
+    precision that cannot run here), InputError (c without beta), MissingDependencyError and
     DeviceError; nothing has been written then.
     """
     if not dynamo.ready:

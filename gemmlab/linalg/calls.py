@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmlab.errors import ArrayError, DTypeError
+from gemmlab.errors import ArrayError, CompileError, DTypeError, MissingDependencyError
 from gemmlab.linalg import cublas, execution, operands, shapes, tiers
 from gemmlab.linalg.execution import PER_THREAD
 from gemmlab.linalg.frameworks import (
@@ -63,19 +63,14 @@ class Call:
         workspace, tolerated = 0, None
         if not sizes.k or 0 in sizes.result:
             choice = Choice("ieee", "nothing to multiply: an axis is empty")
-        elif choice.tier == "ieee":
-            a, b = layout.left.operand(), layout.right.operand()
-            assert a is not None and b is not None
-            sgemm = cublas.Sgemm(a, b, layout.c, scalars.alpha, scalars.beta)
-            place = (framework, self.device, stream)
-            self._run = execution.SgemmRun(sgemm, layout.names, *place)
-            workspace = cublas.WORKSPACE
         else:
-            job = operands.job_of(layout, choice, scalars, kept)
-            self._run = execution.TensorCoreRun(job, framework, self.device, stream)
-            totals = job.totals(gpu.multiprocessors)
-            workspace = job.left.workspace + job.right.workspace + totals
-            tolerated = job.most_risk if choice.fallback else None
+            try:
+                self._run, workspace, tolerated = self._runner(choice, scalars, kept)
+            except (CompileError, MissingDependencyError) as error:
+                if choice.tier == "ieee" or precision is not None or kept:
+                    raise
+                choice = tiers.without_kernels(error)
+                self._run, workspace, tolerated = self._runner(choice, scalars, kept)
         self._is_plain = self._run is not None and not (layout.copies or layout.through)
         self.plan = Plan(
             m=layout.c.rows,
@@ -91,6 +86,23 @@ class Call:
             workspace=workspace,
             counts=(lambda: None) if self._run is None else self._run.counts,
         )
+
+    def _runner(
+        self, choice: Choice, scalars: Scalars, kept: dict[str, Any]
+    ) -> tuple[Any, int, int | None]:
+        """What runs the product in that tier, its workspace in bytes, and how many elements at risk
+        it tolerates. Raises CompileError and MissingDependencyError."""
+        layout, place = self._layout, (self.framework, self.device, self.stream)
+        if choice.tier == "ieee":
+            a, b = layout.left.operand(), layout.right.operand()
+            assert a is not None and b is not None
+            sgemm = cublas.Sgemm(a, b, layout.c, scalars.alpha, scalars.beta)
+            return execution.SgemmRun(sgemm, layout.names, *place), cublas.WORKSPACE, None
+        job = operands.job_of(layout, choice, scalars, kept)
+        run = execution.TensorCoreRun(job, *place)
+        totals = job.totals(execution.gpu(self.device).multiprocessors)
+        workspace = job.left.workspace + job.right.workspace + totals
+        return run, workspace, job.most_risk if choice.fallback else None
 
     def __call__(self, arrays: Arrays, addresses: Sequence[int], given: int | None) -> Any:
         """Enqueue the product of a, b, c and out on its stream: that was given, or is current.

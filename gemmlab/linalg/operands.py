@@ -55,16 +55,17 @@ LARGEST = float(np.finfo(np.float32).max)
 
 def check_given(b: Any, c: Any, alpha: Any, beta: Any) -> Scalars:
     """alpha and beta. Raises DTypeError unless they are real numbers, and for no b; InputError
-    unless they are float32 numbers, and beta is given just with c."""
+    unless they are float32 numbers, for c without beta, and for a beta other than 0 without c."""
     if b is None:
         raise DTypeError("b is None; it is an array")
     if alpha is None and beta is None and c is None:
         return _PLAIN
-    if beta is not None and c is None:
-        raise InputError(f"beta = {beta} without c: beta·c is added, so c is needed")
     if c is not None and beta is None:
         raise InputError("c without beta: beta·c is added, so beta is needed (1 adds all of c)")
-    return Scalars(_float32("alpha", alpha, 1.0), _float32("beta", beta, 0.0))
+    scalars = Scalars(_float32("alpha", alpha, 1.0), _float32("beta", beta, 0.0))
+    if scalars.beta and c is None:
+        raise InputError(f"beta = {beta} without c: beta·c is added, so c is needed")
+    return scalars
 
 
 def _float32(name: str, value: Any, default: float) -> float:

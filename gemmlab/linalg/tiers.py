@@ -8,25 +8,27 @@
 
 Without a wish (None) the product is as accurate as float32 arithmetic makes it: `fp16x3` where that
 is predicted to be faster than `ieee`; then the GPU counts the elements that float16 would cut short
-and takes `bf16x6` instead where they are many. No other tier is ever taken for one asked by name.
+and takes `bf16x6` instead where they are many. Where the kernels cannot be compiled (CuTe DSL is
+missing or broken), it is `ieee`. No other tier is ever taken for one asked by name.
 """
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
+from functools import cache
 
 from gemmlab.errors import DTypeError, TierError, UnknownNameError
 from gemmlab.kernels.gemm.plan import Packed, Product, choose_tile, predicted_clocks
-from gemmlab.kernels.gemm.schemes import SCHEMES
+from gemmlab.kernels.gemm.schemes import CAPABILITY, SCHEMES
 
 TIERS = ("fp16x3", "bf16x6", "ieee")
-CAPABILITY = (9, 0)  # wgmma of sm_90a exists there alone
 MOST_ITEMS = 65535  # matrices in a stack: the split lays them along an axis of the grid
 # Rows, columns and depth are 32-bit numbers. They are rounded up to tiles, and loops of the split
 # go past their end: by eight steps of 1024 elements and one more.
 MOST_LENGTH = 2**31 - 2**14
 
-# One element at risk in so many is harmless: normal data has one in 60,000 (`docs/matmul.md`).
+# One element at risk in so many is harmless: normal data has one in 60,000 (`gemmlab docs matmul`).
 TOLERATED = 8192
 
 # The prediction, fitted to times of 50 shapes on an H200 (`benchmarks/h200/matmul.json`). Seconds:
@@ -103,6 +105,19 @@ def choose(precision: str | None, case: Case) -> Choice:
     if fast < _SURE * plain:
         return Choice("fp16x3", words, "bf16x6")
     return Choice("ieee", f"fp16x3 is no faster at {case}: {words}")
+
+
+def without_kernels(error: Exception) -> Choice:
+    """What is left where the kernels for tensor cores cannot be compiled: `ieee`. The first such
+    product of a process warns of it."""
+    reason = f"the kernels for tensor cores cannot be compiled: {str(error).splitlines()[0]}"
+    _warn_once(f"gemmlab.matmul computes in float32 (ieee), which is slower: {reason}")
+    return Choice("ieee", reason)
+
+
+@cache
+def _warn_once(text: str) -> None:
+    warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
 def tolerated(elements: int) -> int:

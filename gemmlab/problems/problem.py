@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, Protocol
 
 import numpy as np
@@ -84,10 +87,27 @@ class Problem(Protocol):
 
 
 def check_case(problem: Problem, shape: Shape, layout: str, least: int, most: int) -> None:
-    """Raise ShapeError for a size outside least..most, UnknownNameError for a layout."""
+    """Raise ShapeError for a size outside least..most and for more than this machine's memory
+    holds, UnknownNameError for a layout."""
     for axis in problem.axes:
         if not least <= shape[axis] <= most:
             raise ShapeError(f"{axis} = {shape[axis]} is not between {least} and {most}")
     if layout not in problem.layouts:
         known = ", ".join(problem.layouts)
         raise UnknownNameError(f"no layout {layout!r} for {problem.name}; there is: {known}")
+    # Every array is there at least twice: for the device, and to know the answer.
+    needed, free = 2 * problem.min_bytes(shape), _free_memory()
+    if needed > free:
+        sizes = "×".join(str(shape[axis]) for axis in problem.axes)
+        room = f"{needed / 1e9:,.1f} GB of memory, and {free / 1e9:,.1f} GB are free"
+        raise ShapeError(f"{problem.name} {sizes} takes at least {room}")
+
+
+def _free_memory() -> float:
+    """Bytes that the system can still give; infinite where it does not say."""
+    try:
+        text = Path("/proc/meminfo").read_text()
+    except OSError:
+        return math.inf
+    found = re.search(r"^MemAvailable:\s+(\d+) kB", text, re.MULTILINE)
+    return 1024 * int(found[1]) if found else math.inf

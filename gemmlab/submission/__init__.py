@@ -1,1 +1,1 @@
-"""Somebody's kernel file, judged step by step in processes of their own. docs/judging.md."""
+"""Somebody's kernel file, judged step by step in processes of their own: `gemmlab docs judging`."""

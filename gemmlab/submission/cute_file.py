@@ -10,6 +10,7 @@ from gemmlab.compile import Artifact
 from gemmlab.compile.cute import compile_kernel
 from gemmlab.directives.call import TYPES, dims
 from gemmlab.errors import InputError, UnknownNameError
+from gemmlab.packages import CUTE_DSL
 from gemmlab.problems.problem import Parameter
 from gemmlab.submission.submission import Submission
 
@@ -18,8 +19,9 @@ def compile_file(submission: Submission) -> Artifact:
     """PTX of the file's `@cute.kernel`, which takes the arguments that args= names.
 
     Raises UnknownNameError where there is none of that name, InputError where the block is not
-    the same for every shape, CompileError.
+    the same for every shape, CompileError, MissingDependencyError for CuTe DSL.
     """
+    CUTE_DSL.load()  # which the file imports
     directive = submission.directive
     block = dims(directive.block, "block", {})  # .reqntid: one for all shapes
     name, kernel = _kernel(submission)

@@ -21,6 +21,8 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from gemmlab import problems
+from gemmlab.directives import read
+from gemmlab.directives.call import layout_of
 from gemmlab.environment import own_version
 from gemmlab.errors import InputError
 from gemmlab.problems.problem import Problem, U
@@ -142,13 +144,26 @@ def read_workloads(text: str, problem: Problem) -> list[dict[str, int]]:
     return shapes
 
 
-def solution(problem: Problem, file: Path, entry: str) -> Json:
-    """A kernel file as a solution, for both: FlashInfer-Bench has one language, SOL-ExecBench a
-    list of others, and no hardware but B200 and LOCAL. Raises InputError for a language that they
-    have not."""
+def solution(problem: Problem, file: Path, text: str) -> Json:
+    """A kernel file and its text as a solution, for both: FlashInfer-Bench has one language,
+    SOL-ExecBench a list of others, and no hardware but B200 and LOCAL.
+
+    Raises InputError for a language or a layout that they have not, and where the directive does
+    not name this problem and an entry, without which nobody could run it.
+    """
     if file.suffix not in _LANGUAGES:
         raise InputError(f"{file}: a solution is CUDA C++ (.cu) or Python (.py)")
     language, other = _LANGUAGES[file.suffix]
+    directive = read(text)
+    if directive.problem is None or directive.entry is None:
+        missing = f"problem={problem.name}" if directive.problem is None else "entry=, the kernel"
+        mark = "#!" if file.suffix == ".py" else "//!"
+        line = f"{mark} gemmlab problem={problem.name} entry=… args=… block=… grid=…"
+        raise InputError(f"{file} does not say {missing}: a solution begins with a line {line}")
+    if directive.problem != problem.name:
+        raise InputError(f"{file} is a kernel of {directive.problem}, not of {problem.name}")
+    if (layout := layout_of(directive, problem)) != "row":
+        raise InputError(f"{file} has the layout {layout}; a solution's tensors are row-major")
     return {
         "name": file.stem,
         "definition": problem.name,
@@ -157,11 +172,11 @@ def solution(problem: Problem, file: Path, entry: str) -> Json:
             "language": language,
             "languages": [other],
             "target_hardware": ["LOCAL"],
-            "entry_point": f"{file.name}::{entry}",
+            "entry_point": f"{file.name}::{directive.entry}",
             "dependencies": [],
             "destination_passing_style": True,
         },
-        "sources": [{"path": file.name, "content": file.read_text(encoding="utf-8")}],
+        "sources": [{"path": file.name, "content": text}],
     }
 
 
@@ -221,7 +236,7 @@ def lines(told: Iterable[Json]) -> str:
 
 
 def write(path: Path, told: Iterable[Json]) -> None:
-    """Whole or not at all. Raises OSError."""
+    """Whole or not at all. Raises InputError."""
     write_text(path, lines(told))
 
 

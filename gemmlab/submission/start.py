@@ -24,7 +24,7 @@ def text(problem: str, language: str) -> str:
 def write(problem: str, language: str, target: Path | None) -> Path:
     """Write it to `target`, by default to a file named after the problem; never over another file.
 
-    Raises InputError for a file that is there, OSError.
+    Raises InputError for a file that is there or cannot be written.
     """
     content = text(problem, language)
     path = target or Path(problem + LANGUAGES[language])
@@ -33,4 +33,6 @@ def write(problem: str, language: str, target: Path | None) -> Path:
             file.write(content)
     except FileExistsError:
         raise InputError(f"{path} is there already; choose another name with -o") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}") from error
     return path

@@ -73,11 +73,10 @@ def device(monkeypatch):
 def nvmath(monkeypatch):
     linalg, made = ModuleType("nvmath.linalg"), []
     linalg.ComputeType = IntEnum("ComputeType", COMPUTE)
-    linalg.advanced = SimpleNamespace(
-        Matmul=lambda *args, **words: made.append(Matmul(*args, **words)) or made[-1]
-    )
-    monkeypatch.setitem(sys.modules, "nvmath", ModuleType("nvmath"))
-    monkeypatch.setitem(sys.modules, "nvmath.linalg", linalg)
+    advanced = ModuleType("nvmath.linalg.advanced")
+    advanced.Matmul = lambda *args, **words: made.append(Matmul(*args, **words)) or made[-1]
+    for module in (ModuleType("nvmath"), linalg, advanced):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setattr(blas, "_cublas_version", lambda: "13.1.0")
     monkeypatch.setattr(blas.importlib.metadata, "version", lambda name: "1.0.0")
     return made
@@ -116,8 +115,8 @@ def test_cupy_multiplies_float32_arrays_in_the_class_asked_for(device, monkeypat
         getVersion=lambda handle: 130100,
         gemmEx=lambda *args: calls.append(args),
     )
-    monkeypatch.setitem(sys.modules, "nvmath", None)
-    monkeypatch.setattr(blas.importlib, "import_module", lambda name: library)
+    monkeypatch.setitem(sys.modules, "nvmath.linalg", None)
+    monkeypatch.setitem(sys.modules, "cupy_backends.cuda.libs.cublas", library)
     found = blas.cublas(device, "row", precision)
     assert found.title == "cuBLAS through CuPy"
     found.bind(arguments("row")).run()

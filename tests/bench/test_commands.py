@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from cuda.bindings import driver
+from machine import needs_gpu
 from test_numbers import BASE, timed
 
 from gemmlab import cli
@@ -14,6 +16,7 @@ from gemmlab.bench.job import Outcome, Refusal
 from gemmlab.devices import open_device
 from gemmlab.devices.emulated import EmulatedDevice
 from gemmlab.errors import DeviceError, MissingDependencyError
+from gemmlab.packages import NVBENCH
 from gemmlab.tables import console
 
 RECORDS = Path(__file__).parent.parent.parent / "benchmarks" / "h200" / "bench"
@@ -45,24 +48,15 @@ def outcome(monkeypatch):
     return found
 
 
-def gpu_is_missing():
-    try:
-        open_device("cuda")
-        nvbench._library()
-    except (DeviceError, MissingDependencyError) as error:
-        return str(error)
-    return ""
-
-
-def test_without_a_gpu_there_is_one_message(gemmlab):
-    if not gpu_is_missing():
-        pytest.skip("this machine has a GPU")
+def test_without_a_gpu_there_is_one_message(gemmlab, monkeypatch):
+    monkeypatch.setattr(driver, "cuInit", lambda flags: (driver.CUresult.CUDA_ERROR_NO_DEVICE,))
     code, out, err = gemmlab("bench", "naive")
     assert (code, out) == (3, "") and len(err.splitlines()) == 1
 
 
 def test_without_nvbench_the_message_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "cuda.bench", None)
+    monkeypatch.setattr(type(NVBENCH), "version", None)
     with pytest.raises(MissingDependencyError, match=r"pip install 'gemmlab\[bench\]'"):
         nvbench._library()
 
@@ -165,10 +159,9 @@ def test_every_problem_has_baselines():
         assert set(baselines.references(problem)) <= set(baselines.names(problem))
 
 
+@needs_gpu
 def test_on_a_gpu_the_whole_way():
     """One kernel against what is installed."""
-    if missing := gpu_is_missing():
-        pytest.skip(missing)
     from gemmlab import ladder, problems
     from gemmlab.bench.protocol import Protocol
 

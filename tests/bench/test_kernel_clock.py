@@ -50,6 +50,7 @@ def cupti(monkeypatch):
     package = ModuleType("cupti")
     package.cupti = fake
     monkeypatch.setitem(sys.modules, "cupti", package)
+    monkeypatch.setitem(sys.modules, "cupti.cupti", fake)
     monkeypatch.setattr(kernel_clock, "WARM_UP_S", 0.0)
     return fake
 
@@ -69,6 +70,6 @@ def test_nothing_is_claimed_where_cupti_says_nothing(cupti):
 
 
 def test_without_cupti_it_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "cupti", None)
+    monkeypatch.setitem(sys.modules, "cupti.cupti", None)
     with pytest.raises(MissingDependencyError, match="CUPTI"):
         KernelClock()

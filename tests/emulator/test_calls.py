@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from machine import TIERS
 
 import gemmlab
 from gemmlab.cli import main
@@ -49,10 +50,9 @@ def test_printf_on_the_command_line(capsys, tmp_path, options):
     assert ended.value.code == 0 and printed.startswith(PRINTED) and (out + err).count(PRINTED) == 1
 
 
-@pytest.mark.parametrize("tier", ["numpy", "native"])
+@pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("largest", [29, 35])
 def test_assert(largest, tier):
-    pytest.importorskip("llvmlite") if tier == "native" else None
     x = np.minimum(np.arange(64, dtype=np.int32), largest)
     artifact = nvrtc.compile_cuda(ASSERTING)
     if largest < 30:
@@ -96,10 +96,9 @@ extern "C" __global__ void k(const int* x, int* y, int guarded) {
 """
 
 
-@pytest.mark.parametrize("tier", ["numpy", "native"])
+@pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("guarded", [0, 1])
 def test_pointers_to_functions_and_data(tier, guarded):
-    pytest.importorskip("llvmlite") if tier == "native" else None
     x, y, t = np.arange(64, dtype=np.int32) * 5 % 3, np.zeros(64, np.int32), np.arange(64)
     gemmlab.emulate(nvrtc.compile_cuda(POINTERS), grid=1, block=64, args=[x, y, guarded], tier=tier)
     result = np.select([x == 0, x == 1], [x + t, x * t], x - t)

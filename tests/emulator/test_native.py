@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from machine import needs_native
 from random_programs import Addresses, Flow
 from snippets import STORAGE, ptx
 
@@ -24,7 +25,7 @@ from gemmlab.emulator.translation.emit import floats
 from gemmlab.errors import TierError
 
 RNG = np.random.default_rng(11)
-pytestmark = pytest.mark.skipif(compiler.missing() is not None, reason=str(compiler.missing()))
+pytestmark = needs_native
 
 
 @pytest.fixture(autouse=True)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from machine import needs_native
 from snippets import ptx
 
 import gemmlab
@@ -29,8 +30,6 @@ from gemmlab.errors import (
     TierError,
     UnknownNameError,
 )
-
-needs_native = pytest.mark.skipif(compiler.missing() is not None, reason=str(compiler.missing()))
 
 # Adds 1 to each element %r1 times.
 LOOP = """

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 import pytest
+from machine import TIERS
 from reference import RNG, Reference, check
 from snippets import ptx
 
@@ -179,7 +180,7 @@ def test_parts_of_registers(compute, opcode, signature, reference):
     check(compute, opcode, signature, reference)
 
 
-@pytest.mark.parametrize("tier", ["numpy", "native"])
+@pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("type_", ["u32", "s64"])
 @pytest.mark.parametrize(
     ("low", "high", "reference"),
@@ -192,7 +193,6 @@ def test_parts_of_registers(compute, opcode, signature, reference):
 def test_carries(type_, low, high, reference, tier):
     """Numbers of twice the width, from their halves: a + b·2ⁿ and c + d·2ⁿ."""
     bits, lanes = int(type_[1:]), 96
-    pytest.importorskip("llvmlite") if tier == "native" else None
     dtype = np.dtype(f"u{bits // 8}")
     inputs = RNG.integers(0, 2**bits - 1, (4, lanes), dtype, endpoint=True)
     inputs[:, :60] = RNG.choice(np.array([0, 1, 2**bits - 1], dtype), (4, 60))

@@ -10,19 +10,18 @@ import pytest
 from hopper import SPANS, STALE, Kernel, box_load, box_store
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from machine import DEVICES
 
 import gemmlab
 from gemmlab import TensorMap
 from gemmlab.devices import Span, open_device
 from gemmlab.emulator import run
 from gemmlab.errors import (
-    DeviceError,
     DTypeError,
     EmulationError,
     InputError,
     LaunchError,
     MisalignedAddressError,
-    MissingDependencyError,
     OutOfBoundsError,
     ShapeError,
     UnsupportedInstructionError,
@@ -357,12 +356,9 @@ def test_a_map_must_be_of_an_array_and_fit_its_parameter():
 
 
 @pytest.mark.parametrize("passed", ["by value", "by pointer", "in a list"])
-@pytest.mark.parametrize("name", ["emulated", "cuda"])
+@pytest.mark.parametrize("name", DEVICES)
 def test_devices_take_maps_of_their_memory(name, passed, tmp_path):
-    try:
-        device = open_device(name)
-    except (DeviceError, MissingDependencyError) as error:
-        pytest.skip(str(error))
+    device = open_device(name)
     array = RNG.standard_normal((24, 64)).astype(np.float16)
     kernel = box_load(TensorMap(array, (8, 32), swizzle="64B"), (16, 20))
     path = tmp_path / "kernel.ptx"

@@ -11,7 +11,6 @@ from emulation import Memory
 
 from gemmlab.compile.launches import artifact_of
 from gemmlab.compile.resources import sass
-from gemmlab.errors import PtxSyntaxError
 from gemmlab.kernels.gemm import plan
 from gemmlab.kernels.gemm.schemes import BF16X6, TileConfig
 
@@ -138,10 +137,7 @@ def test_the_assembler_leaves_wgmma_asynchronous(
 ) -> None:
     packed = [plan.Packed(tile.scheme, 64, 64, along) for along in (True, False)]
     [launch] = plan.multiply(plan.Product(64, 64, 64, 64), tile, *packed, (0, 0, 0), sms=2)
-    try:
-        artifact = artifact_of(launch)
-    except PtxSyntaxError as error:
-        pytest.skip(str(error))
+    artifact = artifact_of(launch)
     assert artifact.cubin is not None and artifact.resources is not None
     code = sass(artifact.cubin)
     assert code.count("HGMMA") == 4 * products  # four steps of 16 in a slot

@@ -1,6 +1,7 @@
 """Problems and results in FlashInfer-Bench's schema: written, read back, and refused."""
 
 import json
+from pathlib import Path
 
 import pytest
 from kernels import LOOP, TF32, gemm, rounded
@@ -59,13 +60,29 @@ def test_what_is_no_such_file_is_refused(read):
 
 def test_a_solution_comes_back(judge):
     file = judge.file(gemm())
-    told = flashinfer.solution(GEMM, file, "gemm")
+    told = flashinfer.solution(GEMM, file, file.read_text())
     spec = told["spec"]  # each reads its own words, and passes over the other's
     assert (spec["language"], spec["languages"]) == ("cuda", ["cuda_cpp"])
     assert spec["target_hardware"] == ["LOCAL"]
     found = flashinfer.read_solution(json.dumps(told))
     assert (found.name, found.definition, found.entry) == ("kernel", "gemm", "gemm")
     assert found.text == gemm()
+
+
+@pytest.mark.parametrize(
+    ("name", "directive", "told"),
+    [
+        ("k.cu", "", "k.cu does not say problem=gemm: a solution begins with a line //! gemmlab"),
+        ("k.cu", "//! gemmlab block=32 entry=f", "k.cu does not say problem=gemm"),
+        ("k.cu", "//! gemmlab problem=gemm block=32", "k.cu does not say entry=, the kernel"),
+        ("k.cu", "//! gemmlab problem=sum entry=f", "k.cu is a kernel of sum, not of gemm"),
+        ("k.cu", "//! gemmlab problem=gemm entry=f layout=row,col,col", "has the layout course"),
+        ("k.ptx", "//! gemmlab problem=gemm entry=f", r"is CUDA C\+\+ \(.cu\) or Python"),
+    ],
+)
+def test_a_file_that_nobody_could_run_is_no_solution(name, directive, told):
+    with pytest.raises(InputError, match=told):
+        flashinfer.solution(GEMM, Path(name), f"{directive}\n__global__ void f() {{}}\n")
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from functools import cache
 from typing import Any
 
 from gemmlab.devices.cuda import CudaBuffer, CudaDevice
 from gemmlab.devices.device import Span
-from gemmlab.errors import MissingDependencyError
+from gemmlab.packages import CUPY, TORCH
 
 
 class DeviceArray:
@@ -45,14 +44,14 @@ def matrix(span: Span, rows: int, columns: int, leading: int, row_major: bool) -
 
 def cupy_on(device: CudaDevice) -> Any:
     """CuPy, its work on the device's stream. Raises MissingDependencyError."""
-    cupy = _module("cupy", "cupy-cuda13x")
+    cupy = CUPY.load()
     _enter_stream(cupy, device)
     return cupy
 
 
 def torch_on(device: CudaDevice) -> Any:
     """PyTorch, its work on the device's stream and TF32 off. Raises MissingDependencyError."""
-    torch = _module("torch", "torch")
+    torch: Any = TORCH.load()
     torch.cuda.set_stream(torch.cuda.ExternalStream(int(device.stream.handle)))
     torch.backends.cuda.matmul.allow_tf32 = False
     return torch
@@ -62,12 +61,3 @@ def torch_on(device: CudaDevice) -> Any:
 def _enter_stream(cupy: Any, device: CudaDevice) -> Any:
     """For good. One that is only `use`d is forgotten when a library leaves a `with` of its own."""
     return cupy.cuda.Stream.from_external(device.stream).__enter__()
-
-
-def _module(name: str, package: str) -> Any:
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise MissingDependencyError(
-            f"the baseline needs {name} ({error}); run: pip install {package}"
-        ) from error

@@ -14,6 +14,7 @@ from gemmlab.bench.contenders import Arguments, Bound, Contender
 from gemmlab.bench.record import IEEE
 from gemmlab.devices.cuda import CudaDevice
 from gemmlab.errors import MissingDependencyError
+from gemmlab.packages import NVMATH
 
 _TUNING = 5  # runs of each of cuBLASLt's candidates
 # How cuBLAS multiplies float32 arrays, by precision class: in float32, or rounded on the way to
@@ -53,12 +54,8 @@ class NvmathCublas(Product):
 
     def __init__(self, device: CudaDevice, layout: str, precision: str = IEEE) -> None:
         super().__init__(layout)
-        try:
-            from nvmath.linalg import ComputeType, advanced
-        except ImportError as error:
-            raise MissingDependencyError(
-                f"nvmath-python is not installed ({error}); run: pip install 'gemmlab[bench]'"
-            ) from error
+        linalg: Any = NVMATH.load("nvmath.linalg")
+        advanced: Any = NVMATH.load("nvmath.linalg.advanced")
         try:
             self._array = cupy_on(device).asarray
         except MissingDependencyError:
@@ -67,7 +64,7 @@ class NvmathCublas(Product):
         self._advanced, self._stream = advanced, int(device.stream.handle)
         self.precision = _class_of(precision)
         compute_type = COMPUTE_TYPES[precision]
-        self._options = {"compute_type": ComputeType[compute_type], "inplace": True}
+        self._options = {"compute_type": linalg.ComputeType[compute_type], "inplace": True}
         self._matmul: Any = None
         self.details = {
             "call": f"nvmath.linalg.advanced.Matmul, plan, autotune(iterations={_TUNING})",

@@ -11,7 +11,7 @@ from gemmlab.bench.baselines.arrays import torch_on
 from gemmlab.bench.baselines.blas import Product
 from gemmlab.bench.contenders import Arguments, Bound
 from gemmlab.devices.cuda import CudaDevice
-from gemmlab.errors import MissingDependencyError
+from gemmlab.packages import TRITON
 
 BLOCK_M, BLOCK_N, BLOCK_K = 128, 128, 16
 WARPS, STAGES = 8, 3
@@ -24,14 +24,9 @@ class TritonMatmul(Product):
 
     def __init__(self, device: CudaDevice, layout: str) -> None:
         super().__init__(layout)
-        try:
-            import triton
+        triton: Any = TRITON.load()
+        from gemmlab.bench.baselines.triton_kernel import matmul
 
-            from gemmlab.bench.baselines.triton_kernel import matmul
-        except ImportError as error:
-            raise MissingDependencyError(
-                f"Triton is not installed ({error}); run: pip install triton"
-            ) from error
         self._torch, self._kernel = torch_on(device), matmul
         self.details: dict[str, Any] = {
             "call": f"tl.dot(…, input_precision='ieee'), {BLOCK_M}×{BLOCK_N}×{BLOCK_K}, "

@@ -1,4 +1,4 @@
-"""Checks: what a kernel does wrong that its results need not show. See docs/checks.md."""
+"""Checks: what a kernel does wrong that its results need not show. See `gemmlab docs checks`."""
 
 from gemmlab.emulator.checks.findings import CHECKS, Finding
 from gemmlab.emulator.checks.launch import Checks, kinds_of, run_checked

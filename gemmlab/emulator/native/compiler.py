@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
-from gemmlab.errors import InternalError, TierError
+from gemmlab.errors import InternalError, MissingDependencyError, TierError
+from gemmlab.packages import LLVMLITE
 
 EFFORT = 1  # of LLVM on a program, 0 to 3: at 2 it takes longer, and nothing runs faster
 # Vectors of 32 lanes are split into the widest registers that there are.
@@ -29,17 +30,16 @@ def missing() -> str | None:
         return f"a processor of type {platform.machine()} has not been tried"
     try:
         _, features = host()
-    except ImportError:
-        return "llvmlite is not installed: pip install 'gemmlab[native]'"
+    except MissingDependencyError as error:
+        return str(error)
     lacking = {x for x in ("avx2", "fma") if f"+{x}" not in features.split(",")}
     return f"the processor has no {' and no '.join(sorted(lacking))}" if lacking else None
 
 
 @cache
 def host() -> tuple[str, str]:
-    """The processor's name and features, as LLVM calls them."""
-    import llvmlite.binding as llvm
-
+    """The processor's name and features, as LLVM calls them. Raises MissingDependencyError."""
+    llvm: Any = LLVMLITE.load()
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     return llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from gemmlab.kernels.common import MAX_SMEM, require
 
+ARCH, CAPABILITY = "sm_90a", (9, 0)  # wgmma exists there alone
 LINE = 64  # 16-bit elements in 128 bytes: the longest row that the 128-byte swizzle takes
 MMA_M, MMA_K = 64, 16  # rows and depth of one warpgroup MMA (PTX ISA, wgmma.mma_async)
 WARPGROUP = 128  # threads

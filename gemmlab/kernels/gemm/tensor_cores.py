@@ -8,7 +8,7 @@ bits of what lies within 2^17 of its row's largest: try `--family wide`. Three b
 
 Four launches, more where k is large: split A, split B, multiply, fix up rows and columns with an
 infinity or a NaN. The same kernels compute `gemmlab.matmul`, with the tile that suits the shape;
-`docs/fp16x3.md` has the method, errors and times. Limited by the power that tensor cores draw.
+`gemmlab docs fp16x3` has the method, errors and times. Limited by the power that tensor cores draw.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ from typing import Any
 from gemmlab.kernels.gemm import fp16x3, plan
 from gemmlab.kernels.gemm.parts import check_layout
 from gemmlab.kernels.gemm.plan import ALIGNMENT, Launch, Operand, Packed, Product
-from gemmlab.kernels.gemm.schemes import BF16X6, TileConfig
+from gemmlab.kernels.gemm.schemes import ARCH, BF16X6, TileConfig
 from gemmlab.kernels.rung import Geometry, Rung
 
 MULTIPROCESSORS = 132  # of an H200: as many blocks stay for all tiles of C
@@ -104,6 +104,7 @@ RUNGS = tuple(
         requires=requires,
         workspace=workspace,
         launches=launches,
+        arch=ARCH,
     )
     for config, change in (
         (Config(), "three float16 products on tensor cores"),

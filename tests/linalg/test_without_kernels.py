@@ -1,0 +1,91 @@
+"""Products where the kernels for tensor cores cannot be compiled: CuTe DSL is broken."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import fake_driver
+import numpy as np
+import pytest
+from fake_driver import Array
+
+import gemmlab
+from gemmlab.compile import launches
+from gemmlab.errors import CompileError, MissingDependencyError
+from gemmlab.linalg import execution, tiers
+from gemmlab.linalg.graph import compile_all
+from gemmlab.linalg.program import Job, Memory
+
+SIZE = 1024  # large enough for tensor cores
+RNG = np.random.default_rng(7)
+A, B = RNG.standard_normal((2, SIZE, SIZE), dtype=np.float32)
+
+
+class Compiling(fake_driver.TensorCoreRun):
+    """Compiles first, as the real one does."""
+
+    def __init__(self, job: Job, *place: Any) -> None:
+        compile_all(job.launches(Memory(0, 0, 0), 132))
+        super().__init__(job, *place)
+
+
+@pytest.fixture
+def broken(gpu: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`import cutlass` fails, as it does where a library of it is missing; nothing is cached."""
+    (tmp_path / "cutlass").mkdir()
+    text = "raise ImportError('libcute.so: cannot open shared object file')"
+    (tmp_path / "cutlass" / "__init__.py").write_text(text)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "cutlass"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("GEMMLAB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(execution, "TensorCoreRun", Compiling)
+    launches.artifact.cache_clear()
+    tiers._warn_once.cache_clear()
+
+
+def test_the_default_goes_on_with_ieee_and_says_so_once(broken: None) -> None:
+    with pytest.warns(RuntimeWarning, match="ieee.*libcute.so: cannot open.*force-reinstall"):
+        c = gemmlab.matmul(Array(A), Array(B))
+    assert np.allclose(c.values, A @ B, atol=1e-3)
+    plan = gemmlab.last_plan()
+    assert plan.tier == "ieee" and plan.fallback is None
+    assert plan.reason.startswith("the kernels for tensor cores cannot be compiled: nvidia-cutlass")
+    with warnings.catch_warnings(action="error"):
+        assert gemmlab.matmul(Array(A), Array(B)).shape == (SIZE, SIZE)
+        gemmlab.matmul(Array(A), Array(B), alpha=2.0)  # planned anew
+    with gemmlab.Matmul(Array(A), Array(B)) as product:
+        assert product.plan().tier == "ieee"
+
+
+@pytest.mark.parametrize("precision", ["fp16x3", "bf16x6"])
+def test_a_precision_asked_for_by_name_is_not_replaced(broken: None, precision: str) -> None:
+    out = Array(np.zeros((SIZE, SIZE), np.float32))
+    with pytest.raises(MissingDependencyError, match="libcute.so.*run: pip install --force"):
+        gemmlab.matmul(Array(A), Array(B), out=out, precision=precision)
+    assert not out.values.any()
+
+
+def test_what_needs_no_kernels_warns_of_nothing(broken: None) -> None:
+    with warnings.catch_warnings(action="error"):
+        gemmlab.matmul(Array(A), Array(B), precision="ieee")
+        gemmlab.matmul(Array(A[:8, :8]), Array(B[:8, :8]))
+        gemmlab.matmul(A, B)
+
+
+def test_a_compiler_that_fails_is_no_reason_to_stop(
+    gpu: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise CompileError("CuTe DSL cannot compile matmul_along for sm_90a", "no ptxas\nno luck")
+
+    monkeypatch.setattr(execution, "TensorCoreRun", refuse)
+    tiers._warn_once.cache_clear()
+    with pytest.warns(RuntimeWarning, match="cannot compile matmul_along for sm_90a$"):
+        gemmlab.matmul(Array(A), Array(B))
+    assert gemmlab.last_plan().tier == "ieee"
+    with pytest.raises(CompileError, match="no luck"):
+        gemmlab.matmul(Array(A), Array(B), precision="fp16x3")

@@ -1,0 +1,53 @@
+"""What this machine has of what some tests need, found out without gemmlab.
+
+A test is skipped where the machine lacks a GPU or a framework, and for no other reason: what
+gemmlab cannot do makes it fail.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import platform
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+
+@cache
+def without_gpu() -> str:
+    """Why kernels cannot run on a GPU here; "" where they can."""
+    from cuda.bindings import driver
+
+    try:
+        (error,) = driver.cuInit(0)
+    except RuntimeError:
+        return "there is no NVIDIA driver"
+    if int(error):
+        return f"there is no GPU: {error.name}"
+    return "" if _is_installed("cuda.core") else "cuda-core is not installed"
+
+
+@cache
+def without_native_tier() -> str:
+    """Why the emulator's native tier cannot run here; "" where it can."""
+    if not _is_installed("llvmlite"):
+        return "llvmlite is not installed"
+    if platform.machine() != "x86_64":
+        return f"a processor of type {platform.machine()}"
+    flags = Path("/proc/cpuinfo").read_text().split()
+    return "" if {"avx2", "fma"} <= set(flags) else "a processor without AVX2 and FMA"
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # the package above it
+        return False
+
+
+needs_gpu = pytest.mark.skipif(bool(without_gpu()), reason=without_gpu())
+needs_native = pytest.mark.skipif(bool(without_native_tier()), reason=without_native_tier())
+
+DEVICES = ("emulated", pytest.param("cuda", marks=needs_gpu))
+TIERS = ("numpy", pytest.param("native", marks=needs_native))

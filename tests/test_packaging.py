@@ -1,0 +1,49 @@
+"""What a release holds: a wheel the pages that messages name, an sdist what its tests need."""
+
+import re
+from pathlib import Path
+
+import pytest
+from hatchling.builders.sdist import SdistBuilder
+from hatchling.builders.wheel import WheelBuilder
+
+from gemmlab.commands import docs
+
+ROOT = Path(__file__).parent.parent
+SHOWN_BY = ROOT / "gemmlab" / "commands" / "docs.py"
+SOURCES = [path for path in (ROOT / "gemmlab").rglob("*") if path.suffix in (".py", ".cu")]
+
+
+def files_of(builder):
+    """The paths inside a release, as Hatchling would pack it, without packing it."""
+    return {Path(file.distribution_path) for file in builder(str(ROOT)).recurse_included_files()}
+
+
+def test_an_sdist_has_all_that_tests_open():
+    held = files_of(SdistBuilder) | {Path("pyproject.toml")}  # which is added in any case
+    opened = {name for path in (ROOT / "tests").rglob("*.py") for name in named(path)}
+    assert {"benchmarks", "docs", "gemmlab", "README.md", ".pre-commit-config.yaml"} <= opened
+    for name in {*opened, "scripts", "tests"}:
+        path = ROOT / name
+        below = [path] if path.is_file() else [x for x in path.rglob("*") if x.is_file()]
+        kept = {x.relative_to(ROOT) for x in below if "__pycache__" not in x.parts}
+        assert kept and kept <= held, sorted(kept - held)[:3]
+
+
+def named(path):
+    """What a test names right below the root of the project."""
+    names = re.findall(r'(?:ROOT|parents\[2\]|parent) / "([^"]+)"', path.read_text())
+    return [name for name in names if (ROOT / name).exists()]
+
+
+def test_a_wheel_has_the_pages():
+    held = {path.name for path in files_of(WheelBuilder) if path.parent == Path("gemmlab/docs")}
+    assert {f"{name}.md" for name in docs.pages()} <= held
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_texts_name_pages_that_an_install_has(path):
+    text = path.read_text()
+    if path != SHOWN_BY:
+        assert not re.search(r"docs/\w+|\w+\.md\b|scripts/\w+", text), "name a page: gemmlab docs"
+    assert set(re.findall(r"`gemmlab docs ([\w-]+)`", text)) <= docs.pages().keys()
