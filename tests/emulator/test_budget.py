@@ -6,6 +6,7 @@ from typing import NoReturn
 
 import numpy as np
 import pytest
+from machine import needs_native
 from snippets import ptx
 
 from gemmlab.emulator import Run, run
@@ -15,8 +16,6 @@ from gemmlab.emulator.native.code import Code
 from gemmlab.emulator.native.launch import Core
 from gemmlab.emulator.native.layout import WARP_STATE, view
 from gemmlab.errors import BudgetError
-
-needs_native = pytest.mark.skipif(compiler.missing() is not None, reason=str(compiler.missing()))
 
 COUNT_DOWN = "L: sub.u32 %r2, %r2, 1;\nsetp.ne.u32 %p1, %r2, 0;\n@%p1 bra L;"
 SUMS = "add.u32 %r2, %r2, 1;\n" * 40

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from machine import needs_native
 from snippets import HEADER, REGISTERS
 
 from gemmlab import store
 from gemmlab.compile.ptx import describe
 from gemmlab.emulator import run
-from gemmlab.emulator.native import compiler
 from gemmlab.emulator.ptx import parser
 from gemmlab.emulator.ptx.parser import MODULES, Parser, parse
 from gemmlab.emulator.ptx.recent import Recent
@@ -61,7 +61,7 @@ def test_a_shared_module_stays_as_it_was_parsed(parsed: list[str]) -> None:
     assert parse(FILE) == Parser(FILE).module()
 
 
-@pytest.mark.skipif(compiler.missing() is not None, reason=str(compiler.missing()))
+@needs_native
 def test_a_launch_hashes_nothing_again(parsed: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = result(5, "native")
     monkeypatch.setattr(store, "name_of", lambda parts: pytest.fail("hashed again"))

@@ -9,14 +9,12 @@ import threading
 from pathlib import Path
 
 import pytest
+from machine import needs_native
 
 from gemmlab.emulator.native import compiler
 from gemmlab.errors import TierError
 
-pytestmark = [
-    pytest.mark.skipif(compiler.missing() is not None, reason=str(compiler.missing())),
-    pytest.mark.skipif(sys.platform != "linux", reason="looks at /proc/self/maps"),
-]
+pytestmark = needs_native
 
 # What a CUDA context does to a process: a large reservation, and no gap among the libraries that
 # would hold all sections of an object. Kernel after kernel must still load.
