@@ -40,10 +40,9 @@ def env(
         if package["trouble"]:
             out.print()
             out.print(Text(package["trouble"]))
-    commands = _commands(packages)
-    if commands:
+    for command, names in _commands(packages).items():
         out.print()
-        out.print(tables.plain_table(["to have it", "what it brings or mends"], commands))
+        out.print(Text(f"{command}\n  brings or mends {', '.join(names)}"), soft_wrap=True)
 
 
 def _state(package: dict[str, str | None]) -> str:
@@ -51,10 +50,10 @@ def _state(package: dict[str, str | None]) -> str:
     return f"{version}, broken" if package["trouble"] else version
 
 
-def _commands(packages: Sequence[dict[str, str | None]]) -> list[list[str]]:
-    """Each command that helps, once, and the packages that it is for."""
+def _commands(packages: Sequence[dict[str, str | None]]) -> dict[str, list[str]]:
+    """Each command that helps, with the packages that it is for."""
     by_command: dict[str, list[str]] = {}
     for package in packages:
         if package["install"]:
             by_command.setdefault(package["install"], []).append(str(package["name"]))
-    return [[command, ", ".join(names)] for command, names in by_command.items()]
+    return by_command

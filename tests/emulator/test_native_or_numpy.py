@@ -378,7 +378,8 @@ def test_an_interrupt_reaches_native_code() -> None:
         "import signal; from gemmlab.emulator import run; signal.alarm(1)\n"
         "def stop(*_): raise KeyboardInterrupt\n"
         "signal.signal(signal.SIGALRM, stop)\n"
-        f"try: run({ptx('L: bra L;')!r}, 'k', (2, 1, 1), (32, 1, 1), [], tier='native')\n"
+        f"try: run({ptx('L: bra L;')!r}, 'k', (2, 1, 1), (32, 1, 1), [], tier='native',\n"
+        "    max_instructions=10**15)\n"
         "except KeyboardInterrupt: print('stopped')"
     )
     done = subprocess.run(

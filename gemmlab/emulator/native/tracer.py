@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 ALL = np.uint32(0xFFFFFFFF)
 # What generated code finds in the NumPy tier's machine only.
-NUMPY_ONLY = {"bulk", "clusters", "copies", "extent", "mbarriers", "printf", "wgmma"}
+NUMPY_ONLY = {"bulk", "clusters", "copies", "extent", "mbarriers", "wgmma"}
+NUMPY_ONLY |= {"printf", "malloc", "free"}
 NUMPY_ONLY |= {"space_cluster", "space_matrices"}
 
 
