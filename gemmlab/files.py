@@ -12,10 +12,9 @@ from gemmlab import judge, problems
 from gemmlab.compile import Artifact, load
 from gemmlab.devices.emulated import emulate
 from gemmlab.directives import Directive, read
-from gemmlab.directives.call import Call, bind, layout_of, prepare, sizes_of
+from gemmlab.directives.call import Call, bind, layout_of, prepare, shape_of
 from gemmlab.errors import InputError, UnknownNameError
 from gemmlab.judge import Verdict
-from gemmlab.problems.problem import Problem
 
 if TYPE_CHECKING:
     from gemmlab.emulator import Run
@@ -70,7 +69,8 @@ def run(
         return FileRun(artifact, call, _emulated(artifact, call, unwritten, how))
     problem = problems.find(directive.problem)
     layout = layout_of(directive, problem)
-    case = problem.case(shape_of(directive, problem), layout, family or problem.families[0], seed)
+    shape = shape_of(directive, dict.fromkeys(problem.axes, problem.default_size))
+    case = problem.case(shape, layout, family or problem.families[0], seed)
     images = judge.arrays(problem, case)
     call = bind(directive, problem, case, {**images, **case.scalars})
     unwritten = [images[p.name] for p in problem.parameters if p.kind == "output"]
@@ -88,12 +88,6 @@ def _how_to_call(path: Path, artifact: Artifact) -> str:
         "grid=… block=… args=… here, or in a comment at its top, "
         "//! gemmlab block=256 grid=ceil_div(n,256) args=x:f32[n],n n=1000"
     )
-
-
-def shape_of(directive: Directive, problem: Problem) -> dict[str, int]:
-    """The sizes of the problem's axes that the directive gives; the problem's own for the rest."""
-    given = sizes_of(directive)
-    return {axis: given.get(axis, problem.default_size) for axis in problem.axes}
 
 
 def _emulated(

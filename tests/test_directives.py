@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gemmlab import problems
 from gemmlab.directives import Directive, evaluate, read
-from gemmlab.directives.call import bind, layout_of, prepare
+from gemmlab.directives.call import bind, layout_of, prepare, shape_of
 from gemmlab.directives.directive import parse
 from gemmlab.errors import GemmlabError, InputError, UnknownNameError
 
@@ -44,6 +44,24 @@ def test_python_and_options():
     assert own.overridden(parse(["n=20", "m=3"])) == Directive(
         entry="f", block=("64",), sizes={"n": "20", "m": "3"}
     )
+
+
+@pytest.mark.parametrize("word", ["smem=0", "output=nan", "precision=ieee", "block=1", "n=1"])
+def test_every_word_that_is_given_replaces_the_files(word):
+    own = read("//! gemmlab smem=64 output=finite precision=fp16 block=8 n=5\n")
+    name, value = word.split("=")
+    words = own.overridden(parse([word]))
+    assert (words.sizes[name] if name == "n" else "".join(getattr(words, name))) == value
+
+
+def test_the_sizes_of_a_case_stay_its_own():
+    """Those that the directive gives are for other purposes, such as timing."""
+    words = read("//! gemmlab args=a,b,c,m,n,k,tile m=64 n=m tile=m/2 grid=m,n block=tile\n")
+    problem = problems.find("gemm")
+    case = problem.case({"m": 6, "n": 5, "k": 4}, "row", "normal", 0)
+    call = bind(words, problem, case, {"a": 0, "b": 0, "c": 0})
+    assert (call.grid, call.block, call.args[3:]) == ((6, 5, 1), (3, 1, 1), (6, 5, 4, 3))
+    assert shape_of(words, {"m": 1, "n": 1, "k": 9}) == {"m": 64, "n": 64, "k": 9}
 
 
 @pytest.mark.parametrize(
@@ -100,6 +118,7 @@ def test_bad_expressions(text, error, words):
         ("block", InputError, "not of the form name=value"),
         ("block=", InputError, "not of the form name=value"),
         ("block=16 block=8", InputError, "block comes twice"),
+        ("args=,", InputError, "args=, in a directive gives no value"),
         ("grid=ceil_div(n,128", InputError, "brackets"),
     ],
 )

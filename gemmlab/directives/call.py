@@ -17,7 +17,7 @@ import numpy as np
 from gemmlab.directives.directive import Directive
 from gemmlab.directives.expressions import evaluate
 from gemmlab.errors import InputError, UnknownNameError
-from gemmlab.problems.problem import Case, Problem
+from gemmlab.problems.problem import Case, Problem, Shape
 
 Dim3 = tuple[int, int, int]
 TYPES = {f"f{bits}": np.dtype(f"f{bits // 8}") for bits in (16, 32, 64)}
@@ -51,11 +51,20 @@ def dims(words: tuple[str, ...], what: str, names: Mapping[str, int]) -> Dim3:
 
 
 def sizes_of(directive: Directive, own: Mapping[str, int] | None = None) -> dict[str, int]:
-    """The sizes a directive gives, in its order; one may use those before it, and `own`."""
+    """`own`, and the sizes a directive gives, in its order; one may use those before it, and `own`,
+    which it does not replace."""
     known = dict(own or {})
     for name, text in directive.sizes.items():
-        known[name] = evaluate(text, known)
+        if name not in known:
+            known[name] = evaluate(text, known)
     return known
+
+
+def shape_of(directive: Directive, default: Shape) -> dict[str, int]:
+    """The sizes that the directive gives of `default`'s axes, and `default` for the rest."""
+    known = {axis: size for axis, size in default.items() if axis not in directive.sizes}
+    known = sizes_of(directive, known)
+    return {axis: known[axis] for axis in default}
 
 
 def prepare(directive: Directive, seed: int = 0) -> Call:
@@ -89,10 +98,11 @@ def layout_of(directive: Directive, problem: Problem) -> str:
 def bind(directive: Directive, problem: Problem, case: Case, given: Mapping[str, Any]) -> Call:
     """The launch for one case. `given` holds what each of the problem's arguments is, by name.
 
-    Without args the kernel takes all of them in the problem's order. Raises as `prepare`, and
-    InputError for a kernel that does not take the output.
+    Without args the kernel takes all of them in the problem's order. The case's sizes count, also
+    where the directive gives others. Raises as `prepare`, and InputError for a kernel that does not
+    take the output.
     """
-    sizes = {**case.shape, **case.scalars, **sizes_of(directive, case.shape)}
+    sizes = sizes_of(directive, {**case.shape, **case.scalars})
     words = directive.args or tuple(parameter.name for parameter in problem.parameters)
     if case.output not in words:
         raise InputError(f"args={','.join(words)} does not have the output, {case.output}")
@@ -104,7 +114,7 @@ def _launch(directive: Directive, sizes: Mapping[str, int]) -> tuple[Dim3, Dim3,
     return (
         dims(directive.grid, "grid", sizes),
         dims(directive.block, "block", sizes),
-        evaluate(directive.smem, sizes),
+        evaluate(directive.smem or "0", sizes),
         dims(directive.cluster or ("1",), "cluster", sizes),
     )
 

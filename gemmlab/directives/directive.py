@@ -26,7 +26,8 @@ _LISTS = ("args", "layout", "block", "grid", "cluster", "multiple")
 
 @dataclass(frozen=True)
 class Directive:
-    """The words of a directive. Numbers stay expressions: sizes come later."""
+    """The words of a directive; None and () are words that it does not have. Numbers stay
+    expressions: sizes come later."""
 
     problem: str | None = None
     entry: str | None = None
@@ -35,21 +36,26 @@ class Directive:
     block: tuple[str, ...] = ()
     grid: tuple[str, ...] = ()
     cluster: tuple[str, ...] = ()
-    smem: str = "0"  # bytes of dynamic shared memory
+    smem: str | None = None  # bytes of dynamic shared memory; none
     multiple: tuple[str, ...] = ()  # one per axis: the kernel takes multiples of it only
-    output: str = "nan"  # what it may find in its output: "finite" where it multiplies that by 0
-    precision: str = "ieee"  # the precision class it wants to be judged in
+    # What it may find in its output: "nan", or "finite" where it multiplies that by 0.
+    output: str | None = None
+    precision: str | None = None  # the precision class it wants to be judged in; ieee
     sizes: Mapping[str, str] = field(default_factory=dict)  # n=1000
 
     def names(self) -> set[str]:
         """All names that its expressions use."""
-        texts = (self.smem, *self.sizes.values(), *(w for n in _LISTS for w in getattr(self, n)))
+        texts = (
+            self.smem or "",
+            *self.sizes.values(),
+            *(w for n in _LISTS for w in getattr(self, n)),
+        )
         return {name for text in texts for name in _NAME.findall(text)}
 
     def overridden(self, other: Directive) -> Directive:
         """These words, with those that `other` gives in their place."""
         given = {f.name: getattr(other, f.name) for f in fields(self)}
-        changed = {n: v for n, v in given.items() if v != getattr(Directive(), n)}
+        changed = {name: value for name, value in given.items() if value not in (None, ())}
         return replace(self, **changed | {"sizes": {**self.sizes, **other.sizes}})
 
 
@@ -84,6 +90,8 @@ def parse(words: list[str]) -> Directive:
         if close := difflib.get_close_matches(name, plain, n=1, cutoff=0.7):
             raise UnknownNameError(f"a directive has no word {name!r}; did you mean {close[0]!r}?")
     lists = {name: tuple(split(given[name], ",")) for name in _LISTS if name in given}
+    if empty := [name for name, parts in lists.items() if not parts]:
+        raise InputError(f"{empty[0]}={given[empty[0]]} in a directive gives no value")
     texts = {name: given[name] for name in plain & given.keys() - set(_LISTS)}
     return Directive(**texts, **lists, sizes=sizes)  # type: ignore[arg-type]
 

@@ -64,7 +64,7 @@ def cases(submission: Submission, large: bool) -> Iterator[Case]:
 
 def families(submission: Submission) -> list[str]:
     """Those that hold numbers of the class that the kernel wants to be judged in."""
-    narrow = submission.directive.precision == "fp16"
+    narrow = submission.precision == "fp16"
     own = submission.problem.families
     return [family for family in own if not (narrow and family in WIDE_FAMILIES)]
 

@@ -46,7 +46,7 @@ def guest(path: Path, layout: str | None = None) -> Guest:
         own = compiled(arch)
         artifact = load(own.ptx, entry=own.entry, arch=arch)
         case = own.problem.case(shape, own.layout, own.problem.families[0], own.seed)
-        found = precision.classify([directive.precision], own.ptx, directive.precision)
+        found = precision.classify([told.precision], own.ptx, told.precision)
         return contender(own, artifact, case, path.name, found)
 
-    return Guest(str(path), told.problem.name, told.layout, directive.precision, kernel)
+    return Guest(str(path), told.problem.name, told.layout, told.precision, kernel)

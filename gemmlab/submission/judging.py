@@ -215,7 +215,7 @@ class _Judge:
 
     def _judge_trials(self, step: Step) -> None:
         """Pass if every result is right in the class that is wanted."""
-        wanted = self.submission.directive.precision
+        wanted = self.submission.precision
         failed = [trial for trial in step.trials if trial.precision is None]
         if failed:
             worst = failed[0]
@@ -251,7 +251,7 @@ class _Judge:
                 "all of it is NaN, as the output was before: a kernel that multiplies that by "
                 "beta = 0 needs output=finite"
             )
-        takes_smem = ".extern .shared" in given.ptx and given.directive.smem == Directive.smem
+        takes_smem = ".extern .shared" in given.ptx and given.directive.smem in (None, "0")
         if takes_smem and verdict.status == "out of bounds":
             return "how many bytes of extern __shared__ memory it needs, smem=… has to say"
         return ""
@@ -263,7 +263,7 @@ class _Judge:
         kept = [trial.precision for trial in trials]
         if not trials or None in kept or not any(t.verdict.bound_u for t in trials):
             return None
-        wanted = self.submission.directive.precision
+        wanted = self.submission.precision
         return precision.classify((name for name in kept if name), self.submission.ptx, wanted)
 
     def _classify(self) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from gemmlab import problems
 from gemmlab.directives import Directive
-from gemmlab.directives.call import layout_of, sizes_of
+from gemmlab.directives.call import layout_of, shape_of, sizes_of
 from gemmlab.directives.expressions import evaluate
-from gemmlab.errors import InputError, UnknownNameError
+from gemmlab.errors import InputError, ShapeError, UnknownNameError
 from gemmlab.judge.precision import CLASSES
-from gemmlab.problems.problem import Problem, Shape
+from gemmlab.problems.problem import Problem
 
 SUFFIXES = (".cu", ".cuh", ".ptx", ".py")
 FINITE = 0x4B8DEAD1  # a float32 of 1.9e7, for the output of a kernel that multiplies it by 0
@@ -38,6 +38,11 @@ class Submission:
         return layout_of(self.directive, self.problem)
 
     @property
+    def precision(self) -> str:
+        """The class that the kernel wants to be judged in."""
+        return self.directive.precision or "ieee"
+
+    @property
     def argument_words(self) -> tuple[str, ...]:
         """What the kernel takes: without args= all of the problem's arguments in their order."""
         own = tuple(parameter.name for parameter in self.problem.parameters)
@@ -60,11 +65,9 @@ class Submission:
         words = self.directive.multiple or ("1",) * len(self.problem.axes)
         return tuple(evaluate(word, {}) for word in words)
 
-    def own_shape(self) -> Shape | None:
-        """The sizes that the directive gives, where it gives all of them."""
-        given = sizes_of(self.directive)
-        axes = self.problem.axes
-        return {axis: given[axis] for axis in axes} if all(a in given for a in axes) else None
+    def timed_shape(self, size: int) -> dict[str, int]:
+        """The sizes that the directive gives, and about `size` for the other axes."""
+        return shape_of(self.directive, self.fitted((size,) * len(self.problem.axes)))
 
     def check(self) -> None:
         """Raise InputError or UnknownNameError for a word that is missing or means nothing."""
@@ -74,8 +77,8 @@ class Submission:
                 raise InputError(f"the directive does not say {name}=…; {example}")
         axes = self.problem.axes
         for name, known in (("precision", CLASSES), ("output", ("nan", "finite"))):
-            if getattr(words, name) not in known:
-                value = getattr(words, name)
+            value = getattr(words, name)
+            if value is not None and value not in known:
                 raise UnknownNameError(f"no {name}={value}; there is: {', '.join(known)}")
         if len(words.multiple) not in (0, len(axes)):
             raise InputError(f"multiple={','.join(words.multiple)}: one number for each of {axes}")
@@ -91,6 +94,12 @@ class Submission:
                 f"precision, and sizes: {', '.join(axes)}"
             )
         sizes_of(words, dict.fromkeys(axes, 1))
+        for (axis, timed), step in zip(self.timed_shape(1).items(), self.multiples(), strict=True):
+            if timed < 1 or timed % step:
+                raise ShapeError(
+                    f"{axis}={words.sizes[axis]} cannot be timed: it must be a positive multiple "
+                    f"of {step}"
+                )
         _ = self.layout
 
 

@@ -40,12 +40,8 @@ class Request:
 
     @property
     def shape(self) -> Shape:
-        own = self.submission.own_shape()
-        if own is not None:
-            return own
-        problem = self.submission.problem
-        size = session.SIZES.get(problem.name, session.VECTOR)
-        return self.submission.fitted((size,) * len(problem.axes))
+        size = session.SIZES.get(self.submission.problem.name, session.VECTOR)
+        return self.submission.timed_shape(size)
 
 
 def take(request: Request) -> Iterator[dict[str, Any]]:

@@ -53,6 +53,26 @@ def test_a_declared_class_passes_in_that_class(judge):
     assert judge(rounded(BF16), "precision=fp16").verdict == "low precision"
 
 
+def test_words_have_the_last_say(judge):
+    """Also where they say what is so by default."""
+    half = rounded(FP16).replace("layout=row", "layout=row precision=fp16")
+    assert judge(half).verdict == "pass"
+    assert judge(half, "precision=ieee").verdict == "low precision"
+    scaled = SCALED.replace("layout=row", "layout=row output=finite")
+    assert judge(scaled, "output=nan").verdict == "wrong answer"
+
+
+def test_sizes_to_time_change_nothing_in_what_is_right(judge):
+    """The cases keep theirs: a right kernel passes, a grid that covers too little does not."""
+    sizes = ("m=64", "n=64", "k=16")
+    found = judge(gemm(), *sizes)
+    assert found.verdict == "pass", found.steps[-1]
+    plain = judge(gemm())
+    assert [t.shape for t in found.steps[-1].trials] == [t.shape for t in plain.steps[-1].trials]
+    small = gemm().replace("grid=ceil_div(n,16)", "grid=1")
+    assert judge(small, *sizes).verdict == "unwritten output"
+
+
 SCALED = gemm(store="c[row * n + col] = 1.0f * sum + 0.0f * c[row * n + col];")
 
 TILED = """
@@ -214,6 +234,8 @@ BAD = {
     "an unknown name": (gemm(), ("grid=q",), "bad directive", "no size 'q'"),
     "no such problem": (gemm(), ("problem=fft",), "bad directive", "no problem named 'fft'"),
     "no such class": (gemm(), ("precision=half",), "bad directive", "ieee, x3, tf32"),
+    "nothing to time": (gemm(), ("m=0",), "bad directive", "a positive multiple of 1"),
+    "timed between multiples": (gemm(), ("n=100", "multiple=1,8,1"), "bad directive", "n=100"),
     "multiples of nothing": (gemm(), ("multiple=0,1,1",), "bad directive", "must be positive"),
     "no such entry": (gemm(), ("entry=sgemm",), "no entry", "no entry 'sgemm'"),
     "no C++": (HEAD + "int main(", (), "compile error", "does not compile"),
