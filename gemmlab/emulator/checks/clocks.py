@@ -12,25 +12,36 @@ for the tensor cores of each warpgroup.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP, Extent
 
 
+# Times of engines are behind all those of threads, so that no thread's time is mistaken for one.
+FIRST_FLIGHT = 1 << 24
+
+
 class Clocks:
     """Of the threads of a chunk."""
+
+    # Called before some threads learn something, and after all threads of some blocks have.
+    before_news: Callable[[], None] = staticmethod(lambda: None)
+    after_meeting: Callable[[np.ndarray], None] = staticmethod(lambda blocks: None)
 
     def __init__(self, extent: Extent, cluster_size: int) -> None:
         self.threads = extent.warps * WARP  # of a block, as rows
         self.members = cluster_size * self.threads
         self.cluster_size = cluster_size
         self.num_rows = extent.blocks * self.threads
-        self.now = np.ones(self.num_rows, np.int32)
+        self.now = np.ones(self.num_rows, np.int32)  # replaced, never changed in place
         # What all threads of a block know, and what one knows beyond that; mostly nobody does.
         self.known = np.zeros((extent.blocks, self.members), np.int32)
         self.seen: np.ndarray | None = None
         self.engines: dict[object, int] = {}  # and their columns
-        self.flights = 0  # what they have done so far
+        self.flights = FIRST_FLIGHT  # what they have done so far
+        self.settled = 0  # the time up to which every thread knows of all others it can meet
 
     def column(self, rows: np.ndarray) -> np.ndarray:
         columns: np.ndarray = rows % self.members
@@ -55,6 +66,7 @@ class Clocks:
 
     def meet(self, blocks: np.ndarray) -> None:
         """All threads of those blocks learn all that any of them knows."""
+        self.now = self.now.copy()
         per_block = self.now.reshape(-1, self.threads)
         for block in blocks.tolist():
             known = self.known[block]
@@ -66,10 +78,14 @@ class Clocks:
         if len(blocks) == len(self.known):
             self.seen = None
         per_block[blocks] += 1
+        self.settled = int(self.known[:, : self.members].min())
+        self.after_meeting(blocks)
 
     def tell(self, rows: np.ndarray) -> np.ndarray:
         """As `together`; the threads' clocks go on."""
+        self.before_news()
         told = self.together(rows)
+        self.now = self.now.copy()
         self.now[rows] += 1
         return told
 
@@ -84,6 +100,7 @@ class Clocks:
 
     def hear(self, rows: np.ndarray, told: np.ndarray) -> None:
         """Those threads learn something. `told` may be from before a column came."""
+        self.before_news()
         if self.seen is None:
             self.seen = np.zeros((self.num_rows, self.known.shape[1]), np.int32)
         width = len(told)

@@ -8,6 +8,7 @@ that is not its own. A record is one 64-bit word, so that of several lanes one w
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from gemmlab.emulator.ptx.ir import Instruction
 SITE_BITS, COLUMN_BITS, STRENGTH_BITS, EPOCH_BITS = 20, 16, 2, 25
 COLUMN_AT, STRENGTH_AT = SITE_BITS, SITE_BITS + COLUMN_BITS
 EPOCH_AT = STRENGTH_AT + STRENGTH_BITS
+MOST_LOADS = 1 << 22  # granules of loads that are not on record
 IN_FLIGHT = (1 << EPOCH_BITS) - 1  # an epoch that nobody has heard of: the copy is under way
 # Strength of an access: strong ones may meet (PTX ISA, "memory consistency model"). Lanes of one
 # warp that talk by volatile accesses alone rely on lockstep, which there is not.
@@ -50,6 +52,16 @@ def column_of(words: np.ndarray) -> np.ndarray:
     return words >> COLUMN_AT & (1 << COLUMN_BITS) - 1
 
 
+class Reads(NamedTuple):
+    """Loads of one instruction that are not on record yet."""
+
+    rows: np.ndarray  # (n, 1)
+    cells: np.ndarray  # (n, granules of each)
+    now: np.ndarray  # the clocks of all threads then
+    site: int
+    strength: int
+
+
 class Shadow:
     """Records of the shared memory of a chunk; granules are numbered through all its blocks."""
 
@@ -58,6 +70,14 @@ class Shadow:
         self.written, self.read, self.read_too = np.zeros((3, num_granules), np.int64)
         # Written by threads; no fence.proxy.async has shown it to the copy engine and tensor cores.
         self.hidden = np.zeros(num_granules, bool)
+        # Loads since threads last learned of each other. A barrier of all threads of a block makes
+        # their records needless: most of them never come to be.
+        self.loads: list[Reads] = []
+        self.dropped = 0  # loads that needed no record, so far
+        self.met = np.zeros(clocks.num_rows // clocks.threads, np.int64)  # loads before last met
+        if clocks.cluster_size == 1:
+            clocks.before_news = self.record_loads
+            clocks.after_meeting = self._drop_loads
 
     def load(
         self,
@@ -71,20 +91,53 @@ class Shadow:
 
         in_flight: by what they have started, the copy engine or tensor cores, until that lets go.
         """
-        words = self.written[cells]
-        rows = np.broadcast_to(rows, cells.shape)
+        words = self.written.take(cells)
         if not words.all():
             bad = words == 0
             what = "nobody has written what is read here"
             none = np.zeros(int(bad.sum()), np.int64)
-            self.report("uninitialized read", what, site, None, rows[bad], none, cells[bad])
+            spread = np.broadcast_to(rows, cells.shape)
+            self.report("uninitialized read", what, site, None, spread[bad], none, cells[bad])
         self._compare(words, rows, cells, site, strength, "a read, and a write")
-        epochs = np.full(rows.shape, IN_FLIGHT) if in_flight else self.clocks.now[rows]
-        columns, old = self.clocks.column(rows), self.read[cells]
-        mine = pack(site, columns, epochs, strength)
-        replaced = (old == 0) | self._ordered(old, rows) | in_flight & (column_of(old) == columns)
+        reads = Reads(rows, cells, self.clocks.now, site, strength)
+        if in_flight:
+            self.record_loads()
+            self._record(reads, in_flight)
+            return
+        self.loads.append(reads)
+        if self.clocks.cluster_size > 1 or len(self.loads) * cells.size > MOST_LOADS:
+            self.record_loads()
+
+    def record_loads(self) -> None:
+        """Put those on record that are not yet."""
+        for reads in self.loads:
+            self._record(reads)
+        self.dropped += len(self.loads)
+        self.loads = []
+
+    def _drop_loads(self, blocks: np.ndarray) -> None:
+        """All threads of those blocks know what each of them has done."""
+        self.met[blocks] = self.dropped + len(self.loads)
+        needless = int(self.met.min()) - self.dropped
+        if needless > 0:
+            del self.loads[:needless]
+            self.dropped += needless
+
+    def _record(self, reads: Reads, in_flight: bool = False) -> None:
+        rows, cells = np.broadcast_to(reads.rows, reads.cells.shape), reads.cells
+        epochs = np.full(rows.shape, IN_FLIGHT) if in_flight else reads.now[rows]
+        columns, old = self.clocks.column(rows), self.read.take(cells)
+        mine = pack(reads.site, columns, epochs, reads.strength)
+        replaced = old < self._fresh()
+        late = np.flatnonzero(~replaced)
+        if late.size:
+            words, their = old.reshape(-1)[late], rows.reshape(-1)[late]
+            known = self._ordered(words, their)
+            if in_flight:
+                known |= column_of(words) == columns.reshape(-1)[late]
+            replaced.reshape(-1)[late] = known
         self.read[cells[replaced]] = mine[replaced]
-        others = column_of(self.read[cells]) != columns
+        others = column_of(self.read.take(cells)) != columns
         self.read_too[cells[others]] = mine[others]
 
     def store(
@@ -111,11 +164,12 @@ class Shadow:
         strength: int = PLAIN,
         changed: np.ndarray | None = None,
     ) -> None:
-        if changed is not None:
+        self.record_loads()
+        if changed is not None and not changed.all():
             rows, cells = np.broadcast_to(rows, cells.shape)[changed], cells[changed]
-        self._compare(self.written[cells], rows, cells, site, strength, "two writes")
+        self._compare(self.written.take(cells), rows, cells, site, strength, "two writes")
         for reads in (self.read, self.read_too):
-            self._compare(reads[cells], rows, cells, site, strength, "a write, and a read")
+            self._compare(reads.take(cells), rows, cells, site, strength, "a write, and a read")
 
     def land(self, cells: np.ndarray, column: np.ndarray | int, epoch: np.ndarray | int) -> None:
         """Copies into those cells have arrived, at that time of that thread or mbarrier."""
@@ -157,6 +211,10 @@ class Shadow:
         rows = np.broadcast_to(rows, cells.shape)
         self._compare(self.written[cells], rows, cells, site, ATOMIC, "a use, and a write")
 
+    def _fresh(self) -> int:
+        """Records from here on may be news to a thread; all before, and none at all, are not."""
+        return max(self.clocks.settled + 1 << EPOCH_AT, 1)
+
     def _ordered(self, words: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """Whether what a record says happened before what the thread does now."""
         columns, epochs = column_of(words), words >> EPOCH_AT
@@ -173,11 +231,17 @@ class Shadow:
         strength: int,
         what: str,
     ) -> None:
-        suspect = np.flatnonzero((words != 0) & ~self._ordered(words, rows))
-        if not suspect.size:
+        """Report which of those records did not happen before what the threads do now."""
+        shape = words.shape
+        late = np.flatnonzero(words >= self._fresh())  # nearly always none
+        if not late.size:
             return
-        words, cells = words.reshape(-1)[suspect], cells.reshape(-1)[suspect]
-        rows = np.broadcast_to(rows, rows.shape).reshape(-1)[suspect]
+        words, cells = words.reshape(-1)[late], cells.reshape(-1)[late]
+        rows = np.broadcast_to(rows, shape).reshape(-1)[late]
+        suspect = ~self._ordered(words, rows)
+        words, cells, rows = words[suspect], cells[suspect], rows[suspect]
+        if not words.size:
+            return
         if strength:
             other = words >> STRENGTH_AT & (1 << STRENGTH_BITS) - 1
             same_warp = column_of(words) // WARP == self.clocks.column(rows) // WARP
