@@ -243,6 +243,16 @@ def test_ptx_text_and_file(tmp_path: Path) -> None:
             load(text, arch="sm_75")
 
 
+def test_the_entries_of_a_file_are_assembled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = [subprocess.run]
+    runs: list[object] = []
+    monkeypatch.setattr(subprocess, "run", lambda *a, **kw: (runs.append(a), start[0](*a, **kw))[1])
+    entries = "".join(f".visible .entry k{i}() {{ ret; }}\n" for i in range(3))
+    text = f".version 8.0\n.target sm_90\n.address_size 64\n// {id(runs)}\n{entries}"
+    assert len({load(text, entry=f"k{i}").cubin for i in range(3)}) == 1
+    assert sum(str(ptx._ASSEMBLER) in str(run) for run in runs) == 1
+
+
 def test_an_assembler_that_crashes_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from functools import lru_cache
 from pathlib import Path
 
 from gemmlab.compile.artifact import Artifact, ParameterType
@@ -74,14 +75,19 @@ def assembler_options(arch: str) -> list[str]:
 def assemble(artifact: Artifact, arch: str) -> bytes:
     """A cubin of the artifact's PTX, by nvJitLink. Raises CompileError where it refuses the PTX, or
     crashes, as damaged PTX can make it do."""
-    command = [sys.executable, "-P", str(_ASSEMBLER), artifact.origin, *assembler_options(arch)]
-    done = subprocess.run(command, input=artifact.ptx.encode(), capture_output=True)
+    return _assemble(artifact.ptx, artifact.origin, arch)
+
+
+@lru_cache(maxsize=1)  # the entries of one file, loaded one after another, share its cubin
+def _assemble(text: str, origin: str, arch: str) -> bytes:
+    command = [sys.executable, "-P", str(_ASSEMBLER), origin, *assembler_options(arch)]
+    done = subprocess.run(command, input=text.encode(), capture_output=True)
     if done.returncode == 0:
         return done.stdout
     log = done.stderr.decode(errors="replace")
     if done.returncode < 0:  # minus the signal that ended it
         log = f"the assembler crashed: {signal.strsignal(-done.returncode)}"
-    raise CompileError(f"{artifact.origin} cannot be assembled for {arch}", log)
+    raise CompileError(f"{origin} cannot be assembled for {arch}", log)
 
 
 def _parameter(variable: Variable) -> ParameterType:

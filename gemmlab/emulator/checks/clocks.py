@@ -18,7 +18,6 @@ import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP, Extent
 
-
 # Times of engines are behind all those of threads, so that no thread's time is mistaken for one.
 FIRST_FLIGHT = 1 << 24
 
