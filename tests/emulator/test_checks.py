@@ -1,5 +1,6 @@
 """Checks: each planted bug is found at its line, kernels that are correct stay clean."""
 
+import importlib
 import re
 from pathlib import Path
 
@@ -95,6 +96,19 @@ def test_checks_change_neither_counters_nor_results(name):
     plain = emulate_rung(rung, "normal", None)
     checked = emulate_rung(rung, "normal", "all")
     assert checked.counters == plain.counters and checked.findings == ()
+
+
+@pytest.mark.parametrize(("name", "launches"), [("scan", 1), ("histogram", 3)])
+def test_other_orders_run_only_where_they_may_show(monkeypatch, name, launches):
+    module, orders = importlib.import_module("gemmlab.emulator.run"), []
+    execute = module.execute
+
+    def counted(launch, **how):
+        orders.append(how["order"])
+        return execute(launch, **how)
+
+    monkeypatch.setattr(module, "execute", counted)
+    assert check(HERE / "correct" / f"{name}.cu") == () and len(orders) == launches
 
 
 def test_only_what_is_asked_for_is_reported():

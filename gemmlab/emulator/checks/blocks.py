@@ -1,27 +1,40 @@
-"""Who last wrote and read each piece of global memory, for races between blocks.
+"""Who last wrote and read each piece of global memory, for races in a block and between blocks.
 
 Blocks of a launch run in any order, so what one block writes another must not touch, unless the
 first told the other: it wrote, executed a fence, and then an atomic operation or a strong store
 (volatile, relaxed, release) on a place where the other has since looked with an atomic operation or
-a strong load. What was told is passed on with what the other tells. Threads of a block count as one
-here, and so do blocks of a cluster: whether they agreed among themselves is another check's matter.
+a strong load. What was told is passed on with what the other tells. Between blocks the threads of a
+block, and the blocks of a cluster, count as one: whether they agreed among themselves is a matter
+of their clocks, as in shared memory.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
-from gemmlab.emulator.checks.shadow import PLAIN, strength
+from gemmlab.emulator.checks.clocks import Clocks
+from gemmlab.emulator.checks.shadow import (
+    PLAIN,
+    column_of,
+    fresh,
+    ordered,
+    pack,
+    racing,
+    site_of,
+    strength,
+)
 from gemmlab.emulator.ptx.ir import Instruction
 
-BLOCK_BITS = 28
+OWNER_BITS = 28
 UNINITIALIZED = np.int64(-1)
 
-# report(what, instruction, other instruction, block, other block, indices of the accesses)
-Report = Callable[[str, int, int, int, int, np.ndarray], None]
+# report(what, instruction, other instruction, other block or None, column of the other thread or
+# None, indices of the accesses)
+Report = Callable[[str, int, int, int | None, int | None, np.ndarray], None]
 Time = tuple[int, int]  # basic block of the launch so far, instruction
 NEVER: Time = (-1, 0)
 FENCES = {"gpu", "sys", "gl"}
@@ -33,13 +46,43 @@ def is_fence(i: Instruction) -> bool:
     return i.root in ("fence", "membar") and bool(FENCES & {*i.modifiers})
 
 
+def is_strong(i: Instruction) -> bool:
+    """An access that others of its kind may meet, so that their order may show."""
+    return i.root in ("atom", "red", "ld", "st") and strength(i) != PLAIN
+
+
+class Records(NamedTuple):
+    """Of each granule one access: `when`, step of the launch and cluster; `by`, as in shadow.py."""
+
+    when: np.ndarray
+    by: np.ndarray
+
+    @classmethod
+    def empty(cls, num_granules: int) -> Records:
+        return cls(*np.zeros((2, num_granules), np.int64))
+
+    def put(self, cells: np.ndarray, when: np.ndarray, by: np.ndarray) -> None:
+        self.when[cells], self.by[cells] = when, by
+
+
+class Accesses(NamedTuple):
+    """What one instruction does with global memory, in blocks that run together."""
+
+    clocks: Clocks
+    owners: np.ndarray  # (n, 1): the cluster's number in the launch
+    rows: np.ndarray  # (n, 1): the thread
+    cells: np.ndarray  # (n, granules of each)
+    site: int
+    strength: int
+    report: Report
+
+
 class GlobalShadow:
     """Records of all of global memory, for a whole launch."""
 
     def __init__(self, num_granules: int, code: list[Instruction]) -> None:
         self.code = code
-        self.written, self.read, self.read_too = np.zeros((3, num_granules), np.int64)
-        self.events: list[Time] = [NEVER]
+        self.written, self.read, self.read_too = (Records.empty(num_granules) for _ in range(3))
         self.step = 0
         self.fences: dict[int, Time] = {}  # of each block, the last one
         self.told: defaultdict[int, dict[int, Time]] = defaultdict(dict)  # place -> block -> when
@@ -54,47 +97,46 @@ class GlobalShadow:
         for block in blocks.tolist():
             self.fences[block] = (self.step, index)
 
-    def load(self, blocks: np.ndarray, cells: np.ndarray, site: int, report: Report) -> None:
-        """blocks: (n, 1); cells: (n, granules of each)."""
-        blocks = np.broadcast_to(blocks, cells.shape)
-        self.see(blocks, cells, site, report)
-        mine = self._event(site) << BLOCK_BITS | blocks
-        old = self.read[cells]
-        same = (old == 0) | (old & (1 << BLOCK_BITS) - 1 == blocks)
-        self.read[cells[same]] = mine[same]
-        self.read_too[cells[~same]] = mine[~same]
+    def load(self, a: Accesses) -> None:
+        self._compare(self.written, a, "a read, and a write")
+        if a.strength:
+            return
+        when, by = self._record(a)
+        old = self.read.when.take(a.cells)
+        replaced = old == 0
+        if not replaced.all():
+            own = old & (1 << OWNER_BITS) - 1 == a.owners
+            late = own & (self.read.by.take(a.cells) >= fresh(a.clocks))
+            if late.any():
+                rows = np.broadcast_to(a.rows, late.shape)[late]
+                own[late] = ordered(a.clocks, self.read.by[a.cells[late]], rows)
+            replaced |= own
+        if replaced.all():
+            self.read.put(a.cells, when, by)
+        else:
+            self.read.put(a.cells[replaced], when[replaced], by[replaced])
+        others = self.read.by.take(a.cells) != by
+        if others.any():
+            self.read_too.put(a.cells[others], when[others], by[others])
 
-    def see(self, blocks: np.ndarray, cells: np.ndarray, site: int, report: Report) -> None:
-        """A load, also a strong one: a plain write of another block that it was not told of."""
-        blocks = np.broadcast_to(blocks, cells.shape)
-        self._compare(self.written, blocks, cells, site, report, "a read, and a write")
+    def store(self, a: Accesses, changed: np.ndarray) -> None:
+        """`changed`: of each cell, whether the write makes a difference."""
+        self._compare(self.written, a, "two writes", changed)
+        for records in (self.read, self.read_too):
+            self._compare(records, a, "a write, and a read", changed)
+        self.written.put(a.cells, *self._record(a))
 
-    def store(
-        self, blocks: np.ndarray, cells: np.ndarray, site: int, changed: np.ndarray, report: Report
-    ) -> None:
-        blocks = np.broadcast_to(blocks, cells.shape)
-        for records, what in (
-            (self.written, "two writes"),
-            (self.read, "a write, and a read"),
-            (self.read_too, "a write, and a read"),
-        ):
-            self._compare(records, blocks, cells, site, report, what, changed)
-        self.written[cells] = self._event(site) << BLOCK_BITS | blocks
-
-    def note(self, blocks: np.ndarray, cells: np.ndarray, site: int) -> None:
-        """An atomic operation or a strong store: no race, but who wrote last."""
-        self.written[cells] = self._event(site) << BLOCK_BITS | blocks
-
-    def look(self, blocks: np.ndarray, cells: np.ndarray, site: int) -> None:
+    def look(self, a: Accesses) -> None:
         """An atomic operation or a strong access: what blocks tell and hear by it."""
-        i = self.code[site]
+        i = self.code[a.site]
         tells = i.root != "ld"
         hears = i.root not in ("st", "red")
         if not self.someone_looks:
             return
-        now = (self.step, site)
+        now = (self.step, a.site)
+        pairs = zip(a.owners[:, 0].tolist(), a.cells[:, 0].tolist(), strict=True)
         # Lanes that meet at one place take their turns in this order, as in `memory.atomics`.
-        for block, cell in dict.fromkeys(zip(blocks.tolist(), cells.tolist(), strict=True)):
+        for block, cell in dict.fromkeys(pairs):
             board = self.told[cell] if tells or cell in self.told else {}
             if hears:
                 for other, when in board.items():
@@ -106,33 +148,49 @@ class GlobalShadow:
                     board[other] = max(when, board.get(other, NEVER))
                 board[block] = until
 
-    def _event(self, site: int) -> int:
-        """A number for what one instruction does now."""
-        if self.events[-1] != (self.step, site):
-            self.events.append((self.step, site))
-        return len(self.events) - 1
+    def writer(self, cell: int) -> int | None:
+        """The instruction that wrote it last."""
+        return int(site_of(self.written.by[cell])) if self.written.when[cell] > 0 else None
+
+    def _record(self, a: Accesses) -> tuple[np.ndarray, np.ndarray]:
+        when = np.broadcast_to(self.step << OWNER_BITS | a.owners, a.cells.shape)
+        by = pack(a.site, a.clocks.column(a.rows), a.clocks.now[a.rows], a.strength)
+        return when, np.broadcast_to(by, a.cells.shape)
 
     def _compare(
-        self,
-        records: np.ndarray,
-        blocks: np.ndarray,
-        cells: np.ndarray,
-        site: int,
-        report: Report,
-        what: str,
-        among: np.ndarray | bool = True,
+        self, records: Records, a: Accesses, what: str, among: np.ndarray | None = None
     ) -> None:
-        words = records[cells]
-        suspect = (words > 0) & (words & (1 << BLOCK_BITS) - 1 != blocks) & among
-        if not suspect.any():
+        words = records.when.take(a.cells)
+        there = words > 0 if among is None else (words > 0) & among
+        if not there.any():
+            return
+        own = words & (1 << OWNER_BITS) - 1 == a.owners
+        self._compare_threads(records, a, what, there & own)
+        suspect = there & ~own
+        is_store = self.code[a.site].root != "ld"
+        if not suspect.any() or a.strength and is_store:
             return
         where = np.flatnonzero(suspect)
-        words, own = words.reshape(-1)[where], blocks.reshape(-1)[where]
-        pairs = np.unique(np.stack([words, own]), axis=1)
-        for word, block in pairs.T.tolist():
-            other = word & (1 << BLOCK_BITS) - 1
-            when = self.events[word >> BLOCK_BITS]
-            is_plain = strength(self.code[when[1]]) == PLAIN
+        by = records.by.take(a.cells).reshape(-1)[where]
+        words, sites = words.reshape(-1)[where], site_of(by)
+        own = np.broadcast_to(a.owners, a.cells.shape).reshape(-1)[where]
+        for word, block, other_site in np.unique([words, own, sites], axis=1).T.tolist():
+            other = word & (1 << OWNER_BITS) - 1
+            when = (word >> OWNER_BITS, other_site)
+            is_plain = strength(self.code[other_site]) == PLAIN
             if is_plain and self.heard[block].get(other, NEVER) < when:
-                same = (words == word) & (own == block)
-                report(what, site, when[1], block, other, where[same] // cells.shape[-1])
+                same = (words == word) & (own == block) & (sites == other_site)
+                which = where[same] // a.cells.shape[-1]
+                a.report(what, a.site, other_site, other, None, which)
+
+    def _compare_threads(self, records: Records, a: Accesses, what: str, there: np.ndarray) -> None:
+        """Threads of one cluster."""
+        by = np.where(there, records.by.take(a.cells), 0)
+        at = racing(a.clocks, by, np.broadcast_to(a.rows, by.shape), a.strength)
+        if not at.size:
+            return
+        by = by.reshape(-1)[at]
+        for other_site in np.unique(site_of(by)).tolist():
+            same = site_of(by) == other_site
+            column = int(column_of(by[same][0]))
+            a.report(what, a.site, other_site, None, column, at[same] // a.cells.shape[-1])

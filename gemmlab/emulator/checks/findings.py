@@ -78,6 +78,7 @@ class Findings:
         self.code, self.kinds = code, kinds
         self.found: dict[tuple[str, object, object], Finding] = {}
         self.last: Finding | None = None  # what stopped the launch
+        self.has_races = False  # whether two accesses met, wanted or not
 
     def wants(self, kind: str, index: int, other: int | None = None) -> bool:
         """Whether this would be news: an unrolled loop has many instructions of one source line."""

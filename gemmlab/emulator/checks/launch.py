@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gemmlab.emulator.checks.blocks import BLOCK_BITS, UNINITIALIZED, GlobalShadow
+from gemmlab.emulator.checks.blocks import UNINITIALIZED, GlobalShadow, is_strong
 from gemmlab.emulator.checks.findings import CHECKS, Finding, Findings
 from gemmlab.emulator.checks.monitor import Monitor, granule_of, shared_place
 from gemmlab.emulator.execution.schedule import Order
 from gemmlab.emulator.memory.arena import GLOBAL_BASE, Allocation
-from gemmlab.emulator.ptx.ir import Symbol
+from gemmlab.emulator.ptx.ir import Instruction, Special, Symbol
 from gemmlab.errors import (
     EmulationError,
     InputError,
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from gemmlab.emulator.translation.translate import Program
 
 OTHER_ORDERS = ("reversed", 0)
+CLOCKS = ("%clock", "%globaltimer")
 MOST_RECORDS = 1 << 22  # of the shared memory of blocks that run together
 GLOBAL_CHECKS = {"global race", "uninitialized read", "order dependent"}
 Span = tuple[int, int]  # of the arena: first byte, bytes
@@ -65,7 +66,7 @@ class Checks:
             self.blocks = GlobalShadow(granules, launch.program.function.instructions)
             for start, nbytes in uninitialized:
                 first = -(-start // self.granule)
-                self.blocks.written[first : (start + nbytes) // self.granule] = UNINITIALIZED
+                self.blocks.written.when[first : (start + nbytes) // self.granule] = UNINITIALIZED
 
     def watch(self, machine: Machine) -> Monitor:
         return Monitor(machine, self.findings, self.blocks)
@@ -103,7 +104,8 @@ def run_checked(
 
     tally = start(replace(launch, checks=checks), order)
     after = memory.data.copy()
-    others = OTHER_ORDERS if "order dependent" in kinds else ()
+    order_may_show = findings.has_races or not is_deterministic(launch.program)
+    others = OTHER_ORDERS if "order dependent" in kinds and order_may_show else ()
     for name in others:
         if findings.last is None:
             memory.data[:] = before
@@ -123,13 +125,25 @@ def _nearest(program: Program, error: EmulationError) -> str:
     return f", next to {shared_place(program, error.address)}"
 
 
+def is_deterministic(program: Program) -> bool:
+    """Whether threads of it do the same in any order, as long as no two of their accesses race."""
+    return not any(
+        is_strong(i) or "test_wait" in i.modifiers or i.root == "call" or reads_clock(i)
+        for i in program.function.instructions
+    )
+
+
+def reads_clock(i: Instruction) -> bool:
+    return any(isinstance(o, Special) and o.name.startswith(CLOCKS) for o in i.operands)
+
+
 def has_one_result(program: Program) -> bool:
     """Whether the order of threads may not show in results. It may where sums of floats are formed
-    by atomic operations, or where a thread learns how many came before it."""
+    by atomic operations, or where a thread learns how many came before it, or what time it is."""
     for i in program.function.instructions:
         is_float = bool({"f16", "f16x2", "bf16", "bf16x2", "f32", "f64"} & {*i.opcode})
         unread = i.root == "red" or i.operands[:1] == (Symbol("_"),)
-        if i.root in ("atom", "red") and (is_float or not unread):
+        if i.root in ("atom", "red") and (is_float or not unread) or reads_clock(i):
             return False
     return not any(
         "bulk" in i.opcode and "reduce" in i.opcode for i in program.function.instructions
@@ -145,10 +159,9 @@ def _compare(
     if not differ.any() or checks.blocks is None:
         return
     start = int(differ.argmax())
-    word = int(checks.blocks.written[start // checks.granule])
-    if word <= 0:
+    site = checks.blocks.writer(start // checks.granule)
+    if site is None:
         return
-    _, site = checks.blocks.events[word >> BLOCK_BITS]
     owner: Allocation = min(
         launch.memory.allocations, key=lambda a: a.distance(start + GLOBAL_BASE)
     )

@@ -52,11 +52,11 @@ class WatchedMatrixSpace(MatrixSpace):
         mask: Mask | None,
     ) -> None:
         rows, starts = self._named(access, address, len(registers), mask)
-        monitor, flat = self.monitor, self.data.reshape(-1)
-        old = monitor.values(flat, starts, CHUNK)
-        super().store_matrices(access, address, registers, transposed, mask)
-        changed = (old != monitor.values(flat, starts, CHUNK)).any(axis=2)
+        monitor = self.monitor
         cells = monitor.pieces(starts, CHUNK)
+        old = monitor.values(self.data, cells)
+        super().store_matrices(access, address, registers, transposed, mask)
+        changed = (old != monitor.values(self.data, cells)).any(axis=2)
         monitor.shadow.store(rows[:, None], cells, access.instruction, PLAIN, changed)
 
     def _named(

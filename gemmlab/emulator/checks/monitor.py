@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP, Mask, Value, three_axes
-from gemmlab.emulator.checks.blocks import UNINITIALIZED, GlobalShadow, is_fence
+from gemmlab.emulator.checks.blocks import UNINITIALIZED, Accesses, GlobalShadow, is_fence
 from gemmlab.emulator.checks.clocks import Boards, Clocks
 from gemmlab.emulator.checks.copies import watch_copies
 from gemmlab.emulator.checks.findings import SHOWN, Findings
 from gemmlab.emulator.checks.matrices import watch_matrices
-from gemmlab.emulator.checks.shadow import ATOMIC, Shadow, column_of, pack, strength
+from gemmlab.emulator.checks.shadow import ATOMIC, PLAIN, Shadow, column_of, pack, strength
 from gemmlab.emulator.checks.waits import watch_waits
 from gemmlab.emulator.checks.wgmma import Accumulators, WatchedWgmma
 from gemmlab.emulator.execution.coordinates import block_index
@@ -31,6 +31,7 @@ from gemmlab.emulator.translation.translate import Block, Program
 if TYPE_CHECKING:
     from gemmlab.emulator.execution.machine import Machine
 
+MOST_PLACES = 256  # of patterns of shared accesses that are remembered
 _LOCAL_NAME = re.compile(r"_ZZ.*E\d+(\w+)")  # of a variable in a function, in C++
 
 
@@ -67,6 +68,9 @@ class Monitor:
         if reserved:  # its zeros are there before the kernel begins
             zeros = pack(0, np.array(0), np.array(0), ATOMIC)
             self.shadow.written.reshape(-1, self.row)[:, :reserved] = zeros
+        self.everyone = np.arange(machine.live.size)
+        self.places: dict[tuple[int, tuple[int, ...], bytes], np.ndarray] = {}
+        self.word = np.dtype(f"u{min(self.granule, 8)}")  # in which values are compared
         self.local = np.zeros(machine.space_local.data.shape, bool)
         # Threads can wait for each other by flags in memory only in loops that poll.
         self.has_flags = any(b.spins for b in machine.launch.program.blocks)
@@ -112,7 +116,7 @@ class Monitor:
 
     def rows(self, mask: Mask | None) -> np.ndarray:
         """The active threads, flat."""
-        return np.flatnonzero(self.machine.active(mask))
+        return self.everyone if mask is None else np.flatnonzero(mask.array)
 
     def cluster_numbers(self, blocks: np.ndarray) -> np.ndarray:
         """Of blocks of the chunk: a number that is their cluster's in the launch."""
@@ -152,29 +156,49 @@ class Monitor:
         pieces: np.ndarray = (starts // self.granule)[:, None] + np.arange(nbytes // self.granule)
         return pieces
 
-    def values(self, memory: np.ndarray, starts: np.ndarray, nbytes: int) -> np.ndarray:
-        """The bytes there now, (n, granules, bytes of a granule)."""
-        bytes_ = memory.take(starts[:, None] + np.arange(nbytes), mode="clip")
-        return bytes_.reshape(len(starts), nbytes // self.granule, self.granule)
+    def values(self, memory: np.ndarray, cells: np.ndarray) -> np.ndarray:
+        """What those granules hold, (n, granules, words of a granule)."""
+        words = memory.view(self.word).reshape(-1, self.granule // self.word.itemsize)
+        found: np.ndarray = words.take(cells, axis=0, mode="clip")
+        return found
 
     def _written(self, rest: tuple[Any, ...], access: Access) -> np.ndarray:
-        """The bytes that a store writes, as `_values`."""
+        """What a store writes, as `values`."""
         values, mask = rest
-        on, shape = self.machine.active(mask), self.machine.extent.shape
-        columns = [np.broadcast_to(three_axes(v), shape)[on] for v in values]
+        shape = self.machine.extent.shape
+        columns = [np.broadcast_to(three_axes(v), shape) for v in values]
+        columns = [v.reshape(-1) if mask is None else v[mask.array] for v in columns]
         bits = np.ascontiguousarray(np.stack(columns, axis=1).astype(access.dtype, copy=False))
-        return bits.view(np.uint8).reshape(len(bits), -1, self.granule)
+        words = self.granule // self.word.itemsize
+        return bits.view(self.word).reshape(len(bits), -1, words)
+
+    def _shared_cells(
+        self, space: SharedSpace, access: Access, address: Value, mask: Mask | None
+    ) -> np.ndarray:
+        """The granules of active threads, (n, granules of each)."""
+        offsets = offsets_of(access, address)
+        key = access.width, offsets.shape, offsets.tobytes()
+        is_pattern = space.has_one_pattern(offsets, mask)
+        if is_pattern and key in self.places:
+            return self.places[key]
+        block, index = space.locate(access, address, mask)
+        starts = block * self.shared.shape[1] + index * access.dtype.itemsize
+        cells = self.pieces(starts, access.width)
+        if is_pattern:
+            if len(self.places) == MOST_PLACES:
+                self.places.clear()
+            self.places[key] = cells
+        return cells
 
     def _shared_before(
         self, space: SharedSpace, name: str, access: Access, address: Value, rest: tuple[Any, ...]
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        block, index = space.locate(access, address, rest[-1])
-        starts = block * self.shared.shape[1] + index * access.dtype.itemsize
+        cells = self._shared_cells(space, access, address, rest[-1])
         changed = None
         if name == "store":
-            old = self.values(self.shared.reshape(-1), starts, access.width)
+            old = self.values(self.shared, cells)
             changed = (old != self._written(rest, access)).any(axis=2)
-        return starts, changed
+        return cells, changed
 
     def _shared_after(
         self,
@@ -183,8 +207,8 @@ class Monitor:
         rest: tuple[Any, ...],
         state: tuple[np.ndarray, np.ndarray | None],
     ) -> None:
-        (starts, changed), site = state, access.instruction
-        rows, cells = self.rows(rest[-1])[:, None], self.pieces(starts, access.width)
+        (cells, changed), site = state, access.instruction
+        rows = self.rows(rest[-1])[:, None]
         strong = strength(self.code[site])
         if strong and self.has_flags:
             self.flags("shared", rows[:, 0], cells[:, 0], site)
@@ -195,7 +219,7 @@ class Monitor:
             self._unwritten(rows, cells, site)
         self.shadow.store(rows, cells, site, strong, changed)
         if name == "store" and not strong:
-            left = self.values(self.shared.reshape(-1), starts, access.width)
+            left = self.values(self.shared, cells)
             lost = (left != self._written(rest, access)).any(axis=2)
             if lost.any():
                 winners = self.shadow.written[cells[lost]]
@@ -235,6 +259,7 @@ class Monitor:
         columns: np.ndarray,
         cells: np.ndarray,
     ) -> None:
+        self.findings.has_races |= other is not None
         if not self.findings.wants(kind, site, other):
             return
         threads = self.clocks.threads
@@ -256,12 +281,11 @@ class Monitor:
     def _global_before(
         self, space: GlobalSpace, name: str, access: Access, address: Value, rest: tuple[Any, ...]
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        on = self.machine.active(rest[-1])
-        offsets = offsets_of(access, address) - GLOBAL_BASE
-        starts = np.broadcast_to(offsets, on.shape)[on]
+        offsets = self.machine.chunk.spread(offsets_of(access, address) - GLOBAL_BASE)
+        starts = offsets.reshape(-1) if rest[-1] is None else offsets[rest[-1].array]
         changed = None
         if name == "store" and self.blocks is not None:
-            old = self.values(space.memory.data, starts, access.width)
+            old = self.values(space.memory.data, self.pieces(starts, access.width))
             changed = (old != self._written(rest, access)).any(axis=2)
         return starts, changed
 
@@ -291,51 +315,55 @@ class Monitor:
             self.flags("global", rows, cells[:, 0], site)
         if self.blocks is None:
             return
-        owners = self.cluster_numbers(rows // self.clocks.threads)
-        if name != "store":
-            self._uninitialized(site, rows, cells)
+        # Strong accesses of lanes of one warp may meet too: who talks through global memory polls.
+        accesses = self._accesses(site, rows[:, None], cells, ATOMIC if strong else PLAIN)
         if strong:
-            self.blocks.look(owners, cells[:, 0], site)
-
-        def report(what: str, at: int, other: int, _: int, by: int, which: np.ndarray) -> None:
-            self._report_global("global race", what, at, other, by, rows[which], starts[which])
-
-        if strong and self.code[site].root == "ld":
-            self.blocks.see(owners[:, None], cells, site, report)
-        elif strong:
-            self.blocks.note(owners[:, None], cells, site)
-        elif name == "load":
-            self.blocks.load(owners[:, None], cells, site, report)
-        else:
-            assert changed is not None
-            self.blocks.store(owners[:, None], cells, site, changed, report)
+            self.blocks.look(accesses)
+        self._record(name, accesses, changed)
 
     def touch_pieces(self, name: str, site: int, row: np.ndarray, cells: np.ndarray) -> None:
         """A bulk copy of one thread has read or written those granules of global memory."""
         if self.blocks is None or not cells.size:
             return
-        owner = self.cluster_numbers(row // self.clocks.threads)[:, None]
-        starts = cells * self.granule
+        strong = ATOMIC if name == "update" else PLAIN
+        rows = np.broadcast_to(row[:, None], (len(cells), 1))
+        self._record(name, self._accesses(site, rows, cells[:, None], strong), None)
 
-        def report(what: str, at: int, other: int, _: int, by: int, which: np.ndarray) -> None:
-            self._report_global("global race", what, at, other, by, row, starts[which])
+    def _accesses(self, site: int, rows: np.ndarray, cells: np.ndarray, strong: int) -> Accesses:
+        """rows: (n, 1); cells: (n, granules of each)."""
 
-        if name == "load":
-            self._uninitialized(site, np.broadcast_to(row, cells.shape), cells[:, None])
-            self.blocks.load(owner, cells[:, None], site, report)
-        elif name == "store":
-            changed = np.ones((len(cells), 1), bool)
-            self.blocks.store(owner, cells[:, None], site, changed, report)
-        else:
-            self.blocks.note(owner, cells[:, None], site)
+        def report(
+            what: str, at: int, other: int, block: int | None, column: int | None, which: np.ndarray
+        ) -> None:
+            if block is not None:
+                by = f"block {block_index(self.machine.launch.grid, block)}"
+            else:
+                assert column is not None
+                by = f"thread {column % self.clocks.threads}"
+            what += f": not ordered after {by}"
+            starts = cells[which, 0] * self.granule
+            self._report_global("global race", what, at, other, rows[which, 0], starts)
 
-    def _uninitialized(self, site: int, rows: np.ndarray, cells: np.ndarray) -> None:
+        owners = self.cluster_numbers(rows // self.clocks.threads)
+        return Accesses(self.clocks, owners, rows, cells, site, strong, report)
+
+    def _record(self, name: str, a: Accesses, changed: np.ndarray | None) -> None:
         assert self.blocks is not None
-        bad = (self.blocks.written[cells] == UNINITIALIZED).any(axis=1)
-        if bad.any():
-            what = "nobody has written what is read here"
-            at = cells[bad, 0] * self.granule
-            self._report_global("uninitialized read", what, site, None, None, rows[bad], at)
+        if name != "store":
+            self._uninitialized(a)
+        if name == "load":
+            self.blocks.load(a)
+        else:
+            self.blocks.store(a, np.ones(a.cells.shape, bool) if changed is None else changed)
+
+    def _uninitialized(self, a: Accesses) -> None:
+        assert self.blocks is not None
+        words = self.blocks.written.when.take(a.cells)
+        if words.min(initial=0) != UNINITIALIZED:
+            return
+        bad = (words == UNINITIALIZED).any(axis=1)
+        what, at = "nobody has written what is read here", a.cells[bad, 0] * self.granule
+        self._report_global("uninitialized read", what, a.site, None, a.rows[bad, 0], at)
 
     def _report_global(
         self,
@@ -343,16 +371,14 @@ class Monitor:
         what: str,
         site: int,
         other: int | None,
-        by: int | None,
         rows: np.ndarray,
         starts: np.ndarray,
     ) -> None:
+        self.findings.has_races |= other is not None
         if not self.findings.wants(kind, site, other):
             return
         memory, threads = self.machine.launch.memory, self.clocks.threads
         address = int(starts[0]) + GLOBAL_BASE
-        if by is not None:
-            what += f": not ordered after block {block_index(self.machine.launch.grid, by)}"
         message = f"{what}, in {memory.name_of(address)}"
         block = self.machine.block_index(int(rows[0]) // threads)
         here = dict.fromkeys((rows[rows // threads == rows[0] // threads] % threads).tolist())

@@ -52,6 +52,35 @@ def column_of(words: np.ndarray) -> np.ndarray:
     return words >> COLUMN_AT & (1 << COLUMN_BITS) - 1
 
 
+def fresh(clocks: Clocks) -> int:
+    """Records from here on may be news to a thread; all before, and none at all, are not."""
+    return max(clocks.settled + 1 << EPOCH_AT, 1)
+
+
+def ordered(clocks: Clocks, words: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Whether what a record says happened before what the thread does now."""
+    columns, epochs = column_of(words), words >> EPOCH_AT
+    own = (columns == clocks.column(rows)) & (epochs != IN_FLIGHT)
+    before: np.ndarray = own | clocks.knows(rows, columns, epochs)
+    return before
+
+
+def racing(clocks: Clocks, words: np.ndarray, rows: np.ndarray, strength: int) -> np.ndarray:
+    """Indices of records, flat, that race with what the threads do now; rows: of words' shape."""
+    late = np.flatnonzero(words >= fresh(clocks))  # nearly always none
+    if not late.size:
+        return late
+    words, rows = words.reshape(-1)[late], rows.reshape(-1)[late]
+    suspect = ~ordered(clocks, words, rows)
+    if strength:
+        other = words >> STRENGTH_AT & (1 << STRENGTH_BITS) - 1
+        same_warp = column_of(words) // WARP == clocks.column(rows) // WARP
+        lockstep = same_warp & (other == VOLATILE) & (strength == VOLATILE)
+        suspect &= (other == PLAIN) | lockstep
+    found: np.ndarray = late[suspect]
+    return found
+
+
 class Reads(NamedTuple):
     """Loads of one instruction that are not on record yet."""
 
@@ -128,11 +157,11 @@ class Shadow:
         epochs = np.full(rows.shape, IN_FLIGHT) if in_flight else reads.now[rows]
         columns, old = self.clocks.column(rows), self.read.take(cells)
         mine = pack(reads.site, columns, epochs, reads.strength)
-        replaced = old < self._fresh()
+        replaced = old < fresh(self.clocks)
         late = np.flatnonzero(~replaced)
         if late.size:
             words, their = old.reshape(-1)[late], rows.reshape(-1)[late]
-            known = self._ordered(words, their)
+            known = ordered(self.clocks, words, their)
             if in_flight:
                 known |= column_of(words) == columns.reshape(-1)[late]
             replaced.reshape(-1)[late] = known
@@ -211,17 +240,6 @@ class Shadow:
         rows = np.broadcast_to(rows, cells.shape)
         self._compare(self.written[cells], rows, cells, site, ATOMIC, "a use, and a write")
 
-    def _fresh(self) -> int:
-        """Records from here on may be news to a thread; all before, and none at all, are not."""
-        return max(self.clocks.settled + 1 << EPOCH_AT, 1)
-
-    def _ordered(self, words: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Whether what a record says happened before what the thread does now."""
-        columns, epochs = column_of(words), words >> EPOCH_AT
-        own = (columns == self.clocks.column(rows)) & (epochs != IN_FLIGHT)
-        ordered: np.ndarray = own | self.clocks.knows(rows, columns, epochs)
-        return ordered
-
     def _compare(
         self,
         words: np.ndarray,
@@ -232,22 +250,11 @@ class Shadow:
         what: str,
     ) -> None:
         """Report which of those records did not happen before what the threads do now."""
-        shape = words.shape
-        late = np.flatnonzero(words >= self._fresh())  # nearly always none
-        if not late.size:
+        rows = np.broadcast_to(rows, words.shape)
+        at = racing(self.clocks, words, rows, strength)
+        if not at.size:
             return
-        words, cells = words.reshape(-1)[late], cells.reshape(-1)[late]
-        rows = np.broadcast_to(rows, shape).reshape(-1)[late]
-        suspect = ~self._ordered(words, rows)
-        words, cells, rows = words[suspect], cells[suspect], rows[suspect]
-        if not words.size:
-            return
-        if strength:
-            other = words >> STRENGTH_AT & (1 << STRENGTH_BITS) - 1
-            same_warp = column_of(words) // WARP == self.clocks.column(rows) // WARP
-            lockstep = same_warp & (other == VOLATILE) & (strength == VOLATILE)
-            keep = (other == PLAIN) | lockstep
-            words, cells, rows = words[keep], cells[keep], rows[keep]
+        words, cells, rows = (x.reshape(-1)[at] for x in (words, cells, rows))
         flying = words >> EPOCH_AT == IN_FLIGHT
         for kind, among in (("missing wait", flying), ("shared race", ~flying)):
             message = f"{what} under way that is not waited for" if kind == "missing wait" else what
