@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from machine import needs_native
 from snippets import ptx
 
 from gemmlab.emulator import run
 from gemmlab.emulator.memory.heap import HEAP_BYTES
-from gemmlab.errors import EmulationError, OutOfBoundsError, TierError
+from gemmlab.errors import EmulationError, OutOfBoundsError
 
 MODULE = (
     ".extern .func (.param .b64 r) malloc(.param .b64 a); .extern .func free(.param .b64 a);"
@@ -32,12 +33,17 @@ def free(address: str, guard: str = "") -> str:
 START = "ld.param.u64 %q0, [p0]; mov.u32 %r0, %tid.x; mad.wide.u32 %q9, %r0, 8, %q0;"
 
 
+@pytest.fixture(params=["numpy", pytest.param("native", marks=needs_native)])
+def tier(request):
+    return request.param
+
+
 def launch(body: str, out: np.ndarray, threads: int = 32, **options):
     text = ptx(f"{START} {body} ret;", ["u64"], MODULE)
     return run(text, "k", (1, 1, 1), (threads, 1, 1), [out], **options)
 
 
-def test_each_thread_has_memory_of_its_own():
+def test_each_thread_has_memory_of_its_own(tier):
     """As many bytes as it asked for, at a multiple of 16, as long as it keeps them."""
     out = np.zeros(64, np.uint64)
     body = (
@@ -45,7 +51,7 @@ def test_each_thread_has_memory_of_its_own():
         "add.u64 %q3, %q2, %q1; st.u32 [%q3+-4], %r0; bar.sync 0; ld.u64 %q4, [%q2];"
         "st.global.u64 [%q9], %q4; st.global.u64 [%q9+256], %q2;" + free("%q2")
     )
-    launch(body, out)
+    launch(body, out, tier=tier)
     sizes, addresses = out.reshape(2, 32).astype(np.int64)
     assert sizes.tolist() == [8 + 4 * t for t in range(32)]
     assert not (addresses % 16).any()
@@ -53,14 +59,14 @@ def test_each_thread_has_memory_of_its_own():
     assert (addresses[order][1:] >= (addresses + sizes)[order][:-1]).all()
 
 
-def test_where_there_is_no_room_the_pointer_is_null():
+def test_where_there_is_no_room_the_pointer_is_null(tier):
     out = np.zeros(32, np.uint64)
     third = f"mov.u64 %q1, {HEAP_BYTES // 3 - 64};"
-    launch(third + malloc("%q2", "%q1") + "st.global.u64 [%q9], %q2;", out)
+    launch(third + malloc("%q2", "%q1") + "st.global.u64 [%q9], %q2;", out, tier=tier)
     assert (out != 0).tolist() == [True] * 3 + [False] * 29
 
 
-def test_what_is_freed_can_be_had_again():
+def test_what_is_freed_can_be_had_again(tier):
     """The sizes alternate, so that blocks must be joined to larger ones."""
     out = np.zeros(1, np.uint64)
     quarter = HEAP_BYTES // 4 - 64
@@ -71,11 +77,11 @@ def test_what_is_freed_can_be_had_again():
     body += malloc("%q13", "%q6") + free("%q13")
     body += "setp.eq.u64 %p1, %q13, 0; @%p1 trap; add.u64 %q5, %q5, 1;"
     body += "setp.lt.u64 %p2, %q5, 4; @%p2 bra AGAIN; st.global.u64 [%q0], %q5;"
-    launch(body, out, threads=1)
+    launch(body, out, threads=1, tier=tier)
     assert out[0] == 4
 
 
-def test_guards_and_null_pointers():
+def test_guards_and_null_pointers(tier):
     out = np.zeros(32, np.uint64)
     body = (
         "mov.u64 %q1, 16; mov.u64 %q7, 0; setp.lt.u32 %p1, %r0, 3;"
@@ -85,7 +91,7 @@ def test_guards_and_null_pointers():
         + free("%q7")
         + free("%q1", "@%p2 ")
     )
-    launch("setp.ne.u32 %p2, %r0, %r0;" + body, out)
+    launch("setp.ne.u32 %p2, %r0, %r0;" + body, out, tier=tier)
     assert (out != 0).tolist() == [True] * 3 + [False] * 29
 
 
@@ -100,9 +106,10 @@ def test_guards_and_null_pointers():
         (free("%q0"), EmulationError, "malloc gave no such address"),
     ],
 )
-def test_what_is_done_wrong(body, error, message):
+def test_what_is_done_wrong(body, error, message, tier):
+    body = "mov.u64 %q1, 16;" + malloc("%q2", "%q1") + body
     with pytest.raises(error, match=message) as caught:
-        launch("mov.u64 %q1, 16;" + malloc("%q2", "%q1") + body, np.zeros(8, np.uint64), threads=1)
+        launch(body, np.zeros(8, np.uint64), threads=1, tier=tier)
     assert caught.value.site is not None
 
 
@@ -113,10 +120,3 @@ def test_every_launch_and_every_order_begins_with_an_empty_heap():
     found = launch(body, out, check="all")
     assert out[0] != 0
     assert found.findings == ()
-
-
-def test_the_native_tier_leaves_it_to_numpy():
-    body = "mov.u64 %q1, 16;" + malloc("%q2", "%q1")
-    assert launch(body, np.zeros(8, np.uint64)).tier == "numpy"
-    with pytest.raises(TierError, match="malloc"):
-        launch(body, np.zeros(8, np.uint64), tier="native")

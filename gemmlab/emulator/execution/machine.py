@@ -146,6 +146,7 @@ class Machine:
     executed: int = 0  # instructions of those basic blocks, each once
     turns: int = 0  # basic blocks since all lanes that can run were together
     specials: dict[str, Value] = field(default_factory=dict)
+    first_warp: int = 0  # of each block: the number of the first one that is here
 
     def __post_init__(self) -> None:
         launch, num_warps = self.launch, -(-self.launch.threads // WARP)
@@ -156,8 +157,7 @@ class Machine:
         self.live = np.broadcast_to(thread < launch.threads, extent.shape).copy()
         self.num_lanes = self.num_blocks * launch.threads
         self.whole = launch.threads == num_warps * WARP
-        shared = np.zeros((self.num_blocks, -(-launch.shared_bytes // 16) * 16), np.uint8)
-        local = np.zeros((*extent.shape, -(-launch.local_bytes // 16) * 16), np.uint8)
+        shared, local = self.memories()
         self.space_global = GlobalSpace(launch.memory, chunk)
         self.space_const = GlobalSpace(launch.memory, chunk, counted=False)
         self.space_shared = SharedSpace(shared, launch.shared_bytes, chunk)
@@ -185,6 +185,12 @@ class Machine:
         if launch.trace is not None and self.blocks[0] == 0:
             launch.trace.watch(self)
         self.monitor = None if launch.checks is None else launch.checks.watch(self)
+
+    def memories(self) -> tuple[np.ndarray, np.ndarray]:
+        """Shared memory, (blocks, bytes), and local memory, (blocks, warps, 32, bytes)."""
+        shared = (self.num_blocks, -(-self.launch.shared_bytes // 16) * 16)
+        local = (*self.extent.shape, -(-self.launch.local_bytes // 16) * 16)
+        return np.zeros(shared, np.uint8), np.zeros(local, np.uint8)
 
     # What generated code calls
 
@@ -250,7 +256,8 @@ class Machine:
         if others:
             message += f" (and {others} more lanes of this instruction)"
         address = int(addresses[b, w, lane])
-        raise error(message, site, self.block_index(b), w * WARP + lane, address)
+        thread = (self.first_warp + w) * WARP + lane
+        raise error(message, site, self.block_index(b), thread, address)
 
     # Running
 

@@ -16,6 +16,7 @@ import numpy as np
 from gemmlab import emulator, store
 from gemmlab.emulator.native import compiler, runtime
 from gemmlab.emulator.native.compiler import Library, build, host, version
+from gemmlab.emulator.native.handover import is_known_call
 from gemmlab.emulator.native.kernel import Kernel, Plan, site_offsets
 from gemmlab.emulator.native.values import NotCovered
 from gemmlab.emulator.translation.translate import Program
@@ -123,8 +124,10 @@ class Code:
 
 def blocks_meet(program: Program) -> bool:
     """Whether there are atomic operations, or loads that expect others to write, outside of shared
-    memory."""
+    memory, or calls of what all threads share: the heap, the screen."""
     for i in program.function.instructions:
+        if is_known_call(i):
+            return True
         own = any(word.split("::")[0] in ("shared", "local", "param") for word in i.modifiers)
         shared = {"volatile", "relaxed", "acquire"} & {*i.modifiers}
         if not own and (i.root in ("atom", "red") or i.root == "ld" and shared):

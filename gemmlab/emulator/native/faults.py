@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 def explain(launch: Launch, code: Code, core: Core) -> NoReturn:
     """Raise the EmulationError for the fault that a core has noted."""
+    if core.error is not None:
+        raise core.error
     with np.errstate(all="ignore"):
         machine = Machine(launch, np.array([core["block"]]), Tally.of(launch.program))
         if core["fault"] == DEADLOCK:

@@ -19,6 +19,7 @@ from gemmlab.emulator.memory.atomics import HALVES
 from gemmlab.emulator.native.builder import Module
 from gemmlab.emulator.native.collectives import Collectives
 from gemmlab.emulator.native.floats import Doubles, Formats, Halves
+from gemmlab.emulator.native.handover import Part, is_known_call, without
 from gemmlab.emulator.native.layout import (
     BITS,
     CORE,
@@ -33,7 +34,7 @@ from gemmlab.emulator.native.tracer import Registers, Tracer
 from gemmlab.emulator.native.values import BOOL, NotCovered, select
 from gemmlab.emulator.ptx import layout
 from gemmlab.emulator.ptx.ir import Instruction, Symbol
-from gemmlab.emulator.translation.translate import Program
+from gemmlab.emulator.translation.translate import Program, terminator_of
 from gemmlab.errors import InternalError
 
 SOURCE = "<traced>"  # the file name of code that is traced
@@ -65,6 +66,7 @@ class Plan:
     records: dict[int, int] = field(default_factory=dict)  # offset -> bytes of an address
     uncounted: set[int] = field(default_factory=set)  # instructions on constants and arguments
     reasons: dict[int, str] = field(default_factory=dict)  # of unsupported instructions
+    handed: dict[int, int] = field(default_factory=dict)  # instruction -> offset of its registers
     # Registers that are scalars in fast code, as layout.UNIFORM has them: for each basic block
     # those that it or a later one may read, then all.
     uniform: list[list[list[int]]] = field(default_factory=list)
@@ -72,11 +74,11 @@ class Plan:
     @classmethod
     def from_json(cls, read: dict[str, Any]) -> Plan:
         """Back from a text, in which all keys are words."""
-        records = {int(k): v for k, v in read["records"].items()}
-        reasons = {int(k): v for k, v in read["reasons"].items()}
-        return cls(
-            **{**read, "records": records, "reasons": reasons, "uncounted": {*read["uncounted"]}}
-        )
+        numbered = {
+            name: {int(k): v for k, v in read[name].items()}
+            for name in ("records", "reasons", "handed")
+        }
+        return cls(**{**read, **numbered, "uncounted": {*read["uncounted"]}})
 
 
 def tallied(program: Program) -> int:
@@ -97,9 +99,9 @@ def site_offsets(program: Program) -> dict[tuple[int, str], int]:
 
 
 def order_shows(i: Instruction) -> bool:
-    """Whether an atomic operation tells, or leaves behind, which lane came first."""
+    """Whether an instruction tells, or leaves behind, which lane came first."""
     if i.root not in ("atom", "red"):
-        return False
+        return is_known_call(i)
     target = i.operands[0]
     told = i.root == "atom" and not (isinstance(target, Symbol) and target.name == "_")
     return told or bool({*i.modifiers} & {"f32", "f64", *HALVES, "inc", "dec", "exch", "cas"})
@@ -143,6 +145,7 @@ class Kernel:
         self.namespace |= {"n": numerics, "doubles": Doubles(numerics), "select": select}
         self.namespace |= {"formats": narrow, "halves": Halves(narrow)}
         self.collectives = self.namespace["collectives"] = Collectives()
+        self.handed: dict[int, Part] = {}  # instructions that only the NumPy tier's code can do
         exec(compile(program.source, SOURCE, "exec"), self.namespace)
         self.fast_text = self._fast()
 
@@ -226,16 +229,19 @@ class Kernel:
         return live_in
 
     def trace(self, index: int, masked: bool) -> Tracer:
+        """A basic block's code. What has none of its own is handed over, one by one."""
         tracer = Tracer(self, index, masked)
         try:
             with np.errstate(all="ignore"):  # what NumPy computes now wraps as on the GPU
                 tracer.trace()
         except NotCovered as reason:
-            raise self._not_covered(str(reason), self._traced(reason, tracer)) from reason
+            self._hand_over(reason, self._traced(reason), self.program.blocks[index].last - 1)
+            return self.trace(index, masked)
         except MemoryError:
             raise
         except Exception as error:
-            instruction = self.program.function.instructions[self._traced(error, tracer)]
+            at, last = self._traced(error), max(self.program.blocks[index].last - 1, 0)
+            instruction = self.program.function.instructions[last if at is None else at]
             raise InternalError(
                 f"the emulator's native tier fails at {'.'.join(instruction.opcode)}, which is a "
                 f"bug in gemmlab ({type(error).__name__}: {error}); tier='numpy' does without it"
@@ -243,12 +249,28 @@ class Kernel:
             ) from error
         return tracer
 
-    def _traced(self, error: Exception, tracer: Tracer) -> int:
-        """The instruction whose code was traced; the last of its basic block if none was."""
+    def _traced(self, error: Exception) -> int | None:
+        """The instruction whose code was traced; None where a block's end was."""
         frames = traceback.extract_tb(error.__traceback__)
         lines = [x.lineno for x in frames if x.filename == SOURCE and x.lineno is not None]
-        last = self.program.blocks[tracer.index].last - 1
-        return self.program.origins[lines[-1] - 1] if lines else max(last, 0)
+        return self.program.origins[lines[-1] - 1] if lines else None
+
+    def _hand_over(self, reason: NotCovered, index: int | None, last: int) -> None:
+        """Leave an instruction to the NumPy tier's code. Raises NotCovered where a warp cannot
+        execute it alone, or where it is what ends a basic block, `last`."""
+        index = last if index is None else index
+        if terminator_of(self.program.function.instructions[index]) or index in self.handed:
+            raise self._not_covered(str(reason), index) from reason
+        part = Part(self.program, index)
+        try:
+            part.check()
+        except NotCovered as why:
+            raise self._not_covered(f"{reason}: {why}", index) from reason
+        self.handed[index] = part
+        self.plan.handed[index] = align(self.plan.core_bytes, 64)
+        self.plan.core_bytes = self.plan.handed[index] + part.nbytes
+        code = compile(without(self.program, part.block, self.handed), SOURCE, "exec")
+        exec(code, self.namespace)
 
     def _not_covered(self, why: str, index: int) -> NotCovered:
         opcode = ".".join(self.program.function.instructions[index].opcode)

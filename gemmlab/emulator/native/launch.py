@@ -6,6 +6,7 @@ import ctypes
 import os
 import threading
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from gemmlab.emulator.execution.machine import Launch, Tally, patience_of
 from gemmlab.emulator.memory.arena import GLOBAL_BASE
 from gemmlab.emulator.native.code import Code, routines, runtime_library
 from gemmlab.emulator.native.faults import explain
+from gemmlab.emulator.native.handover import Callback, WarpMachine
 from gemmlab.emulator.native.kernel import Plan, variable_names
 from gemmlab.emulator.native.layout import (
     CORE,
@@ -33,6 +35,7 @@ from gemmlab.emulator.native.layout import (
     view,
 )
 from gemmlab.emulator.native.ufuncs import loop_of
+from gemmlab.errors import EmulationError
 
 # Blocks of about so many lanes run by turns where one may wait for another, as on the NumPy tier.
 RESIDENT_LANES = 8192
@@ -50,24 +53,28 @@ class Core:
     """Memory for running one block after another."""
 
     def __init__(
-        self, launch: Launch, code: Code, next_block: np.ndarray, timer: np.ndarray
+        self,
+        launch: Launch,
+        code: Code,
+        next_block: np.ndarray,
+        timer: np.ndarray,
+        refresh: Callable[[], None],
     ) -> None:
-        plan = code.plan
+        self.plan = plan = code.plan
+        self.launch, self.first_site = launch, min(code.sites.values(), default=0)
+        self.num_sites = len(code.sites)
         num_warps = -(-launch.threads // WARP)
         local_bytes = align(launch.local_bytes, 16)
         self.memory = _aligned(plan.core_bytes)
         self.shared = _aligned(align(launch.shared_bytes, 64) + 64)
         self.local = _aligned(local_bytes * WARP * num_warps + 64)
         self.warps = _aligned(plan.warp_bytes * num_warps)
-        allocations = launch.memory.allocations
         names = variable_names(launch.program)
         # What the pointers below point to must live as long as they do.
         self.tables = tables = dict(
             next_block=next_block,
             timer=timer,
             parameters=launch.parameters,
-            starts=np.array([a.address for a in allocations], np.int64),
-            ends=np.array([a.address + a.nbytes for a in allocations], np.int64),
             variables=np.array([launch.variables[name] for name in names], np.uint64),
             shared=self.shared,
             local_memory=self.local,
@@ -88,7 +95,6 @@ class Core:
             threads=launch.threads,
             parameter_bytes=launch.parameters.size,
             arena=launch.memory.data.ctypes.data - GLOBAL_BASE,
-            num_allocations=len(allocations),
             shared_bytes=launch.shared_bytes,
             shared_zeroed=launch.shared_bytes,
             dynamic_bytes=launch.dynamic_bytes,
@@ -101,6 +107,12 @@ class Core:
             zeroed=plan.warp_bytes - WARP_STATE.size if plan.zeroed else 0,
         ).items():
             self[name] = value
+        self.take_allocations()
+        self.refresh = refresh  # called when the allocations are others
+        self.machine: WarpMachine | None = None  # made when an instruction is handed over
+        self.error: BaseException | None = None  # that it raised
+        self.callback = Callback(self._hand_over)
+        self["hand_over"] = ctypes.cast(self.callback, ctypes.c_void_p).value or 0
         self.field("functions", np.uint64, len(routines()))[:] = routines()
         loops = [pointer for name in LOOPS for pointer in loop_of(name)]
         self.field("loops", np.uint64, len(loops))[:] = loops
@@ -123,6 +135,34 @@ class Core:
             warps[:, first : first + WARP] = tid
         warps[:, WARP_STATE["number"] // 4] = np.arange(len(warps))
         warps[:, WARP_STATE["once"] // 4] = 1
+
+    def take_allocations(self) -> None:
+        """Take over which parts of global memory may be used, which malloc and free change."""
+        self.edges = self.launch.memory.edges
+        starts, ends = (edges + GLOBAL_BASE for edges in self.edges)
+        self.tables |= dict(starts=starts, ends=ends)
+        self["starts"], self["ends"] = starts.ctypes.data, ends.ctypes.data
+        self["num_allocations"] = len(starts)
+        sites = self.site_table()
+        sites[:, [SITE["low"] // 8, SITE["high"] // 8]] = 0
+
+    def site_table(self) -> np.ndarray:
+        """What was counted: a row for each site, a column for each of its fields."""
+        table = self.memory[self.first_site :][: self.num_sites * SITE.size]
+        return table.view(np.int64).reshape(-1, SITE.size // 8)
+
+    def _hand_over(self, _: int, index: int, lanes: int) -> int:
+        """Execute one instruction for some lanes of the running warp; 0 where that failed."""
+        try:
+            if self.machine is None:
+                self.machine = WarpMachine(self.launch, self)
+            self.machine.execute(index, lanes)
+            if self.launch.memory.edges is not self.edges:
+                self.refresh()
+        except BaseException as error:  # nothing may be raised through native code
+            self.error = error
+            return 0
+        return 1
 
     def warp(self, number: int, plan: Plan) -> np.ndarray:
         """The memory of one warp."""
@@ -163,6 +203,8 @@ class Team:
             if status == NEEDS_SLOW:
                 self.code.compile_slow(core["wanted"])
             elif status == FAULT:
+                if core.error is not None and not isinstance(core.error, EmulationError):
+                    raise core.error
                 # Blocks before this one go on: theirs may be the first fault.
                 self.next_block[0] = 1 << 62
                 self.failed.append(core)
@@ -176,8 +218,13 @@ class Team:
                 more = len(waiting) < self.most and self.next_block[0] < core["num_blocks"]
                 core = self.new_core() if more else waiting.popleft()
 
+    def refresh(self) -> None:
+        """Tell all cores what an instruction that was handed over has done to global memory."""
+        for core in self.cores:
+            core.take_allocations()
+
     def new_core(self) -> Core:
-        core = Core(self.launch, self.code, self.next_block, self.timer)
+        core = Core(self.launch, self.code, self.next_block, self.timer, self.refresh)
         with self.lock:
             self.cores.append(core)
         return core
@@ -209,6 +256,8 @@ def execute(launch: Launch, code: Code, threads: int | None = None) -> Tally:
     Where blocks see what others have done one thread runs them in order, so that results do not
     depend on chance.
     """
+    if launch.memory.heap is not None:
+        launch.memory.heap.reset()
     blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
     size = threads or (1 if code.blocks_meet else host_threads())
     team = Team(launch, code, min(size, blocks))
@@ -234,9 +283,11 @@ def _add(tally: Tally, core: Core, code: Code) -> None:
     counted = view(core.memory, counts_offset(count, 0), np.int64, 2 * instructions)
     tally.guarded_off += counted[0::2]
     tally.divergent += counted[1::2]
-    first, size = min(code.sites.values(), default=0), len(code.sites) * SITE.size
-    table = core.memory[first : first + size].view(np.int64).reshape(-1, SITE.size // 8)
-    sites = list(code.sites)
+    if core.machine is not None:
+        tally.guarded_off += core.machine.tally.guarded_off
+        for place, counts in core.machine.tally.sites.items():
+            tally.sites[place].add(counts)
+    table, sites = core.site_table(), list(code.sites)
     used = table[:, SITE["full"] // 8] + table[:, SITE["requests"] // 8] > 0
     for index in np.flatnonzero(used).tolist():
         (instruction, space), row = sites[index], table[index].tolist()

@@ -92,6 +92,7 @@ CORE = Layout(
     variables=8,  # pointer: addresses
     functions=8 * NUM_FUNCTIONS,  # pointers: the runtime's own functions
     loops=16 * len(LOOPS),  # pointers: a loop, and the data it wants
+    hand_over=8,  # pointer: a function that executes one instruction in Python
     fault=8,
     fault_instruction=8,
     fault_lanes=8,

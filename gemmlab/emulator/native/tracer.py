@@ -12,6 +12,7 @@ from gemmlab.emulator.execution.machine import CYCLES
 from gemmlab.emulator.memory.spaces import Access
 from gemmlab.emulator.native import ends
 from gemmlab.emulator.native.builder import Function, Module, Pointer
+from gemmlab.emulator.native.handover import SLOT
 from gemmlab.emulator.native.layout import (
     CORE,
     COUNTS,
@@ -237,6 +238,26 @@ class Tracer:
         with self.f.when(lanes != np.uint32(0)):
             note_fault(self.f, self.core, UNSUPPORTED_FAULT, number(self.f, index), lanes)
             self.give(FAULT)
+
+    def hand_over(
+        self, index: int, mask: Lanes | None, registers: tuple[Any, ...]
+    ) -> tuple[Value, ...]:
+        """Have the NumPy tier's code execute an instruction; gives the registers it writes."""
+        f, part = self.f, self.kernel.handed[index]
+        first = self.core.at(self.kernel.plan.handed[index])
+        for k, register in enumerate(registers):
+            value = self.value(register).settled().spread()
+            value = value.astype(U8) if value.dtype == BOOL else value
+            f.store(first.at(SLOT * k), value, align=64)
+        function = f.load_pointer(self.core.at(CORE["hand_over"]))
+        done = f.invoke(function, U32, self.core, number(f, index), self.bits_of(mask))
+        self.must(done != np.uint32(0))
+        written = []
+        for k, name in enumerate(part.writes, len(registers)):
+            dtype, place = self.kernel.program.dtypes[name], first.at(SLOT * k)
+            bits = f.load(place, U8 if dtype == BOOL else dtype, True, align=64)
+            written.append(bits != np.uint8(0) if dtype == BOOL else bits)
+        return tuple(written)
 
     # What the state spaces and the ends of blocks use
 

@@ -77,6 +77,8 @@ class Program:
     source: str  # of the generated Python
     accesses: dict[int, Access]  # by memory instruction; one for a group that is loaded as one
     origins: list[int] = field(default_factory=list)  # the instruction behind each of its lines
+    bodies: list[range] = field(default_factory=list)  # of basic blocks: lines that do instructions
+    dtypes: dict[str, np.dtype] = field(default_factory=dict)  # of the variables there
     # What the native tier makes of it, kept with it.
     native: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
@@ -162,6 +164,7 @@ class Translator:
         self.votes: dict[str, Counter[np.dtype]] = {}
         self.storage: dict[str, np.dtype] = {}
         self.names: dict[str, str] = {}  # register -> Python variable
+        self.dtypes: dict[str, np.dtype] = {}  # of those variables
         self.constants: dict[str, Any] = {}
         self.constant_names: dict[tuple[str, bytes], str] = {}
         self.wide_loads: dict[int, list[int]] = {}  # first of a group -> all of it
@@ -190,9 +193,11 @@ class Translator:
         }
         live |= self.machine_registers(blocks)
         slots = {name: i for i, name in enumerate(sorted(live))}
-        text, origins = list[str](), list[int]()
+        text, origins, bodies = list[str](), list[int](), list[range]()
         for i, block in enumerate(blocks):
-            text += self.block_source(i, block, slots)
+            lines, body = self.block_source(i, block, slots)
+            bodies.append(range(len(text) + body.start, len(text) + body.stop))
+            text += lines
             origins += self.origins
         source = "\n".join(text) + "\n"
         namespace: dict[str, Any] = {"np": np, "n": numerics, "select": select, **self.constants}
@@ -207,7 +212,17 @@ class Translator:
         initial = [self.storage_of(self.registers[name]).type(0) for name in slots]
         mark_spins(self.function.instructions, blocks)
         accesses = {a.instruction: a for a in self.constants.values() if isinstance(a, Access)}
-        return Program(self.function, self.module, blocks, initial, source, accesses, origins)
+        return Program(
+            self.function,
+            self.module,
+            blocks,
+            initial,
+            source,
+            accesses,
+            origins,
+            bodies,
+            self.dtypes,
+        )
 
     def machine_registers(self, blocks: list[Block]) -> set[str]:
         """Registers that the machine itself reads or writes between basic blocks."""
@@ -280,7 +295,10 @@ class Translator:
         opcode = ("ld", space, f"v{len(members)}", type_)
         return replace(members[0], opcode=opcode, operands=(targets, members[0].operands[1]))
 
-    def block_source(self, number: int, block: Block, slots: dict[str, int]) -> list[str]:
+    def block_source(
+        self, number: int, block: Block, slots: dict[str, int]
+    ) -> tuple[list[str], range]:
+        """A block's function, and which of its lines do instructions."""
         result = self.body(block)
         live_in = sorted(self.exposed & slots.keys())
         live_out = sorted(self.defined & slots.keys())
@@ -294,7 +312,8 @@ class Translator:
         body = [*head, *self.lines, *tail, f"return {result}"]
         before, behind = [block.first] * (1 + len(head)), [block.last - 1] * (len(tail) + 1)
         self.origins = before + self.origins + behind
-        return [f"def block_{number}(m, R, mask):", *(f"    {x}" for x in body)]
+        lines = [f"def block_{number}(m, R, mask):", *(f"    {x}" for x in body)]
+        return lines, range(len(before), len(before) + len(self.lines))
 
     # What emitters use
 
@@ -323,7 +342,9 @@ class Translator:
         if register.name not in self.defined:
             self.exposed.add(register.name)
             self.registers[register.name] = register
-        return self.name(register.name)
+        name = self.name(register.name)
+        self.dtypes[name] = self.storage_of(register)
+        return name
 
     def constant(self, value: Any) -> str:
         """A name for a NumPy scalar."""
@@ -410,6 +431,7 @@ class Translator:
             old = self.read(destination)
             expression = f"select({guard}, {expression}, {old})"
         self.defined.add(destination.name)
+        self.dtypes[self.name(destination.name)] = stored
         self.line(f"{self.name(destination.name)} = {expression}")
 
     def access(self, dtype: np.dtype, count: int, offset: int, role: str = "a") -> str:
