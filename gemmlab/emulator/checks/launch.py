@@ -104,8 +104,7 @@ def run_checked(
 
     tally = start(replace(launch, checks=checks), order)
     after = memory.data.copy()
-    order_may_show = findings.has_races or not is_deterministic(launch.program)
-    others = OTHER_ORDERS if "order dependent" in kinds and order_may_show else ()
+    others = OTHER_ORDERS if "order dependent" in kinds and may_show(launch, findings) else ()
     for name in others:
         if findings.last is None:
             memory.data[:] = before
@@ -123,6 +122,13 @@ def _nearest(program: Program, error: EmulationError) -> str:
     if not (is_shared and isinstance(error, OutOfBoundsError)) or error.address is None:
         return ""
     return f", next to {shared_place(program, error.address)}"
+
+
+def may_show(launch: Launch, findings: Findings) -> bool:
+    """Whether another order may tell more: other results, or threads that wait in vain."""
+    program = launch.program
+    tells = has_one_result(program) or any(block.spins for block in program.blocks)
+    return tells and (findings.has_races or not is_deterministic(program))
 
 
 def is_deterministic(program: Program) -> bool:
