@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -99,6 +100,7 @@ def _emulated(
         block=call.block,
         args=call.args,
         dynamic_smem=call.smem,
+        cluster=call.cluster if math.prod(call.cluster) > 1 else None,  # else as compiled
         uninitialized=unwritten,
         **how,
     )

@@ -126,7 +126,7 @@ def run(
         numpy_tier = partial(execute, order=warp_order)
         tally, used = tiers.run(launch, chosen, numpy_tier, prepared.restart)
     else:
-        spans = [buffer_of(array, buffers).span for array in uninitialized]
+        spans = [(*buffer_of(x, buffers).span, x.itemsize) for x in uninitialized]
         done, findings = run_checked(launch, warp_order, kinds, spans, _in_order)
         used = "numpy"
         if done is None:  # something stopped it

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import Mask, Value, three_axes
-from gemmlab.emulator.checks.shadow import ATOMIC, PLAIN
+from gemmlab.emulator.checks.shadow import ATOMIC, PLAIN, site_of
+from gemmlab.emulator.checks.waits import OBJECT_BYTES
 from gemmlab.emulator.memory.arena import GLOBAL_BASE
 from gemmlab.emulator.memory.async_copies import AsyncCopies, Pending, Target
 from gemmlab.emulator.memory.bulk_copies import (
@@ -112,16 +113,19 @@ class WatchedBulkCopies(BulkCopies):
         monitor, shadow, flight = self.monitor, self.monitor.shadow, self.flights[-1]
         row, site = np.array([[flight.thread]]), flight.instruction
         for cell in cells:
+            shadow.look(row, self._object(cell), site, "an mbarrier's initialisation and its use")
+            monitor.exits.reach(row[0], self._object(cell)[:, 0], site)
             monitor.boards.leave(("pending", cell), monitor.clocks.tell(row[0]))
         read = self._in_shared(source)
         if read is not None:
             shadow.load(row, read[None], site, in_flight=True)
-            shadow.look(row, read[None], site)
+            shadow.look(row, read[None], site, "a write and a read")
         elif not isinstance(source, Words):
             monitor.touch_pieces("load", site, row[0], self._in_global(source))
         for target in targets:
             written = self._in_shared(target)
             if written is not None:
+                monitor.exits.reach(row[0], written[:1], site)
                 strength = PLAIN if combine is None else ATOMIC
                 shadow.store(row, written[None], site, strength, in_flight=True)
             else:
@@ -149,11 +153,27 @@ class WatchedBulkCopies(BulkCopies):
         super()._land(due)
 
     def fence(self, mask: Mask | None) -> None:
+        self._show(mask, np.flatnonzero(self.monitor.shadow.hidden))
+
+    def fence_init(self, mask: Mask | None) -> None:
+        shadow, code = self.monitor.shadow, self.monitor.code
+        hidden = np.flatnonzero(shadow.hidden)
+        sites = site_of(shadow.written[hidden])
+        inits = [k for k in np.unique(sites).tolist() if code[k].name == "mbarrier.init"]
+        self._show(mask, hidden[np.isin(sites, inits)])
+
+    def _show(self, mask: Mask | None, hidden: np.ndarray) -> None:
+        """Those granules are shown to the copy engine, as far as the threads know their writes."""
         clocks, shadow = self.monitor.clocks, self.monitor.shadow
-        rows, hidden = self.monitor.rows(mask), np.flatnonzero(shadow.hidden)
+        rows = self.monitor.rows(mask)
         of_cell, of_row = hidden // (self.monitor.row * self.cluster_size), rows // clocks.members
         for cluster in np.intersect1d(of_cell, of_row).tolist():
             shadow.show(hidden[of_cell == cluster], clocks.together(rows[of_row == cluster]))
+
+    def _object(self, cell: int) -> np.ndarray:
+        """The granules of an mbarrier, (1, granules)."""
+        size = OBJECT_BYTES // self.monitor.granule
+        return cell * size + np.arange(size)[None]
 
     def _in_shared(self, place: Origin) -> np.ndarray | None:
         """The granules of a place in shared memory; None for one in global memory."""

@@ -23,6 +23,8 @@ CHECKS: dict[str, tuple[str, ...]] = {
     "global-races": ("global race",),
     "barriers": ("divergent barrier",),
     "copies": ("missing wait", "missing fence"),
+    "clusters": ("cluster lifetime",),
+    "outputs": ("unwritten output",),
     "order": ("order dependent",),
 }
 ERRORS: tuple[tuple[type[EmulationError], str], ...] = (

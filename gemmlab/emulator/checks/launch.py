@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gemmlab.emulator.checks.blocks import UNINITIALIZED, GlobalShadow, is_strong
-from gemmlab.emulator.checks.findings import CHECKS, Finding, Findings
+from gemmlab.emulator.checks.findings import CHECKS, SHOWN, Finding, Findings
 from gemmlab.emulator.checks.monitor import Monitor, granule_of, shared_place
 from gemmlab.emulator.execution.schedule import Order
 from gemmlab.emulator.memory.arena import GLOBAL_BASE, Allocation
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 OTHER_ORDERS = ("reversed", 0)
 CLOCKS = ("%clock", "%globaltimer")
 MOST_RECORDS = 1 << 22  # of the shared memory of blocks that run together
-GLOBAL_CHECKS = {"global race", "uninitialized read", "order dependent"}
-Span = tuple[int, int]  # of the arena: first byte, bytes
+GLOBAL_CHECKS = {"global race", "uninitialized read", "order dependent", "unwritten output"}
+Span = tuple[int, int, int]  # of the arena: first byte, bytes, bytes of an element
 
 
 def kinds_of(check: str | Iterable[str]) -> frozenset[str]:
@@ -64,7 +64,7 @@ class Checks:
         if GLOBAL_CHECKS & findings.kinds:
             granules = launch.memory.data.size // self.granule
             self.blocks = GlobalShadow(granules, launch.program.function.instructions)
-            for start, nbytes in uninitialized:
+            for start, nbytes, _ in uninitialized:
                 first = -(-start // self.granule)
                 self.blocks.written.when[first : (start + nbytes) // self.granule] = UNINITIALIZED
 
@@ -103,6 +103,9 @@ def run_checked(
             return None
 
     tally = start(replace(launch, checks=checks), order)
+    if findings.last is None and "unwritten output" in kinds:
+        for span in uninitialized:
+            _find_unwritten(launch, findings, checks, *span)
     after = memory.data.copy()
     others = OTHER_ORDERS if "order dependent" in kinds and may_show(launch, findings) else ()
     for name in others:
@@ -114,6 +117,33 @@ def run_checked(
                 _compare(launch, findings, checks, after, name)
     memory.data[:] = after
     return tally, findings.sorted()
+
+
+def _find_unwritten(
+    launch: Launch, findings: Findings, checks: Checks, start: int, nbytes: int, itemsize: int
+) -> None:
+    """Report the elements of a buffer that the launch has not written, where it has others."""
+    assert checks.blocks is not None
+    first, last = -(-start // checks.granule), (start + nbytes) // checks.granule
+    when = checks.blocks.written.when[first:last]
+    bad = np.flatnonzero(when == UNINITIALIZED)
+    written = np.flatnonzero(when > 0)
+    if not bad.size or not written.size:
+        return
+    per = max(itemsize, checks.granule)
+    elements = np.unique(((bad + first) * checks.granule - start) // per) * per // itemsize
+    near = int(written[np.abs(written - bad[0]).argmin()]) + first
+    site = checks.blocks.writer(near)
+    assert site is not None
+    address = start + int(elements[0]) * itemsize + GLOBAL_BASE
+    shown = ", ".join(map(str, elements[:SHOWN].tolist()))
+    more = ", …" if len(elements) > SHOWN else ""
+    count = len(elements) * per // itemsize
+    what = f"{count:,} of {nbytes // itemsize:,} elements are never written ({shown}{more})"
+    message = (
+        f"{what}, the first at {launch.memory.name_of(address)}; its neighbour is written here"
+    )
+    findings.add("unwritten output", message, site, addresses=[address])
 
 
 def _nearest(program: Program, error: EmulationError) -> str:

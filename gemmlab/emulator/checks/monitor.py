@@ -16,6 +16,7 @@ from gemmlab.emulator.arithmetic.lanes import WARP, Mask, Value, three_axes
 from gemmlab.emulator.checks.blocks import UNINITIALIZED, Accesses, GlobalShadow, is_fence
 from gemmlab.emulator.checks.clocks import Boards, Clocks
 from gemmlab.emulator.checks.copies import watch_copies
+from gemmlab.emulator.checks.exits import Exits
 from gemmlab.emulator.checks.findings import SHOWN, Findings
 from gemmlab.emulator.checks.matrices import watch_matrices
 from gemmlab.emulator.checks.shadow import ATOMIC, PLAIN, Shadow, column_of, pack, strength
@@ -82,6 +83,7 @@ class Monitor:
             self._wrap(space, self._shared_before, self._shared_after)
         self._wrap(machine.space_global, self._global_before, self._global_after)
         self._wrap(machine.space_local, self._local_before, self._local_after)
+        self.exits = Exits(self)
         watch_waits(self)
         watch_copies(self)
         watch_matrices(self)
@@ -91,6 +93,7 @@ class Monitor:
     def before(self, number: int, block: Block, mask: Mask | None) -> None:
         """A basic block is about to run."""
         machine = self.machine
+        self.exits.site = max(block.last - 1, 0)
         self.accumulators.execute(number, mask)
         if self.blocks is not None:
             self.blocks.step += 1
@@ -209,6 +212,7 @@ class Monitor:
     ) -> None:
         (cells, changed), site = state, access.instruction
         rows = self.rows(rest[-1])[:, None]
+        self.exits.reach(rows[:, 0], cells[:, 0], site)
         strong = strength(self.code[site])
         if strong and self.has_flags:
             self.flags("shared", rows[:, 0], cells[:, 0], site)

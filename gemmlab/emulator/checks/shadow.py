@@ -223,13 +223,13 @@ class Shadow:
         words = self.written[cells]
         self.hidden[cells[told[column_of(words)] >= words >> EPOCH_AT]] = False
 
-    def look(self, rows: np.ndarray, cells: np.ndarray, site: int) -> None:
-        """The copy engine or the tensor cores read what threads have written."""
+    def look(self, rows: np.ndarray, cells: np.ndarray, site: int, between: str) -> None:
+        """The copy engine or the tensor cores read or use what threads have written."""
         bad = self.hidden[cells]
         if bad.any():
             rows, cells = np.broadcast_to(rows, cells.shape)[bad], cells[bad]
             words = self.written[cells]
-            what = "no fence.proxy.async between a write and a read by an asynchronous operation"
+            what = f"no fence.proxy.async between {between} by an asynchronous operation"
             for other in np.unique(site_of(words)).tolist():
                 at = site_of(words) == other
                 columns = column_of(words[at])

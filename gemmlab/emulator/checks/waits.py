@@ -138,6 +138,8 @@ class WatchedMbarriers(Mbarriers):
         self._use(access, address, mask)
         rows = self.monitor.rows(mask)
         cells = self.cells(access, address, mask)
+        size = OBJECT_BYTES // self.monitor.granule
+        self.monitor.exits.reach(rows, cells * size, access.instruction)
         for cell in np.unique(cells).tolist():
             told = self.monitor.clocks.tell(rows[cells == cell])
             self.monitor.boards.leave(("pending", cell), told)

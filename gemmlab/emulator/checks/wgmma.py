@@ -56,7 +56,7 @@ class WatchedWgmma(Wgmma):
         starts = at[0][:, None] * monitor.shared.shape[1] + chunks.reshape(len(rows), -1) * CHUNK
         cells = monitor.pieces(starts.reshape(-1), CHUNK).reshape(len(rows), -1)
         shadow.load(rows[:, None], cells, index, in_flight=True)
-        shadow.look(rows[:, None], cells, index)
+        shadow.look(rows[:, None], cells, index, "a write and a read")
         clocks.flights += 1
         holder = clocks.column(rows)
         self.readings.append(Reading(at, self.committed[at], holder, cells, clocks.flights))

@@ -302,6 +302,9 @@ class BulkCopies:
         """fence.proxy.async: of interest to the checks alone, since copies see all that threads
         have written."""
 
+    def fence_init(self, mask: Mask | None) -> None:
+        """fence.mbarrier_init: the same of mbarriers."""
+
     # What the machine calls
 
     def land_awaited(self) -> None:

@@ -125,6 +125,12 @@ def emit_proxy_fence(t: Translator, i: Instruction) -> None:
             t.unsupported(NO_FORM)
 
 
+def emit_fence(t: Translator, i: Instruction) -> None:
+    """fence.mbarrier_init.release.cluster; other fences have nothing to do"""
+    if "mbarrier_init" in i.modifiers:
+        _call(t, i, "fence_init(")
+
+
 def _linear(t: Translator, i: Instruction, words: list[str], combine: str | None) -> None:
     """[target], [source], size, [mbarrier]{, ranks}{, policy}, or without an mbarrier"""
     operands, ranks = _without_hints(t, i, words)
@@ -209,5 +215,6 @@ EMITTERS: Emitters = {
     "red.async": (emit_send, {3}),
     "tensormap.replace": (emit_replace, {2, 3}),
     "tensormap.cp_fenceproxy": (emit_copy_map, {3}),
+    "fence": (emit_fence, {0}),
     "fence.proxy": (emit_proxy_fence, {0, 2}),
 }

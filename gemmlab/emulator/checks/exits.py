@@ -1,0 +1,86 @@
+"""Blocks of a cluster reach into each other's shared memory, which is there from when a block has
+started until its last thread has exited. Who reaches must have heard from the block before, and one
+of the block's threads must have heard from who reached before it exits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gemmlab.emulator.arithmetic.lanes import Mask
+
+if TYPE_CHECKING:
+    from gemmlab.emulator.checks.monitor import Monitor
+
+KIND = "cluster lifetime"
+
+
+class Exits:
+    """Of the blocks of one chunk."""
+
+    def __init__(self, monitor: Monitor) -> None:
+        self.monitor = monitor
+        self.size = monitor.cluster_size
+        self.site = 0  # the instruction that ends the basic block under way
+        blocks, members = monitor.machine.num_blocks, monitor.clocks.members
+        if self.size == 1:
+            return
+        # Of each block: when the cluster's threads last reached into it, with which instruction.
+        self.reached = np.zeros((blocks, members), np.int64)
+        self.sites = np.zeros((blocks, members), np.int64)
+        self.told = np.zeros((blocks, members), np.int64)  # what those who have exited knew
+        self.site_of_exit = np.zeros(blocks, np.int64)
+        self.exit, monitor.machine.exit = monitor.machine.exit, self._exit  # type: ignore[method-assign]
+
+    def reach(self, rows: np.ndarray, cells: np.ndarray, site: int) -> None:
+        """Threads access granules of shared memory, each one of them."""
+        if self.size == 1:
+            return
+        monitor, clocks = self.monitor, self.monitor.clocks
+        to, own = cells // monitor.row, rows // clocks.threads
+        remote = to != own
+        if not remote.any():
+            return
+        rows, to = rows[remote], to[remote]
+        columns = clocks.column(rows)
+        self.reached[to, columns] = clocks.now[rows]
+        self.sites[to, columns] = site
+        for block in np.unique(to).tolist():
+            some = rows[to == block]
+            if not monitor.machine.live[block].any():
+                what = "a thread reaches into the shared memory of a block that has exited"
+                self._report(what, site, int(self.site_of_exit[block]), some)
+            first = block % self.size * clocks.threads
+            theirs = np.arange(first, first + clocks.threads)
+            known = clocks.known[some[:, None] // clocks.threads, theirs].max(axis=1)
+            if clocks.seen is not None:
+                known = np.maximum(known, clocks.seen[some[:, None], theirs].max(axis=1))
+            if (known == 0).any():
+                what = "a thread reaches into a block that may not have started"
+                self._report(what, site, None, some[known == 0])
+
+    def _exit(self, mask: Mask | None) -> None:
+        monitor, clocks = self.monitor, self.monitor.clocks
+        on = monitor.machine.active(mask).reshape(monitor.machine.num_blocks, -1).copy()
+        self.exit(mask)
+        for block in np.flatnonzero(on.any(axis=1)).tolist():
+            rows = block * clocks.threads + np.flatnonzero(on[block])
+            told = clocks.together(rows)[: clocks.members]
+            self.told[block] = np.maximum(self.told[block], told)
+            if monitor.machine.live[block].any():
+                continue
+            self.site_of_exit[block] = self.site
+            late = np.flatnonzero(self.reached[block] > self.told[block])
+            if late.size:
+                site = int(self.sites[block, late[0]])
+                first = block // self.size * clocks.members
+                what = "a block may exit before a thread has reached into its shared memory"
+                self._report(what, site, self.site, first + late)
+
+    def _report(self, what: str, site: int, other: int | None, rows: np.ndarray) -> None:
+        monitor, threads = self.monitor, self.monitor.clocks.threads
+        block = int(rows[0]) // threads
+        here = (rows[rows // threads == block] % threads).tolist()
+        at = monitor.machine.block_index(block)
+        monitor.findings.add(KIND, what, site, other, at, here)
