@@ -18,6 +18,7 @@ from gemmlab.emulator.native import compiler, runtime
 from gemmlab.emulator.native.compiler import Library, build, host, version
 from gemmlab.emulator.native.handover import is_known_call
 from gemmlab.emulator.native.kernel import Kernel, Plan, site_offsets
+from gemmlab.emulator.native.products import Product
 from gemmlab.emulator.native.values import NotCovered
 from gemmlab.emulator.translation.translate import Program
 
@@ -60,6 +61,17 @@ def routines() -> np.ndarray:
     return _pointers(runtime_library()["functions"], len(runtime.NUMBERS))
 
 
+@cache
+def product_library(product: Product) -> Library:
+    """The compiled function that multiplies matrices of one shape."""
+    name = f"{store.name_of(['product', *_maker(), repr(product)])}.o"
+    image = store.load(name)
+    if image is None:
+        image = build(product.text, thoroughly=True)
+        store.save(name, image)
+    return Library(image, ["multiply"])
+
+
 class Code:
     """One program for launches whose blocks have rows of whole warps, or not. Raises NotCovered."""
 
@@ -74,6 +86,8 @@ class Code:
         image = self._restore()
         self._libraries["fast"] = library = Library(image, ["fast"])
         self.fast = library["fast"]
+        products = [product_library(product) for product in self.plan.products]
+        self.products = np.array([library["multiply"] for library in products], np.uint64)
         # Entries are 0 until the slow functions are there.
         count = len(self.program.blocks)
         self.slow, self.ready = np.zeros(count, np.uint64), np.zeros(count, np.uint64)

@@ -29,7 +29,9 @@ from gemmlab.emulator.native.layout import (
     align,
     counts_offset,
 )
+from gemmlab.emulator.native.matrices import Fragments, Matrices
 from gemmlab.emulator.native.numerics import Numerics
+from gemmlab.emulator.native.products import Product
 from gemmlab.emulator.native.tracer import Registers, Tracer
 from gemmlab.emulator.native.values import BOOL, NotCovered, select
 from gemmlab.emulator.ptx import layout
@@ -67,6 +69,7 @@ class Plan:
     uncounted: set[int] = field(default_factory=set)  # instructions on constants and arguments
     reasons: dict[int, str] = field(default_factory=dict)  # of unsupported instructions
     handed: dict[int, int] = field(default_factory=dict)  # instruction -> offset of its registers
+    products: list[Product] = field(default_factory=list)
     # Registers that are scalars in fast code, as layout.UNIFORM has them: for each basic block
     # those that it or a later one may read, then all.
     uniform: list[list[list[int]]] = field(default_factory=list)
@@ -78,7 +81,8 @@ class Plan:
             name: {int(k): v for k, v in read[name].items()}
             for name in ("records", "reasons", "handed")
         }
-        return cls(**{**read, **numbered, "uncounted": {*read["uncounted"]}})
+        products = [Product(**product) for product in read["products"]]
+        return cls(**{**read, **numbered, "uncounted": {*read["uncounted"]}, "products": products})
 
 
 def tallied(program: Program) -> int:
@@ -145,6 +149,8 @@ class Kernel:
         self.namespace |= {"n": numerics, "doubles": Doubles(numerics), "select": select}
         self.namespace |= {"formats": narrow, "halves": Halves(narrow)}
         self.collectives = self.namespace["collectives"] = Collectives()
+        self.matrices = self.namespace["matrices"] = Matrices()
+        self.fragments = self.namespace["fragments"] = Fragments()
         self.handed: dict[int, Part] = {}  # instructions that only the NumPy tier's code can do
         exec(compile(program.source, SOURCE, "exec"), self.namespace)
         self.fast_text = self._fast()
@@ -172,6 +178,12 @@ class Kernel:
         self.plan.records[offset] = nbytes
         self.plan.core_bytes += RECORD.size
         return offset
+
+    def product_number(self, product: Product) -> int:
+        """Where in the table of functions one is that computes this."""
+        if product not in self.plan.products:
+            self.plan.products.append(product)
+        return self.plan.products.index(product)
 
     def _fast(self) -> str:
         """IR of the fast functions.

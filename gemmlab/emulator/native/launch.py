@@ -81,6 +81,7 @@ class Core:
             warps=self.warps,
             slow=code.slow,
             ready=code.ready,
+            products=code.products,
             uniform=code.uniform,
             uniform_starts=code.uniform_starts,
         )

@@ -25,6 +25,7 @@ UNEVEN = -1  # as the span of a pattern
 WIDTH, SIZE, COUNT, FLAVOUR, INSTRUCTION = 0, 8, 16, 24, 32
 LOADS, ATOMIC = 4, 32  # bits of a flavour
 NUM_FUNCTIONS = 64  # room for pointers to the runtime's functions
+NUM_REGISTERS = 32  # most that a product of matrices has
 # Functions for which native code calls NumPy's loops.
 LOOPS = ("exp2", "log2", "sin", "cos", "tanh")
 
@@ -120,6 +121,8 @@ CORE = Layout(
     expected=64,  # threads, per barrier; 0 for all
     arrived=64,  # threads that went on
     num_standing=8,  # warps of which lanes stand at a barrier
+    products=8,  # pointer: functions that multiply matrices
+    matrices=NUM_REGISTERS * 8 * WARP,  # of A, B, C and D, one register after another
 )
 
 WARP_STATE = Layout(

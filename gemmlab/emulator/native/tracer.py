@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 ALL = np.uint32(0xFFFFFFFF)
 # What generated code finds in the NumPy tier's machine only.
-NUMPY_ONLY = {"bulk", "clusters", "copies", "extent", "mbarriers", "wgmma"}
+NUMPY_ONLY = {"bulk", "clusters", "copies", "mbarriers", "wgmma"}
 NUMPY_ONLY |= {"printf", "malloc", "free"}
 NUMPY_ONLY |= {"space_cluster", "space_matrices"}
 
@@ -104,6 +104,8 @@ class Tracer:
     masked: for the slow code, which takes a set of lanes.
     """
 
+    extent = None  # one warp
+
     def __init__(self, kernel: Kernel, index: int, masked: bool) -> None:
         self.kernel, self.index, self.masked = kernel, index, masked
         self.module = Module()
@@ -116,6 +118,7 @@ class Tracer:
     def use(self, f: Function) -> None:
         """Write to this function."""
         self.f = self.kernel.collectives.f = f
+        self.kernel.matrices.m = self.kernel.fragments.m = self
         self.core, self.warp = f.pointer("core"), f.pointer("warp")
         self.live = f.load(self.warp.at(WARP_STATE["live"]), U32)
         self.lanes = f.argument("lanes", U32) if self.masked else self.live

@@ -1,0 +1,341 @@
+"""Products of matrices in a warp's registers, in IR: D = A·B + C with the tensor core's bits.
+
+In NumPy: tensor_cores/matrices.py and fragments.py, which say where a matrix's elements lie, and
+arithmetic/tensor_core.py. Each product is a function of its own, which takes the registers of A, B
+and C one after another in memory, 32 lanes each, and leaves those of D behind them. A lane computes
+the elements of D that it holds: for each k, two shuffles bring what they need of A and B.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from gemmlab.emulator.arithmetic import tensor_core
+from gemmlab.emulator.arithmetic.formats import FORMATS
+from gemmlab.emulator.arithmetic.lanes import WARP
+from gemmlab.emulator.native.builder import Function, Module
+from gemmlab.emulator.native.floats import Doubles
+from gemmlab.emulator.native.numerics import Numerics
+from gemmlab.emulator.native.ufuncs import intrinsic
+from gemmlab.emulator.native.values import (
+    F16,
+    F32,
+    F64,
+    I32,
+    I64,
+    NAN32,
+    U16,
+    U32,
+    Value,
+    apply,
+    where,
+)
+from gemmlab.emulator.tensor_cores.matrices import BITS
+
+SLOT = 8 * WARP  # bytes of a register in memory
+NAN16 = np.uint16(0x7FFF)
+SPECIAL = 128  # as the exponent of a float32: infinity or NaN
+NO_EXPONENT = tensor_core.NO_EXPONENT
+INTEGERS = ("s8", "u8", "s4", "u4")
+EXACT = 8  # terms of 27 bits, and the accumulator, whose sum int32 holds
+Place = tuple[int, int]  # an element of each lane, in the order of registers; and a lane
+
+
+@dataclass(frozen=True)
+class Product:
+    """D (m, n) = A (m, k) · B (k, n) + C, and the types of their elements."""
+
+    m: int
+    n: int
+    k: int
+    d: str
+    a: str
+    b: str
+    c: str
+    is_wmma: bool = False  # registers are laid out as tensor_cores/fragments.py has it
+    saturates: bool = False
+
+    def count(self, matrix: str) -> int:
+        """Elements of each lane."""
+        rows, columns = {"a": (self.m, self.k), "b": (self.k, self.n)}.get(matrix, (self.m, self.n))
+        return rows * columns // WARP
+
+    def type_of(self, matrix: str) -> str:
+        return {"a": self.a, "b": self.b, "c": self.c, "d": self.d}[matrix]
+
+    def registers(self, matrix: str) -> int:
+        """How many of them hold its elements."""
+        return self.count(matrix) // per_register(self.type_of(matrix))
+
+    @property
+    def first_of_d(self) -> int:
+        """Where D's registers begin, in slots."""
+        return sum(self.registers(matrix) for matrix in "abc")
+
+    def at(self, matrix: str, place: Place) -> tuple[int, int]:
+        """Row and column of an element."""
+        element, lane = place
+        columns = self.k if matrix == "a" else self.n
+        if self.is_wmma:
+            row, column = divmod(lane * self.count(matrix) + element, columns)
+            return row, column
+        group, t = divmod(lane, 4)
+        if matrix in "cd":
+            return group + 8 * (element // 2), 2 * t + element % 2
+        per = per_register(self.type_of(matrix))
+        register, i = divmod(element, per)
+        part, half = divmod(register, self.m // 8 if matrix == "a" else 1)
+        along = i + per * t + 4 * per * part
+        return (group + 8 * half, along) if matrix == "a" else (along, group)
+
+    def places(self, matrix: str) -> dict[tuple[int, int], Place]:
+        every = [(i, lane) for i in range(self.count(matrix)) for lane in range(WARP)]
+        return {self.at(matrix, place): place for place in every}
+
+    @property
+    def text(self) -> str:
+        """IR of the function."""
+        module = Module()
+        f = module.function("multiply", "void", {"registers": "ptr"})
+        with np.errstate(all="ignore"):
+            Emitter(f, self).emit()
+        return module.text
+
+
+def per_register(type_: str) -> int:
+    return max(1, 32 // BITS[type_])
+
+
+def storage(type_: str) -> np.dtype:
+    """What a register that holds such elements is."""
+    return {"f32": F32, "s32": I32, "f64": F64}.get(type_, U32)
+
+
+def elements(register: Value, type_: str) -> list[Value]:
+    """The numbers in a register: float32, float64 or int32."""
+    if type_ in ("f32", "f64", "s32"):
+        return [register]
+    if type_ == "tf32":
+        return [(register & np.uint32(0xFFFFE000)).view(F32)]
+    if type_ == "bf16":
+        return [(register << np.uint32(16)).view(F32), (register & np.uint32(0xFFFF0000)).view(F32)]
+    if type_ == "f16":
+        halves = [(register >> np.uint32(shift)).astype(U16) for shift in (0, 16)]
+        return [half.view(F16).astype(F32) for half in halves]
+    bits = BITS[type_]
+    shift = np.uint32 if type_[0] == "u" else np.int32
+    found = []
+    for k in range(per_register(type_)):
+        top = (register << np.uint32(32 - bits * (k + 1))).view(np.dtype(shift))
+        found.append((top >> shift(32 - bits)).view(I32))
+    return found
+
+
+class Emitter:
+    """Writes the function of one product."""
+
+    def __init__(self, f: Function, product: Product) -> None:
+        self.f, self.product, self.registers = f, product, f.pointer("registers")
+        self.known: dict[tuple[str, tuple[Place, ...]], Value] = {}
+
+    def load(self, matrix: str) -> list[Value]:
+        """Its elements, those of a lane in order."""
+        p, type_ = self.product, self.product.type_of(matrix)
+        first = sum(p.registers(x) for x in "abc"[: "abc".index(matrix)])
+        found = []
+        for k in range(p.registers(matrix)):
+            place = self.registers.at(SLOT * (first + k))
+            found += elements(self.f.load(place, storage(type_), True, align=64), type_)
+        return found
+
+    def pick(self, name: str, vectors: Sequence[Value], places: Sequence[Place]) -> Value:
+        """A value for each lane, from those places."""
+        key = name, tuple(places)
+        if key not in self.known:
+            self.known[key] = self._pick(vectors, places)
+        return self.known[key]
+
+    def _pick(self, vectors: Sequence[Value], places: Sequence[Place]) -> Value:
+        sources = sorted({element for element, _ in places})
+        one, other = vectors[sources[0]], vectors[sources[-1]]
+        if len(sources) > 2:
+            on = self.f.table(np.array([element == sources[0] for element, _ in places]))
+            inside = [lane if e == sources[0] else 0 for e, lane in places]
+            rest = [(e if e != sources[0] else sources[1], lane) for e, lane in places]
+            first = self._pick(vectors, [(sources[0], lane) for lane in inside])
+            return where(on, first, self._pick(vectors, rest))
+        if len(sources) == 1 and [lane for _, lane in places] == list(range(WARP)):
+            return one
+        order = [lane + WARP * (element != sources[0]) for element, lane in places]
+        mask = ", ".join(f"i32 {x}" for x in order)
+        second = other.name if len(sources) == 2 else "poison"
+        text = f"shufflevector {one.typed}, {one.type} {second}, <{WARP} x i32> <{mask}>"
+        return one.make(text, one.dtype)
+
+    @cached_property
+    def operands(self) -> list[tuple[list[list[Place]], list[list[Place]]]]:
+        """For each element of D that a lane holds, and each k: where A's and B's factors are."""
+        p = self.product
+        of_a, of_b, found = p.places("a"), p.places("b"), []
+        for j in range(p.count("d")):
+            here = [p.at("d", (j, lane)) for lane in range(WARP)]
+            a = [[of_a[row, k] for row, _ in here] for k in range(p.k)]
+            b = [[of_b[k, column] for _, column in here] for k in range(p.k)]
+            found.append((a, b))
+        return found
+
+    def factors(
+        self, name: str, j: int, a: Sequence[Value], b: Sequence[Value]
+    ) -> list[tuple[Value, Value]]:
+        """Something of A and of B, for each k, as element j of D takes it."""
+        left, right = self.operands[j]
+        return [
+            (self.pick(f"{name} of A", a, x), self.pick(f"{name} of B", b, y))
+            for x, y in zip(left, right, strict=True)
+        ]
+
+    def emit(self) -> None:
+        p = self.product
+        a, b, c = (self.load(matrix) for matrix in "abc")
+        if p.a == "f64":
+            self.store([self.fused(j, a, b, c[j]) for j in range(len(c))])
+        elif p.a in INTEGERS:
+            self.store([self.integers(j, a, b, c[j]) for j in range(len(c))])
+        else:
+            self.floats(a, b, c)
+        self.f.give()
+
+    def store(self, d: Sequence[Value]) -> None:
+        """Elements to registers."""
+        place = self.registers.at(SLOT * self.product.first_of_d)
+        if d[0].dtype == U16:
+            pairs = zip(d[::2], d[1::2], strict=True)
+            d = [x.astype(U32) | y.astype(U32) << np.uint32(16) for x, y in pairs]
+        for k, value in enumerate(d):
+            self.f.store(place.at(SLOT * k), value, align=64)
+
+    def fused(self, j: int, a: Sequence[Value], b: Sequence[Value], total: Value) -> Value:
+        doubles = Doubles(Numerics())
+        for x, y in self.factors("value", j, a, b):
+            total = doubles.fused(x, y, total)
+        return total
+
+    def integers(self, j: int, a: Sequence[Value], b: Sequence[Value], c: Value) -> Value:
+        terms = [x * y for x, y in self.factors("value", j, a, b)]
+        total = terms[0]
+        for term in terms[1:]:
+            total = total + term
+        return intrinsic("sadd.sat", total, c) if self.product.saturates else total + c
+
+    # Floats of the tensor core
+
+    def floats(self, a: Sequence[Value], b: Sequence[Value], c: Sequence[Value]) -> None:
+        f, p = self.f, self.product
+        format = FORMATS[p.a]
+        result = tensor_core.F32 if p.d == "f32" else tensor_core.F16
+        powers = [[exponent(x, format.lowest) for x in matrix] for matrix in (a, b)]
+        of_c = [exponent(x, result.lowest) for x in c]
+        largest = []
+        for j, power in enumerate(of_c):
+            most = apply(np.maximum, power, np.int32(2 * format.lowest))
+            for x, y in self.factors("power", j, *powers):
+                most = apply(np.maximum, most, x + y)
+            largest.append(most)
+        total = self.narrow if format.is_narrow else self.wide
+        finish = rounded32 if p.d == "f32" else rounded16
+        self.store([finish(total(j, a, b, x, largest[j])) for j, x in enumerate(c)])
+        special = f.constant(np.bool_(False), vector=True)
+        for power in (*powers[0], *powers[1], *of_c):
+            special = special | (power == np.int32(SPECIAL))
+        with f.when(f.bits(special) != np.uint32(0)):
+            self.specials(a, b, c)
+
+    def narrow(
+        self, j: int, a: Sequence[Value], b: Sequence[Value], c: Value, largest: Value
+    ) -> Value:
+        """The sum in float64, where float32 holds every product."""
+        scale = ((np.int32(tensor_core.FRACTION_BITS + 127) - largest) << np.int32(23)).view(F32)
+        terms = [(x * y * scale).astype(I32) for x, y in self.factors("value", j, a, b)]
+        sums = [(c * scale).astype(I32)]
+        for k in range(0, len(terms), EXACT):
+            sums += [] if k == 0 else [terms[k]]
+            for term in terms[k + (k > 0) : k + EXACT]:
+                sums[-1] = sums[-1] + term
+        total = sums[0].astype(F64)
+        for more in sums[1:]:
+            total = total + more.astype(F64)
+        return total * self.unit(largest)
+
+    def wide(
+        self, j: int, a: Sequence[Value], b: Sequence[Value], c: Value, largest: Value
+    ) -> Value:
+        up = np.int32(tensor_core.FRACTION_BITS) - largest
+        scale = power_of_two(up)
+        total = apply(np.trunc, c.astype(F64) * scale)
+        for x, y in self.factors("value", j, a, b):
+            total = total + apply(np.trunc, x.astype(F64) * y.astype(F64) * scale)
+        return total * self.unit(largest)
+
+    def unit(self, largest: Value) -> Value:
+        """What a sum of integers is to be multiplied by."""
+        return power_of_two(largest - np.int32(tensor_core.FRACTION_BITS))
+
+    def specials(self, a: Sequence[Value], b: Sequence[Value], c: Sequence[Value]) -> None:
+        """Where infinities and NaNs take part: what IEEE makes of the plain sum."""
+        p, place = self.product, self.registers.at(SLOT * self.product.first_of_d)
+        a, b, c = ([sign_or_special(x) for x in matrix] for matrix in (a, b, c))
+        nan = np.uint32(NAN32) if p.d == "f32" else np.uint32(NAN16)
+        width = 32 if p.d == "f32" else 16
+        for j, start in enumerate(c):
+            total = start
+            for x, y in self.factors("sign", j, a, b):
+                total = total + x * y
+            infinite = total if p.d == "f32" else total.astype(F16)
+            bits = infinite.view(f"u{width // 8}").astype(U32)
+            bits = where(total != total, nan, bits)
+            register, k = divmod(j, 32 // width)
+            at = place.at(SLOT * register)
+            old = self.f.load(at, U32, True, align=64)
+            if width == 16:
+                half = np.uint32(0xFFFF << 16 * k)
+                bits = old & ~half | bits << np.uint32(16 * k)
+            is_finite = apply(np.abs, total) < np.float32(np.inf)
+            self.f.store(at, where(is_finite, old, bits), align=64)
+
+
+def exponent(x: Value, lowest: int) -> Value:
+    """Of float32 values: int32, where subnormals have `lowest`; zeros take no part."""
+    power = ((x.view(U32) >> np.uint32(23)) & np.uint32(0xFF)).view(I32) - np.int32(127)
+    power = apply(np.maximum, power, np.int32(lowest))
+    return where(x == np.float32(0), np.int32(NO_EXPONENT), power)
+
+
+def power_of_two(power: Value) -> Value:
+    return ((power.astype(I64) + np.int64(1023)) << np.int64(52)).view(F64)
+
+
+def sign_or_special(x: Value) -> Value:
+    """1 and -1 for all finite numbers but zero: their sums are infinite or NaN as x's would be."""
+    size = apply(np.abs, x)
+    plain = (size < np.float32(np.inf)) & (size > np.float32(0))
+    one = where(x < np.float32(0), np.float32(-1), np.float32(1))
+    return where(plain, one, x)
+
+
+def rounded32(total: Value) -> Value:
+    """To float32, toward zero; what is too large is an infinity. No zero is negative."""
+    nearest = total.astype(F32)
+    size = apply(np.abs, total)
+    above = (apply(np.abs, nearest.astype(F64)) > size) & (size < np.float64(2.0**128))
+    # One less in the bits is the next number toward zero.
+    return (nearest.view(I32) - above.astype(I32)).view(F32) + np.float32(0)
+
+
+def rounded16(total: Value) -> Value:
+    """To the bits of float16, to nearest even."""
+    bits = total.astype(F16).view(U16)
+    return where(bits == np.uint16(0x8000), np.uint16(0), bits)
