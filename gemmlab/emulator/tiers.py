@@ -49,10 +49,14 @@ def run(
     `restart` makes the memory what it was before. Raises EmulationError, and TierError where tier
     "native" cannot run here or does not cover the kernel.
     """
+
+    def natively() -> tuple[Tally, str]:
+        return _natively(launch, tier, numpy_tier, restart)
+
     if tier == "native":
-        return _natively(launch)
+        return natively()
     if tier == "auto" and missing() is None and _is_compiled(launch):
-        return _natively(launch)
+        return natively()
 
     def change_over() -> None:
         reason = missing()
@@ -69,7 +73,7 @@ def run(
         return tally, "numpy"
     except Changeover:
         restart()
-        return _natively(launch)
+        return natively()
 
 
 def _rows(launch: Launch) -> bool:
@@ -93,18 +97,28 @@ def _covers(launch: Launch) -> bool:
     return True
 
 
-def _natively(launch: Launch) -> tuple[Tally, str]:
+def _natively(
+    launch: Launch, tier: str, numpy_tier: NumpyTier, restart: Callable[[], None]
+) -> tuple[Tally, str]:
     reason = missing()
     if reason is not None:
         raise TierError(f"no native tier: {reason}")
     from gemmlab.emulator.native import code
+    from gemmlab.emulator.native.faults import UnmetError
     from gemmlab.emulator.native.launch import execute
 
     try:
         compiled = code.code_of(launch.program, _rows(launch))
     except NotCovered as error:
         _refuse(launch, error)
-    return execute(launch, compiled), "native"
+    try:
+        return execute(launch, compiled), "native"
+    except UnmetError as unmet:  # a deadlock, unless those instructions are alike
+        restart()
+        tally = numpy_tier(launch, float("inf"), lambda: None)
+        if tier == "native":
+            raise TierError(f"the native tier does not cover a launch where {unmet}") from None
+        return tally, "numpy"
 
 
 def _refuse(launch: Launch, reason: NotCovered) -> NoReturn:

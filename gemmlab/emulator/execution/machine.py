@@ -5,8 +5,9 @@ first, for all lanes that wait there. Code is laid out so that paths join at hig
 lanes that parted meet again (what BSSY and BSYNC do on hardware). Each warp has its own place, and
 lanes of a warp part only when a branch divides them.
 
-Lanes that wait for others (at a barrier, for a phase of an mbarrier) are not in `ready`: waiting
-costs nothing. Who has waited until no lane was ready goes on, or is reported as deadlocked.
+Lanes that wait for others (at a barrier, for a phase of an mbarrier, at a collective for lanes that
+wait elsewhere) are not in `ready`: waiting costs nothing. Who has waited until no lane was ready
+goes on, or is reported as deadlocked.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ from gemmlab.emulator.memory.spaces import (
 from gemmlab.emulator.ptx.ir import Symbol
 from gemmlab.emulator.synchronization.barriers import Barriers
 from gemmlab.emulator.synchronization.clusters import ClusterBarrier, ClusterSpace
-from gemmlab.emulator.synchronization.collectives import bits_of
 from gemmlab.emulator.synchronization.deadlock import deadlock
 from gemmlab.emulator.synchronization.mbarriers import Mbarriers
+from gemmlab.emulator.synchronization.warps import Ready, WarpWaits
 from gemmlab.emulator.tensor_cores.matrices import MatrixSpace
 from gemmlab.emulator.tensor_cores.wgmma import Wgmma
 from gemmlab.emulator.translation.emit.calls import FATAL, callee
@@ -180,6 +181,7 @@ class Machine:
         self.barriers = Barriers(self)
         self.mbarriers = Mbarriers(self)
         self.clusters = ClusterBarrier(self)
+        self.warps = WarpWaits(self)
         self.bulk = BulkCopies(self)
         self.wgmma = Wgmma(self)
         if launch.trace is not None and self.blocks[0] == 0:
@@ -269,7 +271,10 @@ class Machine:
         self.ready[0] = None if self.whole else Mask(self.live, self.extent)
         tally, all_warps = self.tally, self.extent.blocks * self.extent.warps
         while self.proceed():
-            pc, mask = self.next_block()
+            place = self.next_block()
+            if place is None:
+                continue
+            pc, mask = place
             block = program.blocks[pc]
             warps = all_warps if mask is None else mask.warps
             tally.execute(pc, block, warps, self.lanes_of(mask))
@@ -286,6 +291,10 @@ class Machine:
 
     def proceed(self) -> bool:
         """Whether there are lanes to run. Where there are none, lets go on what can."""
+        if self.warps.due:
+            return True
+        if self.warps.standing and not self.ready:
+            self.warps.retry()
         self.mbarriers.wake()
         if self.bulk.flights:
             self.bulk.land_some()
@@ -329,37 +338,49 @@ class Machine:
         for following, mask in asleep:
             self.go(following, mask)
 
-    def next_block(self) -> tuple[int, Mask | None]:
-        """A basic block, and lanes that wait there: no longer, from now on."""
+    def next_block(self) -> tuple[int, Mask | None] | None:
+        """A basic block, and lanes that wait there: no longer, from now on. None where all of them
+        wait for others of their warp."""
+        if self.warps.due:
+            return self.warps.follow()
+        self.warps.meeting = None
         self.turns = self.turns + 1 if len(self.ready) > 1 else 0
-        if not self.order.is_lockstep:
-            return self.next_of_one_warp()
-        order = sorted(self.ready, reverse=self.is_burst())
-        pc = next((pc for pc in order if self.members_are_here(pc, self.ready[pc])), order[0])
-        return pc, self.ready.pop(pc)
+        recalled = bool(self.warps.standing)
+        if recalled:
+            self.warps.recall()
+        for parts in self.candidates():
+            place = self.warps.choose(parts, sorted(parts, reverse=self.is_burst()))
+            if place is not None:
+                for pc, mask in (place, *((pc, mask) for pc, mask, _ in self.warps.due)):
+                    self.leave(pc, mask)
+                if recalled:
+                    self.warps.hold()
+                return place
+        self.warps.hold()
+        return None
 
-    def next_of_one_warp(self) -> tuple[int, Mask | None]:
-        """The lowest block that lanes of the next warp are ready for, in all thread blocks."""
+    def candidates(self) -> Iterator[Ready]:
+        """Lanes of which some may go on now: all that are ready; in other orders those of the next
+        warp, in all thread blocks, and if they cannot, of another one."""
+        if self.order.is_lockstep:
+            yield self.ready
+            return
         lanes = {pc: self.active(mask) for pc, mask in self.ready.items()}
-        ready = np.logical_or.reduce(list(lanes.values())).any(axis=(0, 2))
-        warp = self.order.pick(np.flatnonzero(ready).tolist())
-        here = np.arange(self.extent.warps).reshape(1, -1, 1) == warp
-        parts = {pc: self.make_mask(array & here) for pc, array in lanes.items()}
-        order = [pc for pc, part in parts.items() if part is None or part.lanes]
-        order.sort(reverse=self.is_burst())
-        pc = next((pc for pc in order if self.members_are_here(pc, parts[pc])), order[0])
-        rest = self.active(self.ready.pop(pc)) & ~here
+        warps = np.flatnonzero(np.logical_or.reduce(list(lanes.values())).any(axis=(0, 2))).tolist()
+        while warps:
+            warps.remove(warp := self.order.pick(warps))
+            here = np.arange(self.extent.warps).reshape(1, -1, 1) == warp
+            parts = {pc: self.make_mask(array & here) for pc, array in lanes.items()}
+            yield {pc: part for pc, part in parts.items() if part is None or part.lanes}
+
+    def leave(self, pc: int, mask: Mask | None) -> None:
+        """Those lanes are no longer ready for a basic block."""
+        present = self.ready.pop(pc)
+        if mask is present or mask is None:
+            return
+        rest = self.active(present) & ~mask.array
         if rest.any():
             self.ready[pc] = Mask(rest, self.extent)
-        return pc, parts[pc]
-
-    def members_are_here(self, pc: int, mask: Mask | None) -> bool:
-        """Whether each warp of `mask` has at `pc` all lanes that its collective names."""
-        members = self.launch.program.blocks[pc].members
-        if members is None or mask is None:
-            return True
-        missing = three_axes(members(self.registers)) & bits_of(self.live) & ~bits_of(mask.array)
-        return not ((missing != 0) & mask.array).any()
 
     def finish(self, block: Block, result: Any, mask: Mask | None) -> None:
         """Send the lanes of `mask` on from the end of a basic block."""
@@ -424,6 +445,14 @@ class Machine:
 
     def active(self, mask: Mask | None) -> np.ndarray:
         return self.live if mask is None else mask.array
+
+    def together(self, mask: Mask | None) -> np.ndarray:
+        """The lanes that execute a collective together: `mask`, and some at other instructions."""
+        return self.active(mask) if self.warps.meeting is None else self.warps.meeting.lanes
+
+    def given(self, value: Value) -> Value:
+        """What the lanes give to a collective that they execute together."""
+        return value if self.warps.meeting is None else self.warps.meeting.given(value)
 
     def lanes_of(self, mask: Mask | None) -> int:
         return self.num_lanes if mask is None else mask.lanes

@@ -16,7 +16,7 @@ from gemmlab.emulator.native.support import (
     reduced,
     shuffled,
 )
-from gemmlab.emulator.native.values import I32, U32, Value, where
+from gemmlab.emulator.native.values import I32, U32, Value, apply, where
 from gemmlab.emulator.synchronization import collectives
 
 if TYPE_CHECKING:
@@ -33,16 +33,20 @@ class Collectives:
     def bits_of(self, active: Lanes) -> Value:
         return active.bits
 
-    def ballot(self, active: Lanes, predicate: Any) -> Value:
+    def _members(self, active: Lanes, members: Any) -> Value:
+        """The active lanes that each lane's mask names."""
+        return apply(np.bitwise_and, active.bits, members)
+
+    def ballot(self, active: Lanes, members: Any, predicate: Any) -> Value:
         f = active.bits.f
         predicate = predicate if isinstance(predicate, Value) else f.constant(predicate)
-        return active.bits & f.bits(predicate)
+        return self._members(active, members) & f.bits(predicate)
 
-    def vote(self, mode: str, active: Lanes, predicate: Any) -> Value:
-        yes = self.ballot(active, predicate)
+    def vote(self, mode: str, active: Lanes, members: Any, predicate: Any) -> Value:
+        yes = self.ballot(active, members, predicate)
         if mode == "any":
             return yes != NONE
-        everyone = yes == active.bits
+        everyone = yes == self._members(active, members)
         return everyone if mode == "all" else everyone | (yes == NONE)
 
     def shuffle(self, mode: str, value: Any, distance: Any, segment: Any) -> tuple[Any, Any]:
@@ -77,7 +81,7 @@ class Collectives:
         on = f.table(np.broadcast_to(inside, (1, 1, WARP)).reshape(WARP))
         return shuffled(value.spread(), sources.reshape(WARP).tolist()), on
 
-    def match_any(self, active: Lanes, value: Any) -> Value:
+    def match_any(self, active: Lanes, members: Any, value: Any) -> Value:
         f = active.bits.f
         value = (value if isinstance(value, Value) else f.constant(value)).spread()
         spilled = f.reserve(value.type)
@@ -90,14 +94,14 @@ class Collectives:
             group = f.bits(same) & active.bits
             found.value = where(same, group, found.value)
             left.value = left.value & ~group
-        return found.value
+        return apply(np.bitwise_and, found.value, members)
 
-    def match_all(self, active: Lanes, value: Any) -> tuple[Value, Value]:
-        f, matched = active.bits.f, self.match_any(active, value)
-        agree = (f.bits(matched == active.bits) & active.bits) == active.bits
-        return where(agree, active.bits, NONE), agree
+    def match_all(self, active: Lanes, members: Any, value: Any) -> tuple[Value, Value]:
+        everyone = self._members(active, members)
+        agree = self.match_any(active, members, value) == everyone
+        return where(agree, everyone, NONE), agree
 
-    def reduce(self, mode: str, active: Lanes, value: Any) -> Value:
+    def reduce(self, mode: str, active: Lanes, members: Any, value: Any) -> Value:
         f = active.bits.f
         value = (value if isinstance(value, Value) else f.constant(value)).spread()
         kind, signed = value.dtype.type, value.dtype.kind == "i"
@@ -110,12 +114,33 @@ class Collectives:
             "min": ("smin" if signed else "umin", info.max),
             "max": ("smax" if signed else "umax", info.min),
         }[mode]
-        return reduced(word, where(active.array, value, kind(neutral)))
 
-    def elect(self, active: Lanes) -> tuple[Value, Value]:
-        leader = first_lane(active.bits)
+        def over(lanes: Value) -> Value:
+            return reduced(word, where(f.lanes(lanes), value, kind(neutral)))
+
+        if not (isinstance(members, Value) and members.vector):
+            return over(self._members(active, members))
+        # Lanes of one mask have one result.
+        left, result = Variable(f, active.bits), Variable(f, value)
+        with f.loop(lambda: left.value != NONE):
+            mask = _of_lane(f, members, first_lane(left.value))
+            group = f.bits(members == mask)
+            result.value = where(f.lanes(group), over(active.bits & mask), result.value)
+            left.value = left.value & ~group
+        return result.value
+
+    def elect(self, active: Lanes, members: Any) -> tuple[Value, Value]:
+        on = self._members(active, members)
+        leader = apply(np.bitwise_count, (on & (~on + np.uint32(1))) - np.uint32(1)).astype(U32)
         return leader, lane_numbers(active.bits.f).view(U32) == leader
 
 
 def _signed(f: Function, x: Any) -> Value:
     return (x if isinstance(x, Value) else f.constant(x)).view(I32)
+
+
+def _of_lane(f: Function, vector: Value, lane: Value) -> Value:
+    """One lane's element."""
+    spilled = f.reserve(vector.type)
+    f.store(spilled, vector, align=64)
+    return f.load(spilled.at(lane_offset(lane, vector.dtype)), vector.dtype)

@@ -19,23 +19,31 @@ from gemmlab.emulator.native.layout import (
     DEADLOCK,
     OVER_BUDGET,
     TOGETHER,
+    UNMET,
     UNSUPPORTED_FAULT,
     WARP_STATE,
     view,
 )
 from gemmlab.emulator.synchronization.barriers import NUM_BARRIERS, Waiting
 from gemmlab.emulator.synchronization.deadlock import deadlock
-from gemmlab.errors import InternalError
+from gemmlab.errors import GemmlabError, InternalError
 
 if TYPE_CHECKING:
     from gemmlab.emulator.native.code import Code
     from gemmlab.emulator.native.launch import Core
 
 
+class UnmetError(GemmlabError):
+    """Lanes of a warp wait for each other at different instructions, perhaps in vain: the NumPy
+    tier can tell."""
+
+
 def explain(launch: Launch, code: Code, core: Core) -> NoReturn:
-    """Raise the EmulationError for the fault that a core has noted."""
+    """Raise the EmulationError for the fault that a core has noted, or UnmetError."""
     if core.error is not None:
         raise core.error
+    if core["fault"] == UNMET:
+        raise UnmetError("lanes of a warp wait for each other at different instructions")
     with np.errstate(all="ignore"):
         machine = Machine(launch, np.array([core["block"]]), Tally.of(launch.program))
         if core["fault"] == DEADLOCK:

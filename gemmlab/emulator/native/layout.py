@@ -11,8 +11,8 @@ from gemmlab.emulator.arithmetic.lanes import WARP
 # What a warp's code and the scheduler return.
 DONE, PAUSED, DIVERGED, BARRIER, FAULT, NEEDS_SLOW = range(6)
 # What went wrong: an access, the end of a basic block, an unsupported instruction, a deadlock, a
-# warp that has executed too much.
-ACCESS_FAULT, END_FAULT, UNSUPPORTED_FAULT, DEADLOCK, OVER_BUDGET = range(1, 6)
+# warp that has executed too much, lanes at a collective that wait for lanes elsewhere.
+ACCESS_FAULT, END_FAULT, UNSUPPORTED_FAULT, DEADLOCK, OVER_BUDGET, UNMET = range(1, 7)
 # A warp's registers: uniform ones as scalars, all lanes at one place; the same, lanes parted; or
 # every register as a vector.
 TOGETHER, PARTED, SPREAD = range(3)

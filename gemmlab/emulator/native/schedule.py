@@ -28,6 +28,7 @@ from gemmlab.emulator.native.layout import (
     SPREAD,
     TOGETHER,
     UNIFORM,
+    UNMET,
     WARP_STATE,
 )
 from gemmlab.emulator.native.support import (
@@ -268,6 +269,21 @@ def step(f: Function, core: Pointer, warp: Pointer) -> None:
     group = Variable(f, f.bits(pcs == pc.value) & runnable)
     parted, united, go = f.label("parted"), f.label("united"), f.label("go")
     turns = Variable(f, f.constant(NONE))
+
+    def is_ready() -> Value:
+        """Whether the lanes that a collective names have come to it."""
+        ready = f.load_pointer(f.load_pointer(core.at(CORE["ready"])).at(pc.value.astype(I64) * 8))
+        found = Variable(f, f.constant(np.uint32(1)))
+        with f.when(~f.is_null(ready)):
+            found.value = f.invoke(ready, BOOL, core, warp, group.value).astype(U32)
+        return found.value
+
+    # Those that are not ready together may wait for each other at different instructions.
+    def give_up_unless(ready: Value) -> None:
+        with f.when(ready == 0):
+            note_fault(f, core, UNMET, number(f, 0), runnable)
+            f.give(status(f, FAULT))
+
     f.branch(group.value == runnable, united, parted)
 
     f.place(united)
@@ -276,6 +292,7 @@ def step(f: Function, core: Pointer, warp: Pointer) -> None:
         put(f, warp, "pc", pc.value)
         put(f, warp, "turns", 0)
         f.give(status(f, DIVERGED))
+    give_up_unless(is_ready())
     f.jump(go)
 
     f.place(parted)
@@ -283,22 +300,15 @@ def step(f: Function, core: Pointer, warp: Pointer) -> None:
     patience = f.load(core.at(CORE["patience"]), I64).astype(U32)
     backward = turns.value % (patience + np.uint32(BURST)) >= patience
     left, found = Variable(f, runnable), Variable(f, f.constant(NONE))
-    fallback, fallback_pc = Variable(f, f.constant(NONE)), Variable(f, f.constant(NONE))
     with f.loop(lambda: (left.value != 0) & (found.value == 0)):
         on = f.lanes(left.value)
         lowest = reduced("umin", where(on, pcs, np.uint32(0xFFFFFFFF)))
         highest = reduced("umax", where(on, pcs, NONE))
         pc.value = where(backward, highest, lowest)
         group.value = f.bits(pcs == pc.value) & left.value
-        with f.when(fallback.value == 0):
-            fallback.value, fallback_pc.value = group.value, pc.value
-        ready = f.load_pointer(f.load_pointer(core.at(CORE["ready"])).at(pc.value.astype(I64) * 8))
-        found.value = f.constant(np.uint32(1))
-        with f.when(~f.is_null(ready)):
-            found.value = f.invoke(ready, BOOL, core, warp, group.value).astype(U32)
+        found.value = is_ready()
         left.value = left.value & ~group.value
-    with f.when(found.value == 0):
-        group.value, pc.value = fallback.value, fallback_pc.value
+    give_up_unless(found.value)
     f.jump(go)
 
     f.place(go)

@@ -216,6 +216,13 @@ class Tracer:
     def active(self, mask: Lanes | None) -> Lanes:
         return Lanes(self.lanes)
 
+    def together(self, mask: Lanes | None) -> Lanes:
+        """Lanes that execute a collective together: at one instruction only."""
+        return Lanes(self.lanes)
+
+    def given(self, value: Any) -> Any:
+        return value
+
     def enabled(self, guard: Any, mask: Lanes | None) -> tuple[bool, Lanes]:
         """The lanes that pass a guard; there may be none, so the answer to "any?" is yes."""
         return True, Lanes(self.lanes & self.f.bits(self.value(guard)))

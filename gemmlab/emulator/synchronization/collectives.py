@@ -1,7 +1,9 @@
 """Instructions in which the lanes of a warp see each other: shfl, vote, match, redux, activemask.
 
-All lanes of the membermask are here when one runs: the machine lets a block that begins with a
-collective wait for them. Registers have the shape (blocks, warps, 32), as in arithmetic/lanes.py.
+`active`: the lanes that execute one together, among them all that a membermask names: a basic block
+that begins with a collective waits for them (warps.py). `members`: each lane's mask, as bits: lanes
+of different tiles of a warp, with different masks, may run together. Registers have the shape
+(blocks, warps, 32), as in arithmetic/lanes.py.
 """
 
 from __future__ import annotations
@@ -40,31 +42,38 @@ def shuffle(mode: str, value: Value, distance: Value, segment: Value) -> tuple[V
     return np.take_along_axis(value, source, axis=2), inside
 
 
-def ballot(active: np.ndarray, predicate: Value) -> np.ndarray:
-    """The active lanes of each warp whose predicate holds, as bits."""
-    return bits_of(active & three_axes(predicate))
+def lanes_of(bits: Value) -> np.ndarray:
+    """The inverse of `bits_of`: (…, 1) uint32 to (…, 32) bool."""
+    lanes: np.ndarray = (bits >> LANE.astype(np.uint32) & np.uint32(1)).astype(bool)
+    return lanes
 
 
-def vote(mode: str, active: np.ndarray, predicate: Value) -> Value:
-    yes = ballot(active, predicate)
+def ballot(active: np.ndarray, members: Value, predicate: Value) -> np.ndarray:
+    """The active members whose predicate holds, as bits."""
+    votes: np.ndarray = bits_of(active & three_axes(predicate)) & three_axes(members)
+    return votes
+
+
+def vote(mode: str, active: np.ndarray, members: Value, predicate: Value) -> Value:
+    yes = ballot(active, members, predicate)
     if mode == "any":
         return yes != 0
-    everyone = yes == bits_of(active)
+    everyone = yes == bits_of(active) & three_axes(members)
     return everyone if mode == "all" else everyone | (yes == 0)
 
 
-def match_any(active: np.ndarray, value: Value) -> np.ndarray:
-    """The active lanes that hold what this lane holds, as bits."""
+def match_any(active: np.ndarray, members: Value, value: Value) -> np.ndarray:
+    """The active members that hold what this lane holds, as bits."""
     value = np.broadcast_to(three_axes(value), active.shape)
     same = (value[..., :, None] == value[..., None, :]) & active[..., None, :]
-    return bits_of(same)[..., 0]
+    matched: np.ndarray = bits_of(same)[..., 0] & three_axes(members)
+    return matched
 
 
-def match_all(active: np.ndarray, value: Value) -> tuple[np.ndarray, np.ndarray]:
-    """All active lanes where they hold the same value, else no lane; and whether they do."""
-    everyone = bits_of(active)
-    same = match_any(active, value) == everyone
-    agree = (same | ~active).all(axis=2, keepdims=True)
+def match_all(active: np.ndarray, members: Value, value: Value) -> tuple[np.ndarray, np.ndarray]:
+    """All active members where they hold the same value, else no lane; and whether they do."""
+    everyone = bits_of(active) & three_axes(members)
+    agree = match_any(active, members, value) == everyone
     return np.where(agree, everyone, np.uint32(0)), agree
 
 
@@ -78,19 +87,25 @@ REDUCTIONS = {
 }
 
 
-def reduce(mode: str, active: np.ndarray, value: Value) -> np.ndarray:
-    """One result per warp over its active lanes."""
+def reduce(mode: str, active: np.ndarray, members: Value, value: Value) -> np.ndarray:
+    """Of each lane: the reduction over its active members."""
     value = np.broadcast_to(three_axes(value), active.shape)
-    if mode in ("min", "max", "and"):  # their neutral elements: any active lane's own value
-        first = np.take_along_axis(value, active.argmax(axis=2, keepdims=True), axis=2)
-        value = np.where(active, value, first)
+    members = three_axes(members)
+    if (members == members[..., :1]).all():  # one result per warp
+        on = (active & lanes_of(members[..., :1]))[..., None, :]
     else:
-        value = np.where(active, value, value.dtype.type(0))
-    result: np.ndarray = REDUCTIONS[mode].reduce(value, axis=2, keepdims=True, dtype=value.dtype)
+        on = active[..., None, :] & lanes_of(members[..., None])
+    if mode in ("min", "max", "and"):  # their neutral elements: any member's own value
+        first = np.take_along_axis(value[..., None, :], on.argmax(axis=3)[..., None], axis=3)
+        value = np.where(on, value[..., None, :], first)
+    else:
+        value = np.where(on, value[..., None, :], value.dtype.type(0))
+    result: np.ndarray = REDUCTIONS[mode].reduce(value, axis=3, dtype=value.dtype)
     return result
 
 
-def elect(active: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The lowest active lane of each warp, and whether that is this lane."""
-    leader = active.argmax(axis=2, keepdims=True)
-    return leader.astype(np.uint32), leader == LANE
+def elect(active: np.ndarray, members: Value) -> tuple[np.ndarray, np.ndarray]:
+    """The lowest active member, and whether that is this lane."""
+    on = bits_of(active) & three_axes(members)
+    leader = np.bitwise_count((on & (~on + np.uint32(1))) - np.uint32(1)).astype(np.uint32)
+    return leader, leader == LANE

@@ -34,7 +34,7 @@ def deadlock(machine: Machine) -> NoReturn:
     blocks = np.flatnonzero(machine.live.any(axis=(1, 2)))
     number = int(blocks[0])
     code = machine.launch.program.function.instructions
-    waits = (machine.barriers, machine.mbarriers, machine.clusters)
+    waits = (machine.warps, machine.barriers, machine.mbarriers, machine.clusters)
     found = [w for part in waits for w in part.stuck(number)]
     lines = [f"{w.what}, {place(code[w.instruction].site)}" for w in found[:MOST]]
     if len(found) > MOST:

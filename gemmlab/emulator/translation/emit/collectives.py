@@ -22,11 +22,14 @@ def members_of(i: Instruction) -> Operand | None:
     return i.operands[MEMBERS[i.name]] if i.name in MEMBERS and i.operands else None
 
 
-def _check_members(t: Translator, i: Instruction) -> None:
+def _members(t: Translator, i: Instruction) -> str:
+    """The membermask, 32 bits."""
     members = members_of(i)
     is_number = isinstance(members, Imm) and members.width == 0
     if not is_number and not isinstance(members, Reg):
         t.unsupported("a membermask is a register or a number")
+    assert members is not None
+    return t.value(members, U32)
 
 
 def _two(t: Translator, i: Instruction, first: np.dtype) -> None:
@@ -39,11 +42,11 @@ def _two(t: Translator, i: Instruction, first: np.dtype) -> None:
 
 def shuffle(t: Translator, i: Instruction) -> None:
     """shfl.sync.mode.b32 d[|p], a, b, c, membermask"""
-    _check_members(t, i)
+    _members(t, i)
     match i.modifiers:
         case "sync", ("up" | "down" | "bfly" | "idx") as mode, "b32":
             value, distance, segment = (t.value(o, U32) for o in i.operands[1:4])
-            t.line(f"c = collectives.shuffle({mode!r}, {value}, {distance}, {segment})")
+            t.line(f"c = collectives.shuffle({mode!r}, m.given({value}), {distance}, {segment})")
             _two(t, i, U32)
         case _:
             t.unsupported("no such shuffle")
@@ -51,28 +54,27 @@ def shuffle(t: Translator, i: Instruction) -> None:
 
 def vote(t: Translator, i: Instruction) -> None:
     """vote.sync.mode.pred p, [!]a, membermask; vote.sync.ballot.b32 d, [!]a, membermask"""
-    _check_members(t, i)
-    predicate = t.value(i.operands[1], BOOL)
+    votes = f"m.together(mask), {_members(t, i)}, m.given({t.value(i.operands[1], BOOL)})"
     match i.modifiers:
         case "sync", "ballot", "b32":
-            t.assign(i, i.operands[0], f"collectives.ballot(m.active(mask), {predicate})", U32)
+            t.assign(i, i.operands[0], f"collectives.ballot({votes})", U32)
         case "sync", ("all" | "any" | "uni") as mode, "pred":
-            result = f"collectives.vote({mode!r}, m.active(mask), {predicate})"
-            t.assign(i, i.operands[0], result, BOOL)
+            t.assign(i, i.operands[0], f"collectives.vote({mode!r}, {votes})", BOOL)
         case _:
             t.unsupported("no such vote")
 
 
 def match(t: Translator, i: Instruction) -> None:
     """match.any.sync.type d, a, membermask; match.all.sync.type d[|p], a, membermask"""
-    _check_members(t, i)
+    members = _members(t, i)
     match i.modifiers:
         case "any", "sync", ("b32" | "b64") as type_:
-            value = t.value(i.operands[1], isa.DTYPES[type_])
-            t.assign(i, i.operands[0], f"collectives.match_any(m.active(mask), {value})", U32)
+            value = f"m.given({t.value(i.operands[1], isa.DTYPES[type_])})"
+            result = f"collectives.match_any(m.together(mask), {members}, {value})"
+            t.assign(i, i.operands[0], result, U32)
         case "all", "sync", ("b32" | "b64") as type_:
-            value = t.value(i.operands[1], isa.DTYPES[type_])
-            t.line(f"c = collectives.match_all(m.active(mask), {value})")
+            value = f"m.given({t.value(i.operands[1], isa.DTYPES[type_])})"
+            t.line(f"c = collectives.match_all(m.together(mask), {members}, {value})")
             _two(t, i, U32)
         case _:
             t.unsupported("no such match")
@@ -80,7 +82,6 @@ def match(t: Translator, i: Instruction) -> None:
 
 def reduce(t: Translator, i: Instruction) -> None:
     """redux.sync.op.type d, a, membermask"""
-    _check_members(t, i)
     match i.modifiers:
         case "sync", ("add" | "min" | "max") as mode, ("u32" | "s32") as type_:
             pass
@@ -89,22 +90,22 @@ def reduce(t: Translator, i: Instruction) -> None:
         case _:
             t.unsupported("no such reduction")
     dtype = isa.DTYPES[type_]
-    value = t.value(i.operands[1], dtype)
-    t.assign(i, i.operands[0], f"collectives.reduce({mode!r}, m.active(mask), {value})", dtype)
+    value = f"m.given({t.value(i.operands[1], dtype)})"
+    result = f"collectives.reduce({mode!r}, m.together(mask), {_members(t, i)}, {value})"
+    t.assign(i, i.operands[0], result, dtype)
 
 
 def elect(t: Translator, i: Instruction) -> None:
     """elect.sync d|p, membermask"""
-    _check_members(t, i)
     if i.modifiers != ("sync",):
         t.unsupported("no such form of it")
-    t.line("c = collectives.elect(m.active(mask))")
+    t.line(f"c = collectives.elect(m.together(mask), {_members(t, i)})")
     _two(t, i, U32)
 
 
 def warp_barrier(t: Translator, i: Instruction) -> None:
     """bar.warp.sync membermask: nothing is left to do once its block could start"""
-    _check_members(t, i)
+    _members(t, i)
     if i.modifiers != ("warp", "sync"):
         t.unsupported("no such form of it")
 
