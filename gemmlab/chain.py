@@ -6,13 +6,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from gemmlab import problems
 from gemmlab.compile.artifact import Artifact
-from gemmlab.compile.launches import artifact_of
+from gemmlab.compile.launches import arguments, artifact_of
 from gemmlab.devices.cuda import CudaDevice
 from gemmlab.devices.device import Argument, Buffer, Device, Dim3, Launched
 from gemmlab.kernels.gemm.plan import Launch, Map
 from gemmlab.kernels.gemm.schemes import LINE
 from gemmlab.kernels.rung import Rung
+from gemmlab.problems.problem import WORKSPACE
 from gemmlab.tensor_map import FORMATS, TensorMap
 
 
@@ -39,7 +41,7 @@ class Chain:
         counters: Counter[str] = Counter()
         seconds: list[float] = []
         for code, launch in self._launches(artifact, args):
-            found = self._device.launch(code, *_call(launch))
+            found = self._device.launch(code, *_call(launch, code))
             counters.update(found.counters or {})
             seconds += [] if found.time_s is None else [found.time_s]
         return Launched(dict(counters) or None, sum(seconds) if seconds else None)
@@ -56,7 +58,7 @@ class Chain:
         """Seconds of a GPU: the sum of all launches, each the median of its own repetitions."""
         assert isinstance(self._device, CudaDevice)
         return sum(
-            self._device.measure(code, *_call(launch))
+            self._device.measure(code, *_call(launch, code))
             for code, launch in self._launches(artifact, args)
         )
 
@@ -64,7 +66,9 @@ class Chain:
         self, artifact: Artifact, args: Sequence[Argument]
     ) -> Iterator[tuple[Artifact, Launch]]:
         assert self._rung.launches is not None
-        for launch in self._rung.launches(self._rung.config, self._shape, args):
+        names = [p.name for p in (*problems.find(self._rung.problem).parameters, WORKSPACE)]
+        given = dict(zip(names, args, strict=True))
+        for launch in self._rung.launches(self._rung.config, self._shape, given):
             own = launch.config == self._rung.config
             yield artifact if own else artifact_of(launch, self.arch), launch
 
@@ -88,8 +92,11 @@ def tensor_map(wanted: Map, array: Any = None) -> TensorMap:
     )
 
 
-def _call(launch: Launch) -> tuple[Dim3, Dim3, list[Any], int, Dim3 | None]:
+def _call(launch: Launch, artifact: Artifact) -> tuple[Dim3, Dim3, list[Any], int, Dim3 | None]:
     """What `Device.launch` takes; the plan's addresses are spans of the device's memory."""
-    args = [*(tensor_map(wanted, wanted.address) for wanted in launch.maps), *launch.args]
+    args = [
+        *(tensor_map(wanted, wanted.address) for wanted in launch.maps),
+        *arguments(launch, artifact),
+    ]
     cluster = None if launch.cluster == 1 else (launch.cluster, 1, 1)
     return launch.grid, launch.block, args, launch.dynamic_smem, cluster

@@ -28,7 +28,7 @@ LAYERS = {
     "sass": {"errors", "store", "compile", "emulator"},
     "devices": {"errors", "packages", "compile", "emulator", "sass", "hardware", "tensor_map"},
     "judge": {"errors", "problems", "compile", "devices"},
-    "chain": {"kernels", "compile", "devices", "tensor_map"},
+    "chain": {"problems", "kernels", "compile", "devices", "tensor_map"},
     "linalg": {"errors", "problems", "hardware", "kernels", "compile", "devices", "chain"},
     "directives": {"errors", "problems"},
     "listing": set(),

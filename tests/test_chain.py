@@ -32,12 +32,13 @@ def test_a_rung_plans_all_of_its_launches_inside_its_workspace(name: str, layout
     size = rung.workspace(rung.config, SHAPE)
     buffers = [HostBuffer(n) for n in (4 * 70 * 20, 4 * 20 * 50, 4 * 70 * 50, size)]
     a, b, c, work = (Span(buffer, 0, buffer.nbytes) for buffer in buffers)
-    launches = rung.launches(rung.config, SHAPE, (a, b, c, 70, 50, 20, 20, 50, 50, work))
+    given = {"a": a, "b": b, "c": c, "workspace": work}
+    launches = rung.launches(rung.config, SHAPE, given)
     second = "across" if layout == "row" else "along"
     assert [launch.kernel for launch in launches] == ["along", second, "multiply", "fixup"]
     geometry = rung.geometry(rung.config, SHAPE)
     assert (launches[2].grid, launches[2].block) == (geometry.grid, geometry.block)
-    spans = [x for launch in launches for x in launch.args if isinstance(x, Span)]
+    spans = [x for launch in launches for x in launch.args.values() if isinstance(x, Span)]
     assert all(x.nbytes > 0 and x.offset + x.nbytes == x.buffer.nbytes for x in spans)
 
 

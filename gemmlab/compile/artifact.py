@@ -18,13 +18,15 @@ class Resources:
 class ParameterType:
     """One kernel parameter as the PTX declares it.
 
-    `ptx_type` is "u64", "s32", "f32", … or "b8" for a struct of `size` bytes.
+    `ptx_type` is "u64", "s32", "f32", … or "b8" for a struct of `size` bytes. `name` is the one in
+    the kernel's source, "" where that is not known.
     """
 
     ptx_type: str
     size: int  # bytes
     alignment: int  # bytes
     is_pointer: bool  # declared .ptr, or a 64-bit integer that may hold an address
+    name: str = ""
 
 
 @dataclass(frozen=True)

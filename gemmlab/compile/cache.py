@@ -14,7 +14,7 @@ from gemmlab.store import folder
 
 __all__ = ["fetch", "folder"]
 
-FORMAT = "3"  # of the files; part of every key
+FORMAT = "4"  # of the files; part of every key
 
 
 def fetch(parts: Iterable[str], build: Callable[[], Artifact]) -> Artifact:

@@ -14,7 +14,8 @@ from typing import Any
 from gemmlab import kernels, problems
 from gemmlab.compile import cache, ptx, resources
 from gemmlab.compile.architectures import DEFAULT, check_architecture
-from gemmlab.compile.artifact import Artifact
+from gemmlab.compile.artifact import Artifact, ParameterType
+from gemmlab.compile.closure import closure
 from gemmlab.errors import ArchitectureError, CompileError
 from gemmlab.kernels.rung import Dim3, Rung
 from gemmlab.ladder import label
@@ -102,14 +103,21 @@ def compile_kernel(
             raise CompileError(f"CuTe DSL cannot compile {entry} for {arch}", words) from error
         text, cubin = compiled.__ptx__, compiled.__cubin__
     artifact = ptx.describe(text.rstrip("\0"), origin=entry)
+    maps = len(artifact.parameters) - len(parameters)  # tensor maps have no names
+    names = [""] * maps + [parameter.name for parameter in parameters]
     return replace(
         artifact,
+        parameters=tuple(map(_named, artifact.parameters, names)),
         arch=arch,
         cubin=cubin,
         resources=resources.read(cubin, artifact.entry, arch),
         versions=versions(),
         options=options,
     )
+
+
+def _named(parameter: ParameterType, name: str) -> ParameterType:
+    return replace(parameter, name=name)
 
 
 def entry_name(rung: Rung) -> str:
@@ -124,11 +132,11 @@ def versions() -> dict[str, str]:
     return {CUTE_DSL.name: version}
 
 
-def sources(kernel: Callable[..., None] | None = None) -> str:
-    """The text, with paths, of all files that a kernel's code may come from."""
-    tree = Path(kernels.__file__).parent
-    files = {*tree.rglob("*.py"), *Path(__file__).parent.glob("cute*.py")}
-    if kernel is not None and (own := inspect.getsourcefile(inspect.unwrap(kernel))):
-        files.add(Path(own))
-    texts = ((path, path.read_text(encoding="utf-8")) for path in sorted(files))
-    return "\0".join(f"{path}\0{text}" for path, text in texts)
+def sources(kernel: Path | Callable[..., None] | None = None) -> str:
+    """The text that a kernel's code comes from, by the kernel or its file; None: of all kernels."""
+    host = Path(__file__).with_name("cute_launch.py")
+    if kernel is None:
+        return closure(host, *sorted(Path(kernels.__file__).parent.rglob("*.py")))
+    if not isinstance(kernel, Path):
+        kernel = Path(inspect.getfile(inspect.unwrap(kernel)))
+    return closure(host, kernel)

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from functools import cache
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
+from gemmlab import kernels
 from gemmlab.compile import cache as disk
 from gemmlab.compile.architectures import DEFAULT
 from gemmlab.compile.artifact import Artifact
+from gemmlab.errors import InternalError
 from gemmlab.kernels.gemm.plan import Launch
 from gemmlab.kernels.rung import Dim3
 from gemmlab.packages import CUTE_DSL
-from gemmlab.problems.problem import Parameter
+
+# The file, below kernels/gemm, and the function of each kernel that a launch may name.
+_KERNELS = {
+    "along": ("split", "along"),
+    "across": ("split", "across"),
+    "find_peaks": ("split_deep", "find_peaks"),
+    "across_deep": ("split_deep", "across_deep"),
+    "multiply": ("fp16x3", "kernel"),
+    "resplit": ("resplit", "kernel"),
+    "fixup": ("fixup", "kernel"),
+}
 
 
 def artifact_of(launch: Launch, arch: str = DEFAULT) -> Artifact:
@@ -25,27 +38,26 @@ def artifact(name: str, config: Any, block: Dim3, arch: str = DEFAULT) -> Artifa
     """As `artifact_of`, by what decides it: the kernel's name, configuration and block."""
     from gemmlab.compile import cute
 
+    file, function = _KERNELS[name]
+
     def build() -> Artifact:
-        kernel, parameters = _kernel(name)
+        with CUTE_DSL.importing():
+            module = import_module(f"{kernels.__name__}.gemm.{file}")
+        kernel, parameters = getattr(module, function), module.SIGNATURES[function]
         return cute.compile_kernel(kernel, parameters, config, block, f"matmul_{name}", arch)
 
+    source = Path(kernels.__file__).with_name("gemm") / f"{file}.py"
     parts = ["linalg", name, repr(config), repr(block), arch]
-    return disk.fetch([*parts, cute.sources(), repr(cute.versions())], build)
+    return disk.fetch([*parts, cute.sources(source), repr(cute.versions())], build)
 
 
-def _kernel(name: str) -> tuple[Callable[..., None], Sequence[Parameter]]:
-    """The kernel of that name and what it takes."""
-    with CUTE_DSL.importing():
-        from gemmlab.kernels.gemm import fixup, fp16x3, resplit, split, split_deep
+def arguments(launch: Launch, artifact: Artifact) -> tuple[int | float, ...]:
+    """The launch's arguments in the order of its kernel, without tensor maps, which come first.
 
-    match name:
-        case "along" | "across":
-            return getattr(split, name), split.PARAMETERS
-        case "find_peaks" | "across_deep":
-            return getattr(split_deep, name), split_deep.PARAMETERS[name]
-        case "multiply":
-            return fp16x3.kernel, fp16x3.PARAMETERS
-        case "resplit":
-            return resplit.kernel, resplit.PARAMETERS
-        case _:
-            return fixup.kernel, fixup.PARAMETERS
+    Raises InternalError where a launch does not name just what the kernel takes.
+    """
+    names = [parameter.name for parameter in artifact.parameters[len(launch.maps) :]]
+    if launch.args.keys() != {*names}:
+        wrong = ", ".join(sorted(launch.args.keys() ^ {*names}))
+        raise InternalError(f"a launch of {launch.kernel} and its kernel differ in {wrong}")
+    return tuple(launch.args[name] for name in names)

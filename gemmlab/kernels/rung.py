@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
@@ -38,7 +38,7 @@ class Rung:
     `flow` is what the host does around the kernel, where that is the rung's subject
     (kernels/flow.py): it launches the kernel itself, on the whole of a shape or on parts of it.
     `launches(config, shape, args)` is for a rung of several kernels: all launches in order, its own
-    kernel's among them, for the problem's arguments and the workspace. Its kernel takes
+    kernel's among them, for the problem's arguments and the workspace by name. Its kernel takes
     `parameters`, not the problem's. `arch` is the one architecture whose instructions it uses; None
     for a kernel that any architecture runs.
     """
@@ -54,7 +54,7 @@ class Rung:
     reproducible: bool = True
     workspace: Callable[[Any, Mapping[str, int]], int] | None = None
     flow: Callable[..., None] | None = None
-    launches: Callable[[Any, Mapping[str, int], Sequence[Any]], tuple[Any, ...]] | None = None
+    launches: Callable[[Any, Mapping[str, int], Mapping[str, Any]], tuple[Any, ...]] | None = None
     parameters: tuple[Parameter, ...] | None = None
     arch: str | None = None
 

@@ -15,6 +15,7 @@ from cuda.pathfinder import DynamicLibNotFoundError
 
 from gemmlab.chain import tensor_map
 from gemmlab.compile.artifact import Artifact
+from gemmlab.compile.launches import arguments
 from gemmlab.devices import tensor_maps
 from gemmlab.errors import DeviceError
 from gemmlab.hardware.limits import STATIC_SMEM
@@ -75,7 +76,8 @@ class Prepared:
         maps = [tensor_maps.encode(tensor_map(wanted), wanted.address) for wanted in launch.maps]
         self._values: list[Any] = [ctypes.create_string_buffer(raw, 128) for raw in maps]
         scalars = artifact.parameters[len(maps) :]
-        for parameter, value in zip(scalars, launch.args, strict=True):
+        given = arguments(launch, artifact)
+        for parameter, value in zip(scalars, given, strict=True):
             self._values.append(_C_TYPES[parameter.ptx_type](value))
         pointers = [ctypes.addressof(value) for value in self._values]
         self._pointers = (ctypes.c_void_p * len(pointers))(*pointers)

@@ -14,7 +14,7 @@ from typing import Any
 
 from cuda.bindings import driver as cu
 
-from gemmlab.compile.launches import artifact
+from gemmlab.compile.launches import arguments, artifact
 from gemmlab.errors import DeviceError
 from gemmlab.kernels.gemm.plan import Launch
 from gemmlab.kernels.rung import Dim3
@@ -36,11 +36,12 @@ class Node(driver.Prepared):
     def __init__(self, launch: Launch) -> None:
         code = (launch.kernel, launch.config, launch.block)
         function = _function(*code, _context())
-        super().__init__(function, artifact(*code), launch)
-        arguments = self._values[len(launch.maps) :]
+        compiled = artifact(*code)
+        super().__init__(function, compiled, launch)
+        values = self._values[len(launch.maps) :]
         self._moving = [
             (NAMES.index(argument.name), value)
-            for argument, value in zip(launch.args, arguments, strict=True)
+            for argument, value in zip(arguments(launch, compiled), values, strict=True)
             if isinstance(argument, Source)
         ]
         self.params = cu.CUDA_KERNEL_NODE_PARAMS()

@@ -14,7 +14,7 @@ product begins, and the fix-up, which comes last, reports them and clears them a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from gemmlab.kernels.common import ceil_div
 from gemmlab.kernels.gemm import plan
@@ -156,36 +156,36 @@ class Job:
         sms: int,
         risk: tuple[int, int],
         totals: int,
-    ) -> list[Launch]:
+    ) -> tuple[Launch, ...]:
         """Packed operands have their parts at `parts`, exponents and counts at `bases`."""
         packed = (self.left.packed(scheme), self.right.packed(scheme))
         tile, addresses = self._tile(scheme, sms), (*parts, Source("c"))
-        launches = plan.multiply(self._product, tile, *packed, addresses, sms, risk, totals)
-        ends = [
-            base + operand.offsets[name]
-            for name in ("unscale", "status")
-            for base, operand in zip(bases, packed, strict=True)
-        ]
-        return [replace(x, args=(x.args[0], *ends, *x.args[5:])) for x in launches]
+        return plan.multiply(self._product, tile, *packed, addresses, sms, risk, totals, bases)
 
     def _split_again(
         self, spaces: tuple[int, int], bases: tuple[int, int], sms: int, least_risk: int
     ) -> Launch:
         """The splits of both factors for the fallback."""
-        args: list[int] = []
+        args: dict[str, int] = {"least_risk": least_risk}
         blocks = batch = 1
-        for factor, to, base in zip((self.left, self.right), spaces, bases, strict=True):
+        for side, factor, to, base in zip(
+            "ab", (self.left, self.right), spaces, bases, strict=True
+        ):
             operand, packed = factor.operand, factor.packed(factor.fallback)
-            args += (
-                Source(factor.name),
-                to + packed.offsets["out"],
-                *(base + packed.offsets[name] for name in ("unscale", "risk", "status")),
-                *(operand.vectors, operand.depth, operand.ld, operand.batch_stride),
-                packed.pitch,
-                int(operand.along),
-                packed.batch,
-            )
+            given = {
+                "x": Source(factor.name),
+                "out": to + packed.offsets["out"],
+                **{name: base + packed.offsets[name] for name in ("unscale", "risk", "status")},
+                "vectors": operand.vectors,
+                "depth": operand.depth,
+                "ldx": operand.ld,
+                "batch_x": operand.batch_stride,
+                "pitch": packed.pitch,
+                "along": int(operand.along),
+                "batch": packed.batch,
+            }
+            args.update({f"{name}_{side}": value for name, value in given.items()})
             blocks = max(blocks, min(packed.lines, ceil_div(_BLOCKS * sms, packed.batch)))
             batch = max(batch, packed.batch)
         config = SplitConfig(packed.scheme)
-        return Launch("resplit", config, (blocks, batch, 2), _BLOCK, (*args, least_risk))
+        return Launch("resplit", config, (blocks, batch, 2), _BLOCK, args)

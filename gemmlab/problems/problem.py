@@ -16,6 +16,7 @@ from gemmlab.errors import ShapeError, UnknownNameError
 U = 2.0**-24  # unit roundoff of float32, the unit of every error gemmlab reports
 TINY = 2.0**-126  # the smallest normal float32
 
+Kind = Literal["input", "output", "accumulator", "scalar", "workspace"]
 Shape = Mapping[str, int]  # axis name -> extent, {"m": 256, "n": 256, "k": 256}
 
 
@@ -30,7 +31,7 @@ class Parameter:
 
     name: str
     dtype: str  # NumPy name: "float32", "uint8", "int64"
-    kind: Literal["input", "output", "accumulator", "scalar", "workspace"]
+    kind: Kind
 
 
 WORKSPACE = Parameter("workspace", "float32", "workspace")

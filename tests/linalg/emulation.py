@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gemmlab.compile.launches import artifact_of
+from gemmlab.compile.launches import arguments, artifact_of
 from gemmlab.devices.emulated import emulate
 from gemmlab.kernels.gemm.plan import Launch, Map
 from gemmlab.kernels.gemm.schemes import LINE
@@ -44,8 +44,8 @@ class Memory:
         """Run one launch to its end."""
         artifact = artifact_of(launch)
         maps = [self._tensor_map(wanted) for wanted in launch.maps]
-        scalars = zip(artifact.parameters[len(maps) :], launch.args, strict=True)
-        args = [self._argument(x) if p.is_pointer else x for p, x in scalars]
+        given = zip(artifact.parameters[len(maps) :], arguments(launch, artifact), strict=True)
+        args = [self._argument(x) if p.is_pointer else x for p, x in given]
         run = emulate(
             artifact,
             grid=launch.grid,
@@ -75,5 +75,6 @@ class Memory:
 
 def placed(launch: Launch, addresses: dict[str, int]) -> Launch:
     """The launch with the caller's arrays at these addresses."""
-    args = [addresses[x.name] if isinstance(x, Source) else x for x in launch.args]
-    return replace(launch, args=tuple(args))
+    given = launch.args.items()
+    args = {name: addresses[x.name] if isinstance(x, Source) else x for name, x in given}
+    return replace(launch, args=args)

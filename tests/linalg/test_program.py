@@ -47,8 +47,8 @@ def test_by_default_the_gpu_may_choose() -> None:
     again = ["resplit", "multiply"]
     assert kernels(launches) == ["along", "across", "multiply", *again, "fixup"]
     first, last = (x for x in launches if x.kernel == "multiply")
-    assert first.args[-1] + 1 == last.args[-2]  # what is at risk goes to one of them
-    assert first.args[-2] == 0 and last.args[-1] == 2**64 - 1
+    assert first.args["most_risk"] + 1 == last.args["least_risk"]  # one of them runs, not both
+    assert first.args["least_risk"] == 0 and last.args["most_risk"] == 2**64 - 1
 
 
 def test_a_tier_asked_for_is_the_only_one() -> None:
@@ -60,15 +60,15 @@ def test_a_packed_operand_is_not_split_and_not_cleared() -> None:
     kept = 7 << 20
     launches = job(BY_DEFAULT, 300, 200, 100, kept=(None, kept)).launches(Memory(0, 128, 256), 132)
     assert kernels(launches) == ["along", "multiply", "resplit", "multiply", "fixup"]
-    assert launches[-1].args[-1] == 1  # counts of a alone
-    assert all(kept in launch.args for launch in launches if launch.kernel != "along")
+    assert launches[-1].args["clear"] == 1  # counts of a alone
+    assert all(kept in launch.args.values() for launch in launches if launch.kernel != "along")
     last = launches[-2]
     assert last.maps[1].address < kept  # the fallback's parts lie in the workspace
 
 
 def test_sources_are_the_callers_arrays_and_no_others() -> None:
     launches = job(BY_DEFAULT, 30, 20, 10, batch=3).launches(Memory(1 << 20, 2 << 20, 3 << 20), 132)
-    named = [{x.name for x in launch.args if isinstance(x, Source)} for launch in launches]
+    named = [{x.name for x in launch.args.values() if isinstance(x, Source)} for launch in launches]
     assert named == [{"a"}, {"b"}, {"c"}, {"a", "b"}, {"c"}, {"a", "b", "c"}]
 
 

@@ -164,11 +164,11 @@ def test_deep_kernels_write_what_the_reference_says(first: str) -> None:
     target = Target(memory, plan.Packed(FP16X3, vectors, depth, False))
     at = {name: target.address + offset for name, offset in target.packed.offsets.items()}
     source, peaks = memory.place(np.ascontiguousarray(x.T)), np.zeros((2, 256), np.int32)
-    found, sizes = memory.place(peaks), (vectors, depth, vectors, 0)
-    results = (at["out"], at["unscale"], at["risk"], at["status"])
+    read = {"x": source, "vectors": vectors, "depth": depth, "ldx": vectors, "batch_x": 0}
+    find = {**read, "peaks": memory.place(peaks), "risk": at["risk"], "chunk": chunk}
+    results = {name: at[name] for name in ("out", "unscale", "status")}
+    split = {**find, **results, "pitch": target.packed.pitch}
     grid, block = (2, 2, 1), (256, 1, 1)
-    find = (source, found, at["risk"], *sizes, chunk)
-    split = (source, found, *results, *sizes, target.packed.pitch, chunk)
     memory.run(plan.Launch("find_peaks", plan.SplitConfig(), grid, block, find))
     memory.run(plan.Launch("across_deep", plan.SplitConfig(first=first), grid, block, split))
     target.check(x, first)

@@ -14,32 +14,18 @@ from cutlass import Float32, Int32, Int64, Uint64, cute
 
 from gemmlab.kernels.gemm import parts
 from gemmlab.kernels.gemm.schemes import FIXUP_TILE, VECTOR_PITCH
-from gemmlab.problems.problem import Parameter
+from gemmlab.kernels.signature import signatures
 
-PARAMETERS = (
-    Parameter("a", "float32", "input"),
-    Parameter("b", "float32", "input"),
-    Parameter("c", "float32", "output"),
-    Parameter("risk_a", "int32", "input"),
-    Parameter("risk_b", "int32", "input"),
-    Parameter("status_a", "uint64", "accumulator"),
-    Parameter("status_b", "uint64", "accumulator"),
-    Parameter("report", "uint64", "output"),
-    Parameter("m", "int32", "scalar"),
-    Parameter("n", "int32", "scalar"),
-    Parameter("k", "int32", "scalar"),
-    Parameter("batch", "int32", "scalar"),
-    Parameter("row_a", "int64", "scalar"),
-    Parameter("col_a", "int64", "scalar"),
-    Parameter("row_b", "int64", "scalar"),
-    Parameter("col_b", "int64", "scalar"),
-    Parameter("ldc", "int64", "scalar"),
-    Parameter("batch_a", "int64", "scalar"),
-    Parameter("batch_b", "int64", "scalar"),
-    Parameter("batch_c", "int64", "scalar"),
-    Parameter("alpha", "float32", "scalar"),
-    Parameter("clear", "int32", "scalar"),
-)
+POINTERS = {
+    "a": ("float32", "input"),
+    "b": ("float32", "input"),
+    "c": ("float32", "output"),
+    "risk_a": ("int32", "input"),
+    "risk_b": ("int32", "input"),
+    "status_a": ("uint64", "accumulator"),
+    "status_b": ("uint64", "accumulator"),
+    "report": ("uint64", "output"),
+}
 
 DEPTH = 16  # of the tiles in shared memory
 THREADS = 256
@@ -170,3 +156,6 @@ def kernel(
                 if clear & bit != 0:
                     one(status)[0] = Uint64(0)
                     one(status + 1)[0] = Uint64(0)
+
+
+SIGNATURES = signatures(POINTERS, kernel)

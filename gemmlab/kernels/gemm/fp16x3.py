@@ -39,28 +39,16 @@ from cutlass.cute.nvgpu import OperandMajorMode, cpasync, warpgroup
 from gemmlab.kernels.gemm.parts import ELEMENTS, follow
 from gemmlab.kernels.gemm.schemes import LINE, MMA_K, MMA_M, VECTOR_PITCH, WARPGROUP
 from gemmlab.kernels.gemm.tiles import boxes_of, fetch, tiles_of
-from gemmlab.problems.problem import Parameter
+from gemmlab.kernels.signature import signatures
 
-PARAMETERS = (
-    Parameter("c", "float32", "output"),
-    Parameter("unscale_a", "int32", "input"),
-    Parameter("unscale_b", "int32", "input"),
-    Parameter("risk_a", "uint64", "input"),
-    Parameter("risk_b", "uint64", "input"),
-    Parameter("totals", "float32", "output"),
-    Parameter("m", "int32", "scalar"),
-    Parameter("n", "int32", "scalar"),
-    Parameter("k", "int32", "scalar"),
-    Parameter("batch", "int32", "scalar"),
-    Parameter("ldc", "int64", "scalar"),
-    Parameter("batch_c", "int64", "scalar"),
-    Parameter("step_a", "int32", "scalar"),
-    Parameter("step_b", "int32", "scalar"),
-    Parameter("alpha", "float32", "scalar"),
-    Parameter("beta", "float32", "scalar"),
-    Parameter("least_risk", "uint64", "scalar"),
-    Parameter("most_risk", "uint64", "scalar"),
-)
+POINTERS = {
+    "c": ("float32", "output"),
+    "unscale_a": ("int32", "input"),
+    "unscale_b": ("int32", "input"),
+    "status_a": ("uint64", "input"),
+    "status_b": ("uint64", "input"),
+    "totals": ("float32", "output"),
+}
 
 # Registers per thread of the TMA group and of math groups, by the number of math groups: what
 # setmaxnreg moves from one to the other. One math group has enough from the start.
@@ -242,8 +230,8 @@ def kernel(
     c: cute.Pointer,
     unscale_a: cute.Pointer,
     unscale_b: cute.Pointer,
-    risk_a: cute.Pointer,
-    risk_b: cute.Pointer,
+    status_a: cute.Pointer,
+    status_b: cute.Pointer,
     totals: cute.Pointer,
     m: Int32,
     n: Int32,
@@ -287,8 +275,8 @@ def kernel(
     follow()
 
     # Which of several kernels is to run may be known on the device alone; the others end here.
-    risk = cute.make_tensor(risk_a, cute.make_layout(1))[0]
-    risk += cute.make_tensor(risk_b, cute.make_layout(1))[0]
+    risk = cute.make_tensor(status_a, cute.make_layout(1))[0]
+    risk += cute.make_tensor(status_b, cute.make_layout(1))[0]
     turns = cute.ceil_div(m, BM * CLUSTER) * cute.ceil_div(n, BN) * batch
     if risk < least_risk or risk > most_risk:
         turns = Int32(0)
@@ -393,3 +381,6 @@ def kernel(
     # A block stays until its neighbours have read what it fetched for them, and have said so.
     cute.arch.cluster_arrive_relaxed()
     cute.arch.cluster_wait()
+
+
+SIGNATURES = signatures(POINTERS, kernel)

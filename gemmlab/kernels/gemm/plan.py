@@ -9,7 +9,7 @@ operand may be kept and used again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -149,13 +149,16 @@ class Packed:
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel launch: everything but the compiled code. Arguments are in the kernel's order."""
+    """One kernel launch: everything but the compiled code.
+
+    `args` are the kernel's arguments by name; `maps`, in order, come before them.
+    """
 
     kernel: str  # "along", "across", "find_peaks", "across_deep", "multiply", "resplit" or "fixup"
     config: SplitConfig | TileConfig | None
     grid: Dim3
     block: Dim3
-    args: tuple[int | float, ...]
+    args: Mapping[str, int | float]
     maps: tuple[Map, ...] = ()
     cluster: int = 1
     dynamic_smem: int = 0
@@ -177,29 +180,34 @@ def pack(operand: Operand, packed: Packed, source: int, target: int) -> tuple[La
     The first `STATUS_BYTES` of the target must be zero when they start.
     """
     at = {name: target + offset for name, offset in packed.offsets.items()}
-    results = (at["out"], at["unscale"], at["risk"], at["status"])
-    sizes = (operand.vectors, operand.depth, operand.ld, operand.batch_stride)
+    results = {name: at[name] for name in ("out", "unscale", "risk", "status")}
+    found = {
+        "x": source,
+        "vectors": operand.vectors,
+        "depth": operand.depth,
+        "ldx": operand.ld,
+        "batch_x": operand.batch_stride,
+    }
+    args = {**found, **results, "pitch": packed.pitch}
     block = (32 * SPLIT_WARPS, 1, 1)
     if operand.along:
         warps = SPLIT_WARPS if operand.depth > _LONG else 1
         config = SplitConfig(packed.scheme, packed.first, warps, fours=8)
         grid = (ceil_div(operand.vectors * config.warps, SPLIT_WARPS), operand.batch, 1)
-        args = (source, *results, *sizes, packed.pitch)
         return (Launch("along", config, grid, block, args),)
     if not packed.deep:
         config = next(config for config in _CLUSTERS if operand.depth <= config.deepest)
         config = replace(config, scheme=packed.scheme, first=packed.first)
         strips = ceil_div(operand.vectors, STRIP)
         grid, block = (strips * config.cluster, operand.batch, 1), (config.threads, 1, 1)
-        args = (source, *results, *sizes, packed.pitch)
         return (Launch("across", config, grid, block, args, cluster=config.cluster),)
     config = SplitConfig(packed.scheme, packed.first)
     grid = (ceil_div(operand.vectors, DEEP_STRIP), packed.chunks, operand.batch)
-    find = (source, at["peaks"], at["risk"], *sizes, packed.chunk)
-    split = (source, at["peaks"], *results, *sizes, packed.pitch, packed.chunk)
+    chunks = {"peaks": at["peaks"], "chunk": packed.chunk}
+    find = {**found, "risk": at["risk"], **chunks}
     return (
         Launch("find_peaks", SplitConfig(packed.scheme), grid, block, find),
-        Launch("across_deep", config, grid, block, split),
+        Launch("across_deep", config, grid, block, {**args, **chunks}),
     )
 
 
@@ -226,38 +234,42 @@ def multiply(
     sms: int,
     risk: tuple[int, int] = (0, 2**64 - 1),
     totals: int = 0,
+    bases: tuple[int, int] | None = None,
 ) -> tuple[Launch, ...]:
     """The launches that multiply packed operands; `addresses` are those of A, B and C.
 
+    The exponents and counts of A and B are those of the operands at `bases`, by default their own.
     At `totals` are `totals_bytes` for these sizes. The kernels do nothing unless the number of
     elements at risk lies in `risk`, ends included. Where k is very large each takes a part of it
     and adds to C: no sum gets too many terms then, which would round too often.
     """
     assert a.first == "nearest" or a.first != b.first, "first parts of a and b rounded one way"
     at_a, at_b, at_c = addresses
+    base_a, base_b = bases or (at_a, at_b)
     blocks = _blocks(product, tile, sms)
     launches = []
     for first, depth in segments(product.k):
         maps = (_map(tile.a_copy, a, at_a, first, depth), _map(tile.b_copy, b, at_b, first, depth))
-        args = (
-            at_c,
-            at_a + a.offsets["unscale"],
-            at_b + b.offsets["unscale"],
-            at_a + a.offsets["status"],
-            at_b + b.offsets["status"],
-            totals,
-            product.m,
-            product.n,
-            depth,
-            product.batch,
-            product.ldc,
-            product.batch_c,
-            int(a.batch > 1),
-            int(b.batch > 1),
-            product.alpha,
-            1.0 if first else product.beta,
-            *risk,
-        )
+        args = {
+            "c": at_c,
+            "unscale_a": base_a + a.offsets["unscale"],
+            "unscale_b": base_b + b.offsets["unscale"],
+            "status_a": base_a + a.offsets["status"],
+            "status_b": base_b + b.offsets["status"],
+            "totals": totals,
+            "m": product.m,
+            "n": product.n,
+            "k": depth,
+            "batch": product.batch,
+            "ldc": product.ldc,
+            "batch_c": product.batch_c,
+            "step_a": int(a.batch > 1),
+            "step_b": int(b.batch > 1),
+            "alpha": product.alpha,
+            "beta": 1.0 if first else product.beta,
+            "least_risk": risk[0],
+            "most_risk": risk[1],
+        }
         grid, block = (blocks, 1, 1), (tile.threads, 1, 1)
         sizes = tile.cluster, tile.smem_bytes
         launches.append(Launch("multiply", tile, grid, block, args, maps, *sizes))
@@ -314,29 +326,31 @@ def fix_up(
     `REPORT_BYTES`, zero before its first use. Counts of A (1) and of B (2) are cleared as `clear`
     says, for operands that are split again.
     """
-    a_strides = (a.ld, 1) if a.along else (1, a.ld)
-    b_strides = (1, b.ld) if b.along else (b.ld, 1)
     at_a, at_b, report = workspaces
-    args = (
-        *addresses,
-        at_a + packed[0].offsets["risk"],
-        at_b + packed[1].offsets["risk"],
-        at_a + packed[0].offsets["status"],
-        at_b + packed[1].offsets["status"],
-        report,
-        product.m,
-        product.n,
-        product.k,
-        product.batch,
-        *a_strides,
-        *b_strides,
-        product.ldc,
-        a.batch_stride if a.batch > 1 else 0,
-        b.batch_stride if b.batch > 1 else 0,
-        product.batch_c,
-        product.alpha,
-        clear,
-    )
+    args = {
+        "a": addresses[0],
+        "b": addresses[1],
+        "c": addresses[2],
+        "risk_a": at_a + packed[0].offsets["risk"],
+        "risk_b": at_b + packed[1].offsets["risk"],
+        "status_a": at_a + packed[0].offsets["status"],
+        "status_b": at_b + packed[1].offsets["status"],
+        "report": report,
+        "m": product.m,
+        "n": product.n,
+        "k": product.k,
+        "batch": product.batch,
+        "row_a": a.ld if a.along else 1,
+        "col_a": 1 if a.along else a.ld,
+        "row_b": 1 if b.along else b.ld,
+        "col_b": b.ld if b.along else 1,
+        "ldc": product.ldc,
+        "batch_a": a.batch_stride if a.batch > 1 else 0,
+        "batch_b": b.batch_stride if b.batch > 1 else 0,
+        "batch_c": product.batch_c,
+        "alpha": product.alpha,
+        "clear": clear,
+    }
     tiles = ceil_div(product.m, FIXUP_TILE) * ceil_div(product.n, FIXUP_TILE) * product.batch
     return Launch("fixup", None, (min(tiles, sms), 1, 1), (256, 1, 1), args)
 

@@ -8,7 +8,6 @@ of a line wherever they lie.
 The parts may lie where the float16 parts lay, which nobody reads any more.
 """
 
-from dataclasses import replace
 from typing import Any
 
 import cutlass
@@ -16,25 +15,17 @@ from cutlass import Int32, Int64, Uint64, cute
 
 from gemmlab.kernels.gemm import parts, split
 from gemmlab.kernels.gemm.schemes import VECTOR_PITCH
-from gemmlab.problems.problem import Parameter
+from gemmlab.kernels.signature import signatures
 
 THREADS = 256
-# Of each operand.
-OPERAND = (
-    split.X,
-    Parameter("out", "uint16", "output"),
-    Parameter("unscale", "int32", "input"),
-    Parameter("risk", "int32", "input"),
-    Parameter("status", "uint64", "input"),
-    *split.SIZES,
-    split.PITCH,
-    Parameter("along", "int32", "scalar"),  # 1: the elements of a vector lie next to each other
-    Parameter("batch", "int32", "scalar"),
-)
-PARAMETERS = (
-    *(replace(p, name=f"{p.name}_{side}") for side in "ab" for p in OPERAND),
-    Parameter("least_risk", "uint64", "scalar"),
-)
+OPERAND = {
+    "x": ("float32", "input"),
+    "out": ("uint16", "output"),
+    "unscale": ("int32", "input"),
+    "risk": ("int32", "input"),
+    "status": ("uint64", "input"),
+}
+POINTERS = {f"{name}_{side}": what for name, what in OPERAND.items() for side in "ab"}
 
 
 @cute.kernel
@@ -111,3 +102,6 @@ def again(
                     scales[e] = Int32(split.NOT_FINITE)
             four = split.load_inside(mX, line, i, wide)
             split.split_four(four, scales, counts, to + i, Int64(lines) * pitch, config)
+
+
+SIGNATURES = signatures(POINTERS, kernel)

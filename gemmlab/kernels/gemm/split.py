@@ -39,24 +39,15 @@ from gemmlab.kernels.gemm.schemes import (
     WIDE_EVERY,
     WIDE_LEAST,
 )
-from gemmlab.problems.problem import Parameter
+from gemmlab.kernels.signature import signatures
 
-X = Parameter("x", "float32", "input")
-RISK = Parameter("risk", "int32", "output")
-RESULTS = (
-    Parameter("out", "uint16", "output"),
-    Parameter("unscale", "int32", "output"),
-    RISK,
-    Parameter("status", "uint64", "accumulator"),
-)
-SIZES = (
-    Parameter("vectors", "int32", "scalar"),
-    Parameter("depth", "int32", "scalar"),
-    Parameter("ldx", "int64", "scalar"),
-    Parameter("batch_x", "int64", "scalar"),
-)
-PITCH = Parameter("pitch", "int32", "scalar")
-PARAMETERS = (X, *RESULTS, *SIZES, PITCH)
+POINTERS = {
+    "x": ("float32", "input"),
+    "out": ("uint16", "output"),
+    "unscale": ("int32", "output"),
+    "risk": ("int32", "output"),
+    "status": ("uint64", "accumulator"),
+}
 
 LANES = STRIP // 4  # next to each other in a strip of vectors
 INFINITY = 0x7F800000  # bits of the float32
@@ -381,3 +372,6 @@ def across(
     over_strip(sW, counts, "add")
     if inside and sW[0, thread] > 0:
         add_risk(risk + at, sW[0, thread], depth, status)
+
+
+SIGNATURES = signatures(POINTERS, along, across)

@@ -8,15 +8,10 @@ from cutlass import Float32, Int32, Int64, cute
 
 from gemmlab.kernels.gemm import parts, split
 from gemmlab.kernels.gemm.schemes import DEEP_STRIP, SPLIT_WARPS, VECTOR_PITCH
-from gemmlab.problems.problem import Parameter
+from gemmlab.kernels.signature import signatures
 
 FOURS = 8  # 128-bit loads that a thread has in flight
-_PEAKS = Parameter("peaks", "int32", "output")
-_CHUNK = Parameter("chunk", "int32", "scalar")
-PARAMETERS = {
-    "find_peaks": (split.X, _PEAKS, split.RISK, *split.SIZES, _CHUNK),
-    "across_deep": (split.X, _PEAKS, *split.RESULTS, *split.SIZES, split.PITCH, _CHUNK),
-}
+POINTERS = {**split.POINTERS, "peaks": ("int32", "output")}
 
 
 @cute.jit
@@ -140,3 +135,6 @@ def across_deep(
     sW = over_warps(counts, "add")
     if inside and sW[0, thread] > 0:
         split.add_risk(risk + at, sW[0, thread], depth, status)
+
+
+SIGNATURES = signatures(POINTERS, find_peaks, across_deep)

@@ -11,7 +11,7 @@ infinity or a NaN. The same kernels compute `gemmlab.matmul`, with the tile that
 `gemmlab docs fp16x3` has the method, errors and times. Limited by the power that tensor cores draw.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,9 +49,11 @@ def product_of(left: Operand, right: Operand) -> Product:
     return Product(left.vectors, right.vectors, left.depth, right.vectors)
 
 
-def launches(config: Config, shape: Mapping[str, int], args: Sequence[Any]) -> tuple[Launch, ...]:
-    """All launches of the product for the problem's arguments and a workspace."""
-    a, b, c, *_, workspace = args
+def launches(
+    config: Config, shape: Mapping[str, int], args: Mapping[str, Any]
+) -> tuple[Launch, ...]:
+    """All launches of the product for the problem's arguments and a workspace, by name."""
+    a, b, c, workspace = (args[name] for name in ("a", "b", "c", "workspace"))
     left, right = operands(config, shape)
     left_packed, right_packed = (
         Packed(config.scheme, x.vectors, x.depth, x.along, factor=name)
@@ -74,7 +76,8 @@ def launches(config: Config, shape: Mapping[str, int], args: Sequence[Any]) -> t
 
 def geometry(config: Config, shape: Mapping[str, int]) -> Geometry:
     """Of the launch that multiplies."""
-    launch = launches(config, shape, (0, 0, 0, 0))[-2]
+    made = launches(config, shape, dict.fromkeys(("a", "b", "c", "workspace"), 0))
+    launch = next(launch for launch in made if launch.kernel == "multiply")
     return Geometry(launch.grid, launch.block, launch.dynamic_smem)
 
 
@@ -98,7 +101,7 @@ RUNGS = tuple(
         problem="gemm",
         change=change,
         kernel=fp16x3.kernel,
-        parameters=fp16x3.PARAMETERS,
+        parameters=fp16x3.SIGNATURES["kernel"],
         config=config,
         geometry=geometry,
         requires=requires,

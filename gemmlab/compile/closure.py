@@ -1,0 +1,50 @@
+"""The text that a kernel is compiled from: its own file, and all of gemmlab's that it imports."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]  # of the package
+
+
+def closure(*files: Path) -> str:
+    """The text of the files and of what they import from gemmlab, directly or not.
+
+    A path in it is relative to the package where the file is part of it: the same text wherever
+    gemmlab is installed.
+    """
+    texts: dict[Path, str] = {}
+    pending = [file.resolve() for file in files]
+    while pending:
+        file = pending.pop()
+        if file not in texts:
+            texts[file] = file.read_text(encoding="utf-8")
+            pending += _files(_imported(texts[file]))
+    return "\0".join(f"{_name(file)}\0{texts[file]}" for file in sorted(texts))
+
+
+@cache
+def _imported(text: str) -> frozenset[str]:
+    """Dotted names that a file imports; a and a.b of `from a import b`."""
+    names = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return frozenset(names)
+
+
+def _files(names: frozenset[str]) -> Iterator[Path]:
+    for name in names:
+        package, *parts = name.split(".")
+        if package == ROOT.name and parts:
+            place = ROOT.joinpath(*parts)
+            yield from filter(Path.is_file, (place.with_suffix(".py"), place / "__init__.py"))
+
+
+def _name(file: Path) -> str:
+    return str(file.relative_to(ROOT) if file.is_relative_to(ROOT) else file)
