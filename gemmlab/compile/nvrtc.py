@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from gemmlab.compile import cache, headers, ptx, resources
+from gemmlab.compile import cache, compiler_process, headers, ptx, resources
 from gemmlab.compile.architectures import DEFAULT, NVRTC_ARCHITECTURES, check_architecture
 from gemmlab.compile.artifact import Artifact
 from gemmlab.compile.host_code import without_host_code
@@ -45,7 +45,7 @@ def compile_cuda(
 
 def versions() -> dict[str, str]:
     """NVRTC's version."""
-    major, minor = _call(_nvrtc().nvrtcVersion())
+    _, major, minor = _nvrtc().nvrtcVersion()
     return {"nvrtc": f"{major}.{minor}"}
 
 
@@ -72,6 +72,9 @@ def _build(
                 continue
             if not left_out:
                 raise
+            if not error.log:  # it crashed, perhaps for want of them
+                gone = f"{error}; left out as code of the host: {', '.join(left_out)}"
+                raise CompileError(gone) from error
             without = f"{name}, without its code of the host, does not compile for {arch}"
             raise CompileError(without, error.log) from error
 
@@ -86,38 +89,30 @@ def _compile(
 ) -> Artifact:
     """With these headers, by name."""
     nvrtc = _nvrtc()
-    names, texts = [h.encode() for h in given], [text.encode() for text in given.values()]
-    text, called = source.encode(), name.encode(errors="replace")  # of a path that is no UTF-8
-    program = _call(nvrtc.nvrtcCreateProgram(text, called, len(names), texts, names))
-    try:
-        instance = entry if entry and _EXPRESSION.fullmatch(entry) else None
-        if instance:
-            _call(nvrtc.nvrtcAddNameExpression(program, instance.encode()))
-        told = [
-            f"--gpu-architecture={arch}",
-            "--generate-line-info",
-            "--std=c++17",
-            "--device-int128",
-            *options,
-        ]
-        # Helpers that nvcc compiles for the host are for the device here: there is no host.
-        told += ["--device-as-default-execution-space", f"--pre-include={headers.PRELUDE}"]
-        paths = headers.include_paths(source, name, nvrtc, versions()["nvrtc"])
-        flags = [*told, *(f"--include-path={path}" for path in paths)]
-        encoded = [flag.encode(errors="surrogateescape") for flag in flags]
-        (status,) = nvrtc.nvrtcCompileProgram(program, len(flags), encoded)
-        if status != nvrtc.nvrtcResult.NVRTC_SUCCESS:
-            log = _text(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
-            raise CompileError(f"{name} does not compile for {arch}", log.decode(errors="replace"))
-        if instance:
-            entry = _call(nvrtc.nvrtcGetLoweredName(program, instance.encode())).decode()
-        text = _text(program, nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX)
-        cubin = _text(program, nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, end=b"")
-    finally:
-        nvrtc.nvrtcDestroyProgram(program)
-    found = text.decode()
-    chosen = ptx.choose(ptx.parse(found).entries, entry, name, demangle=True)
-    artifact = ptx.describe(found, chosen, name)
+    told = [
+        f"--gpu-architecture={arch}",
+        "--generate-line-info",
+        "--std=c++17",
+        "--device-int128",
+        *options,
+    ]
+    # Helpers that nvcc compiles for the host are for the device here: there is no host.
+    told += ["--device-as-default-execution-space", f"--pre-include={headers.PRELUDE}"]
+    paths = headers.include_paths(source, name, nvrtc, versions()["nvrtc"])
+    made = compiler_process.ask(
+        source=source,
+        name=name,
+        headers=given,
+        options=[*told, *(f"--include-path={path}" for path in paths)],
+        instance=entry if entry and _EXPRESSION.fullmatch(entry) else None,
+    )
+    if made.get("error") == "NVRTC_ERROR_COMPILATION":
+        raise CompileError(f"{name} does not compile for {arch}", made["log"])
+    if "error" in made:
+        raise CompileError(f"{name}: NVRTC says {made['error']}", made.get("log", ""))
+    text, cubin = made["ptx"], base64.b64decode(made["cubin"])
+    chosen = ptx.choose(ptx.parse(text).entries, made.get("entry", entry), name, demangle=True)
+    artifact = ptx.describe(text, chosen, name)
     used = resources.read(cubin, chosen, arch)
     return replace(artifact, arch=arch, cubin=cubin, resources=used, options=" ".join(told))
 
@@ -134,25 +129,3 @@ def _nvrtc() -> Any:
     except RuntimeError as error:  # its library is not found, or cannot be loaded
         raise NVRTC.unusable(error) from error
     return nvrtc
-
-
-def _call(result: tuple[Any, ...]) -> Any:
-    """The values of an NVRTC call. Raises CompileError where its status is not success."""
-    status, *values = result
-    if status != _nvrtc_success():
-        raise CompileError(f"NVRTC: {status.name}")
-    return values[0] if len(values) == 1 else values
-
-
-def _nvrtc_success() -> Any:
-    from cuda.bindings.nvrtc import nvrtcResult
-
-    return nvrtcResult.NVRTC_SUCCESS
-
-
-def _text(
-    program: Any, size: Callable[[Any], Any], get: Callable[[Any, bytes], Any], end: bytes = b"\0"
-) -> bytes:
-    data: bytes = b" " * _call(size(program))
-    _call(get(program, data))
-    return data.rstrip(end) if end else data
