@@ -20,6 +20,7 @@ from gemmlab.emulator.checks.exits import Exits
 from gemmlab.emulator.checks.findings import SHOWN, Findings
 from gemmlab.emulator.checks.matrices import watch_matrices
 from gemmlab.emulator.checks.shadow import ATOMIC, PLAIN, Shadow, column_of, pack, strength
+from gemmlab.emulator.checks.stores import overwritten
 from gemmlab.emulator.checks.waits import watch_waits
 from gemmlab.emulator.checks.wgmma import Accumulators, WatchedWgmma
 from gemmlab.emulator.execution.coordinates import block_index
@@ -302,6 +303,14 @@ class Monitor:
     ) -> None:
         starts, changed = state
         self.touch_global(name, access.instruction, starts, access.width, rest[-1], changed)
+        site = access.instruction
+        if changed is not None and strength(self.code[site]) == PLAIN:
+            cells, rows = self.pieces(starts, access.width), self.rows(rest[-1])
+            left = self.values(self.machine.space_global.memory.data, cells)
+            twice = overwritten(rows, cells, self._written(rest, access), left).any(axis=1)
+            if twice.any():
+                what = "lanes of one instruction write different values to one place"
+                self._report_global("order dependent", what, site, None, rows[twice], starts[twice])
 
     def touch_global(
         self,

@@ -52,6 +52,11 @@ class Fragment:
     def _bits(self) -> str:
         return f"u{BITS[self.type_] // 8}"
 
+    @property
+    def row_bytes(self) -> int:
+        """Of a row, or of a column of one that is not row-major, in memory."""
+        return (self.columns if self.is_row_major else self.rows) * self.dtype.itemsize
+
     def offsets(self, stride: Value) -> list[np.ndarray]:
         """Bytes from the matrix's start to each element of each lane. stride: in elements, from row
         to row, or from column to column."""
@@ -67,7 +72,11 @@ class Fragment:
 def load(
     f: Fragment, space: Any, access: Access, address: Value, stride: Value, mask: Mask | None
 ) -> list[Value]:
-    """The registers of a fragment of a matrix that begins at an address."""
+    """The registers of a fragment of a matrix that begins at an address.
+
+    Raises MisalignedAddressError.
+    """
+    _check_alignment(f, access, address, stride, mask, chunk)
     found = [
         space.load(access, address + x.astype(address.dtype), mask)[0] for x in f.offsets(stride)
     ]
