@@ -119,7 +119,11 @@ def test_branch_tables_follow_scopes():
 
 def test_loc_gives_the_source_line():
     code = instructions(".loc 1 7 3\nret;\n.loc 2 9 1, function_name L, inlined_at 1 5 2\nret;")
-    assert [i.source for i in code] == ["file 1:7", "file 2:9"]
+    assert [i.source for i in code] == ["file 1:7", "file 1:5"]
+    nested = """.loc 1 5 2\nret;\n.loc 2 9 1, function_name L, inlined_at 1 5 2\nret;
+        .loc 3 8 1, function_name M, inlined_at 2 9 1\nret;
+        .loc 1 3 1, function_name N, inlined_at 1 5 2\nret;"""
+    assert [i.source for i in instructions(nested)] == [f"file 1:{k}" for k in (5, 5, 5, 3)]
     text = ptx(".loc 1 7 3\nret;", module='.file 1 "kernel.cu"')
     assert parse(text).entry().instructions[0].source == "kernel.cu:7"
 

@@ -47,6 +47,7 @@ class Scope:
     seen: dict[str, Reg | None] = field(default_factory=dict)  # what names mean here
 
 
+Location = tuple[int, int, int]  # file, line, column
 _NUMBERED = re.compile(r"^(.*?)(\d+)$")
 _DIRECTIVE_SIZES = {"reqntid", "maxntid", "minnctapersm", "maxnctapersm", "maxnreg"}
 _DIRECTIVE_SIZES |= {"reqnctapercluster", "maxclusterrank"}
@@ -75,6 +76,7 @@ class Parser(Tokens):
         self.scopes: list[Scope] = []
         self.num_scopes = 0
         self.source: str | None = None
+        self.calls: dict[Location, Location] = {}  # from what is inlined to where it is called
 
     def digest(self) -> str:
         return hashlib.sha256(self.text.encode(errors="surrogatepass")).hexdigest()
@@ -276,15 +278,23 @@ class Parser(Tokens):
             self.instruction(function)
 
     def location(self) -> None:
-        """`.loc file line column [, function_name label, inlined_at file line column]`."""
+        """`.loc file line column [, function_name label, inlined_at file line column]`.
+
+        Of what is inlined from another file, such as a header, it is the line of the call.
+        """
         line = self.line
         self.next()
-        file, row = self.integer(), self.integer()
+        place, chain = (self.integer(), self.integer(), self.integer()), list[Location]()
+        while not self.is_done and self.line == line:
+            if self.next() == "inlined_at":
+                self.calls[place] = self.integer(), self.integer(), self.integer()
+        while place not in chain:
+            chain.append(place)
+            place = self.calls.get(place, place)
+        file, row, _ = next(x for x in chain if x[0] == place[0])
         # Line 0 marks code that belongs to no source line: it keeps the line before it.
         if row:
             self.source = f"{file}:{row}"
-        while not self.is_done and self.line == line:
-            self.next()
 
     def registers(self) -> None:
         self.next()

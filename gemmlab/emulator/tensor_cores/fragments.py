@@ -16,8 +16,10 @@ from typing import Any
 import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP, Extent, Mask, Value, three_axes
-from gemmlab.emulator.memory.spaces import Access
+from gemmlab.emulator.memory.spaces import Access, Chunk, offsets_of
 from gemmlab.emulator.tensor_cores.matrices import BITS, Shape, elements, multiply
+from gemmlab.errors import EmulationError, MisalignedAddressError
+from gemmlab.tensor_map import CHUNK
 
 
 @dataclass(frozen=True)
@@ -53,9 +55,11 @@ class Fragment:
         return f"u{BITS[self.type_] // 8}"
 
     @property
-    def row_bytes(self) -> int:
-        """Of a row, or of a column of one that is not row-major, in memory."""
-        return (self.columns if self.is_row_major else self.rows) * self.dtype.itemsize
+    def alignment(self) -> int:
+        """Bytes of which a row's begin is a multiple (a column's, if the matrix lies so): tensor
+        cores take rows in pieces of 16, or whole where they are shorter."""
+        row = self.columns if self.is_row_major else self.rows
+        return min(CHUNK, row * self.dtype.itemsize)
 
     def offsets(self, stride: Value) -> list[np.ndarray]:
         """Bytes from the matrix's start to each element of each lane. stride: in elements, from row
@@ -72,11 +76,8 @@ class Fragment:
 def load(
     f: Fragment, space: Any, access: Access, address: Value, stride: Value, mask: Mask | None
 ) -> list[Value]:
-    """The registers of a fragment of a matrix that begins at an address.
-
-    Raises MisalignedAddressError.
-    """
-    _check_alignment(f, access, address, stride, mask, chunk)
+    """The registers of a fragment of a matrix that begins at an address. Raises EmulationError."""
+    _check_alignment(f, space.chunk, access, address, stride, mask)
     found = [
         space.load(access, address + x.astype(address.dtype), mask)[0] for x in f.offsets(stride)
     ]
@@ -98,12 +99,32 @@ def store(
     mask: Mask | None,
     extent: Extent,
 ) -> None:
-    """Write a fragment to a matrix that begins at an address."""
+    """Write a fragment to a matrix that begins at an address. Raises EmulationError."""
+    _check_alignment(f, space.chunk, access, address, stride, mask)
     whole = [np.ascontiguousarray(np.broadcast_to(three_axes(r), extent.shape)) for r in registers]
     parts = [r.view(f.dtype).reshape(*extent.shape, -1) for r in whole]
     values = [part[..., k] for part in parts for k in range(part.shape[-1])]
     for value, offset in zip(values[: f.count], f.offsets(stride), strict=True):
         space.store(access, address + offset.astype(address.dtype), (value,), mask)
+
+
+def _check_alignment(
+    f: Fragment, chunk: Chunk, access: Access, address: Value, stride: Value, mask: Mask | None
+) -> None:
+    step, on = f.alignment, np.True_ if mask is None else mask.array
+    start, far = offsets_of(access, address), three_axes(stride).astype(np.int64)
+    bad = start % step != 0
+    if (bad & on).any():
+        message = f"address of a matrix is not a multiple of {step} bytes"
+        chunk.report(MisalignedAddressError, message, access, bad, start, mask)
+    bad = far * f.dtype.itemsize % step != 0
+    if (bad & on).any():
+        first = int(chunk.spread(far)[chunk.spread(bad & on)][0])
+        message = (
+            f"illegal stride of {first} elements: for {f.type_} it is a multiple of "
+            f"{step // f.dtype.itemsize}, {step} bytes"
+        )
+        chunk.report(EmulationError, message, access, bad, start, mask)
 
 
 def mma(
