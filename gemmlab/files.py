@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gemmlab import judge, problems
-from gemmlab.compile import Artifact, load
+from gemmlab.compile import Artifact, load, source
 from gemmlab.devices.emulated import emulate
 from gemmlab.directives import Directive, read
 from gemmlab.directives.call import Call, bind, layout_of, prepare, shape_of
-from gemmlab.errors import InputError, UnknownNameError
+from gemmlab.errors import InputError
 from gemmlab.judge import Verdict
 
 if TYPE_CHECKING:
@@ -36,13 +36,7 @@ def directive_of(path: Path, options: Directive) -> Directive:
 
     Raises UnknownNameError where there is no such file, InputError where it cannot be read.
     """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise UnknownNameError(f"no file {path}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read: {error}") from error
-    return read(text).overridden(options)
+    return read(source.read(path)).overridden(options)
 
 
 def run(

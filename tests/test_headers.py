@@ -1,8 +1,12 @@
 """CUDA C++ as people write it for nvcc compiles here, with no toolkit and no host compiler."""
 
 import numpy as np
+import pytest
 
 import gemmlab
+from gemmlab.directives import Directive
+from gemmlab.files import directive_of
+from gemmlab.submission.judging import read_file
 
 SOURCE = """
 #include <cassert>
@@ -44,3 +48,86 @@ def test_a_cache_that_cannot_be_written_costs_time_only(tmp_path, monkeypatch):
     path = tmp_path / "root.cu"
     path.write_text(SOURCE)
     assert gemmlab.load(path, entry="lab::root").cubin
+
+
+def test_names_that_nvcc_has_from_the_c_library():
+    names = [
+        "INFINITY",
+        "NAN",
+        "HUGE_VALF",
+        "HUGE_VAL",
+        "M_PI",
+        "M_SQRT1_2",
+        "M_2_SQRTPI",
+        "INT_MIN",
+    ]
+    lines = "".join(f"x[{i}] = {name};" for i, name in enumerate(names))
+    own = "".join(f"constexpr double k{name} = {name};" for name in names)  # a constant expression
+    x = np.zeros(len(names))
+    kernel = gemmlab.load(f"{own} __global__ void k(double* x, int64_t n, uint8_t) {{ {lines} }}")
+    gemmlab.emulate(kernel, grid=1, block=1, args=[x, 1, 1])
+    root = 1 / np.sqrt(2)
+    expected = [np.inf, np.nan, np.inf, np.inf, np.pi, root, 2 / np.sqrt(np.pi), -(2**31)]
+    np.testing.assert_allclose(x, expected, rtol=2e-16)
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        "#define M_PI 3.0f",
+        "const double M_PI = 3;",
+        "constexpr float M_PI{3};",
+        "typedef unsigned long uint64_t;\nenum { M_PI = 3 };",
+        "#include <cmath>\n#include <climits>\n#include <cstdint>\n#define M_PI 3",
+    ],
+)
+def test_a_source_may_declare_such_names_itself(own):
+    x = np.zeros(1, np.float32)
+    text = f"{own}\n__global__ void k(float* x) {{ x[0] = M_PI + (uint64_t)0; }}"
+    gemmlab.emulate(gemmlab.load(text), grid=1, block=1, args=[x])
+    assert x[0] == 3
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1", "utf-16"])
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_file_may_be_in_any_encoding(tmp_path, encoding, end):
+    path = tmp_path / "k.cu"
+    text = f"//! gemmlab grid=1 block=1 args=1{end}// für{end}__global__ void k(int n) {{}}{end}"
+    path.write_bytes(text.encode(encoding))
+    assert gemmlab.load(path).entry == "_Z1ki"
+    assert directive_of(path, Directive()).args == ("1",)
+    assert read_file(path).count("\n") == 3
+
+
+def test_what_is_no_text_is_refused(tmp_path):
+    path = tmp_path / "k.cu"
+    path.write_bytes(b"\x7fELF\0\0")
+    with pytest.raises(gemmlab.errors.InputError, match="k.cu cannot be read: it is no text"):
+        gemmlab.load(path)
+
+
+def test_load_takes_the_text_of_a_source(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "value.h").write_text("#define VALUE 1234")
+    assert (
+        "1234" in gemmlab.load('#include "value.h"\n__global__ void k(int* x) { *x = VALUE; }').ptx
+    )
+    with pytest.raises(gemmlab.errors.CompileError, match=r"kernel\.cu\(2\): error"):
+        gemmlab.load("// a\n__global__ void k() { y = 1; }")
+    with pytest.raises(gemmlab.errors.InputError, match="only a rung has one; text"):
+        gemmlab.load("__global__ void k() {}", layout="row")
+
+
+@pytest.mark.parametrize(
+    ("use", "entry", "hint"),
+    [
+        ("", None, "has no kernel entry; .* as in entry='TMPL<32, float>'"),
+        ("int main() { TMPL<16, half> <<<1, 2>>>(x); }", None, "as in entry='TMPL<16, half>'"),
+        ("void f() { TMPL<N, T><<<1, 2>>>(x); }", None, "as in entry='TMPL<32, float>'"),
+        ("__global__ void g() {}", "TMPL", "no entry 'TMPL'; it has _Z1gv; .*'TMPL<32, float>'"),
+    ],
+)
+def test_a_template_is_named_with_arguments(use, entry, hint):
+    text = "template <int N, typename T, int M = 2>\n__global__ void TMPL(T* x) { *x = N; }\n" + use
+    with pytest.raises(gemmlab.errors.UnknownNameError, match=hint):
+        gemmlab.load(text, entry=entry)

@@ -68,6 +68,7 @@ def judge(
     1 if not.
     """
     from gemmlab import problems, tables
+    from gemmlab.compile import source
     from gemmlab.directives.directive import Directive, parse, read
     from gemmlab.submission import flashinfer, table
     from gemmlab.submission.judging import Options, judge_file
@@ -76,7 +77,7 @@ def judge(
     directive = parse(words or [])
     with ExitStack() as stack:
         if file.suffix == ".json":
-            found = flashinfer.read_solution(_read(file))
+            found = flashinfer.read_solution(source.read(file))
             folder = stack.enter_context(TemporaryDirectory(prefix="gemmlab-"))
             file = Path(folder, found.file)
             file.write_text(found.text, encoding="utf-8")
@@ -84,8 +85,8 @@ def judge(
             directive = own.overridden(directive)
         shapes: list[dict[str, int]] = []
         if workload:
-            name = directive.problem or read(_read(file)).problem or ""
-            shapes = flashinfer.read_workloads(_read(workload), problems.find(name))
+            name = directive.problem or read(source.read(file)).problem or ""
+            shapes = flashinfer.read_workloads(source.read(workload), problems.find(name))
         options = Options(
             arch=arch,
             seed=seed,
@@ -112,15 +113,6 @@ def _stopped(number: int, frame: object) -> NoReturn:
 
 def _told(step: Step) -> None:
     print(f"{step.name}: {step.status}, {step.seconds:.1f} s", file=sys.stderr)
-
-
-def _read(path: Path) -> str:
-    from gemmlab.errors import InputError
-
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read: {error}") from error
 
 
 def new(
@@ -159,6 +151,7 @@ def export(
     As a definition and workloads; with a kernel file, its solution.
     """
     from gemmlab import problems
+    from gemmlab.compile import source
     from gemmlab.records import make_folder
     from gemmlab.submission import flashinfer
 
@@ -166,7 +159,7 @@ def export(
     files = {"definition.json": [flashinfer.definition(work)]}
     files["workload.jsonl"] = flashinfer.workloads(work)
     if solution:
-        files["solution.json"] = [flashinfer.solution(work, solution, _read(solution))]
+        files["solution.json"] = [flashinfer.solution(work, solution, source.read(solution))]
     make_folder(folder)
     for name, told in files.items():
         flashinfer.write(folder / name, told)

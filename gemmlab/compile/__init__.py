@@ -7,7 +7,8 @@ from pathlib import Path
 
 from gemmlab.compile.architectures import DEFAULT, NVRTC_ARCHITECTURES, check_architecture
 from gemmlab.compile.artifact import Artifact, ParameterType, Resources
-from gemmlab.errors import InputError, UnknownNameError
+from gemmlab.compile.source import read
+from gemmlab.errors import InputError
 
 __all__ = ["Artifact", "ParameterType", "Resources", "load"]
 
@@ -21,15 +22,19 @@ def load(
 ) -> Artifact:
     """Compile one kernel for a named architecture.
 
-    `source` is a path to a .cu, .cuh or .ptx file, PTX text, or the name of a rung, whose `layout`
-    may be chosen. `entry` names the kernel where the source has several. `arch` is "sm_90a" unless
-    it is named; PTX is assembled for its own target where the assembler still knows that. Raises
+    `source` is a path to a .cu, .cuh or .ptx file, CUDA C++ or PTX text, or the name of a rung,
+    whose `layout` may be chosen. What text includes in quotes is looked for in the working
+    directory. `entry` names the kernel where the source has several. `arch` is "sm_90a" unless it
+    is named; PTX is assembled for its own target where the assembler still knows that. Raises
     UnknownNameError for a file, rung, entry or architecture that does not exist, CompileError with
     the compiler's log, PtxSyntaxError with the line, MissingDependencyError naming what to install.
     """
     text = str(source)
     if isinstance(source, str) and ".version" in text and ".target" in text:
         return _load_ptx(text, entry, arch, "PTX text")
+    if isinstance(source, str) and ("\n" in text or "__global__" in text):
+        _check_layout(layout, "text")
+        return _load_cuda(text, entry, arch, "kernel.cu")
     path = Path(text)
     if path.suffix not in (".cu", ".cuh", ".ptx"):
         if isinstance(source, Path) or "/" in text or path.is_file():
@@ -37,19 +42,22 @@ def load(
         if entry is not None:
             raise InputError(f"entry is {entry!r}, but the rung {text!r} has one kernel")
         return _load_rung(text, layout, arch or DEFAULT)
-    if layout is not None:
-        raise InputError(f"layout is {layout!r}, but only a rung has one; {text} is a file")
-    try:
-        content = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise UnknownNameError(f"no file {text}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{text} cannot be read: {error}") from error
+    _check_layout(layout, text)
+    content = read(path)
     if path.suffix == ".ptx":
         return _load_ptx(content, entry, arch, text)
+    return _load_cuda(content, entry, arch, text)
+
+
+def _check_layout(layout: str | None, source: str) -> None:
+    if layout is not None:
+        raise InputError(f"layout is {layout!r}, but only a rung has one; {source} is none")
+
+
+def _load_cuda(text: str, entry: str | None, arch: str | None, name: str) -> Artifact:
     from gemmlab.compile import nvrtc
 
-    return nvrtc.compile_cuda(content, entry, arch or DEFAULT, text)
+    return nvrtc.compile_cuda(text, entry, arch or DEFAULT, name)
 
 
 def _load_rung(name: str, layout: str | None, arch: str) -> Artifact:

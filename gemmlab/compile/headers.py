@@ -15,13 +15,52 @@ from typing import Any
 
 from gemmlab.compile import cache
 
-# nvcc has these names from the C library.
+# nvcc has these names from headers of the C library that it includes by itself.
 PRELUDE = "gemmlab_prelude.h"
-_PRELUDE_TEXT = """
-typedef unsigned short ushort;
-typedef unsigned int uint;
-typedef unsigned long ulong;
-"""
+_TYPES = {"ushort": "unsigned short", "uint": "unsigned int", "ulong": "unsigned long"}
+_SIZES = {8: "char", 16: "short", 32: "int", 64: "long long"}
+_TYPES |= {f"int{bits}_t": f"signed {type_}" for bits, type_ in _SIZES.items()}
+_TYPES |= {f"uint{bits}_t": f"unsigned {type_}" for bits, type_ in _SIZES.items()}
+_INFINITY = "__builtin_bit_cast(float, 0x7f800000)"
+_MACROS = {
+    "INFINITY": _INFINITY,
+    "NAN": "__builtin_bit_cast(float, 0x7fffffff)",
+    "HUGE_VALF": _INFINITY,
+    "HUGE_VAL": f"((double){_INFINITY})",
+    "M_E": "2.7182818284590452354",
+    "M_LOG2E": "1.4426950408889634074",
+    "M_LOG10E": "0.43429448190325182765",
+    "M_LN2": "0.69314718055994530942",
+    "M_LN10": "2.30258509299404568402",
+    "M_PI": "3.14159265358979323846",
+    "M_PI_2": "1.57079632679489661923",
+    "M_PI_4": "0.78539816339744830962",
+    "M_1_PI": "0.31830988618379067154",
+    "M_2_PI": "0.63661977236758134308",
+    "M_2_SQRTPI": "1.12837916709551257390",
+    "M_SQRT2": "1.41421356237309504880",
+    "M_SQRT1_2": "0.70710678118654752440",
+    "CHAR_BIT": "8",
+    "SCHAR_MIN": "(-128)",
+    "SCHAR_MAX": "127",
+    "UCHAR_MAX": "255",
+    "CHAR_MIN": "SCHAR_MIN",
+    "CHAR_MAX": "SCHAR_MAX",
+    "SHRT_MIN": "(-SHRT_MAX - 1)",
+    "SHRT_MAX": "0x7fff",
+    "USHRT_MAX": "0xffff",
+    "INT_MIN": "(-INT_MAX - 1)",
+    "INT_MAX": "0x7fffffff",
+    "UINT_MAX": "0xffffffff",
+    "LONG_MIN": "(-LONG_MAX - 1)",
+    "LONG_MAX": "LLONG_MAX",
+    "ULONG_MAX": "ULLONG_MAX",
+    "LLONG_MIN": "(-LLONG_MAX - 1)",
+    "LLONG_MAX": "0x7fffffffffffffffLL",
+    "ULLONG_MAX": "0xffffffffffffffffUL",
+}
+# A name that the source declares: after #define, in a typedef, or before = or ; of its own.
+_DECLARED = r"#\s*define\s+{0}\b|\btypedef\b[^;]*\b{0}\s*;|[\w{{,][\s*&]+{0}\s*(?:=[^=]|\{{)|\busing\s+{0}\b"
 
 # CCCL 3.0, of CUDA 13.0, has some of its headers under another name.
 _STANDARD = """
@@ -46,14 +85,23 @@ _INTEGERS += ["intptr_t", "uintptr_t"]
 _FROM_CPP = {"float.h": "cfloat", "limits.h": "climits", "math.h": "cmath", "stdint.h": "cstdint"}
 
 
-def provided() -> dict[str, str]:
-    """Text of every header that gemmlab provides, by name."""
-    made = {PRELUDE: _PRELUDE_TEXT} | dict.fromkeys(_EMPTY, "")
+def provided(source: str) -> dict[str, str]:
+    """Text of every header that gemmlab provides for a source, by name."""
+    made = {PRELUDE: _prelude(source)} | dict.fromkeys(_EMPTY, "")
     for name in _FROM_CCCL:
         made[name] = _STANDARD.format(name=name)
     # C's header declares its types globally; no more than these, or math functions turn ambiguous.
     made["cstdint"] += "".join(f"using cuda::std::{type_};\n" for type_ in _INTEGERS)
     return made | {name: f"#include <{other}>\n" for name, other in _FROM_CPP.items()}
+
+
+def _prelude(source: str) -> str:
+    """What nvcc declares and the source does not."""
+    lines = {name: f"typedef {type_} {name};\n" for name, type_ in _TYPES.items()}
+    lines |= {name: f"#define {name} {value}\n" for name, value in _MACROS.items()}
+    return "".join(
+        line for name, line in lines.items() if not re.search(_DECLARED.format(name), source)
+    )
 
 
 def include_paths(source: str, name: str, nvrtc: Any, version: str) -> list[Path]:

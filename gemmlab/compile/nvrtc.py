@@ -11,7 +11,8 @@ from gemmlab.compile import cache, compiler_process, headers, ptx, resources
 from gemmlab.compile.architectures import DEFAULT, NVRTC_ARCHITECTURES, check_architecture
 from gemmlab.compile.artifact import Artifact
 from gemmlab.compile.host_code import without_host_code
-from gemmlab.errors import CompileError
+from gemmlab.compile.source import instances
+from gemmlab.errors import CompileError, UnknownNameError
 from gemmlab.packages import CUDA_BINDINGS, NVRTC
 
 # A name that NVRTC has to look up in C++: a template's instance, or a kernel in a namespace.
@@ -57,11 +58,13 @@ def _build(
     options: tuple[str, ...],
     made_by: dict[str, str],
 ) -> Artifact:
-    given, left_out = headers.provided(), list[str]()
+    whole, given, left_out = source, headers.provided(source), list[str]()
     while True:
         try:
             artifact = _compile(source, entry, arch, name, options, given)
             return replace(artifact, versions=made_by, left_out=tuple(left_out))
+        except UnknownNameError as error:
+            raise UnknownNameError(f"{error}{_templates(whole, entry)}") from None
         except CompileError as error:
             lines = [int(line) for file, line in _ERROR.findall(error.log) if file == name]
             source, functions = without_host_code(source, lines)
@@ -115,6 +118,16 @@ def _compile(
     artifact = ptx.describe(text, chosen, name)
     used = resources.read(cubin, chosen, arch)
     return replace(artifact, arch=arch, cubin=cubin, resources=used, options=" ".join(told))
+
+
+def _templates(source: str, entry: str | None) -> str:
+    """What to say of a source's templates where no kernel is found."""
+    found = instances(source)
+    meant = [found[entry]] if entry in found else [*found.values()]
+    if not meant:
+        return ""
+    names = " or ".join(f"entry={name!r}" for name in meant)
+    return f"; a template is an entry with its arguments, as in {names}"
 
 
 def _is_host(header: str) -> bool:

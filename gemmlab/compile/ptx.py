@@ -42,8 +42,7 @@ def choose(entries: list[str], entry: str | None, origin: str, demangle: bool = 
     """
     names = ", ".join(entries)
     if not entries:
-        hint = "" if ".ptx" in origin or "PTX" in origin else "; a template is none by itself"
-        raise UnknownNameError(f"{origin} has no kernel entry{hint}")
+        raise UnknownNameError(f"{origin} has no kernel entry")
     if entry is None:
         if len(entries) > 1:
             raise UnknownNameError(f"{origin} has {len(entries)} entries, choose one of: {names}")

@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from gemmlab.compile import source
 from gemmlab.compile.architectures import DEFAULT, NVRTC_ARCHITECTURES, check_architecture
 from gemmlab.directives import Directive, read
-from gemmlab.errors import CompileError, GemmlabError, InputError, UnknownNameError
+from gemmlab.errors import CompileError, GemmlabError, InputError
 from gemmlab.judge import Mismatch, Verdict, precision
 from gemmlab.submission import advice, process, timing
 from gemmlab.submission.process import Limits
@@ -70,12 +71,7 @@ def read_file(path: Path) -> str:
     """The text of a kernel file. Raises as `judge_file`."""
     if path.suffix not in SUFFIXES:
         raise InputError(f"{path} is none of {', '.join(SUFFIXES)}")
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise UnknownNameError(f"no file {path}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} cannot be read: {error}") from error
+    return source.read(path)
 
 
 def _opened(

@@ -1,4 +1,4 @@
-#! gemmlab problem=gemm entry=gemm args=a,b,c,m,n,k layout=row
+#! gemmlab problem=gemm entry=sgemm args=a,b,c,m,n,k layout=row
 #! gemmlab block=32,8 grid=ceil_div(n,32),ceil_div(m,8)
 """C = A·B in float32. One thread computes one element of C."""
 
@@ -6,7 +6,7 @@ from cutlass import Float32, Int32, cute, range
 
 
 @cute.kernel
-def gemm(a: cute.Pointer, b: cute.Pointer, c: cute.Pointer, m: Int32, n: Int32, k: Int32):
+def sgemm(a: cute.Pointer, b: cute.Pointer, c: cute.Pointer, m: Int32, n: Int32, k: Int32):
     tx, ty, _ = cute.arch.thread_idx()
     bx, by, _ = cute.arch.block_idx()
     mA = cute.make_tensor(a, cute.make_layout((m, k), stride=(k, 1)))
