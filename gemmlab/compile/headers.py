@@ -59,8 +59,11 @@ _MACROS = {
     "LLONG_MAX": "0x7fffffffffffffffLL",
     "ULLONG_MAX": "0xffffffffffffffffUL",
 }
-# A name that the source declares: after #define, in a typedef, or before = or ; of its own.
-_DECLARED = r"#\s*define\s+{0}\b|\btypedef\b[^;]*\b{0}\s*;|[\w{{,][\s*&]+{0}\s*(?:=[^=]|\{{)|\busing\s+{0}\b"
+# A name that the source declares: in #define, typedef or using, or with a value of its own.
+_DECLARED = (
+    r"#\s*define\s+{0}\b|\btypedef\b[^;]*\b{0}\s*;|\busing\s+{0}\b"
+    r"|[\w{{,][\s*&]+{0}\s*(?:=[^=]|\{{)"
+)
 
 # CCCL 3.0, of CUDA 13.0, has some of its headers under another name.
 _STANDARD = """
