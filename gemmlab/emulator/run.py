@@ -109,7 +109,8 @@ def run(
     if tensor not in ("exact", "fast"):
         raise InputError(f"tensor {tensor!r} is not 'exact' or 'fast'")
     kinds = kinds_of(check) if check is not None else frozenset[str]()
-    prepared = prepare(ptx, entry, grid, block, args, dynamic_smem, cluster)
+    noted = check is not None
+    prepared = prepare(ptx, entry, grid, block, args, dynamic_smem, cluster, noted=noted)
     launch = replace(
         prepared.launch,
         trace=trace,
@@ -175,9 +176,12 @@ def prepare(
     args: Sequence[Argument],
     dynamic_smem: int = 0,
     cluster: Dim3 | None = None,
+    *,
+    noted: bool = False,
 ) -> Prepared:
-    """A launch with its memory filled. Raises PtxSyntaxError, InputError, LaunchError."""
-    program = translate(ptx, entry)
+    """A launch with its memory filled. noted: for checks. Raises PtxSyntaxError, InputError,
+    LaunchError."""
+    program = translate(ptx, entry, noted)
     most, threads = program.function.maxntid, math.prod(block)
     if most is not None and threads > math.prod(most):
         raise LaunchError(f"{threads} threads per block; the kernel's .maxntid is {most}")

@@ -90,7 +90,7 @@ class WatchedCopies(AsyncCopies):
         for size in np.unique(sizes[on & (sizes > 0)]).tolist():
             part = on & (sizes == size)
             among, site = Mask(part, machine.extent), access.instruction
-            self.monitor.touch_global("load", site, starts[part], size, among, None)
+            self.monitor.touch_global("copy", site, starts[part], size, among, None)
 
 
 class WatchedBulkCopies(BulkCopies):
@@ -118,10 +118,10 @@ class WatchedBulkCopies(BulkCopies):
             monitor.boards.leave(("pending", cell), monitor.clocks.tell(row[0]))
         read = self._in_shared(source)
         if read is not None:
-            shadow.load(row, read[None], site, in_flight=True)
+            shadow.use_up(row, read[None], site, in_flight=True)
             shadow.look(row, read[None], site, "a write and a read")
         elif not isinstance(source, Words):
-            monitor.touch_pieces("load", site, row[0], self._in_global(source))
+            monitor.touch_pieces("copy", site, row[0], self._in_global(source))
         for target in targets:
             written = self._in_shared(target)
             if written is not None:

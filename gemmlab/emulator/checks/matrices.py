@@ -37,7 +37,7 @@ class WatchedMatrixSpace(MatrixSpace):
         result = super().load_matrices(access, address, count, transposed, mask)
         rows, starts = self._named(access, address, count, mask)
         monitor = self.monitor
-        monitor.shadow.load(rows[:, None], monitor.pieces(starts, CHUNK), access.instruction)
+        monitor.shadow.use_up(rows[:, None], monitor.pieces(starts, CHUNK), access.instruction)
         # The warp reads together (.sync.aligned): what one of its lanes writes next comes after it.
         on = monitor.machine.active(mask)
         monitor.warp_barrier(on, np.broadcast_to(ALL_LANES, on.shape))

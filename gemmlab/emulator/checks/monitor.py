@@ -21,6 +21,7 @@ from gemmlab.emulator.checks.findings import SHOWN, Findings
 from gemmlab.emulator.checks.matrices import watch_matrices
 from gemmlab.emulator.checks.shadow import ATOMIC, PLAIN, Shadow, column_of, pack, strength
 from gemmlab.emulator.checks.stores import overwritten
+from gemmlab.emulator.checks.undefined import Undefined
 from gemmlab.emulator.checks.waits import watch_waits
 from gemmlab.emulator.checks.wgmma import Accumulators, WatchedWgmma
 from gemmlab.emulator.execution.coordinates import block_index
@@ -73,7 +74,9 @@ class Monitor:
         self.everyone = np.arange(machine.live.size)
         self.places: dict[tuple[int, tuple[int, ...], bytes], np.ndarray] = {}
         self.word = np.dtype(f"u{min(self.granule, 8)}")  # in which values are compared
-        self.local = np.zeros(machine.space_local.data.shape, bool)
+        self.local = np.zeros(machine.space_local.data.size // self.granule, bool)
+        self.granules = {"shared": self.shadow.written.size, "local": self.local.size}
+        self.undefined = Undefined(self)
         # Threads can wait for each other by flags in memory only in loops that poll.
         self.has_flags = any(b.spins for b in machine.launch.program.blocks)
         self.fences = [
@@ -107,6 +110,10 @@ class Monitor:
                 three_axes(block.members(machine.registers)), machine.extent.shape
             )
             self.warp_barrier(machine.active(mask), members)
+
+    def after(self, number: int, block: Block, mask: Mask | None) -> None:
+        """A basic block has run; its lanes have not gone on yet."""
+        self.undefined.after(number, block, mask)
 
     def warp_barrier(self, on: np.ndarray, members: np.ndarray) -> None:
         """bar.warp.sync: lanes of a warp that name the same members order their accesses."""
@@ -218,8 +225,10 @@ class Monitor:
         if strong and self.has_flags:
             self.flags("shared", rows[:, 0], cells[:, 0], site)
         if name == "load":
-            self.shadow.load(rows, cells, site, strong)
+            unwritten = self.shadow.load(rows, cells, site, strong)
+            self.undefined.load(site, "shared", rest[-1], cells, unwritten)
             return
+        self.undefined.store(site, "shared", rest[-1], cells)
         if name == "update":
             self._unwritten(rows, cells, site)
         self.shadow.store(rows, cells, site, strong, changed)
@@ -301,11 +310,18 @@ class Monitor:
         rest: tuple[Any, ...],
         state: tuple[np.ndarray, np.ndarray | None],
     ) -> None:
-        starts, changed = state
-        self.touch_global(name, access.instruction, starts, access.width, rest[-1], changed)
-        site = access.instruction
+        (starts, changed), site = state, access.instruction
+        cells = self.pieces(starts, access.width)
+        if name == "load" and self.blocks is not None:
+            words = self.blocks.written.when.take(cells)
+            is_bad = words.min(initial=0) == UNINITIALIZED
+            unwritten = words == UNINITIALIZED if is_bad else None
+            self.undefined.load(site, "global", rest[-1], cells, unwritten)
+        elif name == "store":
+            self.undefined.store(site, "global", rest[-1], cells)
+        self.touch_global(name, site, starts, access.width, rest[-1], changed)
         if changed is not None and strength(self.code[site]) == PLAIN:
-            cells, rows = self.pieces(starts, access.width), self.rows(rest[-1])
+            rows = self.rows(rest[-1])
             left = self.values(self.machine.space_global.memory.data, cells)
             twice = overwritten(rows, cells, self._written(rest, access), left).any(axis=1)
             if twice.any():
@@ -321,7 +337,8 @@ class Monitor:
         mask: Mask | None,
         changed: np.ndarray | None,
     ) -> None:
-        """Active threads have accessed `nbytes` bytes of global memory each, from `starts` on."""
+        """Active threads have accessed `nbytes` bytes of global memory each, at `starts`. name: as
+        a space's method, or "copy" for what reads it and keeps nothing in registers."""
         rows, strong = self.rows(mask), strength(self.code[site])
         cells = self.pieces(starts, nbytes)
         if strong and self.has_flags:
@@ -362,9 +379,9 @@ class Monitor:
 
     def _record(self, name: str, a: Accesses, changed: np.ndarray | None) -> None:
         assert self.blocks is not None
-        if name != "store":
+        if name in ("copy", "update"):
             self._uninitialized(a)
-        if name == "load":
+        if name in ("copy", "load"):
             self.blocks.load(a)
         else:
             self.blocks.store(a, np.ones(a.cells.shape, bool) if changed is None else changed)
@@ -403,22 +420,26 @@ class Monitor:
     def _local_before(
         self, space: LocalSpace, name: str, access: Access, address: Value, rest: tuple[Any, ...]
     ) -> np.ndarray:
-        return self.machine.chunk.spread(offsets_of(access, address))
+        offsets, mask = self.machine.chunk.spread(offsets_of(access, address)), rest[-1]
+        starts = offsets.reshape(-1) if mask is None else offsets[mask.array]
+        return self.pieces(starts + self.rows(mask) * space.data.shape[3], access.width)
 
     def _local_after(
-        self, name: str, access: Access, rest: tuple[Any, ...], offsets: np.ndarray
+        self, name: str, access: Access, rest: tuple[Any, ...], cells: np.ndarray
     ) -> None:
-        on = self.machine.active(rest[-1])
-        lanes = np.argwhere(on)
-        at = offsets[on][:, None] + np.arange(access.width)
-        place = (*(lanes[:, k, None] for k in range(3)), at)
+        site, mask = access.instruction, rest[-1]
         if name == "store":
-            self.local[place] = True
+            self.local[cells] = True
+            self.undefined.store(site, "local", mask, cells)
             return
-        bad = ~self.local[place].all(axis=1)
-        site, kind = access.instruction, "uninitialized read"
-        if bad.any() and self.findings.wants(kind, site):
-            block = self.machine.block_index(int(lanes[bad][0, 0]))
-            threads = (lanes[bad, 1] * WARP + lanes[bad, 2]).tolist()
-            what = "nobody has written what is read here, in local memory"
-            self.findings.add(kind, what, site, None, block, threads, offsets[on][bad].tolist())
+        written = self.local.take(cells)
+        self.undefined.load(site, "local", mask, cells, None if written.all() else ~written)
+
+    def place_of(self, space: str, cell: int) -> str:
+        """Where a granule is, for messages."""
+        start = cell * self.granule
+        if space == "global":
+            return self.machine.launch.memory.name_of(start + GLOBAL_BASE)
+        if space == "shared":
+            return shared_place(self.machine.launch.program, start % self.shared.shape[1])
+        return f"local memory+{start % self.machine.space_local.data.shape[3]}"

@@ -115,27 +115,35 @@ class Shadow:
         site: int,
         strength: int = PLAIN,
         in_flight: bool = False,
-    ) -> None:
-        """rows: (n, 1), the threads; cells: (n, granules of each).
+    ) -> np.ndarray | None:
+        """rows: (n, 1), the threads; cells: (n, granules of each). Returns which cells nobody has
+        written; None for none of them.
 
         in_flight: by what they have started, the copy engine or tensor cores, until that lets go.
         """
         words = self.written.take(cells)
-        if not words.all():
-            bad = words == 0
-            what = "nobody has written what is read here"
-            none = np.zeros(int(bad.sum()), np.int64)
-            spread = np.broadcast_to(rows, cells.shape)
-            self.report("uninitialized read", what, site, None, spread[bad], none, cells[bad])
+        unwritten = None if words.all() else words == 0
         self._compare(words, rows, cells, site, strength, "a read, and a write")
         reads = Reads(rows, cells, self.clocks.now, site, strength)
         if in_flight:
             self.record_loads()
             self._record(reads, in_flight)
-            return
+            return unwritten
         self.loads.append(reads)
         if self.clocks.cluster_size > 1 or len(self.loads) * cells.size > MOST_LOADS:
             self.record_loads()
+        return unwritten
+
+    def use_up(
+        self, rows: np.ndarray, cells: np.ndarray, site: int, in_flight: bool = False
+    ) -> None:
+        """As `load`, by an instruction that needs all of it to be written."""
+        bad = self.load(rows, cells, site, in_flight=in_flight)
+        if bad is not None:
+            what = "nobody has written what is read here"
+            none = np.zeros(int(bad.sum()), np.int64)
+            spread = np.broadcast_to(rows, cells.shape)
+            self.report("uninitialized read", what, site, None, spread[bad], none, cells[bad])
 
     def record_loads(self) -> None:
         """Put those on record that are not yet."""

@@ -55,7 +55,7 @@ class WatchedWgmma(Wgmma):
         rows = (at[0] * monitor.machine.extent.warps + at[1]) * WARP
         starts = at[0][:, None] * monitor.shared.shape[1] + chunks.reshape(len(rows), -1) * CHUNK
         cells = monitor.pieces(starts.reshape(-1), CHUNK).reshape(len(rows), -1)
-        shadow.load(rows[:, None], cells, index, in_flight=True)
+        shadow.use_up(rows[:, None], cells, index, in_flight=True)
         shadow.look(rows[:, None], cells, index, "a write and a read")
         clocks.flights += 1
         holder = clocks.column(rows)

@@ -147,6 +147,7 @@ class Machine:
     executed: int = 0  # instructions of those basic blocks, each once
     turns: int = 0  # basic blocks since all lanes that can run were together
     specials: dict[str, Value] = field(default_factory=dict)
+    noted: dict[int, tuple[Value, ...]] = field(default_factory=dict)  # for checks
     first_warp: int = 0  # of each block: the number of the first one that is here
 
     def __post_init__(self) -> None:
@@ -281,6 +282,8 @@ class Machine:
             if self.monitor is not None:
                 self.monitor.before(pc, block, mask)
             result = block.run(self, self.registers, mask)
+            if self.monitor is not None:
+                self.monitor.after(pc, block, mask)
             self.finish(block, result, mask)
             self.steps += 1
             self.executed += block.last - block.first

@@ -179,7 +179,9 @@ class Module:
     variables: list[Variable]
     digest: str = field(default="", compare=False)  # of the text
     # What translation makes of the entries, kept with the module.
-    programs: Recent[str, Any] = field(default_factory=partial(Recent, 64), compare=False)
+    programs: Recent[tuple[str, bool], Any] = field(
+        default_factory=partial(Recent, 64), compare=False
+    )
 
     def code_address(self, name: str) -> int | None:
         """A number that stands for a device function in registers and memory."""

@@ -79,6 +79,9 @@ class Program:
     origins: list[int] = field(default_factory=list)  # the instruction behind each of its lines
     bodies: list[range] = field(default_factory=list)  # of basic blocks: lines that do instructions
     dtypes: dict[str, np.dtype] = field(default_factory=dict)  # of the variables there
+    joined: dict[int, tuple[int, ...]] = field(
+        default_factory=dict
+    )  # loads that the first one does
     # What the native tier makes of it, kept with it.
     native: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
@@ -91,15 +94,16 @@ TERMINATORS = {"bra": "branch", "brx": "switch", "ret": "exit", "exit": "exit", 
 TERMINATORS |= {"nanosleep": "sleep"}
 
 
-def translate(text: str, entry: str | None = None) -> Program:
-    """Parse and translate one entry of a PTX text. Raises PtxSyntaxError, UnknownNameError."""
+def translate(text: str, entry: str | None = None, noted: bool = False) -> Program:
+    """Parse and translate one entry of a PTX text. noted: leave for the checks, in `machine.noted`,
+    what decides which operand an instruction takes. Raises PtxSyntaxError, UnknownNameError."""
     module = parse(text)
     function = module.entry(entry)
 
     def make() -> Program:
-        return Translator(module, inline_calls(module, function)).program()
+        return Translator(module, inline_calls(module, function), noted).program()
 
-    found: Program = module.programs.get(function.name, make)
+    found: Program = module.programs.get((function.name, noted), make)
     return found
 
 
@@ -151,11 +155,25 @@ def basic_blocks(function: Function) -> list[Block]:
     return blocks
 
 
+def deciders(i: Instruction) -> list[tuple[Operand, np.dtype]]:
+    """Operands whose values decide which others matter, and their types."""
+    flag = np.dtype(bool)
+    if i.root == "selp":
+        return [(i.operands[3], flag)]
+    if i.root in ("and", "or") and i.opcode[-1] in isa.DTYPES:
+        return [(o, isa.DTYPES[i.opcode[-1]]) for o in i.operands[1:]]
+    if i.root == "setp" and len(i.operands) == 4:
+        return [(i.operands[3], flag)]
+    if i.name == "shfl":
+        return [(o, np.dtype("u4")) for o in i.operands[2:4]]
+    return []
+
+
 class Translator:
     """Emits Python for one function. Emission runs twice: the first time only to vote on types."""
 
-    def __init__(self, module: Module, function: Function) -> None:
-        self.module, self.function = module, function
+    def __init__(self, module: Module, function: Function, noted: bool = False) -> None:
+        self.module, self.function, self.noted = module, function, noted
         self.variables = {v.name: v for v in (*module.variables, *function.variables)}
         self.parameters = layout.parameter_offsets(function)
         self.shared = layout.shared_offsets(module, function)
@@ -222,6 +240,7 @@ class Translator:
             origins,
             bodies,
             self.dtypes,
+            {k: tuple(group) for k, group in self.wide_loads.items()},
         )
 
     def machine_registers(self, blocks: list[Block]) -> set[str]:
@@ -269,6 +288,8 @@ class Translator:
                 self.line(f"m.count_guarded({self.index}, g, mask)")
             mark = len(self.lines)
             try:
+                if self.noted:
+                    self.note(instruction)
                 if problem := read_opcode(instruction.opcode).problem:
                     self.unsupported(problem)
                 if terminator_of(instruction) == "phase":
@@ -286,6 +307,12 @@ class Translator:
                 plain = block.terminator in ("branch", "exit", "trap")
                 result = str(guard) if plain else f"{guard},"
         return result
+
+    def note(self, i: Instruction) -> None:
+        """Leave the guard, and the values that decide which operand's bits the result has."""
+        values = [self.value(*decider, typed=False) for decider in deciders(i)]
+        if i.guard is not None or values:
+            self.line(f"m.noted[{self.index}] = {', '.join([str(self.guard(i)), *values])},")
 
     def wide_load(self) -> Instruction:
         """The vector load that stands for a group of scalar ones."""

@@ -1,0 +1,63 @@
+"""Which registers' values may still be read: backward over the basic blocks, to a fixed point."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from gemmlab.emulator.ptx.ir import Instruction, Memory, Vector, registers
+
+if TYPE_CHECKING:
+    from gemmlab.emulator.translation.translate import Block
+
+# Instructions whose first operand is no result, though it may be a register.
+NO_RESULT = {"st", "red", "bra", "brx", "bar", "barrier", "cp", "nanosleep", "stmatrix"}
+
+
+def results(i: Instruction) -> tuple[str, ...]:
+    """Names of the registers that an instruction writes."""
+    is_none = i.root in NO_RESULT and "red" not in i.modifiers
+    if is_none or not i.operands or isinstance(i.operands[0], Memory):
+        return ()
+    return tuple(registers(i.operands[:1]))
+
+
+def sources(i: Instruction) -> Iterator[str]:
+    """Names of the registers that it reads, those of its guard excepted."""
+    first = 1 if results(i) else 0
+    for o in i.operands[first:]:
+        yield from registers([o])
+        if isinstance(o, Memory):
+            yield from registers(o.coordinates)
+    if "wgmma" in i.opcode and isinstance(i.operands[0] if i.operands else None, Vector):
+        yield from registers(i.operands[:1])  # accumulators are read too
+
+
+def live_at_starts(code: Sequence[Instruction], blocks: Sequence[Block]) -> list[frozenset[str]]:
+    """For each basic block the registers that are read before they are written, from there on."""
+    reads, writes = list[set[str]](), list[set[str]]()
+    for block in blocks:
+        read, written = set[str](), set[str]()
+        for i in code[block.first : block.last]:
+            read |= {*sources(i)} - written
+            if i.guard is None:
+                written |= {*results(i)}
+            elif i.guard.reg.name not in written:
+                read.add(i.guard.reg.name)
+        reads.append(read)
+        writes.append(written)
+    live = [frozenset(read) for read in reads]
+    changed = True
+    while changed:
+        changed = False
+        for number in reversed(range(len(blocks))):
+            after = live_after(live, blocks[number])
+            now = frozenset(reads[number] | after - writes[number])
+            if now != live[number]:
+                live[number], changed = now, True
+    return live
+
+
+def live_after(live: Sequence[frozenset[str]], block: Block) -> frozenset[str]:
+    """Of the registers at the starts of basic blocks, those at the end of one."""
+    return frozenset().union(*(live[k] for k in block.targets if k < len(live)))
