@@ -13,7 +13,7 @@ from gemmlab import judge, problems
 from gemmlab.compile import Artifact, load, source
 from gemmlab.devices.emulated import emulate
 from gemmlab.directives import Directive, read
-from gemmlab.directives.call import Call, bind, layout_of, prepare, shape_of
+from gemmlab.directives.call import Call, bind, check_sizes, layout_of, prepare, shape_of
 from gemmlab.errors import InputError
 from gemmlab.judge import Verdict
 
@@ -63,6 +63,7 @@ def run(
         unwritten = [arg for arg, is_empty in zip(call.args, empty, strict=True) if is_empty]
         return FileRun(artifact, call, _emulated(artifact, call, unwritten, how))
     problem = problems.find(directive.problem)
+    check_sizes(directive, problem.axes)
     layout = layout_of(directive, problem)
     shape = shape_of(directive, dict.fromkeys(problem.axes, problem.default_size))
     case = problem.case(shape, layout, family or problem.families[0], seed)

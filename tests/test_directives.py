@@ -147,7 +147,7 @@ def test_a_call_has_arrays_numbers_and_sizes():
         ("args=x:f32[4]=noise", UnknownNameError, "no fill 'noise'"),
         ("args=x:f32", InputError, "not of the form"),
         ("args=x:f32[-4]", InputError, "has -4 elements"),
-        ("colour=7", UnknownNameError, "nothing in the directive uses colour"),
+        ("colour=7", UnknownNameError, "colour, which nothing in it uses; its words are problem"),
         ("args=n", UnknownNameError, "no size 'n'"),
         ("grid=1,2,3,4", InputError, "one to three numbers"),
         ("grid=", InputError, "name=value"),

@@ -123,6 +123,15 @@ def test_what_is_wrong_is_one_message(write, capsys, words, code, message):
     assert err.startswith("gemmlab: ") and message in err and "Traceback" not in err
 
 
+def test_a_word_that_means_nothing_is_an_error_for_a_problem_too(write, capsys):
+    code, out, err = run_command(capsys, write(SGEMM), "bogus=3")
+    assert (code, out) == (
+        2,
+        "",
+    ) and "bogus, which nothing in it uses; its words are problem" in err
+    assert err.rstrip().endswith("sizes: m, n, k")
+
+
 def test_a_negative_seed_is_refused(write, capsys):
     code, out, err = run_command(capsys, write(GATHER), "--seed", "-1")
     assert (code, out) == (2, "") and "'--seed'" in err and "Traceback" not in err

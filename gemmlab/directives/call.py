@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -60,6 +60,19 @@ def sizes_of(directive: Directive, own: Mapping[str, int] | None = None) -> dict
     return known
 
 
+def check_sizes(directive: Directive, axes: Sequence[str] = ()) -> None:
+    """Raise UnknownNameError for a size that nothing in the directive uses, and that is none of the
+    problem's axes."""
+    unknown = directive.sizes.keys() - directive.names() - set(axes)
+    if unknown:
+        words = [field.name for field in fields(Directive) if field.name != "sizes"]
+        sizes = f", and sizes: {', '.join(axes)}" if axes else ", and sizes that it uses"
+        raise UnknownNameError(
+            f"the directive has {', '.join(sorted(unknown))}, which nothing in it uses; its words "
+            f"are {', '.join(words)}{sizes}"
+        )
+
+
 def shape_of(directive: Directive, default: Shape) -> dict[str, int]:
     """The sizes that the directive gives of `default`'s axes, and `default` for the rest."""
     known = {axis: size for axis, size in default.items() if axis not in directive.sizes}
@@ -69,10 +82,8 @@ def shape_of(directive: Directive, default: Shape) -> dict[str, int]:
 
 def prepare(directive: Directive, seed: int = 0) -> Call:
     """Grid, block and arguments. Raises InputError or UnknownNameError with the word at fault."""
+    check_sizes(directive)
     sizes = sizes_of(directive)
-    unused = sizes.keys() - directive.names()
-    if unused:
-        raise UnknownNameError(f"nothing in the directive uses {', '.join(sorted(unused))}")
     args = [argument(word, sizes, seed) for word in directive.args]
     names = tuple(word.split(":")[0] for word in directive.args)
     return Call(*_launch(directive, sizes), tuple(args), names)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gemmlab import problems
 from gemmlab.directives import Directive
-from gemmlab.directives.call import layout_of, shape_of, sizes_of
+from gemmlab.directives.call import check_sizes, layout_of, shape_of, sizes_of
 from gemmlab.directives.expressions import evaluate
 from gemmlab.errors import InputError, ShapeError, UnknownNameError
 from gemmlab.judge.precision import CLASSES
@@ -86,13 +86,7 @@ class Submission:
             raise InputError(f"multiple={','.join(words.multiple)}: must be positive")
         if words.cluster not in ((), ("1",)):
             raise InputError(f"cluster={','.join(words.cluster)}: clusters are not judged yet")
-        used = words.names() | set(axes)
-        if unknown := words.sizes.keys() - used:
-            raise UnknownNameError(
-                f"the directive has {', '.join(sorted(unknown))}, which nothing in it uses; its "
-                "words are problem, entry, args, layout, block, grid, smem, multiple, output, "
-                f"precision, and sizes: {', '.join(axes)}"
-            )
+        check_sizes(words, axes)
         sizes_of(words, dict.fromkeys(axes, 1))
         for (axis, timed), step in zip(self.timed_shape(1).items(), self.multiples(), strict=True):
             if timed < 1 or timed % step:
