@@ -15,7 +15,13 @@ Launcher = Callable[..., Run]
 
 
 @pytest.fixture
-def launch() -> Launcher:
+def tier() -> str:
+    """The tier that `launch` runs on; modules may have it run on all TIERS."""
+    return "auto"
+
+
+@pytest.fixture
+def launch(tier: str) -> Launcher:
     """Run a PTX body with the given arrays and numbers as %q0, %q1, … ; numbers are 32-bit.
 
     %r0 is the thread's linear index in the grid, %q31 four times it.
@@ -45,7 +51,8 @@ def launch() -> Launcher:
             "mad.lo.u32 %r0, %r30, %r29, %r28; mul.wide.u32 %q31, %r0, 4;"
         )
         text = ptx("\n".join([*loads, index, body, "ret;"]), types, module)
-        return run(text, "k", grid, block, args, dynamic_smem, order, (cluster, 1, 1))
+        chosen = tier if (order, cluster) == ("in-order", 1) else "numpy"
+        return run(text, "k", grid, block, args, dynamic_smem, order, (cluster, 1, 1), tier=chosen)
 
     return start
 

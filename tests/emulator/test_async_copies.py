@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from machine import TIERS, without_native_tier
 from snippets import ptx
 
 from gemmlab.emulator import run
@@ -15,6 +16,12 @@ from gemmlab.errors import (
     OutOfBoundsError,
     UnsupportedInstructionError,
 )
+
+
+@pytest.fixture(params=TIERS)
+def tier(request):
+    return request.param
+
 
 # %q0 source, %q1 result, %q31 the thread's four bytes; %r1 its 32 bytes of shared memory
 SETUP = (
@@ -171,7 +178,8 @@ def test_any_order_of_copies_and_waits(steps):
                 arrived[n] = n + 1
     for k in range(16):
         code.append(f"ld.shared.u32 %r1, [tile+{4 * k}]; st.global.u32 [%q1+{4 * k}], %r1;")
-    run(
-        ptx("\n".join([*code, "ret;"]), ["u64", "u64"]), "k", (1, 1, 1), (1, 1, 1), [source, result]
-    )
-    assert result.tolist() == arrived
+    text = ptx("\n".join([*code, "ret;"]), ["u64", "u64"])
+    for tier in ("numpy", "native") if not without_native_tier() else ("numpy",):
+        result[:] = 0
+        run(text, "k", (1, 1, 1), (1, 1, 1), [source, result], tier=tier)
+        assert result.tolist() == arrived

@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from snippets import HEADER
+from machine import TIERS, needs_native
+from snippets import HEADER, ptx
 
 from gemmlab.emulator import run
 from gemmlab.emulator.translation.emit.fragments import SHAPES, SUMS, make
@@ -59,8 +60,41 @@ wmma.store.d.sync.aligned.{d}.{name}.global.{sum_} [%q3], {{{lists["d"]}}}{strid
 ret; }}"""
 
 
-def launch(text, *arrays):
-    return run(text, "k", (1, 1, 1), (32, 1, 1), list(arrays))
+@pytest.fixture(params=TIERS)
+def launch(request):
+    """Runs one warp."""
+
+    def start(text, *arrays):
+        return run(text, "k", (1, 1, 1), (32, 1, 1), list(arrays), tier=request.param)
+
+    return start
+
+
+@needs_native
+@pytest.mark.parametrize("column_major", [False, True])
+@pytest.mark.parametrize("stride", [", 24", ", %r1"])
+@pytest.mark.parametrize("space", ["", ".shared"])
+def test_tiers_count_alike(stride, space, column_major):
+    """A fragment of each type goes from global memory to shared or global memory."""
+    layout = "col" if column_major else "row"
+    for shape, type_ in (("m16n16k16", "f32"), ("m16n16k16", "f16"), ("m8n8k4", "f64")):
+        count = {"f32": 8, "f16": 4, "f64": 2}[type_]
+        names = ", ".join(f"%d{k}" for k in range(count))
+        start, load = ("mov.u64 %q1, s;", "ld.shared") if space else ("", "ld.global")
+        form = f"{{{names}}}, [%q0]{stride}"
+        body = f""".shared .align 16 .b8 s[4096]; .reg .{REGISTER.get(type_, "b32")} %d<8>;
+            ld.param.u64 %q0, [p0]; mov.u32 %r1, 24; add.u64 %q1, %q0, 4096; {start}
+            mov.u32 %r2, %tid.x; setp.lt.u32 %p1, %r2, 64;
+            @%p1 wmma.load.c.sync.aligned.{layout}.{shape}.global.{type_} {form};
+            @%p1 wmma.store.d.sync.aligned.row.{shape}{space}.{type_} [%q1], {{{names}}}{stride};
+            mul.wide.u32 %q3, %r2, 8; add.u64 %q4, %q0, %q3; add.u64 %q5, %q1, %q3;
+            {load}.u64 %q6, [%q5]; st.global.u64 [%q4+2048], %q6; ret;"""
+        found = []
+        for tier in ("numpy", "native"):
+            x = np.random.default_rng(3).integers(0, 256, 8192, np.uint8)
+            result = run(ptx(body, ["u64"]), "k", (1, 1, 1), (32, 1, 1), [x], tier=tier)
+            found.append((x.tobytes(), result.counters))
+        assert found[0] == found[1]
 
 
 def laid_out(array, layout):
@@ -69,7 +103,7 @@ def laid_out(array, layout):
 
 @pytest.mark.parametrize("layouts", [("row", "col", "row", "row"), ("col", "row", "col", "row")])
 @pytest.mark.parametrize(("shape", "type_", "sum_"), FORMS)
-def test_products(shape, type_, sum_, layouts):
+def test_products(launch, shape, type_, sum_, layouts):
     m, n, k = shape
     (a, exact_a), (b, exact_b) = numbers(type_, m, k), numbers(type_, k, n)
     c, exact_c = numbers(sum_, m, n)
@@ -79,7 +113,7 @@ def test_products(shape, type_, sum_, layouts):
     assert np.array_equal(d.astype(np.float64), exact_a @ exact_b + exact_c)
 
 
-def test_strides_and_elements_that_are_all_treated_alike():
+def test_strides_and_elements_that_are_all_treated_alike(launch):
     a, exact_a = numbers("f16", 16, 24)
     b, exact_b = numbers("f16", 16, 40)  # of B, 16 columns of 40 numbers
     c, exact_c = numbers("f32", 16, 20)
@@ -91,7 +125,7 @@ def test_strides_and_elements_that_are_all_treated_alike():
     assert np.array_equal(d[:, :16], exact) and np.isnan(d[:, 16:]).all()
 
 
-def test_sums_of_integers_saturate_where_asked():
+def test_sums_of_integers_saturate_where_asked(launch):
     a, b = np.full((16, 16), 127, np.int8), np.full((16, 16), 127, np.int8)
     c, d = np.full((16, 16), 2**31 - 10, np.int32), np.zeros((16, 16), np.int32)
     layouts = ("row", "col", "row", "row")
@@ -101,7 +135,7 @@ def test_sums_of_integers_saturate_where_asked():
     assert (d == 2**31 - 10 + 16 * 127**2 - 2**32).all()
 
 
-def test_matrices_end_where_their_arrays_do():
+def test_matrices_end_where_their_arrays_do(launch):
     layouts = ("row", "col", "row", "row")
     a, b = np.zeros((16, 16), np.float16), np.zeros((16, 15), np.float16)
     c = np.zeros((16, 16), np.float32)
@@ -113,7 +147,7 @@ def test_matrices_end_where_their_arrays_do():
     ("old", "new"),
     [("m16n16k16", "m16n16k8"), ("mma.sync", "mma"), ("row.col", "row.diag"), ("{%d0, ", "{")],
 )
-def test_forms_that_ptx_does_not_have(old, new):
+def test_forms_that_ptx_does_not_have(launch, old, new):
     text = kernel((16, 16, 16), "f16", "f32", ("row", "col", "row", "row")).replace(old, new)
     arrays = [np.zeros((16, 16), dtype) for dtype in ("f2", "f2", "f4", "f4")]
     with pytest.raises(UnsupportedInstructionError, match="wmma"):

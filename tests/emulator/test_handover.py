@@ -26,7 +26,15 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 REFUSED = (
     *("barrier.cluster", "ld.acquire.cluster", "st.relaxed.cluster", "st.async", "red.async"),
-    *("cp.", "mbarrier.test_wait", "mbarrier.try_wait", "tensormap", "fence.proxy.async"),
+    *(
+        "cp.async.bulk",
+        "cp.reduce",
+        "cp.async.mbarrier",
+        "mbarrier.test_wait",
+        "mbarrier.try_wait",
+        "tensormap",
+        "fence.proxy.async",
+    ),
     *("wgmma.wait_group", "wgmma.mma_async"),
 )
 KEPT = [f"%{kind}{k}" for kind, k in itertools.product("rqfgh", range(1, 8))]

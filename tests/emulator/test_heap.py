@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from machine import needs_native
+from machine import TIERS
 from snippets import ptx
 
 from gemmlab.emulator import run
@@ -33,7 +33,7 @@ def free(address: str, guard: str = "") -> str:
 START = "ld.param.u64 %q0, [p0]; mov.u32 %r0, %tid.x; mad.wide.u32 %q9, %r0, 8, %q0;"
 
 
-@pytest.fixture(params=["numpy", pytest.param("native", marks=needs_native)])
+@pytest.fixture(params=TIERS)
 def tier(request):
     return request.param
 

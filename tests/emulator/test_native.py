@@ -22,7 +22,6 @@ from gemmlab.emulator.memory import atomics
 from gemmlab.emulator.native import compiler
 from gemmlab.emulator.translation import isa
 from gemmlab.emulator.translation.emit import floats
-from gemmlab.errors import TierError
 
 RNG = np.random.default_rng(11)
 pytestmark = needs_native
@@ -62,7 +61,6 @@ def bits(array: np.ndarray) -> np.ndarray:
 # Kernels of the ladders
 
 SHAPES = {"gemm": {"m": 40, "n": 70, "k": 33}, "transpose": {"m": 70, "n": 150}}
-NUMPY_ONLY = {("gemm", "async-copy")}  # copies that arrive later
 RUNGS = [
     (name, rung.name)
     for name in problems.NAMES
@@ -83,11 +81,7 @@ def test_ladder_kernels(name: str, rung: str) -> None:
     args = [given[parameter.name] for parameter in problem.parameters]
     if found.workspace:
         args.append(np.zeros(found.workspace(found.config, case.shape), np.uint8))
-    if (name, rung) in NUMPY_ONLY:
-        with pytest.raises(TierError, match="does not cover"):
-            run(artifact.ptx, artifact.entry, grid, block, args, smem, tier="native")
-    else:
-        both(artifact.ptx, args, grid, block, smem, artifact.entry)
+    both(artifact.ptx, args, grid, block, smem, artifact.entry)
 
 
 # Arithmetic
@@ -513,3 +507,69 @@ def test_memory_patterns(
         add.u32 %r8, %r8, 1; setp.lt.u32 %p2, %r8, 2; @%p2 bra LOOP; ret;"""
     out = np.zeros(3 * nbytes * threads, np.uint8)
     both(ptx(body, ["u64"] * 3), [index, data, out], block=(threads, 1, 1))
+
+
+@settings(
+    max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+@given(
+    st.sampled_from(["ca 4", "ca 8", "ca 16", "cg 16"]),
+    st.sampled_from(sorted(PATTERNS)),
+    st.sampled_from(sorted(PATTERNS)),
+    st.sampled_from(MASKS),
+    st.sampled_from(["all", "some", "partial"]),
+    st.sampled_from([32, 64, 70]),
+)
+def test_copies(form: str, source: str, target: str, mask: str, sizes: str, threads: int) -> None:
+    """Three times, further on each time; the second wait leaves the last group under way."""
+    level, nbytes = form.split()[0], int(form.split()[1])
+    lane = np.arange(threads) % 32
+    places = [PATTERNS[name](lane) % 128 for name in (source, target)]
+    if threads > 32 or target == "random":  # let only one lane write to one place
+        places[1] = np.arange(threads) % 128
+    on = {"all": lane >= 0, "none": lane < 0, "half": lane < 16, "one": lane == 9}
+    on["random"] = RNG.random(threads) < 0.5
+    size = {
+        "all": lane * 0 + nbytes,
+        "some": lane % 3 // 2 * nbytes,
+        "partial": lane % (nbytes + 1),
+    }
+    index = np.stack([*places, on[mask], size[sizes]]).astype(np.uint32)
+    data = RNG.integers(0, 256, (128 + 100) * nbytes, np.uint8)
+    step = 33 * nbytes
+    body = f"""
+        .shared .align 128 .b8 s[{131 * nbytes}]; ld.param.u64 %q0, [p0]; ld.param.u64 %q1, [p1];
+        ld.param.u64 %q2, [p2]; mov.u32 %r0, %tid.x; mad.wide.u32 %q3, %r0, 4, %q0;
+        ld.global.u32 %r1, [%q3]; ld.global.u32 %r2, [%q3+{4 * threads}];
+        ld.global.u32 %r3, [%q3+{8 * threads}]; ld.global.u32 %r4, [%q3+{12 * threads}];
+        setp.ne.u32 %p1, %r3, 0; mad.wide.u32 %q5, %r1, {nbytes}, %q1; mov.u32 %r5, s;
+        mad.lo.u32 %r6, %r2, {nbytes}, %r5; mov.u32 %r8, 0; mov.u32 %r9, %r0;
+        mov.u32 %r7, %r0; ZERO: add.u32 %r10, %r5, %r7; st.shared.u8 [%r10], 7;
+        add.u32 %r7, %r7, {threads}; setp.lt.u32 %p2, %r7, {131 * nbytes}; @%p2 bra ZERO;
+        bar.sync 0;
+        LOOP: @%p1 cp.async.{level}.shared.global [%r6], [%q5], {nbytes}, %r4;
+        cp.async.commit_group; cp.async.wait_group 1; bar.sync 0; mov.u32 %r7, %r0;
+        SHOW: add.u32 %r10, %r5, %r7; ld.shared.u8 %h1, [%r10]; cvt.u64.u32 %q6, %r7;
+        add.u64 %q6, %q6, %q2; st.global.u8 [%q6], %h1; add.u32 %r7, %r7, {threads};
+        setp.lt.u32 %p2, %r7, {131 * nbytes}; @%p2 bra SHOW; bar.sync 0;
+        add.u64 %q2, %q2, {131 * nbytes}; add.u64 %q5, %q5, {step}; add.u32 %r6, %r6, {nbytes};
+        add.u32 %r8, %r8, 1; setp.lt.u32 %p2, %r8, 3; @%p2 bra LOOP; ret;"""
+    out = np.zeros(3 * 131 * nbytes, np.uint8)
+    both(ptx(body, ["u64"] * 3), [index, data, out], block=(threads, 1, 1))
+
+
+@pytest.mark.parametrize("count", [7, 8, 9, 40])
+def test_many_copies_under_way(count: int) -> None:
+    """Those of parted lanes, too; half of them arrive, so that the ring goes round."""
+    copies = "".join(
+        f"cp.async.ca.shared.global [%r1+{128 * k}], [%q1+{128 * k}], 4; cp.async.commit_group;"
+        + ("cp.async.wait_group 5;" if k == 6 else "")
+        for k in range(count)
+    )
+    body = f"""ld.param.u64 %q0, [p0]; .shared .align 16 .b8 s[{128 * count}];
+        mov.u32 %r0, %tid.x; mov.u32 %r1, s; mad.lo.u32 %r1, %r0, 4, %r1;
+        mad.wide.u32 %q1, %r0, 4, %q0; setp.lt.u32 %p1, %r0, 20; @%p1 bra NEXT; {copies}
+        NEXT: @%p1 cp.async.ca.shared.global [%r1], [%q1+4], 4; cp.async.wait_all;
+        ld.shared.u32 %r2, [%r1]; ld.shared.u32 %r3, [%r1+{128 * count - 128}];
+        add.u32 %r2, %r2, %r3; st.global.u32 [%q1], %r2; ret;"""
+    both(ptx(body, ["u64"]), [RNG.integers(0, 1 << 30, 32 * count).astype(np.uint32)])

@@ -277,6 +277,17 @@ FAULTS = {
     "barrier count": "bar.sync 1, %r1;",
     "deadlock": "@%p2 bar.sync 1, 64;",
     "deadlock of two": "@%p2 bra B; bar.sync 2; bra OUT; B: bar.sync 3;",
+    "copy past an allocation": "mov.u32 %r6, 0; cp.async.ca.shared.global [%r6], [%q1+250], 4;",
+    "copy of too much": "mov.u32 %r6, 0; cp.async.ca.shared.global [%r6], [%q0], 4, %r1;",
+    "copy past shared memory": "@%p2 cp.async.cg.shared.global [%q3+512], [%q0], 16;",
+    "misaligned copy": "@%p2 cp.async.ca.shared.global [%q3+4], [%q0], 8;",
+    "copy from an odd address": "cp.async.ca.shared.global [%q3], [%q0+2], 4;",
+    "matrix past an allocation": "wmma.load.c.sync.aligned.row.m16n16k16.global.f32"
+    "{%f0, %f1, %f2, %f3, %f4, %f5, %f6, %f7}, [%q0];",
+    "matrix at an odd address": "wmma.load.c.sync.aligned.row.m16n16k16.global.f32"
+    "{%f0, %f1, %f2, %f3, %f4, %f5, %f6, %f7}, [%q1];",
+    "matrix with an odd stride": "mov.u32 %r6, 17; wmma.store.d.sync.aligned.row.m16n16k16.f32"
+    "[%q2], {%f0, %f1, %f2, %f3, %f4, %f5, %f6, %f7}, %r6;",
     "in a parted warp": "@%p2 bra B; bra OUT; B: st.global.u32 [%q1+1024], %r1;",
 }
 

@@ -7,7 +7,7 @@ up for the one block, is made to do the same thing; it knows what to say.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from gemmlab.emulator.execution.machine import Launch, Machine, Tally
 from gemmlab.emulator.native.layout import (
     ACCESS_FAULT,
     DEADLOCK,
+    MATRIX_FAULT,
     OVER_BUDGET,
     TOGETHER,
     UNMET,
@@ -26,6 +27,7 @@ from gemmlab.emulator.native.layout import (
 )
 from gemmlab.emulator.synchronization.barriers import NUM_BARRIERS, Waiting
 from gemmlab.emulator.synchronization.deadlock import deadlock
+from gemmlab.emulator.tensor_cores import fragments
 from gemmlab.errors import GemmlabError, InternalError
 
 if TYPE_CHECKING:
@@ -56,10 +58,8 @@ def explain(launch: Launch, code: Code, core: Core) -> NoReturn:
         mask = Mask(lanes, machine.extent)
         if core["fault"] == UNSUPPORTED_FAULT:
             machine.unsupported(index, code.plan.reasons[index], None, mask)
-        elif core["fault"] == ACCESS_FAULT:
-            words = np.zeros(machine.extent.shape, np.uint64)
-            words[0, warp] = core.field("words", np.uint64, WARP)
-            _access(machine, code, index, words, mask)
+        elif core["fault"] in (ACCESS_FAULT, MATRIX_FAULT):
+            _access(machine, core, index, mask)
         else:
             _end(machine, core, index, mask)
     site = launch.program.function.instructions[index].site
@@ -73,15 +73,38 @@ def _lanes(bits: int) -> np.ndarray:
     return (bits >> np.arange(WARP) & 1).astype(bool)
 
 
-def _access(machine: Machine, code: Code, index: int, words: np.ndarray, mask: Mask) -> None:
-    found = re.search(rf"m\.space_(\w+)\.(load|store|update)\(a{index},", code.program.source)
-    assert found is not None
-    block = next(b for b in code.program.blocks if b.first <= index < b.last)
+def _access(machine: Machine, core: Core, index: int, mask: Mask) -> None:
+    program = machine.launch.program
+    block = next(b for b in program.blocks if b.first <= index < b.last)
     access = block.run.__globals__[f"a{index}"]
-    space = getattr(machine, f"space_{found[1]}")
-    address = words - np.uint64(access.offset % (1 << 64))
+
+    def lanes(name: str, dtype: Any = np.uint64) -> np.ndarray:
+        values = np.zeros(machine.extent.shape, dtype)
+        values[0, core["warp"]] = core.field(name, dtype, WARP)
+        return values
+
+    address = lanes("words") - np.uint64(access.offset % (1 << 64))
+    if copy := re.search(rf"m\.copies\.issue\(a{index}, .* (True|False), \w+\)", program.source):
+        origin = block.run.__globals__[f"b{index}"]
+        source = lanes("pointers") - np.uint64(origin.offset % (1 << 64))
+        sizes, bypass = lanes("data", np.uint32), copy[1] == "True"
+        machine.copies.issue(access, address, origin, source, sizes, bypass, mask)
+        return
+    fragment = re.search(rf"fragments\.(load|store)\(w{index}, m\.space_(\w+), ", program.source)
+    if fragment and core["fault"] == MATRIX_FAULT:
+        of = block.run.__globals__[f"w{index}"]
+        space = getattr(machine, f"space_{fragment[2]}")
+        fragments.load(of, space, access, address, lanes("pointers"), mask)
+        return
+    found = re.search(rf"m\.space_(\w+)\.(load|store|update)\(a{index},", program.source)
+    if fragment:
+        how, name = fragment.groups()
+    else:
+        assert found is not None
+        name, how = found.groups()
+    space = getattr(machine, f"space_{name}")
     values = [access.dtype.type(0)] * access.num_elements
-    match found[2]:
+    match how:
         case "load":
             space.load(access, address, mask)
         case "store":

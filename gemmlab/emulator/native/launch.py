@@ -20,11 +20,13 @@ from gemmlab.emulator.native.faults import explain
 from gemmlab.emulator.native.handover import Callback, WarpMachine
 from gemmlab.emulator.native.kernel import Plan, variable_names
 from gemmlab.emulator.native.layout import (
+    COPY,
     CORE,
     DONE,
     FAULT,
     FUEL,
     LOOPS,
+    MAKE_ROOM,
     NEEDS_SLOW,
     RECORD,
     SITE,
@@ -39,6 +41,7 @@ from gemmlab.errors import EmulationError
 
 # Blocks of about so many lanes run by turns where one may wait for another, as on the NumPy tier.
 RESIDENT_LANES = 8192
+LEAST_ROOM = 8  # for copies under way
 MOST_BUDGET = 1 << 62  # instructions: what 64 bits hold, and nobody waits for
 
 
@@ -110,6 +113,7 @@ class Core:
             self[name] = value
         self.take_allocations()
         self.refresh = refresh  # called when the allocations are others
+        self.rings: dict[int, np.ndarray] = {}  # of copies under way, by warp
         self.machine: WarpMachine | None = None  # made when an instruction is handed over
         self.error: BaseException | None = None  # that it raised
         self.callback = Callback(self._hand_over)
@@ -157,13 +161,28 @@ class Core:
         try:
             if self.machine is None:
                 self.machine = WarpMachine(self.launch, self)
-            self.machine.execute(index, lanes)
+            if index == MAKE_ROOM:
+                self.widen_ring()
+            else:
+                self.machine.execute(index, lanes)
             if self.launch.memory.edges is not self.edges:
                 self.refresh()
         except BaseException as error:  # nothing may be raised through native code
             self.error = error
             return 0
         return 1
+
+    def widen_ring(self) -> None:
+        """Twice the room for the running warp's copies under way, which fill what it has."""
+        number = self["warp"]
+        warp = self.warp(number, self.plan)
+        first, room = (view(warp, WARP_STATE[x]) for x in ("first_copy", "room"))
+        old = self.rings.get(number, np.zeros((0, COPY.size), np.uint8))
+        size = max(2 * len(old), LEAST_ROOM)
+        ring = _aligned(size * COPY.size).reshape(size, COPY.size)
+        ring[: len(old)] = np.roll(old, -int(first[0]), axis=0)
+        self.rings[number], first[0], room[0] = ring, 0, size
+        view(warp, WARP_STATE["ring"])[0] = ring.ctypes.data
 
     def warp(self, number: int, plan: Plan) -> np.ndarray:
         """The memory of one warp."""

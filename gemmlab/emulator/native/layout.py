@@ -11,8 +11,9 @@ from gemmlab.emulator.arithmetic.lanes import WARP
 # What a warp's code and the scheduler return.
 DONE, PAUSED, DIVERGED, BARRIER, FAULT, NEEDS_SLOW = range(6)
 # What went wrong: an access, the end of a basic block, an unsupported instruction, a deadlock, a
-# warp that has executed too much, lanes at a collective that wait for lanes elsewhere.
-ACCESS_FAULT, END_FAULT, UNSUPPORTED_FAULT, DEADLOCK, OVER_BUDGET, UNMET = range(1, 7)
+# warp that has executed too much, lanes at a collective that wait for lanes elsewhere, a matrix at
+# an odd address or with an odd stride.
+ACCESS_FAULT, END_FAULT, UNSUPPORTED_FAULT, DEADLOCK, OVER_BUDGET, UNMET, MATRIX_FAULT = range(1, 8)
 # A warp's registers: uniform ones as scalars, all lanes at one place; the same, lanes parted; or
 # every register as a vector.
 TOGETHER, PARTED, SPREAD = range(3)
@@ -142,7 +143,22 @@ WARP_STATE = Layout(
     tid_x=4 * WARP,
     tid_y=4 * WARP,
     tid_z=4 * WARP,
+    ring=8,  # pointer: copies under way; a block begins with those below at 0
+    room=8,  # in the ring, a power of two
+    committed=4 * WARP,  # groups of copies, of each lane
+    first_copy=8,  # in the ring
+    copies=8,  # under way
 )
+
+# One cp.async of a warp that is under way.
+COPY = Layout(
+    lanes=4,  # whose bytes have not arrived, as bits
+    width=8,  # bytes of each lane
+    groups=4 * WARP,  # that each lane's copy belongs to
+    targets=8 * WARP,  # where in the host's memory its bytes go
+    data=16 * WARP,  # what it has read
+)
+MAKE_ROOM = -1  # handed over in place of an instruction: the ring of the running warp is full
 
 
 def tally_offset(block: int) -> int:

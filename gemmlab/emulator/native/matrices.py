@@ -6,16 +6,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from gemmlab.emulator.arithmetic.lanes import WARP
-from gemmlab.emulator.native.layout import CORE
+from gemmlab.emulator.memory.spaces import Access
+from gemmlab.emulator.native.layout import CORE, FAULT, MATRIX_FAULT
+from gemmlab.emulator.native.memory import Space
 from gemmlab.emulator.native.products import SLOT, Product, storage
-from gemmlab.emulator.native.values import Value
-from gemmlab.emulator.tensor_cores import fragments
+from gemmlab.emulator.native.support import note_fault, number
+from gemmlab.emulator.native.values import I64, U32, Value
 from gemmlab.emulator.tensor_cores import matrices as of_numpy
 from gemmlab.emulator.tensor_cores.fragments import Fragment
 
 if TYPE_CHECKING:
-    from gemmlab.emulator.native.tracer import Tracer
+    from gemmlab.emulator.native.tracer import Lanes, Tracer
 
 ROW = 8  # elements of 16 bits in a row of a small matrix
 
@@ -89,5 +93,74 @@ class Fragments:
         product = Product(rows, columns, s.k, s.d, s.a, s.b, s.c, True, saturate)
         return multiply(self.m, product, a, b, c)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(fragments, name)
+    def load(
+        self,
+        of: Fragment,
+        space: Space,
+        access: Access,
+        address: Any,
+        stride: Any,
+        mask: Lanes | None,
+    ) -> list[Value]:
+        """Element by element, as the NumPy tier counts them."""
+        address = self._checked(of, access, address, stride, mask)
+        found = [
+            space.load(access, address + x, mask)[0] for x in self._offsets(of, stride, address)
+        ]
+        places = [found[k % of.count] for k in range(of.registers * of.per_register)]
+        if of.per_register == 1:
+            return places
+        bits, registers = np.uint32(8 * of.dtype.itemsize), []
+        for k in range(0, len(places), of.per_register):
+            word = places[k].spread().astype(U32)
+            for i, x in enumerate(places[k + 1 : k + of.per_register], 1):
+                word = word | x.spread().astype(U32) << bits * np.uint32(i)
+            registers.append(word)
+        return registers
+
+    def store(
+        self,
+        of: Fragment,
+        space: Space,
+        access: Access,
+        address: Any,
+        registers: Sequence[Any],
+        stride: Any,
+        mask: Lanes | None,
+        extent: None,
+    ) -> None:
+        address = self._checked(of, access, address, stride, mask)
+        offsets = self._offsets(of, stride, address)
+        for k, offset in enumerate(offsets):
+            value = self.m.value(registers[k // of.per_register])
+            if of.per_register > 1:
+                shift = np.uint32(8 * of.dtype.itemsize * (k % of.per_register))
+                value = (value >> shift).astype(of.dtype)
+            space.store(access, address + offset, (value,), mask)
+
+    def _checked(
+        self, of: Fragment, access: Access, address: Any, stride: Any, mask: Lanes | None
+    ) -> Value:
+        """The address, where it and the stride are such as a matrix may have."""
+        m, f, step = self.m, self.m.f, of.alignment
+        base, far = m.value(address), m.value(stride).astype(I64)
+        start = base + base.dtype.type(access.offset % (1 << 8 * base.dtype.itemsize))
+        odd = (start.astype(I64) | far * np.int64(of.dtype.itemsize)) & np.int64(step - 1)
+        bad = f.bits(odd != np.int64(0)) & m.bits_of(mask)
+        with f.when(bad != np.uint32(0)):
+            f.store(m.core.at(CORE["words"]), start.astype(I64).spread(), align=64)
+            f.store(m.core.at(CORE["pointers"]), far.spread(), align=64)
+            note_fault(f, m.core, MATRIX_FAULT, number(f, access.instruction), m.bits_of(mask))
+            m.give(FAULT)
+        return base
+
+    def _offsets(self, of: Fragment, stride: Any, address: Value) -> list[Value]:
+        """As Fragment.offsets, of the address's type."""
+        kind, found = address.dtype, []
+        stride = self.m.value(stride).astype(kind)
+        for k in range(of.count):
+            row, column = np.divmod(np.arange(WARP) * of.count + k, of.columns)
+            far, near = (row, column) if of.is_row_major else (column, row)
+            places = (self.m.f.table(x.astype(kind)) for x in (far, near))
+            found.append((next(places) * stride + next(places)) * kind.type(of.dtype.itemsize))
+        return found

@@ -96,6 +96,10 @@ def start(f: Function, core: Pointer, block: Value) -> None:
         for name in ("pc", "form", "standing", "turns"):
             put(f, warp, name, 0)
         f.store(warp.at(WARP_STATE["executed"]), number(f, 0))
+        for name in ("first_copy", "copies"):
+            f.store(warp.at(WARP_STATE[name]), number(f, 0))
+        committed = f.constant(np.int32(0), vector=True)
+        f.store(warp.at(WARP_STATE["committed"]), committed, align=64)
         f.clear(warp.at(WARP_STATE.size), zeroed)
         index.value = index.value + 1
     f.give()

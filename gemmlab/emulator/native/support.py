@@ -88,6 +88,14 @@ def first_lane(bits: Value) -> Value:
     return Value(f, name, U32, False)
 
 
+def last_lane(bits: Value) -> Value:
+    """The highest lane of a set that is not empty."""
+    f = bits.f
+    f.module.declared.add("declare i32 @llvm.ctlz.i32(i32, i1)")
+    zeros = Value(f, f.assign(f"call i32 @llvm.ctlz.i32({bits.typed}, i1 true)"), U32, False)
+    return np.uint32(WARP - 1) - zeros
+
+
 def count_lanes(bits: Value) -> Value:
     return apply(np.bitwise_count, bits).astype(I64)
 

@@ -12,6 +12,7 @@ from gemmlab.emulator.execution.machine import CYCLES
 from gemmlab.emulator.memory.spaces import Access
 from gemmlab.emulator.native import ends
 from gemmlab.emulator.native.builder import Function, Module, Pointer
+from gemmlab.emulator.native.copies import Copies
 from gemmlab.emulator.native.handover import SLOT
 from gemmlab.emulator.native.layout import (
     CORE,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 ALL = np.uint32(0xFFFFFFFF)
 # What generated code finds in the NumPy tier's machine only.
-NUMPY_ONLY = {"bulk", "clusters", "copies", "mbarriers", "wgmma"}
+NUMPY_ONLY = {"clusters", "mbarriers", "wgmma"}
 NUMPY_ONLY |= {"printf", "malloc", "free"}
 NUMPY_ONLY |= {"space_cluster", "space_matrices"}
 
@@ -47,6 +48,19 @@ class Lanes:
     @property
     def array(self) -> Value:
         return self.bits.f.lanes(self.bits)
+
+
+class Bulk:
+    """Stands in for the copy engine, of which there are only the fences, which checks look at."""
+
+    def fence(self, mask: Lanes | None) -> None:
+        pass
+
+    def fence_init(self, mask: Lanes | None) -> None:
+        pass
+
+    def __getattr__(self, name: str) -> NoReturn:
+        raise NotCovered("bulk copies")
 
 
 class Registers:
@@ -105,6 +119,7 @@ class Tracer:
     """
 
     extent = None  # one warp
+    bulk = Bulk()
 
     def __init__(self, kernel: Kernel, index: int, masked: bool) -> None:
         self.kernel, self.index, self.masked = kernel, index, masked
@@ -127,6 +142,7 @@ class Tracer:
         self.space_const = Space(self, "global", counted=False)
         self.space_local = Space(self, "local")
         self.space_frame = Space(self, "local", counted=False)
+        self.copies = Copies(self)
         self.space_generic, self.space_param = Space(self, "generic"), Parameters(self)
 
     def trace(self) -> None:

@@ -1,0 +1,370 @@
+"""cp.async in IR; in NumPy: memory/async_copies.py, which says when bytes arrive.
+
+A warp has a ring of copies that are under way, one entry for each instruction: the lanes, the group
+that each of them belongs to, where its bytes go, and the bytes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gemmlab.emulator.arithmetic.lanes import WARP
+from gemmlab.emulator.counters.rules import BANKS, LINE_BYTES, SECTOR_BYTES, TAG_BANKS
+from gemmlab.emulator.memory.arena import GLOBAL_BASE
+from gemmlab.emulator.memory.spaces import Access
+from gemmlab.emulator.native.bounds import part
+from gemmlab.emulator.native.builder import Function, Pointer, Variable
+from gemmlab.emulator.native.costs import distinct, wavefronts
+from gemmlab.emulator.native.layout import (
+    ACCESS_FAULT,
+    COPY,
+    CORE,
+    FLAVOUR,
+    INSTRUCTION,
+    MAKE_ROOM,
+    SITE,
+    WARP_STATE,
+    WIDTH,
+)
+from gemmlab.emulator.native.memory import shape_of
+from gemmlab.emulator.native.support import (
+    PTR,
+    call,
+    count_lanes,
+    first_lane,
+    lane_offset,
+    last_lane,
+    note_fault,
+    number,
+    routine,
+)
+from gemmlab.emulator.native.values import BOOL, I32, I64, U8, U32, Value, apply, where
+
+if TYPE_CHECKING:
+    from gemmlab.emulator.native.tracer import Lanes, Tracer
+
+NONE = np.uint32(0)
+MOST = 16  # bytes of a lane
+BYPASS = 1  # as a flavour: past L1
+LINE, SECTOR = LINE_BYTES.bit_length() - 1, SECTOR_BYTES.bit_length() - 1
+
+
+class Copies:
+    """Stands in for the NumPy tier's `copies`."""
+
+    def __init__(self, m: Tracer) -> None:
+        self.m = m
+
+    def issue(
+        self,
+        to: Access,
+        target: Any,
+        origin: Access,
+        source: Any,
+        nbytes: Any,
+        bypass: bool,
+        mask: Lanes | None,
+    ) -> None:
+        m = self.m
+        lanes, core = m.bits_of(mask), m.core
+        for name, address, access in (("words", target, to), ("pointers", source, origin)):
+            address = m.value(address)
+            wrapped = address + address.dtype.type(
+                access.offset % (1 << 8 * address.dtype.itemsize)
+            )
+            unsigned = wrapped.view(f"u{address.dtype.itemsize}").astype(I64)
+            m.f.store(core.at(CORE[name]), unsigned.spread(), align=64)
+        m.f.store(core.at(CORE["data"]), m.value(nbytes).spread(), align=64)
+        shape = number(m.f, shape_of(to, 0) & ~(255 << FLAVOUR) | int(bypass) << FLAVOUR)
+        sites = m.site(to, "global"), m.site(to, "shared")
+        with m.f.when(lanes != NONE):
+            m.must(m.run("copy", m.warp, *sites, lanes, shape))
+
+    def commit(self, mask: Lanes | None) -> None:
+        f, place = self.m.f, self.m.warp.at(WARP_STATE["committed"])
+        groups = f.load(place, I32, True, align=64)
+        f.store(place, groups + f.lanes(self.m.bits_of(mask)).astype(I32), align=64)
+
+    def wait(self, most: int, mask: Lanes | None) -> None:
+        self._land(-most, mask)
+
+    def land_all(self, mask: Lanes | None) -> None:
+        self._land(1, mask)
+
+    def wait_all(self, mask: Lanes | None) -> None:
+        self.commit(mask)
+        self.wait(0, mask)
+
+    def _land(self, more: int, mask: Lanes | None) -> None:
+        m = self.m
+        m.run("land", m.warp, m.bits_of(mask), m.f.constant(np.int32(more)))
+
+
+# The runtime's functions
+
+
+@routine(BOOL, warp=PTR, from_global=PTR, to_shared=PTR, lanes=U32, shape=I64)
+def copy(
+    f: Function,
+    core: Pointer,
+    warp: Pointer,
+    from_global: Pointer,
+    to_shared: Pointer,
+    lanes: Value,
+    shape: Value,
+) -> None:
+    """Check, count, and note the copies of some lanes: `words` has the targets, `pointers` the
+    sources and `data` the bytes that each lane reads there."""
+    width = part(shape, WIDTH)
+    targets, sources = (
+        f.load(core.at(CORE[x]), I64, True, align=64) for x in ("words", "pointers")
+    )
+    sizes = f.load(core.at(CORE["data"]), U32, True, align=64)
+    reading = f.bits(sizes != NONE) & lanes
+    low_bits = width - 1
+    fits = (targets >= 0) & (targets + width <= f.load(core.at(CORE["shared_bytes"]), I64))
+    fits = fits & ((targets & low_bits) == 0) & (sizes <= width.astype(U32))
+    bad = ~f.bits(fits) & lanes | f.bits((sources & low_bits) != 0) & reading
+    with f.when(bad == NONE):
+        bad_sources = call(f, core, "outside", from_global, sources, sizes.astype(I64), reading)
+        with f.when(bad_sources == NONE):
+            zeroed = f.bits(sizes < width.astype(U32)) & lanes
+            call(f, core, "count_copy", from_global, to_shared, lanes, reading, zeroed, shape)
+            count, room = (f.load(warp.at(WARP_STATE[x]), I64) for x in ("copies", "room"))
+            with f.when(count == room):
+                function = f.load_pointer(core.at(CORE["hand_over"]))
+                done = f.invoke(function, U32, core, number(f, MAKE_ROOM), lanes)
+                with f.when(done == NONE):
+                    f.give(f.constant(np.bool_(False)))
+            call(f, core, "note_copy", warp, lanes, zeroed, width)
+            f.give(f.constant(np.bool_(True)))
+    note_fault(f, core, ACCESS_FAULT, shape >> INSTRUCTION, lanes)
+    f.give(f.constant(np.bool_(False)))
+
+
+@routine(U32, site=PTR, words=(I64, True), sizes=(I64, True), lanes=U32)
+def outside(
+    f: Function, core: Pointer, site: Pointer, words: Value, sizes: Value, lanes: Value
+) -> None:
+    """The lanes whose bytes do not lie in one allocation."""
+    low, high = f.load(site.at(SITE["low"]), I64), f.load(site.at(SITE["high"]), I64)
+    left = Variable(f, lanes & ~f.bits((words >= low) & (words + sizes <= high)))
+    allocation, count = Variable(f, number(f, 0)), f.load(core.at(CORE["num_allocations"]), I64)
+    starts, ends = (f.load_pointer(core.at(CORE[x])) for x in ("starts", "ends"))
+    with f.loop(lambda: (left.value != NONE) & (allocation.value < count)):
+        offset = allocation.value * 8
+        begin, end = f.load(starts.at(offset), I64), f.load(ends.at(offset), I64)
+        mine = f.bits((words >= begin) & (words + sizes <= end)) & left.value
+        with f.when(mine != NONE):
+            f.store(site.at(SITE["low"]), begin)
+            f.store(site.at(SITE["high"]), end)
+            left.value = left.value & ~mine
+        allocation.value = allocation.value + 1
+    f.give(left.value)
+
+
+@routine(None, from_global=PTR, to_shared=PTR, lanes=U32, reading=U32, zeroed=U32, shape=I64)
+def count_copy(
+    f: Function,
+    core: Pointer,
+    from_global: Pointer,
+    to_shared: Pointer,
+    lanes: Value,
+    reading: Value,
+    zeroed: Value,
+    shape: Value,
+) -> None:
+    """As counters/rules.py has it."""
+    width, bypass = part(shape, WIDTH), part(shape, FLAVOUR) == BYPASS
+    targets = f.load(core.at(CORE["words"]), I64, True, align=64)
+    sources = f.load(core.at(CORE["pointers"]), I64, True, align=64) - np.int64(GLOBAL_BASE)
+    f.increment(to_shared.at(SITE["requests"]), number(f, 1))
+    f.increment(to_shared.at(SITE["threads"]), count_lanes(lanes))
+    with f.when(zeroed != NONE):
+        waves, ideal = wavefronts(f, targets.astype(I32), zeroed, width, number(f, 0))
+        f.increment(to_shared.at(SITE["cost"]), waves)
+        f.increment(to_shared.at(SITE["ideal"]), ideal)
+    with f.when(reading != NONE):
+        f.increment(from_global.at(SITE["requests"]), number(f, 1))
+        f.increment(from_global.at(SITE["threads"]), count_lanes(reading))
+        with f.when(bypass):
+            pairs = (sources >> np.int64(LINE)) << np.int64(32) | targets >> np.int64(SECTOR)
+            last = _last_of_each(f, targets, reading)
+            f.increment(from_global.at(SITE["cost"]), distinct(f, pairs, last))
+        with f.when(~bypass):
+            sectors = distinct(f, sources >> np.int64(SECTOR), reading)
+            f.increment(from_global.at(SITE["cost"]), sectors)
+            _count_through_l1(f, to_shared, sources, targets, reading, width)
+    f.give()
+
+
+def _spill(f: Function, x: Value) -> Pointer:
+    place = f.reserve(x.type)
+    f.store(place, x, align=64)
+    return place
+
+
+def _last_of_each(f: Function, targets: Value, lanes: Value) -> Value:
+    """Of the lanes that write to one place the last."""
+    spilled, left, last = _spill(f, targets), Variable(f, lanes), Variable(f, f.constant(NONE))
+    with f.loop(lambda: left.value != NONE):
+        lane = first_lane(left.value)
+        place = f.load(spilled.at(lane_offset(lane, I64)), I64)
+        same = f.bits(targets == place) & left.value
+        left.value = left.value & ~same
+        last.value = last.value | f.constant(np.uint32(1)) << last_lane(same)
+    return last.value
+
+
+def _turns(f: Function, sources: Value, lanes: Value) -> Value:
+    """When L1 looks up each lane's line: in each bank of tags one at a time."""
+    lines = sources >> np.int64(LINE)
+    banks = lines
+    for shift in (32, 16, 8, 4, 2):  # the exclusive or of all pairs of bits
+        banks = banks ^ banks >> np.int64(shift)
+    banks = (banks & np.int64(TAG_BANKS - 1)).astype(I32)
+    lines_at, banks_at = _spill(f, lines), _spill(f, banks)
+    taken = f.reserve(f"<{TAG_BANKS} x i32>")
+    f.do(f"store <{TAG_BANKS} x i32> zeroinitializer, ptr {taken.name}, align 16")
+    left, turns = Variable(f, lanes), Variable(f, f.constant(np.int32(0), vector=True))
+    with f.loop(lambda: left.value != NONE):
+        lane = first_lane(left.value)
+        line = f.load(lines_at.at(lane_offset(lane, I64)), I64)
+        same = f.bits(lines == line) & left.value
+        left.value = left.value & ~same
+        bank = f.load(banks_at.at(lane_offset(lane, I32)), I32)
+        turn = f.load(taken.at(lane_offset(bank, I32)), I32)
+        f.store(taken.at(lane_offset(bank, I32)), turn + np.int32(1))
+        turns.value = where(f.lanes(same), turn, turns.value)
+    return turns.value
+
+
+def _count_through_l1(
+    f: Function, site: Pointer, sources: Value, targets: Value, lanes: Value, width: Value
+) -> None:
+    """Lanes with the same turn, of one phase, cost the most words that one bank reads or writes. A
+    lane's words lie in neighbouring banks, so it has one of the bank's groups of that many."""
+    turns = _turns(f, sources, lanes)
+    turns_at = _spill(f, turns)
+    shift = (np.int64(2) + (width >> 3)).spread()  # 4, 8, 16 bytes: 2, 3, 4
+    mask = (np.int64(BANKS) // (width >> 2) - 1).spread()
+    banks_at = [_spill(f, (x >> shift & mask).astype(I32)) for x in (sources, targets)]
+    loads = [f.reserve(f"<{BANKS} x i32>") for _ in banks_at]
+    per_phase = np.uint32(WARP) // (width >> 2).astype(U32)
+    left = Variable(f, lanes)
+    waves, ideal = Variable(f, number(f, 0)), Variable(f, number(f, 0))
+    with f.loop(lambda: left.value != NONE):
+        lane = first_lane(left.value)
+        first = lane // per_phase * per_phase
+        ones = ((np.uint64(1) << per_phase.astype("u8")) - np.uint64(1)).astype(U32)
+        turn = f.load(turns_at.at(lane_offset(lane, I32)), I32)
+        together = Variable(f, f.bits(turns == turn) & left.value & ones << first)
+        left.value = left.value & ~together.value
+        for load in loads:
+            f.store(load, f.constant(np.int32(0), vector=True), align=64)
+        most = Variable(f, f.constant(np.int32(0)))
+        with f.loop(lambda: together.value != NONE):
+            one = first_lane(together.value)
+            together.value = together.value & (together.value - np.uint32(1))
+            for bank_at, load in zip(banks_at, loads, strict=True):
+                bank = f.load(bank_at.at(lane_offset(one, I32)), I32)
+                place = load.at(lane_offset(bank, I32))
+                served = f.load(place, I32) + np.int32(1)
+                f.store(place, served)
+                most.value = apply(np.maximum, most.value, served)
+        waves.value = waves.value + most.value.astype(I64)
+        ideal.value = ideal.value + 1
+    f.increment(site.at(SITE["cost"]), waves.value)
+    f.increment(site.at(SITE["ideal"]), ideal.value)
+
+
+def _entry(f: Function, warp: Pointer, index: Value) -> Pointer:
+    """A copy of the ring, counted from its first one."""
+    room = f.load(warp.at(WARP_STATE["room"]), I64)
+    place = (f.load(warp.at(WARP_STATE["first_copy"]), I64) + index) & (room - 1)
+    return f.load_pointer(warp.at(WARP_STATE["ring"])).at(place * COPY.size)
+
+
+@routine(None, warp=PTR, lanes=U32, zeroed=U32, width=I64)
+def note_copy(
+    f: Function, core: Pointer, warp: Pointer, lanes: Value, zeroed: Value, width: Value
+) -> None:
+    """Read what is copied, and keep it until someone waits for it."""
+    count = f.load(warp.at(WARP_STATE["copies"]), I64)
+    entry = _entry(f, warp, count)
+    f.store(warp.at(WARP_STATE["copies"]), count + 1)
+    f.store(entry.at(COPY["lanes"]), lanes)
+    f.store(entry.at(COPY["width"]), width)
+    groups = f.load(warp.at(WARP_STATE["committed"]), I32, True, align=64)
+    f.store(entry.at(COPY["groups"]), groups, align=64)
+    targets = f.load(core.at(CORE["words"]), I64, True, align=64)
+    shared = f.load(core.at(CORE["shared"]), I64)
+    f.store(entry.at(COPY["targets"]), targets + shared, align=64)
+    sources = f.load(core.at(CORE["pointers"]), I64, True, align=64)
+    arena = f.load(core.at(CORE["arena"]), I64)
+    f.store(core.at(CORE["pointers"]), sources + arena, align=64)
+    whole = lanes & ~zeroed
+    for nbytes in (4, 8, 16):
+        with f.when(width == nbytes):
+            _each(f, whole, core.at(CORE["pointers"]), entry.at(COPY["data"]), nbytes, False)
+    left = Variable(f, zeroed)
+    with f.loop(lambda: left.value != NONE):
+        lane = first_lane(left.value)
+        left.value = left.value & (left.value - np.uint32(1))
+        to = entry.at(COPY["data"]).at(lane.astype(I64) * MOST)
+        f.clear(to, number(f, MOST))
+        size = f.load(core.at(CORE["data"]).at(lane_offset(lane, U32)), U32).astype(I64)
+        source = f.load_pointer(core.at(CORE["pointers"]).at(lane_offset(lane, I64)))
+        k = Variable(f, number(f, 0))
+        with f.loop(lambda: k.value < size):
+            f.store(to.at(k.value), f.load(source.at(k.value), U8))
+            k.value = k.value + 1
+    f.give()
+
+
+def _each(
+    f: Function, lanes: Value, pointers: Pointer, data: Pointer, nbytes: int, to_pointers: bool
+) -> None:
+    """Move the bytes of some lanes between where pointers point to and their place in an entry."""
+    kind, left = f"<{nbytes // 4} x i32>", Variable(f, lanes)
+    with f.loop(lambda: left.value != NONE):
+        lane = first_lane(left.value).astype(I64)
+        left.value = left.value & (left.value - np.uint32(1))
+        there, here = f.load_pointer(pointers.at(lane * 8)), data.at(lane * MOST)
+        source, target = (here, there) if to_pointers else (there, here)
+        bits = f.assign(f"load {kind}, ptr {source.name}, align 4")
+        f.do(f"store {kind} {bits}, ptr {target.name}, align 4")
+
+
+@routine(None, warp=PTR, lanes=U32, more=I32)
+def land(f: Function, core: Pointer, warp: Pointer, lanes: Value, more: Value) -> None:
+    """Copies of these lanes arrive whose group is below the number of their thread's groups, plus
+    `more`."""
+    limit = f.load(warp.at(WARP_STATE["committed"]), I32, True, align=64) + more.spread()
+    count = f.load(warp.at(WARP_STATE["copies"]), I64)
+    index = Variable(f, number(f, 0))
+    with f.loop(lambda: index.value < count):
+        entry = _entry(f, warp, index.value)
+        under_way = f.load(entry.at(COPY["lanes"]), U32)
+        groups = f.load(entry.at(COPY["groups"]), I32, True, align=64)
+        due = f.bits(groups < limit) & lanes & under_way
+        width = f.load(entry.at(COPY["width"]), I64)
+        for nbytes in (4, 8, 16):
+            with f.when(width == nbytes):
+                _each(f, due, entry.at(COPY["targets"]), entry.at(COPY["data"]), nbytes, True)
+        f.store(entry.at(COPY["lanes"]), under_way & ~due)
+        index.value = index.value + 1
+    # Those in front that have arrived make room.
+    room = f.load(warp.at(WARP_STATE["room"]), I64)
+    gone = Variable(f, number(f, 0))
+    going = Variable(f, f.constant(np.bool_(True)))
+    with f.loop(lambda: going.value & (gone.value < count)):
+        empty = f.load(_entry(f, warp, gone.value).at(COPY["lanes"]), U32) == NONE
+        going.value = empty
+        gone.value = gone.value + empty.astype(I64)
+    first = f.load(warp.at(WARP_STATE["first_copy"]), I64)
+    f.store(warp.at(WARP_STATE["first_copy"]), (first + gone.value) & (room - 1))
+    f.store(warp.at(WARP_STATE["copies"]), count - gone.value)
+    f.give()
