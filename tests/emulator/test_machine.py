@@ -305,6 +305,39 @@ def test_joined_shared_loads_give_what_single_ones_do(launch, body):
     assert x.tolist() == [10, 1, 4, 0]
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "st.shared.u32 [%r10+4], 2; st.shared.u32 [%r10], 1;",
+        "mov.u32 %r2, 1; st.shared.u32 [%r10], %r2; mov.u32 %r2, 2; st.shared.u32 [%r10+4], %r2;",
+        "add.u32 %r2, %r10, 4; st.shared.u32 [%r2], 2; st.shared.u32 [%r2+-4], 1;",
+        "st.shared.u32 [%r10], 1; add.u32 %r10, %r10, 4; st.shared.u32 [%r10], 2;",
+        "st.shared.u32 [%r10], 1; add.u32 %r10, %r10, 8; st.shared.u32 [%r10+-4], 2;",
+        "st.shared.u32 [%r10], 7; ld.shared.u32 %r2, [%r10]; sub.u32 %r2, %r2, 5;"
+        "st.shared.u32 [%r10+4], %r2; st.shared.u32 [%r10], 1;",
+        "st.shared.u32 [%r10], 7; st.u32 [%q9], 1; st.shared.u32 [%r10+4], 2;",
+        "st.shared.u32 [%r10], 7; st.shared.u32 [s], 1; st.shared.u32 [s+4], 2;",
+        "mov.b16 %h1, 1; mov.b16 %h2, 0; mov.b16 %h3, 2; st.shared.u16 [s], %h1;"
+        "st.shared.u16 [s+6], %h2; st.shared.u16 [s+4], %h3; st.shared.u16 [s+2], %h2;",
+        "mov.b32 %f1, 0f00000002; st.shared.u32 [s], 1; st.shared.f32 [s+4], %f1;",
+        "st.shared.f32 [s], 0f00000001; st.shared.b32 [s+4], 2;",
+        "setp.eq.u32 %p1, %r0, 5; st.shared.u32 [s], 7; @%p1 st.shared.u32 [s], 1;"
+        "st.shared.u32 [s+4], 2;",
+        "setp.ne.u32 %p1, %r0, 5; @%p1 bra L; st.shared.u32 [s], 1; st.shared.u32 [s+4], 2; L:",
+    ],
+)
+def test_joined_shared_stores_give_what_single_ones_do(launch, body):
+    x = np.zeros(2, np.uint32)
+    launch(
+        ".shared .align 16 .b8 s[64]; .reg .b16 %h<4>; mov.u32 %r10, s; mov.u64 %q9, s;"
+        f"cvta.shared.u64 %q9, %q9; {body} bar.sync 0;"
+        "ld.shared.u32 %r1, [s]; st.global.u32 [%q0], %r1;"
+        "ld.shared.u32 %r2, [s+4]; st.global.u32 [%q0+4], %r2;",
+        [x],
+    )
+    assert x.tolist() == [1, 2]
+
+
 def test_variables_have_initial_values(launch):
     x = np.zeros(4, np.uint32)
     launch(

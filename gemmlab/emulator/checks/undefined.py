@@ -65,7 +65,6 @@ class Undefined:
         self.moved: dict[int, list[Moved]] = {}
         self.has_found = False
         self.places: dict[int, str] = {}  # by origin
-        self.follower = {k: group for group in program.joined.values() for k in group[1:]}
 
     # While a basic block runs
 
@@ -99,7 +98,9 @@ class Undefined:
         if self.has_found or self.registers or self.memory:
             on = self.machine.active(mask)
             for k in range(block.first, block.last):
-                self._execute(k, self.code[k], on)
+                i = self.program.joined.get(k, self.code[k])
+                if i is not None:
+                    self._execute(k, i, on)
             live = live_after(self.live, block)
             for name in [name for name in self.registers if name not in live]:
                 del self.registers[name]
@@ -166,11 +167,8 @@ class Undefined:
         return origin
 
     def _load(self, k: int, i: Instruction, on: np.ndarray) -> None:
-        group = self.program.joined.get(k, (k,))
-        if k in self.follower and group == (k,):
-            return  # the first of its group has loaded it
         self._address(k, i, on, i.operands[1])
-        targets = [x for j in group for x in _items(self.code[j].operands[0])]
+        targets = _items(i.operands[0])
         count = max(len(targets), 1)
         origins = np.zeros((*self.shape, count), np.int32)
         for moved in self.moved.get(k, ()):

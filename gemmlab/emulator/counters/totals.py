@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from gemmlab.emulator.counters.rules import SiteCounts
-from gemmlab.emulator.ptx.ir import Instruction, registers, vector_length
+from gemmlab.emulator.ptx.ir import Instruction, registers
 
 if TYPE_CHECKING:
     from gemmlab.emulator.execution.machine import Tally
@@ -58,12 +58,6 @@ def operation(instruction: Instruction, space: str, read: set[str]) -> str:
     return instruction.root
 
 
-def words(instruction: Instruction) -> int:
-    """Of four bytes, that each lane loads or stores; 1 for what is smaller."""
-    *_, type_ = instruction.modifiers
-    return max(int(type_[1:]) * vector_length(instruction.modifiers) // 32, 1)
-
-
 def counters(program: Program, tally: Tally) -> dict[str, int]:
     """Totals of a launch, by name."""
     return _of(program, tally, range(len(program.function.instructions)), tally.sites)
@@ -100,7 +94,7 @@ def _of(
         kind = operation(code[index], space, read)
         by_kind[space, kind].add(counts)
         if space == "local":
-            local[kind] += counts.requests * words(code[index])
+            local[kind] += counts.requests * max(program.accesses[index].width // 4, 1)
     result = {
         "ptx_inst_executed.sum": int(tally.warps[block].sum()),
         "ptx_thread_inst_executed.sum": thread_inst,

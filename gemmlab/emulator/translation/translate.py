@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
 from typing import Any, NoReturn
@@ -37,7 +37,6 @@ from gemmlab.emulator.ptx.ir import (
     Reg,
     Special,
     Symbol,
-    Vector,
 )
 from gemmlab.emulator.ptx.modifiers import read_opcode
 from gemmlab.emulator.ptx.parser import parse
@@ -47,7 +46,7 @@ from gemmlab.emulator.translation import emit, isa
 from gemmlab.emulator.translation.emit import instructions
 from gemmlab.emulator.translation.emit.collectives import members_of
 from gemmlab.emulator.translation.spins import mark_spins
-from gemmlab.emulator.translation.vectorize import wide_loads
+from gemmlab.emulator.translation.vectorize import joined_accesses
 from gemmlab.errors import PtxSyntaxError
 
 
@@ -75,13 +74,12 @@ class Program:
     blocks: list[Block]
     initial: list[Any]  # zeros, one per register that lives across blocks
     source: str  # of the generated Python
-    accesses: dict[int, Access]  # by memory instruction; one for a group that is loaded as one
+    accesses: dict[int, Access]  # by memory instruction; one for a group that is joined
     origins: list[int] = field(default_factory=list)  # the instruction behind each of its lines
     bodies: list[range] = field(default_factory=list)  # of basic blocks: lines that do instructions
     dtypes: dict[str, np.dtype] = field(default_factory=dict)  # of the variables there
-    joined: dict[int, tuple[int, ...]] = field(
-        default_factory=dict
-    )  # loads that the first one does
+    # The vector access that stands for accesses that are joined; None for the others of them.
+    joined: dict[int, Instruction | None] = field(default_factory=dict)
     # What the native tier makes of it, kept with it.
     native: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
@@ -185,8 +183,7 @@ class Translator:
         self.dtypes: dict[str, np.dtype] = {}  # of those variables
         self.constants: dict[str, Any] = {}
         self.constant_names: dict[tuple[str, bytes], str] = {}
-        self.wide_loads: dict[int, list[int]] = {}  # first of a group -> all of it
-        self.joined: set[int] = set()
+        self.joined: dict[int, Instruction | None] = {}
         self.lines: list[str] = []
         self.origins: list[int] = []  # of the lines: the instructions that they do
         self.index = 0  # of the instruction being emitted
@@ -199,8 +196,7 @@ class Translator:
     def program(self) -> Program:
         blocks = basic_blocks(self.function)
         spans = [(b.first, b.last) for b in blocks]
-        self.wide_loads = wide_loads(self.function, spans, self.shared)
-        self.joined = {i for group in self.wide_loads.values() for i in group}
+        self.joined = joined_accesses(self.function, spans, self.places())
         live: set[str] = set()
         for block in blocks:
             self.body(block)
@@ -240,7 +236,7 @@ class Translator:
             origins,
             bodies,
             self.dtypes,
-            {k: tuple(group) for k, group in self.wide_loads.items()},
+            self.joined,
         )
 
     def machine_registers(self, blocks: list[Block]) -> set[str]:
@@ -296,10 +292,8 @@ class Translator:
                     result = emit.mbarriers.wait(self, instruction)
                 elif terminator_of(instruction):
                     result = instructions.terminator(self, instruction)
-                elif self.index in self.wide_loads:
-                    instructions.instruction(self, self.wide_load(), emit.EMITTERS)
-                elif self.index not in self.joined:
-                    instructions.instruction(self, instruction, emit.EMITTERS)
+                elif (access := self.joined.get(self.index, instruction)) is not None:
+                    instructions.instruction(self, access, emit.EMITTERS)
             except Unsupported as reason:
                 del self.lines[mark:], self.origins[mark:]
                 guard = self.guard(instruction)
@@ -314,13 +308,12 @@ class Translator:
         if i.guard is not None or values:
             self.line(f"m.noted[{self.index}] = {', '.join([str(self.guard(i)), *values])},")
 
-    def wide_load(self) -> Instruction:
-        """The vector load that stands for a group of scalar ones."""
-        members = [self.function.instructions[i] for i in self.wide_loads[self.index]]
-        space, type_ = members[0].modifiers
-        targets = Vector(tuple(x.operands[0] for x in members))
-        opcode = ("ld", space, f"v{len(members)}", type_)
-        return replace(members[0], opcode=opcode, operands=(targets, members[0].operands[1]))
+    def places(self) -> dict[str, int]:
+        """Addresses of the variables; of those in global memory what divides them."""
+        variables = self.variables.values()
+        divisors = {v.name: v.alignment for v in variables if v.space == "global"}
+        local = {v.name: self.local[v.name] for v in variables if v.space == "local"}
+        return divisors | local | self.shared
 
     def block_source(
         self, number: int, block: Block, slots: dict[str, int]

@@ -1,39 +1,71 @@
-"""Which scalar shared loads the assembler joins into one wide load.
+"""Which neighbouring loads, and which neighbouring stores, the assembler joins into a wide one.
 
-ptxas turns neighbouring 32-bit shared loads of a basic block into LDS.64 and LDS.128 when it can
-prove the alignment; nvcc's PTX leaves that to it. Counting each PTX load by itself would then
-report four times the hardware's shared requests. The proof used here is of the same kind: the
-largest power of two that divides a register, over all places that write it.
+ptxas makes LDS.64, LDS.128, STS.128 and the like of neighbours in a basic block when it can prove
+that they are aligned; nvcc's PTX leaves that to it. Counting each PTX access by itself would then
+report four times the hardware's instructions. The proof used here is of the same kind: the largest
+power of two that divides a register, over all places that write it.
+
+The words of one aligned chunk of four elements, 16 bytes at most, become one access: all four, or
+one of its halves. Loads go to the place of the first of them, past anything that does not write to
+their memory. Stores go to the place of the last; they are joined only where no other access to
+their memory stands between them, not even a store to another chunk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from gemmlab.emulator.ptx.ir import Function, Imm, Instruction, Memory, Operand, Reg, Symbol, Vector
+from gemmlab.emulator.ptx.ir import (
+    WIDTHS,
+    Function,
+    Imm,
+    Instruction,
+    Memory,
+    Operand,
+    Reg,
+    Symbol,
+    Vector,
+    registers,
+)
 
 MOST = 1 << 20  # alignment of zero
 # Instructions that keep some alignment, and how many operands they read.
 NUM_SOURCES = {"mov": 1, "cvt": 1, "cvta": 1, "mad": 3, "selp": 3}
 NUM_SOURCES |= dict.fromkeys(("add", "sub", "and", "or", "xor", "mul", "shl"), 2)
 
+WIDEST = 16  # bytes
+SPACES = ("global", "shared", "local")
+READ_ONLY = ("param", "const")
+# What may read and write any memory, or order accesses to it.
+BOUNDARIES = {"bar", "barrier", "membar", "fence", "cp", "mbarrier", "wgmma", "wmma", "call"}
+BOUNDARIES |= {"griddepcontrol", "tensormap", "multimem"}
+READERS, WRITERS = {"ld", "ldu", "ldmatrix"}, {"st", "stmatrix"}
+UPDATERS = {"atom", "red"}
 
-def wide_loads(
-    function: Function, spans: Iterable[tuple[int, int]], shared: Mapping[str, int]
-) -> dict[int, list[int]]:
-    """Groups of 2 or 4 loads to execute as one, by the index of the first.
 
-    spans: first and last instruction of each basic block; shared: offsets of the shared variables.
+def joined_accesses(
+    function: Function, spans: Iterable[tuple[int, int]], places: Mapping[str, int]
+) -> dict[int, Instruction | None]:
+    """By the index of each access that is joined: the vector access to execute there, or None where
+    another one does it.
+
+    spans: first and last instruction of each basic block; places: addresses of the variables, or
+    what divides them.
     """
-    alignment = alignments(function, shared)
-    groups: dict[int, list[int]] = {}
+    code, alignment = function.instructions, alignments(function, places)
+    constants = _constants(code, places)
+    joined: dict[int, Instruction | None] = {}
     for first, last in spans:
-        for run in _runs(function.instructions, first, last):
-            groups.update(_join(function.instructions, run, alignment, shared))
-    return groups
+        for group in _Block(code, alignment, places, constants).groups(first, last):
+            joined |= dict.fromkeys(x.index for x in group)
+            where, instruction = _wide(code, group)
+            joined[where] = instruction
+    return joined
 
 
-def alignments(function: Function, shared: Mapping[str, int]) -> dict[str, int]:
+def alignments(function: Function, places: Mapping[str, int]) -> dict[str, int]:
     """For each register the power of two that divides all values it can hold."""
     known: dict[str, int] = {}
     writers: dict[str, list[Instruction]] = {}
@@ -45,7 +77,7 @@ def alignments(function: Function, shared: Mapping[str, int]) -> dict[str, int]:
     while changed:
         changed = False
         for name, instructions in writers.items():
-            value = min(_result(i, known, shared) for i in instructions)
+            value = min(_result(i, known, places) for i in instructions)
             if value < known[name]:
                 known[name], changed = value, True
     return known
@@ -55,19 +87,19 @@ def _divisor(value: int) -> int:
     return min(value & -value, MOST) if value else MOST
 
 
-def _of(operand: Operand, known: Mapping[str, int], shared: Mapping[str, int]) -> int:
+def _of(operand: Operand, known: Mapping[str, int], places: Mapping[str, int]) -> int:
     if isinstance(operand, Reg):
         return known.get(operand.name, 1)
     if isinstance(operand, Imm) and operand.width == 0:
         return _divisor(operand.value)
-    if isinstance(operand, Symbol) and operand.name in shared:
-        return _divisor(shared[operand.name] + operand.offset)
+    if isinstance(operand, Symbol) and operand.name in places:
+        return _divisor(places[operand.name] + operand.offset)
     return 1
 
 
-def _result(i: Instruction, known: Mapping[str, int], shared: Mapping[str, int]) -> int:
+def _result(i: Instruction, known: Mapping[str, int], places: Mapping[str, int]) -> int:
     """What divides the result of an integer instruction; 1 where nothing is known."""
-    sources = [_of(o, known, shared) for o in i.operands[1:]]
+    sources = [_of(o, known, places) for o in i.operands[1:]]
     if isinstance(i.operands[0], Vector) or len(sources) != NUM_SOURCES.get(i.root):
         return 1
     match i.root:
@@ -97,86 +129,244 @@ def _written(instruction: Instruction) -> list[str]:
     return [x.name for x in items if isinstance(x, Reg)]
 
 
-def _reads(operands: Iterable[Operand], register: Reg) -> bool:
-    """Whether a register stands among operands, also inside an address or a vector."""
-    for o in operands:
-        inner = o.items if isinstance(o, Vector) else [o.base if isinstance(o, Memory) else o]
-        if register in inner:
-            return True
-    return False
+@dataclass(frozen=True)
+class _Place:
+    """Bytes behind a value that a register had, or behind a variable."""
+
+    root: tuple[str, int]  # a register and the instruction that gave it this value, or a variable
+    offset: int
 
 
-def _is_scalar_load(i: Instruction) -> bool:
-    return (
-        i.root == "ld"
-        and i.guard is None
-        and i.modifiers[:1] in (("shared",), ("shared::cta",))
-        and len(i.operands) == 2
-        and i.modifiers[1:] in (("f32",), ("b32",), ("u32",), ("s32",))
-        and isinstance(i.operands[0], Reg)
-        and isinstance(i.operands[1], Memory)
-    )
+@dataclass(frozen=True)
+class _Scalar:
+    """A load or store that could be joined with others: mostly of one element."""
+
+    index: int  # of the instruction
+    memory: Memory
+    place: _Place
+    items: tuple[Operand, ...]  # the registers of its elements
+    width: int  # bytes of an element
+
+    @property
+    def slots(self) -> range:
+        """Where its elements lie, in elements."""
+        first = self.place.offset // self.width
+        return range(first, first + len(self.items))
 
 
-def _runs(code: list[Instruction], first: int, last: int) -> list[list[int]]:
-    """Loads off one base register with nothing between them that could change what they read."""
-    runs: dict[object, list[int]] = {}
-    closed: list[list[int]] = []
-    for index in range(first, last):
-        instruction = code[index]
-        if instruction.root in ("st", "atom", "red", "bar", "barrier", "cp"):
-            closed += runs.values()
-            runs = {}
-        elif _is_scalar_load(instruction):
-            assert isinstance(instruction.operands[1], Memory)
-            runs.setdefault(instruction.operands[1].base, []).append(index)
-        for name in _written(instruction):
-            closed += [run for base, run in runs.items() if _names(base) == name]
-            runs = {base: run for base, run in runs.items() if _names(base) != name}
-    return [*closed, *runs.values()]
+# A chunk of memory as one kind of access sees it: opcode, width of an element, root, number.
+Chunk = tuple[tuple[str, ...], int, tuple[str, int], int]
 
 
-def _names(base: object) -> str | None:
-    return base.name if isinstance(base, Reg) else None
+class _Block:
+    """The accesses of one basic block, gathered by chunk until something stands in their way."""
+
+    def __init__(
+        self,
+        code: Sequence[Instruction],
+        alignment: Mapping[str, int],
+        places: Mapping[str, int],
+        constants: Mapping[str, _Place],
+    ) -> None:
+        self.code, self.alignment, self.places = code, alignment, places
+        self.values = {**constants}  # and what the block has written, so far
+        self.pending: dict[Chunk, list[_Scalar]] = {}
+
+    def groups(self, first: int, last: int) -> Iterator[list[_Scalar]]:
+        """Accesses to execute as one, in the order of their addresses."""
+        for index in range(first, last):
+            i = self.code[index]
+            chunk, access = self._chunk(index)
+            yield from self._closed(i, chunk, access)
+            if chunk and access:
+                self.pending.setdefault(chunk, []).append(access)
+            self._note(index)
+        yield from self._close(list(self.pending))
+
+    def _closed(
+        self, i: Instruction, chunk: Chunk | None, access: _Scalar | None
+    ) -> Iterator[list[_Scalar]]:
+        """The groups that end before an instruction."""
+        reads, writes = _touched(i)
+        ended = []
+        for other, gathered in self.pending.items():
+            here = _spaces(other[0][1:])
+            if other[0][0] == "ld":
+                ends = bool(here & writes)
+            elif other == chunk and access:
+                ends = any({*access.slots} & {*x.slots} for x in gathered)
+            else:
+                ends = bool(here & (reads | writes))
+            if ends:
+                ended.append(other)
+        yield from self._close(ended)
+
+    def _close(self, chunks: Iterable[Chunk]) -> Iterator[list[_Scalar]]:
+        for chunk in chunks:
+            yield from _groups(self.code, self.pending.pop(chunk), self._size(chunk[1], chunk[2]))
+
+    def _chunk(self, index: int) -> tuple[Chunk | None, _Scalar | None]:
+        """The chunk that an access falls into and what it does there, where it could be joined."""
+        i = self.code[index]
+        found = _scalar_operands(i)
+        if found is None:
+            return None, None
+        memory, items, width = found
+        place = self._place(memory.base, memory.offset)
+        if place is None:
+            return None, None
+        size = self._size(width, place.root)
+        if size < 2 * width or place.offset % width or len(items) * width >= size:
+            return None, None
+        words = (i.root, *(w for w in i.modifiers[:-1] if w not in ("v2", "v4")))
+        chunk = words, width, place.root, place.offset // size
+        return chunk, _Scalar(index, memory, place, items, width)
+
+    def _size(self, width: int, root: tuple[str, int]) -> int:
+        """Of the chunks behind a root: as large as is sure to be aligned."""
+        name, _ = root
+        is_variable = name in self.places
+        aligned = _divisor(self.places[name]) if is_variable else self.alignment.get(name, 1)
+        return min(WIDEST, 4 * width, aligned)
+
+    def _place(self, base: Operand, offset: int) -> _Place | None:
+        if isinstance(base, Symbol) and base.name in self.places:
+            return _Place((base.name, -1), base.offset + offset)
+        if isinstance(base, Reg):
+            value = self.values.get(base.name, _Place((base.name, -1), 0))
+            return replace(value, offset=value.offset + offset)
+        return None
+
+    def _note(self, index: int) -> None:
+        """What an instruction writes to registers: a known place, or a new value."""
+        i = self.code[index]
+        names = _written(i)
+        place = None
+        if i.guard is None and len(names) == 1:
+            match i.root, i.operands:
+                case "mov", (_, source):
+                    place = self._place(source, 0)
+                case "add", (_, Reg() as source, Imm(value, 0)):
+                    place = self._place(source, value)
+        for name in names:
+            self.values[name] = place or _Place((name, index), 0)
 
 
-def _join(
-    code: list[Instruction],
-    run: list[int],
-    alignment: Mapping[str, int],
-    shared: Mapping[str, int],
-) -> dict[int, list[int]]:
-    by_offset: dict[int, int] = {}
-    base_alignment = 1
-    for index in run:
-        memory = code[index].operands[1]
-        assert isinstance(memory, Memory)
-        base_alignment = _of(memory.base, alignment, shared)
-        by_offset.setdefault(memory.offset, index)
-    groups: dict[int, list[int]] = {}
+def _constants(code: Sequence[Instruction], places: Mapping[str, int]) -> dict[str, _Place]:
+    """Registers that nothing but the address of one variable is ever written to."""
+    found: dict[str, _Place] = {}
+    times = Counter(name for i in code for name in _written(i))
+    for i in code:
+        match i.opcode[0], i.operands:
+            case "mov", (Reg(name), Symbol(variable, offset)) if variable in places:
+                if times[name] == 1 and i.guard is None:
+                    found[name] = _Place((variable, -1), offset)
+    return found
+
+
+def _scalar_operands(i: Instruction) -> tuple[Memory, tuple[Operand, ...], int] | None:
+    """The address, the registers and the bytes of an element of an access that ptxas may join."""
+    if i.root not in ("ld", "st") or i.guard is not None or len(i.operands) != 2:
+        return None
+    *words, type_ = i.modifiers
+    vector = next((w for w in words if w in ("v2", "v4")), None)
+    rest = [w for w in words if w != vector]
+    target, memory = i.operands if i.root == "ld" else reversed(i.operands)
+    width = WIDTHS.get(type_, 0)
+    if rest not in ([], ["global"], ["global", "nc"], ["shared"], ["shared::cta"], ["local"]):
+        return None
+    if not isinstance(memory, Memory) or memory.coordinates or width not in (2, 4, 8):
+        return None
+    items = target.items if isinstance(target, Vector) else (target,)
+    literal = width if type_.startswith("f") else 0
+    for item in items:
+        if isinstance(item, Reg) and WIDTHS[item.type] == width:
+            continue
+        if i.root == "st" and isinstance(item, Imm) and item.width == literal:
+            continue
+        return None
+    return (memory, items, width) if len(items) == int(vector[1:] if vector else 1) else None
+
+
+def _spaces(words: Sequence[str]) -> set[str]:
+    """Which memory an access with these modifiers may touch."""
+    found = [w.partition("::")[0] for w in words]
+    if any(w in READ_ONLY for w in found):
+        return set()
+    return {w for w in found if w in SPACES} or set(SPACES)
+
+
+def _touched(i: Instruction) -> tuple[set[str], set[str]]:
+    """Memory that an instruction may read, and that it may write."""
+    nothing = set[str]()
+    if i.root in BOUNDARIES:
+        return set(SPACES), set(SPACES)
+    if i.root in READERS | WRITERS | UPDATERS:
+        spaces = _spaces(i.modifiers)
+        reads = nothing if i.root in WRITERS else spaces
+        return reads, nothing if i.root in READERS else spaces
+    return nothing, nothing
+
+
+def _groups(
+    code: Sequence[Instruction], gathered: list[_Scalar], size: int
+) -> Iterator[list[_Scalar]]:
+    """What of a chunk is joined: all of it, or halves."""
+    is_store = code[gathered[0].index].root == "st"
+    if is_store and len(gathered[0].items) > min(len(x.items) for x in gathered):
+        return  # ptxas starts with the first of them, and nothing narrower goes with it
+    by_slot: dict[int, _Scalar] = {}
+    for access in gathered:
+        if not by_slot.keys() & {*access.slots}:
+            by_slot |= dict.fromkeys(access.slots, access)
+    width = gathered[0].width
     used: set[int] = set()
-    for words in (4, 2):
-        for offset in sorted(by_offset):
-            members = [by_offset.get(offset + 4 * k, -1) for k in range(words)]
-            aligned = min(base_alignment, _divisor(offset)) % (4 * words) == 0
-            if (
-                aligned
-                and -1 not in members
-                and not used & set(members)
-                and _movable(code, members)
-            ):
-                groups[min(members)] = members
-                used |= set(members)
-    return groups
+    for count in (4, 2):
+        if count * width > size:
+            continue
+        for start in sorted(slot for slot in by_slot if slot % count == 0):
+            slots = range(start, start + count)
+            group = list(dict.fromkeys(by_slot[s] for s in slots if s in by_slot))
+            whole = [s for x in group for s in x.slots] == list(slots)
+            if whole and len(group) > 1 and not used & {*slots} and _movable(code, group):
+                used |= {*slots}
+                yield group
 
 
-def _movable(code: list[Instruction], members: list[int]) -> bool:
-    """Whether all loads may happen where the first one stands."""
-    first = min(members)
-    for index in members:
-        target = code[index].operands[0]
-        assert isinstance(target, Reg)
-        for between in code[first:index]:
-            if target.name in _written(between) or _reads(between.operands, target):
-                return False
+def _movable(code: Sequence[Instruction], group: Sequence[_Scalar]) -> bool:
+    """Whether all loads may happen where the first one stands, or all stores where the last does:
+    nothing between names what is loaded, or writes to what is stored."""
+    first, last = min(x.index for x in group), max(x.index for x in group)
+    for access in group:
+        items = {*registers(access.items)}
+        if code[access.index].root == "ld":
+            between = code[first : access.index]
+            others = (name for i in between for name in _named(i))
+        else:
+            between = code[access.index + 1 : last]
+            others = (name for i in between for name in _written(i))
+        if not items.isdisjoint(others):
+            return False
     return True
+
+
+def _named(i: Instruction) -> Iterator[str]:
+    yield from registers(i.operands)
+    if i.guard is not None:
+        yield i.guard.reg.name
+
+
+def _wide(code: Sequence[Instruction], group: Sequence[_Scalar]) -> tuple[int, Instruction]:
+    """The vector access that stands for a group, and where."""
+    choose = min if code[group[0].index].root == "ld" else max
+    at = choose(group, key=lambda access: access.index)
+    items = tuple(item for access in group for item in access.items)
+    memory = replace(at.memory, offset=at.memory.offset + group[0].place.offset - at.place.offset)
+    operands = (Vector(items), memory)
+    words = [w for w in code[at.index].modifiers[:-1] if w not in ("v2", "v4")]
+    opcode = (code[at.index].root, *words, f"v{len(items)}", f"b{8 * at.width}")
+    return at.index, replace(
+        code[at.index],
+        opcode=opcode,
+        operands=operands if opcode[0] == "ld" else operands[::-1],
+    )

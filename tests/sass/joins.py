@@ -1,0 +1,120 @@
+"""Small kernels of neighbouring accesses, and what machine code and the emulator make of them.
+
+A kernel is written as words. "4s8" stores four bytes at offset 8 and "4l8" loads them; "2x4s8" is a
+vector of two; "b4s8" goes through another base register. Other words are names of instructions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+
+import gemmlab
+from gemmlab.compile import resources
+from gemmlab.emulator.translation.translate import translate
+from gemmlab.sass.code import read
+
+ARCH = "sm_90a"
+ACCESS = re.compile(r"([b-e]?)(?:(\d)x)?(\d)([sl])(\d+)$")  # base, elements, bytes, what, offset
+# Registers that hold addresses, with as much alignment as can be proved.
+BASES = """
+.reg .b32 %a, %b, %c, %d, %e, %start, %x;
+mov.u32 %x, %tid.x; mov.u32 %start, memory;
+.reg .b32 %t<9>;
+shl.b32 %t0, %x, 4; add.u32 %a, %t0, %start;
+and.b32 %t1, %x, 32; mad.lo.u32 %b, %t1, 16, %start;
+add.u32 %c, %a, 1032;
+shl.b32 %t2, %x, 3; add.u32 %d, %t2, %start;
+mul.lo.u32 %t3, %x, 12; add.u32 %e, %t3, %start;
+"""
+OTHERS = {
+    "barrier": "bar.sync 0;",
+    "warp": "bar.warp.sync -1;",
+    "fence": "fence.acq_rel.cta;",
+    "global-store": "st.global.u32 [%g+2048], 1;",
+    "global-load": "ld.global.u32 %r{n}, [%g]; st.global.u32 [%g], %r{n};",
+    "global-red": "red.global.add.u32 [%g+2048], 1;",
+    "shared-red": "red.shared.add.u32 [%start], 1;",
+    "generic-store": "st.u32 [%g+2048], 1;",
+    "volatile-load": "ld.volatile.shared.u32 %r{n}, [%start]; st.global.u32 [%g], %r{n};",
+    "volatile-store": "st.volatile.shared.u32 [%start], 1;",
+    "copy": "cp.async.ca.shared.global [%start+8192], [%g], 4;",
+    "guarded-store": "@%p st.shared.u32 [%start], 1;",
+    "matrix": "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {{%r{n}}}, [%start];"
+    "st.global.u32 [%g], %r{n};",
+}
+TYPES = {1: ("u8", "h"), 2: ("b16", "h"), 4: ("b32", "r"), 8: ("b64", "q")}  # and registers
+
+
+def kernel(name: str, words: str, space: str = "shared") -> str:
+    """PTX that does what the words say; it stores what it loads to global memory in the end."""
+    given, body, uses = list[str](), list[str](), list[str]()
+    for n, word in enumerate(words.split()):
+        found = ACCESS.match(word)
+        if not found:
+            body.append(OTHERS[word].format(n=8 * n))
+            continue
+        base, count, width, what, offset = found.groups()
+        type_, letter = TYPES[int(width)]
+        items = [f"%{letter}{8 * n + k}" for k in range(int(count or 1))]
+        globals_ = [(x, f"[%g+{4096 + 16 * (8 * n + k)}]") for k, x in enumerate(items)]
+        vector = f".v{count}" if count else ""
+        registers = f"{{{', '.join(items)}}}" if count else items[0]
+        place = f"[%{base or 'a'}+{offset}]"
+        if what == "l":
+            body.append(f"ld.{space}{vector}.{type_} {registers}, {place};")
+            uses += [f"st.volatile.global.{type_} {at}, {x};" for x, at in globals_]
+        else:
+            given += [f"ld.volatile.global.{type_} {x}, {at};" for x, at in globals_]
+            body.append(f"st.{space}{vector}.{type_} {place}, {registers};")
+    memory = f".{space} .align 16 .b8 memory[16384];"
+    return "\n".join(
+        [
+            f".visible .entry {name}(.param .u64 p)\n{{",
+            f".reg .b64 %g; .reg .pred %p; {memory}",
+            ".reg .b16 %h<600>; .reg .b32 %r<600>; .reg .b64 %q<600>;",
+            f"{BASES} ld.param.u64 %g, [p]; cvta.to.global.u64 %g, %g; setp.lt.u32 %p, %x, 7;",
+            *given,
+            *body,
+            *uses,
+            f"bar.sync 0; .reg .b32 %u<9>; xor.b32 %u0, %a, 1024; ld.{space}.u32 %u1, [%u0];",
+            "st.volatile.global.u32 [%g], %u1;\nret;\n}",
+        ]
+    )
+
+
+def module(cases: Iterable[str], space: str = "shared") -> str:
+    """PTX of kernels k0, k1, …, one for each case."""
+    heads = f".version 8.0\n.target {ARCH}\n.address_size 64"
+    return "\n".join([heads, *(kernel(f"k{i}", x, space) for i, x in enumerate(cases))]) + "\n"
+
+
+def of_machine_code(text: str, space: str = "shared") -> dict[str, Counter[str]]:
+    """By kernel, how many loads and stores of each width its machine code has: "load 16"."""
+    assembled = gemmlab.load(text, entry="k0", arch=ARCH)
+    _, *parts = re.split(r"\n\s*\.section\s+\.text\.(k\d+),", resources.sass(assembled.cubin))
+    found: dict[str, Counter[str]] = {}
+    for name, part in zip(parts[::2], parts[1::2], strict=True):
+        found[name] = Counter[str]()
+        for one in read(part).instructions:
+            if (
+                one.root in (f"LD{space[0].upper()}", f"ST{space[0].upper()}")
+                and one.guard != "!PT"
+            ):
+                bits = re.search(r"\.[US]?(8|16|64|128)\b", one.opcode)
+                kind = "load" if one.root.startswith("LD") else "store"
+                found[name][f"{kind} {int(bits[1]) // 8 if bits else 4}"] += 1
+    return found
+
+
+def of_emulator(text: str, entry: str, space: str = "shared") -> Counter[str]:
+    """The same of the emulator's program."""
+    program = translate(text, entry)
+    found = Counter[str]()
+    for index, access in program.accesses.items():
+        one = program.function.instructions[index]
+        if one.root in ("ld", "st") and space in one.modifiers:
+            kind = "load" if one.root == "ld" else "store"
+            found[f"{kind} {access.width}"] += 1
+    return found
