@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from machine import TIERS
 
 from gemmlab.emulator.arithmetic import tensor_core
 from gemmlab.errors import MisalignedAddressError, OutOfBoundsError, UnsupportedInstructionError
@@ -13,6 +14,11 @@ WARPS = 3
 LANES = 32 * WARPS
 BITS = {"f16": 16, "bf16": 16, "tf32": 32, "f32": 32, "s32": 32, "f64": 64, "s8": 8, "u8": 8}
 BITS |= {"s4": 4, "u4": 4}
+
+
+@pytest.fixture(params=TIERS)
+def tier(request):
+    return request.param
 
 
 def place_in_a(rows: int, type_: str, lane: int, index: int) -> tuple[int, int]:

@@ -151,3 +151,40 @@ def test_movmatrix() -> None:
         mad.lo.u32 %r1, %r2, 64, %r1; mad.wide.u32 %q1, %r1, 4, %q0; ld.global.u32 %r2, [%q1];
         movmatrix.sync.aligned.m8n8.trans.b16 %r3, %r2; st.global.u32 [%q1], %r3; ret;"""
     both(ptx(body, ["u64"]), [np.random.default_rng(1).integers(0, 1 << 32, 128, np.uint32)], 64)
+
+
+ROWS: dict[str, Any] = {
+    "in order": lambda lane: lane,
+    "padded": lambda lane: lane * 9 // 8,
+    "swizzled": lambda lane: lane ^ lane >> 3,
+    "one": lambda lane: lane * 0 + 3,
+    "apart": lambda lane: lane * 8 % 64,
+}
+
+
+@pytest.mark.parametrize("guard", ["", "@%p1 "])
+@pytest.mark.parametrize("trans", ["", ".trans"])
+@pytest.mark.parametrize("count", [1, 2, 4])
+@pytest.mark.parametrize("rows", ROWS)
+def test_matrices_in_shared_memory(rows: str, count: int, trans: str, guard: str) -> None:
+    """Loaded, stored elsewhere, and all of it shown; guarded by warp."""
+    names = "{" + ", ".join(f"%r{10 + k}" for k in range(count)) + "}"
+    body = f""".shared .align 128 .b8 s[4096]; ld.param.u64 %q0, [p0]; ld.param.u64 %q1, [p1];
+        mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; setp.lt.u32 %p1, %r1, 32;
+        mad.wide.u32 %q2, %r1, 4, %q0; ld.global.u32 %r3, [%q2]; mov.u32 %r4, s;
+        mov.u32 %r5, %r1; FILL: mad.lo.u32 %r6, %r5, 4, %r4; mul.lo.u32 %r7, %r5, 40503;
+        st.shared.u32 [%r6], %r7; add.u32 %r5, %r5, 64; setp.lt.u32 %p2, %r5, 1024; @%p2 bra FILL;
+        mov.u32 %r10, 0; mov.u32 %r11, 1; mov.u32 %r12, 2; mov.u32 %r13, 3; bar.sync 0;
+        mad.lo.u32 %r8, %r3, 16, %r4; mov.u32 %r9, 0;
+        AGAIN: {guard}ldmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 {names}, [%r8+16];
+        bar.sync 0;
+        {guard}stmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 [%r8+2048], {names};
+        add.u32 %r8, %r8, 32; add.u32 %r9, %r9, 1; setp.lt.u32 %p2, %r9, 3; @%p2 bra AGAIN;
+        bar.sync 0; mad.wide.u32 %q1, %r2, 4096, %q1; mov.u32 %r5, %r1;
+        SHOW: mad.lo.u32 %r6, %r5, 4, %r4; ld.shared.u32 %r7, [%r6]; mad.wide.u32 %q2, %r5, 4, %q1;
+        st.global.u32 [%q2], %r7; add.u32 %r5, %r5, 64; setp.lt.u32 %p2, %r5, 1024; @%p2 bra SHOW;
+        ret;"""
+    where, out = ROWS[rows](np.arange(64) % 32).astype(np.uint32), np.zeros(2048, np.uint32)
+    if rows != "one":
+        where[32:] += 48 - 8 * (rows == "apart")
+    both(ptx(body, ["u64"] * 2), [where % 96, out], 64)

@@ -282,6 +282,10 @@ FAULTS = {
     "copy past shared memory": "@%p2 cp.async.cg.shared.global [%q3+512], [%q0], 16;",
     "misaligned copy": "@%p2 cp.async.ca.shared.global [%q3+4], [%q0], 8;",
     "copy from an odd address": "cp.async.ca.shared.global [%q3], [%q0+2], 4;",
+    "row past shared memory": "mov.u32 %r6, 256; @%p2 ldmatrix.sync.aligned.m8n8.x2.shared.b16"
+    "{%r3, %r4}, [%r6];",
+    "row at an odd address": "setp.lt.u32 %p3, %r1, 32;"
+    "@%p3 stmatrix.sync.aligned.m8n8.x4.shared.b16 [%q3], {%r3, %r4, %r5, %r6};",
     "matrix past an allocation": "wmma.load.c.sync.aligned.row.m16n16k16.global.f32"
     "{%f0, %f1, %f2, %f3, %f4, %f5, %f6, %f7}, [%q0];",
     "matrix at an odd address": "wmma.load.c.sync.aligned.row.m16n16k16.global.f32"

@@ -330,3 +330,54 @@ for _is_load in (True, False):
         _access(_space, _is_load)
 for _space in ("global", "shared", "generic"):
     _touch(_space)
+
+
+# Rows of matrices: 16 bytes of each lane, which lie one behind the other in `data`
+
+
+def _row_at(f: Function, there: Pointer, here: Pointer, is_load: bool) -> None:
+    source, target = (there, here) if is_load else (here, there)
+    row = f.assign(f"load <4 x i32>, ptr {source.name}, align 16")
+    f.do(f"store <4 x i32> {row}, ptr {target.name}, align 16")
+
+
+def _matrix_rows(is_load: bool) -> None:
+    """ldmatrix and stmatrix: lanes name rows in shared memory."""
+
+    def body(
+        f: Function,
+        core: Pointer,
+        site: Pointer,
+        record: Pointer,
+        offset: Value,
+        lanes: Value,
+        shape: Value,
+    ) -> None:
+        wrap, data = f.load(record.at(RECORD["wrap"]), I64), core.at(CORE["data"])
+        with f.when(lanes == ALL):
+            base = (f.load(record.at(RECORD["base"]), I64) + offset) & wrap
+            with f.when(_inside(f, core, site, record, base, part(shape, WIDTH), "shared")):
+                _count_short(f, core, site, record, base, shape, "shared")
+                place = f.load_pointer(core.at(CORE["shared"])).at(base)
+                for k, row in enumerate(_rows(f, place, record)):
+                    _row_at(f, row, data.at(16 * k), is_load)
+                f.give(f.constant(np.bool_(True)))
+        with f.when(lanes == 0):
+            f.give(f.constant(np.bool_(True)))
+        _find_words(f, core, record, offset, wrap)
+        good = call(f, core, "check_shared", site, lanes, shape)
+        with f.when(good):
+            left = Variable(f, lanes)
+            with f.loop(lambda: left.value != 0):
+                lane = first_lane(left.value).astype(I64)
+                left.value = left.value & (left.value - np.uint32(1))
+                row = f.load_pointer(core.at(CORE["pointers"]).at(lane * 8))
+                _row_at(f, row, data.at(lane * 16), is_load)
+        f.give(good)
+
+    body.__name__ = f"{'load' if is_load else 'store'}_rows"
+    routine(BOOL, **ACCESS)(body)
+
+
+for _is_load in (True, False):
+    _matrix_rows(_is_load)

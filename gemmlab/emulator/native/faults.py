@@ -84,33 +84,27 @@ def _access(machine: Machine, core: Core, index: int, mask: Mask) -> None:
         return values
 
     address = lanes("words") - np.uint64(access.offset % (1 << 64))
-    if copy := re.search(rf"m\.copies\.issue\(a{index}, .* (True|False), \w+\)", program.source):
-        origin = block.run.__globals__[f"b{index}"]
-        source = lanes("pointers") - np.uint64(origin.offset % (1 << 64))
-        sizes, bypass = lanes("data", np.uint32), copy[1] == "True"
-        machine.copies.issue(access, address, origin, source, sizes, bypass, mask)
-        return
-    fragment = re.search(rf"fragments\.(load|store)\(w{index}, m\.space_(\w+), ", program.source)
-    if fragment and core["fault"] == MATRIX_FAULT:
-        of = block.run.__globals__[f"w{index}"]
-        space = getattr(machine, f"space_{fragment[2]}")
-        fragments.load(of, space, access, address, lanes("pointers"), mask)
-        return
-    found = re.search(rf"m\.space_(\w+)\.(load|store|update)\(a{index},", program.source)
-    if fragment:
-        how, name = fragment.groups()
-    else:
-        assert found is not None
-        name, how = found.groups()
-    space = getattr(machine, f"space_{name}")
+    found = re.search(rf"m\.(\w+)(?:\.(\w+)\(|, )a{index}, (.*)", program.source)
+    assert found is not None
+    space, how, rest = getattr(machine, found[1]), found[2], found[3]
     values = [access.dtype.type(0)] * access.num_elements
+    if core["fault"] == MATRIX_FAULT:
+        of = block.run.__globals__[f"w{index}"]
+        fragments.load(of, space, access, address, lanes("pointers"), mask)
     match how:
-        case "load":
-            space.load(access, address, mask)
+        case "issue":  # cp.async
+            origin, bypass = block.run.__globals__[f"b{index}"], "True" in rest.split(", ")
+            source = lanes("pointers") - np.uint64(origin.offset % (1 << 64))
+            sizes = lanes("data", np.uint32)
+            space.issue(access, address, origin, source, sizes, bypass, mask)
+        case "load_matrices" | "store_matrices":
+            space.load_matrices(access, address, mask.lanes // 8, False, mask)
         case "store":
             space.store(access, address, values, mask)
         case "update":
             space.update(access, address, np.bitwise_or, values, mask)
+        case _:  # of an element of a matrix, too
+            space.load(access, address, mask)
 
 
 def _end(machine: Machine, core: Core, index: int, mask: Mask) -> None:

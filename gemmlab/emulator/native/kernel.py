@@ -42,7 +42,7 @@ from gemmlab.errors import InternalError
 SOURCE = "<traced>"  # the file name of code that is traced
 COUNTED = ("global", "shared", "local")
 SPACES = (*COUNTED, "param", "generic")
-MEMORY = ("ld", "ldu", "st", "atom", "red", "cp", "wmma")
+MEMORY = ("ld", "ldu", "st", "atom", "red", "cp", "wmma", "ldmatrix", "stmatrix")
 TERMINATORS = ("fall", "branch", "switch", "exit", "barrier", "trap")
 
 

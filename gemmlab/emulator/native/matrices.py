@@ -10,11 +10,12 @@ import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP
 from gemmlab.emulator.memory.spaces import Access
+from gemmlab.emulator.native.builder import Pointer
 from gemmlab.emulator.native.layout import CORE, FAULT, MATRIX_FAULT
 from gemmlab.emulator.native.memory import Space
 from gemmlab.emulator.native.products import SLOT, Product, storage
 from gemmlab.emulator.native.support import note_fault, number
-from gemmlab.emulator.native.values import I64, U32, Value
+from gemmlab.emulator.native.values import I64, U32, Value, where
 from gemmlab.emulator.tensor_cores import matrices as of_numpy
 from gemmlab.emulator.tensor_cores.fragments import Fragment
 
@@ -49,6 +50,47 @@ def transposed(register: Value) -> Value:
     mask = f"<{2 * WARP} x i32> <{order}>"
     moved = register.f.assign(f"shufflevector {whole} {halves}, {whole} poison, {mask}")
     return register.make(f"bitcast {whole} {moved} to {register.type}", register.dtype)
+
+
+class MatrixSpace(Space):
+    """Shared memory for ldmatrix and stmatrix: lane 8·j + i names row i of matrix j, 16 bytes."""
+
+    def __init__(self, m: Tracer) -> None:
+        super().__init__(m, "shared")
+
+    def load_matrices(
+        self, access: Access, address: Any, count: int, is_transposed: bool, mask: Lanes | None
+    ) -> list[Value]:
+        """One register per matrix."""
+        self.call("load_rows", access, self.m.value(address), self._naming(count, mask), 0)
+        loaded = [self.m.f.load(self._matrix(k), U32, True, align=64) for k in range(count)]
+        return [transposed(x) for x in loaded] if is_transposed else loaded
+
+    def store_matrices(
+        self,
+        access: Access,
+        address: Any,
+        registers: Sequence[Any],
+        is_transposed: bool,
+        mask: Lanes | None,
+    ) -> None:
+        for k, register in enumerate(registers):
+            value = self.m.value(register).spread()
+            value = transposed(value) if is_transposed else value
+            self.m.f.store(self._matrix(k), value, align=64)
+        lanes = self._naming(len(registers), mask)
+        self.call("store_rows", access, self.m.value(address), lanes, 0)
+
+    def _matrix(self, k: int) -> Pointer:
+        """Where the rows of one lie, one behind the other."""
+        return self.m.core.at(CORE["data"] + k * 4 * WARP)
+
+    def _naming(self, count: int, mask: Lanes | None) -> Value:
+        """The lanes that name rows: of all there are in the warp, if only one is active."""
+        every = np.uint32((1 << ROW * count) - 1)
+        if mask is None:
+            return self.m.f.constant(every)
+        return where(mask.bits != np.uint32(0), every, np.uint32(0))
 
 
 class Matrices:

@@ -120,13 +120,17 @@ class Space:
 
     def _run(self, kind: str, access: Access, address: Value, lanes: Value, flags: int) -> None:
         """Have the runtime do an access, or `touch`: only check and count it."""
+        self.call(f"{kind}_{self.name}", access, address, lanes, flags)
+
+    def call(self, name: str, access: Access, address: Value, lanes: Value, flags: int) -> None:
+        """Call one of the runtime's functions for accesses."""
         record, offset = self._note(address)
         if not self.counted:
             self.m.kernel.plan.uncounted.add(access.instruction)
         offset = self.m.value(offset + np.int64(access.offset))
         shape = number(self.f, shape_of(access, flags))
         site = self.m.site(access, self.name)
-        self.m.must(self.m.run(f"{kind}_{self.name}", site, record, offset, lanes, shape))
+        self.m.must(self.m.run(name, site, record, offset, lanes, shape))
 
     def _note(self, address: Value) -> tuple[Pointer, Value]:
         """Hand over an address register, the same one only once, and likewise one that differs from

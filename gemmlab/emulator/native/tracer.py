@@ -23,6 +23,7 @@ from gemmlab.emulator.native.layout import (
     counts_offset,
     tally_offset,
 )
+from gemmlab.emulator.native.matrices import MatrixSpace
 from gemmlab.emulator.native.memory import Parameters, Space
 from gemmlab.emulator.native.runtime import NUMBERS
 from gemmlab.emulator.native.support import ROUTINES, count_lanes, lane_numbers, note_fault, number
@@ -36,7 +37,7 @@ ALL = np.uint32(0xFFFFFFFF)
 # What generated code finds in the NumPy tier's machine only.
 NUMPY_ONLY = {"clusters", "mbarriers", "wgmma"}
 NUMPY_ONLY |= {"printf", "malloc", "free"}
-NUMPY_ONLY |= {"space_cluster", "space_matrices"}
+NUMPY_ONLY |= {"space_cluster"}
 
 
 @dataclass
@@ -142,7 +143,7 @@ class Tracer:
         self.space_const = Space(self, "global", counted=False)
         self.space_local = Space(self, "local")
         self.space_frame = Space(self, "local", counted=False)
-        self.copies = Copies(self)
+        self.copies, self.space_matrices = Copies(self), MatrixSpace(self)
         self.space_generic, self.space_param = Space(self, "generic"), Parameters(self)
 
     def trace(self) -> None:
