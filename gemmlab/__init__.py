@@ -9,10 +9,10 @@ Importing the package needs NumPy alone; what else a name needs is imported when
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # typing's own costs an import, in which the command line can be interrupted
 if TYPE_CHECKING:
+    from typing import Any
+
     from gemmlab.compile import Artifact, load
     from gemmlab.devices import open_device
     from gemmlab.devices.emulated import emulate
@@ -60,6 +60,8 @@ def __getattr__(name: str) -> Any:
         return own_version()
     if name not in _HOMES:
         raise AttributeError(f"module 'gemmlab' has no attribute {name!r}")
+    from importlib import import_module
+
     found = getattr(import_module(_HOMES[name]), name)
     globals()[name] = found  # asked for once; the next look takes no call
     return found

@@ -1,5 +1,21 @@
-"""`python -m gemmlab` is `gemmlab`."""
+"""`gemmlab`, and `python -m gemmlab`."""
 
-from gemmlab.cli import main
+import os
+import signal
 
-main()
+
+def main() -> None:
+    """Run the command line in a process that is attended, and exit."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, lambda *_: os._exit(130))  # until the supervisor is there
+    from gemmlab import supervisor
+
+    supervisor.split()
+
+    from gemmlab.cli import main as run
+
+    run()
+
+
+if __name__ == "__main__":
+    main()

@@ -11,13 +11,13 @@ import io
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gemmlab import status
 from gemmlab.commands.compare import compare
 from gemmlab.commands.docs import docs
 from gemmlab.commands.emulate import emulate
@@ -61,6 +61,8 @@ def main(args: Sequence[str] | None = None) -> None:
     except GemmlabError as error:
         print(f"gemmlab: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
     except OSError as error:
         print(f"gemmlab: {error}", file=sys.stderr)
         sys.exit(InputError.exit_code)
@@ -154,15 +156,16 @@ def climb(
 
     done: list[list[Record]] = []
     interrupted = False
-    with _Progress(sum(len(chosen) for _, _, chosen in climbs)) as progress:
-        try:
+    progress = _Progress(sum(len(chosen) for _, _, chosen in climbs))
+    try:
+        with status.interruptible():
             for work, case, chosen in climbs:
                 done.append([])
                 for record in take_steps(work, case, chosen, target, progress.say):
                     done[-1].append(record)
                     progress.finish(record)
-        except KeyboardInterrupt:  # what is done is not lost
-            interrupted = True
+    except KeyboardInterrupt:  # what is done is not lost
+        interrupted = True
     flat = list(chain.from_iterable(done))
     if output:
         records.write(output, flat)
@@ -243,7 +246,10 @@ def bench(
         baselines=None if baselines is None else tuple(baselines.split(",")),
     )
     plan.check()
-    outcome = session.measure(plan, protocol, open_device("cuda").arch)
+    arch = open_device("cuda").arch
+    status.say("compiling and measuring")
+    with status.interruptible():
+        outcome = session.measure(plan, protocol, arch)
     if output:
         record.write(output, outcome.records)
     if as_json:
@@ -346,9 +352,8 @@ def explain(
     sizes = _shape(problem, size, shape)
     product = specs.product(gpu) if gpu is not None else default_gpu()
     _check_writable(svg, "--svg")
-    progress = tables.console(stderr=True)
-    with progress.status("compiling and emulating") if progress.is_terminal else nullcontext():
-        explanation = explain_rung(problem, found, sizes, product)
+    status.say(f"{ladder.label(found)}: compiling and emulating")
+    explanation = explain_rung(problem, found, sizes, product)
     if svg:
         write_text(svg, page.as_svg(explanation))
     if as_json:
@@ -365,27 +370,16 @@ for command in (show, explain, emulate, new, judge, bench, compare, export, env,
 
 
 class _Progress:
-    """A line per rung on stderr; on a terminal a spinner that says what is being done."""
+    """A line per rung on stderr; to a terminal also what is being done."""
 
     def __init__(self, total: int) -> None:
         from gemmlab import tables
 
         self._total, self._count = total, 0
         self._console = tables.console(stderr=True)
-        self._status = self._console.status("") if self._console.is_terminal else None
-
-    def __enter__(self) -> _Progress:
-        if self._status:
-            self._status.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._status:
-            self._status.stop()
 
     def say(self, rung: str, doing: str) -> None:
-        if self._status:
-            self._status.update(f"{self._count + 1}/{self._total} {rung}: {doing}")
+        status.say(f"{self._count + 1}/{self._total} {rung}: {doing}")
 
     def finish(self, record: Record) -> None:
         self._count += 1

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gemmlab import judge, problems
+from gemmlab import judge, problems, status
 from gemmlab.compile import Artifact, load, source
 from gemmlab.devices.emulated import emulate
 from gemmlab.directives import Directive, read
@@ -54,7 +54,9 @@ def run(
     the file, LaunchError and EmulationError as `gemmlab.emulate` does.
     """
     directive = directive_of(path, options)
+    status.say(f"compiling {path}")
     artifact = load(path, entry=directive.entry, arch=arch)
+    status.say(f"emulating {artifact.entry}")
     if not directive.grid or not directive.block:
         raise InputError(_how_to_call(path, artifact))
     if directive.problem is None:

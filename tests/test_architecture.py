@@ -17,6 +17,10 @@ MAX_LINES = 500
 LAYERS = {
     "errors": set(),
     "packages": {"errors"},
+    "processes": set(),
+    "scratch": set(),
+    "status": set(),
+    "supervisor": {"processes", "scratch", "status"},
     "store": set(),
     "problems": {"errors"},
     "hardware": {"errors"},
@@ -24,7 +28,10 @@ LAYERS = {
     "emulator": {"errors", "packages", "hardware", "tensor_map", "store"},
     "kernels": {"errors", "problems"},
     "ladder": {"errors", "packages", "kernels"},
-    "compile": {"errors", "packages", "store", "problems", "kernels", "ladder", "emulator"},
+    "compile": {
+        *{"errors", "packages", "store", "problems", "kernels", "ladder", "emulator"},
+        *{"scratch", "status"},
+    },
     "sass": {"errors", "store", "compile", "emulator"},
     "devices": {"errors", "packages", "compile", "emulator", "sass", "hardware", "tensor_map"},
     "judge": {"errors", "problems", "compile", "devices"},
@@ -39,11 +46,11 @@ LAYERS = {
     "tables": {"metrics", "records"},
     "bench": {
         *{"errors", "problems", "hardware", "kernels", "ladder", "compile", "devices", "judge"},
-        *{"packages", "records", "tables", "environment"},
+        *{"packages", "records", "tables", "environment", "scratch"},
     },
     "submission": {
         *{"errors", "packages", "problems", "hardware", "compile", "devices", "judge"},
-        "directives",
+        *{"directives", "processes", "scratch", "status"},
         *{"bench", "metrics", "records", "tables", "environment"},
     },
     "views": {"errors", "compile", "hardware", "kernels"},

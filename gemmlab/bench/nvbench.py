@@ -12,7 +12,6 @@ kernel until it is enqueued, until its stopping criterion is met; then batches, 
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from gemmlab import scratch
 from gemmlab.bench.protocol import Protocol
 from gemmlab.bench.statistics import Moments
 from gemmlab.errors import DeviceError
@@ -80,8 +80,8 @@ def sample(
             raised.append(error)
             raise
 
-    with tempfile.TemporaryDirectory(prefix="gemmlab-") as folder:
-        report = Path(folder, "nvbench.json")
+    with scratch.folder() as folder:
+        report = folder / "nvbench.json"
         bench.register(turn).set_name(_NAME).add_int64_axis(_AXIS, list(range(count)))
         options = ["--quiet", "--devices", "0", "--jsonbin", str(report)]
         try:

@@ -4,12 +4,10 @@ verdict."""
 from __future__ import annotations
 
 import json
-import signal
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -67,19 +65,17 @@ def judge(
     `gemmlab docs judging`. Without a GPU everything but the timing works. Exit code 0 if it passes,
     1 if not.
     """
-    from gemmlab import problems, tables
+    from gemmlab import problems, scratch, tables
     from gemmlab.compile import source
     from gemmlab.directives.directive import Directive, parse, read
     from gemmlab.submission import flashinfer, table
     from gemmlab.submission.judging import Options, judge_file
 
-    signal.signal(signal.SIGTERM, _stopped)
     directive = parse(words or [])
     with ExitStack() as stack:
         if file.suffix == ".json":
             found = flashinfer.read_solution(source.read(file))
-            folder = stack.enter_context(TemporaryDirectory(prefix="gemmlab-"))
-            file = Path(folder, found.file)
+            file = stack.enter_context(scratch.folder()) / found.file
             file.write_text(found.text, encoding="utf-8")
             own = Directive(problem=found.definition, entry=found.entry)
             directive = own.overridden(directive)
@@ -104,11 +100,6 @@ def judge(
         table.print_judgement(tables.console(), result)
     if not result.passed:
         raise typer.Exit(1)
-
-
-def _stopped(number: int, frame: object) -> NoReturn:
-    """Leave by way of all that cleans up."""
-    sys.exit(128 + number)
 
 
 def _told(step: Step) -> None:

@@ -72,7 +72,7 @@ def _load_rung(name: str, layout: str | None, arch: str) -> Artifact:
         return cute.compile_rung(ladder.find(name, layout), arch)
 
     parts = ["rung", name, layout or "", arch, cute.sources(), repr(cute.versions())]
-    return cache.fetch(parts, build)
+    return cache.fetch(parts, build, name)
 
 
 def _load_ptx(text: str, entry: str | None, arch: str | None, origin: str) -> Artifact:
@@ -93,4 +93,4 @@ def _load_ptx(text: str, entry: str | None, arch: str | None, origin: str) -> Ar
         options = " ".join(ptx.assembler_options(target))
         return replace(assembled, versions={"nvjitlink": assembler}, options=options)
 
-    return cache.fetch(["ptx", text, artifact.entry, target, origin, assembler], build)
+    return cache.fetch(["ptx", text, artifact.entry, target, origin, assembler], build, origin)

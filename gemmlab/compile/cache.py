@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 
-from gemmlab import store
+from gemmlab import status, store
 from gemmlab.compile.artifact import Artifact, ParameterType, Resources
 from gemmlab.store import folder
 
@@ -17,14 +17,16 @@ __all__ = ["fetch", "folder"]
 FORMAT = "4"  # of the files; part of every key
 
 
-def fetch(parts: Iterable[str], build: Callable[[], Artifact]) -> Artifact:
-    """The artifact made of `parts` (all text that decides it): from disk, or built and kept."""
+def fetch(parts: Iterable[str], build: Callable[[], Artifact], what: str) -> Artifact:
+    """The artifact made of `parts` (all text that decides it): from disk, or built and kept, of
+    which who waits is told: `what` is its name."""
     name = f"{store.name_of([FORMAT, *parts])}.json"
     data = store.load(name)
     if data is not None:
         with contextlib.suppress(ValueError, KeyError, TypeError):
             return _decode(data.decode())
-    artifact = build()
+    with status.doing(f"compiling {what} (first use; kept in cache)"):
+        artifact = build()
     store.save(name, _encode(artifact).encode())
     return artifact
 

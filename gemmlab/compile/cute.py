@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import inspect
 import re
-import tempfile
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gemmlab import kernels, problems
+from gemmlab import kernels, problems, scratch
 from gemmlab.compile import cache, ptx, resources
 from gemmlab.compile.architectures import DEFAULT, check_architecture
 from gemmlab.compile.artifact import Artifact, ParameterType
@@ -43,6 +42,7 @@ def compile_rung(rung: Rung, arch: str = DEFAULT) -> Artifact:
         lambda: compile_kernel(
             rung.kernel, parameters(rung), rung.config, geometry.block, entry, arch
         ),
+        label(rung),
     )
     smem = geometry.dynamic_smem_bytes
     return replace(artifact, dynamic_smem_bytes=smem, origin=label(rung))
@@ -85,7 +85,7 @@ def compile_kernel(
     kernel.set_name_prefix(  # type: ignore[attr-defined]
         entry, remove_cutlass_symbol=True, keep_mangled_name=False
     )
-    with tempfile.TemporaryDirectory(prefix="gemmlab-") as folder, warnings.catch_warnings():
+    with scratch.folder() as folder, warnings.catch_warnings():
         # A loop over a thread's registers has to be unrolled, however many they are.
         warnings.filterwarnings("ignore", message="This static loop has")
         options = f"--generate-line-info --gpu-arch {arch}"

@@ -7,12 +7,14 @@ file of kernels compiles as long as its kernels do not use them.
 
 from __future__ import annotations
 
+import atexit
 import re
-import tempfile
+from contextlib import ExitStack
 from functools import cache as memoized
 from pathlib import Path
 from typing import Any
 
+from gemmlab import scratch
 from gemmlab.compile import cache
 
 # nvcc has these names from headers of the C library that it includes by itself.
@@ -138,11 +140,13 @@ def _bundled(nvrtc: Any, version: str) -> Path:
         headers.mkdir(parents=True, exist_ok=True)
         (headers / ".writable").touch()
     except OSError:
-        headers = Path(_temporary().name)
+        headers = _temporary()
     nvrtc.nvrtcInstallBundledHeaders(str(headers).encode(), 0)
     return headers
 
 
 @memoized
-def _temporary() -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix="gemmlab-headers-")
+def _temporary() -> Path:
+    stack = ExitStack()
+    atexit.register(stack.close)
+    return stack.enter_context(scratch.folder())

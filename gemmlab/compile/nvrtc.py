@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 from typing import Any
 
+from gemmlab import status
 from gemmlab.compile import cache, compiler_process, headers, ptx, resources
 from gemmlab.compile.architectures import DEFAULT, NVRTC_ARCHITECTURES, check_architecture
 from gemmlab.compile.artifact import Artifact
@@ -40,8 +41,9 @@ def compile_cuda(
     made_by = versions()
     parts = ["nvrtc", source, entry or "", arch, name, *options, repr(made_by)]
     if re.search(r'#\s*include\s*"', source):  # what is included from disk is in no key
-        return _build(source, entry, arch, name, options, made_by)
-    return cache.fetch(parts, lambda: _build(source, entry, arch, name, options, made_by))
+        with status.doing(f"compiling {name}"):
+            return _build(source, entry, arch, name, options, made_by)
+    return cache.fetch(parts, lambda: _build(source, entry, arch, name, options, made_by), name)
 
 
 def versions() -> dict[str, str]:

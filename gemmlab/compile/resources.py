@@ -6,10 +6,10 @@ import importlib.metadata
 import re
 import shutil
 import subprocess
-import tempfile
 from functools import cache
 from pathlib import Path
 
+from gemmlab import scratch
 from gemmlab.compile.artifact import Resources
 from gemmlab.errors import CompileError, MissingDependencyError, UnknownNameError
 
@@ -67,8 +67,8 @@ def _tool(name: str) -> str:
 
 
 def _run(name: str, options: list[str], cubin: bytes) -> str:
-    with tempfile.TemporaryDirectory(prefix="gemmlab-") as folder:
-        path = Path(folder, "kernel.cubin")
+    with scratch.folder() as folder:
+        path = folder / "kernel.cubin"
         path.write_bytes(cubin)
         done = subprocess.run([_tool(name), *options, str(path)], capture_output=True, text=True)
     if done.returncode:

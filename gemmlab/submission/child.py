@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import pickle
 import resource
-import signal
 import sys
 from pathlib import Path
 from typing import Any
 
+from gemmlab.processes import die_with_parent
 from gemmlab.submission.process import ANSWERS, DONE, REQUEST
 
 FILE_BYTES = 2**30  # of any file it writes
-PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 def main(folder: Path) -> None:
-    _die_with_parent()
+    # A judge that is killed cannot end us; a kernel that hangs would keep the GPU for ever.
+    die_with_parent()
     task, request, memory_bytes = pickle.loads((folder / REQUEST).read_bytes())
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_BYTES, FILE_BYTES))
@@ -43,12 +42,6 @@ def main(folder: Path) -> None:
             if status == "crashed":
                 words = f"{type(error).__name__}: {words}"
             tell({"error": status, "message": words[:2000]})
-
-
-def _die_with_parent() -> None:
-    """A judge that is killed cannot end us; a kernel that hangs would keep the GPU for ever."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 if __name__ == "__main__":

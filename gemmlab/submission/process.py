@@ -15,7 +15,6 @@ import selectors
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 import uuid
 from collections.abc import Iterator
@@ -23,6 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gemmlab import scratch
+from gemmlab.processes import end_marked
 from gemmlab.submission.steps import STATUSES, Status
 
 MARK = "GEMMLAB_TASK"  # in the environment of the child and all that come from it
@@ -55,11 +56,10 @@ class Ended:
 def run(task: str, request: Any, limits: Limits) -> Ended:
     """Run a task of tasks.py by name; never raises for what happens in it."""
     mark = uuid.uuid4().hex
-    with tempfile.TemporaryDirectory(prefix="gemmlab-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
+    with scratch.folder() as folder:
         (folder / REQUEST).write_bytes(pickle.dumps((task, request, limits.memory_bytes)))
         child = subprocess.Popen(
-            [sys.executable, "-P", "-m", "gemmlab.submission.child", name],
+            [sys.executable, "-P", "-m", "gemmlab.submission.child", str(folder)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -131,21 +131,10 @@ def _kill(child: subprocess.Popen[bytes], mark: str) -> None:
     """The child and all that came from it."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
-    for process in _marked(mark):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(process, signal.SIGKILL)
+    end_marked(MARK, mark)
     child.wait()
     assert child.stdout is not None
     child.stdout.close()
-
-
-def _marked(mark: str) -> Iterator[int]:
-    """Processes with our word in their environment, where the system tells."""
-    word = f"{MARK}={mark}".encode()
-    for entry in Path("/proc").glob("[0-9]*/environ"):
-        with contextlib.suppress(OSError):
-            if word in entry.read_bytes().split(b"\0"):
-                yield int(entry.parent.name)
 
 
 def _last_words(code: int) -> str:

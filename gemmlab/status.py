@@ -1,0 +1,135 @@
+"""What is being done, for who waits for it at a terminal.
+
+On the command line supervisor.py shows it. In a program of somebody's own, only what takes long is
+shown: a line on stderr while it takes, where that is a terminal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+TICK_S = 0.25
+_SIGNS = "|/-\\"
+TEXT, INTERRUPTIBLE, DEADLY = "t", "i", "d"  # what a message to the supervisor is about
+
+_channel: int | None = None  # to the supervisor
+_last = ""  # text that was said
+_busy = False  # within `doing`
+
+
+def connect(channel: int) -> None:
+    """Send to this pipe from now on."""
+    global _channel
+    _channel = channel
+
+
+def say(text: str) -> None:
+    """Tell what is being done from now on; on the command line only."""
+    global _last
+    _last = text
+    _send(TEXT, text)
+
+
+@contextlib.contextmanager
+def doing(text: str) -> Iterator[None]:
+    """Tell that this is being done, until it is done; of what it consists of, nothing."""
+    global _busy
+    if _busy:
+        yield
+        return
+    _busy = True
+    try:
+        with _told(text) if _channel is not None else _shown(text):
+            yield
+    finally:
+        _busy = False
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Let a first Ctrl-C be a KeyboardInterrupt here, to keep what is done; elsewhere on the
+    command line it ends the process."""
+    if _channel is None:
+        yield
+        return
+    import signal
+
+    def once(number: int, frame: object) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, once)
+    _send(INTERRUPTIBLE)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        _send(DEADLY)
+
+
+def frame(text: str, since: float, width: int) -> str:
+    """One line of less than `width` columns: a sign that moves, the text, seconds `since`."""
+    from unicodedata import east_asian_width
+
+    now = time.monotonic()
+    tail = f" {now - since:.0f} s" if now - since >= 1 else ""
+    line, room = f"{_SIGNS[int(now / TICK_S) % len(_SIGNS)]} ", width - 3 - len(tail)
+    for character in text:
+        room -= 2 if east_asian_width(character) in "WF" else 1
+        if room < 0:
+            break
+        line += character if character.isprintable() else "?"
+    return line + tail
+
+
+def _send(kind: str, text: str = "") -> None:
+    if _channel is not None:
+        # Never wait for it: it may have ended.
+        with contextlib.suppress(OSError):
+            os.write(_channel, f"{kind}{text}".replace("\n", " ").encode(errors="replace") + b"\n")
+
+
+@contextlib.contextmanager
+def _told(text: str) -> Iterator[None]:
+    before = _last
+    say(f"{before}: {text}" if before else text)
+    try:
+        yield
+    finally:
+        say(before)
+
+
+@contextlib.contextmanager
+def _shown(text: str) -> Iterator[None]:
+    """A line on this process's own stderr, drawn by a thread as often as the work lets it."""
+    file, since, over = sys.stderr, time.monotonic(), threading.Event()
+    if file is None or file.closed or not file.isatty():
+        yield
+        return
+
+    def draw() -> None:
+        with contextlib.suppress(OSError, ValueError):
+            width = os.get_terminal_size(file.fileno()).columns
+            file.write(f"\r\x1b[K{frame(text, since, width)}")
+            file.flush()
+
+    def go_on() -> None:
+        while not over.wait(TICK_S):
+            draw()
+
+    draw()  # the work may let no thread run
+    thread = threading.Thread(target=go_on, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        with contextlib.suppress(OSError, ValueError):
+            file.write("\r\x1b[K")
+            file.flush()
