@@ -2,7 +2,7 @@
 
 Exit codes: 0 all well, 1 a verdict failed, a rung could not run or became slower, 2 a wrong option
 or value, 3 no device or a missing package, 4 the emulated kernel did something wrong, 130
-interrupted.
+interrupted. supervisor.py sees to interruptions.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import io
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -61,8 +62,6 @@ def main(args: Sequence[str] | None = None) -> None:
     except GemmlabError as error:
         print(f"gemmlab: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        sys.exit(130)
     except OSError as error:
         print(f"gemmlab: {error}", file=sys.stderr)
         sys.exit(InputError.exit_code)
@@ -155,28 +154,32 @@ def climb(
     from gemmlab.climb import climb as take_steps
 
     done: list[list[Record]] = []
-    interrupted = False
+
+    def tell() -> list[Record]:
+        flat = list(chain.from_iterable(done))
+        if output:
+            records.write(output, flat)
+        if as_json:
+            sys.stdout.write(records.dumps(flat))
+        else:
+            _print_climbs(ladder for ladder in done if ladder)
+        return flat
+
+    def stop() -> None:
+        """What is done is not lost."""
+        with suppress(Exception):
+            print(f"gemmlab: interrupted after {len(tell())} rungs", file=sys.stderr)
+            sys.stdout.flush()
+        os._exit(130)
+
     progress = _Progress(sum(len(chosen) for _, _, chosen in climbs))
-    try:
-        with status.interruptible():
-            for work, case, chosen in climbs:
-                done.append([])
-                for record in take_steps(work, case, chosen, target, progress.say):
-                    done[-1].append(record)
-                    progress.finish(record)
-    except KeyboardInterrupt:  # what is done is not lost
-        interrupted = True
-    flat = list(chain.from_iterable(done))
-    if output:
-        records.write(output, flat)
-    if as_json:
-        sys.stdout.write(records.dumps(flat))
-    else:
-        _print_climbs(ladder for ladder in done if ladder)
-    if interrupted:
-        print(f"gemmlab: interrupted after {len(flat)} rungs", file=sys.stderr)
-        raise typer.Exit(130)
-    if not all(record.passed for record in flat):
+    with status.interruptible(stop):
+        for work, case, chosen in climbs:
+            done.append([])
+            for record in take_steps(work, case, chosen, target, progress.say):
+                done[-1].append(record)
+                progress.finish(record)
+    if not all(record.passed for record in tell()):
         raise typer.Exit(1)
 
 
@@ -248,8 +251,7 @@ def bench(
     plan.check()
     arch = open_device("cuda").arch
     status.say("compiling and measuring")
-    with status.interruptible():
-        outcome = session.measure(plan, protocol, arch)
+    outcome = session.measure(plan, protocol, arch)
     if output:
         record.write(output, outcome.records)
     if as_json:

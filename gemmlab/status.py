@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 TICK_S = 0.25
 _SIGNS = "|/-\\"
@@ -51,9 +51,12 @@ def doing(text: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def interruptible() -> Iterator[None]:
-    """Let a first Ctrl-C be a KeyboardInterrupt here, to keep what is done; elsewhere on the
-    command line it ends the process."""
+def interruptible(action: Callable[[], object]) -> Iterator[None]:
+    """Let a first Ctrl-C call `action` here, to keep what is done. A second one, and one elsewhere
+    on the command line, ends the process.
+
+    `action` must not raise where a compiler of C++ may be at work: that would abort the process.
+    """
     if _channel is None:
         yield
         return
@@ -61,7 +64,7 @@ def interruptible() -> Iterator[None]:
 
     def once(number: int, frame: object) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        raise KeyboardInterrupt
+        action()
 
     signal.signal(signal.SIGINT, once)
     _send(INTERRUPTIBLE)

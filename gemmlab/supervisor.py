@@ -23,7 +23,7 @@ from typing import NoReturn
 from gemmlab import status
 
 QUIET_S = 0.3  # after this long without output the status is shown
-GRACE_S = 5.0  # for work that may keep what is done
+GRACE_S = 10.0  # for work that may keep what is done
 LAST_WORDS_S = 0.5  # what is printed last may take this long to arrive
 RUN = "GEMMLAB_RUN"  # in the environment of all that comes from a command
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -138,6 +138,8 @@ class _Supervisor:
                 break
         if number == signal.SIGINT and self._interruptible and not self._deadline:
             self._deadline = time.monotonic() + GRACE_S
+            for screen in self._screens:
+                screen.tell("keeping what is done; Ctrl-C again ends at once")
             os.killpg(self._child, signal.SIGINT)
         else:
             self._end(number)
@@ -158,6 +160,10 @@ class _Supervisor:
 
     def _leave(self, code: int) -> NoReturn:
         self._drain()
+        if code < 0 or self._deadline:
+            from gemmlab import scratch
+
+            scratch.sweep()
         if code < 0:
             words = signal.strsignal(-code) or f"signal {-code}"
             with suppress(OSError):

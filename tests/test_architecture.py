@@ -46,7 +46,7 @@ LAYERS = {
     "tables": {"metrics", "records"},
     "bench": {
         *{"errors", "problems", "hardware", "kernels", "ladder", "compile", "devices", "judge"},
-        *{"packages", "records", "tables", "environment", "scratch"},
+        *{"packages", "records", "tables", "environment", "scratch", "status"},
     },
     "submission": {
         *{"errors", "packages", "problems", "hardware", "compile", "devices", "judge"},

@@ -162,15 +162,15 @@ def test_corrupt_cache_entries_are_built_again(
         built.append(Artifact("k", ".version 8.8", "sm_90a", (), cubin=b"\x7fELF", block=(1, 2, 3)))
         return built[-1]
 
-    assert cache.fetch(["a"], build) == cache.fetch(["a"], build)
+    assert cache.fetch(["a"], build, "k") == cache.fetch(["a"], build, "k")
     assert cache.fetch(["b"], build) is built[-1] and len(built) == 2
     (file, _) = files = sorted(tmp_path.iterdir())
     for file in files:
         text = file.read_text()
         broken = {"half": text[: len(text) // 2], "flipped": text.replace("8.8", "8.9")}
         file.write_text(broken.get(damage, damage))
-    assert cache.fetch(["a"], build) == built[0] and len(built) == 3
-    assert cache.fetch(["a"], build) == built[0] and len(built) == 3
+    assert cache.fetch(["a"], build, "k") == built[0] and len(built) == 3
+    assert cache.fetch(["a"], build, "k") == built[0] and len(built) == 3
 
 
 def test_a_cache_that_cannot_be_written_is_no_error(

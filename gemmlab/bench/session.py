@@ -11,8 +11,9 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import get_context
+from typing import NoReturn
 
-from gemmlab import ladder
+from gemmlab import ladder, status
 from gemmlab.bench import baselines, roofs
 from gemmlab.bench.job import Job, Kernel, Outcome, Refusal, case_name
 from gemmlab.bench.protocol import Protocol
@@ -153,7 +154,8 @@ def measure_jobs(jobs: Sequence[Job], protocol: Protocol, arch: str) -> Outcome:
     from gemmlab.bench import worker
 
     probe = roofs.fma_probe(arch)
-    with ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn")) as pool:
+    pool = ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn"))
+    with status.interruptible(_interrupt), pool:
         outcome = pool.submit(worker.run, list(jobs), protocol, probe)
         try:
             return outcome.result()
@@ -161,3 +163,7 @@ def measure_jobs(jobs: Sequence[Job], protocol: Protocol, arch: str) -> Outcome:
             return outcome.result()
         except BrokenProcessPool as error:
             raise DeviceError("the measuring process died; its last words are above") from error
+
+
+def _interrupt() -> NoReturn:
+    raise KeyboardInterrupt

@@ -48,7 +48,8 @@ def artifact(name: str, config: Any, block: Dim3, arch: str = DEFAULT) -> Artifa
 
     source = Path(kernels.__file__).with_name("gemm") / f"{file}.py"
     parts = ["linalg", name, repr(config), repr(block), arch]
-    return disk.fetch([*parts, cute.sources(source), repr(cute.versions())], build)
+    made_by = [cute.sources(source), repr(cute.versions())]
+    return disk.fetch([*parts, *made_by], build, f"kernel matmul_{name}")
 
 
 def arguments(launch: Launch, artifact: Artifact) -> tuple[int | float, ...]:

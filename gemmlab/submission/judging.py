@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gemmlab import status
 from gemmlab.compile import source
 from gemmlab.compile.architectures import DEFAULT, NVRTC_ARCHITECTURES, check_architecture
 from gemmlab.directives import Directive, read
 from gemmlab.errors import CompileError, GemmlabError, InputError
 from gemmlab.judge import Mismatch, Verdict, precision
+from gemmlab.status import say
 from gemmlab.submission import advice, process, timing
 from gemmlab.submission.process import Limits
 from gemmlab.submission.steps import Judgement, Status, Step, Trial
@@ -197,7 +197,7 @@ class _Judge:
         """Run a task; what it told by key, the last word counts, and its trials in the step."""
         limit = self._options.memory_bytes if memory == -1 else memory
         runs_it = task == "compile_file" and self.submission.path.suffix == ".py"
-        status.say(f"judging {self.submission.path.name}: {name}")
+        say(f"judging {self.submission.path.name}: {name}")
         ended = process.run(task, request, Limits(self._options.seconds, limit, runs_it))
         step = Step(name, ended.status or "pass", ended.message, output=ended.output)
         told: dict[str, Any] = {}

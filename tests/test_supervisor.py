@@ -1,0 +1,194 @@
+"""What a user at a terminal sees and does: Ctrl-C at any moment, and never a second of silence."""
+
+import fcntl
+import functools
+import json
+import os
+import pty
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+
+import pytest
+
+from gemmlab import scratch, status
+
+COMMAND = [sys.executable, "-m", "gemmlab"]
+# Work that lets no other Python of its process run, as some compilers do.
+DEAF = "import ctypes; ctypes.PyDLL(None).usleep(int({} * 1e6))"
+SPLIT = "from gemmlab import supervisor, status; supervisor.split(); "
+
+
+def start(command, **options):
+    """In a process that heeds SIGINT, as in a terminal; what runs in the background ignores it."""
+    heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, preexec_fn=heed, **pipes | options)
+
+
+def wait_until(true, seconds=20.0):
+    stop = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < stop
+        time.sleep(0.002)
+
+
+def catches(process, number):
+    """Whether it has a handler for a signal."""
+    text = Path(f"/proc/{process.pid}/status").read_text()
+    caught = int(text.split("SigCgt:")[1].split()[0], 16)
+    return bool(caught >> (number - 1) & 1)
+
+
+@pytest.mark.parametrize("delay", [0, 0.02, 0.1, 0.2, 0.4, 0.8, 1.2])
+def test_an_interrupt_at_any_moment_ends_it_without_a_traceback(tmp_path, delay):
+    where = {**os.environ, "GEMMLAB_CACHE": str(tmp_path / "cache"), "TMPDIR": str(tmp_path)}
+    with start([*COMMAND, "climb", "--size", "256", "--device", "emulated"], env=where) as running:
+        wait_until(lambda: catches(running, signal.SIGHUP))
+        time.sleep(delay)
+        running.send_signal(signal.SIGINT)
+        sent = time.monotonic()
+        _, err = running.communicate(timeout=20)
+    assert (running.returncode, "Traceback" in err) == (130, False), err
+    assert time.monotonic() - sent < 5
+    assert not list(tmp_path.glob(f"{scratch.PREFIX}*"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_what_lets_no_python_run_ends_too(number):
+    child = f"print('ready', flush=True); {DEAF.format(60)}"
+    with start([sys.executable, "-c", SPLIT + child]) as running:
+        assert running.stdout.readline() == "ready\n"
+        running.send_signal(number)
+        assert running.communicate(timeout=10) == ("", "")
+    assert running.returncode == 128 + number
+
+
+def test_what_came_from_it_ends_with_it():
+    code = (
+        "import subprocess\n"
+        "found = subprocess.Popen(['sleep', '60'], start_new_session=True)\n"
+        "print(found.pid, flush=True); found.wait()"
+    )
+    with start([sys.executable, "-c", f"{SPLIT}\n{code}"]) as running:
+        pid = int(running.stdout.readline())
+        running.send_signal(signal.SIGINT)
+        assert running.wait(20) == 130
+    wait_until(lambda: not cmdline(pid), 5)
+
+
+def cmdline(pid):
+    """Empty of a process that is dead and not waited for."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def test_an_interrupted_climb_keeps_what_is_done(tmp_path):
+    output = tmp_path / "records.json"
+    command = [*COMMAND, "climb", "--size", "96", "--device", "emulated", "-o", str(output)]
+    with start(command) as running:
+        assert "naive: pass" in running.stderr.readline()
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=20)
+    assert (running.returncode, "Traceback" in err) == (130, False), err
+    done = [record["rung"] for record in json.loads(output.read_text())]
+    assert done[0] == "naive" and f"interrupted after {len(done)} rungs" in err
+    assert out.startswith("gemm 96×96×96") and len(done) < 10
+
+
+def test_how_it_ended_is_told():
+    with start([sys.executable, "-c", SPLIT + "import os; os.abort()"]) as running:
+        assert running.communicate(timeout=20) == ("", "gemmlab: ended by Aborted\n")
+    assert running.returncode == 134
+    with start([sys.executable, "-c", SPLIT + "import sys; sys.exit(7)"]) as running:
+        assert running.communicate(timeout=20) == ("", "")
+    assert running.returncode == 7
+
+
+def on_a_terminal(command, columns=80):
+    """Exit code, what was printed, and the longest time without anything, in seconds."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ["TERM"] = "xterm"
+        os.execvp(command[0], command)
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    text, times = b"", [time.monotonic()]
+    while True:
+        try:
+            part = os.read(terminal, 2**16)
+        except OSError:
+            break
+        text += part
+        times.append(time.monotonic())
+    os.close(terminal)
+    gaps = [after - before for before, after in zip(times, times[1:], strict=False)]
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return code, text.decode(), max(gaps)
+
+
+def test_silence_on_a_terminal_never_lasts_a_second():
+    """What is shown instead is gone in the end."""
+    code = f"status.say('thinking \\x1b[31m 1'); {DEAF.format(2.5)}; print('done')"
+    ended, text, gap = on_a_terminal([sys.executable, "-c", SPLIT + code], columns=40)
+    assert (ended, gap < 1) == (0, True), gap
+    assert "thinking ?[31m 1 2 s" in text
+    assert text.endswith("\r\x1b[Kdone\r\n")
+
+
+@pytest.mark.parametrize("name", ["list", "judge", "emulate", "explain", "climb"])
+def test_commands_are_never_silent(tmp_path, monkeypatch, name):
+    monkeypatch.setenv("GEMMLAB_CACHE", str(tmp_path))
+    file = Path(__file__).parent.parent / "gemmlab" / "submission" / "starters" / "gemm.cu"
+    args = {
+        "judge": [str(file), "--emulated"],
+        "emulate": [str(file), "m=96", "n=96", "k=96", "--check", "all"],
+        "explain": ["naive", "--size", "64"],
+        "climb": ["--size", "32", "--rungs", "naive,rasterized", "--device", "emulated"],
+    }
+    code, text, gap = on_a_terminal([*COMMAND, name, *args.get(name, [])])
+    assert (code, gap < 1) == (0, True), (gap, text)
+
+
+def test_a_program_of_ones_own_is_told_of_long_work_on_a_terminal_only():
+    code = (
+        "from gemmlab import status; import time\nwith status.doing('compiling x'): time.sleep(1)"
+    )
+    ended, text, gap = on_a_terminal([sys.executable, "-c", code])
+    assert ended == 0 and "compiling x" in text and text.endswith("\r\x1b[K") and gap < 1
+    with start([sys.executable, "-c", code]) as running:
+        assert running.communicate() == ("", "")
+
+
+def test_a_line_of_status_fits_and_is_plain():
+    now = time.monotonic()
+    assert status.frame("x" * 100, now, 20)[1:] == " " + 17 * "x"
+    assert status.frame("漢" * 100, now - 5, 20)[1:] == " " + 6 * "漢" + " 5 s"
+    assert status.frame("a\nb\x1b[1m", now, 20)[1:] == " a?b?[1m"
+
+
+def test_scratch_folders_go_with_their_process(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(scratch.tempfile, "tempdir", None)
+    leave = (
+        "import os\nfrom gemmlab import scratch\n"
+        "with scratch.folder() as own:\n"
+        "    (own / 'file').touch(); print(own, flush=True)\n"
+        "    {}\n"
+    )
+    dead = [sys.executable, "-c", leave.format("os._exit(0)")]
+    alive = [sys.executable, "-c", leave.format("input()")]
+    left = Path(subprocess.run(dead, capture_output=True, text=True, check=True).stdout.strip())
+    assert left.is_dir()
+    (tmp_path / "gemmlab-results").mkdir()  # somebody's own
+    with start(alive, stdin=subprocess.PIPE) as other:
+        held = Path(other.stdout.readline().strip())
+        with scratch.folder() as own:
+            assert own.is_dir() and held.is_dir() and not left.exists()
+        other.communicate("\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["gemmlab-results"]
