@@ -22,6 +22,7 @@ CHECKS: dict[str, tuple[str, ...]] = {
     "races": ("shared race",),
     "global-races": ("global race",),
     "barriers": ("divergent barrier",),
+    "warps": ("warp participation",),
     "copies": ("missing wait", "missing fence"),
     "clusters": ("cluster lifetime",),
     "outputs": ("unwritten output",),

@@ -23,6 +23,7 @@ from gemmlab.emulator.checks.shadow import ATOMIC, PLAIN, Shadow, column_of, pac
 from gemmlab.emulator.checks.stores import overwritten
 from gemmlab.emulator.checks.undefined import Undefined
 from gemmlab.emulator.checks.waits import watch_waits
+from gemmlab.emulator.checks.warps import Participation
 from gemmlab.emulator.checks.wgmma import Accumulators, WatchedWgmma
 from gemmlab.emulator.execution.coordinates import block_index
 from gemmlab.emulator.memory.arena import GLOBAL_BASE
@@ -93,23 +94,30 @@ class Monitor:
         watch_matrices(self)
         machine.wgmma = WatchedWgmma(self)
         self.accumulators = Accumulators(self)
+        self.participation = Participation(self)
 
     def before(self, number: int, block: Block, mask: Mask | None) -> None:
         """A basic block is about to run."""
         machine = self.machine
         self.exits.site = max(block.last - 1, 0)
         self.accumulators.execute(number, mask)
+        self.participation.before(number, block, mask)
         if self.blocks is not None:
             self.blocks.step += 1
             for index in self.fences[number]:
                 present = np.flatnonzero(machine.active(mask).any(axis=(1, 2)))
                 self.blocks.fence(self.cluster_numbers(present), index)
-        first = self.code[block.first] if block.first < block.last else None
-        if first is not None and block.members is not None and is_warp_barrier(first):
-            members = np.broadcast_to(
-                three_axes(block.members(machine.registers)), machine.extent.shape
-            )
+        if block.members is not None and is_warp_barrier(self.code[block.first]):
+            self._meet(number, mask)
+
+    def _meet(self, number: int, mask: Mask | None) -> None:
+        """bar.warp.sync, perhaps by lanes at several instructions: once for all of them."""
+        machine, meeting = self.machine, self.machine.warps.meeting
+        if meeting is None:
+            members = np.broadcast_to(machine.warps.members(number), machine.extent.shape)
             self.warp_barrier(machine.active(mask), members)
+        elif meeting.first == number:
+            self.warp_barrier(meeting.lanes, meeting.named)
 
     def after(self, number: int, block: Block, mask: Mask | None) -> None:
         """A basic block has run; its lanes have not gone on yet."""

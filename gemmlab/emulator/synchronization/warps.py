@@ -49,13 +49,25 @@ class Meeting(NamedTuple):
     """Lanes that execute one collective together, each at its own instruction."""
 
     lanes: np.ndarray
-    values: np.ndarray | None  # that they give; None until that is known
+    named: np.ndarray  # by each of them, as bits
+    first: int  # the first of their basic blocks
+    values: np.ndarray | None = None  # that they give; None until that is known
 
     def given(self, value: Value) -> Value:
         """The values of all of them, where `value` has those of lanes at one instruction."""
         if self.values is None:
             raise Given(value)
         return np.where(self.lanes, self.values, three_axes(value))
+
+
+class Group(NamedTuple):
+    """Lanes of a warp that wait at a collective, with one mask."""
+
+    site: int  # the instruction
+    warp: int
+    members: int  # the mask
+    lanes: np.ndarray  # (32,)
+    absent: np.ndarray  # for whom they wait
 
 
 class WarpWaits:
@@ -122,18 +134,20 @@ class WarpWaits:
             groups = {pc: Mask(on & parts[pc].array, machine.extent) for pc in pcs}
             groups = {pc: group for pc, group in groups.items() if group.lanes}
             if groups:
-                meeting = Meeting(on, self._values(groups, on) if opcode[0] in GIVING else None)
-                self.due.extend((pc, group, meeting) for pc, group in groups.items())
+                meeting = Meeting(on, named, min(groups))
+                if opcode[0] in GIVING:
+                    meeting = meeting._replace(values=self._values(groups, meeting))
+                self.due.extend((pc, groups[pc], meeting) for pc in sorted(groups))
 
-    def _values(self, groups: dict[int, Mask], on: np.ndarray) -> np.ndarray:
+    def _values(self, groups: dict[int, Mask], meeting: Meeting) -> np.ndarray:
         """What all lanes of a meeting give: the first thing that their basic blocks do."""
         machine, values = self.machine, None
         for pc, group in groups.items():
-            self.meeting = Meeting(on, None)
+            self.meeting = meeting
             try:
                 machine.launch.program.blocks[pc].run(machine, machine.registers, group)
             except Given as given:
-                value = np.broadcast_to(three_axes(given.value), on.shape)
+                value = np.broadcast_to(three_axes(given.value), meeting.lanes.shape)
                 values = value if values is None else np.where(group.array, value, values)
             self.meeting = None
         assert values is not None
@@ -172,27 +186,31 @@ class WarpWaits:
             self.hold()
         self.due.clear()
 
-    def stuck(self, number: int) -> Iterator[Stuck]:
+    def groups(self, number: int) -> Iterator[Group]:
         """Who waits in one thread block, and for whom."""
         machine = self.machine
-        blocks, code = machine.launch.program.blocks, machine.launch.program.function.instructions
         for pc, mask in self.standing.items():
-            index = blocks[pc].first
+            site = machine.launch.program.blocks[pc].first
             named = np.broadcast_to(self.members(pc), machine.extent.shape)[number]
-            alike = defaultdict[str, list[tuple[int, np.ndarray]]](list)
             for warp in np.flatnonzero(mask.array[number].any(axis=1)).tolist():
                 here, live = mask.array[number, warp], machine.live[number, warp]
                 for members in np.unique(named[warp, here]).tolist():
                     lanes = here & (named[warp] == members)
                     absent = lanes_of(np.uint32(members)) & live & ~lanes
                     if absent.any():
-                        verb = "waits" if np.count_nonzero(lanes) == 1 else "wait"
-                        text = f"{numbers(lanes)} {verb} for {numbers(absent)}"
-                        alike[f"{text}, with mask {members:#x}"].append((warp, lanes))
-            for text, groups in alike.items():
-                lanes = np.zeros(mask.array.shape[1:], bool)
-                for warp, some in groups:
-                    lanes[warp] |= some
-                warps = "warp {}".format(", ".join(str(warp) for warp, _ in groups[:MOST]))
-                what = f"{'.'.join(code[index].opcode)}, {warps}: {text}"
-                yield Stuck(index, lanes, what)
+                        yield Group(site, warp, members, lanes, absent)
+
+    def stuck(self, number: int) -> Iterator[Stuck]:
+        """The same, in words."""
+        alike = defaultdict[tuple[int, str], list[Group]](list)
+        for group in self.groups(number):
+            verb = "waits" if np.count_nonzero(group.lanes) == 1 else "wait"
+            text = f"{numbers(group.lanes)} {verb} for {numbers(group.absent)}"
+            alike[group.site, f"{text}, with mask {group.members:#x}"].append(group)
+        for (site, text), groups in alike.items():
+            lanes = np.zeros(self.machine.extent.shape[1:], bool)
+            for group in groups:
+                lanes[group.warp] |= group.lanes
+            warps = ", ".join(str(group.warp) for group in groups[:MOST])
+            opcode = ".".join(self.machine.launch.program.function.instructions[site].opcode)
+            yield Stuck(site, lanes, f"{opcode}, warp {warps}: {text}")

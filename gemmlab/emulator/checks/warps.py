@@ -1,0 +1,196 @@
+"""What the lanes of a warp, and the warps of a warpgroup, must do together.
+
+Collectives name the lanes that take part: those that execute one must be among them, and name the
+same ones; those that are named must come, unless they have exited (PTX ISA, "shfl.sync",
+"vote.sync", "bar.warp.sync"). A lane that leaves the others, does work of its own, and exits did
+not exit early: a mask that names it all the same is wrong. `.aligned` instructions take a whole
+warp, those that multiply or set registers for a warpgroup all its warps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gemmlab.emulator.arithmetic.lanes import WARP, Mask
+from gemmlab.emulator.ptx.ir import Instruction
+from gemmlab.emulator.synchronization.collectives import LANE, bits_of, lanes_of, match_any
+from gemmlab.emulator.synchronization.deadlock import Stuck
+from gemmlab.emulator.synchronization.warps import WarpWaits, numbers
+from gemmlab.emulator.tensor_cores.wgmma import GROUP_WARPS
+from gemmlab.emulator.translation.translate import Block
+
+if TYPE_CHECKING:
+    from gemmlab.emulator.checks.monitor import Monitor
+
+KIND = "warp participation"
+WHOLE = {"mma", "wmma", "wgmma", "ldmatrix", "stmatrix", "movmatrix", "setmaxnreg"}  # 32 lanes
+OF_GROUP = {"wgmma.mma_async", "setmaxnreg.inc", "setmaxnreg.dec"}
+ONWARD = {"bra", "ret", "exit"}  # what a lane does on its way out
+
+
+def is_aligned(i: Instruction) -> bool:
+    """Whether the live lanes of a warp must execute an instruction together. Barriers of a block
+    have a check of their own; of instructions with a guard it is not known who executes them."""
+    return "aligned" in i.modifiers and i.guard is None and i.name not in ("bar", "barrier")
+
+
+class Participation:
+    """Of the warps of one chunk."""
+
+    def __init__(self, monitor: Monitor) -> None:
+        self.monitor, self.machine = monitor, monitor.machine
+        self.code, blocks = monitor.code, self.machine.launch.program.blocks
+        self.shape = self.machine.extent.shape
+        self.exist = self.machine.live.copy()
+        spans = [range(b.first, b.last) for b in blocks]
+        self.aligned = [[k for k in span if is_aligned(self.code[k])] for span in spans]
+        self.works = [any(self.code[k].root not in ONWARD for k in span) for span in spans]
+        self.has_collectives = any(b.members is not None for b in blocks)
+        # With whom each lane last did anything, as bits.
+        self.company = np.zeros(self.shape, np.uint32)
+        # How often each warp has executed what is for all of its warpgroup.
+        self.executed: dict[int, np.ndarray] = {}
+        self.machine.warps = WatchedWaits(self)
+        self.exit, self.machine.exit = self.machine.exit, self._exit  # type: ignore[method-assign]
+
+    def before(self, number: int, block: Block, mask: Mask | None) -> None:
+        """A basic block is about to run."""
+        on = self.machine.active(mask)
+        if block.members is not None and self.code[block.first].guard is None:
+            self._collective(block.first, number, on)
+        if self.has_collectives and self.works[number]:
+            self.company = np.where(on, bits_of(on), self.company)
+        for index in self.aligned[number]:
+            self._aligned(index, on)
+
+    def _collective(self, index: int, number: int, on: np.ndarray) -> None:
+        machine, bit = self.machine, np.uint32(1) << LANE.astype(np.uint32)
+        named = np.broadcast_to(machine.warps.members(number), self.shape)
+        bad = on & (named & bit == 0)
+        if bad.any():
+            self._report(index, bad, lambda b, w: f"mask {_mask(named, bad, b, w)} leaves them out")
+        if machine.warps.meeting is None and (named != named[..., :1]).any():
+            unlike = named & bits_of(on) & ~match_any(on, named, named)
+            bad = on & (unlike != 0)
+            if bad.any():
+                self._report(index, bad, lambda b, w: _unlike(named, unlike, bad, b, w))
+        gone = named & bits_of(self.exist & ~machine.live)
+        if (gone[on] != 0).any():
+            # Of each lane (before last axis) the named ones (last axis) that left it for something.
+            left = lanes_of(gone[..., None]) & ~lanes_of(self.company[..., None]).swapaxes(2, 3)
+            left &= on[..., None]
+            bad = left.any(axis=3)
+            if bad.any():
+                self._report(index, bad, lambda b, w: _left(named, left, bad, b, w))
+
+    def stuck(self, index: int, warp: tuple[int, int], lanes: np.ndarray, text: str) -> None:
+        """Lanes at a collective wait for others for ever."""
+        bad = np.zeros(self.shape, bool)
+        bad[warp] = lanes
+        self._report(index, bad, lambda b, w: text)
+
+    def _aligned(self, index: int, on: np.ndarray) -> None:
+        """An instruction that all lanes of a warp must execute together."""
+        i = self.code[index]
+        warps = np.asarray(on.any(axis=2, keepdims=True))
+        if i.name in OF_GROUP:
+            none = np.zeros(self.shape[:2], np.int64)
+            self.executed[index] = self.executed.get(index, none) + warps[..., 0]
+        wanted: np.ndarray = np.ones_like(on) if i.root in WHOLE else self.machine.live
+        missing: np.ndarray = warps & wanted & ~on
+        if missing.any():
+            bad = on & missing.any(axis=2, keepdims=True)
+            self._report(index, bad, lambda b, w: self._missing(missing[b, w], b, w))
+
+    def _missing(self, lanes: np.ndarray, block: int, warp: int) -> str:
+        live, exist = self.machine.live[block, warp], self.exist[block, warp]
+        groups = (
+            (lanes & live, "elsewhere"),
+            (lanes & exist & ~live, "gone"),
+            (lanes & ~exist, "not in the block"),
+        )
+        words = [f"{numbers(some)} of the warp: {what}" for some, what in groups if some.any()]
+        return f"it takes a whole warp ({', '.join(words)})"
+
+    def _exit(self, mask: Mask | None) -> None:
+        self.exit(mask)
+        if not self.machine.live.any():
+            self.end()
+
+    def end(self) -> None:
+        """No thread goes on: what a warpgroup was to execute together its warps have executed
+        equally often."""
+        blocks, warps = self.shape[:2]
+        for index, times in self.executed.items():
+            padded = np.zeros((blocks, -(-warps // GROUP_WARPS) * GROUP_WARPS), np.int64)
+            padded[:, :warps] = times
+            groups = padded.reshape(blocks, -1, GROUP_WARPS)
+            most = np.repeat(groups.max(axis=2), GROUP_WARPS, axis=1)
+            fewer = padded < most
+            if not fewer.any():
+                continue
+            block = int(np.flatnonzero(fewer.any(axis=1))[0])
+            group = int(np.flatnonzero(fewer[block])[0]) // GROUP_WARPS
+            first = group * GROUP_WARPS
+            counts = ", ".join(str(n) for n in groups[block, group].tolist())
+            last = first + GROUP_WARPS - 1
+            text = f"it takes a whole warpgroup; warps {first} to {last} execute it {counts} times"
+            bad = np.zeros(self.shape, bool)
+            bad[block, first + int(groups[block, group].argmax())] = True
+            self._report(index, bad, lambda b, w, text=text: text)  # type: ignore[misc]
+
+    def _report(self, index: int, bad: np.ndarray, text: Callable[[int, int], str]) -> None:
+        """A finding in the first warp with such lanes; text: of block and warp."""
+        findings = self.monitor.findings
+        if findings.wants(KIND, index):
+            block, warp = (int(x) for x in np.argwhere(bad.any(axis=2))[0])
+            lanes = bad[block, warp]
+            opcode = ".".join(self.code[index].opcode)
+            message = f"{numbers(lanes)} at {opcode}: {text(block, warp)}"
+            threads = (warp * WARP + np.flatnonzero(lanes)).tolist()
+            at = self.machine.block_index(block)
+            findings.add(KIND, message, index, None, at, threads)
+
+
+def _mask(named: np.ndarray, lanes: np.ndarray, block: int, warp: int) -> str:
+    """That of the first of those lanes."""
+    return hex(int(named[block, warp, int(lanes[block, warp].argmax())]))
+
+
+def _unlike(named: np.ndarray, unlike: np.ndarray, bad: np.ndarray, block: int, warp: int) -> str:
+    lane = int(bad[block, warp].argmax())
+    others = lanes_of(unlike[block, warp, lane])
+    theirs = hex(int(named[block, warp, int(others.argmax())]))
+    mask = _mask(named, bad, block, warp)
+    return f"mask {mask} names {numbers(others)}, where the mask is {theirs}"
+
+
+def _left(named: np.ndarray, left: np.ndarray, bad: np.ndarray, block: int, warp: int) -> str:
+    lane = int(bad[block, warp].argmax())
+    others = numbers(left[block, warp, lane])
+    return f"mask {_mask(named, bad, block, warp)} names {others}, which went elsewhere and exited"
+
+
+class WatchedWaits(WarpWaits):
+    """Lanes that wait for others of their warp; where these wait elsewhere, the mask is wrong."""
+
+    def __init__(self, participation: Participation) -> None:
+        super().__init__(participation.machine)
+        self.participation = participation
+
+    def stuck(self, number: int) -> Iterator[Stuck]:
+        elsewhere = np.zeros(self.machine.extent.shape[1:], bool)
+        for mask in self.standing.values():
+            elsewhere |= mask.array[number]
+        for waiting in self.machine.barriers.waiting:
+            elsewhere |= waiting.lanes[number]
+        for group in self.groups(number):
+            if not (group.absent & ~elsewhere[group.warp]).any():
+                others = numbers(group.absent)
+                text = f"mask {group.members:#x} names {others}, which wait elsewhere"
+                self.participation.stuck(group.site, (number, group.warp), group.lanes, text)
+        self.participation.end()
+        yield from super().stuck(number)

@@ -1,0 +1,298 @@
+// Kernels that look like those in planted_warps.cu, and are right; 64 threads, or as it says.
+#include <cooperative_groups.h>
+#include <cooperative_groups/reduce.h>
+#include <cooperative_groups/scan.h>
+#include <mma.h>
+namespace cg = cooperative_groups;
+using namespace nvcuda;
+#define FULL 0xffffffffu
+#define KERNEL extern "C" __global__ void
+
+KERNEL butterfly(int* o) {
+  int v = threadIdx.x;
+  for (int k = 16; k; k >>= 1) v += __shfl_xor_sync(FULL, v, k);
+  o[threadIdx.x] = v;
+}
+KERNEL scan(int* o) {
+  int t = threadIdx.x, v = t;
+  for (int k = 1; k < 32; k *= 2) {
+    int n = __shfl_up_sync(FULL, v, k);
+    if (t % 32 >= k) v += n;
+  }
+  o[t] = v;
+}
+KERNEL tree(int* o) {
+  int t = threadIdx.x, v = t;
+  for (int k = 16; k; k >>= 1) v += __shfl_down_sync(FULL, v, k);
+  if (t % 32 == 0) o[t / 32] = v;
+}
+KERNEL block_sum(int* o) {  // 224 threads
+  __shared__ int s[32];
+  int t = threadIdx.x, v = t;
+  for (int k = 16; k; k >>= 1) v += __shfl_down_sync(FULL, v, k);
+  if (t % 32 == 0) s[t / 32] = v;
+  __syncthreads();
+  if (t < 32) {
+    v = t < blockDim.x / 32 ? s[t] : 0;
+    for (int k = 16; k; k >>= 1) v += __shfl_down_sync(FULL, v, k);
+    if (t == 0) o[0] = v;
+  }
+}
+KERNEL eight_lanes_sum(int* o) {  // lanes 4 to 7 read others, and nobody uses that
+  int t = threadIdx.x, v = t;
+  if (t < 8) {
+    for (int k = 4; k; k >>= 1) v += __shfl_down_sync(0xffu, v, k);
+    if (t == 0) o[0] = v;
+  }
+}
+KERNEL last_warp_of_48(int* o) {  // 48 threads
+  int t = threadIdx.x, v = t;
+  for (int k = 8; k; k >>= 1) v += __shfl_xor_sync(FULL, v, k);
+  o[t] = v + __popc(__ballot_sync(FULL, t & 1));
+}
+KERNEL guarded_tail(int* o) {  // 40 threads
+  int t = threadIdx.x, v = t;
+  for (int k = 16; k; k >>= 1) {
+    int n = __shfl_down_sync(FULL, v, k);
+    if (t + k < 40) v += n;
+  }
+  if (t % 32 == 0) o[t / 32] = v;
+}
+KERNEL ballot_then_shuffle(int* o) {
+  int t = threadIdx.x, v = t;
+  unsigned m = __ballot_sync(FULL, t % 3 == 0);
+  if (t % 3 == 0) v = __shfl_sync(m, t, __ffs(m) - 1);
+  o[t] = v;
+}
+KERNEL leader_by_activemask(int* o) {
+  int t = threadIdx.x;
+  o[t] = 0;
+  if (t % 5 < 2) {
+    unsigned m = __activemask();
+    int leader = __ffs(m) - 1, old = 0;
+    if (t % 32 == leader) old = atomicAdd(o + 100, __popc(m));
+    old = __shfl_sync(m, old, leader);
+    o[t] = old >= 0;
+  }
+}
+KERNEL coalesced(int* o) {
+  int t = threadIdx.x, v = 0;
+  if (t % 3) {
+    auto g = cg::coalesced_threads();
+    v = g.shfl(t, 0) + g.size() + cg::reduce(g, 1, cg::plus<int>()) + g.any(t == 4);
+    g.sync();
+  }
+  o[t] = v;
+}
+KERNEL tiles(int* o) {
+  int t = threadIdx.x;
+  auto tile = cg::tiled_partition<8>(cg::this_thread_block());
+  int v = cg::reduce(tile, t, cg::plus<int>()) + tile.shfl_up(t, 1) + tile.ballot(t & 1) + tile.match_any(t / 2);
+  v += cg::inclusive_scan(tile, t);
+  tile.sync();
+  o[t] = v;
+}
+KERNEL tiles_in_a_branch(int* o) {
+  int t = threadIdx.x, v = t;
+  auto tile = cg::tiled_partition<4>(cg::this_thread_block());
+  if (t / 4 % 3 == 1) v = tile.shfl_xor(t, 1) + tile.all(t > 3);
+  o[t] = v;
+}
+KERNEL tiles_loop_as_often_as_they_like(int* o) {
+  int t = threadIdx.x, v = 0;
+  auto tile = cg::tiled_partition<16>(cg::this_thread_block());
+  for (int i = 0; i <= t / 16; i++) v += tile.shfl(t + i, i);
+  o[t] = v;
+}
+KERNEL labeled(int* o) {
+  int t = threadIdx.x;
+  auto g = cg::labeled_partition(cg::coalesced_threads(), t % 3);
+  o[t] = g.shfl(t, 0) + g.size();
+}
+KERNEL half_masks(int* o) {
+  int t = threadIdx.x;
+  unsigned m = t % 32 < 16 ? 0xffffu : 0xffff0000u;
+  o[t] = __shfl_xor_sync(m, t, 8) + __ballot_sync(m, t & 1) + __reduce_add_sync(m, t);
+}
+KERNEL half_in_a_branch(int* o) {
+  int t = threadIdx.x, v = t;
+  if (t % 32 < 16) v = __shfl_xor_sync(0xffffu, v, 4);
+  else v = __shfl_down_sync(0xffff0000u, v, 3, 16);
+  o[t] = v;
+}
+KERNEL both_sides_of_a_branch(int* o) {
+  int t = threadIdx.x, v;
+  if (t % 32 < 16) v = __shfl_xor_sync(FULL, t + 1, 16);
+  else v = __shfl_xor_sync(FULL, t + 2, 16);
+  o[t] = v;
+}
+KERNEL syncwarp_on_both_sides(int* o) {
+  __shared__ int s[64];
+  int t = threadIdx.x;
+  s[t] = t;
+  if (t & 1) __syncwarp();
+  else __syncwarp();
+  o[t] = s[t ^ 1];
+}
+KERNEL exits_early(int* o) {
+  int t = threadIdx.x;
+  if (t >= 40) return;
+  o[t] = __ballot_sync(FULL, t & 1) + __any_sync(FULL, t == 3);
+  __syncwarp();
+}
+KERNEL exits_early_and_shuffles_below(int* o) {
+  int t = threadIdx.x;
+  if (t >= 40) return;
+  int v = __shfl_up_sync(FULL, t, 1) + __shfl_sync(FULL, t, 0);
+  o[t] = v;
+}
+KERNEL whole_warps_exit(int* o) {
+  int t = threadIdx.x;
+  if (t >= 32) return;
+  o[t] = __shfl_xor_sync(FULL, t, 16);
+}
+KERNEL own_lane_alone(int* o) {
+  int t = threadIdx.x;
+  __syncwarp(1u << t % 32);
+  o[t] = __shfl_sync(1u << t % 32, t, t) + __reduce_or_sync(1u << t % 32, t);
+}
+KERNEL past_the_segment(int* o) {
+  int t = threadIdx.x;
+  o[t] = __shfl_down_sync(FULL, t, 3, 8) + __shfl_up_sync(FULL, t, 5, 8);
+}
+KERNEL loops_of_other_lengths(int* o, const int* a) {
+  int t = threadIdx.x, v = 0;
+  for (int i = 0; i < a[t]; i++) v += i;
+  o[t] = __shfl_xor_sync(FULL, v, 1);
+}
+KERNEL loop_while_any(int* o, const int* a) {
+  int t = threadIdx.x, left = a[t], v = 0;
+  while (__any_sync(FULL, left > 0)) {
+    if (left > 0) v += left--;
+    __syncwarp();
+  }
+  o[t] = v;
+}
+KERNEL mask_shrinks_in_the_loop(int* o, const int* a) {
+  int t = threadIdx.x, v = 0;
+  unsigned m = FULL;
+  for (int i = 0;; i++) {
+    m = __ballot_sync(m, i < a[t]);
+    if (i >= a[t]) break;
+    v += __shfl_sync(m, t, __ffs(m) - 1);
+  }
+  o[t] = v;
+}
+KERNEL peel_equal_keys(int* o, const int* a) {
+  int t = threadIdx.x, key = a[t] % 4;
+  for (bool done = false; !done;) {
+    unsigned m = __activemask();
+    int first = __shfl_sync(m, key, __ffs(m) - 1);
+    if (key == first) {
+      unsigned same = __match_any_sync(__activemask(), key);
+      o[t] = __popc(same) > 0;
+      done = true;
+    }
+  }
+}
+KERNEL match_then_reduce(int* o, const int* a) {
+  int t = threadIdx.x;
+  unsigned m = __match_any_sync(FULL, a[t] % 4);
+  o[t] = __reduce_add_sync(m, t);
+}
+KERNEL one_lane_works_and_tells(int* o, const int* a) {
+  int t = threadIdx.x, v = 0;
+  if (t % 32 == 0) for (int i = 0; i < 10; i++) v += a[i];
+  o[t] = __shfl_sync(FULL, v, 0);
+}
+KERNEL warps_go_their_ways(int* o) {
+  int t = threadIdx.x, v = t;
+  if (t < 32) v = __reduce_max_sync(FULL, v);
+  else { __syncwarp(); v = __shfl_xor_sync(FULL, v, 2); }
+  __syncthreads();
+  o[t] = v;
+}
+KERNEL lock_by_one_lane(int* o) {
+  int t = threadIdx.x;
+  if (t % 32 == 0) {
+    while (atomicCAS(o + 200, 0, 1) != 0) {}
+    __threadfence();
+    o[201] = ((volatile int*)o)[201] + 1;
+    __threadfence();
+    atomicExch(o + 200, 0);
+  }
+  __syncwarp();
+  o[t] = 1;
+}
+KERNEL wide_values(int* o) {
+  int t = threadIdx.x;
+  double d = __shfl_xor_sync(FULL, t * 0.5, 4);
+  long long l = __shfl_down_sync(FULL, t * 1ll << 33, 1);
+  o[t] = d + (l >> 33);
+}
+KERNEL elect(int* o) {
+  int t = threadIdx.x, p;
+  asm volatile("{ .reg .pred p; elect.sync _|p, 0xffffffff; selp.s32 %0, 1, 0, p; }" : "=r"(p));
+  o[t] = p;
+}
+KERNEL switch_by_warp(int* o) {  // 128 threads
+  int t = threadIdx.x, v = t;
+  switch (t / 32) {
+    case 0: v = __shfl_xor_sync(FULL, v, 1); break;
+    case 1: v = __ballot_sync(FULL, v & 1); break;
+    case 2: v = __reduce_min_sync(FULL, v); break;
+    default: v = __match_any_sync(FULL, v / 2);
+  }
+  o[t] = v;
+}
+
+// .aligned
+
+KERNEL ldmatrix_of_one_warp(int* o) {
+  __shared__ __align__(16) int s[64];
+  int t = threadIdx.x, v = 0;
+  s[t] = t;
+  __syncthreads();
+  unsigned at = __cvta_generic_to_shared(s + t % 8 * 4);
+  if (t < 32) asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];" : "=r"(v) : "r"(at) : "memory");
+  o[t] = v;
+}
+KERNEL ldmatrix_after_lanes_parted(int* o) {
+  __shared__ __align__(16) int s[64];
+  int t = threadIdx.x, v = 0;
+  if (t & 1) s[t] = 3 * t; else s[t] = t;
+  __syncthreads();
+  unsigned at = __cvta_generic_to_shared(s + t % 8 * 4);
+  asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];" : "=r"(v) : "r"(at) : "memory");
+  o[t] = v;
+}
+KERNEL wmma_of_every_other_warp(int* o) {  // 128 threads
+  wmma::fragment<wmma::accumulator, 16, 16, 16, int> c;
+  if (threadIdx.x / 32 != 2) return;
+  wmma::fill_fragment(c, 1);
+  wmma::store_matrix_sync(o, c, 16, wmma::mem_row_major);
+}
+KERNEL movmatrix(int* o) {
+  int t = threadIdx.x, v = t;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %0;" : "+r"(v));
+  o[t] = v;
+}
+KERNEL one_warpgroup_of_two(int* o) {  // 256 threads
+  __shared__ __align__(128) int s[1024];
+  int t = threadIdx.x;
+  for (int i = t; i < 1024; i += blockDim.x) s[i] = 0;
+  asm volatile("fence.proxy.async;" ::: "memory");
+  __syncthreads();
+  unsigned long long desc = (__cvta_generic_to_shared(s) >> 4) | 8ull << 16 | 16ull << 32;
+  float d[4] = {};
+  if (t >= 128) {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+    asm volatile("{ wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%0,%1,%2,%3}, %4, %4, 0, 1, 1, 0, 0; }" : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "l"(desc) : "memory");
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+    asm volatile("wgmma.wait_group.sync.aligned 0;" : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])::"memory");
+  } else {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+  }
+  o[t] = d[0];
+}

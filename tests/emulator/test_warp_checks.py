@@ -1,0 +1,87 @@
+"""Warp participation: each planted kernel has its finding at its line, right ones have none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+import gemmlab
+from gemmlab.emulator import run
+from gemmlab.emulator.checks import CHECKS, Finding
+
+HERE = Path(__file__).parent
+
+
+class Case(NamedTuple):
+    path: Path
+    name: str
+    threads: int
+    num_arrays: int
+    kind: str | None  # that is expected
+    line: int
+
+
+def cases(name: str) -> list[Case]:
+    found: list[Case] = []
+    path = HERE / name
+    for number, text in enumerate(path.read_text().splitlines(), 1):
+        if head := re.match(r"KERNEL (\w+)\((.*?)\)", text):
+            threads = re.search(r"// (\d+) threads", text)
+            count = int(threads[1]) if threads else 64
+            found.append(Case(path, head[1], count, head[2].count(",") + 1, None, 0))
+        if mark := re.search(r"// expect: (.*)", text):
+            found[-1] = found[-1]._replace(kind=mark[1], line=number)
+    return found
+
+
+@pytest.fixture(scope="module")
+def check() -> Callable[[Case], tuple[Finding, ...]]:
+    """Each file is compiled once."""
+    texts: dict[Path, str] = {}
+
+    def start(case: Case) -> tuple[Finding, ...]:
+        if case.path not in texts:
+            texts[case.path] = str(gemmlab.load(case.path, entry=case.name).ptx)
+        arrays = [np.zeros(256, np.int32), np.arange(256, dtype=np.int32) * 7 % 32]
+        geometry = (1, 1, 1), (case.threads, 1, 1)
+        args = arrays[: case.num_arrays]
+        how = {"check": "all", "max_instructions": 5000}
+        return run(texts[case.path], case.name, *geometry, args, **how).findings
+
+    return start
+
+
+@pytest.mark.parametrize("case", cases("planted_warps.cu"), ids=lambda case: case.name)
+def test_planted(case: Case, check: Callable[[Case], tuple[Finding, ...]]) -> None:
+    found = check(case)
+    assert found, "nothing found"
+    (first,) = [
+        f for f in found if f.kind == case.kind and str(f.site.source).endswith(f":{case.line}")
+    ][:1]
+    assert first.threads and first.block == (0, 0, 0)
+
+
+@pytest.mark.parametrize("case", cases("right_warps.cu"), ids=lambda case: case.name)
+def test_right(case: Case, check: Callable[[Case], tuple[Finding, ...]]) -> None:
+    assert case.kind is None and check(case) == ()
+
+
+def test_messages(check: Callable[[Case], tuple[Finding, ...]]) -> None:
+    messages = {
+        "mask_of_another_lane": "lanes 1 to 31 at shfl.sync.bfly.b32: mask 0x1 leaves them out",
+        "masks_overlap": "mask 0x1ffff names lane 16, where the mask is 0xffff0000",
+        "shuffle_in_half_a_warp": "names lanes 16 to 31, which went elsewhere and exited",
+        "shuffle_before_a_barrier": "mask 0xffffffff names lanes 16 to 31, which wait elsewhere",
+        "wmma_by_16_threads": "it takes a whole warp (lanes 16 to 31 of the warp: not in ",
+        "wgmma_by_three_warps": "a whole warpgroup; warps 0 to 3 execute it 1, 1, 1, 0 times",
+    }
+    for case in cases("planted_warps.cu"):
+        if case.name in messages:
+            first = next(f for f in check(case) if f.kind == "warp participation")
+            assert messages.pop(case.name) in first.message
+    assert not messages and CHECKS["warps"] == ("warp participation",)
