@@ -40,6 +40,9 @@ from gemmlab.tensor_map import CHUNK, TensorMap, pointed_to
 
 # Chunks of about this many lanes keep the working set of one instruction inside a core's L2.
 CHUNK_LANES = 8192
+# Blocks that run together see each other's progress step by step, which hides what they do to each
+# other: in orders other than the first, so many parts of a grid go one after the other.
+APART = 16
 # Threads that are on a GPU at the same time: 132 multiprocessors of 64 warps.
 RESIDENT_LANES = 132 * 64 * WARP
 # Bytes that no GPU exceeds; gemmlab.hardware knows the limits of each.
@@ -262,6 +265,8 @@ def execute(
     clusters = math.prod(launch.grid) // per_cluster
     lanes = -(-launch.threads // WARP) * WARP * per_cluster
     step = max(1, CHUNK_LANES // lanes)
+    if not order.is_lockstep:
+        step = min(step, -(-clusters // APART))
     if launch.checks is not None:
         step = min(step, launch.checks.most_clusters(launch))
     most_resident = max(1, RESIDENT_LANES // (lanes * step))

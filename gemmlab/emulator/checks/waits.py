@@ -49,10 +49,10 @@ class WatchedBarriers(Barriers):
             self._leave(on, ids)
         super().arrive(block, operands, predicate, mask)
 
-    def release(self) -> None:
+    def _open(self) -> bool:
         before = [(w, w.lanes) for w in self.waiting]
         expected, arrived = self.expected.copy(), self.arrived.copy()
-        super().release()
+        is_over = super()._open()
         opened: dict[tuple[int, int], list[tuple[Block, np.ndarray]]] = {}
         for w, lanes in before:
             free = lanes & ~w.lanes
@@ -60,9 +60,10 @@ class WatchedBarriers(Barriers):
                 opened.setdefault((number, w.barrier), []).append((w.block, free[number]))
         for (number, barrier), groups in opened.items():
             counted = bool(expected[barrier, number])
-            self._open(number, barrier, groups, counted, int(arrived[barrier, number]))
+            self._go_on(number, barrier, groups, counted, int(arrived[barrier, number]))
+        return is_over
 
-    def _open(
+    def _go_on(
         self,
         number: int,
         barrier: int,

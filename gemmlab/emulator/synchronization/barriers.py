@@ -77,7 +77,12 @@ class Barriers:
 
     def release(self) -> None:
         """Let go, block by block, the lanes whose barrier has all the threads it waits for."""
-        machine = self.machine
+        while self._open():
+            pass
+
+    def _open(self) -> bool:
+        """Complete one phase of each barrier that can; whether there may be more."""
+        machine, is_over = self.machine, False
         used = {w.barrier for w in self.waiting} | set(np.flatnonzero(self.arrived.any(axis=1)))
         for barrier in sorted(used):
             group = [w for w in self.waiting if w.barrier == barrier]
@@ -91,10 +96,17 @@ class Barriers:
             opened = (arrived >= wanted) & (arrived > 0)
             if not opened.any():
                 continue
-            self.arrived[barrier][opened] = self.expected[barrier][opened] = 0
-            votes = [w.lanes & three_axes(w.predicate) for w in group if w.predicate is not None]
+            # Of more warps than a barrier names threads, the first ones fill it.
+            places = wanted - self.arrived[barrier]
+            standing &= (WARP * np.cumsum(warps, axis=1) <= places[:, None])[:, :, None]
+            over = opened & (arrived > wanted)
+            is_over |= bool(over.any())
+            self.arrived[barrier][opened] = self.expected[barrier][opened & ~over] = 0
+            votes = [
+                standing & w.lanes & three_axes(w.predicate) for w in group if w.block.reduction
+            ]
             for w in group:
-                free = w.lanes & opened[:, None, None]
+                free = w.lanes & standing & opened[:, None, None]
                 if not free.any():
                     continue
                 if votes:
@@ -102,6 +114,7 @@ class Barriers:
                 machine.go(w.block.targets[-1], machine.make_mask(free))
                 w.lanes = w.lanes & ~free
         self.waiting = [w for w in self.waiting if w.lanes.any()]
+        return is_over
 
     def _reduce(
         self, w: Waiting, free: np.ndarray, votes: np.ndarray, standing: np.ndarray
