@@ -388,7 +388,6 @@ class _Progress:
         self._console.print(
             f"{self._count}/{self._total} {record.rung}: {record.verdict}, "
             f"{record.host_s or 0:.1f} s",
-            markup=False,
         )
 
 
@@ -412,7 +411,6 @@ def _print_climb(out: Console, done: Sequence[Record]) -> None:
     out.print(
         f"{one.problem} {sizes}, {one.layout} layout, {one.family} inputs, seed {one.seed}, "
         f"{one.device}, {one.arch}",
-        markup=False,
     )
     out.print()
     out.print(tables.climb_table(done, out.width))
@@ -420,7 +418,7 @@ def _print_climb(out: Console, done: Sequence[Record]) -> None:
         if lines:
             out.print()
         for line in lines:
-            out.print(line, markup=False)
+            out.print(line)
 
 
 def _shape(problem: Problem, size: int | None, text: str | None) -> dict[str, int]:

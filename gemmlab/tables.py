@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -16,17 +19,29 @@ from gemmlab.records import Record
 Write = Callable[[float], str]
 
 PLAIN_WIDTH = 120  # columns, where the output is no terminal and COLUMNS says nothing
+# Names and messages of others hold what looks like marks: [bold], :x:.
+_AS_IT_IS: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
 LEAST_WIDTH = 40  # what is narrower wraps lines itself
 
 
 def console(*, stderr: bool = False) -> Console:
     """A console of the terminal's width, or COLUMNS, or 120, but no narrower than `LEAST_WIDTH`.
-    NO_COLOR is kept everywhere."""
-    made = Console(stderr=stderr, highlight=False)
+    NO_COLOR is kept everywhere. What it prints is printed as it is."""
+    made = Console(stderr=stderr, **_AS_IT_IS)
     if not made.is_terminal and "COLUMNS" not in os.environ:
         made.width = PLAIN_WIDTH
     made.width = max(made.width, LEAST_WIDTH)
     return made
+
+
+def picture(draw: Callable[[Console], None], width: int, title: str, name: str) -> str:
+    """What `draw` prints at a width, as SVG text that needs no network; `name` tells it from other
+    pictures on a page."""
+    out = Console(record=True, width=width, file=io.StringIO(), **_AS_IT_IS)
+    draw(out)
+    svg = out.export_svg(title=title, unique_id=name)
+    # The template names a font on a server; every viewer has a monospaced one of its own.
+    return re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
 
 
 @dataclass(frozen=True)

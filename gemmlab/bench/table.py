@@ -57,12 +57,12 @@ def print_records(out: Console, records: Iterable[Record]) -> None:
         own = list(group)
         if number:
             out.print()
-        out.print(heading(own[0]), markup=False)
+        out.print(heading(own[0]))
         out.print()
         out.print(bench_table(own, out.width))
         told = [f"{record.kernel} {warning}" for record in own for warning in record.warnings]
         if told:
-            out.print(f"\nWarnings: {'; '.join(told)}.", markup=False)
+            out.print(f"\nWarnings: {'; '.join(told)}.")
 
 
 def heading(record: Record) -> str:
@@ -106,11 +106,11 @@ def _widths(headings: Sequence[str], cells: Sequence[Sequence[str]], shown: int)
 def print_comparison(out: Console, found: Sequence[Comparison]) -> None:
     """A table per case with the numbers that each word rests on, and how often each was said."""
     for case, group in groupby(sorted(found, key=lambda one: one.case), lambda one: one.case):
-        out.print(case_name(*case), markup=False, style="bold")
+        out.print(case_name(*case), style="bold")
         out.print(comparison_table(group))
         out.print()
     for line in machines(found):
-        out.print(line, markup=False)
+        out.print(line)
     counts = Counter(one.change for one in found)
     out.print(", ".join(f"{number} {change}" for change, number in counts.most_common()))
 

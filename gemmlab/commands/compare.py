@@ -87,9 +87,9 @@ def _print_changes(out: Console, found: Sequence[Change]) -> None:
         out.print(tables.plain_table(headings, rows))
         out.print()
     for line in changes.conditions(found):
-        out.print(line, markup=False)
+        out.print(line)
     if any(one.time_ratio for one in found):
-        out.print("A climb times a rung once; `gemmlab bench` says what is faster.", markup=False)
+        out.print("A climb times a rung once; `gemmlab bench` says what is faster.")
     counts = Counter(one.status for one in found)
     out.print(", ".join(f"{number} {status}" for status, number in counts.most_common()))
 

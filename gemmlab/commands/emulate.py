@@ -123,9 +123,9 @@ def _print(done: FileRun, lines: bool, by_ptx: bool, by_sass: bool, checked: boo
     x, y, z = done.call.grid
     a, b, c = done.call.block
     head = f"{done.artifact.entry}: grid {x}×{y}×{z}, block {a}×{b}×{c}, {done.artifact.arch}"
-    out.print(f"{head}, {TIER_NAMES[done.run.tier]} tier", markup=False)
+    out.print(f"{head}, {TIER_NAMES[done.run.tier]} tier")
     if done.verdict is not None:
-        out.print(f"{done.verdict.status}: {done.verdict.message}", markup=False)
+        out.print(f"{done.verdict.status}: {done.verdict.message}")
     if checked:
         out.print(findings.summary(done.run.findings))
     if _is_stopped(done):
@@ -143,7 +143,7 @@ def _print(done: FileRun, lines: bool, by_ptx: bool, by_sass: bool, checked: boo
     counted = machine.counters if machine else {}
     counters = counted if by_sass and machine else done.run.counters | counted
     out.print(tables.facts({name: f"{value:,}" for name, value in counters.items() if value}))
-    out.print(origin, markup=False)
+    out.print(origin)
     if by_sass and machine:
         out.print()
         out.print(machine_code.differences(machine))

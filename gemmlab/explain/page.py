@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import math
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 from pathlib import PurePath
@@ -36,24 +34,20 @@ def show(explanation: Explanation, out: Console) -> None:
         f"{e.problem} {times(e.shape)}, {e.layout} layout, {e.arch}; {gpu.name}: "
         f"{gpu.fp32_tflops:.3g} FP32 TFLOPS, {gpu.bandwidth_gbs:,.0f} GB/s, {gpu.sms} SMs, "
         f"{_l2(e)} of L2 ({gpu.source})",
-        markup=False,
     )
     for note in e.notes:
-        out.print(note, markup=False, style="yellow")
+        out.print(note, style="yellow")
     for title, parts in _sections(e, out.width):
         out.print()
         out.print(Text(title, style="bold underline"))
         for part in parts:
-            out.print(part, markup=False)
+            out.print(part)
 
 
 def as_svg(explanation: Explanation) -> str:
     """The same page as SVG text."""
-    out = Console(record=True, width=_SVG_WIDTH, file=io.StringIO(), highlight=False)
-    show(explanation, out)
-    svg = out.export_svg(title=f"gemmlab explain {explanation.rung}", unique_id="explain")
-    # The template names a font on a server; every viewer has a monospaced one of its own.
-    return re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
+    title = f"gemmlab explain {explanation.rung}"
+    return tables.picture(lambda out: show(explanation, out), _SVG_WIDTH, title, "explain")
 
 
 def _sections(e: Explanation, width: int) -> Iterator[tuple[str, Iterable[RenderableType]]]:

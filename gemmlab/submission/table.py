@@ -30,7 +30,7 @@ COUNTERS = {
 
 def print_judgement(out: Console, result: Judgement) -> None:
     """Steps, what was wrong, counters, advice, class, score and the verdict."""
-    out.print(f"{result.file}, seed {result.seed}, {result.arch}", markup=False)
+    out.print(f"{result.file}, seed {result.seed}, {result.arch}")
     out.print()
     rows = [
         [step.name, step.status, seconds(step.seconds), _short(step.message)]
@@ -50,9 +50,9 @@ def print_judgement(out: Console, result: Judgement) -> None:
         out.print(listed)
     out.print()
     if result.precision:
-        out.print(f"precision class: {result.precision}", markup=False)
+        out.print(f"precision class: {result.precision}")
     if result.score is not None:
-        out.print(f"score: {result.score:.1f}", markup=False)
+        out.print(f"score: {result.score:.1f}")
     style = "green" if result.passed else "red"
     out.print(Text(f"verdict: {result.verdict}", style=style))
 
@@ -69,7 +69,7 @@ def _print_wrong(out: Console, step: Step) -> None:
     that is, and what the code printed."""
     if _short(step.message) != step.message:
         lines = step.message.splitlines()
-        out.print("\n" + "\n".join(lines[:LINES]), markup=False)
+        out.print("\n" + "\n".join(lines[:LINES]), soft_wrap=True)
         if len(lines) > LINES:
             out.print(f"… and {len(lines) - LINES} more lines; --json has them all")
     wrong = next((trial for trial in step.trials if trial.verdict.first), None)
@@ -78,10 +78,10 @@ def _print_wrong(out: Console, step: Step) -> None:
             [str(one.index), f"{one.got:.9g}", f"{one.expected:.9g}", f"{digits(one.error_u)} u"]
             for one in wrong.verdict.first[:SHOWN]
         ]
-        out.print(f"\nThe first that are wrong, {wrong.name}:", markup=False)
+        out.print(f"\nThe first that are wrong, {wrong.name}:")
         out.print(plain_table(["at", "got", "expected", "error"], rows))
     if step.output.strip():
-        out.print(f"\nIt printed:\n{step.output.rstrip()}", markup=False)
+        out.print(f"\nIt printed:\n{step.output.rstrip()}", soft_wrap=True)
 
 
 def _print_counters(out: Console, result: Judgement) -> None:
@@ -93,4 +93,4 @@ def _print_counters(out: Console, result: Judgement) -> None:
         value = sum(result.counters.get(counter, 0) for counter in counters)
         if value:
             told.append(f"{name} {scaled(value)}")
-    out.print(", ".join(told), markup=False)
+    out.print(", ".join(told))
