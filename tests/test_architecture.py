@@ -83,8 +83,8 @@ EMULATOR_LAYERS = {
         "execution",
     },
     "native": {
-        *{"ptx", "arithmetic", "counters", "memory", "synchronization", "translation"},
-        "execution",
+        *{"ptx", "arithmetic", "counters", "memory", "synchronization", "tensor_cores"},
+        *{"translation", "execution"},
     },
     "tiers": {"arithmetic", "execution", "native"},
     "run": {

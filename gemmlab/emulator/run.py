@@ -25,9 +25,10 @@ from gemmlab.emulator.execution.coordinates import (
     Dim3,
     blocks_of_clusters,
 )
-from gemmlab.emulator.execution.machine import Launch, Machine, Tally
+from gemmlab.emulator.execution.machine import Launch, Machine
 from gemmlab.emulator.execution.schedule import Order, WarpOrder
 from gemmlab.emulator.execution.standstill import Chunk, Standstill
+from gemmlab.emulator.execution.tally import Tally
 from gemmlab.emulator.memory.arena import GLOBAL_BASE, Allocation, GlobalMemory
 from gemmlab.emulator.memory.heap import HEAP_BYTES, Heap
 from gemmlab.emulator.memory.tensor_maps import MAP_ALIGNMENT, encode

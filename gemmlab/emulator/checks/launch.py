@@ -28,7 +28,8 @@ from gemmlab.errors import (
 )
 
 if TYPE_CHECKING:
-    from gemmlab.emulator.execution.machine import Launch, Machine, Tally
+    from gemmlab.emulator.execution.machine import Launch, Machine
+    from gemmlab.emulator.execution.tally import Tally
     from gemmlab.emulator.translation.translate import Program
 
 OTHER_ORDERS = ("reversed", 0)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from gemmlab.emulator.ptx.ir import Instruction
 
 if TYPE_CHECKING:
-    from gemmlab.emulator.execution.machine import Tally
+    from gemmlab.emulator.execution.tally import Tally
     from gemmlab.emulator.translation.translate import Program
 
 TENSOR = "smsp__inst_executed_pipe_tensor"

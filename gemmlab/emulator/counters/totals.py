@@ -12,7 +12,7 @@ from gemmlab.emulator.counters.rules import SiteCounts
 from gemmlab.emulator.ptx.ir import Instruction, registers
 
 if TYPE_CHECKING:
-    from gemmlab.emulator.execution.machine import Tally
+    from gemmlab.emulator.execution.tally import Tally
     from gemmlab.emulator.translation.translate import Program
 
 Key = TypeVar("Key", bound=Hashable)

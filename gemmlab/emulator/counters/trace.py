@@ -16,7 +16,8 @@ import numpy as np
 from gemmlab.emulator.arithmetic.lanes import WARP, Mask, Value, three_axes
 
 if TYPE_CHECKING:
-    from gemmlab.emulator.execution.machine import Machine, Tally
+    from gemmlab.emulator.execution.machine import Machine
+    from gemmlab.emulator.execution.tally import Tally
     from gemmlab.emulator.memory.arena import Allocation
     from gemmlab.emulator.memory.spaces import Access
     from gemmlab.emulator.translation.translate import Program

@@ -13,7 +13,8 @@ import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP, Mask
 from gemmlab.emulator.execution.budget import over_budget
-from gemmlab.emulator.execution.machine import Launch, Machine, Tally
+from gemmlab.emulator.execution.machine import Launch, Machine
+from gemmlab.emulator.execution.tally import Tally
 from gemmlab.emulator.native.layout import (
     ACCESS_FAULT,
     DEADLOCK,

@@ -13,7 +13,8 @@ import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP
 from gemmlab.emulator.counters.rules import SiteCounts
-from gemmlab.emulator.execution.machine import Launch, Tally, patience_of
+from gemmlab.emulator.execution.machine import Launch, patience_of
+from gemmlab.emulator.execution.tally import Tally
 from gemmlab.emulator.memory.arena import GLOBAL_BASE
 from gemmlab.emulator.native.code import Code, routines, runtime_library
 from gemmlab.emulator.native.faults import explain
