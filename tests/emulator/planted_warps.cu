@@ -142,6 +142,78 @@ KERNEL elect_without_itself(int* o) {
   o[t] = p;
 }
 
+// Values of lanes that give none
+
+KERNEL lane_outside_mask(int* o) {
+  int t = threadIdx.x, v = t;
+  if (t % 32 < 16) v = __shfl_sync(0xffffu, v, t + 16);  // expect: warp participation
+  o[t] = v;
+}
+KERNEL sum_of_a_short_warp(int* o) {  // 48 threads
+  int t = threadIdx.x, v = t;
+  for (int k = 16; k; k >>= 1)
+    v += __shfl_down_sync(FULL, v, k);  // expect: warp participation
+  if (t % 32 == 0) o[t / 32] = v;
+}
+KERNEL sum_after_early_exits(int* o) {
+  int t = threadIdx.x, v = t;
+  if (t >= 40) return;
+  for (int k = 16; k; k >>= 1)
+    v += __shfl_down_sync(FULL, v, k);  // expect: warp participation
+  if (t % 32 == 0) o[t / 32] = v;
+}
+KERNEL eight_lanes_sum_sixteen(int* o) {
+  int t = threadIdx.x, v = t;
+  if (t < 8) {
+    for (int k = 8; k; k >>= 1)
+      v += __shfl_down_sync(0xffu, v, k);  // expect: warp participation
+    if (t == 0) o[0] = v;
+  }
+}
+KERNEL broadcast_of_a_lane_that_is_elsewhere(int* o) {
+  int t = threadIdx.x, v = t;
+  unsigned m = __ballot_sync(FULL, t % 2);
+  if (t % 2) v = __shfl_sync(m, v, 0);  // expect: warp participation
+  o[t] = v;
+}
+KERNEL through_shared_memory(int* o) {
+  __shared__ int s[64];
+  int t = threadIdx.x;
+  s[t] = t;
+  if (t % 32 < 8) s[t] = __shfl_xor_sync(0xffu, t, 8);  // expect: warp participation
+  __syncthreads();
+  o[t] = s[63 - t];
+}
+KERNEL decides_a_branch(int* o) {
+  int t = threadIdx.x;
+  o[t] = 0;
+  if (t % 32 < 16) {
+    int n = __shfl_up_sync(0xffffu, t, 1) + __shfl_down_sync(0xffffu, t, 1);  // expect: warp participation
+    if (n > 20) o[t] = 1;
+  }
+}
+KERNEL as_an_index(int* o, const int* a) {
+  int t = threadIdx.x;
+  o[t] = 0;
+  if (t % 32 < 16) o[t] = a[__shfl_xor_sync(0xffffu, t, 17) & 31];  // expect: warp participation
+}
+KERNEL coalesced_group_wrong_rank(int* o) {
+  int t = threadIdx.x, v = t;
+  if (t % 4 == 0) v = __shfl_sync(0x11111111u, v, 1);  // expect: warp participation
+  o[t] = v;
+}
+KERNEL wide_value(int* o) {
+  int t = threadIdx.x;
+  double d = t;
+  if (t % 32 < 16) d = __shfl_xor_sync(0xffffu, d, 16);  // expect: warp participation
+  o[t] = d;
+}
+KERNEL leader_has_exited(int* o) {
+  int t = threadIdx.x;
+  if (t % 32 == 0) return;
+  o[t] = __shfl_sync(FULL, t, 0);  // expect: warp participation
+}
+
 // .aligned
 
 KERNEL ldmatrix_of_half_a_warp(int* o) {

@@ -77,6 +77,9 @@ def test_messages(check: Callable[[Case], tuple[Finding, ...]]) -> None:
         "masks_overlap": "mask 0x1ffff names lane 16, where the mask is 0xffff0000",
         "shuffle_in_half_a_warp": "names lanes 16 to 31, which went elsewhere and exited",
         "shuffle_before_a_barrier": "mask 0xffffffff names lanes 16 to 31, which wait elsewhere",
+        "lane_outside_mask": "they read lanes 16 to 31, which mask 0xffff does not name; what they "
+        "get is stored to global memory",
+        "leader_has_exited": "they read lane 0, who take no part",
         "wmma_by_16_threads": "it takes a whole warp (lanes 16 to 31 of the warp: not in ",
         "wgmma_by_three_warps": "a whole warpgroup; warps 0 to 3 execute it 1, 1, 1, 0 times",
     }

@@ -6,9 +6,9 @@ such a value decides a branch or whether something executes, is an address, goes
 into an instruction that leaves the thread. (So does memcheck: Seward and Nethercote, Using Valgrind
 to detect undefined value errors with bit-precision, 2005; but registers are one piece here.)
 
-Each register and granule has its origin: the load, as its index plus one, that found nothing there;
-0 where it is defined. As long as all is defined nothing is followed: most basic blocks of most
-kernels cost one look.
+Each register and granule has its origin: the load that found nothing there, or the shuffle that
+read a lane which gave nothing, as its index plus one; 0 where it is defined. As long as all is
+defined nothing is followed: most basic blocks of most kernels cost one look.
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ class Undefined:
         self.memory: dict[str, np.ndarray] = {}  # by space: origins of granules
         self.moved: dict[int, list[Moved]] = {}
         self.has_found = False
+        self.unknown: np.ndarray | None = None
         self.places: dict[int, str] = {}  # by origin
 
     # While a basic block runs
@@ -91,6 +92,10 @@ class Undefined:
             self.memory[space][cells] = 0
         self.moved.setdefault(site, []).append(Moved(space, "store", mask, cells, None))
 
+    def shuffle(self, unknown: np.ndarray) -> None:
+        """The shuffle that begins the basic block gives those lanes undefined values."""
+        self.unknown, self.has_found = unknown, True
+
     # When it has run
 
     def after(self, number: int, block: Block, mask: Mask | None) -> None:
@@ -105,7 +110,7 @@ class Undefined:
             for name in [name for name in self.registers if name not in live]:
                 del self.registers[name]
         self.moved.clear()
-        self.has_found = False
+        self.has_found, self.unknown = False, None
 
     def _execute(self, k: int, i: Instruction, on: np.ndarray) -> None:
         noted = self.machine.noted.get(k, (None,))
@@ -127,7 +132,7 @@ class Undefined:
             for name in results(i):
                 self._set(name, _either(origin, decided), on)
         elif i.name == "shfl":
-            self._shuffle(i, noted[1:], on)
+            self._shuffle(k, i, noted[1:], on)
         elif i.root in OF_WARP:
             origin = self._of(sources(i))
             if origin is not None:
@@ -206,12 +211,14 @@ class Undefined:
                 self.memory[moved.space] = np.zeros(self.monitor.granules[moved.space], np.int32)
             self.memory[moved.space][moved.cells] = _merge(values[lanes], moved.cells.shape[1])
 
-    def _shuffle(self, i: Instruction, values: tuple[object, ...], on: np.ndarray) -> None:
+    def _shuffle(self, k: int, i: Instruction, values: tuple[object, ...], on: np.ndarray) -> None:
         mode = next(m for m in i.modifiers if m in ("up", "down", "bfly", "idx"))
         origin = self._of(registers(i.operands[1:2]))
         if origin is not None:
             origin, _ = collectives.shuffle(mode, origin, *values)
         origin = _either(origin, self._of(registers(i.operands[2:4])))
+        if self.unknown is not None:
+            origin = _either(origin, np.where(self.unknown, np.int32(k + 1), np.int32(0)))
         for j, name in enumerate(results(i)):
             self._set(name, None if j else origin, on)
 
@@ -263,6 +270,9 @@ class Undefined:
         findings, machine = self.monitor.findings, self.machine
         for origin in np.unique(bad[bad > 0]).tolist():
             is_register = origin == NEVER_SET
+            if not is_register and self.code[origin - 1].name == "shfl":
+                self.monitor.participation.use(origin - 1, k, what)
+                continue
             other = None if is_register else origin - 1
             if not findings.wants(KIND, k, other):
                 continue

@@ -10,13 +10,19 @@ warp, those that multiply or set registers for a warpgroup all its warps.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP, Mask
 from gemmlab.emulator.ptx.ir import Instruction
-from gemmlab.emulator.synchronization.collectives import LANE, bits_of, lanes_of, match_any
+from gemmlab.emulator.synchronization.collectives import (
+    LANE,
+    bits_of,
+    lanes_of,
+    match_any,
+    source_lanes,
+)
 from gemmlab.emulator.synchronization.deadlock import Stuck
 from gemmlab.emulator.synchronization.warps import WarpWaits, numbers
 from gemmlab.emulator.tensor_cores.wgmma import GROUP_WARPS
@@ -28,6 +34,7 @@ if TYPE_CHECKING:
 KIND = "warp participation"
 WHOLE = {"mma", "wmma", "wgmma", "ldmatrix", "stmatrix", "movmatrix", "setmaxnreg"}  # 32 lanes
 OF_GROUP = {"wgmma.mma_async", "setmaxnreg.inc", "setmaxnreg.dec"}
+MODES = ("up", "down", "bfly", "idx")
 ONWARD = {"bra", "ret", "exit"}  # what a lane does on its way out
 
 
@@ -35,6 +42,14 @@ def is_aligned(i: Instruction) -> bool:
     """Whether the live lanes of a warp must execute an instruction together. Barriers of a block
     have a check of their own; of instructions with a guard it is not known who executes them."""
     return "aligned" in i.modifiers and i.guard is None and i.name not in ("bar", "barrier")
+
+
+class Unknown(NamedTuple):
+    """What a shuffle read in vain; (blocks, warps, 32)."""
+
+    lanes: np.ndarray
+    source: np.ndarray  # of each lane
+    named: np.ndarray  # by each lane, as bits
 
 
 class Participation:
@@ -53,6 +68,9 @@ class Participation:
         self.company = np.zeros(self.shape, np.uint32)
         # How often each warp has executed what is for all of its warpgroup.
         self.executed: dict[int, np.ndarray] = {}
+        self.named = np.zeros(self.shape, np.uint32)  # by the lanes of the last collective
+        self.unknown: dict[int, Unknown] = {}  # of each shuffle, when it was last so
+        self.used: set[int] = set()  # shuffles whose unknown values have mattered
         self.machine.warps = WatchedWaits(self)
         self.exit, self.machine.exit = self.machine.exit, self._exit  # type: ignore[method-assign]
 
@@ -66,9 +84,14 @@ class Participation:
         for index in self.aligned[number]:
             self._aligned(index, on)
 
+    def after(self, block: Block, mask: Mask | None) -> None:
+        """A basic block has run."""
+        if block.members is not None and self.code[block.first].name == "shfl":
+            self._shuffle(block.first, self.machine.active(mask), self.machine.together(mask))
+
     def _collective(self, index: int, number: int, on: np.ndarray) -> None:
         machine, bit = self.machine, np.uint32(1) << LANE.astype(np.uint32)
-        named = np.broadcast_to(machine.warps.members(number), self.shape)
+        self.named = named = np.broadcast_to(machine.warps.members(number), self.shape)
         bad = on & (named & bit == 0)
         if bad.any():
             self._report(index, bad, lambda b, w: f"mask {_mask(named, bad, b, w)} leaves them out")
@@ -85,6 +108,39 @@ class Participation:
             bad = left.any(axis=3)
             if bad.any():
                 self._report(index, bad, lambda b, w: _left(named, left, bad, b, w))
+
+    def _shuffle(self, index: int, on: np.ndarray, together: np.ndarray) -> None:
+        """What lanes read from lanes that give nothing is undefined; an error where it is used."""
+        _, distance, segment = self.machine.noted[index]
+        mode = next(m for m in self.code[index].modifiers if m in MODES)
+        source, inside = source_lanes(mode, distance, segment)
+        source = np.broadcast_to(np.where(inside, source, LANE), self.shape)
+        giving = bits_of(together) & self.named
+        unknown = on & (giving >> source.astype(np.uint32) & 1 == 0) & (source != LANE)
+        if unknown.any():
+            self.monitor.undefined.shuffle(unknown)
+            self.unknown[index] = Unknown(unknown, source, self.named)
+
+    def use(self, index: int, other: int, what: str) -> None:
+        """What a shuffle read in vain matters to another instruction."""
+        if index in self.used:
+            return
+        self.used.add(index)
+        lanes, source, named = self.unknown[index]
+
+        def text(block: int, warp: int) -> str:
+            some = lanes[block, warp]
+            read = np.zeros(WARP, bool)
+            read[source[block, warp][some]] = True
+            mask = named[block, warp, int(some.argmax())]
+            outside = read & ~lanes_of(mask)
+            if outside.any():
+                why = f"{numbers(outside)}, which mask {hex(int(mask))} does not name"
+            else:
+                why = f"{numbers(read)}, who take no part"
+            return f"they read {why}; what they get {what}"
+
+        self._report(index, lanes, text, other)
 
     def stuck(self, index: int, warp: tuple[int, int], lanes: np.ndarray, text: str) -> None:
         """Lanes at a collective wait for others for ever."""
@@ -142,17 +198,23 @@ class Participation:
             bad[block, first + int(groups[block, group].argmax())] = True
             self._report(index, bad, lambda b, w, text=text: text)  # type: ignore[misc]
 
-    def _report(self, index: int, bad: np.ndarray, text: Callable[[int, int], str]) -> None:
+    def _report(
+        self,
+        index: int,
+        bad: np.ndarray,
+        text: Callable[[int, int], str],
+        other: int | None = None,
+    ) -> None:
         """A finding in the first warp with such lanes; text: of block and warp."""
         findings = self.monitor.findings
-        if findings.wants(KIND, index):
+        if findings.wants(KIND, index, other):
             block, warp = (int(x) for x in np.argwhere(bad.any(axis=2))[0])
             lanes = bad[block, warp]
             opcode = ".".join(self.code[index].opcode)
             message = f"{numbers(lanes)} at {opcode}: {text(block, warp)}"
             threads = (warp * WARP + np.flatnonzero(lanes)).tolist()
             at = self.machine.block_index(block)
-            findings.add(KIND, message, index, None, at, threads)
+            findings.add(KIND, message, index, other, at, threads)
 
 
 def _mask(named: np.ndarray, lanes: np.ndarray, block: int, warp: int) -> str:

@@ -24,7 +24,7 @@ from gemmlab.emulator.counters.trace import Trace
 from gemmlab.emulator.execution import printing
 from gemmlab.emulator.execution.budget import MOST_INSTRUCTIONS, over_budget
 from gemmlab.emulator.execution.coordinates import Dim3, block_index, special_registers
-from gemmlab.emulator.execution.schedule import Order
+from gemmlab.emulator.execution.schedule import Order, candidates
 from gemmlab.emulator.execution.tally import Tally
 from gemmlab.emulator.memory import heap
 from gemmlab.emulator.memory.arena import GlobalMemory
@@ -44,7 +44,7 @@ from gemmlab.emulator.synchronization.barriers import Barriers
 from gemmlab.emulator.synchronization.clusters import ClusterBarrier, ClusterSpace
 from gemmlab.emulator.synchronization.deadlock import deadlock
 from gemmlab.emulator.synchronization.mbarriers import Mbarriers
-from gemmlab.emulator.synchronization.warps import Ready, WarpWaits
+from gemmlab.emulator.synchronization.warps import WarpWaits
 from gemmlab.emulator.tensor_cores.matrices import MatrixSpace
 from gemmlab.emulator.tensor_cores.wgmma import Wgmma
 from gemmlab.emulator.translation.emit.calls import FATAL, callee
@@ -319,7 +319,7 @@ class Machine:
         recalled = bool(self.warps.standing)
         if recalled:
             self.warps.recall()
-        for parts in self.candidates():
+        for parts in candidates(self):
             place = self.warps.choose(parts, sorted(parts, reverse=self.is_burst()))
             if place is not None:
                 for pc, mask in (place, *((pc, mask) for pc, mask, _ in self.warps.due)):
@@ -329,20 +329,6 @@ class Machine:
                 return place
         self.warps.hold()
         return None
-
-    def candidates(self) -> Iterator[Ready]:
-        """Lanes of which some may go on now: all that are ready; in other orders those of the next
-        warp, in all thread blocks, and if they cannot, of another one."""
-        if self.order.is_lockstep:
-            yield self.ready
-            return
-        lanes = {pc: self.active(mask) for pc, mask in self.ready.items()}
-        warps = np.flatnonzero(np.logical_or.reduce(list(lanes.values())).any(axis=(0, 2))).tolist()
-        while warps:
-            warps.remove(warp := self.order.pick(warps))
-            here = np.arange(self.extent.warps).reshape(1, -1, 1) == warp
-            parts = {pc: self.make_mask(array & here) for pc, array in lanes.items()}
-            yield {pc: part for pc, part in parts.items() if part is None or part.lanes}
 
     def leave(self, pc: int, mask: Mask | None) -> None:
         """Those lanes are no longer ready for a basic block."""

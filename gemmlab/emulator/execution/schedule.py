@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +11,9 @@ import numpy as np
 from gemmlab.errors import InputError
 
 if TYPE_CHECKING:
+    from gemmlab.emulator.execution.machine import Machine
     from gemmlab.emulator.memory.bulk_copies import Flight
+    from gemmlab.emulator.synchronization.warps import Ready
 
 WarpOrder = str | int
 
@@ -47,3 +49,18 @@ class Order:
     def pick(self, warps: Sequence[int]) -> int:
         """One of the warps that can go on."""
         return warps[-1] if self.random is None else self.random.choice(warps)
+
+
+def candidates(machine: Machine) -> Iterator[Ready]:
+    """Lanes of which some may go on now: all that are ready; in other orders those of the next
+    warp, in all thread blocks, and if they cannot, of another one."""
+    if machine.order.is_lockstep:
+        yield machine.ready
+        return
+    lanes = {pc: machine.active(mask) for pc, mask in machine.ready.items()}
+    warps = np.flatnonzero(np.logical_or.reduce(list(lanes.values())).any(axis=(0, 2))).tolist()
+    while warps:
+        warps.remove(warp := machine.order.pick(warps))
+        here = np.arange(machine.extent.warps).reshape(1, -1, 1) == warp
+        parts = {pc: machine.make_mask(array & here) for pc, array in lanes.items()}
+        yield {pc: part for pc, part in parts.items() if part is None or part.lanes}

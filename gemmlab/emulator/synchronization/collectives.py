@@ -21,21 +21,27 @@ def bits_of(lanes: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(packed).view("<u4")
 
 
-def shuffle(mode: str, value: Value, distance: Value, segment: Value) -> tuple[Value, Value]:
-    """Each lane's value from the lane that `mode` points to, and whether that lies in the segment
-    (PTX ISA, shfl.sync)."""
+def source_lanes(mode: str, distance: Value, segment: Value) -> tuple[np.ndarray, np.ndarray]:
+    """The lane that `mode` points each lane to, and whether that lies in its segment (PTX ISA,
+    shfl.sync)."""
     distance = three_axes(distance).astype(np.int64) & 31
     segment = three_axes(segment).astype(np.int64)
     fixed, clamp = segment >> 8 & 31, segment & 31
     low = LANE & fixed
     high = low | (clamp & ~fixed)
-    source = {
+    source: np.ndarray = {
         "up": LANE - distance,
         "down": LANE + distance,
         "bfly": LANE ^ distance,
         "idx": low | (distance & ~fixed),
     }[mode]
-    inside = source >= high if mode == "up" else source <= high
+    return source, source >= high if mode == "up" else source <= high
+
+
+def shuffle(mode: str, value: Value, distance: Value, segment: Value) -> tuple[Value, Value]:
+    """Each lane's value from the lane that `mode` points to, its own where that lies outside its
+    segment; and whether it lies inside."""
+    source, inside = source_lanes(mode, distance, segment)
     value = three_axes(value)
     value = np.broadcast_to(value, (*np.broadcast_shapes(value.shape, inside.shape)[:2], WARP))
     source = np.broadcast_to(np.where(inside, source, LANE), value.shape)
