@@ -3,9 +3,9 @@
 Blocks of a launch run in any order, so what one block writes another must not touch, unless the
 first told the other: it wrote, executed a fence, and then an atomic operation or a strong store
 (volatile, relaxed, release) on a place where the other has since looked with an atomic operation or
-a strong load. What was told is passed on with what the other tells. Between blocks the threads of a
-block, and the blocks of a cluster, count as one: whether they agreed among themselves is a matter
-of their clocks, as in shared memory.
+a strong load. What was told is passed on with what the other tells. A fence is for what its threads
+know of by their clocks, and who has looked passes it on within the block by the same clocks. Blocks
+of a cluster count as one block.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 
 from gemmlab.emulator.checks.clocks import Clocks
 from gemmlab.emulator.checks.shadow import (
+    EPOCH_AT,
     PLAIN,
     column_of,
     fresh,
@@ -36,7 +37,6 @@ UNINITIALIZED = np.int64(-1)
 # None, indices of the accesses)
 Report = Callable[[str, int, int, int | None, int | None, np.ndarray], None]
 Time = tuple[int, int]  # basic block of the launch so far, instruction
-NEVER: Time = (-1, 0)
 FENCES = {"gpu", "sys", "gl"}
 RELEASES = {"release", "acq_rel"}
 
@@ -65,6 +65,20 @@ class Records(NamedTuple):
         self.when[cells], self.by[cells] = when, by
 
 
+class News(NamedTuple):
+    """What a block tells: all until then, of its threads as far as their clocks were known."""
+
+    until: Time
+    known: np.ndarray  # by column
+
+
+class Hearing(NamedTuple):
+    """Of one thread: what it heard, and when on its own clock."""
+
+    news: News
+    epoch: int
+
+
 class Accesses(NamedTuple):
     """What one instruction does with global memory, in blocks that run together."""
 
@@ -84,18 +98,26 @@ class GlobalShadow:
         self.code = code
         self.written, self.read, self.read_too = (Records.empty(num_granules) for _ in range(3))
         self.step = 0
-        self.fences: dict[int, Time] = {}  # of each block, the last one
-        self.told: defaultdict[int, dict[int, Time]] = defaultdict(dict)  # place -> block -> when
-        self.heard: defaultdict[int, dict[int, Time]] = defaultdict(dict)  # block -> block -> when
+        self.fences: dict[int, News] = {}  # of each block, up to the last one
+        self.told: defaultdict[int, dict[int, News]] = defaultdict(dict)  # place -> block -> what
+        # block -> block -> column of the thread that heard
+        self.heard: defaultdict[int, dict[int, dict[int, Hearing]]] = defaultdict(dict)
         # Where nobody looks at what atomic operations leave, they tell nobody anything.
         self.someone_looks = any(
             i.root == "atom" or i.root == "ld" and {"volatile", "relaxed", "acquire"} & {*i.opcode}
             for i in code
         )
 
-    def fence(self, blocks: np.ndarray, index: int) -> None:
-        for block in blocks.tolist():
-            self.fences[block] = (self.step, index)
+    def fence(self, clocks: Clocks, owners: np.ndarray, rows: np.ndarray, index: int) -> None:
+        """owners: of each of the threads."""
+        for owner in np.unique(owners).tolist():
+            self.fences[owner] = self._news(clocks, owner, rows[owners == owner], index)
+
+    def _news(self, clocks: Clocks, owner: int, rows: np.ndarray, index: int) -> News:
+        known = clocks.together(rows)[: clocks.members]
+        if owner in self.fences:
+            known = np.maximum(known, self.fences[owner].known)
+        return News((self.step, index), known)
 
     def load(self, a: Accesses) -> None:
         self._compare(self.written, a, "a read, and a write")
@@ -133,20 +155,30 @@ class GlobalShadow:
         hears = i.root not in ("st", "red")
         if not self.someone_looks:
             return
-        now = (self.step, a.site)
-        pairs = zip(a.owners[:, 0].tolist(), a.cells[:, 0].tolist(), strict=True)
+        is_release = tells and bool(RELEASES & {*i.modifiers})
+        owners, rows, cells = a.owners[:, 0], a.rows[:, 0], a.cells[:, 0]
+        released: dict[int, News] = {}
+        if is_release:
+            for owner in np.unique(owners).tolist():
+                released[owner] = self._news(a.clocks, owner, rows[owners == owner], a.site)
+        now, columns = a.clocks.now[rows].tolist(), a.clocks.column(rows).tolist()
         # Lanes that meet at one place take their turns in this order, as in `memory.atomics`.
-        for block, cell in dict.fromkeys(pairs):
+        lanes = zip(owners.tolist(), cells.tolist(), columns, now, strict=True)
+        for owner, cell, column, epoch in lanes:
             board = self.told[cell] if tells or cell in self.told else {}
+            mine = self.heard[owner]
             if hears:
-                for other, when in board.items():
-                    if self.heard[block].get(other, NEVER) < when:
-                        self.heard[block][other] = when
-            until = now if RELEASES & {*i.modifiers} else self.fences.get(block, NEVER)
-            if tells and until != NEVER:
-                for other, when in self.heard[block].items():
-                    board[other] = max(when, board.get(other, NEVER))
-                board[block] = until
+                for other, news in board.items():
+                    hearers = mine.setdefault(other, {})
+                    if column not in hearers or hearers[column].news.until < news.until:
+                        hearers[column] = Hearing(news, epoch)
+            own_news = released[owner] if is_release else self.fences.get(owner)
+            if tells and own_news is not None:
+                for other, hearers in mine.items():
+                    last = max((h.news for h in hearers.values()), key=lambda n: n.until)
+                    if other not in board or board[other].until < last.until:
+                        board[other] = last
+                board[owner] = own_news
 
     def writer(self, cell: int) -> int | None:
         """The instruction that wrote it last."""
@@ -174,14 +206,38 @@ class GlobalShadow:
         by = records.by.take(a.cells).reshape(-1)[where]
         words, sites = words.reshape(-1)[where], site_of(by)
         own = np.broadcast_to(a.owners, a.cells.shape).reshape(-1)[where]
+        rows = np.broadcast_to(a.rows, a.cells.shape).reshape(-1)[where]
         for word, block, other_site in np.unique([words, own, sites], axis=1).T.tolist():
-            other = word & (1 << OWNER_BITS) - 1
-            when = (word >> OWNER_BITS, other_site)
-            is_plain = strength(self.code[other_site]) == PLAIN
-            if is_plain and self.heard[block].get(other, NEVER) < when:
-                same = (words == word) & (own == block) & (sites == other_site)
+            if strength(self.code[other_site]) != PLAIN:
+                continue
+            same = np.flatnonzero((words == word) & (own == block) & (sites == other_site))
+            other, when = word & (1 << OWNER_BITS) - 1, (word >> OWNER_BITS, other_site)
+            same = same[~self._has_heard(a.clocks, block, other, when, rows[same], by[same])]
+            if same.size:
                 which = where[same] // a.cells.shape[-1]
                 a.report(what, a.site, other_site, other, None, which)
+
+    def _has_heard(
+        self,
+        clocks: Clocks,
+        block: int,
+        other: int,
+        when: Time,
+        rows: np.ndarray,
+        by: np.ndarray,
+    ) -> np.ndarray:
+        """Whether threads of one block know of those accesses of another one's threads."""
+        columns, epochs = column_of(by), by >> EPOCH_AT
+        heard = np.zeros(len(rows), bool)
+        for column, (news, epoch) in self.heard[block].get(other, {}).items():
+            if news.until >= when:
+                told = news.known[columns] >= epochs
+                own = clocks.column(rows) == column
+                at, since = (np.full(len(rows), x) for x in (column, epoch))
+                heard |= told & (own | clocks.knows(rows, at, since))
+            if heard.all():
+                break
+        return heard
 
     def _compare_threads(self, records: Records, a: Accesses, what: str, there: np.ndarray) -> None:
         """Threads of one cluster."""

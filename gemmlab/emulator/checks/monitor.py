@@ -105,8 +105,9 @@ class Monitor:
         if self.blocks is not None:
             self.blocks.step += 1
             for index in self.fences[number]:
-                present = np.flatnonzero(machine.active(mask).any(axis=(1, 2)))
-                self.blocks.fence(self.cluster_numbers(present), index)
+                rows = np.flatnonzero(machine.active(mask))
+                owners = self.cluster_numbers(rows // self.clocks.threads)
+                self.blocks.fence(self.clocks, owners, rows, index)
         if block.members is not None and is_warp_barrier(self.code[block.first]):
             self._meet(number, mask)
 
