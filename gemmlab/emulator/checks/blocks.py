@@ -39,6 +39,7 @@ Report = Callable[[str, int, int, int | None, int | None, np.ndarray], None]
 Time = tuple[int, int]  # basic block of the launch so far, instruction
 FENCES = {"gpu", "sys", "gl"}
 RELEASES = {"release", "acq_rel"}
+WITHIN = {"cta", "cluster"}  # scopes of atomic operations that other blocks need not see whole
 
 
 def is_fence(i: Instruction) -> bool:
@@ -49,6 +50,11 @@ def is_fence(i: Instruction) -> bool:
 def is_strong(i: Instruction) -> bool:
     """An access that others of its kind may meet, so that their order may show."""
     return i.root in ("atom", "red", "ld", "st") and strength(i) != PLAIN
+
+
+def is_narrow(i: Instruction) -> bool:
+    """Atomic or strong, but for threads of a block or cluster alone."""
+    return bool(WITHIN & {*i.modifiers})
 
 
 class Records(NamedTuple):
@@ -121,6 +127,7 @@ class GlobalShadow:
 
     def load(self, a: Accesses) -> None:
         self._compare(self.written, a, "a read, and a write")
+        self._compare_copies(a)
         if a.strength:
             return
         when, by = self._record(a)
@@ -153,7 +160,7 @@ class GlobalShadow:
         i = self.code[a.site]
         tells = i.root != "ld"
         hears = i.root not in ("st", "red")
-        if not self.someone_looks:
+        if not self.someone_looks or is_narrow(i):
             return
         is_release = tells and bool(RELEASES & {*i.modifiers})
         owners, rows, cells = a.owners[:, 0], a.rows[:, 0], a.cells[:, 0]
@@ -189,6 +196,18 @@ class GlobalShadow:
         by = pack(a.site, a.clocks.column(a.rows), a.clocks.now[a.rows], a.strength)
         return when, np.broadcast_to(by, a.cells.shape)
 
+    def _compare_copies(self, a: Accesses) -> None:
+        """ld.global.nc may give what was there when the kernel began, whoever has written since."""
+        if "nc" not in self.code[a.site].modifiers:
+            return
+        stale = self.written.when.take(a.cells) > 0
+        if stale.any():
+            where = np.flatnonzero(stale.any(axis=1))
+            site = int(site_of(self.written.by[a.cells[stale][0]]))
+            what = "a read by way of read-only memory (__ldg, const __restrict__), and a write"
+            column = int(column_of(self.written.by[a.cells[stale][0]]))
+            a.report(what, a.site, site, None, column, where)
+
     def _compare(
         self, records: Records, a: Accesses, what: str, among: np.ndarray | None = None
     ) -> None:
@@ -199,8 +218,8 @@ class GlobalShadow:
         own = words & (1 << OWNER_BITS) - 1 == a.owners
         self._compare_threads(records, a, what, there & own)
         suspect = there & ~own
-        is_store = self.code[a.site].root != "ld"
-        if not suspect.any() or a.strength and is_store:
+        is_store, narrow = self.code[a.site].root != "ld", is_narrow(self.code[a.site])
+        if not suspect.any() or a.strength and is_store and not narrow:
             return
         where = np.flatnonzero(suspect)
         by = records.by.take(a.cells).reshape(-1)[where]
@@ -208,7 +227,8 @@ class GlobalShadow:
         own = np.broadcast_to(a.owners, a.cells.shape).reshape(-1)[where]
         rows = np.broadcast_to(a.rows, a.cells.shape).reshape(-1)[where]
         for word, block, other_site in np.unique([words, own, sites], axis=1).T.tolist():
-            if strength(self.code[other_site]) != PLAIN:
+            other_code = self.code[other_site]
+            if not narrow and strength(other_code) != PLAIN and not is_narrow(other_code):
                 continue
             same = np.flatnonzero((words == word) & (own == block) & (sites == other_site))
             other, when = word & (1 << OWNER_BITS) - 1, (word >> OWNER_BITS, other_site)

@@ -99,6 +99,22 @@ class WatchedBulkCopies(BulkCopies):
     def __init__(self, monitor: Monitor) -> None:
         super().__init__(monitor.machine)
         self.monitor = monitor
+        self.exit, monitor.machine.exit = monitor.machine.exit, self._exit  # type: ignore[method-assign]
+
+    def _exit(self, mask: Mask | None) -> None:
+        """Shared memory is there for the copy engine until the last thread of its block exits."""
+        self.exit(mask)
+        monitor, threads = self.monitor, self.monitor.clocks.threads
+        for flight in self.flights:
+            block = flight.thread // threads
+            places = [self._in_shared(place) for place in (flight.source, *flight.targets)]
+            at = [int(cells[0]) // monitor.row for cells in places if cells is not None]
+            if any(not monitor.machine.live[b].any() for b in at):
+                what = "a block exits while a copy that is not waited for uses its shared memory"
+                where, thread = monitor.machine.block_index(block), flight.thread % threads
+                monitor.findings.add(
+                    "missing wait", what, flight.instruction, monitor.exits.site, where, [thread]
+                )
 
     def _start(
         self,

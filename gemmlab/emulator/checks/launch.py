@@ -18,6 +18,7 @@ from gemmlab.emulator.checks.monitor import Monitor, granule_of, shared_place
 from gemmlab.emulator.execution.schedule import Order
 from gemmlab.emulator.memory.arena import GLOBAL_BASE, Allocation
 from gemmlab.emulator.ptx.ir import Instruction, Special
+from gemmlab.emulator.translation.emit.calls import callee
 from gemmlab.emulator.translation.liveness import results, sources
 from gemmlab.errors import (
     EmulationError,
@@ -177,13 +178,16 @@ def reads_clock(i: Instruction) -> bool:
 
 def has_one_result(program: Program) -> bool:
     """Whether the order of threads may not show in results. It may where sums of floats are formed
-    by atomic operations, or where a thread learns how many came before it, or what time it is."""
+    by atomic operations, or where a thread learns how many came before it, what time it is, or an
+    address that malloc gives."""
     code = program.function.instructions
     read = {name for i in code for name in sources(i)} | {i.guard.reg.name for i in code if i.guard}
     for i in code:
         is_float = bool({"f16", "f16x2", "bf16", "bf16x2", "f32", "f64"} & {*i.opcode})
         unread = i.root == "red" or not read & {*results(i)}
         if i.root in ("atom", "red") and (is_float or not unread) or reads_clock(i):
+            return False
+        if callee(i) == "malloc":
             return False
     return not any("bulk" in i.opcode and "reduce" in i.opcode for i in code)
 

@@ -79,7 +79,7 @@ class Monitor:
         self.granules = {"shared": self.shadow.written.size, "local": self.local.size}
         self.undefined = Undefined(self)
         # Threads can wait for each other by flags in memory only in loops that poll.
-        self.has_flags = any(b.spins for b in machine.launch.program.blocks)
+        self.has_flags = any(b.spins or b.locks for b in machine.launch.program.blocks)
         self.fences = [
             [k for k in range(b.first, b.last) if is_fence(self.code[k])]
             for b in machine.launch.program.blocks
@@ -88,6 +88,7 @@ class Monitor:
             self._wrap(space, self._shared_before, self._shared_after)
         self._wrap(machine.space_global, self._global_before, self._global_after)
         self._wrap(machine.space_local, self._local_before, self._local_after)
+        self.malloc, machine.malloc = machine.malloc, self._malloc  # type: ignore[method-assign]
         self.exits = Exits(self)
         watch_waits(self)
         watch_copies(self)
@@ -331,12 +332,21 @@ class Monitor:
             self.undefined.store(site, "global", rest[-1], cells)
         self.touch_global(name, site, starts, access.width, rest[-1], changed)
         if changed is not None and strength(self.code[site]) == PLAIN:
-            rows = self.rows(rest[-1])
-            left = self.values(self.machine.space_global.memory.data, cells)
-            twice = overwritten(rows, cells, self._written(rest, access), left).any(axis=1)
-            if twice.any():
-                what = "lanes of one instruction write different values to one place"
-                self._report_global("order dependent", what, site, None, rows[twice], starts[twice])
+            self._meeting(site, self.rows(rest[-1]), cells, self._written(rest, access))
+
+    def _meeting(self, site: int, rows: np.ndarray, cells: np.ndarray, written: np.ndarray) -> None:
+        """Threads of one warp, or of several, that write to one place with one step."""
+        left = self.values(self.machine.space_global.memory.data, cells)
+        starts = cells[:, 0] * self.granule
+        within = overwritten(rows // WARP, cells, written, left).any(axis=1)
+        if within.any():
+            what = "lanes of one instruction write different values to one place"
+            self._report_global("order dependent", what, site, None, rows[within], starts[within])
+        at_all = overwritten(np.zeros_like(rows), cells, written, left).any(axis=1)
+        between = at_all & ~within
+        if between.any():
+            what = "two writes, by one instruction of several warps"
+            self._report_global("global race", what, site, site, rows[between], starts[between])
 
     def touch_global(
         self,
@@ -424,6 +434,17 @@ class Monitor:
         here = dict.fromkeys((rows[rows // threads == rows[0] // threads] % threads).tolist())
         addresses = (starts[:SHOWN] + GLOBAL_BASE).tolist()
         self.findings.add(kind, message, site, other, block, here, addresses)
+
+    def _malloc(self, sizes: Value, mask: Mask | None) -> np.ndarray:
+        """What malloc gives holds nothing yet."""
+        found = self.malloc(sizes, mask)
+        if self.blocks is not None:
+            nbytes = self.machine.chunk.spread(three_axes(sizes))
+            for at in map(tuple, np.argwhere(found > 0)):
+                first = -(-(int(found[at]) - GLOBAL_BASE) // self.granule)
+                end = (int(found[at]) - GLOBAL_BASE + int(nbytes[at])) // self.granule
+                self.blocks.written.when[first:end] = UNINITIALIZED
+        return found
 
     # Local memory: each thread's own
 

@@ -22,14 +22,19 @@ def is_poll(i: Instruction) -> bool:
     return i.root == "atom" or i.root == "ld" and bool(ORDERED & {*i.modifiers})
 
 
+def takes_lock(i: Instruction) -> bool:
+    return i.root == "atom" and bool({"cas", "exch"} & {*i.modifiers})
+
+
 def mark_spins(code: Sequence[Instruction], blocks: Sequence[Block]) -> None:
-    """Set `spins` of the blocks that end in the branch back of a loop that waits."""
+    """Set `spins` and `locks` of the blocks that end in the branch back of a loop."""
     polls = [k for k, i in enumerate(code) if is_poll(i)]
     for number, block in enumerate(blocks):
         if block.terminator != "branch" or block.targets[0] > number:
             continue
         first, last = blocks[block.targets[0]].first, block.last
         if any(first <= k < last for k in polls):
+            block.locks = any(map(takes_lock, code[first:last]))
             block.spins = _ends_by_a_poll(code[first:last], blocks, block.targets[0], number)
 
 

@@ -60,6 +60,7 @@ class Block:
     targets: list[int] = field(default_factory=list)  # block indices; the last is the next block
     run: Callable[..., Any] = lambda machine, registers, mask: None
     spins: bool = False  # a branch back of a loop that waits for memory to change
+    locks: bool = False  # a branch back of a loop that may take a lock, and work under it
     members: Callable[[list[Any]], Any] | None = None  # lanes that must be here to start, as bits
     reduction: str = ""  # of bar.red: popc, and, or
     result: int | None = None  # slot of the register that the machine itself writes at the end

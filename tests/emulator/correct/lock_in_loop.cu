@@ -1,0 +1,14 @@
+//! gemmlab args=lock:i32[1]=zeros,y:i32[1]=zeros block=32 grid=1
+// A lane that got the lock works under it; the others try again.
+extern "C" __global__ void k(int* lock, int* y) {
+  bool done = threadIdx.x >= 3;
+  while (!done) {
+    if (atomicCAS(lock, 0, 1) == 0) {
+      __threadfence();
+      *y += threadIdx.x;
+      __threadfence();
+      atomicExch(lock, 0);
+      done = true;
+    }
+  }
+}
