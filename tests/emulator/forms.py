@@ -41,7 +41,7 @@ cvta | shared u64 | %q1, %q2
 cvta.to | shared::cta u64 | %q1, %q2
 isspacep | global | %p1, %q2
 mapa | shared::cluster u32 | %r1, %r2, %r3
-getctarank | u64 | %r1, %q2
+getctarank | s64 | %r1, %q2
 ld | volatile global v2 u32 | {%r1, %r2}, [%q1]
 ld | acquire sys global v2 f64 | {%g1, %g2}, [%q1]
 ld | mmio relaxed sys global u32 | %r1, [%q1]
@@ -67,6 +67,7 @@ setp | lt s32 | %p1, %r1, %r2
 setp | hi and u64 | %p1|%p2, %q1, %q2, %p3
 setp | neu xor ftz f32 | %p1, %f1, %f2, %p2
 set | lt ftz (u32 f32) | %r1, %f1, %f2
+set | lt xor ftz (f16x2 f16x2) | %r1, %r2, %r3, !%p1
 cvt | rn (f32 s32) | %f1, %r2
 cvt | rzi ftz (s32 f32) | %r1, %f2
 cvt | rn ftz sat (f32 f64) | %f1, %g2

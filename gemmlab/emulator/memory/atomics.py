@@ -41,11 +41,11 @@ def compare_and_swap(old: Value, expected: Value, value: Value) -> Value:
     return np.where(old == expected, value, old)
 
 
-# operation -> PTX types, how a value changes. The adds of integers wrap, so types with signs too.
+# operation -> PTX types, how a value changes.
 # The 16-bit floats that PTX adds, and takes the least or largest of, alone or in pairs.
 HALVES = ("f16", "bf16", "f16x2", "bf16x2")
 OPERATIONS: dict[str, list[tuple[tuple[str, ...], Operation]]] = {
-    "add": [(("u32", "s32", "u64", "s64", "f64"), np.add), (("f32",), n.add32)],
+    "add": [(("u32", "s32", "u64", "f64"), np.add), (("f32",), n.add32)],
     "min": [(("u32", "s32", "u64", "s64"), np.minimum)],
     "max": [(("u32", "s32", "u64", "s64"), np.maximum)],
     "and": [(("b32", "b64"), np.bitwise_and)],

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from string import Template
 from typing import NamedTuple
 
 # Words of each kind, as a regular expression. An instruction has one word of a kind at most.
@@ -62,7 +63,7 @@ KINDS = {
     "selector": "f4e|b4e|rc8|ecl|ecr|rc16",
     "shape": r"m\d+(n\d+)?(k\d+)?",
     "shift": "shiftamt",
-    "space": "(global|const|local|param|shared)(::.*)?",
+    "space": "global|const|local|param(::entry|::func)?|shared(::cta|::cluster)?",
     "sparse": "sp(::.*)?",
     "sync": "sync",
     "tensormap": "tensormap",
@@ -172,6 +173,80 @@ wgmma.fence wgmma.commit_group wgmma.wait_group: sync aligned
 wgmma.mma_async: sparse sync aligned shape satfinite type*3
 """
 
+# Where not all words go with each other: what follows the names, as a regular expression of the
+# words in order, one or more for a name. A dot stands for itself, `$scope` for that of PARTS.
+COMBINATIONS = """
+bar.red bar.cta.red barrier.red barrier.cta.red: .popc(.aligned)?.u32|.(and|or)(.aligned)?.pred
+barrier.cluster.arrive: (.release|.relaxed)?(.aligned)?
+barrier.cluster.wait: (.acquire)?(.aligned)?
+
+mapa getctarank: (.shared::cluster)?.[us](32|64)
+ld: (.mmio)?(.(weak|volatile|(relaxed|acquire)$scope))?($space)?(.c[agsv]|.lu)?$rest
+ld: (.weak)?.global(.c[ags])?.nc$rest
+ldu: (.global)?$rest
+st: (.mmio)?(.(weak|volatile|(relaxed|release)$scope))?($space)?(.cg|.cs|.wb|.wt)?$rest
+st.async: (.weak)?(.shared::cluster)?.mbarrier::complete_tx::bytes(.v[24])?.([bsu](32|64)|f32|f64)
+prefetch: (.global|.local)?.L[12]|(.global)?.L2::evict_(last|normal)|(.const|.param)?.tensormap
+prefetchu: .L1
+discard: (.global)?.L2
+applypriority: (.global)?.L2::evict_normal
+createpolicy.fractional: $priority(.L2::evict_(first|unchanged))?.b64
+createpolicy.range: (.global)?$priority(.L2::evict_(first|unchanged))?.b64
+createpolicy.cvt: .L2.b64
+
+setp: $ordered($bool)?.s(16|32|64)|($ordered|.lo|.ls|.hi|.hs)($bool)?.u(16|32|64)
+setp: (.eq|.ne)($bool)?.b(16|32|64)
+setp: $comparison($bool)?(.ftz)?.f(32|16|16x2)|$comparison($bool)?(.f64|.bf16(x2)?)
+set: $ordered($bool)?$mark.s(16|32|64)|($ordered|.lo|.ls|.hi|.hs)($bool)?$mark.u(16|32|64)
+set: (.eq|.ne)($bool)?$mark.b(16|32|64)
+set: $comparison($bool)?((.ftz)?$mark.f32|$mark.f64)
+set: $comparison($bool)?(.[us]16|.[us]32|.bf16)((.ftz)?.f16|.bf16)
+set: $comparison($bool)?((.ftz)?(.[us]32|.f16x2).f16x2|(.[us]32|.bf16x2).bf16x2|(.ftz)?.f16.f16)
+cvt: (.sat)?$int$int|$whole(.sat)?$int(.f16|.f64)|$whole(.ftz)?(.sat)?$int.f32
+cvt: $round(.sat)?(.f16|.f64)$int|$round(.ftz)?(.sat)?.f32($int|.f64)|$round(.sat)?.f16.f64
+cvt: $round.bf16(.[us](16|32|64)|.f64)|$whole.[us](16|32|64).bf16
+cvt: ($round)?(.f16.bf16|.f64.bf16|.bf16.f16)|($round)?(.ftz)?.f32.bf16
+cvt: ($whole)?(.bf16.bf16|(.sat)?(.f16.f16|.f64.f64)|(.ftz)?(.sat)?.f32.f32)
+cvt: (.ftz)?(.sat)?(.f32.f16|.f64.f32)|(.sat)?.f64.f16
+cvt: $round(.ftz)?((.sat)?.f16|.bf16).f32|.r[nz](.relu)?(.satfinite)?.b?f16(x2)?.f32
+cvt: .r[nz](.relu)?.tf32.f32|.rna(.satfinite)?.tf32.f32
+cvt: .rn(.relu)?(.satfinite(.e4m3x2|.e5m2x2)(.f32|.f16x2)|.f16x2(.e4m3x2|.e5m2x2))
+ex2: .approx((.ftz)?.f32|.f16(x2)?|.ftz.bf16(x2)?)
+nanosleep: .u32
+fence: (.sc|.acq_rel|.acquire|.release)?($restrict)?$scope
+fence: .mbarrier_init.release($restrict)?.cluster
+membar: .cta|.gl|.sys
+membar.proxy: .alias|.async
+fence.proxy: .alias|.async(.global|$shared)?|.tensormap::generic(.acquire|.release)$scope
+fence.proxy: .async::generic.(acquire|release)($restrict)?.cluster
+griddepcontrol: .wait|.launch_dependents
+
+mbarrier.init mbarrier.inval: (.shared(::cta)?)?.b64
+mbarrier.expect_tx mbarrier.complete_tx: (.relaxed.(cta|cluster))?($shared)?.b64
+mbarrier.arrive mbarrier.arrive_drop: (.noComplete)?$releases($shared)?.b64
+mbarrier.arrive.expect_tx mbarrier.arrive_drop.expect_tx: $releases($shared)?.b64
+mbarrier.test_wait mbarrier.try_wait: $acquires(.shared(::cta)?)?.b64
+mbarrier.test_wait.parity mbarrier.try_wait.parity: $acquires(.shared(::cta)?)?.b64
+cp.async.mbarrier.arrive: (.noinc)?(.shared(::cta)?)?.b64
+"""
+PARTS = {
+    "acquires": "(.(acquire|relaxed).(cta|cluster))?",
+    "bool": ".(and|or|xor)",
+    "comparison": ".(eq|ne|lt|le|gt|ge|equ|neu|ltu|leu|gtu|geu|num|nan)",
+    "int": ".[us](8|16|32|64)",
+    "mark": "(.[us]32|.f32|.f16|.bf16)",  # what set writes
+    "ordered": ".(eq|ne|lt|le|gt|ge)",
+    "priority": ".L2::evict_(last|normal|first|unchanged)",
+    "releases": "(.(release|relaxed).(cta|cluster))?",
+    "rest": "(.L[12]::[a-z_0-9B]+)*(.v[248])?.(?!pred)[a-z0-9]+",
+    "restrict": ".sync_restrict::shared::(cta|cluster)",
+    "round": ".r[nzmp]",
+    "scope": ".(cta|cluster|gpu|sys)",
+    "shared": ".shared(::cta|::cluster)?",
+    "space": ".(global|const|local|param(::entry|::func)?|shared(::cta|::cluster)?)",
+    "whole": ".r[nzmp]i",
+}
+
 
 # Instructions that are left out, and what they are.
 TEXTURES = "textures and surfaces are not emulated"
@@ -186,6 +261,7 @@ class Row(NamedTuple):
     pattern: re.Pattern[str]  # the kind of a word is the name of the group that matches it
     order: dict[str, int]  # kind -> its place
     most: dict[str, int]  # kind -> words of it
+    together: re.Pattern[str]  # the words that go with each other, in order
 
 
 class Reading(NamedTuple):
@@ -196,8 +272,20 @@ class Reading(NamedTuple):
     problem: str  # why no instruction is spelled so; empty where one is
 
 
+def _combinations() -> dict[str, str]:
+    """Name -> regular expression of what follows it."""
+    found: dict[str, list[str]] = {}
+    for line in COMBINATIONS.split("\n"):
+        names, _, rest = line.partition(": ")
+        text = Template(rest).substitute(PARTS).replace(".", r"\.")
+        for name in names.split():
+            found.setdefault(name, []).append(text)
+    return {name: "|".join(texts) for name, texts in found.items()}
+
+
 def _rows() -> dict[str, Row]:
     rows: dict[str, Row] = {}
+    combinations = _combinations()
     for line in SYNTAX.split("\n"):
         names, _, rest = line.partition(":")
         counts = {
@@ -205,8 +293,9 @@ def _rows() -> dict[str, Row]:
         }
         text = "|".join(f"(?P<{kind}>(?:{KINDS[kind]})$)" for kind in counts)
         order = {kind: place for place, kind in enumerate(counts)}
-        row = Row(re.compile(text or "(?!)"), order, counts)
-        rows |= dict.fromkeys(names.split(), row)
+        for name in names.split():
+            together = re.compile(combinations.get(name, ".*"))
+            rows[name] = Row(re.compile(text or "(?!)"), order, counts, together)
     return rows
 
 
@@ -244,4 +333,7 @@ def read_opcode(opcode: tuple[str, ...]) -> Reading:
             same = ", ".join(f".{w}" for w, k in zip(words, kinds, strict=True) if k == kind)
             return Reading(name, opcode, f"{name} takes no more than {most} of {same}")
     places = sorted(range(len(words)), key=lambda k: row.order[kinds[k]])
-    return Reading(name, (*name.split("."), *(words[k] for k in places)), "")
+    ordered = [words[k] for k in places]
+    if not row.together.fullmatch("".join(f".{word}" for word in ordered)):
+        return Reading(name, opcode, f"there is no {'.'.join(opcode)} on Hopper")
+    return Reading(name, (*name.split("."), *ordered), "")

@@ -386,6 +386,8 @@ class Translator:
                 self.vote(operand, dtype)
             if stored == dtype:
                 return variable
+            if "b" in (stored.kind, dtype.kind):
+                self.unsupported(f"{operand.name} is a .{operand.type} register: not for this")
             if stored.itemsize == dtype.itemsize:
                 return f"{variable}.view({self.dtype(dtype)})"
             if stored.itemsize < dtype.itemsize or dtype.kind == "f":
@@ -440,6 +442,8 @@ class Translator:
         if typed:
             self.vote(destination, dtype)
         stored = self.storage_of(destination)
+        if (stored.kind == "b") != (dtype.kind == "b"):
+            self.unsupported(f"{destination.name} is a .{destination.type} register: not for this")
         if stored.itemsize > dtype.itemsize:
             wide = np.dtype(f"{'i' if dtype.kind == 'i' else 'u'}{stored.itemsize}")
             expression, dtype = f"({expression}).astype({self.dtype(wide)})", wide

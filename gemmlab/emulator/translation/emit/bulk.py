@@ -66,7 +66,7 @@ def emit_reduce(t: Translator, i: Instruction) -> None:
 
 
 def emit_send(t: Translator, i: Instruction) -> None:
-    """st.async[.weak].shared::cluster.mbarrier::complete_tx::bytes[.vN].type [a], b, [mbarrier];
+    """st.async[.weak][.shared::cluster].mbarrier::complete_tx::bytes[.vN].type [a], b, [mbarrier];
     red.async.relaxed.cluster… .op.type, the same"""
     words = [w for w in i.modifiers[1:] if w not in ("weak", "relaxed", "cluster")]
     *rest, type_ = words
@@ -77,6 +77,8 @@ def emit_send(t: Translator, i: Instruction) -> None:
         if combine is None or type_ == "s64":
             t.unsupported("no such reduction")
         name = t.constant_object(combine, f"c{t.index}")
+    if rest == [SIGNAL]:
+        t.unsupported(f"generic addresses of {i.name}")
     if rest != ["shared::cluster", SIGNAL] or type_[1:] not in ("32", "64"):
         t.unsupported(NO_FORM)
     items = i.operands[1].items if isinstance(i.operands[1], Vector) else (i.operands[1],)

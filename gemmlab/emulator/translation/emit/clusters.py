@@ -12,7 +12,7 @@ from gemmlab.emulator.translation.emit.instructions import U32, U64, Emitters, e
 if TYPE_CHECKING:
     from gemmlab.emulator.translation.translate import Translator
 
-WIDTHS: dict[str, np.dtype] = {"u32": U32, "u64": U64}
+WIDTHS: dict[str, np.dtype] = {"32": U32, "64": U64}
 REGISTER_COUNTS = range(24, 257, 8)
 
 
@@ -23,10 +23,7 @@ def is_wait(i: Instruction) -> bool:
 def emit_map(t: Translator, i: Instruction) -> None:
     """mapa[.shared::cluster].type d, a, rank; getctarank[.shared::cluster].type d, a: generic
     addresses keep their window in the bits above."""
-    *space, type_name = ("", *i.modifiers)
-    type_ = WIDTHS.get(type_name)
-    if type_ is None or {*space} - {"", "shared::cluster"}:
-        t.unsupported("no such form of it")
+    type_ = WIDTHS[i.modifiers[-1][1:]]
     address = t.value(i.operands[1], type_)
     if i.root == "mapa":
         rank = t.value(i.operands[2], U32)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 PAIRS = ("f16x2", "bf16x2")
 HALVES = ("f16", "bf16", *PAIRS)
+JOINS = {"and": "&", "or": "|", "xor": "^"}
 
 # Comparisons
 
@@ -24,34 +25,37 @@ HALVES = ("f16", "bf16", *PAIRS)
 def set_predicate(t: Translator, i: Instruction) -> None:
     """setp.cmp[.bool][.ftz].type p[|q], a, b[, [!]c]: q is the same of the negated comparison; of
     pairs p is that of the lower halves, q that of the upper."""
-    comparison, *words, type_ = i.modifiers if len(i.modifiers) > 1 else ("", "")
+    comparison, *words, type_ = i.modifiers
     result = _compare(t, i, comparison, type_, i.operands[1], i.operands[2])
-    symbol = {"and": "&", "or": "|", "xor": "^"}
     combine = next((w for w in words if w != "ftz"), None)
-    if combine is not None and combine not in symbol:
-        t.unsupported("no such form of it")
     targets = i.operands[0].items if isinstance(i.operands[0], Vector) else (i.operands[0],)
+    if len(targets) > 1 and type_ in ONE or len(targets) != 2 and type_ in PAIRS:
+        t.unsupported("halves give one predicate each")
     t.line(f"c = {result}")
     if type_ in PAIRS:
         t.line("c, nc = c[..., 0], c[..., 1]")
     else:
         t.line("nc = ~c" if len(targets) > 1 else "pass")
+    combined = _combine(t, i, combine)
+    for target, value in zip(targets, ("c", "nc"), strict=False):
+        t.assign(i, target, f"{value}{combined}", BOOL)
+
+
+def _combine(t: Translator, i: Instruction, combine: str | None) -> str:
+    """What follows a comparison that is joined with the predicate of the last operand."""
     if (combine is not None) != (len(i.operands) == 4):
         t.unsupported("no such form of it")
-    third = t.value(i.operands[3], BOOL) if combine else ""
-    for target, value in zip(targets, ("c", "nc"), strict=False):
-        t.assign(i, target, f"{value} {symbol[combine]} ({third})" if combine else value, BOOL)
+    return f" {JOINS[combine]} ({t.value(i.operands[3], BOOL)})" if combine else ""
 
 
 def set_value(t: Translator, i: Instruction) -> None:
-    """set.cmp[.ftz].dtype.stype d, a, b: all ones or 1.0 where the comparison holds."""
-    comparison, *words, to, type_ = i.modifiers if len(i.modifiers) > 2 else ("", "", "")
-    if {*words} - {"ftz"}:
-        t.unsupported("this form of set")
+    """set.cmp[.bool][.ftz].dtype.stype d, a, b[, [!]c]: all ones or 1.0 where it holds."""
+    comparison, *words, to, type_ = i.modifiers
     condition = _compare(t, i, comparison, type_, i.operands[1], i.operands[2])
-    dtype = isa.DTYPES.get("b32" if to in PAIRS else "b16" if to in ONE else to)
-    if dtype is None or dtype == BOOL or to in PAIRS and type_ != to:
-        t.unsupported("this form of set")
+    combined = _combine(t, i, next((w for w in words if w != "ftz"), None))
+    if combined:
+        condition = f"({condition}){f'{combined}[..., None]' if type_ in PAIRS else combined}"
+    dtype = isa.DTYPES["b32" if to in PAIRS else "b16" if to in ONE else to]
     if to in ONE or to in PAIRS:
         value = f"halves.choose({condition}, {to!r})"
     elif type_ in PAIRS:  # all ones per half
@@ -66,20 +70,14 @@ def set_value(t: Translator, i: Instruction) -> None:
 def _compare(
     t: Translator, i: Instruction, comparison: str, type_: str, a: Operand, b: Operand
 ) -> str:
-    template = isa.COMPARISONS.get(comparison)
-    if template is None:
-        t.unsupported("no such comparison")
+    template = isa.COMPARISONS[comparison]
     if type_ in HALVES:
         bits = isa.DTYPES["b32" if type_ in PAIRS else "b16"]
         x, y = (f"halves.comparable({t.value(o, bits)}, {type_!r}, ftz)" for o in (a, b))
         return template.format(x, y).replace("ftz", str("ftz" in i.modifiers))
-    dtype = isa.DTYPES.get(type_, BOOL)
-    if dtype == BOOL or "ftz" in i.modifiers and type_ != "f32":
-        t.unsupported("no such comparison")
+    dtype = isa.DTYPES[type_]
     if dtype.kind != "f" and comparison == "ne":
         template = isa.INTEGER_NE
-    if dtype.kind == "u" and type_.startswith("b") and comparison not in ("eq", "ne"):
-        t.unsupported("untyped bits have no order")
     x, y = t.value(a, dtype), t.value(b, dtype)
     if "ftz" in i.modifiers:
         x, y = f"n.flush({x})", f"n.flush({y})"
@@ -89,8 +87,6 @@ def _compare(
 # Conversions
 
 INTEGRAL = ("rni", "rzi", "rmi", "rpi")
-ROUNDINGS = ("", "rn", "rz", "rm", "rp", "rna", *INTEGRAL)
-WORDS = {"ftz", "sat", "satfinite", "relu"}
 
 
 def convert(t: Translator, i: Instruction) -> None:
@@ -99,17 +95,12 @@ def convert(t: Translator, i: Instruction) -> None:
     types = [m for m in i.modifiers if m in WIDTHS or m.removesuffix("x2") in BITS]
     rounding = next((w for w in words if w.startswith("r") and w != "relu"), "")
     left = set(words) - {rounding}
-    untyped = any(x == "pred" or x[0] == "b" and x not in HALVES for x in types)
-    if len(types) != 2 or untyped or rounding not in ROUNDINGS or left - WORDS:
-        t.unsupported("no such conversion")
     to, source = types
     is_float = source[0] == "f" or source.removesuffix("x2") in BITS
-    if rounding in INTEGRAL and (not is_float or to.endswith("x2")):
-        t.unsupported("no such conversion")
     if to.endswith("x2"):
         _convert_pair(t, i, to, source, rounding, left)
         return
-    if to not in isa.DTYPES and to not in BITS or len(i.operands) != 2:
+    if len(i.operands) != 2:
         t.unsupported("no such conversion")
     # ptxas ignores .ftz on the way to f16.
     value = _source(t, i.operands[1], source, "ftz" in left and to != "f16")
@@ -131,8 +122,6 @@ def convert(t: Translator, i: Instruction) -> None:
         elif "ftz" in left and to == "f32":
             value = f"n.flush({value})"
     elif is_float:
-        if rounding not in INTEGRAL:
-            t.unsupported("a conversion to integers needs a rounding to integers")
         value = f"n.to_integer({value}, {kind}, {rounding!r})"
     elif dtype.kind == "f":
         value = f"n.to_float({value}, {kind}, {rounding or 'rn'!r})"
@@ -147,8 +136,6 @@ def _source(t: Translator, operand: Operand, type_: str, ftz: bool) -> str:
     """A source operand as an expression that NumPy can compute with."""
     if type_ in BITS:
         return f"formats.widen({t.value(operand, np.dtype(BITS[type_]))}, {type_!r})"
-    if type_ not in isa.DTYPES or isa.DTYPES[type_] == BOOL:
-        t.unsupported("no such conversion")
     value = t.value(operand, isa.DTYPES[type_])
     return f"n.flush({value})" if ftz and type_ == "f32" else value
 
@@ -217,7 +204,7 @@ def compute_halves(t: Translator, i: Instruction) -> None:
 
 EMITTERS: Emitters = {
     "setp": (set_predicate, {3, 4}),
-    "set": (set_value, {3}),
+    "set": (set_value, {3, 4}),
     "cvt": (convert, {2, 3}),
 }
 EMITTERS |= {

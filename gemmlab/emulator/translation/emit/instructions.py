@@ -42,9 +42,8 @@ WINDOWS = {"global": 0, "const": 0, "shared": SHARED_WINDOW, "local": LOCAL_WIND
 WINDOWS |= {"param": PARAM_WINDOW}
 SPACES = tuple(WINDOWS)
 INNER = {"shared::cluster": "cluster", "local::frame": "frame"}  # kept apart from the rest
-NO_EFFECT = {"fence", "membar", "prefetch", "prefetchu", "griddepcontrol", "discard"}
-NO_EFFECT |= {"applypriority", "pmevent"}
 MOVED = {"pred", "f32", "f64", *(f"{kind}{bits}" for kind in "bus" for bits in (16, 32, 64))}
+WIDE = "types of 128 bits are not emulated"
 HINTED = ("ld", "st", "atom", "red")
 
 
@@ -146,7 +145,7 @@ def instruction(t: Translator, i: Instruction, emitters: Emitters) -> None:
         if len(i.operands) not in counts:
             t.unsupported("no such form of it")
         emitter(t, i)
-    elif i.root not in NO_EFFECT:
+    else:
         from_table(t, i)
 
 
@@ -193,6 +192,8 @@ def from_table(t: Translator, i: Instruction) -> None:
 def move(t: Translator, i: Instruction) -> None:
     """mov: copy, take an address, pack a vector into one register, or unpack one."""
     destination, source = i.operands
+    if i.opcode[-1] == "b128":
+        t.unsupported(WIDE)
     dtype = isa.DTYPES[i.opcode[-1]] if i.opcode[-1] in MOVED else None
     parts = max((len(o.items) for o in i.operands if isinstance(o, Vector)), default=1)
     if dtype is None or parts not in (1, 2, 4, 8) or parts > dtype.itemsize:
@@ -243,7 +244,9 @@ def is_in_space(t: Translator, i: Instruction) -> None:
     """isspacep.space p, a"""
     (space,) = i.modifiers or ("",)
     window = WINDOWS.get(space.split("::")[0])
-    if window is None or space == "const":
+    if space == "const":
+        t.unsupported("constants lie in global memory here")
+    if window is None:
         t.unsupported("no such state space")
     shift = t.constant(np.uint64(WINDOW_BITS))
     number = t.constant(np.uint64(window >> WINDOW_BITS))
@@ -261,6 +264,8 @@ def memory_operand(
     space = INNER.get(next((w for w in words if w in INNER), ""), space)
     rest = {w for w in words if w.split("::")[0] not in SPACES} - CACHE_WORDS - {f"v{count}"}
     rest = {w for w in rest if not w.startswith(("L1::", "L2::"))}
+    if type_ == "b128":
+        t.unsupported(WIDE)
     if dtype is None or rest or not isinstance(memory, Memory) or memory.coordinates:
         t.unsupported("this form of memory access")
     if dtype.itemsize * count > 16:
@@ -293,7 +298,8 @@ def registers_moved(
     if len(items) != count:
         t.unsupported(f"{len(items)} registers for {count} elements")
     own = None if first is None else t.storage_of(first)
-    return items, own if own is not None and own.itemsize == width else None
+    fits = own is not None and own.itemsize == width and own != BOOL
+    return items, own if fits else None
 
 
 def load(t: Translator, i: Instruction) -> None:
@@ -377,6 +383,10 @@ def enabled(t: Translator, i: Instruction) -> tuple[str, str]:
     return "e", "    "
 
 
+def do_nothing(t: Translator, i: Instruction) -> None:
+    """Of what orders or tunes memory accesses nothing shows here."""
+
+
 def terminator(t: Translator, i: Instruction) -> str:
     """What a block returns: a branch's predicate, a switch's index, or a barrier's id and count."""
     guard = t.guard(i) or "None"
@@ -409,3 +419,6 @@ EMITTERS: Emitters = {
     "atom": (atomic, {3, 4}),
     "red": (atomic, {2}),
 }
+NO_EFFECT = {"fence": 0, "membar": 0, "membar.proxy": 0, "griddepcontrol": 0, "pmevent": 1}
+NO_EFFECT |= {"pmevent.mask": 1, "prefetch": 1, "prefetchu": 1, "discard": 2, "applypriority": 2}
+EMITTERS |= {name: (do_nothing, {count}) for name, count in NO_EFFECT.items()}
