@@ -10,7 +10,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
-import gemmlab
 from gemmlab.compile import resources
 from gemmlab.emulator.translation.translate import translate
 from gemmlab.sass.code import read
@@ -44,6 +43,8 @@ OTHERS = {
     "matrix": "ldmatrix.sync.aligned.m8n8.x1.shared.b16 {{%r{n}}}, [%start];"
     "st.global.u32 [%g], %r{n};",
 }
+SPACES = {"S": "shared", "G": "global", "L": "local", "": "generic"}
+KINDS = {"ld": "load", "st": "store"}
 TYPES = {1: ("u8", "h"), 2: ("b16", "h"), 4: ("b32", "r"), 8: ("b64", "q")}  # and registers
 
 
@@ -90,31 +91,29 @@ def module(cases: Iterable[str], space: str = "shared") -> str:
     return "\n".join([heads, *(kernel(f"k{i}", x, space) for i, x in enumerate(cases))]) + "\n"
 
 
-def of_machine_code(text: str, space: str = "shared") -> dict[str, Counter[str]]:
-    """By kernel, how many loads and stores of each width its machine code has: "load 16"."""
-    assembled = gemmlab.load(text, entry="k0", arch=ARCH)
-    _, *parts = re.split(r"\n\s*\.section\s+\.text\.(k\d+),", resources.sass(assembled.cubin))
+def of_machine_code(cubin: bytes) -> dict[str, Counter[str]]:
+    """By kernel, how many loads and stores of each width it has: "shared load 16"."""
+    _, *parts = re.split(r"\n\s*\.section\s+\.text\.(\w+),", resources.sass(cubin))
     found: dict[str, Counter[str]] = {}
     for name, part in zip(parts[::2], parts[1::2], strict=True):
         found[name] = Counter[str]()
         for one in read(part).instructions:
-            if (
-                one.root in (f"LD{space[0].upper()}", f"ST{space[0].upper()}")
-                and one.guard != "!PT"
-            ):
+            access = re.fullmatch(r"(LD|ST)([SGL]?)", one.root)
+            if access and one.guard != "!PT":
                 bits = re.search(r"\.[US]?(8|16|64|128)\b", one.opcode)
-                kind = "load" if one.root.startswith("LD") else "store"
-                found[name][f"{kind} {int(bits[1]) // 8 if bits else 4}"] += 1
+                nbytes = int(bits[1]) // 8 if bits else 4
+                found[name][f"{SPACES[access[2]]} {KINDS[access[1].lower()]} {nbytes}"] += 1
     return found
 
 
-def of_emulator(text: str, entry: str, space: str = "shared") -> Counter[str]:
-    """The same of the emulator's program."""
-    program = translate(text, entry)
+def of_emulator(ptx: str, entry: str) -> Counter[str]:
+    """The same of one kernel of the emulator's."""
+    program = translate(ptx, entry)
     found = Counter[str]()
     for index, access in program.accesses.items():
         one = program.function.instructions[index]
-        if one.root in ("ld", "st") and space in one.modifiers:
-            kind = "load" if one.root == "ld" else "store"
-            found[f"{kind} {access.width}"] += 1
+        words = [word.partition("::")[0] for word in one.modifiers]
+        if one.root in KINDS and not {"param", "const"} & {*words}:
+            space = next((word for word in words if word in SPACES.values()), "generic")
+            found[f"{space} {KINDS[one.root]} {access.width}"] += 1
     return found

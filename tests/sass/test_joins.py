@@ -1,6 +1,7 @@
 """Neighbouring accesses that ptxas joins are joined by the emulator, and no others."""
 
 import random
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -11,8 +12,6 @@ from machine import TIERS
 
 import gemmlab
 from gemmlab import sass
-
-STAGED = Path(__file__).with_name("staged.cu")
 
 EXACT = [
     # Stores: in any order, nothing else of shared memory between them.
@@ -44,17 +43,17 @@ OTHERWISE = {
     "2x2s8 4s12": ({"store 8": 1}, {"store 4": 2}),
 }
 LOCAL = ["4s0 4s4 4s8 4s12", "4s4 4s8", "4l0 4l4 4l8 4l12", "4l0 4s256 4l4", "8l0 8l8"]
-END = {"load 4": 1}  # what every kernel has at its end
+KERNELS = Path(__file__).with_name("joins.cu")
+STAGED = Path(__file__).with_name("staged.cu")
 
 
 @cache
 def compared(space, *cases):
     """What machine code and the emulator have of each case."""
     text = joins.module(cases, space)
-    machine = joins.of_machine_code(text, space)
-    return {
-        x: (machine[f"k{i}"], joins.of_emulator(text, f"k{i}", space)) for i, x in enumerate(cases)
-    }
+    machine = joins.of_machine_code(gemmlab.load(text, entry="k0", arch=joins.ARCH).cubin)
+    names = {x: f"k{i}" for i, x in enumerate(cases)}
+    return {x: (machine[name], joins.of_emulator(text, name)) for x, name in names.items()}
 
 
 @pytest.mark.parametrize("words", EXACT)
@@ -71,8 +70,18 @@ def test_local_accesses_are_those_of_the_machine_code(words):
 
 @pytest.mark.parametrize("words", OTHERWISE)
 def test_what_is_not_joined_as_ptxas_does_is_known(words):
-    found = compared("shared", *OTHERWISE)[words]
-    assert [dict(x - joins.Counter(END)) for x in found] == [*OTHERWISE[words]]
+    machine, emulated = compared("shared", *OTHERWISE)[words]
+    known = [{f"shared {x}": n for x, n in one.items()} for one in OTHERWISE[words]]
+    assert [machine - emulated, emulated - machine] == [
+        Counter(one) - Counter(other) for one, other in (known, known[::-1])
+    ]
+
+
+def test_accesses_of_cuda_kernels_are_those_of_the_machine_code():
+    artifact = gemmlab.load(KERNELS, entry="variables", arch=joins.ARCH)
+    machine = joins.of_machine_code(artifact.cubin)
+    assert machine["variables"]["shared store 16"] == 1
+    assert {name: joins.of_emulator(artifact.ptx, name) for name in machine} == machine
 
 
 def test_random_sequences_are_those_of_the_machine_code():
@@ -87,9 +96,7 @@ def test_random_sequences_are_those_of_the_machine_code():
         cases.append(" ".join(words))
     cases = [*dict.fromkeys(cases)]
     found = compared("shared", *cases)
-    assert {x: dict(emulated) for x, (_, emulated) in found.items()} == {
-        x: dict(machine) for x, (machine, _) in found.items()
-    }
+    assert {x: two[1] for x, two in found.items()} == {x: two[0] for x, two in found.items()}
 
 
 @pytest.mark.parametrize("tier", TIERS)

@@ -46,7 +46,7 @@ from gemmlab.emulator.translation import emit, isa
 from gemmlab.emulator.translation.emit import instructions
 from gemmlab.emulator.translation.emit.collectives import members_of
 from gemmlab.emulator.translation.spins import mark_spins
-from gemmlab.emulator.translation.vectorize import joined_accesses
+from gemmlab.emulator.translation.vectorize import Home, joined_accesses
 from gemmlab.errors import PtxSyntaxError
 
 
@@ -197,7 +197,7 @@ class Translator:
     def program(self) -> Program:
         blocks = basic_blocks(self.function)
         spans = [(b.first, b.last) for b in blocks]
-        self.joined = joined_accesses(self.function, spans, self.places())
+        self.joined = joined_accesses(self.function, spans, self.homes())
         live: set[str] = set()
         for block in blocks:
             self.body(block)
@@ -309,12 +309,14 @@ class Translator:
         if i.guard is not None or values:
             self.line(f"m.noted[{self.index}] = {', '.join([str(self.guard(i)), *values])},")
 
-    def places(self) -> dict[str, int]:
-        """Addresses of the variables; of those in global memory what divides them."""
+    def homes(self) -> dict[str, Home]:
+        """Where variables lie: those of shared and of local memory side by side."""
         variables = self.variables.values()
-        divisors = {v.name: v.alignment for v in variables if v.space == "global"}
-        local = {v.name: self.local[v.name] for v in variables if v.space == "local"}
-        return divisors | local | self.shared
+        found = {v.name: Home(v.name, 0, v.alignment) for v in variables if v.space == "global"}
+        found |= {
+            v.name: Home("local", self.local[v.name]) for v in variables if v.space == "local"
+        }
+        return found | {name: Home("shared", offset) for name, offset in self.shared.items()}
 
     def block_source(
         self, number: int, block: Block, slots: dict[str, int]

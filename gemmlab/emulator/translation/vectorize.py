@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from gemmlab.emulator.ptx.ir import (
     WIDTHS,
@@ -43,41 +44,56 @@ BOUNDARIES = {"bar", "barrier", "membar", "fence", "cp", "mbarrier", "wgmma", "w
 BOUNDARIES |= {"griddepcontrol", "tensormap", "multimem"}
 READERS, WRITERS = {"ld", "ldu", "ldmatrix"}, {"st", "stmatrix"}
 UPDATERS = {"atom", "red"}
+TOUCHING = BOUNDARIES | READERS | WRITERS | UPDATERS
+
+
+class Home(NamedTuple):
+    """Where a variable lies: at an offset into a piece of memory that variables may share."""
+
+    memory: str
+    offset: int  # bytes
+    alignment: int = MOST  # of the piece
+
+
+Homes = Mapping[str, Home]
 
 
 def joined_accesses(
-    function: Function, spans: Iterable[tuple[int, int]], places: Mapping[str, int]
+    function: Function, spans: Iterable[tuple[int, int]], homes: Homes
 ) -> dict[int, Instruction | None]:
     """By the index of each access that is joined: the vector access to execute there, or None where
     another one does it.
 
-    spans: first and last instruction of each basic block; places: addresses of the variables, or
-    what divides them.
+    spans: first and last instruction of each basic block.
     """
-    code, alignment = function.instructions, alignments(function, places)
-    constants = _constants(code, places)
+    code = function.instructions
+    written = [_written(i) for i in code]
+    alignment = alignments(code, written, homes)
+    constants = _constants(code, written, homes)
     joined: dict[int, Instruction | None] = {}
     for first, last in spans:
-        for group in _Block(code, alignment, places, constants).groups(first, last):
+        for group in _Block(code, written, alignment, homes, constants).groups(first, last):
             joined |= dict.fromkeys(x.index for x in group)
             where, instruction = _wide(code, group)
             joined[where] = instruction
     return joined
 
 
-def alignments(function: Function, places: Mapping[str, int]) -> dict[str, int]:
+def alignments(
+    code: Sequence[Instruction], written: Sequence[Sequence[str]], homes: Homes
+) -> dict[str, int]:
     """For each register the power of two that divides all values it can hold."""
     known: dict[str, int] = {}
     writers: dict[str, list[Instruction]] = {}
-    for instruction in function.instructions:
-        for target in _written(instruction):
+    for instruction, targets in zip(code, written, strict=True):
+        for target in targets:
             writers.setdefault(target, []).append(instruction)
             known[target] = MOST
     changed = True
     while changed:
         changed = False
         for name, instructions in writers.items():
-            value = min(_result(i, known, places) for i in instructions)
+            value = min(_result(i, known, homes) for i in instructions)
             if value < known[name]:
                 known[name], changed = value, True
     return known
@@ -87,21 +103,22 @@ def _divisor(value: int) -> int:
     return min(value & -value, MOST) if value else MOST
 
 
-def _of(operand: Operand, known: Mapping[str, int], places: Mapping[str, int]) -> int:
+def _of(operand: Operand, known: Mapping[str, int], homes: Homes) -> int:
     if isinstance(operand, Reg):
         return known.get(operand.name, 1)
     if isinstance(operand, Imm) and operand.width == 0:
         return _divisor(operand.value)
-    if isinstance(operand, Symbol) and operand.name in places:
-        return _divisor(places[operand.name] + operand.offset)
+    if isinstance(operand, Symbol) and operand.name in homes:
+        home = homes[operand.name]
+        return min(home.alignment, _divisor(home.offset + operand.offset))
     return 1
 
 
-def _result(i: Instruction, known: Mapping[str, int], places: Mapping[str, int]) -> int:
+def _result(i: Instruction, known: Mapping[str, int], homes: Homes) -> int:
     """What divides the result of an integer instruction; 1 where nothing is known."""
-    sources = [_of(o, known, places) for o in i.operands[1:]]
-    if isinstance(i.operands[0], Vector) or len(sources) != NUM_SOURCES.get(i.root):
+    if isinstance(i.operands[0], Vector) or len(i.operands) - 1 != NUM_SOURCES.get(i.root):
         return 1
+    sources = [_of(o, known, homes) for o in i.operands[1:]]
     match i.root:
         case "mov" | "cvt" | "cvta":
             return sources[0]
@@ -131,9 +148,9 @@ def _written(instruction: Instruction) -> list[str]:
 
 @dataclass(frozen=True)
 class _Place:
-    """Bytes behind a value that a register had, or behind a variable."""
+    """Bytes behind a value that a register had, or into a piece of memory."""
 
-    root: tuple[str, int]  # a register and the instruction that gave it this value, or a variable
+    root: tuple[str, int]  # a register and the instruction that gave it this value, or a piece
     offset: int
 
 
@@ -164,11 +181,13 @@ class _Block:
     def __init__(
         self,
         code: Sequence[Instruction],
+        written: Sequence[Sequence[str]],
         alignment: Mapping[str, int],
-        places: Mapping[str, int],
+        homes: Homes,
         constants: Mapping[str, _Place],
     ) -> None:
-        self.code, self.alignment, self.places = code, alignment, places
+        self.code, self.written, self.alignment, self.homes = code, written, alignment, homes
+        self.pieces = {v.memory: v.alignment for v in homes.values()}
         self.values = {**constants}  # and what the block has written, so far
         self.pending: dict[Chunk, list[_Scalar]] = {}
 
@@ -176,10 +195,11 @@ class _Block:
         """Accesses to execute as one, in the order of their addresses."""
         for index in range(first, last):
             i = self.code[index]
-            chunk, access = self._chunk(index)
-            yield from self._closed(i, chunk, access)
-            if chunk and access:
-                self.pending.setdefault(chunk, []).append(access)
+            if i.root in TOUCHING:
+                chunk, access = self._chunk(index)
+                yield from self._closed(i, chunk, access)
+                if chunk and access:
+                    self.pending.setdefault(chunk, []).append(access)
             self._note(index)
         yield from self._close(list(self.pending))
 
@@ -225,13 +245,11 @@ class _Block:
     def _size(self, width: int, root: tuple[str, int]) -> int:
         """Of the chunks behind a root: as large as is sure to be aligned."""
         name, _ = root
-        is_variable = name in self.places
-        aligned = _divisor(self.places[name]) if is_variable else self.alignment.get(name, 1)
-        return min(WIDEST, 4 * width, aligned)
+        return min(WIDEST, 4 * width, self.pieces.get(name) or self.alignment.get(name, 1))
 
     def _place(self, base: Operand, offset: int) -> _Place | None:
-        if isinstance(base, Symbol) and base.name in self.places:
-            return _Place((base.name, -1), base.offset + offset)
+        if isinstance(base, Symbol) and base.name in self.homes:
+            return _at(self.homes[base.name], base.offset + offset)
         if isinstance(base, Reg):
             value = self.values.get(base.name, _Place((base.name, -1), 0))
             return replace(value, offset=value.offset + offset)
@@ -240,7 +258,7 @@ class _Block:
     def _note(self, index: int) -> None:
         """What an instruction writes to registers: a known place, or a new value."""
         i = self.code[index]
-        names = _written(i)
+        names = self.written[index]
         place = None
         if i.guard is None and len(names) == 1:
             match i.root, i.operands:
@@ -252,15 +270,21 @@ class _Block:
             self.values[name] = place or _Place((name, index), 0)
 
 
-def _constants(code: Sequence[Instruction], places: Mapping[str, int]) -> dict[str, _Place]:
+def _at(home: Home, offset: int) -> _Place:
+    return _Place((home.memory, -1), home.offset + offset)
+
+
+def _constants(
+    code: Sequence[Instruction], written: Sequence[Sequence[str]], homes: Homes
+) -> dict[str, _Place]:
     """Registers that nothing but the address of one variable is ever written to."""
     found: dict[str, _Place] = {}
-    times = Counter(name for i in code for name in _written(i))
+    times = Counter(name for names in written for name in names)
     for i in code:
         match i.opcode[0], i.operands:
-            case "mov", (Reg(name), Symbol(variable, offset)) if variable in places:
+            case "mov", (Reg(name), Symbol(variable, offset)) if variable in homes:
                 if times[name] == 1 and i.guard is None:
-                    found[name] = _Place((variable, -1), offset)
+                    found[name] = _at(homes[variable], offset)
     return found
 
 
@@ -299,13 +323,9 @@ def _spaces(words: Sequence[str]) -> set[str]:
 def _touched(i: Instruction) -> tuple[set[str], set[str]]:
     """Memory that an instruction may read, and that it may write."""
     nothing = set[str]()
-    if i.root in BOUNDARIES:
-        return set(SPACES), set(SPACES)
-    if i.root in READERS | WRITERS | UPDATERS:
-        spaces = _spaces(i.modifiers)
-        reads = nothing if i.root in WRITERS else spaces
-        return reads, nothing if i.root in READERS else spaces
-    return nothing, nothing
+    spaces = set(SPACES) if i.root in BOUNDARIES else _spaces(i.modifiers)
+    reads = nothing if i.root in WRITERS else spaces
+    return reads, nothing if i.root in READERS else spaces
 
 
 def _groups(
