@@ -143,8 +143,9 @@ class Undefined:
         else:
             names = [*sources(i)]
             self._report(k, self._of(names), on, "is used", names)
+            origin = self._of_warp(k) if i.name.startswith("wmma.load") else None
             for name in results(i):
-                self._set(name, None, on)
+                self._set(name, origin, on)
 
     def _computed(self, i: Instruction, values: tuple[object, ...]) -> np.ndarray | None:
         """The origin of a result; `values` are those that the operands' bits depend on."""
@@ -177,16 +178,34 @@ class Undefined:
         count = max(len(targets), 1)
         origins = np.zeros((*self.shape, count), np.int32)
         for moved in self.moved.get(k, ()):
-            found = moved.origins
-            if moved.space in self.memory:
-                now = self.memory[moved.space].take(moved.cells)
-                found = now if found is None else np.maximum(found, now)
+            found = self._origins(moved)
             if found is not None and found.any():
-                lanes = self.machine.active(moved.mask)
-                origins[lanes] = _spread(found, count)
-                self._remember(moved, found)
+                origins[self.machine.active(moved.mask)] = _spread(found, count)
         for j, target in enumerate(targets):
             self._set(target, origins[..., j], on)
+
+    def _of_warp(self, k: int) -> np.ndarray | None:
+        """The origin of a matrix that warps have loaded, each element by a lane of its own."""
+        worst = None
+        for moved in self.moved.get(k, ()):
+            found = self._origins(moved)
+            if found is not None and found.any():
+                origins = np.zeros(self.shape, np.int32)
+                origins[self.machine.active(moved.mask)] = found.max(axis=1)
+                worst = _either(worst, origins)
+        if worst is None:
+            return None
+        return np.broadcast_to(worst.max(axis=2, keepdims=True), self.shape)
+
+    def _origins(self, moved: Moved) -> np.ndarray | None:
+        """Of the granules that a load has read."""
+        found = moved.origins
+        if moved.space in self.memory:
+            now = self.memory[moved.space].take(moved.cells)
+            found = now if found is None else np.maximum(found, now)
+        if found is not None and found.any():
+            self._remember(moved, found)
+        return found
 
     def _store(self, k: int, i: Instruction, on: np.ndarray) -> None:
         self._address(k, i, on, i.operands[0])
