@@ -122,9 +122,11 @@ def run(
         max_instructions=max_instructions,
     )
     program, memory, buffers = launch.program, launch.memory, prepared.buffers
-    special = trace is not None or check is not None or order != "in-order"
+    special = trace is not None or check is not None or order != "in-order" or tensor == "fast"
     if (special or math.prod(launch.cluster) > 1) and tier == "native":
-        raise TierError("a trace, a check, a cluster and another order need the NumPy tier")
+        raise TierError(
+            "a trace, a check, a cluster, another order and fast tensor cores need the NumPy tier"
+        )
     findings: tuple[Finding, ...] = ()
     if check is None:
         chosen = "numpy" if special or math.prod(launch.cluster) > 1 else tier

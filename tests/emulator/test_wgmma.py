@@ -6,7 +6,8 @@ import hopper
 import numpy as np
 import pytest
 from hopper import Mma, descriptor, module, rows_of, warpgroup
-from test_tensor_maps import launch
+from machine import TIERS
+from test_tensor_maps import launch as launch_on_numpy
 
 from gemmlab import TensorMap
 from gemmlab.emulator import run
@@ -16,6 +17,21 @@ from gemmlab.errors import EmulationError, InputError, OutOfBoundsError, Unsuppo
 RNG = np.random.default_rng(11)
 SIZES = {"f16": 2, "bf16": 2, "tf32": 4, "e4m3": 1, "e5m2": 1, "s8": 1, "u8": 1}
 SPANS = {"none": 16, "32B": 32, "64B": 64, "128B": 128}
+
+
+@pytest.fixture(params=TIERS)
+def launch(request):
+    """Runs a kernel, the first of whose results it gives."""
+
+    def start(kernel):
+        if request.param == "numpy":
+            return launch_on_numpy(kernel)
+        block = (kernel.threads, 1, 1)
+        args, smem = kernel.args, kernel.dynamic_smem
+        run(kernel.text, "k", kernel.grid, block, args, smem, tier="native")
+        return kernel.results[0]
+
+    return start
 
 
 def bytes_of(type_: str, shape: tuple[int, int]) -> np.ndarray:
@@ -62,7 +78,7 @@ FLAGS = {"f16": "1, 1, 0, 0", "bf16": "1, 1, 0, 0", "s8": "", "u8": ""}
 
 @pytest.mark.parametrize("n", [8, 40])
 @pytest.mark.parametrize("types", FLOATS, ids=".".join)
-def test_products_of_small_numbers_are_exact(types, n):
+def test_products_of_small_numbers_are_exact(launch, types, n):
     mma, image, exact = product(
         n, types, 4 * 32 // SIZES[types[1]], flags=FLAGS.get(types[1], "1, 1")
     )
@@ -70,7 +86,7 @@ def test_products_of_small_numbers_are_exact(types, n):
     np.testing.assert_array_equal(got, exact)
 
 
-def test_accumulators_of_half_precision():
+def test_accumulators_of_half_precision(launch):
     mma, image, exact = product(16, ("f16", "f16", "f16"), 32)
     before = RNG.integers(-50, 50, (64, 16)).astype(np.float16)
     # Of 8 columns a lane holds two neighbours in one register; rows g and g + 8 in two.
@@ -83,7 +99,7 @@ def test_accumulators_of_half_precision():
 
 @pytest.mark.parametrize("saturates", [False, True])
 @pytest.mark.parametrize("types", [("s8", "s8"), ("u8", "s8"), ("u8", "u8")], ids=".".join)
-def test_integers_wrap_or_saturate(types, saturates):
+def test_integers_wrap_or_saturate(launch, types, saturates):
     suffix = ".satfinite" if saturates else ""
     mma, image, _ = product(24, ("s32", *types), 64, flags="", satfinite=suffix)
     before = RNG.choice([2**31 - 1, -(2**31), 5], (12, 128)).astype(np.int32)
@@ -111,7 +127,7 @@ def steps_of(mma: Mma, image: np.ndarray) -> list[np.ndarray]:
     return found
 
 
-def test_a_comes_from_registers():
+def test_a_comes_from_registers(launch):
     mma, image, exact = product(16, ("f32", "f16", "f16"), 48)
     rows = image.view(np.uint8)[: 3 * 2048].reshape(3, 4, 2, 2, 8, 4, 4)
     # (step, warp, row half, k half, g, t, bytes) to (step, k half, row half, warp, g, t, bytes)
@@ -124,7 +140,7 @@ def test_a_comes_from_registers():
 @pytest.mark.parametrize(
     ("flags", "sign"), [("-1, 1, 0, 0", -1), ("1, -1, 0, 0", -1), ("-1, -1, 0, 0", 1)]
 )
-def test_operands_are_negated(flags, sign):
+def test_operands_are_negated(launch, flags, sign):
     mma, image, exact = product(8, ("f32", "f16", "f16"), 16, flags=flags)
     before = np.ones((4, 128), np.float32)
     got = rows_of(launch(warpgroup(mma, image, before)).view(np.float32), 8)
@@ -152,7 +168,7 @@ def address(row: int, k: int, transposed: bool, leading: int, stride: int, swizz
     ("start", "leading", "stride", "base"),
     [(0, 1024, 2048, 0), (32, 512, 1024, 0), (640, 2048, 1024, 0), (384, 2048, 1024, 3)],
 )
-def test_descriptors(operand, transposed, swizzle, start, leading, stride, base):
+def test_descriptors(launch, operand, transposed, swizzle, start, leading, stride, base):
     """One operand is the identity, the other one holds the numbers of its own elements."""
     first, rows = 4096, 64
     image = np.zeros(32768, np.uint8)
@@ -178,7 +194,7 @@ def test_descriptors(operand, transposed, swizzle, start, leading, stride, base)
     np.testing.assert_array_equal(got if operand == "a" else got[:16].T, wanted)
 
 
-def test_faults():
+def test_faults(launch):
     mma, image, _ = product(8, ("f32", "f16", "f16"), 16)
     far = Mma(8, mma.types, mma.a, descriptor(1 << 17, 128, 256))
     with pytest.raises(OutOfBoundsError, match="ends past the shared memory"):

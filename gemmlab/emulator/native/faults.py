@@ -7,6 +7,7 @@ up for the one block, is made to do the same thing; it knows what to say.
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -24,6 +25,7 @@ from gemmlab.emulator.native.layout import (
     UNMET,
     UNSUPPORTED_FAULT,
     WARP_STATE,
+    WGMMA_FAULT,
     view,
 )
 from gemmlab.emulator.synchronization.barriers import NUM_BARRIERS, Waiting
@@ -59,6 +61,8 @@ def explain(launch: Launch, code: Code, core: Core) -> NoReturn:
         mask = Mask(lanes, machine.extent)
         if core["fault"] == UNSUPPORTED_FAULT:
             machine.unsupported(index, code.plan.reasons[index], None, mask)
+        elif core["fault"] == WGMMA_FAULT:
+            _wgmma(machine, core, index, mask)
         elif core["fault"] in (ACCESS_FAULT, MATRIX_FAULT):
             _access(machine, core, index, mask)
         else:
@@ -74,16 +78,29 @@ def _lanes(bits: int) -> np.ndarray:
     return (bits >> np.arange(WARP) & 1).astype(bool)
 
 
+def _operand(machine: Machine, core: Core, name: str, dtype: Any = np.uint64) -> np.ndarray:
+    """What a field of the core holds of each lane of the running warp."""
+    values = np.zeros(machine.extent.shape, dtype)
+    values[0, core["warp"]] = core.field(name, dtype, WARP)
+    return values
+
+
+def _wgmma(machine: Machine, core: Core, index: int, mask: Mask) -> None:
+    program = machine.launch.program
+    block = next(b for b in program.blocks if b.first <= index < b.last)
+    product = block.run.__globals__[f"w{index}"]
+    a, b = (_operand(machine, core, name) for name in ("words", "pointers"))
+    left: Any = a if a.any() else (np.uint32(0),) * 4
+    before = [np.zeros((), product.dtype if product.result != "f16" else np.uint32)]
+    before *= product.num_registers
+    machine.wgmma.multiply(index, product, before, left, b, np.True_, mask)
+
+
 def _access(machine: Machine, core: Core, index: int, mask: Mask) -> None:
     program = machine.launch.program
     block = next(b for b in program.blocks if b.first <= index < b.last)
     access = block.run.__globals__[f"a{index}"]
-
-    def lanes(name: str, dtype: Any = np.uint64) -> np.ndarray:
-        values = np.zeros(machine.extent.shape, dtype)
-        values[0, core["warp"]] = core.field(name, dtype, WARP)
-        return values
-
+    lanes = partial(_operand, machine, core)
     address = lanes("words") - np.uint64(access.offset % (1 << 64))
     found = re.search(rf"m\.(\w+)(?:\.(\w+)\(|, )a{index}, (.*)", program.source)
     assert found is not None

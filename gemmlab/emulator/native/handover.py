@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 SLOT = 8 * WARP  # bytes
 # What a warp cannot do alone, or what goes on when the instruction is over.
-NOT_ALONE = {"bulk", "clock", "clusters", "copies", "space_cluster", "wgmma"}
+NOT_ALONE = {"bulk", "clock", "clusters", "copies", "space_cluster"}
 # What native code calls: of the core, the instruction and the lanes; gives 0 where it failed.
 Callback = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint32)
 

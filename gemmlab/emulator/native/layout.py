@@ -12,8 +12,9 @@ from gemmlab.emulator.arithmetic.lanes import WARP
 DONE, PAUSED, DIVERGED, BARRIER, FAULT, NEEDS_SLOW = range(6)
 # What went wrong: an access, the end of a basic block, an unsupported instruction, a deadlock, a
 # warp that has executed too much, lanes at a collective that wait for lanes elsewhere, a matrix at
-# an odd address or with an odd stride.
-ACCESS_FAULT, END_FAULT, UNSUPPORTED_FAULT, DEADLOCK, OVER_BUDGET, UNMET, MATRIX_FAULT = range(1, 8)
+# an odd address or with an odd stride, wgmma by a part of a warp or outside of shared memory.
+ACCESS_FAULT, END_FAULT, UNSUPPORTED_FAULT, DEADLOCK, OVER_BUDGET, UNMET = range(1, 7)
+MATRIX_FAULT, WGMMA_FAULT = 7, 8
 # A warp's registers: uniform ones as scalars, all lanes at one place; the same, lanes parted; or
 # every register as a vector.
 TOGETHER, PARTED, SPREAD = range(3)

@@ -29,10 +29,20 @@ def multiply(
     m: Tracer, product: Product, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]
 ) -> list[Value]:
     """The registers of D; those of A and B may be more than a product has, and repeat."""
+    put(m, 0, [*a[: product.registers("a")], *b[: product.registers("b")], *c])
+    return compute(m, product)
+
+
+def put(m: Tracer, first: int, registers: Sequence[Any]) -> None:
+    """Hand over registers of a product's matrices, from one of their places on."""
+    place = m.core.at(CORE["matrices"])
+    for k, register in enumerate(registers, first):
+        m.f.store(place.at(SLOT * k), m.value(register).spread(), align=64)
+
+
+def compute(m: Tracer, product: Product) -> list[Value]:
+    """The registers of D, where those of A, B and C are in their places."""
     f, place = m.f, m.core.at(CORE["matrices"])
-    given = [*a[: product.registers("a")], *b[: product.registers("b")], *c]
-    for k, register in enumerate(given):
-        f.store(place.at(SLOT * k), m.value(register).spread(), align=64)
     functions = f.load_pointer(m.core.at(CORE["products"]))
     f.invoke(f.load_pointer(functions.at(8 * m.kernel.product_number(product))), None, place)
     first, dtype = product.first_of_d, storage(product.d)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -58,6 +58,7 @@ class Product:
     c: str
     is_wmma: bool = False  # registers are laid out as tensor_cores/fragments.py has it
     saturates: bool = False
+    negates: bool = False  # A·B
 
     def count(self, matrix: str) -> int:
         """Elements of each lane."""
@@ -70,6 +71,19 @@ class Product:
     def registers(self, matrix: str) -> int:
         """How many of them hold its elements."""
         return self.count(matrix) // per_register(self.type_of(matrix))
+
+    @property
+    def is_fp8(self) -> bool:
+        return self.a in ("e4m3", "e5m2")
+
+    @property
+    def fraction_bits(self) -> int:
+        return tensor_core.FP8_FRACTION_BITS if self.is_fp8 else tensor_core.FRACTION_BITS
+
+    @property
+    def sums(self) -> tensor_core.Format:
+        """What float32 results are rounded to."""
+        return tensor_core.E8M13 if self.is_fp8 else tensor_core.F32
 
     @property
     def first_of_d(self) -> int:
@@ -126,6 +140,9 @@ def elements(register: Value, type_: str) -> list[Value]:
     if type_ == "f16":
         halves = [(register >> np.uint32(shift)).astype(U16) for shift in (0, 16)]
         return [half.view(F16).astype(F32) for half in halves]
+    if type_ in ("e4m3", "e5m2"):
+        widen = widened_e4m3 if type_ == "e4m3" else widened_e5m2
+        return [widen(register >> np.uint32(8 * k) & np.uint32(0xFF)) for k in range(4)]
     bits = BITS[type_]
     shift = np.uint32 if type_[0] == "u" else np.int32
     found = []
@@ -133,6 +150,17 @@ def elements(register: Value, type_: str) -> list[Value]:
         top = (register << np.uint32(32 - bits * (k + 1))).view(np.dtype(shift))
         found.append((top >> shift(32 - bits)).view(I32))
     return found
+
+
+def widened_e5m2(bits: Value) -> Value:
+    return (bits << np.uint32(8)).astype(U16).view(F16).astype(F32)
+
+
+def widened_e4m3(bits: Value) -> Value:
+    size = bits & np.uint32(0x7F)
+    value = (size << np.uint32(20)).view(F32) * np.float32(2.0**120)
+    number = where(size == np.uint32(0x7F), np.uint32(NAN32), value.view(U32))
+    return (number | (bits & np.uint32(0x80)) << np.uint32(24)).view(F32)
 
 
 class Emitter:
@@ -201,6 +229,7 @@ class Emitter:
     def emit(self) -> None:
         p = self.product
         a, b, c = (self.load(matrix) for matrix in "abc")
+        a = [-x for x in a] if p.negates else a
         if p.a == "f64":
             self.store([self.fused(j, a, b, c[j]) for j in range(len(c))])
         elif p.a in INTEGERS:
@@ -236,7 +265,7 @@ class Emitter:
     def floats(self, a: Sequence[Value], b: Sequence[Value], c: Sequence[Value]) -> None:
         f, p = self.f, self.product
         format = FORMATS[p.a]
-        result = tensor_core.F32 if p.d == "f32" else tensor_core.F16
+        result = tensor_core.F16 if p.d == "f16" else p.sums
         powers = [[exponent(x, format.lowest) for x in matrix] for matrix in (a, b)]
         of_c = [exponent(x, result.lowest) for x in c]
         largest = []
@@ -246,7 +275,7 @@ class Emitter:
                 most = apply(np.maximum, most, x + y)
             largest.append(most)
         total = self.narrow if format.is_narrow else self.wide
-        finish = rounded32 if p.d == "f32" else rounded16
+        finish = rounded16 if p.d == "f16" else partial(rounded32, digits=p.sums.digits)
         self.store([finish(total(j, a, b, x, largest[j])) for j, x in enumerate(c)])
         special = f.constant(np.bool_(False), vector=True)
         for power in (*powers[0], *powers[1], *of_c):
@@ -258,7 +287,7 @@ class Emitter:
         self, j: int, a: Sequence[Value], b: Sequence[Value], c: Value, largest: Value
     ) -> Value:
         """The sum in float64, where float32 holds every product."""
-        scale = ((np.int32(tensor_core.FRACTION_BITS + 127) - largest) << np.int32(23)).view(F32)
+        scale = ((np.int32(self.product.fraction_bits + 127) - largest) << np.int32(23)).view(F32)
         terms = [(x * y * scale).astype(I32) for x, y in self.factors("value", j, a, b)]
         sums = [(c * scale).astype(I32)]
         for k in range(0, len(terms), EXACT):
@@ -273,7 +302,7 @@ class Emitter:
     def wide(
         self, j: int, a: Sequence[Value], b: Sequence[Value], c: Value, largest: Value
     ) -> Value:
-        up = np.int32(tensor_core.FRACTION_BITS) - largest
+        up = np.int32(self.product.fraction_bits) - largest
         scale = power_of_two(up)
         total = apply(np.trunc, c.astype(F64) * scale)
         for x, y in self.factors("value", j, a, b):
@@ -282,7 +311,7 @@ class Emitter:
 
     def unit(self, largest: Value) -> Value:
         """What a sum of integers is to be multiplied by."""
-        return power_of_two(largest - np.int32(tensor_core.FRACTION_BITS))
+        return power_of_two(largest - np.int32(self.product.fraction_bits))
 
     def specials(self, a: Sequence[Value], b: Sequence[Value], c: Sequence[Value]) -> None:
         """Where infinities and NaNs take part: what IEEE makes of the plain sum."""
@@ -326,13 +355,15 @@ def sign_or_special(x: Value) -> Value:
     return where(plain, one, x)
 
 
-def rounded32(total: Value) -> Value:
-    """To float32, toward zero; what is too large is an infinity. No zero is negative."""
+def rounded32(total: Value, digits: int) -> Value:
+    """To so many digits of float32, toward zero; what is too large is an infinity. No zero is
+    negative."""
     nearest = total.astype(F32)
     size = apply(np.abs, total)
     above = (apply(np.abs, nearest.astype(F64)) > size) & (size < np.float64(2.0**128))
     # One less in the bits is the next number toward zero.
-    return (nearest.view(I32) - above.astype(I32)).view(F32) + np.float32(0)
+    bits = nearest.view(I32) - above.astype(I32)
+    return (bits & np.int32(-1 << tensor_core.F32.digits - digits)).view(F32) + np.float32(0)
 
 
 def rounded16(total: Value) -> Value:

@@ -28,6 +28,7 @@ from gemmlab.emulator.native.memory import Parameters, Space
 from gemmlab.emulator.native.runtime import NUMBERS
 from gemmlab.emulator.native.support import ROUTINES, count_lanes, lane_numbers, note_fault, number
 from gemmlab.emulator.native.values import BOOL, I64, U8, U32, U64, NotCovered, Value
+from gemmlab.emulator.native.wgmma import Wgmma
 from gemmlab.emulator.ptx.layout import RESERVED, RESERVED_OFFSETS, reserved_shared_bytes
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 ALL = np.uint32(0xFFFFFFFF)
 # What generated code finds in the NumPy tier's machine only.
-NUMPY_ONLY = {"clusters", "mbarriers", "wgmma"}
+NUMPY_ONLY = {"clusters", "mbarriers"}
 NUMPY_ONLY |= {"printf", "malloc", "free"}
 NUMPY_ONLY |= {"space_cluster"}
 
@@ -144,6 +145,7 @@ class Tracer:
         self.space_local = Space(self, "local")
         self.space_frame = Space(self, "local", counted=False)
         self.copies, self.space_matrices = Copies(self), MatrixSpace(self)
+        self.wgmma = Wgmma(self)
         self.space_generic, self.space_param = Space(self, "generic"), Parameters(self)
 
     def trace(self) -> None:

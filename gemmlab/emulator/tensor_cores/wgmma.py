@@ -153,7 +153,7 @@ class Wgmma:
         if isinstance(a, Sequence):
             left = values(self._rows_in_registers(a, at), product.a)
         else:
-            part = at[1] % GROUP_WARPS
+            part = (at[1] + self.machine.first_warp) % GROUP_WARPS
             left = self._tile(index, product.a, GROUP_ROWS, product.transposes_a, a, at, part)
         before = self._accumulators(product, accumulators, at)
         before[~self._of_warps(scale_d, at).astype(bool)] = 0

@@ -1,0 +1,175 @@
+"""wgmma in IR, for one warp; in NumPy: tensor_cores/wgmma.py.
+
+A warp computes its 16 rows, 8 columns at a time, as mma.sync does, whose registers its own are:
+those of A and B that lie in shared memory are read as ldmatrix reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gemmlab.emulator.arithmetic.lanes import WARP
+from gemmlab.emulator.native.builder import Function, Pointer
+from gemmlab.emulator.native.layout import CORE, FAULT, WARP_STATE, WGMMA_FAULT
+from gemmlab.emulator.native.matrices import ROW, compute, put, transposed
+from gemmlab.emulator.native.products import SLOT, Product
+from gemmlab.emulator.native.support import PTR, lane_numbers, note_fault, number, routine
+from gemmlab.emulator.native.values import BOOL, I64, U32, U64, Value, where
+from gemmlab.emulator.tensor_cores import wgmma
+from gemmlab.emulator.tensor_cores.matrices import BITS
+from gemmlab.tensor_map import CHUNK
+
+if TYPE_CHECKING:
+    from gemmlab.emulator.native.tracer import Lanes, Tracer
+
+ALL, NONE = np.uint32(0xFFFFFFFF), np.uint32(0)
+ADDRESS = 0x3FFF  # an offset in a descriptor, in chunks of 16 bytes
+
+
+class Wgmma:
+    """Stands in for the NumPy tier's `wgmma`."""
+
+    def __init__(self, m: Tracer) -> None:
+        self.m = m
+
+    def commit(self, mask: Lanes | None) -> None:
+        """Results are there already."""
+
+    def wait(self, most: int, mask: Lanes | None) -> None:
+        """As `commit`."""
+
+    def multiply(
+        self,
+        index: int,
+        p: wgmma.Product,
+        accumulators: Sequence[Any],
+        a: Any,
+        b: Any,
+        scale_d: Any,
+        mask: Lanes | None,
+    ) -> list[Value]:
+        m, f = self.m, self.m.f
+        product = Product(
+            wgmma.ROWS,
+            ROW,
+            8 * wgmma.ROW_BYTES // BITS[p.a],
+            p.result,
+            p.a,
+            p.b,
+            p.result,
+            saturates=p.saturates,
+            negates=p.scale_a * p.scale_b < 0,
+        )
+        of_b = product.registers("a")
+        of_c = of_b + product.registers("b")
+        from_registers = isinstance(a, tuple)
+        descriptors = [self._of_warp(x) for x in ((number(f, 0) if from_registers else a), b)]
+        lanes, fault = m.bits_of(mask), f.label("fault")
+        with f.when((lanes != NONE) & (lanes != ALL)):
+            f.jump(fault)
+        if from_registers:
+            put(m, 0, a)
+        else:
+            warp = f.load(m.warp.at(WARP_STATE["number"]), U32).astype(I64)
+            part = (warp & np.int64(wgmma.GROUP_WARPS - 1)) * np.int64(wgmma.ROWS // ROW)
+            for half in range(wgmma.ROWS // ROW):
+                group = part + np.int64(half)
+                self._tile(descriptors[0], group, p.transposes_a, half, 2, lanes, fault)
+        keeps = self._of_warp(scale_d)
+        found, per = [], product.registers("c")
+        for column in range(p.n // ROW):
+            self._tile(descriptors[1], number(f, column), p.transposes_b, of_b, 1, lanes, fault)
+            before = [m.value(x) for x in accumulators[column * per : (column + 1) * per]]
+            put(m, of_c, [where(keeps, x, x.dtype.type(0)) for x in before])
+            found += compute(m, product)
+        behind = f.label("behind")
+        f.jump(behind)
+        f.place(fault)
+        for name, value in zip(("words", "pointers"), descriptors, strict=True):
+            f.store(m.core.at(CORE[name]), value.astype(I64).spread(), align=64)
+        note_fault(f, m.core, WGMMA_FAULT, number(f, index), lanes)
+        m.give(FAULT)
+        f.place(behind)
+        return found
+
+    def _of_warp(self, x: Any) -> Value:
+        """A value that the lanes share."""
+        return self.m.f.element(self.m.value(x), 0)
+
+    def _tile(
+        self,
+        descriptor: Value,
+        group: Value,
+        is_transposed: bool,
+        first: int,
+        step: int,
+        lanes: Value,
+        fault: str,
+    ) -> None:
+        """Read 8 rows of a tile into two registers among those of the product."""
+        m, f = self.m, self.m.f
+        target = m.core.at(CORE["matrices"] + SLOT * first)
+        flag = f.constant(np.bool_(is_transposed))
+        inside = m.run("load_tile", target, number(f, SLOT * step), descriptor, group, flag)
+        with f.when(~inside & (lanes != NONE)):
+            f.jump(fault)
+
+
+def _field(descriptor: Value, place: int) -> Value:
+    """One of the offsets in a descriptor, in bytes."""
+    return (descriptor >> np.uint64(place) & np.uint64(ADDRESS)).view(I64) * np.int64(CHUNK)
+
+
+@routine(BOOL, target=PTR, step=I64, descriptor=U64, group=I64, transposes=BOOL)
+def load_tile(
+    f: Function,
+    core: Pointer,
+    target: Pointer,
+    step: Value,
+    descriptor: Value,
+    group: Value,
+    transposes: Value,
+) -> None:
+    """8 rows of 32 bytes of the tile that a descriptor names, as two matrices of 8×8 words of 16
+    bits, `step` bytes apart; gives whether they lie in shared memory."""
+    start, leading, stride = (_field(descriptor, place) for place in (0, 16, 32))
+    mode = (descriptor >> np.uint64(62)).view(I64)
+    base = (descriptor >> np.uint64(49) & np.uint64(7)).view(I64)
+    plain = mode == np.int64(0)
+    span = where(plain, np.int64(16), np.int64(256) >> mode)  # 128B, 64B, 32B
+    wide = span >> np.int64(4)
+    # Chunk (x, y) of the group: a row and a half of it, or in two parts a k, of 8 rows each.
+    row_start = group * stride
+    across = where(plain, leading, np.int64(CHUNK))
+    wide_shift = where(plain, np.int64(0), np.int64(4) - mode)
+    own = (group & (wide - np.int64(1))) * np.int64(CHUNK)
+    column_start = where(plain, row_start, (group >> wide_shift) * leading + own)
+    further = where(plain, leading, stride)
+    first = start + where(transposes, column_start, row_start)
+    apart = where(transposes, further, across)
+    lane = lane_numbers(f)
+    x, y = (lane & np.int32(7)).astype(I64), (lane >> np.int32(3) & np.int32(1)).astype(I64)
+    chunks = (first + x * span + y * apart) >> np.int64(4)
+    bits = where(plain, np.int64(0), wide - np.int64(1))
+    chunks = chunks ^ ((chunks >> np.int64(3)) - base & bits)
+    nbytes = f.load(core.at(CORE["shared_bytes"]), I64)
+    most = nbytes + np.int64(CHUNK - 1) >> np.int64(4)
+    with f.when(f.bits(chunks < most) != ALL):
+        f.give(f.constant(np.bool_(False)))
+    offsets = f.reserve(f"<{WARP} x i64>")
+    f.store(offsets, chunks * np.int64(CHUNK), align=64)
+    shared = f.load_pointer(core.at(CORE["shared"]))
+    parts = [target, target.at(step)]
+    for k in range(2 * ROW):
+        place = shared.at(f.load(offsets.at(8 * k), I64))
+        row = f.assign(f"load <4 x i32>, ptr {place.name}, align 16")
+        to = parts[k // ROW].at(CHUNK * (k % ROW))
+        f.do(f"store <4 x i32> {row}, ptr {to.name}, align 16")
+    with f.when(transposes):
+        for part in parts:
+            register = f.load(part, U32, True, align=64)
+            f.store(part, transposed(register), align=64)
+    f.give(f.constant(np.bool_(True)))
