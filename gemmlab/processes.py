@@ -29,9 +29,14 @@ def _marked(word: bytes) -> Iterator[int]:
                         yield int(entry)
 
 
-def die_with_parent() -> None:
-    """Ask the system to kill this process when its parent ends; only Linux does."""
+def die_with_parent(parent: int) -> None:
+    """Have the system kill this process when its parent ends, if it has not yet; only Linux does.
+
+    `parent` is its process id.
+    """
     if sys.platform == "linux":
         import ctypes
 
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
+import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 
@@ -60,7 +61,6 @@ def interruptible(action: Callable[[], object]) -> Iterator[None]:
     if _channel is None:
         yield
         return
-    import signal
 
     def once(number: int, frame: object) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -73,6 +73,13 @@ def interruptible(action: Callable[[], object]) -> Iterator[None]:
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         _send(DEADLY)
+
+
+def columns(terminal: int) -> int:
+    """Of a terminal, by its file descriptor; 80 where it does not say."""
+    with contextlib.suppress(OSError):
+        return os.get_terminal_size(terminal).columns or 80
+    return 80
 
 
 def frame(text: str, since: float, width: int) -> str:
@@ -109,30 +116,38 @@ def _told(text: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _shown(text: str) -> Iterator[None]:
-    """A line on this process's own stderr, drawn by a thread as often as the work lets it."""
-    file, since, over = sys.stderr, time.monotonic(), threading.Event()
+    """A line on this process's own stderr. Another process draws it: the work may let no thread of
+    this one run."""
+    file = sys.stderr
     if file is None or file.closed or not file.isatty():
         yield
         return
+    import subprocess
 
-    def draw() -> None:
-        with contextlib.suppress(OSError, ValueError):
-            width = os.get_terminal_size(file.fileno()).columns
-            file.write(f"\r\x1b[K{frame(text, since, width)}")
-            file.flush()
-
-    def go_on() -> None:
-        while not over.wait(TICK_S):
-            draw()
-
-    draw()  # the work may let no thread run
-    thread = threading.Thread(target=go_on, daemon=True)
-    thread.start()
+    child = None
+    with contextlib.suppress(OSError, ValueError):
+        file.flush()
+        command = [sys.executable, "-I", "-S", __file__, text]
+        child = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=file)
     try:
         yield
     finally:
-        over.set()
-        thread.join()
-        with contextlib.suppress(OSError, ValueError):
-            file.write("\r\x1b[K")
-            file.flush()
+        if child is not None:
+            child.communicate()
+
+
+def _draw(text: str) -> None:
+    """Draw on stderr until stdin ends, which it does also with the process that works."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # that is for the one that works
+    since = time.monotonic()
+    while True:
+        line = frame(text, since, columns(2))
+        os.write(2, b"\r\x1b[K" + line.encode(sys.stderr.encoding, "replace"))
+        if select.select([0], [], [], TICK_S)[0]:
+            break
+    os.write(2, b"\r\x1b[K")
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(OSError):  # the terminal may be gone
+        _draw(sys.argv[1])

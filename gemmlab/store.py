@@ -11,10 +11,14 @@ import hashlib
 import json
 import os
 import tempfile
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
 import platformdirs
+
+_PART = ".part-"  # the beginning of the name of a file that is being written
+_OLD_S = 3600.0  # nobody writes as long
 
 
 def folder() -> Path:
@@ -41,7 +45,8 @@ def save(name: str, data: bytes) -> None:
     """Keep data, behind a line with its checksum."""
     with contextlib.suppress(OSError):
         folder().mkdir(parents=True, exist_ok=True)
-        handle, part = tempfile.mkstemp(dir=folder(), prefix=".part-")
+        _sweep()
+        handle, part = tempfile.mkstemp(dir=folder(), prefix=_PART)
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(hashlib.sha256(data).hexdigest().encode() + b"\n" + data)
@@ -49,3 +54,11 @@ def save(name: str, data: bytes) -> None:
         except BaseException:
             os.unlink(part)
             raise
+
+
+def _sweep() -> None:
+    """Remove what processes that were killed had begun to write."""
+    for part in folder().glob(f"{_PART}*"):
+        with contextlib.suppress(OSError):
+            if time.time() - part.stat().st_mtime > _OLD_S:
+                part.unlink()

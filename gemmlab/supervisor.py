@@ -2,7 +2,7 @@
 
 The working process may spend seconds in a compiler that lets no Python run. So it is the other that
 
-- ends all of it at once on SIGINT, SIGTERM and SIGHUP, and removes what it leaves behind,
+- ends all of it at once on SIGINT, SIGTERM, SIGHUP and SIGQUIT, and removes what it leaves behind,
 - shows on a terminal what is being done while nothing is printed,
 - says how the working process ended, if a signal ended it.
 
@@ -26,7 +26,7 @@ QUIET_S = 0.3  # after this long without output the status is shown
 GRACE_S = 10.0  # for work that may keep what is done
 LAST_WORDS_S = 0.5  # what is printed last may take this long to arrive
 RUN = "GEMMLAB_RUN"  # in the environment of all that comes from a command
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 def split() -> None:
@@ -50,16 +50,19 @@ class _Supervisor:
         heeded = [number for number in _ENDING if signal.getsignal(number) != signal.SIG_IGN]
         for number in heeded:
             signal.signal(number, self._stop)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # who starts us may ignore it
         self._mark = os.urandom(16).hex()
         self._screens = _screens()
         self._channel, write_end = os.pipe()
-        child = os.fork()
-        if child == 0:
-            self._become_worker(write_end, heeded)
+        own, mask = os.getpid(), signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+        self._child = os.fork()  # nothing ends us before we know whom to end
+        if self._child == 0:
+            self._become_worker(own, write_end, heeded)
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             return
-        self._child = child
         with suppress(OSError):  # it may have done so itself, or be gone
-            os.setpgid(child, child)
+            os.setpgid(self._child, self._child)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         os.close(write_end)
         for screen in self._screens:
             os.close(screen.slave)
@@ -67,7 +70,7 @@ class _Supervisor:
         signal.signal(signal.SIGTSTP, self._suspend)
         self._attend()
 
-    def _become_worker(self, channel: int, heeded: list[signal.Signals]) -> None:
+    def _become_worker(self, parent: int, channel: int, heeded: list[signal.Signals]) -> None:
         from gemmlab.processes import die_with_parent
 
         with suppress(OSError):
@@ -75,8 +78,10 @@ class _Supervisor:
         for number in heeded:
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        die_with_parent()
+        die_with_parent(parent)
         os.close(self._channel)
+        if os.isatty(0):  # to read from it would stop what is in the background
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         for screen in self._screens:
             screen.use()
         os.set_blocking(channel, False)
@@ -89,13 +94,14 @@ class _Supervisor:
         waiting = [self._channel, *(screen.master for screen in self._screens)]
         shown = next((screen for screen in self._screens if screen.shows_status), None)
         while True:
-            ready, _, _ = select.select(waiting, [], [], status.TICK_S / 2)
+            is_over = self._channel not in waiting
+            ready, _, _ = select.select(waiting, [], [], 0.005 if is_over else status.TICK_S / 2)
             for screen in self._screens:
                 if screen.master in ready and not screen.copy():
                     waiting.remove(screen.master)
             if self._channel in ready and not self._listen():
                 waiting.remove(self._channel)
-            if self._channel not in waiting or not ready:
+            if is_over or not ready:
                 ended, code = os.waitpid(self._child, os.WNOHANG)
                 if ended:
                     self._leave(os.waitstatus_to_exitcode(code))
@@ -232,8 +238,7 @@ class _Screen:
         """Draw the status, if it is time to."""
         quiet = time.monotonic() - self._printed > QUIET_S
         if quiet and self._at_start and self._text and self._is_ours():
-            width = os.get_terminal_size(self._streams[0]).columns
-            line = status.frame(self._text, self._since, width)
+            line = status.frame(self._text, self._since, status.columns(self._streams[0]))
             encoding = sys.stderr.encoding if sys.stderr else "ascii"
             self._write(b"\r\x1b[K" + line.encode(encoding, "replace"))
             self._drawn = True

@@ -111,20 +111,23 @@ def test_how_it_ended_is_told():
     assert running.returncode == 7
 
 
-def on_a_terminal(command, columns=80):
-    """Exit code, what was printed, and the longest time without anything, in seconds."""
+def on_a_terminal(command, columns=80, keys=()):
+    """Exit code, what was printed, and the longest time without anything, in seconds. `keys`: bytes
+    to wait for, and the keys to press then."""
     pid, terminal = pty.fork()
     if pid == 0:
         os.environ["TERM"] = "xterm"
         os.execvp(command[0], command)
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    text, times = b"", [time.monotonic()]
+    text, times, keys = b"", [time.monotonic()], [*keys]
     while True:
         try:
             part = os.read(terminal, 2**16)
         except OSError:
             break
         text += part
+        if keys and keys[0][0] in text:
+            os.write(terminal, keys.pop(0)[1])
         times.append(time.monotonic())
     os.close(terminal)
     gaps = [after - before for before, after in zip(times, times[1:], strict=False)]
@@ -139,6 +142,20 @@ def test_silence_on_a_terminal_never_lasts_a_second():
     assert (ended, gap < 1) == (0, True), gap
     assert "thinking ?[31m 1 2 s" in text
     assert text.endswith("\r\x1b[Kdone\r\n")
+
+
+@pytest.mark.parametrize("key, code", [(b"\x03", 130), (b"\x1c", 131)])
+def test_keys_end_it(key, code):
+    work = f"print('ready', flush=True); {DEAF.format(60)}"
+    command = [sys.executable, "-c", SPLIT + work]
+    ended, text, _ = on_a_terminal(command, keys=[(b"ready", key)])
+    assert (ended, "Traceback" in text) == (code, False), text
+
+
+def test_a_terminal_that_does_not_say_its_width_has_80_columns():
+    code = f"status.say('{'x' * 100}'); {DEAF.format(1)}"
+    _, text, _ = on_a_terminal([sys.executable, "-c", SPLIT + code], columns=0)
+    assert "x" * 77 in text and "x" * 78 not in text
 
 
 @pytest.mark.parametrize("name", ["list", "judge", "emulate", "explain", "climb"])
@@ -156,9 +173,7 @@ def test_commands_are_never_silent(tmp_path, monkeypatch, name):
 
 
 def test_a_program_of_ones_own_is_told_of_long_work_on_a_terminal_only():
-    code = (
-        "from gemmlab import status; import time\nwith status.doing('compiling x'): time.sleep(1)"
-    )
+    code = f"from gemmlab import status\nwith status.doing('compiling x'): {DEAF.format(1.5)}"
     ended, text, gap = on_a_terminal([sys.executable, "-c", code])
     assert ended == 0 and "compiling x" in text and text.endswith("\r\x1b[K") and gap < 1
     with start([sys.executable, "-c", code]) as running:

@@ -15,9 +15,9 @@ from gemmlab.submission.process import ANSWERS, DONE, REQUEST
 FILE_BYTES = 2**30  # of any file it writes
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, parent: int) -> None:
     # A judge that is killed cannot end us; a kernel that hangs would keep the GPU for ever.
-    die_with_parent()
+    die_with_parent(parent)
     task, request, memory_bytes = pickle.loads((folder / REQUEST).read_bytes())
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_BYTES, FILE_BYTES))
@@ -45,4 +45,4 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), int(sys.argv[2]))

@@ -59,7 +59,7 @@ def run(task: str, request: Any, limits: Limits) -> Ended:
     with scratch.folder() as folder:
         (folder / REQUEST).write_bytes(pickle.dumps((task, request, limits.memory_bytes)))
         child = subprocess.Popen(
-            [sys.executable, "-P", "-m", "gemmlab.submission.child", str(folder)],
+            [sys.executable, "-P", "-m", "gemmlab.submission.child", str(folder), str(os.getpid())],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
