@@ -85,6 +85,51 @@ BODIES = {
         "ld.shared.u32 %r7, [s+8]; ld.shared.u32 %r8, [s+12]; st.global.u32 [%q2], %r7;",
         "is stored to global memory: read from s",
     ),
+    "a byte of a word, masked": (
+        "st.shared.u8 [%r3], %r0; ld.shared.u32 %r4, [%r3]; and.b32 %r5, %r4, 255;"
+        "st.global.u32 [%q2], %r5;",
+        None,
+    ),
+    "a byte of a word, the wrong mask": (
+        "st.shared.u8 [%r3], %r0; ld.shared.u32 %r4, [%r3]; and.b32 %r5, %r4, 511;"
+        "st.global.u32 [%q2], %r5;",
+        "is stored to global memory",
+    ),
+    "padding, copied": (
+        "st.shared.u8 [%r3], %r0; ld.shared.u32 %r4, [%r3]; st.shared.u32 [%r3+256], %r4;"
+        "ld.shared.u8 %r5, [%r3+256]; st.global.u32 [%q2], %r5;",
+        None,
+    ),
+    "padding, copied and used": (
+        "st.shared.u8 [%r3], %r0; ld.shared.u32 %r4, [%r3]; st.shared.u32 [%r3+256], %r4;"
+        "ld.shared.u8 %r5, [%r3+257]; st.global.u32 [%q2], %r5;",
+        "is stored to global memory: read from s+1",
+    ),
+    **{
+        f"{kind}, {part}": (
+            f"st.shared.u8 [%r3+1], %r0; ld.shared.u32 %r4, [%r3]; {body}st.global.u32 [%q2], %r5;",
+            None if part == "the byte that is set" else "is stored to global memory",
+        )
+        for kind, part, body in (
+            ("bfe", "the byte that is set", "bfe.u32 %r5, %r4, 8, 8;"),
+            ("bfe", "one bit more", "bfe.u32 %r5, %r4, 8, 9;"),
+            ("prmt", "the byte that is set", "prmt.b32 %r5, %r4, 0, 0x4141;"),
+            ("prmt", "another", "prmt.b32 %r5, %r4, 0, 0x4142;"),
+            ("shr and cvt", "the byte that is set", "shr.u32 %r5, %r4, 8; cvt.u32.u8 %r5, %r5;"),
+            ("shl and shr", "the byte that is set", "shl.b32 %r5, %r4, 16; shr.u32 %r5, %r5, 24;"),
+            ("shl and shr", "signed, of a bit less", "shl.b32 %r5, %r4, 17; shr.s32 %r5, %r5, 24;"),
+            ("shr", "and what is above", "shr.u32 %r5, %r4, 8;"),
+            ("bfi", "of a bit that is not set", "bfi.b32 %r5, %r4, %r0, 31, 1;"),
+            (
+                "mov",
+                "the byte that is set",
+                "mov.b32 {%h1, %h2}, %r4; shr.u16 %h1, %h1, 8;cvt.u32.u16 %r5, %h1;",
+            ),
+            ("mov", "the other half", "mov.b32 {%h1, %h2}, %r4; cvt.u32.u16 %r5, %h2;"),
+            ("or", "a mask of ones", "or.b32 %r5, %r4, 0xff;"),
+            ("add", "of nothing", "add.u32 %r5, %r4, 0;"),
+        )
+    },
     "register": (
         "add.u32 %r5, %r6, 1; st.global.u32 [%q2], %r5;",
         "a register that nobody has set",

@@ -4,7 +4,9 @@ Memory that nobody has written and registers that nobody has set may be read, co
 with: compilers load ahead of a condition, and a kernel may read more than it uses. It matters where
 such a value decides a branch or whether something executes, is an address, goes to global memory or
 into an instruction that leaves the thread. (So does memcheck: Seward and Nethercote, Using Valgrind
-to detect undefined value errors with bit-precision, 2005; but registers are one piece here.)
+to detect undefined value errors with bit-precision, 2005.) Of a register each bit is followed where
+bits are moved, masked or cut out: padding between the members of a struct is copied all the time.
+Of what else computes, all of the result is undefined where a bit of an operand is.
 
 Each register and granule has its origin: the load that found nothing there, or the shuffle that
 read a lane which gave nothing, as its index plus one; 0 where it is defined. As long as all is
@@ -13,12 +15,15 @@ defined nothing is followed: most basic blocks of most kernels cost one look.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP, Mask, three_axes
-from gemmlab.emulator.ptx.ir import Instruction, Memory, Reg, Vector, registers
+from gemmlab.emulator.checks import bits
+from gemmlab.emulator.checks.bits import ALL, DEFINED, NONE, Taint, Values, either, mask_of, whole
+from gemmlab.emulator.ptx.ir import WIDTHS, Instruction, Memory, Operand, Reg, Vector, registers
 from gemmlab.emulator.synchronization import collectives
 from gemmlab.emulator.translation.liveness import live_after, live_at_starts, results, sources
 from gemmlab.emulator.translation.translate import Block
@@ -59,8 +64,8 @@ class Undefined:
         self.program, self.code, self.blocks = program, monitor.code, program.blocks
         self.live = live_at_starts(self.code, self.blocks)
         self.shape = self.machine.extent.shape
-        never = np.broadcast_to(np.int32(NEVER_SET), self.shape)
-        self.registers = {name: never for name in self.live[0]}
+        never = whole(np.broadcast_to(np.int32(NEVER_SET), self.shape))
+        self.registers = dict.fromkeys(self.live[0], never)
         self.memory: dict[str, np.ndarray] = {}  # by space: origins of granules
         self.moved: dict[int, list[Moved]] = {}
         self.has_found = False
@@ -128,74 +133,62 @@ class Undefined:
         elif i.root == "st" and "async" not in i.modifiers:
             self._store(k, i, on)
         elif is_pure:
-            origin = self._computed(i, noted[1:])
-            for name in results(i):
-                self._set(name, _either(origin, decided), on)
+            self._compute(i, noted[1:], decided, on)
         elif i.name == "shfl":
             self._shuffle(k, i, noted[1:], on)
         elif i.root in OF_WARP:
-            origin = self._of(sources(i))
-            if origin is not None:
-                found = np.where(on, origin, 0).max(axis=2, keepdims=True)
-                origin = np.broadcast_to(found, self.shape)
+            taint = self._of(sources(i))
+            if taint is not None:
+                found = np.where(on, taint.origin, 0).max(axis=2, keepdims=True)
+                taint = whole(np.broadcast_to(found, self.shape))
             for name in results(i):
-                self._set(name, origin, on)
+                self._set(name, taint, on)
         else:
             names = [*sources(i)]
             self._report(k, self._of(names), on, "is used", names)
-            origin = self._of_warp(k) if i.name.startswith("wmma.load") else None
+            taint = self._of_warp(k) if i.name.startswith("wmma.load") else None
             for name in results(i):
-                self._set(name, origin, on)
+                self._set(name, taint, on)
 
-    def _computed(self, i: Instruction, values: tuple[object, ...]) -> np.ndarray | None:
-        """The origin of a result; `values` are those that the operands' bits depend on."""
-        if i.root == "selp":
-            yes, no, condition = (self._of(registers([o])) for o in i.operands[1:])
-            if yes is not None or no is not None:
-                none = np.zeros((1, 1, 1), np.int32)
-                chosen = three_axes(values[0])
-                yes = np.where(chosen, none if yes is None else yes, none if no is None else no)
-            return _either(yes, condition)
-        origin = self._of(sources(i))
-        if origin is None:
-            return None
-        decides = 0 if i.root == "and" or "and" in i.modifiers else None
-        decides = -1 if i.root == "or" or "or" in i.modifiers else decides
-        if decides is not None and values:
-            for o, value in zip(i.operands[-len(values) :], values, strict=True):
-                array = three_axes(value)
-                full = array.dtype.type(True) if array.dtype == bool else ~array.dtype.type(0)
-                settles = array == (full if decides else array.dtype.type(0))
-                own = self._of(registers([o]))
-                if own is not None:
-                    settles = settles & (own == 0)
-                origin = np.where(settles, np.int32(0), origin)
-        return origin
+    def _compute(
+        self, i: Instruction, values: Values, decided: Taint | None, on: np.ndarray
+    ) -> None:
+        taints = [self._exact(o) for o in i.operands[1:]]
+        taint = bits.result(i, taints, values)
+        unsure = None if decided is None else whole(decided.origin)
+        targets = _items(i.operands[0])
+        for j, name in enumerate(targets):
+            part = taint
+            if taint is not None and i.root == "mov" and len(targets) > 1:
+                width = 8 * WIDTHS[i.opcode[-1]] // len(targets)
+                part = Taint(taint.origin, taint.bits >> np.uint64(width * j) & mask_of(width))
+            self._set(name, either(part, unsure), on)
 
     def _load(self, k: int, i: Instruction, on: np.ndarray) -> None:
         self._address(k, i, on, i.operands[1])
         targets = _items(i.operands[0])
-        count = max(len(targets), 1)
+        count = len(targets)
         origins = np.zeros((*self.shape, count), np.int32)
+        undefined = np.zeros((*self.shape, count), np.uint64)
         for moved in self.moved.get(k, ()):
             found = self._origins(moved)
             if found is not None and found.any():
-                origins[self.machine.active(moved.mask)] = _spread(found, count)
+                lanes = self.machine.active(moved.mask)
+                origins[lanes], undefined[lanes] = _spread(found, count, self.monitor.granule)
         for j, target in enumerate(targets):
-            self._set(target, origins[..., j], on)
+            self._set(target, Taint(origins[..., j], undefined[..., j]), on)
 
-    def _of_warp(self, k: int) -> np.ndarray | None:
-        """The origin of a matrix that warps have loaded, each element by a lane of its own."""
-        worst = None
+    def _of_warp(self, k: int) -> Taint | None:
+        """Of a matrix that warps have loaded, each element by a lane of its own."""
+        worst = np.zeros(self.shape, np.int32)
         for moved in self.moved.get(k, ()):
             found = self._origins(moved)
             if found is not None and found.any():
-                origins = np.zeros(self.shape, np.int32)
-                origins[self.machine.active(moved.mask)] = found.max(axis=1)
-                worst = _either(worst, origins)
-        if worst is None:
+                lanes = self.machine.active(moved.mask)
+                worst[lanes] = np.maximum(worst[lanes], found.max(axis=1))
+        if not worst.any():
             return None
-        return np.broadcast_to(worst.max(axis=2, keepdims=True), self.shape)
+        return whole(np.broadcast_to(worst.max(axis=2, keepdims=True), self.shape))
 
     def _origins(self, moved: Moved) -> np.ndarray | None:
         """Of the granules that a load has read."""
@@ -210,36 +203,37 @@ class Undefined:
     def _store(self, k: int, i: Instruction, on: np.ndarray) -> None:
         self._address(k, i, on, i.operands[0])
         items = i.operands[1].items if isinstance(i.operands[1], Vector) else (i.operands[1],)
-        origins = [self._of(registers([o])) for o in items]
-        if all(origin is None for origin in origins):
-            if self.memory:
-                for moved in self.moved.get(k, ()):
-                    if moved.space in self.memory:
-                        self.memory[moved.space][moved.cells] = 0
-            return
-        none = np.zeros(self.shape, np.int32)
-        values = np.stack([none if o is None else o for o in origins], axis=3)
+        width = 8 * self.program.accesses[k].dtype.itemsize
+        none = Taint(np.zeros(self.shape, np.int32), np.zeros(self.shape, np.uint64))
+        taints = [self._exact(o) or none for o in items]
+        undefined = np.stack([taint.bits & mask_of(width) for taint in taints], axis=3)
+        origins = np.stack([taint.origin for taint in taints], axis=3)
+        origins = np.where(undefined != 0, origins, 0)
         for moved in self.moved.get(k, ()):
             lanes = self.machine.active(moved.mask)
             if moved.space == "global":
-                worst = np.where(lanes, values.max(axis=3), 0)
-                names = [*registers(items)]
-                self._report(k, worst, on, "is stored to global memory", names)
+                worst = whole(np.where(lanes, origins.max(axis=3), 0))
+                self._report(k, worst, on, "is stored to global memory", [*registers(items)])
                 continue
             if moved.space not in self.memory:
+                if not origins.any():
+                    continue
                 self.memory[moved.space] = np.zeros(self.monitor.granules[moved.space], np.int32)
-            self.memory[moved.space][moved.cells] = _merge(values[lanes], moved.cells.shape[1])
+            pieces = moved.cells.shape[1]
+            found = _merge(origins[lanes], undefined[lanes], pieces, self.monitor.granule)
+            self.memory[moved.space][moved.cells] = found
 
-    def _shuffle(self, k: int, i: Instruction, values: tuple[object, ...], on: np.ndarray) -> None:
+    def _shuffle(self, k: int, i: Instruction, values: Values, on: np.ndarray) -> None:
         mode = next(m for m in i.modifiers if m in ("up", "down", "bfly", "idx"))
-        origin = self._of(registers(i.operands[1:2]))
-        if origin is not None:
-            origin, _ = collectives.shuffle(mode, origin, *values)
-        origin = _either(origin, self._of(registers(i.operands[2:4])))
+        taint = self._exact(i.operands[1])
+        if taint is not None:
+            taint = Taint(*(collectives.shuffle(mode, x, *values)[0] for x in taint))
+        taint = either(taint, self._of(registers(i.operands[2:4])))
         if self.unknown is not None:
-            origin = _either(origin, np.where(self.unknown, np.int32(k + 1), np.int32(0)))
+            given = whole(np.where(self.unknown, np.int32(k + 1), np.int32(0)))
+            taint = either(taint, given)
         for j, name in enumerate(results(i)):
-            self._set(name, None if j else origin, on)
+            self._set(name, None if j else taint, on)
 
     def _address(self, k: int, i: Instruction, on: np.ndarray, operand: object) -> None:
         if isinstance(operand, Memory) and isinstance(operand.base, Reg):
@@ -248,21 +242,38 @@ class Undefined:
 
     # Registers
 
-    def _of(self, names: object) -> np.ndarray | None:
+    def _of(self, names: Iterable[str]) -> Taint | None:
         found = None
-        for name in names:  # type: ignore[attr-defined]
-            found = _either(found, self.registers.get(name))
+        for name in names:
+            found = either(found, self.registers.get(name))
         return found
 
-    def _set(self, name: str, origin: np.ndarray | None, on: np.ndarray) -> None:
-        """Where `on`, a register has that origin from now on."""
+    def _exact(self, operand: Operand) -> Taint | None:
+        """Of an operand, with the bits that it has; of a vector side by side, as `mov` packs it."""
+        if isinstance(operand, Vector):
+            taint, place = None, 0
+            for item in operand.items:
+                part = self._exact(item)
+                if part is not None:
+                    shifted = Taint(part.origin, part.bits << np.uint64(place % 64))
+                    taint = either(taint, shifted)
+                place += 8 * WIDTHS[item.type] if isinstance(item, Reg) else 32
+            return taint
+        taint = self._of(registers([operand]))
+        if taint is not None and isinstance(operand, Reg):
+            taint = Taint(taint.origin, taint.bits & mask_of(8 * WIDTHS[operand.type]))
+        return taint
+
+    def _set(self, name: str, taint: Taint | None, on: np.ndarray) -> None:
+        """Where `on`, a register is undefined like that from now on."""
         old = self.registers.get(name)
-        if origin is None and old is None:
+        if taint is None and old is None:
             return
-        zero = np.int32(0)
-        now = np.where(on, zero if origin is None else origin, zero if old is None else old)
-        if now.any():
-            self.registers[name] = now
+        now, before = taint or DEFINED, old or DEFINED
+        undefined = np.where(on, now.bits, before.bits)
+        origin = np.where(undefined != 0, np.where(on, now.origin, before.origin), np.int32(0))
+        if name and origin.any():
+            self.registers[name] = Taint(origin, undefined)
         else:
             self.registers.pop(name, None)
 
@@ -276,12 +287,12 @@ class Undefined:
                 self.places[origin] = self.monitor.place_of(moved.space, cell)
 
     def _report(
-        self, k: int, origins: np.ndarray | None, on: np.ndarray, what: str, names: list[str]
+        self, k: int, taint: Taint | None, on: np.ndarray, what: str, names: list[str]
     ) -> None:
         """Undefined values of those registers matter; from now on they are as good as others."""
-        if origins is None:
+        if taint is None:
             return
-        bad = np.where(on, origins, 0)
+        bad = np.where(on, taint.origin, 0)
         if not bad.any():
             return
         for name in names:
@@ -305,32 +316,30 @@ class Undefined:
             findings.add(KIND, message, k, other, block, threads)
 
 
-def _either(a: np.ndarray | None, b: np.ndarray | None) -> np.ndarray | None:
-    if a is None or b is None:
-        return b if a is None else a
-    found: np.ndarray = np.maximum(a, b)
-    return found
-
-
 def _items(target: object) -> list[str]:
-    """The registers of a load, "" for those of no interest."""
+    """The registers of a result, "" for those of no interest."""
     items = target.items if isinstance(target, Vector) else (target,)
     return [x.name if isinstance(x, Reg) else "" for x in items]
 
 
-def _spread(origins: np.ndarray, count: int) -> np.ndarray:
-    """Of granules, (n, granules), to those of elements, (n, count)."""
+def _spread(origins: np.ndarray, count: int, granule: int) -> tuple[np.ndarray, np.ndarray]:
+    """Of granules, (n, granules), to those of elements and their bits, (n, count)."""
     granules = origins.shape[1]
-    if granules >= count:
-        found: np.ndarray = origins.reshape(len(origins), count, -1).max(axis=2)
-        return found
-    return np.repeat(origins, count // granules, axis=1)
+    if granules < count:
+        found = np.repeat(origins, count // granules, axis=1)
+        return found, np.where(found > 0, ALL, NONE)
+    parts = origins.reshape(len(origins), count, -1)
+    places = np.arange(parts.shape[2], dtype=np.uint64) * np.uint64(8 * granule % 64)
+    undefined = np.where(parts > 0, mask_of(8 * granule) << places, NONE)
+    return parts.max(axis=2), np.bitwise_or.reduce(undefined, axis=2)
 
 
-def _merge(origins: np.ndarray, granules: int) -> np.ndarray:
-    """Of elements, (n, count), to those of granules."""
-    count = origins.shape[1]
-    if count >= granules:
-        found: np.ndarray = origins.reshape(len(origins), granules, -1).max(axis=2)
+def _merge(origins: np.ndarray, undefined: np.ndarray, pieces: int, granule: int) -> np.ndarray:
+    """Of elements, (n, count), to the origins of granules."""
+    n, count = origins.shape
+    if count > pieces:
+        found: np.ndarray = origins.reshape(n, pieces, -1).max(axis=2)
         return found
-    return np.repeat(origins, granules // count, axis=1)
+    places = np.arange(pieces // count, dtype=np.uint64) * np.uint64(8 * granule % 64)
+    parts = undefined[:, :, None] >> places & mask_of(8 * granule)
+    return np.where(parts != 0, origins[:, :, None], 0).reshape(n, pieces)
