@@ -164,3 +164,24 @@ def test_code_from_disk_knows_what_is_handed_over() -> None:
         run(text, "k", (1, 1, 1), (32, 1, 1), [x], tier="native")
         made = code.code_of(translate(text), True)
         assert len(made.plan.handed) == 2 and x.all()
+
+
+def test_registers_of_clusters_of_one_block() -> None:
+    names = ["cluster_ctarank", "cluster_nctarank"]
+    names += [
+        f"{name}.{axis}"
+        for name in ("clusterid", "nclusterid", "cluster_ctaid", "cluster_nctaid")
+        for axis in "xyz"
+    ]
+    body = "ld.param.u64 %q0, [p0]; mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ctaid.y;"
+    body += f"mad.lo.u32 %r1, %r2, 3, %r1; mad.wide.u32 %q0, %r1, {4 * len(names) + 4}, %q0;"
+    for k, name in enumerate(names):
+        body += f"mov.u32 %r3, %{name}; st.global.u32 [%q0+{4 * k}], %r3;"
+    body += "mov.pred %p1, %is_explicit_cluster; selp.u32 %r3, 1, 0, %p1;"
+    text = ptx(f"{body} st.global.u32 [%q0+{4 * len(names)}], %r3; ret;", ["u64"])
+    found = []
+    for tier in ("numpy", "native"):
+        x = np.full((6, len(names) + 1), 9, np.uint32)
+        run(text, "k", (3, 2, 1), (1, 1, 1), [x], tier=tier)
+        found.append(x.tolist())
+    assert found[0] == found[1]

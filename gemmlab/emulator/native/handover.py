@@ -109,7 +109,7 @@ def without(program: Program, block: int, parts: dict[int, Part]) -> str:
     last = next(n for n in range(body.stop, len(source)) if source[n].startswith("    return "))
     lines = [""] * first + source[first : last + 1]
     for part in parts.values():
-        if part.block != block:
+        if part.block != block or not part.lines:
             continue
         for line in part.lines:
             lines[line] = ""

@@ -36,7 +36,7 @@ from gemmlab.emulator.native.tracer import Registers, Tracer
 from gemmlab.emulator.native.values import BOOL, NotCovered, select
 from gemmlab.emulator.ptx import layout
 from gemmlab.emulator.ptx.ir import Instruction, Symbol
-from gemmlab.emulator.translation.translate import Program, terminator_of
+from gemmlab.emulator.translation.translate import Block, Program, terminator_of
 from gemmlab.errors import InternalError
 
 SOURCE = "<traced>"  # the file name of code that is traced
@@ -241,25 +241,25 @@ class Kernel:
         return live_in
 
     def trace(self, index: int, masked: bool) -> Tracer:
-        """A basic block's code. What has none of its own is handed over, one by one."""
-        tracer = Tracer(self, index, masked)
-        try:
-            with np.errstate(all="ignore"):  # what NumPy computes now wraps as on the GPU
-                tracer.trace()
-        except NotCovered as reason:
-            self._hand_over(reason, self._traced(reason), self.program.blocks[index].last - 1)
-            return self.trace(index, masked)
-        except MemoryError:
-            raise
-        except Exception as error:
-            at, last = self._traced(error), max(self.program.blocks[index].last - 1, 0)
-            instruction = self.program.function.instructions[last if at is None else at]
-            raise InternalError(
-                f"the emulator's native tier fails at {'.'.join(instruction.opcode)}, which is a "
-                f"bug in gemmlab ({type(error).__name__}: {error}); tier='numpy' does without it"
-                f"\n  at {instruction.site}"
-            ) from error
-        return tracer
+        """A basic block's code. Instructions that have none of their own are handed over."""
+        while True:
+            tracer = Tracer(self, index, masked)
+            try:
+                with np.errstate(all="ignore"):  # what NumPy computes now wraps as on the GPU
+                    tracer.trace()
+                return tracer
+            except NotCovered as reason:
+                self._hand_over(reason, self._traced(reason), self.program.blocks[index])
+            except MemoryError:
+                raise
+            except Exception as error:
+                at, last = self._traced(error), max(self.program.blocks[index].last - 1, 0)
+                instruction = self.program.function.instructions[last if at is None else at]
+                raise InternalError(
+                    f"the emulator's native tier fails at {'.'.join(instruction.opcode)}, which is "
+                    f"a bug in gemmlab ({type(error).__name__}: {error}); tier='numpy' does "
+                    f"without it\n  at {instruction.site}"
+                ) from error
 
     def _traced(self, error: Exception) -> int | None:
         """The instruction whose code was traced; None where a block's end was."""
@@ -267,22 +267,26 @@ class Kernel:
         lines = [x.lineno for x in frames if x.filename == SOURCE and x.lineno is not None]
         return self.program.origins[lines[-1] - 1] if lines else None
 
-    def _hand_over(self, reason: NotCovered, index: int | None, last: int) -> None:
-        """Leave an instruction to the NumPy tier's code. Raises NotCovered where a warp cannot
-        execute it alone, or where it is what ends a basic block, `last`."""
-        index = last if index is None else index
-        if terminator_of(self.program.function.instructions[index]) or index in self.handed:
+    def _hand_over(self, reason: NotCovered, index: int | None, block: Block) -> None:
+        """Leave an instruction, and those of its kind in its basic block, to the NumPy tier's code.
+        Raises NotCovered where a warp cannot execute it alone, or where it ends the block."""
+        code = self.program.function.instructions
+        index = block.last - 1 if index is None else index
+        if terminator_of(code[index]) or index in self.handed:
             raise self._not_covered(str(reason), index) from reason
-        part = Part(self.program, index)
-        try:
-            part.check()
-        except NotCovered as why:
-            raise self._not_covered(f"{reason}: {why}", index) from reason
-        self.handed[index] = part
-        self.plan.handed[index] = align(self.plan.core_bytes, 64)
-        self.plan.core_bytes = self.plan.handed[index] + part.nbytes
-        code = compile(without(self.program, part.block, self.handed), SOURCE, "exec")
-        exec(code, self.namespace)
+        for other in range(block.first, block.last):
+            if code[other].opcode != code[index].opcode or other in self.handed:
+                continue
+            part = Part(self.program, other)
+            try:
+                part.check()
+            except NotCovered as why:
+                raise self._not_covered(f"{reason}: {why}", other) from reason
+            self.handed[other] = part
+            self.plan.handed[other] = align(self.plan.core_bytes, 64)
+            self.plan.core_bytes = self.plan.handed[other] + part.nbytes
+        source = without(self.program, self.handed[index].block, self.handed)
+        exec(compile(source, SOURCE, "exec"), self.namespace)
 
     def _not_covered(self, why: str, index: int) -> NotCovered:
         opcode = ".".join(self.program.function.instructions[index].opcode)

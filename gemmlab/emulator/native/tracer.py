@@ -41,6 +41,13 @@ NUMPY_ONLY |= {"printf", "malloc", "free"}
 NUMPY_ONLY |= {"space_cluster"}
 
 
+# What the registers of clusters say where each block is a cluster of its own.
+CLUSTERS: dict[str, str | np.generic] = {"%clusterid": "%ctaid", "%nclusterid": "%nctaid"}
+CLUSTERS |= dict.fromkeys(("%cluster_ctaid", "%cluster_ctarank"), np.uint32(0))
+CLUSTERS |= dict.fromkeys(("%cluster_nctaid", "%cluster_nctarank"), np.uint32(1))
+CLUSTERS |= {"%is_explicit_cluster": np.bool_(False)}
+
+
 @dataclass
 class Lanes:
     """A set of lanes, as bits: what a mask is to the NumPy tier's code."""
@@ -184,6 +191,11 @@ class Tracer:
             if self.kernel.rows and axis != "x":
                 return f.load(place, U32)
             return f.load(place, U32, True, align=64)
+        if register in CLUSTERS:  # each block is one
+            one = CLUSTERS[register]
+            if isinstance(one, str):
+                return self.special(f"{one}.{axis}")
+            return f.constant(one)
         if register in ("%ctaid", "%nctaid", "%ntid"):
             return f.load(self.core.at(CORE[register[1:]] + 4 * "xyz".index(axis)), U32)
         lane = np.arange(WARP, dtype=np.uint32)
