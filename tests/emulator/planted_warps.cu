@@ -1,10 +1,12 @@
 // Kernels in which lanes of a warp do not do together what they must; 64 threads, or as it says.
 #include <cooperative_groups.h>
+#include <cuda_fp16.h>
 #include <mma.h>
 namespace cg = cooperative_groups;
 using namespace nvcuda;
 #define FULL 0xffffffffu
 #define KERNEL extern "C" __global__ void
+__device__ int lane() { return threadIdx.x % 32; }
 
 KERNEL mask_of_another_lane(int* o) {
   int t = threadIdx.x;
@@ -214,7 +216,230 @@ KERNEL leader_has_exited(int* o) {
   o[t] = __shfl_sync(FULL, t, 0);  // expect: warp participation
 }
 
-// .aligned
+// Masks and branches as programs have them
+
+KERNEL short_circuit_vote(int* o, const int* a) {
+  int t = threadIdx.x, r = 0;
+  if (a[t] > 10 && __any_sync(FULL, a[t] == 14)) r = 1;  // expect: warp participation
+  o[t] = r;
+}
+KERNEL ternary_shuffle(int* o, const int* a) {
+  int t = threadIdx.x;
+  int v = a[t];
+  o[t] = t % 32 ? v - __shfl_up_sync(FULL, v, 1) : v;  // expect: warp participation
+}
+KERNEL continue_before_shuffle(int* o, const int* a) {
+  int t = threadIdx.x, s = 0;
+  for (int i = 0; i < 4; i++) {
+    if ((a[t] + i) % 3 == 0) continue;
+    s += __shfl_xor_sync(FULL, i + t, 1);  // expect: warp participation
+  }
+  o[t] = s;
+}
+KERNEL grid_stride_tail(int* o, const int* a) {
+  int t = threadIdx.x, best = 0;
+  for (int i = t; i < 100; i += blockDim.x) {
+    int v = a[i];
+    best = max(best, __reduce_max_sync(FULL, v));  // expect: warp participation
+  }
+  o[t] = best;
+}
+KERNEL switch_by_lane(int* o) {
+  int t = threadIdx.x, v = t;
+  switch (t % 4) {
+    case 0: v = __shfl_sync(FULL, v, 4); break;  // expect: warp participation
+    case 1: v += 3; break;
+    default: v = 0;
+  }
+  o[t] = v;
+}
+KERNEL wrong_tile_mask(int* o) {
+  int t = threadIdx.x, w = 8;
+  unsigned m = ((1u << w) - 1) << (lane() / w);
+  o[t] = __shfl_xor_sync(m, t, 1);  // expect: warp participation
+}
+KERNEL mask_off_by_one(int* o) {
+  int t = threadIdx.x, n = 12, v = t;
+  unsigned m = (1u << (n - 1)) - 1;
+  if (t < n) v = __shfl_sync(m, v, 0);  // expect: warp participation
+  o[t] = v;
+}
+KERNEL mask_of_threads_not_lanes(int* o) {  // 64 threads
+  int t = threadIdx.x, v = t;
+  unsigned m = __ballot_sync(FULL, t < 48);
+  if (t < 40) v = __shfl_xor_sync(m, v, 1);  // expect: warp participation
+  o[t] = v;
+}
+KERNEL stale_activemask(int* o, const int* a) {
+  int t = threadIdx.x, s = 0;
+  unsigned m = __activemask();
+  for (int i = 0; i < a[t] % 4; i++) {
+    s += __shfl_sync(m, i, 0);  // expect: warp participation
+    o[t] = s;
+  }
+  o[t] = s + 1;
+}
+KERNEL lambda_in_a_branch(int* o) {
+  int t = threadIdx.x;
+  auto first = [&](int v) { return __shfl_sync(FULL, v, 0); };  // expect: warp participation
+  int r = t;
+  if (t % 32 > 3) r = first(t);
+  o[t] = r;
+}
+KERNEL sum_of_eight_in_a_branch(int* o) {
+  int t = threadIdx.x, v = t;
+  if (t < 8) {
+    for (int k = 4; k; k /= 2) v += __shfl_down_sync(FULL, v, k);  // expect: warp participation
+    if (t == 0) o[0] = v;
+  } else o[t] = 1;
+}
+KERNEL broadcast_from_other_half(int* o) {
+  int t = threadIdx.x, h = t % 32 / 16, v = t;
+  unsigned m = h ? 0xffff0000u : 0x0000ffffu;
+  v = __shfl_sync(m, v, 16 - 16 * h + 3);  // expect: warp participation
+  o[t] = v;
+}
+KERNEL shuffle_width_of_segment_outside(int* o) {
+  int t = threadIdx.x, v = t;
+  if (t % 8 < 4) v = __shfl_down_sync(0x0f0f0f0fu, v, 2, 8);  // expect: warp participation
+  o[t] = v;
+}
+KERNEL width_is_no_power_of_two(int* o) {
+  int t = threadIdx.x;
+  o[t] = __shfl_down_sync(FULL, t, 1, 12);  // expect: warp participation
+}
+KERNEL bitonic_in_a_branch(int* o, const int* a) {
+  int t = threadIdx.x, v = a[t];
+  for (int k = 2; k <= 32; k *= 2)
+    for (int j = k / 2; j > 0; j /= 2) {
+      if ((t & j) == 0) {
+        int w = __shfl_xor_sync(FULL, v, j);  // expect: warp participation
+        v = min(v, w);
+      } else {
+        int w = __shfl_down_sync(FULL, v, j);
+        v = max(v, w);
+      }
+    }
+  o[t] = v;
+}
+KERNEL half_floats(int* o) {
+  int t = threadIdx.x;
+  __half2 h = __floats2half2_rn(t, 1.f);
+  if (t & 16) h = __hadd2(h, __shfl_xor_sync(0xffff0000u, h, 16));  // expect: warp participation
+  o[t] = __low2float(h);
+}
+KERNEL recursive_like_loop(int* o, const int* a) {
+  int t = threadIdx.x, x = a[t] + 1, steps = 0;
+  while (x != 1) {
+    x = x & 1 ? 3 * x + 1 : x / 2;
+    steps++;
+    if (__all_sync(FULL, x == 1)) break;  // expect: warp participation
+    o[t] = steps;
+  }
+  o[t] = steps + 1;
+}
+KERNEL sync_in_the_last_warp(int* o) {  // 80 threads
+  __shared__ int s[96];
+  int t = threadIdx.x;
+  s[t] = t;
+  if (t < 72) {
+    __syncwarp();  // expect: warp participation
+    o[t] = s[t ^ 1];
+  } else o[t] = 0;
+}
+KERNEL match_in_half(int* o, const int* a) {
+  int t = threadIdx.x; unsigned m = 0;
+  if (t % 32 >= 8) m = __match_any_sync(FULL, a[t]);  // expect: warp participation
+  o[t] = m;
+}
+KERNEL match_all_with_a_mask_of_others(int* o, const int* a) {
+  int t = threadIdx.x, p;
+  o[t] = __match_all_sync(0xf0f0f0f0u, a[t], &p);  // expect: warp participation
+}
+KERNEL redux_mask_differs(int* o) {
+  int t = threadIdx.x;
+  o[t] = __reduce_add_sync(t % 32 == 5 ? 0x20u : FULL, t);  // expect: warp participation
+}
+KERNEL peel_without_new_mask(int* o, const int* a) {
+  int t = threadIdx.x, key = a[t] % 3;
+  unsigned m = FULL;
+  while (true) {
+    int first = __shfl_sync(m, key, 0);  // expect: warp participation
+    if (key == first) { o[t] = first; break; }
+    key--;
+  }
+}
+KERNEL segmented_sum(int* o, const int* a) {
+  int t = threadIdx.x, key = t / 5, v = a[t];
+  for (int k = 1; k < 32; k *= 2) {
+    if (t % 32 >= k) {
+      int w = __shfl_up_sync(FULL, v, k);  // expect: warp participation
+      if (t / 5 == key) v += w;
+    }
+  }
+  o[t] = v;
+}
+KERNEL mma_for_some_lanes_in_loop(int* o) {
+  int t = threadIdx.x;
+  int c0 = 0, c1 = 0;
+  for (int i = 0; i < (t % 32 < 4 ? 2 : 3); i++)
+    asm volatile("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0,%1}, {%2}, {%3}, {%0,%1};" : "+r"(c0), "+r"(c1) : "r"(t), "r"(i));  // expect: warp participation
+  o[t] = c0 + c1;
+}
+KERNEL cluster_arrive_by_one(int* o) {
+  int t = threadIdx.x;
+  if (t % 32 == 0) asm volatile("barrier.cluster.arrive.aligned;");  // expect: warp participation
+  o[t] = t;
+}
+KERNEL barrier_in_half_a_warp(int* o) {
+  int t = threadIdx.x;
+  if (t % 32 < 16) __syncthreads();  // expect: divergent barrier
+  o[t] = t;
+}
+KERNEL shared_word(int* o) {
+  __shared__ int s[32];
+  int t = threadIdx.x;
+  s[t / 4] = t;  // expect: shared race
+  __syncthreads();
+  o[t] = s[t / 4];
+}
+KERNEL global_word_by_modulo(int* o) {
+  int t = threadIdx.x;
+  o[t % 16] = t / 16;  // expect: order dependent
+}
+KERNEL global_bytes(int* o) {  // 32 threads
+  char* c = (char*)o;
+  int t = threadIdx.x;
+  c[t / 3] = t;  // expect: order dependent
+}
+KERNEL global_vector(int* o) {  // 32 threads
+  int t = threadIdx.x;
+  ((int4*)o)[t / 2] = make_int4(1, 2, t, 4);  // expect: order dependent
+}
+KERNEL generic_word(int* o) {  // 32 threads
+  __shared__ int s[2];
+  int t = threadIdx.x;
+  int* p = t < 16 ? o + t / 4 : s;
+  if (t < 17) *p = t;  // expect: order dependent
+  o[40] = 1;
+}
+
+// .aligned, and guards
+
+KERNEL guarded_ldmatrix(int* o) {
+  __shared__ __align__(16) int s[64];
+  int t = threadIdx.x, v = 0;
+  s[t] = t;
+  __syncthreads();
+  unsigned at = __cvta_generic_to_shared(s + t % 8 * 4);
+  asm volatile("{.reg .pred p; setp.lt.u32 p, %2, 16; @p ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1]; }" : "+r"(v) : "r"(at), "r"(t));  // expect: warp participation
+  o[t] = v;
+}
+KERNEL guarded_shuffle_wrong(int* o) {
+  int t = threadIdx.x, v = t;
+  asm volatile("{.reg .pred p; setp.lt.u32 p, %1, 8; @p shfl.sync.bfly.b32 %0, %0, 1, 31, 0xfe; }" : "+r"(v) : "r"(t));  // expect: warp participation
+  o[t] = v;
+}
 
 KERNEL ldmatrix_of_half_a_warp(int* o) {
   __shared__ __align__(16) int s[64];

@@ -2,11 +2,17 @@
 #include <cooperative_groups.h>
 #include <cooperative_groups/reduce.h>
 #include <cooperative_groups/scan.h>
+#include <cuda_fp16.h>
 #include <mma.h>
 namespace cg = cooperative_groups;
 using namespace nvcuda;
 #define FULL 0xffffffffu
 #define KERNEL extern "C" __global__ void
+__device__ int lane() { return threadIdx.x % 32; }
+template <typename T> __device__ T warp_sum(T v) {
+  for (int k = 16; k > 0; k /= 2) v += __shfl_down_sync(FULL, v, k);
+  return v;
+}
 
 KERNEL butterfly(int* o) {
   int v = threadIdx.x;
@@ -246,7 +252,294 @@ KERNEL switch_by_warp(int* o) {  // 128 threads
   o[t] = v;
 }
 
-// .aligned
+// Masks and branches as programs have them
+
+KERNEL vote_before_and(int* o, const int* a) {
+  int t = threadIdx.x;
+  bool any = __any_sync(FULL, a[t] == 14);
+  o[t] = a[t] > 10 && any;
+}
+KERNEL ternary_of_a_shuffle(int* o, const int* a) {
+  int t = threadIdx.x, v = a[t], w = __shfl_up_sync(FULL, v, 1);
+  o[t] = t % 32 ? v - w : v;
+}
+KERNEL predicated_loop(int* o, const int* a) {
+  int t = threadIdx.x, s = 0;
+  for (int i = 0; i < 4; i++) {
+    int v = __shfl_xor_sync(FULL, i + t, 1);
+    if ((a[t] + i) % 3 == 0) continue;
+    s += v;
+  }
+  o[t] = s;
+}
+KERNEL grid_stride_rounded_up(int* o, const int* a) {
+  int t = threadIdx.x, best = 0;
+  for (int i = t; i < 128; i += blockDim.x) {
+    int v = i < 100 ? a[i] : 0;
+    best = max(best, __reduce_max_sync(FULL, v));
+  }
+  o[t] = best;
+}
+KERNEL grid_stride_with_ballot_mask(int* o, const int* a) {
+  int t = threadIdx.x, best = 0;
+  unsigned m = __ballot_sync(FULL, t < 100);
+  for (int i = t; i < 100; i += blockDim.x) {
+    best = max(best, __reduce_max_sync(m, a[i]));
+    m = __ballot_sync(m, i + blockDim.x < 100);
+  }
+  o[t] = best;
+}
+KERNEL tile_mask(int* o) {
+  int t = threadIdx.x, w = 8;
+  unsigned m = ((1u << w) - 1) << (lane() / w * w);
+  o[t] = __shfl_xor_sync(m, t, 1) + __popc(__ballot_sync(m, t & 1));
+}
+KERNEL nested_branches(int* o, const int* a) {
+  int t = threadIdx.x, v = 0;
+  unsigned m = __ballot_sync(FULL, a[t] > 8);
+  if (a[t] > 8) {
+    v = __shfl_sync(m, t, __ffs(m) - 1);
+    unsigned n = __ballot_sync(m, a[t] & 1);
+    if (a[t] & 1) v += __reduce_add_sync(n, 1);
+    __syncwarp(m);
+  }
+  o[t] = v;
+}
+KERNEL softmax_row(int* o, const int* a) {
+  int t = threadIdx.x;
+  float v = a[t], top = v;
+  for (int k = 16; k; k /= 2) top = fmaxf(top, __shfl_xor_sync(FULL, top, k));
+  float e = exp2f(v - top), sum = e;
+  for (int k = 16; k; k /= 2) sum += __shfl_xor_sync(FULL, sum, k);
+  o[t] = 1000 * e / sum;
+}
+KERNEL block_sum_of_any_size(int* o) {  // 100 threads
+  __shared__ int s[32];
+  int t = threadIdx.x, l = t % 32, w = t / 32, warps = (blockDim.x + 31) / 32;
+  int v = t, n = min(32, blockDim.x - w * 32);
+  for (int k = 16; k; k /= 2) {
+    int x = __shfl_down_sync(FULL, v, k);
+    if (l + k < n) v += x;
+  }
+  if (l == 0) s[w] = v;
+  __syncthreads();
+  if (w == 0) {
+    v = l < warps ? s[l] : 0;
+    v = warp_sum(v);
+    if (l == 0) o[0] = v;
+  }
+}
+KERNEL block_sum_with_mask(int* o) {  // 100 threads
+  int t = threadIdx.x, v = t;
+  unsigned m = __activemask();
+  for (int k = 16; k; k /= 2) {
+    int x = __shfl_down_sync(m, v, k);
+    if (m >> (t % 32 + k) & 1 && t % 32 + k < 32) v += x;
+  }
+  if (t % 32 == 0) atomicAdd(o, v);
+}
+KERNEL two_blocks_of_sums(int* o, const int* a) {  // 256 threads
+  __shared__ int s[8];
+  int t = threadIdx.x, v = warp_sum(a[t]);
+  if (t % 32 == 0) s[t / 32] = v;
+  __syncthreads();
+  if (t < 8) {
+    v = s[t];
+    v += __shfl_down_sync(0xffu, v, 4);
+    v += __shfl_down_sync(0xffu, v, 2);
+    v += __shfl_down_sync(0xffu, v, 1);
+    if (t == 0) o[0] = v;
+  }
+}
+KERNEL compaction(int* o, const int* a) {
+  int t = threadIdx.x;
+  bool keep = a[t] % 3 == 1;
+  unsigned m = __ballot_sync(FULL, keep);
+  int before = __popc(m & ((1u << lane()) - 1)), base = 0;
+  if (lane() == 0) base = atomicAdd(o + 255, __popc(m));
+  base = __shfl_sync(FULL, base, 0);
+  if (keep) o[base + before] = 1;
+}
+KERNEL histogram_by_match(int* o, const int* a) {
+  int t = threadIdx.x, bin = a[t] % 8;
+  unsigned same = __match_any_sync(FULL, bin);
+  if (lane() == __ffs(same) - 1) atomicAdd(o + bin, __popc(same));
+}
+KERNEL transpose_by_shuffles(int* o) {
+  int t = threadIdx.x, l = lane(), x[4];
+  for (int i = 0; i < 4; i++) x[i] = t * 4 + i;
+  for (int i = 0; i < 4; i++) x[i] = __shfl_sync(FULL, x[i], (l + i) & 31);
+  o[t] = x[0] + x[1] + x[2] + x[3];
+}
+KERNEL bitonic(int* o, const int* a) {
+  int t = threadIdx.x, v = a[t];
+  for (int k = 2; k <= 32; k *= 2)
+    for (int j = k / 2; j > 0; j /= 2) {
+      int w = __shfl_xor_sync(FULL, v, j);
+      bool up = (t & k) == 0, low = (t & j) == 0;
+      v = up == low ? min(v, w) : max(v, w);
+    }
+  o[t] = v;
+}
+KERNEL segmented_scan(int* o, const int* a) {
+  int t = threadIdx.x, v = a[t], l = lane();
+  bool head = l % 5 == 0;
+  unsigned heads = __ballot_sync(FULL, head);
+  int start = 31 - __clz(heads & (FULL >> (31 - l)));
+  for (int k = 1; k < 32; k *= 2) {
+    int w = __shfl_up_sync(FULL, v, k);
+    if (l - k >= start) v += w;
+  }
+  o[t] = v;
+}
+KERNEL collatz(int* o, const int* a) {
+  int t = threadIdx.x, x = a[t] + 1, steps = 0;
+  while (!__all_sync(FULL, x == 1)) {
+    if (x != 1) { x = x & 1 ? 3 * x + 1 : x / 2; steps++; }
+  }
+  o[t] = steps;
+}
+KERNEL warp_pipeline(int* o) {  // 128 threads
+  __shared__ int s[4][32];
+  int w = threadIdx.x / 32, l = lane();
+  s[w][l] = threadIdx.x;
+  __syncwarp();
+  for (int k = 16; k; k /= 2) {
+    if (l < k) s[w][l] += s[w][l + k];
+    __syncwarp();
+  }
+  if (l == 0) o[w] = s[w][0];
+}
+KERNEL warp_pipeline_with_masks(int* o) {
+  __shared__ int s[64];
+  int t = threadIdx.x, l = lane();
+  s[t] = t;
+  __syncwarp();
+  if (l < 16) {
+    int v = s[t] + s[t + 16];
+    __syncwarp(0xffffu);
+    s[t] = v;
+    __syncwarp(0xffffu);
+    if (l < 8) o[t] = s[t] + s[t + 8];
+  }
+}
+KERNEL queue_of_a_warp(int* o, const int* a) {
+  int t = threadIdx.x, left = a[t] % 5, total = 0;
+  for (unsigned m; (m = __ballot_sync(FULL, left > 0));) {
+    int leader = __ffs(m) - 1;
+    int n = __shfl_sync(FULL, left, leader);
+    for (int i = lane(); i < n; i += 32) total++;
+    if (lane() == leader) left = 0;
+  }
+  o[t] = total;
+}
+KERNEL one_dimension_of_two(int* o) {  // 64 threads
+  int t = threadIdx.x, row = t / 16;
+  int v = __shfl_xor_sync(FULL, t, 8, 16);
+  if (row & 1) v += __shfl_sync(0xffff0000u, v, 20);
+  o[t] = v;
+}
+KERNEL loads_for_a_leader(int* o, const int* a) {
+  int t = threadIdx.x;
+  int v = lane() == 7 ? a[t] : 0;
+  v = __shfl_sync(FULL, v, 7);
+  o[t] = v;
+}
+KERNEL uninteresting_lanes(int* o) {
+  int t = threadIdx.x, v = t;
+  if (lane() < 20) {
+    v = __shfl_down_sync(0xfffffu, v, 1);
+    o[t] = lane() < 19 ? v : -1;
+  } else o[t] = 0;
+}
+KERNEL stored_where_it_is_known(int* o) {
+  int t = threadIdx.x;
+  if (lane() < 20) {
+    int v = __shfl_down_sync(0xfffffu, t, 4);
+    if (lane() < 16) o[t] = v;
+  }
+}
+KERNEL maximum_with_index(int* o, const int* a) {
+  int t = threadIdx.x, v = a[t], at = t;
+  for (int k = 16; k; k /= 2) {
+    int w = __shfl_down_sync(FULL, v, k), i = __shfl_down_sync(FULL, at, k);
+    if (w > v || w == v && i < at) { v = w; at = i; }
+  }
+  if (lane() == 0) o[t / 32] = at;
+}
+KERNEL doubles(int* o) {
+  double v = threadIdx.x;
+  v = warp_sum(v);
+  if (lane() == 0) o[threadIdx.x / 32] = v;
+}
+KERNEL halves(int* o) {
+  __half2 h = __floats2half2_rn(threadIdx.x, 1.f);
+  for (int k = 16; k; k /= 2) h = __hadd2(h, __shfl_xor_sync(FULL, h, k));
+  o[threadIdx.x] = __low2float(h) > 0;
+}
+KERNEL pointer_to_shared(int* o) {
+  __shared__ int s[64];
+  int t = threadIdx.x;
+  s[t] = t;
+  __syncthreads();
+  unsigned long long p = __shfl_sync(FULL, (unsigned long long)(s + t), 3);
+  o[t] = *(int*)p;
+}
+KERNEL spin_in_lane_order(int* o) {  // 32 threads
+  volatile int* turn = o + 100;
+  int t = threadIdx.x;
+  for (int i = 0; i < 32; i++) {
+    if (i == t) *turn = i;
+    __syncwarp();
+  }
+  o[t] = 1;
+}
+KERNEL mma_by_warps_in_turn(int* o) {  // 128 threads
+  int t = threadIdx.x, c0 = 0, c1 = 0;
+  for (int i = 0; i < t / 32; i++)
+    asm volatile("mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {%0,%1}, {%2}, {%3}, {%0,%1};" : "+r"(c0), "+r"(c1) : "r"(t), "r"(i));
+  o[t] = c0 + c1;
+}
+KERNEL same_values_in_one_word(int* o, const int* a) {
+  int t = threadIdx.x;
+  o[t / 8] = t / 8;
+  o[100] = 5;
+  if (a[t] == 3) o[101] = 1;
+}
+KERNEL last_writer_by_loop(int* o, const int* a) {
+  int t = threadIdx.x;
+  if (t == 0) for (int i = 0; i < 10; i++) o[i / 2] = a[i];
+}
+KERNEL barrier_after_branches(int* o) {
+  int t = threadIdx.x, v = 0;
+  if (t & 1) { for (int i = 0; i < t; i++) v += i; } else v = 3;
+  __syncthreads();
+  v += __shfl_xor_sync(FULL, v, 1);
+  o[t] = v;
+}
+KERNEL inner_return(int* o, const int* a) {
+  int t = threadIdx.x;
+  auto f = [&](int x) { if (x & 1) return x * 3; for (int i = 0; i < x; i++) x += i & 1; return x; };
+  int v = f(a[t]);
+  o[t] = __shfl_xor_sync(FULL, v, 4) + __popc(__ballot_sync(FULL, v & 1));
+}
+
+// .aligned, and guards
+
+KERNEL guarded_ldmatrix_right(int* o) {
+  __shared__ __align__(16) int s[64];
+  int t = threadIdx.x, v = 0;
+  s[t] = t;
+  __syncthreads();
+  unsigned at = __cvta_generic_to_shared(s + t % 8 * 4);
+  asm volatile("{.reg .pred p; setp.lt.u32 p, %2, 32; @p ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1]; }" : "+r"(v) : "r"(at), "r"(t) : "memory");
+  o[t] = v;
+}
+KERNEL guarded_shuffle(int* o) {
+  int t = threadIdx.x, v = t;
+  asm volatile("{.reg .pred p; setp.lt.u32 p, %1, 8; @p shfl.sync.bfly.b32 %0, %0, 1, 31, 0xff; }" : "+r"(v) : "r"(t));
+  o[t] = v;
+}
 
 KERNEL ldmatrix_of_one_warp(int* o) {
   __shared__ __align__(16) int s[64];

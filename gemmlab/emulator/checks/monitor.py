@@ -123,7 +123,7 @@ class Monitor:
 
     def after(self, number: int, block: Block, mask: Mask | None) -> None:
         """A basic block has run; its lanes have not gone on yet."""
-        self.participation.after(block, mask)
+        self.participation.after(number, block, mask)
         self.undefined.after(number, block, mask)
 
     def warp_barrier(self, on: np.ndarray, members: np.ndarray) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from gemmlab.emulator.arithmetic.lanes import WARP, Mask
+from gemmlab.emulator.arithmetic.lanes import WARP, Mask, three_axes
 from gemmlab.emulator.ptx.ir import Instruction
 from gemmlab.emulator.synchronization.collectives import (
     LANE,
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 KIND = "warp participation"
 WHOLE = {"mma", "wmma", "wgmma", "ldmatrix", "stmatrix", "movmatrix", "setmaxnreg"}  # 32 lanes
+ALL = np.uint32(0xFFFFFFFF)
 OF_GROUP = {"wgmma.mma_async", "setmaxnreg.inc", "setmaxnreg.dec"}
 MODES = ("up", "down", "bfly", "idx")
 ONWARD = {"bra", "ret", "exit"}  # what a lane does on its way out
@@ -40,8 +41,8 @@ ONWARD = {"bra", "ret", "exit"}  # what a lane does on its way out
 
 def is_aligned(i: Instruction) -> bool:
     """Whether the live lanes of a warp must execute an instruction together. Barriers of a block
-    have a check of their own; of instructions with a guard it is not known who executes them."""
-    return "aligned" in i.modifiers and i.guard is None and i.name not in ("bar", "barrier")
+    have a check of their own."""
+    return "aligned" in i.modifiers and i.name not in ("bar", "barrier")
 
 
 class Unknown(NamedTuple):
@@ -65,10 +66,12 @@ class Participation:
         self.works = [any(self.code[k].root not in ONWARD for k in span) for span in spans]
         self.has_collectives = any(b.members is not None for b in blocks)
         # With whom each lane last did anything, as bits.
-        self.company = np.zeros(self.shape, np.uint32)
+        self.company = self.everyone = bits_of(self.exist)
         # How often each warp has executed what is for all of its warpgroup.
         self.executed: dict[int, np.ndarray] = {}
-        self.named = np.zeros(self.shape, np.uint32)  # by the lanes of the last collective
+        # What lanes name at the collective that begins the basic block under way, as bits; None
+        # where all lanes name all.
+        self.named: np.ndarray | None = None
         self.unknown: dict[int, Unknown] = {}  # of each shuffle, when it was last so
         self.used: set[int] = set()  # shuffles whose unknown values have mattered
         self.machine.warps = WatchedWaits(self)
@@ -77,21 +80,39 @@ class Participation:
     def before(self, number: int, block: Block, mask: Mask | None) -> None:
         """A basic block is about to run."""
         on = self.machine.active(mask)
-        if block.members is not None and self.code[block.first].guard is None:
-            self._collective(block.first, number, on)
+        self.named = None
+        if block.members is not None:
+            members = self.machine.warps.members(number)
+            if mask is not None or (members != ALL).any():
+                self.named = np.broadcast_to(members, self.shape)
         if self.has_collectives and self.works[number]:
-            self.company = np.where(on, bits_of(on), self.company)
+            together = self.everyone if mask is None else bits_of(on)
+            self.company = together if mask is None else np.where(on, together, self.company)
         for index in self.aligned[number]:
-            self._aligned(index, on)
+            if self.code[index].guard is None:
+                self._aligned(index, on)
 
-    def after(self, block: Block, mask: Mask | None) -> None:
+    def after(self, number: int, block: Block, mask: Mask | None) -> None:
         """A basic block has run."""
+        on = self.machine.active(mask)
+        if self.named is not None:
+            self._collective(block.first, self._enabled(block.first, on), self.named)
         if block.members is not None and self.code[block.first].name == "shfl":
-            self._shuffle(block.first, self.machine.active(mask), self.machine.together(mask))
+            self._shuffle(block.first, self._enabled(block.first, on))
+        for index in self.aligned[number]:
+            if self.code[index].guard is not None:
+                self._aligned(index, self._enabled(index, on))
 
-    def _collective(self, index: int, number: int, on: np.ndarray) -> None:
+    def _enabled(self, index: int, on: np.ndarray) -> np.ndarray:
+        """The lanes that pass an instruction's guard."""
+        if self.code[index].guard is None:
+            return on
+        enabled: np.ndarray = on & three_axes(self.machine.noted[index][0])
+        return enabled
+
+    def _collective(self, index: int, on: np.ndarray, named: np.ndarray) -> None:
+        """named: by each lane, as bits."""
         machine, bit = self.machine, np.uint32(1) << LANE.astype(np.uint32)
-        self.named = named = np.broadcast_to(machine.warps.members(number), self.shape)
         bad = on & (named & bit == 0)
         if bad.any():
             self._report(index, bad, lambda b, w: f"mask {_mask(named, bad, b, w)} leaves them out")
@@ -109,13 +130,22 @@ class Participation:
             if bad.any():
                 self._report(index, bad, lambda b, w: _left(named, left, bad, b, w))
 
-    def _shuffle(self, index: int, on: np.ndarray, together: np.ndarray) -> None:
+    def _shuffle(self, index: int, on: np.ndarray) -> None:
         """What lanes read from lanes that give nothing is undefined; an error where it is used."""
         _, distance, segment = self.machine.noted[index]
         mode = next(m for m in self.code[index].modifiers if m in MODES)
         source, inside = source_lanes(mode, distance, segment)
+        # The lanes of a segment, less one: ones in its lowest bits, and no others.
+        size = ~(three_axes(segment) >> np.uint32(8)) & np.uint32(31)
+        is_uneven = size & (size + np.uint32(1)) != 0
+        if is_uneven.any() and (uneven := on & is_uneven).any():
+            text = "the width of its segments is not 1, 2, 4, 8, 16 or 32"
+            self._report(index, uneven, lambda b, w: text)
+        if self.named is None:
+            return
+        meeting = self.machine.warps.meeting
         source = np.broadcast_to(np.where(inside, source, LANE), self.shape)
-        giving = bits_of(together) & self.named
+        giving = bits_of(on if meeting is None else meeting.lanes) & self.named
         unknown = on & (giving >> source.astype(np.uint32) & 1 == 0) & (source != LANE)
         if unknown.any():
             self.monitor.undefined.shuffle(unknown)
