@@ -269,10 +269,12 @@ class Monitor:
             clusters = here // self.clocks.members
             for cluster in np.unique(clusters).tolist():
                 some, place = here[clusters == cluster], (space, cell, cluster)
-                if root not in ("st", "red"):
-                    self.boards.take(place, some)
-                if root != "ld":
-                    self.boards.leave(place, self.clocks.tell(some))
+                # Threads that meet at one place take their turns, as in `memory.atomics`.
+                for turn in some[:, None] if root == "atom" else (some,):
+                    if root not in ("st", "red"):
+                        self.boards.take(place, turn)
+                    if root != "ld":
+                        self.boards.leave(place, self.clocks.tell(turn))
 
     def _report_shared(
         self,
