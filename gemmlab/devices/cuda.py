@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.metadata
 import statistics
 import time
@@ -23,6 +24,7 @@ from gemmlab.tensor_map import TensorMap, pointed_to
 if TYPE_CHECKING:
     from gemmlab.devices.flow_cuda import CudaRuntime
 
+NO_DRIVER = "this machine has no NVIDIA driver, so no GPU can be used"
 _WARM_UP_S = 0.05
 _MEASURE_S = 0.3
 _REPEATS = 50
@@ -304,13 +306,22 @@ def _address(span: Span) -> int:
     return span.buffer.address + span.offset
 
 
+def has_driver() -> bool:
+    """Whether there is a driver, found out in no time; whether it can be used is another thing."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
+
+
 def _driver() -> Any:
     """The driver's bindings. Raises DeviceError where there is no driver or no GPU."""
     driver: Any = CUDA_BINDINGS.load()
     try:
         (error,) = driver.cuInit(0)
     except RuntimeError as missing:  # its library is not found
-        raise DeviceError("this machine has no NVIDIA driver, so no GPU can be used") from missing
+        raise DeviceError(NO_DRIVER) from missing
     if int(error) != 0:
         raise DeviceError(f"the NVIDIA driver cannot be used: {error.name}")
     return driver

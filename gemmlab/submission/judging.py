@@ -12,6 +12,7 @@ from typing import Any
 
 from gemmlab.compile import source
 from gemmlab.compile.architectures import DEFAULT, NVRTC_ARCHITECTURES, check_architecture
+from gemmlab.devices import cuda
 from gemmlab.directives import Directive, read
 from gemmlab.errors import CompileError, GemmlabError, InputError
 from gemmlab.judge import Mismatch, Verdict, precision
@@ -170,9 +171,12 @@ class _Judge:
         return step
 
     def _gpu(self) -> Step:
+        needed = "timing needs one too"
+        if not cuda.has_driver():  # a process would take its time to say the same
+            return Step("GPU", "skipped", f"{cuda.NO_DRIVER}; {needed}")
         step, told = self._run("GPU", "try_on_gpu", self.submission, None)
         if step.status == "not run" and not told:
-            return replace(step, status="skipped", message=f"{step.message}; timing needs one too")
+            return replace(step, status="skipped", message=f"{step.message}; {needed}")
         self._judge_trials(step)
         self._result.arch = told.get("arch", self._result.arch)
         return step

@@ -4,10 +4,14 @@ import io
 import re
 
 import pytest
+from inline import in_this_process
 from kernels import BF16, BF16_CUT, FP16, HEAD, LOOP, TF32, TF32_CUT, gemm, in_parts, rounded
 from rich.console import Console
 
-from gemmlab.submission import start, table
+from gemmlab import problems
+from gemmlab.directives.directive import parse
+from gemmlab.submission import cases, judging, process, start, table
+from gemmlab.submission.judging import Options
 from gemmlab.submission.steps import Judgement, Step
 
 
@@ -280,6 +284,36 @@ def test_a_long_message_stands_below_the_table(number, shown):
     assert shown in text
     assert ("more lines" in text) == (number > table.LINES)
     assert text.count("a word") < 40 * (table.LINES + 2)
+
+
+SHALLOW = """
+  __shared__ float sb[32][16];
+  int tx = threadIdx.x, ty = threadIdx.y;
+  float sum = 0;
+  for (int t = 0; t < k; t += 32) {
+    for (int i = ty; i < 32; i += 16)
+      sb[i][tx] = col < n && t + i < k ? b[(t + i) * n + col] : 0.0f;
+    __syncthreads();
+    for (int i = 0; i < min(32, k - t); ++i) sum += a[min(row, m - 1) * k + t + i] * sb[i][tx];
+  }
+  if (!inside) return;
+"""
+
+
+def test_every_axis_is_long_once(judge, monkeypatch):
+    """Alone, so that it costs little: a second tile is what shows that a barrier is missing."""
+    for name, shapes in cases.SHAPES.items():
+        axes = range(len(problems.find(name).axes))
+        for axis in axes:
+            others = [other for other in axes if other != axis]
+            long = [s for s in shapes.small if s[axis] > 128 and all(s[i] < 10 for i in others)]
+            assert long, (name, axis)
+    monkeypatch.setattr(cases, "families", lambda submission: ["normal"])
+    monkeypatch.setattr(process, "run", in_this_process)
+    found = judging.judge_file(
+        judge.file(gemm(SHALLOW, first="")), parse([]), Options(gpu=False, seed=1)
+    )
+    assert found.verdict == "race", found.steps[-1]
 
 
 def test_ptx_and_templates(judge):

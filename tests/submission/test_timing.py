@@ -226,5 +226,6 @@ def test_what_only_the_emulator_does_not_know_is_left_to_a_gpu(judge, monkeypatc
         return told.get(task) or in_this_process(task, request, limits)
 
     monkeypatch.setattr(process, "run", run)
+    monkeypatch.setattr(cuda, "has_driver", lambda: True)
     found = judge(gemm(), apart=True, gpu=True)
     assert (found.verdict, found.score) == (verdict, 50.0 if on_gpu else None)
