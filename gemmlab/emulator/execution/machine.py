@@ -318,6 +318,10 @@ class Machine:
         self.warps.meeting = None
         self.turns = self.turns + 1 if len(self.ready) > 1 else 0
         recalled = bool(self.warps.standing)
+        if self.order.is_lockstep and not recalled:
+            for pc in sorted(self.ready, reverse=self.is_burst()):
+                if self.warps.lacking(pc, self.ready[pc]) is None:
+                    return pc, self.ready.pop(pc)
         if recalled:
             self.warps.recall()
         for parts in candidates(self):

@@ -12,6 +12,7 @@ import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP, Value, three_axes
 
+ALL = 0xFFFFFFFF  # a mask of the whole warp
 LANE = np.arange(WARP)
 
 
@@ -54,17 +55,24 @@ def lanes_of(bits: Value) -> np.ndarray:
     return lanes
 
 
+def among(bits: np.ndarray, members: Value) -> np.ndarray:
+    """Those of some lanes that are members, as bits."""
+    if np.ndim(members) == 0 and members == ALL:
+        return bits
+    some: np.ndarray = bits & three_axes(members)
+    return some
+
+
 def ballot(active: np.ndarray, members: Value, predicate: Value) -> np.ndarray:
     """The active members whose predicate holds, as bits."""
-    votes: np.ndarray = bits_of(active & three_axes(predicate)) & three_axes(members)
-    return votes
+    return among(bits_of(active & three_axes(predicate)), members)
 
 
 def vote(mode: str, active: np.ndarray, members: Value, predicate: Value) -> Value:
     yes = ballot(active, members, predicate)
     if mode == "any":
         return yes != 0
-    everyone = yes == bits_of(active) & three_axes(members)
+    everyone = yes == among(bits_of(active), members)
     return everyone if mode == "all" else everyone | (yes == 0)
 
 
@@ -72,13 +80,12 @@ def match_any(active: np.ndarray, members: Value, value: Value) -> np.ndarray:
     """The active members that hold what this lane holds, as bits."""
     value = np.broadcast_to(three_axes(value), active.shape)
     same = (value[..., :, None] == value[..., None, :]) & active[..., None, :]
-    matched: np.ndarray = bits_of(same)[..., 0] & three_axes(members)
-    return matched
+    return among(bits_of(same)[..., 0], members)
 
 
 def match_all(active: np.ndarray, members: Value, value: Value) -> tuple[np.ndarray, np.ndarray]:
     """All active members where they hold the same value, else no lane; and whether they do."""
-    everyone = bits_of(active) & three_axes(members)
+    everyone = among(bits_of(active), members)
     agree = match_any(active, members, value) == everyone
     return np.where(agree, everyone, np.uint32(0)), agree
 
@@ -97,7 +104,7 @@ def reduce(mode: str, active: np.ndarray, members: Value, value: Value) -> np.nd
     """Of each lane: the reduction over its active members."""
     value = np.broadcast_to(three_axes(value), active.shape)
     members = three_axes(members)
-    if (members == members[..., :1]).all():  # one result per warp
+    if members.shape[2] == 1 or (members == members[..., :1]).all():  # one result per warp
         on = (active & lanes_of(members[..., :1]))[..., None, :]
     else:
         on = active[..., None, :] & lanes_of(members[..., None])
@@ -112,6 +119,6 @@ def reduce(mode: str, active: np.ndarray, members: Value, value: Value) -> np.nd
 
 def elect(active: np.ndarray, members: Value) -> tuple[np.ndarray, np.ndarray]:
     """The lowest active member, and whether that is this lane."""
-    on = bits_of(active) & three_axes(members)
+    on = among(bits_of(active), members)
     leader = np.bitwise_count((on & (~on + np.uint32(1))) - np.uint32(1)).astype(np.uint32)
     return leader, leader == LANE
