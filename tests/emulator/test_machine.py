@@ -324,6 +324,10 @@ def test_joined_shared_loads_give_what_single_ones_do(launch, body):
         "setp.eq.u32 %p1, %r0, 5; st.shared.u32 [s], 7; @%p1 st.shared.u32 [s], 1;"
         "st.shared.u32 [s+4], 2;",
         "setp.ne.u32 %p1, %r0, 5; @%p1 bra L; st.shared.u32 [s], 1; st.shared.u32 [s+4], 2; L:",
+        "mov.u32 %r2, s; sub.u32 %r2, %r2, 4; bra.uni L; L: st.shared.u32 [s], 7;"
+        "st.shared.u32 [%r2+4], 1; st.shared.u32 [s+4], 2;",
+        "mov.u32 %r2, %r10; setp.eq.u32 %p1, %r0, 99; @%p1 add.u32 %r2, %r10, 4;"
+        "st.shared.u32 [%r10], 7; st.shared.u32 [%r2], 1; st.shared.u32 [%r10+4], 2;",
     ],
 )
 def test_joined_shared_stores_give_what_single_ones_do(launch, body):

@@ -1,7 +1,8 @@
 """Small kernels of neighbouring accesses, and what machine code and the emulator make of them.
 
 A kernel is written as words. "4s8" stores four bytes at offset 8 and "4l8" loads them; "2x4s8" is a
-vector of two; "b4s8" goes through another base register. Other words are names of instructions.
+vector of two; "b4s8" goes through another base register, "z4s8" through one that the kernel makes.
+Other words are names of instructions.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from gemmlab.emulator.translation.translate import translate
 from gemmlab.sass.code import read
 
 ARCH = "sm_90a"
-ACCESS = re.compile(r"([b-e]?)(?:(\d)x)?(\d)([sl])(\d+)$")  # base, elements, bytes, what, offset
+ACCESS = re.compile(r"([b-ez]?)(?:(\d)x)?(\d)([sl])(\d+)$")  # base, elements, bytes, what, offset
 # Registers that hold addresses, with as much alignment as can be proved.
 BASES = """
 .reg .b32 %a, %b, %c, %d, %e, %start, %x;
@@ -48,8 +49,12 @@ KINDS = {"ld": "load", "st": "store"}
 TYPES = {1: ("u8", "h"), 2: ("b16", "h"), 4: ("b32", "r"), 8: ("b64", "q")}  # and registers
 
 
-def kernel(name: str, words: str, space: str = "shared") -> str:
-    """PTX that does what the words say; it stores what it loads to global memory in the end."""
+def kernel(name: str, words: str, space: str = "shared", address: str = "") -> str:
+    """PTX that does what the words say; it stores what it loads to global memory in the end.
+
+    address: instructions that make %z0 of the unknown numbers %y0 and %y1, for the base "z"; they
+    may use %z0 to %z9, %w0 to %w9 of 64 bits, %v0 to %v9 of 16 and float32 %f0.
+    """
     given, body, uses = list[str](), list[str](), list[str]()
     for n, word in enumerate(words.split()):
         found = ACCESS.match(word)
@@ -76,6 +81,9 @@ def kernel(name: str, words: str, space: str = "shared") -> str:
             f".reg .b64 %g; .reg .pred %p; {memory}",
             ".reg .b16 %h<600>; .reg .b32 %r<600>; .reg .b64 %q<600>;",
             f"{BASES} ld.param.u64 %g, [p]; cvta.to.global.u64 %g, %g; setp.lt.u32 %p, %x, 7;",
+            ".reg .b32 %y<2>, %z, %z<10>; .reg .b64 %w<10>; .reg .b16 %v<10>; .reg .f32 %f<1>;",
+            "ld.volatile.global.u32 %y0, [%g]; ld.volatile.global.u32 %y1, [%g+4];",
+            f"{address} add.u32 %z, %z0, %start;" if address else "",
             *given,
             *body,
             *uses,
@@ -85,10 +93,8 @@ def kernel(name: str, words: str, space: str = "shared") -> str:
     )
 
 
-def module(cases: Iterable[str], space: str = "shared") -> str:
-    """PTX of kernels k0, k1, …, one for each case."""
-    heads = f".version 8.0\n.target {ARCH}\n.address_size 64"
-    return "\n".join([heads, *(kernel(f"k{i}", x, space) for i, x in enumerate(cases))]) + "\n"
+def module(kernels: Iterable[str]) -> str:
+    return "\n".join([f".version 8.0\n.target {ARCH}\n.address_size 64", *kernels, ""])
 
 
 def of_machine_code(cubin: bytes) -> dict[str, Counter[str]]:

@@ -43,17 +43,60 @@ OTHERWISE = {
     "2x2s8 4s12": ({"store 8": 1}, {"store 4": 2}),
 }
 LOCAL = ["4s0 4s4 4s8 4s12", "4s4 4s8", "4l0 4l4 4l8 4l12", "4l0 4s256 4l4", "8l0 8l8"]
+ADDRESSES = """
+shl.b32 %z0, %y0, 4;
+shl.b32 %z0, %y0, 3;
+shl.b32 %z1, %y0, 4; shl.b32 %z0, %z1, %y1;
+shl.b32 %z1, %y0, 8; shr.u32 %z0, %z1, 4;
+mul.lo.s32 %z0, %y0, 48;
+mul.lo.s32 %z0, %y0, 20;
+shl.b32 %z1, %y0, 2; shl.b32 %z2, %y1, 2; mul.lo.s32 %z0, %z1, %z2;
+mul24.lo.u32 %z0, %y0, 16;
+mad24.lo.u32 %z0, %y0, 16, 32;
+mad.lo.s32 %z0, %y0, 16, 8;
+cvt.u16.u32 %v0, %y0; mul.wide.u16 %z0, %v0, 16;
+mul.wide.s32 %w0, %y0, 16; cvt.u32.u64 %z0, %w0;
+mul.wide.s32 %w0, %y0, 16; neg.s64 %w1, %w0; cvt.u32.u64 %z0, %w1;
+mul.wide.s32 %w0, %y0, 16; cvt.sat.s32.s64 %z0, %w0;
+shl.b32 %z1, %y0, 4; neg.s32 %z0, %z1;
+shl.b32 %z1, %y0, 4; abs.s32 %z0, %z1;
+shl.b32 %z1, %y0, 4; not.b32 %z0, %z1;
+shl.b32 %z1, %y0, 4; min.s32 %z0, %z1, 256;
+shl.b32 %z1, %y0, 4; sub.s32 %z0, 512, %z1;
+shl.b32 %z1, %y0, 4; add.sat.s32 %z0, %z1, 16;
+shl.b32 %z1, %y0, 4; add.s32 %z2, %z1, 8; add.s32 %z0, %z2, 8;
+shl.b32 %z1, %y0, 4; xor.b32 %z0, %z1, 48;
+shl.b32 %z1, %y0, 4; or.b32 %z0, %z1, 4;
+shl.b32 %z1, %y0, 4; and.b32 %z0, %z1, %y1;
+and.b32 %z0, %y0, -16;
+and.b32 %z0, %y0, 40;
+lop3.b32 %z0, %y0, -16, 0, 0xC0;
+shl.b32 %z1, %y0, 4; selp.b32 %z0, %z1, 64, %p;
+shl.b32 %z1, %y0, 4; selp.b32 %z0, %z1, 8, %p;
+shl.b32 %z1, %y0, 4; slct.s32.s32 %z0, %z1, 64, %y1;
+shl.b32 %z1, %y0, 4; rem.u32 %z0, %z1, 48;
+shl.b32 %z1, %y0, 4; rem.s32 %z0, %z1, 512;
+shl.b32 %z1, %y0, 5; bfi.b32 %z0, %y1, %z1, 4, 8;
+shl.b32 %z1, %y0, 5; bfi.b32 %z0, %y1, %z1, 2, 8;
+shf.l.wrap.b32 %z0, 0, %y0, 4;
+shl.b32 %z1, %y0, 4; cvt.rn.f32.s32 %f0, %z1; cvt.rzi.s32.f32 %z0, %f0;
+shl.b32 %z1, %y0, 4; cvt.rn.f32.s32 %f0, %z1; mov.b32 %z0, %f0;
+"""
 KERNELS = Path(__file__).with_name("joins.cu")
 STAGED = Path(__file__).with_name("staged.cu")
 
 
+def both(*kernels):
+    """What machine code and the emulator have of kernels k0, k1, …"""
+    text = joins.module(kernels)
+    machine = joins.of_machine_code(gemmlab.load(text, entry="k0", arch=joins.ARCH).cubin)
+    return [(machine[f"k{i}"], joins.of_emulator(text, f"k{i}")) for i in range(len(kernels))]
+
+
 @cache
 def compared(space, *cases):
-    """What machine code and the emulator have of each case."""
-    text = joins.module(cases, space)
-    machine = joins.of_machine_code(gemmlab.load(text, entry="k0", arch=joins.ARCH).cubin)
-    names = {x: f"k{i}" for i, x in enumerate(cases)}
-    return {x: (machine[name], joins.of_emulator(text, name)) for x, name in names.items()}
+    kernels = [joins.kernel(f"k{i}", words, space) for i, words in enumerate(cases)]
+    return dict(zip(cases, both(*kernels), strict=True))
 
 
 @pytest.mark.parametrize("words", EXACT)
@@ -75,6 +118,16 @@ def test_what_is_not_joined_as_ptxas_does_is_known(words):
     assert [machine - emulated, emulated - machine] == [
         Counter(one) - Counter(other) for one, other in (known, known[::-1])
     ]
+
+
+def test_alignment_is_proved_where_ptxas_proves_it():
+    ways = ADDRESSES.strip().splitlines()
+    words = "z4s0 z4s4 z4s8 z4s12"
+    kernels = [joins.kernel(f"k{i}", words, address=way) for i, way in enumerate(ways)]
+    found = dict(zip(ways, both(*kernels), strict=True))
+    assert {way: two[1] for way, two in found.items()} == {
+        way: two[0] for way, two in found.items()
+    }
 
 
 def test_accesses_of_cuda_kernels_are_those_of_the_machine_code():

@@ -33,8 +33,9 @@ from gemmlab.emulator.ptx.ir import (
 
 MOST = 1 << 20  # alignment of zero
 # Instructions that keep some alignment, and how many operands they read.
-NUM_SOURCES = {"mov": 1, "cvt": 1, "cvta": 1, "mad": 3, "selp": 3}
-NUM_SOURCES |= dict.fromkeys(("add", "sub", "and", "or", "xor", "mul", "shl"), 2)
+NUM_SOURCES = {"mov": 1, "cvt": 1, "cvta": 1, "neg": 1, "bfi": 4}
+NUM_SOURCES |= dict.fromkeys(("add", "sub", "and", "or", "xor", "mul", "mul24", "shl", "rem"), 2)
+NUM_SOURCES |= dict.fromkeys(("mad", "mad24", "selp", "slct"), 3)
 
 WIDEST = 16  # bytes
 SPACES = ("global", "shared", "local")
@@ -118,24 +119,39 @@ def _result(i: Instruction, known: Mapping[str, int], homes: Homes) -> int:
     """What divides the result of an integer instruction; 1 where nothing is known."""
     if isinstance(i.operands[0], Vector) or len(i.operands) - 1 != NUM_SOURCES.get(i.root):
         return 1
+    if "sat" in i.modifiers or i.modifiers[-1][0] not in "bsu":
+        return 1
     sources = [_of(o, known, homes) for o in i.operands[1:]]
     match i.root:
-        case "mov" | "cvt" | "cvta":
+        case "mov" | "cvta":
+            return sources[0]
+        case "cvt" if i.modifiers[-2][0] in "bsu":
+            return sources[0]
+        case "neg" if i.modifiers[-1] == "s32":  # ptxas does not look through a wider one
             return sources[0]
         case "add" | "sub" | "or" | "xor":
             return min(sources)
         case "and":
             return max(sources)
-        case "mul" if {"lo", "wide"} & {*i.modifiers}:
+        case "mul" | "mul24" if {"lo", "wide"} & {*i.modifiers}:
             return min(sources[0] * sources[1], MOST)
-        case "mad" if {"lo", "wide"} & {*i.modifiers}:
+        case "mad" | "mad24" if {"lo", "wide"} & {*i.modifiers}:
             return min(sources[0] * sources[1], sources[2], MOST)
-        case "shl" if isinstance(i.operands[2], Imm):
-            count = i.operands[2].value % (1 << 32)
-            return min(sources[0] << min(count, 20), MOST)
-        case "selp":
+        case "shl":
+            return _shifted(sources[0], i.operands[2])
+        case "bfi" if isinstance(i.operands[3], Imm):
+            return min(_shifted(sources[0], i.operands[3]), sources[1])
+        case "selp" | "slct":
             return min(sources[:2])
+        case "rem" if i.modifiers[-1][0] == "u" and isinstance(i.operands[2], Imm):
+            return min(sources)
     return 1
+
+
+def _shifted(aligned: int, count: Operand) -> int:
+    """The power of two that divides what `aligned` divides, shifted to the left."""
+    known = count.value % (1 << 32) if isinstance(count, Imm) else 0
+    return min(aligned << min(known, 20), MOST)
 
 
 def _written(instruction: Instruction) -> list[str]:
