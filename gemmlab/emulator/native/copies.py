@@ -20,6 +20,7 @@ from gemmlab.emulator.native.costs import distinct, wavefronts
 from gemmlab.emulator.native.layout import (
     ACCESS_FAULT,
     COPY,
+    COPY_RECORD,
     CORE,
     FLAVOUR,
     INSTRUCTION,
@@ -45,7 +46,7 @@ from gemmlab.emulator.native.values import BOOL, I32, I64, U8, U32, Value, apply
 if TYPE_CHECKING:
     from gemmlab.emulator.native.tracer import Lanes, Tracer
 
-NONE = np.uint32(0)
+ALL, NONE = np.uint32(0xFFFFFFFF), np.uint32(0)
 MOST = 16  # bytes of a lane
 BYPASS = 1  # as a flavour: past L1
 LINE, SECTOR = LINE_BYTES.bit_length() - 1, SECTOR_BYTES.bit_length() - 1
@@ -80,7 +81,8 @@ class Copies:
         shape = number(m.f, shape_of(to, 0) & ~(255 << FLAVOUR) | int(bypass) << FLAVOUR)
         sites = m.site(to, "global"), m.site(to, "shared")
         with m.f.when(lanes != NONE):
-            m.must(m.run("copy", m.warp, *sites, lanes, shape))
+            record = core.at(m.kernel.copy_record(to.instruction))
+            m.must(m.run("copy", m.warp, *sites, record, lanes, shape))
 
     def commit(self, mask: Lanes | None) -> None:
         f, place = self.m.f, self.m.warp.at(WARP_STATE["committed"])
@@ -105,13 +107,14 @@ class Copies:
 # The runtime's functions
 
 
-@routine(BOOL, warp=PTR, from_global=PTR, to_shared=PTR, lanes=U32, shape=I64)
+@routine(BOOL, warp=PTR, from_global=PTR, to_shared=PTR, record=PTR, lanes=U32, shape=I64)
 def copy(
     f: Function,
     core: Pointer,
     warp: Pointer,
     from_global: Pointer,
     to_shared: Pointer,
+    record: Pointer,
     lanes: Value,
     shape: Value,
 ) -> None:
@@ -131,7 +134,8 @@ def copy(
         bad_sources = call(f, core, "outside", from_global, sources, sizes.astype(I64), reading)
         with f.when(bad_sources == NONE):
             zeroed = f.bits(sizes < width.astype(U32)) & lanes
-            call(f, core, "count_copy", from_global, to_shared, lanes, reading, zeroed, shape)
+            sites = from_global, to_shared
+            call(f, core, "count_copy", *sites, record, lanes, reading, zeroed, shape)
             count, room = (f.load(warp.at(WARP_STATE[x]), I64) for x in ("copies", "room"))
             with f.when(count == room):
                 function = f.load_pointer(core.at(CORE["hand_over"]))
@@ -165,12 +169,16 @@ def outside(
     f.give(left.value)
 
 
-@routine(None, from_global=PTR, to_shared=PTR, lanes=U32, reading=U32, zeroed=U32, shape=I64)
+COUNT = dict(lanes=U32, reading=U32, zeroed=U32, shape=I64)
+
+
+@routine(None, from_global=PTR, to_shared=PTR, record=PTR, **COUNT)
 def count_copy(
     f: Function,
     core: Pointer,
     from_global: Pointer,
     to_shared: Pointer,
+    record: Pointer,
     lanes: Value,
     reading: Value,
     zeroed: Value,
@@ -190,9 +198,8 @@ def count_copy(
         f.increment(from_global.at(SITE["requests"]), number(f, 1))
         f.increment(from_global.at(SITE["threads"]), count_lanes(reading))
         with f.when(bypass):
-            pairs = (sources >> np.int64(LINE)) << np.int64(32) | targets >> np.int64(SECTOR)
-            last = _last_of_each(f, targets, reading)
-            f.increment(from_global.at(SITE["cost"]), distinct(f, pairs, last))
+            sectors = _price_past_l1(f, record, sources, targets, reading)
+            f.increment(from_global.at(SITE["cost"]), sectors)
         with f.when(~bypass):
             sectors = distinct(f, sources >> np.int64(SECTOR), reading)
             f.increment(from_global.at(SITE["cost"]), sectors)
@@ -204,6 +211,32 @@ def _spill(f: Function, x: Value) -> Pointer:
     place = f.reserve(x.type)
     f.store(place, x, align=64)
     return place
+
+
+def _price_past_l1(
+    f: Function, record: Pointer, sources: Value, targets: Value, lanes: Value
+) -> Value:
+    """Sectors, worked out when a pattern is met first: one per line of the source and sector of
+    the target."""
+    patterns = [x - f.element(x, 0).spread() for x in (sources, targets)]
+    bits = f.element(sources, 0) & np.int64(LINE_BYTES - 1)
+    low = (bits << np.int64(8) | f.element(targets, 0) & np.int64(SECTOR_BYTES - 1)).astype(U32)
+    same = (f.load(record.at(COPY_RECORD["low"]), U32) == low) & (
+        f.load(record.at(COPY_RECORD["lanes"]), U32) == lanes
+    )
+    for name, pattern in zip(("sources", "targets"), patterns, strict=True):
+        known = f.load(record.at(COPY_RECORD[name]), I64, True, align=64)
+        same = same & ((f.bits(pattern == known) | ~lanes) == ALL)
+    place = record.at(COPY_RECORD["sectors"])
+    same = same & (f.load(place, I64) != 0)
+    with f.when(~same):
+        pairs = (sources >> np.int64(LINE)) << np.int64(32) | targets >> np.int64(SECTOR)
+        f.store(place, distinct(f, pairs, _last_of_each(f, targets, lanes)))
+        f.store(record.at(COPY_RECORD["low"]), low)
+        f.store(record.at(COPY_RECORD["lanes"]), lanes)
+        for name, pattern in zip(("sources", "targets"), patterns, strict=True):
+            f.store(record.at(COPY_RECORD[name]), pattern, align=64)
+    return f.load(place, I64)
 
 
 def _last_of_each(f: Function, targets: Value, lanes: Value) -> Value:

@@ -22,6 +22,7 @@ from gemmlab.emulator.native.floats import Doubles, Formats, Halves
 from gemmlab.emulator.native.handover import Part, is_known_call, without
 from gemmlab.emulator.native.layout import (
     BITS,
+    COPY_RECORD,
     CORE,
     RECORD,
     SITE,
@@ -151,6 +152,7 @@ class Kernel:
         self.collectives = self.namespace["collectives"] = Collectives()
         self.matrices = self.namespace["matrices"] = Matrices()
         self.fragments = self.namespace["fragments"] = Fragments()
+        self.copy_records: dict[int, int] = {}
         self.handed: dict[int, Part] = {}  # instructions that only the NumPy tier's code can do
         exec(compile(program.source, SOURCE, "exec"), self.namespace)
         self.fast_text = self._fast()
@@ -178,6 +180,13 @@ class Kernel:
         self.plan.records[offset] = nbytes
         self.plan.core_bytes += RECORD.size
         return offset
+
+    def copy_record(self, index: int) -> int:
+        """Room for what is known of the addresses of a cp.async."""
+        if index not in self.copy_records:
+            self.copy_records[index] = align(self.plan.core_bytes, 64)
+            self.plan.core_bytes = self.copy_records[index] + COPY_RECORD.size
+        return self.copy_records[index]
 
     def product_number(self, product: Product) -> int:
         """Where in the table of functions one is that computes this."""

@@ -159,6 +159,14 @@ COPY = Layout(
     targets=8 * WARP,  # where in the host's memory its bytes go
     data=16 * WARP,  # what it has read
 )
+# One for each cp.async past L1: the pattern that its addresses had when it last changed.
+COPY_RECORD = Layout(
+    sources=8 * WARP,  # less lane 0's
+    targets=8 * WARP,
+    lanes=4,
+    low=4,  # bits of lane 0's addresses
+    sectors=8,  # that it costs; 0 where no pattern is known
+)
 MAKE_ROOM = -1  # handed over in place of an instruction: the ring of the running warp is full
 
 
