@@ -113,7 +113,7 @@ class Undefined:
                     self._execute(k, i, on)
             live = live_after(self.live, block)
             for name in [name for name in self.registers if name not in live]:
-                del self.registers[name]
+                self._set(name, None, on)  # other warps may still be where it lives
         self.moved.clear()
         self.has_found, self.unknown = False, None
 
