@@ -7,14 +7,15 @@ import contextlib
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
+from typing import Any
 
 from gemmlab import status, store
-from gemmlab.compile.artifact import Artifact, ParameterType, Resources
+from gemmlab.compile.artifact import Artifact, ParameterType, Resources, VariableType
 from gemmlab.store import folder
 
 __all__ = ["fetch", "folder"]
 
-FORMAT = "4"  # of the files; part of every key
+FORMAT = "5"  # of the files; part of every key
 
 
 def fetch(parts: Iterable[str], build: Callable[[], Artifact], what: str) -> Artifact:
@@ -47,5 +48,10 @@ def _decode(text: str) -> Artifact:
             "resources": Resources(**record["resources"]) if record["resources"] else None,
             "block": tuple(record["block"]) if record["block"] else None,
             "left_out": tuple(record["left_out"]),
+            "variable_types": tuple(_variable(v) for v in record["variable_types"]),
         }
     )
+
+
+def _variable(record: dict[str, Any]) -> VariableType:
+    return VariableType(**record | {"shape": tuple(record["shape"])})

@@ -19,8 +19,6 @@ from typing import Any
 
 from cuda.bindings import nvrtc
 
-FRONT_END_ONLY = "--fdevice-syntax-only"
-
 
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # who asked decides whether to go on
@@ -42,10 +40,15 @@ def _read(requests: SimpleQueue[bytes]) -> None:
 
 
 def _compile(
-    source: str, name: str, headers: dict[str, str], options: list[str], instance: str | None
+    source: str,
+    name: str,
+    headers: dict[str, str],
+    options: list[str],
+    instance: str | None = None,
+    only_log: bool = False,
 ) -> dict[str, str]:
     """`error` is the name of the status where it is not success. `entry` is what the C++ expression
-    `instance` is called in the PTX."""
+    `instance` is called in the PTX. With `only_log` all ends behind the front end."""
     names, texts = ([_bytes(text) for text in part] for part in (headers, headers.values()))
     status, program = nvrtc.nvrtcCreateProgram(
         _bytes(source), _bytes(name), len(names), texts, names
@@ -53,12 +56,15 @@ def _compile(
     if _failed(status):
         return {"error": status.name}
     try:
-        return _built(program, [_bytes(option) for option in options], instance)
+        flags = [*options, *(["--fdevice-syntax-only"] if only_log else [])]
+        return _built(program, [_bytes(flag) for flag in flags], instance, only_log)
     finally:
         nvrtc.nvrtcDestroyProgram(program)
 
 
-def _built(program: Any, options: list[bytes], instance: str | None) -> dict[str, str]:
+def _built(
+    program: Any, options: list[bytes], instance: str | None, only_log: bool
+) -> dict[str, str]:
     if instance is not None:
         nvrtc.nvrtcAddNameExpression(program, _bytes(instance))
     (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
@@ -66,7 +72,7 @@ def _built(program: Any, options: list[bytes], instance: str | None) -> dict[str
     told = {"log": _text(log)}
     if _failed(status):
         return told | {"error": status.name}
-    if FRONT_END_ONLY.encode() in options:
+    if only_log:
         return told
     if instance is not None:
         status, entry = nvrtc.nvrtcGetLoweredName(program, _bytes(instance))

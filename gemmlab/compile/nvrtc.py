@@ -5,10 +5,11 @@ from __future__ import annotations
 import base64
 import re
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from gemmlab import status
-from gemmlab.compile import cache, compiler_process, headers, ptx, resources
+from gemmlab.compile import cache, compiler_process, declarations, headers, ptx, resources
 from gemmlab.compile.architectures import DEFAULT, NVRTC_ARCHITECTURES, check_architecture
 from gemmlab.compile.artifact import Artifact
 from gemmlab.compile.host_code import without_host_code
@@ -104,13 +105,10 @@ def _compile(
     # Helpers that nvcc compiles for the host are for the device here: there is no host.
     told += ["--device-as-default-execution-space", f"--pre-include={headers.PRELUDE}"]
     paths = headers.include_paths(source, name, nvrtc, versions()["nvrtc"])
-    made = compiler_process.ask(
-        source=source,
-        name=name,
-        headers=given,
-        options=[*told, *(f"--include-path={path}" for path in paths)],
-        instance=entry if entry and _EXPRESSION.fullmatch(entry) else None,
-    )
+    flags = [*told, *(f"--include-path={path}" for path in paths)]
+    instance = entry if entry and _EXPRESSION.fullmatch(entry) else None
+    ask = partial(compiler_process.ask, name=name, headers=given, options=flags)
+    made = ask(source=source, instance=instance)
     if made.get("error") == "NVRTC_ERROR_COMPILATION":
         raise CompileError(f"{name} does not compile for {arch}", made["log"])
     if "error" in made:
@@ -119,7 +117,12 @@ def _compile(
     chosen = ptx.choose(ptx.parse(text).entries, made.get("entry", entry), name, demangle=True)
     artifact = ptx.describe(text, chosen, name)
     used = resources.read(cubin, chosen, arch)
-    return replace(artifact, arch=arch, cubin=cubin, resources=used, options=" ".join(told))
+    artifact = replace(artifact, arch=arch, cubin=cubin, resources=used, options=" ".join(told))
+
+    def log(more: str) -> str:
+        return ask(source=source + more, only_log=True).get("log", "")
+
+    return declarations.typed(artifact, source, instance, log)
 
 
 def _templates(source: str, entry: str | None) -> str:

@@ -8,13 +8,14 @@ import sys
 from functools import lru_cache
 from pathlib import Path
 
-from gemmlab.compile.artifact import Artifact, ParameterType
+from gemmlab.compile.artifact import Artifact, ParameterType, VariableType
 from gemmlab.emulator.ptx.ir import Variable
 from gemmlab.emulator.ptx.parser import parse
 from gemmlab.errors import CompileError, UnknownNameError
 
 __all__ = ["assemble", "describe", "parse"]
 
+_KINDS = {"b": "uint", "u": "uint", "s": "int", "f": "float"}  # NumPy's
 _ASSEMBLER = Path(__file__).with_name("assembler.py")
 
 
@@ -32,6 +33,7 @@ def describe(text: str, entry: str | None = None, origin: str = "PTX text") -> A
         parameters=tuple(_parameter(variable) for variable in function.parameters),
         block=function.reqntid,
         origin=origin,
+        variable_types=tuple(_variable(v) for v in module.variables if _is_declared(v)),
     )
 
 
@@ -94,3 +96,18 @@ def _parameter(variable: Variable) -> ParameterType:
     # After .ptr, .align is that of the memory pointed to, not of the parameter.
     alignment = variable.size if variable.is_pointer else variable.alignment
     return ParameterType(variable.type, variable.size, alignment, may_point)
+
+
+def _is_declared(variable: Variable) -> bool:
+    """By somebody, with a value that holds for every launch: texts of printf and tables of virtual
+    functions are the compiler's, addresses differ."""
+    own = variable.name.startswith(("$", "_ZT", "__unnamed", "__nv_"))
+    return variable.space in ("global", "const") and not own and not variable.pointers
+
+
+def _variable(variable: Variable) -> VariableType:
+    """As PTX has it: an array of anything but numbers is bytes."""
+    kind, width = variable.type[0], int(variable.type[1:]) // 8
+    dtype = f"{_KINDS[kind]}{8 * width}"
+    count = variable.size // width
+    return VariableType(variable.name, variable.name, dtype, (count,) if count > 1 else ())

@@ -116,7 +116,12 @@ class CudaDevice:
         """Run once, to the end. Raises LaunchError past a limit, DeviceError when the run fails."""
         start = self._prepare(artifact, grid, block, args, dynamic_smem, cluster)
         with driver_errors(f"running {artifact.entry} on {self.name}"):
-            return Launched(time_s=self._timed(start))
+            launched = Launched(time_s=self._timed(start))
+        for address, image in self._variables(artifact, start.kernel):
+            self.call(
+                "cuMemcpyDtoHAsync", image.ctypes.data, address, image.size, self.stream.handle
+            )
+        return launched
 
     def measure(
         self,
@@ -242,6 +247,10 @@ class CudaDevice:
         placed = self._with_maps_in_memory(artifact, args)
         typed = _typed(artifact, placed)
         kernel = self._load(artifact)
+        for address, image in self._variables(artifact, kernel):
+            self.call(
+                "cuMemcpyHtoDAsync", address, image.ctypes.data, image.size, self.stream.handle
+            )
         if static_smem + dynamic_smem > STATIC_SMEM:
             attribute = (
                 self._cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -282,6 +291,19 @@ class CudaDevice:
                     code = self._core.ObjectCode.from_ptx(artifact.ptx.encode())
                 self._kernels[key] = code.get_kernel(artifact.entry)
         return self._kernels[key]
+
+    def _variables(self, artifact: Artifact, kernel: Any) -> Iterator[tuple[int, np.ndarray]]:
+        """Where the module's variables lie on this device, and their bytes on the host."""
+        images = artifact.variables.images
+        if not images:
+            return
+        module = self.ask("cuLibraryGetModule", self.ask("cuKernelGetLibrary", kernel.handle))
+        for symbol, image in images.items():
+            error, address, _ = self._cu.cuModuleGetGlobal(module, symbol.encode())
+            if error == self._cu.CUresult.CUDA_SUCCESS:
+                yield int(address), image
+            elif error != self._cu.CUresult.CUDA_ERROR_NOT_FOUND:  # no kernel uses it: it is gone
+                raise DeviceError(f"variable {symbol} on {self.name}: {error.name}")
 
     def _timed(self, start: Start) -> float:
         """Launch once, to the end; seconds between the events around it."""

@@ -13,6 +13,7 @@ from numpy.lib.stride_tricks import as_strided
 from gemmlab import sass
 from gemmlab.compile.architectures import DEFAULT
 from gemmlab.compile.artifact import Artifact
+from gemmlab.devices import arguments
 from gemmlab.devices.device import Argument, Dim3, Launched, Span, check_compiled_block
 from gemmlab.errors import CheckError, DTypeError, InputError, LaunchError
 from gemmlab.hardware.limits import check_launch
@@ -76,16 +77,8 @@ class EmulatedDevice:
         cluster: Dim3 | None = None,
     ) -> Launched:
         """Run to the end. Raises LaunchError past a limit, EmulationError for a kernel's fault."""
-        run = emulate(
-            artifact,
-            grid=grid,
-            block=block,
-            args=[_on_host(arg) for arg in args],
-            dynamic_smem=dynamic_smem,
-            cluster=cluster,
-            tier=self.tier,
-            check=self.check,
-        )
+        on_host = [_on_host(arg) for arg in args]
+        run = _emulate(artifact, grid, block, on_host, dynamic_smem, cluster, self.tier, self.check)
         if run.findings:
             raise CheckError(run.findings[0].kind, str(run.findings[0]))
         machine = sass.counters(artifact, run) if self.machine_code else {}
@@ -133,21 +126,55 @@ def emulate(
     written. max_instructions: of a warp, after which BudgetError says that it may never end. tier:
     "numpy", "native" (compiled by LLVM), or "auto", which compiles long launches; a trace, a check,
     a cluster and another order need the first. tensor: "exact" gives products of tensor cores the
-    hardware's rounding, bit for bit; "fast" sums them in float32. Returns a `Run` whose `counters`
-    carry Nsight Compute's names.
+    hardware's rounding, bit for bit; "fast" sums them in float32. The module's variables are those
+    of `artifact.variables`, which have what the kernel left there when the launch has succeeded.
+    Returns a `Run` whose `counters` carry Nsight Compute's names.
 
-    Raises DTypeError for what is no Artifact, InputError for no such order or mode, LaunchError
+    Raises DTypeError for what is no Artifact and for an array of another type than the kernel's
+    source has, where that is known, InputError for no such order or mode, LaunchError
     past a limit of `artifact.arch` or for arguments that do not fit, EmulationError
     (OutOfBoundsError, DeadlockError, …) for a kernel's fault, TierError where tier "native" cannot
     run, or does not cover the kernel.
     """
-    from gemmlab import emulator
-
     if not isinstance(artifact, Artifact):
         what = type(artifact).__name__
         raise DTypeError(f"emulate takes an Artifact, as gemmlab.load makes it, not {what}")
     if not isinstance(args, Sequence) or isinstance(args, str):
         raise LaunchError(f"args must be a list, one item per parameter, not {args!r}")
+    arguments.check_dtypes(artifact, args)
+    return _emulate(
+        artifact,
+        grid,
+        block,
+        args,
+        dynamic_smem,
+        cluster,
+        tier,
+        check,
+        order=order,
+        trace=trace,
+        tensor=tensor,
+        uninitialized=uninitialized,
+        max_instructions=max_instructions,
+    )
+
+
+def _emulate(
+    artifact: Artifact,
+    grid: int | tuple[int, ...],
+    block: int | tuple[int, ...],
+    args: Sequence[Any],
+    dynamic_smem: int,
+    cluster: int | tuple[int, ...] | None,
+    tier: str,
+    check: str | Iterable[str] | None,
+    *,
+    max_instructions: int | None = None,
+    **how: Any,
+) -> Run:
+    """As `emulate`, of arrays that may be bytes of anything."""
+    from gemmlab import emulator
+
     if not isinstance(dynamic_smem, (int, np.integer)):
         raise LaunchError(f"dynamic_smem must be a whole number of bytes, not {dynamic_smem!r}")
     grid3, block3 = _three("grid", grid), _three("block", block)
@@ -168,14 +195,12 @@ def emulate(
         block3,
         args,
         dynamic_smem,
-        order=order,
         cluster=clusters,
-        trace=trace,
         tier=tier,
-        tensor=tensor,
         check=check,
-        uninitialized=uninitialized,
         max_instructions=int(most),
+        variables=artifact.variables.images,
+        **how,
     )
 
 

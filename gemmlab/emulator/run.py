@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -98,15 +99,18 @@ def run(
     check: str | Iterable[str] | None = None,
     uninitialized: Sequence[np.ndarray] = (),
     max_instructions: int = MOST_INSTRUCTIONS,
+    variables: Mapping[str, np.ndarray] = MappingProxyType({}),
 ) -> Run:
     """Run one entry of a PTX text. grid, block: counts in x, y, z. dynamic_smem: bytes. order: of
     warps and blocks, as schedule.Order has it. cluster: blocks in x, y, z; by default what the
     kernel's .reqnctapercluster says. tier: "auto", "numpy" or "native" (see tiers.py). tensor:
     "exact" for products of tensor cores with the hardware's rounding, "fast" for float32 sums.
+    variables: bytes of the module's variables by their names in the PTX, in place of the initial
+    values there.
 
-    NumPy arrays are device buffers, updated in place when the whole launch has succeeded. A trace,
-    where one is given, is filled. Raises PtxSyntaxError, InputError, LaunchError, EmulationError,
-    and what `tiers.run` does.
+    NumPy arrays, those too, are device buffers, updated in place when the whole launch has
+    succeeded. A trace, where one is given, is filled. Raises PtxSyntaxError, InputError,
+    LaunchError, EmulationError, and what `tiers.run` does.
     """
     warp_order = Order(order)
     tiers.check(tier)
@@ -114,7 +118,9 @@ def run(
         raise InputError(f"tensor {tensor!r} is not 'exact' or 'fast'")
     kinds = kinds_of(check) if check is not None else frozenset[str]()
     noted = check is not None
-    prepared = prepare(ptx, entry, grid, block, args, dynamic_smem, cluster, noted=noted)
+    prepared = prepare(
+        ptx, entry, grid, block, args, dynamic_smem, cluster, noted=noted, values=variables
+    )
     launch = replace(
         prepared.launch,
         trace=trace,
@@ -148,6 +154,9 @@ def run(
     for buffer in buffers:
         if not buffer.is_read_only:
             buffer.bytes[:] = buffer.on_device(memory)
+    for variable, allocation in prepared.variables:
+        if variable.name in variables:
+            variables[variable.name][:] = memory.bytes_of(allocation)
     counters = totals.counters(program, tally) | pipes.counters(program, tally)
     return Run(counters, program, tally, used, findings)
 
@@ -184,17 +193,18 @@ def prepare(
     cluster: Dim3 | None = None,
     *,
     noted: bool = False,
+    values: Mapping[str, np.ndarray] = MappingProxyType({}),
 ) -> Prepared:
-    """A launch with its memory filled. noted: for checks. Raises PtxSyntaxError, InputError,
-    LaunchError."""
+    """A launch with its memory filled. noted: for checks. values: of variables, as `run` has them.
+    Raises PtxSyntaxError, InputError, LaunchError."""
     program = translate(ptx, entry, noted)
     most, threads = program.function.maxntid, math.prod(block)
     if most is not None and threads > math.prod(most):
         raise LaunchError(f"{threads} threads per block; the kernel's .maxntid is {most}")
     shape = cluster_shape(program.function.reqnctapercluster, cluster, grid)
     memory = GlobalMemory()
-    values, buffers, maps = bind(program.function.parameters, args, memory)
-    variables = allocate_variables(program, memory)
+    parameters, buffers, maps = bind(program.function.parameters, args, memory)
+    variables = allocate_variables(program, memory, values)
     module, function = program.module, program.function
     if any(callee(i) in ("malloc", "free") for i in function.instructions):
         memory.heap = Heap(memory, memory.reserve(HEAP_BYTES))
@@ -213,7 +223,7 @@ def prepare(
         program=program,
         grid=grid,
         block=block,
-        parameters=values,
+        parameters=parameters,
         memory=memory,
         variables={v.name: a.address for v, a in variables},
         shared_bytes=shared,
@@ -479,9 +489,15 @@ def _bytes_of(array: np.ndarray) -> np.ndarray:
     )
 
 
-def allocate_variables(program: Program, memory: GlobalMemory) -> list[tuple[Variable, Allocation]]:
+def allocate_variables(
+    program: Program, memory: GlobalMemory, values: Mapping[str, np.ndarray]
+) -> list[tuple[Variable, Allocation]]:
     declared = (*program.module.variables, *program.function.variables)
-    found = [v for v in declared if v.space in ("global", "const")]
+    found = [
+        replace(v, initial=values[v.name].tobytes()) if v.name in values else v
+        for v in declared
+        if v.space in ("global", "const")
+    ]
     operands = (o for i in program.function.instructions for o in i.operands)
     if any(isinstance(o, Special) and o.name in GRID_WORKSPACE_BITS for o in operands):
         found.append(Variable(GRID_WORKSPACE, "global", "b8", CHUNK, CHUNK))

@@ -1,0 +1,92 @@
+"""Variables of a kernel's module, `__device__` and `__constant__`, as Python sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, MutableMapping
+from typing import Any
+
+import numpy as np
+
+from gemmlab.compile.artifact import Artifact, VariableType
+from gemmlab.emulator.ptx.parser import parse
+from gemmlab.errors import DTypeError, ShapeError, UnknownNameError
+
+
+class Variables(MutableMapping[str, Any]):
+    """Values by name: what the next launch of the kernel finds, and what the last one left.
+
+    A value that is read is an array of its own that cannot be written to, or a NumPy scalar. One
+    that is set must have the declared shape and, where it is an array, the declared dtype; numbers
+    and lists are converted. Raises UnknownNameError, ShapeError, DTypeError.
+    """
+
+    def __init__(self, images: Mapping[VariableType, bytes]) -> None:
+        """`images` has what each variable begins with; what is missing at the end is 0."""
+        self._types = {type_.name: type_ for type_ in images}
+        # Bytes by the PTX's name; a device reads them before a launch, and writes them after it.
+        self.images: dict[str, np.ndarray] = {}
+        for type_, initial in images.items():
+            image = np.zeros(type_.nbytes, np.uint8)
+            image[: len(initial)] = np.frombuffer(initial, np.uint8)
+            self.images[type_.symbol] = image
+
+    def __getitem__(self, name: str) -> Any:
+        type_ = self._type(name)
+        value = self.images[type_.symbol].view(type_.dtype).reshape(type_.shape).copy()
+        value.flags.writeable = False  # who writes to it means the variable
+        return value[()]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        type_ = self._type(name)
+        self.images[type_.symbol][:] = _array(type_, value).reshape(-1).view(np.uint8)
+
+    def __delitem__(self, name: str) -> None:
+        raise DTypeError(f"the variable {self._type(name).name} cannot be deleted")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._types)
+
+    def __len__(self) -> int:
+        return len(self._types)
+
+    def __repr__(self) -> str:
+        told = ", ".join(f"{name}: {_told(type_)}" for name, type_ in self._types.items())
+        return f"Variables({told})"
+
+    def _type(self, name: str) -> VariableType:
+        if name not in self._types:
+            there = ", ".join(self._types) or "none"
+            raise UnknownNameError(f"the kernel's module has no variable {name!r}; it has: {there}")
+        return self._types[name]
+
+
+def of(artifact: Artifact) -> Variables:
+    """What the artifact's PTX gives them to begin with."""
+    types = {type_.symbol: type_ for type_ in artifact.variable_types}
+    declared = parse(artifact.ptx).variables if types else []
+    return Variables({types[v.name]: v.initial for v in declared if v.name in types})
+
+
+def _array(type_: VariableType, value: Any) -> np.ndarray:
+    """Raises ShapeError, DTypeError."""
+    what = f"variable {type_.name} is {_told(type_)}"
+    if isinstance(value, (bytes, bytearray)):
+        if len(value) != type_.nbytes:
+            raise ShapeError(f"{what}, {type_.nbytes} bytes; {len(value)} bytes do not fit")
+        return np.frombuffer(value, np.uint8)
+    if not isinstance(value, (np.ndarray, np.generic)):
+        try:
+            if np.array(value).dtype.kind == "f" and np.dtype(type_.dtype).kind != "f":
+                raise ValueError("digits would be lost")
+            value = np.array(value, type_.dtype)
+        except (TypeError, ValueError, OverflowError):
+            raise DTypeError(f"{what}; {value!r} does not fit") from None
+    if value.dtype != type_.dtype:
+        raise DTypeError(f"{what}, not {value.dtype}")
+    if value.shape != type_.shape:
+        raise ShapeError(f"{what}, not of shape {value.shape}")
+    return np.ascontiguousarray(value)
+
+
+def _told(type_: VariableType) -> str:
+    return f"{type_.dtype}{list(type_.shape)}" if type_.shape else type_.dtype
