@@ -87,9 +87,10 @@ EMULATOR_LAYERS = {
         *{"translation", "execution"},
     },
     "tiers": {"arithmetic", "execution", "native"},
+    "arguments": {"ptx", "memory"},
     "run": {
         *{"ptx", "arithmetic", "counters", "memory", "translation", "execution", "checks"},
-        "tiers",
+        *{"tiers", "arguments"},
     },
 }
 

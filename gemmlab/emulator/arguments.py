@@ -1,0 +1,194 @@
+"""Arguments of a launch: the bytes of its parameters, and arrays as buffers in device memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.lib.array_utils import byte_bounds
+from numpy.lib.stride_tricks import as_strided
+
+from gemmlab.emulator.memory.arena import GLOBAL_BASE, Allocation, GlobalMemory
+from gemmlab.emulator.memory.tensor_maps import MAP_ALIGNMENT, encode
+from gemmlab.emulator.ptx.ir import Variable
+from gemmlab.errors import InputError, LaunchError
+from gemmlab.tensor_map import CHUNK, TensorMap, pointed_to
+
+# np.ndarray, int, float, np.generic, TensorMap, list of TensorMap; for a struct bytes, or a tuple
+# of its fields
+Argument = Any
+
+
+@dataclass(eq=False)
+class Buffer:
+    """An array argument, and where its bytes lie in device memory."""
+
+    name: str
+    bytes: np.ndarray
+    is_read_only: bool
+    allocation: Allocation | None = None
+    offset: int = 0  # into the allocation
+
+    @property
+    def start(self) -> int:
+        return int(self.bytes.__array_interface__["data"][0])
+
+    @property
+    def address(self) -> np.uint64:
+        assert self.allocation is not None
+        return np.uint64(self.allocation.address + self.offset)
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """First byte in the arena, and bytes."""
+        return int(self.address) - GLOBAL_BASE, self.bytes.size
+
+    def on_device(self, memory: GlobalMemory) -> np.ndarray:
+        assert self.allocation is not None
+        return memory.bytes_of(self.allocation)[self.offset :][: self.bytes.size]
+
+
+def bind(
+    parameters: Sequence[Variable], args: Sequence[Argument], memory: GlobalMemory
+) -> tuple[np.ndarray, list[Buffer], list[tuple[Variable, Allocation]]]:
+    """The bytes of the parameter space, the buffers that arrays became, and the tensor maps in
+    global memory: those that a pointer points to."""
+    if len(args) != len(parameters):
+        declared = ", ".join(f".{p.type}" if p.size <= 8 else f"{p.size} bytes" for p in parameters)
+        message = f"the kernel takes {len(parameters)} arguments, {len(args)} were given"
+        raise LaunchError(f"{message}; it declares {declared or 'none'}")
+    buffers: dict[int, Buffer] = {}  # by the array's id
+    maps: list[tuple[Variable, Allocation]] = []
+    for number, arg in enumerate(args):
+        for value in arg if isinstance(arg, (tuple, list)) else (arg,):
+            name, bytes_of = f"argument {number}", _bytes_of
+            if isinstance(value, TensorMap):
+                value, bytes_of = value.array, _bytes_around
+            if isinstance(value, np.ndarray) and value.ndim:
+                buffers[id(value)] = Buffer(name, bytes_of(value), not value.flags.writeable)
+    allocate_buffers(list(buffers.values()), memory)
+    packed = bytearray()
+    for number, (parameter, arg) in enumerate(zip(parameters, args, strict=True)):
+        packed += b"\0" * (-len(packed) % parameter.alignment)
+        if id(arg) in buffers and parameter.type[0] == "f":
+            raise LaunchError(f"argument {number}: parameter .{parameter.type} takes no array")
+        behind = pointed_to(arg, parameter.size)
+        if behind:
+            data = b"".join(_tensor_map(number, x, buffers) for x in behind)
+            name = f"tensor map of argument {number}"
+            variable = Variable(name, "global", "b8", len(data), len(data), initial=data)
+            maps.append((variable, memory.allocate(name, len(data))))
+            arg = maps[-1][1].address
+        elif isinstance(arg, TensorMap):
+            arg = _tensor_map(number, arg, buffers)
+        if isinstance(arg, tuple):
+            arg = _struct(number, arg, buffers)
+        packed += _pack(number, parameter, buffers[id(arg)].address if id(arg) in buffers else arg)
+    packed += b"\0" * (-len(packed) % 16)
+    return np.frombuffer(bytes(packed), np.uint8), list(buffers.values()), maps
+
+
+def allocate_buffers(buffers: list[Buffer], memory: GlobalMemory) -> None:
+    """Device memory for each; arrays that overlap on the host overlap on the device."""
+    end, groups = 0, list[list[Buffer]]()
+    for buffer in sorted(buffers, key=lambda b: b.start):
+        if buffer.start >= end:
+            groups.append([])
+        groups[-1].append(buffer)
+        end = max(end, buffer.start + buffer.bytes.size)
+    # In the order of the arguments, so that addresses do not depend on the host's.
+    for group in sorted(groups, key=lambda g: min(map(buffers.index, g))):
+        start = group[0].start
+        nbytes = max(b.start + b.bytes.size for b in group) - start
+        allocation = memory.allocate(min(group, key=buffers.index).name, nbytes)
+        for buffer in group:
+            buffer.allocation, buffer.offset = allocation, buffer.start - start
+
+
+def buffer_of(array: np.ndarray, buffers: Sequence[Buffer]) -> Buffer:
+    """The buffer that an array argument became. Raises InputError."""
+    for buffer in buffers:
+        if np.shares_memory(buffer.bytes, array) and buffer.bytes.size == array.nbytes:
+            return buffer
+    raise InputError("an array named as uninitialized is none of the arguments")
+
+
+def _struct(number: int, fields: Sequence[Argument], buffers: dict[int, Buffer]) -> bytes:
+    """Fields laid out as C does: each at a multiple of its size (a tensor map, of 64 bytes), the
+    whole of the largest."""
+    packed, largest = bytearray(), 1
+    for value in fields:
+        if id(value) in buffers:
+            value = buffers[id(value)].address
+        if isinstance(value, TensorMap):
+            data, alignment = _tensor_map(number, value, buffers), MAP_ALIGNMENT
+        elif isinstance(value, (np.generic, bytes)):
+            data = bytes(value) if isinstance(value, bytes) else value.tobytes()
+            alignment = 1 if isinstance(value, bytes) else len(data)
+        else:
+            raise LaunchError(
+                f"argument {number}: a struct's fields are arrays, tensor maps, NumPy scalars or "
+                f"bytes, because {value!r} has no size"
+            )
+        packed += b"\0" * (-len(packed) % alignment) + data
+        largest = max(largest, alignment)
+    return bytes(packed) + b"\0" * (-len(packed) % largest)
+
+
+def _pack(number: int, parameter: Variable, arg: Argument) -> bytes:
+    what = f"argument {number}: parameter .{parameter.type} of {parameter.size} bytes"
+    if isinstance(arg, np.ndarray):
+        arg = arg[()]
+    if isinstance(arg, (bytes, np.generic)):
+        data = arg if isinstance(arg, bytes) else bytes(arg.tobytes())
+        if len(data) != parameter.size:
+            raise LaunchError(f"{what}, but {type(arg).__name__} has {len(data)}")
+        return data
+    kind, bits = parameter.type[0], 8 * parameter.size
+    if isinstance(arg, (bool, int)) and kind == "f" or isinstance(arg, float):
+        if kind != "f":
+            raise LaunchError(f"{what} takes an integer, not {arg!r}")
+        try:
+            with np.errstate(over="ignore"):
+                return bytes(np.array(arg, f"f{parameter.size}").tobytes())
+        except OverflowError:
+            raise LaunchError(f"{what} cannot hold so large a number") from None
+    if isinstance(arg, int):
+        if parameter.size > 8:
+            raise LaunchError(f"{what} is a struct and takes bytes, not {arg!r}")
+        if not -(1 << (bits - 1)) <= arg < 1 << bits:
+            raise LaunchError(f"{what} cannot hold {arg}")
+        return (arg % (1 << bits)).to_bytes(parameter.size, "little")
+    raise LaunchError(f"{what} takes no {type(arg).__name__}")
+
+
+def _tensor_map(number: int, arg: TensorMap, buffers: dict[int, Buffer]) -> bytes:
+    if id(arg.array) not in buffers:
+        raise LaunchError(f"argument {number}: a tensor map of {arg.array!r}, which is no array")
+    buffer = buffers[id(arg.array)]
+    start = int(arg.array.__array_interface__["data"][0])
+    address = int(buffer.address) + start - buffer.start
+    if address % CHUNK:
+        raise LaunchError(f"argument {number}: the array of a tensor map lies at {address:#x}")
+    return encode(arg, address)
+
+
+def _bytes_around(array: np.ndarray) -> np.ndarray:
+    """A flat view of the memory from an array's first element to its last, gaps included."""
+    low, high = byte_bounds(array)
+    return as_strided(array.view(np.uint8), (high - low,), (1,))
+
+
+def _bytes_of(array: np.ndarray) -> np.ndarray:
+    """A flat view of the array's bytes, in memory order."""
+    if array.dtype.hasobject:
+        raise InputError("an array of Python objects has no bytes that a kernel could read")
+    if array.flags.c_contiguous:
+        return array.reshape(-1).view(np.uint8)
+    if array.flags.f_contiguous:
+        return array.T.reshape(-1).view(np.uint8)
+    raise InputError(
+        f"a buffer must be contiguous; shape {array.shape} has strides {array.strides} bytes"
+    )
