@@ -19,6 +19,7 @@ import numpy as np
 from gemmlab.emulator.checks.clocks import Clocks
 from gemmlab.emulator.checks.shadow import (
     EPOCH_AT,
+    IN_FLIGHT,
     PLAIN,
     column_of,
     fresh,
@@ -95,6 +96,7 @@ class Accesses(NamedTuple):
     site: int
     strength: int
     report: Report
+    in_flight: bool = False  # by a copy that nobody has waited for yet
 
 
 class GlobalShadow:
@@ -154,6 +156,12 @@ class GlobalShadow:
         for records in (self.read, self.read_too):
             self._compare(records, a, "a write, and a read", changed)
         self.written.put(a.cells, *self._record(a))
+        if a.strength and is_narrow(self.code[a.site]):
+            last = self.written.when.take(a.cells) & (1 << OWNER_BITS) - 1
+            others = np.flatnonzero((last != a.owners).any(axis=1))
+            if others.size:
+                what = "atomic operations of a scope that does not reach the other block"
+                a.report(what, a.site, a.site, int(last[others[0], 0]), None, others)
 
     def look(self, a: Accesses) -> None:
         """An atomic operation or a strong access: what blocks tell and hear by it."""
@@ -187,13 +195,21 @@ class GlobalShadow:
                         board[other] = last
                 board[owner] = own_news
 
+    def land(self, cells: np.ndarray, column: int, epoch: int) -> None:
+        """A copy into those granules has arrived, at that time of the thread that waited for it."""
+        words = self.written.by[cells]
+        own = (words >> EPOCH_AT == IN_FLIGHT) & (column_of(words) == column)
+        done = pack(0, np.array(column), np.array(epoch), PLAIN)
+        self.written.by[cells[own]] = done | site_of(words[own])
+
     def writer(self, cell: int) -> int | None:
         """The instruction that wrote it last."""
         return int(site_of(self.written.by[cell])) if self.written.when[cell] > 0 else None
 
     def _record(self, a: Accesses) -> tuple[np.ndarray, np.ndarray]:
         when = np.broadcast_to(self.step << OWNER_BITS | a.owners, a.cells.shape)
-        by = pack(a.site, a.clocks.column(a.rows), a.clocks.now[a.rows], a.strength)
+        epochs = np.full(a.rows.shape, IN_FLIGHT) if a.in_flight else a.clocks.now[a.rows]
+        by = pack(a.site, a.clocks.column(a.rows), epochs, a.strength)
         return when, np.broadcast_to(by, a.cells.shape)
 
     def _compare_copies(self, a: Accesses) -> None:
@@ -268,5 +284,7 @@ class GlobalShadow:
         by = by.reshape(-1)[at]
         for other_site in np.unique(site_of(by)).tolist():
             same = site_of(by) == other_site
+            if (by[same] >> EPOCH_AT == IN_FLIGHT).any():
+                what += " by a copy that is not waited for"
             column = int(column_of(by[same][0]))
             a.report(what, a.site, other_site, None, column, at[same] // a.cells.shape[-1])

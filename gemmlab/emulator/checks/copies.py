@@ -161,7 +161,9 @@ class WatchedBulkCopies(BulkCopies):
                 boards.leave(("pending", cell), told)
             for k, target in enumerate(flight.targets):
                 written = self._in_shared(target)
-                if written is not None and flight.cells:
+                if written is None and self.monitor.blocks is not None:
+                    self.monitor.blocks.land(self._in_global(target), holder, epoch)
+                elif written is not None and flight.cells:
                     shadow.land(written, clocks.engine(flight.cells[k]), epoch)
             read = self._in_shared(flight.source)
             if read is not None:

@@ -379,7 +379,8 @@ class Monitor:
             return
         strong = ATOMIC if name == "update" else PLAIN
         rows = np.broadcast_to(row[:, None], (len(cells), 1))
-        self._record(name, self._accesses(site, rows, cells[:, None], strong), None)
+        accesses = self._accesses(site, rows, cells[:, None], strong)
+        self._record(name, accesses._replace(in_flight=name != "copy"), None)
 
     def _accesses(self, site: int, rows: np.ndarray, cells: np.ndarray, strong: int) -> Accesses:
         """rows: (n, 1); cells: (n, granules of each)."""

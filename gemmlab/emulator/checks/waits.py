@@ -14,6 +14,7 @@ from gemmlab.emulator.synchronization.mbarriers import Mbarriers, Parked, State
 from gemmlab.emulator.translation.translate import Block
 
 OBJECT_BYTES = 8  # of an mbarrier
+FENCES = {"fence", "membar"}
 
 if TYPE_CHECKING:
     from gemmlab.emulator.checks.monitor import Monitor
@@ -195,9 +196,13 @@ class WatchedClusterBarrier(ClusterBarrier):
         self.monitor = monitor
 
     def arrive(self, index: int, mask: Mask | None) -> None:
-        rows, clocks = self.monitor.rows(mask), self.monitor.clocks
+        rows, clocks, code = self.monitor.rows(mask), self.monitor.clocks, self.monitor.code
         clusters = rows // clocks.members
-        for cluster in np.unique(clusters).tolist():
+        # Relaxed arrivals tell what a fence before them has released.
+        tells = "relaxed" not in code[index].modifiers or any(
+            i.root in FENCES for i in code[:index]
+        )
+        for cluster in np.unique(clusters).tolist() if tells else ():
             told = clocks.tell(rows[clusters == cluster])
             self.monitor.boards.leave(("pending cluster", cluster), told)
         super().arrive(index, mask)
