@@ -50,7 +50,7 @@ LAYERS = {
     },
     "submission": {
         *{"errors", "packages", "problems", "hardware", "compile", "devices", "judge"},
-        *{"directives", "processes", "scratch", "status"},
+        *{"directives", "emulator", "processes", "scratch", "status"},
         *{"bench", "metrics", "records", "tables", "environment"},
     },
     "views": {"errors", "compile", "hardware", "kernels"},
