@@ -38,7 +38,8 @@ KEEPS_NOTHING = {
     "copies of it": (
         "__device__ float kept[4];",
         "__shared__ float s[4]; auto p = (unsigned)__cvta_generic_to_shared(s);"
-        'asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" :: "r"(p), "l"(kept)); x[0] = s[0];',
+        'asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" :: "r"(p), "l"(kept));'
+        "x[0] = s[0];",
     ),
 }
 
