@@ -124,6 +124,10 @@ def test_loc_gives_the_source_line():
         .loc 3 8 1, function_name M, inlined_at 2 9 1\nret;
         .loc 1 3 1, function_name N, inlined_at 1 5 2\nret;"""
     assert [i.source for i in instructions(nested)] == [f"file 1:{k}" for k in (5, 5, 5, 3)]
+    template = """.loc 2 9 1, function_name L, inlined_at 1 5 2\nret;
+        .loc 2 9 1, function_name M, inlined_at 2 9 1\nret;
+        .loc 2 8 1, function_name N, inlined_at 2 9 1\nret;"""
+    assert [i.source for i in instructions(template)] == ["file 1:5"] * 3
     text = ptx(".loc 1 7 3\nret;", module='.file 1 "kernel.cu"')
     assert parse(text).entry().instructions[0].source == "kernel.cu:7"
 

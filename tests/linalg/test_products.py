@@ -122,7 +122,7 @@ def test_nothing_is_found_where_slots_and_totals_are_used_again(
     """By two math groups of each block of a cluster, and by several blocks of the fix-up."""
     a, b = matrices(300, 20, 130)
     a[3, 5] = np.nan
-    kinds = ("races", "global-races", "copies", "barriers", "clusters")
+    kinds = ("races", "global-races", "copies", "barriers", "clusters", "warps")
     c, report = product(a, b, replace(tile, slots=tile.scheme.parts + 1), check=kinds, order=order)
     assert np.isnan(c[3]).all() and np.isfinite(np.delete(c, 3, axis=0)).all()
     assert report[1:].tolist() == [1, 0]

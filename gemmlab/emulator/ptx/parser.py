@@ -30,6 +30,7 @@ from gemmlab.emulator.ptx.ir import (
     Vector,
 )
 from gemmlab.emulator.ptx.lexer import Tokens
+from gemmlab.emulator.ptx.locations import Locations
 from gemmlab.emulator.ptx.modifiers import read_opcode
 from gemmlab.emulator.ptx.recent import Recent
 from gemmlab.errors import PtxSyntaxError
@@ -47,7 +48,6 @@ class Scope:
     seen: dict[str, Reg | None] = field(default_factory=dict)  # what names mean here
 
 
-Location = tuple[int, int, int]  # file, line, column
 _NUMBERED = re.compile(r"^(.*?)(\d+)$")
 _DIRECTIVE_SIZES = {"reqntid", "maxntid", "minnctapersm", "maxnctapersm", "maxnreg"}
 _DIRECTIVE_SIZES |= {"reqnctapercluster", "maxclusterrank"}
@@ -76,7 +76,7 @@ class Parser(Tokens):
         self.scopes: list[Scope] = []
         self.num_scopes = 0
         self.source: str | None = None
-        self.calls: dict[Location, Location] = {}  # from what is inlined to where it is called
+        self.locations = Locations()
 
     def digest(self) -> str:
         return hashlib.sha256(self.text.encode(errors="surrogatepass")).hexdigest()
@@ -278,20 +278,14 @@ class Parser(Tokens):
             self.instruction(function)
 
     def location(self) -> None:
-        """`.loc file line column [, function_name label, inlined_at file line column]`.
-
-        Of what is inlined from another file, such as a header, it is the line of the call.
-        """
-        line = self.line
+        """`.loc file line column [, function_name label, inlined_at file line column]`."""
+        line, caller = self.line, None
         self.next()
-        place, chain = (self.integer(), self.integer(), self.integer()), list[Location]()
+        place = self.integer(), self.integer(), self.integer()
         while not self.is_done and self.line == line:
             if self.next() == "inlined_at":
-                self.calls[place] = self.integer(), self.integer(), self.integer()
-        while place not in chain:
-            chain.append(place)
-            place = self.calls.get(place, place)
-        file, row, _ = next(x for x in chain if x[0] == place[0])
+                caller = self.integer(), self.integer(), self.integer()
+        file, row = self.locations.line(place, caller)
         # Line 0 marks code that belongs to no source line: it keeps the line before it.
         if row:
             self.source = f"{file}:{row}"
