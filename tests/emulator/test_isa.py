@@ -31,9 +31,14 @@ def leading(bits: int, shift: bool) -> Reference:
     return reference
 
 
+def told(number: int, bits: int) -> int:
+    """As machine code has it, and as ptxas folds constants."""
+    return number & 255 if bits == 32 else min(number, 255)
+
+
 def extract(bits: int, signed: bool) -> Reference:
     def reference(a: int, position: int, length: int) -> int:
-        a, position, length = a % (1 << bits), position & 255, length & 255
+        a, position, length = a % (1 << bits), told(position, bits), told(length, bits)
         if length == 0:
             return 0
         top = min(position + length - 1, bits - 1)
@@ -48,7 +53,7 @@ def extract(bits: int, signed: bool) -> Reference:
 
 def insert(bits: int) -> Reference:
     def reference(a: int, b: int, position: int, length: int) -> int:
-        position, length = position & 255, length & 255
+        position, length = told(position, bits), told(length, bits)
         mask = ((1 << length) - 1) << position
         return b & ~mask | a << position & mask
 

@@ -313,6 +313,8 @@ def conversion_rows() -> list[tuple[str, str, Reference]]:
                     lambda x, to=to, mode=mode: rounded(x, to, mode),
                 )
             )
+    for to, source in (("f32", "u8"), ("f32", "s64"), ("f64", "s32"), ("f16", "u16")):
+        rows.append((f"cvt.rn.sat.{to}.{source}", f"{to} {source}", lambda x: min(max(x, 0), 1)))
     rows += [
         ("cvt.f64.f32", "f64 f32", lambda x: x),
         ("cvt.f32.f16", "f32 f16", lambda x: x),
@@ -322,6 +324,13 @@ def conversion_rows() -> list[tuple[str, str, Reference]]:
         ("cvt.rzi.ftz.s32.f32", "s32 f32", to_integer("s32", "rzi", "f32")),
     ]
     return rows
+
+
+@pytest.mark.parametrize("opcode", ["neg.f32", "abs.f32", "neg.ftz.f32", "cvt.ftz.f32.f32"])
+def test_what_is_an_addition_of_zero_gives_the_canonical_nan(compute, opcode):
+    nans = np.array([0x7FC00001, 0xFF800001], np.uint32).view("f4")
+    [got] = compute(f"{opcode} %x, %a;", [("f32", nans)], ["b32"])
+    assert got.tolist() == [0x7FFFFFFF] * 2
 
 
 @pytest.mark.parametrize(("opcode", "signature", "reference"), conversion_rows())

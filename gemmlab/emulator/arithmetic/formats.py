@@ -56,6 +56,8 @@ def narrow(x: Value, name: str, mode: str = "rn", words: Collection[str] = ()) -
     mode: "rn", "rz", "rm", "rp", or "rna" (ties away from zero). words: "relu" makes negatives and
     "sat" all outside [0, 1] nearest in it, "satfinite" all too large the largest finite number.
     """
+    if (name, mode) == ("tf32", "rna"):
+        return _away_on_bits(x, "satfinite" in words)
     format, kind = FORMATS[name], np.dtype(BITS[name]).type
     exact = to_odd(x)
     rounded = round_to(exact, format, mode)
@@ -67,6 +69,17 @@ def narrow(x: Value, name: str, mode: str = "rn", words: Collection[str] = ()) -
         rounded = np.where(exact > 0, np.minimum(rounded, 1.0), 0.0)
     nan = kind(0x7FFFE000 if name == "tf32" else (1 << 8 * kind().itemsize - 1) - 1)
     return np.where(np.isnan(rounded), nan, _encode(rounded, name))
+
+
+def _away_on_bits(x: Value, finite: bool) -> np.ndarray:
+    """float32 to tf32, ties away from zero: an addition to the bits, which leaves of a NaN what it
+    leaves. Where all is to be finite, the next smaller number replaces an infinity."""
+    bits: np.ndarray = x.view(np.uint32)
+    size, infinity = np.uint32(0x7FFFFFFF), np.uint32(0x7F800000)
+    bits = np.where(bits & size < infinity, bits + np.uint32(0x1000), bits) & np.uint32(0xFFFFE000)
+    if finite:
+        bits = np.where(bits & size >= infinity, bits - np.uint32(0x2000), bits)
+    return bits
 
 
 def split(pair: Value) -> np.ndarray:

@@ -275,12 +275,18 @@ def logic3(a: Value, b: Value, c: Value, table: Value) -> Value:
     return result
 
 
+def _field(number: Value, bits: int) -> Value:
+    """A position or a length: instructions on 32 bits look at its low byte; those on 64 bits are
+    made of shifts, which look at all of it."""
+    return number & np.uint32(255) if bits == 32 else np.minimum(number, np.uint32(255))
+
+
 def extract(a: Value, position: Value, length: Value) -> Value:
     """`bfe`: `length` bits from `position`, sign- or zero-extended (PTX ISA, bfe)."""
     bits = a.dtype.itemsize * 8
     unsigned = a.view(f"u{a.dtype.itemsize}")
     kind = unsigned.dtype.type
-    position, length = position & np.uint32(255), length & np.uint32(255)
+    position, length = _field(position, bits), _field(length, bits)
     moved = shift_right(unsigned, position)
     keep = np.where(length >= bits, kind(2**bits - 1), (kind(1) << length.astype(kind)) - kind(1))
     field = moved & keep.astype(kind)
@@ -298,7 +304,7 @@ def extract(a: Value, position: Value, length: Value) -> Value:
 def insert(a: Value, b: Value, position: Value, length: Value) -> Value:
     """`bfi`: the low `length` bits of a, put into b at `position`."""
     kind, bits = b.dtype.type, b.dtype.itemsize * 8
-    position, length = position & np.uint32(255), length & np.uint32(255)
+    position, length = _field(position, bits), _field(length, bits)
     ones = np.where(length >= bits, kind(2**bits - 1), (kind(1) << length.astype(kind)) - kind(1))
     mask = shift_left(ones.astype(kind), position)
     return (b & ~mask) | (shift_left(a, position) & mask)

@@ -167,12 +167,12 @@ FORMS: dict[str, list[Form]] = {
     "rem": [_form(INT, "T=TT", "n.remainder({0}, {1})")],
     "abs": [
         _form("s16 s32 s64", "T=T", "np.abs({0})"),
-        _form("f32", "T=T", "np.abs({0})", optional="ftz"),
+        _form("f32", "T=T", "n.canonical32(np.abs({0}))", optional="ftz"),
         _form("f64", "T=T", "doubles.quiet(np.abs, {0})"),
     ],
     "neg": [
         _form("s16 s32 s64", "U=U", "~{0} + {0}.dtype.type(1)"),
-        _form("f32", "T=T", "-{0}", optional="ftz"),
+        _form("f32", "T=T", "n.canonical32(-{0})", optional="ftz"),
         _form("f64", "T=T", "doubles.quiet(np.negative, {0})"),
     ],
     "min": [

@@ -125,6 +125,7 @@ def convert(t: Translator, i: Instruction) -> None:
         value = f"n.to_integer({value}, {kind}, {rounding!r})"
     elif dtype.kind == "f":
         value = f"n.to_float({value}, {kind}, {rounding or 'rn'!r})"
+        value = f"n.saturate({value})" if "sat" in left else value
     elif "sat" in left:
         value = f"n.clamp({value}, {kind})"
     else:
@@ -137,7 +138,7 @@ def _source(t: Translator, operand: Operand, type_: str, ftz: bool) -> str:
     if type_ in BITS:
         return f"formats.widen({t.value(operand, np.dtype(BITS[type_]))}, {type_!r})"
     value = t.value(operand, isa.DTYPES[type_])
-    return f"n.flush({value})" if ftz and type_ == "f32" else value
+    return f"n.canonical32(n.flush({value}))" if ftz and type_ == "f32" else value
 
 
 def _narrow(value: str, to: str, rounding: str, words: set[str]) -> str:
