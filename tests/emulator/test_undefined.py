@@ -130,6 +130,11 @@ BODIES = {
             ("add", "of nothing", "add.u32 %r5, %r4, 0;"),
         )
     },
+    "one of two halves": (
+        "st.shared.u16 [%r3], %r0; ld.shared.u32 %r4, [%r3]; add.f16x2 %r5, %r4, %r4;"
+        "and.b32 %r5, %r5, 0xffff; st.global.u32 [%q2], %r5;",
+        None,
+    ),
     "register": (
         "add.u32 %r5, %r6, 1; st.global.u32 [%q2], %r5;",
         "a register that nobody has set",

@@ -62,8 +62,17 @@ def result(i: Instruction, taints: Sequence[Taint | None], values: Values) -> Ta
         return _settled(taints, values, i.root == "or")
     if i.root in ("xor", "not", "mov", "cvta", "lop3"):
         return merged
+    if i.opcode[-1].endswith("x2") and i.root != "setp":
+        return _by_halves(merged)
     moved = _moved(i, taints)
     return whole(np.where(merged.bits != 0, merged.origin, 0)) if moved is None else moved
+
+
+def _by_halves(taint: Taint) -> Taint:
+    undefined = np.zeros_like(taint.bits)
+    for half in (np.uint64(0xFFFF), np.uint64(0xFFFF0000)):
+        undefined |= np.where(taint.bits & half != 0, half, NONE)
+    return Taint(taint.origin, undefined)
 
 
 def _one_bit(taint: Taint) -> Taint:

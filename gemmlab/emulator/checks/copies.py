@@ -131,7 +131,6 @@ class WatchedBulkCopies(BulkCopies):
         for cell in cells:
             shadow.look(row, self._object(cell), site, "an mbarrier's initialisation and its use")
             monitor.exits.reach(row[0], self._object(cell)[:, 0], site)
-            monitor.boards.leave(("pending", cell), monitor.clocks.tell(row[0]))
         read = self._in_shared(source)
         if read is not None:
             shadow.use_up(row, read[None], site, in_flight=True)
@@ -147,6 +146,8 @@ class WatchedBulkCopies(BulkCopies):
             else:
                 name = "update" if combine is not None else "store"
                 monitor.touch_pieces(name, site, row[0], self._in_global(target))
+        for cell in cells:
+            monitor.boards.leave(("pending", cell), monitor.clocks.tell(row[0]))
 
     def _land(self, due: list[Flight]) -> None:
         clocks, boards, shadow = self.monitor.clocks, self.monitor.boards, self.monitor.shadow

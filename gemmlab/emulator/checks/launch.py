@@ -131,7 +131,8 @@ def _find_unwritten(
     when = checks.blocks.written.when[first:last]
     bad = np.flatnonzero(when == UNINITIALIZED)
     written = np.flatnonzero(when > 0)
-    if not bad.size or not written.size:
+    is_read = checks.blocks.read.when[first:last].any()  # what a kernel reads is no mere output
+    if not bad.size or not written.size or is_read:
         return
     per = max(itemsize, checks.granule)
     elements = np.unique(((bad + first) * checks.granule - start) // per) * per // itemsize

@@ -1,0 +1,9 @@
+//! gemmlab args=x:f32[n],y:f32[n]=empty n=64 block=64 grid=1
+// Warps go round the loop with the barrier unequally often.
+extern "C" __global__ void k(const float* x, float* y) {
+  __shared__ float s[64];
+  int t = threadIdx.x;
+  s[t] = x[t];
+  for (int i = 0; i < (t < 32 ? 2 : 3); ++i) { __syncthreads(); s[t] += 1; }  // expect: divergent barrier
+  y[t] = s[t];
+}

@@ -1,0 +1,6 @@
+//! gemmlab args=x:u32[n],q:u32[32]=zeros,c:u32[1]=zeros n=64 block=64 grid=1
+// More elements than the queue has places.
+extern "C" __global__ void k(const unsigned* x, unsigned* q, unsigned* c) {
+  unsigned p = atomicAdd(c, 1);
+  q[p] = x[threadIdx.x];  // expect: out of bounds
+}
