@@ -169,7 +169,7 @@ class WatchedBulkCopies(BulkCopies):
             read = self._in_shared(flight.source)
             if read is not None:
                 shadow.let_go(read, holder, column, epoch)
-        super()._land(due)
+            super()._land([flight])  # may complete the phase, which then tells of no later one
 
     def fence(self, mask: Mask | None) -> None:
         self._show(mask, np.flatnonzero(self.monitor.shadow.hidden))

@@ -203,6 +203,8 @@ class Shadow:
     ) -> None:
         self.record_loads()
         if changed is not None and not changed.all():
+            # What a copy under way will bring is not what is there.
+            changed = changed | (self.written.take(cells) >> EPOCH_AT == IN_FLIGHT)
             rows, cells = np.broadcast_to(rows, cells.shape)[changed], cells[changed]
         self._compare(self.written.take(cells), rows, cells, site, strength, "two writes")
         for reads in (self.read, self.read_too):
