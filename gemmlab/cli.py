@@ -68,6 +68,8 @@ def main(args: Sequence[str] | None = None) -> None:
     except MemoryError as error:
         print(f"gemmlab: not enough memory: {error or 'try a smaller shape'}", file=sys.stderr)
         sys.exit(InputError.exit_code)
+    finally:
+        status.say("ending")
 
 
 def _version(wanted: bool) -> None:

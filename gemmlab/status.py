@@ -36,6 +36,11 @@ def say(text: str) -> None:
     _send(TEXT, text)
 
 
+def detail(text: str) -> None:
+    """Add to what was said; what is said next replaces both."""
+    _send(TEXT, f"{_last}: {text}")
+
+
 @contextlib.contextmanager
 def doing(text: str) -> Iterator[None]:
     """Tell that this is being done, until it is done; of what it consists of, nothing."""

@@ -140,12 +140,15 @@ class _Judge:
                 return replace(step, status="crashed", message="no PTX came of it")
             self.submission = replace(self.submission, ptx=ptx, entry=entry)
             self._result.entry = entry
-            versions = dict(told.get("versions") or {})
+            versions = told.get("versions")
+            versions = versions if isinstance(versions, dict) else {}
             made_by = ", ".join(f"{name} {version}" for name, version in versions.items())
             name = self.submission.directive.entry or entry  # as its author calls it
             step.message = f"{name}: {len(ptx.splitlines())} lines of PTX, {made_by or 'as it is'}"
-            if told.get("left_out"):
-                step.message += f"; left out as code of the host: {', '.join(told['left_out'])}"
+            left_out = told.get("left_out")
+            if left_out and isinstance(left_out, list):
+                names = ", ".join(map(str, left_out))
+                step.message += f"; left out as code of the host: {names}"
         return step
 
     def _static(self) -> Step:
@@ -206,7 +209,7 @@ class _Judge:
         step = Step(name, ended.status or "pass", ended.message, output=ended.output)
         told: dict[str, Any] = {}
         for answer in ended.answers:
-            if "trial" in answer:
+            if "trial" in answer and not runs_it:
                 step.trials.append(_trial(answer["trial"]))
             told |= answer
         if ended.status is not None and "begun" in told:

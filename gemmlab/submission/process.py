@@ -24,10 +24,12 @@ from typing import Any
 
 from gemmlab import scratch
 from gemmlab.processes import end_marked
+from gemmlab.status import detail
 from gemmlab.submission.steps import STATUSES, Status
 
 MARK = "GEMMLAB_TASK"  # in the environment of the child and all that come from it
 REQUEST, ANSWERS, CACHE = "request", "answers", "cache"  # in its folder
+BEGUN = "begun"  # an answer's key: what the task does from now on
 DONE = "done"  # the last answer of a task that came to its end
 KEPT = 4000  # characters of what it prints
 _LOOK_S = 0.05
@@ -68,7 +70,7 @@ def run(task: str, request: Any, limits: Limits) -> Ended:
             env=_environment(folder, mark, limits.own_cache),
         )
         try:
-            output, in_time = _listen(child, limits.seconds)
+            output, in_time = _listen(child, limits.seconds, folder / ANSWERS)
         finally:
             _kill(child, mark)
         answers = list(_answers(folder / ANSWERS))
@@ -77,7 +79,8 @@ def run(task: str, request: Any, limits: Limits) -> Ended:
         return Ended(others, None, "", output)
     if "error" in last:
         failures = set(STATUSES) - {"pass", "skipped"}
-        status: Status = last["error"] if last["error"] in failures else "crashed"
+        said = last["error"]
+        status: Status = said if isinstance(said, str) and said in failures else "crashed"
         return Ended(others, status, str(last.get("message")), output)
     if not in_time:
         return Ended(answers, "time limit", f"not done in {limits.seconds:g} s", output)
@@ -85,7 +88,8 @@ def run(task: str, request: Any, limits: Limits) -> Ended:
 
 
 def _answers(file: Path) -> Iterator[dict[str, Any]]:
-    with contextlib.suppress(OSError, ValueError):  # the last line may be half written
+    # The last line may be half written, and a file's own code may have written any of them.
+    with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
         for line in file.read_text(encoding="utf-8").splitlines():
             yield dict(json.loads(line))
 
@@ -100,10 +104,11 @@ def _environment(folder: Path, mark: str, own_cache: bool) -> dict[str, str]:
     return os.environ | changed
 
 
-def _listen(child: subprocess.Popen[bytes], seconds: float) -> tuple[str, bool]:
-    """The beginning of what the child prints, and whether it ended in time."""
+def _listen(child: subprocess.Popen[bytes], seconds: float, answers: Path) -> tuple[str, bool]:
+    """The beginning of what the child prints, and whether it ended in time. Meanwhile who waits is
+    told what the answers say has begun."""
     assert child.stdout is not None
-    kept, printed = bytearray(), 0
+    kept, printed, told = bytearray(), 0, 0
     stop = time.monotonic() + seconds
     os.set_blocking(child.stdout.fileno(), False)
     with selectors.DefaultSelector() as waiting:
@@ -118,6 +123,7 @@ def _listen(child: subprocess.Popen[bytes], seconds: float) -> tuple[str, bool]:
                 continue
             if ended:
                 break
+            told = _tell(answers, told)
             ended = child.poll() is not None  # what it printed last is read in one more turn
             if part == b"" and not ended:  # it closed its output
                 time.sleep(_LOOK_S)
@@ -125,6 +131,17 @@ def _listen(child: subprocess.Popen[bytes], seconds: float) -> tuple[str, bool]:
     if printed > len(kept):
         text += f"\n… and {printed - len(kept)} more bytes"
     return text, ended
+
+
+def _tell(answers: Path, told: int) -> int:
+    """Tell the last thing that has begun, if the file has more than `told` bytes; its bytes now."""
+    with contextlib.suppress(OSError):
+        if (size := answers.stat().st_size) > told:
+            begun = [answer[BEGUN] for answer in _answers(answers) if BEGUN in answer]
+            if begun:
+                detail(str(begun[-1]))
+            return size
+    return told
 
 
 def _kill(child: subprocess.Popen[bytes], mark: str) -> None:

@@ -104,6 +104,32 @@ def test_a_file_cannot_have_another_kernel_judged(judge):
     assert (found.verdict, found.steps[-1].message) == ("crashed", "no PTX came of it")
 
 
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "5",
+        "[1]",
+        '{"trial": 1}',
+        '{"begun": 1}',
+        '{"error": []}',
+        '{"error": "pass"}',
+        '{"ptx": ".version .target", "versions": 3, "left_out": 7}',
+        '{"ptx": ".version .target", "versions": {"a": 1}, "left_out": [7]}',
+        "[" * 100_000,
+        "\\xff",
+    ],
+)
+def test_whatever_a_file_writes_as_answers_is_a_verdict(judge, lines):
+    text = (
+        "#! gemmlab problem=gemm block=32,32 grid=1\n"
+        "import os, pathlib\n"
+        f"pathlib.Path('answers').write_bytes({lines!r}.encode() + b'\\n{{\"done\": true}}\\n')\n"
+        "os._exit(0)\n"
+    )
+    found = judge(text, suffix=".py", apart=True)
+    assert found.verdict in ("crashed", "compile error"), found.steps[-1]
+
+
 HANGS = gemm("  volatile int one = 1; float sum = 0; while (one == 1) sum += 1;\n")
 
 
