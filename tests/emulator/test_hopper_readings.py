@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 from hopper import Kernel, box_load, box_store, module
 from hopper_cases import CASES, digest, make
+from machine import TIERS
 from test_tensor_maps import launch
 from test_wgmma import pipeline
 
 from gemmlab import TensorMap
 from gemmlab.emulator import run
+from gemmlab.emulator.native import compiler
 
 FILE = Path(__file__).parents[2] / "benchmarks" / "h200" / "hopper.json"
 READINGS = json.loads(FILE.read_text())
@@ -24,10 +26,12 @@ def test_every_case_was_read():
     assert READINGS["counters"].keys() == COUNTED.keys()
 
 
+@pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("name", CASES)
-def test_bits_are_the_hardwares(name):
+def test_bits_are_the_hardwares(name, tier, monkeypatch):
+    monkeypatch.setattr(compiler, "EFFORT", 0)
     kernel = make(name)
-    launch(kernel)
+    launch(kernel, tier=tier)
     assert digest(kernel.results) == READINGS["digests"][name]
 
 
@@ -62,10 +66,12 @@ COUNTED = {
 }
 
 
+@pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("name", COUNTED)
-def test_counters_are_the_hardwares(name):
+def test_counters_are_the_hardwares(name, tier):
     kernel = COUNTED[name]()
     block = (kernel.threads, 1, 1)
-    found = run(kernel.text, "k", kernel.grid, block, kernel.args, kernel.dynamic_smem).counters
+    given = kernel.grid, block, kernel.args, kernel.dynamic_smem
+    found = run(kernel.text, "k", *given, tier=tier).counters
     hardware = READINGS["counters"][name]
     assert {key: found[key] for key in hardware} == hardware

@@ -9,10 +9,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from machine import TIERS, without_native_tier
 from snippets import ptx
 
 from gemmlab.emulator import run
 from gemmlab.errors import DeadlockError, EmulationError, InputError, MisalignedAddressError
+
+
+@pytest.fixture(params=TIERS)
+def tier(request):
+    return request.param
+
 
 ORDERS = ["in-order", "reversed", 1, 2]
 STORE = "add.u64 %q20, %q0, %q31; st.global.u32 [%q20], %r1;"
@@ -90,10 +97,12 @@ def test_any_sequence_of_steps_is_what_the_manual_says(count, wanted):
         "ld.param.u64 %q0, [p0]; .shared .align 8 .b64 m[1];"
         f"mbarrier.init.shared.b64 [m], {count}; {' '.join(body)} ret;"
     )
-    run(ptx(text, ["u64"]), "k", (1, 1, 1), (1, 1, 1), [x])
-    # Parity 0 is complete while phase 1 is under way.
-    assert x[:-1, 0].tolist() == phases
-    assert x[:-1, 1].tolist() == pending
+    for tier in ("numpy", "native") if not without_native_tier() else ("numpy",):
+        x[:] = 0
+        run(ptx(text, ["u64"]), "k", (1, 1, 1), (1, 1, 1), [x], tier=tier)
+        # Parity 0 is complete while phase 1 is under way.
+        assert x[:-1, 0].tolist() == phases
+        assert x[:-1, 1].tolist() == pending
 
 
 def test_a_state_is_complete_when_its_phase_is(launch):
@@ -114,14 +123,16 @@ def test_a_state_is_complete_when_its_phase_is(launch):
 
 
 @pytest.mark.parametrize("count", [1, 3, 16, 32, 96, 128])
-def test_lanes_that_arrive_together_take_turns(launch, count):
-    """128 lanes of one instruction complete 128/count phases; each gets the state it found."""
+def test_lanes_that_arrive_together_take_turns(launch, tier, count):
+    """128 lanes of one instruction complete 128/count phases; each gets the state it found. Which
+    warp comes first natively is left open."""
     threads, x = count * (128 // count), np.zeros(128, np.uint32)
     launch(
         ".shared .align 8 .b64 m; setp.eq.u32 %p1, %r0, 0;"
         f"@%p1 mbarrier.init.shared.b64 [m], {count}; bar.sync 0;"
-        f"setp.ge.u32 %p2, %r0, {threads}; @%p2 bra OUT; mbarrier.arrive.shared.b64 %q1, [m];"
-        "mbarrier.pending_count.b64 %r1, %q1; mbarrier.test_wait.shared.b64 %p3, [m], %q1;"
+        f"setp.ge.u32 %p2, %r0, {threads}; @!%p2 mbarrier.arrive.shared.b64 %q1, [m];"
+        "bar.sync 0; @%p2 bra OUT; mbarrier.pending_count.b64 %r1, %q1;"
+        "mbarrier.test_wait.shared.b64 %p3, [m], %q1;"
         f"@%p3 add.u32 %r1, %r1, 1000; OUT: {STORE}",
         [x],
         block=128,
@@ -129,7 +140,9 @@ def test_lanes_that_arrive_together_take_turns(launch, count):
     lane = np.arange(threads)
     # The state tells the parity, so only phases an odd number before the last look complete.
     complete = (threads // count - lane // count) % 2
-    assert x[:threads].tolist() == (count - lane % count + 1000 * complete).tolist()
+    wanted, found = count - lane % count + 1000 * complete, x[:threads]
+    assert sorted(found) == sorted(wanted)
+    assert tier == "native" or found.tolist() == wanted.tolist()
 
 
 RING = """
@@ -179,7 +192,7 @@ def test_deadlock_tells_the_state_of_each_object(launch, order):
     assert (error.value.block, error.value.thread) == ((0, 0, 0), 32)
 
 
-def test_deadlock_of_a_barrier_and_an_mbarrier(launch):
+def test_deadlock_of_a_barrier_and_an_mbarrier(launch, tier):
     with pytest.raises(DeadlockError, match="32 of 64 threads wait at barrier 0") as error:
         launch(
             ".shared .align 8 .b64 m; setp.lt.u32 %p1, %r28, 32; @%p1 bra B;"
@@ -191,7 +204,7 @@ def test_deadlock_of_a_barrier_and_an_mbarrier(launch):
         )
     text = str(error.value)
     assert "warp 1 waits for phase 0 of" in text and "0 of 1 arrivals pending, 16 bytes" in text
-    assert "2 more blocks wait too" in text
+    assert tier == "native" or "2 more blocks wait too" in text
 
 
 @pytest.mark.parametrize(

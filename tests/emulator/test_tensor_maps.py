@@ -30,9 +30,9 @@ from gemmlab.errors import (
 RNG = np.random.default_rng(3)
 
 
-def launch(kernel: Kernel, order: str | int = "in-order") -> np.ndarray:
-    block = (kernel.threads, 1, 1)
-    run(kernel.text, "k", kernel.grid, block, kernel.args, kernel.dynamic_smem, order)
+def launch(kernel: Kernel, order: str | int = "in-order", tier: str = "auto") -> np.ndarray:
+    given = kernel.grid, (kernel.threads, 1, 1), kernel.args, kernel.dynamic_smem
+    run(kernel.text, "k", *given, order, tier=tier)
     return kernel.results[0]
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import hopper
 import numpy as np
 import pytest
 from hopper import Mma, descriptor, module, rows_of, warpgroup
 from machine import TIERS
-from test_tensor_maps import launch as launch_on_numpy
+from test_tensor_maps import launch as run_kernel
 
 from gemmlab import TensorMap
 from gemmlab.emulator import run
@@ -22,16 +24,7 @@ SPANS = {"none": 16, "32B": 32, "64B": 64, "128B": 128}
 @pytest.fixture(params=TIERS)
 def launch(request):
     """Runs a kernel, the first of whose results it gives."""
-
-    def start(kernel):
-        if request.param == "numpy":
-            return launch_on_numpy(kernel)
-        block = (kernel.threads, 1, 1)
-        args, smem = kernel.args, kernel.dynamic_smem
-        run(kernel.text, "k", kernel.grid, block, args, smem, tier="native")
-        return kernel.results[0]
-
-    return start
+    return partial(run_kernel, tier=request.param)
 
 
 def bytes_of(type_: str, shape: tuple[int, int]) -> np.ndarray:

@@ -312,6 +312,11 @@ class BulkCopies:
         over = not self.machine.live.any()
         self._land([f for f in self.flights if f.cells or over])
 
+    def land_all(self) -> None:
+        """Land all copies now."""
+        if self.flights:
+            self._land(self.flights)
+
     def land_some(self) -> None:
         """Land copies that need not be late."""
         self._land(self.machine.order.landing(self.flights))

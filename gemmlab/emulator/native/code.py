@@ -140,7 +140,7 @@ def blocks_meet(program: Program) -> bool:
     """Whether there are atomic operations, or loads that expect others to write, outside of shared
     memory, or calls of what all threads share: the heap, the screen."""
     for i in program.function.instructions:
-        if is_known_call(i):
+        if is_known_call(i) or i.name.startswith("cp.reduce"):
             return True
         own = any(word.split("::")[0] in ("shared", "local", "param") for word in i.modifiers)
         shared = {"volatile", "relaxed", "acquire"} & {*i.modifiers}

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gemmlab.emulator.execution.machine import BURST
 from gemmlab.emulator.native.layout import (
     AND,
     BARRIER,
     CORE,
+    DEADLOCK,
     DIVERGED,
     DONE,
     END_FAULT,
@@ -20,9 +22,11 @@ from gemmlab.emulator.native.layout import (
     POPC,
     SPIN_FUEL,
     WARP_STATE,
+    tally_offset,
 )
 from gemmlab.emulator.native.support import count_lanes, note_fault, number
 from gemmlab.emulator.native.values import BOOL, I64, U32, NotCovered, Value, where
+from gemmlab.emulator.synchronization.mbarriers import MOST_IN_VAIN
 from gemmlab.emulator.translation.translate import Block
 
 if TYPE_CHECKING:
@@ -40,7 +44,7 @@ class End:
 
     def finish(self, block: Block, result: Any) -> None:
         """Send the lanes on from the end of a block. `result`: what its code returned."""
-        following = block.targets[-1] if block.targets else -1
+        following, f = block.targets[-1] if block.targets else -1, self.f
         self.last, self.spins = block.last - 1, block.spins
         match block.terminator:
             case "fall":
@@ -53,6 +57,12 @@ class End:
                 self.switch(block, self.those_with(result[0]), result[1], following)
             case "barrier":
                 self.barrier(block, self.those_with(result[0]), result[1], result[2], following)
+            case "phase":
+                self.phase(block, self.those_with(result[0]), result[1:], following)
+            case "sleep":
+                self.tire(f.constant(np.bool_(True)))
+                self.rest()
+                self.go(following)
             case "trap":
                 lanes = self.those_with(result)
                 with self.f.when(lanes != NONE):
@@ -107,6 +117,61 @@ class End:
         self.send([(self.lanes & ~lanes, following), *groups])
         self.part()
         self.m.give(DIVERGED)
+
+    def rest(self) -> None:
+        """From now on it is the other warps' turn, as soon as there is a chance."""
+        self.f.store(self.m.core.at(CORE["quantum"]), number(self.f, 0))
+
+    def phase(self, block: Block, lanes: Value, operands: Sequence[Any], following: int) -> None:
+        """mbarrier.test_wait and try_wait: lanes whose phase is not complete try again, unless no
+        warp gets on."""
+        m, f, core = self.m, self.f, self.m.core
+        assert block.result is not None
+        slot = m.kernel.slots[block.result]
+        if m.kernel.plan.in_step or slot.dtype != BOOL:
+            raise NotCovered("a wait where warps run in step")
+        access, address, parity = operands
+        complete = m.mbarriers.test(access, address, parity, lanes)
+        waiting = lanes & ~complete
+        timed_out = f.load(core.at(CORE["time_out"]), I64) > np.int64(0)
+        over, stay = f.label("over"), f.label("stay")
+        answered = where(timed_out, lanes, complete)
+        register = m.warp.at(slot.vector)
+        f.store(register, f.load(register, U32) & ~answered | complete)
+        f.branch((waiting == NONE) | timed_out, over, stay)
+        f.place(stay)
+        going = m.lanes & ~waiting
+        self.uncount(going == NONE, count_lanes(waiting))
+        f.increment(core.at(CORE["idle"]), (going == NONE).astype(I64))
+        most = f.load(core.at(CORE["num_warps"]), I64) * np.int64(2)
+        most = most + f.load(core.at(CORE["patience"]), I64) + np.int64(BURST)
+        with f.when(f.load(core.at(CORE["idle"]), I64) > most):
+            f.store(core.at(CORE["idle"]), number(f, 0))
+            f.store(core.at(CORE["time_out"]), f.load(core.at(CORE["num_warps"]), I64))
+            f.increment(core.at(CORE["in_vain"]), number(f, 1))
+            with f.when(f.load(core.at(CORE["in_vain"]), I64) > np.int64(MOST_IN_VAIN)):
+                self.wait_here(going, waiting, following)
+                note_fault(f, core, DEADLOCK, number(f, 0), f.constant(np.uint32(0xFFFFFFFF)))
+                m.give(FAULT)
+        self.wait_here(going, waiting, following)
+        self.rest()
+        m.give(DIVERGED)
+        f.place(over)
+        with f.when(waiting != NONE):
+            f.increment(core.at(CORE["time_out"]), number(f, -1))
+        self.go(following)
+
+    def uncount(self, whole: Value, lanes: Value) -> None:
+        """Take back that these lanes, and the warp if it is the whole, have executed the block."""
+        m, f = self.m, self.f
+        tally, warps = m.core.at(tally_offset(m.index)), whole.astype(I64)
+        f.increment(tally, number(f, 0) - warps)
+        f.increment(tally.at(8), number(f, 0) - lanes)
+        f.increment(m.warp.at(WARP_STATE["executed"]), number(f, 0) - warps)
+
+    def wait_here(self, going: Value, waiting: Value, following: int) -> None:
+        """Let some lanes go on while the others try again."""
+        raise NotImplementedError
 
     def barrier(
         self, block: Block, lanes: Value, operands: Sequence[Any], predicate: Any, following: int
@@ -215,6 +280,12 @@ class FastEnd(End):
             m.give(DONE)
         self.go(following)
 
+    def wait_here(self, going: Value, waiting: Value, following: int) -> None:
+        self.stop_before(self.m.index)
+        with self.f.when(going != NONE):
+            self.send([(going, following), (waiting, self.m.index)])
+            self.part()
+
     def arrive_at(self, following: int, whole: Value) -> None:
         """Some of the lanes may go on where others wait."""
         self.stop_before(following)
@@ -225,6 +296,9 @@ class FastEnd(End):
 
 class SlowEnd(End):
     """Some lanes of a warp."""
+
+    def wait_here(self, going: Value, waiting: Value, following: int) -> None:
+        self.send([(going, following), (waiting, self.m.index)])
 
     def go(self, target: int) -> None:
         self.send([(self.lanes, target)])

@@ -20,6 +20,7 @@ from gemmlab.emulator.native.layout import (
     ACCESS_FAULT,
     DEADLOCK,
     MATRIX_FAULT,
+    MBARRIER_FAULT,
     OVER_BUDGET,
     TOGETHER,
     UNMET,
@@ -30,7 +31,9 @@ from gemmlab.emulator.native.layout import (
 )
 from gemmlab.emulator.synchronization.barriers import NUM_BARRIERS, Waiting
 from gemmlab.emulator.synchronization.deadlock import deadlock
+from gemmlab.emulator.synchronization.mbarriers import Parked
 from gemmlab.emulator.tensor_cores import fragments
+from gemmlab.emulator.translation.translate import Block
 from gemmlab.errors import GemmlabError, InternalError
 
 if TYPE_CHECKING:
@@ -51,6 +54,8 @@ def explain(launch: Launch, code: Code, core: Core) -> NoReturn:
         raise UnmetError("lanes of a warp wait for each other at different instructions")
     with np.errstate(all="ignore"):
         machine = Machine(launch, np.array([core["block"]]), Tally.of(launch.program))
+        shared = machine.space_shared.data
+        shared[0] = core.shared[: shared.shape[1]]
         if core["fault"] == DEADLOCK:
             _deadlock(machine, code, core)
         if core["fault"] == OVER_BUDGET:
@@ -61,6 +66,8 @@ def explain(launch: Launch, code: Code, core: Core) -> NoReturn:
         mask = Mask(lanes, machine.extent)
         if core["fault"] == UNSUPPORTED_FAULT:
             machine.unsupported(index, code.plan.reasons[index], None, mask)
+        elif core["fault"] == MBARRIER_FAULT:
+            _mbarrier(machine, core, index, mask)
         elif core["fault"] == WGMMA_FAULT:
             _wgmma(machine, core, index, mask)
         elif core["fault"] in (ACCESS_FAULT, MATRIX_FAULT):
@@ -94,6 +101,27 @@ def _wgmma(machine: Machine, core: Core, index: int, mask: Mask) -> None:
     before = [np.zeros((), product.dtype if product.result != "f16" else np.uint32)]
     before *= product.num_registers
     machine.wgmma.multiply(index, product, before, left, b, np.True_, mask)
+
+
+def _mbarrier(machine: Machine, core: Core, index: int, mask: Mask) -> None:
+    program = machine.launch.program
+    block = next(b for b in program.blocks if b.first <= index < b.last)
+    access, mbarriers = block.run.__globals__[f"a{index}"], machine.mbarriers
+    address = _operand(machine, core, "words") - np.uint64(access.offset % (1 << 64))
+    count, tx = (_operand(machine, core, name, np.int64) for name in ("counted", "tx"))
+    if block.terminator == "phase":
+        mbarriers.wait(block, (access, address, count), mask)
+    found = re.search(rf"m\.mbarriers\.(\w+)\(a{index}, (.*)", program.source)
+    assert found is not None
+    match found[1]:
+        case "init":
+            mbarriers.init(access, address, count, mask)
+        case "invalidate":
+            mbarriers.invalidate(access, address, mask)
+        case "expect":
+            mbarriers.expect(access, address, tx, mask)
+        case "arrive":
+            mbarriers.arrive(access, address, count, tx, mask, "drops=True" in found[2])
 
 
 def _access(machine: Machine, core: Core, index: int, mask: Mask) -> None:
@@ -155,6 +183,16 @@ def _over_budget(machine: Machine, code: Code, core: Core) -> NoReturn:
     over_budget(machine, min(pc, last), Mask(lanes, machine.extent))
 
 
+def _park(machine: Machine, block: Block, number: int, on: np.ndarray, warp: np.ndarray) -> None:
+    """Lanes of a warp that wait for a phase."""
+    lanes = np.zeros(machine.extent.shape, bool)
+    cells, phase = np.zeros((2, *machine.extent.shape), np.int64)
+    lanes[0, number] = on
+    cells[0, number] = view(warp, WARP_STATE["awaited"], np.int64, WARP) // 8
+    phase[0, number] = view(warp, WARP_STATE["parity"], np.int64, WARP) & 1
+    machine.mbarriers.parked.append(Parked(block, lanes, cells, phase))
+
+
 def _deadlock(machine: Machine, code: Code, core: Core) -> NoReturn:
     blocks, barriers = code.program.blocks, machine.barriers
     standing: dict[tuple[int, int], np.ndarray] = {}
@@ -171,6 +209,10 @@ def _deadlock(machine: Machine, code: Code, core: Core) -> NoReturn:
             key = int(pcs[lane]) - 1, int(ids[lane])
             lanes = standing.setdefault(key, np.zeros(machine.extent.shape, bool))
             lanes[0, number, lane] = True
+        ready = machine.live[0, number] & ~_lanes(int(field("standing")[0]))
+        for pc in np.unique(pcs[ready]).tolist():
+            if blocks[pc].terminator == "phase":
+                _park(machine, blocks[pc], number, ready & (pcs == pc), warp)
     for (pc, barrier), lanes in sorted(standing.items()):
         barriers.waiting.append(Waiting(barrier, blocks[pc], lanes))
     barriers.expected[:, 0] = core.field("expected", np.uint32, NUM_BARRIERS)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 SLOT = 8 * WARP  # bytes
 # What a warp cannot do alone, or what goes on when the instruction is over.
-NOT_ALONE = {"bulk", "clock", "clusters", "copies", "space_cluster"}
+NOT_ALONE = {"clock", "clusters", "copies", "space_cluster"}
 # What native code calls: of the core, the instruction and the lanes; gives 0 where it failed.
 Callback = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint32)
 
@@ -155,6 +155,9 @@ class WarpMachine(Machine):
         mask = None if on.all() else Mask(on, self.extent)
         with np.errstate(all="ignore"):
             results = function(self, mask, *reads)
+            self.bulk.land_all()
+        if self.mbarriers.has_changed:
+            self.mbarriers.has_changed, self.core["in_vain"] = False, 0
         for slot, value in zip(writes, results, strict=True):
             slot[:] = three_axes(value)
 

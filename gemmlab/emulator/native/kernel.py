@@ -44,7 +44,7 @@ SOURCE = "<traced>"  # the file name of code that is traced
 COUNTED = ("global", "shared", "local")
 SPACES = (*COUNTED, "param", "generic")
 MEMORY = ("ld", "ldu", "st", "atom", "red", "cp", "wmma", "ldmatrix", "stmatrix")
-TERMINATORS = ("fall", "branch", "switch", "exit", "barrier", "trap")
+TERMINATORS = ("fall", "branch", "switch", "exit", "barrier", "trap", "phase", "sleep")
 
 
 @dataclass
@@ -170,7 +170,7 @@ class Kernel:
             offset += 8
         self.plan.warp_bytes = align(offset, 64)
         for block in self.program.blocks:
-            if block.reduction and block.result is not None:  # written by the runtime, as a vector
+            if block.result is not None:  # written by the runtime, as a vector
                 slots[block.result].uniform = slots[block.result].loose = False
         return slots
 

@@ -306,6 +306,7 @@ def _add(tally: Tally, core: Core, code: Code) -> None:
     tally.divergent += counted[1::2]
     if core.machine is not None:
         tally.guarded_off += core.machine.tally.guarded_off
+        tally.copied += core.machine.tally.copied
         for place, counts in core.machine.tally.sites.items():
             tally.sites[place].add(counts)
     table, sites = core.site_table(), list(code.sites)

@@ -12,9 +12,10 @@ from gemmlab.emulator.arithmetic.lanes import WARP
 DONE, PAUSED, DIVERGED, BARRIER, FAULT, NEEDS_SLOW = range(6)
 # What went wrong: an access, the end of a basic block, an unsupported instruction, a deadlock, a
 # warp that has executed too much, lanes at a collective that wait for lanes elsewhere, a matrix at
-# an odd address or with an odd stride, wgmma by a part of a warp or outside of shared memory.
+# an odd address or with an odd stride, wgmma by a part of a warp or outside of shared memory,
+# what an mbarrier cannot do.
 ACCESS_FAULT, END_FAULT, UNSUPPORTED_FAULT, DEADLOCK, OVER_BUDGET, UNMET = range(1, 7)
-MATRIX_FAULT, WGMMA_FAULT = 7, 8
+MATRIX_FAULT, WGMMA_FAULT, MBARRIER_FAULT = range(7, 10)
 # A warp's registers: uniform ones as scalars, all lanes at one place; the same, lanes parted; or
 # every register as a vector.
 TOGETHER, PARTED, SPREAD = range(3)
@@ -123,6 +124,11 @@ CORE = Layout(
     expected=64,  # threads, per barrier; 0 for all
     arrived=64,  # threads that went on
     num_standing=8,  # warps of which lanes stand at a barrier
+    counted=8 * WARP,  # arrivals of the lanes, or the parities that they wait for
+    tx=8 * WARP,  # bytes that they expect
+    idle=8,  # turns in a row in which a warp that waits for an mbarrier has not got on
+    time_out=8,  # waits that are to return false
+    in_vain=8,  # times that nothing but this let warps get on
     products=8,  # pointer: functions that multiply matrices
     matrices=NUM_REGISTERS * 8 * WARP,  # of A, B, C and D, one register after another
 )
@@ -149,6 +155,8 @@ WARP_STATE = Layout(
     committed=4 * WARP,  # groups of copies, of each lane
     first_copy=8,  # in the ring
     copies=8,  # under way
+    awaited=8 * WARP,  # mbarriers
+    parity=8 * WARP,  # of the phases that the lanes wait for
 )
 
 # One cp.async of a warp that is under way.

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemmlab.emulator.native import accesses, barriers, bounds, copies, costs, schedule, wgmma
+from gemmlab.emulator.native import (
+    accesses,
+    barriers,
+    bounds,
+    copies,
+    costs,
+    mbarriers,
+    schedule,
+    wgmma,
+)
 from gemmlab.emulator.native.builder import Module
 from gemmlab.emulator.native.support import ROUTINES
 
 # The modules whose import fills the table.
-MODULES = (costs, bounds, accesses, copies, barriers, schedule, wgmma)
+MODULES = (costs, bounds, accesses, copies, barriers, mbarriers, schedule, wgmma)
 NUMBERS = {name: number for number, name in enumerate(ROUTINES)}
 
 

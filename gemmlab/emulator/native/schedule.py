@@ -77,6 +77,8 @@ def start(f: Function, core: Pointer, block: Value) -> None:
         here = rest.view(U64) // extent.view(U64)
         f.store(core.at(CORE["ctaid"] + 4 * axis), (rest - here.view(I64) * extent).astype(U32))
         rest = here.view(I64)
+    for name in ("idle", "time_out", "in_vain"):
+        f.store(core.at(CORE[name]), number(f, 0))
     for name in ("expected", "arrived"):
         f.clear(core.at(CORE[name]), number(f, 4 * NUM_BARRIERS))
     f.store(core.at(CORE["num_standing"]), number(f, 0))
@@ -207,6 +209,7 @@ def run_warp(f: Function, core: Pointer, warp: Pointer, share: Value) -> None:
     """Run one warp until it waits, ends, has had its share of steps, or is over its budget."""
     quantum = core.at(CORE["quantum"])
     f.store(quantum, share)
+    before = f.load(warp.at(WARP_STATE["executed"]), I64)
     on, together, parted, meet, other, out = (
         f.label(x) for x in ("on", "together", "parted", "meet", "other", "out")
     )
@@ -247,6 +250,8 @@ def run_warp(f: Function, core: Pointer, warp: Pointer, share: Value) -> None:
     f.branch(goes_on, on, out)
     f.place(out)
     executed = f.load(warp.at(WARP_STATE["executed"]), I64)
+    with f.when(executed != before):
+        f.store(core.at(CORE["idle"]), number(f, 0))
     too_much = executed > f.load(core.at(CORE["budget"]), I64)
     with f.when(too_much & (result.value < np.int32(FAULT))):
         note_fault(f, core, OVER_BUDGET, number(f, 0), field(f, warp, "live"))

@@ -24,6 +24,7 @@ from gemmlab.emulator.native.layout import (
     tally_offset,
 )
 from gemmlab.emulator.native.matrices import MatrixSpace
+from gemmlab.emulator.native.mbarriers import Mbarriers
 from gemmlab.emulator.native.memory import Parameters, Space
 from gemmlab.emulator.native.runtime import NUMBERS
 from gemmlab.emulator.native.support import ROUTINES, count_lanes, lane_numbers, note_fault, number
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 ALL = np.uint32(0xFFFFFFFF)
 # What generated code finds in the NumPy tier's machine only.
-NUMPY_ONLY = {"clusters", "mbarriers"}
+NUMPY_ONLY = {"clusters"}
 NUMPY_ONLY |= {"printf", "malloc", "free"}
 NUMPY_ONLY |= {"space_cluster"}
 
@@ -60,12 +61,19 @@ class Lanes:
 
 
 class Bulk:
-    """Stands in for the copy engine, of which there are only the fences, which checks look at."""
+    """Stands in for the copy engine. Its copies are handed over, and over when the instruction is:
+    there is nothing to wait for, and fences are of interest to checks alone."""
 
     def fence(self, mask: Lanes | None) -> None:
         pass
 
     def fence_init(self, mask: Lanes | None) -> None:
+        pass
+
+    def commit(self, mask: Lanes | None) -> None:
+        pass
+
+    def wait(self, most: int, mask: Lanes | None) -> None:
         pass
 
     def __getattr__(self, name: str) -> NoReturn:
@@ -152,7 +160,7 @@ class Tracer:
         self.space_local = Space(self, "local")
         self.space_frame = Space(self, "local", counted=False)
         self.copies, self.space_matrices = Copies(self), MatrixSpace(self)
-        self.wgmma = Wgmma(self)
+        self.wgmma, self.mbarriers = Wgmma(self), Mbarriers(self)
         self.space_generic, self.space_param = Space(self, "generic"), Parameters(self)
 
     def trace(self) -> None:

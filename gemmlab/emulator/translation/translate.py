@@ -132,6 +132,7 @@ def basic_blocks(function: Function) -> list[Block]:
     leaders = {0, *(i for i in function.labels.values() if i < len(code))}
     leaders |= {i + 1 for i, x in enumerate(code) if terminator_of(x) and i + 1 < len(code)}
     leaders |= {i for i, x in enumerate(code) if members_of(x) is not None}
+    leaders |= {i for i, x in enumerate(code) if emit.mbarriers.is_wait(x)}
     starts = sorted(leaders) if code else []
     blocks = [Block(first, last) for first, last in pairwise([*starts, len(code)])]
     number = {b.first: i for i, b in enumerate(blocks)}

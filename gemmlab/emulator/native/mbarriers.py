@@ -1,0 +1,259 @@
+"""mbarrier objects in IR; in NumPy: synchronization/mbarriers.py, which has their layout.
+
+A warp whose wait fails stays before it, and tries again at its next turn; that is counted once.
+When no warp of a block gets on, waits return false, as they do on the NumPy tier.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gemmlab.emulator.memory.spaces import Access
+from gemmlab.emulator.native.builder import Function, Pointer, Variable
+from gemmlab.emulator.native.layout import CORE, MBARRIER_FAULT, WARP_STATE
+from gemmlab.emulator.native.support import (
+    PTR,
+    first_lane,
+    lane_offset,
+    note_fault,
+    number,
+    routine,
+)
+from gemmlab.emulator.native.values import BOOL, I64, U32, U64, Value, apply
+from gemmlab.emulator.synchronization.mbarriers import (
+    COUNT_BITS,
+    COUNT_MASK,
+    MAX_COUNT,
+    MAX_TX,
+    TX_BITS,
+    TX_MASK,
+    TX_ZERO,
+)
+
+if TYPE_CHECKING:
+    from gemmlab.emulator.native.tracer import Lanes, Tracer
+
+NONE = np.uint32(0)
+PHASE, VALID = 2 * COUNT_BITS + TX_BITS, 2 * COUNT_BITS + TX_BITS + 1  # places of those bits
+NBYTES = 8
+
+
+class Mbarriers:
+    """Stands in for the NumPy tier's `mbarriers`."""
+
+    def __init__(self, m: Tracer) -> None:
+        self.m = m
+
+    def init(self, access: Access, address: Any, count: Any, mask: Lanes | None) -> None:
+        self._run("init_mbarrier", access, address, self._wide(count), 0, mask)
+
+    def invalidate(self, access: Access, address: Any, mask: Lanes | None) -> None:
+        self._run("invalidate_mbarrier", access, address, 0, 0, mask)
+
+    def expect(self, access: Access, address: Any, tx: Any, mask: Lanes | None) -> None:
+        self._run("expect_bytes", access, address, 0, tx, mask)
+
+    def arrive(
+        self,
+        access: Access,
+        address: Any,
+        count: Any,
+        tx: Any,
+        mask: Lanes | None,
+        drops: bool = False,
+    ) -> Value:
+        """The states before."""
+        name = "arrive_and_drop" if drops else "arrive_at_mbarrier"
+        self._run(name, access, address, self._wide(count), self._wide(tx), mask)
+        return self.m.f.load(self.m.core.at(CORE["data"]), U64, True, align=64)
+
+    def test(self, access: Access, address: Any, parity: Any, lanes: Value) -> Value:
+        """The lanes whose object is in another phase than that of this parity."""
+        m, f = self.m, self.m.f
+        self._put(m.warp.at(WARP_STATE["awaited"]), self._start(access, address))
+        self._put(m.warp.at(WARP_STATE["parity"]), self._wide(parity))
+        m.must(m.run("test_phases", m.warp, lanes, number(f, access.instruction)))
+        return f.load(m.core.at(CORE["data"]), U32)
+
+    def _wide(self, x: Any) -> Value:
+        return self.m.value(x).astype(I64)
+
+    def _start(self, access: Access, address: Any) -> Value:
+        address = self.m.value(address)
+        nbytes = address.dtype.itemsize
+        moved: Value = address + address.dtype.type(access.offset % (1 << 8 * nbytes))
+        return moved.view(f"u{nbytes}").astype(I64)
+
+    def _put(self, place: Pointer, x: Any) -> None:
+        self.m.f.store(place, self.m.value(x).astype(I64).spread(), align=64)
+
+    def _run(
+        self, name: str, access: Access, address: Any, count: Any, tx: Any, mask: Lanes | None
+    ) -> None:
+        m = self.m
+        for field, x in (("words", self._start(access, address)), ("counted", count), ("tx", tx)):
+            self._put(m.core.at(CORE[field]), x if isinstance(x, Value) else np.int64(x))
+        m.must(m.run(name, m.bits_of(mask), number(m.f, access.instruction)))
+
+
+# The runtime's functions
+
+
+def _fails(f: Function, core: Pointer, bad: Value, index: Value, lanes: Value) -> None:
+    with f.when(bad):
+        note_fault(f, core, MBARRIER_FAULT, index, lanes)
+        f.give(f.constant(np.bool_(False)))
+
+
+def _outside(f: Function, core: Pointer, address: Value) -> Value:
+    """Whether no object can lie there."""
+    nbytes = f.load(core.at(CORE["shared_bytes"]), I64)
+    odd = address & np.int64(NBYTES - 1)
+    return (address < np.int64(0)) | (address + np.int64(NBYTES) > nbytes) | (odd != np.int64(0))
+
+
+def _of_lane(f: Function, core: Pointer, name: str, lane: Value) -> Value:
+    return f.load(core.at(CORE[name]).at(lane_offset(lane, I64)), I64)
+
+
+class State:
+    """The fields of one object, in variables."""
+
+    def __init__(self, f: Function, place: Pointer) -> None:
+        self.f, self.place = f, place
+        self.pending, self.expected, self.tx, self.phase = (
+            Variable(f, number(f, 0)) for _ in range(4)
+        )
+
+    def load(self) -> Value:
+        """Read them; gives whether there is an object."""
+        word = self.f.load(self.place, I64)
+        self.pending.value = word & np.int64(COUNT_MASK)
+        self.expected.value = word >> np.int64(COUNT_BITS) & np.int64(COUNT_MASK)
+        self.tx.value = (word >> np.int64(2 * COUNT_BITS) & np.int64(TX_MASK)) - np.int64(TX_ZERO)
+        self.phase.value = word >> np.int64(PHASE) & np.int64(1)
+        return word < np.int64(0)
+
+    def word(self, pending: Value) -> Value:
+        tx = (self.tx.value + np.int64(TX_ZERO)) << np.int64(2 * COUNT_BITS)
+        counts = pending | self.expected.value << np.int64(COUNT_BITS)
+        return counts | tx | self.phase.value << np.int64(PHASE) | np.int64(-1 << VALID)
+
+    def store(self, core: Pointer) -> Value:
+        """Write them back, in the next phase where this one is complete; gives whether more bytes
+        are expected than can be."""
+        f = self.f
+        done = (self.pending.value == np.int64(0)) & (self.tx.value == np.int64(0))
+        with f.when(done):
+            self.phase.value = self.phase.value ^ np.int64(1)
+            self.pending.value = self.expected.value
+            f.store(core.at(CORE["in_vain"]), number(f, 0))
+        f.store(self.place, self.word(self.pending.value))
+        return apply(np.abs, self.tx.value) > np.int64(MAX_TX)
+
+
+def _each_object(name: str, body: Any) -> None:
+    """A function that does something for each object that lanes name: `body` takes the lanes, the
+    object, and a function that checks."""
+
+    def emit(f: Function, core: Pointer, lanes: Value, index: Value) -> None:
+        words = f.load(core.at(CORE["words"]), I64, True, align=64)
+        f.store(core.at(CORE["data"]), f.constant(np.int64(0), vector=True), align=64)
+        left = Variable(f, lanes)
+        with f.loop(lambda: left.value != NONE):
+            address = _of_lane(f, core, "words", first_lane(left.value))
+            group = f.bits(words == address) & left.value
+            left.value = left.value & ~group
+            _fails(f, core, _outside(f, core, address), index, lanes)
+            state = State(f, f.load_pointer(core.at(CORE["shared"])).at(address))
+            body(f, core, group, state, lambda bad: _fails(f, core, bad, index, lanes))
+        f.give(f.constant(np.bool_(True)))
+
+    emit.__name__ = name
+    routine(BOOL, lanes=U32, index=I64)(emit)
+
+
+def _init(f: Function, core: Pointer, group: Value, state: State, check: Any) -> None:
+    left = Variable(f, group)
+    with f.loop(lambda: left.value != NONE):
+        count = _of_lane(f, core, "counted", first_lane(left.value))
+        left.value = left.value & (left.value - np.uint32(1))
+        check((count < np.int64(1)) | (count > np.int64(MAX_COUNT)))
+        state.expected.value = count
+        f.store(state.place, state.word(count))
+
+
+def _invalidate(f: Function, core: Pointer, group: Value, state: State, check: Any) -> None:
+    check(~state.load())
+    f.store(state.place, number(f, 0))
+
+
+def _expect(f: Function, core: Pointer, group: Value, state: State, check: Any) -> None:
+    check(~state.load())
+    left = Variable(f, group)
+    with f.loop(lambda: left.value != NONE):
+        state.tx.value = state.tx.value + _of_lane(f, core, "tx", first_lane(left.value))
+        left.value = left.value & (left.value - np.uint32(1))
+    check(state.store(core))
+
+
+def _arrive(drops: bool) -> Any:
+    """Lanes take turns; those that share a phase go together, and see the same bytes expected."""
+
+    def body(f: Function, core: Pointer, group: Value, state: State, check: Any) -> None:
+        left = Variable(f, group)
+        with f.loop(lambda: left.value != NONE):
+            check(~state.load())
+            so_far, tx = Variable(f, number(f, 0)), Variable(f, number(f, 0))
+            fits = Variable(f, f.constant(np.bool_(True)))
+            with f.loop(lambda: (left.value != NONE) & fits.value):
+                lane = first_lane(left.value)
+                count = _of_lane(f, core, "counted", lane)
+                check((count < np.int64(1)) | (count > state.pending.value))
+                room = state.pending.value - so_far.value
+                fits.value = count <= room
+                with f.when(fits.value):
+                    place = core.at(CORE["data"]).at(lane_offset(lane, I64))
+                    f.store(place, state.word(room))
+                    so_far.value = so_far.value + count
+                    tx.value = tx.value + _of_lane(f, core, "tx", lane)
+                    left.value = left.value & (left.value - np.uint32(1))
+            state.pending.value = state.pending.value - so_far.value
+            state.tx.value = state.tx.value + tx.value
+            if drops:
+                state.expected.value = state.expected.value - so_far.value
+            check(state.store(core))
+
+    return body
+
+
+_each_object("init_mbarrier", _init)
+_each_object("invalidate_mbarrier", _invalidate)
+_each_object("expect_bytes", _expect)
+_each_object("arrive_at_mbarrier", _arrive(False))
+_each_object("arrive_and_drop", _arrive(True))
+
+
+@routine(BOOL, warp=PTR, lanes=U32, index=I64)
+def test_phases(f: Function, core: Pointer, warp: Pointer, lanes: Value, index: Value) -> None:
+    """Leaves in `data` the lanes whose phase is complete."""
+    words = f.load(warp.at(WARP_STATE["awaited"]), I64, True, align=64)
+    parities = f.load(warp.at(WARP_STATE["parity"]), I64, True, align=64)
+    for name, values in (("words", words), ("counted", parities)):  # should it be a fault
+        f.store(core.at(CORE[name]), values, align=64)
+    left, found = Variable(f, lanes), Variable(f, f.constant(NONE))
+    shared = f.load_pointer(core.at(CORE["shared"]))
+    with f.loop(lambda: left.value != NONE):
+        address = _of_lane(f, core, "words", first_lane(left.value))
+        group = f.bits(words == address) & left.value
+        left.value = left.value & ~group
+        _fails(f, core, _outside(f, core, address), index, lanes)
+        word = f.load(shared.at(address), I64)
+        _fails(f, core, word >= np.int64(0), index, lanes)
+        phase = word >> np.int64(PHASE) & np.int64(1)
+        over = f.bits((parities & np.int64(1)) != phase)
+        found.value = found.value | group & over
+    f.store(core.at(CORE["data"]), found.value)
+    f.give(f.constant(np.bool_(True)))
