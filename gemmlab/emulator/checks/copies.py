@@ -99,6 +99,8 @@ class WatchedBulkCopies(BulkCopies):
     def __init__(self, monitor: Monitor) -> None:
         super().__init__(monitor.machine)
         self.monitor = monitor
+        self.only_reads = False  # of the wait under way
+        self.unfinished: list[Flight] = []  # have read what they copy; more is not known
         self.exit, monitor.machine.exit = monitor.machine.exit, self._exit  # type: ignore[method-assign]
 
     def _exit(self, mask: Mask | None) -> None:
@@ -162,14 +164,36 @@ class WatchedBulkCopies(BulkCopies):
                 boards.leave(("pending", cell), told)
             for k, target in enumerate(flight.targets):
                 written = self._in_shared(target)
-                if written is None and self.monitor.blocks is not None:
-                    self.monitor.blocks.land(self._in_global(target), holder, epoch)
+                if written is None:
+                    self._arrive(flight, target)
                 elif written is not None and flight.cells:
                     shadow.land(written, clocks.engine(flight.cells[k]), epoch)
             read = self._in_shared(flight.source)
             if read is not None:
                 shadow.let_go(read, holder, column, epoch)
             super()._land([flight])  # may complete the phase, which then tells of no later one
+
+    def wait(self, most: int, only_reads: bool, mask: Mask | None) -> None:
+        self.only_reads = only_reads
+        super().wait(most, only_reads, mask)
+        self.only_reads = False
+        if not only_reads and self.unfinished:
+            done = self._awaited(self.unfinished, most, mask)
+            landed = set(map(id, done))
+            self.unfinished = [f for f in self.unfinished if id(f) not in landed]
+            for flight in done:
+                for target in flight.targets:
+                    self._arrive(flight, target)
+
+    def _arrive(self, flight: Flight, target: Place) -> None:
+        """What a copy has brought to global memory is known to its thread from now on; not yet
+        where that waited for the reads of its source alone."""
+        clocks, blocks = self.monitor.clocks, self.monitor.blocks
+        if self.only_reads:
+            self.unfinished.append(flight)
+        elif blocks is not None:
+            column = flight.thread % clocks.members
+            blocks.land(self._in_global(target), column, int(clocks.now[flight.thread]))
 
     def fence(self, mask: Mask | None) -> None:
         self._show(mask, np.flatnonzero(self.monitor.shadow.hidden))

@@ -290,13 +290,19 @@ class BulkCopies:
         """cp.async.bulk.commit_group"""
         self.committed += 1 if mask is None else mask.array
 
-    def wait(self, most: int, mask: Mask | None) -> None:
-        """cp.async.bulk.wait_group: all groups of a thread but the last `most` are done."""
+    def wait(self, most: int, only_reads: bool, mask: Mask | None) -> None:
+        """cp.async.bulk.wait_group: all groups of a thread but the last `most` are done.
+
+        only_reads: they have read what they copy, which makes a difference to the checks alone.
+        """
+        self._land(self._awaited(self.flights, most, mask))
+
+    def _awaited(self, flights: list[Flight], most: int, mask: Mask | None) -> list[Flight]:
         limit = self.committed - most
         if mask is not None:
             limit = np.where(mask.array, limit, 0)
         flat = limit.reshape(-1)
-        self._land([f for f in self.flights if not f.cells and f.group < flat[f.thread]])
+        return [f for f in flights if not f.cells and f.group < flat[f.thread]]
 
     def fence(self, mask: Mask | None) -> None:
         """fence.proxy.async: of interest to the checks alone, since copies see all that threads

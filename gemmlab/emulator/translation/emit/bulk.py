@@ -34,7 +34,8 @@ def emit_bulk(t: Translator, i: Instruction) -> None:
         case "cp.async.bulk.commit_group":
             _call(t, i, "commit(")
         case "cp.async.bulk.wait_group":
-            _call(t, i, f"wait({group_count(t, i.operands[0])}, ")
+            only_reads = "read" in i.modifiers
+            _call(t, i, f"wait({group_count(t, i.operands[0])}, {only_reads}, ")
         case "cp.async.bulk.prefetch" | "cp.async.bulk.prefetch.tensor":
             if not {"L2", "global"} <= {*i.modifiers}:
                 t.unsupported(NO_FORM)
