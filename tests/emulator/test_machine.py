@@ -289,6 +289,9 @@ def test_shared_patterns_of_equal_bytes_and_other_shape_are_told_apart(launch):
         "mov.u32 %r1, %r10;",
         "ld.shared.u32 %r4, [%r10]; st.u32 [%q9], 7; ld.shared.u32 %r2, [%r10+4]; st.u32 [%q9], 1;"
         "sub.u32 %r2, %r2, 6; mov.u32 %r1, %r4; mov.u32 %r3, 4;",
+        "st.shared.u32 [s+4], -1; ld.shared.s32 %q1, [s]; ld.shared.s32 %q2, [s+4];"
+        "shr.s64 %q2, %q2, 32; neg.s64 %q2, %q2; cvt.u32.u64 %r1, %q1; cvt.u32.u64 %r2, %q2;"
+        "mov.u32 %r3, 4;",
         "mov.b64 %q8, {%r10, %r10}; mov.b64 {%r5, %r6}, %q8; ld.shared.u32 %r1, [%r6];"
         "ld.shared.u32 %r2, [%r6+4]; mov.u32 %r3, 4;",
     ],
@@ -321,6 +324,10 @@ def test_joined_shared_loads_give_what_single_ones_do(launch, body):
         "st.shared.u16 [s+6], %h2; st.shared.u16 [s+4], %h3; st.shared.u16 [s+2], %h2;",
         "mov.b32 %f1, 0f00000002; st.shared.u32 [s], 1; st.shared.f32 [s+4], %f1;",
         "st.shared.f32 [s], 0f00000001; st.shared.b32 [s+4], 2;",
+        "mov.u64 %q1, 0x500000001; mov.u64 %q2, 0x700000002; st.shared.u32 [s], %q1;"
+        "st.shared.u32 [s+4], %q2;",
+        "mov.u64 %q1, 0x500000001; mov.b32 %f1, 0f00000002; st.shared.f32 [s+4], %f1;"
+        "st.shared.u32 [s], %q1;",
         "setp.eq.u32 %p1, %r0, 5; st.shared.u32 [s], 7; @%p1 st.shared.u32 [s], 1;"
         "st.shared.u32 [s+4], 2;",
         "setp.ne.u32 %p1, %r0, 5; @%p1 bra L; st.shared.u32 [s], 1; st.shared.u32 [s+4], 2; L:",

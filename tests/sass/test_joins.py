@@ -130,6 +130,31 @@ def test_alignment_is_proved_where_ptxas_proves_it():
     }
 
 
+WIDER = """
+mul.wide.u32 %w0, %y0, 5; st.shared.u32 [%a], %w0; st.shared.u32 [%a+4], %w0;
+st.shared.u16 [%a], %y0; st.shared.u16 [%a+2], %y1;
+ld.shared.u32 %w0, [%a]; ld.shared.u32 %w1, [%a+4]; st.global.v2.u64 [%g], {%w0, %w1};
+ld.shared.s32 %w0, [%a]; ld.shared.s32 %w1, [%a+4]; st.global.v2.u64 [%g], {%w0, %w1};
+ld.shared.u16 %z1, [%a]; ld.shared.u16 %z2, [%a+2]; st.global.v2.u32 [%g], {%z1, %z2};
+"""
+
+
+def test_accesses_of_wider_registers_are_those_of_the_machine_code():
+    ways = [f"{way} mov.u32 %z0, 0;" for way in WIDER.strip().splitlines()]
+    for machine, emulated in both(
+        *(joins.kernel(f"k{i}", "", address=x) for i, x in enumerate(ways))
+    ):
+        assert emulated == machine
+
+
+@pytest.mark.parametrize("alignment", [4, 8, 16])
+def test_the_stack_is_aligned_as_ptxas_aligns_it(alignment):
+    words = "4s0 4s4 4s8 4s12 4s16"
+    text = joins.kernel("k0", words, "local").replace(".align 16", f".align {alignment}")
+    ((machine, emulated),) = both(text)
+    assert emulated == machine
+
+
 def test_accesses_of_cuda_kernels_are_those_of_the_machine_code():
     artifact = gemmlab.load(KERNELS, entry="variables", arch=joins.ARCH)
     machine = joins.of_machine_code(artifact.cubin)

@@ -89,6 +89,7 @@ class Unsupported(Exception):
     """Raised while emitting one instruction; becomes an error when a lane reaches it."""
 
 
+STACK_ALIGNMENT = 8  # bytes, of local memory whose variables ask for less
 TERMINATORS = {"bra": "branch", "brx": "switch", "ret": "exit", "exit": "exit", "trap": "trap"}
 TERMINATORS |= {"nanosleep": "sleep"}
 
@@ -314,9 +315,9 @@ class Translator:
         """Where variables lie: those of shared and of local memory side by side."""
         variables = self.variables.values()
         found = {v.name: Home(v.name, 0, v.alignment) for v in variables if v.space == "global"}
-        found |= {
-            v.name: Home("local", self.local[v.name]) for v in variables if v.space == "local"
-        }
+        local = [v for v in variables if v.space == "local"]
+        aligned = max([STACK_ALIGNMENT, *(v.alignment for v in local)])
+        found |= {v.name: Home("local", self.local[v.name], aligned) for v in local}
         return found | {name: Home("shared", offset) for name, offset in self.shared.items()}
 
     def block_source(

@@ -178,7 +178,12 @@ class _Scalar:
     memory: Memory
     place: _Place
     items: tuple[Operand, ...]  # the registers of its elements
-    width: int  # bytes of an element
+    type: str  # of an element: bits, or a number where the registers are wider
+
+    @property
+    def width(self) -> int:
+        """Bytes of an element."""
+        return WIDTHS[self.type]
 
     @property
     def slots(self) -> range:
@@ -187,8 +192,8 @@ class _Scalar:
         return range(first, first + len(self.items))
 
 
-# A chunk of memory as one kind of access sees it: opcode, width of an element, root, number.
-Chunk = tuple[tuple[str, ...], int, tuple[str, int], int]
+# A chunk of memory as one kind of access sees it: opcode, type of an element, root, number.
+Chunk = tuple[tuple[str, ...], str, tuple[str, int], int]
 
 
 class _Block:
@@ -239,7 +244,8 @@ class _Block:
 
     def _close(self, chunks: Iterable[Chunk]) -> Iterator[list[_Scalar]]:
         for chunk in chunks:
-            yield from _groups(self.code, self.pending.pop(chunk), self._size(chunk[1], chunk[2]))
+            size = self._size(WIDTHS[chunk[1]], chunk[2])
+            yield from _groups(self.code, self.pending.pop(chunk), size)
 
     def _chunk(self, index: int) -> tuple[Chunk | None, _Scalar | None]:
         """The chunk that an access falls into and what it does there, where it could be joined."""
@@ -247,16 +253,16 @@ class _Block:
         found = _scalar_operands(i)
         if found is None:
             return None, None
-        memory, items, width = found
-        place = self._place(memory.base, memory.offset)
+        memory, items, type_ = found
+        place, width = self._place(memory.base, memory.offset), WIDTHS[type_]
         if place is None:
             return None, None
         size = self._size(width, place.root)
         if size < 2 * width or place.offset % width or len(items) * width >= size:
             return None, None
         words = (i.root, *(w for w in i.modifiers[:-1] if w not in ("v2", "v4")))
-        chunk = words, width, place.root, place.offset // size
-        return chunk, _Scalar(index, memory, place, items, width)
+        chunk = words, type_, place.root, place.offset // size
+        return chunk, _Scalar(index, memory, place, items, type_)
 
     def _size(self, width: int, root: tuple[str, int]) -> int:
         """Of the chunks behind a root: as large as is sure to be aligned."""
@@ -304,8 +310,8 @@ def _constants(
     return found
 
 
-def _scalar_operands(i: Instruction) -> tuple[Memory, tuple[Operand, ...], int] | None:
-    """The address, the registers and the bytes of an element of an access that ptxas may join."""
+def _scalar_operands(i: Instruction) -> tuple[Memory, tuple[Operand, ...], str] | None:
+    """The address, the registers and the type of an element of an access that ptxas may join."""
     if i.root not in ("ld", "st") or i.guard is not None or len(i.operands) != 2:
         return None
     *words, type_ = i.modifiers
@@ -319,13 +325,18 @@ def _scalar_operands(i: Instruction) -> tuple[Memory, tuple[Operand, ...], int] 
         return None
     items = target.items if isinstance(target, Vector) else (target,)
     literal = width if type_.startswith("f") else 0
-    for item in items:
-        if isinstance(item, Reg) and WIDTHS[item.type] == width:
-            continue
-        if i.root == "st" and isinstance(item, Imm) and item.width == literal:
-            continue
+    widths = {WIDTHS[x.type] for x in items if isinstance(x, Reg)} or {width}
+    others = [x for x in items if not isinstance(x, Reg)]
+    if any(i.root == "ld" or not isinstance(x, Imm) or x.width != literal for x in others):
         return None
-    return (memory, items, width) if len(items) == int(vector[1:] if vector else 1) else None
+    if len(items) != int(vector[1:] if vector else 1) or len(widths) > 1:
+        return None
+    if widths == {width}:
+        return memory, items, f"b{8 * width}"
+    if i.root == "ld" and width < 4:
+        return None
+    sign = "s" if i.root == "ld" and type_.startswith("s") else "u"
+    return memory, items, f"{sign}{8 * width}"
 
 
 def _spaces(words: Sequence[str]) -> set[str]:
@@ -400,7 +411,7 @@ def _wide(code: Sequence[Instruction], group: Sequence[_Scalar]) -> tuple[int, I
     memory = replace(at.memory, offset=at.memory.offset + group[0].place.offset - at.place.offset)
     operands = (Vector(items), memory)
     words = [w for w in code[at.index].modifiers[:-1] if w not in ("v2", "v4")]
-    opcode = (code[at.index].root, *words, f"v{len(items)}", f"b{8 * at.width}")
+    opcode = (code[at.index].root, *words, f"v{len(items)}", at.type)
     return at.index, replace(
         code[at.index],
         opcode=opcode,
