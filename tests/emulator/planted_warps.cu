@@ -423,6 +423,161 @@ KERNEL generic_word(int* o) {  // 32 threads
   if (t < 17) *p = t;  // expect: order dependent
   o[40] = 1;
 }
+KERNEL row_sums_of_24(int* o, const int* a) {  // 96 threads
+  int t = threadIdx.x, row = t / 24, col = t % 24;
+  int v = a[t];
+  for (int k = 8; k; k >>= 1) v += __shfl_down_sync(0xffffffu << (row * 24 % 32), v, k);  // expect: warp participation
+  if (col == 0) o[row] = v;
+}
+KERNEL ballot_in_else_if(int* o, const int* a) {
+  int t = threadIdx.x, r = 0;
+  if (a[t] < 8) r = 1;
+  else if (a[t] < 16) r = __popc(__ballot_sync(FULL, a[t] < 12));  // expect: warp participation
+  else r = 3;
+  o[t] = r;
+}
+KERNEL lane0_skips(int* o) {
+  int t = threadIdx.x, v = t;
+  if (t % 32 != 0) {
+    v += __shfl_up_sync(FULL, v, 1);  // expect: warp participation
+  }
+  o[t] = v;
+}
+KERNEL do_while(int* o, const int* a) {
+  int t = threadIdx.x, n = a[t] % 3, s = 0;
+  do {
+    s += __shfl_xor_sync(FULL, n, 16);  // expect: warp participation
+  } while (n-- > 0);
+  o[t] = s;
+}
+KERNEL goto_out(int* o, const int* a) {
+  int t = threadIdx.x;
+  if (a[t] == 9) goto done;
+  __syncwarp();  // expect: warp participation
+  o[t] = 2;
+  return;
+done:
+  o[t] = 1;
+}
+KERNEL mask_from_thread_index(int* o) {  // lanes of warp 1 shift too far
+  int t = threadIdx.x;
+  unsigned m = (1ull << t) | 1u;
+  o[t] = __any_sync(m, 1);  // expect: warp participation
+}
+KERNEL loads_wmma_in_a_loop_per_lane(int* o) {
+  __shared__ __align__(32) half s[512];
+  int t = threadIdx.x;
+  for (int i = t; i < 512; i += 64) s[i] = i;
+  __syncthreads();
+  wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> fa;
+  for (int i = 0; i < 1 + t % 2; i++) wmma::load_matrix_sync(fa, s + 16 * i, 16);  // expect: warp participation
+  o[t] = __half2float(fa.x[0]);
+}
+KERNEL wmma_misaligned_in_shared(int* o) {
+  __shared__ __align__(32) half s[600];
+  int t = threadIdx.x;
+  for (int i = t; i < 600; i += 64) s[i] = i;
+  __syncthreads();
+  wmma::fragment<wmma::matrix_a, 16, 16, 16, half, wmma::row_major> fa;
+  wmma::load_matrix_sync(fa, s + 4, 16);  // expect: misaligned
+  o[t] = __half2float(fa.x[0]);
+}
+KERNEL wmma_stride_of_20(int* o) {
+  __shared__ __align__(32) half s[600];
+  int t = threadIdx.x;
+  for (int i = t; i < 600; i += 64) s[i] = i;
+  __syncthreads();
+  wmma::fragment<wmma::matrix_b, 16, 16, 16, half, wmma::col_major> fa;
+  wmma::load_matrix_sync(fa, s, 20);  // expect: error
+  o[t] = __half2float(fa.x[0]);
+}
+KERNEL wmma_c_stride_of_17(int* o) {
+  __shared__ __align__(32) float s[600];
+  int t = threadIdx.x;
+  wmma::fragment<wmma::accumulator, 16, 16, 16, float> c;
+  wmma::fill_fragment(c, 1.f);
+  wmma::store_matrix_sync(s, c, 17, wmma::mem_col_major);  // expect: error
+  o[t] = s[t];
+}
+KERNEL ldmatrix_by_t_lt_16(int* o) {
+  __shared__ __align__(16) half s[512];
+  int t = threadIdx.x;
+  for (int i = t; i < 512; i += 64) s[i] = i;
+  __syncthreads();
+  unsigned r0 = 0, r1 = 0, at = __cvta_generic_to_shared(s + t % 16 * 8);
+  if (t < 16)
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2.shared.b16 {%0,%1}, [%2];" : "=r"(r0), "=r"(r1) : "r"(at));  // expect: warp participation
+  o[t] = r0 + r1;
+}
+KERNEL mma_after_continue(int* o, const int* a) {
+  int t = threadIdx.x; float d[4] = {};
+  unsigned x = 0x3c003c00;
+  for (int i = 0; i < 3; i++) {
+    if (a[t] == i) continue;
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%4}, {%4}, {%0,%1,%2,%3};" : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]) : "r"(x));  // expect: warp participation
+  }
+  o[t] = d[0];
+}
+KERNEL bar_in_lane_loop(int* o, const int* a) {
+  int t = threadIdx.x;
+  for (int i = 0; i < t % 2 + 1; i++) __syncthreads();  // expect: divergent barrier
+  o[t] = 1;
+}
+KERNEL named_barrier_by_half(int* o) {
+  int t = threadIdx.x;
+  if (t % 32 < 16) asm volatile("bar.sync 1, 64;");  // expect: deadlock
+  else asm volatile("bar.sync 2, 64;");
+  o[t] = t;
+}
+KERNEL barrier_and_syncwarp(int* o) {
+  int t = threadIdx.x;
+  if (t % 32 == 0) __syncthreads();
+  else { __syncwarp(); __syncthreads(); }  // expect: warp participation
+  o[t] = t;
+}
+KERNEL global_by_hash(int* o, const int* a) {
+  int t = threadIdx.x;
+  o[a[t] % 16] = t;  // expect: order dependent
+}
+KERNEL last_element(int* o, const int* a) {
+  int t = threadIdx.x;
+  if (a[t] > 5) o[0] = a[t];  // expect: order dependent
+}
+KERNEL max_without_atomic(int* o, const int* a) {
+  int t = threadIdx.x;
+  if (a[t] > o[0]) o[0] = a[t];  // expect: order dependent
+}
+KERNEL struct_store(int* o, const int* a) {  // 32 threads
+  int t = threadIdx.x;
+  struct S { int x, y; };
+  ((S*)o)[t % 8] = S{t % 8, a[t]};  // expect: order dependent
+}
+KERNEL named_barrier_by_half_a_warp(int* o) {
+  __shared__ int s[64];
+  int t = threadIdx.x;
+  s[t] = t;
+  if (t < 16) {
+    asm volatile("bar.sync 1, 32;" ::: "memory");  // expect: divergent barrier
+    o[t] = s[t ^ 1];
+  } else o[t] = 0;
+}
+KERNEL arrives_in_two_halves(int* o) {
+  int t = threadIdx.x;
+  if (t < 32) {
+    if (t < 16) asm volatile("bar.arrive 1, 96;" ::: "memory");  // expect: warp participation
+    else asm volatile("bar.arrive 1, 96;" ::: "memory");
+  } else asm volatile("bar.sync 1, 96;" ::: "memory");
+  o[t] = t;
+}
+KERNEL ldmatrix_misaligned(int* o) {
+  __shared__ __align__(16) int s[80];
+  int t = threadIdx.x, v = 0;
+  s[t] = t;
+  __syncthreads();
+  unsigned at = __cvta_generic_to_shared(s + t % 8 * 4 + 2);
+  asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];" : "=r"(v) : "r"(at));  // expect: misaligned
+  o[t] = v;
+}
 
 // .aligned, and guards
 

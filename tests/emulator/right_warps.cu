@@ -523,6 +523,19 @@ KERNEL inner_return(int* o, const int* a) {
   int v = f(a[t]);
   o[t] = __shfl_xor_sync(FULL, v, 4) + __popc(__ballot_sync(FULL, v & 1));
 }
+KERNEL early_exit_then_named_barrier(int* o) {
+  int t = threadIdx.x;
+  if (t >= 50) return;
+  asm volatile("bar.sync 1, 64;" ::: "memory");
+  o[t] = t;
+}
+KERNEL early_exit_then_arrive(int* o) {
+  int t = threadIdx.x;
+  if (t >= 50) return;
+  if (t < 32) asm volatile("bar.sync 1, 64;" ::: "memory");
+  else asm volatile("bar.arrive 1, 64;" ::: "memory");
+  o[t] = t;
+}
 
 // .aligned, and guards
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import Mask, Value, three_axes
+from gemmlab.emulator.checks.warps import ALL
 from gemmlab.emulator.memory.spaces import Access
 from gemmlab.emulator.synchronization.barriers import Barriers
 from gemmlab.emulator.synchronization.clusters import ClusterBarrier
@@ -105,6 +106,12 @@ class WatchedBarriers(Barriers):
         if gone and not counted:
             message = f"{gone} of the block's {threads} threads have exited and do not come"
             monitor.findings.add(kind, message, first, None, at, np.flatnonzero(lanes).tolist())
+        elif gone:
+            on = np.zeros(machine.extent.shape, bool)
+            on[number] = lanes
+            if monitor.participation.left(on, np.broadcast_to(ALL, on.shape)) is not None:
+                message = "lanes of the same warp have gone elsewhere and exited"
+                monitor.findings.add(kind, message, first, None, at, np.flatnonzero(lanes).tolist())
 
     def _leave(self, on: np.ndarray, ids: np.ndarray) -> None:
         """bar.arrive: what those threads know waits at the barrier."""

@@ -26,7 +26,7 @@ from gemmlab.emulator.synchronization.collectives import (
 from gemmlab.emulator.synchronization.deadlock import Stuck
 from gemmlab.emulator.synchronization.warps import WarpWaits, numbers
 from gemmlab.emulator.tensor_cores.wgmma import GROUP_WARPS
-from gemmlab.emulator.translation.translate import Block
+from gemmlab.emulator.translation.translate import Block, is_block_barrier
 
 if TYPE_CHECKING:
     from gemmlab.emulator.checks.monitor import Monitor
@@ -40,9 +40,11 @@ ONWARD = {"bra", "ret", "exit"}  # what a lane does on its way out
 
 
 def is_aligned(i: Instruction) -> bool:
-    """Whether the live lanes of a warp must execute an instruction together. Barriers of a block
-    have a check of their own."""
-    return "aligned" in i.modifiers and i.name not in ("bar", "barrier")
+    """Whether the live lanes of a warp must execute an instruction together. Barriers of a block at
+    which they wait have a check of their own."""
+    if is_block_barrier(i):
+        return "arrive" in i.modifiers and (i.root == "bar" or "aligned" in i.modifiers)
+    return "aligned" in i.modifiers
 
 
 class Unknown(NamedTuple):
@@ -58,17 +60,20 @@ class Participation:
 
     def __init__(self, monitor: Monitor) -> None:
         self.monitor, self.machine = monitor, monitor.machine
-        self.code, blocks = monitor.code, self.machine.launch.program.blocks
+        self.code = monitor.code
+        self.blocks = blocks = self.machine.launch.program.blocks
         self.shape = self.machine.extent.shape
         self.exist = self.machine.live.copy()
         spans = [range(b.first, b.last) for b in blocks]
         self.aligned = [[k for k in span if is_aligned(self.code[k])] for span in spans]
         self.works = [any(self.code[k].root not in ONWARD for k in span) for span in spans]
-        self.has_collectives = any(b.members is not None for b in blocks)
+        meets = any(is_block_barrier(i) for i in self.code)
+        self.has_company = meets or any(b.members is not None for b in blocks)
         # With whom each lane last did anything, as bits.
         self.company = self.everyone = bits_of(self.exist)
         # How often each warp has executed what is for all of its warpgroup.
         self.executed: dict[int, np.ndarray] = {}
+        self.here = self.exist  # lanes that go on from the instruction under way
         # What lanes name at the collective that begins the basic block under way, as bits; None
         # where all lanes name all.
         self.named: np.ndarray | None = None
@@ -85,7 +90,7 @@ class Participation:
             members = self.machine.warps.members(number)
             if mask is not None or (members != ALL).any():
                 self.named = np.broadcast_to(members, self.shape)
-        if self.has_collectives and self.works[number]:
+        if self.has_company and self.works[number]:
             together = self.everyone if mask is None else bits_of(on)
             self.company = together if mask is None else np.where(on, together, self.company)
         for index in self.aligned[number]:
@@ -121,14 +126,22 @@ class Participation:
             bad = on & (unlike != 0)
             if bad.any():
                 self._report(index, bad, lambda b, w: _unlike(named, unlike, bad, b, w))
-        gone = named & bits_of(self.exist & ~machine.live)
-        if (gone[on] != 0).any():
-            # Of each lane (before last axis) the named ones (last axis) that left it for something.
-            left = lanes_of(gone[..., None]) & ~lanes_of(self.company[..., None]).swapaxes(2, 3)
-            left &= on[..., None]
-            bad = left.any(axis=3)
-            if bad.any():
-                self._report(index, bad, lambda b, w: _left(named, left, bad, b, w))
+        left = self.left(on, named)
+        if left is not None:
+            bad = np.asarray(left.any(axis=3))
+            self._report(index, bad, lambda b, w: _left(named, left, bad, b, w))
+
+    def left(self, on: np.ndarray, named: np.ndarray) -> np.ndarray | None:
+        """Of each lane that is on (axis 2) the named ones (axis 3) that left it for something and
+        have exited; None where there are none."""
+        gone = named & bits_of(self.exist & ~self.machine.live)
+        if not ((gone != 0) & on).any():
+            return None
+        left: np.ndarray = lanes_of(gone[..., None]) & ~lanes_of(self.company[..., None]).swapaxes(
+            2, 3
+        )
+        left &= on[..., None]
+        return left if left.any() else None
 
     def _shuffle(self, index: int, on: np.ndarray) -> None:
         """What lanes read from lanes that give nothing is undefined; an error where it is used."""
@@ -185,14 +198,20 @@ class Participation:
         if i.name in OF_GROUP:
             none = np.zeros(self.shape[:2], np.int64)
             self.executed[index] = self.executed.get(index, none) + warps[..., 0]
-        wanted: np.ndarray = np.ones_like(on) if i.root in WHOLE else self.machine.live
+        if not (warps & ~on).any():
+            return
+        self.here = self.machine.live.copy()  # but for those that are about to exit
+        for number, mask in self.machine.ready.items():
+            if self.blocks[number].terminator == "exit" and not self.works[number]:
+                self.here &= ~self.machine.active(mask)
+        wanted = np.ones_like(on) if i.root in WHOLE else self.here
         missing: np.ndarray = warps & wanted & ~on
         if missing.any():
             bad = on & missing.any(axis=2, keepdims=True)
             self._report(index, bad, lambda b, w: self._missing(missing[b, w], b, w))
 
     def _missing(self, lanes: np.ndarray, block: int, warp: int) -> str:
-        live, exist = self.machine.live[block, warp], self.exist[block, warp]
+        live, exist = self.here[block, warp], self.exist[block, warp]
         groups = (
             (lanes & live, "elsewhere"),
             (lanes & exist & ~live, "gone"),

@@ -107,11 +107,14 @@ def translate(text: str, entry: str | None = None, noted: bool = False) -> Progr
     return found
 
 
+def is_block_barrier(i: Instruction) -> bool:
+    """Whether an instruction is of a barrier of a thread block."""
+    return i.root in ("bar", "barrier") and not {"warp", "cluster"} & {*i.modifiers}
+
+
 def terminator_of(instruction: Instruction) -> str | None:
     """How an instruction ends its basic block, if it does."""
-    if instruction.root in ("bar", "barrier") and not {"warp", "cluster"} & {
-        *instruction.modifiers
-    }:
+    if is_block_barrier(instruction):
         return "barrier"
     if emit.mbarriers.is_wait(instruction):
         return "phase"
