@@ -106,7 +106,8 @@ class GlobalShadow:
         self.code = code
         self.written, self.read, self.read_too = (Records.empty(num_granules) for _ in range(3))
         self.step = 0
-        self.fences: dict[int, News] = {}  # of each block, up to the last one
+        # Of each block: those of the basic block under way, and the last one before.
+        self.fences: defaultdict[int, list[News]] = defaultdict(list)
         self.told: defaultdict[int, dict[int, News]] = defaultdict(dict)  # place -> block -> what
         # block -> block -> column of the thread that heard
         self.heard: defaultdict[int, dict[int, dict[int, Hearing]]] = defaultdict(dict)
@@ -119,12 +120,15 @@ class GlobalShadow:
     def fence(self, clocks: Clocks, owners: np.ndarray, rows: np.ndarray, index: int) -> None:
         """owners: of each of the threads."""
         for owner in np.unique(owners).tolist():
-            self.fences[owner] = self._news(clocks, owner, rows[owners == owner], index)
+            news = self._news(clocks, owner, rows[owners == owner], index)
+            earlier = [n for n in self.fences[owner] if n.until[0] < self.step][-1:]
+            here = [n for n in self.fences[owner] if n.until[0] == self.step]
+            self.fences[owner] = [*earlier, *here, news]
 
     def _news(self, clocks: Clocks, owner: int, rows: np.ndarray, index: int) -> News:
         known = clocks.together(rows)[: clocks.members]
-        if owner in self.fences:
-            known = np.maximum(known, self.fences[owner].known)
+        if self.fences[owner]:
+            known = np.maximum(known, self.fences[owner][-1].known)
         return News((self.step, index), known)
 
     def load(self, a: Accesses) -> None:
@@ -187,7 +191,8 @@ class GlobalShadow:
                     hearers = mine.setdefault(other, {})
                     if column not in hearers or hearers[column].news.until < news.until:
                         hearers[column] = Hearing(news, epoch)
-            own_news = released[owner] if is_release else self.fences.get(owner)
+            fences = [n for n in self.fences[owner] if n.until < (self.step, a.site)]
+            own_news = released[owner] if is_release else fences[-1] if fences else None
             if tells and own_news is not None:
                 for other, hearers in mine.items():
                     last = max((h.news for h in hearers.values()), key=lambda n: n.until)

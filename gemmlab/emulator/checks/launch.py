@@ -17,9 +17,9 @@ from gemmlab.emulator.checks.findings import CHECKS, SHOWN, Finding, Findings
 from gemmlab.emulator.checks.monitor import Monitor, granule_of, shared_place
 from gemmlab.emulator.execution.schedule import Order
 from gemmlab.emulator.memory.arena import GLOBAL_BASE, Allocation
-from gemmlab.emulator.ptx.ir import Instruction, Special
+from gemmlab.emulator.ptx.ir import Imm, Instruction, Special
 from gemmlab.emulator.translation.emit.calls import callee
-from gemmlab.emulator.translation.liveness import results, sources
+from gemmlab.emulator.translation.liveness import read_registers, results
 from gemmlab.errors import (
     EmulationError,
     InputError,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from gemmlab.emulator.execution.tally import Tally
     from gemmlab.emulator.translation.translate import Program
 
-OTHER_ORDERS = ("reversed", 0)
+OTHER_ORDERS = ("reversed", 1)
 CLOCKS = ("%clock", "%globaltimer")
 MOST_RECORDS = 1 << 22  # of the shared memory of blocks that run together
 GLOBAL_CHECKS = {"global race", "uninitialized read", "order dependent", "unwritten output"}
@@ -182,10 +182,11 @@ def has_one_result(program: Program) -> bool:
     by atomic operations, or where a thread learns how many came before it, what time it is, or an
     address that malloc gives."""
     code = program.function.instructions
-    read = {name for i in code for name in sources(i)} | {i.guard.reg.name for i in code if i.guard}
+    read = read_registers(code)
     for i in code:
         is_float = bool({"f16", "f16x2", "bf16", "bf16x2", "f32", "f64"} & {*i.opcode})
-        unread = i.root == "red" or not read & {*results(i)}
+        adds_nothing = {"add", "or", "xor"} & {*i.modifiers} and i.operands[-1] == Imm(0)
+        unread = i.root == "red" or not read & {*results(i)} or adds_nothing
         if i.root in ("atom", "red") and (is_float or not unread) or reads_clock(i):
             return False
         if callee(i) == "malloc":

@@ -129,10 +129,13 @@ class Shadow:
             self.record_loads()
             self._record(reads, in_flight)
             return unwritten
-        self.loads.append(reads)
-        if self.clocks.cluster_size > 1 or len(self.loads) * cells.size > MOST_LOADS:
-            self.record_loads()
+        self._note(reads)
         return unwritten
+
+    def _note(self, reads: Reads) -> None:
+        self.loads.append(reads)
+        if self.clocks.cluster_size > 1 or len(self.loads) * reads.cells.size > MOST_LOADS:
+            self.record_loads()
 
     def use_up(
         self, rows: np.ndarray, cells: np.ndarray, site: int, in_flight: bool = False
@@ -249,6 +252,7 @@ class Shadow:
         """An object that lies there is used, by an operation that may meet others of its kind."""
         rows = np.broadcast_to(rows, cells.shape)
         self._compare(self.written[cells], rows, cells, site, ATOMIC, "a use, and a write")
+        self._note(Reads(rows, cells, self.clocks.now, site, ATOMIC))
 
     def _compare(
         self,

@@ -12,6 +12,7 @@ from gemmlab.emulator.memory.spaces import Access
 from gemmlab.emulator.synchronization.barriers import Barriers
 from gemmlab.emulator.synchronization.clusters import ClusterBarrier
 from gemmlab.emulator.synchronization.mbarriers import Mbarriers, Parked, State
+from gemmlab.emulator.translation.liveness import read_registers, results
 from gemmlab.emulator.translation.translate import Block
 
 OBJECT_BYTES = 8  # of an mbarrier
@@ -129,6 +130,9 @@ class WatchedMbarriers(Mbarriers):
     def __init__(self, monitor: Monitor) -> None:
         super().__init__(monitor.machine)
         self.monitor = monitor
+        # A wait may come back in vain: who does not look at its answer has learned nothing.
+        read = read_registers(monitor.code)
+        self.ignored = {k for k, i in enumerate(monitor.code) if not read & {*results(i)}}
 
     def init(self, access: Access, address: Value, count: Value, mask: Mask | None) -> None:
         super().init(access, address, count, mask)
@@ -159,14 +163,15 @@ class WatchedMbarriers(Mbarriers):
         self._use(access, address, mask)
         waiting = len(self.parked)
         super().wait(block, operands, mask)
-        if len(self.parked) == waiting:  # no need to wait
+        is_ignored = block.last - 1 in self.ignored
+        if len(self.parked) == waiting and not is_ignored:  # no need to wait
             cells = np.zeros(self.machine.extent.shape, np.int64)
             on = self.machine.active(mask)
             cells[on] = self.cells(access, address, mask)
             self._learn(on, cells)
 
     def _release(self, p: Parked, lanes: np.ndarray, answer: np.bool_) -> None:
-        if answer and lanes.any():
+        if answer and lanes.any() and p.block.last - 1 not in self.ignored:
             self._learn(lanes, p.cells)
         super()._release(p, lanes, answer)
 

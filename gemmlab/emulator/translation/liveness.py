@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from gemmlab.emulator.ptx.ir import Instruction, Memory, Vector, registers
@@ -31,6 +31,12 @@ def sources(i: Instruction) -> Iterator[str]:
             yield from registers(o.coordinates)
     if "wgmma" in i.opcode and isinstance(i.operands[0] if i.operands else None, Vector):
         yield from registers(i.operands[:1])  # accumulators are read too
+
+
+def read_registers(code: Iterable[Instruction]) -> set[str]:
+    """Those that some instruction reads, as an operand or as its guard."""
+    guards = {i.guard.reg.name for i in code if i.guard is not None}
+    return guards | {name for i in code for name in sources(i)}
 
 
 def live_at_starts(code: Sequence[Instruction], blocks: Sequence[Block]) -> list[frozenset[str]]:

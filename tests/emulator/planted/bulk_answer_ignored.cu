@@ -1,0 +1,19 @@
+//! gemmlab args=x:f32[n],y:f32[n]=empty n=64 block=n grid=1
+// Asks once whether the copy has arrived, and goes on whatever the answer is.
+extern "C" __global__ void k(const float* x, float* y) {
+  __shared__ alignas(16) float s[64];
+  __shared__ unsigned long long full;
+  int t = threadIdx.x;
+  unsigned at = __cvta_generic_to_shared(&full), to = __cvta_generic_to_shared(s);
+  if (t == 0) {
+    asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(at) : "memory");
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+  }
+  __syncthreads();
+  if (t == 0) {
+    asm volatile("{ .reg .b64 s; mbarrier.arrive.expect_tx.shared.b64 s, [%0], 256; }" ::"r"(at) : "memory");
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], 256, [%2];" ::"r"(to), "l"(x), "r"(at) : "memory");
+  }
+  asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%0], 0; }" ::"r"(at) : "memory");
+  y[t] = s[t];  // expect: shared race
+}
