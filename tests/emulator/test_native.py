@@ -563,14 +563,28 @@ def test_copies(form: str, source: str, target: str, mask: str, sizes: str, thre
 def test_many_copies_under_way(count: int) -> None:
     """Those of parted lanes, too; half of them arrive, so that the ring goes round."""
     copies = "".join(
-        f"cp.async.ca.shared.global [%r1+{128 * k}], [%q1+{128 * k}], 4; cp.async.commit_group;"
-        + ("cp.async.wait_group 5;" if k == 6 else "")
+        f"cp.async.ca.shared.global [%r1+{128 * k}], [%q1+{128 * k}], 4, {4 if k < 7 else 2};"
+        "cp.async.commit_group;" + ("cp.async.wait_group 5;" if k == 6 else "")
         for k in range(count)
     )
     body = f"""ld.param.u64 %q0, [p0]; .shared .align 16 .b8 s[{128 * count}];
         mov.u32 %r0, %tid.x; mov.u32 %r1, s; mad.lo.u32 %r1, %r0, 4, %r1;
         mad.wide.u32 %q1, %r0, 4, %q0; setp.lt.u32 %p1, %r0, 20; @%p1 bra NEXT; {copies}
         NEXT: @%p1 cp.async.ca.shared.global [%r1], [%q1+4], 4; cp.async.wait_all;
-        ld.shared.u32 %r2, [%r1]; ld.shared.u32 %r3, [%r1+{128 * count - 128}];
-        add.u32 %r2, %r2, %r3; st.global.u32 [%q1], %r2; ret;"""
+        ld.shared.u32 %r2, [%r1]; mov.u32 %r4, {count}; ALL: sub.u32 %r4, %r4, 1;
+        mad.lo.u32 %r5, %r4, 128, %r1; ld.shared.u32 %r3, [%r5]; mad.lo.u32 %r2, %r2, 3, %r3;
+        setp.ne.u32 %p2, %r4, 0; @%p2 bra ALL; st.global.u32 [%q1], %r2; ret;"""
     both(ptx(body, ["u64"]), [RNG.integers(0, 1 << 30, 32 * count).astype(np.uint32)])
+
+
+def test_copies_past_l1_whose_pattern_changes() -> None:
+    """Lanes read 0, 16, 32, … bytes apart, and write to places that are swapped in turn."""
+    body = """ld.param.u64 %q0, [p0]; .shared .align 128 .b8 s[1024]; mov.u32 %r0, %tid.x;
+        mov.u32 %r1, 0; mov.u32 %r5, s; LOOP: mul.lo.u32 %r2, %r0, %r1; shr.u32 %r3, %r1, 1;
+        mad.wide.u32 %q1, %r2, 16, %q0; xor.b32 %r4, %r0, %r3; and.b32 %r4, %r4, 31;
+        mad.lo.u32 %r4, %r4, 16, %r5; setp.lt.u32 %p1, %r0, 33;
+        cp.async.cg.shared.global [%r4], [%q1], 16;
+        @%p1 cp.async.cg.shared.global [%r4+512], [%q1], 16;
+        add.u32 %r1, %r1, 1; setp.lt.u32 %p2, %r1, 9; @%p2 bra LOOP; ret;"""
+    x = np.zeros(16 * 9 * 64, np.uint8)
+    both(ptx(body, ["u64"]), [x], block=(64, 1, 1))

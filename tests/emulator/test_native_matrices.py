@@ -18,8 +18,9 @@ from gemmlab.emulator.translation.emit.fragments import SHAPES, SUMS
 from gemmlab.emulator.translation.translate import translate
 
 pytestmark = needs_native
-WARPS = 6  # with numbers of these kinds
-KINDS = ("small", "bits", "wide", "specials", "zeros", "large")
+# Each warp has numbers of one kind; the products of full ones fill all places of a sum.
+KINDS = ("small", "bits", "wide", "specials", "zeros", "large", "full", "negative")
+WARPS = len(KINDS)
 
 
 @pytest.fixture(autouse=True)
@@ -46,13 +47,17 @@ def numbers(rng: np.random.Generator, kind: str, type_: str, count: int) -> np.n
     raw = rng.integers(0, 1 << word.itemsize * 8, count, word, endpoint=False)
     if type_[0] in "su" or kind == "bits":
         return raw
-    wide = {"small": 1, "wide": 12, "specials": 3, "zeros": 1, "large": 3}[kind]
+    wide = {"wide": 12, "specials": 3, "large": 3}.get(kind, 1)
     values = rng.standard_normal((count, 2)) * 2.0 ** rng.integers(-wide, wide + 1, (count, 2))
     if kind == "zeros":
         values *= rng.random(values.shape) < 0.5
     if kind == "specials":
         odd = rng.choice([np.inf, -np.inf, np.nan, 0.0, -0.0], values.shape)
         values = np.where(rng.random(values.shape) < 0.03, odd, values)
+    if kind in ("full", "negative"):
+        digits = {"f16": 11, "bf16": 8, "tf32": 11}.get(type_, 24)
+        values = np.full(values.shape, 2 - 2.0 ** (1 - digits))
+        values *= -1 if kind == "negative" and type_ != "f32" and rng.random() < 0.5 else 1
     if kind == "large":
         values *= 2.0**14 if type_ == "f16" else 2.0**120 if type_ != "f32" else 2.0**126
     with np.errstate(over="ignore"):
