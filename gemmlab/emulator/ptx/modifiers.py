@@ -63,7 +63,8 @@ KINDS = {
     "selector": "f4e|b4e|rc8|ecl|ecr|rc16",
     "shape": r"m\d+(n\d+)?(k\d+)?",
     "shift": "shiftamt",
-    "space": "global|const|local|param(::entry|::func)?|shared(::cta|::cluster)?",
+    # local::frame is our own: what calls of functions that call themselves keep.
+    "space": "global|const|local(::frame)?|param(::entry|::func)?|shared(::cta|::cluster)?",
     "sparse": "sp(::.*)?",
     "sync": "sync",
     "tensormap": "tensormap",
@@ -243,7 +244,7 @@ PARTS = {
     "round": ".r[nzmp]",
     "scope": ".(cta|cluster|gpu|sys)",
     "shared": ".shared(::cta|::cluster)?",
-    "space": ".(global|const|local|param(::entry|::func)?|shared(::cta|::cluster)?)",
+    "space": ".(global|const|local(::frame)?|param(::entry|::func)?|shared(::cta|::cluster)?)",
     "whole": ".r[nzmp]i",
 }
 
