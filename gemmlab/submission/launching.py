@@ -23,7 +23,7 @@ from gemmlab.problems.problem import Case
 from gemmlab.submission.submission import Submission
 
 # What one launch in one order shows.
-ONE_ORDER = ("uninitialized", "races", "global-races", "barriers", "copies")
+ONE_ORDER = ("uninitialized", "races", "global-races", "barriers", "warps", "copies", "clusters")
 
 
 def emulator(arch: str, orders: bool = True) -> EmulatedDevice:
