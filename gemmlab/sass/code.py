@@ -18,6 +18,7 @@ _LINE = re.compile(r'\s*//## File "\.nv_debug_ptx_txt[^"]*", line (\d+)')
 _LABEL = re.compile(r"(\.L_[\w.]+|\$[\w.$]+):")
 _CODE = re.compile(r"\s+/\*([0-9a-f]{4,})\*/\s+(?:@(!?U?P\w+)\s+)?([\w.]+)\s*([^;]*);")
 _TARGET = re.compile(r"`\((\S+)\)")
+_WIDTH = re.compile(r"\.[US]?(8|16|64|128)\b")
 _CONDITION = re.compile(r"!?U?P\d\b")
 JUMPS = ("BRA", "JMP", "BRX", "JMX", "EXIT", "RET", "CALL", "BSYNC", "KILL")
 ENDLESS = ("BRA", "JMP", "BRX", "JMX", "EXIT", "RET", "KILL")  # what nothing follows, unguarded
@@ -48,6 +49,12 @@ class Instruction:
     def target(self) -> str | None:
         found = _TARGET.search(self.operands)
         return found[1] if found else None
+
+    @property
+    def width(self) -> int:
+        """Bytes that each thread of a load or store moves."""
+        found = _WIDTH.search(self.opcode)
+        return int(found[1]) // 8 if found else 4
 
     @property
     def calls_routine(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gemmlab.emulator import Run
 from gemmlab.sass.code import Code, Instruction
@@ -25,6 +25,7 @@ SPACES = {
     **dict.fromkeys(SPILLS, "local"),
 }
 LOOP = "compare-and-swap loop, its rounds not counted"
+OTHERWISE = "joined otherwise than the emulator does, which counts wavefronts"
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class Asked:
     space: str
     instructions: int = 0
     warps: int = 0
+    widths: set[int] = field(default_factory=set)  # bytes of a thread, as the emulator joins them
 
 
 def differences(run: Run, code: Code, counted: Counted) -> tuple[Difference, ...]:
@@ -70,6 +72,10 @@ def _accesses(run: Run, code: Code, counted: Counted) -> Iterator[Difference]:
         line, operation = place
         made = done.pop(place, [])
         access, warps = f"{asked.space} {operation}", sum(times for _, times in made)
+        widths = {one.width for one, _ in made if one.root in ("LDS", "STS")}
+        if not widths <= asked.widths:
+            yield Difference(OTHERWISE, access, (line,), asked.warps, warps)
+            continue
         if operation == "atomic" and (loop := done.pop((line, "load"), [])):
             warps += sum(times for _, times in loop)
             yield Difference(LOOP, access, (line,), asked.warps, warps)
@@ -98,9 +104,10 @@ def _way(asked: Asked, made: Sequence[tuple[Instruction, int]], warps: int) -> s
 def _asked(run: Run) -> dict[tuple[int, str], Asked]:
     """By line and operation, of the memory that threads share or spill to."""
     found: dict[tuple[int, str], Asked] = {}
-    instructions = run.program.function.instructions
+    instructions, accesses = run.program.function.instructions, run.program.accesses
     for block, warps in zip(run.program.blocks, run.tally.warps.tolist(), strict=True):
-        for one in instructions[block.first : block.last]:
+        for index in range(block.first, block.last):
+            one = instructions[index]
             operation = OPERATIONS.get(one.root)
             words = [word.partition("::")[0] for word in one.modifiers]
             if operation and not {"param", "const"} & {*words}:
@@ -109,6 +116,8 @@ def _asked(run: Run) -> dict[tuple[int, str], Asked]:
                 asked = found.setdefault((one.line, operation), Asked(space))
                 asked.instructions += 1
                 asked.warps += warps
+                if index in accesses:
+                    asked.widths.add(accesses[index].width)
     return found
 
 

@@ -106,9 +106,8 @@ def of_machine_code(cubin: bytes) -> dict[str, Counter[str]]:
         for one in read(part).instructions:
             access = re.fullmatch(r"(LD|ST)([SGL]?)", one.root)
             if access and one.guard != "!PT":
-                bits = re.search(r"\.[US]?(8|16|64|128)\b", one.opcode)
-                nbytes = int(bits[1]) // 8 if bits else 4
-                found[name][f"{SPACES[access[2]]} {KINDS[access[1].lower()]} {nbytes}"] += 1
+                kind = KINDS[access[1].lower()]
+                found[name][f"{SPACES[access[2]]} {kind} {one.width}"] += 1
     return found
 
 

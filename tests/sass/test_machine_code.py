@@ -170,3 +170,42 @@ def test_a_climb_counts_machine_code(capsys):
         main(["climb", "--size", "16", "--rungs", "naive", "--device", "emulated", "--json"])
     (record,) = json.loads(capsys.readouterr().out)
     assert record["counters"][WARPS] > 0
+
+
+SUM = """.version 8.0
+.target sm_90a
+.address_size 64
+.visible .entry sum(.param .u64 x)
+{
+.reg .b32 %i, %s, %t; .reg .b64 %x; .reg .f32 %a, %b, %sum; .reg .pred %p;
+.shared .align ALIGNMENT .b8 w[256];
+ld.param.u64 %x, [x]; mov.u32 %s, w; mov.u32 %t, %tid.x; shl.b32 %t, %t, 2; add.u32 %t, %t, %s;
+ld.global.f32 %sum, [%x]; st.shared.f32 [%t], %sum; bar.sync 0; mov.u32 %i, 0;
+ROUND:
+ld.shared.f32 %a, [%s];
+ld.shared.f32 %b, [%s+4];
+add.f32 %sum, %sum, %a; add.f32 %sum, %sum, %b; add.u32 %s, %s, 8; add.u32 %i, %i, 1;
+setp.lt.u32 %p, %i, 4; @%p bra ROUND;
+st.global.f32 [%x], %sum; ret;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("alignment", "machine"),
+    [
+        (16, 2),  # across the rounds of the loop, which is unrolled
+        (4, 8),  # nvJitLink trusts what is declared, not where the variable lies
+    ],
+)
+def test_what_ptxas_joins_otherwise_is_told(alignment, machine):
+    artifact = gemmlab.load(SUM.replace("ALIGNMENT", str(alignment)), arch="sm_90a")
+    run = gemmlab.emulate(artifact, grid=1, block=32, args=[np.ones(1, np.float32)])
+    assert run.counters["smsp__inst_executed_op_shared_ld.sum"] == 4
+    code = sass.analyse(artifact, run)
+    assert code.counters["smsp__inst_executed_op_shared_ld.sum"] == machine
+    told = {(row.what, row.access) for row in code.differences}
+    assert (
+        "joined otherwise than the emulator does, which counts wavefronts",
+        "shared load",
+    ) in told
