@@ -25,6 +25,7 @@ CHECKS: dict[str, tuple[str, ...]] = {
     "warps": ("warp participation",),
     "copies": ("missing wait", "missing fence"),
     "clusters": ("cluster lifetime",),
+    "bounds": ("beyond variable",),
     "outputs": ("unwritten output",),
     "order": ("order dependent",),
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from gemmlab.emulator.checks.matrices import watch_matrices
 from gemmlab.emulator.checks.shadow import ATOMIC, PLAIN, Shadow, column_of, pack, strength
 from gemmlab.emulator.checks.stores import overwritten
 from gemmlab.emulator.checks.undefined import Undefined
+from gemmlab.emulator.checks.variables import variables_meant
 from gemmlab.emulator.checks.waits import watch_waits
 from gemmlab.emulator.checks.warps import Participation
 from gemmlab.emulator.checks.wgmma import Accumulators, WatchedWgmma
@@ -50,8 +51,21 @@ def shared_place(program: Program, address: int) -> str:
     offsets = layout.shared_offsets(program.module, program.function)
     below = [(offset, name) for name, offset in offsets.items() if offset <= address]
     offset, name = max(below, default=(0, "shared memory"))
+    return f"{plain_name(name)}+{address - offset}"
+
+
+def plain_name(name: str) -> str:
+    """Of a variable, as the source has it."""
     mangled = _LOCAL_NAME.fullmatch(name)
-    return f"{mangled[1] if mangled else name}+{address - offset}"
+    return mangled[1] if mangled else name
+
+
+class Place(NamedTuple):
+    """Where in shared memory threads access: granules, (n, granules of each), and which of them lie
+    outside the variable that is meant, None for none."""
+
+    cells: np.ndarray
+    beyond: np.ndarray | None
 
 
 class Monitor:
@@ -73,7 +87,8 @@ class Monitor:
             zeros = pack(0, np.array(0), np.array(0), ATOMIC)
             self.shadow.written.reshape(-1, self.row)[:, :reserved] = zeros
         self.everyone = np.arange(machine.live.size)
-        self.places: dict[tuple[int, tuple[int, ...], bytes], np.ndarray] = {}
+        self.places: dict[tuple[Access, tuple[int, ...], bytes], Place] = {}
+        self.variables = variables_meant(machine.launch.program)
         self.word = np.dtype(f"u{min(self.granule, 8)}")  # in which values are compared
         self.local = np.zeros(machine.space_local.data.size // self.granule, bool)
         self.granules = {"shared": self.shadow.written.size, "local": self.local.size}
@@ -196,47 +211,64 @@ class Monitor:
 
     def _shared_cells(
         self, space: SharedSpace, access: Access, address: Value, mask: Mask | None
-    ) -> np.ndarray:
-        """The granules of active threads, (n, granules of each)."""
+    ) -> Place:
+        """Of active threads."""
         offsets = offsets_of(access, address)
-        key = access.width, offsets.shape, offsets.tobytes()
+        key = access, offsets.shape, offsets.tobytes()
         is_pattern = space.has_one_pattern(offsets, mask)
         if is_pattern and key in self.places:
             return self.places[key]
         block, index = space.locate(access, address, mask)
         starts = block * self.shared.shape[1] + index * access.dtype.itemsize
         cells = self.pieces(starts, access.width)
+        place = Place(cells, self._beyond(access.instruction, starts % self.shared.shape[1], cells))
         if is_pattern:
             if len(self.places) == MOST_PLACES:
                 self.places.clear()
-            self.places[key] = cells
-        return cells
+            self.places[key] = place
+        return place
+
+    def _beyond(self, site: int, starts: np.ndarray, cells: np.ndarray) -> np.ndarray | None:
+        """Which of those granules lie outside the variable that is meant; None for none."""
+        if site not in self.variables:
+            return None
+        _, inside = self.variables[site]
+        last = cells.shape[1] * self.granule
+        if not starts.size or inside.start <= starts.min() and starts.max() + last <= inside.stop:
+            return None
+        at = cells * self.granule % self.shared.shape[1]
+        beyond: np.ndarray = (at < inside.start) | (at + self.granule > inside.stop)
+        return beyond
 
     def _shared_before(
         self, space: SharedSpace, name: str, access: Access, address: Value, rest: tuple[Any, ...]
-    ) -> tuple[np.ndarray, np.ndarray | None]:
-        cells = self._shared_cells(space, access, address, rest[-1])
-        changed = None
+    ) -> tuple[Place, np.ndarray | None]:
+        place = self._shared_cells(space, access, address, rest[-1])
+        cells, changed = place.cells, None
         if name == "store":
             old = self.values(self.shared, cells)
             changed = (old != self._written(rest, access)).any(axis=2)
-        return cells, changed
+        return place, changed
 
     def _shared_after(
         self,
         name: str,
         access: Access,
         rest: tuple[Any, ...],
-        state: tuple[np.ndarray, np.ndarray | None],
+        state: tuple[Place, np.ndarray | None],
     ) -> None:
-        (cells, changed), site = state, access.instruction
+        ((cells, beyond), changed), site = state, access.instruction
         rows = self.rows(rest[-1])[:, None]
+        if beyond is not None and name != "load":
+            self._report_beyond(site, rows, cells, beyond)
         self.exits.reach(rows[:, 0], cells[:, 0], site)
         strong = strength(self.code[site])
         if strong and self.has_flags:
             self.flags("shared", rows[:, 0], cells[:, 0], site)
         if name == "load":
             unwritten = self.shadow.load(rows, cells, site, strong)
+            if beyond is not None:
+                unwritten = beyond if unwritten is None else unwritten | beyond
             self.undefined.load(site, "shared", rest[-1], cells, unwritten)
             return
         self.undefined.store(site, "shared", rest[-1], cells)
@@ -252,6 +284,15 @@ class Monitor:
                 columns = column_of(winners)
                 what = "two writes, by one instruction"
                 self._report_shared("shared race", what, site, site, rows, columns, cells[lost])
+
+    def _report_beyond(
+        self, site: int, rows: np.ndarray, cells: np.ndarray, beyond: np.ndarray
+    ) -> None:
+        name, inside = self.variables[site]
+        what = f"a store outside {plain_name(name)}, which has {len(inside)} bytes"
+        rows = np.broadcast_to(rows, cells.shape)[beyond]
+        none = np.zeros(len(rows), np.int64)
+        self._report_shared("beyond variable", what, site, None, rows, none, cells[beyond])
 
     def _unwritten(self, rows: np.ndarray, cells: np.ndarray, site: int) -> None:
         bad = self.shadow.written[cells] == 0
