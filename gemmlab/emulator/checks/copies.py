@@ -90,7 +90,7 @@ class WatchedCopies(AsyncCopies):
         for size in np.unique(sizes[on & (sizes > 0)]).tolist():
             part = on & (sizes == size)
             among, site = Mask(part, machine.extent), access.instruction
-            self.monitor.touch_global("copy", site, starts[part], size, among, None)
+            self.monitor.global_accesses.touch("copy", site, starts[part], size, among, None)
 
 
 class WatchedBulkCopies(BulkCopies):
@@ -138,7 +138,7 @@ class WatchedBulkCopies(BulkCopies):
             shadow.use_up(row, read[None], site, in_flight=True)
             shadow.look(row, read[None], site, "a write and a read")
         elif not isinstance(source, Words):
-            monitor.touch_pieces("copy", site, row[0], self._in_global(source))
+            monitor.global_accesses.touch_pieces("copy", site, row[0], self._in_global(source))
         for target in targets:
             written = self._in_shared(target)
             if written is not None:
@@ -147,7 +147,7 @@ class WatchedBulkCopies(BulkCopies):
                 shadow.store(row, written[None], site, strength, in_flight=True)
             else:
                 name = "update" if combine is not None else "store"
-                monitor.touch_pieces(name, site, row[0], self._in_global(target))
+                monitor.global_accesses.touch_pieces(name, site, row[0], self._in_global(target))
         for cell in cells:
             monitor.boards.leave(("pending", cell), monitor.clocks.tell(row[0]))
 

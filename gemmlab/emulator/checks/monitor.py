@@ -13,22 +13,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP, Mask, Value, three_axes
-from gemmlab.emulator.checks.blocks import UNINITIALIZED, Accesses, GlobalShadow, is_fence
+from gemmlab.emulator.checks.blocks import GlobalShadow, is_fence
 from gemmlab.emulator.checks.clocks import Boards, Clocks
 from gemmlab.emulator.checks.copies import watch_copies
 from gemmlab.emulator.checks.exits import Exits
-from gemmlab.emulator.checks.findings import SHOWN, Findings
+from gemmlab.emulator.checks.findings import Findings
+from gemmlab.emulator.checks.global_accesses import GlobalAccesses
 from gemmlab.emulator.checks.matrices import watch_matrices
-from gemmlab.emulator.checks.shadow import ATOMIC, PLAIN, Shadow, column_of, pack, strength
-from gemmlab.emulator.checks.stores import overwritten
+from gemmlab.emulator.checks.shadow import ATOMIC, Shadow, column_of, pack, strength
 from gemmlab.emulator.checks.undefined import Undefined
 from gemmlab.emulator.checks.variables import variables_meant
 from gemmlab.emulator.checks.waits import watch_waits
 from gemmlab.emulator.checks.warps import Participation
 from gemmlab.emulator.checks.wgmma import Accumulators, WatchedWgmma
-from gemmlab.emulator.execution.coordinates import block_index
 from gemmlab.emulator.memory.arena import GLOBAL_BASE
-from gemmlab.emulator.memory.spaces import Access, GlobalSpace, LocalSpace, SharedSpace, offsets_of
+from gemmlab.emulator.memory.spaces import Access, LocalSpace, SharedSpace, offsets_of
 from gemmlab.emulator.ptx import layout
 from gemmlab.emulator.translation.emit.instructions import is_warp_barrier
 from gemmlab.emulator.translation.translate import Block, Program
@@ -101,9 +100,9 @@ class Monitor:
         ]
         for space in (machine.space_shared, machine.space_cluster):
             self._wrap(space, self._shared_before, self._shared_after)
-        self._wrap(machine.space_global, self._global_before, self._global_after)
+        self.global_accesses = GlobalAccesses(self, shadow)
+        self._wrap(machine.space_global, self.global_accesses.before, self.global_accesses.after)
         self._wrap(machine.space_local, self._local_before, self._local_after)
-        self.malloc, machine.malloc = machine.malloc, self._malloc  # type: ignore[method-assign]
         self.exits = Exits(self)
         watch_waits(self)
         watch_copies(self)
@@ -199,7 +198,7 @@ class Monitor:
         found: np.ndarray = words.take(cells, axis=0, mode="clip")
         return found
 
-    def _written(self, rest: tuple[Any, ...], access: Access) -> np.ndarray:
+    def written(self, rest: tuple[Any, ...], access: Access) -> np.ndarray:
         """What a store writes, as `values`."""
         values, mask = rest
         shape = self.machine.extent.shape
@@ -247,7 +246,7 @@ class Monitor:
         cells, changed = place.cells, None
         if name == "store":
             old = self.values(self.shared, cells)
-            changed = (old != self._written(rest, access)).any(axis=2)
+            changed = (old != self.written(rest, access)).any(axis=2)
         return place, changed
 
     def _shared_after(
@@ -277,7 +276,7 @@ class Monitor:
         self.shadow.store(rows, cells, site, strong, changed)
         if name == "store" and not strong:
             left = self.values(self.shared, cells)
-            lost = (left != self._written(rest, access)).any(axis=2)
+            lost = (left != self.written(rest, access)).any(axis=2)
             if lost.any():
                 winners = self.shadow.written[cells[lost]]
                 rows = np.broadcast_to(rows, cells.shape)[lost]
@@ -345,150 +344,6 @@ class Monitor:
         at = self.machine.block_index(block)
         numbers = dict.fromkeys((rows[here] % threads).tolist())
         self.findings.add(kind, message, site, other, at, numbers, addresses.tolist())
-
-    def _global_before(
-        self, space: GlobalSpace, name: str, access: Access, address: Value, rest: tuple[Any, ...]
-    ) -> tuple[np.ndarray, np.ndarray | None]:
-        offsets = self.machine.chunk.spread(offsets_of(access, address) - GLOBAL_BASE)
-        starts = offsets.reshape(-1) if rest[-1] is None else offsets[rest[-1].array]
-        changed = None
-        if name == "store" and self.blocks is not None:
-            old = self.values(space.memory.data, self.pieces(starts, access.width))
-            changed = (old != self._written(rest, access)).any(axis=2)
-        return starts, changed
-
-    def _global_after(
-        self,
-        name: str,
-        access: Access,
-        rest: tuple[Any, ...],
-        state: tuple[np.ndarray, np.ndarray | None],
-    ) -> None:
-        (starts, changed), site = state, access.instruction
-        cells = self.pieces(starts, access.width)
-        if name == "load" and self.blocks is not None:
-            words = self.blocks.written.when.take(cells)
-            is_bad = words.min(initial=0) == UNINITIALIZED
-            unwritten = words == UNINITIALIZED if is_bad else None
-            self.undefined.load(site, "global", rest[-1], cells, unwritten)
-        elif name == "store":
-            self.undefined.store(site, "global", rest[-1], cells)
-        self.touch_global(name, site, starts, access.width, rest[-1], changed)
-        if changed is not None and strength(self.code[site]) == PLAIN:
-            self._meeting(site, self.rows(rest[-1]), cells, self._written(rest, access))
-
-    def _meeting(self, site: int, rows: np.ndarray, cells: np.ndarray, written: np.ndarray) -> None:
-        """Threads of one warp, or of several, that write to one place with one step."""
-        left = self.values(self.machine.space_global.memory.data, cells)
-        starts = cells[:, 0] * self.granule
-        within = overwritten(rows // WARP, cells, written, left).any(axis=1)
-        if within.any():
-            what = "lanes of one instruction write different values to one place"
-            self._report_global("order dependent", what, site, None, rows[within], starts[within])
-        at_all = overwritten(np.zeros_like(rows), cells, written, left).any(axis=1)
-        between = at_all & ~within
-        if between.any():
-            what = "two writes, by one instruction of several warps"
-            self._report_global("global race", what, site, site, rows[between], starts[between])
-
-    def touch_global(
-        self,
-        name: str,
-        site: int,
-        starts: np.ndarray,
-        nbytes: int,
-        mask: Mask | None,
-        changed: np.ndarray | None,
-    ) -> None:
-        """Active threads have accessed `nbytes` bytes of global memory each, at `starts`. name: as
-        a space's method, or "copy" for what reads it and keeps nothing in registers."""
-        rows, strong = self.rows(mask), strength(self.code[site])
-        cells = self.pieces(starts, nbytes)
-        if strong and self.has_flags:
-            self.flags("global", rows, cells[:, 0], site)
-        if self.blocks is None:
-            return
-        # Strong accesses of lanes of one warp may meet too: who talks through global memory polls.
-        accesses = self._accesses(site, rows[:, None], cells, ATOMIC if strong else PLAIN)
-        if strong:
-            self.blocks.look(accesses)
-        self._record(name, accesses, changed)
-
-    def touch_pieces(self, name: str, site: int, row: np.ndarray, cells: np.ndarray) -> None:
-        """A bulk copy of one thread has read or written those granules of global memory."""
-        if self.blocks is None or not cells.size:
-            return
-        strong = ATOMIC if name == "update" else PLAIN
-        rows = np.broadcast_to(row[:, None], (len(cells), 1))
-        accesses = self._accesses(site, rows, cells[:, None], strong)
-        self._record(name, accesses._replace(in_flight=name != "copy"), None)
-
-    def _accesses(self, site: int, rows: np.ndarray, cells: np.ndarray, strong: int) -> Accesses:
-        """rows: (n, 1); cells: (n, granules of each)."""
-
-        def report(
-            what: str, at: int, other: int, block: int | None, column: int | None, which: np.ndarray
-        ) -> None:
-            if block is not None:
-                by = f"block {block_index(self.machine.launch.grid, block)}"
-            else:
-                assert column is not None
-                by = f"thread {column % self.clocks.threads}"
-            what += f": not ordered after {by}"
-            starts = cells[which, 0] * self.granule
-            self._report_global("global race", what, at, other, rows[which, 0], starts)
-
-        owners = self.cluster_numbers(rows // self.clocks.threads)
-        return Accesses(self.clocks, owners, rows, cells, site, strong, report)
-
-    def _record(self, name: str, a: Accesses, changed: np.ndarray | None) -> None:
-        assert self.blocks is not None
-        if name in ("copy", "update"):
-            self._uninitialized(a)
-        if name in ("copy", "load"):
-            self.blocks.load(a)
-        else:
-            self.blocks.store(a, np.ones(a.cells.shape, bool) if changed is None else changed)
-
-    def _uninitialized(self, a: Accesses) -> None:
-        assert self.blocks is not None
-        words = self.blocks.written.when.take(a.cells)
-        if words.min(initial=0) != UNINITIALIZED:
-            return
-        bad = (words == UNINITIALIZED).any(axis=1)
-        what, at = "nobody has written what is read here", a.cells[bad, 0] * self.granule
-        self._report_global("uninitialized read", what, a.site, None, a.rows[bad, 0], at)
-
-    def _report_global(
-        self,
-        kind: str,
-        what: str,
-        site: int,
-        other: int | None,
-        rows: np.ndarray,
-        starts: np.ndarray,
-    ) -> None:
-        self.findings.has_races |= other is not None
-        if not self.findings.wants(kind, site, other):
-            return
-        memory, threads = self.machine.launch.memory, self.clocks.threads
-        address = int(starts[0]) + GLOBAL_BASE
-        message = f"{what}, in {memory.name_of(address)}"
-        block = self.machine.block_index(int(rows[0]) // threads)
-        here = dict.fromkeys((rows[rows // threads == rows[0] // threads] % threads).tolist())
-        addresses = (starts[:SHOWN] + GLOBAL_BASE).tolist()
-        self.findings.add(kind, message, site, other, block, here, addresses)
-
-    def _malloc(self, sizes: Value, mask: Mask | None) -> np.ndarray:
-        """What malloc gives holds nothing yet."""
-        found = self.malloc(sizes, mask)
-        if self.blocks is not None:
-            nbytes = self.machine.chunk.spread(three_axes(sizes))
-            for at in map(tuple, np.argwhere(found > 0)):
-                first = -(-(int(found[at]) - GLOBAL_BASE) // self.granule)
-                end = (int(found[at]) - GLOBAL_BASE + int(nbytes[at])) // self.granule
-                self.blocks.written.when[first:end] = UNINITIALIZED
-        return found
 
     # Local memory: each thread's own
 

@@ -1,0 +1,173 @@
+"""Accesses to global memory of the blocks that run together, on their way to a launch's records."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gemmlab.emulator.arithmetic.lanes import WARP, Mask, Value, three_axes
+from gemmlab.emulator.checks.blocks import UNINITIALIZED, Accesses, GlobalShadow
+from gemmlab.emulator.checks.findings import SHOWN
+from gemmlab.emulator.checks.shadow import ATOMIC, PLAIN, strength
+from gemmlab.emulator.checks.stores import overwritten
+from gemmlab.emulator.execution.coordinates import block_index
+from gemmlab.emulator.memory.arena import GLOBAL_BASE
+from gemmlab.emulator.memory.spaces import Access, GlobalSpace, offsets_of
+
+if TYPE_CHECKING:
+    from gemmlab.emulator.checks.monitor import Monitor
+
+
+class GlobalAccesses:
+    """Of one chunk; `blocks` are the records of the launch, None where nobody asks for them."""
+
+    def __init__(self, monitor: Monitor, blocks: GlobalShadow | None) -> None:
+        self.monitor, self.blocks, machine = monitor, blocks, monitor.machine
+        self.malloc, machine.malloc = machine.malloc, self._malloc  # type: ignore[method-assign]
+
+    def before(
+        self, space: GlobalSpace, name: str, access: Access, address: Value, rest: tuple[Any, ...]
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        offsets = self.monitor.machine.chunk.spread(offsets_of(access, address) - GLOBAL_BASE)
+        starts = offsets.reshape(-1) if rest[-1] is None else offsets[rest[-1].array]
+        changed = None
+        if name == "store" and self.blocks is not None:
+            old = self.monitor.values(space.memory.data, self.monitor.pieces(starts, access.width))
+            changed = (old != self.monitor.written(rest, access)).any(axis=2)
+        return starts, changed
+
+    def after(
+        self,
+        name: str,
+        access: Access,
+        rest: tuple[Any, ...],
+        state: tuple[np.ndarray, np.ndarray | None],
+    ) -> None:
+        (starts, changed), site = state, access.instruction
+        cells = self.monitor.pieces(starts, access.width)
+        if name == "load" and self.blocks is not None:
+            words = self.blocks.written.when.take(cells)
+            is_bad = words.min(initial=0) == UNINITIALIZED
+            unwritten = words == UNINITIALIZED if is_bad else None
+            self.monitor.undefined.load(site, "global", rest[-1], cells, unwritten)
+        elif name == "store":
+            self.monitor.undefined.store(site, "global", rest[-1], cells)
+        self.touch(name, site, starts, access.width, rest[-1], changed)
+        if changed is not None and strength(self.monitor.code[site]) == PLAIN:
+            self._meeting(
+                site, self.monitor.rows(rest[-1]), cells, self.monitor.written(rest, access)
+            )
+
+    def _meeting(self, site: int, rows: np.ndarray, cells: np.ndarray, written: np.ndarray) -> None:
+        """Threads of one warp, or of several, that write to one place with one step."""
+        left = self.monitor.values(self.monitor.machine.space_global.memory.data, cells)
+        starts = cells[:, 0] * self.monitor.granule
+        within = overwritten(rows // WARP, cells, written, left).any(axis=1)
+        if within.any():
+            what = "lanes of one instruction write different values to one place"
+            self._report("order dependent", what, site, None, rows[within], starts[within])
+        at_all = overwritten(np.zeros_like(rows), cells, written, left).any(axis=1)
+        between = at_all & ~within
+        if between.any():
+            what = "two writes, by one instruction of several warps"
+            self._report("global race", what, site, site, rows[between], starts[between])
+
+    def touch(
+        self,
+        name: str,
+        site: int,
+        starts: np.ndarray,
+        nbytes: int,
+        mask: Mask | None,
+        changed: np.ndarray | None,
+    ) -> None:
+        """Active threads have accessed `nbytes` bytes of global memory each, at `starts`. name: as
+        a space's method, or "copy" for what reads it and keeps nothing in registers."""
+        rows, strong = self.monitor.rows(mask), strength(self.monitor.code[site])
+        cells = self.monitor.pieces(starts, nbytes)
+        if strong and self.monitor.has_flags:
+            self.monitor.flags("global", rows, cells[:, 0], site)
+        if self.blocks is None:
+            return
+        # Strong accesses of lanes of one warp may meet too: who talks through global memory polls.
+        accesses = self._accesses(site, rows[:, None], cells, ATOMIC if strong else PLAIN)
+        if strong:
+            self.blocks.look(accesses)
+        self._record(name, accesses, changed)
+
+    def touch_pieces(self, name: str, site: int, row: np.ndarray, cells: np.ndarray) -> None:
+        """A bulk copy of one thread has read or written those granules of global memory."""
+        if self.blocks is None or not cells.size:
+            return
+        strong = ATOMIC if name == "update" else PLAIN
+        rows = np.broadcast_to(row[:, None], (len(cells), 1))
+        accesses = self._accesses(site, rows, cells[:, None], strong)
+        self._record(name, accesses._replace(in_flight=name != "copy"), None)
+
+    def _accesses(self, site: int, rows: np.ndarray, cells: np.ndarray, strong: int) -> Accesses:
+        """rows: (n, 1); cells: (n, granules of each)."""
+
+        def report(
+            what: str, at: int, other: int, block: int | None, column: int | None, which: np.ndarray
+        ) -> None:
+            if block is not None:
+                by = f"block {block_index(self.monitor.machine.launch.grid, block)}"
+            else:
+                assert column is not None
+                by = f"thread {column % self.monitor.clocks.threads}"
+            what += f": not ordered after {by}"
+            starts = cells[which, 0] * self.monitor.granule
+            self._report("global race", what, at, other, rows[which, 0], starts)
+
+        owners = self.monitor.cluster_numbers(rows // self.monitor.clocks.threads)
+        return Accesses(self.monitor.clocks, owners, rows, cells, site, strong, report)
+
+    def _record(self, name: str, a: Accesses, changed: np.ndarray | None) -> None:
+        assert self.blocks is not None
+        if name in ("copy", "update"):
+            self._uninitialized(a)
+        if name in ("copy", "load"):
+            self.blocks.load(a)
+        else:
+            self.blocks.store(a, np.ones(a.cells.shape, bool) if changed is None else changed)
+
+    def _uninitialized(self, a: Accesses) -> None:
+        assert self.blocks is not None
+        words = self.blocks.written.when.take(a.cells)
+        if words.min(initial=0) != UNINITIALIZED:
+            return
+        bad = (words == UNINITIALIZED).any(axis=1)
+        what, at = "nobody has written what is read here", a.cells[bad, 0] * self.monitor.granule
+        self._report("uninitialized read", what, a.site, None, a.rows[bad, 0], at)
+
+    def _report(
+        self,
+        kind: str,
+        what: str,
+        site: int,
+        other: int | None,
+        rows: np.ndarray,
+        starts: np.ndarray,
+    ) -> None:
+        self.monitor.findings.has_races |= other is not None
+        if not self.monitor.findings.wants(kind, site, other):
+            return
+        memory, threads = self.monitor.machine.launch.memory, self.monitor.clocks.threads
+        address = int(starts[0]) + GLOBAL_BASE
+        message = f"{what}, in {memory.name_of(address)}"
+        block = self.monitor.machine.block_index(int(rows[0]) // threads)
+        here = dict.fromkeys((rows[rows // threads == rows[0] // threads] % threads).tolist())
+        addresses = (starts[:SHOWN] + GLOBAL_BASE).tolist()
+        self.monitor.findings.add(kind, message, site, other, block, here, addresses)
+
+    def _malloc(self, sizes: Value, mask: Mask | None) -> np.ndarray:
+        """What malloc gives holds nothing yet."""
+        found = self.malloc(sizes, mask)
+        if self.blocks is not None:
+            nbytes = self.monitor.machine.chunk.spread(three_axes(sizes))
+            for at in map(tuple, np.argwhere(found > 0)):
+                first = -(-(int(found[at]) - GLOBAL_BASE) // self.monitor.granule)
+                end = (int(found[at]) - GLOBAL_BASE + int(nbytes[at])) // self.monitor.granule
+                self.blocks.written.when[first:end] = UNINITIALIZED
+        return found
