@@ -38,7 +38,11 @@ def test_every_access_was_read():
 def test_counters_are_the_hardwares(group, kernel):
     names = READINGS["groups"][group]["counters"]
     artifact = gemmlab.load(str(accesses.FILE), entry=kernel, arch=READINGS["arch"])
-    others = [np.zeros(accesses.NBYTES, np.uint8) for _ in range(accesses.arrays(kernel) - 1)]
+    dtype = (
+        "u2" if kernel.endswith("b16") else "u1"
+    )  # bytes stand for words, not for halves of them
+    count = accesses.arrays(kernel) - 1
+    others = [np.zeros(accesses.NBYTES, np.uint8).view(dtype) for _ in range(count)]
     readings = READINGS["groups"][group]["readings"][kernel]
     off: dict[tuple[str, str], int] = {}
     for pattern, at in accesses.PATTERNS.items():
