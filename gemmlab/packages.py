@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import ModuleType
 
+from gemmlab import interrupts
 from gemmlab.errors import InputError, MissingDependencyError
 
 
@@ -81,13 +82,14 @@ class Package:
         Raises MissingDependencyError where the package cannot be imported, or where the modules
         cannot and another version of it is installed than they were written for.
         """
-        self.load()
-        try:
-            yield
-        except (AttributeError, ImportError) as error:
-            if self.requirement == f"{self.name}=={self.version}":
-                raise
-            raise self.unusable(error) from error
+        with interrupts.deferred():
+            self.load()
+            try:
+                yield
+            except (AttributeError, ImportError) as error:
+                if self.requirement == f"{self.name}=={self.version}":
+                    raise
+                raise self.unusable(error) from error
 
     def unusable(self, error: Exception | None = None) -> MissingDependencyError:
         """What to raise where it is missing, or importing it ended with `error`."""

@@ -16,7 +16,8 @@ MAX_LINES = 500
 # Each part of the package and the parts that it may import, itself included without saying.
 LAYERS = {
     "errors": set(),
-    "packages": {"errors"},
+    "interrupts": set(),
+    "packages": {"errors", "interrupts"},
     "processes": set(),
     "scratch": set(),
     "status": set(),
@@ -30,7 +31,7 @@ LAYERS = {
     "ladder": {"errors", "packages", "kernels"},
     "compile": {
         *{"errors", "packages", "store", "problems", "kernels", "ladder", "emulator"},
-        *{"scratch", "status"},
+        *{"interrupts", "scratch", "status"},
     },
     "sass": {"errors", "store", "compile", "emulator"},
     "devices": {"errors", "packages", "compile", "emulator", "sass", "hardware", "tensor_map"},

@@ -111,6 +111,23 @@ def test_how_it_ended_is_told():
     assert running.returncode == 7
 
 
+def test_an_interrupt_in_a_program_of_ones_own_aborts_no_compiler(tmp_path):
+    """The exception waits for the end of what C++ would not let it through."""
+    code = (
+        "import os, signal\n"
+        "from gemmlab import interrupts\n"
+        "@interrupts.deferred()\n"
+        "def work():\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    print('worked')\n"
+        "try: work()\n"
+        "except KeyboardInterrupt: print('interrupted')\n"
+        "print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)\n"
+    )
+    with start([sys.executable, "-c", code]) as running:
+        assert running.communicate() == ("worked\ninterrupted\nTrue\n", "")
+
+
 def on_a_terminal(command, columns=80, keys=()):
     """Exit code, what was printed, and the longest time without anything, in seconds. `keys`: bytes
     to wait for, and the keys to press then."""

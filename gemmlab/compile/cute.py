@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gemmlab import kernels, problems, scratch
+from gemmlab import interrupts, kernels, problems, scratch
 from gemmlab.compile import cache, ptx, resources
 from gemmlab.compile.architectures import DEFAULT, check_architecture
 from gemmlab.compile.artifact import Artifact, ParameterType
@@ -56,6 +56,7 @@ def parameters(rung: Rung) -> tuple[Parameter, ...]:
     return own if rung.workspace is None else (*own, WORKSPACE)
 
 
+@interrupts.deferred()
 def compile_kernel(
     kernel: Callable[..., None],
     parameters: Sequence[Parameter],
