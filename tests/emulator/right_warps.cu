@@ -602,3 +602,101 @@ KERNEL one_warpgroup_of_two(int* o) {  // 256 threads
   }
   o[t] = d[0];
 }
+
+// Lanes of a warp that wait for an mbarrier or for memory apart from each other
+
+__device__ unsigned sm(const void* p) { return __cvta_generic_to_shared(p); }
+__device__ void init(unsigned long long* b, int n) { asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(sm(b)), "r"(n) : "memory"); }
+__device__ void arrive(unsigned long long* b) { asm volatile("{ .reg .b64 s; mbarrier.arrive.shared.b64 s, [%0]; }" ::"r"(sm(b)) : "memory"); }
+__device__ void expect(unsigned long long* b, int n) { asm volatile("{ .reg .b64 s; mbarrier.arrive.expect_tx.shared.b64 s, [%0], %1; }" ::"r"(sm(b)), "r"(n) : "memory"); }
+__device__ bool test(unsigned long long* b, int parity) {
+  int ok;
+  asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.b32 %0, 1, 0, p; }" : "=r"(ok) : "r"(sm(b)), "r"(parity) : "memory");
+  return ok;
+}
+__device__ void wait(unsigned long long* b, int parity) { while (!test(b, parity)) {} }
+__device__ void bulk(void* to, const void* from, int n, unsigned long long* b) {
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(sm(to)), "l"(from), "r"(n), "r"(sm(b)) : "memory");
+}
+KERNEL pipeline(int* o, const int* a) {
+  __shared__ __align__(128) int s[2][32];
+  __shared__ unsigned long long full[2], empty[2];
+  int t = threadIdx.x, l = t % 32;
+  if (t == 0) {
+    for (int i = 0; i < 2; i++) { init(full + i, 1); init(empty + i, 32); }
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    asm volatile("fence.proxy.async;" ::: "memory");
+  }
+  __syncthreads();
+  if (t < 32) {
+    if (l == 0) {
+      for (int i = 0; i < 6; i++) {
+        if (i >= 2) wait(empty + i % 2, (i / 2 - 1) & 1);
+        expect(full + i % 2, 128);
+        bulk(s[i % 2], a + 32 * i, 128, full + i % 2);
+      }
+    }
+    __syncwarp();
+    o[200 + l] = 1;
+  } else {
+    int sum = 0;
+    for (int i = 0; i < 6; i++) {
+      wait(full + i % 2, i / 2 & 1);
+      sum += s[i % 2][l] + __shfl_xor_sync(FULL, s[i % 2][l], 1);
+      arrive(empty + i % 2);
+    }
+    o[l] = sum;
+  }
+}
+KERNEL elected_producer(int* o, const int* a) {
+  __shared__ __align__(128) int s[32];
+  __shared__ unsigned long long full;
+  int t = threadIdx.x, l = t % 32;
+  if (t == 0) { init(&full, 1); asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); asm volatile("fence.proxy.async;" ::: "memory"); }
+  __syncthreads();
+  if (t < 32) {
+    int p;
+    asm volatile("{ .reg .pred p; elect.sync _|p, 0xffffffff; selp.s32 %0, 1, 0, p; }" : "=r"(p));
+    if (p) { expect(&full, 128); bulk(s, a, 128, &full); }
+    return;
+  }
+  wait(&full, 0);
+  unsigned at = sm(s + l % 8 * 4), v;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];" : "=r"(v) : "r"(at) : "memory");
+  o[l] = v;
+}
+KERNEL one_lane_waits_for_the_warp(int* o, const int* a) {
+  __shared__ unsigned long long b;
+  __shared__ int s[32];
+  int t = threadIdx.x, l = t % 32;
+  if (t == 0) init(&b, 32);
+  __syncthreads();
+  if (t >= 32) { s[l] = a[l]; arrive(&b); return; }
+  if (l == 0) wait(&b, 0);
+  __syncwarp();
+  wait(&b, 0);
+  o[l] = s[l ^ 3] + __shfl_sync(FULL, s[l], 5);
+}
+KERNEL spin_then_vote(int* o, const int* a) {
+  __shared__ volatile int flag;
+  int t = threadIdx.x;
+  if (t == 0) flag = 0;
+  __syncthreads();
+  if (t >= 32) { if (t == 40) flag = 1; }
+  else {
+    if (t == 7) while (flag == 0) {}
+    o[t] = __ballot_sync(FULL, a[t] & 1);
+  }
+}
+KERNEL lanes_wait_for_other_phases(int* o) {
+  __shared__ unsigned long long b[4];
+  int t = threadIdx.x, l = t % 32;
+  if (t < 4) init(b + t, 1);
+  __syncthreads();
+  if (t >= 32) { for (int i = 0; i < 4; i++) if (l == i) arrive(b + 3 - i); }
+  else {
+    wait(b + l % 4, 0);
+    o[l] = __reduce_add_sync(FULL, l);
+    asm volatile("{ .reg .b32 a, c; mov.b32 a, 0; mma.sync.aligned.m8n8k16.row.col.s32.s8.s8.s32 {a,c}, {a}, {a}, {a,a}; }");
+  }
+}
