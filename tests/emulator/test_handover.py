@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 from typing import Any
 
@@ -174,3 +175,22 @@ def test_registers_of_clusters_of_one_block() -> None:
         run(text, "k", (3, 2, 1), (1, 1, 1), [x], tier=tier)
         found.append(x.tolist())
     assert found[0] == found[1]
+
+
+def test_a_launch_frees_its_memory_at_once() -> None:
+    """Nothing waits for Python to look for cycles of references, which may be gigabytes later."""
+    text = ptx("ld.param.u64 %q0, [p0]; st.global.u32 [%q0], 7; ret;", ["u64"])
+    x = np.zeros(1 << 20, np.uint32)
+    run(text, "k", (1, 1, 1), (32, 1, 1), [x], tier="native")
+    gc.collect()
+    gc.disable()
+    try:
+        run(text, "k", (1, 1, 1), (32, 1, 1), [x], tier="native")
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        left = {type(thing).__name__ for thing in gc.garbage}
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+    assert not left & {"Core", "Launch", "GlobalMemory"}

@@ -118,7 +118,8 @@ class Core:
         self.machine: WarpMachine | None = None  # made when an instruction is handed over
         self.error: BaseException | None = None  # that it raised
         self.callback = Callback(self._hand_over)
-        self["hand_over"] = ctypes.cast(self.callback, ctypes.c_void_p).value or 0
+        # ctypes.cast would leave the callback in a cycle of references.
+        self["hand_over"] = ctypes.c_void_p.from_buffer(self.callback).value or 0
         self.field("functions", np.uint64, len(routines()))[:] = routines()
         loops = [pointer for name in LOOPS for pointer in loop_of(name)]
         self.field("loops", np.uint64, len(loops))[:] = loops
@@ -172,6 +173,11 @@ class Core:
             self.error = error
             return 0
         return 1
+
+    def close(self) -> None:
+        """Let go of what refers back to the core: memory is free at once then, not when Python next
+        looks for cycles."""
+        del self.callback, self.refresh, self.machine
 
     def widen_ring(self) -> None:
         """Twice the room for the running warp's copies under way, which fill what it has."""
@@ -282,11 +288,15 @@ def execute(launch: Launch, code: Code, threads: int | None = None) -> Tally:
     blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
     size = threads or (1 if code.blocks_meet else host_threads())
     team = Team(launch, code, min(size, blocks))
-    team.finish()
-    tally = Tally.of(launch.program)
-    for core in team.cores:
-        _add(tally, core, code)
-    return tally
+    try:
+        team.finish()
+        tally = Tally.of(launch.program)
+        for core in team.cores:
+            _add(tally, core, code)
+        return tally
+    finally:
+        for core in team.cores:
+            core.close()
 
 
 def host_threads() -> int:
