@@ -110,7 +110,8 @@ class WatchedBulkCopies(BulkCopies):
         for flight in self.flights:
             block = flight.thread // threads
             places = [self._in_shared(place) for place in (flight.source, *flight.targets)]
-            at = [int(cells[0]) // monitor.row for cells in places if cells is not None]
+            known = [cells for cells in places if cells is not None and cells.size]
+            at = [int(cells[0]) // monitor.row for cells in known]
             if any(not monitor.machine.live[b].any() for b in at):
                 what = "a block exits while a copy that is not waited for uses its shared memory"
                 where, thread = monitor.machine.block_index(block), flight.thread % threads
