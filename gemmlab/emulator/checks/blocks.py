@@ -21,6 +21,7 @@ from gemmlab.emulator.checks.shadow import (
     EPOCH_AT,
     IN_FLIGHT,
     PLAIN,
+    STRENGTH_AT,
     column_of,
     fresh,
     ordered,
@@ -106,6 +107,7 @@ class GlobalShadow:
         self.code = code
         self.written, self.read, self.read_too = (Records.empty(num_granules) for _ in range(3))
         self.step = 0
+        self.is_mixed = False  # plain and other accesses of several blocks to one place
         # Of each block: those of the basic block under way, and the last one before.
         self.fences: defaultdict[int, list[News]] = defaultdict(list)
         self.told: defaultdict[int, dict[int, News]] = defaultdict(dict)  # place -> block -> what
@@ -240,10 +242,11 @@ class GlobalShadow:
         self._compare_threads(records, a, what, there & own)
         suspect = there & ~own
         is_store, narrow = self.code[a.site].root != "ld", is_narrow(self.code[a.site])
-        if not suspect.any() or a.strength and is_store and not narrow:
-            return
         where = np.flatnonzero(suspect)
         by = records.by.take(a.cells).reshape(-1)[where]
+        self.is_mixed |= bool((((by >> STRENGTH_AT & 3) == PLAIN) == bool(a.strength)).any())
+        if not where.size or a.strength and is_store and not narrow:
+            return
         words, sites = words.reshape(-1)[where], site_of(by)
         own = np.broadcast_to(a.owners, a.cells.shape).reshape(-1)[where]
         rows = np.broadcast_to(a.rows, a.cells.shape).reshape(-1)[where]

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 OTHER_ORDERS = ("reversed", 1)
 CLOCKS = ("%clock", "%globaltimer")
+COMMUTATIVE = {"add", "and", "or", "xor", "min", "max"}  # operations, of one kind in any order
 MOST_RECORDS = 1 << 22  # of the shared memory of blocks that run together
 GLOBAL_CHECKS = {"global race", "uninitialized read", "order dependent", "unwritten output"}
 Span = tuple[int, int, int]  # of the arena: first byte, bytes, bytes of an element
@@ -110,7 +111,7 @@ def run_checked(
         for span in uninitialized:
             _find_unwritten(launch, findings, checks, *span)
     after = memory.data.copy()
-    others = OTHER_ORDERS if "order dependent" in kinds and may_show(launch, findings) else ()
+    others = OTHER_ORDERS if "order dependent" in kinds and may_show(checks, launch.program) else ()
     for name in others:
         if findings.last is None:
             memory.data[:] = before
@@ -158,19 +159,26 @@ def _nearest(program: Program, error: EmulationError) -> str:
     return f", next to {shared_place(program, error.address)}"
 
 
-def may_show(launch: Launch, findings: Findings) -> bool:
+def may_show(checks: Checks, program: Program) -> bool:
     """Whether another order may tell more: other results, or threads that wait in vain."""
-    program = launch.program
     tells = has_one_result(program) or any(block.spins for block in program.blocks)
-    return tells and (findings.has_races or not is_deterministic(program))
+    is_mixed = checks.blocks is not None and checks.blocks.is_mixed
+    return tells and (checks.findings.has_races or is_mixed or not is_deterministic(program))
 
 
 def is_deterministic(program: Program) -> bool:
-    """Whether threads of it do the same in any order, as long as no two of their accesses race."""
-    return not any(
-        is_strong(i) or "test_wait" in i.modifiers or i.root == "call" or reads_clock(i)
-        for i in program.function.instructions
-    )
+    """Whether threads of it do the same in any order, as long as no two of their accesses race, and
+    what is changed by atomic operations is touched by nothing else meanwhile."""
+    code = program.function.instructions
+    read, operations = read_registers(code), set[str]()
+    for i in code:
+        if "test_wait" in i.modifiers or i.root == "call" or reads_clock(i):
+            return False
+        if is_strong(i):
+            operations |= COMMUTATIVE & {*i.modifiers}
+            if not COMMUTATIVE & {*i.modifiers} or i.root == "atom" and read & {*results(i)}:
+                return False
+    return len(operations) <= 1
 
 
 def reads_clock(i: Instruction) -> bool:
