@@ -252,7 +252,7 @@ def bench(
     )
     plan.check()
     arch = open_device("cuda").arch
-    status.say("compiling and measuring")
+    status.say("measuring")
     outcome = session.measure(plan, protocol, arch)
     if output:
         record.write(output, outcome.records)
@@ -356,7 +356,7 @@ def explain(
     sizes = _shape(problem, size, shape)
     product = specs.product(gpu) if gpu is not None else default_gpu()
     _check_writable(svg, "--svg")
-    status.say(f"{ladder.label(found)}: compiling and emulating")
+    status.say(f"explaining {ladder.label(found)}")
     explanation = explain_rung(problem, found, sizes, product)
     if svg:
         write_text(svg, page.as_svg(explanation))

@@ -69,7 +69,7 @@ class _Step:
         if broken:
             return replace(self._record("skipped"), message=broken)
         geometry = rung.geometry(rung.config, shape)
-        self._say("compiling")
+        self._say("preparing")
         artifact = compile_rung(rung, self.device.arch)
         record = self._with_artifact(self._record("not run"), artifact, geometry)
         try:

@@ -54,7 +54,6 @@ def run(
     the file, LaunchError and EmulationError as `gemmlab.emulate` does.
     """
     directive = directive_of(path, options)
-    status.say(f"compiling {path}")
     artifact = load(path, entry=directive.entry, arch=arch)
     status.say(f"emulating {artifact.entry}")
     if not directive.grid or not directive.block:

@@ -44,7 +44,7 @@ def catches(process, number):
     return bool(caught >> (number - 1) & 1)
 
 
-@pytest.mark.parametrize("delay", [0, 0.02, 0.1, 0.2, 0.4, 0.8, 1.2])
+@pytest.mark.parametrize("delay", [0, 0.05, 0.3, 1.0])
 def test_an_interrupt_at_any_moment_ends_it_without_a_traceback(tmp_path, delay):
     where = {**os.environ, "GEMMLAB_CACHE": str(tmp_path / "cache"), "TMPDIR": str(tmp_path)}
     with start([*COMMAND, "climb", "--size", "256", "--device", "emulated"], env=where) as running:
@@ -154,10 +154,10 @@ def on_a_terminal(command, columns=80, keys=()):
 
 def test_silence_on_a_terminal_never_lasts_a_second():
     """What is shown instead is gone in the end."""
-    code = f"status.say('thinking \\x1b[31m 1'); {DEAF.format(2.5)}; print('done')"
+    code = f"status.say('thinking \\x1b[31m 1'); {DEAF.format(1.6)}; print('done')"
     ended, text, gap = on_a_terminal([sys.executable, "-c", SPLIT + code], columns=40)
     assert (ended, gap < 1) == (0, True), gap
-    assert "thinking ?[31m 1 2 s" in text
+    assert "thinking ?[31m 1 1 s" in text
     assert text.endswith("\r\x1b[Kdone\r\n")
 
 
@@ -183,7 +183,7 @@ def test_commands_are_never_silent(tmp_path, monkeypatch, name):
         "judge": [str(file), "--emulated"],
         "emulate": [str(file), "m=96", "n=96", "k=96", "--check", "all"],
         "explain": ["naive", "--size", "64"],
-        "climb": ["--size", "32", "--rungs", "naive,rasterized", "--device", "emulated"],
+        "climb": ["--size", "32", "--rungs", "naive", "--device", "emulated"],
     }
     code, text, gap = on_a_terminal([*COMMAND, name, *args.get(name, [])])
     assert (code, gap < 1) == (0, True), (gap, text)
