@@ -78,7 +78,19 @@ namespace cuda {{ namespace std {{ }} }}
 namespace std {{ using namespace cuda::std; }}
 """
 
-_EMPTY = ["cuda.h", "cuda_runtime.h", "cuda_runtime_api.h", "device_launch_parameters.h"]
+# A tensor map may be a parameter; of the driver's other types kernels know nothing.
+_CUDA_H = """
+#pragma once
+struct alignas(64) CUtensorMap_st { unsigned long long opaque[16]; };
+typedef struct CUtensorMap_st CUtensorMap;
+"""
+# What CUB has for the device; NVRTC refuses the header that has its launches too.
+_CUB = ["block_adjacent_difference", "block_discontinuity", "block_exchange", "block_histogram"]
+_CUB += ["block_load", "block_merge_sort", "block_radix_sort", "block_reduce", "block_scan"]
+_CUB += ["block_run_length_decode", "block_shuffle", "block_store", "warp_exchange", "warp_load"]
+_CUB += ["warp_merge_sort", "warp_reduce", "warp_scan", "warp_store"]
+
+_EMPTY = ["cuda_runtime.h", "cuda_runtime_api.h", "device_launch_parameters.h"]
 _EMPTY += ["cublas_v2.h", "curand.h", "assert.h", "cassert", "stdio.h", "cstdio", "stdlib.h"]
 _EMPTY += ["cstdlib", "string.h", "cstring", "time.h", "ctime", "chrono", "fstream", "iomanip"]
 _EMPTY += ["iostream", "map", "memory", "random", "set", "sstream", "stdexcept", "string"]
@@ -97,6 +109,9 @@ def provided(source: str) -> dict[str, str]:
         made[name] = _STANDARD.format(name=name)
     # C's header declares its types globally; no more than these, or math functions turn ambiguous.
     made["cstdint"] += "".join(f"using cuda::std::{type_};\n" for type_ in _INTEGERS)
+    made |= {"cuda.h": _CUDA_H, "cudaTypedefs.h": "#include <cuda.h>\n"}
+    cub = (f"cub/{name.partition('_')[0]}/{name}.cuh" for name in _CUB)
+    made["cub/cub.cuh"] = "#pragma once\n" + "".join(f"#include <{header}>\n" for header in cub)
     return made | {name: f"#include <{other}>\n" for name, other in _FROM_CPP.items()}
 
 

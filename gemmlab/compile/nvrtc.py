@@ -12,15 +12,13 @@ from gemmlab import status
 from gemmlab.compile import cache, compiler_process, declarations, headers, ptx, resources
 from gemmlab.compile.architectures import DEFAULT, NVRTC_ARCHITECTURES, check_architecture
 from gemmlab.compile.artifact import Artifact
-from gemmlab.compile.host_code import without_host_code
+from gemmlab.compile.program import Program
 from gemmlab.compile.source import instances
 from gemmlab.errors import CompileError, UnknownNameError
 from gemmlab.packages import CUDA_BINDINGS, NVRTC
 
 # A name that NVRTC has to look up in C++: a template's instance, or a kernel in a namespace.
 _EXPRESSION = re.compile(r".*(<.*>|::\w+)", re.DOTALL)
-_ERROR = re.compile(r"^(.*)\((\d+)\): error", re.MULTILINE)
-_NO_HEADER = re.compile(r'(?:could not|cannot) open source file "([^"]+)"')
 
 
 def compile_cuda(
@@ -61,39 +59,26 @@ def _build(
     options: tuple[str, ...],
     made_by: dict[str, str],
 ) -> Artifact:
-    whole, given, left_out = source, headers.provided(source), list[str]()
+    program = Program(source, name)
     while True:
         try:
-            artifact = _compile(source, entry, arch, name, options, given)
-            return replace(artifact, versions=made_by, left_out=tuple(left_out))
+            artifact = _compile(program, entry, arch, options)
+            return replace(artifact, versions=made_by, left_out=program.left_out)
         except UnknownNameError as error:
-            raise UnknownNameError(f"{error}{_templates(whole, entry)}") from None
+            raise UnknownNameError(f"{error}{_templates(source, entry)}") from None
         except CompileError as error:
-            lines = [int(line) for file, line in _ERROR.findall(error.log) if file == name]
-            source, functions = without_host_code(source, lines)
-            missing = [header for header in _NO_HEADER.findall(error.log) if _is_host(header)]
-            if functions or missing:
-                left_out += [*functions, *missing]
-                given |= dict.fromkeys(missing, "")
+            if program.leave_out(error.log):
                 continue
-            if not left_out:
+            if not program.left_out:
                 raise
             if not error.log:  # it crashed, perhaps for want of them
-                gone = f"{error}; left out as code of the host: {', '.join(left_out)}"
+                gone = f"{error}; left out as code of the host: {', '.join(program.left_out)}"
                 raise CompileError(gone) from error
             without = f"{name}, without its code of the host, does not compile for {arch}"
-            raise CompileError(without, error.log) from error
+            raise CompileError(without, f"{error.log}\n{program.why(error.log)}") from error
 
 
-def _compile(
-    source: str,
-    entry: str | None,
-    arch: str,
-    name: str,
-    options: tuple[str, ...],
-    given: dict[str, str],
-) -> Artifact:
-    """With these headers, by name."""
+def _compile(program: Program, entry: str | None, arch: str, options: tuple[str, ...]) -> Artifact:
     nvrtc = _nvrtc()
     told = [
         f"--gpu-architecture={arch}",
@@ -104,10 +89,11 @@ def _compile(
     ]
     # Helpers that nvcc compiles for the host are for the device here: there is no host.
     told += ["--device-as-default-execution-space", f"--pre-include={headers.PRELUDE}"]
+    source, name = program.source, program.name
     paths = headers.include_paths(source, name, nvrtc, versions()["nvrtc"])
     flags = [*told, *(f"--include-path={path}" for path in paths)]
     instance = entry if entry and _EXPRESSION.fullmatch(entry) else None
-    ask = partial(compiler_process.ask, name=name, headers=given, options=flags)
+    ask = partial(compiler_process.ask, name=name, headers=program.headers, options=flags)
     made = ask(source=source, instance=instance)
     if made.get("error") == "NVRTC_ERROR_COMPILATION":
         raise CompileError(f"{name} does not compile for {arch}", made["log"])
@@ -133,11 +119,6 @@ def _templates(source: str, entry: str | None) -> str:
         return ""
     names = " or ".join(f"entry={name!r}" for name in meant)
     return f"; a template is an entry with its arguments, as in {names}"
-
-
-def _is_host(header: str) -> bool:
-    """CUDA's own C++ library is for the device; who lacks it has to hear of it."""
-    return not header.startswith(("cuda/", "nv/"))
 
 
 def _nvrtc() -> Any:
