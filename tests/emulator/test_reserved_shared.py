@@ -73,7 +73,9 @@ extern "C" __global__ void tiles(int* y) {
 """
 
 
-def test_tiles_of_two_warps():
+@pytest.mark.parametrize("tier", ["numpy", "native"])
+def test_tiles_of_two_warps(tier):
+    """Natively the warp that comes first in the text spins until the other has read its value."""
     y = np.zeros(128, np.int32)
-    emulate(compile_cuda(CUDA), grid=1, block=128, args=[y], tier="numpy")
+    emulate(compile_cuda(CUDA), grid=1, block=128, args=[y], tier=tier)
     assert y.reshape(2, 64)[:, ::63].tolist() == [[2016 + 1220000] * 2, [6112 + 580000] * 2]

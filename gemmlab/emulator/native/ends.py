@@ -98,10 +98,12 @@ class End:
         f.store(place, pcs, align=64)
 
     def tire(self, spinning: Value) -> None:
-        """If lanes only wait for other threads, it is soon another block's turn."""
+        """If lanes only wait for other threads, it is soon the turn of other warps and blocks."""
         f = self.f
         cost = where(spinning, np.int64(-SPIN_FUEL), np.int64(0))
         f.increment(self.m.core.at(CORE["fuel"]), cost)
+        spun = self.m.core.at(CORE["spun"])
+        f.store(spun, where(spinning, np.int64(1), f.load(spun, I64)))
 
     def part(self) -> None:
         """From here on the lanes of the warp may be at different places."""

@@ -77,7 +77,7 @@ def start(f: Function, core: Pointer, block: Value) -> None:
         here = rest.view(U64) // extent.view(U64)
         f.store(core.at(CORE["ctaid"] + 4 * axis), (rest - here.view(I64) * extent).astype(U32))
         rest = here.view(I64)
-    for name in ("idle", "time_out", "in_vain"):
+    for name in ("idle", "time_out", "in_vain", "spun"):
         f.store(core.at(CORE[name]), number(f, 0))
     for name in ("expected", "arrived"):
         f.clear(core.at(CORE[name]), number(f, 4 * NUM_BARRIERS))
@@ -141,7 +141,8 @@ def run(f: Function, core: Pointer) -> None:
 @routine(STATUS)
 def run_block(f: Function, core: Pointer) -> None:
     """Give every warp its turn, again and again; where order shows, those that are furthest behind,
-    for one basic block. Goes on where it has stopped."""
+    for one basic block, unless they spin on what the others have yet to do. Goes on where it has
+    stopped."""
     turn, lowest = core.at(CORE["turn"]), core.at(CORE["lowest"])
     count, in_step = f.load(core.at(CORE["num_warps"]), I64), f.load(core.at(CORE["in_step"]), I64)
     again, over = f.label("again"), f.label("over")
@@ -150,6 +151,9 @@ def run_block(f: Function, core: Pointer) -> None:
     with f.when(f.load(turn, I64) >= count):
         f.store(turn, number(f, 0))
         f.store(lowest, call(f, core, "lowest_pc"))
+        spun = f.load(core.at(CORE["spun"]), I64)
+        f.store(core.at(CORE["ordered"]), where(spun == 0, in_step, np.int64(0)))
+        f.store(core.at(CORE["spun"]), number(f, 0))
     go = f.label("go")
     f.branch(f.load(lowest, U32) == ALL, over, go)
     f.place(go)
@@ -158,7 +162,8 @@ def run_block(f: Function, core: Pointer) -> None:
         warp = warp_at(f, core, index)
         runnable = field(f, warp, "live") & ~field(f, warp, "standing")
         place = call(f, core, "pc_of", warp)
-        with f.when((runnable != 0) & ((in_step == 0) | (place == f.load(lowest, U32)))):
+        is_next = f.load(core.at(CORE["ordered"]), I64) == 0
+        with f.when((runnable != 0) & (is_next | (place == f.load(lowest, U32)))):
             f.store(core.at(CORE["warp"]), index)
             local = f.load(core.at(CORE["local_memory"]), I64)
             nbytes = f.load(core.at(CORE["local_zeroed"]), I64)
