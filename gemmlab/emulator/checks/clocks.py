@@ -90,7 +90,10 @@ class Clocks:
 
     def together(self, rows: np.ndarray) -> np.ndarray:
         """All that those threads of one cluster know, themselves included."""
-        told: np.ndarray = self.known[np.unique(rows // self.threads)].max(axis=0)
+        first, last = int(rows.min()) // self.threads, int(rows.max()) // self.threads
+        told: np.ndarray = self.known[first].copy()
+        if first != last:
+            told = self.known[np.unique(rows // self.threads)].max(axis=0)
         if self.seen is not None:
             told = np.maximum(told, self.seen[rows].max(axis=0))
         columns = self.column(rows)
@@ -104,6 +107,13 @@ class Clocks:
             self.seen = np.zeros((self.num_rows, self.known.shape[1]), np.int32)
         width = len(told)
         self.seen[rows, :width] = np.maximum(self.seen[rows, :width], told)
+
+    def share(self, rows: np.ndarray) -> None:
+        """Those threads of one cluster learn all that any of them knows."""
+        told = self.tell(rows)
+        if self.seen is None:
+            self.seen = np.zeros((self.num_rows, self.known.shape[1]), np.int32)
+        self.seen[rows] = told  # which has all that they had
 
 
 class Boards:

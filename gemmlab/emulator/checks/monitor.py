@@ -145,10 +145,10 @@ class Monitor:
         for block, warp in np.argwhere(on.any(axis=2)).tolist():
             lanes = np.flatnonzero(on[block, warp])
             named = members[block, warp, lanes]
-            for bits in np.unique(named).tolist():
+            for bits in {*named.tolist()}:
                 rows = (block * on.shape[1] + warp) * WARP + lanes[named == bits]
                 if len(rows) > 1:
-                    self.clocks.hear(rows, self.clocks.tell(rows))
+                    self.clocks.share(rows)
 
     def rows(self, mask: Mask | None) -> np.ndarray:
         """The active threads, flat."""
