@@ -578,6 +578,10 @@ KERNEL ldmatrix_misaligned(int* o) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];" : "=r"(v) : "r"(at));  // expect: misaligned
   o[t] = v;
 }
+KERNEL wrong_mask_and_index(int* o, const int* a) {
+  int t = threadIdx.x;
+  o[t] = a[__shfl_xor_sync(1u, t * 1000000, 1)];  // expect: warp participation
+}
 
 // .aligned, and guards
 

@@ -90,6 +90,8 @@ class Participation:
             members = self.machine.warps.members(number)
             if mask is not None or (members != ALL).any():
                 self.named = np.broadcast_to(members, self.shape)
+        if self.named is not None and self.code[block.first].guard is None:
+            self._collective(block.first, on, self.named)
         if self.has_company and self.works[number]:
             together = self.everyone if mask is None else bits_of(on)
             self.company = together if mask is None else np.where(on, together, self.company)
@@ -98,9 +100,9 @@ class Participation:
                 self._aligned(index, on)
 
     def after(self, number: int, block: Block, mask: Mask | None) -> None:
-        """A basic block has run."""
+        """A basic block has run: it is known whom guards let pass."""
         on = self.machine.active(mask)
-        if self.named is not None:
+        if self.named is not None and self.code[block.first].guard is not None:
             self._collective(block.first, self._enabled(block.first, on), self.named)
         if block.members is not None and self.code[block.first].name == "shfl":
             self._shuffle(block.first, self._enabled(block.first, on))
