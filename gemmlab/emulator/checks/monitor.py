@@ -30,6 +30,7 @@ from gemmlab.emulator.memory.arena import GLOBAL_BASE
 from gemmlab.emulator.memory.spaces import Access, LocalSpace, SharedSpace, offsets_of
 from gemmlab.emulator.ptx import layout
 from gemmlab.emulator.translation.emit.instructions import is_warp_barrier
+from gemmlab.emulator.translation.liveness import read_registers, results
 from gemmlab.emulator.translation.translate import Block, Program
 
 if TYPE_CHECKING:
@@ -43,6 +44,17 @@ def granule_of(program: Program) -> int:
     """Bytes of the kernel's narrowest access, 16 at most."""
     widths = (access.width for access in program.accesses.values())
     return min((16, *widths))
+
+
+def has_flags(program: Program) -> bool:
+    """Whether threads may learn of each other from memory: they poll, or they draw numbers between
+    fences, as the last one that is done with something does."""
+    code = program.function.instructions
+    read = read_registers(code)
+    draws = any(i.root == "atom" and read & {*results(i)} for i in code)
+    return any(b.spins or b.locks for b in program.blocks) or (
+        draws and any(i.name in ("fence", "membar") for i in code)
+    )
 
 
 def shared_place(program: Program, address: int) -> str:
@@ -92,8 +104,7 @@ class Monitor:
         self.local = np.zeros(machine.space_local.data.size // self.granule, bool)
         self.granules = {"shared": self.shadow.written.size, "local": self.local.size}
         self.undefined = Undefined(self)
-        # Threads can wait for each other by flags in memory only in loops that poll.
-        self.has_flags = any(b.spins or b.locks for b in machine.launch.program.blocks)
+        self.has_flags = has_flags(machine.launch.program)
         self.fences = [
             [k for k in range(b.first, b.last) if is_fence(self.code[k])]
             for b in machine.launch.program.blocks
