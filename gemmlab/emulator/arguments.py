@@ -12,7 +12,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from gemmlab.emulator.memory.arena import GLOBAL_BASE, Allocation, GlobalMemory
 from gemmlab.emulator.memory.tensor_maps import MAP_ALIGNMENT, encode
-from gemmlab.emulator.ptx.ir import Variable
+from gemmlab.emulator.ptx.ir import WIDTHS, Variable
 from gemmlab.errors import InputError, LaunchError
 from gemmlab.tensor_map import CHUNK, TensorMap, pointed_to
 
@@ -150,6 +150,8 @@ def _pack(number: int, parameter: Variable, arg: Argument) -> bytes:
     if isinstance(arg, (bool, int)) and kind == "f" or isinstance(arg, float):
         if kind != "f":
             raise LaunchError(f"{what} takes an integer, not {arg!r}")
+        if parameter.size != WIDTHS[parameter.type]:
+            raise LaunchError(f"{what} is an array and takes bytes, not {arg!r}")
         try:
             with np.errstate(over="ignore"):
                 return bytes(np.array(arg, f"f{parameter.size}").tobytes())

@@ -177,6 +177,17 @@ def test_a_membermask_has_32_bits():
         run(ptx("bar.warp.sync %q0; ret;"), "k", (1, 1, 1), (32, 1, 1), [])
 
 
+def test_deep_nesting_a_bare_load_and_an_array_of_floats():
+    for inside in ("{" * 5000 + "}" * 5000, f"mov.b32 %r1, {'(' * 5000};"):
+        with pytest.raises(PtxSyntaxError, match="nested too deeply"):
+            run(ptx(f"{inside} ret;"), "k", (1, 1, 1), (32, 1, 1), [])
+    with pytest.raises(UnsupportedInstructionError, match="ld needs a type"):
+        run(ptx("ld %r1, [%q1]; ret;"), "k", (1, 1, 1), (32, 1, 1), [])
+    text = ptx("ret;", ["f32"]).replace("p0", "p0[2]")
+    with pytest.raises(LaunchError, match="takes bytes"):
+        run(text, "k", (1, 1, 1), (32, 1, 1), [1.0])
+
+
 @pytest.mark.parametrize("text", ["", "\0", HEADER, HEADER + ".visible .entry k(", "{" * 5000])
 def test_hardly_any_text(text):
     with pytest.raises(GemmlabError):

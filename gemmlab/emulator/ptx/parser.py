@@ -63,7 +63,15 @@ MODULES: Recent[str, Module] = Recent(
 
 def parse(text: str) -> Module:
     """Parse PTX text; the same text gives the same Module. Raises PtxSyntaxError with the line."""
-    return MODULES.get(text, lambda: Parser(text).module())
+    return MODULES.get(text, lambda: _parsed(text))
+
+
+def _parsed(text: str) -> Module:
+    parser = Parser(text)
+    try:
+        return parser.module()
+    except RecursionError:
+        raise PtxSyntaxError("braces are nested too deeply", parser.line) from None
 
 
 class Parser(Tokens):

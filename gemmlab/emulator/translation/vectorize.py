@@ -30,6 +30,7 @@ from gemmlab.emulator.ptx.ir import (
     Vector,
     registers,
 )
+from gemmlab.emulator.ptx.modifiers import read_opcode
 
 MOST = 1 << 20  # alignment of zero
 # Instructions that keep some alignment, and how many operands they read.
@@ -312,7 +313,8 @@ def _constants(
 
 def _scalar_operands(i: Instruction) -> tuple[Memory, tuple[Operand, ...], str] | None:
     """The address, the registers and the type of an element of an access that ptxas may join."""
-    if i.root not in ("ld", "st") or i.guard is not None or len(i.operands) != 2:
+    is_plain = i.root in ("ld", "st") and i.guard is None and len(i.operands) == 2
+    if not is_plain or read_opcode(i.opcode).problem:
         return None
     *words, type_ = i.modifiers
     vector = next((w for w in words if w in ("v2", "v4")), None)
