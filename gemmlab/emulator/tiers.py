@@ -65,16 +65,23 @@ def run(
             _say(f"a long launch runs on the emulator's NumPy tier: {reason}")
         elif _covers(launch):
             raise Changeover
+        launch.screen.release()
 
     kernel = launch.program.module.digest, launch.program.function.name
     try:
-        limit = WORTH_COMPILING - _executed[kernel] if tier == "auto" else float("inf")
+        limit = float("inf")
+        if tier == "auto":
+            limit = WORTH_COMPILING - _executed[kernel]
+            launch.screen.hold()
         tally = numpy_tier(launch, limit, change_over)
         _executed[kernel] += tally.work
         return tally, "numpy"
     except Changeover:
+        launch.screen.drop()
         restart()
         return natively()
+    finally:
+        launch.screen.release()
 
 
 def _rows(launch: Launch) -> bool:
@@ -112,14 +119,19 @@ def _natively(
         compiled = code.code_of(launch.program, _rows(launch))
     except NotCovered as error:
         _refuse(launch, error)
+    if any(block.members for block in launch.program.blocks):  # else nothing is unmet
+        launch.screen.hold()
     try:
         return execute(launch, compiled), "native"
     except UnmetError as unmet:  # a deadlock, unless those instructions are alike
+        launch.screen.drop()
         restart()
         tally = numpy_tier(launch, float("inf"), lambda: None)
         if tier == "native":
             raise TierError(f"the native tier does not cover a launch where {unmet}") from None
         return tally, "numpy"
+    finally:
+        launch.screen.release()
 
 
 def _refuse(launch: Launch, reason: NotCovered) -> NoReturn:

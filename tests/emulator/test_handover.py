@@ -12,7 +12,7 @@ from forms import FORMS, Form
 from machine import needs_native
 from snippets import ptx
 
-from gemmlab.emulator import run
+from gemmlab.emulator import run, tiers
 from gemmlab.emulator.native import compiler
 from gemmlab.emulator.translation.translate import translate
 from gemmlab.errors import EmulationError, OutOfBoundsError, TierError
@@ -115,6 +115,30 @@ def test_lines_are_printed_in_the_order_of_threads(capsys: pytest.CaptureFixture
     for tier in ("numpy", "native"):
         run(ptx(body, module=PRINT), "k", (1, 1, 1), (70, 1, 1), [], tier=tier)
         assert capsys.readouterr().out.split() == [str(k) for k in range(60, 70)]
+
+
+def test_a_launch_that_changes_over_prints_once(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where another tier cannot take over."""
+    body = """.local .align 8 .b8 m[8]; mov.u32 %r1, 0; LOOP: mov.u64 %q1, m;
+        st.local.u32 [%q1], %r1; cvta.local.u64 %q1, %q1; mov.u64 %q2, text;
+        cvta.global.u64 %q2, %q2;
+        { .param .b64 a; .param .b64 b; .param .b32 r; st.param.b64 [a], %q2;
+        st.param.b64 [b], %q1; call.uni (r), vprintf, (a, b); }
+        add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, 30; @%p1 bra LOOP; ret;"""
+    monkeypatch.setattr(tiers, "WORTH_COMPILING", 100)
+    used = set()
+    for covers in (False, True):
+        if not covers:
+            monkeypatch.setattr(tiers, "_covers", lambda _: False)
+            monkeypatch.setattr(tiers, "_is_compiled", lambda _: False)
+        tiers._executed.clear()
+        used.add(run(ptx(body, module=PRINT), "k", (1, 1, 1), (1, 1, 1), []).tier)
+        assert capsys.readouterr().out.split() == [str(k) for k in range(30)]
+        monkeypatch.undo()
+        monkeypatch.setattr(tiers, "WORTH_COMPILING", 100)
+    assert used == {"numpy", "native"}
 
 
 def test_a_fault_names_block_and_thread() -> None:

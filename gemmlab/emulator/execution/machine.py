@@ -87,6 +87,7 @@ class Launch:
     exact_tensor: bool = True  # tensor cores round as the hardware does
     checks: Checks | None = None
     max_instructions: int = MOST_INSTRUCTIONS  # of a warp
+    screen: printing.Screen = field(default_factory=printing.Screen)
 
     def address_of(self, symbol: Symbol) -> int:
         """Of a variable in global memory or a function. Raises LaunchError."""

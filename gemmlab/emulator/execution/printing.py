@@ -25,6 +25,32 @@ _SPECIFIER = re.compile(
 LONG = ("l", "ll", "j", "z", "t")
 
 
+class Screen:
+    """Where a launch prints: stdout as it goes on, unless it may still have to start again."""
+
+    def __init__(self) -> None:
+        self.held: list[str] | None = None
+
+    def write(self, text: str) -> None:
+        if self.held is None:
+            sys.stdout.write(text)
+        else:
+            self.held.append(text)
+
+    def hold(self) -> None:
+        """Keep back what is printed from now on."""
+        self.held = []
+
+    def drop(self) -> None:
+        """Forget what was kept back: the launch starts again."""
+        self.held = None
+
+    def release(self) -> None:
+        """Print what was kept back; the launch does not start again."""
+        held, self.held = self.held or [], None
+        sys.stdout.write("".join(held))
+
+
 def vprintf(m: Machine, where: Value, arguments: Value, mask: Mask | None) -> np.ndarray:
     """Print for each active thread, in their order; gives the number of arguments of each."""
     on, local = m.active(mask), m.space_local.data
@@ -33,7 +59,7 @@ def vprintf(m: Machine, where: Value, arguments: Value, mask: Mask | None) -> np
     for at in map(tuple, np.argwhere(on)):
         start = int(buffers[at]) - LOCAL_WINDOW
         values = Values(m.launch.memory, local[at][start:].tobytes())
-        sys.stdout.write(values.fill(_string(m.launch.memory, int(formats[at]))))
+        m.launch.screen.write(values.fill(_string(m.launch.memory, int(formats[at]))))
         counts[at] = values.count
     return counts
 
