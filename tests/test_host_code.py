@@ -128,6 +128,19 @@ def test_lambdas_may_say_where_they_run():
     compile_cuda(f"__global__ void k(int* x) {{ {text} *x = f(1); }}")
 
 
+def test_a_macro_that_defines_a_kernel_is_no_part_of_what_follows():
+    text = """
+    #define KERNEL(name, f) __global__ void name(float* x) { x[0] = f(x[0]); }
+    KERNEL(root, sqrtf)
+    KERNEL(power, (expf))
+    int main() { root<<<1, 1>>>(0); }
+    MODULE(name, m)
+    { m.def(root); }
+    """
+    artifact = compile_cuda(text, "root")
+    assert artifact.entry == "_Z4rootPf" and artifact.left_out == ("main", "MODULE")
+
+
 HEADER = """\
 #pragma once
 #include "inner/more.cuh"  // größer

@@ -23,6 +23,11 @@ _SCOPE = re.compile(r'\bnamespace\b|\bextern\s*"C"\s*$')
 _CLASS = re.compile(r"\b(?:struct|class|union)\b[^()=]*$")
 _VALUES = re.compile(r"\benum\b[^()]*$|=\s*$|\boperator\b[^()]*$")
 _DEVICE = re.compile(r"\b__(?:global|device|constant|shared|managed)__")
+# Calls of macros on lines of their own, which may define kernels, before a declaration.
+_MACROS = re.compile(
+    r"(?:\s*\b[A-Z_][A-Z0-9_]*[ \t]*\((?:[^(){};]|\([^(){};]*\))*\)[ \t]*\n)+"
+    r"(?=\s*(?!const\b|noexcept\b|try\b)[A-Za-z_])"
+)
 _GOES_ON = re.compile(r"\s*[,{]")  # behind a brace among a constructor's initializers
 _ACCESS = re.compile(r"\s*\b(?:public|private|protected)\s*:(?!:)")
 _VIRTUAL = re.compile(r"\b(?:virtual|override|final)\b")
@@ -103,10 +108,11 @@ def _declarations(source: str, start: int, end: int) -> Iterator[_Declaration]:
     depth, head, opened, body = 0, "", 0, None
 
     def declaration(at: int, head: str) -> _Declaration:
-        skipped = _ACCESS.match(source, start)
+        skipped = _ACCESS.match(source, start) or _MACROS.match(source, start, at)
         first = skipped.end() if skipped else start
         first = at - len(source[first:at].lstrip())
-        return _Declaration(first, at, head, body)
+        macros = _MACROS.match(head)
+        return _Declaration(first, at, head[macros.end() :] if macros else head, body)
 
     for token in _TOKEN.finditer(source, start, end):
         before = _TOKEN.sub(_blank, source[start : token.start()]) if not depth else ""
