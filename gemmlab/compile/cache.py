@@ -15,7 +15,7 @@ from gemmlab.store import folder
 
 __all__ = ["fetch", "folder"]
 
-FORMAT = "5"  # of the files; part of every key
+FORMAT = "8"  # of the files and of how they are made; part of every key
 
 
 def fetch(parts: Iterable[str], build: Callable[[], Artifact], what: str) -> Artifact:
