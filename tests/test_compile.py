@@ -163,7 +163,7 @@ def test_corrupt_cache_entries_are_built_again(
         return built[-1]
 
     assert cache.fetch(["a"], build, "k") == cache.fetch(["a"], build, "k")
-    assert cache.fetch(["b"], build) is built[-1] and len(built) == 2
+    assert cache.fetch(["b"], build, "k") is built[-1] and len(built) == 2
     (file, _) = files = sorted(tmp_path.iterdir())
     for file in files:
         text = file.read_text()
@@ -179,7 +179,7 @@ def test_a_cache_that_cannot_be_written_is_no_error(
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("GEMMLAB_CACHE", str(tmp_path / "file" / "below"))
     artifact = Artifact("k", "", "sm_90a", ())
-    assert cache.fetch(["a"], lambda: artifact) is artifact
+    assert cache.fetch(["a"], lambda: artifact, "k") is artifact
 
 
 @pytest.mark.parametrize(
