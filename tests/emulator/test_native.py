@@ -588,3 +588,27 @@ def test_copies_past_l1_whose_pattern_changes() -> None:
         add.u32 %r1, %r1, 1; setp.lt.u32 %p2, %r1, 9; @%p2 bra LOOP; ret;"""
     x = np.zeros(16 * 9 * 64, np.uint8)
     both(ptx(body, ["u64"]), [x], block=(64, 1, 1))
+
+
+@pytest.mark.parametrize("meeting", [1, 5, 64])
+@pytest.mark.parametrize("count", [2, 4])
+def test_atomics_on_vectors(count: int, meeting: int) -> None:
+    """Lanes meet at so many vectors; each gets what it found there."""
+    threads = 96
+    cells = RNG.integers(0, 20, 64 * count).astype(np.float32)
+    where = RNG.integers(0, meeting, threads).astype(np.uint32)
+    old = np.zeros((threads, count), np.float32)
+    found = ", ".join(f"%f{k}" for k in range(count))
+    given = ", ".join(f"%v{k}" for k in range(count))
+    values = "".join(
+        f"add.u32 %r2, %r1, {k}; cvt.rn.f32.u32 %v{k}, %r2; mov.f32 %f{k}, 0f00000000;"
+        for k in range(count)
+    )
+    body = f""".reg .f32 %v<4>; ld.param.u64 %q0, [p0]; ld.param.u64 %q1, [p1];
+        ld.param.u64 %q2, [p2]; mov.u32 %r1, %tid.x; mad.wide.u32 %q3, %r1, 4, %q1;
+        ld.global.u32 %r3, [%q3]; mad.wide.u32 %q4, %r3, {4 * count}, %q0; {values}
+        mad.wide.u32 %q5, %r1, {4 * count}, %q2; setp.lt.u32 %p1, %r1, 50;
+        @%p1 atom.global.add.v{count}.f32 {{{found}}}, [%q4], {{{given}}};
+        st.global.v{count}.f32 [%q5], {{{found}}}; bar.sync 0;
+        red.global.add.v{count}.f32 [%q4], {{{given}}}; ret;"""
+    both(ptx(body, ["u64"] * 3), [cells, where, old], block=(threads, 1, 1))

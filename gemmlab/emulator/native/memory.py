@@ -30,7 +30,7 @@ from gemmlab.emulator.native.layout import (
     WIDTH,
 )
 from gemmlab.emulator.native.support import first_lane, lane_offset, number
-from gemmlab.emulator.native.values import I64, NotCovered, Value, ir_type
+from gemmlab.emulator.native.values import I64, Value, ir_type
 
 if TYPE_CHECKING:
     from gemmlab.emulator.native.tracer import Lanes, Tracer
@@ -81,11 +81,10 @@ class Space:
         operation: Operation,
         operands: Sequence[Any],
         mask: Lanes | None,
-    ) -> tuple[Value]:
-        """Lane after lane: load, combine, store; gives what each lane found."""
-        if access.num_elements > 1:
-            raise NotCovered("atomic operations on vectors")
-        m, f, dtype = self.m, self.f, access.dtype
+    ) -> tuple[Value, ...]:
+        """Lane after lane: load, combine, store, for each element of a vector; gives what each lane
+        found."""
+        m, f, dtype, count = self.m, self.f, access.dtype, access.num_elements
         lanes = m.bits_of(mask)
         self._run("touch", access, m.value(address), lanes, ATOMIC | LOADS)
         spilled = []
@@ -98,12 +97,15 @@ class Space:
             lane = first_lane(left.value)
             left.value = left.value & (left.value - np.uint32(1))
             at = lane_offset(lane, dtype)
-            cell = f.load_pointer(m.core.at(CORE["pointers"]).at(lane_offset(lane, I64)))
-            old = f.load(cell, dtype)
-            f.store(self._item(access, 0).at(at), old)
-            new = m.value(operation(old, *(f.load(x.at(at), dtype) for x in spilled)))
-            f.store(cell, new.settled().astype(dtype))
-        return (self._data(access)[0],)
+            start = f.load_pointer(m.core.at(CORE["pointers"]).at(lane_offset(lane, I64)))
+            for i in range(count):
+                cell = start.at(i * dtype.itemsize)
+                old = f.load(cell, dtype)
+                f.store(self._item(access, i).at(at), old)
+                own = (f.load(x.at(at), dtype) for x in spilled[i::count])
+                new = m.value(operation(old, *own))
+                f.store(cell, new.settled().astype(dtype))
+        return tuple(self._data(access))
 
     def _item(self, access: Access, i: int) -> Pointer:
         return self.m.core.at(CORE["data"] + i * WARP * access.dtype.itemsize)
