@@ -48,6 +48,22 @@ KERNEL meet_and_write(int* o) {  // what one half has written the other reads
         o[t] = s[t ^ 16] + 1000;
     }
 }
+KERNEL when_others_have_exited(int* o) {
+    __shared__ volatile int flag;
+    int t = threadIdx.x;
+    flag = 0;
+    __syncthreads();
+    if (t < 8) {
+        o[t] += __ballot_sync(FULL, t & 1);  // once
+    } else if (t < 16) {
+        o[t] += ~__ballot_sync(FULL, t & 2);
+    } else if (t < 32) {
+        while (!flag) __nanosleep(20);
+    } else {
+        for (int i = 0; i < 9; i++) o[t] = i;
+        flag = 1;
+    }
+}
 KERNEL exits(int* o) {
     int t = threadIdx.x;
     if (t % 32 >= 20) return;
@@ -99,6 +115,7 @@ RESULTS = {
     "both_sides": np.where(HALF, (T ^ 16) ** 2 + 2, 2 * ((T ^ 16) ** 2 + 1)),
     "votes": np.where(HALF, 0xCCCCAAAA - (1 << 32), ~(0xCCCCAAAA - (1 << 32))),
     "meet_and_write": np.where(HALF, 3 * (T ^ 16), (T ^ 16) + 1000),
+    "when_others_have_exited": np.select([T < 8, T < 16, T < 32], [0xCCAA, ~0xCCAA, 0], 8),
     "exits": np.where(T % 32 < 20, 0xFFFFF, 0),
 }
 
