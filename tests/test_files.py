@@ -1,6 +1,7 @@
 """`gemmlab emulate FILE`: somebody's file, called as its directive says."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -54,6 +55,16 @@ def test_a_file_runs_as_it_says(write):
     np.testing.assert_array_equal(y, x[::4])
     assert (n, done.call.grid, done.verdict) == (1000, (4, 1, 1), None)
     assert done.run.counters["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"] == 4000 * 4 // 32
+
+
+def test_lines_of_a_file_are_found_in_each_folder(write, tmp_path, monkeypatch):
+    """One text, named alike from where it lies: PTX says in full where a file is."""
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        write(GATHER, f"{name}/kernel.cu")
+        (first, *_) = files.run(Path("kernel.cu"), Directive()).run.by_source_line()
+        assert first.startswith(str(tmp_path / name / "kernel.cu"))
 
 
 def test_options_take_the_place_of_words(write):

@@ -22,7 +22,7 @@ def gemmlab(capsys, tmp_path, monkeypatch):
     folder = tmp_path / "[i]:x:"
     folder.mkdir()
     monkeypatch.chdir(folder)
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("COLUMNS", "300")
 
     def run(*args):
         with pytest.raises(SystemExit) as ended:

@@ -34,7 +34,8 @@ class _Compiler:
             child = self._running()
             assert child.stdin is not None and child.stdout is not None
             try:
-                child.stdin.write(json.dumps(request).encode() + b"\n")
+                line = json.dumps(request | {"folder": _folder()})
+                child.stdin.write(line.encode() + b"\n")
                 child.stdin.flush()
                 answer = child.stdout.readline()
             except BrokenPipeError:
@@ -82,6 +83,14 @@ def ask(**request: Any) -> dict[str, str]:
 def _end() -> None:
     if compiler := _compilers.get(os.getpid()):
         compiler.end()
+
+
+def _folder() -> str:
+    """The working directory, which may be gone."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return os.sep
 
 
 def _last_words(code: int) -> str:

@@ -8,6 +8,7 @@ of gemmlab, and so is run by its path.
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import signal
@@ -28,7 +29,10 @@ def main() -> None:
     requests = SimpleQueue[bytes]()
     Thread(target=_read, args=(requests,), daemon=True).start()
     while True:
-        json.dump(_compile(**json.loads(requests.get())), answers)
+        request = json.loads(requests.get())
+        with contextlib.suppress(OSError):  # where names of files count from; it may be gone
+            os.chdir(request.pop("folder"))
+        json.dump(_compile(**request), answers)
         answers.write("\n")
         answers.flush()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import re
 from dataclasses import replace
 from functools import partial
@@ -38,7 +39,9 @@ def compile_cuda(
     """
     check_architecture(arch, NVRTC_ARCHITECTURES)
     made_by = versions()
-    parts = ["nvrtc", source, entry or "", arch, name, *options, repr(made_by)]
+    # The PTX says where the lines of a file are.
+    place = os.path.abspath(name) if os.path.isfile(name) else name
+    parts = ["nvrtc", source, entry or "", arch, name, place, *options, repr(made_by)]
     if re.search(r'#\s*include\s*"', source):  # what is included from disk is in no key
         with status.doing(f"compiling {name}"):
             return _build(source, entry, arch, name, options, made_by)
