@@ -612,3 +612,25 @@ def test_atomics_on_vectors(count: int, meeting: int) -> None:
         st.global.v{count}.f32 [%q5], {{{found}}}; bar.sync 0;
         red.global.add.v{count}.f32 [%q4], {{{given}}}; ret;"""
     both(ptx(body, ["u64"] * 3), [cells, where, old], block=(threads, 1, 1))
+
+
+@pytest.mark.parametrize("vector", ["", ".v2"])
+@pytest.mark.parametrize("type_", atomics.HALVES)
+def test_atomics_on_halves(type_: str, vector: str) -> None:
+    """Of any bits; each lane gets what it found."""
+    threads, count = 64, 2 if vector else 1
+    nbytes = 4 if type_.endswith("x2") else 2
+    word = f"u{nbytes}"
+    cells = RNG.integers(0, 1 << 8 * nbytes, 8 * count, word)
+    values = RNG.integers(0, 1 << 8 * nbytes, (threads, count), word)
+    old = np.zeros((threads, count), word)
+    names = [", ".join(f"%{n}{k}" for k in range(count)) for n in "xy"]
+    found, given = (f"{{{x}}}" if vector else x for x in names)
+    kind, size = f"b{8 * nbytes}", nbytes * count
+    body = f""".reg .{kind} %x<2>, %y<2>; ld.param.u64 %q0, [p0]; ld.param.u64 %q1, [p1];
+        ld.param.u64 %q2, [p2]; mov.u32 %r1, %tid.x; and.b32 %r2, %r1, 7;
+        mad.wide.u32 %q3, %r2, {size}, %q0; mad.wide.u32 %q4, %r1, {size}, %q1;
+        mad.wide.u32 %q5, %r1, {size}, %q2; ld.global{vector}.{kind} {given}, [%q4];
+        atom.global.add.noftz{vector}.{type_} {found}, [%q3], {given};
+        st.global{vector}.{kind} [%q5], {found}; ret;"""
+    both(ptx(body, ["u64"] * 3), [cells, values, old], block=(threads, 1, 1))

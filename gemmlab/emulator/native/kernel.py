@@ -10,10 +10,12 @@ from __future__ import annotations
 import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from gemmlab.emulator.arithmetic import halves
 from gemmlab.emulator.arithmetic.lanes import WARP
 from gemmlab.emulator.memory.atomics import HALVES
 from gemmlab.emulator.native.builder import Module
@@ -148,7 +150,11 @@ class Kernel:
         self.namespace: dict[str, Any] = dict(code[0]) if code else {}
         numerics, narrow = Numerics(), Formats()
         self.namespace |= {"n": numerics, "doubles": Doubles(numerics), "select": select}
-        self.namespace |= {"formats": narrow, "halves": Halves(narrow)}
+        pairs = self.namespace["halves"] = Halves(narrow)
+        self.namespace["formats"] = narrow
+        for name, x in self.namespace.items():  # of atomic operations
+            if isinstance(x, partial) and x.func is halves.compute:
+                self.namespace[name] = partial(pairs.compute, *x.args)
         self.collectives = self.namespace["collectives"] = Collectives()
         self.matrices = self.namespace["matrices"] = Matrices()
         self.fragments = self.namespace["fragments"] = Fragments()
