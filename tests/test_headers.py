@@ -124,6 +124,7 @@ def test_load_takes_the_text_of_a_source(tmp_path, monkeypatch):
         ("", None, "has no kernel entry; .* as in entry='TMPL<32, float>'"),
         ("int main() { TMPL<16, half> <<<1, 2>>>(x); }", None, "as in entry='TMPL<16, half>'"),
         ("void f() { TMPL<N, T><<<1, 2>>>(x); }", None, "as in entry='TMPL<32, float>'"),
+        ("", "TMPL<8>", "has no kernel 'TMPL<8>'; .* as in entry='TMPL<32, float>'"),
         ("__global__ void g() {}", "TMPL", "no entry 'TMPL'; it has _Z1gv; .*'TMPL<32, float>'"),
     ],
 )

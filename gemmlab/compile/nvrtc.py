@@ -13,13 +13,14 @@ from gemmlab import status
 from gemmlab.compile import cache, compiler_process, declarations, headers, ptx, resources
 from gemmlab.compile.architectures import DEFAULT, NVRTC_ARCHITECTURES, check_architecture
 from gemmlab.compile.artifact import Artifact
-from gemmlab.compile.program import Program
+from gemmlab.compile.program import ERROR, Program
 from gemmlab.compile.source import instances
 from gemmlab.errors import CompileError, UnknownNameError
 from gemmlab.packages import CUDA_BINDINGS, NVRTC
 
 # A name that NVRTC has to look up in C++: a template's instance, or a kernel in a namespace.
 _EXPRESSION = re.compile(r".*(<.*>|::\w+)", re.DOTALL)
+_EXPRESSIONS = "__nv_name_map"  # the file that NVRTC makes of them
 
 
 def compile_cuda(
@@ -99,6 +100,9 @@ def _compile(program: Program, entry: str | None, arch: str, options: tuple[str,
     ask = partial(compiler_process.ask, name=name, headers=program.headers, options=flags)
     made = ask(source=source, instance=instance)
     if made.get("error") == "NVRTC_ERROR_COMPILATION":
+        files = {file for file, _, _ in ERROR.findall(made["log"])}
+        if files == {_EXPRESSIONS}:
+            raise UnknownNameError(f"{name} has no kernel {entry!r}")
         raise CompileError(f"{name} does not compile for {arch}", made["log"])
     if "error" in made:
         raise CompileError(f"{name}: NVRTC says {made['error']}", made.get("log", ""))
@@ -117,7 +121,8 @@ def _compile(program: Program, entry: str | None, arch: str, options: tuple[str,
 def _templates(source: str, entry: str | None) -> str:
     """What to say of a source's templates where no kernel is found."""
     found = instances(source)
-    meant = [found[entry]] if entry in found else [*found.values()]
+    called = (entry or "").partition("<")[0].rpartition("::")[2].strip()
+    meant = [found[called]] if called in found else [*found.values()]
     if not meant:
         return ""
     names = " or ".join(f"entry={name!r}" for name in meant)

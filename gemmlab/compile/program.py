@@ -11,7 +11,7 @@ from gemmlab.compile import headers
 from gemmlab.compile.host_code import without_host_code
 from gemmlab.compile.source import read
 
-_ERROR = re.compile(r"^(.*)\((\d+)\): (?:catastrophic )?error(?: #\d+-D)?: (.*)$", re.MULTILINE)
+ERROR = re.compile(r"^(.*)\((\d+)\): (?:catastrophic )?error(?: #\d+-D)?: (.*)$", re.MULTILINE)
 _NO_HEADER = re.compile(r'(?:could not|cannot) open source file "([^"]+)"')
 _INCLUDE = re.compile(r'^([ \t]*#[ \t]*include[ \t]*)(?:"([^"\n]+)"|<([^>\n]+)>)', re.MULTILINE)
 
@@ -40,7 +40,7 @@ class Program:
         """Take out what NVRTC's log finds wrong and nothing on the device needs; whether there was
         any."""
         before = len(self._left_out)
-        errors = {(file, int(line)): text for file, line, text in reversed(_ERROR.findall(log))}
+        errors = {(file, int(line)): text for file, line, text in reversed(ERROR.findall(log))}
         changed = False
         for file in {file for file, _ in errors}:
             lines = {line: text for (there, line), text in errors.items() if there == file}
