@@ -127,7 +127,8 @@ class Undefined:
                 what = "decides a branch" if i.root in BRANCHES else "decides whether this executes"
                 self._report(k, decided, on, what, [i.guard.reg.name])
                 decided = None
-            on = on & np.broadcast_to(three_axes(noted[0]), self.shape)
+            guard = np.False_ if noted[0] is None else noted[0]  # unsupported: it ended there
+            on = on & np.broadcast_to(three_axes(guard), self.shape)
         if i.root in ("ld", "ldu"):
             self._load(k, i, on)
         elif i.root == "st" and "async" not in i.modifiers:

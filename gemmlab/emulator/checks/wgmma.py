@@ -150,8 +150,10 @@ class Accumulators:
                 yield Step(k, "fence")
             elif i.opcode[:2] == ("wgmma", "commit_group"):
                 yield Step(k, "commit")
-            elif i.opcode[:2] == ("wgmma", "wait_group") and isinstance(i.operands[0], Imm):
-                yield Step(k, "wait", most=int(i.operands[0].value))
+            elif i.opcode[:2] == ("wgmma", "wait_group") and i.operands:
+                most = i.operands[0]
+                if isinstance(most, Imm):
+                    yield Step(k, "wait", most=int(most.value))
             elif i.guard is None:
                 split = 0 if i.root in READERS else 1
                 results = tuple(self.names & {*registers(i.operands[:split])})
@@ -197,7 +199,7 @@ class Accumulators:
         fresh = [name for name in step.sources if name in self.fresh]
         for result in step.results:
             self._write(result, on, np.any([self.fresh[name] for name in fresh], axis=0))
-            self.writer.update((result, self.writer[name]) for name in fresh)
+            self.writer.update((result, self.writer[name]) for name in fresh if name in self.writer)
             self._set("written", result, on, moved)
             self._set("read", result, on, NEVER)
             for source in self.site.keys() & step.sources:

@@ -475,5 +475,5 @@ class BulkCopies:
     ) -> NoReturn:
         bad = np.zeros(self.machine.extent.shape, bool)
         bad[lane.block, lane.warp, lane.lane] = True
-        addresses = np.full(bad.shape, address, np.int64)
+        addresses = np.full(bad.shape, address % (1 << 64), np.uint64)
         self.machine.fault(error, message, lane.instruction, bad, addresses)

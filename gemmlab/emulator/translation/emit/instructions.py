@@ -57,7 +57,7 @@ def immediate(operand: Imm, dtype: np.dtype) -> Any:
         return bits.view(dtype)[()] if dtype != BOOL else np.bool_(operand.value != 0)
     if operand.width == dtype.itemsize:
         return np.array(operand.value, f"u{operand.width}").view(dtype)[()]
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):  # of a signalling NaN
         return np.array(operand.as_float(), "f8").astype(dtype)[()]
 
 
