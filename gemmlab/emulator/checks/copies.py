@@ -144,6 +144,8 @@ class WatchedBulkCopies(BulkCopies):
             written = self._in_shared(target)
             if written is not None:
                 monitor.exits.reach(row[0], written[:1], site)
+                if not isinstance(source, Words):
+                    shadow.look(row, written[None], site, "a write and its being overwritten")
                 strength = PLAIN if combine is None else ATOMIC
                 shadow.store(row, written[None], site, strength, in_flight=True)
             else:
