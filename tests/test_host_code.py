@@ -128,6 +128,17 @@ def test_lambdas_may_say_where_they_run():
     compile_cuda(f"__global__ void k(int* x) {{ {text} *x = f(1); }}")
 
 
+def test_what_headers_of_the_host_bring_is_there():
+    text = """
+    #include <iostream>
+    using namespace std;
+    void show(int x) { cout << std::pow(x, 2); }
+    __global__ void k(float* x) { x[0] = std::numeric_limits<float>::lowest(); }
+    """
+    artifact = compile_cuda(text)
+    assert artifact.left_out == ("show",)
+
+
 def test_a_macro_that_defines_a_kernel_is_no_part_of_what_follows():
     text = """
     #define KERNEL(name, f) __global__ void name(float* x) { x[0] = f(x[0]); }

@@ -119,9 +119,8 @@ def _prelude(source: str) -> str:
     """What nvcc declares and the source does not."""
     lines = {name: f"typedef {type_} {name};\n" for name, type_ in _TYPES.items()}
     lines |= {name: f"#define {name} {value}\n" for name, value in _MACROS.items()}
-    return "".join(
-        line for name, line in lines.items() if not re.search(_DECLARED.format(name), source)
-    )
+    own = [line for name, line in lines.items() if not re.search(_DECLARED.format(name), source)]
+    return "".join([*own, "namespace std {}\n"])
 
 
 def include_paths(source: str, name: str, nvrtc: Any, version: str) -> list[Path]:

@@ -16,6 +16,12 @@ _NO_HEADER = re.compile(r'(?:could not|cannot) open source file "([^"]+)"')
 _INCLUDE = re.compile(r'^([ \t]*#[ \t]*include[ \t]*)(?:"([^"\n]+)"|<([^>\n]+)>)', re.MULTILINE)
 
 
+_NO_MEMBER = re.compile(r'namespace "std" has no member(?: [\w ]+)? "(\w+)"')
+# What the host's headers bring of others that device code uses, by its header.
+_BROUGHT = dict.fromkeys(["min", "max", "clamp"], "algorithm")
+_BROUGHT |= dict.fromkeys(["abs", "sqrt", "exp", "log", "pow", "fma", "isnan", "isinf"], "cmath")
+_BROUGHT |= dict.fromkeys(["swap", "pair", "move", "forward"], "utility")
+_BROUGHT |= {"numeric_limits": "limits", "is_same": "type_traits", "is_same_v": "type_traits"}
 _QUOTABLE = re.compile(r'[^"\n\\\ud800-\udfff]+')  # a path that C++ can include
 # nvcc takes lambdas that say where they run; here all do.
 _LAMBDA = re.compile(r"(?<=\])\s*(?:__(?:host|device)__\s*)+(?=[({])")
@@ -37,8 +43,8 @@ class Program:
         return tuple(self._left_out)
 
     def leave_out(self, log: str) -> bool:
-        """Take out what NVRTC's log finds wrong and nothing on the device needs; whether there was
-        any."""
+        """Take out what the log finds wrong and is not marked as the device's, or else bring what
+        headers of the host include; whether there was any."""
         before = len(self._left_out)
         errors = {(file, int(line)): text for file, line, text in reversed(ERROR.findall(log))}
         changed = False
@@ -56,7 +62,13 @@ class Program:
         for header in [*filter(_is_host, _NO_HEADER.findall(log)), *self._of_thrust(errors)]:
             self.headers[header] = ""
             self._left_out[header] = "not found"
-        return changed or len(self._left_out) > before
+        if changed or len(self._left_out) > before:
+            return True
+        brought = {_BROUGHT[name] for name in _NO_MEMBER.findall(log) if name in _BROUGHT}
+        more = [f"#include <{name}>\n" for name in sorted(brought)]
+        more = [line for line in more if line not in self.headers[headers.PRELUDE]]
+        self.headers[headers.PRELUDE] += "".join(more)
+        return bool(more)
 
     def why(self, log: str) -> str:
         """What the log does not say: why there is no such thing as what it finds to be missing."""
