@@ -293,18 +293,8 @@ class Machine:
         return self.turns % (self.patience + BURST) >= self.patience
 
     def spin(self, target: int, mask: Mask | None) -> None:
-        """Go round a loop that waits. Warps that have nothing else to do sleep instead, and where
-        warps take turns those that could go on too, or the others would not have theirs."""
-        lanes = self.active(mask)
-        busy = np.zeros((*lanes.shape[:2], 1), bool)
-        for other in self.ready.values() if self.order.is_lockstep else ():
-            busy |= self.active(other).any(axis=2, keepdims=True)
-        awake = self.make_mask(lanes & busy)
-        if awake is None or awake.lanes:
-            self.go(target, awake)
-        resting = self.make_mask(lanes & ~busy)
-        if resting is None or resting.lanes:
-            self.asleep.append((target, resting))
+        """Go round a loop that waits: those lanes sleep until no others can run."""
+        self.asleep.append((target, mask))
 
     def wake_sleepers(self) -> None:
         asleep, self.asleep = self.asleep, []
