@@ -286,7 +286,7 @@ class GlobalShadow:
     def _compare_threads(self, records: Records, a: Accesses, what: str, there: np.ndarray) -> None:
         """Threads of one cluster."""
         by = np.where(there, records.by.take(a.cells), 0)
-        at = racing(a.clocks, by, np.broadcast_to(a.rows, by.shape), a.strength, "read" in what)
+        at = racing(a.clocks, by, np.broadcast_to(a.rows, by.shape), a.strength)
         if not at.size:
             return
         by = by.reshape(-1)[at]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from gemmlab.emulator.checks.guesses import guesses
 from gemmlab.emulator.execution.coordinates import Dim3
 from gemmlab.emulator.ptx.ir import Instruction
 from gemmlab.errors import (
@@ -82,10 +83,13 @@ class Findings:
         self.code, self.kinds = code, kinds
         self.found: dict[tuple[str, object, object], Finding] = {}
         self.last: Finding | None = None  # what stopped the launch
+        self.may_meet = guesses(code)
         self.has_races = False  # whether two accesses met, wanted or not
 
     def wants(self, kind: str, index: int, other: int | None = None) -> bool:
         """Whether this would be news: an unrolled loop has many instructions of one source line."""
+        if other is not None and (index, other) in self.may_meet:
+            return False
         is_new = self._key(kind, index, other) not in self.found
         return kind in self.kinds and is_new and len(self.found) < MOST
 

@@ -91,9 +91,7 @@ class GlobalAccesses:
         if self.blocks is None:
             return
         # Strong accesses of lanes of one warp may meet too: who talks through global memory polls.
-        accesses = self._accesses(
-            site, rows[:, None], cells, max(strong, ATOMIC) if strong else PLAIN
-        )
+        accesses = self._accesses(site, rows[:, None], cells, ATOMIC if strong else PLAIN)
         if strong:
             self.blocks.look(accesses)
         self._record(name, accesses, changed)

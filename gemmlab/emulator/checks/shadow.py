@@ -23,10 +23,7 @@ MOST_LOADS = 1 << 22  # granules of loads that are not on record
 IN_FLIGHT = (1 << EPOCH_BITS) - 1  # an epoch that nobody has heard of: the copy is under way
 # Strength of an access: strong ones may meet (PTX ISA, "memory consistency model"). Lanes of one
 # warp that talk by volatile accesses alone rely on lockstep, which there is not.
-# Some atomic operations look at what is there before they change it: a plain read of the same place
-# ahead of them is common, because they decide again.
-PLAIN, VOLATILE, ATOMIC, CHECKED = 0, 1, 2, 3
-CHECKS_AGAIN = {"cas", "min", "max", "and", "or"}
+PLAIN, VOLATILE, ATOMIC = 0, 1, 2
 
 # report(kind, what, instruction, other instruction, rows, columns of the others, cells)
 Report = Callable[[str, str, int, int | None, np.ndarray, np.ndarray, np.ndarray], None]
@@ -36,8 +33,6 @@ STRONG = {"relaxed", "acquire", "release", "acq_rel", "mmio"}
 
 def strength(i: Instruction) -> int:
     """How far an access may meet others of its kind."""
-    if i.root in ("atom", "red") and CHECKS_AGAIN & {*i.modifiers}:
-        return CHECKED
     if i.root in ("atom", "red", "mbarrier") or STRONG & {*i.modifiers}:
         return ATOMIC
     return VOLATILE if "volatile" in i.modifiers else PLAIN
@@ -70,22 +65,15 @@ def ordered(clocks: Clocks, words: np.ndarray, rows: np.ndarray) -> np.ndarray:
     return before
 
 
-def racing(
-    clocks: Clocks, words: np.ndarray, rows: np.ndarray, strength: int, is_read: bool
-) -> np.ndarray:
-    """Indices of records, flat, that race with what the threads do now; rows: of words' shape.
-
-    is_read: one of the two is a read.
-    """
+def racing(clocks: Clocks, words: np.ndarray, rows: np.ndarray, strength: int) -> np.ndarray:
+    """Indices of records, flat, that race with what the threads do now; rows: of words' shape."""
     late = np.flatnonzero(words >= fresh(clocks))  # nearly always none
     if not late.size:
         return late
     words, rows = words.reshape(-1)[late], rows.reshape(-1)[late]
     suspect = ~ordered(clocks, words, rows)
-    other = words >> STRENGTH_AT & (1 << STRENGTH_BITS) - 1
-    if is_read and strength in (PLAIN, CHECKED):
-        suspect &= other != (CHECKED if strength == PLAIN else PLAIN)
     if strength:
+        other = words >> STRENGTH_AT & (1 << STRENGTH_BITS) - 1
         same_warp = column_of(words) // WARP == clocks.column(rows) // WARP
         lockstep = same_warp & (other == VOLATILE) & (strength == VOLATILE)
         suspect &= (other == PLAIN) | lockstep
@@ -135,7 +123,7 @@ class Shadow:
         """
         words = self.written.take(cells)
         unwritten = None if words.all() else words == 0
-        self._compare(words, rows, cells, site, strength, "a read, and a write", True)
+        self._compare(words, rows, cells, site, strength, "a read, and a write")
         reads = Reads(rows, cells, self.clocks.now, site, strength)
         if in_flight:
             self.record_loads()
@@ -221,11 +209,9 @@ class Shadow:
             # What a copy under way will bring is not what is there.
             changed = changed | (self.written.take(cells) >> EPOCH_AT == IN_FLIGHT)
             rows, cells = np.broadcast_to(rows, cells.shape)[changed], cells[changed]
-        self._compare(self.written.take(cells), rows, cells, site, strength, "two writes", False)
+        self._compare(self.written.take(cells), rows, cells, site, strength, "two writes")
         for reads in (self.read, self.read_too):
-            self._compare(
-                reads.take(cells), rows, cells, site, strength, "a write, and a read", True
-            )
+            self._compare(reads.take(cells), rows, cells, site, strength, "a write, and a read")
 
     def land(self, cells: np.ndarray, column: np.ndarray | int, epoch: np.ndarray | int) -> None:
         """Copies into those cells have arrived, at that time of that thread or mbarrier."""
@@ -265,7 +251,7 @@ class Shadow:
     def use(self, rows: np.ndarray, cells: np.ndarray, site: int) -> None:
         """An object that lies there is used, by an operation that may meet others of its kind."""
         rows = np.broadcast_to(rows, cells.shape)
-        self._compare(self.written[cells], rows, cells, site, ATOMIC, "a use, and a write", False)
+        self._compare(self.written[cells], rows, cells, site, ATOMIC, "a use, and a write")
         self._note(Reads(rows, cells, self.clocks.now, site, ATOMIC))
 
     def _compare(
@@ -276,11 +262,10 @@ class Shadow:
         site: int,
         strength: int,
         what: str,
-        is_read: bool,
     ) -> None:
         """Report which of those records did not happen before what the threads do now."""
         rows = np.broadcast_to(rows, words.shape)
-        at = racing(self.clocks, words, rows, strength, is_read)
+        at = racing(self.clocks, words, rows, strength)
         if not at.size:
             return
         words, cells, rows = (x.reshape(-1)[at] for x in (words, cells, rows))
