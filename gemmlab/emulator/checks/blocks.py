@@ -41,6 +41,7 @@ Report = Callable[[str, int, int, int | None, int | None, np.ndarray], None]
 Time = tuple[int, int]  # basic block of the launch so far, instruction
 FENCES = {"gpu", "sys", "gl"}
 RELEASES = {"release", "acq_rel"}
+ATOMICS = {"atom", "red"}
 WITHIN = {"cta", "cluster"}  # scopes of atomic operations that other blocks need not see whole
 
 
@@ -68,6 +69,11 @@ class Records(NamedTuple):
     @classmethod
     def empty(cls, num_granules: int) -> Records:
         return cls(*np.zeros((2, num_granules), np.int64))
+
+    def differ(self, cells: np.ndarray, when: np.ndarray, by: np.ndarray) -> np.ndarray:
+        """Where the record is that of another access."""
+        found: np.ndarray = (self.when.take(cells) != when) | (self.by.take(cells) != by)
+        return found
 
     def put(self, cells: np.ndarray, when: np.ndarray, by: np.ndarray) -> None:
         self.when[cells], self.by[cells] = when, by
@@ -105,7 +111,9 @@ class GlobalShadow:
 
     def __init__(self, num_granules: int, code: list[Instruction]) -> None:
         self.code = code
-        self.written, self.read, self.read_too = (Records.empty(num_granules) for _ in range(3))
+        self.written, self.read, self.read_too, self.updated = (
+            Records.empty(num_granules) for _ in range(4)
+        )
         self.step = 0
         self.is_mixed = False  # plain and other accesses of several blocks to one place
         # Of each block: those of the basic block under way, and the last one before.
@@ -138,6 +146,7 @@ class GlobalShadow:
         self._compare_copies(a)
         if a.strength:
             return
+        self._compare(self.updated, a, "a read, and a write")
         when, by = self._record(a)
         old = self.read.when.take(a.cells)
         replaced = old == 0
@@ -152,7 +161,7 @@ class GlobalShadow:
             self.read.put(a.cells, when, by)
         else:
             self.read.put(a.cells[replaced], when[replaced], by[replaced])
-        others = self.read.by.take(a.cells) != by
+        others = self.read.differ(a.cells, when, by)
         if others.any():
             self.read_too.put(a.cells[others], when[others], by[others])
 
@@ -161,7 +170,16 @@ class GlobalShadow:
         self._compare(self.written, a, "two writes", changed)
         for records in (self.read, self.read_too):
             self._compare(records, a, "a write, and a read", changed)
-        self.written.put(a.cells, *self._record(a))
+        when, by = self._record(a)
+        if self.code[a.site].root in ATOMICS:
+            old = self.written.when.take(a.cells)
+            earlier = (old > 0) & (old & (1 << OWNER_BITS) - 1 != a.owners)
+            cells = a.cells[earlier]
+            self.updated.put(cells, old[earlier], self.written.by[cells])
+        self.written.put(a.cells, when, by)
+        if self.code[a.site].root in ATOMICS:
+            others = self.written.differ(a.cells, when, by)
+            self.updated.put(a.cells[others], when[others], by[others])
         if a.strength and is_narrow(self.code[a.site]):
             last = self.written.when.take(a.cells) & (1 << OWNER_BITS) - 1
             others = np.flatnonzero((last != a.owners).any(axis=1))
@@ -242,6 +260,7 @@ class GlobalShadow:
         self._compare_threads(records, a, what, there & own)
         suspect = there & ~own
         is_store, narrow = self.code[a.site].root != "ld", is_narrow(self.code[a.site])
+        is_plain_read = not is_store and not a.strength
         where = np.flatnonzero(suspect)
         by = records.by.take(a.cells).reshape(-1)[where]
         self.is_mixed |= bool((((by >> STRENGTH_AT & 3) == PLAIN) == bool(a.strength)).any())
@@ -252,7 +271,9 @@ class GlobalShadow:
         rows = np.broadcast_to(a.rows, a.cells.shape).reshape(-1)[where]
         for word, block, other_site in np.unique([words, own, sites], axis=1).T.tolist():
             other_code = self.code[other_site]
-            if not narrow and strength(other_code) != PLAIN and not is_narrow(other_code):
+            # Whoever polls a flag may do so plainly, if it is not atomic operations that change it.
+            meets = is_plain_read and other_code.root in ATOMICS or is_narrow(other_code)
+            if not narrow and strength(other_code) != PLAIN and not meets:
                 continue
             same = np.flatnonzero((words == word) & (own == block) & (sites == other_site))
             other, when = word & (1 << OWNER_BITS) - 1, (word >> OWNER_BITS, other_site)

@@ -1,46 +1,59 @@
-"""Plain loads that guess: `old = *p` and then a loop of `atomicCAS(p, old, …)`, or `if (v > *p)
-atomicMax(p, v)`. Whatever they give, the atomic operation of the same place that follows looks
-again. So such a load may meet what other threads do by that instruction."""
+"""Plain loads that guess: `old = *p` and then a loop of `atomicCAS(p, old, …)`, `if (v > *p)
+atomicMax(p, v)`, `atomicMin(p + other, p[mine] + 1)`. Whatever they give, the atomic operation of
+the same array that follows looks again. So they may meet what others do by that instruction."""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Sequence
 
-from gemmlab.emulator.ptx.ir import Instruction, Memory, Reg, Symbol
+from gemmlab.emulator.ptx.ir import Instruction, Memory, Reg, Symbol, registers
 from gemmlab.emulator.translation.liveness import results
 
 LOOK_AGAIN = {"cas", "min", "max", "and", "or"}
+MOVES = {"mov", "cvta", "add", "sub", "mad", "selp"}  # of an address
 Pair = tuple[int, int]
 
 
 def guesses(code: Sequence[Instruction]) -> frozenset[Pair]:
-    """Instructions that may meet, as (later, earlier), in both orders."""
-    written = Counter(name for i in code for name in results(i))
-    copies = {
-        results(i)[0]: o.name
-        for i in code
-        if i.root in ("mov", "cvta") and len(results(i)) == 1
-        if isinstance(o := i.operands[1], Reg) or isinstance(o, Symbol) and not o.offset
-    }
-
-    def address(i: Instruction) -> tuple[str, int] | None:
-        place = next((o for o in i.operands if isinstance(o, Memory)), None)
-        if place is None or not isinstance(place.base, Reg | Symbol):
-            return None
-        name = place.base.name
-        while name in copies and written[name] == 1:
-            name = copies[name]
-        return name, place.offset
-
+    """Instructions that may meet, in both orders."""
+    arrays = _arrays(code)
     pairs = set[Pair]()
-    loads: dict[tuple[str, int], list[int]] = {}
+    loads: defaultdict[str, list[int]] = defaultdict(list)
     for k, i in enumerate(code):
-        where = address(i)
-        if where is None:
+        place = next((o for o in i.operands if isinstance(o, Memory)), None)
+        if place is None or i.root not in ("ld", "atom", "red"):
             continue
-        if i.root == "ld":
-            loads.setdefault(where, []).append(k)
-        elif i.root in ("atom", "red") and LOOK_AGAIN & {*i.modifiers}:
-            pairs |= {pair for load in loads.get(where, ()) for pair in ((load, k), (k, load))}
+        if isinstance(place.base, Symbol):
+            names = {place.base.name}
+        else:
+            names = arrays[place.base.name] if isinstance(place.base, Reg) else set()
+        for name in names:
+            if i.root == "ld":
+                loads[name].append(k)
+            elif LOOK_AGAIN & {*i.modifiers}:
+                pairs |= {pair for load in loads[name] for pair in ((load, k), (k, load))}
     return frozenset(pairs)
+
+
+def _arrays(code: Sequence[Instruction]) -> defaultdict[str, set[str]]:
+    """Of each register the variables and parameters that it may be an address in."""
+    arrays: defaultdict[str, set[str]] = defaultdict(set)
+    changed = True
+    while changed:
+        changed = False
+        for i in code:
+            if i.root == "ld" and "param" in i.modifiers and isinstance(i.operands[1], Memory):
+                base = i.operands[1].base
+                found = (
+                    {f"{base.name}+{i.operands[1].offset}"} if isinstance(base, Symbol) else set()
+                )
+            elif i.root in MOVES:
+                found = {o.name for o in i.operands[1:] if isinstance(o, Symbol)}
+                found = found.union(*(arrays[name] for name in registers(i.operands[1:])))
+            else:
+                continue
+            for name in results(i):
+                if not found <= arrays[name]:
+                    arrays[name], changed = arrays[name] | found, True
+    return arrays
