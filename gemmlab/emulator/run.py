@@ -31,8 +31,7 @@ from gemmlab.emulator.execution.tally import Tally
 from gemmlab.emulator.memory.arena import Allocation, GlobalMemory
 from gemmlab.emulator.memory.heap import HEAP_BYTES, Heap
 from gemmlab.emulator.ptx import layout
-from gemmlab.emulator.ptx.ir import Special, Variable
-from gemmlab.emulator.translation.emit.calls import callee
+from gemmlab.emulator.ptx.ir import Variable
 from gemmlab.emulator.translation.translate import Program, translate
 from gemmlab.errors import InputError, LaunchError, TierError
 from gemmlab.tensor_map import CHUNK
@@ -199,7 +198,7 @@ def prepare(
     parameters, buffers, maps = bind(program.function.parameters, args, memory)
     variables = allocate_variables(program, memory, values)
     module, function = program.module, program.function
-    if any(callee(i) in ("malloc", "free") for i in function.instructions):
+    if not program.callees.isdisjoint(("malloc", "free")):
         memory.heap = Heap(memory, memory.reserve(HEAP_BYTES))
     reserved = layout.reserved_shared_bytes(function)
     shared = reserved + layout.static_shared_bytes(module, function)
@@ -315,7 +314,6 @@ def allocate_variables(
         for v in declared
         if v.space in ("global", "const")
     ]
-    operands = (o for i in program.function.instructions for o in i.operands)
-    if any(isinstance(o, Special) and o.name in GRID_WORKSPACE_BITS for o in operands):
+    if not program.function.specials.isdisjoint(GRID_WORKSPACE_BITS):
         found.append(Variable(GRID_WORKSPACE, "global", "b8", CHUNK, CHUNK))
     return [(v, memory.allocate(f"variable {v.name}", v.size)) for v in found]

@@ -40,7 +40,7 @@ WAVEFRONTS = {"ld": ("ld", "ldsm"), "st": ("st", "stsm"), "atom": ("atom",), "ld
 REDUCTIONS = {"add", "min", "max", "and", "or", "xor", "inc", "dec"}
 
 
-def operation(instruction: Instruction, space: str, read: set[str]) -> str:
+def operation(instruction: Instruction, space: str, read: frozenset[str]) -> str:
     """What the hardware calls a memory instruction of a kernel that reads these registers."""
     match instruction.root:
         case "ldu":
@@ -85,11 +85,11 @@ def _of(
 ) -> dict[str, int]:
     code = program.function.instructions
     among = np.fromiter(indices, np.int64)
-    block = _blocks(program)[among]
+    block = program.block_of[among]
     thread_inst = int(tally.lanes[block].sum())
     by_kind = defaultdict[tuple[str, str], SiteCounts](SiteCounts)
     local = defaultdict[str, int](int)  # the words of a warp's lanes lie side by side
-    read = _registers_read(program)
+    read = program.registers_read
     for (index, space), counts in sites.items():
         kind = operation(code[index], space, read)
         by_kind[space, kind].add(counts)
@@ -126,20 +126,3 @@ def _of(
     result["memory_l1_wavefronts_shared_ideal"] = ideal
     result["derived__memory_l1_wavefronts_shared_excessive"] = waves - ideal
     return result
-
-
-def _registers_read(program: Program) -> set[str]:
-    """All but those that atomic operations alone name, as the place of a result."""
-    found: set[str] = set()
-    for instruction in program.function.instructions:
-        first = 1 if instruction.root == "atom" else 0
-        found.update(registers(instruction.operands[first:]))
-    return found
-
-
-def _blocks(program: Program) -> np.ndarray:
-    """The basic block of each instruction."""
-    owner = np.zeros(len(program.function.instructions), np.int64)
-    for number, block in enumerate(program.blocks):
-        owner[block.first : block.last] = number
-    return owner

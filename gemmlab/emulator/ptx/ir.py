@@ -168,6 +168,12 @@ class Function:
     maxntid: tuple[int, int, int] | None = None
     reqnctapercluster: tuple[int, int, int] | None = None
 
+    @cached_property
+    def specials(self) -> frozenset[str]:
+        """The special registers that its instructions name."""
+        operands = (operand for i in self.instructions for operand in i.operands)
+        return frozenset(operand.name for operand in operands if isinstance(operand, Special))
+
 
 @dataclass
 class Module:

@@ -7,7 +7,7 @@ own variables, as on Hopper.
 
 from __future__ import annotations
 
-from gemmlab.emulator.ptx.ir import Function, Module, Special, Variable
+from gemmlab.emulator.ptx.ir import Function, Module, Variable
 
 RESERVED = "%reserved_smem_offset_"
 # Special registers that tell where it is, as on an H200.
@@ -44,8 +44,7 @@ def shared_offsets(module: Module, function: Function) -> dict[str, int]:
 
 def reserved_shared_bytes(function: Function) -> int:
     """What CUDA reserves in front of the kernel's own shared memory, 0 where nobody looks."""
-    operands = (o for i in function.instructions for o in i.operands)
-    is_used = any(isinstance(o, Special) and o.name.startswith(RESERVED) for o in operands)
+    is_used = any(name.startswith(RESERVED) for name in function.specials)
     return RESERVED_OFFSETS["cap"] if is_used else 0
 
 

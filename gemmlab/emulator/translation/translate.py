@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any, NoReturn
 
@@ -37,6 +37,7 @@ from gemmlab.emulator.ptx.ir import (
     Reg,
     Special,
     Symbol,
+    registers,
 )
 from gemmlab.emulator.ptx.modifiers import read_opcode
 from gemmlab.emulator.ptx.parser import parse
@@ -44,6 +45,7 @@ from gemmlab.emulator.synchronization import clusters, collectives, mbarriers
 from gemmlab.emulator.tensor_cores import fragments, matrices
 from gemmlab.emulator.translation import emit, isa
 from gemmlab.emulator.translation.emit import instructions
+from gemmlab.emulator.translation.emit.calls import callee
 from gemmlab.emulator.translation.emit.collectives import members_of
 from gemmlab.emulator.translation.spins import mark_spins
 from gemmlab.emulator.translation.vectorize import Home, joined_accesses
@@ -83,6 +85,29 @@ class Program:
     joined: dict[int, Instruction | None] = field(default_factory=dict)
     # What the native tier makes of it, kept with it.
     native: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    # What every launch asks for.
+
+    @cached_property
+    def callees(self) -> frozenset[str]:
+        """The functions that are called by name and are not part of the code."""
+        return frozenset(name for i in self.function.instructions if (name := callee(i)))
+
+    @cached_property
+    def registers_read(self) -> frozenset[str]:
+        """All but those that atomic operations alone name, as the place of a result."""
+        found: set[str] = set()
+        for i in self.function.instructions:
+            found.update(registers(i.operands[1 if i.root == "atom" else 0 :]))
+        return frozenset(found)
+
+    @cached_property
+    def block_of(self) -> np.ndarray:
+        """The number of each instruction's basic block."""
+        owner = np.zeros(len(self.function.instructions), np.int64)
+        for number, block in enumerate(self.blocks):
+            owner[block.first : block.last] = number
+        return owner
 
 
 class Unsupported(Exception):
