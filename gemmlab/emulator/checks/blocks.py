@@ -42,6 +42,7 @@ Time = tuple[int, int]  # basic block of the launch so far, instruction
 FENCES = {"gpu", "sys", "gl"}
 RELEASES = {"release", "acq_rel"}
 ATOMICS = {"atom", "red"}
+SUMS = {"add", "inc", "dec", "xor"}
 WITHIN = {"cta", "cluster"}  # scopes of atomic operations that other blocks need not see whole
 
 
@@ -53,6 +54,10 @@ def is_fence(i: Instruction) -> bool:
 def is_strong(i: Instruction) -> bool:
     """An access that others of its kind may meet, so that their order may show."""
     return i.root in ("atom", "red", "ld", "st") and strength(i) != PLAIN
+
+
+def is_sum(i: Instruction) -> bool:
+    return i.root in ATOMICS and bool(SUMS & {*i.modifiers})
 
 
 def is_narrow(i: Instruction) -> bool:
@@ -261,10 +266,12 @@ class GlobalShadow:
         suspect = there & ~own
         is_store, narrow = self.code[a.site].root != "ld", is_narrow(self.code[a.site])
         is_plain_read = not is_store and not a.strength
+        # What a sum begins with, though not what a flag is set to, depends on who was first.
+        sums = records is self.written and is_sum(self.code[a.site])
         where = np.flatnonzero(suspect)
         by = records.by.take(a.cells).reshape(-1)[where]
         self.is_mixed |= bool((((by >> STRENGTH_AT & 3) == PLAIN) == bool(a.strength)).any())
-        if not where.size or a.strength and is_store and not narrow:
+        if not where.size or a.strength and is_store and not (narrow or sums):
             return
         words, sites = words.reshape(-1)[where], site_of(by)
         own = np.broadcast_to(a.owners, a.cells.shape).reshape(-1)[where]

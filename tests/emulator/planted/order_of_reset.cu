@@ -3,5 +3,5 @@
 extern "C" __global__ void k(const unsigned* x, unsigned* y) {
   if (threadIdx.x == 0 && blockIdx.x == 0) y[0] = 0;
   __syncthreads();
-  atomicAdd(y, x[threadIdx.x]);  // expect: order dependent
+  atomicAdd(y, x[threadIdx.x]);  // expect: global race
 }
