@@ -47,13 +47,17 @@ def granule_of(program: Program) -> int:
 
 
 def has_flags(program: Program) -> bool:
-    """Whether threads may learn of each other from memory: they poll, or they draw numbers between
-    fences, as the last one that is done with something does."""
+    """Whether threads may learn of each other from memory: they poll, or they draw numbers, as the
+    last one that is done with something does; and there are fences, or accesses that are."""
     code = program.function.instructions
     read = read_registers(code)
     draws = any(i.root == "atom" and read & {*results(i)} for i in code)
-    return any(b.spins or b.locks for b in program.blocks) or (
-        draws and any(i.name in ("fence", "membar") for i in code)
+    polls = any(b.spins or b.locks for b in program.blocks)
+    return (polls or draws) and any(
+        i.name in ("fence", "membar")
+        or i.root in ("ld", "st", "atom", "red")
+        and {"acquire", "release", "acq_rel"} & {*i.modifiers}
+        for i in code
     )
 
 
