@@ -2,11 +2,9 @@
 
 import signal
 
-# A shell that starts the tests in the background has them ignore keys, and so would all that they
-# start. Some of them send such signals.
-for number, handler in (
-    (signal.SIGINT, signal.default_int_handler),
-    (signal.SIGQUIT, signal.SIG_DFL),
-):
+# A shell that starts the tests in the background, or nohup, has them ignore signals, and so would
+# all that they start. Some of them send these.
+for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
     if signal.getsignal(number) is signal.SIG_IGN:
+        handler = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
         signal.signal(number, handler)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import platform
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -46,8 +47,16 @@ def _is_installed(module: str) -> bool:
         return False
 
 
-needs_gpu = pytest.mark.skipif(bool(without_gpu()), reason=without_gpu())
+_HAS_GPU = (pytest.mark.gpu, pytest.mark.skipif(bool(without_gpu()), reason=without_gpu()))
 needs_native = pytest.mark.skipif(bool(without_native_tier()), reason=without_native_tier())
 
-DEVICES = ("emulated", pytest.param("cuda", marks=needs_gpu))
+
+def needs_gpu(test: Callable[..., None]) -> Callable[..., None]:
+    """A test of the tier `gpu`, skipped where there is no GPU."""
+    for mark in _HAS_GPU:
+        test = mark(test)
+    return test
+
+
+DEVICES = ("emulated", pytest.param("cuda", marks=_HAS_GPU))
 TIERS = ("numpy", pytest.param("native", marks=needs_native))

@@ -52,6 +52,7 @@ def gemmlab(folder, *args):
 
 
 @pytest.mark.parametrize(("text", "said"), BREAKAGES.values(), ids=list(BREAKAGES))
+@pytest.mark.slow
 def test_what_needs_it_says_so_in_one_sentence(tmp_path, text, said):
     done = gemmlab(broken_package(tmp_path, text), "climb", "--device", "emulated")
     assert (done.returncode, done.stdout) == (MissingDependencyError.exit_code, "")
@@ -63,12 +64,14 @@ def test_what_needs_it_says_so_in_one_sentence(tmp_path, text, said):
 
 
 @pytest.mark.parametrize("args", [["list"], ["show", "naive"], ["explain", "naive"]])
+@pytest.mark.slow
 def test_every_command_of_the_rungs_says_the_same(broken, args):
     done = gemmlab(broken, *args)
     assert done.returncode == MissingDependencyError.exit_code
     assert done.stderr.endswith(f"{REINSTALL}\n") and done.stderr.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_what_does_without_goes_on(broken):
     file = broken / "kernel.cu"
     file.write_text(KERNEL)
@@ -78,6 +81,7 @@ def test_what_does_without_goes_on(broken):
     assert made.returncode == 0, made.stderr
 
 
+@pytest.mark.slow
 def test_env_tells_that_it_is_broken_and_what_mends_it(broken):
     done = gemmlab(broken, "env", "--json")
     [dsl] = [p for p in json.loads(done.stdout)["packages"] if p["name"] == "nvidia-cutlass-dsl"]
@@ -88,6 +92,7 @@ def test_env_tells_that_it_is_broken_and_what_mends_it(broken):
     assert f"\n{dsl['install']}\n  brings or mends nvidia-cutlass-dsl" in text
 
 
+@pytest.mark.slow
 def test_a_kernel_file_in_its_language_is_not_judged(broken):
     file = str(broken / "sum.py")
     assert gemmlab(broken, "new", "sum", "--lang", "cute", "-o", file).returncode == 0

@@ -25,6 +25,7 @@ def gemmlab(capsys):
     return run
 
 
+@pytest.mark.slow
 def test_climb_json_is_a_list_of_records_and_nothing_else(gemmlab):
     code, out, err = gemmlab("climb", "--shape", "33,20,17", "--device", "emulated", "--json")
     records = json.loads(out)
@@ -179,6 +180,7 @@ def test_mistakes_get_one_message_that_says_what_is_allowed(gemmlab, args, told)
         (["vector-add", "--size", "0"], "vector-add 0", "copy in ("),
     ],
 )
+@pytest.mark.slow
 def test_other_ladders_show_what_is_something(gemmlab, args, shown, hidden):
     code, out, err = gemmlab("climb", *args, "--device", "emulated")
     assert code == 0, err
@@ -186,6 +188,7 @@ def test_other_ladders_show_what_is_something(gemmlab, args, shown, hidden):
     assert max(map(len, out.split("→")[0].splitlines())) <= 120
 
 
+@pytest.mark.slow
 def test_all_climbs_every_ladder(gemmlab, monkeypatch):
     from gemmlab import problems
 

@@ -59,6 +59,7 @@ def count(artifact: Artifact, opcode: str) -> int:
 @pytest.mark.parametrize("arch", ARCHS)
 @pytest.mark.parametrize("layout", ["row", "course"])
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.slow
 def test_every_rung_compiles(name: str, layout: str, arch: str) -> None:
     artifact = load(name, layout=layout, arch=arch)
     rung = ladder.find(name, layout)
@@ -85,6 +86,7 @@ def test_every_rung_compiles(name: str, layout: str, arch: str) -> None:
 
 @pytest.mark.parametrize("layout", ["row", "course"])
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.slow
 def test_arithmetic_is_one_fma_per_k(name: str, layout: str) -> None:
     """No separate multiply or add: every rung then gives the same bits."""
     artifact = load(name, layout=layout)
@@ -111,6 +113,7 @@ def test_tiled_rungs_fit_two_blocks_and_float4_is_wide(layout: str) -> None:
 
 @pytest.mark.parametrize("layout", ["row", "course"])
 @pytest.mark.parametrize("name", NAMES[NAMES.index("float4-transposed-a") : -1])
+@pytest.mark.slow
 def test_fragments_are_read_by_128_bit_loads_alone(name: str, layout: str) -> None:
     artifact = load(name, layout=layout)
     assert artifact.resources is not None and artifact.resources.registers <= 128

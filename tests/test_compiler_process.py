@@ -81,6 +81,7 @@ def test_ctrl_c_ends_the_process() -> None:
 
 
 @pytest.mark.parametrize("end", ["", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"])
+@pytest.mark.slow
 def test_it_ends_with_who_started_it(end: str) -> None:
     code = (
         "from gemmlab.compile import compiler_process, nvrtc\n"
@@ -97,6 +98,7 @@ def test_it_ends_with_who_started_it(end: str) -> None:
     assert not process.exists()
 
 
+@pytest.mark.slow
 def test_threads_and_forks_do_not_mix_up_answers() -> None:
     texts: dict[int, str] = {}
 

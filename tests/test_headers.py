@@ -30,6 +30,7 @@ __global__ void root(float* x, uint n) {
 """
 
 
+@pytest.mark.slow
 def test_standard_headers_host_helpers_and_namespaces(tmp_path):
     path = tmp_path / "root.cu"
     path.write_text(SOURCE)
@@ -41,6 +42,7 @@ def test_standard_headers_host_helpers_and_namespaces(tmp_path):
     np.testing.assert_array_equal(x, expected)
 
 
+@pytest.mark.slow
 def test_a_cache_that_cannot_be_written_costs_time_only(tmp_path, monkeypatch):
     blocked = tmp_path / "cache"
     blocked.write_text("a file where the folder should be")
@@ -81,6 +83,7 @@ def test_names_that_nvcc_has_from_the_c_library():
         "#include <cmath>\n#include <climits>\n#include <cstdint>\n#define M_PI 3",
     ],
 )
+@pytest.mark.slow
 def test_a_source_may_declare_such_names_itself(own):
     x = np.zeros(1, np.float32)
     text = f"{own}\n__global__ void k(float* x) {{ x[0] = M_PI + (uint64_t)0; }}"

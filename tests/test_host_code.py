@@ -128,6 +128,7 @@ def test_lambdas_may_say_where_they_run():
     compile_cuda(f"__global__ void k(int* x) {{ {text} *x = f(1); }}")
 
 
+@pytest.mark.slow
 def test_what_headers_of_the_host_bring_is_there():
     text = """
     #include <iostream>

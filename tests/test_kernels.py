@@ -64,6 +64,7 @@ def test_every_problem_is_tried():
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(("name", "layout", "shape", "family"), CASES)
+@pytest.mark.slow
 def test_every_rung_is_right(name, layout, shape, family, device):
     rungs = [ladder.in_layout(rung, layout) for rung in ladder.rungs(name)]
     if family == "wide":  # `test_fp16x3_loses_wide_rows` has it
@@ -102,6 +103,7 @@ def atomics(counted, space):
 @pytest.mark.parametrize("layout", ["row", "course"])
 # Whole blocks with a rest in k beside blocks at the edges; more rows of blocks than one group.
 @pytest.mark.parametrize("shape", [(260, 392, 44), (1100, 136, 12)])
+@pytest.mark.slow
 def test_every_gemm_rung_gives_the_bits_of_naive(layout, shape):
     rungs = [ladder.in_layout(rung, layout) for rung in ladder.rungs("gemm")]
     rungs = [rung for rung in rungs if rung.launches is None]  # float32 multiply-adds
@@ -113,6 +115,7 @@ def test_every_gemm_rung_gives_the_bits_of_naive(layout, shape):
 
 @pytest.mark.parametrize("layout", ["row", "course"])
 @pytest.mark.parametrize(("shape", "slices"), [((130, 20, 200), 3), ((3, 5, 1000), 15)])
+@pytest.mark.slow
 def test_split_k_adds_its_slices_in_the_order_of_k(layout, shape, slices):
     rung, naive = ladder.find("split-k", layout), ladder.find("naive", layout)
     m, n, k = shape
@@ -145,6 +148,7 @@ def test_split_k_adds_its_slices_in_the_order_of_k(layout, shape, slices):
 
 
 @pytest.mark.parametrize("layout", ["row", "course"])
+@pytest.mark.slow
 def test_padding_swizzle_and_lanes_take_wavefronts_away(layout):
     blocks, steps, warps = 4, 256, 8  # 256×256×256 in blocks of 128×128
     names = ("float4-transposed-a", "padded", "swizzled", "warp-tile")

@@ -85,6 +85,7 @@ def drawn(shape, family, seed=0):
 
 @pytest.mark.parametrize("family", GEMM.families)
 @pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.slow
 def test_an_honest_kernel_keeps_the_bounds_of_its_class(kernel, family):
     name, multiply = KERNELS[kernel]
     for seed, shape in enumerate(SHAPES):
@@ -92,6 +93,7 @@ def test_an_honest_kernel_keeps_the_bounds_of_its_class(kernel, family):
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.slow
 def test_a_kernel_is_in_no_better_class_than_its_own(kernel):
     """And without numbers beyond float16's range, bfloat16 alone does not pass as float16."""
     name, multiply = KERNELS[kernel]

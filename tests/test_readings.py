@@ -59,6 +59,7 @@ def test_every_rung_was_read_in_every_layout(name):
 
 
 @pytest.mark.parametrize("reading", READINGS, ids=lambda r: f"{r['rung']}-{r['layout']}")
+@pytest.mark.slow
 def test_counters_are_the_hardwares(reading):
     problem = problems.find(reading["problem"])
     rung = ladder.find(reading["rung"], reading["layout"], problem.name)

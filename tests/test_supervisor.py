@@ -45,6 +45,7 @@ def catches(process, number):
 
 
 @pytest.mark.parametrize("delay", [0, 0.05, 0.3, 1.0])
+@pytest.mark.slow
 def test_an_interrupt_at_any_moment_ends_it_without_a_traceback(tmp_path, delay):
     where = {**os.environ, "GEMMLAB_CACHE": str(tmp_path / "cache"), "TMPDIR": str(tmp_path)}
     with start([*COMMAND, "climb", "--size", "256", "--device", "emulated"], env=where) as running:
@@ -59,6 +60,7 @@ def test_an_interrupt_at_any_moment_ends_it_without_a_traceback(tmp_path, delay)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.slow
 def test_what_lets_no_python_run_ends_too(number):
     child = f"print('ready', flush=True); {DEAF.format(60)}"
     with start([sys.executable, "-c", SPLIT + child]) as running:
@@ -89,6 +91,7 @@ def cmdline(pid):
         return b""
 
 
+@pytest.mark.slow
 def test_an_interrupted_climb_keeps_what_is_done(tmp_path):
     output = tmp_path / "records.json"
     command = [*COMMAND, "climb", "--size", "96", "--device", "emulated", "-o", str(output)]
@@ -152,6 +155,7 @@ def on_a_terminal(command, columns=80, keys=()):
     return code, text.decode(), max(gaps)
 
 
+@pytest.mark.slow
 def test_silence_on_a_terminal_never_lasts_a_second():
     """What is shown instead is gone in the end."""
     code = f"status.say('thinking \\x1b[31m 1'); {DEAF.format(1.6)}; print('done')"
@@ -169,6 +173,7 @@ def test_keys_end_it(key, code):
     assert (ended, "Traceback" in text) == (code, False), text
 
 
+@pytest.mark.slow
 def test_a_terminal_that_does_not_say_its_width_has_80_columns():
     code = f"status.say('{'x' * 100}'); {DEAF.format(1)}"
     _, text, _ = on_a_terminal([sys.executable, "-c", SPLIT + code], columns=0)
@@ -176,6 +181,7 @@ def test_a_terminal_that_does_not_say_its_width_has_80_columns():
 
 
 @pytest.mark.parametrize("name", ["list", "judge", "emulate", "explain", "climb"])
+@pytest.mark.slow
 def test_commands_are_never_silent(tmp_path, monkeypatch, name):
     monkeypatch.setenv("GEMMLAB_CACHE", str(tmp_path))
     file = Path(__file__).parent.parent / "gemmlab" / "submission" / "starters" / "gemm.cu"
@@ -189,6 +195,7 @@ def test_commands_are_never_silent(tmp_path, monkeypatch, name):
     assert (code, gap < 1) == (0, True), (gap, text)
 
 
+@pytest.mark.slow
 def test_a_program_of_ones_own_is_told_of_long_work_on_a_terminal_only():
     code = f"from gemmlab import status\nwith status.doing('compiling x'): {DEAF.format(1.5)}"
     ended, text, gap = on_a_terminal([sys.executable, "-c", code])

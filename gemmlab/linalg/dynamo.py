@@ -82,7 +82,9 @@ def prepare() -> None:
 def untraced(name: str) -> Callable[..., Any]:
     """A registered function that Dynamo does not trace."""
     if name not in _untraced:
-        disable = sys.modules["torch"].compiler.disable
+        torch = sys.modules["torch"]
+        torch._dynamo.graph_break(msg=REASON)  # what `fullgraph=True` refuses, with the reason
+        disable = torch.compiler.disable
         # Versions before 2.7 take no reason.
         reason = {"reason": REASON} if "reason" in inspect.signature(disable).parameters else {}
         _untraced[name] = disable(_functions[name], **reason)

@@ -76,6 +76,7 @@ def measured(monkeypatch):
     return measure
 
 
+@pytest.mark.slow
 def test_records_hold_what_was_measured(measured):
     outcome, _, bench = measured("naive", "shared")
     assert not outcome.refusals
@@ -98,6 +99,7 @@ def test_records_hold_what_was_measured(measured):
     assert options["--min-samples"] == "4" and options["--timeout"] == "5"
 
 
+@pytest.mark.slow
 def test_rounds_are_interleaved_and_operands_rotate(measured):
     _, device, _ = measured("naive", "shared")
     order = [entry for entry, _ in device.log if entry in ("cublas", *COSTS)]
@@ -110,6 +112,7 @@ def test_rounds_are_interleaved_and_operands_rotate(measured):
     assert naive[:6] == 2 * naive[:3]
 
 
+@pytest.mark.slow
 def test_a_wrong_result_is_refused_and_not_timed(measured):
     outcome, device, _ = measured("naive", wrong=True)
     [refusal] = outcome.refusals
@@ -119,6 +122,7 @@ def test_a_wrong_result_is_refused_and_not_timed(measured):
     assert naive.baseline is None and naive.percent_of_baseline is None
 
 
+@pytest.mark.slow
 def test_an_impossible_time_is_no_record(measured):
     outcome, _, _ = measured("naive", "shared", costs=COSTS | {"naive": 1e-9})
     assert [r.kernel for r in outcome.records] == ["cublas", "shared"]
@@ -126,6 +130,7 @@ def test_an_impossible_time_is_no_record(measured):
     assert refusal.status == "impossible time" and "needs at least" in refusal.message
 
 
+@pytest.mark.slow
 def test_accumulators_are_zeroed_in_every_launch(measured):
     costs = {"tree-sequential": 1e-3}
     outcome, device, _ = measured(
@@ -137,12 +142,14 @@ def test_accumulators_are_zeroed_in_every_launch(measured):
     assert record.gigabytes_per_second == pytest.approx(12004 / 1e-3 / 1e9, rel=1e-2)
 
 
+@pytest.mark.slow
 def test_a_long_launch_gets_no_batch(measured, monkeypatch):
     monkeypatch.setattr(worker.time, "perf_counter", iter(range(10_000)).__next__)
     outcome, _, _ = measured("naive")
     assert all(r.batch_mean_s is None and r.batch_samples == 0 for r in outcome.records)
 
 
+@pytest.mark.slow
 def test_a_slow_launch_sits_out_when_its_time_is_up(measured, monkeypatch):
     monkeypatch.setattr(worker.Measurement, "_time_launch", slow_naive)
     outcome, _, _ = measured("naive", "shared")
@@ -155,6 +162,7 @@ def slow_naive(self, entry, bound):
     entry.launch_s = 6.0 if entry.contender.name == "naive" else 1e-3
 
 
+@pytest.mark.slow
 def test_percentages_are_of_the_next_reference_where_the_first_was_refused(measured, monkeypatch):
     monkeypatch.setattr(baselines, "references", lambda problem: ("cublas", "shared"))
     outcome, _, _ = measured("naive", "shared", wrong=True)
@@ -263,6 +271,7 @@ def test_others_are_who_is_neither_we_nor_our_parent(pids, others):
     assert machine._others([SimpleNamespace(pid=pid) for pid in pids]) == others
 
 
+@pytest.mark.slow
 def test_a_kernel_is_told_from_another_by_its_code(measured):
     """And not by the folder in which it was compiled."""
     outcome, _, _ = measured("naive", "shared")

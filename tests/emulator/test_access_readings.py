@@ -35,6 +35,7 @@ def test_every_access_was_read():
 
 
 @pytest.mark.parametrize(("group", "kernel"), KERNELS)
+@pytest.mark.slow
 def test_counters_are_the_hardwares(group, kernel):
     names = READINGS["groups"][group]["counters"]
     artifact = gemmlab.load(str(accesses.FILE), entry=kernel, arch=READINGS["arch"])

@@ -53,6 +53,7 @@ def words(count: int) -> np.ndarray:
     ],
 )
 @pytest.mark.parametrize("block", [32, 45])
+@pytest.mark.slow
 def test_bytes_arrive_at_the_wait_for_their_group(launch, code, arrives, block):
     source, result = words(block), np.zeros(block, np.uint32)
     launch(SETUP + code + SHOW, [source, result], block=block)
@@ -154,6 +155,7 @@ def test_forms_that_do_not_exist(launch, code):
 @given(
     st.lists(st.sampled_from(["copy", "commit", "wait 0", "wait 1", "wait 2", "all"]), max_size=14)
 )
+@pytest.mark.slow
 def test_any_order_of_copies_and_waits(steps):
     """Against a list of groups: the n-th copy brings the number n + 1 to the n-th word."""
     source, result = words(2), np.zeros(16, np.uint32)

@@ -41,6 +41,7 @@ def test_printf(capsys):
 
 
 @pytest.mark.parametrize("options", [[], ["--json"], ["--check", "all"]])
+@pytest.mark.slow
 def test_printf_on_the_command_line(capsys, tmp_path, options):
     (tmp_path / "k.cu").write_text(PRINTING)
     with pytest.raises(SystemExit) as ended:

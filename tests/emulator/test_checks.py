@@ -31,6 +31,7 @@ def line_of(site):
 
 
 @pytest.mark.parametrize("path", PLANTED, ids=lambda path: path.stem)
+@pytest.mark.slow
 def test_planted_bugs_are_found(path):
     lines = enumerate(path.read_text().splitlines(), 1)
     ((kind, line),) = [(m[1], k) for k, text in lines if (m := MARK.search(text))]
@@ -51,6 +52,7 @@ def test_there_are_enough_of_them():
 
 
 @pytest.mark.parametrize("path", CORRECT, ids=lambda path: path.stem)
+@pytest.mark.slow
 def test_correct_kernels_are_clean(path):
     assert check(path) == ()
 
@@ -84,6 +86,7 @@ def emulate_rung(rung, family, check, **how):
 
 
 @pytest.mark.parametrize("rung", RUNGS, ids=ladder.label)
+@pytest.mark.slow
 def test_ladder_rungs_are_clean(rung):
     names = set(CHECKS) - {"order"}
     family = problems.find(rung.problem).families[0]

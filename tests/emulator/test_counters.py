@@ -66,6 +66,7 @@ def slow_wavefronts(width: int, addresses: list[int], on: list[bool], is_load: b
 
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(accesses())
+@pytest.mark.slow
 def test_sectors_agree_with_sets(access):
     width, addresses, on = access
     rows, enabled = np.array([addresses]), np.array([on])

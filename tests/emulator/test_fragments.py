@@ -103,6 +103,7 @@ def laid_out(array, layout):
 
 @pytest.mark.parametrize("layouts", [("row", "col", "row", "row"), ("col", "row", "col", "row")])
 @pytest.mark.parametrize(("shape", "type_", "sum_"), FORMS)
+@pytest.mark.slow
 def test_products(launch, shape, type_, sum_, layouts):
     m, n, k = shape
     (a, exact_a), (b, exact_b) = numbers(type_, m, k), numbers(type_, k, n)

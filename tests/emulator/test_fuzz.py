@@ -89,6 +89,7 @@ def damaged(draw):
     max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 @given(damaged(), st.sampled_from([None, "races"]))
+@pytest.mark.slow
 def test_damaged_text_gives_typed_errors_only(case, check):
     name, text = case
     entry, grid, block, args, smem = CASES[name][1]
@@ -140,6 +141,7 @@ def strange_instructions(count):
 
 
 @pytest.mark.parametrize(("check", "count"), [(None, 500), ("all", 100)])
+@pytest.mark.slow
 def test_strange_operands_give_typed_errors_only(check, count):
     for line in strange_instructions(count):
         args = [np.zeros(256, np.uint32)]

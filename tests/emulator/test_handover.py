@@ -57,6 +57,7 @@ def outcome(text: str, tier: str) -> Any:
 
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: ".".join(form.opcode))
+@pytest.mark.slow
 def test_every_form(form: Form) -> None:
     text = program(form)
     try:
@@ -201,6 +202,7 @@ def test_registers_of_clusters_of_one_block() -> None:
     assert found[0] == found[1]
 
 
+@pytest.mark.slow
 def test_a_launch_frees_its_memory_at_once() -> None:
     """Nothing waits for Python to look for cycles of references, which may be gigabytes later."""
     text = ptx("ld.param.u64 %q0, [p0]; st.global.u32 [%q0], 7; ret;", ["u64"])

@@ -28,6 +28,7 @@ def test_every_case_was_read():
 
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.slow
 def test_bits_are_the_hardwares(name, tier, monkeypatch):
     monkeypatch.setattr(compiler, "EFFORT", 0)
     kernel = make(name)

@@ -109,6 +109,7 @@ PRODUCTS += [(m, k, ["s32", "s4", "u4", "s32"]) for m, k in ((8, 32), (16, 32), 
 
 
 @pytest.mark.parametrize(("rows", "depth", "types"), PRODUCTS)
+@pytest.mark.slow
 def test_products_of_small_integers_are_exact(launch, rows, depth, types):
     low = [0 if t[0] == "u" else -7 for t in types]
     a = RNG.integers(low[1], 8, (WARPS, rows, depth)).astype(float)

@@ -73,6 +73,7 @@ STEPS = {
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(4, 9), st.lists(st.tuples(st.sampled_from(sorted(STEPS)), st.integers(1, 4))))
+@pytest.mark.slow
 def test_any_sequence_of_steps_is_what_the_manual_says(count, wanted):
     model, body, phases, pending = Model(count), [], [], []
     for name, n in wanted[:12]:
@@ -180,6 +181,7 @@ def test_a_ring_of_two_slots(launch, order):
 
 
 @pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.slow
 def test_deadlock_tells_the_state_of_each_object(launch, order):
     """The consumer waits for a seventh digit."""
     body = RING.replace("%r2, 6; @%p3 bra CONSUME", "%r2, 7; @%p3 bra CONSUME")

@@ -71,6 +71,7 @@ RUNGS = [
 
 
 @pytest.mark.parametrize(("name", "rung"), RUNGS)
+@pytest.mark.slow
 def test_ladder_kernels(name: str, rung: str) -> None:
     problem, found = problems.find(name), ladder.find(rung, None, name)
     sizes = SHAPES.get(name, dict.fromkeys(problem.axes, 3000))
@@ -184,6 +185,7 @@ ROWS = [
 
 
 @pytest.mark.parametrize("part", range(4))
+@pytest.mark.slow
 def test_every_row_of_the_instruction_table(part: int) -> None:
     arithmetic(ROWS[part::4])
 
@@ -338,6 +340,7 @@ BLOCKS = [(32, 1, 1), (40, 1, 1), (32, 3, 1), (8, 4, 3), (5, 1, 1)]
     max_examples=20, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 @given(st.randoms(), st.sampled_from(BLOCKS))
+@pytest.mark.slow
 def test_random_control_flow(random: Random, block: tuple[int, int, int]) -> None:
     flow = Flow(random)
     threads = block[0] * block[1] * block[2]
@@ -436,6 +439,7 @@ UNIFORM = [12, -8, 1 << 63, (1 << 64) - 4096]
     max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 @given(st.randoms(), st.sampled_from(["uniform", "parted"]), st.sampled_from([32, 40]))
+@pytest.mark.slow
 def test_addresses(random: Random, way: str, threads: int) -> None:
     """Signed and unsigned 64-bit arithmetic on the way to an address: no sum may be rounded."""
     x, lane = np.arange(1000, 2000).astype(np.uint32), np.arange(threads)
@@ -468,6 +472,7 @@ def test_addresses(random: Random, way: str, threads: int) -> None:
     st.sampled_from(MASKS),
     st.sampled_from([32, 64, 70]),
 )
+@pytest.mark.slow
 def test_memory_patterns(
     space: str, width: int, source: str, target: str, mask: str, threads: int
 ) -> None:
@@ -521,6 +526,7 @@ def test_memory_patterns(
     st.sampled_from(["all", "some", "partial"]),
     st.sampled_from([32, 64, 70]),
 )
+@pytest.mark.slow
 def test_copies(form: str, source: str, target: str, mask: str, sizes: str, threads: int) -> None:
     """Three times, further on each time; the second wait leaves the last group under way."""
     level, nbytes = form.split()[0], int(form.split()[1])

@@ -59,6 +59,7 @@ print([launch(number, "native") for number in numbers] == wanted)
 """
 
 
+@pytest.mark.slow
 def test_code_loads_where_the_address_space_is_crowded(tmp_path: Path) -> None:
     environment = os.environ | {"GEMMLAB_CACHE": str(tmp_path)}
     done = subprocess.run(

@@ -119,6 +119,7 @@ MMA = [
 
 
 @pytest.mark.parametrize(("m", "k", "types", "saturate"), MMA)
+@pytest.mark.slow
 def test_mma(m: int, k: int, types: tuple[str, str, str, str], saturate: bool) -> None:
     product = Product(m, 8, k, *types, saturates=saturate)
     counts = [product.registers(x) for x in "dabc"]
@@ -137,6 +138,7 @@ WMMA = [
 
 
 @pytest.mark.parametrize(("shape", "types"), WMMA)
+@pytest.mark.slow
 def test_wmma(shape: tuple[int, int, int], types: tuple[str, str, str, str]) -> None:
     (m, n, k), (d, a, _, c) = shape, types
     product = Product(m, n, k, *types, is_wmma=True)

@@ -187,6 +187,7 @@ def test_damaged_code_is_compiled_again(tmp_path: Path, damage: str) -> None:
 
 
 @needs_native
+@pytest.mark.slow
 def test_compiled_code_is_found_by_another_process(tmp_path: Path) -> None:
     runtime_library.cache_clear()  # so that it is on disk, too
     loop(1, "native")
@@ -371,6 +372,7 @@ extern "C" __global__ void chain(const double *x, double *y, int n) {
         ("chain", (1, 1000), "f8", 96),
     ],
 )
+@pytest.mark.slow
 def test_cuda_kernels(
     tmp_path: Path, entry: str, shape: tuple[int, int], type_: str, block: int
 ) -> None:
@@ -388,6 +390,7 @@ def test_cuda_kernels(
 
 
 @needs_native
+@pytest.mark.slow
 def test_an_interrupt_reaches_native_code() -> None:
     program = (
         "import signal; from gemmlab.emulator import run; signal.alarm(1)\n"

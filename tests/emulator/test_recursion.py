@@ -114,6 +114,7 @@ def trees(lane: int) -> float:
         ("trees", np.float32, trees, "native"),
     ],
 )
+@pytest.mark.slow
 def test_results(entry, dtype, reference, tier):
     y = np.zeros(32, dtype)
     run(text(), entry, (1, 1, 1), (32, 1, 1), [y], tier=tier)

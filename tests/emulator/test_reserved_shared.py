@@ -74,6 +74,7 @@ extern "C" __global__ void tiles(int* y) {
 
 
 @pytest.mark.parametrize("tier", ["numpy", "native"])
+@pytest.mark.slow
 def test_tiles_of_two_warps(tier):
     """Natively the warp that comes first in the text spins until the other has read its value."""
     y = np.zeros(128, np.int32)

@@ -31,6 +31,7 @@ def run(name, shape, trace=None):
     ("name", "shape"),
     [("naive", (70, 45, 33)), ("float4", (130, 260, 9)), ("sum:tree-interleaved", (3000,))],
 )
+@pytest.mark.slow
 def test_a_trace_changes_nothing(name, shape):
     counters, output = run(name, shape)
     traced_counters, traced_output = run(name, shape, Trace())

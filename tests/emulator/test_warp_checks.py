@@ -68,11 +68,13 @@ def test_planted(case: Case, check: Check) -> None:
 
 
 @pytest.mark.parametrize("case", cases("right_warps.cu"), ids=lambda case: case.name)
+@pytest.mark.slow
 def test_right(case: Case, check: Check) -> None:
     assert case.kind is None and check(case) == ()
 
 
 @pytest.mark.parametrize("order", ["reversed", 0, 1])
+@pytest.mark.slow
 def test_checks_in_other_orders(check: Check, order: str | int) -> None:
     """Warps at different places: what one of them has done with a register is no other's matter."""
     for case in cases("planted_warps.cu")[::4]:

@@ -69,6 +69,7 @@ def documented(a: np.ndarray, b: np.ndarray, tile: TileConfig) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("tile", "family", "shape"), CASES)
+@pytest.mark.slow
 def test_products_are_what_the_method_says(
     tile: TileConfig, family: str, shape: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -79,6 +80,7 @@ def test_products_are_what_the_method_says(
 
 
 @pytest.mark.parametrize(("span", "exact"), [(140, True), (150, False)])
+@pytest.mark.slow
 def test_bfloat16_holds_what_lies_within_2_to_140(span: int, exact: bool) -> None:
     """An element beside one that is larger by that span, where the other factor is zero."""
     a, b = np.zeros((64, 64), np.float32), np.zeros((64, 64), np.float32)

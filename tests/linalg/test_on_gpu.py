@@ -10,6 +10,8 @@ import pytest
 import gemmlab
 from gemmlab.errors import ArrayError, DTypeError
 
+pytestmark = pytest.mark.gpu
+
 U = 2.0**-24
 PRECISIONS = ("fp16x3", "bf16x6", "ieee", None)
 

@@ -12,6 +12,7 @@ from test_on_gpu import PRECISIONS, error
 import gemmlab
 from gemmlab.errors import ArrayError
 
+pytestmark = pytest.mark.gpu
 torch = pytest.importorskip("torch", reason="torch is not installed")
 if not torch.cuda.is_available() or torch.cuda.device_count() < 2:
     pytest.skip("there are no two GPUs", allow_module_level=True)

@@ -81,6 +81,7 @@ TOTALS = replace(SMALL, scheme=BF16X6, total_k=128)
     ("tile", "shape"),
     [(SMALL, (70, 66, 72)), (PAIR, (150, 70, 65)), (TOTALS, (70, 66, 330)), (TOTALS, (9, 9, 256))],
 )
+@pytest.mark.slow
 def test_products_are_float32_accurate(tile: TileConfig, shape: tuple[int, int, int]) -> None:
     a, b = matrices(*shape)
     c, _ = product(a, b, tile)
@@ -99,6 +100,7 @@ def test_products_are_float32_accurate(tile: TileConfig, shape: tuple[int, int, 
         (replace(SMALL, scheme=BF16X6, total_k=64), 300),
     ],
 )
+@pytest.mark.slow
 def test_a_deep_product_is_added_up_in_parts(
     tile: TileConfig, k: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,6 +118,7 @@ def test_a_deep_product_is_added_up_in_parts(
 
 @pytest.mark.parametrize("order", ["in-order", "reversed"])
 @pytest.mark.parametrize("tile", [PAIR, replace(PAIR, scheme=BF16X6, total_k=64)])
+@pytest.mark.slow
 def test_nothing_is_found_where_slots_and_totals_are_used_again(
     tile: TileConfig, order: str
 ) -> None:
@@ -132,6 +135,7 @@ LARGE = TileConfig(scheme=BF16X6, block_n=128, slots=6, promote_k=32, total_k=10
 
 
 @pytest.mark.parametrize(("tile", "products", "waits"), [(SMALL, 3, 2), (LARGE, 6, 3)])
+@pytest.mark.slow
 def test_the_assembler_leaves_wgmma_asynchronous(
     tile: TileConfig, products: int, waits: int
 ) -> None:
@@ -146,6 +150,7 @@ def test_the_assembler_leaves_wgmma_asynchronous(
 
 
 @pytest.mark.parametrize("shape", [(5, 9, 20), (64, 130, 20), (70, 65, 20)])
+@pytest.mark.slow
 def test_alpha_and_beta_and_what_is_not_finite(shape: tuple[int, int, int]) -> None:
     a, b = matrices(*shape)
     a[1, 3], b[0, 2], b[7, 2] = np.nan, np.inf, np.inf

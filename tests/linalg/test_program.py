@@ -111,6 +111,7 @@ def all_wide(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
     ("make", "batch", "wide"),
     [(narrow, 1, 0), (one_wide, 1, 1), (all_wide, 1, 19), (one_wide, 3, 1)],
 )
+@pytest.mark.slow
 def test_the_product_is_float32_accurate_on_the_emulator(
     memory: emulation.Memory,
     monkeypatch: pytest.MonkeyPatch,

@@ -143,6 +143,7 @@ class Target:
 
 
 @pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.slow
 def test_kernels_write_what_the_reference_says(name: str) -> None:
     along, config, (vectors, depth), pad = KERNELS[name]
     x = matrix(vectors, depth)
@@ -158,6 +159,7 @@ def test_kernels_write_what_the_reference_says(name: str) -> None:
 
 
 @pytest.mark.parametrize("first", ["nearest", "down"])
+@pytest.mark.slow
 def test_deep_kernels_write_what_the_reference_says(first: str) -> None:
     vectors, depth, chunk = 133, 70, 64
     x, memory = matrix(vectors, depth), Memory()

@@ -15,6 +15,7 @@ from test_on_gpu import PRECISIONS, arrays, error
 
 import gemmlab
 
+pytestmark = pytest.mark.gpu
 torch = pytest.importorskip("torch", reason="torch is not installed")
 if not torch.cuda.is_available():
     pytest.skip("there is no GPU", allow_module_level=True)

@@ -165,16 +165,22 @@ PROGRAMS: dict[str, Any] = {
 }
 
 
+def forget_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As before the first call after `import torch`."""
+    monkeypatch.setattr(dynamo, "ready", False)
+    monkeypatch.setattr(dynamo, "is_traced", lambda: False)
+    monkeypatch.setattr(dynamo, "callback", lambda: None)
+    monkeypatch.setattr(dynamo, "_untraced", {})
+
+
 @pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize("is_new", [True, False], ids=["torch is new", "torch is known"])
+@pytest.mark.slow
 def test_torch_compile_does_not_trace_products(
     program: str, is_new: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if is_new:  # as before the first call after `import torch`
-        monkeypatch.setattr(dynamo, "ready", False)
-        monkeypatch.setattr(dynamo, "is_traced", lambda: False)
-        monkeypatch.setattr(dynamo, "callback", lambda: None)
-        monkeypatch.setattr(dynamo, "_untraced", {})
+    if is_new:
+        forget_torch(monkeypatch)
     else:
         dynamo.prepare()
     traced = []
@@ -192,7 +198,12 @@ def test_torch_compile_does_not_trace_products(
     assert not any("gemmlab/linalg" in place.replace("tests/linalg", "") for place in traced)
 
 
-def test_a_graph_without_breaks_is_refused_with_the_reason() -> None:
-    torch._dynamo.reset()
-    with pytest.raises(torch._dynamo.exc.Unsupported, match=dynamo.REASON):
-        torch.compile(PROGRAMS["between operations"], backend="eager", fullgraph=True)(A)
+def test_a_graph_without_breaks_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    forget_torch(monkeypatch)
+    for _ in "first", "again":
+        torch._dynamo.reset()
+        compiled = torch.compile(PROGRAMS["between operations"], backend="eager", fullgraph=True)
+        with pytest.raises(torch._dynamo.exc.Unsupported, match=dynamo.REASON):
+            compiled(A)
+        compiled = torch.compile(PROGRAMS["between operations"], backend="eager")
+        assert np.array_equal(compiled(A).numpy(), A.numpy() @ B.numpy())

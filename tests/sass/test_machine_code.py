@@ -52,6 +52,7 @@ def test_as_many_threads_enter_every_block_as_leave_it():
         ("integer-division", "taken as never called", "__cuda_sm20_div_s64"),
     ],
 )
+@pytest.mark.slow
 def test_what_ptxas_did_is_told(name, what, access):
     assert (what, access) in rows(name)
 

@@ -41,6 +41,7 @@ def test_every_launch_was_read():
 
 
 @pytest.mark.parametrize("name", sorted(LAUNCHES.keys() - OFF.keys() - UNKNOWN.keys()))
+@pytest.mark.slow
 def test_counts_are_the_hardwares(name):
     machine, hardware = counted(name)
     ours = {key: value for key, value in machine.counters.items() if "pred_on" not in key}
@@ -50,6 +51,7 @@ def test_counts_are_the_hardwares(name):
 
 
 @pytest.mark.parametrize("name", OFF)
+@pytest.mark.slow
 def test_counts_are_near_the_hardwares(name):
     machine, hardware = counted(name)
     for key in TOTALS:

@@ -43,6 +43,7 @@ PRECISION = {
 
 
 @pytest.mark.parametrize("name", PRECISION)
+@pytest.mark.slow
 def test_a_cheaper_class_does_not_pass_as_float32(judge, name):
     text, wanted = PRECISION[name]
     found = judge(text)
@@ -119,6 +120,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("name", WRONG)
+@pytest.mark.slow
 def test_a_wrong_kernel_fails_for_the_right_reason(judge, name):
     text, status = WRONG[name]
     found = judge(text)
@@ -316,6 +318,7 @@ def test_every_axis_is_long_once(judge, monkeypatch):
     assert found.verdict == "race", found.steps[-1]
 
 
+@pytest.mark.slow
 def test_ptx_and_templates(judge):
     template = gemm().replace('extern "C" __global__', "template <int U> __global__")
     found = judge(template.replace("entry=gemm", "entry=gemm<2>"))
@@ -343,6 +346,7 @@ def test_a_directive_may_bring_arrays_and_numbers(judge):
 
 @pytest.mark.parametrize("problem", ["gemm", "transpose", "sum", "histogram", "vector-add"])
 @pytest.mark.parametrize("language", start.LANGUAGES)
+@pytest.mark.slow
 def test_starting_files_pass(judge, problem, language):
     suffix = start.LANGUAGES[language]
     found = judge(start.text(problem, language), suffix=suffix)

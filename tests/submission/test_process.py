@@ -51,6 +51,7 @@ def compiled(tmp_path, text, seconds=20.0):
 
 
 @pytest.mark.parametrize("name", FILES)
+@pytest.mark.slow
 def test_whatever_a_file_does_is_a_status(tmp_path, name):
     text, status, message = FILES[name]
     ended = compiled(tmp_path, text, 2.0 if name == "hangs" else 20.0)
@@ -58,6 +59,7 @@ def test_whatever_a_file_does_is_a_status(tmp_path, name):
     assert message in ended.message
 
 
+@pytest.mark.slow
 def test_nothing_is_left_behind(tmp_path, monkeypatch):
     """Of a file that starts a process outside of its session, and prints a million lines."""
     scratch = tmp_path / "scratch"
@@ -119,6 +121,7 @@ def test_a_file_cannot_have_another_kernel_judged(judge):
         "\\xff",
     ],
 )
+@pytest.mark.slow
 def test_whatever_a_file_writes_as_answers_is_a_verdict(judge, lines):
     text = (
         "#! gemmlab problem=gemm block=32,32 grid=1\n"
@@ -133,6 +136,7 @@ def test_whatever_a_file_writes_as_answers_is_a_verdict(judge, lines):
 HANGS = gemm("  volatile int one = 1; float sum = 0; while (one == 1) sum += 1;\n")
 
 
+@pytest.mark.slow
 def test_a_kernel_that_hangs_is_told_with_its_case(judge, monkeypatch):
     def hurried(task, request, limits):
         return run(task, request, replace(limits, seconds=4.0 if task == "emulate" else 60.0))
@@ -148,6 +152,7 @@ NEXT = "from gemmlab import scratch\nwith scratch.folder(): pass"
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems end no child with its parent")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.slow
 def test_a_judge_that_is_stopped_leaves_no_process(tmp_path, how):
     """One that is killed cannot end its child any more: that ends with it. Nor do files stay."""
     file, pid_file, scratch = tmp_path / "kernel.py", tmp_path / "pid", tmp_path / "scratch"
@@ -181,6 +186,7 @@ def _wait_until(true, seconds=20.0):
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_the_file_changes_nothing_in_the_process_that_judges(judge):
     """Host code runs where the PTX is made, and nothing but PTX comes out of there."""
     trick = (

@@ -65,6 +65,7 @@ def timed(monkeypatch):
     return take
 
 
+@pytest.mark.slow
 def test_the_score_is_of_the_best_of_three_runs_each_on_fresh_inputs(submission, timed):
     told = timed(submission(gemm()))
     assert told["score"] == pytest.approx(200, rel=0.02) and "% of cublas" in told["message"]
@@ -87,6 +88,7 @@ def test_a_wrong_result_has_no_score(submission, timed):
 
 
 @pytest.mark.parametrize("precision, text", [("tf32", rounded(TF32)), ("bf16", rounded(BF16))])
+@pytest.mark.slow
 def test_a_cheaper_class_is_scored_against_cublas_in_that_class(submission, timed, precision, text):
     told = timed(submission(text), precision)
     assert told["score"] > 0 and blas.COMPUTE_TYPES[precision] in told["message"]
@@ -128,6 +130,7 @@ LEAVES_IT = [name for name in TRICKS if "finds" in name]
 
 
 @pytest.mark.parametrize("name", LEAVES_IT)
+@pytest.mark.slow
 def test_who_finds_the_work_done_and_leaves_it_has_no_score(submission, timed, name):
     told = timed(submission(TRICKS[name]))
     assert told["status"] == "forbidden" and "its output held before" in told["message"]
@@ -190,6 +193,7 @@ def test_trials_on_a_gpu_see_large_shapes_and_every_family_there(submission, mon
     assert trials[-1]["purpose"].startswith("over its own result")
 
 
+@pytest.mark.slow
 def test_clocks_of_a_gpu_that_others_use_accuse_nobody(submission, timed, monkeypatch):
     monkeypatch.setattr(timing, "disagree", lambda record: "1 µs by one clock, 2 µs by another")
     assert timed(submission(gemm()))["status"] == "impossible time"
