@@ -15,7 +15,7 @@ from gemmlab.compile.variables import Variables
 from gemmlab.devices import open_device
 from gemmlab.devices.cuda import CudaDevice
 from gemmlab.devices.device import Span
-from gemmlab.errors import DTypeError, ShapeError, UnknownNameError
+from gemmlab.errors import DeviceError, DTypeError, ShapeError, UnknownNameError
 
 SOURCE = """
 #include <cuda_fp16.h>
@@ -124,6 +124,11 @@ def test_on_a_gpu_they_lie_where_the_driver_says(kernel: gemmlab.Artifact) -> No
     )
     ((address, image),) = device._variables(kernel, SimpleNamespace(handle="kernel"))
     assert address == 4096 and image is kernel.variables.images["counter"]
+    with pytest.raises(DeviceError, match="variable total: the driver of cuda:0 does not know it"):
+        kernel.variables["total"]
+    kernel.variables["lab::seen"] = np.ones(3, np.uint8)
+    with pytest.raises(DeviceError, match="variable lab::seen: .*; declare it outside .* static"):
+        list(device._variables(kernel, SimpleNamespace(handle="kernel")))
 
 
 @pytest.mark.parametrize(

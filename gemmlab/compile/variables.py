@@ -9,7 +9,7 @@ import numpy as np
 
 from gemmlab.compile.artifact import Artifact, VariableType
 from gemmlab.emulator.ptx.parser import parse
-from gemmlab.errors import DTypeError, ShapeError, UnknownNameError
+from gemmlab.errors import DeviceError, DTypeError, ShapeError, UnknownNameError
 
 
 class Variables(MutableMapping[str, Any]):
@@ -17,12 +17,15 @@ class Variables(MutableMapping[str, Any]):
 
     A value that is read is an array of its own that cannot be written to, or a NumPy scalar. One
     that is set must have the declared shape and, where it is an array, the declared dtype; numbers
-    and lists are converted. Raises UnknownNameError, ShapeError, DTypeError.
+    and lists are converted. Raises UnknownNameError, ShapeError, DTypeError, and DeviceError for a
+    variable that a GPU's driver cannot find.
     """
 
     def __init__(self, images: Mapping[VariableType, bytes]) -> None:
         """`images` has what each variable begins with; what is missing at the end is 0."""
         self._types = {type_.name: type_ for type_ in images}
+        self._set: set[str] = set()  # by their PTX names
+        self._lost: dict[str, str] = {}  # and the device
         # Bytes by the PTX's name; a device reads them before a launch, and writes them after it.
         self.images: dict[str, np.ndarray] = {}
         for type_, initial in images.items():
@@ -30,8 +33,24 @@ class Variables(MutableMapping[str, Any]):
             image[: len(initial)] = np.frombuffer(initial, np.uint8)
             self.images[type_.symbol] = image
 
+    def lose(self, symbol: str, device: str) -> None:
+        """A launch on the device goes without this one, which its driver does not know by name.
+
+        Raises DeviceError if it was set; to read it is an error from then on.
+        """
+        self._lost[symbol] = device
+        if symbol in self._set:
+            raise self._gone(symbol)
+
+    def _gone(self, symbol: str) -> DeviceError:
+        (name,) = (name for name, type_ in self._types.items() if type_.symbol == symbol)
+        why = f"the driver of {self._lost[symbol]} does not know it by name"
+        return DeviceError(f"variable {name}: {why}; declare it outside functions, not static")
+
     def __getitem__(self, name: str) -> Any:
         type_ = self._type(name)
+        if type_.symbol in self._lost:
+            raise self._gone(type_.symbol)
         value = self.images[type_.symbol].view(type_.dtype).reshape(type_.shape).copy()
         value.flags.writeable = False  # who writes to it means the variable
         return value[()]
@@ -39,6 +58,7 @@ class Variables(MutableMapping[str, Any]):
     def __setitem__(self, name: str, value: Any) -> None:
         type_ = self._type(name)
         self.images[type_.symbol][:] = _array(type_, value).reshape(-1).view(np.uint8)
+        self._set.add(type_.symbol)
 
     def __delitem__(self, name: str) -> None:
         raise DTypeError(f"the variable {self._type(name).name} cannot be deleted")

@@ -293,7 +293,10 @@ class CudaDevice:
         return self._kernels[key]
 
     def _variables(self, artifact: Artifact, kernel: Any) -> Iterator[tuple[int, np.ndarray]]:
-        """Where the module's variables lie on this device, and their bytes on the host."""
+        """Where the module's variables lie on this device, and their bytes on the host.
+
+        Raises DeviceError for one that was set from Python and that the driver cannot find.
+        """
         images = artifact.variables.images
         if not images:
             return
@@ -302,8 +305,10 @@ class CudaDevice:
             error, address, _ = self._cu.cuModuleGetGlobal(module, symbol.encode())
             if error == self._cu.CUresult.CUDA_SUCCESS:
                 yield int(address), image
-            elif error != self._cu.CUresult.CUDA_ERROR_NOT_FOUND:  # no kernel uses it: it is gone
+            elif error != self._cu.CUresult.CUDA_ERROR_NOT_FOUND:
                 raise DeviceError(f"variable {symbol} on {self.name}: {error.name}")
+            elif symbol.encode() in (artifact.cubin or b""):  # else no kernel uses it: it is gone
+                artifact.variables.lose(symbol, self.name)
 
     def _timed(self, start: Start) -> float:
         """Launch once, to the end; seconds between the events around it."""
