@@ -40,7 +40,7 @@ class _Compiler:
                 answer = child.stdout.readline()
             except BrokenPipeError:
                 answer = b""
-            except BaseException:  # Ctrl-C, say: an answer that nobody waits for would be the next
+            except BaseException:  # Ctrl-C, say; the pending answer would be taken for the next one
                 self.end()
                 raise
             if answer.endswith(b"\n"):

@@ -22,7 +22,7 @@ from cuda.bindings import nvrtc
 
 
 def main() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # who asked decides whether to go on
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles Ctrl-C
     # Nothing that the compiler prints gets between the answers.
     answers = os.fdopen(os.dup(1), "w", encoding="ascii")
     os.dup2(2, 1)
@@ -40,7 +40,7 @@ def main() -> None:
 def _read(requests: SimpleQueue[bytes]) -> None:
     for line in sys.stdin.buffer:
         requests.put(line)
-    os._exit(0)  # whoever asked is gone, and waits for nothing that is being compiled
+    os._exit(0)  # the parent process has ended; drop what is being compiled
 
 
 def _compile(

@@ -52,7 +52,7 @@ class Variables(MutableMapping[str, Any]):
         if type_.symbol in self._lost:
             raise self._gone(type_.symbol)
         value = self.images[type_.symbol].view(type_.dtype).reshape(type_.shape).copy()
-        value.flags.writeable = False  # who writes to it means the variable
+        value.flags.writeable = False  # a write to the copy would not reach the variable
         return value[()]
 
     def __setitem__(self, name: str, value: Any) -> None:
