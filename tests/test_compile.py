@@ -6,13 +6,15 @@ import os
 import re
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from gemmlab import ladder
 from gemmlab.compile import cache, cute, load, nvrtc, ptx, resources
-from gemmlab.compile.artifact import Artifact
+from gemmlab.compile.artifact import Artifact, Resources
 from gemmlab.errors import CompileError, InputError, PtxSyntaxError, UnknownNameError
 
 CUDA = """
@@ -271,6 +273,52 @@ def test_ptx_without_an_assembler(monkeypatch: pytest.MonkeyPatch) -> None:
     artifact = load(load("naive").ptx)
     assert (artifact.cubin, artifact.resources) == (None, None)
     assert artifact.arch == "sm_90a"
+
+
+ALIGNED = """.version 8.0
+.target sm_90
+.address_size 64
+.shared .align 8 .b64 one;
+.extern .shared .align 1024 .b8 many[];
+.visible .entry k() {
+  .reg .b32 %r;
+  mov.u32 %r, many; st.shared.u32 [%r], %r; st.shared.u32 [one], %r; ret;
+}
+"""
+
+
+@pytest.mark.parametrize(("static_bytes", "is_kept"), [(16, False), (1024, True)])
+def test_a_cubin_must_align_dynamic_shared_memory_as_the_ptx_does(
+    static_bytes: int, is_kept: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """nvJitLink 13.0 puts `many` at byte 16. The driver's own assembler does not."""
+    monkeypatch.setenv("GEMMLAB_CACHE", str(tmp_path))
+    used = Resources(registers=8, spill_bytes=0, static_smem_bytes=static_bytes)
+    monkeypatch.setattr(resources, "read", lambda *_: used)
+    assert (load(ALIGNED).cubin is not None) == is_kept
+
+
+def test_threads_build_one_after_the_other_and_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("GEMMLAB_CACHE", str(tmp_path))
+    building: list[str] = []
+    built: list[str] = []
+
+    def fetch(name: str) -> None:
+        def build() -> Artifact:
+            building.append(name)
+            time.sleep(0.05)
+            assert building == [name]
+            building.remove(name)
+            built.append(name)
+            return ptx.describe(ALIGNED)
+
+        cache.fetch([name], build, name)
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(fetch, "aabbcc"))
+    assert sorted(built) == ["a", "b", "c"]
 
 
 def test_ptx_syntax_error_names_the_line() -> None:

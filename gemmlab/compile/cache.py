@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from typing import Any
@@ -18,18 +19,31 @@ __all__ = ["fetch", "folder"]
 FORMAT = "8"  # of the files and of how they are made; part of every key
 
 
+# The CuTe DSL keeps its state per process: two threads that compile at once break each other.
+_building = threading.RLock()
+
+
 def fetch(parts: Iterable[str], build: Callable[[], Artifact], what: str) -> Artifact:
-    """The artifact made of `parts` (all text that decides it): from disk, or built and kept, of
-    which who waits is told: `what` is its name."""
+    """The artifact made from `parts` (all text that decides it): loaded from disk, or built and
+    saved. Threads build one after the other. `what` names the artifact in the status line."""
     name = f"{store.name_of([FORMAT, *parts])}.json"
+    if (kept := _load(name)) is not None:
+        return kept
+    with _building:
+        if (kept := _load(name)) is not None:  # built by another thread in the meantime
+            return kept
+        with status.doing(f"compiling {what} (first use; kept in cache)"):
+            artifact = build()
+        store.save(name, _encode(artifact).encode())
+    return artifact
+
+
+def _load(name: str) -> Artifact | None:
     data = store.load(name)
     if data is not None:
         with contextlib.suppress(ValueError, KeyError, TypeError):
             return _decode(data.decode())
-    with status.doing(f"compiling {what} (first use; kept in cache)"):
-        artifact = build()
-    store.save(name, _encode(artifact).encode())
-    return artifact
+    return None
 
 
 def _encode(artifact: Artifact) -> str:

@@ -9,6 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from gemmlab.compile.artifact import Artifact, ParameterType, VariableType
+from gemmlab.emulator.ptx import layout
 from gemmlab.emulator.ptx.ir import Variable
 from gemmlab.emulator.ptx.parser import parse
 from gemmlab.errors import CompileError, UnknownNameError
@@ -89,6 +90,14 @@ def _assemble(text: str, origin: str, arch: str) -> bytes:
     if done.returncode < 0:  # minus the signal that ended it
         log = f"the assembler crashed: {signal.strsignal(-done.returncode)}"
     raise CompileError(f"{origin} cannot be assembled for {arch}", log)
+
+
+def misplaces_dynamic_shared(artifact: Artifact, static_bytes: int) -> bool:
+    """Whether a cubin with so many bytes of static shared memory ignores the alignment that the PTX
+    declares for the dynamic part behind them. Those of nvJitLink 13.0 align it to 16 bytes."""
+    module = parse(artifact.ptx)
+    alignment = layout.dynamic_shared_alignment(module, module.entry(artifact.entry))
+    return static_bytes % alignment != 0 and alignment > 16
 
 
 def _parameter(variable: Variable) -> ParameterType:

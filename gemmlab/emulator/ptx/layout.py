@@ -54,9 +54,13 @@ def static_shared_bytes(module: Module, function: Function) -> int:
     return _layout(variables)[1]
 
 
+def dynamic_shared_alignment(module: Module, function: Function) -> int:
+    """The alignment in bytes of the kernel's dynamic shared memory."""
+    return max([16, *(v.alignment for v in shared_variables(module, function) if not v.size)])
+
+
 def dynamic_shared_offset(module: Module, function: Function) -> int:
-    extern = [v.alignment for v in shared_variables(module, function) if not v.size]
-    alignment = max([16, *extern])
+    alignment = dynamic_shared_alignment(module, function)
     end = reserved_shared_bytes(function) + static_shared_bytes(module, function)
     return -(-end // alignment) * alignment
 
