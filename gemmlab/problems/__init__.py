@@ -1,4 +1,4 @@
-"""What can be computed: `find(name)` gives a Problem, `NAMES` all of them."""
+"""The problems that kernels solve: `find(name)` returns a Problem, `NAMES` lists all names."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ NAMES = tuple(_PROBLEMS)
 
 
 def find(name: str) -> Problem:
-    """The problem of that name; UnknownNameError names those that exist."""
+    """Return the problem called `name`. Raises UnknownNameError, which lists the known names."""
     try:
         return _PROBLEMS[name]
     except KeyError:
         known = ", ".join(NAMES)
-        raise UnknownNameError(f"no problem named {name!r}; there is: {known}") from None
+        raise UnknownNameError(f"no problem named {name!r}; known problems: {known}") from None

@@ -1,6 +1,6 @@
 """C = A·B in float32: A is (m, k), B is (k, n), C is (m, n).
 
-The C ABI of every kernel of this problem, in order:
+Every kernel of this problem takes these parameters, in this order (C ABI):
 
     a, b, c             float32 pointers
     m, n, k             int32
@@ -10,7 +10,7 @@ The C ABI of every kernel of this problem, in order:
     row       row-major  row-major     row-major
     course    row-major  column-major  column-major
 
-The error bound is that of a sum of K products (rounding.py), measured against |A||B|.
+The error bound is that of a sum of k products (rounding.py), relative to |A||B|.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ INT32_MAX = 2**31 - 1
 
 
 class GemmCase:
-    """One product: `a` (m, k) and `b` (k, n), float32, and where they lie in memory."""
+    """One product of `a` (m, k) and `b` (k, n), float32, with their device memory images."""
 
     def __init__(
         self, shape: Shape, layout: str, family: str, seed: int, a: np.ndarray, b: np.ndarray
@@ -73,7 +73,7 @@ class GemmCase:
 
 
 class Gemm:
-    """The problem C = A·B; see the module for the ABI and the error bound."""
+    """The problem C = A·B; the module docstring gives the ABI and the error bound."""
 
     name = "gemm"
     axes: tuple[str, ...] = ("m", "n", "k")
@@ -94,8 +94,10 @@ class Gemm:
     emulated_size = 512
 
     def case(self, shape: Shape, layout: str, family: str, seed: int) -> Case:
-        """Draw the inputs. Raises ShapeError, UnknownNameError for layout and family, InputError
-        for the seed."""
+        """Draw the inputs.
+
+        Raises ShapeError, UnknownNameError (layout, family) and InputError (negative seed).
+        """
         check_case(self, shape, layout, 1, INT32_MAX)
         sizes = tuple(shape[axis] for axis in self.axes)
         m, n, k = sizes

@@ -1,14 +1,15 @@
-"""How often each of the 256 byte values occurs in n bytes.
+"""The histogram of n bytes: the number of occurrences of each of the 256 byte values.
 
-The C ABI of every kernel of this problem, in order:
+Every kernel of this problem takes these parameters, in this order (C ABI):
 
     data      uint8 pointer
-    counts    uint32 pointer to 256 counts, an accumulator: they are 0 when the kernel starts
+    counts    uint32 pointer to 256 counts, an accumulator: zeroed before the kernel starts
     n         int64
 
-Counts are exact, so the bound is 0, and integer additions give the same bits in any order. The
-families differ in contention, which is all that a histogram's speed depends on: `uniform` bytes
-seldom meet in a bin, `single` sends every byte to one bin, `text` has a few favourites.
+Counts are exact and integer addition is associative, so the error bound is 0. The input families
+differ in contention, the only property of the data that affects a histogram's speed: `uniform`
+bytes rarely hit the same bin, `single` sends every byte to one bin, and `text` hits a few bins
+often.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from gemmlab.problems.inputs import generator
 from gemmlab.problems.problem import TINY, Case, Parameter, Shape, check_case
 
 BINS = 256
-MOST = 2**32 - 1  # what one count can hold
+MOST = 2**32 - 1  # the largest value of a uint32 count
 
-# The space and the letters, by their share of English text in hundredths of a percent.
+# Frequencies of the space and the letters in English text, in hundredths of a percent.
 _LETTERS = b" etaoinsrhldcumfgpwybvkxjqz"
 _SHARES = (
     *(1829, 1027, 751, 653, 616, 571, 568, 531, 498, 497, 331, 328, 228, 223),
@@ -32,17 +33,17 @@ _SHARES = (
 
 
 def uniform(rng: np.random.Generator, n: int) -> np.ndarray:
-    """Every value equally likely."""
+    """Every byte value with equal probability."""
     return rng.integers(0, BINS, n, dtype=np.uint8)
 
 
 def single(rng: np.random.Generator, n: int) -> np.ndarray:
-    """One value, everywhere."""
+    """One random byte value, repeated."""
     return np.full(n, rng.integers(0, BINS), np.uint8)
 
 
 def text(rng: np.random.Generator, n: int) -> np.ndarray:
-    """Lower-case letters and spaces as often as in English."""
+    """Lower-case letters and spaces with the frequencies of English text."""
     share = np.array(_SHARES) / sum(_SHARES)
     return rng.choice(np.frombuffer(_LETTERS, np.uint8), n, p=share)
 
@@ -55,7 +56,7 @@ FAMILIES: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
 
 
 class HistogramCase:
-    """The bytes `data` (n,)."""
+    """One input `data` (n,), uint8."""
 
     def __init__(self, shape: Shape, layout: str, family: str, seed: int, data: np.ndarray) -> None:
         self.shape: Shape = dict(shape)
@@ -76,7 +77,7 @@ class HistogramCase:
 
 
 class Histogram:
-    """The problem of counting bytes; see the module for the ABI and the families."""
+    """The histogram of bytes; the module docstring gives the ABI and the input families."""
 
     name = "histogram"
     axes: tuple[str, ...] = ("n",)
@@ -91,7 +92,10 @@ class Histogram:
     emulated_size = 2**21
 
     def case(self, shape: Shape, layout: str, family: str, seed: int) -> Case:
-        """Draw the bytes. Raises ShapeError, UnknownNameError, InputError for the seed."""
+        """Draw the bytes.
+
+        Raises ShapeError, UnknownNameError (layout, family) and InputError (negative seed).
+        """
         check_case(self, shape, layout, 0, MOST)
         rng = generator(family, FAMILIES, (shape["n"],), 0, seed)
         data = FAMILIES[family](rng, shape["n"])

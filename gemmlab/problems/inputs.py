@@ -1,11 +1,11 @@
-"""Input families: what numbers a problem is tried on.
+"""Input families: the distributions from which a problem's inputs are drawn.
 
-A family draws one float32 operand of shape (rows, depth), `depth` being the axis that is summed.
-`operand` is 0 for the left factor and 1 for the (transposed) right one. The draw depends on
-(seed, shape, family, operand) alone, so a record's inputs can be made again anywhere.
+A family draws one float32 operand of shape (rows, depth); the problem sums along `depth`.
+`operand` is 0 for the left factor and 1 for the transposed right factor. The numbers depend only on
+(seed, shape, family, operand), so the inputs of any recorded run can be regenerated.
 
-Every family keeps products and sums of up to 2**60 terms inside float32's range, so that which
-results are NaN or infinite does not depend on the order of the sum.
+Sums of up to 2**60 terms or products from any family stay within float32's range. The order of
+summation therefore never decides whether a result is NaN or infinite.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def normal(rng: np.random.Generator, size: tuple[int, int], operand: int) -> np.
 
 
 def uniform(rng: np.random.Generator, size: tuple[int, int], operand: int) -> np.ndarray:
-    """U(0, 1): every term positive, the partial sums grow."""
+    """U(0, 1): every term is positive, so partial sums grow."""
     return rng.random(size, dtype=np.float32)
 
 
@@ -36,14 +36,14 @@ def symmetric(rng: np.random.Generator, size: tuple[int, int], operand: int) -> 
 
 
 def wide(rng: np.random.Generator, size: tuple[int, int], operand: int) -> np.ndarray:
-    """Exponents from -30 to 29, far outside what float16 holds."""
+    """Exponents from -30 to 29, far beyond the range of float16."""
     mantissa = np.float32(1) + rng.random(size, dtype=np.float32)
     sign = rng.choice(np.array([-1, 1], np.float32), size)
     return np.asarray(np.ldexp(mantissa * sign, rng.integers(-30, 30, size, dtype=np.int32)))
 
 
 def cancellation(rng: np.random.Generator, size: tuple[int, int], operand: int) -> np.ndarray:
-    """Neighbouring terms that almost cancel: the result is small beside |A||B|."""
+    """Adjacent terms nearly cancel: the result is small compared with |A||B|."""
     rows, depth = size
     half = rng.standard_normal((rows, (depth + 1) // 2), dtype=np.float32)
     pairs = np.repeat(half, 2, axis=1)[:, :depth]
@@ -54,7 +54,7 @@ def cancellation(rng: np.random.Generator, size: tuple[int, int], operand: int) 
 
 
 def integers(rng: np.random.Generator, size: tuple[int, int], operand: int) -> np.ndarray:
-    """Integers from -8 to 8: exact in any order up to a depth of 2**18."""
+    """Integers from -8 to 8: products sum exactly in any order up to a depth of 2**18."""
     return rng.integers(-8, 9, size).astype(np.float32)
 
 
@@ -64,7 +64,7 @@ def zeros(rng: np.random.Generator, size: tuple[int, int], operand: int) -> np.n
 
 
 def one_hot(rng: np.random.Generator, size: tuple[int, int], operand: int) -> np.ndarray:
-    """The left factor picks one row of the right one each: the result is a copy, exact."""
+    """Each row of the left factor selects one row of the right one: the result is an exact copy."""
     if operand == 1:
         return normal(rng, size, operand)
     rows, depth = size
@@ -74,7 +74,7 @@ def one_hot(rng: np.random.Generator, size: tuple[int, int], operand: int) -> np
 
 
 def special(rng: np.random.Generator, size: tuple[int, int], operand: int) -> np.ndarray:
-    """Normal, a fifth of it -0 and subnormals, with a NaN and infinities in up to three rows."""
+    """N(0, 1) with 10 % -0, 10 % subnormals, and +inf, -inf and NaN, one each in up to 3 rows."""
     rows, depth = size
     values = normal(rng, size, operand)
     kind = rng.integers(0, 10, size)
@@ -102,9 +102,9 @@ FAMILIES: dict[str, Draw] = {
 def draw(
     family: str, shape: tuple[int, ...], size: tuple[int, int], operand: int, seed: int
 ) -> np.ndarray:
-    """One float32 operand of `size` (rows, depth) for a problem of `shape`.
+    """Draw one float32 operand of `size` (rows, depth) for a problem of `shape`.
 
-    Raises as `generator` does.
+    Raises the errors of `generator`.
     """
     rng = generator(family, FAMILIES, shape, operand, seed)
     return FAMILIES[family](rng, size, operand)
@@ -113,12 +113,12 @@ def draw(
 def generator(
     family: str, known: Iterable[str], shape: tuple[int, ...], operand: int, seed: int
 ) -> np.random.Generator:
-    """The random numbers of one operand.
+    """Return the random generator of one operand.
 
-    Raises UnknownNameError for a family that is not known, InputError for a negative seed.
+    Raises UnknownNameError for an unknown family and InputError for a negative seed.
     """
     if family not in known:
-        raise UnknownNameError(f"no input family {family!r}; there is: {', '.join(known)}")
+        raise UnknownNameError(f"no input family {family!r}; known families: {', '.join(known)}")
     if seed < 0:
         raise InputError(f"seed {seed} is negative; it must be 0 or more")
     return np.random.default_rng([seed, *shape, zlib.crc32(family.encode()), operand])

@@ -1,4 +1,4 @@
-"""What is to be computed: parameters, inputs, float64 reference, work and error bound."""
+"""A problem: its parameters, inputs, float64 reference, amount of work and error bound."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Shape = Mapping[str, int]  # axis name -> extent, {"m": 256, "n": 256, "k": 256}
 
 @dataclass(frozen=True)
 class Parameter:
-    """One argument of a problem's C ABI, in order.
+    """One parameter of a problem's C ABI.
 
-    A kernel writes every element of an "output", whatever it held. It adds to an "accumulator",
-    which holds zeros when it starts. A "workspace" is no part of the problem: some kernels take one
-    as their last argument, in zeros, and leave in it what they like.
+    A kernel overwrites every element of an "output". It adds to an "accumulator", which is zeroed
+    before the kernel starts. A "workspace" is not part of the problem: some kernels take one as
+    their last argument; it is zeroed before the kernel starts and its contents are discarded.
     """
 
     name: str
@@ -38,74 +38,79 @@ WORKSPACE = Parameter("workspace", "float32", "workspace")
 
 
 class Case(Protocol):
-    """One instance of a problem: inputs drawn, answer known."""
+    """One instance of a problem, with drawn inputs and a known answer."""
 
     shape: Shape
     layout: str
     family: str
     seed: int
-    buffers: Mapping[str, np.ndarray]  # inputs only: 1-D images of device memory, by parameter name
-    scalars: Mapping[str, int]  # sizes and leading dimensions, by parameter name
+    buffers: Mapping[str, np.ndarray]  # by parameter name: inputs only, 1-D device memory images
+    scalars: Mapping[str, int]  # by parameter name: sizes and leading dimensions
     output: str  # name of the output parameter
-    output_size: int  # elements of its 1-D image
+    output_size: int  # elements in its 1-D image
     output_dtype: str
 
     def result(self, image: np.ndarray) -> np.ndarray:
-        """The output as the problem's own array, e.g. (m, n), from its 1-D image."""
+        """Reshape the 1-D image of the output to the problem's shape, e.g. (m, n)."""
 
     def reference(self) -> np.ndarray:
-        """The answer in float64, same shape as `result`."""
+        """Return the exact answer in float64, with the shape of `result`."""
 
     def magnitude(self, least: float = TINY) -> np.ndarray:
-        """What errors are measured against, element by element: |A||B| for a product.
+        """Return the scale of each element's error, with the shape of `result`: |A||B| for a GEMM.
 
-        Inputs other than 0 count as `least` or more, the smallest normal number of the format that
-        they may be rounded to: below it, the error of rounding is absolute.
+        A nonzero input counts as at least `least`, the smallest normal number of the format that
+        the kernel may round inputs to. Rounding errors below it are absolute, not relative.
         """
 
 
 class Problem(Protocol):
-    """A family of cases. The first layout and the first family are what is meant by default."""
+    """A set of cases. The first layout and the first family are the defaults."""
 
     name: str
     axes: tuple[str, ...]
     layouts: tuple[str, ...]
     families: tuple[str, ...]
     parameters: tuple[Parameter, ...]
-    default_size: int  # of every axis, where no shape is given
-    emulated_size: int  # of every axis: the most that is also emulated beside a GPU, for counters
+    default_size: int  # extent of every axis if no shape is given
+    emulated_size: int  # of every axis: largest size also emulated, for counters, in a GPU's run
 
     def case(self, shape: Shape, layout: str, family: str, seed: int) -> Case: ...
 
     def flops(self, shape: Shape) -> int: ...
 
     def min_bytes(self, shape: Shape) -> int:
-        """Each input read once, each output written once."""
+        """Bytes moved if each input is read once and each output written once."""
 
     def bound_u(self, shape: Shape) -> float:
-        """Largest error, in units of u·magnitude, of correct float32 arithmetic in any order; 0
-        where nothing is rounded."""
+        """Return the largest error of correct float32 arithmetic in any order, in u·magnitude.
+
+        0 if the problem involves no rounding.
+        """
 
 
 def check_case(problem: Problem, shape: Shape, layout: str, least: int, most: int) -> None:
-    """Raise ShapeError for a size outside least..most and for more than this machine's memory
-    holds, UnknownNameError for a layout."""
+    """Check a shape and a layout.
+
+    Raises ShapeError for an extent outside least..most or a case larger than the free memory of
+    this machine, and UnknownNameError for an unknown layout.
+    """
     for axis in problem.axes:
         if not least <= shape[axis] <= most:
             raise ShapeError(f"{axis} = {shape[axis]} is not between {least} and {most}")
     if layout not in problem.layouts:
         known = ", ".join(problem.layouts)
-        raise UnknownNameError(f"no layout {layout!r} for {problem.name}; there is: {known}")
-    # Every array is there at least twice: for the device, and to know the answer.
+        raise UnknownNameError(f"no layout {layout!r} for {problem.name}; known layouts: {known}")
+    # Every array exists at least twice: on the device and in the reference computation.
     needed, free = 2 * problem.min_bytes(shape), _free_memory()
     if needed > free:
         sizes = "×".join(str(shape[axis]) for axis in problem.axes)
-        room = f"{needed / 1e9:,.1f} GB of memory, and {free / 1e9:,.1f} GB are free"
+        room = f"{needed / 1e9:,.1f} GB of memory, but {free / 1e9:,.1f} GB are free"
         raise ShapeError(f"{problem.name} {sizes} takes at least {room}")
 
 
 def _free_memory() -> float:
-    """Bytes that the system can still give; infinite where it does not say."""
+    """Bytes of memory that the system can still allocate; infinite if it does not report them."""
     try:
         text = Path("/proc/meminfo").read_text()
     except OSError:

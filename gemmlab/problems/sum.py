@@ -1,19 +1,19 @@
 """The sum of n float32 numbers.
 
-The C ABI of every kernel of this problem, in order:
+Every kernel of this problem takes these parameters, in this order (C ABI):
 
     x      float32 pointer
-    out    float32 pointer to one number, an accumulator: it holds 0 when the kernel starts
+    out    float32 pointer to one number, an accumulator: zeroed before the kernel starts
     n      int64
 
-Kernels add to `out` atomically, once per block at the end, in whatever order blocks finish; so the
-caller zeroes it first, and the last bits may differ from run to run on a GPU. The sum of nothing is
-0, for which nothing is launched.
+Each block adds its partial sum to `out` with one atomic addition when it finishes. The caller
+therefore zeroes `out` first, and on a GPU the last bits may differ between runs, because the order
+of the blocks does. For n = 0 no kernel is launched and the sum is 0.
 
-The error bound is that of a sum of n terms (rounding.py), measured against the sum of |x|. A tree
-of partial sums stays far below it: its roundings number log2(n) on the way of each term. Atomic
-additions of float32 in global memory take subnormals for zeros, a loss of 2**-126 each at most; the
-magnitude holds n·FLUSHED for that.
+The error bound is that of a sum of n terms (rounding.py), relative to the sum of |x|. A tree of
+partial sums stays far below it, because each term passes through only log2(n) roundings. Atomic
+float32 additions in global memory flush subnormals to zero, a loss of at most 2**-126 each; the
+magnitude includes n·FLUSHED for this loss.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FLUSHED = TINY / U
 
 
 class SumCase:
-    """One vector `x` (n,)."""
+    """One vector `x` (n,), float32."""
 
     def __init__(self, shape: Shape, layout: str, family: str, seed: int, x: np.ndarray) -> None:
         self.shape: Shape = dict(shape)
@@ -54,7 +54,7 @@ class SumCase:
 
 
 class Sum:
-    """The problem of the sum; see the module for the ABI and the error bound."""
+    """The sum of a vector; the module docstring gives the ABI and the error bound."""
 
     name = "sum"
     axes: tuple[str, ...] = ("n",)
@@ -69,10 +69,13 @@ class Sum:
     emulated_size = 2**21
 
     def case(self, shape: Shape, layout: str, family: str, seed: int) -> Case:
-        """Draw x. Raises ShapeError, UnknownNameError, InputError for the seed."""
+        """Draw x.
+
+        Raises ShapeError, UnknownNameError (layout, family) and InputError (negative seed).
+        """
         check_case(self, shape, layout, 0, MOST)
         n = shape["n"]
-        # The right operand of a product is the one whose neighbours cancel.
+        # Operand 1: `cancellation` makes adjacent terms cancel only in the right factor.
         x = draw(family, (n,), (1, max(n, 1)), 1, seed)[0, :n]
         return SumCase(shape, layout, family, seed, x)
 

@@ -1,12 +1,12 @@
 """B = Aᵀ in float32: A is (m, n), B is (n, m), both row-major.
 
-The C ABI of every kernel of this problem, in order:
+Every kernel of this problem takes these parameters, in this order (C ABI):
 
     a, b        float32 pointers
     m, n        int32
     lda, ldb    int64, elements from one row to the next
 
-Nothing is computed, so the bound is 0: every element of B is an element of A.
+A transpose rounds nothing, so the error bound is 0.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ import numpy as np
 from gemmlab.problems.inputs import FAMILIES, draw
 from gemmlab.problems.problem import TINY, Case, Parameter, Shape, check_case
 
-MOST = 2**31 - 1024  # so that the indices of a block at the edge still fit 32 bits
+MOST = 2**31 - 1024  # keeps the indices of a block at the edge within 32 bits
 
 
 class TransposeCase:
-    """One matrix `a` (m, n)."""
+    """One matrix `a` (m, n), float32."""
 
     def __init__(self, shape: Shape, layout: str, family: str, seed: int, a: np.ndarray) -> None:
         m, n = shape["m"], shape["n"]
@@ -44,7 +44,7 @@ class TransposeCase:
 
 
 class Transpose:
-    """The problem B = Aᵀ; see the module for the ABI."""
+    """The problem B = Aᵀ; the module docstring gives the ABI."""
 
     name = "transpose"
     axes: tuple[str, ...] = ("m", "n")
@@ -62,10 +62,13 @@ class Transpose:
     emulated_size = 2048
 
     def case(self, shape: Shape, layout: str, family: str, seed: int) -> Case:
-        """Draw A. Raises ShapeError, UnknownNameError, InputError for the seed."""
+        """Draw A.
+
+        Raises ShapeError, UnknownNameError (layout, family) and InputError (negative seed).
+        """
         check_case(self, shape, layout, 0, MOST)
         size = shape["m"], shape["n"]
-        # Which rows a family singles out needs a row; an empty matrix has no element to draw.
+        # Families need at least one row and one column to draw from, even for an empty matrix.
         a = draw(family, size, (max(size[0], 1), max(size[1], 1)), 0, seed)
         return TransposeCase(shape, layout, family, seed, a[: size[0], : size[1]])
 

@@ -1,14 +1,14 @@
 """c = a + b for vectors of n float32 numbers.
 
-The C ABI of every kernel of this problem, in order:
+Every kernel of this problem takes these parameters, in this order (C ABI):
 
     a, b, c    float32 pointers
     n          int64
 
-An element is one addition, which IEEE 754 rounds to the nearest float32: there is one right answer,
-so the bound is 0. The float64 sum of two float32 numbers, rounded once more to float32, is that
-answer: 53 bits are more than twice 24 and two, for which the second rounding changes nothing
-(Figueroa, "When is double rounding innocuous?", 1995).
+Each element is one addition, which IEEE 754 rounds to the nearest float32. There is exactly one
+correct result, so the error bound is 0. The reference adds in float64 and rounds to float32. The
+double rounding is harmless because 53 >= 2·24 + 2 significand bits (Figueroa, "When is double
+rounding innocuous?", 1995).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MOST = 2**38  # 1 TB of float32
 
 
 class VectorAddCase:
-    """Two vectors `a` and `b` (n,)."""
+    """Two vectors `a` and `b` (n,), float32."""
 
     def __init__(
         self, shape: Shape, layout: str, family: str, seed: int, a: np.ndarray, b: np.ndarray
@@ -49,7 +49,7 @@ class VectorAddCase:
 
 
 class VectorAdd:
-    """The problem c = a + b; see the module for the ABI."""
+    """The problem c = a + b; the module docstring gives the ABI."""
 
     name = "vector-add"
     axes: tuple[str, ...] = ("n",)
@@ -65,11 +65,14 @@ class VectorAdd:
     emulated_size = 2**22
 
     def case(self, shape: Shape, layout: str, family: str, seed: int) -> Case:
-        """Draw a and b. Raises ShapeError, UnknownNameError, InputError for the seed."""
+        """Draw a and b.
+
+        Raises ShapeError, UnknownNameError (layout, family) and InputError (negative seed).
+        """
         check_case(self, shape, layout, 0, MOST)
         n = shape["n"]
-        # An element of c is the sum of a row of two terms, of which there must be one to draw. The
-        # right operand of a product is the one whose neighbours cancel.
+        # Each element of c sums a row of two terms; families need at least one row to draw from.
+        # Operand 1: `cancellation` makes adjacent terms cancel only in the right factor.
         terms = draw(family, (n,), (max(n, 1), 2), 1, seed)[:n]
         a, b = np.ascontiguousarray(terms.T)
         return VectorAddCase(shape, layout, family, seed, a, b)
