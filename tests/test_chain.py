@@ -34,8 +34,13 @@ def test_a_rung_plans_all_of_its_launches_inside_its_workspace(name: str, layout
     a, b, c, work = (Span(buffer, 0, buffer.nbytes) for buffer in buffers)
     given = {"a": a, "b": b, "c": c, "workspace": work}
     launches = rung.launches(rung.config, SHAPE, given)
-    second = "across" if layout == "row" else "along"
-    assert [launch.kernel for launch in launches] == ["along", second, "multiply", "fixup"]
+    second = "pack_mn_major" if layout == "row" else "pack_k_major"
+    assert [launch.kernel for launch in launches] == [
+        "pack_k_major",
+        second,
+        "multiply_packed",
+        "repair_non_finite",
+    ]
     geometry = rung.geometry(rung.config, SHAPE)
     assert (launches[2].grid, launches[2].block) == (geometry.grid, geometry.block)
     spans = [x for launch in launches for x in launch.args.values() if isinstance(x, Span)]

@@ -6,8 +6,8 @@ import cutlass
 from cutlass import cute
 from cutlass.cute.nvgpu import cpasync, warpgroup
 
-from gemmlab.kernels.gemm.parts import ELEMENTS
 from gemmlab.kernels.gemm.schemes import LINE, CopyBox
+from gemmlab.kernels.gemm.sm90.tiles import ELEMENTS
 
 
 @cute.jit

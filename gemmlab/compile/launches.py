@@ -16,15 +16,15 @@ from gemmlab.kernels.gemm.plan import Launch
 from gemmlab.kernels.rung import Dim3
 from gemmlab.packages import CUTE_DSL
 
-# The file, below kernels/gemm, and the function of each kernel that a launch may name.
+# The file, below kernels/gemm/sm90, and the function of each kernel that a launch may name.
 _KERNELS = {
-    "along": ("split", "along"),
-    "across": ("split", "across"),
-    "find_peaks": ("split_deep", "find_peaks"),
-    "across_deep": ("split_deep", "across_deep"),
-    "multiply": ("fp16x3", "kernel"),
-    "resplit": ("resplit", "kernel"),
-    "fixup": ("fixup", "kernel"),
+    "pack_k_major": ("pack", "pack_k_major"),
+    "pack_mn_major": ("pack", "pack_mn_major"),
+    "find_peaks": ("pack_deep", "find_peaks"),
+    "pack_mn_major_deep": ("pack_deep", "pack_mn_major_deep"),
+    "multiply_packed": ("mainloop", "kernel"),
+    "repack": ("repack", "kernel"),
+    "repair_non_finite": ("repair", "kernel"),
 }
 
 
@@ -42,11 +42,11 @@ def artifact(name: str, config: Any, block: Dim3, arch: str = DEFAULT) -> Artifa
 
     def build() -> Artifact:
         with CUTE_DSL.importing():
-            module = import_module(f"{kernels.__name__}.gemm.{file}")
+            module = import_module(f"{kernels.__name__}.gemm.sm90.{file}")
         kernel, parameters = getattr(module, function), module.SIGNATURES[function]
         return cute.compile_kernel(kernel, parameters, config, block, f"matmul_{name}", arch)
 
-    source = Path(kernels.__file__).with_name("gemm") / f"{file}.py"
+    source = Path(kernels.__file__).with_name("gemm") / "sm90" / f"{file}.py"
     parts = ["linalg", name, repr(config), repr(block), arch]
     made_by = [cute.sources(source), repr(cute.versions())]
     return disk.fetch([*parts, *made_by], build, f"kernel matmul_{name}")

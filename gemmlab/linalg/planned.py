@@ -19,7 +19,7 @@ class Counts(NamedTuple):
 
     @classmethod
     def of(cls, risk: int, not_finite: int) -> Counts:
-        """From the two numbers that a GPU keeps (`kernels.gemm.split`)."""
+        """From the two numbers that a GPU keeps (`kernels.gemm.sm90.pack`)."""
         return cls(risk % WIDE_COUNT, risk // WIDE_COUNT, not_finite)
 
 

@@ -181,11 +181,11 @@ class Job:
                 "ldx": operand.ld,
                 "batch_x": operand.batch_stride,
                 "pitch": packed.pitch,
-                "along": int(operand.along),
+                "k_major": int(operand.along),
                 "batch": packed.batch,
             }
             args.update({f"{name}_{side}": value for name, value in given.items()})
             blocks = max(blocks, min(packed.lines, ceil_div(_BLOCKS * sms, packed.batch)))
             batch = max(batch, packed.batch)
         config = SplitConfig(packed.scheme)
-        return Launch("resplit", config, (blocks, batch, 2), _BLOCK, args)
+        return Launch("repack", config, (blocks, batch, 2), _BLOCK, args)

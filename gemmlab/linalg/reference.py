@@ -31,7 +31,7 @@ class Split:
 
 
 def split(matrix: np.ndarray, scheme: Scheme, first: str = "nearest") -> Split:
-    """Split each row of a float32 matrix (vectors, depth) as `kernels.gemm.split` does.
+    """Split each row of a float32 matrix (vectors, depth) as `kernels.gemm.sm90.pack` does.
 
     The first part's magnitude is the value's, rounded to "nearest", "down" or "up".
     """

@@ -83,7 +83,12 @@ def run_of(size: int, stream: int = 7) -> TensorCoreRun:
 
 def test_kernels_are_compiled_before_anything_runs(driver: Driver) -> None:
     run_of(100)
-    assert set(driver.compiled) == {"along", "multiply", "resplit", "fixup"}
+    assert set(driver.compiled) == {
+        "pack_k_major",
+        "multiply_packed",
+        "repack",
+        "repair_non_finite",
+    }
     assert not driver.launched
 
 

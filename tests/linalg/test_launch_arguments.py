@@ -17,7 +17,7 @@ ARTIFACT = Artifact(
     "sm_90a",
     tuple(ParameterType("u64", 8, 8, True, name) for name in ("x", "out", "n")),
 )
-LAUNCH = Launch("along", None, (1, 1, 1), (32, 1, 1), {"n": 3, "out": 2, "x": 1})
+LAUNCH = Launch("pack_k_major", None, (1, 1, 1), (32, 1, 1), {"n": 3, "out": 2, "x": 1})
 
 
 def test_arguments_come_in_the_order_of_the_kernel() -> None:
@@ -33,5 +33,5 @@ def test_arguments_come_in_the_order_of_the_kernel() -> None:
     ],
 )
 def test_a_name_too_few_or_too_many_is_an_error(args: dict[str, int], wrong: str) -> None:
-    with pytest.raises(InternalError, match=f"a launch of along .* differ in {wrong}$"):
+    with pytest.raises(InternalError, match=f"a launch of pack_k_major .* differ in {wrong}$"):
         arguments(replace(LAUNCH, args=args), ARTIFACT)

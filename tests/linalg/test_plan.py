@@ -35,9 +35,9 @@ def test_splits_cover_every_vector_and_line(vectors, depth, along, batch, scheme
         config, (x, y, z) = launch.config, launch.grid
         assert x % launch.cluster == 0 and launch.block[0] == config.threads
         match launch.kernel:
-            case "along":
+            case "pack_k_major":
                 assert x * 8 >= vectors * config.warps and y == batch
-            case "across":
+            case "pack_mn_major":
                 assert (
                     x // config.cluster * 32 >= vectors and config.deepest >= depth and y == batch
                 )

@@ -59,7 +59,7 @@ def product(
         plan.fix_up(wanted, *operands, packed, at, works, sms=2),
     ]
     for launch in launches:
-        if launch.kernel == "along":
+        if launch.kernel == "pack_k_major":
             launch = replace(launch, config=replace(launch.config, fours=2))
         memory.run(launch)
     return c, report.view(np.uint64)

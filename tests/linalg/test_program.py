@@ -44,24 +44,43 @@ def kernels(launches: tuple[Launch, ...]) -> list[str]:
 
 def test_by_default_the_gpu_may_choose() -> None:
     launches = job(BY_DEFAULT, 300, 200, 100).launches(Memory(1 << 20, 2 << 20, 3 << 20), 132)
-    again = ["resplit", "multiply"]
-    assert kernels(launches) == ["along", "across", "multiply", *again, "fixup"]
-    first, last = (x for x in launches if x.kernel == "multiply")
+    again = ["repack", "multiply_packed"]
+    assert kernels(launches) == [
+        "pack_k_major",
+        "pack_mn_major",
+        "multiply_packed",
+        *again,
+        "repair_non_finite",
+    ]
+    first, last = (x for x in launches if x.kernel == "multiply_packed")
     assert first.args["most_risk"] + 1 == last.args["least_risk"]  # one of them runs, not both
     assert first.args["least_risk"] == 0 and last.args["most_risk"] == 2**64 - 1
 
 
 def test_a_tier_asked_for_is_the_only_one() -> None:
     launches = job(ALONE, 300, 200, 100).launches(Memory(1 << 20, 2 << 20, 3 << 20), 132)
-    assert kernels(launches) == ["along", "across", "multiply", "fixup"]
+    assert kernels(launches) == [
+        "pack_k_major",
+        "pack_mn_major",
+        "multiply_packed",
+        "repair_non_finite",
+    ]
 
 
 def test_a_packed_operand_is_not_split_and_not_cleared() -> None:
     kept = 7 << 20
     launches = job(BY_DEFAULT, 300, 200, 100, kept=(None, kept)).launches(Memory(0, 128, 256), 132)
-    assert kernels(launches) == ["along", "multiply", "resplit", "multiply", "fixup"]
+    assert kernels(launches) == [
+        "pack_k_major",
+        "multiply_packed",
+        "repack",
+        "multiply_packed",
+        "repair_non_finite",
+    ]
     assert launches[-1].args["clear"] == 1  # counts of a alone
-    assert all(kept in launch.args.values() for launch in launches if launch.kernel != "along")
+    assert all(
+        kept in launch.args.values() for launch in launches if launch.kernel != "pack_k_major"
+    )
     last = launches[-2]
     assert last.maps[1].address < kept  # the fallback's parts lie in the workspace
 

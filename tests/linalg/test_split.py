@@ -172,5 +172,5 @@ def test_deep_kernels_write_what_the_reference_says(first: str) -> None:
     split = {**find, **results, "pitch": target.packed.pitch}
     grid, block = (2, 2, 1), (256, 1, 1)
     memory.run(plan.Launch("find_peaks", plan.SplitConfig(), grid, block, find))
-    memory.run(plan.Launch("across_deep", plan.SplitConfig(first=first), grid, block, split))
+    memory.run(plan.Launch("pack_mn_major_deep", plan.SplitConfig(first=first), grid, block, split))
     target.check(x, first)

@@ -80,11 +80,13 @@ def test_a_compiler_that_fails_is_no_reason_to_stop(
     gpu: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: Any) -> None:
-        raise CompileError("CuTe DSL cannot compile matmul_along for sm_90a", "no ptxas\nno luck")
+        raise CompileError(
+            "CuTe DSL cannot compile matmul_pack_k_major for sm_90a", "no ptxas\nno luck"
+        )
 
     monkeypatch.setattr(execution, "TensorCoreRun", refuse)
     tiers._warn_once.cache_clear()
-    with pytest.warns(RuntimeWarning, match="cannot compile matmul_along for sm_90a$"):
+    with pytest.warns(RuntimeWarning, match="cannot compile matmul_pack_k_major for sm_90a$"):
         gemmlab.matmul(Array(A), Array(B))
     assert gemmlab.last_plan().tier == "ieee"
     with pytest.raises(CompileError, match="no luck"):

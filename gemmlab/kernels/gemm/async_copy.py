@@ -21,7 +21,7 @@ import cutlass
 from cutlass import Constexpr, Float32, Int32, Int64, cute
 
 from gemmlab.kernels import common
-from gemmlab.kernels.gemm import parts
+from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.rung import Geometry, Rung
 
 
@@ -51,12 +51,12 @@ class Config:
 
     @property
     def smem(self) -> int:
-        return 4 * self.stages * self.block_k * (self.block_m + self.block_n + 2 * parts.PADDING)
+        return 4 * self.stages * self.block_k * (self.block_m + self.block_n + 2 * simt.PADDING)
 
     def __post_init__(self) -> None:
-        parts.check_layout(self.layout)
-        parts.check_warps(self)
-        parts.check_ring(self)
+        simt.check_layout(self.layout)
+        simt.check_warps(self)
+        simt.check_ring(self)
 
 
 @cute.jit
@@ -69,13 +69,13 @@ def fetch(matrix, ring, t: Int32, x0: Int32, how: Constexpr, config: Constexpr):
     k0, row = k - cute.ceil_div(k, BK) * BK + t * BK, t % config.stages * BK
     for r in cutlass.range_constexpr(BK * BX // (4 * threads if wide else threads)):
         if cutlass.const_expr(wide):
-            kk, x = parts.four_of(thread + r * threads, BK, BX, 1)
-            target, source = parts.quad(ring, (row + kk, x)), parts.quad(matrix, (k0 + kk, x0 + x))
+            kk, x = simt.four_of(thread + r * threads, BK, BX, 1)
+            target, source = simt.quad(ring, (row + kk, x)), simt.quad(matrix, (k0 + kk, x0 + x))
         else:
-            kk, x = parts.one_of(thread, r, threads, BK, BX, axis)
+            kk, x = simt.one_of(thread, r, threads, BK, BX, axis)
             column = cutlass.min(x0 + x, last)
-            target, source = parts.one(ring, (row + kk, x)), parts.one(matrix, (k0 + kk, column))
-        parts.copy_async(source, target, k0 + kk >= 0, guarded)
+            target, source = simt.one(ring, (row + kk, x)), simt.one(matrix, (k0 + kk, column))
+        simt.copy_async(source, target, k0 + kk >= 0, guarded)
 
 
 @cute.jit
@@ -95,7 +95,7 @@ def accumulate(mA, mB, sA, sB, rC, corner, own, wide: Constexpr, config: Constex
             fetch(mA, sA, t + S - 1, corner[0], (0, False, False), config)
             fetch(mB, sB, t + S - 1, corner[1], (unit, wide, False), config)
         cute.arch.cp_async_commit_group()
-        parts.multiply(sA, sB, rC, t % S * config.block_k, own[0], own[1], config)
+        simt.multiply(sA, sB, rC, t % S * config.block_k, own[0], own[1], config)
 
 
 @cute.kernel
@@ -112,26 +112,26 @@ def kernel(
     config: Constexpr,
 ):
     thread, _, _ = cute.arch.thread_idx()
-    bx, by = parts.walk(config.group)
-    mA, mB, mC = parts.matrices(a, b, c, (m, n, k), (lda, ldb, ldc), config.layout)
+    bx, by = simt.walk(config.group)
+    mA, mB, mC = simt.matrices(a, b, c, (m, n, k), (lda, ldb, ldc), config.layout)
     mA = cute.make_tensor(mA.iterator, cute.select(mA.layout, mode=[1, 0]))  # (k, m)
     BM, BN = config.block_m, config.block_n
-    sA, sB = parts.rings(config.stages * config.block_k, BM, BN)
+    sA, sB = simt.rings(config.stages * config.block_k, BM, BN)
     rC = cute.make_rmem_tensor((config.thread_m, config.thread_n), Float32)
     rC.fill(0.0)
     # What is asked here is the same for every thread of the block, so no warp diverges.
-    corner, own = (by * BM, bx * BN), parts.warp_place(thread, config)
-    if config.unit == 1 and bx * BN + BN <= n and parts.allows_quads(b, ldb):
+    corner, own = (by * BM, bx * BN), simt.warp_place(thread, config)
+    if config.unit == 1 and bx * BN + BN <= n and simt.allows_quads(b, ldb):
         accumulate(mA, mB, sA, sB, rC, corner, own, True, config)
     else:
         accumulate(mA, mB, sA, sB, rC, corner, own, False, config)
 
-    wide_stores = by * BM + BM <= m and bx * BN + BN <= n and parts.allows_quads(c, ldc)
-    parts.store_warp_tiles(mC, *corner, rC, wide_stores, config)
+    wide_stores = by * BM + BM <= m and bx * BN + BN <= n and simt.allows_quads(c, ldc)
+    simt.store_warp_tiles(mC, *corner, rC, wide_stores, config)
 
 
 def geometry(config: Config, shape: Mapping[str, int]) -> Geometry:
-    return Geometry(parts.grid(config, shape), (config.threads, 1, 1), config.smem)
+    return Geometry(simt.grid(config, shape), (config.threads, 1, 1), config.smem)
 
 
 RUNGS = (

@@ -21,7 +21,7 @@ import cutlass
 from cutlass import Float32, Int32, Int64, cute
 
 from gemmlab.kernels import common
-from gemmlab.kernels.gemm import parts
+from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.rung import Geometry, Rung
 
 
@@ -45,10 +45,10 @@ class Config:
         return (self.block_m // self.thread_m) * (self.block_n // self.thread_n)
 
     def __post_init__(self) -> None:
-        parts.check_layout(self.layout)
-        parts.check_tiles(self)
-        parts.check_fours(self)
-        parts.check_warps(self)
+        simt.check_layout(self.layout)
+        simt.check_tiles(self)
+        simt.check_fours(self)
+        simt.check_warps(self)
         common.require(self.block_k.bit_count() == 1, f"block_k = {self.block_k}, no power of two")
         common.require(self.group > 0, f"group = {self.group}, must be positive")
 
@@ -61,42 +61,42 @@ def product(mA, mB, corner, ks, wide: cutlass.Boolean, config: cutlass.Constexpr
     """
     thread, _, _ = cute.arch.thread_idx()
     BM, BN, BK = config.block_m, config.block_n, config.block_k
-    sA = parts.shared_tile(2 * BK, BM, padding=4)  # two tiles (BK, BM)
-    sB = parts.shared_tile(2 * BK, BN, padding=4)  # two tiles (BK, BN)
+    sA = simt.shared_tile(2 * BK, BM, padding=4)  # two tiles (BK, BM)
+    sB = simt.shared_tile(2 * BK, BN, padding=4)  # two tiles (BK, BN)
     rC = cute.make_rmem_tensor((config.thread_m, config.thread_n), Float32)
     rC.fill(0.0)
 
     # Each thread stages four consecutive elements: of A along k, of B along its unit stride.
-    unit, (first, last) = parts.unit_axis(config), ks
-    a_k, a_m = parts.four_of(thread, BK, BM, 0)
-    b_k, b_n = parts.four_of(thread, BK, BN, unit)
+    unit, (first, last) = simt.unit_axis(config), ks
+    a_k, a_m = simt.four_of(thread, BK, BM, 0)
+    b_k, b_n = simt.four_of(thread, BK, BN, unit)
     row_a, col_b = corner[0] + a_m, corner[1] + b_n
-    t_m, t_n = parts.warp_place(thread, config)
+    t_m, t_n = simt.warp_place(thread, config)
 
     whole = first  # where the tiles that are loaded wide end
     if wide:
         whole = first + ((last - first) & -BK)
     if whole > first:
-        parts.stage(sA, a_k, a_m, parts.quad(mA, (row_a, first + a_k)).load(), 0)
-        parts.stage(sB, b_k, b_n, parts.quad(mB, (first + b_k, col_b)).load(), unit)
+        simt.stage(sA, a_k, a_m, simt.quad(mA, (row_a, first + a_k)).load(), 0)
+        simt.stage(sB, b_k, b_n, simt.quad(mB, (first + b_k, col_b)).load(), unit)
     for k0 in cutlass.range(first, whole, BK):
         now, ahead = k0 & BK, cutlass.min(k0 + BK, whole - BK)
-        four_a = parts.quad(mA, (row_a, ahead + a_k)).load()
-        four_b = parts.quad(mB, (ahead + b_k, col_b)).load()
+        four_a = simt.quad(mA, (row_a, ahead + a_k)).load()
+        four_b = simt.quad(mB, (ahead + b_k, col_b)).load()
         cute.arch.sync_threads()
-        parts.multiply(sA, sB, rC, now, t_m, t_n, config)
-        parts.stage(sA, (now ^ BK) + a_k, a_m, four_a, 0)
-        parts.stage(sB, (now ^ BK) + b_k, b_n, four_b, unit)
+        simt.multiply(sA, sB, rC, now, t_m, t_n, config)
+        simt.stage(sA, (now ^ BK) + a_k, a_m, four_a, 0)
+        simt.stage(sB, (now ^ BK) + b_k, b_n, four_b, unit)
 
     # The rest in k, or all of it for a block at the edge.
     for k0 in cutlass.range(whole, last, BK):
         cute.arch.sync_threads()
-        four_a = parts.load_four(mA, row_a, k0 + a_k, 1, False)
-        four_b = parts.load_four(mB, k0 + b_k, col_b, unit, False)
-        parts.stage(sA, a_k, a_m, four_a, 0)
-        parts.stage(sB, b_k, b_n, four_b, unit)
+        four_a = simt.load_four(mA, row_a, k0 + a_k, 1, False)
+        four_b = simt.load_four(mB, k0 + b_k, col_b, unit, False)
+        simt.stage(sA, a_k, a_m, four_a, 0)
+        simt.stage(sB, b_k, b_n, four_b, unit)
         cute.arch.sync_threads()
-        parts.multiply(sA, sB, rC, 0, t_m, t_n, config)
+        simt.multiply(sA, sB, rC, 0, t_m, t_n, config)
     return rC
 
 
@@ -113,21 +113,21 @@ def kernel(
     ldc: Int64,
     config: cutlass.Constexpr,
 ):
-    bx, by = parts.walk(config.group)
-    mA, mB, mC = parts.matrices(a, b, c, (m, n, k), (lda, ldb, ldc), config.layout)
+    bx, by = simt.walk(config.group)
+    mA, mB, mC = simt.matrices(a, b, c, (m, n, k), (lda, ldb, ldc), config.layout)
     row, col = by * config.block_m, bx * config.block_n
 
     # The same for every thread of the block, so no warp diverges.
     inside = row + config.block_m <= m and col + config.block_n <= n
-    wide_loads = inside and parts.allows_quads(a, lda) and parts.allows_quads(b, ldb)
-    wide_stores = inside and parts.allows_quads(c, ldc)
+    wide_loads = inside and simt.allows_quads(a, lda) and simt.allows_quads(b, ldb)
+    wide_stores = inside and simt.allows_quads(c, ldc)
 
     rC = product(mA, mB, (row, col), (0, k), wide_loads, config)
-    parts.store_warp_tiles(mC, row, col, rC, wide_stores, config)
+    simt.store_warp_tiles(mC, row, col, rC, wide_stores, config)
 
 
 def geometry(config: Config, shape: Mapping[str, int]) -> Geometry:
-    return Geometry(parts.grid(config, shape), (config.threads, 1, 1))
+    return Geometry(simt.grid(config, shape), (config.threads, 1, 1))
 
 
 rung = partial(

@@ -21,7 +21,7 @@ import cutlass
 from cutlass import Float32, Int32, Int64, cute
 
 from gemmlab.kernels import common
-from gemmlab.kernels.gemm import parts
+from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.rung import Geometry, Rung
 
 
@@ -41,9 +41,9 @@ class Config:
         return (self.block_m // self.thread_m) * (self.block_n // self.thread_n)
 
     def __post_init__(self) -> None:
-        parts.check_layout(self.layout)
-        parts.check_tiles(self)
-        parts.check_fours(self)
+        simt.check_layout(self.layout)
+        simt.check_tiles(self)
+        simt.check_fours(self)
 
 
 @cute.kernel
@@ -61,12 +61,12 @@ def kernel(
 ):
     tx, ty, _ = cute.arch.thread_idx()
     bx, by, _ = cute.arch.block_idx()
-    mA, mB, mC = parts.matrices(a, b, c, (m, n, k), (lda, ldb, ldc), config.layout)
+    mA, mB, mC = simt.matrices(a, b, c, (m, n, k), (lda, ldb, ldc), config.layout)
     BM, BN, BK = config.block_m, config.block_n, config.block_k
     TM, TN = config.thread_m, config.thread_n
 
-    sA = parts.shared_tile(BM, BK)  # (BM, BK)
-    sB = parts.shared_tile(BK, BN)  # (BK, BN)
+    sA = simt.shared_tile(BM, BK)  # (BM, BK)
+    sB = simt.shared_tile(BK, BN)  # (BK, BN)
     rA = cute.make_rmem_tensor(TM, Float32)
     rB = cute.make_rmem_tensor(TN, Float32)
     rC = cute.make_rmem_tensor((TM, TN), Float32)
@@ -83,24 +83,24 @@ def kernel(
 
     # The same for every thread of the block, so no warp diverges.
     inside = by * BM + BM <= m and bx * BN + BN <= n
-    wide_loads = inside and parts.allows_quads(a, lda) and parts.allows_quads(b, ldb)
-    wide_stores = inside and parts.allows_quads(c, ldc)
+    wide_loads = inside and simt.allows_quads(a, lda) and simt.allows_quads(b, ldb)
+    wide_stores = inside and simt.allows_quads(c, ldc)
 
     for k0 in cutlass.range(0, k, BK):
         if wide_loads and k0 + BK <= k:
-            four_a = parts.quad(mA, (by * BM + a_m, k0 + a_k)).load()
-            four_b = parts.quad(mB, (k0 + b_k, bx * BN + b_n)).load()
-            parts.quad(sA, (a_m, a_k)).store(four_a)
+            four_a = simt.quad(mA, (by * BM + a_m, k0 + a_k)).load()
+            four_b = simt.quad(mB, (k0 + b_k, bx * BN + b_n)).load()
+            simt.quad(sA, (a_m, a_k)).store(four_a)
             if cutlass.const_expr(course):
                 for i in cutlass.range_constexpr(4):
                     sB[b_k + i, b_n] = four_b[i]
             else:
-                parts.quad(sB, (b_k, b_n)).store(four_b)
+                simt.quad(sB, (b_k, b_n)).store(four_b)
         else:
             for i in cutlass.range_constexpr(4):
-                sA[a_m, a_k + i] = parts.load_or_zero(mA, by * BM + a_m, k0 + a_k + i)
+                sA[a_m, a_k + i] = simt.load_or_zero(mA, by * BM + a_m, k0 + a_k + i)
                 di, dj = (i, 0) if course else (0, i)
-                sB[b_k + di, b_n + dj] = parts.load_or_zero(mB, k0 + b_k + di, bx * BN + b_n + dj)
+                sB[b_k + di, b_n + dj] = simt.load_or_zero(mB, k0 + b_k + di, bx * BN + b_n + dj)
         cute.arch.sync_threads()
         for kk in cutlass.range_constexpr(BK):
             for i in cutlass.range_constexpr(TM):
@@ -120,16 +120,16 @@ def kernel(
                 i0, j0 = (i * 4, j) if course else (i, j * 4)
                 for e in cutlass.range_constexpr(4):
                     four[e] = rC[i0 + e, j0] if course else rC[i0, j0 + e]
-                parts.quad(mC, (row + i0, col + j0)).store(four.load())
+                simt.quad(mC, (row + i0, col + j0)).store(four.load())
     else:
         for i in cutlass.range_constexpr(TM):
             for j in cutlass.range_constexpr(TN):
-                parts.store_inside(mC, row + i, col + j, rC[i, j])
+                simt.store_inside(mC, row + i, col + j, rC[i, j])
 
 
 def geometry(config: Config, shape: Mapping[str, int]) -> Geometry:
     block = (config.block_n // config.thread_n, config.block_m // config.thread_m, 1)
-    return Geometry(parts.grid(config, shape), block)
+    return Geometry(simt.grid(config, shape), block)
 
 
 rung = partial(

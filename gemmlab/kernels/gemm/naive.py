@@ -19,7 +19,7 @@ import cutlass
 from cutlass import Float32, Int32, Int64, cute
 
 from gemmlab.kernels import common
-from gemmlab.kernels.gemm import parts
+from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.rung import Geometry, Rung
 
 
@@ -32,7 +32,7 @@ class Config:
     block_n: int = 32
 
     def __post_init__(self) -> None:
-        parts.check_layout(self.layout)
+        simt.check_layout(self.layout)
         threads = self.block_m * self.block_n
         rule = f"{threads} threads per block, must be 1 to {common.MAX_THREADS}"
         common.require(0 < threads <= common.MAX_THREADS, rule)
@@ -53,7 +53,7 @@ def kernel(
 ):
     tx, ty, _ = cute.arch.thread_idx()
     bx, by, _ = cute.arch.block_idx()
-    mA, mB, mC = parts.matrices(a, b, c, (m, n, k), (lda, ldb, ldc), config.layout)
+    mA, mB, mC = simt.matrices(a, b, c, (m, n, k), (lda, ldb, ldc), config.layout)
 
     # x runs along the row, so that neighbouring threads touch neighbouring columns.
     row = by * config.block_m + ty
@@ -66,7 +66,7 @@ def kernel(
 
 
 def geometry(config: Config, shape: Mapping[str, int]) -> Geometry:
-    return Geometry(parts.grid(config, shape), (config.block_n, config.block_m, 1))
+    return Geometry(simt.grid(config, shape), (config.block_n, config.block_m, 1))
 
 
 RUNGS = (

@@ -2,9 +2,9 @@
 
     C (m, n) = alpha · A (m, k) · B (k, n) + beta · C, for each item of a batch
 
-Each operand is split first, by one launch or two, into a *packed* operand (`kernels.gemm.split`);
-then one launch multiplies (`kernels.gemm.fp16x3`), or several where k is very large. A packed
-operand may be kept and used again.
+One launch or two convert each operand into a *packed* operand (`kernels.gemm.sm90.pack`). Then one
+launch multiplies (`kernels.gemm.sm90.mainloop`), or several if k is very large. A packed operand
+may be kept and used again.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Operand:
 
 @dataclass(frozen=True)
 class Packed:
-    """Where a packed operand has what, in bytes from its start; see `kernels.gemm.split`."""
+    """Where a packed operand has what, in bytes from its start; see `kernels.gemm.sm90.pack`."""
 
     scheme: Scheme
     vectors: int
@@ -119,7 +119,7 @@ class Packed:
 
     @property
     def deep(self) -> bool:
-        """Whether the split across vectors is that of `kernels.gemm.split_deep`."""
+        """Whether the split across vectors is that of `kernels.gemm.sm90.pack_deep`."""
         return not self.along and self.depth > _CLUSTERS[-1].deepest
 
     @property
@@ -154,7 +154,7 @@ class Launch:
     `args` are the kernel's arguments by name; `maps`, in order, come before them.
     """
 
-    kernel: str  # "along", "across", "find_peaks", "across_deep", "multiply", "resplit" or "fixup"
+    kernel: str  # a name of compile/launches.py
     config: SplitConfig | TileConfig | None
     grid: Dim3
     block: Dim3
@@ -194,20 +194,20 @@ def pack(operand: Operand, packed: Packed, source: int, target: int) -> tuple[La
         warps = SPLIT_WARPS if operand.depth > _LONG else 1
         config = SplitConfig(packed.scheme, packed.first, warps, fours=8)
         grid = (ceil_div(operand.vectors * config.warps, SPLIT_WARPS), operand.batch, 1)
-        return (Launch("along", config, grid, block, args),)
+        return (Launch("pack_k_major", config, grid, block, args),)
     if not packed.deep:
         config = next(config for config in _CLUSTERS if operand.depth <= config.deepest)
         config = replace(config, scheme=packed.scheme, first=packed.first)
         strips = ceil_div(operand.vectors, STRIP)
         grid, block = (strips * config.cluster, operand.batch, 1), (config.threads, 1, 1)
-        return (Launch("across", config, grid, block, args, cluster=config.cluster),)
+        return (Launch("pack_mn_major", config, grid, block, args, cluster=config.cluster),)
     config = SplitConfig(packed.scheme, packed.first)
     grid = (ceil_div(operand.vectors, DEEP_STRIP), packed.chunks, operand.batch)
     chunks = {"peaks": at["peaks"], "chunk": packed.chunk}
     find = {**found, "risk": at["risk"], **chunks}
     return (
         Launch("find_peaks", SplitConfig(packed.scheme), grid, block, find),
-        Launch("across_deep", config, grid, block, {**args, **chunks}),
+        Launch("pack_mn_major_deep", config, grid, block, {**args, **chunks}),
     )
 
 
@@ -272,7 +272,7 @@ def multiply(
         }
         grid, block = (blocks, 1, 1), (tile.threads, 1, 1)
         sizes = tile.cluster, tile.smem_bytes
-        launches.append(Launch("multiply", tile, grid, block, args, maps, *sizes))
+        launches.append(Launch("multiply_packed", tile, grid, block, args, maps, *sizes))
     return tuple(launches)
 
 
@@ -352,7 +352,7 @@ def fix_up(
         "clear": clear,
     }
     tiles = ceil_div(product.m, FIXUP_TILE) * ceil_div(product.n, FIXUP_TILE) * product.batch
-    return Launch("fixup", None, (min(tiles, sms), 1, 1), (256, 1, 1), args)
+    return Launch("repair_non_finite", None, (min(tiles, sms), 1, 1), (256, 1, 1), args)
 
 
 def choose_tile(product: Product, a: Packed, b: Packed, sms: int) -> TileConfig:

@@ -20,7 +20,7 @@ import cutlass
 from cutlass import Float32, Int32, Int64, cute
 
 from gemmlab.kernels import common
-from gemmlab.kernels.gemm import parts
+from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.rung import Geometry, Rung
 
 
@@ -34,7 +34,7 @@ class Config:
     block_k: int = 32
 
     def __post_init__(self) -> None:
-        parts.check_layout(self.layout)
+        simt.check_layout(self.layout)
         threads = self.block_m * self.block_n
         rule = f"{threads} threads per block, must be 1 to {common.MAX_THREADS}"
         common.require(0 < threads <= common.MAX_THREADS, rule)
@@ -58,11 +58,11 @@ def kernel(
 ):
     tx, ty, _ = cute.arch.thread_idx()
     bx, by, _ = cute.arch.block_idx()
-    mA, mB, mC = parts.matrices(a, b, c, (m, n, k), (lda, ldb, ldc), config.layout)
+    mA, mB, mC = simt.matrices(a, b, c, (m, n, k), (lda, ldb, ldc), config.layout)
     BM, BN, BK = config.block_m, config.block_n, config.block_k
 
-    sA = parts.shared_tile(BM, BK)  # (BM, BK)
-    sB = parts.shared_tile(BK, BN)  # (BK, BN)
+    sA = simt.shared_tile(BM, BK)  # (BM, BK)
+    sB = simt.shared_tile(BK, BN)  # (BK, BN)
 
     row = by * BM + ty
     col = bx * BN + tx
@@ -71,8 +71,8 @@ def kernel(
 
     acc = Float32(0)
     for k0 in cutlass.range(0, k, BK):
-        sA[ty, tx] = parts.load_or_zero(mA, row, k0 + tx)
-        sB[b_k, b_n] = parts.load_or_zero(mB, k0 + b_k, bx * BN + b_n)
+        sA[ty, tx] = simt.load_or_zero(mA, row, k0 + tx)
+        sB[b_k, b_n] = simt.load_or_zero(mB, k0 + b_k, bx * BN + b_n)
         cute.arch.sync_threads()
         for i in cutlass.range_constexpr(BK):
             acc += sA[ty, i] * sB[i, tx]
@@ -83,7 +83,7 @@ def kernel(
 
 
 def geometry(config: Config, shape: Mapping[str, int]) -> Geometry:
-    return Geometry(parts.grid(config, shape), (config.block_n, config.block_m, 1))
+    return Geometry(simt.grid(config, shape), (config.block_n, config.block_m, 1))
 
 
 RUNGS = (

@@ -20,7 +20,7 @@ import cutlass
 from cutlass import Int32, Int64, cute
 
 from gemmlab.kernels import common
-from gemmlab.kernels.gemm import double_buffer, parts
+from gemmlab.kernels.gemm import double_buffer, simt
 from gemmlab.kernels.rung import Geometry, Rung
 
 
@@ -58,7 +58,7 @@ def add_slices(rC: cute.Tensor, workspace: cute.Pointer, config: cutlass.Constex
     )
     flat = cute.make_tensor(rC.iterator, cute.make_layout((fours, 4), stride=(4, 1)))
     for q in cutlass.range_constexpr(fours):
-        parts.quad(partial, (bz, q, thread, 0)).store(flat[q, None].load())
+        simt.quad(partial, (bz, q, thread, 0)).store(flat[q, None].load())
 
     sNumber = cute.make_tensor(cute.arch.alloc_smem(Int32, 1), cute.make_layout(1))
     cute.arch.fence_acq_rel_gpu()  # what this thread wrote, before the number says so
@@ -72,7 +72,7 @@ def add_slices(rC: cute.Tensor, workspace: cute.Pointer, config: cutlass.Constex
         rC.fill(0.0)
         for z in cutlass.range(slices):
             for q in cutlass.range_constexpr(fours):
-                four = parts.quad(partial, (z, q, thread, 0)).load()
+                four = simt.quad(partial, (z, q, thread, 0)).load()
                 flat[q, None].store(flat[q, None].load() + four)
         if thread == 0:
             cute.make_tensor(numbers + tile, cute.make_layout(1))[0] = 0  # for the next launch
@@ -95,13 +95,13 @@ def kernel(
 ):
     _, _, bz = cute.arch.block_idx()
     _, _, slices = cute.arch.grid_dim()
-    bx, by = parts.walk(config.group)
-    mA, mB, mC = parts.matrices(a, b, c, (m, n, k), (lda, ldb, ldc), config.layout)
+    bx, by = simt.walk(config.group)
+    mA, mB, mC = simt.matrices(a, b, c, (m, n, k), (lda, ldb, ldc), config.layout)
     row, col = by * config.block_m, bx * config.block_n
 
     # The same for every thread of the block, so no warp diverges.
     inside = row + config.block_m <= m and col + config.block_n <= n
-    wide_loads = inside and parts.allows_quads(a, lda) and parts.allows_quads(b, ldb)
+    wide_loads = inside and simt.allows_quads(a, lda) and simt.allows_quads(b, ldb)
 
     step = 2 * config.block_k
     depth = cute.ceil_div(k, slices * step) * step
@@ -111,12 +111,12 @@ def kernel(
     if slices > 1:
         is_last = add_slices(rC, workspace, config)
     if is_last:
-        wide_stores = inside and parts.allows_quads(c, ldc)
-        parts.store_warp_tiles(mC, row, col, rC, wide_stores, config)
+        wide_stores = inside and simt.allows_quads(c, ldc)
+        simt.store_warp_tiles(mC, row, col, rC, wide_stores, config)
 
 
 def geometry(config: Config, shape: Mapping[str, int]) -> Geometry:
-    x, y, _ = parts.grid(config, shape)
+    x, y, _ = simt.grid(config, shape)
     wanted = min(config.blocks // (x * y), shape["k"] // config.slice_k, config.slices)
     return Geometry((x, y, max(1, wanted)), (config.threads, 1, 1))
 

@@ -15,10 +15,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gemmlab.kernels.gemm import fp16x3, plan
-from gemmlab.kernels.gemm.parts import check_layout
+from gemmlab.kernels.gemm import plan
 from gemmlab.kernels.gemm.plan import ALIGNMENT, Launch, Operand, Packed, Product
 from gemmlab.kernels.gemm.schemes import ARCH, BF16X6, TileConfig
+from gemmlab.kernels.gemm.simt import check_layout
+from gemmlab.kernels.gemm.sm90 import mainloop
 from gemmlab.kernels.rung import Geometry, Rung
 
 MULTIPROCESSORS = 132  # of an H200: as many blocks stay for all tiles of C
@@ -77,7 +78,7 @@ def launches(
 def geometry(config: Config, shape: Mapping[str, int]) -> Geometry:
     """Of the launch that multiplies."""
     made = launches(config, shape, dict.fromkeys(("a", "b", "c", "workspace"), 0))
-    launch = next(launch for launch in made if launch.kernel == "multiply")
+    launch = next(launch for launch in made if launch.kernel == "multiply_packed")
     return Geometry(launch.grid, launch.block, launch.dynamic_smem)
 
 
@@ -100,8 +101,8 @@ RUNGS = tuple(
         name=config.scheme.name,
         problem="gemm",
         change=change,
-        kernel=fp16x3.kernel,
-        parameters=fp16x3.SIGNATURES["kernel"],
+        kernel=mainloop.kernel,
+        parameters=mainloop.SIGNATURES["kernel"],
         config=config,
         geometry=geometry,
         requires=requires,

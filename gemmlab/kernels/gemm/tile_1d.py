@@ -23,7 +23,7 @@ import cutlass
 from cutlass import Float32, Int32, Int64, cute
 
 from gemmlab.kernels import common
-from gemmlab.kernels.gemm import parts
+from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.rung import Geometry, Rung
 
 
@@ -43,8 +43,8 @@ class Config:
         return (self.block_m // self.thread_m) * self.block_n
 
     def __post_init__(self) -> None:
-        parts.check_layout(self.layout)
-        parts.check_tiles(self)
+        simt.check_layout(self.layout)
+        simt.check_tiles(self)
         for name, extent in (("block_m", self.block_m), ("block_n", self.block_n)):
             rule = f"{self.threads} threads must share it equally"
             fits = extent * self.block_k % self.threads == 0
@@ -66,12 +66,12 @@ def kernel(
 ):
     tx, ty, _ = cute.arch.thread_idx()
     bx, by, _ = cute.arch.block_idx()
-    mA, mB, mC = parts.matrices(a, b, c, (m, n, k), (lda, ldb, ldc), config.layout)
+    mA, mB, mC = simt.matrices(a, b, c, (m, n, k), (lda, ldb, ldc), config.layout)
     BM, BN, BK = config.block_m, config.block_n, config.block_k
     TM = config.thread_m
 
-    sA = parts.shared_tile(BM, BK)  # (BM, BK)
-    sB = parts.shared_tile(BK, BN)  # (BK, BN)
+    sA = simt.shared_tile(BM, BK)  # (BM, BK)
+    sB = simt.shared_tile(BK, BN)  # (BK, BN)
     rC = cute.make_rmem_tensor(TM, Float32)
     rC.fill(0.0)
 
@@ -83,11 +83,11 @@ def kernel(
         for i in cutlass.range_constexpr(BM * BK // config.threads):
             at = thread + i * config.threads
             a_m, a_k = at // BK, at % BK
-            sA[a_m, a_k] = parts.load_or_zero(mA, by * BM + a_m, k0 + a_k)
+            sA[a_m, a_k] = simt.load_or_zero(mA, by * BM + a_m, k0 + a_k)
         for i in cutlass.range_constexpr(BK * BN // config.threads):
             at = thread + i * config.threads
             b_k, b_n = (at % BK, at // BK) if course else (at // BN, at % BN)
-            sB[b_k, b_n] = parts.load_or_zero(mB, k0 + b_k, bx * BN + b_n)
+            sB[b_k, b_n] = simt.load_or_zero(mB, k0 + b_k, bx * BN + b_n)
         cute.arch.sync_threads()
         for kk in cutlass.range_constexpr(BK):
             for i in cutlass.range_constexpr(TM):
@@ -96,12 +96,12 @@ def kernel(
 
     row, col = by * BM + ty * TM, bx * BN + tx
     for i in cutlass.range_constexpr(TM):
-        parts.store_inside(mC, row + i, col, rC[i])
+        simt.store_inside(mC, row + i, col, rC[i])
 
 
 def geometry(config: Config, shape: Mapping[str, int]) -> Geometry:
     block = (config.block_n, config.block_m // config.thread_m, 1)
-    return Geometry(parts.grid(config, shape), block)
+    return Geometry(simt.grid(config, shape), block)
 
 
 rung = partial(

@@ -22,7 +22,7 @@ import cutlass
 from cutlass import Float32, Int32, Int64, cute
 
 from gemmlab.kernels import common
-from gemmlab.kernels.gemm import parts
+from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.rung import Geometry, Rung
 
 
@@ -42,8 +42,8 @@ class Config:
         return (self.block_m // self.thread_m) * (self.block_n // self.thread_n)
 
     def __post_init__(self) -> None:
-        parts.check_layout(self.layout)
-        parts.check_tiles(self)
+        simt.check_layout(self.layout)
+        simt.check_tiles(self)
         for name, extent in (("block_m", self.block_m), ("block_n", self.block_n)):
             run, rest = divmod(extent * self.block_k, self.threads)
             fits = rest == 0 and self.block_k % run == 0 and extent % run == 0
@@ -66,12 +66,12 @@ def kernel(
 ):
     tx, ty, _ = cute.arch.thread_idx()
     bx, by, _ = cute.arch.block_idx()
-    mA, mB, mC = parts.matrices(a, b, c, (m, n, k), (lda, ldb, ldc), config.layout)
+    mA, mB, mC = simt.matrices(a, b, c, (m, n, k), (lda, ldb, ldc), config.layout)
     BM, BN, BK = config.block_m, config.block_n, config.block_k
     TM, TN = config.thread_m, config.thread_n
 
-    sA = parts.shared_tile(BM, BK)  # (BM, BK)
-    sB = parts.shared_tile(BK, BN)  # (BK, BN)
+    sA = simt.shared_tile(BM, BK)  # (BM, BK)
+    sB = simt.shared_tile(BK, BN)  # (BK, BN)
     rA = cute.make_rmem_tensor(TM, Float32)
     rB = cute.make_rmem_tensor(TN, Float32)
     rC = cute.make_rmem_tensor((TM, TN), Float32)
@@ -90,10 +90,10 @@ def kernel(
 
     for k0 in cutlass.range(0, k, BK):
         for i in cutlass.range_constexpr(run_a):
-            sA[a_m, a_k + i] = parts.load_or_zero(mA, by * BM + a_m, k0 + a_k + i)
+            sA[a_m, a_k + i] = simt.load_or_zero(mA, by * BM + a_m, k0 + a_k + i)
         for i in cutlass.range_constexpr(run_b):
             di, dj = (i, 0) if course else (0, i)
-            sB[b_k + di, b_n + dj] = parts.load_or_zero(mB, k0 + b_k + di, bx * BN + b_n + dj)
+            sB[b_k + di, b_n + dj] = simt.load_or_zero(mB, k0 + b_k + di, bx * BN + b_n + dj)
         cute.arch.sync_threads()
         for kk in cutlass.range_constexpr(BK):
             for i in cutlass.range_constexpr(TM):
@@ -108,12 +108,12 @@ def kernel(
     row, col = by * BM + ty * TM, bx * BN + tx * TN
     for i in cutlass.range_constexpr(TM):
         for j in cutlass.range_constexpr(TN):
-            parts.store_inside(mC, row + i, col + j, rC[i, j])
+            simt.store_inside(mC, row + i, col + j, rC[i, j])
 
 
 def geometry(config: Config, shape: Mapping[str, int]) -> Geometry:
     block = (config.block_n // config.thread_n, config.block_m // config.thread_m, 1)
-    return Geometry(parts.grid(config, shape), block)
+    return Geometry(simt.grid(config, shape), block)
 
 
 rung = partial(

@@ -23,7 +23,7 @@ import cutlass
 from cutlass import Float32, Int32, Int64, cute
 
 from gemmlab.kernels import common
-from gemmlab.kernels.gemm import parts
+from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.rung import Geometry, Rung
 
 ARRANGEMENTS = ("plain", "padded", "swizzled")
@@ -46,9 +46,9 @@ class Config:
         return (self.block_m // self.thread_m) * (self.block_n // self.thread_n)
 
     def __post_init__(self) -> None:
-        parts.check_layout(self.layout)
-        parts.check_tiles(self)
-        parts.check_fours(self)
+        simt.check_layout(self.layout)
+        simt.check_tiles(self)
+        simt.check_fours(self)
         rule = f"arrangement is {self.arrangement!r}, must be one of {', '.join(ARRANGEMENTS)}"
         common.require(self.arrangement in ARRANGEMENTS, rule)
         for name, extent in (("block_m", self.block_m), ("block_n", self.block_n)):
@@ -84,57 +84,57 @@ def kernel(
 ):
     tx, ty, _ = cute.arch.thread_idx()
     bx, by, _ = cute.arch.block_idx()
-    mA, mB, mC = parts.matrices(a, b, c, (m, n, k), (lda, ldb, ldc), config.layout)
+    mA, mB, mC = simt.matrices(a, b, c, (m, n, k), (lda, ldb, ldc), config.layout)
     BM, BN, BK = config.block_m, config.block_n, config.block_k
     TM, TN = config.thread_m, config.thread_n
 
-    sA = parts.shared_array(BK * pitch(config, BM))
-    sB = parts.shared_array(BK * pitch(config, BN))
+    sA = simt.shared_array(BK * pitch(config, BM))
+    sB = simt.shared_array(BK * pitch(config, BN))
     rA = cute.make_rmem_tensor(TM, Float32)
     rB = cute.make_rmem_tensor(TN, Float32)
     rC = cute.make_rmem_tensor((TM, TN), Float32)
     rC.fill(0.0)
 
     # Each thread stages four consecutive elements: of A along k, of B along its unit stride.
-    unit = parts.unit_axis(config)
+    unit = simt.unit_axis(config)
     thread = ty * (BN // TN) + tx
-    a_k, a_m = parts.four_of(thread, BK, BM, 0)
-    b_k, b_n = parts.four_of(thread, BK, BN, unit)
+    a_k, a_m = simt.four_of(thread, BK, BM, 0)
+    b_k, b_n = simt.four_of(thread, BK, BN, unit)
 
     # The same for every thread of the block, so no warp diverges.
     inside = by * BM + BM <= m and bx * BN + BN <= n
-    wide_loads = inside and parts.allows_quads(a, lda) and parts.allows_quads(b, ldb)
-    wide_stores = inside and parts.allows_quads(c, ldc)
+    wide_loads = inside and simt.allows_quads(a, lda) and simt.allows_quads(b, ldb)
+    wide_stores = inside and simt.allows_quads(c, ldc)
 
     for k0 in cutlass.range(0, k, BK):
         wide = wide_loads and k0 + BK <= k
-        four_a = parts.load_four(mA, by * BM + a_m, k0 + a_k, 1, wide)
-        four_b = parts.load_four(mB, k0 + b_k, bx * BN + b_n, unit, wide)
+        four_a = simt.load_four(mA, by * BM + a_m, k0 + a_k, 1, wide)
+        four_b = simt.load_four(mB, k0 + b_k, bx * BN + b_n, unit, wide)
         for e in cutlass.range_constexpr(4):
             sA[place(config, a_k, a_m, BM) + e * pitch(config, BM)] = four_a[e]
         if cutlass.const_expr(unit == 0):
             for e in cutlass.range_constexpr(4):
                 sB[place(config, b_k, b_n, BN) + e * pitch(config, BN)] = four_b[e]
         else:
-            parts.quad(sB, place(config, b_k, b_n, BN)).store(four_b)
+            simt.quad(sB, place(config, b_k, b_n, BN)).store(four_b)
         cute.arch.sync_threads()
         for kk in cutlass.range_constexpr(BK):
             for i in cutlass.range_constexpr(0, TM, 4):
-                parts.read_four(sA, place(config, kk, ty * TM + i, BM), rA, i)
+                simt.read_four(sA, place(config, kk, ty * TM + i, BM), rA, i)
             for j in cutlass.range_constexpr(0, TN, 4):
-                parts.read_four(sB, place(config, kk, tx * TN + j, BN), rB, j)
+                simt.read_four(sB, place(config, kk, tx * TN + j, BN), rB, j)
             for i in cutlass.range_constexpr(TM):
                 for j in cutlass.range_constexpr(TN):
                     rC[i, j] += rA[i] * rB[j]
         cute.arch.sync_threads()
 
     row, col = by * BM + ty * TM, bx * BN + tx * TN
-    parts.store_block(mC, row, col, rC, (4, 4), unit, wide_stores)
+    simt.store_block(mC, row, col, rC, (4, 4), unit, wide_stores)
 
 
 def geometry(config: Config, shape: Mapping[str, int]) -> Geometry:
     block = (config.block_n // config.thread_n, config.block_m // config.thread_m, 1)
-    return Geometry(parts.grid(config, shape), block)
+    return Geometry(simt.grid(config, shape), block)
 
 
 rung = partial(

@@ -20,7 +20,7 @@ import cutlass
 from cutlass import Float32, Int32, Int64, cute
 
 from gemmlab.kernels import common
-from gemmlab.kernels.gemm import parts
+from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.rung import Geometry, Rung
 
 
@@ -33,7 +33,7 @@ class Config:
     block_n: int = 1
 
     def __post_init__(self) -> None:
-        parts.check_layout(self.layout)
+        simt.check_layout(self.layout)
         threads = self.block_m * self.block_n
         rule = f"{threads} threads per block, must be 1 to {common.MAX_THREADS}"
         common.require(0 < threads <= common.MAX_THREADS, rule)
@@ -54,7 +54,7 @@ def kernel(
 ):
     tx, ty, _ = cute.arch.thread_idx()
     bx, by, _ = cute.arch.block_idx()
-    mA, mB, mC = parts.matrices(a, b, c, (m, n, k), (lda, ldb, ldc), config.layout)
+    mA, mB, mC = simt.matrices(a, b, c, (m, n, k), (lda, ldb, ldc), config.layout)
 
     # x runs down the column: neighbouring threads touch neighbouring rows.
     row = by * config.block_m + tx
@@ -67,7 +67,7 @@ def kernel(
 
 
 def geometry(config: Config, shape: Mapping[str, int]) -> Geometry:
-    return Geometry(parts.grid(config, shape), (config.block_m, config.block_n, 1))
+    return Geometry(simt.grid(config, shape), (config.block_m, config.block_n, 1))
 
 
 RUNGS = (

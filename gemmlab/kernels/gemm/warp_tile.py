@@ -21,7 +21,7 @@ import cutlass
 from cutlass import Float32, Int32, Int64, cute
 
 from gemmlab.kernels import common
-from gemmlab.kernels.gemm import parts
+from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.rung import Geometry, Rung
 
 
@@ -43,10 +43,10 @@ class Config:
         return (self.block_m // self.thread_m) * (self.block_n // self.thread_n)
 
     def __post_init__(self) -> None:
-        parts.check_layout(self.layout)
-        parts.check_tiles(self)
-        parts.check_fours(self)
-        parts.check_warps(self)
+        simt.check_layout(self.layout)
+        simt.check_tiles(self)
+        simt.check_fours(self)
+        simt.check_warps(self)
 
 
 @cute.kernel
@@ -64,51 +64,51 @@ def kernel(
 ):
     thread, _, _ = cute.arch.thread_idx()
     bx, by, _ = cute.arch.block_idx()
-    mA, mB, mC = parts.matrices(a, b, c, (m, n, k), (lda, ldb, ldc), config.layout)
+    mA, mB, mC = simt.matrices(a, b, c, (m, n, k), (lda, ldb, ldc), config.layout)
     BM, BN, BK = config.block_m, config.block_n, config.block_k
     WM, WN = config.warp_m, config.warp_n
     TM, TN = config.thread_m, config.thread_n
 
-    sA = parts.shared_tile(BK, BM, padding=4)  # (BK, BM)
-    sB = parts.shared_tile(BK, BN, padding=4)  # (BK, BN)
+    sA = simt.shared_tile(BK, BM, padding=4)  # (BK, BM)
+    sB = simt.shared_tile(BK, BN, padding=4)  # (BK, BN)
     rA = cute.make_rmem_tensor(TM, Float32)
     rB = cute.make_rmem_tensor(TN, Float32)
     rC = cute.make_rmem_tensor((TM, TN), Float32)
     rC.fill(0.0)
 
     # Each thread stages four consecutive elements: of A along k, of B along its unit stride.
-    unit = parts.unit_axis(config)
-    a_k, a_m = parts.four_of(thread, BK, BM, 0)
-    b_k, b_n = parts.four_of(thread, BK, BN, unit)
-    t_m, t_n = parts.warp_place(thread, config)
+    unit = simt.unit_axis(config)
+    a_k, a_m = simt.four_of(thread, BK, BM, 0)
+    b_k, b_n = simt.four_of(thread, BK, BN, unit)
+    t_m, t_n = simt.warp_place(thread, config)
 
     # The same for every thread of the block, so no warp diverges.
     inside = by * BM + BM <= m and bx * BN + BN <= n
-    wide_loads = inside and parts.allows_quads(a, lda) and parts.allows_quads(b, ldb)
-    wide_stores = inside and parts.allows_quads(c, ldc)
+    wide_loads = inside and simt.allows_quads(a, lda) and simt.allows_quads(b, ldb)
+    wide_stores = inside and simt.allows_quads(c, ldc)
 
     for k0 in cutlass.range(0, k, BK):
         wide = wide_loads and k0 + BK <= k
-        four_a = parts.load_four(mA, by * BM + a_m, k0 + a_k, 1, wide)
-        four_b = parts.load_four(mB, k0 + b_k, bx * BN + b_n, unit, wide)
-        parts.stage(sA, a_k, a_m, four_a, 0)
-        parts.stage(sB, b_k, b_n, four_b, unit)
+        four_a = simt.load_four(mA, by * BM + a_m, k0 + a_k, 1, wide)
+        four_b = simt.load_four(mB, k0 + b_k, bx * BN + b_n, unit, wide)
+        simt.stage(sA, a_k, a_m, four_a, 0)
+        simt.stage(sB, b_k, b_n, four_b, unit)
         cute.arch.sync_threads()
         for kk in cutlass.range_constexpr(BK):
             for i in cutlass.range_constexpr(0, TM, 4):
-                parts.read_four(sA, (kk, t_m + i * (WM // TM)), rA, i)
+                simt.read_four(sA, (kk, t_m + i * (WM // TM)), rA, i)
             for j in cutlass.range_constexpr(0, TN, 4):
-                parts.read_four(sB, (kk, t_n + j * (WN // TN)), rB, j)
+                simt.read_four(sB, (kk, t_n + j * (WN // TN)), rB, j)
             for i in cutlass.range_constexpr(TM):
                 for j in cutlass.range_constexpr(TN):
                     rC[i, j] += rA[i] * rB[j]
         cute.arch.sync_threads()
 
-    parts.store_warp_tiles(mC, by * BM, bx * BN, rC, wide_stores, config)
+    simt.store_warp_tiles(mC, by * BM, bx * BN, rC, wide_stores, config)
 
 
 def geometry(config: Config, shape: Mapping[str, int]) -> Geometry:
-    return Geometry(parts.grid(config, shape), (config.threads, 1, 1))
+    return Geometry(simt.grid(config, shape), (config.threads, 1, 1))
 
 
 RUNGS = (

@@ -19,7 +19,7 @@ from cutlass import Float32, Int64, cute
 
 from gemmlab.kernels import atomics, common
 from gemmlab.kernels.rung import Geometry, Rung
-from gemmlab.kernels.sum import parts
+from gemmlab.kernels.sum import simt
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ def kernel(x: cute.Pointer, out: cute.Pointer, n: Int64, config: cutlass.Constex
     tx, _, _ = cute.arch.thread_idx()
     T = config.threads
 
-    sX = parts.shared_vector(T)  # (T)
-    sX[tx] = parts.own_or_zero(x, n, T)
+    sX = simt.shared_vector(T)  # (T)
+    sX[tx] = simt.own_or_zero(x, n, T)
     cute.arch.sync_threads()
     if tx == 0:
         total = Float32(0)

@@ -22,7 +22,7 @@ from cutlass import Int32, Int64, cute
 
 from gemmlab.kernels import atomics, common
 from gemmlab.kernels.rung import Geometry, Rung
-from gemmlab.kernels.sum import parts
+from gemmlab.kernels.sum import simt
 
 ORDERS = ("interleaved", "strided", "sequential")
 
@@ -45,8 +45,8 @@ def kernel(x: cute.Pointer, out: cute.Pointer, n: Int64, config: cutlass.Constex
     tx, _, _ = cute.arch.thread_idx()
     T, LEVELS = config.threads, config.threads.bit_length() - 1
 
-    sX = parts.shared_vector(T)  # (T)
-    sX[tx] = parts.own_or_zero(x, n, T)
+    sX = simt.shared_vector(T)  # (T)
+    sX[tx] = simt.own_or_zero(x, n, T)
     cute.arch.sync_threads()
     for level in cutlass.range(LEVELS, unroll=1):
         if cutlass.const_expr(config.order == "interleaved"):

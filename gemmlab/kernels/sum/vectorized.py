@@ -20,7 +20,7 @@ from cutlass import Float32, Int64, cute
 
 from gemmlab.kernels import common
 from gemmlab.kernels.rung import Geometry, Rung
-from gemmlab.kernels.sum import parts
+from gemmlab.kernels.sum import simt
 
 
 @dataclass(frozen=True)
@@ -51,14 +51,14 @@ def kernel(x: cute.Pointer, out: cute.Pointer, n: Int64, config: cutlass.Constex
     rS.fill(0.0)
     i = first
     while i < quads:
-        rS.store(rS.load() + parts.quad(x, 4 * i).load())
+        rS.store(rS.load() + simt.quad(x, 4 * i).load())
         i += step
     i = 4 * quads + first
     while i < n:
         rS[0] += mX[i]
         i += step
 
-    parts.add_block_sum(out, (rS[0] + rS[1]) + (rS[2] + rS[3]), config.threads)
+    simt.add_block_sum(out, (rS[0] + rS[1]) + (rS[2] + rS[3]), config.threads)
 
 
 def geometry(config: Config, shape: Mapping[str, int]) -> Geometry:

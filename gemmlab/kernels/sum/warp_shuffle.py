@@ -20,7 +20,7 @@ from cutlass import Int64, cute
 
 from gemmlab.kernels import common
 from gemmlab.kernels.rung import Geometry, Rung
-from gemmlab.kernels.sum import parts
+from gemmlab.kernels.sum import simt
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class Config:
 
 @cute.kernel
 def kernel(x: cute.Pointer, out: cute.Pointer, n: Int64, config: cutlass.Constexpr):
-    value = parts.own_or_zero(x, n, config.threads)
-    parts.add_block_sum(out, value, config.threads)
+    value = simt.own_or_zero(x, n, config.threads)
+    simt.add_block_sum(out, value, config.threads)
 
 
 def geometry(config: Config, shape: Mapping[str, int]) -> Geometry:

@@ -18,7 +18,7 @@ from cutlass import Float32, Int32, Int64, cute
 
 from gemmlab.kernels import common
 from gemmlab.kernels.rung import Geometry, Rung
-from gemmlab.kernels.transpose import parts
+from gemmlab.kernels.transpose import simt
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Config:
     loads: int = 4
 
     def __post_init__(self) -> None:
-        parts.check_tile(self)
+        simt.check_tile(self)
         step = self.rows * self.loads
         rule = f"tile = {self.tile} is no multiple of rows × loads = {step}"
         common.require(self.loads > 0 and self.tile % step == 0, rule)
@@ -49,10 +49,10 @@ def kernel(
 ):
     tx, ty, _ = cute.arch.thread_idx()
     bx, by, _ = cute.arch.block_idx()
-    mA, mB = parts.matrices(a, b, m, n, lda, ldb)
+    mA, mB = simt.matrices(a, b, m, n, lda, ldb)
     TILE, ROWS, LOADS = config.tile, config.rows, config.loads
 
-    sT = parts.shared_tile(TILE, config.stride)  # (TILE, TILE), rows of A
+    sT = simt.shared_tile(TILE, config.stride)  # (TILE, TILE), rows of A
     row, col = by * TILE, bx * TILE
 
     rT = cute.make_rmem_tensor(LOADS, Float32)

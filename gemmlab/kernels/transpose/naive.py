@@ -18,7 +18,7 @@ from cutlass import Int32, Int64, cute
 
 from gemmlab.kernels import common
 from gemmlab.kernels.rung import Geometry, Rung
-from gemmlab.kernels.transpose import parts
+from gemmlab.kernels.transpose import simt
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def kernel(
 ):
     tx, ty, _ = cute.arch.thread_idx()
     bx, by, _ = cute.arch.block_idx()
-    mA, mB = parts.matrices(a, b, m, n, lda, ldb)
+    mA, mB = simt.matrices(a, b, m, n, lda, ldb)
 
     row = by * config.block_m + ty
     col = bx * config.block_n + tx

@@ -21,7 +21,7 @@ from cutlass import Int32, Int64, cute
 
 from gemmlab.kernels import common
 from gemmlab.kernels.rung import Geometry, Rung
-from gemmlab.kernels.transpose import parts
+from gemmlab.kernels.transpose import simt
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Config:
     rows: int = 4
 
     def __post_init__(self) -> None:
-        parts.check_tile(self)
+        simt.check_tile(self)
 
 
 @cute.kernel
@@ -48,10 +48,10 @@ def kernel(
 ):
     tx, ty, _ = cute.arch.thread_idx()
     bx, by, _ = cute.arch.block_idx()
-    mA, mB = parts.matrices(a, b, m, n, lda, ldb)
+    mA, mB = simt.matrices(a, b, m, n, lda, ldb)
     TILE, ROWS = config.tile, config.rows
 
-    sT = parts.shared_tile(TILE, config.stride)  # (TILE, TILE), rows of A
+    sT = simt.shared_tile(TILE, config.stride)  # (TILE, TILE), rows of A
     row, col = by * TILE, bx * TILE
 
     for i in cutlass.range(0, TILE, ROWS, unroll=1):

@@ -13,8 +13,10 @@ from typing import Any
 import cutlass
 from cutlass import Int32, Int64, Uint64, cute
 
-from gemmlab.kernels.gemm import parts, split
+from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.schemes import VECTOR_PITCH
+from gemmlab.kernels.gemm.sm90 import pack
+from gemmlab.kernels.gemm.sm90.pdl import pdl_wait
 from gemmlab.kernels.signature import signatures
 
 THREADS = 256
@@ -40,7 +42,7 @@ def kernel(
     ldx_a: Int64,
     batch_x_a: Int64,
     pitch_a: Int32,
-    along_a: Int32,
+    k_major_a: Int32,
     batch_a: Int32,
     x_b: cute.Pointer,
     out_b: cute.Pointer,
@@ -52,19 +54,19 @@ def kernel(
     ldx_b: Int64,
     batch_x_b: Int64,
     pitch_b: Int32,
-    along_b: Int32,
+    k_major_b: Int32,
     batch_b: Int32,
     least_risk: Uint64,
     config: cutlass.Constexpr,
 ):
-    parts.follow()
+    pdl_wait()
     _, item, side = cute.arch.block_idx()
-    if split.cell(status_a, Int64(0))[0] + split.cell(status_b, Int64(0))[0] >= least_risk:
+    if pack.cell(status_a, Int64(0))[0] + pack.cell(status_b, Int64(0))[0] >= least_risk:
         if side == 0 and item < batch_a:
-            sizes = (vectors_a, depth_a, ldx_a, batch_x_a, pitch_a, along_a)
+            sizes = (vectors_a, depth_a, ldx_a, batch_x_a, pitch_a, k_major_a)
             again(x_a, out_a, unscale_a, risk_a, sizes, config)
         if side == 1 and item < batch_b:
-            sizes = (vectors_b, depth_b, ldx_b, batch_x_b, pitch_b, along_b)
+            sizes = (vectors_b, depth_b, ldx_b, batch_x_b, pitch_b, k_major_b)
             again(x_b, out_b, unscale_b, risk_b, sizes, config)
 
 
@@ -78,15 +80,15 @@ def again(
     config: cutlass.Constexpr,
 ) -> None:
     """This block's lines of one operand."""
-    vectors, depth, ldx, batch_x, pitch, along = sizes
+    vectors, depth, ldx, batch_x, pitch, k_major = sizes
     thread, _, _ = cute.arch.thread_idx()
     bx, item, _ = cute.arch.block_idx()
     blocks, _, _ = cute.arch.grid_dim()
     lines, length = depth, vectors
-    if along != 0:
+    if k_major != 0:
         lines, length = vectors, depth
     mX = cute.make_tensor(x + item * batch_x, cute.make_layout((lines, length), stride=(ldx, 1)))
-    wide = parts.allows_quads(mX.iterator, ldx)
+    wide = simt.allows_quads(mX.iterator, ldx)
     first = Int64(item) * cute.round_up(vectors, VECTOR_PITCH)
     counts, scales = cute.make_rmem_tensor(4, Int32), cute.make_rmem_tensor(4, Int32)
     counts.fill(0)
@@ -95,13 +97,13 @@ def again(
         for i in cutlass.range(thread * 4, length, 4 * THREADS):
             for e in cutlass.range_constexpr(4):
                 at = first + i + e
-                if along != 0:
+                if k_major != 0:
                     at = first + line
-                scales[e] = -split.cell(unscale, at)[0]
-                if split.cell(risk, at)[0] < 0:
-                    scales[e] = Int32(split.NOT_FINITE)
-            four = split.load_inside(mX, line, i, wide)
-            split.split_four(four, scales, counts, to + i, Int64(lines) * pitch, config)
+                scales[e] = -pack.cell(unscale, at)[0]
+                if pack.cell(risk, at)[0] < 0:
+                    scales[e] = Int32(pack.NOT_FINITE)
+            four = pack.load_inside(mX, line, i, wide)
+            pack.split_four(four, scales, counts, to + i, Int64(lines) * pitch, config)
 
 
 SIGNATURES = signatures(POINTERS, kernel)

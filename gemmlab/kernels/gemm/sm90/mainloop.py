@@ -36,9 +36,9 @@ import cutlass
 from cutlass import Float32, Int32, Int64, Uint64, cute
 from cutlass.cute.nvgpu import OperandMajorMode, cpasync, warpgroup
 
-from gemmlab.kernels.gemm.parts import ELEMENTS, follow
 from gemmlab.kernels.gemm.schemes import LINE, MMA_K, MMA_M, VECTOR_PITCH, WARPGROUP
-from gemmlab.kernels.gemm.tiles import boxes_of, fetch, tiles_of
+from gemmlab.kernels.gemm.sm90.pdl import pdl_wait
+from gemmlab.kernels.gemm.sm90.tiles import ELEMENTS, boxes_of, fetch, tiles_of
 from gemmlab.kernels.signature import signatures
 
 POINTERS = {
@@ -272,7 +272,7 @@ def kernel(
         cute.arch.mbarrier_init_fence()
     cute.arch.cluster_arrive_relaxed()
     cute.arch.cluster_wait()
-    follow()
+    pdl_wait()
 
     # Which of several kernels is to run may be known on the device alone; the others end here.
     risk = cute.make_tensor(status_a, cute.make_layout(1))[0]

@@ -6,12 +6,14 @@ Traffic: 12 bytes per element for two parts, 4 more than where registers hold a 
 import cutlass
 from cutlass import Float32, Int32, Int64, cute
 
-from gemmlab.kernels.gemm import parts, split
+from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.schemes import DEEP_STRIP, SPLIT_WARPS, VECTOR_PITCH
+from gemmlab.kernels.gemm.sm90 import pack
+from gemmlab.kernels.gemm.sm90.pdl import pdl_wait
 from gemmlab.kernels.signature import signatures
 
 FOURS = 8  # 128-bit loads that a thread has in flight
-POINTERS = {**split.POINTERS, "peaks": ("int32", "output")}
+POINTERS = {**pack.POINTERS, "peaks": ("int32", "output")}
 
 
 @cute.jit
@@ -28,7 +30,7 @@ def over_warps(values: cute.Tensor, op: cutlass.Constexpr) -> cute.Tensor:
     cute.arch.sync_threads()
     if thread < DEEP_STRIP:
         for w in cutlass.range_constexpr(1, SPLIT_WARPS):
-            sW[0, thread] = split.combine(sW[0, thread], sW[w, thread], op)
+            sW[0, thread] = pack.combine(sW[0, thread], sW[w, thread], op)
     return sW
 
 
@@ -44,12 +46,12 @@ def find_peaks(
     chunk: Int32,
     config: cutlass.Constexpr,
 ):
-    parts.follow()
+    pdl_wait()
     thread, _, _ = cute.arch.thread_idx()
     bx, by, item = cute.arch.block_idx()
     _, chunks, _ = cute.arch.grid_dim()
     mX = cute.make_tensor(x + item * batch_x, cute.make_layout((depth, vectors), stride=(ldx, 1)))
-    wide = parts.allows_quads(mX.iterator, ldx)
+    wide = simt.allows_quads(mX.iterator, ldx)
     column = bx * DEEP_STRIP + thread % 32 * 4
     start, end = by * chunk + thread // 32, cutlass.min(by * chunk + chunk, depth)
 
@@ -58,23 +60,23 @@ def find_peaks(
     held = cute.make_rmem_tensor((4, FOURS), Float32)
     for line in cutlass.range(start, end, FOURS * SPLIT_WARPS):
         for i in cutlass.range_constexpr(FOURS):
-            four = split.load_inside(mX, line + i * SPLIT_WARPS, column, wide)
+            four = pack.load_inside(mX, line + i * SPLIT_WARPS, column, wide)
             for e in cutlass.range_constexpr(4):
                 held[e, i] = four[e]
         for i in cutlass.range_constexpr(FOURS):
             for e in cutlass.range_constexpr(4):
-                most[e] = cutlass.max(most[e], split.magnitude(held[e, i]))
+                most[e] = cutlass.max(most[e], pack.magnitude(held[e, i]))
     sW = over_warps(most, "max")
     padded = cute.round_up(vectors, VECTOR_PITCH)
     vector = bx * DEEP_STRIP + thread
     if thread < DEEP_STRIP and vector < vectors:
-        split.cell(peaks, (Int64(item) * chunks + by) * padded + vector)[0] = sW[0, thread]
+        pack.cell(peaks, (Int64(item) * chunks + by) * padded + vector)[0] = sW[0, thread]
         if by == 0:
-            split.cell(risk, Int64(item) * padded + vector)[0] = Int32(0)
+            pack.cell(risk, Int64(item) * padded + vector)[0] = Int32(0)
 
 
 @cute.kernel
-def across_deep(
+def pack_mn_major_deep(
     x: cute.Pointer,
     peaks: cute.Pointer,
     out: cute.Pointer,
@@ -89,14 +91,14 @@ def across_deep(
     chunk: Int32,
     config: cutlass.Constexpr,
 ):
-    parts.follow()
+    pdl_wait()
     thread, _, _ = cute.arch.thread_idx()
     bx, by, item = cute.arch.block_idx()
     strips, chunks, _ = cute.arch.grid_dim()
     # From the end on: of what `find_peaks` has read last, L2 still holds some.
     bx, by = strips - 1 - bx, chunks - 1 - by
     mX = cute.make_tensor(x + item * batch_x, cute.make_layout((depth, vectors), stride=(ldx, 1)))
-    wide = parts.allows_quads(mX.iterator, ldx)
+    wide = simt.allows_quads(mX.iterator, ldx)
     scheme, padded = config.scheme, cute.round_up(vectors, VECTOR_PITCH)
     vector = bx * DEEP_STRIP + thread
     inside = thread < DEEP_STRIP and vector < vectors
@@ -107,11 +109,11 @@ def across_deep(
         peak = Int32(0)
         if vector < vectors:
             for i in cutlass.range(chunks, unroll=8):
-                seen = split.cell(peaks, (Int64(item) * chunks + i) * padded + vector)[0]
+                seen = pack.cell(peaks, (Int64(item) * chunks + i) * padded + vector)[0]
                 peak = cutlass.max(peak, seen)
-        sS[thread] = split.scale_of(peak, scheme)
+        sS[thread] = pack.scale_of(peak, scheme)
         if inside and by == 0:
-            split.note_scale(at, sS[thread], unscale, risk, status)
+            pack.note_scale(at, sS[thread], unscale, risk, status)
     cute.arch.sync_threads()
     scales = [sS[thread % 32 * 4 + e] for e in range(4)]
 
@@ -124,17 +126,17 @@ def across_deep(
     step = Int64(depth) * pitch
     for line in cutlass.range(start, end, FOURS * SPLIT_WARPS):
         for i in cutlass.range_constexpr(FOURS):
-            four = split.load_inside(mX, line + i * SPLIT_WARPS, column, wide)
+            four = pack.load_inside(mX, line + i * SPLIT_WARPS, column, wide)
             for e in cutlass.range_constexpr(4):
                 held[e, i] = four[e]
         for i in cutlass.range_constexpr(FOURS):
             row = line + i * SPLIT_WARPS
             if row < end and column < vectors:
                 four = held[None, i].load()
-                split.split_four(four, scales, counts, to + Int64(row) * pitch, step, config)
+                pack.split_four(four, scales, counts, to + Int64(row) * pitch, step, config)
     sW = over_warps(counts, "add")
     if inside and sW[0, thread] > 0:
-        split.add_risk(risk + at, sW[0, thread], depth, status)
+        pack.add_risk(risk + at, sW[0, thread], depth, status)
 
 
-SIGNATURES = signatures(POINTERS, find_peaks, across_deep)
+SIGNATURES = signatures(POINTERS, find_peaks, pack_mn_major_deep)

@@ -12,8 +12,9 @@ product, where `clear` says so: 1 for A, 2 for B.
 import cutlass
 from cutlass import Float32, Int32, Int64, Uint64, cute
 
-from gemmlab.kernels.gemm import parts
+from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.schemes import FIXUP_TILE, VECTOR_PITCH
+from gemmlab.kernels.gemm.sm90.pdl import pdl_wait
 from gemmlab.kernels.signature import signatures
 
 POINTERS = {
@@ -60,16 +61,16 @@ def add_products(
     thread, _, _ = cute.arch.thread_idx()
     row0, col0 = corner
     ty, tx = thread // 16, thread % 16
-    sA = parts.shared_tile(FIXUP_TILE, DEPTH, padding=1)
-    sB = parts.shared_tile(DEPTH, FIXUP_TILE)
+    sA = simt.shared_tile(FIXUP_TILE, DEPTH, padding=1)
+    sB = simt.shared_tile(DEPTH, FIXUP_TILE)
     rC = cute.make_rmem_tensor((EACH, EACH), Float32)
     rC.fill(0.0)
     for k0 in cutlass.range(0, mA.shape[1], DEPTH):
         for e in cutlass.range_constexpr(0, FIXUP_TILE * DEPTH, THREADS):
             i, kk = (thread + e) // DEPTH, (thread + e) % DEPTH
-            sA[i, kk] = parts.load_or_zero(mA, row0 + i, k0 + kk)
+            sA[i, kk] = simt.load_or_zero(mA, row0 + i, k0 + kk)
             kk, j = (thread + e) // FIXUP_TILE, (thread + e) % FIXUP_TILE
-            sB[kk, j] = parts.load_or_zero(mB, k0 + kk, col0 + j)
+            sB[kk, j] = simt.load_or_zero(mB, k0 + kk, col0 + j)
         cute.arch.sync_threads()
         for kk in cutlass.range(DEPTH, unroll=4):
             for i in cutlass.range_constexpr(EACH):
@@ -110,7 +111,7 @@ def kernel(
     alpha: Float32,
     clear: Int32,
 ):
-    parts.follow()
+    pdl_wait()
     thread, _, _ = cute.arch.thread_idx()
     bx, _, _ = cute.arch.block_idx()
     blocks, _, _ = cute.arch.grid_dim()

@@ -10,7 +10,6 @@ from gemmlab.kernels.common import MAX_STATIC_SMEM, MAX_THREADS, ceil_div, requi
 from gemmlab.kernels.rung import Dim3
 
 LAYOUTS = ("row", "course")
-ELEMENTS = {"float16": cutlass.Float16, "bfloat16": cutlass.BFloat16}
 PADDING = 4  # words after each row, so that a column's eight elements lie in different banks
 
 
@@ -339,14 +338,3 @@ def walk(group: cutlass.Constexpr) -> Any:
         rows = cutlass.min(group, down - top)
         bx, by = (turn - top * across) // rows, top + (turn - top * across) % rows
     return bx, by
-
-
-@cute.jit
-def follow() -> None:
-    """Wait for the kernel before this one in the stream, and let the next one start to wait.
-
-    Where the launches allow it (programmatic dependent launch), kernels are set up while the one
-    before them still runs; elsewhere this does nothing.
-    """
-    cute.arch.griddepcontrol_launch_dependents()
-    cute.arch.griddepcontrol_wait()

@@ -30,7 +30,7 @@ import cutlass
 from cutlass import Float32, Int32, Int64, Uint64, cute
 
 from gemmlab.kernels import atomics
-from gemmlab.kernels.gemm import parts
+from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.schemes import (
     SPLIT_WARPS,
     STRIP,
@@ -39,6 +39,8 @@ from gemmlab.kernels.gemm.schemes import (
     WIDE_EVERY,
     WIDE_LEAST,
 )
+from gemmlab.kernels.gemm.sm90.pdl import pdl_wait
+from gemmlab.kernels.gemm.sm90.tiles import ELEMENTS
 from gemmlab.kernels.signature import signatures
 
 POINTERS = {
@@ -94,7 +96,7 @@ def load_inside(tensor: cute.Tensor, i: Int32, j: Int32, wide: cutlass.Boolean) 
     """Elements (i,j) to (i,j+3), with 0 for those outside: one 128-bit load where that can be."""
     rows, columns = tensor.shape
     inside = i < rows and j + 4 <= columns
-    return parts.load_four(tensor, i, j, 1, wide and inside)
+    return simt.load_four(tensor, i, j, 1, wide and inside)
 
 
 @cute.jit
@@ -171,7 +173,7 @@ def split_four(
         if size > 0 and size < (127 + scheme.floor) << 23:
             counts[e] += 1
         rest[e] = value
-    element = parts.ELEMENTS[scheme.dtype]
+    element = ELEMENTS[scheme.dtype]
     values = cute.make_rmem_tensor(4, Float32)
     values.store(rest.load())
     for part in cutlass.range_constexpr(scheme.parts):
@@ -234,7 +236,7 @@ def over_strip(sW: cute.Tensor, values: cute.Tensor, op: cutlass.Constexpr) -> N
 
 
 @cute.kernel
-def along(
+def pack_k_major(
     x: cute.Pointer,
     out: cute.Pointer,
     unscale: cute.Pointer,
@@ -247,14 +249,14 @@ def along(
     pitch: Int32,
     config: cutlass.Constexpr,
 ):
-    parts.follow()
+    pdl_wait()
     thread, _, _ = cute.arch.thread_idx()
     bx, item, _ = cute.arch.block_idx()
     scheme, FOURS, STRIDE = config.scheme, config.fours, 4 * 32 * config.warps
     vector = bx * (SPLIT_WARPS // config.warps) + thread // (32 * config.warps)
     first = thread % (32 * config.warps) * 4
     mX = cute.make_tensor(x + item * batch_x, cute.make_layout((vectors, depth), stride=(ldx, 1)))
-    wide = parts.allows_quads(mX.iterator, ldx)
+    wide = simt.allows_quads(mX.iterator, ldx)
 
     # The front of a vector stays in registers; the rest of a long one is read twice.
     held = cute.make_rmem_tensor((4, FOURS), Float32)
@@ -301,7 +303,7 @@ def load_from(pointer: cute.Pointer, block: Int32) -> Int32:
 
 
 @cute.kernel
-def across(
+def pack_mn_major(
     x: cute.Pointer,
     out: cute.Pointer,
     unscale: cute.Pointer,
@@ -314,14 +316,14 @@ def across(
     pitch: Int32,
     config: cutlass.Constexpr,
 ):
-    parts.follow()
+    pdl_wait()
     thread, _, _ = cute.arch.thread_idx()
     bx, item, _ = cute.arch.block_idx()
     scheme, FOURS, CLUSTER = config.scheme, config.fours, config.cluster
     WARPS, ROWS = config.threads // 32, config.threads // LANES
     rank, column = bx % CLUSTER, bx // CLUSTER * STRIP + thread % LANES * 4
     mX = cute.make_tensor(x + item * batch_x, cute.make_layout((depth, vectors), stride=(ldx, 1)))
-    wide = parts.allows_quads(mX.iterator, ldx)
+    wide = simt.allows_quads(mX.iterator, ldx)
     first = rank * ROWS + thread // LANES
 
     # The cluster's registers hold a strip of the matrix; its lines go round all threads in turn.
@@ -374,4 +376,4 @@ def across(
         add_risk(risk + at, sW[0, thread], depth, status)
 
 
-SIGNATURES = signatures(POINTERS, along, across)
+SIGNATURES = signatures(POINTERS, pack_k_major, pack_mn_major)

@@ -9,6 +9,8 @@ from cutlass.cute.nvgpu import cpasync, warpgroup
 
 from gemmlab.kernels.gemm.schemes import LINE
 
+ELEMENTS = {"float16": cutlass.Float16, "bfloat16": cutlass.BFloat16}
+
 
 @cute.jit
 def swizzled(pointer: cute.Pointer, layout: cute.ComposedLayout) -> cute.Tensor:
