@@ -1,13 +1,14 @@
-"""The native tier: PTX to machine code by LLVM, one warp as vectors of 32 lanes.
+"""The native tier compiles PTX to machine code with LLVM. A warp runs as vectors of 32 lanes.
 
-`values.py` holds values of LLVM IR that behave as NumPy arrays do (`ufuncs.py` has the functions).
-The NumPy tier's code of a basic block, run once on such values by `tracer.py`, writes its IR;
-`memory.py`, `collectives.py`, `numerics.py`, `matrices.py`, `wgmma.py`, `copies.py`, `mbarriers.py`
-stand in for what that code calls, `ends.py` moves warps on to the next block, `kernel.py` puts a
-program together, `code.py` compiles and keeps it. `products.py` multiplies matrices, in a function
-for each shape. `handover.py` leaves an instruction that has no code here to the NumPy tier.
+`values.py` defines SSA values of LLVM IR with the interface of NumPy arrays, and `ufuncs.py` their
+NumPy functions. `tracer.py` runs the NumPy tier's code of a basic block once on such values, which
+emits the block's IR. That code calls modules of the NumPy tier; `memory.py`, `collectives.py`,
+`numerics.py`, `matrices.py`, `wgmma.py`, `copies.py` and `mbarriers.py` replace them. `ends.py`
+emits terminators, `kernel.py` assembles a program, and `code.py` compiles and caches it.
+`products.py` emits one function per matrix-product shape. `handover.py` lets the NumPy tier execute
+an instruction that has no native code.
 
-The runtime is written with the same values: `accesses.py` and `costs.py` check, count and move
-memory, `schedule.py` and `barriers.py` run blocks, warps and lanes. `launch.py` starts it all, and
-`faults.py` says what went wrong.
+The runtime is emitted with the same values: `accesses.py` and `costs.py` check, count and perform
+memory accesses; `schedule.py` and `barriers.py` schedule blocks, warps and lanes. `launch.py` runs
+a launch, and `faults.py` turns a fault into an error message.
 """

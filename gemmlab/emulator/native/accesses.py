@@ -1,8 +1,8 @@
-"""Memory accesses: the short way for 32 lanes in a known pattern, the long way for any lanes and
-any addresses, which bounds.py turns into pointers.
+"""Memory accesses. The fast path serves 32 active lanes whose address pattern is known. The general
+path serves any lanes and addresses; bounds.py translates its addresses to pointers.
 
-Elements move between those and `data`, which holds all lanes' first elements, then all their second
-ones, and so on.
+Elements pass through the core's `data` field: the first element of every lane, then the second of
+every lane, and so on.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ for _nbytes in (1, 2, 4, 8):
     _move(_nbytes, False)
 
 
-# Wide elements of all 32 lanes, by the index of a record
+# Wide elements of all 32 lanes, addressed by the index field of a record
 
 
 def _rows(f: Function, where_: Pointer, record: Pointer) -> list[Pointer]:
-    """Where each lane's elements are."""
+    """Return a pointer to each lane's elements."""
     index = record.at(RECORD["index"])
     return [where_.at(f.load(index.at(4 * lane), I32)) for lane in range(WARP)]
 
@@ -67,21 +67,22 @@ def _join(f: Function, a: str, b: str, n: int, order: list[int]) -> str:
     )
 
 
-# In each quarter of a register of 16 words: words 0 and 1, or 2 and 3, of two registers in turn,
+# Shuffle masks for two registers a and b of 16 words. In each group of four words, LOW interleaves
+# words 0 and 1 of a and b, and HIGH words 2 and 3.
 LOW = [x for q in range(4) for x in (4 * q, 16 + 4 * q, 4 * q + 1, 17 + 4 * q)]
 HIGH = [x + 2 for x in LOW]
-# and pairs of words.
+# The same for pairs of words: LOW_PAIRS takes words 0-1 of a, then of b; HIGH_PAIRS words 2-3.
 LOW_PAIRS = [x for q in range(4) for x in (4 * q, 4 * q + 1, 16 + 4 * q, 17 + 4 * q)]
 HIGH_PAIRS = [x + 2 for x in LOW_PAIRS]
 
 
 @routine(where=PTR, record=PTR)
 def gather_4x4(f: Function, core: Pointer, where_: Pointer, record: Pointer) -> None:
-    """Four words for each lane: rows of a matrix of 32×4, whose columns go to `data`."""
+    """Load four words per lane, a 32×4 matrix, and store its transpose to `data`."""
     rows = [f.assign(f"load <4 x i32>, ptr {p.name}, align 16") for p in _rows(f, where_, record)]
     for half in (0, 16):
-        # Register j holds the rows of lanes j, j+4, j+8, j+12, so that transposing its quarters
-        # leaves the lanes in order.
+        # Register j holds the rows of lanes j, j+4, j+8 and j+12, so transposing each group of four
+        # words puts the lanes in order.
         registers = []
         for j in range(4):
             row = [rows[half + j + 4 * q] for q in range(4)]
@@ -103,7 +104,8 @@ def gather_4x4(f: Function, core: Pointer, where_: Pointer, record: Pointer) -> 
 
 @routine(where=PTR, record=PTR)
 def scatter_4x4(f: Function, core: Pointer, where_: Pointer, record: Pointer) -> None:
-    """The way back. Lanes go in order: of those that meet the highest wins."""
+    """Store the transpose of `data`: four words per lane. Lanes store in ascending order, so at
+    equal addresses the highest lane wins."""
     places = _rows(f, where_, record)
     rows: dict[int, str] = {}
     for half in (0, 16):
@@ -123,13 +125,13 @@ def scatter_4x4(f: Function, core: Pointer, where_: Pointer, record: Pointer) ->
     f.give()
 
 
-# Whole accesses
+# Complete accesses
 
 ACCESS = dict(site=PTR, record=PTR, offset=I64, lanes=U32, shape=I64)
 
 
 def _find_words(f: Function, core: Pointer, record: Pointer, offset: Value, wrap: Value) -> None:
-    """The lanes' addresses, from those of their register."""
+    """Store the lanes' addresses to `words`: the recorded register values plus `offset`."""
     words = f.load(record.at(RECORD["addresses"]), I64, vector=True, align=64)
     f.store(core.at(CORE["words"]), (words + offset) & wrap, align=64)
 
@@ -143,7 +145,8 @@ def _inside(
     width: Value,
     space: str,
 ) -> Value:
-    """Whether a pattern is aligned, and in shared memory or the allocation touched last."""
+    """Return whether the pattern is aligned and lies within shared memory or the site's last
+    allocation."""
     low, high, bits = (f.load(record.at(RECORD[x]), I64) for x in ("lowest", "highest", "low_bits"))
     if space == "shared":
         least, most = number(f, 0), f.load(core.at(CORE["shared_bytes"]), I64)
@@ -173,7 +176,7 @@ def _count_short(
 def _price(
     f: Function, core: Pointer, record: Pointer, base: Value, shape: Value, space: str
 ) -> Value:
-    """The cost of a pattern, worked out when it is met first."""
+    """Return the cost of a pattern. It is computed on first use and cached in the record."""
     if space == "shared":
         low, flavour = base & 3, part(shape, FLAVOUR)
         place = record.at(RECORD["cost"]).at((low + flavour) * 2)
@@ -190,7 +193,8 @@ def _price(
 
 
 def _access(space: str, is_load: bool) -> None:
-    """A load or a store: the short way for 32 lanes in a known pattern, else the long one."""
+    """Define a load or store. It takes the fast path if all lanes are active and the pattern is in
+    bounds, otherwise the general path."""
     memory = "shared" if space == "shared" else "arena"
     has_short_way = space in ("global", "shared", "generic")
     move = "load" if is_load else "store"
@@ -214,7 +218,7 @@ def _access(space: str, is_load: bool) -> None:
                     call(f, core, f"{move}_pattern", place, record, shape)
                     f.give(f.constant(np.bool_(True)))
         _find_words(f, core, record, offset, wrap)
-        if is_load:  # lanes that are off find zeros, as on the NumPy tier
+        if is_load:  # inactive lanes load zero, as on the NumPy tier
             f.clear(core.at(CORE["data"]), part(shape, WIDTH) * WARP)
         with f.when(lanes == 0):
             f.give(f.constant(np.bool_(True)))
@@ -228,7 +232,7 @@ def _access(space: str, is_load: bool) -> None:
 
 
 def _touch(space: str) -> None:
-    """What an atomic operation does before it updates its cells: check and count."""
+    """Define the part of an atomic operation that precedes the update: check and count."""
 
     def body(
         f: Function,
@@ -251,7 +255,8 @@ def _touch(space: str) -> None:
 def _halves(
     f: Function, data: Pointer, where_: Pointer, record: Pointer, dtype: np.dtype, is_load: bool
 ) -> None:
-    """Where lanes lie evenly in each half of the warp: gathers and scatters take longer."""
+    """Access elements that are contiguous, or for loads equal, within each half warp, and return
+    from the routine. This is faster than a gather or a scatter."""
     nbytes, span = dtype.itemsize, f.load(record.at(RECORD["half_span"]), I64)
     upper = where_.at(f.load(record.at(RECORD["index"] + 4 * (WARP // 2)), I32))
     with f.when(span == nbytes):
@@ -269,7 +274,7 @@ def _halves(
 
 
 def _pattern(is_load: bool) -> None:
-    """Elements of all 32 lanes, where a record knows how they lie."""
+    """Define loads or stores of all 32 lanes whose address pattern is in a record."""
 
     def body(f: Function, core: Pointer, where_: Pointer, record: Pointer, shape: Value) -> None:
         span = f.load(record.at(RECORD["span"]), I64)
@@ -310,7 +315,7 @@ def _pattern(is_load: bool) -> None:
 
 
 def _lanes(is_load: bool) -> None:
-    """Elements of some lanes, wherever they are."""
+    """Define loads or stores of any lanes at any addresses."""
     move = "load" if is_load else "store"
 
     def body(f: Function, core: Pointer, lanes: Value, shape: Value) -> None:
@@ -332,7 +337,7 @@ for _space in ("global", "shared", "generic"):
     _touch(_space)
 
 
-# Rows of matrices: 16 bytes of each lane, which lie one behind the other in `data`
+# Matrix rows: 16 bytes per lane, contiguous in `data`
 
 
 def _row_at(f: Function, there: Pointer, here: Pointer, is_load: bool) -> None:
@@ -342,7 +347,7 @@ def _row_at(f: Function, there: Pointer, here: Pointer, is_load: bool) -> None:
 
 
 def _matrix_rows(is_load: bool) -> None:
-    """ldmatrix and stmatrix: lanes name rows in shared memory."""
+    """Define the accesses of ldmatrix or stmatrix, in which lanes address rows in shared memory."""
 
     def body(
         f: Function,

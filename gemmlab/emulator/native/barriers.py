@@ -1,4 +1,5 @@
-"""Named barriers in IR (PTX ISA, bar), for one block; in NumPy: synchronization/barriers.py."""
+"""Named barriers (PTX ISA, bar) of one block in IR. The NumPy version is
+synchronization/barriers.py."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ from gemmlab.emulator.synchronization.barriers import NUM_BARRIERS
 
 @routine(STATUS, warp=PTR)
 def arrive(f: Function, core: Pointer, warp: Pointer) -> None:
-    """Lanes come to barriers: `barrier_lanes` to those in `ids`."""
+    """Lanes in `barrier_lanes` arrive at the barriers in `ids`."""
     lanes = f.load(core.at(CORE["barrier_lanes"]), U32)
     ids = f.load(core.at(CORE["ids"]), U32, vector=True, align=64)
     counts = f.load(core.at(CORE["counts"]), U32, vector=True, align=64)
@@ -87,14 +88,14 @@ def release_all(f: Function, core: Pointer) -> None:
 
 
 def _here(f: Function, warp: Pointer, barrier: Value) -> Value:
-    """The lanes of a warp that stand at a barrier."""
+    """Return the lanes of a warp that wait at a barrier."""
     return f.bits(vector(f, warp, "barrier") == barrier) & field(f, warp, "standing")
 
 
 @routine(None, barrier=U32)
 def release(f: Function, core: Pointer, barrier: Value) -> None:
-    """Let lanes go whose barrier has all the threads it waits for; a warp counts when all its live
-    lanes are there."""
+    """Release the lanes waiting at a barrier if all expected threads have arrived. A warp counts as
+    arrived once all its live lanes wait there."""
     offset = barrier.astype(I64) * 4
     arrived, expected = (core.at(CORE[x]).at(offset) for x in ("arrived", "expected"))
     whole, alive = Variable(f, f.constant(NONE)), Variable(f, f.constant(NONE))
@@ -129,7 +130,7 @@ def release(f: Function, core: Pointer, barrier: Value) -> None:
 
 
 def _leave_result(f: Function, warp: Pointer, here: Value, yes: Value, lanes: Value) -> None:
-    """What bar.red found, into the registers of the lanes that go on."""
+    """Store the result of bar.red to the destination registers of the released lanes."""
     operation = field(f, warp, "operation")
     place = warp.at(f.load(warp.at(WARP_STATE["result"]), I64))
     with f.when(operation == np.uint32(POPC)):

@@ -1,6 +1,6 @@
-"""Lanes' addresses in each state space: checked, counted, and turned into pointers.
+"""Check and count the lanes' addresses in each state space and translate them to pointers.
 
-The addresses lie in the core's `words`; where they are in the host's memory goes to `pointers`.
+The core's `words` field holds the addresses; `pointers` receives the host addresses.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ ALL = np.uint32(0xFFFFFFFF)
 
 
 def part(shape: Value, place: int) -> Value:
-    """One byte of a shape."""
+    """Return one byte of a packed access shape."""
     return (shape >> place) & 255
 
 
 def _words(f: Function, core: Pointer, lanes: Value) -> Value:
-    """The addresses, where lanes that are off have that of one that is on."""
+    """Return the addresses. Inactive lanes repeat the address of an active lane."""
     words = f.load(core.at(CORE["words"]), I64, vector=True, align=64)
     lane = first_lane(lanes).astype(I64)
     one = f.load(core.at(CORE["words"]).at(lane * 8), I64)
@@ -76,7 +76,7 @@ def _translate(
     shape: Value,
     lanes: Value,
 ) -> None:
-    """Turn addresses into pointers, if they fit."""
+    """Store host pointers for addresses that fit; otherwise return a fault."""
     right, wrong = f.label("right"), f.label("wrong")
     f.branch(fits, right, wrong)
     f.place(wrong)
@@ -110,7 +110,7 @@ def check_global(f: Function, core: Pointer, site: Pointer, lanes: Value, shape:
     left, allocation = Variable(f, lanes), Variable(f, number(f, 0))
     count = f.load(core.at(CORE["num_allocations"]), I64)
     starts, ends = (f.load_pointer(core.at(CORE[x])) for x in ("starts", "ends"))
-    # Each allocation in turn takes the lanes that lie in it.
+    # Each allocation in turn claims the lanes whose addresses it contains.
     with f.loop(lambda: (left.value != 0) & (allocation.value < count)):
         offset = allocation.value * 8
         begin, end = f.load(starts.at(offset), I64), f.load(ends.at(offset), I64)
@@ -145,8 +145,8 @@ def check_shared(f: Function, core: Pointer, site: Pointer, lanes: Value, shape:
 
 @routine(BOOL, **CHECK)
 def check_local(f: Function, core: Pointer, site: Pointer, lanes: Value, shape: Value) -> None:
-    """Each lane's bytes lie together here; they are counted as hardware lays them out, the words
-    of the 32 lanes side by side."""
+    """Here each lane's bytes are contiguous. The costs follow the hardware's layout, which
+    interleaves the words of the 32 lanes."""
     words, width = _words(f, core, lanes), part(shape, WIDTH)
     lane = lane_numbers(f).astype(I64)
     fits = _fits(f, core, words, width, "local_bytes")
@@ -163,7 +163,7 @@ def check_local(f: Function, core: Pointer, site: Pointer, lanes: Value, shape: 
 
 @routine(BOOL, **CHECK)
 def check_param(f: Function, core: Pointer, site: Pointer, lanes: Value, shape: Value) -> None:
-    """Parameters may only be read, and are not counted."""
+    """Parameters are read-only and not counted."""
     words, width = _words(f, core, lanes), part(shape, WIDTH)
     fits = _fits(f, core, words, width, "parameter_bytes")
     fits = fits & ((shape & (LOADS << FLAVOUR)) != 0)
@@ -173,13 +173,13 @@ def check_param(f: Function, core: Pointer, site: Pointer, lanes: Value, shape: 
 
 @routine(BOOL, **CHECK)
 def check_generic(f: Function, core: Pointer, site: Pointer, lanes: Value, shape: Value) -> None:
-    """The upper bits of an address name its state space, lane by lane."""
+    """The upper bits of each lane's address select its state space."""
     words_at = core.at(CORE["words"])
     words = f.load(words_at, I64, vector=True, align=64)
     windows, left = words >> WINDOW_BITS, Variable(f, lanes)
     for window, space in enumerate(("global", "shared", "local", "param")):
         group = f.bits(windows == window) & left.value
-        if space in ("local", "param"):  # of which atomic operations know nothing
+        if space in ("local", "param"):  # atomic operations do not support these spaces
             group = where((shape & (ATOMIC << FLAVOUR)) == 0, group, np.uint32(0))
         with f.when(group != 0):
             f.store(words_at, words - (window << WINDOW_BITS), align=64)

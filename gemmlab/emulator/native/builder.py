@@ -1,4 +1,4 @@
-"""LLVM IR as text: modules, functions, pointers, control flow."""
+"""Text of LLVM IR: modules, functions, pointers, control flow."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Module:
 
 
 class Pointer:
-    """An address in the emulator's own memory."""
+    """An address in the emulator's memory."""
 
     __slots__ = ("f", "name")
 
@@ -42,7 +42,7 @@ class Pointer:
         return f"ptr {self.name}"
 
     def at(self, offset: int | Value) -> Pointer:
-        """So many bytes further on."""
+        """Return the address `offset` bytes further on."""
         if isinstance(offset, int):
             if offset == 0:
                 return self
@@ -56,7 +56,7 @@ Operand = Pointer | Value
 
 
 class Variable:
-    """A local variable that is assigned more than once."""
+    """A local variable that can be assigned repeatedly."""
 
     def __init__(self, f: Function, first: Value) -> None:
         self.f, self.dtype, self.vector = f, first.dtype, first.vector
@@ -73,17 +73,17 @@ class Variable:
 
 
 class Function:
-    """One function: instructions in order, and the label they stand under."""
+    """A function under construction: its instructions and its current label."""
 
     def __init__(self, module: Module, name: str, result: str, parameters: dict[str, str]) -> None:
         self.module, self.name, self.result, self.parameters = module, name, result, parameters
         self.lines: list[str] = []
         self.reserved: list[str] = []
         self.count = 0
-        self.multiples: dict[tuple[str, str, str], Value] = {}  # of roots of addresses
+        self.multiples: dict[tuple[str, str, str], Value] = {}  # address root × constant
         self.attributes = "#0"
         self.here = "entry"
-        self.ended = False  # the label's last instruction is there
+        self.ended = False  # whether the current block has its terminator
 
     @property
     def text(self) -> str:
@@ -103,7 +103,7 @@ class Function:
         return name
 
     def pointer(self, name: str) -> Pointer:
-        """A parameter that is a pointer."""
+        """Return a pointer parameter."""
         return Pointer(self, f"%{name}")
 
     def argument(self, name: str, dtype: np.dtype, vector: bool = False) -> Value:
@@ -113,7 +113,7 @@ class Function:
         return Value(self, literal(value, vector), value.dtype, vector)
 
     def table(self, values: np.ndarray) -> Value:
-        """A constant for each lane."""
+        """Return a vector constant, one element per lane."""
         kind = ir_type(values.dtype)
         items = ", ".join(f"{kind} {literal(x)}" for x in values)
         return Value(self, f"<{items}>", values.dtype, True)
@@ -134,7 +134,7 @@ class Function:
         return x.make(f"extractelement {x.typed}, i64 {lane}", x.dtype, vector=False)
 
     def invoke(self, function: Pointer, result: np.dtype | None, *operands: Operand) -> Value:
-        """Call a function by its address; a void one gives a value that must not be used."""
+        """Call a function by address. The result of a void call must not be used."""
         arguments = ", ".join(x.typed for x in operands)
         if result is None:
             self.do(f"call void {function.name}({arguments})")
@@ -153,13 +153,14 @@ class Function:
     # Bits of a warp's lanes
 
     def bits(self, condition: Value) -> Value:
-        """The lanes where it holds, lane 0 in bit 0; all or none for a uniform condition."""
+        """Return a bit mask of the lanes for which a condition holds; lane 0 is bit 0. A uniform
+        condition gives all ones or zero."""
         if not condition.vector:
             return condition.make(f"sext {condition.typed} to i32", U32)
         return condition.make(f"bitcast {condition.typed} to i32", U32, vector=False)
 
     def lanes(self, bits: Value) -> Value:
-        """The condition with those bits."""
+        """Return a mask as a vector condition. The inverse of `bits`."""
         return bits.make(f"bitcast {bits.typed} to {ir_type(BOOL, True)}", BOOL, vector=True)
 
     # Memory
@@ -175,7 +176,7 @@ class Function:
         self.do(f"store {value.typed}, ptr {where.name}, align {align}")
 
     def reserve(self, kind: str) -> Pointer:
-        """Room on the stack."""
+        """Allocate stack memory."""
         self.count += 1
         name = f"%v{self.count}"
         self.reserved.append(f"  {name} = alloca {kind}, align 64")
@@ -188,7 +189,7 @@ class Function:
         self.store(where, self.load(where, by.dtype) + by)
 
     def clear(self, where: Pointer, nbytes: Value) -> None:
-        """Zeros."""
+        """Fill with zeros."""
         self.module.declared.add("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
         zero = f"i8 0, {nbytes.typed}, i1 false"
         self.do(f"call void @llvm.memset.p0.i64(ptr align 4 {where.name}, {zero})")
@@ -207,7 +208,7 @@ class Function:
         self.here, self.ended = label, False
 
     def end(self, text: str) -> None:
-        """The last instruction under a label; nothing where there is one."""
+        """Append the block's terminator unless it already has one."""
         if not self.ended:
             self.do(text)
         self.ended = True
@@ -219,7 +220,7 @@ class Function:
         self.end(f"br {condition.typed}, label %{yes}, label %{no}")
 
     def phi(self, sources: list[tuple[Value, str]]) -> Value:
-        """The value of the label that control came from."""
+        """Merge values from several predecessors."""
         first = sources[0][0]
         pairs = ", ".join(f"[ {x.name}, %{label} ]" for x, label in sources)
         return first.make(f"phi {first.type} {pairs}", first.dtype)
@@ -229,7 +230,7 @@ class Function:
 
     @contextmanager
     def when(self, condition: Value) -> Iterator[None]:
-        """if"""
+        """Emit the body under an `if`."""
         inside, behind = self.label("then"), self.label("behind")
         self.branch(condition, inside, behind)
         self.place(inside)
@@ -239,7 +240,7 @@ class Function:
 
     @contextmanager
     def loop(self, condition: Callable[[], Value]) -> Iterator[None]:
-        """while"""
+        """Emit the body as a `while` loop."""
         head, body, behind = self.label("head"), self.label("body"), self.label("behind")
         self.jump(head)
         self.place(head)

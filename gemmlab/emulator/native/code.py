@@ -1,5 +1,5 @@
-"""The compiled code of a program: fast functions at once, slow ones when a warp first parts; from
-disk where they have been compiled before."""
+"""Compile and cache a program. Fast functions are compiled at once; slow functions when a warp
+first diverges."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ from gemmlab.emulator.native.products import Product
 from gemmlab.emulator.native.values import NotCovered
 from gemmlab.emulator.translation.translate import Program
 
-# Slow functions of basic blocks with more instructions than these are compiled each for itself:
-# lanes seldom part before a long block and still are parted in it.
+# A basic block with more instructions than this has its slow function compiled separately. Lanes
+# seldom diverge before a long block and are still diverged inside it.
 LONG = 64
 
 
 def _maker() -> list[str]:
-    """All that decides what code comes out of a program."""
+    """Return everything besides the program that determines the generated code."""
     return [_own_text(), version(), *host(), str(compiler.EFFORT)]
 
 
 @cache
 def _own_text() -> str:
-    """A digest of the emulator's source."""
+    """Return a digest of the emulator's source."""
     folder = Path(emulator.__file__).parent
     texts = [path.read_bytes() for path in sorted(folder.rglob("*.py"))]
     return hashlib.sha256(b"\0".join(texts)).hexdigest()
 
 
 def _pointers(address: int, count: int) -> np.ndarray:
-    """A table of pointers in memory."""
+    """View a table of pointers in memory."""
     return np.ctypeslib.as_array((ctypes.c_uint64 * count).from_address(address))
 
 
 @cache
 def runtime_library() -> Library:
-    """The compiled runtime."""
+    """Return the compiled runtime."""
     name = f"{store.name_of(['runtime', *_maker()])}.o"
     image = store.load(name)
     if image is None:
@@ -57,13 +57,13 @@ def runtime_library() -> Library:
 
 
 def routines() -> np.ndarray:
-    """Addresses of its functions, in order."""
+    """Return the addresses of the runtime's functions, in order."""
     return _pointers(runtime_library()["functions"], len(runtime.NUMBERS))
 
 
 @cache
 def product_library(product: Product) -> Library:
-    """The compiled function that multiplies matrices of one shape."""
+    """Return the compiled function that multiplies matrices of one shape."""
     name = f"{store.name_of(['product', *_maker(), repr(product)])}.o"
     image = store.load(name)
     if image is None:
@@ -73,11 +73,12 @@ def product_library(product: Product) -> Library:
 
 
 class Code:
-    """One program for launches whose blocks have rows of whole warps, or not. Raises NotCovered."""
+    """A compiled program. `rows`: whether each row of a thread block is a multiple of whole warps.
+    Raises NotCovered."""
 
-    def __init__(self, program: Program, rows: bool, counting: bool) -> None:
-        self.program, self.rows, self.counting = program, rows, counting
-        self.name = code_name(program, rows, counting)
+    def __init__(self, program: Program, rows: bool) -> None:
+        self.program, self.rows = program, rows
+        self.name = code_name(program, rows)
         self.sites = site_offsets(self.program)
         self.blocks_meet = blocks_meet(self.program)
         self._kernel: Kernel | None = None
@@ -88,7 +89,7 @@ class Code:
         self.fast = library["fast"]
         products = [product_library(product) for product in self.plan.products]
         self.products = np.array([library["multiply"] for library in products], np.uint64)
-        # Entries are 0 until the slow functions are there.
+        # Entries are null until slow functions are compiled.
         count = len(self.program.blocks)
         self.slow, self.ready = np.zeros(count, np.uint64), np.zeros(count, np.uint64)
         sizes = [len(registers) for registers in self.plan.uniform]
@@ -96,7 +97,8 @@ class Code:
         self.uniform = np.array([x for some in self.plan.uniform for x in some], np.int64)
 
     def _restore(self) -> bytes:
-        """The fast functions; what goes with them is in front."""
+        """Load or build the fast functions. The cached file starts with the plan as one line of
+        JSON."""
         data = store.load(f"{self.name}.fast")
         if data is None:
             kernel = self._traced()
@@ -109,11 +111,11 @@ class Code:
 
     def _traced(self) -> Kernel:
         if self._kernel is None:
-            self._kernel = Kernel(self.program, self.rows, self.counting)
+            self._kernel = Kernel(self.program, self.rows)
         return self._kernel
 
     def compile_slow(self, block: int) -> None:
-        """Make sure of the slow function of a basic block, and of what parted warps need."""
+        """Compile the slow function of a basic block and the functions that diverged warps need."""
         with self._lock:
             blocks = self.program.blocks
             short = [i for i, b in enumerate(blocks) if b.last - b.first <= LONG]
@@ -137,8 +139,8 @@ class Code:
 
 
 def blocks_meet(program: Program) -> bool:
-    """Whether there are atomic operations, or loads that expect others to write, outside of shared
-    memory, or calls of what all threads share: the heap, the screen."""
+    """Return whether a program's blocks can interact: through atomic operations or volatile,
+    relaxed or acquire loads outside shared memory, or through calls that use the heap or print."""
     for i in program.function.instructions:
         if is_known_call(i) or i.name.startswith("cp.reduce"):
             return True
@@ -149,27 +151,27 @@ def blocks_meet(program: Program) -> bool:
     return False
 
 
-def code_name(program: Program, rows: bool, counting: bool = True) -> str:
-    parts = program.module.digest, program.function.name, str(rows), str(counting)
+def code_name(program: Program, rows: bool) -> str:
+    parts = program.module.digest, program.function.name, str(rows)
     return store.name_of(["native", *_maker(), *parts])
 
 
-def code_of(program: Program, rows: bool, counting: bool = True) -> Code:
-    """The code of a program. Raises NotCovered."""
-    found = program.native.get((rows, counting))
+def code_of(program: Program, rows: bool) -> Code:
+    """Return the code of a program, compiled at most once. Raises NotCovered."""
+    found = program.native.get(rows)
     if found is None:
         try:
-            found = Code(program, rows, counting)
+            found = Code(program, rows)
         except NotCovered as reason:
             found = reason
-        program.native[rows, counting] = found
+        program.native[rows] = found
     if isinstance(found, NotCovered):
         raise found
     return found
 
 
 def is_compiled(program: Program, rows: bool) -> bool:
-    """Whether the code is in memory or on disk."""
-    if isinstance(program.native.get((rows, True)), Code):
+    """Return whether the code is in memory or in the disk cache."""
+    if isinstance(program.native.get(rows), Code):
         return True
     return (store.folder() / f"{code_name(program, rows)}.fast").is_file()

@@ -1,4 +1,5 @@
-"""Shuffles, votes and their like in IR, for one warp; in NumPy: synchronization/collectives.py."""
+"""Shuffles, votes and other warp collectives in IR. The NumPy version is
+synchronization/collectives.py."""
 
 from __future__ import annotations
 
@@ -26,15 +27,15 @@ NONE = np.uint32(0)
 
 
 class Collectives:
-    """Stands in for the module. The active lanes are those that execute the instruction."""
+    """Replaces the collectives module in traced code. The active lanes execute the instruction."""
 
-    f: Function  # that is written to
+    f: Function  # the function under construction
 
     def bits_of(self, active: Lanes) -> Value:
         return active.bits
 
     def _members(self, active: Lanes, members: Any) -> Value:
-        """The active lanes that each lane's mask names."""
+        """Return the active lanes in each lane's member mask."""
         return apply(np.bitwise_and, active.bits, members)
 
     def ballot(self, active: Lanes, members: Any, predicate: Any) -> Value:
@@ -75,7 +76,7 @@ class Collectives:
     def _known(
         self, f: Function, mode: str, value: Value, distance: Any, segment: Any
     ) -> tuple[Value, Value]:
-        """Where each lane looks is known now: the NumPy tier says it."""
+        """Source lanes are compile-time constants here; the NumPy tier computes them."""
         lanes = np.arange(WARP, dtype=np.uint32).reshape(1, 1, WARP)
         sources, inside = collectives.shuffle(mode, lanes, distance, segment)
         on = f.table(np.broadcast_to(inside, (1, 1, WARP)).reshape(WARP))
@@ -120,7 +121,7 @@ class Collectives:
 
         if not (isinstance(members, Value) and members.vector):
             return over(self._members(active, members))
-        # Lanes of one mask have one result.
+        # Lanes with the same member mask share a result.
         left, result = Variable(f, active.bits), Variable(f, value)
         with f.loop(lambda: left.value != NONE):
             mask = _of_lane(f, members, first_lane(left.value))
@@ -140,7 +141,7 @@ def _signed(f: Function, x: Any) -> Value:
 
 
 def _of_lane(f: Function, vector: Value, lane: Value) -> Value:
-    """One lane's element."""
+    """Return one lane's element."""
     spilled = f.reserve(vector.type)
     f.store(spilled, vector, align=64)
     return f.load(spilled.at(lane_offset(lane, vector.dtype)), vector.dtype)

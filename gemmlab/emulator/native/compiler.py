@@ -1,4 +1,4 @@
-"""LLVM, through llvmlite: IR text to object code, object code to addresses."""
+"""LLVM through llvmlite: IR text to object code, object code to addresses."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from typing import Any
 from gemmlab.errors import InternalError, MissingDependencyError, TierError
 from gemmlab.packages import LLVMLITE
 
-EFFORT = 1  # of LLVM on a program, 0 to 3: at 2 it takes longer, and nothing runs faster
-# Vectors of 32 lanes are split into the widest registers that there are.
+EFFORT = 1  # LLVM's optimization level, 0 to 3; level 2 takes longer and yields no faster code
+# LLVM splits vectors of 32 lanes into the widest registers available.
 ATTRIBUTES = '"prefer-vector-width"="512" "min-legal-vector-width"="512"'
-# What LLVM may call of its own accord, by name: no search of the process, which can abort it.
+# Functions that LLVM may call implicitly. Resolving them by name here avoids a symbol search in the
+# process, which can abort it.
 LIBC: dict[str, Any] = {
     "memset": ctypes.memset,
     "memcpy": ctypes.memmove,
@@ -25,20 +26,21 @@ LIBC: dict[str, Any] = {
 
 @cache
 def missing() -> str | None:
-    """Why native code cannot run here; None where it can."""
+    """Return why native code cannot run here, or None if it can."""
     if platform.machine().lower() not in ("x86_64", "amd64"):
-        return f"a processor of type {platform.machine()} has not been tried"
+        return f"processors of type {platform.machine()} are not supported"
     try:
         _, features = host()
     except MissingDependencyError as error:
         return str(error)
     lacking = {x for x in ("avx2", "fma") if f"+{x}" not in features.split(",")}
-    return f"the processor has no {' and no '.join(sorted(lacking))}" if lacking else None
+    return f"the processor lacks {' and '.join(sorted(lacking))}" if lacking else None
 
 
 @cache
 def host() -> tuple[str, str]:
-    """The processor's name and features, as LLVM calls them. Raises MissingDependencyError."""
+    """Return the processor's name and features as LLVM spells them. Raises
+    MissingDependencyError."""
     llvm: Any = LLVMLITE.load()
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
@@ -62,8 +64,8 @@ def _machine(effort: int) -> Any:
 
 
 def build(text: str, thoroughly: bool = False) -> bytes:
-    """Object code of IR text. What runs in every kernel is worth more passes. Raises InternalError
-    where LLVM does not take the text."""
+    """Compile IR text to object code. `thoroughly`: run more passes, for code that all kernels
+    share. Raises InternalError if LLVM rejects the text."""
     import llvmlite.binding as llvm
 
     host()
@@ -72,15 +74,15 @@ def build(text: str, thoroughly: bool = False) -> bytes:
         module.verify()
     except RuntimeError as error:
         raise InternalError(
-            "LLVM refuses what the emulator's native tier wrote, which is a bug in gemmlab; "
-            f"tier='numpy' does without it: {error}"
+            "LLVM rejects the IR of the emulator's native tier, which is a bug in gemmlab; run "
+            f"with tier='numpy' instead: {error}"
         ) from error
     machine = _machine(2 if thoroughly else EFFORT)
     level = llvm.create_pipeline_tuning_options(speed_level=2)
     builder = llvm.create_pass_builder(machine, level)
     if thoroughly:
         passes = builder.getModulePassManager()
-    else:  # straight-line code as it is written here leaves little to do
+    else:  # the emitted straight-line code leaves little to optimize
         passes = llvm.create_new_module_pass_manager()
         passes.add_sroa_pass()
         passes.add_sinking_pass()
@@ -89,10 +91,9 @@ def build(text: str, thoroughly: bool = False) -> bytes:
 
 
 class Library:
-    """Object code in memory, which is freed when the library dies.
+    """Object code loaded into memory; the memory is freed with this object.
 
-    Raises TierError where LLVM cannot load it: there is no memory left, or something that it
-    calls is missing.
+    Raises TierError if LLVM cannot load the code: memory is exhausted or a symbol is missing.
     """
 
     def __init__(self, image: bytes, symbols: Iterable[str]) -> None:
@@ -113,15 +114,16 @@ class Library:
 
 
 def _linker() -> Any:
-    """A linker for one library: one that several share keeps each one's symbols for ever.
+    """Make a linker for one library. A shared linker would keep the symbols of every library for
+    good.
 
-    JITLink maps an object as one piece. LLVM's other linker maps each section where there is room,
-    and aborts the process when two of them lie so far apart that 32-bit relocations do not reach.
+    JITLink maps an object as one piece. LLVM's other linker places each section independently and
+    aborts the process if two sections are too far apart for 32-bit relocations.
     """
     import llvmlite.binding as llvm
 
     host()
     try:
         return llvm.create_lljit_compiler(_machine(1), use_jit_link=True)
-    except RuntimeError:  # LLVM has no JITLink on Windows
+    except RuntimeError:  # JITLink is not available on Windows
         return llvm.create_lljit_compiler(_machine(1))

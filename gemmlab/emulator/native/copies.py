@@ -1,7 +1,7 @@
-"""cp.async in IR; in NumPy: memory/async_copies.py, which says when bytes arrive.
+"""cp.async in IR. The NumPy version is memory/async_copies.py, which defines when bytes arrive.
 
-A warp has a ring of copies that are under way, one entry for each instruction: the lanes, the group
-that each of them belongs to, where its bytes go, and the bytes.
+Each warp has a ring buffer of pending copies, one entry per instruction: the lanes, the group of
+each lane, the destinations and the bytes.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ if TYPE_CHECKING:
     from gemmlab.emulator.native.tracer import Lanes, Tracer
 
 ALL, NONE = np.uint32(0xFFFFFFFF), np.uint32(0)
-MOST = 16  # bytes of a lane
-BYPASS = 1  # as a flavour: past L1
+MOST = 16  # bytes per lane
+BYPASS = 1  # flavour of copies that bypass L1
 LINE, SECTOR = LINE_BYTES.bit_length() - 1, SECTOR_BYTES.bit_length() - 1
 
 
 class Copies:
-    """Stands in for the NumPy tier's `copies`."""
+    """Replaces the NumPy tier's `copies` in traced code."""
 
     def __init__(self, m: Tracer) -> None:
         self.m = m
@@ -104,7 +104,7 @@ class Copies:
         m.run("land", m.warp, m.bits_of(mask), m.f.constant(np.int32(more)))
 
 
-# The runtime's functions
+# Runtime functions
 
 
 @routine(BOOL, warp=PTR, from_global=PTR, to_shared=PTR, record=PTR, lanes=U32, shape=I64)
@@ -118,8 +118,8 @@ def copy(
     lanes: Value,
     shape: Value,
 ) -> None:
-    """Check, count, and note the copies of some lanes: `words` has the targets, `pointers` the
-    sources and `data` the bytes that each lane reads there."""
+    """Check, count and enqueue the copies of some lanes. `words` holds the destinations, `pointers`
+    the sources and `data` the number of bytes that each lane reads."""
     width = part(shape, WIDTH)
     targets, sources = (
         f.load(core.at(CORE[x]), I64, True, align=64) for x in ("words", "pointers")
@@ -152,7 +152,7 @@ def copy(
 def outside(
     f: Function, core: Pointer, site: Pointer, words: Value, sizes: Value, lanes: Value
 ) -> None:
-    """The lanes whose bytes do not lie in one allocation."""
+    """Return the lanes whose bytes are not within one allocation."""
     low, high = f.load(site.at(SITE["low"]), I64), f.load(site.at(SITE["high"]), I64)
     left = Variable(f, lanes & ~f.bits((words >= low) & (words + sizes <= high)))
     allocation, count = Variable(f, number(f, 0)), f.load(core.at(CORE["num_allocations"]), I64)
@@ -184,7 +184,7 @@ def count_copy(
     zeroed: Value,
     shape: Value,
 ) -> None:
-    """As counters/rules.py has it."""
+    """Count a copy by the rules of counters/rules.py."""
     width, bypass = part(shape, WIDTH), part(shape, FLAVOUR) == BYPASS
     targets = f.load(core.at(CORE["words"]), I64, True, align=64)
     sources = f.load(core.at(CORE["pointers"]), I64, True, align=64) - np.int64(GLOBAL_BASE)
@@ -216,8 +216,8 @@ def _spill(f: Function, x: Value) -> Pointer:
 def _price_past_l1(
     f: Function, record: Pointer, sources: Value, targets: Value, lanes: Value
 ) -> Value:
-    """Sectors, worked out when a pattern is met first: one per line of the source and sector of
-    the target."""
+    """Return the sectors of copies that bypass L1: one per source line and destination sector. The
+    result is cached by address pattern."""
     patterns = [x - f.element(x, 0).spread() for x in (sources, targets)]
     bits = f.element(sources, 0) & np.int64(LINE_BYTES - 1)
     low = (bits << np.int64(8) | f.element(targets, 0) & np.int64(SECTOR_BYTES - 1)).astype(U32)
@@ -240,7 +240,7 @@ def _price_past_l1(
 
 
 def _last_of_each(f: Function, targets: Value, lanes: Value) -> Value:
-    """Of the lanes that write to one place the last."""
+    """Return, for each destination, the last lane that writes it."""
     spilled, left, last = _spill(f, targets), Variable(f, lanes), Variable(f, f.constant(NONE))
     with f.loop(lambda: left.value != NONE):
         lane = first_lane(left.value)
@@ -252,10 +252,11 @@ def _last_of_each(f: Function, targets: Value, lanes: Value) -> Value:
 
 
 def _turns(f: Function, sources: Value, lanes: Value) -> Value:
-    """When L1 looks up each lane's line: in each bank of tags one at a time."""
+    """Return the cycle in which L1 looks up each lane's line: each tag bank serves one line per
+    cycle."""
     lines = sources >> np.int64(LINE)
     banks = lines
-    for shift in (32, 16, 8, 4, 2):  # the exclusive or of all pairs of bits
+    for shift in (32, 16, 8, 4, 2):  # XOR of all 2-bit fields
         banks = banks ^ banks >> np.int64(shift)
     banks = (banks & np.int64(TAG_BANKS - 1)).astype(I32)
     lines_at, banks_at = _spill(f, lines), _spill(f, banks)
@@ -277,11 +278,12 @@ def _turns(f: Function, sources: Value, lanes: Value) -> Value:
 def _count_through_l1(
     f: Function, site: Pointer, sources: Value, targets: Value, lanes: Value, width: Value
 ) -> None:
-    """Lanes with the same turn, of one phase, cost the most words that one bank reads or writes. A
-    lane's words lie in neighbouring banks, so it has one of the bank's groups of that many."""
+    """Count wavefronts of copies through L1. Lanes of one tag cycle and one phase cost as many
+    wavefronts as the busiest bank has words to read or write. A lane's words occupy neighbouring
+    banks, so a lane uses one aligned group of banks."""
     turns = _turns(f, sources, lanes)
     turns_at = _spill(f, turns)
-    shift = (np.int64(2) + (width >> 3)).spread()  # 4, 8, 16 bytes: 2, 3, 4
+    shift = (np.int64(2) + (width >> 3)).spread()  # width 4, 8, 16: shift 2, 3, 4
     mask = (np.int64(BANKS) // (width >> 2) - 1).spread()
     banks_at = [_spill(f, (x >> shift & mask).astype(I32)) for x in (sources, targets)]
     loads = [f.reserve(f"<{BANKS} x i32>") for _ in banks_at]
@@ -314,7 +316,7 @@ def _count_through_l1(
 
 
 def _entry(f: Function, warp: Pointer, index: Value) -> Pointer:
-    """A copy of the ring, counted from its first one."""
+    """Return the entry at a position from the head of the ring."""
     room = f.load(warp.at(WARP_STATE["room"]), I64)
     place = (f.load(warp.at(WARP_STATE["first_copy"]), I64) + index) & (room - 1)
     return f.load_pointer(warp.at(WARP_STATE["ring"])).at(place * COPY.size)
@@ -324,7 +326,7 @@ def _entry(f: Function, warp: Pointer, index: Value) -> Pointer:
 def note_copy(
     f: Function, core: Pointer, warp: Pointer, lanes: Value, zeroed: Value, width: Value
 ) -> None:
-    """Read what is copied, and keep it until someone waits for it."""
+    """Read the source bytes and append them to the ring, where they stay until a wait."""
     count = f.load(warp.at(WARP_STATE["copies"]), I64)
     entry = _entry(f, warp, count)
     f.store(warp.at(WARP_STATE["copies"]), count + 1)
@@ -360,7 +362,7 @@ def note_copy(
 def _each(
     f: Function, lanes: Value, pointers: Pointer, data: Pointer, nbytes: int, to_pointers: bool
 ) -> None:
-    """Move the bytes of some lanes between where pointers point to and their place in an entry."""
+    """Copy the bytes of some lanes between host pointers and a ring entry."""
     kind, left = f"<{nbytes // 4} x i32>", Variable(f, lanes)
     with f.loop(lambda: left.value != NONE):
         lane = first_lane(left.value).astype(I64)
@@ -373,8 +375,8 @@ def _each(
 
 @routine(None, warp=PTR, lanes=U32, more=I32)
 def land(f: Function, core: Pointer, warp: Pointer, lanes: Value, more: Value) -> None:
-    """Copies of these lanes arrive whose group is below the number of their thread's groups, plus
-    `more`."""
+    """Complete the copies of these lanes whose group number is less than the number of groups that
+    their thread has committed, plus `more`."""
     limit = f.load(warp.at(WARP_STATE["committed"]), I32, True, align=64) + more.spread()
     count = f.load(warp.at(WARP_STATE["copies"]), I64)
     index = Variable(f, number(f, 0))
@@ -389,7 +391,7 @@ def land(f: Function, core: Pointer, warp: Pointer, lanes: Value, more: Value) -
                 _each(f, due, entry.at(COPY["targets"]), entry.at(COPY["data"]), nbytes, True)
         f.store(entry.at(COPY["lanes"]), under_way & ~due)
         index.value = index.value + 1
-    # Those in front that have arrived make room.
+    # Remove completed entries at the head of the ring.
     room = f.load(warp.at(WARP_STATE["room"]), I64)
     gone = Variable(f, number(f, 0))
     going = Variable(f, f.constant(np.bool_(True)))

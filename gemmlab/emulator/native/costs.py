@@ -23,12 +23,13 @@ from gemmlab.emulator.native.support import (
 from gemmlab.emulator.native.values import I32, I64, U16, U32, Value, apply, where
 
 ALL, LOWER_HALF = np.uint32(0xFFFFFFFF), np.uint32(0xFFFF)
-SELDOM = "noinline #0"  # else every access would make room for its registers
-FAR = -(1 << 62)  # as the lowest address of a pattern: nothing is within such bounds
+SELDOM = "noinline #0"  # inlining would make every access save the registers these use
+# lowest address of a pattern wider than 32 bits, so that it fails every bounds check
+FAR = -(1 << 62)
 
 
 def distinct(f: Function, keys: Value, lanes: Value) -> Value:
-    """How many different values these lanes hold."""
+    """Count the distinct keys among the lanes."""
     spilled = f.reserve(keys.type)
     f.store(spilled, keys, align=64)
     left, count = Variable(f, lanes), Variable(f, number(f, 0))
@@ -41,7 +42,7 @@ def distinct(f: Function, keys: Value, lanes: Value) -> Value:
 
 
 def atomic_sectors(f: Function, words: Value, lanes: Value) -> Value:
-    """Each sector as often as the most wanted of its addresses has lanes."""
+    """Sum over sectors: the largest number of lanes with the same address in the sector."""
     spilled = f.reserve(words.type)
     f.store(spilled, words, align=64)
     left, cost = Variable(f, lanes), Variable(f, number(f, 0))
@@ -60,7 +61,8 @@ def atomic_sectors(f: Function, words: Value, lanes: Value) -> Value:
 
 
 def conflicts(f: Function, slots: Pointer, pieces: Value, banks: Value, lanes: Value) -> Value:
-    """Most different pieces in one bank: each round serves one piece of every bank."""
+    """Return the largest number of distinct pieces in one bank. Each round serves one piece per
+    bank."""
     left, rounds = Variable(f, lanes), Variable(f, number(f, 0))
     where_to = (pieces & (banks - np.int32(1))) * np.int32(4)
     with f.loop(lambda: left.value != 0):
@@ -74,19 +76,20 @@ def conflicts(f: Function, slots: Pointer, pieces: Value, banks: Value, lanes: V
 def wavefronts(
     f: Function, offsets: Value, lanes: Value, width: Value, is_load: Value
 ) -> tuple[Value, Value]:
-    """Wavefronts of a shared access, and what they would be without conflicts.
+    """Return the wavefronts of a shared-memory access and the ideal number without conflicts.
 
-    A lane's bytes are one piece of one to four words; so many lanes as fill all banks with their
-    pieces are a phase.
+    A piece is the one to four words of a lane. A phase is as many lanes as it takes for their
+    pieces to span all banks.
     """
     slots = f.reserve(f"<{WARP} x i32>")
     f.store(slots, f.constant(np.int32(0), vector=True), align=64)
     phases = apply(np.maximum, width >> 2, np.int64(1)).astype(I32)
     banks = np.int32(WARP) // phases
-    # 4, 8 or 16 bytes: as a shift
+    # Shift for pieces of 4, 8 or 16 bytes.
     shift = np.int32(2) + (phases >> np.int32(1))
     pieces = offsets >> shift
-    # The pair rule: all lanes read what their neighbour reads, or all what the next but one does.
+    # The pair rule: two phases merge if each lane reads the same piece as lane ^ 1, or if each lane
+    # reads the same piece as lane ^ 2.
     loads = f.bits(is_load != 0)
     equal = []
     for step in (1, 2):
@@ -110,14 +113,14 @@ def wavefronts(
 
 
 def _lanes_of_phase(banks: Value, phase: Value) -> Value:
-    """As many lanes as a phase has pieces; none behind the last phase."""
+    """Return the lanes of a phase; empty past the last phase."""
     ones = (np.uint64(1) << banks.astype("u8")) - np.uint64(1)
     return (ones << (phase * banks).astype("u8")).astype(U32)
 
 
 @routine(None, record=PTR)
 def learn(f: Function, core: Pointer, record: Pointer) -> None:
-    """Note what follows from a new pattern."""
+    """Derive a record's other fields from a new address pattern."""
     base = f.load(record.at(RECORD["base"]), I64)
     pattern = f.load(record.at(RECORD["addresses"]), I64, vector=True, align=64) - base
     index = pattern.astype(I32)
@@ -139,8 +142,8 @@ def learn(f: Function, core: Pointer, record: Pointer) -> None:
 
 
 def _note(bits: int) -> None:
-    """Keep the addresses that a register holds. Where all lanes are alive, see whether they make
-    the same pattern as the last time."""
+    """Define the routine that records the addresses in a register. If all lanes are live, it
+    compares their pattern with the recorded one."""
     dtype = np.dtype(f"i{bits // 8}")
 
     def body(f: Function, core: Pointer, record: Pointer, live: Value, addresses: Value) -> None:
@@ -166,7 +169,7 @@ _note(64)
 
 @routine(U16, record=PTR, low=I64)
 def price_sectors(f: Function, core: Pointer, record: Pointer, low: Value) -> None:
-    """What a pattern costs when lane 0's address ends in the bits `low`."""
+    """Return the sectors of a pattern for lane 0 addresses that end in the bits `low`."""
     f.attributes = SELDOM
     index = f.load(record.at(RECORD["index"]), I32, vector=True, align=64)
     keys = (index + low.astype(I32)) >> np.int32(5)
@@ -179,7 +182,8 @@ def price_sectors(f: Function, core: Pointer, record: Pointer, low: Value) -> No
 def price_wavefronts(
     f: Function, core: Pointer, record: Pointer, flavour: Value, low: Value, width: Value
 ) -> None:
-    """The same for shared memory: wavefronts and ideal wavefronts in one number."""
+    """Return the wavefronts of a shared-memory pattern, and the ideal number of wavefronts in the
+    upper byte."""
     f.attributes = SELDOM
     index = f.load(record.at(RECORD["index"]), I32, vector=True, align=64)
     is_load = flavour & LOADS

@@ -1,4 +1,4 @@
-"""How basic blocks end in IR: jumps, branches, exits, barriers."""
+"""Terminators of basic blocks in IR: jumps, branches, exits, barriers."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ OPERATIONS = {"popc": POPC, "and": AND, "or": OR}
 
 
 class End:
-    """What fast and slow code have in common."""
+    """Terminators common to fast and slow code."""
 
     def __init__(self, m: Tracer) -> None:
         self.m, self.f, self.lanes = m, m.f, m.lanes
 
     def finish(self, block: Block, result: Any) -> None:
-        """Send the lanes on from the end of a block. `result`: what its code returned."""
+        """Emit the terminator of a block. `result`: the value that the block's code returned."""
         following, f = block.targets[-1] if block.targets else -1, self.f
         self.last, self.spins = block.last - 1, block.spins
         match block.terminator:
@@ -70,11 +70,11 @@ class End:
                 self.go(following)
 
     def those_with(self, guard: Any) -> Value:
-        """The lanes for which a guard holds."""
+        """Return the lanes for which a guard holds."""
         return self.lanes if guard is None else self.lanes & self.f.bits(self.m.value(guard))
 
     def fault(self, block: Block, lanes: Value, words: Value) -> None:
-        """Give up: these lanes did something that the block's last instruction forbids."""
+        """Report that these lanes did something that the block's last instruction forbids."""
         f = self.f
         f.store(self.m.core.at(CORE["words"]), words.astype(I64).spread(), align=64)
         note_fault(f, self.m.core, END_FAULT, number(f, block.last - 1), lanes)
@@ -90,7 +90,7 @@ class End:
         raise NotImplementedError
 
     def send(self, groups: Sequence[tuple[Value, int]]) -> None:
-        """Note for parted lanes which block they come to next."""
+        """Set the next basic block of lanes in a diverged warp."""
         f, place = self.f, self.m.warp.at(WARP_STATE["pcs"])
         pcs = f.load(place, U32, True, align=64)
         for lanes, target in groups:
@@ -98,7 +98,8 @@ class End:
         f.store(place, pcs, align=64)
 
     def tire(self, spinning: Value) -> None:
-        """If lanes only wait for other threads, it is soon the turn of other warps and blocks."""
+        """Charge fuel if lanes only spin on other threads, so that other warps and blocks run
+        soon."""
         f = self.f
         cost = where(spinning, np.int64(-SPIN_FUEL), np.int64(0))
         f.increment(self.m.core.at(CORE["fuel"]), cost)
@@ -106,10 +107,10 @@ class End:
         f.store(spun, where(spinning, np.int64(1), f.load(spun, I64)))
 
     def part(self) -> None:
-        """From here on the lanes of the warp may be at different places."""
+        """Mark the warp as diverged."""
 
     def switch(self, block: Block, lanes: Value, index: Any, following: int) -> None:
-        """brx.idx: one target per value."""
+        """brx.idx: one target per index value."""
         f, table = self.f, block.targets[:-1]
         index = self.m.value(index).spread()
         outside = f.bits(index >= np.uint32(len(table))) & lanes
@@ -121,17 +122,17 @@ class End:
         self.m.give(DIVERGED)
 
     def rest(self) -> None:
-        """From now on it is the other warps' turn, as soon as there is a chance."""
+        """End the warp's time slice at the next opportunity."""
         self.f.store(self.m.core.at(CORE["quantum"]), number(self.f, 0))
 
     def phase(self, block: Block, lanes: Value, operands: Sequence[Any], following: int) -> None:
-        """mbarrier.test_wait and try_wait: lanes whose phase is not complete try again, unless no
-        warp gets on."""
+        """mbarrier.test_wait and try_wait. Lanes whose phase is incomplete retry; the wait times
+        out once no warp makes progress."""
         m, f, core = self.m, self.f, self.m.core
         assert block.result is not None
         slot = m.kernel.slots[block.result]
         if m.kernel.plan.in_step or slot.dtype != BOOL:
-            raise NotCovered("a wait where warps run in step")
+            raise NotCovered("an mbarrier wait in a program whose warps run in lockstep")
         access, address, parity = operands
         complete = m.mbarriers.test(access, address, parity, lanes)
         waiting = lanes & ~complete
@@ -164,7 +165,8 @@ class End:
         self.go(following)
 
     def uncount(self, whole: Value, lanes: Value) -> None:
-        """Take back that these lanes, and the warp if it is the whole, have executed the block."""
+        """Undo the counts of this block's execution for these lanes, and for the warp if
+        `whole`."""
         m, f = self.m, self.f
         tally, warps = m.core.at(tally_offset(m.index)), whole.astype(I64)
         f.increment(tally, number(f, 0) - warps)
@@ -172,13 +174,13 @@ class End:
         f.increment(m.warp.at(WARP_STATE["executed"]), number(f, 0) - warps)
 
     def wait_here(self, going: Value, waiting: Value, following: int) -> None:
-        """Let some lanes go on while the others try again."""
+        """Let the `going` lanes continue while the `waiting` lanes retry this block."""
         raise NotImplementedError
 
     def barrier(
         self, block: Block, lanes: Value, operands: Sequence[Any], predicate: Any, following: int
     ) -> None:
-        """bar.sync a[, b], bar.arrive a, b and bar.red: the scheduler does the rest."""
+        """bar.sync a[, b], bar.arrive a, b and bar.red. The runtime performs the arrival."""
         m, f = self.m, self.f
         code = m.kernel.program.function.instructions[block.last - 1]
         with f.when(lanes == NONE):
@@ -200,7 +202,7 @@ class End:
         if block.reduction and block.result is not None:
             slot = m.kernel.slots[block.result]
             if slot.dtype != BOOL and slot.dtype not in (np.uint32, np.int32):
-                raise NotCovered(f"bar.red into a register of {slot.dtype}")
+                raise NotCovered(f"bar.red into a register of type {slot.dtype}")
             operation, offset = OPERATIONS[block.reduction], slot.vector
         put("barrier_operation", operation)
         f.store(m.core.at(CORE["barrier_result"]), number(f, offset))
@@ -215,7 +217,7 @@ NONE_BITS = 0
 
 
 class FastEnd(End):
-    """All live lanes are together, and stay so unless a branch parts them."""
+    """All live lanes are converged, and stay so unless a branch diverges."""
 
     def go(self, target: int) -> None:
         m, f = self.m, self.f
@@ -223,7 +225,7 @@ class FastEnd(End):
             self.stop_before(target)
             m.give(DIVERGED)
             return
-        if target <= m.index:  # a loop: other warps have their turns, too
+        if target <= m.index:  # a loop: let other warps run, too
             quantum = m.core.at(CORE["quantum"])
             left = f.load(quantum, I64) - 1
             f.store(quantum, left)
@@ -274,7 +276,7 @@ class FastEnd(End):
         f.store(m.warp.at(WARP_STATE["live"]), live)
         f.store(m.warp.at(WARP_STATE["once"] + 8), count_lanes(live))
         if following is None:
-            self.stop_before(m.index)  # where it ended, should it be over its budget
+            self.stop_before(m.index)  # the position that an over-budget error reports
             m.give(DONE)
             return
         with f.when(live == NONE):
@@ -289,7 +291,7 @@ class FastEnd(End):
             self.part()
 
     def arrive_at(self, following: int, whole: Value) -> None:
-        """Some of the lanes may go on where others wait."""
+        """Lanes outside the barrier may continue while the others wait."""
         self.stop_before(following)
         with self.f.when(~whole):
             self.send([(self.lanes, following)])
@@ -297,7 +299,7 @@ class FastEnd(End):
 
 
 class SlowEnd(End):
-    """Some lanes of a warp."""
+    """Some lanes of a warp execute."""
 
     def wait_here(self, going: Value, waiting: Value, following: int) -> None:
         self.send([(going, following), (waiting, self.m.index)])

@@ -1,7 +1,7 @@
-"""What went wrong in native code, in the words of the NumPy tier.
+"""Error messages for faults of native code, produced by the NumPy tier.
 
-A fault leaves behind the instruction, the lanes and their addresses. The NumPy tier's machine, set
-up for the one block, is made to do the same thing; it knows what to say.
+A fault leaves the instruction, the lanes and their addresses in the core. The NumPy tier's machine
+is set up for the block and repeats the operation, which raises the error.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ if TYPE_CHECKING:
 
 
 class UnmetError(GemmlabError):
-    """Lanes of a warp wait for each other at different instructions, perhaps in vain: the NumPy
-    tier can tell."""
+    """Lanes of a warp wait for each other at different instructions. Only the NumPy tier can decide
+    whether this is a deadlock."""
 
 
 def explain(launch: Launch, code: Code, core: Core) -> NoReturn:
-    """Raise the EmulationError for the fault that a core has noted, or UnmetError."""
+    """Raise the EmulationError for the fault recorded in a core, or UnmetError."""
     if core.error is not None:
         raise core.error
     if core["fault"] == UNMET:
@@ -76,8 +76,8 @@ def explain(launch: Launch, code: Code, core: Core) -> NoReturn:
             _end(machine, core, index, mask)
     site = launch.program.function.instructions[index].site
     raise InternalError(
-        "the emulator's native tier stopped at what is no fault on the NumPy tier, which is a bug "
-        f"in gemmlab; tier='numpy' does without it\n  at {site}"
+        "the emulator's native tier reported a fault that the NumPy tier does not confirm, which "
+        f"is a bug in gemmlab; run with tier='numpy' instead\n  at {site}"
     )
 
 
@@ -86,7 +86,7 @@ def _lanes(bits: int) -> np.ndarray:
 
 
 def _operand(machine: Machine, core: Core, name: str, dtype: Any = np.uint64) -> np.ndarray:
-    """What a field of the core holds of each lane of the running warp."""
+    """Return a field of the core with one value per lane of the running warp."""
     values = np.zeros(machine.extent.shape, dtype)
     values[0, core["warp"]] = core.field(name, dtype, WARP)
     return values
@@ -149,12 +149,12 @@ def _access(machine: Machine, core: Core, index: int, mask: Mask) -> None:
             space.store(access, address, values, mask)
         case "update":
             space.update(access, address, np.bitwise_or, values, mask)
-        case _:  # of an element of a matrix, too
+        case _:  # also the elements of a wmma matrix
             space.load(access, address, mask)
 
 
 def _end(machine: Machine, core: Core, index: int, mask: Mask) -> None:
-    """A trap, a branch past its table, or a barrier that cannot be."""
+    """Repeat a trap, a branch past its table or an invalid barrier."""
     block = next(b for b in machine.launch.program.blocks if b.last - 1 == index)
     shape, warp = machine.extent.shape, core["warp"]
     fields = [core.field("words", np.int64, WARP).astype(np.uint32)]
@@ -171,7 +171,7 @@ def _end(machine: Machine, core: Core, index: int, mask: Mask) -> None:
 
 
 def _over_budget(machine: Machine, code: Code, core: Core) -> NoReturn:
-    """The warp whose turn it is has executed too much: the lanes that would go on first."""
+    """Report that the running warp exceeded its budget, at the lanes that would execute next."""
     number, last = core["warp"], len(code.program.blocks) - 1
     warp = core.warp(number, code.plan)
     on = _lanes(core["fault_lanes"] or 0xFFFFFFFF)
@@ -184,7 +184,7 @@ def _over_budget(machine: Machine, code: Code, core: Core) -> NoReturn:
 
 
 def _park(machine: Machine, block: Block, number: int, on: np.ndarray, warp: np.ndarray) -> None:
-    """Lanes of a warp that wait for a phase."""
+    """Park lanes of a warp that wait for an mbarrier phase."""
     lanes = np.zeros(machine.extent.shape, bool)
     cells, phase = np.zeros((2, *machine.extent.shape), np.int64)
     lanes[0, number] = on

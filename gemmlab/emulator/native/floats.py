@@ -1,4 +1,5 @@
-"""What arithmetic/{doubles,formats,halves}.py compute, where native code has other means."""
+"""Replacements for functions of arithmetic/{doubles,formats,halves}.py that traced code cannot
+call."""
 
 from __future__ import annotations
 
@@ -11,11 +12,11 @@ import numpy as np
 from gemmlab.emulator.arithmetic import doubles, formats, halves
 from gemmlab.emulator.native.values import NotCovered, Value
 
-PAIR = "x2"  # ends the name of a type that has two halves in one register
+PAIR = "x2"  # suffix of types with two halves in one register
 
 
 class StandIn:
-    """A module some of whose functions are replaced."""
+    """A module with some of its functions replaced."""
 
     module: ModuleType
 

@@ -1,8 +1,8 @@
-"""Instructions that native code hands over: it calls Python, where the NumPy tier's code of that
-one instruction runs for one warp, and goes on with what it finds in the registers.
+"""Instructions without native code. Native code calls back into Python, where the NumPy tier's code
+of that one instruction runs for one warp, and then continues with the register values it left.
 
-A core keeps the registers of each such instruction in a place of its own, one slot for each that is
-read, then one for each that is written; a slot has room for 32 lanes.
+A core has a buffer for each such instruction: one slot for each register it reads, then one for
+each it writes. A slot holds 32 lanes.
 """
 
 from __future__ import annotations
@@ -29,32 +29,33 @@ if TYPE_CHECKING:
     from gemmlab.emulator.native.launch import Core
 
 SLOT = 8 * WARP  # bytes
-# What a warp cannot do alone, or what goes on when the instruction is over.
+# Machine attributes whose instructions involve several warps or complete later.
 NOT_ALONE = {"clock", "clusters", "copies", "space_cluster"}
-# What native code calls: of the core, the instruction and the lanes; gives 0 where it failed.
+# Called by native code with the core, the instruction and the lanes; returns 0 on failure.
 Callback = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint32)
 
 
 def is_known_call(i: Instruction) -> bool:
-    """Whether an instruction calls one of CUDA's own functions, which see what others have done."""
+    """Return whether an instruction calls a CUDA function that the emulator provides, such as
+    malloc. Those have effects that other blocks observe."""
     return callee(i) in KNOWN
 
 
 @dataclass(frozen=True)
 class Part:
-    """The NumPy tier's code of one instruction: a function of the registers that it reads."""
+    """The NumPy tier's code of one instruction, as a function of the registers that it reads."""
 
     program: Program
-    index: int  # of the instruction
+    index: int  # the instruction's
 
     @cached_property
     def block(self) -> int:
-        """The instruction's basic block."""
+        """Return the index of the instruction's basic block."""
         return next(n for n, b in enumerate(self.program.blocks) if b.first <= self.index < b.last)
 
     @cached_property
     def lines(self) -> list[int]:
-        """Which lines of the program's source are its code."""
+        """Return the line numbers of the instruction's code in the program's source."""
         body = self.program.bodies[self.block]
         return [line for line in body if self.program.origins[line] == self.index]
 
@@ -70,7 +71,7 @@ class Part:
 
     @cached_property
     def reads(self) -> list[str]:
-        """Variables of registers."""
+        """Names of the register variables that the code reads."""
         return self._names(ast.Load)
 
     @cached_property
@@ -79,19 +80,20 @@ class Part:
 
     @cached_property
     def nbytes(self) -> int:
-        """Of the instruction's place in a core."""
+        """Size of the instruction's buffer in a core."""
         return SLOT * (len(self.reads) + len(self.writes))
 
     def check(self) -> None:
-        """Raises NotCovered where one warp cannot execute the instruction by itself."""
+        """Raise NotCovered if a single warp cannot execute the instruction."""
         nodes = (x for x in ast.walk(ast.parse(self.text)) if isinstance(x, ast.Attribute))
         used = {x.attr for x in nodes if isinstance(x.value, ast.Name) and x.value.id == "m"}
         if used & NOT_ALONE:
-            raise NotCovered("that is more than one warp can do alone")
+            raise NotCovered("an instruction that involves more than one warp")
 
     @cached_property
     def function(self) -> Any:
-        """Takes the machine, the mask and the registers; gives the registers that it writes."""
+        """A function that takes the machine, the mask and the registers read, and returns the
+        registers written."""
         name = f"part_{self.index}"
         head = f"def {name}({', '.join(['m', 'mask', *self.reads])}):"
         body = self.text.splitlines() + [f"return [{', '.join(self.writes)}]"]
@@ -102,8 +104,8 @@ class Part:
 
 
 def without(program: Program, block: int, parts: dict[int, Part]) -> str:
-    """The source of a basic block's function, in which some instructions are handed over; its lines
-    have the numbers that they have in the whole source."""
+    """Return the source of a basic block's function with calls in place of the instructions in
+    `parts`. Lines keep the numbers that they have in the program's source."""
     source, body = program.source.splitlines(), program.bodies[block]
     first = next(n for n in range(body.start, -1, -1) if source[n].startswith("def "))
     last = next(n for n in range(body.stop, len(source)) if source[n].startswith("    return "))
@@ -121,7 +123,7 @@ def without(program: Program, block: int, parts: dict[int, Part]) -> str:
 
 
 class WarpMachine(Machine):
-    """The NumPy tier's machine for the one warp of a core whose turn it is."""
+    """The NumPy tier's machine, restricted to the running warp of a core."""
 
     def __init__(self, launch: Launch, core: Core) -> None:
         self.core, self.whole_launch = core, launch
@@ -130,7 +132,7 @@ class WarpMachine(Machine):
         super().__init__(alone, np.zeros(1, np.int64), Tally.of(launch.program))
 
     def memories(self) -> tuple[np.ndarray, np.ndarray]:
-        """The core's own."""
+        """Return the core's shared and local memory."""
         nbytes = -(-self.launch.shared_bytes // 16) * 16
         return self.core.shared[:nbytes].reshape(1, nbytes), self._local(0)
 
@@ -146,7 +148,7 @@ class WarpMachine(Machine):
         return values if values.shape[1] == 1 else values[:, self.first_warp : self.first_warp + 1]
 
     def execute(self, index: int, lanes: int) -> None:
-        """One instruction, for some lanes of the warp. Raises EmulationError."""
+        """Execute one instruction for some lanes of the warp. Raises EmulationError."""
         function, reads, writes = self._part(index)
         self.blocks[0], self.first_warp = self.core["block"], self.core["warp"]
         self.space_local.data = self.space_frame.data = self._local(self.first_warp)
@@ -162,7 +164,7 @@ class WarpMachine(Machine):
             slot[:] = three_axes(value)
 
     def _part(self, index: int) -> tuple[Any, list[np.ndarray], list[np.ndarray]]:
-        """Its code and its registers."""
+        """Return an instruction's function and views of the registers it reads and writes."""
         if index not in self.parts:
             part, first = Part(self.launch.program, index), self.core.plan.handed[index]
             slots = []

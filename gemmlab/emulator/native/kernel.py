@@ -1,8 +1,8 @@
-"""A program in IR: where everything lies, and two functions for each basic block.
+"""Translates a program to IR: lays out its memory and emits two functions per basic block.
 
-The fast one is for all live lanes of a warp together: registers that are the same in all lanes stay
-scalars, branches are jumps. The slow one takes a set of lanes, has every register as a vector, and
-is compiled when a warp first parts.
+The fast function executes all live lanes of a converged warp. Registers equal in all lanes stay
+scalars, and branches are jumps. The slow function executes a given set of lanes and keeps every
+register as a vector. It is compiled when a warp first diverges.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from gemmlab.emulator.ptx.ir import Instruction, Symbol
 from gemmlab.emulator.translation.translate import Block, Program, terminator_of
 from gemmlab.errors import InternalError
 
-SOURCE = "<traced>"  # the file name of code that is traced
+SOURCE = "<traced>"  # file name of traced code in tracebacks
 COUNTED = ("global", "shared", "local")
 SPACES = (*COUNTED, "param", "generic")
 MEMORY = ("ld", "ldu", "st", "atom", "red", "cp", "wmma", "ldmatrix", "stmatrix")
@@ -51,35 +51,38 @@ TERMINATORS = ("fall", "branch", "switch", "exit", "barrier", "trap", "phase", "
 
 @dataclass
 class Slot:
-    """A register that lives across basic blocks, and where in a warp's memory it is."""
+    """A register that is live across basic blocks, and its offsets in a warp's memory."""
 
     dtype: np.dtype
     vector: int
     scalar: int
-    uniform: bool = True  # a scalar in the fast code
-    loose: bool = False  # its NaNs may have any bits
+    uniform: bool = True  # a scalar in fast code
+    loose: bool = False  # its NaNs may have any payload
 
 
 @dataclass
 class Plan:
-    """What the running code and Python must agree on."""
+    """Facts about the compiled code that Python needs to run it."""
 
     warp_bytes: int = 0
     core_bytes: int = 0
-    in_step: bool = False  # basic blocks run in the order in which the NumPy tier does
-    zeroed: bool = False  # registers that are read before anything writes them start at 0
-    records: dict[int, int] = field(default_factory=dict)  # offset -> bytes of an address
-    uncounted: set[int] = field(default_factory=set)  # instructions on constants and arguments
-    reasons: dict[int, str] = field(default_factory=dict)  # of unsupported instructions
-    handed: dict[int, int] = field(default_factory=dict)  # instruction -> offset of its registers
+    in_step: bool = False  # warps run basic blocks in the NumPy tier's order
+    zeroed: bool = False  # some registers are read before they are written, so all must start at 0
+    # offset of a record -> bytes of an address
+    records: dict[int, int] = field(default_factory=dict)
+    # instructions that access constants and parameters
+    uncounted: set[int] = field(default_factory=set)
+    reasons: dict[int, str] = field(default_factory=dict)  # why an instruction is unsupported
+    # instruction -> offset of its register buffer
+    handed: dict[int, int] = field(default_factory=dict)
     products: list[Product] = field(default_factory=list)
-    # Registers that are scalars in fast code, as layout.UNIFORM has them: for each basic block
-    # those that it or a later one may read, then all.
+    # Registers that are scalars in fast code, in the format of layout.UNIFORM: for each basic block
+    # those that are live at its start, then all of them.
     uniform: list[list[list[int]]] = field(default_factory=list)
 
     @classmethod
     def from_json(cls, read: dict[str, Any]) -> Plan:
-        """Back from a text, in which all keys are words."""
+        """Restore a plan from JSON, which turns integer keys into strings."""
         numbered = {
             name: {int(k): v for k, v in read[name].items()}
             for name in ("records", "reasons", "handed")
@@ -89,12 +92,13 @@ class Plan:
 
 
 def tallied(program: Program) -> int:
-    """Where the core's counts of basic blocks and instructions end."""
+    """Return the offset in a core where the counts of basic blocks and instructions end."""
     return counts_offset(len(program.blocks), len(program.function.instructions))
 
 
 def site_offsets(program: Program) -> dict[tuple[int, str], int]:
-    """Where each memory instruction is counted, by its index and the state space."""
+    """Return the offset of each memory instruction's counts by instruction index and state
+    space."""
     offset = align(tallied(program), 64)
     offsets = {}
     for index, i in enumerate(program.function.instructions):
@@ -106,7 +110,7 @@ def site_offsets(program: Program) -> dict[tuple[int, str], int]:
 
 
 def order_shows(i: Instruction) -> bool:
-    """Whether an instruction tells, or leaves behind, which lane came first."""
+    """Return whether the order of the lanes affects the instruction's result or what it stores."""
     if i.root not in ("atom", "red"):
         return is_known_call(i)
     target = i.operands[0]
@@ -115,29 +119,30 @@ def order_shows(i: Instruction) -> bool:
 
 
 def variable_names(program: Program) -> list[str]:
-    """The variables that have an address in global memory, in the order of their table."""
+    """Return the names of variables with an address in global memory, in the order of their
+    table."""
     declared = (*program.module.variables, *program.function.variables)
     return [v.name for v in declared if v.space in ("global", "const")]
 
 
 class Kernel:
-    """A program on its way to IR.
+    """Translates one program to IR.
 
-    rows: whether a warp never spans two rows of its thread block, so that %tid.y and %tid.z are the
-    same in all its lanes. Raises NotCovered, and InternalError for a bug of the native tier.
+    rows: whether a warp never spans two rows of its thread block, so that %tid.y and %tid.z are
+    equal in all its lanes. Raises NotCovered, and InternalError for a bug in the native tier.
     """
 
-    def __init__(self, program: Program, rows: bool, counting: bool = True) -> None:
-        self.program, self.rows, self.counting = program, rows, counting
+    def __init__(self, program: Program, rows: bool) -> None:
+        self.program, self.rows = program, rows
         for block in program.blocks:
             if block.terminator not in TERMINATORS:
-                raise self._not_covered("a wait that the scheduler does not have", block.last - 1)
+                raise self._not_covered("a terminator without native code", block.last - 1)
         self.plan = Plan(in_step=any(map(order_shows, program.function.instructions)))
         self.sites = site_offsets(program)
         self.plan.core_bytes = align(max([*self.sites.values()], default=CORE.size) + SITE.size, 64)
         if not self.sites:
             self.plan.core_bytes = align(tallied(program), 64)
-        # Slow code hands over its addresses anew for each access.
+        # Slow code records its addresses anew for each access.
         self.scratch = {space: self.new_record(8) for space in SPACES}
         ends = [
             layout.parameter_offsets(program.function)[v.name] + v.size
@@ -152,14 +157,14 @@ class Kernel:
         self.namespace |= {"n": numerics, "doubles": Doubles(numerics), "select": select}
         pairs = self.namespace["halves"] = Halves(narrow)
         self.namespace["formats"] = narrow
-        for name, x in self.namespace.items():  # of atomic operations
+        for name, x in self.namespace.items():  # functions that atomic operations use
             if isinstance(x, partial) and x.func is halves.compute:
                 self.namespace[name] = partial(pairs.compute, *x.args)
         self.collectives = self.namespace["collectives"] = Collectives()
         self.matrices = self.namespace["matrices"] = Matrices()
         self.fragments = self.namespace["fragments"] = Fragments()
         self.copy_records: dict[int, int] = {}
-        self.handed: dict[int, Part] = {}  # instructions that only the NumPy tier's code can do
+        self.handed: dict[int, Part] = {}  # instructions that the NumPy tier executes
         exec(compile(program.source, SOURCE, "exec"), self.namespace)
         self.fast_text = self._fast()
 
@@ -181,30 +186,31 @@ class Kernel:
         return slots
 
     def new_record(self, nbytes: int) -> int:
-        """Room for what is known of an address register of so many bytes."""
+        """Allocate a record for an address register of `nbytes` bytes."""
         offset = self.plan.core_bytes
         self.plan.records[offset] = nbytes
         self.plan.core_bytes += RECORD.size
         return offset
 
     def copy_record(self, index: int) -> int:
-        """Room for what is known of the addresses of a cp.async."""
+        """Allocate the record of a cp.async instruction."""
         if index not in self.copy_records:
             self.copy_records[index] = align(self.plan.core_bytes, 64)
             self.plan.core_bytes = self.copy_records[index] + COPY_RECORD.size
         return self.copy_records[index]
 
     def product_number(self, product: Product) -> int:
-        """Where in the table of functions one is that computes this."""
+        """Return the product's index in the table of product functions."""
         if product not in self.plan.products:
             self.plan.products.append(product)
         return self.plan.products.index(product)
 
     def _fast(self) -> str:
-        """IR of the fast functions.
+        """Return the IR of the fast functions.
 
-        At first every register counts as uniform and loose. A block that leaves something else in
-        one takes that back, and all blocks that use the register are traced again.
+        Initially every register is assumed uniform, with any NaN payload if it is float32. A block
+        that writes a register otherwise invalidates the assumption, and all blocks that use it are
+        traced again.
         """
         blocks = range(len(self.program.blocks))
         traced: dict[int, Tracer] = {}
@@ -236,7 +242,7 @@ class Kernel:
         return [slot.vector, slot.scalar, BITS if slot.dtype == BOOL else slot.dtype.itemsize]
 
     def _live_registers(self, traced: dict[int, Tracer]) -> list[set[int]]:
-        """For each block the registers that it or a later one may read."""
+        """Return the registers that are live at the start of each block."""
         blocks = self.program.blocks
         reads = [set(traced[i].registers.read) for i in range(len(blocks))]
         for i, block in enumerate(blocks):
@@ -256,11 +262,11 @@ class Kernel:
         return live_in
 
     def trace(self, index: int, masked: bool) -> Tracer:
-        """A basic block's code. Instructions that have none of their own are handed over."""
+        """Trace a basic block. Instructions without native code are left to the NumPy tier."""
         while True:
             tracer = Tracer(self, index, masked)
             try:
-                with np.errstate(all="ignore"):  # what NumPy computes now wraps as on the GPU
+                with np.errstate(all="ignore"):  # constant folding wraps around as on the GPU
                     tracer.trace()
                 return tracer
             except NotCovered as reason:
@@ -272,19 +278,20 @@ class Kernel:
                 instruction = self.program.function.instructions[last if at is None else at]
                 raise InternalError(
                     f"the emulator's native tier fails at {'.'.join(instruction.opcode)}, which is "
-                    f"a bug in gemmlab ({type(error).__name__}: {error}); tier='numpy' does "
-                    f"without it\n  at {instruction.site}"
+                    f"a bug in gemmlab ({type(error).__name__}: {error}); run with tier='numpy' "
+                    f"instead\n  at {instruction.site}"
                 ) from error
 
     def _traced(self, error: Exception) -> int | None:
-        """The instruction whose code was traced; None where a block's end was."""
+        """Return the instruction whose code raised the error, or None if the block's terminator
+        did."""
         frames = traceback.extract_tb(error.__traceback__)
         lines = [x.lineno for x in frames if x.filename == SOURCE and x.lineno is not None]
         return self.program.origins[lines[-1] - 1] if lines else None
 
     def _hand_over(self, reason: NotCovered, index: int | None, block: Block) -> None:
-        """Leave an instruction, and those of its kind in its basic block, to the NumPy tier's code.
-        Raises NotCovered where a warp cannot execute it alone, or where it ends the block."""
+        """Leave an instruction, and those with the same opcode in its basic block, to the NumPy
+        tier. Raises NotCovered if a single warp cannot execute it or if it ends the block."""
         code = self.program.function.instructions
         index = block.last - 1 if index is None else index
         if terminator_of(code[index]) or index in self.handed:
@@ -309,10 +316,10 @@ class Kernel:
         reason.instruction = index
         return reason
 
-    # What parted warps need
+    # Code for diverged warps
 
     def slow(self, blocks: list[int], with_helpers: bool) -> str:
-        """IR of the slow functions of some blocks."""
+        """Return the IR of the slow functions of some blocks."""
         modules = [self.trace(i, masked=True).module for i in blocks]
         if not with_helpers:
             return _module("slow", modules)
@@ -330,7 +337,8 @@ class Kernel:
         return tracer
 
     def _ready(self, module: Module, index: int) -> None:
-        """Whether the lanes that a block's collective names are all among `lanes`."""
+        """Emit a function that returns whether `lanes` contains all lanes that the block's
+        collective names."""
         block = self.program.blocks[index]
         if block.members is None:
             return
@@ -347,7 +355,7 @@ def _table(name: str, entries: Sequence[str]) -> str:
 
 
 def _module(name: str, modules: list[Module]) -> str:
-    """One text of many modules, with a table of its functions."""
+    """Concatenate modules and append a table of their functions."""
     declared = sorted(set().union(*(m.declared for m in modules)))
     functions = [f for m in modules for f in m.functions]
     table = _table(name, [f"@{f.name}" for f in functions if f.name.startswith(f"{name}_")])

@@ -1,4 +1,5 @@
-"""Run a launch natively: threads of the host in, counters and faults out."""
+"""Run a launch in native code on threads of the host. Returns counters or raises the first
+fault."""
 
 from __future__ import annotations
 
@@ -40,21 +41,22 @@ from gemmlab.emulator.native.layout import (
 from gemmlab.emulator.native.ufuncs import loop_of
 from gemmlab.errors import EmulationError
 
-# Blocks of about so many lanes run by turns where one may wait for another, as on the NumPy tier.
+# If blocks can wait for each other, one thread interleaves blocks with up to this many lanes, as on
+# the NumPy tier.
 RESIDENT_LANES = 8192
-LEAST_ROOM = 8  # for copies under way
-MOST_BUDGET = 1 << 62  # instructions: what 64 bits hold, and nobody waits for
+LEAST_ROOM = 8  # initial size of a ring of pending copies
+MOST_BUDGET = 1 << 62  # instructions: a 64-bit limit that no launch reaches
 
 
 def _aligned(nbytes: int) -> np.ndarray:
-    """Zeroed memory that begins at a multiple of 64."""
+    """Return zeroed memory aligned to 64 bytes."""
     raw = np.zeros(nbytes + 64, np.uint8)
     skip = -raw.ctypes.data % 64
     return raw[skip : skip + nbytes]
 
 
 class Core:
-    """Memory for running one block after another."""
+    """The memory for running one block after another."""
 
     def __init__(
         self,
@@ -74,7 +76,7 @@ class Core:
         self.local = _aligned(local_bytes * WARP * num_warps + 64)
         self.warps = _aligned(plan.warp_bytes * num_warps)
         names = variable_names(launch.program)
-        # What the pointers below point to must live as long as they do.
+        # Keeps the arrays alive that the pointers below refer to.
         self.tables = tables = dict(
             next_block=next_block,
             timer=timer,
@@ -113,12 +115,12 @@ class Core:
         ).items():
             self[name] = value
         self.take_allocations()
-        self.refresh = refresh  # called when the allocations are others
-        self.rings: dict[int, np.ndarray] = {}  # of copies under way, by warp
-        self.machine: WarpMachine | None = None  # made when an instruction is handed over
-        self.error: BaseException | None = None  # that it raised
+        self.refresh = refresh  # called when the allocations have changed
+        self.rings: dict[int, np.ndarray] = {}  # rings of pending copies, by warp
+        self.machine: WarpMachine | None = None  # created for the first instruction that needs it
+        self.error: BaseException | None = None  # raised in the callback
         self.callback = Callback(self._hand_over)
-        # ctypes.cast would leave the callback in a cycle of references.
+        # ctypes.cast would leave the callback in a reference cycle.
         self["hand_over"] = ctypes.c_void_p.from_buffer(self.callback).value or 0
         self.field("functions", np.uint64, len(routines()))[:] = routines()
         loops = [pointer for name in LOOPS for pointer in loop_of(name)]
@@ -127,7 +129,7 @@ class Core:
         self.field("ntid", np.uint32, 3)[:] = launch.block
         words = self.memory.view(np.int64)
         records = np.fromiter(plan.records, np.int64) // 8
-        words[records + RECORD["pattern"] // 8] = 1  # no pattern begins like that
+        words[records + RECORD["pattern"] // 8] = 1  # matches no pattern, since patterns start at 0
         whole = [-1 if nbytes == 8 else 0xFFFFFFFF for nbytes in plan.records.values()]
         words[records + RECORD["wrap"] // 8] = whole
         self._number_threads(launch, plan)
@@ -144,7 +146,7 @@ class Core:
         warps[:, WARP_STATE["once"] // 4] = 1
 
     def take_allocations(self) -> None:
-        """Take over which parts of global memory may be used, which malloc and free change."""
+        """Update the bounds of the allocations, which malloc and free change."""
         self.edges = self.launch.memory.edges
         starts, ends = (edges + GLOBAL_BASE for edges in self.edges)
         self.tables |= dict(starts=starts, ends=ends)
@@ -154,12 +156,12 @@ class Core:
         sites[:, [SITE["low"] // 8, SITE["high"] // 8]] = 0
 
     def site_table(self) -> np.ndarray:
-        """What was counted: a row for each site, a column for each of its fields."""
+        """Return the counts: one row per site, one column per field of SITE."""
         table = self.memory[self.first_site :][: self.num_sites * SITE.size]
         return table.view(np.int64).reshape(-1, SITE.size // 8)
 
     def _hand_over(self, _: int, index: int, lanes: int) -> int:
-        """Execute one instruction for some lanes of the running warp; 0 where that failed."""
+        """Execute one instruction for some lanes of the running warp. Returns 0 on failure."""
         try:
             if self.machine is None:
                 self.machine = WarpMachine(self.launch, self)
@@ -169,18 +171,18 @@ class Core:
                 self.machine.execute(index, lanes)
             if self.launch.memory.edges is not self.edges:
                 self.refresh()
-        except BaseException as error:  # nothing may be raised through native code
+        except BaseException as error:  # exceptions must not propagate through native code
             self.error = error
             return 0
         return 1
 
     def close(self) -> None:
-        """Let go of what refers back to the core: memory is free at once then, not when Python next
-        looks for cycles."""
+        """Break reference cycles, so that memory is freed at once and not by the garbage
+        collector."""
         del self.callback, self.refresh, self.machine
 
     def widen_ring(self) -> None:
-        """Twice the room for the running warp's copies under way, which fill what it has."""
+        """Double the running warp's ring of pending copies, which is full."""
         number = self["warp"]
         warp = self.warp(number, self.plan)
         first, room = (view(warp, WARP_STATE[x]) for x in ("first_copy", "room"))
@@ -192,7 +194,7 @@ class Core:
         view(warp, WARP_STATE["ring"])[0] = ring.ctypes.data
 
     def warp(self, number: int, plan: Plan) -> np.ndarray:
-        """The memory of one warp."""
+        """Return the memory of one warp."""
         return self.warps[number * plan.warp_bytes : (number + 1) * plan.warp_bytes]
 
     def field(self, name: str, dtype: Any = np.int64, count: int = 1) -> np.ndarray:
@@ -206,13 +208,13 @@ class Core:
 
 
 class Team:
-    """The threads of the host that share the blocks of a launch."""
+    """Threads of the host that share the blocks of a launch."""
 
     def __init__(self, launch: Launch, code: Code, size: int) -> None:
         self.launch, self.code, self.size = launch, code, size
         self.run = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(runtime_library()["run"])
         self.next_block, self.timer = np.zeros((2, 1), np.int64)
-        # How many blocks one thread keeps unfinished: some may wait for what a later one does.
+        # The number of unfinished blocks per thread. A block may wait for a later one.
         lanes = align(launch.threads, WARP)
         self.most = max(1, RESIDENT_LANES // lanes) if code.blocks_meet else 1
         self.cores: list[Core] = []
@@ -222,7 +224,7 @@ class Team:
         self.stopped = False
 
     def work(self) -> None:
-        """Take up blocks until there are none."""
+        """Run blocks until none are left."""
         core, waiting = self.new_core(), deque[Core]()
         while not self.stopped:
             core["fuel"] = FUEL
@@ -232,7 +234,7 @@ class Team:
             elif status == FAULT:
                 if core.error is not None and not isinstance(core.error, EmulationError):
                     raise core.error
-                # Blocks before this one go on: theirs may be the first fault.
+                # Blocks before this one continue, since the first fault may be in one of them.
                 self.next_block[0] = 1 << 62
                 self.failed.append(core)
                 return
@@ -246,7 +248,7 @@ class Team:
                 core = self.new_core() if more else waiting.popleft()
 
     def refresh(self) -> None:
-        """Tell all cores what an instruction that was handed over has done to global memory."""
+        """Update the allocations in all cores."""
         for core in self.cores:
             core.take_allocations()
 
@@ -259,12 +261,12 @@ class Team:
     def guarded_work(self) -> None:
         try:
             self.work()
-        except BaseException as error:  # an interrupt, too, must stop the others
+        except BaseException as error:  # an interrupt must stop the other threads, too
             self.stopped = True
             self.errors.append(error)
 
     def finish(self) -> None:
-        """Run to the end. Raises EmulationError for the first block at fault."""
+        """Run to the end. Raises EmulationError for the first faulty block."""
         others = [threading.Thread(target=self.guarded_work) for _ in range(self.size - 1)]
         for thread in others:
             thread.start()
@@ -278,10 +280,9 @@ class Team:
 
 
 def execute(launch: Launch, code: Code, threads: int | None = None) -> Tally:
-    """All blocks of a launch. Raises EmulationError.
+    """Run all blocks of a launch. Raises EmulationError.
 
-    Where blocks see what others have done one thread runs them in order, so that results do not
-    depend on chance.
+    If blocks can interact, one thread runs them in order, which makes the results deterministic.
     """
     if launch.memory.heap is not None:
         launch.memory.heap.reset()
@@ -300,12 +301,12 @@ def execute(launch: Launch, code: Code, threads: int | None = None) -> Tally:
 
 
 def host_threads() -> int:
-    """Processors that this process may use."""
+    """Return the number of processors available to this process."""
     return len(os.sched_getaffinity(0))
 
 
 def _add(tally: Tally, core: Core, code: Code) -> None:
-    """What one core has counted."""
+    """Add the counts of one core."""
     count = len(code.program.blocks)
     executed = view(core.memory, tally_offset(0), np.int64, 2 * count).reshape(count, 2)
     tally.warps += executed[:, 0]

@@ -1,4 +1,4 @@
-"""Where running native code keeps what: the structs that it shares with Python."""
+"""Memory layouts that native code shares with Python."""
 
 from __future__ import annotations
 
@@ -8,28 +8,29 @@ import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP
 
-# What a warp's code and the scheduler return.
+# Return codes of warp code and the scheduler.
 DONE, PAUSED, DIVERGED, BARRIER, FAULT, NEEDS_SLOW = range(6)
-# What went wrong: an access, the end of a basic block, an unsupported instruction, a deadlock, a
-# warp that has executed too much, lanes at a collective that wait for lanes elsewhere, a matrix at
-# an odd address or with an odd stride, wgmma by a part of a warp or outside of shared memory,
-# what an mbarrier cannot do.
+# Faults: an access; the end of a basic block; an unsupported instruction; a deadlock; an exceeded
+# instruction budget; lanes at a collective that wait for lanes elsewhere; a misaligned matrix
+# address or stride; wgmma by part of a warp or outside shared memory; an invalid mbarrier
+# operation.
 ACCESS_FAULT, END_FAULT, UNSUPPORTED_FAULT, DEADLOCK, OVER_BUDGET, UNMET = range(1, 7)
 MATRIX_FAULT, WGMMA_FAULT, MBARRIER_FAULT = range(7, 10)
-# A warp's registers: uniform ones as scalars, all lanes at one place; the same, lanes parted; or
-# every register as a vector.
+# States of a warp: converged, with uniform registers as scalars; diverged, with uniform registers
+# still scalars; diverged, with every register a vector.
 TOGETHER, PARTED, SPREAD = range(3)
-FUEL = 1 << 18  # steps after which native code returns, to see whether someone wants to stop
-SPIN_FUEL = FUEL >> 6  # what a turn of a loop that waits costs
+FUEL = 1 << 18  # steps after which native code returns to Python to check for interrupts
+SPIN_FUEL = FUEL >> 6  # fuel that one iteration of a spin loop costs
 POPC, AND, OR = range(1, 4)  # operations of bar.red
-UNEVEN = -1  # as the span of a pattern
-# A shape says of an access instruction, byte by byte: its width, its elements' size and number, and
-# its flavour, the place of its cost in a record; and in the upper half its index.
+UNEVEN = -1  # span of a pattern without a constant stride
+# A shape packs the facts of an access instruction into one integer. From the lowest byte: its
+# width, the size and number of its elements, and its flavour, which selects a cost in a record. The
+# upper half is the instruction's index.
 WIDTH, SIZE, COUNT, FLAVOUR, INSTRUCTION = 0, 8, 16, 24, 32
 LOADS, ATOMIC = 4, 32  # bits of a flavour
-NUM_FUNCTIONS = 64  # room for pointers to the runtime's functions
-NUM_REGISTERS = 32  # most that a product of matrices has
-# Functions for which native code calls NumPy's loops.
+NUM_FUNCTIONS = 64  # capacity of the table of runtime functions
+NUM_REGISTERS = 32  # maximum in a matrix product
+# Functions that native code computes with NumPy's inner loops.
 LOOPS = ("exp2", "log2", "sin", "cos", "tanh")
 
 
@@ -38,12 +39,13 @@ def align(offset: int, step: int) -> int:
 
 
 def view(memory: np.ndarray, offset: int, dtype: Any = np.int64, count: int = 1) -> np.ndarray:
-    """Some bytes of a struct as numbers."""
+    """View bytes of a struct as an array."""
     return memory[offset : offset + count * np.dtype(dtype).itemsize].view(dtype)
 
 
 class Layout:
-    """Byte offsets of named fields, each at a multiple of the largest power of two in its size."""
+    """Byte offsets of named fields. A field is aligned to the largest power of two that divides its
+    size, up to 64."""
 
     def __init__(self, **sizes: int) -> None:
         self.offsets: dict[str, int] = {}
@@ -59,12 +61,12 @@ class Layout:
         return self.offsets[name]
 
 
-# One for each thread of the host. What is a pointer says so.
+# One per host thread. Pointers are marked as such.
 CORE = Layout(
-    fuel=8,  # steps until the native code returns to Python
-    quantum=8,  # steps until the next warp has its turn
+    fuel=8,  # steps until native code returns to Python
+    quantum=8,  # steps until the next warp runs
     budget=8,  # instructions that a warp may execute
-    next_block=8,  # pointer: linear index of the block that is taken up next
+    next_block=8,  # pointer: linear index of the next unstarted block
     num_blocks=8,
     block=8,  # linear index, −1 between blocks
     num_warps=8,
@@ -74,15 +76,15 @@ CORE = Layout(
     ntid=16,
     parameters=8,  # pointer
     parameter_bytes=8,
-    arena=8,  # pointer: where global address 0 would be
-    starts=8,  # pointer: first address of each allocation
-    ends=8,  # pointer: first address behind it
+    arena=8,  # pointer: host address of global address 0
+    starts=8,  # pointer: start of each allocation
+    ends=8,  # pointer: end of each allocation
     num_allocations=8,
     shared=8,  # pointer
     shared_bytes=8,
-    dynamic_bytes=8,  # of those
-    local=8,  # pointer: of the running warp
-    local_memory=8,  # pointer: of all warps of the block
+    dynamic_bytes=8,  # part of shared_bytes
+    local=8,  # pointer: the running warp's
+    local_memory=8,  # pointer: of all warps in the block
     local_bytes=8,  # per thread
     warps=8,  # pointer
     warp_stride=8,
@@ -90,137 +92,137 @@ CORE = Layout(
     slow=8,
     ready=8,
     uniform=8,  # pointer: lists of uniform registers
-    uniform_starts=8,  # pointer: where each block's list begins; the last is that of all
+    uniform_starts=8,  # pointer: start of each block's list; the last list has all of them
     num_code_blocks=8,
     wanted=8,  # the basic block whose slow function is missing
     variables=8,  # pointer: addresses
-    functions=8 * NUM_FUNCTIONS,  # pointers: the runtime's own functions
-    loops=16 * len(LOOPS),  # pointers: a loop, and the data it wants
-    hand_over=8,  # pointer: a function that executes one instruction in Python
+    functions=8 * NUM_FUNCTIONS,  # pointers: the runtime's functions
+    loops=16 * len(LOOPS),  # pointers: a loop and its data argument
+    hand_over=8,  # pointer: function that executes one instruction in Python
     fault=8,
     fault_instruction=8,
     fault_lanes=8,
-    warp=8,  # that runs
-    turn=8,  # the next warp that may run
-    patience=8,  # turns of the lowest lanes of a parted warp, before others have some
-    in_step=8,  # whether only those may that are furthest behind,
-    lowest=4,  # at this basic block,
-    ordered=8,  # this round, since in the last one none of those
-    spun=8,  # only waited for others to change memory
+    warp=8,  # index of the running warp
+    turn=8,  # index of the next warp to run
+    patience=8,  # turns for the lowest lanes of a diverged warp before others get any
+    in_step=8,  # whether only the warps furthest behind may run
+    lowest=4,  # their basic block
+    ordered=8,  # in_step for this round; off if the last round only spun
+    spun=8,  # whether a warp spun on memory
     words=8 * WARP,  # addresses or other operands of the lanes
-    pointers=8 * WARP,  # where in the host's memory those addresses are
+    pointers=8 * WARP,  # host addresses of `words`
     data=16 * WARP,  # elements that are loaded or stored, lane by lane
-    ids=4 * WARP,  # of the barriers that lanes come to
-    counts=4 * WARP,  # of threads that those wait for
+    ids=4 * WARP,  # of the barriers at which lanes arrive
+    counts=4 * WARP,  # expected threads of those barriers
     barrier_lanes=4,
     barrier_has_counts=4,
-    barrier_goes_on=4,  # bar.arrive
+    barrier_goes_on=4,  # bar.arrive, which does not wait
     barrier_votes=4,
     barrier_operation=4,
     barrier_result=8,
-    instruction=8,  # of the barrier
-    zeroed=8,  # bytes of registers that a block finds zero
+    instruction=8,  # the barrier's index
+    zeroed=8,  # bytes of registers that each block starts with at 0
     shared_zeroed=8,
     local_zeroed=8,  # per warp
-    timer=8,  # pointer: reads of %globaltimer so far
-    expected=64,  # threads, per barrier; 0 for all
-    arrived=64,  # threads that went on
-    num_standing=8,  # warps of which lanes stand at a barrier
-    counted=8 * WARP,  # arrivals of the lanes, or the parities that they wait for
-    tx=8 * WARP,  # bytes that they expect
-    idle=8,  # turns in a row in which a warp that waits for an mbarrier has not got on
+    timer=8,  # pointer: number of reads of %globaltimer
+    expected=64,  # threads per barrier; 0 for all
+    arrived=64,  # threads that arrived without waiting
+    num_standing=8,  # warps with lanes waiting at a barrier
+    counted=8 * WARP,  # arrival count of each lane, or the parity it waits for
+    tx=8 * WARP,  # bytes that each lane expects
+    idle=8,  # consecutive turns in which a warp waiting for an mbarrier made no progress
     time_out=8,  # waits that are to return false
-    in_vain=8,  # times that nothing but this let warps get on
+    in_vain=8,  # consecutive timeouts without other progress
     products=8,  # pointer: functions that multiply matrices
-    matrices=NUM_REGISTERS * 8 * WARP,  # of A, B, C and D, one register after another
+    matrices=NUM_REGISTERS * 8 * WARP,  # registers of A, B, C and D in order
 )
 
 WARP_STATE = Layout(
-    once=16,  # 1 and the number of live lanes: what one executed basic block adds to the tally
+    once=16,  # 1 and the number of live lanes, added to the tally for each basic block
     executed=8,  # instructions
-    live=4,  # lanes that have not exited, as bits
-    pc=4,  # of all live lanes while they are together
-    form=4,  # TOGETHER, PARTED or SPREAD
-    standing=4,  # lanes that wait at a barrier
+    live=4,  # mask of lanes that have not exited
+    pc=4,  # of all live lanes of a converged warp
+    form=4,  # CONVERGED, DIVERGED or BROADCAST
+    standing=4,  # mask of lanes that wait at a barrier
     number=4,
-    turns=4,  # steps since all lanes that can run were together
-    votes=4,  # of bar.red
+    turns=4,  # steps since all runnable lanes were converged
+    votes=4,  # predicates for bar.red
     operation=4,
-    result=8,  # offset of the register that takes what bar.red finds
+    result=8,  # offset of bar.red's destination register
     pcs=4 * WARP,
-    barrier=4 * WARP,  # of the standing lanes
+    barrier=4 * WARP,  # of each waiting lane
     tid_x=4 * WARP,
     tid_y=4 * WARP,
     tid_z=4 * WARP,
-    ring=8,  # pointer: copies under way; a block begins with those below at 0
-    room=8,  # in the ring, a power of two
-    committed=4 * WARP,  # groups of copies, of each lane
-    first_copy=8,  # in the ring
-    copies=8,  # under way
-    awaited=8 * WARP,  # mbarriers
-    parity=8 * WARP,  # of the phases that the lanes wait for
+    ring=8,  # pointer: pending copies; blocks start with the fields below at 0
+    room=8,  # capacity of the ring, a power of two
+    committed=4 * WARP,  # groups of copies committed by each lane
+    first_copy=8,  # position in the ring
+    copies=8,  # number of pending copies
+    awaited=8 * WARP,  # mbarrier addresses
+    parity=8 * WARP,  # parity of the phase that each lane waits for
 )
 
-# One cp.async of a warp that is under way.
+# A pending cp.async of a warp.
 COPY = Layout(
-    lanes=4,  # whose bytes have not arrived, as bits
-    width=8,  # bytes of each lane
-    groups=4 * WARP,  # that each lane's copy belongs to
-    targets=8 * WARP,  # where in the host's memory its bytes go
-    data=16 * WARP,  # what it has read
+    lanes=4,  # mask of lanes whose bytes have not arrived
+    width=8,  # bytes per lane
+    groups=4 * WARP,  # the group of each lane's copy
+    targets=8 * WARP,  # host addresses of the destinations
+    data=16 * WARP,  # bytes read from the sources
 )
-# One for each cp.async past L1: the pattern that its addresses had when it last changed.
+# One per cp.async that bypasses L1: its most recent address pattern.
 COPY_RECORD = Layout(
-    sources=8 * WARP,  # less lane 0's
+    sources=8 * WARP,  # relative to lane 0's
     targets=8 * WARP,
     lanes=4,
-    low=4,  # bits of lane 0's addresses
-    sectors=8,  # that it costs; 0 where no pattern is known
+    low=4,  # low bits of lane 0's addresses
+    sectors=8,  # cost; 0 if no pattern is recorded
 )
-MAKE_ROOM = -1  # handed over in place of an instruction: the ring of the running warp is full
+MAKE_ROOM = -1  # pseudo-instruction for the callback: the running warp's ring is full
 
 
 def tally_offset(block: int) -> int:
-    """Where the core counts the warps, and behind them the lanes, that execute a basic block."""
+    """Return the offset of a basic block's counts: executions by warps, then by lanes."""
     return CORE.size + 16 * block
 
 
-# What the core counts for one instruction besides.
+# Further counts per instruction.
 COUNTS = {"guarded_off": 0, "divergent": 8}
 
 
 def counts_offset(blocks: int, instruction: int) -> int:
-    """Where COUNTS of an instruction are, in a program of so many basic blocks."""
+    """Return the offset of an instruction's COUNTS in a program of `blocks` basic blocks."""
     return tally_offset(blocks) + 16 * instruction
 
 
 # A register that is a scalar in fast code.
-UNIFORM = ("vector", "scalar", "nbytes")  # 64-bit numbers
-BITS = 0  # as its size: a predicate
+UNIFORM = ("vector", "scalar", "nbytes")  # 64-bit integers
+BITS = 0  # size that denotes a predicate
 
-# One for each memory instruction and each state space that it may reach.
+# One per memory instruction and state space that it may access.
 SITE = Layout(
-    low=8,  # the allocation that was touched last
+    low=8,  # bounds of the allocation accessed last
     high=8,
-    full=8,  # times that all 32 lanes took part, the short way
-    requests=8,  # and times that it went the long way
+    full=8,  # accesses by all 32 lanes through the fast path
+    requests=8,  # accesses through the general path
     threads=8,
-    cost=8,  # sectors, or wavefronts
+    cost=8,  # sectors or wavefronts
     ideal=8,
 )
 
-# One for each register that serves as an address in a basic block.
+# One per register that serves as an address in a basic block.
 RECORD = Layout(
-    addresses=8 * WARP,  # that the register holds now
+    addresses=8 * WARP,  # current contents of the register
     base=8,  # lane 0's
-    wrap=8,  # all bits that an address has
-    # The pattern that it had when it last changed, and what follows from it:
-    pattern=8 * WARP,  # addresses less that of lane 0, as wide as the register
+    wrap=8,  # mask of the address bits
+    # The most recent pattern and the facts derived from it:
+    pattern=8 * WARP,  # addresses relative to lane 0's, with the width of the register
     index=4 * WARP,  # the same in 32 bits
     lowest=8,
     highest=8,
     low_bits=8,
-    span=8,  # what two neighbouring lanes lie apart, UNEVEN if they do not all
-    half_span=8,  # the same inside of each half of the warp, as rows of 16 threads have it
-    cost=2 * 32,  # by low bits of lane 0's address, and by flavour
+    span=8,  # stride between neighbouring lanes, or UNEVEN
+    half_span=8,  # stride within each half warp, as for rows of 16 threads, or UNEVEN
+    cost=2 * 32,  # by low bits of lane 0's address and by flavour
 )

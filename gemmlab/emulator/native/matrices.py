@@ -1,5 +1,5 @@
-"""Matrices in a warp's registers, as traced code sees them: stands in for the modules
-tensor_cores/matrices.py and tensor_cores/fragments.py."""
+"""Matrix instructions in traced code. The classes replace the modules tensor_cores/matrices.py and
+tensor_cores/fragments.py."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from gemmlab.emulator.tensor_cores.fragments import Fragment
 if TYPE_CHECKING:
     from gemmlab.emulator.native.tracer import Lanes, Tracer
 
-ROW = 8  # elements of 16 bits in a row of a small matrix
+ROW = 8  # 16-bit elements per row of an 8×8 matrix
 
 
 def multiply(
     m: Tracer, product: Product, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]
 ) -> list[Value]:
-    """The registers of D; those of A and B may be more than a product has, and repeat."""
+    """Return the registers of D. Surplus registers of A and B are ignored; they are copies."""
     put(m, 0, [*a[: product.registers("a")], *b[: product.registers("b")], *c])
     return compute(m, product)
 
 
 def put(m: Tracer, first: int, registers: Sequence[Any]) -> None:
-    """Hand over registers of a product's matrices, from one of their places on."""
+    """Store registers to the matrix buffer, starting at index `first`."""
     place = m.core.at(CORE["matrices"])
     for k, register in enumerate(registers, first):
         m.f.store(place.at(SLOT * k), m.value(register).spread(), align=64)
 
 
 def compute(m: Tracer, product: Product) -> list[Value]:
-    """The registers of D, where those of A, B and C are in their places."""
+    """Call the product's function on the matrix buffer and return the registers of D."""
     f, place = m.f, m.core.at(CORE["matrices"])
     functions = f.load_pointer(m.core.at(CORE["products"]))
     f.invoke(f.load_pointer(functions.at(8 * m.kernel.product_number(product))), None, place)
@@ -53,7 +53,7 @@ def compute(m: Tracer, product: Product) -> list[Value]:
 
 
 def transposed(register: Value) -> Value:
-    """The transpose of a matrix of 8×8 elements of 16 bits, two in each lane."""
+    """Transpose an 8×8 matrix of 16-bit elements, two per lane."""
     whole = f"<{2 * WARP} x i16>"
     halves = register.f.assign(f"bitcast {register.typed} to {whole}")
     order = ", ".join(f"i32 {ROW * column + row}" for row in range(ROW) for column in range(ROW))
@@ -63,7 +63,8 @@ def transposed(register: Value) -> Value:
 
 
 class MatrixSpace(Space):
-    """Shared memory for ldmatrix and stmatrix: lane 8·j + i names row i of matrix j, 16 bytes."""
+    """Shared memory for ldmatrix and stmatrix. Lane 8·j + i holds the address of row i of matrix j,
+    16 bytes."""
 
     def __init__(self, m: Tracer) -> None:
         super().__init__(m, "shared")
@@ -71,7 +72,7 @@ class MatrixSpace(Space):
     def load_matrices(
         self, access: Access, address: Any, count: int, is_transposed: bool, mask: Lanes | None
     ) -> list[Value]:
-        """One register per matrix."""
+        """Return one register per matrix."""
         self.call("load_rows", access, self.m.value(address), self._naming(count, mask), 0)
         loaded = [self.m.f.load(self._matrix(k), U32, True, align=64) for k in range(count)]
         return [transposed(x) for x in loaded] if is_transposed else loaded
@@ -92,11 +93,12 @@ class MatrixSpace(Space):
         self.call("store_rows", access, self.m.value(address), lanes, 0)
 
     def _matrix(self, k: int) -> Pointer:
-        """Where the rows of one lie, one behind the other."""
+        """Return a pointer to the rows of matrix k."""
         return self.m.core.at(CORE["data"] + k * 4 * WARP)
 
     def _naming(self, count: int, mask: Lanes | None) -> Value:
-        """The lanes that name rows: of all there are in the warp, if only one is active."""
+        """Return the lanes whose addresses are used. If any lane is active, that is the first
+        8·count lanes of the warp."""
         every = np.uint32((1 << ROW * count) - 1)
         if mask is None:
             return self.m.f.constant(every)
@@ -104,10 +106,10 @@ class MatrixSpace(Space):
 
 
 class Matrices:
-    """Stands in for the module of mma.sync and its like."""
+    """Replaces the module of mma.sync."""
 
     Shape = of_numpy.Shape
-    m: Tracer  # whose code is written
+    m: Tracer  # the tracer of the current block
 
     def mma(
         self,
@@ -127,7 +129,7 @@ class Matrices:
 
 
 class Fragments:
-    """Stands in for the module of wmma."""
+    """Replaces the module of wmma."""
 
     m: Tracer
 
@@ -154,7 +156,7 @@ class Fragments:
         stride: Any,
         mask: Lanes | None,
     ) -> list[Value]:
-        """Element by element, as the NumPy tier counts them."""
+        """Load element by element, which yields the same counts as the NumPy tier."""
         address = self._checked(of, access, address, stride, mask)
         found = [
             space.load(access, address + x, mask)[0] for x in self._offsets(of, stride, address)
@@ -193,7 +195,7 @@ class Fragments:
     def _checked(
         self, of: Fragment, access: Access, address: Any, stride: Any, mask: Lanes | None
     ) -> Value:
-        """The address, where it and the stride are such as a matrix may have."""
+        """Return the address after checking its alignment and the stride's."""
         m, f, step = self.m, self.m.f, of.alignment
         base, far = m.value(address), m.value(stride).astype(I64)
         start = base + base.dtype.type(access.offset % (1 << 8 * base.dtype.itemsize))
@@ -207,7 +209,7 @@ class Fragments:
         return base
 
     def _offsets(self, of: Fragment, stride: Any, address: Value) -> list[Value]:
-        """As Fragment.offsets, of the address's type."""
+        """Return Fragment.offsets in the type of the address."""
         kind, found = address.dtype, []
         stride = self.m.value(stride).astype(kind)
         for k in range(of.count):

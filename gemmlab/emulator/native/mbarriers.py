@@ -1,7 +1,8 @@
-"""mbarrier objects in IR; in NumPy: synchronization/mbarriers.py, which has their layout.
+"""mbarrier objects in IR. The NumPy version is synchronization/mbarriers.py, which defines their
+layout.
 
-A warp whose wait fails stays before it, and tries again at its next turn; that is counted once.
-When no warp of a block gets on, waits return false, as they do on the NumPy tier.
+A warp whose wait fails stays at the wait and retries in its next turn; the wait is counted once. If
+no warp of a block makes progress, waits return false, as on the NumPy tier.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ if TYPE_CHECKING:
     from gemmlab.emulator.native.tracer import Lanes, Tracer
 
 NONE = np.uint32(0)
-PHASE, VALID = 2 * COUNT_BITS + TX_BITS, 2 * COUNT_BITS + TX_BITS + 1  # places of those bits
+PHASE, VALID = 2 * COUNT_BITS + TX_BITS, 2 * COUNT_BITS + TX_BITS + 1  # bit positions
 NBYTES = 8
 
 
 class Mbarriers:
-    """Stands in for the NumPy tier's `mbarriers`."""
+    """Replaces the NumPy tier's `mbarriers` in traced code."""
 
     def __init__(self, m: Tracer) -> None:
         self.m = m
@@ -64,13 +65,13 @@ class Mbarriers:
         mask: Lanes | None,
         drops: bool = False,
     ) -> Value:
-        """The states before."""
+        """Return the states before the arrival."""
         name = "arrive_and_drop" if drops else "arrive_at_mbarrier"
         self._run(name, access, address, self._wide(count), self._wide(tx), mask)
         return self.m.f.load(self.m.core.at(CORE["data"]), U64, True, align=64)
 
     def test(self, access: Access, address: Any, parity: Any, lanes: Value) -> Value:
-        """The lanes whose object is in another phase than that of this parity."""
+        """Return the lanes whose phase of this parity is complete."""
         m, f = self.m, self.m.f
         self._put(m.warp.at(WARP_STATE["awaited"]), self._start(access, address))
         self._put(m.warp.at(WARP_STATE["parity"]), self._wide(parity))
@@ -98,7 +99,7 @@ class Mbarriers:
         m.must(m.run(name, m.bits_of(mask), number(m.f, access.instruction)))
 
 
-# The runtime's functions
+# Runtime functions
 
 
 def _fails(f: Function, core: Pointer, bad: Value, index: Value, lanes: Value) -> None:
@@ -108,7 +109,7 @@ def _fails(f: Function, core: Pointer, bad: Value, index: Value, lanes: Value) -
 
 
 def _outside(f: Function, core: Pointer, address: Value) -> Value:
-    """Whether no object can lie there."""
+    """Return whether an mbarrier at this address would be misaligned or outside shared memory."""
     nbytes = f.load(core.at(CORE["shared_bytes"]), I64)
     odd = address & np.int64(NBYTES - 1)
     return (address < np.int64(0)) | (address + np.int64(NBYTES) > nbytes) | (odd != np.int64(0))
@@ -119,7 +120,7 @@ def _of_lane(f: Function, core: Pointer, name: str, lane: Value) -> Value:
 
 
 class State:
-    """The fields of one object, in variables."""
+    """The fields of one mbarrier object, as variables."""
 
     def __init__(self, f: Function, place: Pointer) -> None:
         self.f, self.place = f, place
@@ -128,7 +129,7 @@ class State:
         )
 
     def load(self) -> Value:
-        """Read them; gives whether there is an object."""
+        """Read the fields. Returns whether the object is valid."""
         word = self.f.load(self.place, I64)
         self.pending.value = word & np.int64(COUNT_MASK)
         self.expected.value = word >> np.int64(COUNT_BITS) & np.int64(COUNT_MASK)
@@ -142,8 +143,8 @@ class State:
         return counts | tx | self.phase.value << np.int64(PHASE) | np.int64(-1 << VALID)
 
     def store(self, core: Pointer) -> Value:
-        """Write them back, in the next phase where this one is complete; gives whether more bytes
-        are expected than can be."""
+        """Write the fields, after advancing the phase if it is complete. Returns whether the
+        pending bytes exceed the limit."""
         f = self.f
         done = (self.pending.value == np.int64(0)) & (self.tx.value == np.int64(0))
         with f.when(done):
@@ -155,8 +156,9 @@ class State:
 
 
 def _each_object(name: str, body: Any) -> None:
-    """A function that does something for each object that lanes name: `body` takes the lanes, the
-    object, and a function that checks."""
+    """Define a routine that applies `body` to each distinct object among the lanes' addresses.
+    `body` takes the lanes, the object, and a function that reports a fault if its argument
+    holds."""
 
     def emit(f: Function, core: Pointer, lanes: Value, index: Value) -> None:
         words = f.load(core.at(CORE["words"]), I64, True, align=64)
@@ -200,7 +202,8 @@ def _expect(f: Function, core: Pointer, group: Value, state: State, check: Any) 
 
 
 def _arrive(drops: bool) -> Any:
-    """Lanes take turns; those that share a phase go together, and see the same bytes expected."""
+    """Lanes arrive in order. Those that arrive in the same phase are processed together, and all
+    see the same number of pending bytes."""
 
     def body(f: Function, core: Pointer, group: Value, state: State, check: Any) -> None:
         left = Variable(f, group)
@@ -238,10 +241,11 @@ _each_object("arrive_and_drop", _arrive(True))
 
 @routine(BOOL, warp=PTR, lanes=U32, index=I64)
 def test_phases(f: Function, core: Pointer, warp: Pointer, lanes: Value, index: Value) -> None:
-    """Leaves in `data` the lanes whose phase is complete."""
+    """Store to `data` the mask of lanes whose phase is complete."""
     words = f.load(warp.at(WARP_STATE["awaited"]), I64, True, align=64)
     parities = f.load(warp.at(WARP_STATE["parity"]), I64, True, align=64)
-    for name, values in (("words", words), ("counted", parities)):  # should it be a fault
+    # for the error message of a fault
+    for name, values in (("words", words), ("counted", parities)):
         f.store(core.at(CORE[name]), values, align=64)
     left, found = Variable(f, lanes), Variable(f, f.constant(NONE))
     shared = f.load_pointer(core.at(CORE["shared"]))

@@ -1,8 +1,8 @@
-"""The state spaces, as the code of one basic block sees them: loads and stores become calls of the
-runtime's functions in accesses.py.
+"""State spaces in traced code. Loads and stores become calls of the runtime routines in
+accesses.py.
 
-A register that serves as an address is handed over once in a basic block; the accesses that add
-different constants to it share what is known of its pattern.
+A basic block records each address register once. Accesses that add different constants to the
+register share the record of its address pattern.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ ALL, NONE = np.uint32(0xFFFFFFFF), np.uint32(0)
 
 
 def shape_of(access: Access, flags: int) -> int:
-    """What the runtime needs to know of an access instruction, in one number."""
+    """Pack the facts of an access instruction that the runtime needs into one integer; see
+    layout.py."""
     words = max(access.width // 4, 1)
     flavour = words.bit_length() - 1 << 3 | flags
     shape = access.width << WIDTH | access.dtype.itemsize << SIZE | access.num_elements << COUNT
@@ -57,7 +58,7 @@ class Space:
     def f(self) -> Function:
         return self.m.f
 
-    # What generated code calls
+    # Called by generated code
 
     def load(self, access: Access, address: Any, mask: Any) -> tuple[Value, ...]:
         address = self.m.value(address)
@@ -82,8 +83,8 @@ class Space:
         operands: Sequence[Any],
         mask: Lanes | None,
     ) -> tuple[Value, ...]:
-        """Lane after lane: load, combine, store, for each element of a vector; gives what each lane
-        found."""
+        """Update memory lane by lane, for each element of a vector. Returns the values that each
+        lane found."""
         m, f, dtype, count = self.m, self.f, access.dtype, access.num_elements
         lanes = m.bits_of(mask)
         self._run("touch", access, m.value(address), lanes, ATOMIC | LOADS)
@@ -111,7 +112,7 @@ class Space:
         return self.m.core.at(CORE["data"] + i * WARP * access.dtype.itemsize)
 
     def _data(self, access: Access) -> list[Value]:
-        """The loaded elements, one vector after another."""
+        """Return the loaded elements, one vector per element."""
         dtype = access.dtype
         step = WARP * dtype.itemsize
         count = access.num_elements
@@ -121,11 +122,11 @@ class Space:
         self._run("load" if is_load else "store", access, address, lanes, LOADS if is_load else 0)
 
     def _run(self, kind: str, access: Access, address: Value, lanes: Value, flags: int) -> None:
-        """Have the runtime do an access, or `touch`: only check and count it."""
+        """Perform an access. For kind `touch`, only check and count it."""
         self.call(f"{kind}_{self.name}", access, address, lanes, flags)
 
     def call(self, name: str, access: Access, address: Value, lanes: Value, flags: int) -> None:
-        """Call one of the runtime's functions for accesses."""
+        """Call a runtime routine for accesses."""
         record, offset = self._note(address)
         if not self.counted:
             self.m.kernel.plan.uncounted.add(access.instruction)
@@ -135,8 +136,8 @@ class Space:
         self.m.must(self.m.run(name, site, record, offset, lanes, shape))
 
     def _note(self, address: Value) -> tuple[Pointer, Value]:
-        """Hand over an address register, the same one only once, and likewise one that differs from
-        it by the same amount in all lanes: gives the record, and that amount."""
+        """Record an address register unless this register, or one at a uniform offset from it, is
+        already recorded. Returns the record and the offset."""
         m, f = self.m, self.f
         nbytes = address.dtype.itemsize
         if m.masked:
@@ -154,7 +155,7 @@ class Space:
         return self.noted[root.name], moved
 
     def _load_uniform(self, access: Access, address: Value, lanes: Value) -> tuple[Value, ...]:
-        """All lanes read the same: the short way in place, with scalars."""
+        """Load from the same address in all lanes. The fast path is inlined and loads scalars."""
         f, dtype, count = self.f, access.dtype, access.num_elements
         site = self.m.site(access, self.name)
         full, short, long, behind = (f.label(x) for x in ("full", "short", "long", "loaded"))
@@ -194,13 +195,13 @@ class Space:
 
 
 class Parameters(Space):
-    """The kernel's parameters, in the constant bank: not counted."""
+    """Kernel parameters, which reside in the constant bank and are not counted."""
 
     def __init__(self, m: Tracer) -> None:
         super().__init__(m, "param", counted=False)
 
     def load(self, access: Access, address: Any, mask: Any) -> tuple[Value, ...]:
-        """Nearly all are at a place that is known now, and the same for all lanes."""
+        """Load a parameter, inline if its address is a compile-time constant."""
         if isinstance(address, Value):
             return super().load(access, address, mask)
         where, size = int(address) + access.offset, access.dtype.itemsize

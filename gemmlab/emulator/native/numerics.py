@@ -1,4 +1,5 @@
-"""What arithmetic/numerics.py computes, where LLVM has something better than its formulas."""
+"""Replacements for functions of arithmetic/numerics.py that LLVM has instructions or intrinsics
+for."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ Operation = Callable[..., Any]
 
 
 def _native(emit: Operation) -> Operation:
-    """Use `emit` on values of one shape; where all operands are known now, NumPy itself."""
+    """Apply `emit` to values of equal shape. If all operands are constants, call the NumPy
+    function."""
 
     def operation(*operands: Any) -> Any:
         some = next((x for x in operands if isinstance(x, Value)), None)
@@ -29,7 +31,7 @@ def _native(emit: Operation) -> Operation:
 
 
 def _arithmetic(name: str, word: str) -> Operation:
-    """A float32 instruction whose NaNs are the hardware's when someone looks at their bits."""
+    """A float32 instruction. Its NaNs become the canonical NaN when their bits are read."""
 
     def emit(first: Value, *others: Value) -> Value:
         names = ", ".join(x.name for x in (first, *others))
@@ -78,7 +80,8 @@ def remainder(a: Value, b: Value) -> Value:
 
 
 def _quotient(word: str, a: Value, b: Value) -> Value:
-    """Toward zero. Divisors for which LLVM defines nothing are replaced."""
+    """Quotient or remainder, rounded toward zero. Operands for which LLVM's result is undefined are
+    replaced."""
     kind, signed = a.dtype.type, a.dtype.kind == "i"
     safe = where(b == kind(0), kind(1), b)
     if not signed:
@@ -90,7 +93,7 @@ def _quotient(word: str, a: Value, b: Value) -> Value:
 
 
 class Numerics:
-    """Stands in for the module."""
+    """Replaces the numerics module in traced code."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(numerics, name)

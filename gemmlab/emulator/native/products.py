@@ -1,9 +1,9 @@
-"""Products of matrices in a warp's registers, in IR: D = A·B + C with the tensor core's bits.
+"""Matrix products D = A·B + C of a warp in IR, bit-identical to the tensor core.
 
-In NumPy: tensor_cores/matrices.py and fragments.py, which say where a matrix's elements lie, and
-arithmetic/tensor_core.py. Each product is a function of its own, which takes the registers of A, B
-and C one after another in memory, 32 lanes each, and leaves those of D behind them. A lane computes
-the elements of D that it holds: for each k, two shuffles bring what they need of A and B.
+The NumPy version is in tensor_cores/matrices.py and fragments.py, which define the register
+layouts, and in arithmetic/tensor_core.py. Each product shape is a separate function. Its argument
+points to the registers of A, B, C and D in order, each with 32 lanes. Each lane computes the
+elements of D that it holds; for each k, two shuffles fetch the factors from A and B.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ from gemmlab.emulator.native.values import (
 )
 from gemmlab.emulator.tensor_cores.matrices import BITS
 
-SLOT = 8 * WARP  # bytes of a register in memory
+SLOT = 8 * WARP  # size of a register in memory, bytes
 NAN16 = np.uint16(0x7FFF)
-SPECIAL = 128  # as the exponent of a float32: infinity or NaN
+SPECIAL = 128  # exponent of a float32 infinity or NaN
 NO_EXPONENT = tensor_core.NO_EXPONENT
 INTEGERS = ("s8", "u8", "s4", "u4")
-EXACT = 8  # terms of 27 bits, and the accumulator, whose sum int32 holds
-Place = tuple[int, int]  # an element of each lane, in the order of registers; and a lane
+EXACT = 8  # the sum of this many 27-bit terms and the accumulator fits int32
+Place = tuple[int, int]  # index of an element among those of a lane, and the lane
 
 
 @dataclass(frozen=True)
 class Product:
-    """D (m, n) = A (m, k) · B (k, n) + C, and the types of their elements."""
+    """D (m × n) = A (m × k) · B (k × n) + C, with the element types of the matrices."""
 
     m: int
     n: int
@@ -56,12 +56,12 @@ class Product:
     a: str
     b: str
     c: str
-    is_wmma: bool = False  # registers are laid out as tensor_cores/fragments.py has it
+    is_wmma: bool = False  # registers have the layout of tensor_cores/fragments.py
     saturates: bool = False
-    negates: bool = False  # A·B
+    negates: bool = False  # computes C − A·B
 
     def count(self, matrix: str) -> int:
-        """Elements of each lane."""
+        """Return the number of elements per lane."""
         rows, columns = {"a": (self.m, self.k), "b": (self.k, self.n)}.get(matrix, (self.m, self.n))
         return rows * columns // WARP
 
@@ -69,7 +69,7 @@ class Product:
         return {"a": self.a, "b": self.b, "c": self.c, "d": self.d}[matrix]
 
     def registers(self, matrix: str) -> int:
-        """How many of them hold its elements."""
+        """Return the number of registers per lane."""
         return self.count(matrix) // per_register(self.type_of(matrix))
 
     @property
@@ -82,16 +82,16 @@ class Product:
 
     @property
     def sums(self) -> tensor_core.Format:
-        """What float32 results are rounded to."""
+        """The format to which float32 results are rounded."""
         return tensor_core.E8M13 if self.is_fp8 else tensor_core.F32
 
     @property
     def first_of_d(self) -> int:
-        """Where D's registers begin, in slots."""
+        """Index of D's first register."""
         return sum(self.registers(matrix) for matrix in "abc")
 
     def at(self, matrix: str, place: Place) -> tuple[int, int]:
-        """Row and column of an element."""
+        """Return the row and column of an element."""
         element, lane = place
         columns = self.k if matrix == "a" else self.n
         if self.is_wmma:
@@ -112,7 +112,7 @@ class Product:
 
     @property
     def text(self) -> str:
-        """IR of the function."""
+        """The function's IR."""
         module = Module()
         f = module.function("multiply", "void", {"registers": "ptr"})
         with np.errstate(all="ignore"):
@@ -125,12 +125,12 @@ def per_register(type_: str) -> int:
 
 
 def storage(type_: str) -> np.dtype:
-    """What a register that holds such elements is."""
+    """Return the type of a register with elements of this type."""
     return {"f32": F32, "s32": I32, "f64": F64}.get(type_, U32)
 
 
 def elements(register: Value, type_: str) -> list[Value]:
-    """The numbers in a register: float32, float64 or int32."""
+    """Return the elements of a register as float32, float64 or int32."""
     if type_ in ("f32", "f64", "s32"):
         return [register]
     if type_ == "tf32":
@@ -164,14 +164,14 @@ def widened_e4m3(bits: Value) -> Value:
 
 
 class Emitter:
-    """Writes the function of one product."""
+    """Emits the function of one product."""
 
     def __init__(self, f: Function, product: Product) -> None:
         self.f, self.product, self.registers = f, product, f.pointer("registers")
         self.known: dict[tuple[str, tuple[Place, ...]], Value] = {}
 
     def load(self, matrix: str) -> list[Value]:
-        """Its elements, those of a lane in order."""
+        """Return a matrix's elements, in the order in which a lane holds them."""
         p, type_ = self.product, self.product.type_of(matrix)
         first = sum(p.registers(x) for x in "abc"[: "abc".index(matrix)])
         found = []
@@ -181,7 +181,7 @@ class Emitter:
         return found
 
     def pick(self, name: str, vectors: Sequence[Value], places: Sequence[Place]) -> Value:
-        """A value for each lane, from those places."""
+        """Gather one value per lane from the given places."""
         key = name, tuple(places)
         if key not in self.known:
             self.known[key] = self._pick(vectors, places)
@@ -206,7 +206,7 @@ class Emitter:
 
     @cached_property
     def operands(self) -> list[tuple[list[list[Place]], list[list[Place]]]]:
-        """For each element of D that a lane holds, and each k: where A's and B's factors are."""
+        """For each element of D in a lane and each k: the places of the factors in A and B."""
         p = self.product
         of_a, of_b, found = p.places("a"), p.places("b"), []
         for j in range(p.count("d")):
@@ -219,7 +219,7 @@ class Emitter:
     def factors(
         self, name: str, j: int, a: Sequence[Value], b: Sequence[Value]
     ) -> list[tuple[Value, Value]]:
-        """Something of A and of B, for each k, as element j of D takes it."""
+        """Return, for each k, the values in `a` and `b` that belong to element j of D."""
         left, right = self.operands[j]
         return [
             (self.pick(f"{name} of A", a, x), self.pick(f"{name} of B", b, y))
@@ -239,7 +239,7 @@ class Emitter:
         self.f.give()
 
     def store(self, d: Sequence[Value]) -> None:
-        """Elements to registers."""
+        """Store elements to the registers of D."""
         place = self.registers.at(SLOT * self.product.first_of_d)
         if d[0].dtype == U16:
             pairs = zip(d[::2], d[1::2], strict=True)
@@ -260,7 +260,7 @@ class Emitter:
             total = total + term
         return intrinsic("sadd.sat", total, c) if self.product.saturates else total + c
 
-    # Floats of the tensor core
+    # Floating-point products
 
     def floats(self, a: Sequence[Value], b: Sequence[Value], c: Sequence[Value]) -> None:
         f, p = self.f, self.product
@@ -286,7 +286,7 @@ class Emitter:
     def narrow(
         self, j: int, a: Sequence[Value], b: Sequence[Value], c: Value, largest: Value
     ) -> Value:
-        """The sum in float64, where float32 holds every product."""
+        """Sum in float64. Every product is exact in float32."""
         scale = ((np.int32(self.product.fraction_bits + 127) - largest) << np.int32(23)).view(F32)
         terms = [(x * y * scale).astype(I32) for x, y in self.factors("value", j, a, b)]
         sums = [(c * scale).astype(I32)]
@@ -310,11 +310,11 @@ class Emitter:
         return total * self.unit(largest)
 
     def unit(self, largest: Value) -> Value:
-        """What a sum of integers is to be multiplied by."""
+        """Return the factor that converts a sum of integers to its value."""
         return power_of_two(largest - np.int32(self.product.fraction_bits))
 
     def specials(self, a: Sequence[Value], b: Sequence[Value], c: Sequence[Value]) -> None:
-        """Where infinities and NaNs take part: what IEEE makes of the plain sum."""
+        """Overwrite results that involve infinities or NaNs with the IEEE sum."""
         p, place = self.product, self.registers.at(SLOT * self.product.first_of_d)
         a, b, c = ([sign_or_special(x) for x in matrix] for matrix in (a, b, c))
         nan = np.uint32(NAN32) if p.d == "f32" else np.uint32(NAN16)
@@ -337,7 +337,8 @@ class Emitter:
 
 
 def exponent(x: Value, lowest: int) -> Value:
-    """Of float32 values: int32, where subnormals have `lowest`; zeros take no part."""
+    """Return the exponents of float32 values as int32: `lowest` for subnormals, NO_EXPONENT for
+    zeros."""
     power = ((x.view(U32) >> np.uint32(23)) & np.uint32(0xFF)).view(I32) - np.int32(127)
     power = apply(np.maximum, power, np.int32(lowest))
     return where(x == np.float32(0), np.int32(NO_EXPONENT), power)
@@ -348,7 +349,8 @@ def power_of_two(power: Value) -> Value:
 
 
 def sign_or_special(x: Value) -> Value:
-    """1 and -1 for all finite numbers but zero: their sums are infinite or NaN as x's would be."""
+    """Replace finite nonzero numbers by ±1. Sums of products of these are infinite or NaN exactly
+    when those of x are."""
     size = apply(np.abs, x)
     plain = (size < np.float32(np.inf)) & (size > np.float32(0))
     one = where(x < np.float32(0), np.float32(-1), np.float32(1))
@@ -356,17 +358,17 @@ def sign_or_special(x: Value) -> Value:
 
 
 def rounded32(total: Value, digits: int) -> Value:
-    """To so many digits of float32, toward zero; what is too large is an infinity. No zero is
-    negative."""
+    """Round to float32 with `digits` significant bits, toward zero. Overflow yields infinity; zeros
+    are positive."""
     nearest = total.astype(F32)
     size = apply(np.abs, total)
     above = (apply(np.abs, nearest.astype(F64)) > size) & (size < np.float64(2.0**128))
-    # One less in the bits is the next number toward zero.
+    # Subtracting 1 from the bits yields the next number toward zero.
     bits = nearest.view(I32) - above.astype(I32)
     return (bits & np.int32(-1 << tensor_core.F32.digits - digits)).view(F32) + np.float32(0)
 
 
 def rounded16(total: Value) -> Value:
-    """To the bits of float16, to nearest even."""
+    """Round to the bits of float16, to nearest even. Zeros are positive."""
     bits = total.astype(F16).view(U16)
     return where(bits == np.uint16(0x8000), np.uint16(0), bits)

@@ -1,4 +1,4 @@
-"""The runtime as a whole: the functions that are the same for all programs."""
+"""The runtime: the functions that all programs share."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from gemmlab.emulator.native import (
 from gemmlab.emulator.native.builder import Module
 from gemmlab.emulator.native.support import ROUTINES
 
-# The modules whose import fills the table.
+# Importing these modules fills the table ROUTINES.
 MODULES = (costs, bounds, accesses, copies, barriers, mbarriers, schedule, wgmma)
 NUMBERS = {name: number for number, name in enumerate(ROUTINES)}
 
 
 def text() -> str:
-    """IR of all of them, and of a table of their addresses."""
+    """Return the IR of the runtime's functions and of a table of their addresses."""
     module = Module()
     with np.errstate(all="ignore"):
         for name, routine in ROUTINES.items():

@@ -1,7 +1,7 @@
-"""The scheduler in IR: blocks one after another, the warps of a block in turn, the lanes of a warp
-together or, after a branch has parted them, lowest basic block first.
+"""The scheduler in IR. It runs one block after another and rotates through the warps of a block.
+The lanes of a warp run together or, after a divergent branch, lowest basic block first.
 
-A warp runs until it waits at a barrier, ends, or has had its share of steps.
+A warp runs until it waits at a barrier, exits, or has used its time slice.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from gemmlab.emulator.native.warps import (
 )
 from gemmlab.emulator.synchronization.barriers import NUM_BARRIERS
 
-QUANTUM = 4  # steps of a warp before it is the next one's turn
+QUANTUM = 4  # time slice of a warp in steps
 
 
 def set_live(f: Function, warp: Pointer, lanes: Value) -> None:
@@ -69,7 +69,7 @@ def set_live(f: Function, warp: Pointer, lanes: Value) -> None:
 
 @routine(None, block=I64)
 def start(f: Function, core: Pointer, block: Value) -> None:
-    """Make a thread block ready to run from its first instruction."""
+    """Prepare a thread block to run from its first instruction."""
     f.store(core.at(CORE["block"]), block)
     rest = block
     for axis in range(3):
@@ -109,7 +109,7 @@ def start(f: Function, core: Pointer, block: Value) -> None:
 
 @routine(STATUS)
 def run(f: Function, core: Pointer) -> None:
-    """Run blocks until there are none left, something is wrong, or the fuel is spent."""
+    """Run blocks until none are left, a fault occurs, or the fuel is spent."""
     busy, idle, go, done = (f.label(x) for x in ("busy", "idle", "go", "done"))
     f.jump(busy)
     f.place(busy)
@@ -140,8 +140,8 @@ def run(f: Function, core: Pointer) -> None:
 
 @routine(STATUS)
 def run_block(f: Function, core: Pointer) -> None:
-    """Give every warp its turn, again and again; where order shows, those that are furthest behind,
-    for one basic block, unless they spin on what the others have yet to do. Goes on where it has
+    """Give each warp a turn in rotation. With `in_step`, only the warps at the lowest basic block
+    get a turn, for one basic block, unless they merely spin on other warps. Resumes where it last
     stopped."""
     turn, lowest = core.at(CORE["turn"]), core.at(CORE["lowest"])
     count, in_step = f.load(core.at(CORE["num_warps"]), I64), f.load(core.at(CORE["in_step"]), I64)
@@ -185,7 +185,8 @@ def run_block(f: Function, core: Pointer) -> None:
 
 @routine(U32, warp=PTR)
 def pc_of(f: Function, core: Pointer, warp: Pointer) -> None:
-    """The lowest basic block that lanes of a warp are ready for; all ones where there are none."""
+    """Return the lowest basic block among the runnable lanes of a warp, or all ones if there are
+    none."""
     runnable = field(f, warp, "live") & ~field(f, warp, "standing")
     with f.when(runnable == 0):
         f.give(f.constant(ALL))
@@ -196,7 +197,7 @@ def pc_of(f: Function, core: Pointer, warp: Pointer) -> None:
 
 @routine(U32)
 def lowest_pc(f: Function, core: Pointer) -> None:
-    """The lowest of all warps of the block."""
+    """Return the lowest basic block among all warps of the block."""
     index, count = warps_of(f, core)
     lowest = Variable(f, f.constant(ALL))
     with f.loop(lambda: index.value < count):
@@ -211,7 +212,7 @@ def lowest_pc(f: Function, core: Pointer) -> None:
 
 @routine(STATUS, warp=PTR, share=I64)
 def run_warp(f: Function, core: Pointer, warp: Pointer, share: Value) -> None:
-    """Run one warp until it waits, ends, has had its share of steps, or is over its budget."""
+    """Run one warp until it waits, exits, uses up its time slice, or exceeds its budget."""
     quantum = core.at(CORE["quantum"])
     f.store(quantum, share)
     before = f.load(warp.at(WARP_STATE["executed"]), I64)
@@ -242,7 +243,7 @@ def run_warp(f: Function, core: Pointer, warp: Pointer, share: Value) -> None:
     result.value = where(runnable, np.int32(DIVERGED), np.int32(PAUSED))
     f.jump(same)
     f.place(other)
-    # Lanes that are gone wait no longer: others may go on.
+    # Barriers do not wait for exited lanes, so an exit can release others.
     nobody = f.load(core.at(CORE["num_standing"]), I64) == 0
     check = f.label("check")
     f.branch(nobody, same, check)
@@ -268,7 +269,7 @@ def run_warp(f: Function, core: Pointer, warp: Pointer, share: Value) -> None:
 
 @routine(STATUS, warp=PTR)
 def step(f: Function, core: Pointer, warp: Pointer) -> None:
-    """Run one basic block for the lanes of a parted warp that are to go first."""
+    """Run one basic block for the next group of lanes of a diverged warp."""
     with f.when(field(f, warp, "form") == np.uint32(PARTED)):
         call(f, core, "spread", warp)
         put(f, warp, "form", SPREAD)
@@ -276,7 +277,7 @@ def step(f: Function, core: Pointer, warp: Pointer) -> None:
     f.store(quantum, f.load(quantum, I64) - 1)
     live, standing = field(f, warp, "live"), field(f, warp, "standing")
     runnable, pcs = live & ~standing, vector(f, warp, "pcs")
-    with f.when(runnable == 0):  # those that were left have ended, the others wait
+    with f.when(runnable == 0):  # the remaining live lanes wait at barriers
         f.give(status(f, PAUSED))
     lane = first_lane(runnable).astype(I64)
     pc = Variable(f, f.load(warp.at(WARP_STATE["pcs"]).at(lane * 4), U32))
@@ -285,14 +286,14 @@ def step(f: Function, core: Pointer, warp: Pointer) -> None:
     turns = Variable(f, f.constant(NONE))
 
     def is_ready() -> Value:
-        """Whether the lanes that a collective names have come to it."""
+        """Return whether the lanes that a collective names have reached it."""
         ready = f.load_pointer(f.load_pointer(core.at(CORE["ready"])).at(pc.value.astype(I64) * 8))
         found = Variable(f, f.constant(np.uint32(1)))
         with f.when(~f.is_null(ready)):
             found.value = f.invoke(ready, BOOL, core, warp, group.value).astype(U32)
         return found.value
 
-    # Those that are not ready together may wait for each other at different instructions.
+    # If no group is ready, its lanes may wait for each other at different instructions.
     def give_up_unless(ready: Value) -> None:
         with f.when(ready == 0):
             note_fault(f, core, UNMET, number(f, 0), runnable)
@@ -334,11 +335,11 @@ def step(f: Function, core: Pointer, warp: Pointer) -> None:
     f.give(f.invoke(code, STATUS, core, warp, group.value))
 
 
-# From fast code to slow code and back
+# Transitions between fast and slow code
 
 
 def _each(f: Function, core: Pointer, index: Value, body: Callable[..., None]) -> None:
-    """Do something for each entry of one list of uniform registers."""
+    """Emit `body` for each entry of a list of uniform registers."""
     starts = f.load_pointer(core.at(CORE["uniform_starts"])).at(index * 8)
     entry, end = Variable(f, f.load(starts, I64)), f.load(starts.at(8), I64)
     table = f.load_pointer(core.at(CORE["uniform"]))
@@ -353,7 +354,7 @@ def _each(f: Function, core: Pointer, index: Value, body: Callable[..., None]) -
 
 @routine(None, warp=PTR)
 def spread(f: Function, core: Pointer, warp: Pointer) -> None:
-    """Make vectors of all uniform registers."""
+    """Store all uniform registers as vectors."""
 
     def one(vector: Value, scalar: Value, size: int) -> None:
         if size == BITS:
@@ -369,8 +370,8 @@ def spread(f: Function, core: Pointer, warp: Pointer) -> None:
 
 @routine(BOOL, warp=PTR, pc=I64)
 def enter(f: Function, core: Pointer, warp: Pointer, pc: Value) -> None:
-    """Whether a warp that is together again may go on in the fast code of a basic block: the
-    uniform registers that are still read must be so. Takes their values along."""
+    """Return whether a reconverged warp can run the fast code of a basic block: each live uniform
+    register must have one value in all live lanes. If so, the values are stored as scalars."""
     live = field(f, warp, "live")
     lane = first_lane(live)
 

@@ -1,4 +1,5 @@
-"""The runtime's own functions: written once in terms of values, compiled once for every kernel."""
+"""Infrastructure for runtime routines, which are emitted from Python once and shared by all
+kernels."""
 
 from __future__ import annotations
 
@@ -13,13 +14,13 @@ from gemmlab.emulator.native.builder import Function, Module, Pointer
 from gemmlab.emulator.native.layout import CORE
 from gemmlab.emulator.native.values import BOOL, I32, I64, U32, Value, apply, ir_type
 
-Parameter = tuple[np.dtype, bool] | None  # type, and whether it is a vector; None: a pointer
+Parameter = tuple[np.dtype, bool] | None  # type and whether it is a vector; None for a pointer
 PTR = None
 
 
 @dataclass(frozen=True)
 class Routine:
-    """A function that takes the core, and these parameters; None for a pointer."""
+    """A runtime function. It takes the core and then `parameters`."""
 
     result: np.dtype | None
     parameters: dict[str, Parameter]
@@ -41,7 +42,7 @@ ROUTINES: dict[str, Routine] = {}
 def routine(
     result: np.dtype | None = None, **parameters: np.dtype | Parameter
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Register a function that emits the body of the runtime's function of that name."""
+    """Register a function that emits the body of the runtime routine with its name."""
 
     def register(body: Callable[..., None]) -> Callable[..., None]:
         types = {p: (t, False) if isinstance(t, np.dtype) else t for p, t in parameters.items()}
@@ -52,11 +53,11 @@ def routine(
 
 
 def call(f: Function, core: Pointer, name: str, *operands: Pointer | Value) -> Value:
-    """Another of the runtime's functions."""
+    """Emit a call of another routine."""
     return f.invoke(Pointer(f, f"@{name}"), ROUTINES[name].result, core, *operands)
 
 
-# Small vocabulary
+# Helpers
 
 
 def number(f: Function, value: int, dtype: np.dtype = I64) -> Value:
@@ -69,19 +70,20 @@ def lane_numbers(f: Function) -> Value:
 
 
 def note_fault(f: Function, core: Pointer, kind: int, instruction: Value, lanes: Value) -> None:
-    """Note what went wrong; the lanes' addresses or operands are in `words`."""
+    """Record a fault in the core. The caller has stored the lanes' addresses or operands in
+    `words`."""
     f.store(core.at(CORE["fault"]), number(f, kind))
     f.store(core.at(CORE["fault_instruction"]), instruction)
     f.store(core.at(CORE["fault_lanes"]), lanes.astype(I64))
 
 
 def lane_offset(lane: Value, dtype: np.dtype) -> Value:
-    """Where in a vector a lane's element is."""
+    """Return the byte offset of a lane's element in a vector."""
     return lane.astype(I64) * np.int64(dtype.itemsize)
 
 
 def first_lane(bits: Value) -> Value:
-    """The lowest lane of a set that is not empty."""
+    """Return the index of the lowest lane of a nonempty mask."""
     f = bits.f
     f.module.declared.add("declare i32 @llvm.cttz.i32(i32, i1)")
     name = f.assign(f"call i32 @llvm.cttz.i32({bits.typed}, i1 true)")
@@ -89,7 +91,7 @@ def first_lane(bits: Value) -> Value:
 
 
 def last_lane(bits: Value) -> Value:
-    """The highest lane of a set that is not empty."""
+    """Return the index of the highest lane of a nonempty mask."""
     f = bits.f
     f.module.declared.add("declare i32 @llvm.ctlz.i32(i32, i1)")
     zeros = Value(f, f.assign(f"call i32 @llvm.ctlz.i32({bits.typed}, i1 true)"), U32, False)
@@ -101,25 +103,25 @@ def count_lanes(bits: Value) -> Value:
 
 
 def reduced(word: str, x: Value) -> Value:
-    """All lanes of a vector combined: add, and, or, xor, smin, umax, …"""
+    """Reduce a vector over its lanes: add, and, or, xor, smin, umax, …"""
     kind = f"v{WARP}i{8 * x.dtype.itemsize}"
     return x.f.call(f"llvm.vector.reduce.{word}.{kind}", x.dtype, False, x)
 
 
 def shuffled(x: Value, sources: Any) -> Value:
-    """Each lane the value of another one, known now."""
+    """Permute lanes by constant source indices."""
     mask = ", ".join(f"i32 {lane}" for lane in sources)
     text = f"shufflevector {x.typed}, {x.type} poison, <{WARP} x i32> <{mask}>"
     return x.make(text, x.dtype)
 
 
 def addresses(base: Pointer, offsets: Value) -> str:
-    """One pointer for each lane."""
+    """Return one pointer per lane."""
     return base.f.assign(f"getelementptr i8, ptr {base.name}, {offsets.typed}")
 
 
 def gather(base: Pointer, offsets: Value, dtype: np.dtype, lanes: Value | None = None) -> Value:
-    """One element for each lane (of `lanes`), at a byte offset of its own."""
+    """Load one element per lane (of `lanes`), each at its own byte offset."""
     f, pointers = base.f, addresses(base, offsets)
     kind, condition = ir_type(dtype, True), ir_type(BOOL, True)
     letter = "f" if dtype.kind == "f" else "i"
@@ -134,7 +136,7 @@ def gather(base: Pointer, offsets: Value, dtype: np.dtype, lanes: Value | None =
 
 
 def scatter(base: Pointer, offsets: Value, x: Value, lanes: Value | None = None) -> None:
-    """The same for a store; of lanes that meet the highest wins."""
+    """Store one element per lane (of `lanes`). At equal offsets the highest lane wins."""
     f, pointers = base.f, addresses(base, offsets)
     condition = ir_type(BOOL, True)
     letter = "f" if x.dtype.kind == "f" else "i"

@@ -1,4 +1,4 @@
-"""Runs the NumPy tier's code of one basic block on values of values.py, and so writes its IR."""
+"""Traces a basic block: runs its NumPy-tier code on values of values.py, which emits IR."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from gemmlab.emulator.native.kernel import Kernel
 
 ALL = np.uint32(0xFFFFFFFF)
-# What generated code finds in the NumPy tier's machine only.
+# Attributes of the NumPy tier's machine that have no native counterpart.
 NUMPY_ONLY = {"clusters"}
 NUMPY_ONLY |= {"printf", "malloc", "free"}
 NUMPY_ONLY |= {"space_cluster"}
 
 
-# What the registers of clusters say where each block is a cluster of its own.
+# Cluster registers of launches without clusters, where each block is a cluster by itself.
 CLUSTERS: dict[str, str | np.generic] = {"%clusterid": "%ctaid", "%nclusterid": "%nctaid"}
 CLUSTERS |= dict.fromkeys(("%cluster_ctaid", "%cluster_ctarank"), np.uint32(0))
 CLUSTERS |= dict.fromkeys(("%cluster_nctaid", "%cluster_nctarank"), np.uint32(1))
@@ -51,7 +51,7 @@ CLUSTERS |= {"%is_explicit_cluster": np.bool_(False)}
 
 @dataclass
 class Lanes:
-    """A set of lanes, as bits: what a mask is to the NumPy tier's code."""
+    """A mask of lanes. It replaces the NumPy tier's mask in traced code."""
 
     bits: Value
 
@@ -61,8 +61,8 @@ class Lanes:
 
 
 class Bulk:
-    """Stands in for the copy engine. Its copies are handed over, and over when the instruction is:
-    there is nothing to wait for, and fences are of interest to checks alone."""
+    """Replaces the copy engine. Bulk copies run on the NumPy tier and complete within the
+    instruction, so waits have nothing to do; fences only matter to checks."""
 
     def commit(self, *_: Any) -> None:
         pass
@@ -74,7 +74,7 @@ class Bulk:
 
 
 class Registers:
-    """The registers that live across basic blocks, as one basic block reads and writes them."""
+    """The registers that are live across basic blocks, as accessed by one of them."""
 
     def __init__(self, m: Tracer) -> None:
         self.m = m
@@ -107,14 +107,14 @@ class Registers:
         return value.loosened() if slot.loose else value
 
     def write_back(self) -> None:
-        """Keep what the block has computed."""
+        """Store the registers that the block has written."""
         m, f = self.m, self.m.f
         for index, value in self.written.items():
             slot = m.kernel.slots[index]
             value = value if slot.loose else value.settled()
             if slot.uniform and not m.masked:
                 if value.vector:
-                    return  # the block will be traced again, and this text is not used
+                    return  # the block will be traced again and this text discarded
                 f.store(m.warp.at(slot.scalar), value.astype(U8) if slot.dtype == BOOL else value)
             elif slot.dtype == BOOL:
                 f.store(m.warp.at(slot.vector), f.bits(value))
@@ -123,12 +123,12 @@ class Registers:
 
 
 class Tracer:
-    """Stands in for the machine while the code of one basic block runs.
+    """Replaces the machine while the code of one basic block is traced.
 
-    masked: for the slow code, which takes a set of lanes.
+    masked: whether to trace slow code, which executes a given set of lanes.
     """
 
-    extent = None  # one warp
+    extent = None  # a single warp
     bulk = Bulk()
 
     def __init__(self, kernel: Kernel, index: int, masked: bool) -> None:
@@ -141,7 +141,7 @@ class Tracer:
         )
 
     def use(self, f: Function) -> None:
-        """Write to this function."""
+        """Emit into this function from now on."""
         self.f = self.kernel.collectives.f = f
         self.kernel.matrices.m = self.kernel.fragments.m = self
         self.core, self.warp = f.pointer("core"), f.pointer("warp")
@@ -169,7 +169,7 @@ class Tracer:
         end.finish(block, result)
 
     def _count(self) -> None:
-        """One more warp, and its lanes, at this basic block; and the warp's instructions."""
+        """Count the execution of this basic block by the warp and its lanes."""
         f, tally = self.f, self.core.at(tally_offset(self.index))
         block = self.kernel.program.blocks[self.index]
         f.increment(self.warp.at(WARP_STATE["executed"]), number(f, block.last - block.first))
@@ -182,7 +182,7 @@ class Tracer:
         more = f.assign(f"add <2 x i64> {counts}, {once}")
         f.do(f"store <2 x i64> {more}, ptr {tally.name}, align 16")
 
-    # What generated code calls
+    # Called by generated code
 
     def special(self, name: str) -> Value:
         f = self.f
@@ -192,7 +192,7 @@ class Tracer:
             if self.kernel.rows and axis != "x":
                 return f.load(place, U32)
             return f.load(place, U32, True, align=64)
-        if register in CLUSTERS:  # each block is one
+        if register in CLUSTERS:  # each block is a cluster of its own
             one = CLUSTERS[register]
             if isinstance(one, str):
                 return self.special(f"{one}.{axis}")
@@ -228,13 +228,15 @@ class Tracer:
         raise NotCovered(f"special register {name}")
 
     def clock(self, name: str, instructions: int) -> Value:
-        """Cycles of %clock or time of %globaltimer, so many instructions into the basic block."""
+        """Return %clock in cycles at the given instruction of the basic block, or %globaltimer,
+        which counts its reads."""
         f, block = self.f, self.kernel.program.blocks[self.index]
-        if "timer" in name:  # one for all threads of the host: what comes later reads more
+        # shared by all threads of the host, so that later reads return larger values
+        if "timer" in name:
             timer = f.load_pointer(self.core.at(CORE["timer"]))
             text = f"atomicrmw add ptr {timer.name}, i64 1 seq_cst"
             ticks = Value(f, f.assign(text), U64, False)
-        else:  # `executed` has the whole block already
+        else:  # `executed` already includes the whole block
             rest = np.uint64(block.last - block.first - instructions)
             ticks = (f.load(self.warp.at(WARP_STATE["executed"]), U64) - rest) * np.uint64(CYCLES)
         if name in ("%clock64", "%globaltimer"):
@@ -249,14 +251,14 @@ class Tracer:
         return Lanes(self.lanes)
 
     def together(self, mask: Lanes | None) -> Lanes:
-        """Lanes that execute a collective together: at one instruction only."""
+        """Return the lanes that execute a collective together, which are all at one instruction."""
         return Lanes(self.lanes)
 
     def given(self, value: Any) -> Any:
         return value
 
     def enabled(self, guard: Any, mask: Lanes | None) -> tuple[bool, Lanes]:
-        """The lanes that pass a guard; there may be none, so the answer to "any?" is yes."""
+        """Return the lanes that pass a guard. Whether there are any is unknown here, hence True."""
         return True, Lanes(self.lanes & self.f.bits(self.value(guard)))
 
     def count_guarded(self, index: int, guard: Any, mask: Lanes | None) -> None:
@@ -264,17 +266,17 @@ class Tracer:
         self.f.increment(self.count_of(index, "guarded_off"), count_lanes(off))
 
     def count_of(self, index: int, name: str) -> Pointer:
-        """Where the core counts something of an instruction."""
+        """Return a pointer to a count of an instruction."""
         offset = counts_offset(len(self.kernel.program.blocks), index)
         return self.core.at(offset + COUNTS[name])
 
     def __getattr__(self, name: str) -> NoReturn:
         if name in NUMPY_ONLY:
             raise NotCovered(name.removeprefix("space_"))
-        raise AttributeError(f"the native tier's machine has no {name}")
+        raise AttributeError(f"the native tier's machine has no attribute {name!r}")
 
     def unsupported(self, index: int, reason: str, guard: Any, mask: Lanes | None) -> None:
-        """An instruction that no tier knows: an error when a lane reaches it."""
+        """Emit a fault for lanes that reach an instruction that no tier supports."""
         self.kernel.plan.reasons[index] = reason
         lanes = self.lanes if guard is None else self.enabled(guard, mask)[1].bits
         with self.f.when(lanes != np.uint32(0)):
@@ -284,7 +286,8 @@ class Tracer:
     def hand_over(
         self, index: int, mask: Lanes | None, registers: tuple[Any, ...]
     ) -> tuple[Value, ...]:
-        """Have the NumPy tier's code execute an instruction; gives the registers it writes."""
+        """Emit a call that executes an instruction on the NumPy tier. Returns the registers it
+        writes."""
         f, part = self.f, self.kernel.handed[index]
         first = self.core.at(self.kernel.plan.handed[index])
         for k, register in enumerate(registers):
@@ -301,7 +304,7 @@ class Tracer:
             written.append(bits != np.uint8(0) if dtype == BOOL else bits)
         return tuple(written)
 
-    # What the state spaces and the ends of blocks use
+    # Used by state spaces and terminators
 
     def value(self, x: Any) -> Value:
         return x if isinstance(x, Value) else self.f.constant(x)
@@ -310,14 +313,15 @@ class Tracer:
         return self.lanes if mask is None else mask.bits
 
     def site(self, access: Access, space: str) -> Pointer:
-        """Where an access is counted; a generic one has the first of three places."""
+        """Return the counts of an access. For a generic access, this is the first of three
+        sites."""
         space = "global" if space in ("generic", "param") else space
         if (access.instruction, space) not in self.kernel.sites:
-            raise NotCovered("accesses that are not counted one by one")
+            raise NotCovered("an access without its own counts")
         return self.core.at(self.kernel.sites[access.instruction, space])
 
     def run(self, name: str, *operands: Pointer | Value) -> Value:
-        """Call one of the runtime's functions."""
+        """Call a runtime routine."""
         place = self.core.at(CORE["functions"] + 8 * NUMBERS[name])
         function = self.f.load_pointer(place)
         return self.f.invoke(function, ROUTINES[name].result, self.core, *operands)
@@ -326,6 +330,6 @@ class Tracer:
         self.f.give(self.f.constant(np.int32(code)))
 
     def must(self, ok: Value) -> None:
-        """Go on if it holds; else a fault has been noted."""
+        """Return a fault if `ok` is false. The fault is already recorded."""
         with self.f.when(~ok):
             self.give(FAULT)

@@ -1,4 +1,4 @@
-"""NumPy's functions in LLVM."""
+"""NumPy functions of values, in LLVM IR."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gemmlab.emulator.native.values import BOOL, F64, NotCovered, Value, apply, 
 if TYPE_CHECKING:
     from gemmlab.emulator.native.builder import Function
 
-# (function, result type, operands of the types that NumPy computes in) -> result
+# (function, result type, *operands in NumPy's computation types) -> result
 Emitter = Callable[..., Value]
 
 
@@ -42,7 +42,7 @@ def _comparison(signed: str, unsigned: str, real: str) -> Emitter:
 
 
 def intrinsic(name: str, *operands: Value, result: np.dtype | None = None) -> Value:
-    """A call of llvm.<name>, of the first operand's type."""
+    """Call llvm.<name> for the first operand's type."""
     first = operands[0]
     suffix = f"v{WARP}" if first.vector else ""
     letter = "f" if first.dtype.kind == "f" else "i"
@@ -62,7 +62,8 @@ def _intrinsic(integer: str, real: str = "", unsigned: str = "") -> Emitter:
 
 
 def _shift(word: str, arithmetic: str = "") -> Emitter:
-    """Shifts by the width or more give what is left when all bits have gone, as NumPy's do."""
+    """NumPy defines shifts by the width or more: the result is 0, or the sign for arithmetic
+    shifts."""
 
     def emit(f: Function, result: np.dtype, a: Value, count: Value) -> Value:
         kind, bits = a.dtype.type, 8 * a.dtype.itemsize
@@ -79,7 +80,8 @@ def _shift(word: str, arithmetic: str = "") -> Emitter:
 
 
 def _division(signed: str, unsigned: str) -> Emitter:
-    """Of integers; the caller has replaced zeros. Division by −1 would overflow, so it is apart."""
+    """Integer division. The caller has replaced zero divisors. Division by −1 could overflow, so it
+    is handled separately."""
 
     def emit(f: Function, result: np.dtype, a: Value, b: Value) -> Value:
         if a.dtype.kind == "u":
@@ -108,7 +110,7 @@ def _absolute(f: Function, result: np.dtype, x: Value) -> Value:
 
 
 def _minimum(f: Function, result: np.dtype, a: Value, b: Value) -> Value:
-    """Of floats: a NaN wins, as in NumPy."""
+    """For floats, a NaN operand is returned, as in NumPy."""
     if a.dtype.kind == "f":
         return where((a < b) | (a != a), a, b)
     return intrinsic("smin" if a.dtype.kind == "i" else "umin", a, b)
@@ -132,7 +134,7 @@ def _invert(f: Function, result: np.dtype, x: Value) -> Value:
 
 
 def _next_after(f: Function, result: np.dtype, x: Value, toward: Value) -> Value:
-    """The neighbour of x on the way to an infinity."""
+    """Return the neighbour of x in the direction of an infinity."""
     bits = x.view(f"i{x.dtype.itemsize}")
     one, zero = bits.dtype.type(1), x.dtype.type(0)
     step = where((toward > x) == (bits >= bits.dtype.type(0)), one, bits.dtype.type(-1))
@@ -141,11 +143,11 @@ def _next_after(f: Function, result: np.dtype, x: Value, toward: Value) -> Value
     return where((x != x) | (x == toward), x, moved)
 
 
-# Functions whose last bits are NumPy's own: native code calls its loops.
+# Functions whose last bits depend on NumPy's implementation. Native code calls NumPy's inner loops.
 
 
 class _UFunc(ctypes.Structure):
-    """The beginning of NumPy's PyUFuncObject (NumPy C API, "Python types and C structures")."""
+    """The first fields of PyUFuncObject (NumPy C API, "Python types and C structures")."""
 
     _fields_ = [
         ("ob_refcnt", ctypes.c_ssize_t),
@@ -165,12 +167,12 @@ class _UFunc(ctypes.Structure):
 
 @cache
 def loop_of(name: str) -> tuple[int, int]:
-    """NumPy's inner loop of a function from float64 to float64, and the data it wants."""
+    """Return the addresses of NumPy's float64 inner loop of a function and of its data argument."""
     ufunc = getattr(np, name)
     found = _UFunc.from_address(id(ufunc))
     double = np.dtype(float).num
     if (found.nin, found.nout) != (1, 1) or (found.name or b"").decode() != name:
-        raise NotCovered(f"np.{name}: NumPy's objects look different here")
+        raise NotCovered(f"np.{name}: this version of NumPy lays out its objects differently")
     for k in range(found.ntypes):
         if [found.types[2 * k], found.types[2 * k + 1]] == [double, double]:
             return found.functions[k] or 0, found.data[k] or 0

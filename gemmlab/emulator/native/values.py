@@ -1,10 +1,11 @@
-"""Values of the LLVM IR under construction, which behave as NumPy arrays do.
+"""Values of the LLVM IR under construction, with the interface of NumPy arrays.
 
-The NumPy tier's generated code and the functions of arithmetic/ run on these instead of arrays, so
-what an instruction computes is written down once. A value is `vector` (one element for each lane of
-a warp) or uniform (one for all lanes), as an array of the NumPy tier may have axes of length 1.
+The NumPy tier's generated code and the functions of arithmetic/ run on values in place of arrays,
+so each instruction's computation is defined in one place. A value is a vector, with one element per
+lane of a warp, or uniform, with one element for all lanes. This corresponds to an array of the
+NumPy tier that has axes of length 1.
 
-Shortcuts such as `if tiny.any()` are never taken: `any` is True and `all` is False.
+Shortcuts such as `if tiny.any()` are never taken: `any` returns True and `all` returns False.
 """
 
 from __future__ import annotations
@@ -23,20 +24,20 @@ if TYPE_CHECKING:
 
 BOOL, U8, U16, U32, U64 = (np.dtype(t) for t in ("?", "u1", "u2", "u4", "u8"))
 I32, I64, F16, F32, F64 = (np.dtype(t) for t in ("i4", "i8", "f2", "f4", "f8"))
-NAN32 = 0x7FFFFFFF  # the NaN that the hardware returns
+NAN32 = 0x7FFFFFFF  # the canonical NaN, which the hardware returns
 
 
 class NotCovered(TierError):
-    """Something that only the NumPy tier can run; `instruction` is its index, where known.
+    """The native tier has no code for something that the NumPy tier supports.
 
-    Whatever else is raised while code is traced is a bug here.
+    `instruction`: the instruction's index, if known. Any other exception during tracing is a bug.
     """
 
     instruction: int | None = None
 
 
 def ir_type(dtype: np.dtype, vector: bool = False) -> str:
-    """LLVM's name of a type."""
+    """Return LLVM's name of a type."""
     bits = 8 * dtype.itemsize
     if dtype.kind == "f":
         name = {16: "half", 32: "float", 64: "double"}[bits]
@@ -46,7 +47,7 @@ def ir_type(dtype: np.dtype, vector: bool = False) -> str:
 
 
 def literal(value: np.generic, vector: bool = False) -> str:
-    """A constant, without its type."""
+    """Return a constant without its type."""
     dtype = value.dtype
     if dtype == BOOL:
         text = "true" if value else "false"
@@ -54,7 +55,7 @@ def literal(value: np.generic, vector: bool = False) -> str:
         text = str(int(value))
     elif dtype == F16:
         text = f"0xH{int(value.view(U16)):04X}"
-    elif dtype == F32:  # as the bits of the double of that value
+    elif dtype == F32:  # LLVM writes a float constant as the bits of the equal double
         bits = int(value.view(U32))
         if bits >> 23 & 0xFF == 0xFF:
             wide = (bits >> 31) << 63 | 0x7FF << 52 | (bits & 0x7FFFFF) << 29
@@ -67,20 +68,20 @@ def literal(value: np.generic, vector: bool = False) -> str:
 
 
 def apply(ufunc: Any, *operands: Any) -> Value:
-    """A NumPy function of values."""
+    """Apply a NumPy function to values."""
     result: Value = ufunc(*operands)
     return result
 
 
 def select(condition: Any, yes: Any, no: Any) -> Any:
-    """The NumPy tier's `select`, also where all is known now."""
+    """Replaces the NumPy tier's `select`; it also accepts constants."""
     if any(isinstance(x, Value) for x in (condition, yes, no)):
         return where(condition, yes, no)
     return np.where(condition, yes, no)[()]
 
 
 def where(condition: Any, yes: Any, no: Any) -> Value:
-    """np.where"""
+    """np.where for values and constants."""
     values = [x for x in (yes, no) if isinstance(x, Value)]
     f = (values[0] if values else condition).f
     dtype = np.result_type(*(x.dtype if isinstance(x, Value) else _scalar(x) for x in (yes, no)))
@@ -109,7 +110,8 @@ def _reflected(ufunc: Any) -> Callable[[Any, Any], Value]:
 
 
 class Value:
-    """One SSA value. `loose`: its NaNs have any bits, and are the hardware's when someone looks."""
+    """An SSA value. `loose`: its NaNs may have any payload and become canonical when their bits are
+    read."""
 
     __slots__ = ("affine", "dtype", "f", "loose", "name", "vector")
 
@@ -117,7 +119,7 @@ class Value:
         self, f: Function, name: str, dtype: np.dtype, vector: bool, loose: bool = False
     ) -> None:
         self.f, self.name, self.dtype, self.vector, self.loose = f, name, dtype, vector, loose
-        # Another vector, and the uniform value that this one is more in every lane.
+        # (root, offset): this vector is root plus the uniform value offset.
         self.affine: tuple[Value, Value] | None = None
 
     @property
@@ -130,7 +132,7 @@ class Value:
 
     @property
     def is_number(self) -> bool:
-        """A constant that is not NaN."""
+        """Whether this is a constant other than NaN."""
         constant = not self.name.startswith(("%", "<"))
         return constant and (self.dtype.kind != "f" or "0x7FF" not in self.name)
 
@@ -139,7 +141,7 @@ class Value:
         return WARP if self.vector else 1
 
     def __bool__(self) -> bool:
-        raise NotCovered("a Python decision about a value that is not known yet")
+        raise NotCovered("a Python decision that depends on a run-time value")
 
     def any(self) -> bool:
         return True
@@ -151,43 +153,43 @@ class Value:
         return self
 
     def __getitem__(self, index: tuple[()]) -> Self:
-        """`x[()]`, which makes a scalar of an array with no axes."""
+        """`x[()]`, which turns an array without axes into a scalar."""
         if index != ():
-            raise NotCovered("picking lanes out of a value")
+            raise NotCovered("indexing of lanes")
         return self
 
     def make(self, text: str, dtype: np.dtype, vector: bool | None = None) -> Value:
-        """The value that an instruction makes."""
+        """Append an instruction and return its result."""
         vector = self.vector if vector is None else vector
         return Value(self.f, self.f.assign(text), dtype, vector)
 
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise NotCovered("an array made of a value")
+        raise NotCovered("an array made from a run-time value")
 
-    if not TYPE_CHECKING:  # which knows what a value has
+    if not TYPE_CHECKING:  # hidden from mypy, which knows the attributes of a value
 
         def __getattr__(self, name: str) -> NoReturn:
             if name.startswith("__array"):
                 self.__array__()
             if hasattr(np.ndarray, name):
-                raise NotCovered(f"{name} of an array")
-            raise AttributeError(f"a value has no {name}")
+                raise NotCovered(f"ndarray.{name}")
+            raise AttributeError(f"a value has no attribute {name!r}")
 
     def _number(self) -> NoReturn:
-        raise NotCovered("a Python number made of a value that is not known yet")
+        raise NotCovered("a Python number made from a run-time value")
 
     __int__ = __index__ = __float__ = __complex__ = __len__ = _number
 
-    # Forms of the same value
+    # Conversions
 
     def spread(self, vector: bool = True) -> Value:
-        """The same for every lane."""
+        """Broadcast a uniform value to all lanes."""
         if self.vector or not vector:
             return self
         return self.f.splat(self)
 
     def settled(self) -> Value:
-        """With the hardware's NaN where it is a NaN."""
+        """Replace NaNs by the canonical NaN."""
         if not self.loose:
             return self
         self.loose = False
@@ -202,16 +204,16 @@ class Value:
         return Value(self.f, self.name, self.dtype, self.vector, loose=True)
 
     def _renamed(self, dtype: np.dtype) -> Value:
-        """The same bits of another type that LLVM does not tell apart."""
+        """Reinterpret as another type with the same LLVM type."""
         value = Value(self.f, self.name, dtype, self.vector)
         value.affine = self.affine
         return value
 
     def view(self, dtype: Any) -> Value:
-        """The same bits."""
+        """Reinterpret the bits as another type of equal width."""
         dtype = np.dtype(dtype)
         if dtype.itemsize != self.dtype.itemsize:
-            raise NotCovered("a view of another width")
+            raise NotCovered("a view with another element width")
         if dtype == self.dtype:
             return self
         source = self.settled()
@@ -221,7 +223,7 @@ class Value:
         return self._renamed(dtype)
 
     def astype(self, dtype: Any) -> Value:
-        """The same number, or for integers its low bits."""
+        """Convert the number; integers are truncated to their low bits."""
         to, source = np.dtype(dtype), self.settled()
         if to == source.dtype:
             return source
@@ -247,11 +249,12 @@ class Value:
         return source.make(f"{word} {source.typed} to {target}", to)
 
     def _to_half(self) -> Value:
-        """By way of float32, which LLVM can always convert from."""
+        """Convert to float16 through float32, because LLVM may lack direct conversions."""
         nearest = self.astype(F32)
-        if self.dtype != F64:  # whole numbers that float32 does not hold are too large anyway
+        if self.dtype != F64:  # integers that float32 cannot represent overflow float16 anyway
             return nearest.astype(F16)
-        # Of the two float32 around a number that lies between, the one whose last bit is 1.
+        # Round to odd: of the two float32 neighbours of an inexact number, take the one whose last
+        # bit is 1. The second rounding then yields the correctly rounded float16.
         bits, back = nearest.view(I32), nearest.astype(F64)
         up = apply(np.abs, back) < apply(np.abs, self)
         odd = where(up, bits + 1, bits - 1).view(F32)
@@ -315,26 +318,26 @@ class Value:
 
 
 def _cast(x: Any, dtype: np.dtype) -> Any:
-    """A value or a constant as the type that NumPy computes in."""
+    """Convert a value or constant to NumPy's computation type."""
     return x.astype(dtype) if isinstance(x, Value) else np.asarray(x).astype(dtype)[()]
 
 
-# Operands below are of the result's type already: NumPy adds int64 and uint64 as float64.
+# Operands below already have the result's type: NumPy adds int64 and uint64 as float64.
 
 
 def _affine(ufunc: np.ufunc, a: Any, b: Any, dtype: np.dtype) -> tuple[Value, Value] | None:
-    """How a sum or a difference of a vector and something uniform follows from the vector."""
+    """Return the (root, offset) form of a vector plus or minus a uniform value, if it has one."""
     if ufunc is np.add and not (isinstance(a, Value) and a.vector):
         a, b = b, a
     if not isinstance(a, Value) or not a.vector or isinstance(b, Value) and b.vector:
         return None
     root, moved = a.affine or (a, dtype.type(0))
-    moved = moved.astype(dtype)  # a register's type may have changed since
+    moved = moved.astype(dtype)  # conversions may have changed the type since
     return root, moved + b if ufunc is np.add else moved - b
 
 
 def _scaled(ufunc: np.ufunc, a: Any, b: Any, dtype: np.dtype) -> tuple[Value, Value] | None:
-    """The same for a multiple: elements of an array lie at multiples of an index."""
+    """The same for a product with a uniform value, as in array indexing."""
     if ufunc is np.multiply and not (isinstance(a, Value) and a.affine):
         a, b = b, a
     if not isinstance(a, Value) or a.affine is None or isinstance(b, Value) and b.vector:
@@ -351,22 +354,23 @@ def _is_python(x: Any) -> bool:
 
 
 def _scalar(x: Any) -> Any:
-    """A constant operand: Python numbers stay as they are, they take the other operand's type."""
+    """Return a constant operand. Python numbers keep their type, which adapts to the other
+    operand's."""
     if _is_python(x):
         return x
     if isinstance(x, np.generic) or isinstance(x, np.ndarray) and x.ndim == 0:
         return np.asarray(x)[()]
-    raise NotCovered(f"an operand that is a {type(x).__name__}")
+    raise NotCovered(f"an operand of type {type(x).__name__}")
 
 
 @cache
 def _resolve(
     ufunc: np.ufunc, kinds: tuple[Any, ...], dtype: np.dtype | None
 ) -> tuple[np.dtype, ...]:
-    """The types that NumPy computes in: of the operands, then of the result."""
+    """Return the types in which NumPy computes: of each operand, then of the result."""
     if dtype is not None:
         return (dtype,) * (len(kinds) + 1)
     found: tuple[np.dtype, ...] = ufunc.resolve_dtypes((*kinds, None))
     if found[-1].kind == "f" and not any(getattr(x, "kind", "f") == "f" for x in kinds):
-        raise TypeError(f"np.{ufunc.__name__} of {kinds[0]} and {kinds[-1]} is rounded to float64")
+        raise TypeError(f"np.{ufunc.__name__} of {kinds[0]} and {kinds[-1]} rounds to float64")
     return found

@@ -1,4 +1,4 @@
-"""The state of warps, as the scheduler's functions read and write it."""
+"""Access to the state of warps for the scheduler's routines."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def vector(f: Function, warp: Pointer, name: str) -> Value:
 
 
 def warps_of(f: Function, core: Pointer) -> tuple[Variable, Value]:
-    """A variable that is to run through the warps, and their number."""
+    """Return a loop variable that starts at 0, and the number of warps."""
     return Variable(f, number(f, 0)), f.load(core.at(CORE["num_warps"]), I64)
 
 

@@ -1,7 +1,7 @@
-"""wgmma in IR, for one warp; in NumPy: tensor_cores/wgmma.py.
+"""wgmma in IR, for one warp. The NumPy version is tensor_cores/wgmma.py.
 
-A warp computes its 16 rows, 8 columns at a time, as mma.sync does, whose registers its own are:
-those of A and B that lie in shared memory are read as ldmatrix reads them.
+A warp computes its 16 rows in groups of 8 columns, with the register layout of mma.sync. Operands
+in shared memory are loaded as by ldmatrix.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
     from gemmlab.emulator.native.tracer import Lanes, Tracer
 
 ALL, NONE = np.uint32(0xFFFFFFFF), np.uint32(0)
-ADDRESS = 0x3FFF  # an offset in a descriptor, in chunks of 16 bytes
+ADDRESS = 0x3FFF  # mask of a descriptor's offset fields, which count 16-byte chunks
 
 
 class Wgmma:
-    """Stands in for the NumPy tier's `wgmma`."""
+    """Replaces the NumPy tier's `wgmma` in traced code."""
 
     def __init__(self, m: Tracer) -> None:
         self.m = m
 
     def commit(self, mask: Lanes | None) -> None:
-        """Results are there already."""
+        """Do nothing: multiply() is synchronous."""
 
     def wait(self, most: int, mask: Lanes | None) -> None:
-        """As `commit`."""
+        """Do nothing, like `commit`."""
 
     def multiply(
         self,
@@ -96,7 +96,7 @@ class Wgmma:
         return found
 
     def _of_warp(self, x: Any) -> Value:
-        """A value that the lanes share."""
+        """Return a value that all lanes share, as a scalar."""
         return self.m.f.element(self.m.value(x), 0)
 
     def _tile(
@@ -109,7 +109,7 @@ class Wgmma:
         lanes: Value,
         fault: str,
     ) -> None:
-        """Read 8 rows of a tile into two registers among those of the product."""
+        """Load 8 rows of a tile into two registers of the matrix buffer."""
         m, f = self.m, self.m.f
         target = m.core.at(CORE["matrices"] + SLOT * first)
         flag = f.constant(np.bool_(is_transposed))
@@ -119,7 +119,7 @@ class Wgmma:
 
 
 def _field(descriptor: Value, place: int) -> Value:
-    """One of the offsets in a descriptor, in bytes."""
+    """Return an offset field of a descriptor in bytes."""
     return (descriptor >> np.uint64(place) & np.uint64(ADDRESS)).view(I64) * np.int64(CHUNK)
 
 
@@ -133,15 +133,15 @@ def load_tile(
     group: Value,
     transposes: Value,
 ) -> None:
-    """8 rows of 32 bytes of the tile that a descriptor names, as two matrices of 8×8 words of 16
-    bits, `step` bytes apart; gives whether they lie in shared memory."""
+    """Load 8 rows of 32 bytes of a descriptor's tile as two matrices of 8×8 16-bit words, `step`
+    bytes apart. Returns whether they are within shared memory."""
     start, leading, stride = (_field(descriptor, place) for place in (0, 16, 32))
     mode = (descriptor >> np.uint64(62)).view(I64)
     base = (descriptor >> np.uint64(49) & np.uint64(7)).view(I64)
     plain = mode == np.int64(0)
     span = where(plain, np.int64(16), np.int64(256) >> mode)  # 128B, 64B, 32B
     wide = span >> np.int64(4)
-    # Chunk (x, y) of the group: a row and a half of it, or in two parts a k, of 8 rows each.
+    # Chunk (x, y) of the group is half y of row x or, if transposed, the row k = 8·y + x.
     row_start = group * stride
     across = where(plain, leading, np.int64(CHUNK))
     wide_shift = where(plain, np.int64(0), np.int64(4) - mode)
