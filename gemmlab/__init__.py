@@ -1,15 +1,15 @@
-"""gemmlab: write GPU kernels in Python, and see on any machine why they are fast or slow.
+"""gemmlab: write GPU kernels in Python and see on any machine why they are fast or slow.
 
     artifact = gemmlab.load("kernel.cu", entry="sgemm", arch="sm_90a")
     run = gemmlab.emulate(artifact, grid=(8, 8), block=(32, 32), args=[a, b, c, 256, 256, 256])
     run.counters["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"]
 
-Importing the package needs NumPy alone; what else a name needs is imported when it is first used.
+Importing the package requires only NumPy. Other dependencies are imported on first use.
 """
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # typing's own costs an import, in which the command line can be interrupted
+TYPE_CHECKING = False  # importing typing takes time in which Ctrl-C is not handled yet
 if TYPE_CHECKING:
     from typing import Any
 
@@ -63,7 +63,7 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     found = getattr(import_module(_HOMES[name]), name)
-    globals()[name] = found  # asked for once; the next look takes no call
+    globals()[name] = found  # later accesses do not call __getattr__
     return found
 
 

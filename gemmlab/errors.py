@@ -1,31 +1,31 @@
-"""Every exception gemmlab raises on purpose.
+"""Every exception that gemmlab raises on purpose.
 
     GemmlabError
-    ├── InputError (ValueError)              a value the caller gave breaks a rule
-    │   ├── ShapeError                       sizes that do not fit together, or an empty matrix
+    ├── InputError (ValueError)              an argument breaks a rule
+    │   ├── ShapeError                       incompatible shapes, or an empty matrix
     │   ├── DTypeError (TypeError)           a value of the wrong type
     │   ├── UnknownNameError (LookupError)   no rung, entry, layout, family or file of that name
-    │   ├── ArchitectureError                a kernel that needs another GPU architecture
-    │   ├── ArrayError                       an array that cannot be used here: device, memory
+    │   ├── ArchitectureError                a kernel that requires another GPU architecture
+    │   ├── ArrayError                       an array on the wrong device or in unusable memory
     │   └── LaunchError                      grid, block, shared memory or arguments past a limit
-    ├── MissingDependencyError (ImportError) an optional package is not installed; names the extra
-    ├── DeviceError (RuntimeError)           no GPU, no driver, or the driver refused
-    ├── TierError (NotImplementedError)      a precision or emulator tier asked for cannot run
-    ├── StateError (RuntimeError)            used before it was planned, or after it was freed
+    ├── MissingDependencyError (ImportError) an optional package is missing or broken
+    ├── DeviceError (RuntimeError)           no GPU, no driver, or an error from the driver
+    ├── TierError (NotImplementedError)      the requested precision or emulator tier cannot run
+    ├── StateError (RuntimeError)            an object used before planning or after being freed
     ├── ImplausibleTimeError (RuntimeError)  a measured time that the hardware cannot reach
-    ├── CompileError (RuntimeError)          a compiler said no; `log` holds its words
-    │   └── PtxSyntaxError                   PTX text that does not parse; holds the line
-    ├── InternalError (RuntimeError)         a fault of gemmlab's own
-    └── EmulationError (RuntimeError)        the emulated kernel did something wrong
+    ├── CompileError (RuntimeError)          a compiler rejected the source; `log` has its output
+    │   └── PtxSyntaxError                   PTX text that does not parse; `line` is the line
+    ├── InternalError (RuntimeError)         a bug in gemmlab
+    └── EmulationError (RuntimeError)        an error in the emulated kernel
         ├── OutOfBoundsError
         ├── MisalignedAddressError
         ├── UnsupportedInstructionError (NotImplementedError)
         ├── DeadlockError
-        ├── CheckError                   a check found something: a race, a missing wait
-        └── BudgetError                  more instructions than were allowed
+        ├── CheckError                       a check reported a race, a missing wait or the like
+        └── BudgetError                      the instruction budget is exhausted
 
-Each message states the values and the rule they break. `exit_code` is what the command line ends
-with.
+Each message states the values and the rule they break. `exit_code` is the exit status of the
+command line.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from dataclasses import dataclass
 
 
 class GemmlabError(Exception):
-    """Base of the tree."""
+    """Base of all of gemmlab's exceptions."""
 
     exit_code = 2
 
 
 class InputError(GemmlabError, ValueError):
-    """A value the caller gave breaks a rule."""
+    """An argument breaks a rule."""
 
 
 class ShapeError(InputError):
-    """Sizes that do not fit together, or an empty matrix."""
+    """Incompatible shapes, or an empty matrix."""
 
 
 class DTypeError(InputError, TypeError):
@@ -52,56 +52,58 @@ class DTypeError(InputError, TypeError):
 
 
 class UnknownNameError(InputError, LookupError):
-    """No rung, entry, layout, input family or file of that name."""
+    """No rung, entry, layout, input family or file has that name."""
 
 
 class LaunchError(InputError):
-    """Grid, block, shared memory or arguments past a limit."""
+    """Grid, block, shared memory or arguments exceed a limit."""
 
 
 class ArchitectureError(InputError):
-    """A kernel that needs another architecture than the one it is to be compiled for."""
+    """A kernel requires a GPU architecture other than the one it is compiled for."""
 
 
 class ArrayError(InputError):
-    """An array that cannot be used here: its device, its memory or its owner forbids it."""
+    """An array cannot be used: it is on the wrong device, read-only or without memory."""
 
 
 class TierError(GemmlabError, NotImplementedError):
-    """What was asked for by name cannot run here: a precision of a product, for these operands on
-    this device, or a tier of the emulator."""
+    """A precision or an emulator tier, requested by name, cannot run.
+
+    A precision may be unavailable for these operands or on this device.
+    """
 
 
 class StateError(GemmlabError, RuntimeError):
-    """An object used before it was planned, or after it was freed."""
+    """An object is used before it was planned, or after it was freed."""
 
 
 class MissingDependencyError(GemmlabError, ImportError):
-    """An optional package is not installed; the message names the extra that brings it."""
+    """An optional package is missing or broken; the message has the command that installs it."""
 
     exit_code = 3
 
 
 class InternalError(GemmlabError, RuntimeError):
-    """A fault of gemmlab's own; the message says where it is, and how to go on without it."""
+    """A bug in gemmlab; the message says where it is and how to work around it."""
 
     exit_code = 1
 
 
 class DeviceError(GemmlabError, RuntimeError):
-    """No GPU, no driver, or the driver refused."""
+    """No GPU, no driver, or an error from the driver."""
 
     exit_code = 3
 
 
 class ImplausibleTimeError(GemmlabError, RuntimeError):
-    """A measured time below what the hardware needs for the operations or the bytes."""
+    """A measured time below the hardware's minimum for the operations or bytes."""
 
     exit_code = 1
 
 
 class CompileError(GemmlabError, RuntimeError):
-    """A compiler refused the source; `log` is what it printed."""
+    """A compiler rejected the source; `log` is its output."""
 
     def __init__(self, message: str, log: str = "") -> None:
         super().__init__(f"{message}\n{log.rstrip()}" if log else message)
@@ -118,7 +120,7 @@ class PtxSyntaxError(CompileError):
 
 @dataclass(frozen=True)
 class Site:
-    """Where in a kernel something happened; `source` is `file:line` of the Python or CUDA text."""
+    """A location in a kernel; `source` is `file:line` of the Python or CUDA source."""
 
     ptx_line: int
     ptx: str
@@ -130,10 +132,11 @@ class Site:
 
 
 class EmulationError(GemmlabError, RuntimeError):
-    """The emulated kernel did something wrong.
+    """An error in the emulated kernel.
 
-    `site` tells the instruction, `block` the CTA as (x, y, z), `lane` the linear thread index in
-    the block, `address` the byte address in the instruction's state space; None where unknown.
+    `site` is the instruction, `block` the block's index (x, y, z), `thread` the linear thread index
+    in the block, `address` the byte address in the instruction's state space. Each is None if
+    unknown.
     """
 
     exit_code = 4
@@ -158,7 +161,7 @@ class EmulationError(GemmlabError, RuntimeError):
 
     @property
     def lane(self) -> int | None:
-        """Lane of the warp, 0 to 31."""
+        """The thread's lane in its warp, 0 to 31."""
         return None if self.thread is None else self.thread % 32
 
 
@@ -171,15 +174,15 @@ class MisalignedAddressError(EmulationError):
 
 
 class UnsupportedInstructionError(EmulationError, NotImplementedError):
-    """A PTX instruction the emulator does not know; nothing is skipped silently."""
+    """A PTX instruction that the emulator does not support; none is skipped silently."""
 
 
 class DeadlockError(EmulationError):
-    """Every live thread waits and none can go on."""
+    """Every live thread is waiting and none can proceed."""
 
 
 class CheckError(EmulationError):
-    """What a check of the emulator found; `kind` is its name: "shared race", "missing wait"."""
+    """An emulator check failed; `kind` names the finding: "shared race", "missing wait"."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -187,4 +190,4 @@ class CheckError(EmulationError):
 
 
 class BudgetError(EmulationError):
-    """A thread block executes more instructions than were allowed: it may never end."""
+    """A thread block exceeded its instruction budget; it may never terminate."""

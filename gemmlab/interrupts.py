@@ -1,4 +1,4 @@
-"""Ctrl-C while a library in C++ is at work that no exception of Python's may go through."""
+"""Ctrl-C during calls into C++ libraries that Python exceptions must not pass through."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from types import FrameType
 
 @contextmanager
 def deferred() -> Iterator[None]:
-    """Let it be a KeyboardInterrupt when this is over. Within, one that the library has called
-    Python for would abort the process."""
+    """Raise KeyboardInterrupt for a Ctrl-C only when this context ends.
+
+    Raised in Python code that the library calls back, it would abort the process.
+    """
     waiting: list[tuple[int, FrameType | None]] = []
     raises = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if not raises or threading.current_thread() is not threading.main_thread():

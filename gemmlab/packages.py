@@ -1,7 +1,8 @@
-"""The packages that gemmlab can use, and the one way to import those that may be missing or broken.
+"""The packages that gemmlab uses, and how to import those that may be missing or broken.
 
-A package can be installed and still fail to import: a wheel without one of its libraries, files of
-two versions, another package's fault. Both cases are one sentence with the command that mends it.
+An installed package can still fail to import: a wheel that lacks one of its libraries, files of two
+versions mixed, a fault in another package. In either case the error is one sentence with the
+command that fixes it.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from gemmlab.errors import InputError, MissingDependencyError
 
 @dataclass(frozen=True)
 class Package:
-    """A distribution and what it is for.
+    """A distribution and its purpose.
 
-    `module` is what gemmlab imports of it. `extra` is gemmlab's extra that brings it; None: it is
-    part of the plain install. `needs_gpu`: of no use on a machine without one.
+    `module` is the module that gemmlab imports. `extra` is the extra of gemmlab that installs it;
+    None for a package of the default install. `needs_gpu` marks packages that are useless on a
+    machine without a GPU.
     """
 
     name: str
@@ -35,7 +37,7 @@ class Package:
 
     @property
     def version(self) -> str | None:
-        """The installed version; None where it is missing."""
+        """The installed version; None if the package is not installed."""
         try:
             return importlib.metadata.version(self.name)
         except importlib.metadata.PackageNotFoundError:
@@ -43,7 +45,7 @@ class Package:
 
     @property
     def requirement(self) -> str:
-        """Name and versions as gemmlab's own metadata has them: "nvidia-cutlass-dsl==4.8.1"."""
+        """Name and version from gemmlab's metadata, e.g. "nvidia-cutlass-dsl==4.8.1"."""
         try:
             needed = importlib.metadata.requires("gemmlab") or []
         except importlib.metadata.PackageNotFoundError:
@@ -59,13 +61,13 @@ class Package:
 
     @property
     def reinstall(self) -> str:
-        """The command that mends an installation."""
+        """The command that repairs the installation."""
         return f"pip install --force-reinstall '{self.requirement}'"
 
     def load(self, module: str | None = None) -> ModuleType:
-        """Import its module, or another one of it.
+        """Import `module`, by default the package's own, and return it.
 
-        Raises MissingDependencyError, InputError in a working directory that was deleted.
+        Raises MissingDependencyError, and InputError if the working directory was deleted.
         """
         name = module or self.module
         assert name is not None, f"{self.name} has no module to import"
@@ -77,10 +79,10 @@ class Package:
 
     @contextmanager
     def importing(self) -> Iterator[None]:
-        """Around the import of gemmlab's own modules that are written for this package.
+        """Import, within this context, gemmlab's modules that depend on this package.
 
-        Raises MissingDependencyError where the package cannot be imported, or where the modules
-        cannot and another version of it is installed than they were written for.
+        Raises MissingDependencyError if the package cannot be imported, or if those modules cannot
+        and the installed version is not the one they were written for.
         """
         with interrupts.deferred():
             self.load()
@@ -92,7 +94,7 @@ class Package:
                 raise self.unusable(error) from error
 
     def unusable(self, error: Exception | None = None) -> MissingDependencyError:
-        """What to raise where it is missing, or importing it ended with `error`."""
+        """Return the error to raise if the package is missing or its import raised `error`."""
         if self.version is None or error is None:
             return MissingDependencyError(
                 f"{self.name} ({self.purpose}) is not installed; run: {self.install}"
@@ -105,7 +107,7 @@ class Package:
 
 
 def _check_folder() -> None:
-    """Packages ask for the working directory, and fail where there is none."""
+    """Raise InputError if the working directory was deleted: packages read it on import."""
     try:
         os.getcwd()
     except OSError as error:
@@ -118,10 +120,10 @@ NVRTC = Package("nvidia-cuda-nvrtc", "compiles CUDA C++")
 CUDA_CORE = Package("cuda-core", "runs kernels on a GPU", "cuda.core", "cu13", needs_gpu=True)
 NVBENCH = Package("cuda-bench", "times kernels (NVBench)", "cuda.bench", "bench", needs_gpu=True)
 CUPTI = Package("cupti-python", "times kernels (CUPTI)", "cupti.cupti", "bench", needs_gpu=True)
-NVMATH = Package("nvmath-python", "cuBLAS to compare with", "nvmath", "bench", needs_gpu=True)
-CUPY = Package("cupy-cuda13x", "CUB and CuPy to compare with", "cupy", "bench", needs_gpu=True)
-TORCH = Package("torch", "PyTorch to compare with", "torch", needs_gpu=True)
-TRITON = Package("triton", "Triton to compare with", "triton", needs_gpu=True)
+NVMATH = Package("nvmath-python", "cuBLAS baselines", "nvmath", "bench", needs_gpu=True)
+CUPY = Package("cupy-cuda13x", "CUB and CuPy baselines", "cupy", "bench", needs_gpu=True)
+TORCH = Package("torch", "PyTorch baselines", "torch", needs_gpu=True)
+TRITON = Package("triton", "Triton baselines", "triton", needs_gpu=True)
 LLVMLITE = Package("llvmlite", "the emulator's native tier", "llvmlite.binding", "native")
 
 PACKAGES = (

@@ -1,4 +1,4 @@
-"""Processes found by a word in their environment, which all that come from them have too."""
+"""Find and kill processes by an environment variable, which their children inherit."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ _PR_SET_PDEATHSIG = 1  # prctl(2)
 
 
 def end_marked(name: str, value: str) -> None:
-    """Kill all processes, but for this one, that have name=value in their environment, where the
-    system tells."""
+    """Kill all other processes with name=value in their environment. Requires /proc."""
     for process in _marked(f"{name}={value}".encode()):
         if process != os.getpid():
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -30,9 +29,10 @@ def _marked(word: bytes) -> Iterator[int]:
 
 
 def die_with_parent(parent: int) -> None:
-    """Have the system kill this process when its parent ends, if it has not yet; only Linux does.
+    """Arrange for the system to kill this process when its parent exits (Linux only).
 
-    `parent` is its process id.
+    `parent` is the parent's process id. If the parent has already exited, the process kills itself
+    at once.
     """
     if sys.platform == "linux":
         import ctypes

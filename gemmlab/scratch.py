@@ -1,7 +1,7 @@
-"""Folders for temporary files, of which nothing stays: not even of a process that was killed.
+"""Temporary folders that are removed even if their process is killed.
 
-Whoever makes one holds a lock on it, which ends with its process. What nobody holds is removed by
-the next process that makes one.
+The creating process holds a lock on its folder; the kernel releases the lock when the process
+exits. The next process that creates a folder removes all unlocked ones.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PREFIX = "gemmlab-scratch-"
 
 @contextlib.contextmanager
 def folder() -> Iterator[Path]:
-    """A folder of one's own, for a while."""
+    """Create a temporary folder; remove it on exit."""
     sweep()
     path, lock = _locked()
     try:
@@ -30,12 +30,12 @@ def folder() -> Iterator[Path]:
 
 
 def sweep() -> None:
-    """Remove the folders of processes that are no more."""
+    """Remove the folders of processes that have exited."""
     with contextlib.suppress(OSError):
         with os.scandir(tempfile.gettempdir()) as entries:
             found = [entry.path for entry in entries if entry.name.startswith(PREFIX)]
         for path in found:
-            with contextlib.suppress(OSError):  # of another user, or gone
+            with contextlib.suppress(OSError):  # locked, another user's, or already removed
                 lock = _open(path)
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -45,14 +45,15 @@ def sweep() -> None:
 
 
 def _locked() -> tuple[Path, int | None]:
-    """A new folder and the file descriptor that holds it."""
+    """Create a folder; return it and the file descriptor that holds its lock."""
     while True:
         path = tempfile.mkdtemp(prefix=PREFIX)
         lock = None
-        with contextlib.suppress(OSError):  # a file system without locks keeps folders of the dead
+        # On a file system without locks, the folders of killed processes remain.
+        with contextlib.suppress(OSError):
             lock = _open(path)
             fcntl.flock(lock, fcntl.LOCK_EX)
-        if os.path.isdir(path):  # nobody took it for a dead one's before it was locked
+        if os.path.isdir(path):  # no other process swept it before it was locked
             return Path(path), lock
         _close(lock)
 

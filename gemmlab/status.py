@@ -1,7 +1,7 @@
-"""What is being done, for who waits for it at a terminal.
+"""The status line: what gemmlab is doing, shown on a terminal.
 
-On the command line supervisor.py shows it. In a program of somebody's own, only what takes long is
-shown: a line on stderr while it takes, where that is a terminal.
+On the command line, supervisor.py draws it. In a user's program, only long operations draw one, on
+stderr and only if stderr is a terminal.
 """
 
 from __future__ import annotations
@@ -16,41 +16,41 @@ from collections.abc import Callable, Iterator
 
 TICK_S = 0.25
 _SIGNS = "|/-\\"
-TEXT, INTERRUPTIBLE, DEADLY = "t", "i", "d"  # what a message to the supervisor is about
+TEXT, INTERRUPTIBLE, DEADLY = "t", "i", "d"  # kinds of message to the supervisor
 
-_channel: int | None = None  # to the supervisor
-_last = ""  # text that was said
-_busy = False  # within `doing`
+_channel: int | None = None  # file descriptor of the pipe to the supervisor
+_last = ""  # the text of the last `say`
+_busy = False  # inside `doing`
 
 
 def connect(channel: int) -> None:
-    """Send to this pipe from now on."""
+    """Send status messages to this pipe, the supervisor's."""
     global _channel
     _channel = channel
 
 
 def say(text: str) -> None:
-    """Tell what is being done from now on; on the command line only."""
+    """Set the status line. No effect outside the command line."""
     global _last
     _last = text
     _send(TEXT, text)
 
 
 def detail(text: str) -> None:
-    """Add to what was said; what is said next replaces both."""
+    """Append to the status line until the next `say`."""
     _send(TEXT, f"{_last}: {text}")
 
 
 @contextlib.contextmanager
 def doing(text: str) -> Iterator[None]:
-    """Tell that this is being done, until it is done; of what it consists of, nothing."""
+    """Show `text` until the context ends. Nested calls show nothing."""
     global _busy
     if _busy:
         yield
         return
     _busy = True
     try:
-        with _told(text) if _channel is not None else _shown(text):
+        with _supervised(text) if _channel is not None else _drawn(text):
             yield
     finally:
         _busy = False
@@ -58,10 +58,10 @@ def doing(text: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def interruptible(action: Callable[[], object]) -> Iterator[None]:
-    """Let a first Ctrl-C call `action` here, to keep what is done. A second one, and one elsewhere
-    on the command line, ends the process.
+    """Within this context, call `action` on the first Ctrl-C, to keep the results so far.
 
-    `action` must not raise where a compiler of C++ may be at work: that would abort the process.
+    A second Ctrl-C ends the process, as does one outside any such context on the command line.
+    `action` must not raise while a C++ compiler may be running: that would abort the process.
     """
     if _channel is None:
         yield
@@ -81,14 +81,17 @@ def interruptible(action: Callable[[], object]) -> Iterator[None]:
 
 
 def columns(terminal: int) -> int:
-    """Of a terminal, by its file descriptor; 80 where it does not say."""
+    """Return the width of a terminal, given its file descriptor; 80 if it is unknown."""
     with contextlib.suppress(OSError):
         return os.get_terminal_size(terminal).columns or 80
     return 80
 
 
 def frame(text: str, since: float, width: int) -> str:
-    """One line of less than `width` columns: a sign that moves, the text, seconds `since`."""
+    """Format one line of less than `width` columns: spinner, text, seconds elapsed since `since`.
+
+    `since` is a time.monotonic() value. The seconds appear from 1 s on.
+    """
     from unicodedata import east_asian_width
 
     now = time.monotonic()
@@ -104,13 +107,14 @@ def frame(text: str, since: float, width: int) -> str:
 
 def _send(kind: str, text: str = "") -> None:
     if _channel is not None:
-        # Never wait for it: it may have ended.
+        # The supervisor may have exited; do not wait for it.
         with contextlib.suppress(OSError):
             os.write(_channel, f"{kind}{text}".replace("\n", " ").encode(errors="replace") + b"\n")
 
 
 @contextlib.contextmanager
-def _told(text: str) -> Iterator[None]:
+def _supervised(text: str) -> Iterator[None]:
+    """The status line of the command line, drawn by the supervisor."""
     before = _last
     say(f"{before}: {text}" if before else text)
     try:
@@ -120,9 +124,11 @@ def _told(text: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _shown(text: str) -> Iterator[None]:
-    """A line on this process's own stderr. Another process draws it: the work may let no thread of
-    this one run."""
+def _drawn(text: str) -> Iterator[None]:
+    """A line on this process's stderr.
+
+    A child process draws it, because the work may keep all threads of this one from running.
+    """
     file = sys.stderr
     if file is None or file.closed or not file.isatty():
         yield
@@ -142,8 +148,8 @@ def _shown(text: str) -> Iterator[None]:
 
 
 def _draw(text: str) -> None:
-    """Draw on stderr until stdin ends, which it does also with the process that works."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # that is for the one that works
+    """Draw on stderr until stdin closes, which also happens when the working process exits."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the working process
     since = time.monotonic()
     while True:
         line = frame(text, since, columns(2))
@@ -154,5 +160,5 @@ def _draw(text: str) -> None:
 
 
 if __name__ == "__main__":
-    with contextlib.suppress(OSError):  # the terminal may be gone
+    with contextlib.suppress(OSError):  # the terminal may have closed
         _draw(sys.argv[1])

@@ -1,7 +1,7 @@
-"""Files kept for later, whole or not at all, so that processes may share the folder.
+"""A cache of files on disk that processes share: a file is written completely or not at all.
 
-They lie under $GEMMLAB_CACHE or the user's cache folder. One that is not what was written is as
-good as missing; a folder that cannot be written costs time, nothing else.
+Files are under $GEMMLAB_CACHE or in the user's cache folder. A damaged file is treated as missing.
+If the folder is not writable, results are recomputed each time.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from pathlib import Path
 
 import platformdirs
 
-_PART = ".part-"  # the beginning of the name of a file that is being written
-_OLD_S = 3600.0  # nobody writes as long
+_PART = ".part-"  # prefix of the names of files being written
+_OLD_S = 3600.0  # a partial file older than this was abandoned
 
 
 def folder() -> Path:
-    """Where the files lie."""
+    """Return the folder of the cached files."""
     chosen = os.environ.get("GEMMLAB_CACHE")
     return Path(chosen) if chosen else Path(platformdirs.user_cache_dir("gemmlab")) / "artifacts"
 
 
 def name_of(parts: Iterable[str]) -> str:
-    """A file's name, from all text that decides its content."""
+    """Return a file's name: a hash of `parts`, all text that determines its content."""
     return hashlib.sha256(json.dumps(list(parts)).encode()).hexdigest()
 
 
 def load(name: str) -> bytes | None:
-    """What was saved under a name; None where nothing was, or where it is damaged."""
+    """Return the data saved under a name; None if it is missing or damaged."""
     with contextlib.suppress(OSError):
         checksum, _, data = (folder() / name).read_bytes().partition(b"\n")
         if hashlib.sha256(data).hexdigest().encode() == checksum:
@@ -42,7 +42,7 @@ def load(name: str) -> bytes | None:
 
 
 def save(name: str, data: bytes) -> None:
-    """Keep data, behind a line with its checksum."""
+    """Save data under a name, preceded by a line with its checksum."""
     with contextlib.suppress(OSError):
         folder().mkdir(parents=True, exist_ok=True)
         _sweep()
@@ -57,7 +57,7 @@ def save(name: str, data: bytes) -> None:
 
 
 def _sweep() -> None:
-    """Remove what processes that were killed had begun to write."""
+    """Remove the partial files of processes that were killed."""
     for part in folder().glob(f"{_PART}*"):
         with contextlib.suppress(OSError):
             if time.time() - part.stat().st_mtime > _OLD_S:

@@ -316,8 +316,8 @@ F2 = np.zeros((8, 32), np.float16)
         (np.zeros((2,) * 6, "f2"), (2,) * 6, {}, ShapeError, "1 to 5 axes"),
         (F2, (8,), {}, ShapeError, "box \\(8,\\) for an array of 2 axes"),
         (F2, (257, 8), {}, ShapeError, "1 to 256"),
-        (F2, (8, 4), {}, ShapeError, "8 bytes, no multiple of 16"),
-        (F2, (8, 32), {"swizzle": "32B"}, ShapeError, "64 bytes; swizzle 32B takes 32"),
+        (F2, (8, 4), {}, ShapeError, "8 bytes, not a multiple of 16"),
+        (F2, (8, 32), {"swizzle": "32B"}, ShapeError, "64 bytes, swizzle 32B allows 32"),
         (F2.T, (8, 8), {}, ShapeError, "transposed array"),
         (np.zeros((8, 9), "f2"), (8, 8), {}, ShapeError, "multiples of 16"),
         (F2, (8, 8), {"element_strides": (9, 1)}, ShapeError, "between 1 and 8"),
@@ -325,7 +325,7 @@ F2 = np.zeros((8, 32), np.float16)
         (F2, (8, 8), {"swizzle": "16B"}, InputError, "no swizzle '16B'"),
         (F2.view("u2"), (8, 8), {"fill": "nan"}, InputError, "floating-point"),
         (F2.astype(complex), (8, 8), {}, DTypeError, "complex128"),
-        (F2, (8, 8), {"format": "float32"}, DTypeError, "4 bytes, float16 does not"),
+        (F2, (8, 8), {"format": "float32"}, DTypeError, "4 bytes per element, dtype float16 has 2"),
     ],
 )
 def test_rules(array, box, options, error, message):
