@@ -283,7 +283,7 @@ def test_a_rung_that_cannot_run_does_not_stop_the_climb(gemmlab, monkeypatch):
 
 def test_a_rung_that_needs_another_architecture_is_skipped(gemmlab):
     args = ("--rungs", "naive,fp16x3", "--size", "16", "--arch", "sm_80", "--device", "emulated")
-    code, out, err = gemmlab("climb", *args, "--json")
+    code, out, _ = gemmlab("climb", *args, "--json")
     first, second = json.loads(out)
     assert code == 0 and (first["verdict"], first["arch"]) == ("pass", "sm_80")
     assert (second["verdict"], second["message"]) == ("skipped", "needs sm_90a")

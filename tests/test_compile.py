@@ -92,7 +92,7 @@ def test_every_rung_compiles(name: str, layout: str, arch: str) -> None:
 def test_arithmetic_is_one_fma_per_k(name: str, layout: str) -> None:
     """No separate multiply or add: every rung then gives the same bits."""
     artifact = load(name, layout=layout)
-    opcodes = {op for op in re.findall(r"\b(\w+)\.(?:rn\.)?f32\b", artifact.ptx)}
+    opcodes = set(re.findall(r"\b(\w+)\.(?:rn\.)?f32\b", artifact.ptx))
     assert opcodes == ({"fma", "add"} if name == "split-k" else {"fma"})  # it adds up slices
     assert count(artifact, "ld.local.b32") == 0
 
@@ -264,7 +264,7 @@ def test_an_assembler_that_crashes_is_an_error(
     crashing = tmp_path / "assembler.py"
     crashing.write_text("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
     monkeypatch.setattr(ptx, "_ASSEMBLER", crashing)
-    with pytest.raises(CompileError, match="cannot be assembled for sm_90a\n.*crashed: Segm"):
+    with pytest.raises(CompileError, match=r"cannot be assembled for sm_90a\n.*crashed: Segm"):
         ptx.assemble(load("naive"), "sm_90a")
 
 
@@ -331,7 +331,7 @@ def test_ptx_syntax_error_names_the_line() -> None:
 
 
 def test_what_does_not_exist_is_named(cuda_file: Path, tmp_path: Path) -> None:
-    with pytest.raises(UnknownNameError, match="no file nowhere.cu"):
+    with pytest.raises(UnknownNameError, match=r"no file nowhere.cu"):
         load("nowhere.cu")
     with pytest.raises(UnknownNameError, match="Did you mean 'naive'"):
         load("naiv")
@@ -342,7 +342,7 @@ def test_what_does_not_exist_is_named(cuda_file: Path, tmp_path: Path) -> None:
     with pytest.raises(UnknownNameError, match="no entry 'x'; it has gemm_naive_row"):
         load(load("naive").ptx, entry="x")
     for source in ("naive", cuda_file):
-        with pytest.raises(UnknownNameError, match="'sm_1'; choose one of .*sm_90a"):
+        with pytest.raises(UnknownNameError, match=r"'sm_1'; choose one of .*sm_90a"):
             load(source, arch="sm_1")
     (tmp_path / "empty.cu").write_text("__device__ int x;")
     with pytest.raises(UnknownNameError, match="has no kernel entry"):
@@ -354,7 +354,7 @@ def test_arguments_that_do_not_fit_the_source(cuda_file: Path, tmp_path: Path) -
         load(cuda_file, entry="fill", layout="row")
     with pytest.raises(InputError, match="the rung 'naive' has one kernel"):
         load("naive", entry="kernel")
-    with pytest.raises(InputError, match="is no .cu, .cuh or .ptx file"):
+    with pytest.raises(InputError, match=r"is no .cu, .cuh or .ptx file"):
         load(tmp_path / "kernel.txt")
 
 

@@ -205,7 +205,7 @@ def test_illegal_chunks_are_refused(field, value, rule):
 
 def test_more_managed_memory_than_is_free_is_refused_with_both_numbers():
     check_managed(100, 100, "cuda:0")
-    with pytest.raises(DeviceError, match="101 bytes .* wanted, 100 are free on cuda:0"):
+    with pytest.raises(DeviceError, match=r"101 bytes .* wanted, 100 are free on cuda:0"):
         check_managed(101, 100, "cuda:0")
 
 

@@ -105,7 +105,7 @@ def test_a_file_may_be_in_any_encoding(tmp_path, encoding, end):
 def test_what_is_no_text_is_refused(tmp_path):
     path = tmp_path / "k.cu"
     path.write_bytes(b"\x7fELF\0\0")
-    with pytest.raises(gemmlab.errors.InputError, match="k.cu cannot be read: it is no text"):
+    with pytest.raises(gemmlab.errors.InputError, match=r"k.cu cannot be read: it is no text"):
         gemmlab.load(path)
 
 

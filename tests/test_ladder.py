@@ -85,7 +85,7 @@ def test_course_name() -> None:
 
 
 def test_unknown_names_list_what_there_is() -> None:
-    with pytest.raises(UnknownNameError, match="naive-tnn.*Did you mean 'float4'"):
+    with pytest.raises(UnknownNameError, match=r"naive-tnn.*Did you mean 'float4'"):
         ladder.find("flaot4")
     with pytest.raises(UnknownNameError, match="there is gemm"):
         ladder.rungs("convolution")

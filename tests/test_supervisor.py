@@ -2,6 +2,7 @@
 
 import fcntl
 import functools
+import itertools
 import json
 import os
 import pty
@@ -150,7 +151,7 @@ def on_a_terminal(command, columns=80, keys=()):
             os.write(terminal, keys.pop(0)[1])
         times.append(time.monotonic())
     os.close(terminal)
-    gaps = [after - before for before, after in zip(times, times[1:], strict=False)]
+    gaps = [after - before for before, after in itertools.pairwise(times)]
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     return code, text.decode(), max(gaps)
 

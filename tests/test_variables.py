@@ -127,7 +127,7 @@ def test_on_a_gpu_they_lie_where_the_driver_says(kernel: gemmlab.Artifact) -> No
     with pytest.raises(DeviceError, match="variable total: the driver of cuda:0 does not know it"):
         kernel.variables["total"]
     kernel.variables["lab::seen"] = np.ones(3, np.uint8)
-    with pytest.raises(DeviceError, match="variable lab::seen: .*; declare it outside .* static"):
+    with pytest.raises(DeviceError, match=r"variable lab::seen: .*; declare it outside .* static"):
         list(device._variables(kernel, SimpleNamespace(handle="kernel")))
 
 

@@ -147,7 +147,7 @@ def _pack(number: int, parameter: Variable, arg: Argument) -> bytes:
             raise LaunchError(f"{what}, but {type(arg).__name__} has {len(data)}")
         return data
     kind, bits = parameter.type[0], 8 * parameter.size
-    if isinstance(arg, (bool, int)) and kind == "f" or isinstance(arg, float):
+    if (isinstance(arg, (bool, int)) and kind == "f") or isinstance(arg, float):
         if kind != "f":
             raise LaunchError(f"{what} takes an integer, not {arg!r}")
         if parameter.size != WIDTHS[parameter.type]:

@@ -44,6 +44,6 @@ def model(rung: Rung, shape: Mapping[str, int]) -> Traffic | None:
     found = _BY_KERNEL.get(kernel)
     if rung.launches is not None:
         return None
-    if found is None and hasattr(rung.config, "block_m") or rung.problem != "gemm":
+    if (found is None and hasattr(rung.config, "block_m")) or rung.problem != "gemm":
         found = found or _BY_PROBLEM.get(rung.problem)
     return found(rung.config, shape) if found else None

@@ -59,7 +59,7 @@ def ptx_lines(run: Run) -> dict[int, PtxLine]:
             old = found[line].get(opcode, PtxLine())
             found[line][opcode] = PtxLine(
                 old.executed + Executed(warps, threads),
-                opcode[0] == "brx" or opcode[0] == "bra" and code[index].guard is not None,
+                opcode[0] == "brx" or (opcode[0] == "bra" and code[index].guard is not None),
                 old.divergent + int(tally.divergent[index]),
                 old.guarded_off + int(tally.guarded_off[index]),
                 code[index].guard is not None,

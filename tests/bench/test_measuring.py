@@ -133,7 +133,7 @@ def test_an_impossible_time_is_no_record(measured):
 @pytest.mark.slow
 def test_accumulators_are_zeroed_in_every_launch(measured):
     costs = {"tree-sequential": 1e-3}
-    outcome, device, _ = measured(
+    outcome, _, _ = measured(
         "tree-sequential", problem=problems.find("sum"), shapes=[{"n": 3000}], costs=costs
     )
     assert not outcome.refusals

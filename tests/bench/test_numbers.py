@@ -183,7 +183,7 @@ def test_records_come_back_as_they_were(tmp_path):
 def test_what_is_no_record_is_refused(tmp_path, text):
     file = tmp_path / "x.json"
     file.write_text(text)
-    with pytest.raises(InputError, match="x.json"):
+    with pytest.raises(InputError, match=r"x.json"):
         record.read(file)
 
 

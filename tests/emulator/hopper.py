@@ -156,7 +156,7 @@ class Mma:
 
 def warpgroup(mma: Mma, image: np.ndarray, accumulators: np.ndarray | None = None) -> Kernel:
     """D = A·B (+ accumulators) of one warpgroup, D as its (registers, 128) words."""
-    result, a_type, b_type = mma.types
+    result, a_type, _ = mma.types
     k = 32 // {"f16": 2, "bf16": 2, "tf32": 4}.get(a_type, 1)
     count, type_ = mma.num_registers, REGISTER_TYPES[result]
     names = ", ".join(f"%d{i}" for i in range(count))

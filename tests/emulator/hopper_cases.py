@@ -110,7 +110,7 @@ def phases(rng: Rng) -> Kernel:
         n = int(rng.integers(1, 4))
         arrivals = n if STEPS[text] is None else STEPS[text]
         drops = "drop" in text
-        if arrivals > pending or drops and expected < 2:
+        if arrivals > pending or (drops and expected < 2):
             continue
         tx += n * ("expect_tx" in text) - n * ("complete_tx" in text)
         pending, expected = pending - arrivals, expected - drops

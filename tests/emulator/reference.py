@@ -61,7 +61,7 @@ def arithmetic(
         if value:
             return rounded(value, type_, mode)
         signs = {math.copysign(1, x) for x in terms(*operands)}
-        return -0.0 if signs == {-1.0} or mode == "rm" and -1.0 in signs else 0.0
+        return -0.0 if signs == {-1.0} or (mode == "rm" and -1.0 in signs) else 0.0
 
     return reference
 

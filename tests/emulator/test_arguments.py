@@ -194,5 +194,5 @@ def test_static_and_dynamic_shared_memory_count_together():
 def test_a_block_larger_than_maxntid_is_refused():
     text = ADD.replace("\n{", "\n.maxntid 64, 1, 1\n{", 1)
     assert start(text, np.zeros(64, np.float32), 1.0, lanes=64)
-    with pytest.raises(LaunchError, match="96 threads.*maxntid"):
+    with pytest.raises(LaunchError, match=r"96 threads.*maxntid"):
         start(text, np.zeros(96, np.float32), 1.0, lanes=96)

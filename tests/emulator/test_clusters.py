@@ -254,7 +254,7 @@ def test_the_shape_of_clusters_is_checked():
     run(compiled, "k", (4, 1, 1), (32, 1, 1), [])
     with pytest.raises(LaunchError, match="\\(2, 1, 1\\) does not divide the grid \\(3, 1, 1\\)"):
         run(compiled, "k", (3, 1, 1), (32, 1, 1), [])
-    with pytest.raises(LaunchError, match=".reqnctapercluster is \\(2, 1, 1\\)"):
+    with pytest.raises(LaunchError, match=r".reqnctapercluster is \(2, 1, 1\)"):
         run(compiled, "k", (4, 1, 1), (32, 1, 1), [], cluster=(4, 1, 1))
     with pytest.raises(LaunchError, match="1 to 16 blocks"):
         run(module([], ""), "k", (32, 1, 1), (32, 1, 1), [], cluster=(32, 1, 1))

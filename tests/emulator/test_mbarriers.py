@@ -79,7 +79,7 @@ def test_any_sequence_of_steps_is_what_the_manual_says(count, wanted):
     for name, n in wanted[:12]:
         text, change = STEPS[name]
         arrivals = {"arrive n": n, "expect": 0, "complete": 0}.get(name, 1)
-        if arrivals > model.pending or name == "drop" and model.expected < 2:
+        if arrivals > model.pending or (name == "drop" and model.expected < 2):
             continue
         before = model.pending
         change(model, n)

@@ -41,7 +41,7 @@ def test_a_flag_in_shared_memory():
 
 def test_a_lock_that_nobody_gives_back():
     body = "L: atom.global.cas.b32 %r1, [%q1+4], 0, 1; setp.ne.u32 %p1, %r1, 0; @%p1 bra L;"
-    with pytest.raises(DeadlockError, match="spins on argument 0.4, which holds 1"):
+    with pytest.raises(DeadlockError, match=r"spins on argument 0.4, which holds 1"):
         launch(body, np.zeros(2, np.uint32), grid=2, threads=1)
 
 
@@ -78,7 +78,7 @@ def test_blocks_that_have_no_room(monkeypatch):
         "L: ld.volatile.global.u32 %r1, [%q1]; setp.lt.u32 %p1, %r1, %r3; @%p1 bra L;"
         "E: bar.sync 0;"
     )
-    with pytest.raises(DeadlockError, match="which holds 8, .*; 4 blocks have not started"):
+    with pytest.raises(DeadlockError, match=r"which holds 8, .*; 4 blocks have not started"):
         launch(everybody, np.zeros(1, np.uint32), grid=12, threads=1024)
 
 

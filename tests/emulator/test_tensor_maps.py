@@ -72,7 +72,7 @@ def boxes(draw: st.DrawFn) -> tuple[TensorMap, tuple[int, ...]]:
     rank = draw(st.integers(1, 5))
     outer = draw(st.lists(st.integers(1, 4), min_size=rank - 1, max_size=rank - 1))
     shape = [draw(st.integers(1, 5)) for _ in outer] + [draw(st.integers(1, 6)) * per_chunk]
-    strides = tuple(draw(st.integers(1, 3)) for _ in outer) + (1,)
+    strides = (*(draw(st.integers(1, 3)) for _ in outer), 1)
     bits = RNG.integers(0, 1 << 8 * size, shape, dtype=f"u{size}")
     tensor_map = TensorMap(
         bits, (*outer, chunks * per_chunk), swizzle=swizzle, element_strides=strides
@@ -337,7 +337,7 @@ def test_a_stored_box_may_end_but_not_begin_outside():
     image = np.zeros(16 * 16 // 2, np.uint32)
     launch(box_store(TensorMap(np.zeros((16, 16), np.uint16), (16, 16)), image, (8, 8)))
     for at in ((-8, 0), (0, -1)):
-        with pytest.raises(OutOfBoundsError, match="begins at .* before the tensor"):
+        with pytest.raises(OutOfBoundsError, match=r"begins at .* before the tensor"):
             launch(box_store(TensorMap(np.zeros((16, 16), np.uint16), (16, 16)), image, at))
 
 
@@ -348,9 +348,9 @@ def test_a_map_must_be_of_an_array_and_fit_its_parameter():
     with pytest.raises(LaunchError, match="argument 0: a tensor map of None"):
         run(kernel.text, "k", (1, 1, 1), (32, 1, 1), [tensor_map, kernel.args[1]], 1024)
     text = kernel.text.replace(".u64 p1", ".u32 p1").replace(".u64 %q1, [p1]", ".u32 %r1, [p1]")
-    with pytest.raises(LaunchError, match="parameter .u32 of 4 bytes, but bytes has 128"):
+    with pytest.raises(LaunchError, match=r"parameter .u32 of 4 bytes, but bytes has 128"):
         run(text, "k", (1, 1, 1), (32, 1, 1), [TensorMap(F2, (8, 8))] * 2, 1024)
-    with pytest.raises(LaunchError, match="parameter .b8 of 128 bytes takes no list"):
+    with pytest.raises(LaunchError, match=r"parameter .b8 of 128 bytes takes no list"):
         run(kernel.text, "k", (1, 1, 1), (32, 1, 1), [[TensorMap(F2, (8, 8))], kernel.args[1]])
     assert gemmlab.TensorMap is TensorMap and math.prod(tensor_map.box) == 64
 

@@ -311,7 +311,7 @@ def test_what_dlpack_refuses_is_named() -> None:
         def __dlpack__(self, **_: Any) -> Any:
             raise ValueError("odd")
 
-    with pytest.raises(ArrayError, match="b does not say where it is .* on two devices"):
+    with pytest.raises(ArrayError, match=r"b does not say where it is .* on two devices"):
         gemmlab.matmul(A, Sharded())
     with pytest.raises(ArrayError, match="b cannot be read through DLPack: odd"):
         gemmlab.matmul(A, Odd())
@@ -355,7 +355,7 @@ def test_another_gpu_takes_float32_and_says_so(monkeypatch: pytest.MonkeyPatch) 
     assert close(gemmlab.matmul(a, b).values, A, B)
     report = gemmlab.last_plan().report()
     assert report.tier == "ieee" and "compute capability 8.0" in report.reason
-    with pytest.raises(TierError, match="compute capability 8.0"):
+    with pytest.raises(TierError, match=r"compute capability 8.0"):
         gemmlab.matmul(a, b, precision="bf16x6")
 
 
@@ -384,7 +384,7 @@ def test_a_prepared_product_runs_again_with_other_arrays(
     kind = fake_driver.Array if on_gpu else np.asarray
     out = np.zeros((4, 6), np.float32)
     with gemmlab.Matmul(kind(A), kind(B), out=kind(out)) as product:
-        with pytest.raises(StateError, match="before Matmul.plan"):
+        with pytest.raises(StateError, match=r"before Matmul.plan"):
             product.execute()
         assert product.plan() == product.plan()
         product.execute()

@@ -145,7 +145,7 @@ def test_a_tensor_that_has_lost_its_memory_is_refused() -> None:
     for _ in range(2):
         gemmlab.matmul(x, y)
     y.untyped_storage().resize_(0)
-    with pytest.raises(ArrayError, match="b is a tensor .* without memory"):
+    with pytest.raises(ArrayError, match=r"b is a tensor .* without memory"):
         gemmlab.matmul(x, y)
 
 

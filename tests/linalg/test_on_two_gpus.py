@@ -105,7 +105,7 @@ def test_arrays_on_two_gpus_are_refused_and_nothing_is_written() -> None:
     (x, y, *_), (z, *_) = pair(0), pair(1)
     out = torch.zeros(N, N, device="cuda:1")
     for arguments, options in (((x, z), {}), ((x, y), {"out": out}), ((x, y, z), {"beta": 1})):
-        with pytest.raises(ArrayError, match="on GPU 0 and .* on GPU 1"):
+        with pytest.raises(ArrayError, match=r"on GPU 0 and .* on GPU 1"):
             gemmlab.matmul(*arguments, **options)
     assert not out.any()
 

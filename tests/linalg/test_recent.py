@@ -127,7 +127,7 @@ def test_out_that_comes_to_overlap_is_refused(gpu: Any, bound: list[Any]) -> Non
         out = Array(memory[start : start + 24].reshape(4, 6))
         assert gemmlab.matmul(a, b, out=out) is out
     assert len(bound) == 1
-    with pytest.raises(ArrayError, match="out .* and a"):
+    with pytest.raises(ArrayError, match=r"out .* and a"):
         gemmlab.matmul(a, b, out=Array(memory[19:43].reshape(4, 6)))
 
 

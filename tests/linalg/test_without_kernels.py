@@ -64,7 +64,7 @@ def test_the_default_goes_on_with_ieee_and_says_so_once(broken: None) -> None:
 @pytest.mark.parametrize("precision", ["fp16x3", "bf16x6"])
 def test_a_precision_asked_for_by_name_is_not_replaced(broken: None, precision: str) -> None:
     out = Array(np.zeros((SIZE, SIZE), np.float32))
-    with pytest.raises(MissingDependencyError, match="libcute.so.*run: pip install --force"):
+    with pytest.raises(MissingDependencyError, match=r"libcute.so.*run: pip install --force"):
         gemmlab.matmul(Array(A), Array(B), out=out, precision=precision)
     assert not out.values.any()
 

@@ -97,8 +97,13 @@ LAUNCHES = {
         "binary_search",
         *ROUGH,
         lambda rng: (
-            [ints(rng, 1000), np.sort(ints(rng, 5000, 99999)), ints(rng, 1000, 99999)]
-            + [np.int32(5000), N]
+            [
+                ints(rng, 1000),
+                np.sort(ints(rng, 5000, 99999)),
+                ints(rng, 1000, 99999),
+                np.int32(5000),
+                N,
+            ]
         ),
     ),
     "nested-branches": Launch("nested_branches", *ROUGH, lambda rng: [floats(rng, 2000), N]),
@@ -117,8 +122,14 @@ LAUNCHES = {
         (2, 2),
         (256,),
         lambda rng: (
-            [floats(rng, 10000), floats(rng, 10000), floats(rng, 10000)]
-            + [np.int32(100), np.int32(90), np.int32(70)]
+            [
+                floats(rng, 10000),
+                floats(rng, 10000),
+                floats(rng, 10000),
+                np.int32(100),
+                np.int32(90),
+                np.int32(70),
+            ]
         ),
     ),
     "ballots": Launch("ballots", *ROUGH, lambda rng: [ints(rng, 1024), ints(rng, 1000), N]),

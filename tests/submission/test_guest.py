@@ -52,7 +52,7 @@ def test_a_shape_that_a_file_does_not_take_is_skipped(made):
 
 
 def test_what_the_judge_would_refuse_is_not_timed(made):
-    with pytest.raises(CompileError, match="kernel.cu: forbidden: gemm keeps kept"):
+    with pytest.raises(CompileError, match=r"kernel.cu: forbidden: gemm keeps kept"):
         made(gemm(before="__device__ float kept;", store="c[row * n + col] = kept = sum;"))
 
 

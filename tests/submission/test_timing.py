@@ -20,8 +20,8 @@ from gemmlab.submission.steps import status_of
 from gemmlab.submission.submission import Submission
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "bench"))
-from fakes import FakeGpu, FakeSensors, install  # noqa: E402
-from test_measuring import NumpyProduct  # noqa: E402
+from fakes import FakeGpu, FakeSensors, install
+from test_measuring import NumpyProduct
 
 SIZES = "m=33 n=20 k=17"
 

@@ -128,7 +128,8 @@ class GlobalShadow:
         self.heard: defaultdict[int, dict[int, dict[int, Hearing]]] = defaultdict(dict)
         # Where nobody looks at what atomic operations leave, they tell nobody anything.
         self.someone_looks = any(
-            i.root == "atom" or i.root == "ld" and {"volatile", "relaxed", "acquire"} & {*i.opcode}
+            i.root == "atom"
+            or (i.root == "ld" and {"volatile", "relaxed", "acquire"} & {*i.opcode})
             for i in code
         )
 
@@ -271,7 +272,7 @@ class GlobalShadow:
         where = np.flatnonzero(suspect)
         by = records.by.take(a.cells).reshape(-1)[where]
         self.is_mixed |= bool((((by >> STRENGTH_AT & 3) == PLAIN) == bool(a.strength)).any())
-        if not where.size or a.strength and is_store and not (narrow or sums):
+        if not where.size or (a.strength and is_store and not (narrow or sums)):
             return
         words, sites = words.reshape(-1)[where], site_of(by)
         own = np.broadcast_to(a.owners, a.cells.shape).reshape(-1)[where]
@@ -279,7 +280,7 @@ class GlobalShadow:
         for word, block, other_site in np.unique([words, own, sites], axis=1).T.tolist():
             other_code = self.code[other_site]
             # Whoever polls a flag may do so plainly, if it is not atomic operations that change it.
-            meets = is_plain_read and other_code.root in ATOMICS or is_narrow(other_code)
+            meets = (is_plain_read and other_code.root in ATOMICS) or is_narrow(other_code)
             if not narrow and strength(other_code) != PLAIN and not meets:
                 continue
             same = np.flatnonzero((words == word) & (own == block) & (sites == other_site))

@@ -55,8 +55,10 @@ def has_flags(program: Program) -> bool:
     polls = any(b.spins or b.locks for b in program.blocks)
     return (polls or draws) and any(
         i.name in ("fence", "membar")
-        or i.root in ("ld", "st", "atom", "red")
-        and {"acquire", "release", "acq_rel"} & {*i.modifiers}
+        or (
+            i.root in ("ld", "st", "atom", "red")
+            and {"acquire", "release", "acq_rel"} & {*i.modifiers}
+        )
         for i in code
     )
 
@@ -248,7 +250,7 @@ class Monitor:
             return None
         _, inside = self.variables[site]
         last = cells.shape[1] * self.granule
-        if not starts.size or inside.start <= starts.min() and starts.max() + last <= inside.stop:
+        if not starts.size or (inside.start <= starts.min() and starts.max() + last <= inside.stop):
             return None
         at = cells * self.granule % self.shared.shape[1]
         beyond: np.ndarray = (at < inside.start) | (at + self.granule > inside.stop)

@@ -97,7 +97,7 @@ class WatchedBarriers(Barriers):
             other = block.last - 1
             shared = lanes.any(axis=1) & others.any(axis=1)
             aligned = code[other].root == "bar" or "aligned" in code[other].modifiers
-            if other == first or not (aligned and shared.any()) and counted:
+            if other == first or (not (aligned and shared.any()) and counted):
                 continue
             who = "lanes of one warp" if shared.any() else "warps of one block"
             message = f"{who} meet at different barrier instructions"

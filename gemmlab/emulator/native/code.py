@@ -146,7 +146,7 @@ def blocks_meet(program: Program) -> bool:
             return True
         own = any(word.split("::")[0] in ("shared", "local", "param") for word in i.modifiers)
         shared = {"volatile", "relaxed", "acquire"} & {*i.modifiers}
-        if not own and (i.root in ("atom", "red") or i.root == "ld" and shared):
+        if not own and (i.root in ("atom", "red") or (i.root == "ld" and shared)):
             return True
     return False
 

@@ -96,7 +96,7 @@ class Part:
         registers written."""
         name = f"part_{self.index}"
         head = f"def {name}({', '.join(['m', 'mask', *self.reads])}):"
-        body = self.text.splitlines() + [f"return [{', '.join(self.writes)}]"]
+        body = [*self.text.splitlines(), f"return [{', '.join(self.writes)}]"]
         block = self.program.blocks[self.block]
         namespace = dict(block.run.__globals__)
         exec("\n".join([head, *(f"    {line}" for line in body)]), namespace)

@@ -231,7 +231,9 @@ class Kernel:
         changed = set()
         for index, value in registers.written.items():
             slot = self.slots[index]
-            if slot.uniform and value.vector or slot.loose and not (value.loose or value.is_number):
+            if (slot.uniform and value.vector) or (
+                slot.loose and not (value.loose or value.is_number)
+            ):
                 slot.uniform &= not value.vector
                 slot.loose &= value.loose or value.is_number
                 changed.add(index)

@@ -329,7 +329,7 @@ def _affine(ufunc: np.ufunc, a: Any, b: Any, dtype: np.dtype) -> tuple[Value, Va
     """Return the (root, offset) form of a vector plus or minus a uniform value, if it has one."""
     if ufunc is np.add and not (isinstance(a, Value) and a.vector):
         a, b = b, a
-    if not isinstance(a, Value) or not a.vector or isinstance(b, Value) and b.vector:
+    if not isinstance(a, Value) or not a.vector or (isinstance(b, Value) and b.vector):
         return None
     root, moved = a.affine or (a, dtype.type(0))
     moved = moved.astype(dtype)  # conversions may have changed the type since
@@ -340,7 +340,7 @@ def _scaled(ufunc: np.ufunc, a: Any, b: Any, dtype: np.dtype) -> tuple[Value, Va
     """The same for a product with a uniform value, as in array indexing."""
     if ufunc is np.multiply and not (isinstance(a, Value) and a.affine):
         a, b = b, a
-    if not isinstance(a, Value) or a.affine is None or isinstance(b, Value) and b.vector:
+    if not isinstance(a, Value) or a.affine is None or (isinstance(b, Value) and b.vector):
         return None
     root, moved = a.affine
     key = ufunc.__name__, root.name, b.name if isinstance(b, Value) else str(b)
@@ -358,7 +358,7 @@ def _scalar(x: Any) -> Any:
     operand's."""
     if _is_python(x):
         return x
-    if isinstance(x, np.generic) or isinstance(x, np.ndarray) and x.ndim == 0:
+    if isinstance(x, np.generic) or (isinstance(x, np.ndarray) and x.ndim == 0):
         return np.asarray(x)[()]
     raise NotCovered(f"an operand of type {type(x).__name__}")
 

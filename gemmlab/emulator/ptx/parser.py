@@ -229,7 +229,7 @@ class Parser(Tokens):
                 while self.accept(","):
                     sizes.append(self.integer())
                 if word in ("reqntid", "maxntid", "reqnctapercluster"):
-                    x, y, z = (sizes + [1, 1])[:3]
+                    x, y, z = [*sizes, 1, 1][:3]
                     setattr(function, word, (x, y, z))
             elif word not in ("noreturn", "explicitcluster", "blocksareclusters", "unique"):
                 self.fail(f"unknown directive .{word}")

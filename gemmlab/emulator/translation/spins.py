@@ -19,7 +19,7 @@ ORDERED = {"volatile", "relaxed", "acquire", "mmio"}  # loads that see what othe
 
 def is_poll(i: Instruction) -> bool:
     """Whether an instruction reads memory that other threads may be changing."""
-    return i.root == "atom" or i.root == "ld" and bool(ORDERED & {*i.modifiers})
+    return i.root == "atom" or (i.root == "ld" and bool(ORDERED & {*i.modifiers}))
 
 
 def takes_lock(i: Instruction) -> bool:

@@ -29,7 +29,7 @@ def set_predicate(t: Translator, i: Instruction) -> None:
     result = _compare(t, i, comparison, type_, i.operands[1], i.operands[2])
     combine = next((w for w in words if w != "ftz"), None)
     targets = i.operands[0].items if isinstance(i.operands[0], Vector) else (i.operands[0],)
-    if len(targets) > 1 and type_ in ONE or len(targets) != 2 and type_ in PAIRS:
+    if (len(targets) > 1 and type_ in ONE) or (len(targets) != 2 and type_ in PAIRS):
         t.unsupported("halves give one predicate each")
     t.line(f"c = {result}")
     if type_ in PAIRS:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 CARRY = Reg("CC.CF", "pred")
 WORDS = ("u32", "s32")
 EXTENDED = (*WORDS, "u64", "s64")
-SELECTED = tuple(f"{kind}{bits}" for kind in "bus" for bits in (16, 32, 64)) + ("f32", "f64")
+SELECTED = (*(f"{kind}{bits}" for kind in "bus" for bits in (16, 32, 64)), "f32", "f64")
 PAIRS = ("u16x2", "s16x2")
 
 
@@ -73,7 +73,7 @@ def absolute_difference(t: Translator, i: Instruction) -> None:
 def on_halves(t: Translator, i: Instruction) -> None:
     """add, min, max of .u16x2 or .s16x2, min and max of .s16x2 with .relu"""
     *words, type_ = i.modifiers
-    if words not in ([], ["relu"]) or words and (i.root == "add" or type_ != "s16x2"):
+    if words not in ([], ["relu"]) or (words and (i.root == "add" or type_ != "s16x2")):
         t.unsupported("no such form of it")
     values = ", ".join(t.value(o, U32) for o in i.operands[1:])
     function = {"add": "np.add", "min": "np.minimum", "max": "np.maximum"}[i.root]
@@ -122,7 +122,7 @@ def select_by_sign(t: Translator, i: Instruction) -> None:
     """slct.dtype.ctype d, a, b, c: a where c is not negative, else b; .ftz is that of c"""
     *words, type_, sign = ("", "", *i.modifiers)
     flush = "ftz" in words
-    if type_ not in SELECTED or sign not in ("s32", "f32") or flush and sign != "f32":
+    if type_ not in SELECTED or sign not in ("s32", "f32") or (flush and sign != "f32"):
         t.unsupported("no such form of it")
     dtype, own = isa.DTYPES[type_], isa.DTYPES[sign]
     a, b = (t.value(o, dtype) for o in i.operands[1:3])

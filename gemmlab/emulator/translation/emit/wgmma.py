@@ -86,7 +86,7 @@ def _product(i: Instruction, words: list[str]) -> Product | None:
     if words[:2] != ["sync", "aligned"] or len(words) != 6 + saturates or len(i.operands) < 4:
         return None
     shape, (result, a, b) = SHAPE.fullmatch(words[2]), words[-3:]
-    if shape is None or result not in RESULTS.get((a, b), ()) or saturates and result != "s32":
+    if shape is None or result not in RESULTS.get((a, b), ()) or (saturates and result != "s32"):
         return None
     n, k = int(shape[1]), int(shape[2])
     if n % 8 or not 8 <= n <= 256 or k * BITS[a] != 8 * ROW_BYTES:
