@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from typing import Any
 
     from gemmlab.compile import Artifact, load
+    from gemmlab.core.tensor_map import TensorMap
     from gemmlab.devices import open_device
     from gemmlab.devices.emulated import emulate
     from gemmlab.emulator import Run
     from gemmlab.errors import GemmlabError
     from gemmlab.linalg.api import last_plan, matmul, pack
     from gemmlab.linalg.prepared import Matmul
-    from gemmlab.tensor_map import TensorMap
 
 __version__: str
 
@@ -43,7 +43,7 @@ _HOMES = {
     "GemmlabError": "gemmlab.errors",
     "Matmul": "gemmlab.linalg.prepared",
     "Run": "gemmlab.emulator",
-    "TensorMap": "gemmlab.tensor_map",
+    "TensorMap": "gemmlab.core.tensor_map",
     "emulate": "gemmlab.devices.emulated",
     "last_plan": "gemmlab.linalg.api",
     "load": "gemmlab.compile",
@@ -55,7 +55,7 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     if name == "__version__":
-        from gemmlab.environment import own_version
+        from gemmlab.lab.environment import own_version
 
         return own_version()
     if name not in _HOMES:

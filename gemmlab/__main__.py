@@ -8,11 +8,11 @@ def main() -> None:
     """Run the command line in a process that is attended, and exit."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, lambda *_: os._exit(130))  # until the supervisor is there
-    from gemmlab import supervisor
+    from gemmlab.cli import supervisor
 
     supervisor.split()
 
-    from gemmlab.cli import main as run
+    from gemmlab.cli.app import main as run
 
     run()
 

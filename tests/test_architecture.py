@@ -13,84 +13,70 @@ PACKAGE = ROOT / "gemmlab"
 FILES = sorted(PACKAGE.rglob("*.py"))
 MAX_LINES = 500
 
-# Each part of the package and the parts that it may import, itself included without saying.
+# Each part of the package and the parts that it may import, itself included without saying; the
+# page docs/architecture.md says what belongs where.
 LAYERS = {
     "errors": set(),
-    "interrupts": set(),
-    "packages": {"errors", "interrupts"},
-    "processes": set(),
-    "scratch": set(),
-    "status": set(),
-    "supervisor": {"processes", "scratch", "status"},
-    "store": set(),
-    "problems": {"errors"},
+    "core": {"errors"},
     "hardware": {"errors"},
-    "tensor_map": {"errors"},
-    "emulator": {"errors", "packages", "hardware", "tensor_map", "store"},
-    "kernels": {"errors", "problems"},
-    "ladder": {"errors", "packages", "kernels"},
-    "compile": {
-        *{"errors", "packages", "store", "problems", "kernels", "ladder", "emulator"},
-        *{"interrupts", "scratch", "status"},
+    "problems": {"errors"},
+    "ptx": {"errors"},
+    "kernels": {"errors", "core", "problems"},
+    "compile": {"errors", "core", "problems", "ptx", "kernels"},
+    "emulator": {"errors", "core", "ptx"},
+    "sass": {"errors", "core", "ptx", "compile", "emulator"},
+    "devices": {"errors", "core", "hardware", "compile", "emulator", "sass"},
+    "linalg": {"errors", "core", "hardware", "problems", "kernels", "compile", "devices"},
+    "lab": {
+        *{"errors", "core", "hardware", "problems", "ptx", "kernels"},
+        *{"compile", "emulator", "sass", "devices", "linalg"},
     },
-    "sass": {"errors", "store", "compile", "emulator"},
-    "devices": {"errors", "packages", "compile", "emulator", "sass", "hardware", "tensor_map"},
-    "judge": {"errors", "problems", "compile", "devices"},
-    "chain": {"problems", "kernels", "compile", "devices", "tensor_map"},
-    "linalg": {"errors", "problems", "hardware", "kernels", "compile", "devices", "chain"},
-    "directives": {"errors", "problems"},
-    "listing": set(),
-    "records": {"errors"},
-    "metrics": {"hardware", "records"},
-    "steps": {"metrics", "records"},
-    "changes": {"errors", "metrics", "records"},
-    "tables": {"metrics", "records"},
-    "bench": {
-        *{"errors", "problems", "hardware", "kernels", "ladder", "compile", "devices", "judge"},
-        *{"packages", "records", "tables", "environment", "scratch", "status"},
-    },
-    "submission": {
-        *{"errors", "packages", "problems", "hardware", "compile", "devices", "judge"},
-        *{"directives", "emulator", "processes", "scratch", "status"},
-        *{"bench", "metrics", "records", "tables", "environment"},
-    },
-    "views": {"errors", "compile", "hardware", "kernels"},
-    "explain": {
-        *("errors", "problems", "kernels", "ladder", "compile", "devices", "emulator", "hardware"),
-        "tables",
-    },
-    "environment": {"errors", "packages", "compile", "devices", "emulator"},
-    "report": {"errors", "metrics", "records", "steps", "tables", "bench"},
+    "report": {"errors", "core", "hardware", "emulator", "sass", "lab"},
 }
 # What ties the parts together may import all of them.
-TOP = {"__init__", "__main__", "cli", "climb", "commands", "files"}
+TOP = {"__init__", "__main__", "cli"}
+
+# The same for the parts of the lab.
+LAB_LAYERS = {
+    "records": set(),
+    "metrics": {"records"},
+    "changes": {"records", "metrics"},
+    "directives": set(),
+    "environment": set(),
+    "views": set(),
+    "explain": set(),
+    "judge": set(),
+    "kernel_file": {"directives", "judge"},
+    "climb": {"environment", "judge", "records"},
+    "bench": {"environment", "judge", "records"},
+    "submission": {"bench", "directives", "environment", "judge", "metrics", "records"},
+}
 
 # The same for the parts of the emulator. What they import for type checking alone is free: most get
 # the machine that they work for as an argument.
 EMULATOR_LAYERS = {
-    "ptx": set(),
     "arithmetic": set(),
-    "counters": {"ptx", "arithmetic"},
+    "counters": {"arithmetic"},
     "memory": {"arithmetic", "counters"},
     "synchronization": {"arithmetic", "memory"},
     "tensor_cores": {"arithmetic", "memory"},
-    "translation": {"ptx", "arithmetic", "memory", "synchronization", "tensor_cores"},
+    "translation": {"arithmetic", "memory", "synchronization", "tensor_cores"},
     "execution": {
-        *{"ptx", "arithmetic", "counters", "memory", "synchronization", "tensor_cores"},
+        *{"arithmetic", "counters", "memory", "synchronization", "tensor_cores"},
         "translation",
     },
     "checks": {
-        *{"ptx", "arithmetic", "memory", "synchronization", "tensor_cores", "translation"},
+        *{"arithmetic", "memory", "synchronization", "tensor_cores", "translation"},
         "execution",
     },
     "native": {
-        *{"ptx", "arithmetic", "counters", "memory", "synchronization", "tensor_cores"},
+        *{"arithmetic", "counters", "memory", "synchronization", "tensor_cores"},
         *{"translation", "execution"},
     },
     "tiers": {"arithmetic", "execution", "native"},
-    "arguments": {"ptx", "memory"},
+    "arguments": {"memory"},
     "run": {
-        *{"ptx", "arithmetic", "counters", "memory", "translation", "execution", "checks"},
+        *{"arithmetic", "counters", "memory", "translation", "execution", "checks"},
         *{"tiers", "arguments"},
     },
 }
@@ -123,22 +109,21 @@ def test_imports_point_one_way(path):
     assert found <= LAYERS[own] | {own}
 
 
-EMULATOR = PACKAGE / "emulator"
+INNER = {"emulator": EMULATOR_LAYERS, "lab": LAB_LAYERS}
+INNER_FILES = [path for path in FILES if part(path) in INNER]
 
 
-@pytest.mark.parametrize(
-    "path", sorted(EMULATOR.rglob("*.py")), ids=lambda path: str(path.relative_to(EMULATOR))
-)
-def test_imports_of_the_emulator_point_one_way(path):
-    own = path.relative_to(EMULATOR).parts[0].removesuffix(".py")
+@pytest.mark.parametrize("path", INNER_FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_inside_a_part_point_one_way(path):
+    outer, own = path.relative_to(PACKAGE).with_suffix("").parts[:2]
     if own == "__init__":
         return
-    head = "gemmlab.emulator."
+    head = f"gemmlab.{outer}."
     found = {x.split(".")[2] for x in imports(path, for_types=False) if x.startswith(head)}
-    assert found <= EMULATOR_LAYERS[own] | {own}
+    assert found <= INNER[outer][own] | {own}
 
 
-@pytest.mark.parametrize("layers", [LAYERS, EMULATOR_LAYERS], ids=["package", "emulator"])
+@pytest.mark.parametrize("layers", [LAYERS, *INNER.values()], ids=["package", *INNER])
 def test_layers_have_no_cycle(layers):
     done = set()
     while len(done) < len(layers):
@@ -166,7 +151,7 @@ def test_import_loads_numpy_alone():
 
 
 def test_the_command_line_starts_without_compiler_and_driver():
-    loaded = modules_after("import gemmlab.cli")
+    loaded = modules_after("import gemmlab.cli.app")
     assert not loaded & {"cutlass", "cuda"}
 
 

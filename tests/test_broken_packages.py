@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from gemmlab import packages
+from gemmlab.core import packages
 from gemmlab.errors import InputError, MissingDependencyError
 
 REINSTALL = "run: pip install --force-reinstall 'nvidia-cutlass-dsl==4.8.1'"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gemmlab import TensorMap, ladder, problems
-from gemmlab.bench.protocol import Protocol
-from gemmlab.bench.session import Plan
-from gemmlab.chain import Chain, chained
+from gemmlab import TensorMap, problems
 from gemmlab.devices.device import Span
 from gemmlab.devices.emulated import EmulatedDevice, HostBuffer, _on_host
 from gemmlab.errors import LaunchError
+from gemmlab.kernels import ladder
+from gemmlab.lab.bench.protocol import Protocol
+from gemmlab.lab.bench.session import Plan
+from gemmlab.linalg.chain import Chain, chained
 
 SHAPE = {"m": 70, "n": 50, "k": 20}
 RUNGS = [rung for rung in ladder.rungs() if rung.launches is not None]

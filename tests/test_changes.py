@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 from test_records import BASE, changed
 
-from gemmlab import changes, cli, metrics, records
+from gemmlab.cli.app import main
 from gemmlab.errors import InputError
+from gemmlab.lab import changes, metrics, records
 
 SLOWER = replace(BASE, time_s=2e-3)
 
@@ -64,7 +65,7 @@ def run(tmp_path, capsys, monkeypatch):
             text = held if isinstance(held, str) else records.dumps(held)
             (tmp_path / name).write_text(text)
         with pytest.raises(SystemExit) as ended:
-            cli.main(["compare", "a.json", "b.json"])
+            main(["compare", "a.json", "b.json"])
         out, err = capsys.readouterr()
         return ended.value.code or 0, out, err
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmlab import cli
+from gemmlab.cli.app import main
 from gemmlab.errors import DeviceError, MissingDependencyError
 
 
@@ -18,7 +18,7 @@ def gemmlab(capsys):
 
     def run(*args):
         with pytest.raises(SystemExit) as ended:
-            cli.main(args)
+            main(args)
         out = capsys.readouterr()
         return ended.value.code or 0, out.out, out.err
 
@@ -76,8 +76,8 @@ def test_the_narrowest_terminal_gets_40_columns(gemmlab, monkeypatch, columns):
 @pytest.mark.parametrize(
     ("args", "told"),
     [
-        (["climb", "--size", "2147483647"], "takes at least 110,680,464,339.2 GB of memory, and"),
-        (["climb", "sum", "--size", "274877906944"], "takes at least 2,199.0 GB of memory, and"),
+        (["climb", "--size", "2147483647"], "takes at least 110,680,464,339.2 GB of memory, but"),
+        (["climb", "sum", "--size", "274877906944"], "takes at least 2,199.0 GB of memory, but"),
         (["new", "gemm", "-o", "/nowhere/k.cu"], "/nowhere/k.cu cannot be written: No such file"),
         (["export", "gemm", "-o", "/dev/null"], "/dev/null is no folder"),
         (["export", "gemm", "-o", "/dev/null/x"], "folder /dev/null/x cannot be made: Not a direc"),
@@ -262,8 +262,8 @@ def test_a_failed_verdict_ends_with_1_and_says_why(gemmlab, monkeypatch):
 
 
 def test_a_rung_that_cannot_run_does_not_stop_the_climb(gemmlab, monkeypatch):
-    from gemmlab import climb
     from gemmlab.errors import CompileError
+    from gemmlab.lab import climb
 
     compile_rung = climb.compile_rung
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gemmlab import ladder
 from gemmlab.compile import closure, cute
+from gemmlab.kernels import ladder
 
 
 def names(text: str) -> set[str]:

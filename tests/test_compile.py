@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from gemmlab import ladder
 from gemmlab.compile import cache, cute, load, nvrtc, ptx, resources
 from gemmlab.compile.artifact import Artifact, Resources
 from gemmlab.errors import CompileError, InputError, PtxSyntaxError, UnknownNameError
+from gemmlab.kernels import ladder
 
 CUDA = """
 #include <cuda_runtime.h>

@@ -6,12 +6,14 @@ import numpy as np
 import pytest
 from cuda.bindings import driver
 
-from gemmlab import environment, judge, ladder, problems
+from gemmlab import problems
 from gemmlab.compile.artifact import Artifact, Resources
 from gemmlab.compile.cute import compile_rung
+from gemmlab.core.packages import CUDA_CORE, PACKAGES
 from gemmlab.devices import Span, cuda, open_device
 from gemmlab.errors import DeviceError, LaunchError, MissingDependencyError, UnknownNameError
-from gemmlab.packages import CUDA_CORE, PACKAGES
+from gemmlab.kernels import ladder
+from gemmlab.lab import environment, judge
 
 GEMM = problems.find("gemm")
 

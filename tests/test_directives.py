@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gemmlab import problems
-from gemmlab.directives import Directive, evaluate, read
-from gemmlab.directives.call import bind, layout_of, prepare, shape_of
-from gemmlab.directives.directive import parse
 from gemmlab.errors import GemmlabError, InputError, UnknownNameError
+from gemmlab.lab.directives import Directive, evaluate, read
+from gemmlab.lab.directives.call import bind, layout_of, prepare, shape_of
+from gemmlab.lab.directives.directive import parse
 
 GEMM = """\
 // My SGEMM.
@@ -197,6 +197,6 @@ def test_arrays_that_memory_cannot_hold(monkeypatch):
     def fail(*_):
         raise MemoryError
 
-    monkeypatch.setattr("gemmlab.directives.call._filled", fail)
+    monkeypatch.setattr("gemmlab.lab.directives.call._filled", fail)
     with pytest.raises(InputError, match=r"'x:f32\[n\]' has 400,000,000,000 bytes; .* memory"):
         prepare(read("//! gemmlab block=1 grid=1 args=x:f32[n] n=100*1000*1000*1000"))

@@ -2,15 +2,16 @@
 
 import pytest
 
-from gemmlab import cli, tables
-from gemmlab.commands import docs
+from gemmlab.cli import docs
+from gemmlab.cli.app import main
+from gemmlab.report import tables
 
 
 @pytest.fixture
 def gemmlab(capsys):
     def run(*args):
         with pytest.raises(SystemExit) as ended:
-            cli.main(["docs", *args])
+            main(["docs", *args])
         out = capsys.readouterr()
         return ended.value.code or 0, out.out, out.err
 
@@ -39,7 +40,7 @@ def test_a_terminal_gets_a_page_laid_out(gemmlab, monkeypatch):
 @pytest.mark.parametrize("name", ["nothing", "", "../README", "/etc/passwd"])
 def test_no_other_file_is_shown(gemmlab, name):
     code, out, err = gemmlab(name)
-    assert (code, out) == (2, "") and "there is: checks, emulator" in err
+    assert (code, out) == (2, "") and "there is: architecture, checks" in err
 
 
 def test_an_install_without_pages_says_so(gemmlab, monkeypatch, tmp_path):

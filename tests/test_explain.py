@@ -11,14 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-import gemmlab.explain.explanation as explanation_module
-from gemmlab import cli, ladder, problems
+import gemmlab.lab.explain.explanation as explanation_module
+from gemmlab import problems
+from gemmlab.cli.app import main
 from gemmlab.devices.cuda import CudaDevice
 from gemmlab.emulator.counters import rules
 from gemmlab.errors import DeviceError, InputError, ShapeError, UnsupportedInstructionError
-from gemmlab.explain import default_gpu, explain, page, pictures
-from gemmlab.explain.patterns import Pattern
 from gemmlab.hardware import specs
+from gemmlab.kernels import ladder
+from gemmlab.lab.explain import default_gpu, explain
+from gemmlab.lab.explain.patterns import Pattern
+from gemmlab.report import explanation as page
+from gemmlab.report import explanation_pictures
 
 RAGGED = {"gemm": (33, 67, 12), "transpose": (70, 45), "sum": (1301,), "histogram": (2001,)}
 RUNGS = [rung for name in problems.NAMES for rung in ladder.rungs(name)]
@@ -70,7 +74,7 @@ def test_a_stride_of_64_is_a_32_way_conflict_and_65_is_none(name, wavefronts):
     assert (load.cost, load.least) == (wavefronts, 1)
     stride = 64 if wavefronts == 32 else 65
     assert f"stride {stride} words: gcd({stride}, 32) = {wavefronts}" in load.sentence
-    lines = pictures.bank_lines(load)
+    lines = explanation_pictures.bank_lines(load)
     assert len(lines) == wavefronts
     assert wavefronts == 1 or lines[3] == "3" + 31 * "·"
 
@@ -81,8 +85,8 @@ def test_naive_is_a_broadcast_and_a_coalesced_load():
     assert [p.target for p in (a, b, c)] == ["a", "b", "c"]
     assert "broadcast" in a.sentence and (a.cost, a.bytes_used) == (1, 4)
     assert "coalesced" in b.sentence and (b.cost, b.bytes_used) == (4, 128)
-    assert pictures.sector_lines(a, 80) == ["[*·······]"]
-    assert pictures.sector_lines(c, 80) == ["[01234567][89abcdef][ghijklmn][opqrstuv]"]
+    assert explanation_pictures.sector_lines(a, 80) == ["[*·······]"]
+    assert explanation_pictures.sector_lines(c, 80) == ["[01234567][89abcdef][ghijklmn][opqrstuv]"]
     assert found.counted.loop.operations == found.counted.loop.chain  # one chain of sums
     sectors = row(found, "global load sectors")
     assert sectors.difference == pytest.approx(-3 / 8) and "share their sector" in sectors.reason
@@ -97,7 +101,7 @@ def test_owners_show_how_warps_lie_over_the_tile():
     owners = explained("warp-tile", 128, 128, 8).counted.owners
     assert len(owners) == 128
     assert set(owners) == {64 * str(i) + 64 * str(i + 1) for i in (0, 2, 4, 6)}
-    assert pictures.tile_lines(owners)[2] == 16 * "2" + 16 * "3"
+    assert explanation_pictures.tile_lines(owners)[2] == 16 * "2" + 16 * "3"
 
 
 def test_counts_of_a_large_shape_are_made_at_a_smaller_one():
@@ -239,15 +243,15 @@ def test_a_picture_has_a_line_per_wavefront_and_brackets_per_sector(places, widt
     if all(address is None for address in addresses):
         return
     shared = pattern(addresses, width, "shared", operation)
-    lines = pictures.bank_lines(shared)
+    lines = explanation_pictures.bank_lines(shared)
     assert len(lines) == shared.cost and {len(line) for line in lines} == {32}
     words = {a + i for a in addresses if a is not None for i in range(0, width, 4)}
     drawn = sum(cell != "·" for line in lines for cell in line)
     assert drawn >= len(words)  # a word that two phases read is drawn twice
-    assert len(pictures.picture(shared, 80)) <= 5
+    assert len(explanation_pictures.picture(shared, 80)) <= 5
 
     moved = pattern(addresses, width, "global", operation)
-    text = "".join(pictures.sector_lines(moved, 80))
+    text = "".join(explanation_pictures.sector_lines(moved, 80))
     assert text.count("[") == moved.cost
     assert sum(cell not in "[]·" for cell in text) == len(words)
 
@@ -255,7 +259,9 @@ def test_a_picture_has_a_line_per_wavefront_and_brackets_per_sector(places, widt
 @pytest.mark.parametrize("width", [30, 64])
 def test_a_roofline_holds_its_points(width):
     found = explained("naive", 64, 64, 64)
-    lines = pictures.roofline_lines(H200, found.points, found.caches.wavefront_tflops, width)
+    lines = explanation_pictures.roofline_lines(
+        H200, found.points, found.caches.wavefront_tflops, width
+    )
     drawn = "".join(lines[:-2])
     assert set("abc") <= set(drawn) or "*" in drawn
     assert "╌" in drawn and "─" in drawn
@@ -271,7 +277,7 @@ def gemmlab(capsys, monkeypatch):
 
     def run(*args):
         with pytest.raises(SystemExit) as ended:
-            cli.main(["explain", *args])
+            main(["explain", *args])
         out = capsys.readouterr()
         return ended.value.code or 0, out.out, out.err
 

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from machine import needs_native
 
-from gemmlab import files, listing
-from gemmlab.cli import main
-from gemmlab.directives import Directive
-from gemmlab.directives.directive import parse
+from gemmlab.cli.app import main
+from gemmlab.lab import kernel_file
+from gemmlab.lab.directives import Directive
+from gemmlab.lab.directives.directive import parse
+from gemmlab.report import listing
 
 GATHER = """\
 //! gemmlab args=x:f32[4*n],y:f32[n]=zeros,n n=1000 block=256 grid=ceil_div(n,256)
@@ -50,7 +51,7 @@ def run_command(capsys, *args):
 
 
 def test_a_file_runs_as_it_says(write):
-    done = files.run(write(GATHER), Directive())
+    done = kernel_file.run(write(GATHER), Directive())
     x, y, n = done.call.args
     np.testing.assert_array_equal(y, x[::4])
     assert (n, done.call.grid, done.verdict) == (1000, (4, 1, 1), None)
@@ -63,12 +64,12 @@ def test_lines_of_a_file_are_found_in_each_folder(write, tmp_path, monkeypatch):
         (tmp_path / name).mkdir()
         monkeypatch.chdir(tmp_path / name)
         write(GATHER, f"{name}/kernel.cu")
-        (first, *_) = files.run(Path("kernel.cu"), Directive()).run.by_source_line()
+        (first, *_) = kernel_file.run(Path("kernel.cu"), Directive()).run.by_source_line()
         assert first.startswith(str(tmp_path / name / "kernel.cu"))
 
 
 def test_options_take_the_place_of_words(write):
-    done = files.run(write(GATHER), parse(["n=10", "block=32"]))
+    done = kernel_file.run(write(GATHER), parse(["n=10", "block=32"]))
     assert (done.call.args[2], done.call.grid, done.call.block) == (10, (1, 1, 1), (32, 1, 1))
 
 
@@ -101,7 +102,7 @@ def test_the_tier_is_told_and_changes_nothing_else(write, capsys):
 
 def test_a_listing_begins_with_the_hottest_line(write, capsys):
     path = write(SGEMM)
-    lines = listing.source_lines(files.run(path, Directive()).run.by_source_line())
+    lines = listing.source_lines(kernel_file.run(path, Directive()).run.by_source_line())
     assert lines[0].text.startswith("for (int k = 0")
     assert lines[0].place == "kernel.cu:8"
     _, out, _ = run_command(capsys, path, "--lines")

@@ -11,15 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gemmlab
-from gemmlab import judge, ladder, metrics, problems, records
-from gemmlab.climb import climb
+from gemmlab import problems
 from gemmlab.compile.cute import compile_rung
 from gemmlab.devices import flow, open_device
 from gemmlab.devices.device import Launched, Span
 from gemmlab.devices.runtime import check_managed
 from gemmlab.errors import DeviceError, InputError, LaunchError
+from gemmlab.kernels import ladder
 from gemmlab.kernels.rung import Geometry
-from gemmlab.records import Record
+from gemmlab.lab import judge, metrics, records
+from gemmlab.lab.climb import climb
+from gemmlab.lab.records import Record
 from gemmlab.report import timeline
 
 ADD = problems.find("vector-add")

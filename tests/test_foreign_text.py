@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gemmlab import cli, tables
+from gemmlab.cli.app import main
+from gemmlab.report import tables
 
 NAME = "[bold]a:x:[red].cu"
 WORDS = "root:x:0:0 [bold]b[/bold] [/] :smile: [link=x]y"
@@ -26,7 +27,7 @@ def gemmlab(capsys, tmp_path, monkeypatch):
 
     def run(*args):
         with pytest.raises(SystemExit) as ended:
-            cli.main(args)
+            main(args)
         out = capsys.readouterr()
         return ended.value.code or 0, out.out + out.err
 
@@ -78,6 +79,6 @@ def test_in_a_picture():
 
 
 def test_consoles_are_made_in_one_place():
-    package = Path(cli.__file__).parent
+    package = Path(tables.__file__).parents[1]
     files = [path.name for path in package.rglob("*.py") if " Console(" in path.read_text()]
     assert files == ["tables.py"]

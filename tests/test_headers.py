@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import gemmlab
-from gemmlab.directives import Directive
-from gemmlab.files import directive_of
-from gemmlab.submission.judging import read_file
+from gemmlab.lab.directives import Directive
+from gemmlab.lab.kernel_file import directive_of
+from gemmlab.lab.submission.judging import read_file
 
 SOURCE = """
 #include <cassert>

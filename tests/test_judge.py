@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gemmlab import judge, problems
+from gemmlab import problems
 from gemmlab.compile.artifact import Artifact
 from gemmlab.devices import Launched
 from gemmlab.devices.emulated import HostBuffer
@@ -15,6 +15,7 @@ from gemmlab.errors import (
     OutOfBoundsError,
     UnsupportedInstructionError,
 )
+from gemmlab.lab import judge
 from gemmlab.problems.problem import U
 
 GEMM = problems.find("gemm")

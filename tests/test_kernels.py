@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 from machine import DEVICES, needs_gpu
 
-from gemmlab import judge, ladder, problems
-from gemmlab.chain import chained
+from gemmlab import problems
 from gemmlab.compile.cute import compile_rung
 from gemmlab.devices import Span, open_device
 from gemmlab.errors import InputError
+from gemmlab.kernels import ladder
+from gemmlab.lab import judge
+from gemmlab.linalg.chain import chained
 from gemmlab.problems.gemm import GemmCase
 
 # Per problem: the first shape is tried on every family, the others on the first family. One

@@ -8,8 +8,9 @@ from dataclasses import is_dataclass, replace
 
 import pytest
 
-from gemmlab import ladder, problems
+from gemmlab import problems
 from gemmlab.errors import InputError, UnknownNameError
+from gemmlab.kernels import ladder
 from gemmlab.kernels.rung import Rung
 
 RUNGS = ladder.rungs()
@@ -169,8 +170,7 @@ def test_a_name_alone_is_the_first_ladders() -> None:
 
 
 def test_importing_the_registry_loads_no_compiler() -> None:
-    code = (
-        "import sys, gemmlab.ladder, gemmlab.compile; print({'cutlass', 'cuda'} & set(sys.modules))"
-    )
+    modules = "sys, gemmlab.kernels.ladder, gemmlab.compile"
+    code = f"import {modules}; print({{'cutlass', 'cuda'}} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"

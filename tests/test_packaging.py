@@ -7,10 +7,10 @@ import pytest
 from hatchling.builders.sdist import SdistBuilder
 from hatchling.builders.wheel import WheelBuilder
 
-from gemmlab.commands import docs
+from gemmlab.cli import docs
 
 ROOT = Path(__file__).parent.parent
-SHOWN_BY = ROOT / "gemmlab" / "commands" / "docs.py"
+SHOWN_BY = ROOT / "gemmlab" / "cli" / "docs.py"
 SOURCES = [path for path in (ROOT / "gemmlab").rglob("*") if path.suffix in (".py", ".cu")]
 
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from gemmlab import problems
-from gemmlab.judge import precision
-from gemmlab.judge.judge import compare
+from gemmlab.lab.judge import precision
+from gemmlab.lab.judge.judge import compare
 
 GEMM = problems.find("gemm")
 # Ragged, products that are a single term, and a right factor with numbers near 0 among many.

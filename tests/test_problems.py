@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gemmlab import problems
 from gemmlab.errors import InputError, ShapeError, UnknownNameError
-from gemmlab.judge.judge import compare, errors
+from gemmlab.lab.judge.judge import compare, errors
 from gemmlab.problems.inputs import FAMILIES
 from gemmlab.problems.rounding import sizes
 

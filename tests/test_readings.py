@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import gemmlab
-from gemmlab import ladder, problems, sass
+from gemmlab import problems, sass
 from gemmlab.compile.cute import compile_rung
+from gemmlab.kernels import ladder
 
 FOLDER = Path(__file__).parent.parent / "benchmarks" / "h200"
 DOCUMENT = json.loads((FOLDER / "counters.json").read_text())

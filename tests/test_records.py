@@ -5,8 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from gemmlab import metrics, records, steps, tables
-from gemmlab.records import Record
+from gemmlab.core import figures
+from gemmlab.lab import metrics, records
+from gemmlab.lab.records import Record
+from gemmlab.report import steps, tables
 
 COUNTERS = {
     metrics.GLOBAL_LOAD_REQUESTS: 1000,
@@ -138,21 +140,21 @@ def test_the_bandwidth_is_a_roof_for_what_l2_cannot_hold(min_bytes, flops, perce
 @pytest.mark.parametrize(
     ("write", "value", "text"),
     [
-        (tables.scaled, 999.0, "999"),
-        (tables.scaled, 16_777_216.0, "16.8M"),
-        (tables.scaled, 0.0, "0"),
-        (tables.scaled, 999_499.0, "999k"),
-        (tables.scaled, 999_999.0, "1M"),
-        (tables.scaled, 8.796e15, "8.8P"),
-        (tables.scaled, 1.98e28, "19.8R"),
-        (tables.seconds, 5.8e-05, "58µs"),
-        (tables.seconds, 0.276, "276ms"),
-        (tables.seconds, 0.9999, "1s"),
-        (tables.seconds, 8123.4, "8,123s"),
-        (tables.digits, 0.4884, "0.488"),
-        (tables.digits, 4799.6, "4,800"),
-        (tables.digits, 999.6, "1,000"),
-        (tables.percent, 25.0, "25%"),
+        (figures.scaled, 999.0, "999"),
+        (figures.scaled, 16_777_216.0, "16.8M"),
+        (figures.scaled, 0.0, "0"),
+        (figures.scaled, 999_499.0, "999k"),
+        (figures.scaled, 999_999.0, "1M"),
+        (figures.scaled, 8.796e15, "8.8P"),
+        (figures.scaled, 1.98e28, "19.8R"),
+        (figures.seconds, 5.8e-05, "58µs"),
+        (figures.seconds, 0.276, "276ms"),
+        (figures.seconds, 0.9999, "1s"),
+        (figures.seconds, 8123.4, "8,123s"),
+        (figures.digits, 0.4884, "0.488"),
+        (figures.digits, 4799.6, "4,800"),
+        (figures.digits, 999.6, "1,000"),
+        (figures.percent, 25.0, "25%"),
     ],
 )
 def test_numbers_are_short(write, value, text):

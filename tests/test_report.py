@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gemmlab import ladder, views
 from gemmlab.errors import InputError
+from gemmlab.kernels import ladder
+from gemmlab.lab import views
 from gemmlab.report.markdown import fill, table
 
 ROOT = Path(__file__).parent.parent

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from gemmlab import scratch, status
+from gemmlab.core import scratch, status
 
 COMMAND = [sys.executable, "-m", "gemmlab"]
 # Work that lets no other Python of its process run, as some compilers do.
 DEAF = "import ctypes; ctypes.PyDLL(None).usleep(int({} * 1e6))"
-SPLIT = "from gemmlab import supervisor, status; supervisor.split(); "
+SPLIT = "from gemmlab.cli import supervisor; from gemmlab.core import status; supervisor.split(); "
 
 
 def start(command, **options):
@@ -119,7 +119,7 @@ def test_an_interrupt_in_a_program_of_ones_own_aborts_no_compiler(tmp_path):
     """The exception waits for the end of what C++ would not let it through."""
     code = (
         "import os, signal\n"
-        "from gemmlab import interrupts\n"
+        "from gemmlab.core import interrupts\n"
         "@interrupts.deferred()\n"
         "def work():\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"
@@ -185,7 +185,8 @@ def test_a_terminal_that_does_not_say_its_width_has_80_columns():
 @pytest.mark.slow
 def test_commands_are_never_silent(tmp_path, monkeypatch, name):
     monkeypatch.setenv("GEMMLAB_CACHE", str(tmp_path))
-    file = Path(__file__).parent.parent / "gemmlab" / "submission" / "starters" / "gemm.cu"
+    package = Path(__file__).parent.parent / "gemmlab"
+    file = package / "lab" / "submission" / "starters" / "gemm.cu"
     args = {
         "judge": [str(file), "--emulated"],
         "emulate": [str(file), "m=96", "n=96", "k=96", "--check", "all"],
@@ -198,7 +199,7 @@ def test_commands_are_never_silent(tmp_path, monkeypatch, name):
 
 @pytest.mark.slow
 def test_a_program_of_ones_own_is_told_of_long_work_on_a_terminal_only():
-    code = f"from gemmlab import status\nwith status.doing('compiling x'): {DEAF.format(1.5)}"
+    code = f"from gemmlab.core import status\nwith status.doing('compiling x'): {DEAF.format(1.5)}"
     ended, text, gap = on_a_terminal([sys.executable, "-c", code])
     assert ended == 0 and "compiling x" in text and text.endswith("\r\x1b[K") and gap < 1
     with start([sys.executable, "-c", code]) as running:
@@ -216,7 +217,7 @@ def test_scratch_folders_go_with_their_process(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(scratch.tempfile, "tempdir", None)
     leave = (
-        "import os\nfrom gemmlab import scratch\n"
+        "import os\nfrom gemmlab.core import scratch\n"
         "with scratch.folder() as own:\n"
         "    (own / 'file').touch(); print(own, flush=True)\n"
         "    {}\n"

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gemmlab import ladder, problems
-from gemmlab.explain import models
-from gemmlab.explain.readings import readings
+from gemmlab import problems
 from gemmlab.hardware import occupancy, specs, traffic
 from gemmlab.hardware.formula import Quantity, ceil_div, least
+from gemmlab.kernels import ladder
+from gemmlab.lab.explain import models
+from gemmlab.lab.explain.readings import readings
 
 H200 = Path(__file__).parent.parent / "benchmarks" / "h200"
 OCCUPANCY = json.loads((H200 / "occupancy.json").read_text())

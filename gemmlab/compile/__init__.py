@@ -67,7 +67,7 @@ def _load_rung(name: str, layout: str | None, arch: str) -> Artifact:
     check_architecture(arch)
 
     def build() -> Artifact:
-        from gemmlab import ladder
+        from gemmlab.kernels import ladder
 
         return cute.compile_rung(ladder.find(name, layout), arch)
 

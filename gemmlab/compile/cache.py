@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from typing import Any
 
-from gemmlab import status, store
 from gemmlab.compile.artifact import Artifact, ParameterType, Resources, VariableType
-from gemmlab.store import folder
+from gemmlab.core import disk_cache, status
+from gemmlab.core.disk_cache import folder
 
 __all__ = ["fetch", "folder"]
 
@@ -26,7 +26,7 @@ _building = threading.RLock()
 def fetch(parts: Iterable[str], build: Callable[[], Artifact], what: str) -> Artifact:
     """The artifact made from `parts` (all text that decides it): loaded from disk, or built and
     saved. Threads build one after the other. `what` names the artifact in the status line."""
-    name = f"{store.name_of([FORMAT, *parts])}.json"
+    name = f"{disk_cache.name_of([FORMAT, *parts])}.json"
     if (kept := _load(name)) is not None:
         return kept
     with _building:
@@ -34,12 +34,12 @@ def fetch(parts: Iterable[str], build: Callable[[], Artifact], what: str) -> Art
             return kept
         with status.doing(f"compiling {what} (first use; kept in cache)"):
             artifact = build()
-        store.save(name, _encode(artifact).encode())
+        disk_cache.save(name, _encode(artifact).encode())
     return artifact
 
 
 def _load(name: str) -> Artifact | None:
-    data = store.load(name)
+    data = disk_cache.load(name)
     if data is not None:
         with contextlib.suppress(ValueError, KeyError, TypeError):
             return _decode(data.decode())

@@ -10,15 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gemmlab import interrupts, kernels, problems, scratch
+from gemmlab import kernels, problems
 from gemmlab.compile import cache, ptx, resources
 from gemmlab.compile.architectures import DEFAULT, check_architecture
 from gemmlab.compile.artifact import Artifact, ParameterType
 from gemmlab.compile.closure import closure
+from gemmlab.core import interrupts, scratch
+from gemmlab.core.packages import CUTE_DSL
 from gemmlab.errors import ArchitectureError, CompileError
+from gemmlab.kernels.ladder import label
 from gemmlab.kernels.rung import Dim3, Rung
-from gemmlab.ladder import label
-from gemmlab.packages import CUTE_DSL
 from gemmlab.problems.problem import WORKSPACE, Parameter
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")

@@ -14,8 +14,8 @@ from functools import cache as memoized
 from pathlib import Path
 from typing import Any
 
-from gemmlab import scratch
 from gemmlab.compile import cache
+from gemmlab.core import scratch
 
 # nvcc has these names from headers of the C library that it includes by itself.
 PRELUDE = "gemmlab_prelude.h"

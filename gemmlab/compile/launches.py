@@ -11,10 +11,10 @@ from gemmlab import kernels
 from gemmlab.compile import cache as disk
 from gemmlab.compile.architectures import DEFAULT
 from gemmlab.compile.artifact import Artifact
+from gemmlab.core.packages import CUTE_DSL
 from gemmlab.errors import InternalError
 from gemmlab.kernels.gemm.plan import Launch
 from gemmlab.kernels.rung import Dim3
-from gemmlab.packages import CUTE_DSL
 
 # The file, below kernels/gemm/sm90, and the function of each kernel that a launch may name.
 _KERNELS = {

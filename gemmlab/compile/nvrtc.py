@@ -9,14 +9,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from gemmlab import status
 from gemmlab.compile import cache, compiler_process, declarations, headers, ptx, resources
 from gemmlab.compile.architectures import DEFAULT, NVRTC_ARCHITECTURES, check_architecture
 from gemmlab.compile.artifact import Artifact
 from gemmlab.compile.program import ERROR, Program
 from gemmlab.compile.source import instances
+from gemmlab.core import status
+from gemmlab.core.packages import CUDA_BINDINGS, NVRTC
 from gemmlab.errors import CompileError, UnknownNameError
-from gemmlab.packages import CUDA_BINDINGS, NVRTC
 
 # A name that NVRTC has to look up in C++: a template's instance, or a kernel in a namespace.
 _EXPRESSION = re.compile(r".*(<.*>|::\w+)", re.DOTALL)

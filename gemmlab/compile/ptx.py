@@ -9,10 +9,10 @@ from functools import lru_cache
 from pathlib import Path
 
 from gemmlab.compile.artifact import Artifact, ParameterType, VariableType
-from gemmlab.emulator.ptx import layout
-from gemmlab.emulator.ptx.ir import Variable
-from gemmlab.emulator.ptx.parser import parse
 from gemmlab.errors import CompileError, UnknownNameError
+from gemmlab.ptx import layout
+from gemmlab.ptx.ir import Variable
+from gemmlab.ptx.parser import parse
 
 __all__ = ["assemble", "describe", "parse"]
 

@@ -9,8 +9,8 @@ import subprocess
 from functools import cache
 from pathlib import Path
 
-from gemmlab import scratch
 from gemmlab.compile.artifact import Resources
+from gemmlab.core import scratch
 from gemmlab.errors import CompileError, MissingDependencyError, UnknownNameError
 
 _USAGE = re.compile(r"Function (\S+):\s+REG:(\d+) STACK:(\S+) SHARED:(\d+) LOCAL:(\d+)")

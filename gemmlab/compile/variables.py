@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from gemmlab.compile.artifact import Artifact, VariableType
-from gemmlab.emulator.ptx.parser import parse
 from gemmlab.errors import DeviceError, DTypeError, ShapeError, UnknownNameError
+from gemmlab.ptx.parser import parse
 
 
 class Variables(MutableMapping[str, Any]):

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gemmlab.compile.artifact import Artifact, ParameterType
+from gemmlab.core.packages import CUDA_BINDINGS, CUDA_CORE
+from gemmlab.core.tensor_map import TensorMap, pointed_to
 from gemmlab.devices import tensor_maps
 from gemmlab.devices.device import Argument, Dim3, Launched, Span, check_compiled_block
 from gemmlab.errors import DeviceError, GemmlabError, LaunchError
 from gemmlab.hardware.limits import STATIC_SMEM, check_launch
 from gemmlab.hardware.specs import Gpu, architecture
-from gemmlab.packages import CUDA_BINDINGS, CUDA_CORE
-from gemmlab.tensor_map import TensorMap, pointed_to
 
 if TYPE_CHECKING:
     from gemmlab.devices.flow_cuda import CudaRuntime

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from gemmlab.compile.artifact import Artifact
+from gemmlab.core.tensor_map import TensorMap
 from gemmlab.errors import LaunchError
-from gemmlab.tensor_map import TensorMap
 
 if TYPE_CHECKING:
     from gemmlab.devices.runtime import Runtime

@@ -13,12 +13,12 @@ from numpy.lib.stride_tricks import as_strided
 from gemmlab import sass
 from gemmlab.compile.architectures import DEFAULT
 from gemmlab.compile.artifact import Artifact
+from gemmlab.core.tensor_map import TensorMap
 from gemmlab.devices import arguments
 from gemmlab.devices.device import Argument, Dim3, Launched, Span, check_compiled_block
 from gemmlab.errors import CheckError, DTypeError, InputError, LaunchError
 from gemmlab.hardware.limits import check_launch
 from gemmlab.hardware.specs import architecture
-from gemmlab.tensor_map import TensorMap
 
 if TYPE_CHECKING:
     from gemmlab.devices.flow_emulated import EmulatedRuntime

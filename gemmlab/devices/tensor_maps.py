@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from cuda.bindings import driver as cu
 
+from gemmlab.core.tensor_map import TensorMap
 from gemmlab.devices.device import Dim3
 from gemmlab.errors import DeviceError
-from gemmlab.tensor_map import TensorMap
 
 FORMAT = "CU_TENSOR_MAP_DATA_TYPE_"
 FILLS = {"zeros": "NONE", "nan": "NAN_REQUEST_ZERO_FMA"}

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.lib.array_utils import byte_bounds
 from numpy.lib.stride_tricks import as_strided
 
+from gemmlab.core.tensor_map import CHUNK, TensorMap, pointed_to
 from gemmlab.emulator.memory.arena import GLOBAL_BASE, Allocation, GlobalMemory
 from gemmlab.emulator.memory.tensor_maps import MAP_ALIGNMENT, encode
-from gemmlab.emulator.ptx.ir import WIDTHS, Variable
 from gemmlab.errors import InputError, LaunchError
-from gemmlab.tensor_map import CHUNK, TensorMap, pointed_to
+from gemmlab.ptx.ir import WIDTHS, Variable
 
 # np.ndarray, int, float, np.generic, TensorMap, list of TensorMap; for a struct bytes, or a tuple
 # of its fields

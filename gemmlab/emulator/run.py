@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from gemmlab.core.tensor_map import CHUNK
 from gemmlab.emulator import tiers
 from gemmlab.emulator.arguments import Argument, Buffer, bind, buffer_of
 from gemmlab.emulator.arithmetic.lanes import WARP
@@ -30,11 +31,10 @@ from gemmlab.emulator.execution.standstill import Chunk, Standstill
 from gemmlab.emulator.execution.tally import Tally
 from gemmlab.emulator.memory.arena import Allocation, GlobalMemory
 from gemmlab.emulator.memory.heap import HEAP_BYTES, Heap
-from gemmlab.emulator.ptx import layout
-from gemmlab.emulator.ptx.ir import Variable
 from gemmlab.emulator.translation.translate import Program, translate
 from gemmlab.errors import InputError, LaunchError, TierError
-from gemmlab.tensor_map import CHUNK
+from gemmlab.ptx import layout
+from gemmlab.ptx.ir import Variable
 
 # Chunks of about this many lanes keep the working set of one instruction inside a core's L2.
 CHUNK_LANES = 8192

@@ -13,13 +13,13 @@ from typing import Any
 from cuda.bindings import driver as cu
 from cuda.pathfinder import DynamicLibNotFoundError
 
-from gemmlab.chain import tensor_map
 from gemmlab.compile.artifact import Artifact
 from gemmlab.compile.launches import arguments
 from gemmlab.devices import tensor_maps
 from gemmlab.errors import DeviceError
 from gemmlab.hardware.limits import STATIC_SMEM
 from gemmlab.kernels.gemm.plan import Launch
+from gemmlab.linalg.chain import tensor_map
 
 _C_TYPES: dict[str, Any] = {
     "u64": ctypes.c_uint64,

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from gemmlab import tables
-from gemmlab.bench.record import Record
+from gemmlab.core import figures
 from gemmlab.errors import InputError
-from gemmlab.records import Record as Climbed
+from gemmlab.lab.bench.record import Record
+from gemmlab.lab.records import Record as Climbed
+from gemmlab.report import tables
 
 _LIBRARIES = ("cublas", "nvmath-python", "cupy", "torch")
 
@@ -27,11 +28,11 @@ def ladder_table(records: Sequence[Record], baseline: str) -> str:
         [
             f"`{rung.kernel}`",
             rung.title,
-            _written(rung.details.get("resources", {}).get("registers"), tables.digits),
-            _written(100 * rung.details.get("occupancy", 0), tables.percent),
-            tables.seconds(rung.gpu_median_s),
-            _written(rung.tflops, tables.digits),
-            _written(rung.percent_of_baseline, tables.percent),
+            _written(rung.details.get("resources", {}).get("registers"), figures.digits),
+            _written(100 * rung.details.get("occupancy", 0), figures.percent),
+            figures.seconds(rung.gpu_median_s),
+            _written(rung.tflops, figures.digits),
+            _written(rung.percent_of_baseline, figures.percent),
         ]
         for rung in sorted(rungs, key=lambda rung: order.index(rung.kernel))
     ]
@@ -59,7 +60,7 @@ def _measured(record: Record, baseline: str) -> str:
         return told
     versions = (f"{name} {against['details'].get(name)}" for name in _LIBRARIES)
     known = ", ".join(version for version in versions if not version.endswith("None"))
-    time = tables.seconds(against["gpu_median_s"])
+    time = figures.seconds(against["gpu_median_s"])
     return f"{told} {baseline}: {against['title']} ({known}), {time}."
 
 
@@ -71,7 +72,7 @@ def time_table(records: Sequence[Climbed]) -> str:
     changes = {r.rung: r.change for r in records}
     rows = [
         [f"`{rung}`", change]
-        + [_written(times.get((rung, size)), tables.seconds) for size in sizes]
+        + [_written(times.get((rung, size)), figures.seconds) for size in sizes]
         for rung, change in changes.items()
     ]
     return table(headings, rows)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from gemmlab import steps, tables
-from gemmlab.records import Record
+from gemmlab.lab.records import Record
+from gemmlab.report import steps, tables
 
 WIDTH = 118  # columns
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from gemmlab.records import Json, Record
-from gemmlab.tables import scaled, seconds
+from gemmlab.core.figures import scaled, seconds
+from gemmlab.lab.records import Json, Record
 
 BLOCKS = {
     "copy in": "▓",

@@ -6,9 +6,9 @@ import hashlib
 from dataclasses import dataclass
 from functools import lru_cache
 
-from gemmlab import store
 from gemmlab.compile import resources
 from gemmlab.compile.artifact import Artifact
+from gemmlab.core import disk_cache
 from gemmlab.emulator import Run
 from gemmlab.errors import CompileError, MissingDependencyError
 from gemmlab.sass.code import Code, read
@@ -93,9 +93,9 @@ def counters(artifact: Artifact, run: Run) -> dict[str, int]:
 @lru_cache(maxsize=64)
 def disassemble(cubin: bytes, entry: str) -> Code:
     """A kernel's machine code. The disassembler's text is kept on disk: it takes its time."""
-    name = store.name_of(["sass", FORMAT, hashlib.sha256(cubin).hexdigest(), entry])
-    text = store.load(name)
+    name = disk_cache.name_of(["sass", FORMAT, hashlib.sha256(cubin).hexdigest(), entry])
+    text = disk_cache.load(name)
     if text is None:
         text = resources.sass(cubin, entry, ptx_lines=True).encode()
-        store.save(name, text)
+        disk_cache.save(name, text)
     return read(text.decode())

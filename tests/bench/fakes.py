@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from gemmlab.bench import nvbench
-from gemmlab.bench.machine import Reading
 from gemmlab.devices import Span
 from gemmlab.devices.emulated import EmulatedDevice
+from gemmlab.lab.bench import nvbench
+from gemmlab.lab.bench.machine import Reading
 
 SAMPLES = 5  # cold runs that the fake NVBench takes in a step
 L2_BYTES = 4096

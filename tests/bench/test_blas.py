@@ -7,8 +7,8 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from gemmlab.bench.baselines import arrays, blas
 from gemmlab.devices.device import Span
+from gemmlab.lab.bench.baselines import arrays, blas
 
 # cublasComputeType_t of cublas_api.h, without CUBLAS_
 COMPUTE = {

@@ -10,14 +10,15 @@ from cuda.bindings import driver
 from machine import needs_gpu
 from test_numbers import BASE, timed
 
-from gemmlab import cli
-from gemmlab.bench import baselines, nvbench, record, session, table
-from gemmlab.bench.job import Outcome, Refusal
+from gemmlab.cli.app import main
+from gemmlab.core.packages import NVBENCH
 from gemmlab.devices import open_device
 from gemmlab.devices.emulated import EmulatedDevice
 from gemmlab.errors import DeviceError, MissingDependencyError
-from gemmlab.packages import NVBENCH
-from gemmlab.tables import console
+from gemmlab.lab.bench import baselines, nvbench, record, session
+from gemmlab.lab.bench.job import Outcome, Refusal
+from gemmlab.report import bench_tables
+from gemmlab.report.tables import console
 
 RECORDS = Path(__file__).parent.parent.parent / "benchmarks" / "h200" / "bench"
 
@@ -29,7 +30,7 @@ def gemmlab(capsys, monkeypatch):
 
     def run(*args):
         with pytest.raises(SystemExit) as ended:
-            cli.main(args)
+            main(args)
         out = capsys.readouterr()
         return ended.value.code or 0, out.out, out.err
 
@@ -123,7 +124,7 @@ def test_a_narrow_table_says_what_it_leaves_out(width):
     out = console()
     out.width = width
     with out.capture() as held:
-        out.print(table.bench_table([BASE], width))
+        out.print(bench_tables.bench_table([BASE], width))
     assert max(map(len, held.get().splitlines())) <= width
     assert ("left out at this width" in held.get()) == (width == 60)
 
@@ -162,8 +163,9 @@ def test_every_problem_has_baselines():
 @needs_gpu
 def test_on_a_gpu_the_whole_way():
     """One kernel against what is installed."""
-    from gemmlab import ladder, problems
-    from gemmlab.bench.protocol import Protocol
+    from gemmlab import problems
+    from gemmlab.kernels import ladder
+    from gemmlab.lab.bench.protocol import Protocol
 
     plan = session.Plan(
         *(problems.find("gemm"), [ladder.find("naive")], [{"m": 256, "n": 256, "k": 256}]),

@@ -5,9 +5,9 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from gemmlab.bench import kernel_clock
-from gemmlab.bench.kernel_clock import KernelClock
 from gemmlab.errors import MissingDependencyError
+from gemmlab.lab.bench import kernel_clock
+from gemmlab.lab.bench.kernel_clock import KernelClock
 
 
 class CuptiError(Exception):

@@ -9,16 +9,17 @@ import numpy as np
 import pytest
 from fakes import L2_BYTES, SAMPLES, FakeGpu, FakeSensors, install
 
-from gemmlab import ladder, problems
-from gemmlab.bench import baselines, machine, worker
-from gemmlab.bench.contenders import Bound, Contender, CopyContender, KernelContender
-from gemmlab.bench.job import Job, Kernel
-from gemmlab.bench.protocol import Protocol
-from gemmlab.bench.session import Plan
+from gemmlab import problems
 from gemmlab.compile.artifact import Artifact
 from gemmlab.compile.cute import compile_rung
 from gemmlab.errors import DeviceError
-from gemmlab.judge import Stage
+from gemmlab.kernels import ladder
+from gemmlab.lab.bench import baselines, machine, worker
+from gemmlab.lab.bench.contenders import Bound, Contender, CopyContender, KernelContender
+from gemmlab.lab.bench.job import Job, Kernel
+from gemmlab.lab.bench.protocol import Protocol
+from gemmlab.lab.bench.session import Plan
+from gemmlab.lab.judge import Stage
 
 GEMM = problems.find("gemm")
 SHAPE = {"m": 20, "n": 30, "k": 7}

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gemmlab.bench import record, roofs, statistics
-from gemmlab.bench.compare import TOLERANCE, compare, machines
-from gemmlab.bench.protocol import Protocol
-from gemmlab.bench.record import Record
-from gemmlab.bench.statistics import Moments, Spread
 from gemmlab.errors import ImplausibleTimeError, InputError
+from gemmlab.lab.bench import record, roofs, statistics
+from gemmlab.lab.bench.compare import TOLERANCE, compare, machines
+from gemmlab.lab.bench.protocol import Protocol
+from gemmlab.lab.bench.record import Record
+from gemmlab.lab.bench.statistics import Moments, Spread
 
 MACHINE = {
     "gpu": "NVIDIA H200",

@@ -7,7 +7,7 @@ import pytest
 from machine import TIERS
 
 import gemmlab
-from gemmlab.cli import main
+from gemmlab.cli.app import main
 from gemmlab.compile import nvrtc
 from gemmlab.emulator import run
 from gemmlab.errors import EmulationError, PtxSyntaxError, UnsupportedInstructionError

@@ -9,13 +9,15 @@ import pytest
 from snippets import ptx
 
 import gemmlab
-from gemmlab import files, ladder, problems
-from gemmlab.cli import main
+from gemmlab import problems
+from gemmlab.cli.app import main
 from gemmlab.compile.cute import compile_rung
-from gemmlab.directives import Directive
 from gemmlab.emulator import run
 from gemmlab.emulator.checks.findings import CHECKS
 from gemmlab.errors import BudgetError, InputError, UnknownNameError
+from gemmlab.kernels import ladder
+from gemmlab.lab import kernel_file
+from gemmlab.lab.directives import Directive
 
 HERE = Path(__file__).parent
 PLANTED, CORRECT = (sorted((HERE / name).glob("*.cu")) for name in ("planted", "correct"))
@@ -23,7 +25,7 @@ MARK = re.compile(r"// expect: (.*)")
 
 
 def check(path):
-    return files.run(path, Directive(), check="all", max_instructions=5000).run.findings
+    return kernel_file.run(path, Directive(), check="all", max_instructions=5000).run.findings
 
 
 def line_of(site):
@@ -117,7 +119,7 @@ def test_other_orders_run_only_where_they_may_show(monkeypatch, name, launches):
 def test_only_what_is_asked_for_is_reported():
     path = HERE / "planted" / "race_reversed.cu"
     for names, kinds in ((["races"], {"shared race"}), (["copies", "order"], {"order dependent"})):
-        found = files.run(path, Directive(), check=names).run.findings
+        found = kernel_file.run(path, Directive(), check=names).run.findings
         assert {f.kind for f in found} == kinds
 
 
@@ -127,7 +129,7 @@ def test_only_what_is_asked_for_is_reported():
 )
 def test_checks_that_do_not_exist(names, error):
     with pytest.raises(error, match="check"):
-        files.run(HERE / "correct" / "scan.cu", Directive(), check=names)
+        kernel_file.run(HERE / "correct" / "scan.cu", Directive(), check=names)
 
 
 def test_what_is_no_argument_cannot_be_uninitialized():

@@ -11,10 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from snippets import HEADER, ptx
 
-from gemmlab import ladder, problems
+from gemmlab import problems
 from gemmlab.compile.cute import compile_rung
 from gemmlab.emulator import run
 from gemmlab.errors import GemmlabError, LaunchError, PtxSyntaxError, UnsupportedInstructionError
+from gemmlab.kernels import ladder
 
 NAMES = ("naive", "shared", "sum:warp-shuffle", "histogram:shared-atomics")
 SIZES = {"gemm": (5, 4, 3), "sum": (70,), "histogram": (70,)}

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 import gemmlab
-from gemmlab import ladder, problems, views
+from gemmlab import problems
 from gemmlab.compile.cute import compile_rung
+from gemmlab.kernels import ladder
+from gemmlab.lab import views
 
 CUDA = """\
 __global__ void f(const float* x, float* y) {

@@ -10,9 +10,9 @@ from forms import FORMS, Form
 
 from gemmlab.compile.ptx import assemble, describe
 from gemmlab.emulator import run
-from gemmlab.emulator.ptx.modifiers import ROWS
 from gemmlab.emulator.translation.translate import translate
 from gemmlab.errors import CompileError, UnsupportedInstructionError
+from gemmlab.ptx.modifiers import ROWS
 
 REGISTERS = (
     ".reg .pred %p<8>; .reg .b16 %h<8>; .reg .b32 %r<32>; .reg .b64 %q<32>; "

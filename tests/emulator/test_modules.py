@@ -9,13 +9,13 @@ import pytest
 from machine import needs_native
 from snippets import HEADER, REGISTERS
 
-from gemmlab import store
 from gemmlab.compile.ptx import describe
+from gemmlab.core import disk_cache
 from gemmlab.emulator import run
-from gemmlab.emulator.ptx import parser
-from gemmlab.emulator.ptx.parser import MODULES, Parser, parse
-from gemmlab.emulator.ptx.recent import Recent
 from gemmlab.emulator.translation.translate import translate
+from gemmlab.ptx import parser
+from gemmlab.ptx.parser import MODULES, Parser, parse
+from gemmlab.ptx.recent import Recent
 
 DOUBLE = """.func (.param .b32 out) twice (.param .b32 in)
 { .reg .b32 %a; ld.param.u32 %a, [in]; shl.b32 %a, %a, 1; st.param.b32 [out], %a; ret; }
@@ -64,7 +64,7 @@ def test_a_shared_module_stays_as_it_was_parsed(parsed: list[str]) -> None:
 @needs_native
 def test_a_launch_hashes_nothing_again(parsed: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = result(5, "native")
-    monkeypatch.setattr(store, "name_of", lambda parts: pytest.fail("hashed again"))
+    monkeypatch.setattr(disk_cache, "name_of", lambda parts: pytest.fail("hashed again"))
     assert result(5, "native") == result(5, "auto") == wanted
 
 

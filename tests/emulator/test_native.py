@@ -15,14 +15,15 @@ from machine import needs_native
 from random_programs import Addresses, Flow
 from snippets import STORAGE, ptx
 
-from gemmlab import ladder, problems
+from gemmlab import problems
 from gemmlab.compile.cute import compile_rung
 from gemmlab.emulator import Run, run
 from gemmlab.emulator.memory import atomics
 from gemmlab.emulator.native import compiler
-from gemmlab.emulator.ptx.modifiers import read_opcode
 from gemmlab.emulator.translation import isa
 from gemmlab.emulator.translation.emit import floats
+from gemmlab.kernels import ladder
+from gemmlab.ptx.modifiers import read_opcode
 
 RNG = np.random.default_rng(11)
 pytestmark = needs_native

@@ -22,7 +22,6 @@ from gemmlab.emulator.native.builder import Module
 from gemmlab.emulator.native.code import runtime_library
 from gemmlab.emulator.native.tracer import Tracer
 from gemmlab.emulator.native.values import NotCovered
-from gemmlab.emulator.ptx.parser import MODULES
 from gemmlab.errors import (
     DeadlockError,
     EmulationError,
@@ -30,6 +29,7 @@ from gemmlab.errors import (
     TierError,
     UnknownNameError,
 )
+from gemmlab.ptx.parser import MODULES
 
 # Adds 1 to each element %r1 times.
 LOOP = """

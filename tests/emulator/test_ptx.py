@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from snippets import HEADER, ptx
 
-from gemmlab.emulator.ptx.ir import Imm, Memory, Module, Negated, Reg, Symbol, Vector
-from gemmlab.emulator.ptx.lexer import tokenize
-from gemmlab.emulator.ptx.parser import parse
 from gemmlab.emulator.translation.translate import translate
 from gemmlab.errors import GemmlabError, PtxSyntaxError, UnknownNameError
+from gemmlab.ptx.ir import Imm, Memory, Module, Negated, Reg, Symbol, Vector
+from gemmlab.ptx.lexer import tokenize
+from gemmlab.ptx.parser import parse
 
 
 def instructions(body: str, module: str = ""):

@@ -10,8 +10,8 @@ from snippets import ptx
 
 from gemmlab.compile.nvrtc import compile_cuda
 from gemmlab.emulator import run
-from gemmlab.emulator.ptx import inline
 from gemmlab.errors import EmulationError, UnsupportedInstructionError
+from gemmlab.ptx import inline
 
 CUDA = """
 #define OWN __device__ __noinline__

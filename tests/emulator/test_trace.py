@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 import gemmlab
-from gemmlab import ladder, problems
+from gemmlab import problems
 from gemmlab.compile.cute import compile_rung
 from gemmlab.emulator import Trace
 from gemmlab.emulator.counters.trace import KEPT
+from gemmlab.kernels import ladder
 
 
 def run(name, shape, trace=None):

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from gemmlab.compile.launches import arguments, artifact_of
+from gemmlab.core.tensor_map import TensorMap
 from gemmlab.devices.emulated import emulate
 from gemmlab.kernels.gemm.plan import Launch, Map
 from gemmlab.kernels.gemm.schemes import LINE
 from gemmlab.linalg.program import Source
-from gemmlab.tensor_map import TensorMap
 
 PAGE = 4096
 

@@ -9,7 +9,7 @@ from cases import LAUNCHES
 
 import gemmlab
 from gemmlab import sass
-from gemmlab.cli import main
+from gemmlab.cli.app import main
 from gemmlab.compile import resources
 from gemmlab.compile.nvrtc import compile_cuda
 from gemmlab.errors import CompileError, MissingDependencyError

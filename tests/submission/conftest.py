@@ -4,9 +4,9 @@ import pytest
 from inline import in_this_process
 
 from gemmlab.compile import load
-from gemmlab.directives.directive import parse
-from gemmlab.submission import cases, judging, process
-from gemmlab.submission.judging import Options
+from gemmlab.lab.directives.directive import parse
+from gemmlab.lab.submission import cases, judging, process
+from gemmlab.lab.submission.judging import Options
 
 # Fewer and smaller than a user's, each with something ragged.
 VECTOR = cases.Shapes(small=((100,), (1,), (33,)), large=(), counted=(512,))

@@ -2,8 +2,8 @@
 
 import json
 
-from gemmlab.submission import process, tasks
-from gemmlab.submission.steps import status_of
+from gemmlab.lab.submission import process, tasks
+from gemmlab.lab.submission.steps import status_of
 
 
 def in_this_process(task, request, limits):

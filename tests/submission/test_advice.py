@@ -2,7 +2,7 @@
 
 import pytest
 
-from gemmlab.submission import start
+from gemmlab.lab.submission import start
 
 # Values of a block are combined in shared memory first.
 SUM = """\

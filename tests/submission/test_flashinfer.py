@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 from kernels import LOOP, TF32, gemm, rounded
 
-from gemmlab import cli, problems
+from gemmlab import problems
+from gemmlab.cli.app import main
 from gemmlab.errors import InputError
-from gemmlab.submission import flashinfer
-from gemmlab.submission.steps import Judgement, Step
+from gemmlab.lab.submission import flashinfer
+from gemmlab.lab.submission.steps import Judgement, Step
 
 GEMM = problems.find("gemm")
 KEEPING = gemm(before="__device__ float kept;", store="c[row * n + col] = kept = sum;")
@@ -142,7 +143,7 @@ def test_the_commands(judge, tmp_path, capsys, monkeypatch):
 
     def gemmlab(*args):
         with pytest.raises(SystemExit) as ended:
-            cli.main([str(arg) for arg in args])
+            main([str(arg) for arg in args])
         out = capsys.readouterr()
         return ended.value.code or 0, out.out, out.err
 

@@ -4,12 +4,13 @@ import pytest
 from inline import in_this_process
 from kernels import TF32, gemm, rounded
 
-from gemmlab import ladder, problems
-from gemmlab.bench.protocol import Protocol
-from gemmlab.bench.session import Plan
+from gemmlab import problems
 from gemmlab.errors import CompileError, InputError
-from gemmlab.submission import process
-from gemmlab.submission.guest import guest
+from gemmlab.kernels import ladder
+from gemmlab.lab.bench.protocol import Protocol
+from gemmlab.lab.bench.session import Plan
+from gemmlab.lab.submission import process
+from gemmlab.lab.submission.guest import guest
 
 GEMM = problems.find("gemm")
 SHAPE = {"m": 33, "n": 20, "k": 17}

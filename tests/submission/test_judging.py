@@ -9,10 +9,11 @@ from kernels import BF16, BF16_CUT, FP16, HEAD, LOOP, TF32, TF32_CUT, gemm, in_p
 from rich.console import Console
 
 from gemmlab import problems
-from gemmlab.directives.directive import parse
-from gemmlab.submission import cases, judging, process, start, table
-from gemmlab.submission.judging import Options
-from gemmlab.submission.steps import Judgement, Step
+from gemmlab.lab.directives.directive import parse
+from gemmlab.lab.submission import cases, judging, process, start
+from gemmlab.lab.submission.judging import Options
+from gemmlab.lab.submission.steps import Judgement, Step
+from gemmlab.report import judgement
 
 
 def test_a_right_kernel_passes_with_class_counters_and_advice(judge):
@@ -281,11 +282,11 @@ def test_a_long_message_stands_below_the_table(number, shown):
     lines = [f"{i}. {40 * 'a word '}" for i in range(1, number + 1)]
     step = Step("compile", "compile error", "\n".join(lines if number > 1 else ["a word"]))
     out = Console(width=100, record=True, file=io.StringIO())
-    table.print_judgement(out, Judgement("kernel.cu", steps=[step]))
+    judgement.print_judgement(out, Judgement("kernel.cu", steps=[step]))
     text = out.export_text()
     assert shown in text
-    assert ("more lines" in text) == (number > table.LINES)
-    assert text.count("a word") < 40 * (table.LINES + 2)
+    assert ("more lines" in text) == (number > judgement.LINES)
+    assert text.count("a word") < 40 * (judgement.LINES + 2)
 
 
 SHALLOW = """

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from kernels import gemm
 
-from gemmlab.directives import Directive
-from gemmlab.submission import process
-from gemmlab.submission.process import MARK, Limits, run
-from gemmlab.submission.submission import Submission
+from gemmlab.lab.directives import Directive
+from gemmlab.lab.submission import process
+from gemmlab.lab.submission.process import MARK, Limits, run
+from gemmlab.lab.submission.submission import Submission
 
 WORDS = Directive(problem="gemm", entry="f", grid=("1",), block=("32",))
 
@@ -147,7 +147,7 @@ def test_a_kernel_that_hangs_is_told_with_its_case(judge, monkeypatch):
     assert "33×31×17 normal" in found.steps[-1].message
 
 
-NEXT = "from gemmlab import scratch\nwith scratch.folder(): pass"
+NEXT = "from gemmlab.core import scratch\nwith scratch.folder(): pass"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems end no child with its parent")
@@ -190,7 +190,7 @@ def _wait_until(true, seconds=20.0):
 def test_the_file_changes_nothing_in_the_process_that_judges(judge):
     """Host code runs where the PTX is made, and nothing but PTX comes out of there."""
     trick = (
-        "import numpy, gemmlab.judge.judge as judge\n"
+        "import numpy, gemmlab.lab.judge.judge as judge\n"
         "judge.compare = numpy.allclose = lambda *args: True\n"
     )
     text = (

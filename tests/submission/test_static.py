@@ -2,7 +2,7 @@
 
 import pytest
 
-from gemmlab.submission.static import forbidden
+from gemmlab.lab.submission.static import forbidden
 
 KEEPS = {
     "counts": ("__device__ int kept;", "x[0] = kept++;"),

@@ -8,16 +8,16 @@ import pytest
 from inline import in_this_process
 from kernels import BF16, TF32, gemm, rounded
 
-from gemmlab.bench import baselines, machine, worker
-from gemmlab.bench.baselines import blas
-from gemmlab.bench.protocol import Protocol
 from gemmlab.compile.artifact import Artifact
 from gemmlab.devices import cuda
-from gemmlab.directives import read
 from gemmlab.errors import DeviceError
-from gemmlab.submission import cases, process, tasks, timing
-from gemmlab.submission.steps import status_of
-from gemmlab.submission.submission import Submission
+from gemmlab.lab.bench import baselines, machine, worker
+from gemmlab.lab.bench.baselines import blas
+from gemmlab.lab.bench.protocol import Protocol
+from gemmlab.lab.directives import read
+from gemmlab.lab.submission import cases, process, tasks, timing
+from gemmlab.lab.submission.steps import status_of
+from gemmlab.lab.submission.submission import Submission
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "bench"))
 from fakes import FakeGpu, FakeSensors, install

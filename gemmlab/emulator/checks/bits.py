@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import three_axes
-from gemmlab.emulator.ptx.ir import WIDTHS, Imm, Instruction
+from gemmlab.ptx.ir import WIDTHS, Imm, Instruction
 
 ALL, NONE = np.uint64(0xFFFFFFFFFFFFFFFF), np.uint64(0)
 Values = tuple[Any, ...]  # what translate.deciders names, lane by lane

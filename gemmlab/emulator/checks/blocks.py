@@ -30,7 +30,7 @@ from gemmlab.emulator.checks.shadow import (
     site_of,
     strength,
 )
-from gemmlab.emulator.ptx.ir import Instruction
+from gemmlab.ptx.ir import Instruction
 
 OWNER_BITS = 28
 UNINITIALIZED = np.int64(-1)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gemmlab.core.tensor_map import CHUNK
 from gemmlab.emulator.arithmetic.lanes import Mask, Value, three_axes
 from gemmlab.emulator.checks.shadow import ATOMIC, PLAIN, site_of
 from gemmlab.emulator.checks.waits import OBJECT_BYTES
@@ -25,7 +26,6 @@ from gemmlab.emulator.memory.bulk_copies import (
 )
 from gemmlab.emulator.memory.reductions import Combine
 from gemmlab.emulator.memory.spaces import Access, offsets_of
-from gemmlab.tensor_map import CHUNK
 
 if TYPE_CHECKING:
     from gemmlab.emulator.checks.monitor import Monitor

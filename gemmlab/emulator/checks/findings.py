@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from gemmlab.emulator.checks.guesses import guesses
 from gemmlab.emulator.execution.coordinates import Dim3
-from gemmlab.emulator.ptx.ir import Instruction
 from gemmlab.errors import (
     BudgetError,
     DeadlockError,
@@ -16,6 +15,7 @@ from gemmlab.errors import (
     OutOfBoundsError,
     Site,
 )
+from gemmlab.ptx.ir import Instruction
 
 # What a check of that name reports. What stops a launch is always reported.
 CHECKS: dict[str, tuple[str, ...]] = {

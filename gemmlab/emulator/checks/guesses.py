@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from gemmlab.emulator.ptx.ir import Instruction, Memory, Reg, Symbol, registers
 from gemmlab.emulator.translation.liveness import results
+from gemmlab.ptx.ir import Instruction, Memory, Reg, Symbol, registers
 
 LOOK_AGAIN = {"cas", "min", "max", "and", "or"}
 MOVES = {"mov", "cvta", "add", "sub", "mad", "selp"}  # of an address

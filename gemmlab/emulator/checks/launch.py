@@ -17,7 +17,6 @@ from gemmlab.emulator.checks.findings import CHECKS, SHOWN, Finding, Findings
 from gemmlab.emulator.checks.monitor import Monitor, granule_of, shared_place
 from gemmlab.emulator.execution.schedule import Order
 from gemmlab.emulator.memory.arena import GLOBAL_BASE, Allocation
-from gemmlab.emulator.ptx.ir import Imm, Instruction, Special
 from gemmlab.emulator.translation.emit.calls import callee
 from gemmlab.emulator.translation.liveness import read_registers, results
 from gemmlab.errors import (
@@ -27,6 +26,7 @@ from gemmlab.errors import (
     UnknownNameError,
     UnsupportedInstructionError,
 )
+from gemmlab.ptx.ir import Imm, Instruction, Special
 
 if TYPE_CHECKING:
     from gemmlab.emulator.execution.machine import Launch, Machine

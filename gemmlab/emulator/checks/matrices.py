@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gemmlab.core.tensor_map import CHUNK
 from gemmlab.emulator.arithmetic.lanes import WARP, Mask, Value
 from gemmlab.emulator.checks.shadow import PLAIN
 from gemmlab.emulator.memory.spaces import Access, offsets_of
 from gemmlab.emulator.tensor_cores.matrices import MatrixSpace
-from gemmlab.tensor_map import CHUNK
 
 if TYPE_CHECKING:
     from gemmlab.emulator.checks.monitor import Monitor

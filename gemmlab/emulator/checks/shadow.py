@@ -14,7 +14,7 @@ import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP
 from gemmlab.emulator.checks.clocks import Clocks
-from gemmlab.emulator.ptx.ir import Instruction
+from gemmlab.ptx.ir import Instruction
 
 SITE_BITS, COLUMN_BITS, STRENGTH_BITS, EPOCH_BITS = 20, 16, 2, 25
 COLUMN_AT, STRENGTH_AT = SITE_BITS, SITE_BITS + COLUMN_BITS

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gemmlab.emulator.ptx import layout
-from gemmlab.emulator.ptx.ir import Instruction, Memory, Operand, Reg, Symbol, Vector
 from gemmlab.emulator.translation.liveness import results
 from gemmlab.emulator.translation.translate import Program
+from gemmlab.ptx import layout
+from gemmlab.ptx.ir import Instruction, Memory, Operand, Reg, Symbol, Vector
 
 NUMBER, MIXED = "", "?"  # what comes from no variable; what may come from several
 # What moves an address within a variable, and what chooses between addresses.

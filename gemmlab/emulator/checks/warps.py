@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP, Mask, three_axes
-from gemmlab.emulator.ptx.ir import Instruction
 from gemmlab.emulator.synchronization.collectives import (
     LANE,
     bits_of,
@@ -27,6 +26,7 @@ from gemmlab.emulator.synchronization.deadlock import Stuck
 from gemmlab.emulator.synchronization.warps import WarpWaits, numbers
 from gemmlab.emulator.tensor_cores.wgmma import GROUP_WARPS
 from gemmlab.emulator.translation.translate import Block, is_block_barrier
+from gemmlab.ptx.ir import Instruction
 
 if TYPE_CHECKING:
     from gemmlab.emulator.checks.monitor import Monitor

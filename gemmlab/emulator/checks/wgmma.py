@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from gemmlab.core.tensor_map import CHUNK
 from gemmlab.emulator.arithmetic.lanes import WARP, Mask
-from gemmlab.emulator.ptx.ir import Imm, Instruction, Reg, Vector, registers
 from gemmlab.emulator.tensor_cores.wgmma import GROUP_WARPS, Places, Wgmma
-from gemmlab.tensor_map import CHUNK
+from gemmlab.ptx.ir import Imm, Instruction, Reg, Vector, registers
 
 if TYPE_CHECKING:
     from gemmlab.emulator.checks.monitor import Monitor

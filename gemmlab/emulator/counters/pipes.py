@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from gemmlab.emulator.ptx.ir import Instruction
+from gemmlab.ptx.ir import Instruction
 
 if TYPE_CHECKING:
     from gemmlab.emulator.execution.tally import Tally

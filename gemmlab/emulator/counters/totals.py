@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from gemmlab.emulator.counters.rules import SiteCounts
-from gemmlab.emulator.ptx.ir import Instruction, registers
+from gemmlab.ptx.ir import Instruction, registers
 
 if TYPE_CHECKING:
     from gemmlab.emulator.execution.tally import Tally

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP, Extent, Value, collapse
-from gemmlab.emulator.ptx import layout
+from gemmlab.ptx import layout
 
 if TYPE_CHECKING:
     from gemmlab.emulator.execution.machine import Launch

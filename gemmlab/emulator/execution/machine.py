@@ -39,7 +39,6 @@ from gemmlab.emulator.memory.spaces import (
     SharedSpace,
     Space,
 )
-from gemmlab.emulator.ptx.ir import Symbol
 from gemmlab.emulator.synchronization.barriers import Barriers
 from gemmlab.emulator.synchronization.clusters import ClusterBarrier, ClusterSpace
 from gemmlab.emulator.synchronization.deadlock import deadlock
@@ -50,6 +49,7 @@ from gemmlab.emulator.tensor_cores.wgmma import Wgmma
 from gemmlab.emulator.translation.emit.calls import FATAL, callee
 from gemmlab.emulator.translation.translate import Block, Program
 from gemmlab.errors import EmulationError, LaunchError, UnsupportedInstructionError
+from gemmlab.ptx.ir import Symbol
 
 if TYPE_CHECKING:
     from gemmlab.emulator.checks import Checks

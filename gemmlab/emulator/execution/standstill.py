@@ -16,11 +16,11 @@ import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP, Mask, Value
 from gemmlab.emulator.memory.spaces import Access, GlobalSpace, SharedSpace, offsets_of
-from gemmlab.emulator.ptx.ir import Special
 from gemmlab.emulator.synchronization.deadlock import MOST
 from gemmlab.emulator.translation.emit.instructions import CLOCKS
 from gemmlab.emulator.translation.spins import is_poll
 from gemmlab.errors import DeadlockError, Site
+from gemmlab.ptx.ir import Special
 
 if TYPE_CHECKING:
     from gemmlab.emulator.execution.machine import Launch, Machine

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 
+from gemmlab.core.tensor_map import CHUNK
 from gemmlab.emulator.arithmetic.lanes import WARP, Mask, Value, three_axes
 from gemmlab.emulator.counters.rules import SECTOR_BYTES
 from gemmlab.emulator.memory import reductions, tensor_maps
@@ -38,7 +39,6 @@ from gemmlab.errors import (
     OutOfBoundsError,
     UnsupportedInstructionError,
 )
-from gemmlab.tensor_map import CHUNK
 
 if TYPE_CHECKING:
     from gemmlab.emulator.execution.machine import Machine

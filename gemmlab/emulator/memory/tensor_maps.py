@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from gemmlab.tensor_map import (
+from gemmlab.core.tensor_map import (
     CHUNK,
     FORMATS,
     MAX_BOX,

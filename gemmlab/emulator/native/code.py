@@ -13,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from gemmlab import emulator, store
+from gemmlab import emulator
+from gemmlab.core import disk_cache
 from gemmlab.emulator.native import compiler, runtime
 from gemmlab.emulator.native.compiler import Library, build, host, version
 from gemmlab.emulator.native.handover import is_known_call
@@ -34,9 +35,13 @@ def _maker() -> list[str]:
 
 @cache
 def _own_text() -> str:
-    """Return a digest of the emulator's source."""
+    """Return a digest of the source of the emulator and of the PTX front end."""
     folder = Path(emulator.__file__).parent
-    texts = [path.read_bytes() for path in sorted(folder.rglob("*.py"))]
+    texts = [
+        path.read_bytes()
+        for part in (folder, folder.with_name("ptx"))
+        for path in sorted(part.rglob("*.py"))
+    ]
     return hashlib.sha256(b"\0".join(texts)).hexdigest()
 
 
@@ -48,11 +53,11 @@ def _pointers(address: int, count: int) -> np.ndarray:
 @cache
 def runtime_library() -> Library:
     """Return the compiled runtime."""
-    name = f"{store.name_of(['runtime', *_maker()])}.o"
-    image = store.load(name)
+    name = f"{disk_cache.name_of(['runtime', *_maker()])}.o"
+    image = disk_cache.load(name)
     if image is None:
         image = build(runtime.text(), thoroughly=True)
-        store.save(name, image)
+        disk_cache.save(name, image)
     return Library(image, ["functions", "run"])
 
 
@@ -64,11 +69,11 @@ def routines() -> np.ndarray:
 @cache
 def product_library(product: Product) -> Library:
     """Return the compiled function that multiplies matrices of one shape."""
-    name = f"{store.name_of(['product', *_maker(), repr(product)])}.o"
-    image = store.load(name)
+    name = f"{disk_cache.name_of(['product', *_maker(), repr(product)])}.o"
+    image = disk_cache.load(name)
     if image is None:
         image = build(product.text, thoroughly=True)
-        store.save(name, image)
+        disk_cache.save(name, image)
     return Library(image, ["multiply"])
 
 
@@ -99,12 +104,12 @@ class Code:
     def _restore(self) -> bytes:
         """Load or build the fast functions. The cached file starts with the plan as one line of
         JSON."""
-        data = store.load(f"{self.name}.fast")
+        data = disk_cache.load(f"{self.name}.fast")
         if data is None:
             kernel = self._traced()
             plan = json.dumps(asdict(kernel.plan), default=sorted)
             data = plan.encode() + b"\n" + build(kernel.fast_text)
-            store.save(f"{self.name}.fast", data)
+            disk_cache.save(f"{self.name}.fast", data)
         head, _, image = data.partition(b"\n")
         self.plan = Plan.from_json(json.loads(head))
         return image
@@ -127,10 +132,10 @@ class Code:
 
     def _add_slow(self, suffix: str, blocks: list[int]) -> Library:
         first = suffix == "slow"
-        image = store.load(f"{self.name}.{suffix}")
+        image = disk_cache.load(f"{self.name}.{suffix}")
         if image is None:
             image = build(self._traced().slow(blocks, first))
-            store.save(f"{self.name}.{suffix}", image)
+            disk_cache.save(f"{self.name}.{suffix}", image)
         library = Library(image, ["slow", "ready"] if first else ["slow"])
         self._libraries[suffix] = library
         if blocks:
@@ -153,7 +158,7 @@ def blocks_meet(program: Program) -> bool:
 
 def code_name(program: Program, rows: bool) -> str:
     parts = program.module.digest, program.function.name, str(rows)
-    return store.name_of(["native", *_maker(), *parts])
+    return disk_cache.name_of(["native", *_maker(), *parts])
 
 
 def code_of(program: Program, rows: bool) -> Code:
@@ -174,4 +179,4 @@ def is_compiled(program: Program, rows: bool) -> bool:
     """Return whether the code is in memory or in the disk cache."""
     if isinstance(program.native.get(rows), Code):
         return True
-    return (store.folder() / f"{code_name(program, rows)}.fast").is_file()
+    return (disk_cache.folder() / f"{code_name(program, rows)}.fast").is_file()

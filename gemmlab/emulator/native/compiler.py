@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
+from gemmlab.core.packages import LLVMLITE
 from gemmlab.errors import InternalError, MissingDependencyError, TierError
-from gemmlab.packages import LLVMLITE
 
 EFFORT = 1  # LLVM's optimization level, 0 to 3; level 2 takes longer and yields no faster code
 # LLVM splits vectors of 32 lanes into the widest registers available.

@@ -21,9 +21,9 @@ from gemmlab.emulator.execution.machine import Launch, Machine
 from gemmlab.emulator.execution.tally import Tally
 from gemmlab.emulator.native.layout import view
 from gemmlab.emulator.native.values import NotCovered
-from gemmlab.emulator.ptx.ir import Instruction
 from gemmlab.emulator.translation.emit.calls import KNOWN, callee
 from gemmlab.emulator.translation.translate import Program
+from gemmlab.ptx.ir import Instruction
 
 if TYPE_CHECKING:
     from gemmlab.emulator.native.launch import Core

@@ -37,10 +37,10 @@ from gemmlab.emulator.native.numerics import Numerics
 from gemmlab.emulator.native.products import Product
 from gemmlab.emulator.native.tracer import Registers, Tracer
 from gemmlab.emulator.native.values import BOOL, NotCovered, select
-from gemmlab.emulator.ptx import layout
-from gemmlab.emulator.ptx.ir import Instruction, Symbol
 from gemmlab.emulator.translation.translate import Block, Program, terminator_of
 from gemmlab.errors import InternalError
+from gemmlab.ptx import layout
+from gemmlab.ptx.ir import Instruction, Symbol
 
 SOURCE = "<traced>"  # file name of traced code in tracebacks
 COUNTED = ("global", "shared", "local")

@@ -30,7 +30,7 @@ from gemmlab.emulator.native.runtime import NUMBERS
 from gemmlab.emulator.native.support import ROUTINES, count_lanes, lane_numbers, note_fault, number
 from gemmlab.emulator.native.values import BOOL, I64, U8, U32, U64, NotCovered, Value
 from gemmlab.emulator.native.wgmma import Wgmma
-from gemmlab.emulator.ptx.layout import RESERVED, RESERVED_OFFSETS, reserved_shared_bytes
+from gemmlab.ptx.layout import RESERVED, RESERVED_OFFSETS, reserved_shared_bytes
 
 if TYPE_CHECKING:
     from gemmlab.emulator.native.kernel import Kernel

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gemmlab.core.tensor_map import CHUNK
 from gemmlab.emulator.arithmetic.lanes import WARP
 from gemmlab.emulator.native.builder import Function, Pointer
 from gemmlab.emulator.native.layout import CORE, FAULT, WARP_STATE, WGMMA_FAULT
@@ -20,7 +21,6 @@ from gemmlab.emulator.native.support import PTR, lane_numbers, note_fault, numbe
 from gemmlab.emulator.native.values import BOOL, I64, U32, U64, Value, where
 from gemmlab.emulator.tensor_cores import wgmma
 from gemmlab.emulator.tensor_cores.matrices import BITS
-from gemmlab.tensor_map import CHUNK
 
 if TYPE_CHECKING:
     from gemmlab.emulator.native.tracer import Lanes, Tracer

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from gemmlab.core.tensor_map import CHUNK
 from gemmlab.emulator.arithmetic.lanes import WARP, Extent, Mask, Value, three_axes
 from gemmlab.emulator.memory.spaces import Access, Chunk, offsets_of
 from gemmlab.emulator.tensor_cores.matrices import BITS, Shape, elements, multiply
 from gemmlab.errors import EmulationError, MisalignedAddressError
-from gemmlab.tensor_map import CHUNK
 
 
 @dataclass(frozen=True)

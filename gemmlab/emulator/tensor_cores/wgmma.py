@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
+from gemmlab.core.tensor_map import CHUNK
 from gemmlab.emulator.arithmetic import tensor_core
 from gemmlab.emulator.arithmetic.formats import FORMATS, values
 from gemmlab.emulator.arithmetic.lanes import WARP, Mask, Value, three_axes
 from gemmlab.emulator.arithmetic.tensor_core import E8M13, F16, F32
 from gemmlab.emulator.memory.tensor_maps import swizzled
 from gemmlab.errors import EmulationError, OutOfBoundsError
-from gemmlab.tensor_map import CHUNK
 
 if TYPE_CHECKING:
     from gemmlab.emulator.execution.machine import Machine

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gemmlab.emulator.arithmetic import numerics
-from gemmlab.emulator.ptx.ir import WIDTHS
+from gemmlab.ptx.ir import WIDTHS
 
 DTYPES: dict[str, np.dtype] = {"pred": np.dtype(bool), "f16": np.dtype("f2")}
 DTYPES |= {f"f{b}": np.dtype(f"f{b // 8}") for b in (32, 64)}

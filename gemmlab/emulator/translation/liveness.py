@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from gemmlab.emulator.ptx.ir import Instruction, Memory, Vector, registers
+from gemmlab.ptx.ir import Instruction, Memory, Vector, registers
 
 if TYPE_CHECKING:
     from gemmlab.emulator.translation.translate import Block

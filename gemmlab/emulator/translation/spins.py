@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gemmlab.emulator.ptx.ir import Instruction, registers
+from gemmlab.ptx.ir import Instruction, registers
 
 if TYPE_CHECKING:
     from gemmlab.emulator.translation.translate import Block

@@ -23,9 +23,18 @@ from gemmlab.emulator.arithmetic import doubles, formats, halves, numerics, pack
 from gemmlab.emulator.arithmetic.lanes import select
 from gemmlab.emulator.memory import atomics, bulk_copies
 from gemmlab.emulator.memory.spaces import Access
-from gemmlab.emulator.ptx import layout
-from gemmlab.emulator.ptx.inline import inline_calls
-from gemmlab.emulator.ptx.ir import (
+from gemmlab.emulator.synchronization import clusters, collectives, mbarriers
+from gemmlab.emulator.tensor_cores import fragments, matrices
+from gemmlab.emulator.translation import emit, isa
+from gemmlab.emulator.translation.emit import instructions
+from gemmlab.emulator.translation.emit.calls import callee
+from gemmlab.emulator.translation.emit.collectives import members_of
+from gemmlab.emulator.translation.spins import mark_spins
+from gemmlab.emulator.translation.vectorize import Home, joined_accesses
+from gemmlab.errors import PtxSyntaxError
+from gemmlab.ptx import layout
+from gemmlab.ptx.inline import inline_calls
+from gemmlab.ptx.ir import (
     WIDTHS,
     Function,
     Guard,
@@ -39,17 +48,8 @@ from gemmlab.emulator.ptx.ir import (
     Symbol,
     registers,
 )
-from gemmlab.emulator.ptx.modifiers import read_opcode
-from gemmlab.emulator.ptx.parser import parse
-from gemmlab.emulator.synchronization import clusters, collectives, mbarriers
-from gemmlab.emulator.tensor_cores import fragments, matrices
-from gemmlab.emulator.translation import emit, isa
-from gemmlab.emulator.translation.emit import instructions
-from gemmlab.emulator.translation.emit.calls import callee
-from gemmlab.emulator.translation.emit.collectives import members_of
-from gemmlab.emulator.translation.spins import mark_spins
-from gemmlab.emulator.translation.vectorize import Home, joined_accesses
-from gemmlab.errors import PtxSyntaxError
+from gemmlab.ptx.modifiers import read_opcode
+from gemmlab.ptx.parser import parse
 
 
 @dataclass

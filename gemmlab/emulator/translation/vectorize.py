@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from gemmlab.emulator.ptx.ir import (
+from gemmlab.ptx.ir import (
     WIDTHS,
     Function,
     Imm,
@@ -30,7 +30,7 @@ from gemmlab.emulator.ptx.ir import (
     Vector,
     registers,
 )
-from gemmlab.emulator.ptx.modifiers import read_opcode
+from gemmlab.ptx.modifiers import read_opcode
 
 MOST = 1 << 20  # alignment of zero
 # Instructions that keep some alignment, and how many operands they read.

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gemmlab.emulator.memory import reductions
-from gemmlab.emulator.ptx.ir import Imm, Instruction, Memory, Operand, Vector
 from gemmlab.emulator.translation.emit.instructions import (
     U32,
     U64,
@@ -17,6 +16,7 @@ from gemmlab.emulator.translation.emit.instructions import (
     memory_operand,
 )
 from gemmlab.emulator.translation.emit.mbarriers import shared_address
+from gemmlab.ptx.ir import Imm, Instruction, Memory, Operand, Vector
 
 if TYPE_CHECKING:
     from gemmlab.emulator.translation.translate import Translator

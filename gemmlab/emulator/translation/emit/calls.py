@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from gemmlab.emulator.ptx.ir import Instruction, Symbol, Vector
-from gemmlab.emulator.ptx.recursion import OVERFLOW
 from gemmlab.emulator.translation.emit.instructions import U32, U64, Emitters, enabled
+from gemmlab.ptx.ir import Instruction, Symbol, Vector
+from gemmlab.ptx.recursion import OVERFLOW
 
 if TYPE_CHECKING:
     from gemmlab.emulator.translation.translate import Translator

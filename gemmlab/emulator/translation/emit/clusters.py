@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gemmlab.emulator.ptx.ir import Imm, Instruction
 from gemmlab.emulator.translation.emit.instructions import U32, U64, Emitters, enabled
+from gemmlab.ptx.ir import Imm, Instruction
 
 if TYPE_CHECKING:
     from gemmlab.emulator.translation.translate import Translator

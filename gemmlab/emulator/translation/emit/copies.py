@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gemmlab.emulator.ptx.ir import Imm, Instruction, Reg
 from gemmlab.emulator.translation.emit.instructions import (
     BOOL,
     U32,
@@ -15,6 +14,7 @@ from gemmlab.emulator.translation.emit.instructions import (
     group_count,
     memory_operand,
 )
+from gemmlab.ptx.ir import Imm, Instruction, Reg
 
 if TYPE_CHECKING:
     from gemmlab.emulator.translation.translate import Translator

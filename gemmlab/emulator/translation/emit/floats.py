@@ -8,9 +8,9 @@ import numpy as np
 
 from gemmlab.emulator.arithmetic.formats import BITS
 from gemmlab.emulator.arithmetic.halves import ONE
-from gemmlab.emulator.ptx.ir import WIDTHS, Instruction, Operand, Vector
 from gemmlab.emulator.translation import isa
 from gemmlab.emulator.translation.emit.instructions import BOOL, Emitters
+from gemmlab.ptx.ir import WIDTHS, Instruction, Operand, Vector
 
 if TYPE_CHECKING:
     from gemmlab.emulator.translation.translate import Translator

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gemmlab.emulator.ptx.ir import Instruction, Operand, Vector
 from gemmlab.emulator.tensor_cores.fragments import Fragment
 from gemmlab.emulator.tensor_cores.matrices import BITS, Shape
 from gemmlab.emulator.translation.emit.instructions import U32, Emitters, enabled, memory_operand
+from gemmlab.ptx.ir import Instruction, Operand, Vector
 
 if TYPE_CHECKING:
     from gemmlab.emulator.translation.translate import Translator

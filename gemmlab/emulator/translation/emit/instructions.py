@@ -15,8 +15,9 @@ from gemmlab.emulator.memory.spaces import (
     SHARED_WINDOW,
     WINDOW_BITS,
 )
-from gemmlab.emulator.ptx import layout
-from gemmlab.emulator.ptx.ir import (
+from gemmlab.emulator.translation import isa
+from gemmlab.ptx import layout
+from gemmlab.ptx.ir import (
     WIDTHS,
     Imm,
     Instruction,
@@ -27,7 +28,6 @@ from gemmlab.emulator.ptx.ir import (
     Vector,
     vector_length,
 )
-from gemmlab.emulator.translation import isa
 
 if TYPE_CHECKING:
     from gemmlab.emulator.translation.translate import Translator

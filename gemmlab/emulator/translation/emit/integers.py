@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gemmlab.emulator.ptx.ir import Imm, Instruction, Reg, Vector
 from gemmlab.emulator.translation import isa
 from gemmlab.emulator.translation.emit.instructions import BOOL, U32, Emitters, from_table
+from gemmlab.ptx.ir import Imm, Instruction, Reg, Vector
 
 if TYPE_CHECKING:
     from gemmlab.emulator.translation.translate import Translator

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gemmlab.emulator.memory.spaces import SHARED_WINDOW
-from gemmlab.emulator.ptx.ir import Instruction, Operand, Reg
 from gemmlab.emulator.translation.emit.instructions import (
     U32,
     U64,
@@ -15,6 +14,7 @@ from gemmlab.emulator.translation.emit.instructions import (
     enabled,
     memory_operand,
 )
+from gemmlab.ptx.ir import Instruction, Operand, Reg
 
 if TYPE_CHECKING:
     from gemmlab.emulator.translation.translate import Translator

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gemmlab.emulator.ptx.ir import Imm, Instruction, Vector
 from gemmlab.emulator.tensor_cores.matrices import BITS
 from gemmlab.emulator.tensor_cores.wgmma import ROW_BYTES, Product
 from gemmlab.emulator.translation.emit.instructions import (
@@ -18,6 +17,7 @@ from gemmlab.emulator.translation.emit.instructions import (
     enabled,
     group_count,
 )
+from gemmlab.ptx.ir import Imm, Instruction, Vector
 
 if TYPE_CHECKING:
     from gemmlab.emulator.translation.translate import Translator

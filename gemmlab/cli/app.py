@@ -1,0 +1,82 @@
+"""The command line. Results go to stdout, progress and errors to stderr.
+
+Exit codes: 0 all well, 1 a verdict failed, a rung could not run or became slower, 2 a wrong option
+or value, 3 no device or a missing package, 4 the emulated kernel did something wrong, 130
+interrupted. supervisor.py sees to interruptions.
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from gemmlab.cli.bench import bench
+from gemmlab.cli.climb import climb
+from gemmlab.cli.compare import compare
+from gemmlab.cli.docs import docs
+from gemmlab.cli.emulate import emulate
+from gemmlab.cli.env import env
+from gemmlab.cli.explain import explain
+from gemmlab.cli.export import export
+from gemmlab.cli.judge import judge
+from gemmlab.cli.list import list_
+from gemmlab.cli.new import new
+from gemmlab.cli.show import show
+from gemmlab.core import status
+from gemmlab.errors import GemmlabError, InputError
+
+app = typer.Typer(
+    name="gemmlab",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+
+
+def main(args: Sequence[str] | None = None) -> None:
+    """Run the command line and exit; an error of gemmlab's own is one message, no traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # an old locale may have no "→"
+            stream.reconfigure(errors="replace")
+    try:
+        app(args=None if args is None else list(args), prog_name="gemmlab")
+    except GemmlabError as error:
+        print(f"gemmlab: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except OSError as error:
+        print(f"gemmlab: {error}", file=sys.stderr)
+        sys.exit(InputError.exit_code)
+    except MemoryError as error:
+        print(f"gemmlab: not enough memory: {error or 'try a smaller shape'}", file=sys.stderr)
+        sys.exit(InputError.exit_code)
+    finally:
+        status.say("ending")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from gemmlab.lab.environment import own_version
+
+        print(f"gemmlab {own_version()}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Write GPU kernels in Python; see on any machine why they are fast or slow."""
+
+
+# In the order in which --help lists them.
+app.command()(climb)
+app.command(name="list")(list_)
+for command in (show, explain, emulate, new, judge, bench, compare, export, env, docs):
+    app.command()(command)

@@ -1,0 +1,99 @@
+"""`gemmlab bench`: kernels timed beside libraries on a GPU."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gemmlab.cli.options import AsJson, Layout, rungs_of, shape_of
+from gemmlab.core import status
+
+
+def bench(
+    rungs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="RUNG|FILE",
+            help="Rungs, by their names in `gemmlab list`, and kernel files with a directive, "
+            "which are judged at this shape alone. Default: the whole ladder.",
+        ),
+    ] = None,
+    problem: Annotated[
+        str | None, typer.Option(help="gemm (default), transpose, sum, histogram or vector-add.")
+    ] = None,
+    shape: Annotated[
+        list[str] | None,
+        typer.Option(metavar="M,N,K", help="One size per axis. Repeat it for more shapes."),
+    ] = None,
+    layout: Layout = None,
+    family: Annotated[str | None, typer.Option(help="Family of inputs, as in climb.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the random inputs.")] = 0,
+    baselines: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B",
+            help="Libraries to compare with: cublas, torch, cupy, triton; copy, cub. Default: all "
+            "that are installed.",
+        ),
+    ] = None,
+    rounds: Annotated[int, typer.Option(help="Rounds in which the contenders take turns.")] = 5,
+    min_samples: Annotated[int, typer.Option(help="Fewest cold runs of each contender.")] = 10,
+    min_time: Annotated[float, typer.Option(help="Least GPU time of each, in seconds.")] = 0.5,
+    max_noise: Annotated[
+        float, typer.Option(help="Noise below which a round may end, in percent.")
+    ] = 0.5,
+    timeout: Annotated[float, typer.Option(help="Time limit of each, in seconds.")] = 15,
+    as_json: AsJson = False,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Write a file per record to this folder.")
+    ] = None,
+) -> None:
+    """Time kernels against cuBLAS and other libraries; needs a GPU.
+
+    Times are taken by NVBench's protocol, in interleaved rounds: see `gemmlab docs measuring`.
+    """
+    from gemmlab import problems
+    from gemmlab.devices import open_device
+    from gemmlab.kernels import ladder
+    from gemmlab.lab.bench import record, session
+    from gemmlab.lab.bench.protocol import Protocol
+    from gemmlab.lab.submission.guest import guest
+    from gemmlab.lab.submission.submission import SUFFIXES
+    from gemmlab.report import bench_tables, tables
+
+    protocol = Protocol(rounds, min_samples, min_time, max_noise, timeout)
+    guests = [guest(Path(name), layout) for name in rungs or () if name.endswith(SUFFIXES)]
+    names = [name for name in rungs or () if not name.endswith(SUFFIXES)]
+    first = [ladder.find(name).problem for name in names[:1]] + [own.problem for own in guests]
+    work = problems.find(problem or [*first, "gemm"][0])
+    plan = session.Plan(
+        problem=work,
+        rungs=rungs_of(work.name, names or None, layout) if names or not guests else [],
+        guests=guests,
+        shapes=[shape_of(work, None, text) for text in shape or ()]
+        or [shape_of(work, session.SIZES.get(work.name, session.VECTOR), None)],
+        family=work.families[0] if family is None else family,
+        seed=seed,
+        baselines=None if baselines is None else tuple(baselines.split(",")),
+    )
+    plan.check()
+    arch = open_device("cuda").arch
+    status.say("measuring")
+    outcome = session.measure(plan, protocol, arch)
+    if output:
+        record.write(output, outcome.records)
+    if as_json:
+        sys.stdout.write(record.dumps(outcome.records))
+    else:
+        bench_tables.print_records(tables.console(), outcome.records)
+    for refusal in outcome.refusals:
+        print(f"gemmlab: {refusal}", file=sys.stderr)
+    if isinstance(outcome.ended_by, KeyboardInterrupt):
+        raise typer.Exit(130)
+    if outcome.ended_by:
+        raise outcome.ended_by
+    if any(refusal.failed for refusal in outcome.refusals):
+        raise typer.Exit(1)

@@ -1,0 +1,187 @@
+"""`gemmlab climb`: the rungs of a ladder run, judged and counted."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gemmlab.cli.options import Arch, AsJson, Layout, check_writable, rungs_of, shape_of
+from gemmlab.core import status
+from gemmlab.errors import InputError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from gemmlab.kernels.rung import Rung
+    from gemmlab.lab.records import Record
+
+
+def climb(
+    problem: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="PROBLEM", help="gemm (default), transpose, sum, histogram or vector-add."
+        ),
+    ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Climb every ladder, at its default shape.")
+    ] = False,
+    size: Annotated[
+        int | None, typer.Option(help="Size of every axis: M = N = K for gemm, N for sum.")
+    ] = None,
+    shape: Annotated[
+        str | None, typer.Option(metavar="M,N,K", help="One size per axis; M,N for transpose.")
+    ] = None,
+    rungs: Annotated[
+        str | None,
+        typer.Option(
+            metavar="A,B",
+            help="Rungs to climb, by their names in `gemmlab list`. Default: all. Without a "
+            "problem, rungs of several ladders can be named.",
+        ),
+    ] = None,
+    layout: Layout = None,
+    device: Annotated[
+        str, typer.Option(help="auto (a GPU if there is one), emulated or cuda.")
+    ] = "auto",
+    arch: Arch = None,
+    tier: Annotated[
+        str, typer.Option(help="Emulator tier: auto, numpy, or native (compiled by LLVM).")
+    ] = "auto",
+    seed: Annotated[int, typer.Option(help="Seed of the random inputs.")] = 0,
+    family: Annotated[
+        str | None,
+        typer.Option(
+            help="Family of inputs: normal, uniform, wide, …; for histogram uniform, single, text."
+        ),
+    ] = None,
+    as_json: AsJson = False,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Also write the records to this file.")
+    ] = None,
+) -> None:
+    """Run, judge and count every rung of a ladder.
+
+    Prints a table of the rungs, and a sentence on what each step changed. With a GPU the rungs are
+    timed, too. Exit code 1 if a rung fails.
+    """
+    from gemmlab import problems
+    from gemmlab.devices import open_device
+    from gemmlab.lab import records
+
+    given = (problem, size, shape, rungs, layout, family)
+    if every and any(option is not None for option in given):
+        raise InputError("--all climbs every ladder as it is; give no problem, shape or rungs")
+    climbs = []
+    for name, chosen in _ladders(problem, every, rungs, layout).items():
+        work = problems.find(name)
+        sizes = shape_of(work, size, shape)
+        inputs = work.families[0] if family is None else family
+        case = work.case(sizes, chosen[0].layout, inputs, seed)
+        climbs.append((work, case, chosen))
+    check_writable(output)
+    target = open_device(device, arch, tier)
+    from gemmlab.lab.climb import climb as take_steps
+
+    done: list[list[Record]] = []
+
+    def tell() -> list[Record]:
+        flat = list(chain.from_iterable(done))
+        if output:
+            records.write(output, flat)
+        if as_json:
+            sys.stdout.write(records.dumps(flat))
+        else:
+            _print_climbs(ladder for ladder in done if ladder)
+        return flat
+
+    def stop() -> None:
+        """What is done is not lost."""
+        with suppress(Exception):
+            print(f"gemmlab: interrupted after {len(tell())} rungs", file=sys.stderr)
+            sys.stdout.flush()
+        os._exit(130)
+
+    progress = _Progress(sum(len(chosen) for _, _, chosen in climbs))
+    with status.interruptible(stop):
+        for work, case, chosen in climbs:
+            done.append([])
+            for record in take_steps(work, case, chosen, target, progress.say):
+                done[-1].append(record)
+                progress.finish(record)
+    if not all(record.passed for record in tell()):
+        raise typer.Exit(1)
+
+
+def _ladders(
+    problem: str | None, every: bool, rungs: str | None, layout: str | None
+) -> dict[str, list[Rung]]:
+    """What is to be climbed, by the names of the ladders."""
+    from gemmlab import problems
+    from gemmlab.kernels import ladder
+
+    if problem is not None:
+        problems.find(problem)  # before its rungs are looked for
+    if every or rungs is None:
+        names = problems.NAMES if every else (problem or "gemm",)
+        return {name: rungs_of(name, None, layout) for name in names}
+    wanted: dict[str, list[str]] = {}
+    for name in (name.strip() for name in rungs.split(",")):
+        wanted.setdefault(ladder.find(name, layout, problem).problem, []).append(name)
+    return {name: rungs_of(name, own, layout) for name, own in wanted.items()}
+
+
+class _Progress:
+    """A line per rung on stderr; to a terminal also what is being done."""
+
+    def __init__(self, total: int) -> None:
+        from gemmlab.report import tables
+
+        self._total, self._count = total, 0
+        self._console = tables.console(stderr=True)
+
+    def say(self, rung: str, doing: str) -> None:
+        status.say(f"{self._count + 1}/{self._total} {rung}: {doing}")
+
+    def finish(self, record: Record) -> None:
+        self._count += 1
+        self._console.print(
+            f"{self._count}/{self._total} {record.rung}: {record.verdict}, "
+            f"{record.host_s or 0:.1f} s",
+        )
+
+
+def _print_climbs(ladders: Iterable[Sequence[Record]]) -> None:
+    from gemmlab.report import tables
+
+    out = tables.console()
+    for number, done in enumerate(ladders):
+        if number:
+            out.print()
+        _print_climb(out, done)
+
+
+def _print_climb(out: Console, done: Sequence[Record]) -> None:
+    """One ladder: what was computed on what, the table, what it cannot hold, and the steps."""
+    from gemmlab.report import steps, tables, timeline
+
+    one = done[0]
+    sizes = "×".join(str(one.shape[axis]) for axis in one.shape)
+    out.print(
+        f"{one.problem} {sizes}, {one.layout} layout, {one.family} inputs, seed {one.seed}, "
+        f"{one.device}, {one.arch}",
+    )
+    out.print()
+    out.print(tables.climb_table(done, out.width))
+    for lines in (tables.notes(done), timeline.lines(done, out.width), steps.sentences(done)):
+        if lines:
+            out.print()
+        for line in lines:
+            out.print(line)

@@ -1,0 +1,283 @@
+"""The command line is two processes: one works, and one, which imports next to nothing, attends it.
+
+The working process may spend seconds in a compiler that lets no Python run. So it is the other that
+
+- ends all of it at once on SIGINT, SIGTERM, SIGHUP and SIGQUIT, and removes what it leaves behind,
+- shows on a terminal what is being done while nothing is printed,
+- says how the working process ended, if a signal ended it.
+
+The working process leads a process group in the background, so that keys reach the other alone.
+What it prints to a terminal goes through a pseudo-terminal, so that it and the status take turns.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+from contextlib import suppress
+from typing import NoReturn
+
+from gemmlab.core import status
+
+QUIET_S = 0.3  # after this long without output the status is shown
+GRACE_S = 10.0  # for work that may keep what is done
+LAST_WORDS_S = 0.5  # what is printed last may take this long to arrive
+RUN = "GEMMLAB_RUN"  # in the environment of all that comes from a command
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+
+def split() -> None:
+    """Go on in a process that is attended; this one never returns from here."""
+    _Supervisor().start()
+
+
+class _Supervisor:
+    """The attending process."""
+
+    def __init__(self) -> None:
+        self._child = 0
+        self._screens: list[_Screen] = []
+        self._mark = ""
+        self._channel = -1  # what the working process tells
+        self._told = b""  # the beginning of a message
+        self._interruptible = False
+        self._deadline = 0.0  # for work that was interrupted
+
+    def start(self) -> None:
+        heeded = [number for number in _ENDING if signal.getsignal(number) != signal.SIG_IGN]
+        for number in heeded:
+            signal.signal(number, self._stop)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # who starts us may ignore it
+        self._mark = os.urandom(16).hex()
+        self._screens = _screens()
+        self._channel, write_end = os.pipe()
+        own, mask = os.getpid(), signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+        self._child = os.fork()  # nothing ends us before we know whom to end
+        if self._child == 0:
+            self._become_worker(own, write_end, heeded)
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            return
+        with suppress(OSError):  # it may have done so itself, or be gone
+            os.setpgid(self._child, self._child)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        os.close(write_end)
+        for screen in self._screens:
+            os.close(screen.slave)
+        signal.signal(signal.SIGWINCH, lambda *_: self._resize())
+        signal.signal(signal.SIGTSTP, self._suspend)
+        self._attend()
+
+    def _become_worker(self, parent: int, channel: int, heeded: list[signal.Signals]) -> None:
+        from gemmlab.core.processes import die_with_parent
+
+        with suppress(OSError):
+            os.setpgid(0, 0)
+        for number in heeded:
+            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        die_with_parent(parent)
+        os.close(self._channel)
+        if os.isatty(0):  # to read from it would stop what is in the background
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        for screen in self._screens:
+            screen.use()
+        os.set_blocking(channel, False)
+        os.environ[RUN] = self._mark
+        status.connect(channel)
+
+    # While it works
+
+    def _attend(self) -> NoReturn:
+        waiting = [self._channel, *(screen.master for screen in self._screens)]
+        shown = next((screen for screen in self._screens if screen.shows_status), None)
+        while True:
+            is_over = self._channel not in waiting
+            ready, _, _ = select.select(waiting, [], [], 0.005 if is_over else status.TICK_S / 2)
+            for screen in self._screens:
+                if screen.master in ready and not screen.copy():
+                    waiting.remove(screen.master)
+            if self._channel in ready and not self._listen():
+                waiting.remove(self._channel)
+            if is_over or not ready:
+                ended, code = os.waitpid(self._child, os.WNOHANG)
+                if ended:
+                    self._leave(os.waitstatus_to_exitcode(code))
+            if self._deadline and time.monotonic() > self._deadline:
+                self._end(signal.SIGINT)
+            if shown is not None:
+                shown.show()
+
+    def _listen(self) -> bool:
+        """Heed what the working process tells; False when it tells no more."""
+        data = os.read(self._channel, 2**16)
+        *messages, self._told = (self._told + data).split(b"\n")
+        for message in messages:
+            kind, text = message[:1].decode(), message[1:].decode(errors="replace")
+            if kind == status.TEXT:
+                for screen in self._screens:
+                    screen.tell(text)
+            else:
+                self._interruptible = kind == status.INTERRUPTIBLE
+        return bool(data)
+
+    def _resize(self) -> None:
+        for screen in self._screens:
+            screen.resize()
+
+    def _suspend(self, number: int, frame: object) -> None:
+        """Ctrl-Z stops both, until both go on."""
+        os.killpg(self._child, signal.SIGSTOP)
+        for screen in self._screens:
+            screen.clear()
+        os.kill(os.getpid(), signal.SIGSTOP)
+        os.killpg(self._child, signal.SIGCONT)
+
+    # The end
+
+    def _stop(self, number: int, frame: object) -> None:
+        """What a signal does."""
+        while select.select([self._channel], [], [], 0)[0] if self._child else False:
+            if not self._listen():
+                break
+        if number == signal.SIGINT and self._interruptible and not self._deadline:
+            self._deadline = time.monotonic() + GRACE_S
+            for screen in self._screens:
+                screen.tell("keeping what is done; Ctrl-C again ends at once")
+            os.killpg(self._child, signal.SIGINT)
+        else:
+            self._end(number)
+
+    def _end(self, number: int) -> NoReturn:
+        for ending in _ENDING:
+            signal.signal(ending, signal.SIG_IGN)
+        if self._child:
+            from gemmlab.core import processes, scratch
+
+            with suppress(OSError):
+                os.killpg(self._child, signal.SIGKILL)
+            processes.end_marked(RUN, self._mark)
+            os.waitpid(self._child, 0)
+            scratch.sweep()
+        self._drain()
+        os._exit(128 + number)
+
+    def _leave(self, code: int) -> NoReturn:
+        self._drain()
+        if code < 0 or self._deadline:
+            from gemmlab.core import scratch
+
+            scratch.sweep()
+        if code < 0:
+            words = signal.strsignal(-code) or f"signal {-code}"
+            with suppress(OSError):
+                os.write(2, f"gemmlab: ended by {words}\n".encode())
+        os._exit(code if code >= 0 else 128 - code)
+
+    def _drain(self) -> None:
+        """What was printed last."""
+        stop = time.monotonic() + LAST_WORDS_S
+        for screen in self._screens:
+            while select.select([screen.master], [], [], max(stop - time.monotonic(), 0))[0]:
+                if not screen.copy():
+                    break
+            screen.clear()
+
+
+class _Screen:
+    """A terminal that streams of the working process go to, and a pseudo-terminal in its place."""
+
+    def __init__(self, stream: int) -> None:
+        self._streams = [stream]
+        self.master, self.slave = os.openpty()
+        import termios
+
+        mode = termios.tcgetattr(self.slave)
+        mode[1] &= ~termios.OPOST  # the terminal itself does that
+        termios.tcsetattr(self.slave, termios.TCSANOW, mode)
+        self.resize()
+        self._text, self._since = " ".join(["gemmlab", *sys.argv[1:2]]), time.monotonic()
+        self._printed = self._since  # when
+        self._at_start = True  # of a line
+        self._drawn = False
+
+    def add(self, stream: int) -> None:
+        self._streams.append(stream)
+
+    @property
+    def shows_status(self) -> bool:
+        return 2 in self._streams and os.environ.get("TERM") != "dumb"
+
+    def use(self) -> None:
+        """Put it in the place of the terminal."""
+        for stream in self._streams:
+            os.dup2(self.slave, stream)
+        os.close(self.slave)
+        os.close(self.master)
+
+    def copy(self) -> bool:
+        """Print what there is to print; False where there will be no more."""
+        try:
+            data = os.read(self.master, 2**16)
+        except OSError:
+            return False
+        if data:
+            self.clear()
+            self._write(data)
+            self._at_start = data.endswith(b"\n")
+            self._printed = time.monotonic()
+        return bool(data)
+
+    def tell(self, text: str) -> None:
+        if text != self._text:
+            self._text, self._since = text, time.monotonic()
+
+    def show(self) -> None:
+        """Draw the status, if it is time to."""
+        quiet = time.monotonic() - self._printed > QUIET_S
+        if quiet and self._at_start and self._text and self._is_ours():
+            line = status.frame(self._text, self._since, status.columns(self._streams[0]))
+            encoding = sys.stderr.encoding if sys.stderr else "ascii"
+            self._write(b"\r\x1b[K" + line.encode(encoding, "replace"))
+            self._drawn = True
+
+    def clear(self) -> None:
+        if self._drawn:
+            self._write(b"\r\x1b[K")
+            self._drawn = False
+
+    def resize(self) -> None:
+        import fcntl
+        import termios
+
+        with suppress(OSError):
+            size = fcntl.ioctl(self._streams[0], termios.TIOCGWINSZ, bytes(8))
+            fcntl.ioctl(self.master, termios.TIOCSWINSZ, size)
+
+    def _is_ours(self) -> bool:
+        """Whether nothing else is in the foreground of the terminal."""
+        try:
+            return os.tcgetpgrp(self._streams[0]) == os.getpgrp()
+        except OSError:  # it is not the one that controls this process
+            return True
+
+    def _write(self, data: bytes) -> None:
+        with suppress(OSError):  # the terminal may be gone
+            while data:
+                data = data[os.write(self._streams[0], data) :]
+
+
+def _screens() -> list[_Screen]:
+    """One for each terminal among stdout and stderr; none where there are no pseudo-terminals."""
+    found: dict[int, _Screen] = {}
+    for stream in (1, 2):
+        with suppress(OSError):
+            if os.isatty(stream):
+                device = os.fstat(stream).st_rdev
+                if device in found:
+                    found[device].add(stream)
+                else:
+                    found[device] = _Screen(stream)
+    return list(found.values())

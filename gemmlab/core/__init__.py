@@ -1,0 +1,1 @@
+"""What every part may use: processes, files and texts, and nothing about kernels."""

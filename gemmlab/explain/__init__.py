@@ -1,5 +1,0 @@
-"""Why a kernel is as fast as it is: formulas, the compiler's facts and the emulator's counts."""
-
-from gemmlab.explain.explanation import Explanation, default_gpu, explain
-
-__all__ = ["Explanation", "default_gpu", "explain"]

@@ -1,0 +1,102 @@
+"""The registry: which kernels there are, in which order, for which problem.
+
+Every list of kernels derives from this one. A kernel file is imported when it is asked for.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from dataclasses import replace
+
+from gemmlab.core.packages import CUTE_DSL
+from gemmlab.errors import InputError, UnknownNameError
+from gemmlab.kernels.rung import Rung
+
+_FILES = {
+    "gemm": (
+        "naive",
+        "uncoalesced",
+        "shared",
+        "tile_1d",
+        "tile_2d",
+        "float4",
+        "transposed_a",
+        "warp_tile",
+        "double_buffer",
+        "async_copy",
+        "split_k",
+        "tensor_cores",
+    ),
+    "transpose": ("naive", "shared", "ilp"),
+    "sum": ("global_atomics", "shared_serial", "tree", "warp_shuffle", "vectorized"),
+    "histogram": ("global_atomics", "shared_atomics"),
+    "vector-add": ("explicit", "managed", "managed_prefetch", "async_stream"),
+}
+
+
+def rungs(problem: str = "gemm") -> tuple[Rung, ...]:
+    """The rungs of one problem from the lowest up.
+
+    Raises UnknownNameError, and MissingDependencyError where CuTe DSL, in which the kernels are
+    written, is missing or broken.
+    """
+    if problem not in _FILES:
+        raise UnknownNameError(f"no ladder for {problem!r}; there is {', '.join(_FILES)}")
+    folder = f"gemmlab.kernels.{problem.replace('-', '_')}"
+    with CUTE_DSL.importing():
+        modules = [importlib.import_module(f"{folder}.{file}") for file in _FILES[problem]]
+    return tuple(rung for module in modules for rung in module.RUNGS)
+
+
+def find(name: str, layout: str | None = None, problem: str | None = None) -> Rung:
+    """The rung of that name in that layout; "naive-tnn" is `naive` in the course's layout.
+
+    Without `problem` all ladders are searched in order; "sum:global-atomics" names one. Raises
+    UnknownNameError listing the names, InputError for a layout that the rung does not have, and for
+    a name of another ladder than `problem`.
+    """
+    if ":" in name:
+        own, name = name.split(":", 1)
+        if problem not in (None, own):
+            raise InputError(f"{own}:{name} is a rung of {own}, not of {problem}")
+        problem = own
+    names: dict[str, tuple[Rung, str]] = {}
+    for rung in (rung for ladder in _FILES for rung in rungs(ladder)):
+        if problem not in (None, rung.problem):
+            continue
+        names.setdefault(rung.name, (rung, rung.layout))
+        if rung.course_name is not None:
+            names.setdefault(rung.course_name, (rung, "course"))
+    if not names:
+        raise UnknownNameError(f"no ladder for {problem!r}; there is {', '.join(_FILES)}")
+    if name not in names:
+        close = difflib.get_close_matches(name, names, n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise UnknownNameError(f"no rung {name!r}; there are: {', '.join(names)}.{hint}")
+    rung, own_layout = names[name]
+    if name == rung.course_name and layout not in (None, own_layout):
+        raise InputError(f"{name!r} is {rung.name!r} in layout {own_layout!r}, not {layout!r}")
+    return in_layout(rung, own_layout if layout is None else layout)
+
+
+def in_layout(rung: Rung, layout: str) -> Rung:
+    """The same rung in another layout. Raises InputError where it has none of that name."""
+    if layout == rung.layout:
+        return rung
+    if not hasattr(rung.config, "layout"):
+        raise InputError(f"{rung.problem} {rung.name!r} has layout {rung.layout!r} only")
+    return replace(rung, config=replace(rung.config, layout=layout))
+
+
+def qualified(rung: Rung) -> str:
+    """The name by which `find` finds this rung among all ladders: "transpose:naive"."""
+    same = (found for ladder in _FILES for found in rungs(ladder) if found.name == rung.name)
+    return rung.name if next(same).problem == rung.problem else f"{rung.problem}:{rung.name}"
+
+
+def label(rung: Rung) -> str:
+    """What a rung is called: by its own name in the course's layout, where it has one."""
+    if rung.course_name is not None and rung.layout == "course":
+        return rung.course_name
+    return rung.name

@@ -1,0 +1,1 @@
+"""The lab: kernels climbed, judged, timed and explained; its results are records."""

@@ -1,0 +1,144 @@
+"""What one contender did in one case on one machine, as a JSON file of its own.
+
+    FOLDER/gemm/4096x4096x4096-row-normal/float4.json
+
+A record holds measured values and what is needed to measure them again. What follows from them
+(TFLOPS, percentages) is computed when it is asked for. There is a record only for a result that the
+judge passed, before and after the timing, and for a time that the hardware can reach.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from gemmlab.lab.records import Json, decoded, entries, make_folder, write_text
+
+IEEE = "ieee"  # the precision class of float32 arithmetic without tensor cores
+
+_FLAT_LIST = re.compile(r"\[\n[^][{}]*\]")
+
+Case = tuple[str, tuple[int, ...], str, str]  # problem, sizes, layout, family
+
+
+@dataclass(frozen=True)
+class Record:
+    """Times in seconds, noise in percent, errors in units of u·magnitude, u = 2**-24.
+
+    GPU times are of cold runs: L2 flushed before each. A batch is back-to-back launches over
+    rotating operands; None where one launch takes longer than a batch should. CPU time is wall
+    time of a cold run, its launch included.
+    """
+
+    kernel: str  # "float4", "cublas"
+    title: str  # "128-bit global loads and stores", "cuBLAS through nvmath-python"
+    problem: str
+    shape: dict[str, int]
+    layout: str
+    family: str
+    seed: int  # of the case judged before timing; judged after it: the next one
+    flops: int
+    min_bytes: int
+    precision: str | None  # precision class, None where it is not known
+    max_error_u: float | None  # of both judgements; None for a copy, which solves nothing
+    bound_u: float
+    samples: int
+    gpu_mean_s: float
+    gpu_median_s: float
+    gpu_p10_s: float
+    gpu_p90_s: float
+    gpu_noise_percent: float | None
+    round_medians_s: list[float]  # one for each round, in order
+    cpu_mean_s: float
+    cpu_noise_percent: float | None
+    batch_samples: int
+    batch_mean_s: float | None
+    sm_mhz: float | None  # mean over cold samples, measured on the GPU
+    temperature_c: float | None
+    power_w: float | None
+    warnings: list[str]
+    baseline: Json | None  # {kernel, title, gpu_median_s, details}, in the same rounds
+    details: Json  # of a kernel: compiler, launch, resources; of a library: version, compute type
+    command: str  # measures this record again, with all that it was interleaved with
+    date: str  # ISO 8601, UTC, when all was measured
+    protocol: Json
+    machine: Json  # GPU, driver, clocks, power limit, measured and datasheet roofs
+    versions: dict[str, str]
+    cupti_s: float | None = None  # by CUPTI's time stamps, caches warm; None where not taken
+
+    @property
+    def case(self) -> Case:
+        return (self.problem, tuple(self.shape.values()), self.layout, self.family)
+
+    @property
+    def tflops(self) -> float | None:
+        """None where the problem is bound by its bytes: fewer operations than bytes."""
+        computes = self.flops > self.min_bytes
+        return self.flops / self.gpu_median_s / 1e12 if computes else None
+
+    @property
+    def gigabytes_per_second(self) -> float:
+        """The least bytes that the problem must move, over the time."""
+        return self.min_bytes / self.gpu_median_s / 1e9
+
+    @property
+    def percent_of_baseline(self) -> float | None:
+        """Speed in percent of the baseline's, in the same rounds."""
+        return 100 * self.baseline["gpu_median_s"] / self.gpu_median_s if self.baseline else None
+
+    def roof_percent(self, roofs: str) -> float | None:
+        """Speed in percent of the "measured" or the "datasheet" roof, the nearer one."""
+        roof: Mapping[str, float | None] = self.machine["roofs"][roofs]
+        peak = roof["fp32_tflops" if self.precision == IEEE else "tensor_tflops"]
+        bandwidth = roof["bandwidth_gbs"]
+        if not peak or not bandwidth:
+            return None
+        least = max(self.flops / (peak * 1e12), self.min_bytes / (bandwidth * 1e9))
+        return 100 * least / self.gpu_median_s
+
+
+def dumps(records: Iterable[Record]) -> str:
+    """A JSON list, strict."""
+    return _text([asdict(record) for record in records])
+
+
+def path(folder: Path, record: Record) -> Path:
+    """Where the record of this kernel and case is kept."""
+    sizes = "x".join(map(str, record.shape.values()))
+    case = f"{sizes}-{record.layout}-{record.family}"
+    return folder / record.problem / case / f"{record.kernel}.json"
+
+
+def write(folder: Path, records: Iterable[Record]) -> None:
+    """Write each record to its own file, whole or not at all. Raises InputError."""
+    for record in records:
+        file = path(folder, record)
+        make_folder(file.parent)
+        write_text(file, _text(asdict(record)))
+
+
+def read(source: Path) -> list[Record]:
+    """The record of a file, the list of one, or all records below a folder, in order of path.
+
+    Raises InputError for a source that holds none, or something else.
+    """
+    return decoded(Record, entries(source), source)
+
+
+def _text(data: Any) -> str:
+    """Strict JSON with lists of numbers or words on one line each."""
+    text = json.dumps(_rounded(data), indent=2, ensure_ascii=False, allow_nan=False)
+    return _FLAT_LIST.sub(lambda found: " ".join(found[0].split()), text) + "\n"
+
+
+def _rounded(value: Any) -> Any:
+    """Floats to seven digits, which is all that NVBench's float32 samples hold."""
+    if isinstance(value, float):
+        return float(f"{value:.7g}")
+    if isinstance(value, dict):
+        return {key: _rounded(item) for key, item in value.items()}
+    return [_rounded(item) for item in value] if isinstance(value, list) else value

@@ -1,0 +1,188 @@
+"""Samples and verdicts to records, or to refusals that say why there is no record."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from gemmlab import problems
+from gemmlab.errors import ImplausibleTimeError
+from gemmlab.lab.bench import baselines, roofs
+from gemmlab.lab.bench.contenders import Contender
+from gemmlab.lab.bench.job import Job, Refusal
+from gemmlab.lab.bench.machine import Reading
+from gemmlab.lab.bench.nvbench import Sampled
+from gemmlab.lab.bench.protocol import Protocol
+from gemmlab.lab.bench.record import Record
+from gemmlab.lab.bench.roofs import Roofs
+from gemmlab.lab.bench.statistics import Spread, pooled, warnings
+
+COMPANY = "other processes on the GPU"  # a warning
+
+Samples = Sequence[Sampled | None]  # by step
+
+
+@dataclass
+class Entry:
+    """One contender in one case, and what is found out about it."""
+
+    job: Job
+    contender: Contender
+    refusal: Refusal | None = None
+    max_error_u: float | None = None  # the largest so far
+    launch_s: float = 0.0  # about, of one launch
+    rotation_bytes: int = 0
+    cupti_s: float | None = None
+    turns: list[int] = field(default_factory=list)  # steps in which it was measured
+    readings: list[Reading] = field(default_factory=list)  # after each of them
+
+    def refuse(self, status: str, message: str) -> None:
+        if self.refusal is None:
+            self.refusal = Refusal(self.contender.name, self.job.case, status, message)
+
+    def samples(self, sampled: Samples) -> list[Sampled]:
+        """Of its own steps."""
+        return [one for turn in self.turns if (one := sampled[turn]) is not None]
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What all records of a measurement have in common."""
+
+    machine: dict[str, Any]
+    datasheet: Roofs
+    protocol: Protocol
+    versions: dict[str, str]
+    date: str
+
+    @classmethod
+    def of(
+        cls,
+        facts: dict[str, Any],
+        probes: Samples,
+        protocol: Protocol,
+        versions: dict[str, str],
+    ) -> Circumstances:
+        """`probes` are the samples of the copy and of the FMA kernel."""
+        datasheet = roofs.datasheet(
+            *(facts["gpu"], facts["arch"], facts["sms"]),
+            *(facts["sm_max_mhz"] or 0.0, facts["bus_gbs"]),
+        )
+        copy_s, fma_s = (float(np.median(probe.gpu_s)) if probe else None for probe in probes)
+        measured = roofs.measured(copy_s, fma_s, facts["sms"])
+        both = {"measured": asdict(measured), "datasheet": asdict(datasheet)}
+        date = datetime.now(UTC).isoformat(timespec="seconds")
+        return cls(facts | {"roofs": both}, datasheet, protocol, versions, date)
+
+
+def result(
+    entry: Entry, entries: Sequence[Entry], sampled: Samples, circumstances: Circumstances
+) -> Record | Refusal:
+    """Of one of the contenders of a case."""
+    found = entry.samples(sampled)
+    if not found:
+        entry.refuse("not run", "no sample in the time limit")
+    elif entry.refusal is None:
+        try:
+            return _record(entry, found, entries, sampled, circumstances)
+        except ImplausibleTimeError as error:
+            entry.refuse("impossible time", str(error))
+    assert entry.refusal is not None
+    return entry.refusal
+
+
+def _record(
+    entry: Entry,
+    found: Sequence[Sampled],
+    entries: Sequence[Entry],
+    sampled: Samples,
+    circumstances: Circumstances,
+) -> Record:
+    """Raises ImplausibleTimeError."""
+    job, contender = entry.job, entry.contender
+    problem = problems.find(job.problem)
+    flops, min_bytes = problem.flops(job.shape), problem.min_bytes(job.shape)
+    gpu = Spread.of(np.concatenate([one.gpu_s for one in found]))
+    cpu = pooled([one.cpu for one in found])
+    batches = sum(one.batch_samples for one in found)
+    batch_s = sum(one.batch_samples * one.batch_mean_s for one in found) / max(batches, 1)
+    limits = roofs.Limits(
+        circumstances.datasheet, flops, circumstances.machine["l2_bytes"], contender.precision
+    )
+    limits.check(gpu.median, min_bytes)
+    if batches:
+        limits.check(batch_s, 0)  # the L2 may hold operands of a launch before
+    protocol = circumstances.protocol
+    return Record(
+        kernel=contender.name,
+        title=contender.title,
+        problem=job.problem,
+        shape=dict(job.shape),
+        layout=job.layout,
+        family=job.family,
+        seed=job.seed,
+        flops=flops,
+        min_bytes=min_bytes,
+        precision=contender.precision,
+        max_error_u=entry.max_error_u,
+        bound_u=problem.bound_u(job.shape),
+        samples=gpu.samples,
+        gpu_mean_s=gpu.mean,
+        gpu_median_s=gpu.median,
+        gpu_p10_s=gpu.p10,
+        gpu_p90_s=gpu.p90,
+        gpu_noise_percent=gpu.noise_percent,
+        round_medians_s=[float(np.median(one.gpu_s)) for one in found],
+        cpu_mean_s=cpu.mean,
+        cpu_noise_percent=cpu.noise_percent,
+        batch_samples=batches,
+        batch_mean_s=batch_s if batches else None,
+        sm_mhz=_mean([float(mhz) for one in found for mhz in one.sm_mhz]),
+        temperature_c=_mean([reading.temperature_c for reading in entry.readings]),
+        power_w=_mean([reading.power_w for reading in entry.readings]),
+        warnings=[*warnings(gpu, protocol), *_company(entry.readings)],
+        baseline=_baseline(entries, sampled),
+        details=contender.details,
+        command=job.command,
+        date=circumstances.date,
+        protocol=asdict(protocol)
+        | {
+            "nvbench": importlib.metadata.version("cuda-bench"),
+            "cold": "L2 flushed before each sample",
+            "rotation_bytes": entry.rotation_bytes,
+            "interleaved": [other.contender.name for other in entries],
+        },
+        machine=circumstances.machine,
+        versions=circumstances.versions,
+        cupti_s=entry.cupti_s,
+    )
+
+
+def _baseline(entries: Sequence[Entry], sampled: Samples) -> dict[str, Any] | None:
+    """The time of the problem's reference in the same rounds; None where it has none."""
+    known = {entry.contender.name: entry for entry in entries if entry.refusal is None}
+    for name in baselines.references(entries[0].job.problem):
+        if name in known and (found := known[name].samples(sampled)):
+            return {
+                "kernel": name,
+                "title": known[name].contender.title,
+                "gpu_median_s": float(np.median(np.concatenate([one.gpu_s for one in found]))),
+                "details": known[name].contender.details,
+            }
+    return None
+
+
+def _company(readings: Sequence[Reading]) -> list[str]:
+    """Who else may have had the GPU: times are then of a part of it."""
+    others = max((reading.others or 0 for reading in readings), default=0)
+    return [f"{COMPANY}: {others}"] if others else []
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

@@ -1,0 +1,106 @@
+"""What the hardware can do at most: as its data sheet says, and as two probes measure it.
+
+The probes: a kernel of nothing but FMAs (fma_peak.cu), and a copy of a large buffer in device
+memory, whose bytes count twice, read and written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from gemmlab.compile.artifact import Artifact
+from gemmlab.compile.nvrtc import compile_cuda
+from gemmlab.devices.cuda import CudaDevice
+from gemmlab.devices.device import Span
+from gemmlab.errors import ImplausibleTimeError
+from gemmlab.hardware.specs import architecture, gpu
+from gemmlab.lab.bench.record import IEEE
+
+COPY_BYTES = 2**30
+BLOCK = 512
+BLOCKS_PER_SM = 4
+ROUNDS = 4096
+FMAS_PER_ROUND = 16 * 8  # per thread, see fma_peak.cu
+
+
+@dataclass(frozen=True)
+class Roofs:
+    """Peaks in TFLOPS and GB/s; `tensor_tflops` of float16 inputs, None where not known."""
+
+    fp32_tflops: float
+    bandwidth_gbs: float
+    tensor_tflops: float | None
+    source: str
+
+
+def datasheet(name: str, arch: str, sms: int, sm_mhz: float, memory_gbs: float) -> Roofs:
+    """Of the product of that name; of one not in the table, from what the driver says."""
+    product = gpu(name)
+    if product is not None:
+        return Roofs(
+            product.fp32_tflops, product.bandwidth_gbs, product.tensor_tflops, product.source
+        )
+    peak = 2 * sms * architecture(arch).fp32_lanes * sm_mhz / 1e6
+    return Roofs(peak, memory_gbs, None, "the driver's clocks and bus width")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a kernel needs at least on some hardware, whatever it does."""
+
+    roofs: Roofs
+    flops: int
+    l2_bytes: int
+    precision: str | None
+
+    def check(self, seconds: float, nbytes: int) -> None:
+        """Raise ImplausibleTimeError for a time in which nothing can move so many bytes.
+
+        Or do so many operations; those of an unknown precision class are held to the tensor
+        cores. Bytes that the L2 holds when the kernel ends need not have gone to memory.
+        """
+        roofs = self.roofs
+        peak = roofs.fp32_tflops if self.precision == IEEE else roofs.tensor_tflops
+        arithmetic = self.flops / (peak * 1e12) if peak else 0.0
+        memory = max(0, nbytes - self.l2_bytes) / (roofs.bandwidth_gbs * 1e9)
+        least = max(arithmetic, memory)
+        if seconds < least:
+            raise ImplausibleTimeError(
+                f"{1e6 * seconds:.4g} µs for {self.flops:.4g} operations and {nbytes:.4g} bytes; "
+                f"the hardware needs at least {1e6 * least:.4g} µs ({roofs.source})"
+            )
+
+
+def fma_probe(arch: str) -> Artifact:
+    """The FMA kernel, compiled. Raises CompileError, MissingDependencyError."""
+    file = Path(__file__).parent / "fma_peak.cu"
+    return compile_cuda(file.read_text(encoding="utf-8"), "fma_peak", arch, file.name)
+
+
+def copy_launch(device: CudaDevice) -> Callable[[], None]:
+    """Copy COPY_BYTES within device memory."""
+    source, target = (Span(device.allocate(COPY_BYTES), 0, COPY_BYTES) for _ in range(2))
+    return lambda: device.copy(target, source)
+
+
+def fma_launch(device: CudaDevice, probe: Artifact, sms: int) -> Callable[[], None]:
+    """Fill the GPU with FMAs, `fma_flops` operations."""
+    blocks = BLOCKS_PER_SM * sms
+    out = Span(device.allocate(4 * blocks * BLOCK), 0, 4 * blocks * BLOCK)
+    return device.prepare(probe, (blocks, 1, 1), (BLOCK, 1, 1), [out, 0.999, 0.001, ROUNDS])
+
+
+def fma_flops(sms: int) -> int:
+    return 2 * FMAS_PER_ROUND * ROUNDS * BLOCKS_PER_SM * sms * BLOCK
+
+
+def measured(copy_s: float | None, fma_s: float | None, sms: int) -> Roofs:
+    """From the median times of both probes; 0 for one that took no sample."""
+    return Roofs(
+        fp32_tflops=fma_flops(sms) / fma_s / 1e12 if fma_s else 0.0,
+        bandwidth_gbs=2 * COPY_BYTES / copy_s / 1e9 if copy_s else 0.0,
+        tensor_tflops=None,
+        source="a copy and FMAs in this run",
+    )

@@ -1,0 +1,170 @@
+"""From a ladder to a measurement, and the process that makes it.
+
+The work is done in a process of its own: NVBench runs once per process, and a kernel that breaks
+the CUDA context, or brings the process down, takes nothing else with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from multiprocessing import get_context
+from typing import NoReturn
+
+from gemmlab.compile import cute
+from gemmlab.core import status
+from gemmlab.errors import DeviceError, InputError, ShapeError, UnknownNameError
+from gemmlab.kernels import ladder
+from gemmlab.kernels.rung import Rung
+from gemmlab.lab.bench import baselines, roofs
+from gemmlab.lab.bench.job import Job, Kernel, Outcome, Refusal, case_name
+from gemmlab.lab.bench.protocol import Protocol
+from gemmlab.lab.bench.record import IEEE
+from gemmlab.problems.problem import Problem, Shape
+
+SIZES = {"gemm": 4096, "transpose": 8192}  # where none is given; otherwise
+VECTOR = 2**28
+_ALONE = "its kernel alone, operands in device memory"  # of a rung whose subject is the host
+
+
+@dataclass(frozen=True)
+class Guest:
+    """A kernel that is no rung, under the name that the command line has for it.
+
+    `kernel` is its launch for a shape, compiled for an architecture; it raises ShapeError for a
+    shape that it does not take. Its results are judged in the precision class that it wants.
+    """
+
+    name: str
+    problem: str
+    layout: str
+    precision: str
+    kernel: Callable[[Shape, str], Kernel]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Rungs and guests of one problem, all in one layout and class, in several shapes.
+
+    `baselines` None: all that are installed.
+    """
+
+    problem: Problem
+    rungs: Sequence[Rung]
+    shapes: Sequence[Shape]
+    family: str
+    seed: int
+    baselines: tuple[str, ...] | None
+    guests: Sequence[Guest] = ()
+
+    @property
+    def layout(self) -> str:
+        return (self.rungs[0] if self.rungs else self.guests[0]).layout
+
+    @property
+    def precision(self) -> str:
+        """The class that results are judged in, and that cuBLAS computes in."""
+        return self.guests[0].precision if self.guests else IEEE
+
+    def check(self) -> None:
+        """Raise UnknownNameError for a family or a baseline, InputError for the seed, and for
+        kernels that cannot be measured together."""
+        for guest in self.guests:
+            same = (guest.problem, guest.layout, guest.precision)
+            if same != (self.problem.name, self.layout, self.precision):
+                raise InputError(
+                    f"{guest.name} is of {', '.join(same)}, others of {self.problem.name}, "
+                    f"{self.layout}, {self.precision}: measure them one by one"
+                )
+        known = baselines.names(self.problem.name)
+        for name in self.baselines or ():
+            if name not in known:
+                there = ", ".join(known)
+                raise UnknownNameError(
+                    f"no baseline {name!r} for {self.problem.name}; there is: {there}"
+                )
+        self.problem.case(dict.fromkeys(self.problem.axes, 1), self.layout, self.family, self.seed)
+
+    def job(self, shape: Shape, protocol: Protocol, arch: str) -> tuple[Job, list[Refusal]]:
+        """One shape, with the rungs compiled; those that do not take it are refused.
+
+        Raises CompileError, MissingDependencyError.
+        """
+        sizes = tuple(shape[axis] for axis in self.problem.axes)
+        case = case_name(self.problem.name, sizes, self.layout, self.family)
+        kernels, refusals = [], []
+        for rung in self.rungs:
+            name = ladder.label(rung)
+            broken = rung.lacks(arch) or rung.requires(rung.config, shape)
+            if broken:
+                refusals.append(Refusal(name, case, "skipped", broken))
+                continue
+            if rung.launches is not None:
+                rule = f"several launches; `gemmlab climb --rungs {name}` times them one by one"
+                refusals.append(Refusal(name, case, "skipped", rule))
+                continue
+            artifact = cute.compile_rung(rung, arch)
+            geometry = rung.geometry(rung.config, shape)
+            workspace = rung.workspace and rung.workspace(rung.config, shape)
+            title = _ALONE if rung.flow else rung.change
+            kernels.append(Kernel(name, title, artifact, geometry, workspace))
+        for guest in self.guests:
+            try:
+                kernels.append(guest.kernel(shape, arch))
+            except ShapeError as error:
+                refusals.append(Refusal(guest.name, case, "skipped", str(error)))
+        job = Job(
+            problem=self.problem.name,
+            shape=dict(shape),
+            layout=self.layout,
+            family=self.family,
+            seed=self.seed,
+            kernels=tuple(kernels),
+            baselines=self.baselines,
+            command=self._command(sizes, protocol),
+            precision=self.precision,
+        )
+        return job, refusals
+
+    def _command(self, sizes: Sequence[int], protocol: Protocol) -> str:
+        words = ["gemmlab bench", *(f"{self.problem.name}:{rung.name}" for rung in self.rungs)]
+        words += [guest.name for guest in self.guests]
+        words += [f"--shape {','.join(map(str, sizes))} --layout {self.layout}"]
+        words += [f"--family {self.family} --seed {self.seed}", *protocol.command_options()]
+        if self.baselines is not None:
+            words.append(f"--baselines {','.join(self.baselines)}")
+        return " ".join(words)
+
+
+def measure(plan: Plan, protocol: Protocol, arch: str) -> Outcome:
+    """Compile for `arch` and measure on GPU 0. Raises as `Plan.job` and `measure_jobs` do."""
+    made = [plan.job(shape, protocol, arch) for shape in plan.shapes]
+    outcome = measure_jobs([job for job, _ in made], protocol, arch)
+    outcome.refusals[:0] = [refusal for _, refused in made for refusal in refused]
+    return outcome
+
+
+def measure_jobs(jobs: Sequence[Job], protocol: Protocol, arch: str) -> Outcome:
+    """Measure every job on GPU 0, whose architecture is `arch`, in a process of its own.
+
+    Raises DeviceError where there is no GPU or the process dies, MissingDependencyError where
+    NVBench or a baseline asked for is not installed.
+    """
+    from gemmlab.lab.bench import worker
+
+    probe = roofs.fma_probe(arch)
+    pool = ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn"))
+    with status.interruptible(_interrupt), pool:
+        outcome = pool.submit(worker.run, list(jobs), protocol, probe)
+        try:
+            return outcome.result()
+        except KeyboardInterrupt:  # which the process got too: it says what it has
+            return outcome.result()
+        except BrokenProcessPool as error:
+            raise DeviceError("the measuring process died; its last words are above") from error
+
+
+def _interrupt() -> NoReturn:
+    raise KeyboardInterrupt

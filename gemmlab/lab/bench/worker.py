@@ -1,0 +1,250 @@
+"""The measurement itself, in the process that has the GPU.
+
+For each case: judge every contender, let the clock settle, then rounds in which NVBench measures
+one contender after the other, then judge them again on fresh inputs.
+"""
+
+from __future__ import annotations
+
+import itertools
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from gemmlab import problems
+from gemmlab.compile.artifact import Artifact
+from gemmlab.devices.cuda import CudaDevice
+from gemmlab.devices.device import Span
+from gemmlab.lab import judge
+from gemmlab.lab.bench import baselines, machine, nvbench, roofs
+from gemmlab.lab.bench.contenders import Arguments, Bound, KernelContender
+from gemmlab.lab.bench.job import Job, Outcome, Refusal
+from gemmlab.lab.bench.kernel_clock import KernelClock
+from gemmlab.lab.bench.machine import Sensors
+from gemmlab.lab.bench.nvbench import Step
+from gemmlab.lab.bench.protocol import Protocol
+from gemmlab.lab.bench.results import Circumstances, Entry, result
+from gemmlab.lab.environment import own_version
+from gemmlab.lab.judge import Stage, Verdict, precision
+from gemmlab.lab.judge.buffers import spoilt
+from gemmlab.problems.problem import Case
+
+ROTATION = 2.25  # operands together are larger than this many L2 caches,
+MOST_SETS = 256  # unless that takes more sets of them than this
+RESETTLE_S = 0.5  # of work before each further case
+ASIDE_S = 1e-4  # of work on another stream than the one that is timed is not seen for sure
+PROBES = 2  # steps before the first case: copy, FMA
+
+
+def run(
+    jobs: Sequence[Job], protocol: Protocol, probe: Artifact, clock: KernelClock | None = None
+) -> Outcome:
+    """Measure the jobs in this process, which can do so once. `probe`: see roofs.fma_probe.
+
+    `clock` times launches a second time, after they were judged the second time.
+    """
+    device = CudaDevice()
+    return Measurement(device, Sensors(device), jobs, protocol, probe, clock).take()
+
+
+class Measurement:
+    """All jobs of one process."""
+
+    def __init__(
+        self,
+        device: CudaDevice,
+        sensors: Sensors,
+        jobs: Sequence[Job],
+        protocol: Protocol,
+        probe: Artifact,
+        clock: KernelClock | None = None,
+    ) -> None:
+        self._device, self._sensors, self._protocol = device, sensors, protocol
+        self._probe, self._clock = probe, clock
+        self._facts = machine.facts(device, sensors)
+        self._cases = [(job, self._entries(job)) for job in jobs]
+        self._turns = self._finished = 0
+
+    def take(self) -> Outcome:
+        """Raises as nvbench.sample does."""
+        count = PROBES + self._protocol.rounds * sum(len(own) for _, own in self._cases)
+        sampled, error = nvbench.sample(self._walk(), count, self._device.stream, self._protocol)
+        circumstances = Circumstances.of(
+            self._facts, sampled[:PROBES], self._protocol, _versions() | self._device.versions()
+        )
+        outcome = Outcome(ended_by=error)
+        for _, entries in self._cases[: self._finished]:
+            for entry in entries:
+                found = result(entry, entries, sampled, circumstances)
+                if isinstance(found, Refusal):
+                    outcome.refusals.append(found)
+                else:
+                    outcome.records.append(found)
+        return outcome
+
+    def _entries(self, job: Job) -> list[Entry]:
+        problem = problems.find(job.problem)
+        kernels = [KernelContender(self._device, problem, kernel) for kernel in job.kernels]
+        libraries = baselines.make(self._device, problem, job.layout, job.baselines, job.precision)
+        return [Entry(job, contender) for contender in (*libraries, *kernels)]
+
+    def _walk(self) -> Iterator[Step | None]:
+        """Every step in order, and between them all that is not measured."""
+        yield from self._measure_roofs()
+        for job, entries in self._cases:
+            yield from self._measure(job, entries)
+
+    def _measure_roofs(self) -> Iterator[Step | None]:
+        copy = roofs.copy_launch(self._device)
+        fma = roofs.fma_launch(self._device, self._probe, self._facts["sms"])
+        self._settle(fma, machine.LEAST_S)
+        for launch in (copy, fma):
+            yield self._step(Step(launch, batched=False))
+
+    def _measure(self, job: Job, entries: list[Entry]) -> Iterator[Step | None]:
+        """One case from judgement to judgement."""
+        start = time.perf_counter()
+        stage = self._stage(job, job.seed)
+        for entry in entries:
+            self._judge(entry, stage)
+        sets = self._operand_sets(stage)
+        launches = [self._rotating(entry, sets) for entry in entries]
+        self._settle(next(filter(None, launches), None), RESETTLE_S)
+        for number in range(self._protocol.rounds):
+            for entry, launch in zip(entries, launches, strict=True):
+                entry.turns.append(self._turns)
+                yield self._step(launch and self._turn(entry, launch, number))
+                entry.readings.append(self._sensors.read())
+        del stage, sets, launches
+        fresh = self._stage(job, job.seed + 1)
+        for entry in entries:
+            self._judge(entry, fresh)
+        self._finished += 1
+        took = time.perf_counter() - start
+        print(f"{job.case}: {len(entries)} contenders, {took:.1f} s", file=sys.stderr, flush=True)
+
+    def _turn(self, entry: Entry, launch: Callable[[], None], number: int) -> Step | None:
+        """A contender's turn in a round; none where earlier ones have used up its time.
+
+        A turn is two launches at least, one to warm up. There is no batch of launches that take
+        longer than a batch should.
+        """
+        protocol = self._protocol
+        if 2 * number * entry.launch_s > protocol.timeout_s:
+            return None
+        batched = entry.launch_s < protocol.min_time_s / protocol.rounds
+        return Step(launch, batched, entry.contender.synchronizes)
+
+    def _step(self, step: Step | None) -> Step | None:
+        self._turns += 1
+        return step
+
+    def _stage(self, job: Job, seed: int) -> Stage:
+        problem = problems.find(job.problem)
+        case = problem.case(job.shape, job.layout, job.family, seed)
+        return Stage(self._device, problem, case)
+
+    def _judge(self, entry: Entry, stage: Stage) -> None:
+        """Run once on poisoned output and examine; refuse what does not run or is wrong."""
+        if entry.refusal is not None:
+            return
+        try:
+            bound = entry.contender.bind(stage.args)
+            bound.run()
+            bound.deliver()
+            self._device.gpu.sync()  # whatever stream it works on
+            if entry.contender.solves:
+                verdict, image = judge.inspect(stage)
+                entry.max_error_u = max(entry.max_error_u or 0.0, verdict.max_error_u or 0.0)
+                if not _suffices(verdict, stage.case, image, entry.job):
+                    entry.refuse(verdict.status, verdict.message)
+                elif entry.turns:
+                    self._judge_over_result(entry, stage, bound, image)
+            if not entry.turns:
+                self._time_launch(entry, bound)
+            elif self._clock is not None and entry.refusal is None:
+                entry.cupti_s = self._clock.measure(bound.run, self._device.gpu.sync)
+        except Exception as error:  # a library may raise anything
+            entry.refuse("not run", f"{type(error).__name__}: {error}")
+        stage.restore(stage.case.output if entry.refusal is None else None)
+
+    def _judge_over_result(
+        self, entry: Entry, stage: Stage, bound: Bound, image: np.ndarray
+    ) -> None:
+        """Once more over its result, in which elements are spoilt: timed launches, too, find their
+        work done, and may not leave it at that. What accumulates starts from zeros every time."""
+        output = stage.guarded[stage.case.output]
+        if {p.name: p.kind for p in stage.problem.parameters}[stage.case.output] != "output":
+            return
+        output.buffer.write(spoilt(image, stage.case.seed), output.span.offset)
+        bound.run()
+        bound.deliver()
+        self._device.gpu.sync()
+        verdict, image = judge.inspect(stage)
+        if not _suffices(verdict, stage.case, image, entry.job):
+            entry.refuse("forbidden", f"keeps what its output held before: {verdict.message}")
+
+    def _time_launch(self, entry: Entry, bound: Bound) -> None:
+        """About how long one launch takes; and does the stream that is timed do all of it?"""
+        for _ in range(3):  # Python itself may pause
+            start = time.perf_counter()
+            self._wait_for(bound.run)
+            entry.launch_s = time.perf_counter() - start
+            self._device.gpu.sync()
+            late_s = time.perf_counter() - start - entry.launch_s
+            if late_s < max(ASIDE_S, entry.launch_s / 4):
+                return
+        entry.refuse("not timed", f"{1e3 * late_s:.3g} ms of its work is on another stream")
+
+    def _operand_sets(self, stage: Stage) -> list[Arguments]:
+        """Copies of the operands that together are larger than the L2, at least two."""
+        nbytes = sum(guarded.image.nbytes for guarded in stage.guarded.values())
+        wanted = int(ROTATION * self._facts["l2_bytes"] / max(nbytes, 1)) + 1
+        return [self._copy(stage) for _ in range(max(2, min(wanted, MOST_SETS)))]
+
+    def _copy(self, stage: Stage) -> Arguments:
+        images = {id(guarded.span.buffer): guarded.image for guarded in stage.guarded.values()}
+
+        def copied(arg: Any) -> Any:
+            if not isinstance(arg, Span):
+                return arg
+            image = images[id(arg.buffer)]
+            buffer = self._device.allocate(image.nbytes)
+            buffer.write(image)
+            return Span(buffer, 0, image.nbytes)
+
+        return [copied(arg) for arg in stage.args]
+
+    def _rotating(self, entry: Entry, sets: list[Arguments]) -> Callable[[], None] | None:
+        """A launch that takes the next set of operands each time; None for who was refused."""
+        if entry.refusal is not None:
+            return None
+        bound: list[Bound] = [entry.contender.bind(args) for args in sets]
+        entry.rotation_bytes = sum(
+            arg.nbytes for args in sets for arg in args if isinstance(arg, Span)
+        )
+        turns = itertools.cycle([one.run for one in bound])
+        return lambda: next(turns)()
+
+    def _settle(self, launch: Callable[[], None] | None, least_s: float) -> None:
+        if launch is not None:
+            machine.settle(
+                lambda: self._wait_for(launch), lambda: self._sensors.read().sm_mhz, least_s
+            )
+
+    def _wait_for(self, launch: Callable[[], None]) -> None:
+        launch()
+        self._device.stream.sync()
+
+
+def _suffices(verdict: Verdict, case: Case, image: np.ndarray, job: Job) -> bool:
+    """Whether a result is right in the class that the job is judged in."""
+    return precision.suffices(precision.kept(verdict, case, image), job.precision)
+
+
+def _versions() -> dict[str, str]:
+    return {"gemmlab": own_version(), "python": platform.python_version()}

@@ -1,0 +1,201 @@
+"""The main job: every rung of a ladder compiled, run, judged and counted, one record each."""
+
+from __future__ import annotations
+
+import math
+import platform
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
+
+import numpy as np
+
+from gemmlab.compile.artifact import Artifact
+from gemmlab.compile.cute import compile_rung
+from gemmlab.devices import flow
+from gemmlab.devices.cuda import CudaDevice
+from gemmlab.devices.device import Device
+from gemmlab.devices.emulated import EmulatedDevice
+from gemmlab.devices.flow import Operation
+from gemmlab.errors import GemmlabError
+from gemmlab.hardware.occupancy import occupancy
+from gemmlab.kernels.ladder import label
+from gemmlab.kernels.rung import Geometry, Rung
+from gemmlab.lab import judge
+from gemmlab.lab.environment import own_version
+from gemmlab.lab.judge import Examination, Verdict
+from gemmlab.lab.records import Json, Record
+from gemmlab.linalg.chain import chained
+from gemmlab.problems.problem import Case, Problem
+
+Progress = Callable[[str, str], None]  # rung, what is being done
+
+
+def climb(
+    problem: Problem,
+    case: Case,
+    rungs: Iterable[Rung],
+    device: Device,
+    progress: Progress = lambda rung, doing: None,
+) -> Iterator[Record]:
+    """Yield one record per rung, in order; a rung that cannot run gets a record that says why."""
+    if isinstance(device, EmulatedDevice):
+        device = EmulatedDevice(device.arch, device.tier, device.check, machine_code=True)
+    for rung in rungs:
+        yield _Step(problem, case, rung, device, progress).take()
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One rung on one case."""
+
+    problem: Problem
+    case: Case
+    rung: Rung
+    device: Device
+    progress: Progress
+
+    def take(self) -> Record:
+        start = time.perf_counter()
+        try:
+            record = self._run()
+        except GemmlabError as error:
+            record = replace(self._record("not run"), message=str(error))
+        return replace(record, host_s=time.perf_counter() - start)
+
+    def _run(self) -> Record:
+        rung, shape = self.rung, self.case.shape
+        broken = rung.lacks(self.device.arch) or rung.requires(rung.config, shape)
+        if broken:
+            return replace(self._record("skipped"), message=broken)
+        geometry = rung.geometry(rung.config, shape)
+        self._say("preparing")
+        artifact = compile_rung(rung, self.device.arch)
+        record = self._with_artifact(self._record("not run"), artifact, geometry)
+        try:
+            return self._judged(record, artifact, geometry)
+        except GemmlabError as error:
+            return replace(record, message=str(error))
+
+    def _judged(self, record: Record, artifact: Artifact, geometry: Geometry) -> Record:
+        self._say("running")
+        found = self._examine(self.device, artifact, geometry)
+        record = _with_verdict(record, found.verdict)
+        if found.launched is None:
+            return record
+        record = replace(record, counters=found.launched.counters, timeline=_lines(found.timeline))
+        if 0 in geometry.grid:
+            return replace(record, message=f"{record.message}; nothing to launch")
+        if isinstance(self.device, CudaDevice):
+            record = self._timed(record, self.device, artifact, geometry)
+            record = self._counted(record, found, artifact, geometry)
+        return record
+
+    def _examine(self, device: Device, artifact: Artifact, geometry: Geometry) -> Examination:
+        """The kernel by itself, or inside the rung's flow."""
+        program = self.rung.program
+        if program is None:
+            workspace, own = self._workspace(), chained(device, self.rung, self.case.shape)
+            return judge.examine(own, artifact, geometry, self.problem, self.case, workspace)
+        return judge.examine_flow(device, artifact, program, self.problem, self.case)
+
+    def _workspace(self) -> int | None:
+        needed = self.rung.workspace
+        return None if needed is None else needed(self.rung.config, self.case.shape)
+
+    def _timed(
+        self, record: Record, device: CudaDevice, artifact: Artifact, geometry: Geometry
+    ) -> Record:
+        if record.verdict != "pass":
+            return record
+        self._say("timing")
+        if self.rung.program is None:
+            stage = judge.Stage(device, self.problem, self.case, self._workspace())
+            grid, block, dynamic_smem = geometry
+            own = chained(device, self.rung, self.case.shape)
+            seconds = own.measure(artifact, grid, block, stage.args, dynamic_smem)
+        else:
+            arrays = list(judge.arrays(self.problem, self.case).values())
+            run = flow.measure_flow(device, artifact, self.rung.program, arrays)
+            seconds = run.time_s
+            record = replace(record, timeline=_lines(run.timeline))
+        return replace(record, time_s=seconds, tflops=record.flops / seconds / 1e12)
+
+    def _counted(
+        self, record: Record, found: Examination, artifact: Artifact, geometry: Geometry
+    ) -> Record:
+        """Counters from the emulator, on the same artifact and inputs, and are the bits equal."""
+        if not self._countable():
+            return record
+        self._say("counting")
+        emulated = EmulatedDevice(self.device.arch, machine_code=True)
+        try:
+            twin = self._examine(emulated, artifact, geometry)
+        except GemmlabError as error:
+            return replace(record, message=f"{record.message}; not emulated: {error}")
+        if twin.launched is None or twin.image is None or found.image is None:
+            return replace(record, message=f"{record.message}; emulator: {twin.verdict.message}")
+        record = replace(record, counters=twin.launched.counters)
+        if not self.rung.reproducible:
+            return record
+        equal = bool(np.array_equal(twin.image.view(np.uint8), found.image.view(np.uint8)))
+        return replace(record, emulator_bits_equal=equal)
+
+    def _countable(self) -> bool:
+        """Whether the case is small enough to be emulated as well, within a minute or so."""
+        most = self.problem.emulated_size ** len(self.problem.axes)
+        return bool(math.prod(self.case.shape.values()) <= most)
+
+    def _record(self, verdict: str) -> Record:
+        case, problem = self.case, self.problem
+        return Record(
+            rung=label(self.rung),
+            change=self.rung.change,
+            problem=problem.name,
+            shape=dict(case.shape),
+            layout=case.layout,
+            family=case.family,
+            seed=case.seed,
+            device=self.device.name,
+            arch=self.device.arch,
+            verdict=verdict,
+            message="",
+            bound_u=problem.bound_u(case.shape),
+            flops=problem.flops(case.shape),
+            min_bytes=problem.min_bytes(case.shape),
+            versions={**_versions(), **self.device.versions()},
+        )
+
+    def _with_artifact(self, record: Record, artifact: Artifact, geometry: Geometry) -> Record:
+        grid, block, dynamic_smem = geometry
+        launch = dict(grid=list(grid), block=list(block), dynamic_smem_bytes=dynamic_smem)
+        record = replace(record, launch=launch, versions=record.versions | artifact.versions)
+        taken = artifact.resources
+        if taken is None:
+            return record
+        smem = taken.static_smem_bytes + dynamic_smem
+        threads = block[0] * block[1] * block[2]
+        found = occupancy(artifact.arch, threads, taken.registers, smem)
+        return replace(record, resources=asdict(taken), occupancy=asdict(found))
+
+    def _say(self, doing: str) -> None:
+        self.progress(label(self.rung), doing)
+
+
+def _with_verdict(record: Record, verdict: Verdict) -> Record:
+    return replace(
+        record,
+        verdict=verdict.status,
+        message=verdict.message,
+        max_error_u=verdict.max_error_u,
+        wrong_count=verdict.wrong_count,
+        worst=asdict(verdict.worst) if verdict.worst else None,
+    )
+
+
+def _lines(timeline: Iterable[Operation] | None) -> list[Json] | None:
+    return None if timeline is None else [asdict(operation) for operation in timeline]
+
+
+def _versions() -> dict[str, str]:
+    return {"gemmlab": own_version(), "python": platform.python_version()}

@@ -1,0 +1,65 @@
+"""What this machine has of what gemmlab can use."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+
+from gemmlab.core.packages import CUDA_BINDINGS, CUDA_CORE, CUTE_DSL, LLVMLITE, PACKAGES, Package
+from gemmlab.errors import MissingDependencyError
+
+# Worth the second that importing them takes: what most commands need.
+_TRIED = (CUTE_DSL, CUDA_BINDINGS, CUDA_CORE, LLVMLITE)
+
+
+def own_version() -> str:
+    """gemmlab's version; "unknown" in a checkout that was not installed."""
+    try:
+        return importlib.metadata.version("gemmlab")
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+def report() -> dict[str, object]:
+    """Python, platform, packages, device and cache folder, as plain JSON."""
+    from gemmlab.compile import cache
+    from gemmlab.devices import open_device
+    from gemmlab.emulator.native.compiler import host, missing
+    from gemmlab.errors import DeviceError, GemmlabError
+
+    gpu, trouble, has_gpu = None, None, True
+    try:
+        gpu = open_device("cuda").name
+    except GemmlabError as error:
+        trouble, has_gpu = str(error), not isinstance(error, DeviceError)
+    return {
+        "gemmlab": own_version(),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "gpu": gpu,
+        "gpu_missing_because": trouble,
+        "device_auto": gpu or "emulated",
+        "native_tier": None if missing() else host()[0],
+        "native_tier_missing_because": missing(),
+        "cache": str(cache.folder()),
+        "packages": [_told(package, has_gpu) for package in PACKAGES],
+    }
+
+
+def _told(package: Package, has_gpu: bool) -> dict[str, str | None]:
+    """A package as JSON. `install` is the command that brings or mends it; None where it works,
+    and where it would be of no use."""
+    version, trouble = package.version, None
+    install = None if version or (package.needs_gpu and not has_gpu) else package.install
+    if version and package in _TRIED:
+        try:
+            package.load()
+        except MissingDependencyError as error:
+            trouble, install = str(error), package.reinstall
+    return {
+        "name": package.name,
+        "purpose": package.purpose,
+        "version": version,
+        "trouble": trouble,
+        "install": install,
+    }

@@ -1,0 +1,193 @@
+"""What the emulator counts of one rung on one shape, instruction by instruction."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gemmlab.compile.artifact import Artifact
+from gemmlab.devices.emulated import emulate
+from gemmlab.emulator import Trace
+from gemmlab.emulator.counters.rules import SECTOR_BYTES
+from gemmlab.kernels.rung import Rung
+from gemmlab.lab.explain.patterns import Pattern, patterns
+from gemmlab.problems.problem import WORKSPACE, Case, Problem
+from gemmlab.ptx.ir import Instruction, Reg
+
+FLOPS = {"fma": 2, "add": 1, "sub": 1, "mul": 1, "red": 1, "atom": 1}  # of one lane, in float32
+TENSOR_CORES = re.compile(r"^\s*(@!?%\w+\s+)?(wg|w|tcgen05\.)?mma\b", re.MULTILINE)
+SPACES = ("global", "shared")
+OPERATIONS = {"ld": "load", "ldu": "load", "ldmatrix": "load", "st": "store", "stmatrix": "store"}
+OPERATIONS |= {"atom": "atomic", "red": "atomic"}
+COPY = {"global": "load", "shared": "store"}  # an asynchronous copy is both
+DIGITS = "0123456789abcdefghijklmnopqrstuv"  # of lanes and of warps
+NONE = "·"
+
+
+@dataclass(frozen=True)
+class Totals:
+    """All loads, stores or atomics of one state space, lane by lane and request by request."""
+
+    requests: int = 0
+    lanes: int = 0
+    bytes_asked: int = 0
+    sectors: int = 0
+    wavefronts: int = 0
+    ideal_wavefronts: int = 0
+    shares_sectors: bool = False  # some instruction's lanes ask for more than its sectors hold
+    wastes_sectors: bool = False  # some instruction's sectors hold more than its lanes ask for
+
+
+@dataclass(frozen=True)
+class Loop:
+    """The basic block that does most of the arithmetic, once through, for one thread."""
+
+    operations: int  # float32 fma, add, sub, mul
+    chain: int  # the longest chain of them in which each waits for the one before
+    global_loads: int  # instructions
+    shared_loads: int
+    words_loaded: int  # by both, 4 bytes each
+
+
+@dataclass(frozen=True)
+class Counted:
+    """One emulated launch. `flops` is None for a kernel on tensor cores. `owners` says which warp
+    of the first block wrote which element of a two-dimensional output: a string of `DIGITS` per
+    row."""
+
+    shape: dict[str, int]
+    counters: dict[str, int]
+    totals: dict[str, Totals]  # by space and operation: "global load"
+    flops: int | None
+    loop: Loop | None
+    patterns: tuple[Pattern, ...]
+    owners: tuple[str, ...]
+
+    def of(self, space_and_operation: str) -> Totals:
+        return self.totals.get(space_and_operation, Totals())
+
+
+def count(problem: Problem, rung: Rung, artifact: Artifact, shape: Mapping[str, int]) -> Counted:
+    """Emulate the rung once, on inputs of the problem's first family. Raises EmulationError for an
+    instruction that the emulator does not know."""
+    case = problem.case(shape, rung.layout, problem.families[0], seed=0)
+    given = dict(case.buffers) | dict(case.scalars)
+    given[case.output] = np.zeros(case.output_size, case.output_dtype)
+    names = [parameter.name for parameter in problem.parameters]
+    args = [given[name] for name in names]
+    if rung.workspace is not None:
+        args.append(np.zeros(rung.workspace(rung.config, shape) // 4, np.float32))
+        names.append(WORKSPACE.name)
+    grid, block, dynamic_smem = rung.geometry(rung.config, shape)
+    trace = Trace()
+    run = emulate(
+        artifact,
+        grid=grid,
+        block=block,
+        args=args,
+        dynamic_smem=dynamic_smem,
+        trace=trace,
+    )
+    return Counted(
+        dict(shape),
+        run.counters,
+        _totals(trace),
+        None if TENSOR_CORES.search(artifact.ptx) else _flops(trace),
+        _hottest(trace),
+        patterns(trace, dict(enumerate(names))),
+        _owners(trace, case, names.index(case.output)),
+    )
+
+
+def _totals(trace: Trace) -> dict[str, Totals]:
+    code, accesses = trace.program.function.instructions, trace.program.accesses
+    totals: dict[str, Totals] = {}
+    for (index, space), counts in trace.tally.sites.items():
+        kind = f"{space} {OPERATIONS.get(code[index].root) or COPY[space]}"
+        old = totals.get(kind, Totals())
+        asked, moved = counts.threads * accesses[index].width, SECTOR_BYTES * counts.sectors
+        totals[kind] = Totals(
+            old.requests + counts.requests,
+            old.lanes + counts.threads,
+            old.bytes_asked + asked,
+            old.sectors + counts.sectors,
+            old.wavefronts + counts.wavefronts,
+            old.ideal_wavefronts + counts.ideal_wavefronts,
+            old.shares_sectors or moved < asked,
+            old.wastes_sectors or moved > asked,
+        )
+    return totals
+
+
+def _is_float32(instruction: Instruction) -> bool:
+    return instruction.root in FLOPS and instruction.opcode[-1] in ("f32", "f32x2")
+
+
+def _flops(trace: Trace) -> int:
+    code, total = trace.program.function.instructions, 0
+    for block, lanes in zip(trace.program.blocks, trace.tally.lanes.tolist(), strict=True):
+        for instruction in filter(_is_float32, code[block.first : block.last]):
+            pair = 2 if instruction.opcode[-1] == "f32x2" else 1
+            total += lanes * FLOPS[instruction.root] * pair
+    return total
+
+
+def _hottest(trace: Trace) -> Loop | None:
+    code, accesses = trace.program.function.instructions, trace.program.accesses
+    bodies = [code[block.first : block.last] for block in trace.program.blocks]
+    arithmetic = [sum(map(_is_float32, body)) for body in bodies]
+    most = int(np.argmax(trace.tally.warps * arithmetic))
+    if not trace.tally.warps[most] * arithmetic[most]:
+        return None
+    block, body = trace.program.blocks[most], bodies[most]
+    loads = [i for i in range(block.first, block.last) if i in accesses and code[i].root == "ld"]
+    words_of = ([m.split("::")[0] for m in code[i].modifiers] for i in loads)
+    spaces = [next((word for word in words if word in SPACES), "") for words in words_of]
+    words = sum(accesses[i].width for i, s in zip(loads, spaces, strict=True) if s) // 4
+    return Loop(
+        arithmetic[most],
+        _chain(body),
+        spaces.count("global"),
+        spaces.count("shared"),
+        words,
+    )
+
+
+def _chain(body: Sequence[Instruction]) -> int:
+    """Length of the longest chain of dependent float32 operations."""
+    depth: dict[str, int] = {}
+    for instruction in body:
+        registers = [o.name for o in instruction.operands if isinstance(o, Reg)]
+        if registers and _is_float32(instruction):
+            target, *sources = registers
+            depth[target] = 1 + max((depth.get(source, 0) for source in sources), default=0)
+        elif registers and instruction.root == "mov":
+            depth[registers[0]] = max((depth.get(r, 0) for r in registers[1:]), default=0)
+    return max(depth.values(), default=1)
+
+
+def _owners(trace: Trace, case: Case, output: int) -> tuple[str, ...]:
+    """From the stores of the first block: the smallest rectangle of the output that holds them."""
+    if case.result(np.zeros(case.output_size)).ndim != 2:
+        return ()
+    own = next(a for a in trace.allocations if a.name == f"argument {output}")
+    itemsize = np.dtype(case.output_dtype).itemsize
+    image = np.full(case.output_size, -1)
+    for site in trace.sites.values():
+        if (site.space, site.operation) != ("global", "store"):
+            continue
+        for addresses, active in site.executions:
+            inside = (addresses >= own.address) & (addresses < own.address + own.nbytes)
+            warps, lanes = np.nonzero(active & inside)
+            first = (addresses[warps, lanes] - own.address) // itemsize
+            for element in range(site.width // itemsize):
+                image[first + element] = warps
+    written = case.result(image)
+    rows, columns = np.nonzero(written >= 0)
+    if not rows.size:
+        return ()
+    owned = written[: rows.max() + 1, : columns.max() + 1]
+    return tuple("".join(np.array([*DIGITS, NONE])[row]) for row in owned)

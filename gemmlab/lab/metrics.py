@@ -1,0 +1,167 @@
+"""Numbers read off a record: what the table shows and what steps are explained by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gemmlab.hardware.specs import gpu
+from gemmlab.lab.records import Record
+
+SECTOR_BYTES = 32
+
+GLOBAL_LOAD_REQUESTS = "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"
+GLOBAL_LOAD_SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"
+GLOBAL_STORE_REQUESTS = "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum"
+GLOBAL_STORE_SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum"
+SHARED_LOAD_WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"
+SHARED_STORE_WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum"
+SHARED_WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"  # of every operation
+SHARED_EXCESSIVE = "derived__memory_l1_wavefronts_shared_excessive"
+SHARED_ATOMIC_CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_atom.sum"
+PTX_INSTRUCTIONS = "ptx_inst_executed.sum"
+MACHINE_INSTRUCTIONS = "smsp__inst_executed.sum"
+DIVERGENT_BRANCHES = "ptx_branch_divergent.sum"
+GLOBAL_ATOMICS = tuple(f"smsp__inst_executed_op_global_{op}.sum" for op in ("atom", "red"))
+SHARED_ATOMICS = "smsp__inst_executed_op_shared_atom.sum"
+
+Value = Callable[[Record], float | None]
+
+
+def counted(*names: str) -> Value:
+    """Sum of counters; None when one of them was not counted."""
+
+    def value(record: Record) -> float | None:
+        counters = record.counters or {}
+        if any(name not in counters for name in names):
+            return None
+        return float(sum(counters[name] for name in names))
+
+    return value
+
+
+global_sectors = counted(GLOBAL_LOAD_SECTORS, GLOBAL_STORE_SECTORS)
+shared_wavefronts = counted(SHARED_LOAD_WAVEFRONTS, SHARED_STORE_WAVEFRONTS)
+shared_excessive = counted(SHARED_EXCESSIVE)
+instructions = counted(PTX_INSTRUCTIONS)
+machine_instructions = counted(MACHINE_INSTRUCTIONS)
+divergent_branches = counted(DIVERGENT_BRANCHES)
+global_atomics = counted(*GLOBAL_ATOMICS)
+shared_atomics = counted(SHARED_ATOMICS)
+
+
+def ratio(over: str, under: str) -> Value:
+    """One counter per another; None where one was not counted or there is nothing to divide by."""
+
+    def value(record: Record) -> float | None:
+        top, bottom = counted(over)(record), counted(under)(record)
+        return top / bottom if top is not None and bottom else None
+
+    return value
+
+
+# 4 is best for 32 lanes of 4 bytes, 16 for 16 bytes.
+sectors_per_load = ratio(GLOBAL_LOAD_SECTORS, GLOBAL_LOAD_REQUESTS)
+sectors_per_store = ratio(GLOBAL_STORE_SECTORS, GLOBAL_STORE_REQUESTS)
+
+
+def intensity(record: Record) -> float | None:
+    """FLOPs per byte of counted global sectors, before any cache."""
+    sectors = global_sectors(record)
+    return record.flops / (SECTOR_BYTES * sectors) if sectors else None
+
+
+def gigabytes_per_second(record: Record) -> float | None:
+    """The least bytes that the problem must move, over the time that it took."""
+    return record.min_bytes / record.time_s / 1e9 if record.time_s else None
+
+
+def roof_percent(record: Record) -> float | None:
+    """How near the time is to the data sheet's: by float32 peak or bandwidth, the nearer one.
+
+    None where the bandwidth is nearer and is no bound: launches are timed with warm caches, and L2
+    can hold the data.
+    """
+    product = gpu(record.device)
+    if product is None or not record.time_s:
+        return None
+    arithmetic = record.flops / (product.fp32_tflops * 1e12)
+    memory = record.min_bytes / (product.bandwidth_gbs * 1e9)
+    if memory > arithmetic and record.min_bytes <= product.l2_mb * 2**20:
+        return None
+    return 100 * max(arithmetic, memory) / record.time_s
+
+
+def microseconds(record: Record) -> float | None:
+    return None if record.time_s is None else 1e6 * record.time_s
+
+
+def registers(record: Record) -> float | None:
+    return record.resources["registers"] if record.resources else None
+
+
+def occupancy_percent(record: Record) -> float | None:
+    return 100 * record.occupancy["fraction"] if record.occupancy else None
+
+
+def operations(*names: str) -> Value:
+    """How many operations of these names the time line has; None where a rung has none."""
+
+    def value(record: Record) -> float | None:
+        if record.timeline is None:
+            return None
+        return float(sum(line["name"] in names for line in record.timeline))
+
+    return value
+
+
+def moved(*names: str) -> Value:
+    """Bytes that operations of these names move between host and device."""
+
+    def value(record: Record) -> float | None:
+        if record.timeline is None:
+            return None
+        return float(sum(line["bytes"] for line in record.timeline if line["name"] in names))
+
+    return value
+
+
+# What devices/flow.py calls the operations of a time line; touching managed memory moves pages.
+COPIES, PREFETCHES = ("copy in", "copy out"), ("prefetch in", "prefetch out")
+TOUCHES = ("kernel", "host read")
+bytes_in = moved("copy in", "prefetch in", "kernel")
+bytes_out = moved("copy out", "prefetch out", "host read")
+bytes_by_touch = moved(*TOUCHES)
+transfers = operations(*COPIES, *PREFETCHES)
+
+
+@dataclass(frozen=True)
+class Metric:
+    """Something that may move from one rung to the next."""
+
+    name: str
+    plural: bool
+    value: Value
+
+
+# Counts of warp-level events, each about a cycle of some unit: their sizes can be compared.
+COUNTS = (
+    Metric("global load requests", True, counted(GLOBAL_LOAD_REQUESTS)),
+    Metric("global load sectors", True, counted(GLOBAL_LOAD_SECTORS)),
+    Metric("global store sectors", True, counted(GLOBAL_STORE_SECTORS)),
+    Metric("global atomics", True, global_atomics),
+    Metric("shared atomics", True, shared_atomics),
+    Metric("divergent branches", True, divergent_branches),
+    Metric("shared wavefronts", True, shared_wavefronts),
+    Metric("excessive shared wavefronts", True, shared_excessive),
+    Metric("PTX instructions", True, instructions),
+)
+# Of the host's side, in bytes and in number.
+TRANSFERS = (
+    Metric("bytes copied", True, moved(*COPIES)),
+    Metric("bytes moved by touch", True, bytes_by_touch),
+    Metric("bytes prefetched", True, moved(*PREFETCHES)),
+    Metric("transfers asked for", True, transfers),
+)
+OCCUPANCY = Metric("occupancy in %", False, occupancy_percent)
+TIME = Metric("time in µs", False, microseconds)

@@ -1,0 +1,133 @@
+"""A submission's kernel launched on a case, on either device, and what it did to memory."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from gemmlab.compile.artifact import Artifact
+from gemmlab.devices import Device
+from gemmlab.devices.emulated import EmulatedDevice
+from gemmlab.errors import EmulationError, LaunchError
+from gemmlab.lab import judge
+from gemmlab.lab.bench.job import Kernel
+from gemmlab.lab.directives.call import Call, bind
+from gemmlab.lab.judge import Examination, Stage
+from gemmlab.lab.judge.buffers import Guarded, filled
+from gemmlab.lab.judge.judge import fault
+from gemmlab.lab.submission.submission import Submission
+from gemmlab.problems.problem import Case
+
+# What one launch in one order shows.
+ONE_ORDER = ("uninitialized", "races", "global-races", "barriers", "warps", "copies", "clusters")
+
+
+def emulator(arch: str, orders: bool = True) -> EmulatedDevice:
+    """The emulator that submissions run on; the one place that says what it checks.
+
+    All, or without `orders` what takes a third of the time.
+    """
+    return EmulatedDevice(arch, check="all" if orders else ONE_ORDER)
+
+
+def call_of(submission: Submission, case: Case, given: dict[str, Any] | None = None) -> Call:
+    """Grid, block and arguments, which are the problem's by name where nothing is `given`."""
+    names = {parameter.name: parameter.name for parameter in submission.problem.parameters}
+    return bind(submission.directive, submission.problem, case, given or names)
+
+
+def contender(
+    submission: Submission, artifact: Artifact, case: Case, name: str, precision: str | None
+) -> Kernel:
+    """The kernel as one of those that are timed, called as on this case."""
+    call = call_of(submission, case)
+    return Kernel(
+        name=name,
+        title=submission.path.name,
+        artifact=artifact,
+        geometry=(call.grid, call.block, call.smem),
+        args=call.args,
+        output_word=submission.output_word,
+        precision=precision,
+    )
+
+
+class Launch:
+    """A kernel that is launched on one case after the other."""
+
+    def __init__(self, device: Device, artifact: Artifact, submission: Submission) -> None:
+        self._device, self._artifact, self._submission = device, artifact, submission
+
+    def examine(
+        self, case: Case, prefilled: Callable[[np.ndarray], np.ndarray] | None = None
+    ) -> Examination:
+        """Launch once and judge. The output starts as poison, as what the directive says, or as
+        what `prefilled` makes of its bytes. Raises LaunchError, InputError, DeviceError."""
+        stage = Stage(self._device, self._submission.problem, case)
+        word = self._submission.output_word
+        if prefilled is not None:
+            self._fill(stage, prefilled)
+        elif word is not None and self._writes_all:
+            self._fill(stage, lambda image: filled(word, image.nbytes))
+        spans = {name: guarded.span for name, guarded in stage.guarded.items()}
+        call = call_of(self._submission, case, {**case.scalars, **spans})
+        args = [self._placed(arg) for arg in call.args]
+        launched = None
+        try:
+            if 0 not in call.grid:
+                launched = self._device.launch(
+                    self._artifact, call.grid, call.block, args, call.smem
+                )
+        except EmulationError as error:
+            verdict = fault(error, stage.problem.bound_u(case.shape))
+            return Examination(replace(verdict, message=_named(verdict.message, call.names)))
+        verdict, image = judge.inspect(stage)
+        return Examination(verdict, launched, image)
+
+    @property
+    def _writes_all(self) -> bool:
+        return any(parameter.kind == "output" for parameter in self._submission.problem.parameters)
+
+    def _fill(self, stage: Stage, made: Callable[[np.ndarray], np.ndarray]) -> None:
+        """Start the output as something else than poison."""
+        old = stage.guarded[stage.case.output]
+        new = Guarded(old.buffer, made(old.image))
+        stage.guarded[stage.case.output] = new
+        new.restore()
+
+    def _placed(self, arg: Any) -> Any:
+        """An array of the directive's own in device memory."""
+        if not isinstance(arg, np.ndarray):
+            return arg
+        return Guarded.place(self._device, arg.view(np.uint8)).span
+
+
+def _named(message: str, words: Sequence[str]) -> str:
+    """With the words of args= for the numbers that the emulator has for arguments."""
+    names = [word.split(":")[0] for word in words]
+    return re.sub(r"\bargument (\d+)", lambda found: f"argument {names[int(found[1])]}", message)
+
+
+def check_arguments(artifact: Artifact, submission: Submission, call: Call) -> None:
+    """Raise LaunchError, with the words, where parameters and arguments do not fit.
+
+    `call` has the names of the problem's arguments in their places.
+    """
+    words, wanted = ", ".join(call.names), len(artifact.parameters)
+    if wanted != len(call.args):
+        raise LaunchError(
+            f"{artifact.entry} takes {wanted} arguments, args= gives {len(call.args)}: {words}"
+        )
+    scalars = {p.name for p in submission.problem.parameters if p.kind == "scalar"}
+    for word, parameter, arg in zip(call.names, artifact.parameters, call.args, strict=True):
+        array = isinstance(arg, np.ndarray) or (isinstance(arg, str) and arg not in scalars)
+        floats = parameter.ptx_type in ("f32", "f64")
+        if (array and not parameter.is_pointer) or (isinstance(arg, float) and not floats):
+            what = "an array" if array else "a float"
+            raise LaunchError(
+                f"{artifact.entry}: {word} in args= is {what}, the parameter .{parameter.ptx_type}"
+            )

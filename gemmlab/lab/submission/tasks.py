@@ -1,0 +1,159 @@
+"""What runs in processes of their own. Each task tells what it finds as it goes, as JSON values.
+
+Only `compile_file` runs code of the file on the host, and all that is taken from it is PTX: the
+other tasks assemble that themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from gemmlab.compile import Artifact, load
+from gemmlab.devices.emulated import EmulatedDevice
+from gemmlab.errors import InputError
+from gemmlab.hardware.limits import check_launch
+from gemmlab.hardware.occupancy import occupancy
+from gemmlab.lab.judge import Examination, precision
+from gemmlab.lab.judge.buffers import spoilt
+from gemmlab.lab.submission import cases
+from gemmlab.lab.submission.launching import Launch, call_of, check_arguments, emulator
+from gemmlab.lab.submission.static import forbidden
+from gemmlab.lab.submission.steps import Trial
+from gemmlab.lab.submission.submission import Submission
+from gemmlab.problems.problem import Case
+
+Answer = dict[str, Any]
+
+
+def compile_file(submission: Submission) -> Iterator[Answer]:
+    """The file's PTX and the entry that is meant."""
+    if submission.path.suffix == ".py":
+        from gemmlab.lab.submission import cute_file
+
+        artifact = cute_file.compile_file(submission)
+    else:
+        wanted = submission.directive.entry
+        artifact = load(submission.path, entry=wanted, arch=submission.arch)
+    told = {"ptx": artifact.ptx, "entry": artifact.entry, "versions": artifact.versions}
+    yield told | {"left_out": artifact.left_out}
+
+
+def check_statically(submission: Submission) -> Iterator[Answer]:
+    """Resources; parameters, launch limits and the rules of static.py are checked."""
+    artifact = _artifact(submission)
+    taken = artifact.resources
+    if taken is not None:
+        yield {"resources": asdict(taken)}
+    rule = forbidden(submission.ptx)
+    if rule:
+        yield {"forbidden": f"{artifact.entry} {rule}"}
+    registers, static_smem = (taken.registers, taken.static_smem_bytes) if taken else (0, 0)
+    for case in cases.cases(submission, large=False):
+        try:
+            call = call_of(submission, case)
+        except InputError as error:
+            yield {"directive": f"{_name(case)}: {error}"}
+            return
+        check_arguments(artifact, submission, call)
+        if 0 not in call.grid:
+            limits = call.grid, call.block, static_smem, call.smem, registers
+            check_launch(artifact.arch, *limits)
+    threads = call.block[0] * call.block[1] * call.block[2]
+    if taken is not None:
+        found = occupancy(artifact.arch, threads, registers, static_smem + call.smem)
+        yield {"occupancy": {"fraction": found.fraction, "limiter": found.limiter}}
+
+
+def emulate(submission: Submission) -> Iterator[Answer]:
+    """Trials at small shapes, then counters at a larger one."""
+    artifact = _artifact(submission)
+    every, one = (
+        Launch(emulator(artifact.arch, orders), artifact, submission) for orders in (True, False)
+    )
+    first = submission.problem.families[0]
+
+    def launch(case: Case) -> Launch:
+        """Other orders for every shape: what numbers there are hardly changes who meets whom."""
+        return every if case.family == first else one
+
+    passed = True  # checks take time, and have been made when instructions are counted
+    for answer in try_out(launch, submission, large=False):
+        yield answer
+        passed = passed and ("trial" not in answer or answer["trial"]["precision"] is not None)
+    if not passed:
+        return
+    problem, shape = submission.problem, cases.counted_shape(submission)
+    yield {"begun": "counters"}
+    case = problem.case(shape, submission.layout, problem.families[0], submission.seed + 1000)
+    found = Launch(EmulatedDevice(artifact.arch), artifact, submission).examine(case)
+    yield {"trial": _told(case, found, purpose="counted")}
+    if found.launched is not None:
+        yield {"counters": found.launched.counters, "shape": shape}
+
+
+def try_on_gpu(submission: Submission) -> Iterator[Answer]:
+    """Trials at small and large shapes on GPU 0."""
+    from gemmlab.devices.cuda import CudaDevice
+
+    device = CudaDevice()
+    artifact = _artifact(submission, device.arch)
+    yield {"device": device.name, "arch": device.arch, "versions": device.versions()}
+    launch = Launch(device, artifact, submission)
+    yield from try_out(lambda case: launch, submission, large=True)
+
+
+def time_on_gpu(request: Any) -> Iterator[Answer]:
+    """The timed runs, one after the other; see timing.py."""
+    from gemmlab.lab.submission import timing
+
+    yield from timing.take(request)
+
+
+def try_out(
+    launch: Callable[[Case], Launch], submission: Submission, large: bool
+) -> Iterator[Answer]:
+    """Every case up to the first wrong one, on inputs of its own; then one over its own result."""
+    first: tuple[Case, np.ndarray] | None = None
+    for case in cases.cases(submission, large):
+        yield {"begun": _name(case)}
+        found = launch(case).examine(case)
+        told = _told(case, found)
+        yield {"trial": told}
+        if told["precision"] is None:
+            return
+        if first is None and found.image is not None:
+            first = case, found.image
+    if first is not None and _replaces(submission):
+        case, image = first
+        yield {"begun": f"{_name(case)} over its own result"}
+        again = launch(case).examine(case, lambda _: spoilt(image, case.seed))
+        yield {"trial": _told(case, again, purpose="over its own result, spoilt")}
+
+
+def _artifact(submission: Submission, arch: str | None = None) -> Artifact:
+    """Assembled here, from PTX alone."""
+    return load(submission.ptx, entry=submission.entry, arch=arch)
+
+
+def _replaces(submission: Submission) -> bool:
+    """Whether the kernel has to write its output whatever that held."""
+    return any(parameter.kind == "output" for parameter in submission.problem.parameters)
+
+
+def _told(case: Case, found: Examination, purpose: str = "") -> Answer:
+    verdict, absolute = found.verdict, None
+    kept = precision.kept(verdict, case, found.image)
+    if found.image is not None and verdict.max_error_u is not None:
+        with np.errstate(invalid="ignore"):
+            difference = np.abs(case.result(found.image) - case.reference())
+        absolute = float(difference[np.isfinite(difference)].max(initial=0.0))
+    shape, seed = dict(case.shape), case.seed
+    return asdict(Trial(shape, case.layout, case.family, seed, verdict, kept, purpose, absolute))
+
+
+def _name(case: Case) -> str:
+    return f"{'×'.join(map(str, case.shape.values()))} {case.family}"

@@ -1,0 +1,218 @@
+"""A parsed PTX file as data: operands, instructions, variables, functions, module."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any, NamedTuple
+
+from gemmlab.errors import Site, UnknownNameError
+from gemmlab.ptx.modifiers import read_opcode
+from gemmlab.ptx.recent import Recent
+
+WIDTHS = {"b8": 1, "u8": 1, "s8": 1, "b16": 2, "u16": 2, "s16": 2, "f16": 2, "bf16": 2}
+WIDTHS |= {"b32": 4, "u32": 4, "s32": 4, "f32": 4, "f16x2": 4, "bf16x2": 4, "tf32": 4}
+WIDTHS |= {"b64": 8, "u64": 8, "s64": 8, "f64": 8, "b128": 16, "pred": 1}
+TYPES = frozenset(WIDTHS)
+
+
+@dataclass(frozen=True, slots=True)
+class Reg:
+    """A register, by its unique name; `type` as declared ("b32")."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True, slots=True)
+class Special:
+    """A read-only special register such as %tid.x."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Imm:
+    """A literal. `value` holds an integer, or the bits of a float of `width` bytes."""
+
+    value: int
+    width: int = 0  # 0 for an integer, 4 or 8 for a float
+
+    def as_float(self) -> float:
+        if self.width == 4:
+            return float(struct.unpack("<f", struct.pack("<I", self.value))[0])
+        if self.width == 8:
+            return float(struct.unpack("<d", struct.pack("<Q", self.value))[0])
+        return float(self.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """The address of a variable, a parameter, a function, or a label."""
+
+    name: str
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Vector:
+    """`{a, b, c, d}`; also `(a, b)` of a call, and `p|q` of a two-result instruction."""
+
+    items: tuple[Operand, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """`[base + offset]`, or `[base, {x, y}]` for the element of a tensor."""
+
+    base: Reg | Symbol | Imm
+    offset: int
+    coordinates: tuple[Operand, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Negated:
+    """`!p`."""
+
+    reg: Reg
+
+
+Operand = Reg | Special | Imm | Symbol | Vector | Memory | Negated
+
+
+def registers(operands: Iterable[Operand]) -> Iterator[str]:
+    """Names of the registers that operands consist of, addresses and negations included."""
+    for o in operands:
+        match o:
+            case Reg():
+                yield o.name
+            case Negated():
+                yield o.reg.name
+            case Memory():
+                yield from registers([o.base])
+            case Vector():
+                yield from registers(o.items)
+
+
+def vector_length(words: Iterable[str]) -> int:
+    """Of what a memory instruction with these modifiers moves; 1 for a scalar."""
+    return next((int(word[1:]) for word in words if word in ("v2", "v4", "v8")), 1)
+
+
+class Guard(NamedTuple):
+    """The `@p` or `@!p` before an instruction."""
+
+    reg: Reg
+    negated: bool
+
+
+@dataclass(slots=True)
+class Instruction:
+    """One instruction; `opcode` is its first word split at the dots, modifiers in the order of
+    modifiers.py."""
+
+    opcode: tuple[str, ...]
+    operands: tuple[Operand, ...]
+    guard: Guard | None
+    line: int  # of the PTX text, from 1
+    text: str
+    source: str | None  # "file:line" of the Python or CUDA text, from .loc
+
+    @property
+    def root(self) -> str:
+        return self.opcode[0]
+
+    @property
+    def name(self) -> str:
+        """The opcode without modifiers: "mad.lo", "cp.async.bulk"."""
+        return read_opcode(self.opcode).name
+
+    @property
+    def modifiers(self) -> tuple[str, ...]:
+        return self.opcode[1:]
+
+    @property
+    def site(self) -> Site:
+        return Site(self.line, self.text, self.source)
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A declaration in .param, .shared, .local, .global or .const space; size 0 when extern."""
+
+    name: str
+    space: str
+    type: str
+    size: int  # bytes
+    alignment: int
+    is_pointer: bool = False
+    initial: bytes = b""
+    pointers: tuple[tuple[int, Symbol], ...] = ()  # offset in `initial`, whose address is there
+
+
+@dataclass
+class Function:
+    """An entry or a device function."""
+
+    name: str
+    is_entry: bool
+    parameters: list[Variable]
+    results: list[Variable] = field(default_factory=list)
+    variables: list[Variable] = field(default_factory=list)
+    instructions: list[Instruction] = field(default_factory=list)
+    labels: dict[str, int] = field(default_factory=dict)  # name -> index of the next instruction
+    branch_targets: dict[str, list[str]] = field(default_factory=dict)  # .branchtargets tables
+    reqntid: tuple[int, int, int] | None = None
+    maxntid: tuple[int, int, int] | None = None
+    reqnctapercluster: tuple[int, int, int] | None = None
+
+    @cached_property
+    def specials(self) -> frozenset[str]:
+        """The special registers that its instructions name."""
+        operands = (operand for i in self.instructions for operand in i.operands)
+        return frozenset(operand.name for operand in operands if isinstance(operand, Special))
+
+
+@dataclass
+class Module:
+    """A parsed PTX file. All who ask for the same text share one, so nobody changes it."""
+
+    version: str
+    target: str
+    functions: dict[str, Function]
+    variables: list[Variable]
+    digest: str = field(default="", compare=False)  # of the text
+    # What translation makes of the entries, kept with the module.
+    programs: Recent[tuple[str, bool], Any] = field(
+        default_factory=partial(Recent, 64), compare=False
+    )
+
+    def code_address(self, name: str) -> int | None:
+        """A number that stands for a device function in registers and memory."""
+        names = [f.name for f in self.functions.values() if not f.is_entry]
+        return 16 * (1 + names.index(name)) if name in names else None
+
+    @cached_property
+    def addressed(self) -> list[Function]:
+        """The functions whose address is a variable's initial value, or moved into a register."""
+        names = {symbol.name for v in self.variables for _, symbol in v.pointers}
+        for function in self.functions.values():
+            moves = (i for i in function.instructions if i.root == "mov")
+            names |= {o.name for i in moves for o in i.operands if isinstance(o, Symbol)}
+        return [f for f in self.functions.values() if f.name in names and not f.is_entry]
+
+    @property
+    def entries(self) -> list[str]:
+        return [f.name for f in self.functions.values() if f.is_entry]
+
+    def entry(self, name: str | None = None) -> Function:
+        """The entry of that name, or the only one. Raises UnknownNameError."""
+        names = self.entries
+        if name is None and len(names) == 1:
+            return self.functions[names[0]]
+        if name is None or name not in names:
+            wanted = "no entry named" if name is None else f"no entry {name!r}"
+            raise UnknownNameError(f"{wanted}; the PTX has {', '.join(names) or 'none'}")
+        return self.functions[name]

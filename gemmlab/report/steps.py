@@ -1,0 +1,62 @@
+"""One sentence per step of the ladder: which numbers moved, read from the two records alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from gemmlab.lab.metrics import COUNTS, OCCUPANCY, TIME, TRANSFERS, Metric
+from gemmlab.lab.records import Record
+
+_SHOWN = 3
+_NOTABLE = 1.1  # a smaller ratio is no move
+
+
+def sentences(records: Sequence[Record]) -> list[str]:
+    """A sentence for each pair of neighbours among the records that passed and have numbers."""
+    told = [r for r in records if r.verdict == "pass" and (r.counters or r.time_s is not None)]
+    return [sentence(*pair) for pair in pairwise(told)]
+
+
+def sentence(before: Record, after: Record) -> str:
+    """The counters that moved most, in number; transfers, occupancy and, on a GPU, the time."""
+    counts = [move for metric in COUNTS if (move := _Move.of(metric, before, after))]
+    counts = sorted(counts, key=lambda move: -abs(move.new - move.old))[:_SHOWN]
+    rest = (*TRANSFERS, OCCUPANCY, TIME)
+    others = [move for metric in rest if (move := _Move.of(metric, before, after))]
+    told = ", ".join(move.words() for move in counts + others)
+    unmoved = "no counter moved by a tenth" if after.counters else "nothing was counted"
+    return f"{before.rung} → {after.rung} ({after.change}): {told or unmoved}."
+
+
+@dataclass(frozen=True)
+class _Move:
+    """One metric before and after."""
+
+    metric: Metric
+    old: float
+    new: float
+
+    @classmethod
+    def of(cls, metric: Metric, before: Record, after: Record) -> _Move | None:
+        """The move, if the metric has both values and moved notably."""
+        old, new = metric.value(before), metric.value(after)
+        if old is None or new is None or max(old, new) < _NOTABLE * min(old, new) or old == new:
+            return None
+        return cls(metric, old, new)
+
+    def words(self) -> str:
+        name, ending = self.metric.name, "" if self.metric.plural else "s"
+        if not self.old:
+            return f"{name} appear{ending} (0 → {number(self.new)})"
+        if not self.new:
+            return f"{name} vanish{ending and 'es'} ({number(self.old)} → 0)"
+        ratio = self.new / self.old
+        verb, factor = ("rise", ratio) if ratio >= 1 else ("fall", 1 / ratio)
+        return f"{name} {verb}{ending} {number(factor)}× ({number(self.old)} → {number(self.new)})"
+
+
+def number(value: float) -> str:
+    """Whole numbers with separators, small ones with three digits."""
+    return f"{value:,.0f}" if value >= 1000 or value == int(value) else f"{value:.3g}"
