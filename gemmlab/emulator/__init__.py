@@ -1,4 +1,4 @@
-"""A PTX emulator in NumPy: runs a kernel with no GPU and counts what hardware would count."""
+"""A PTX emulator: runs kernels without a GPU and computes the counters that hardware reports."""
 
 from gemmlab.emulator.checks import CHECKS, Finding
 from gemmlab.emulator.counters.trace import Trace

@@ -1,4 +1,4 @@
-"""Arguments of a launch: the bytes of its parameters, and arrays as buffers in device memory."""
+"""Binds launch arguments: packs parameter bytes and maps arrays to buffers in device memory."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from gemmlab.emulator.memory.tensor_maps import MAP_ALIGNMENT, encode
 from gemmlab.errors import InputError, LaunchError
 from gemmlab.ptx.ir import WIDTHS, Variable
 
-# np.ndarray, int, float, np.generic, TensorMap, list of TensorMap; for a struct bytes, or a tuple
-# of its fields
+# np.ndarray, int, float, np.generic, TensorMap or list of TensorMap. A struct is bytes, or a tuple
+# of its fields.
 Argument = Any
 
 
 @dataclass(eq=False)
 class Buffer:
-    """An array argument, and where its bytes lie in device memory."""
+    """An array argument and its location in device memory."""
 
     name: str
-    bytes: np.ndarray
+    bytes: np.ndarray  # the host array as flat uint8
     is_read_only: bool
     allocation: Allocation | None = None
-    offset: int = 0  # into the allocation
+    offset: int = 0  # bytes from the start of the allocation
 
     @property
     def start(self) -> int:
@@ -42,7 +42,7 @@ class Buffer:
 
     @property
     def span(self) -> tuple[int, int]:
-        """First byte in the arena, and bytes."""
+        """Offset of the first byte in the arena, and size in bytes."""
         return int(self.address) - GLOBAL_BASE, self.bytes.size
 
     def on_device(self, memory: GlobalMemory) -> np.ndarray:
@@ -53,13 +53,17 @@ class Buffer:
 def bind(
     parameters: Sequence[Variable], args: Sequence[Argument], memory: GlobalMemory
 ) -> tuple[np.ndarray, list[Buffer], list[tuple[Variable, Allocation]]]:
-    """The bytes of the parameter space, the buffers that arrays became, and the tensor maps in
-    global memory: those that a pointer points to."""
+    """Bind arguments to parameters.
+
+    Returns the bytes of the parameter space, one buffer per array argument, and the tensor maps
+    that are passed by pointer and therefore reside in global memory. Raises LaunchError and
+    InputError.
+    """
     if len(args) != len(parameters):
         declared = ", ".join(f".{p.type}" if p.size <= 8 else f"{p.size} bytes" for p in parameters)
         message = f"the kernel takes {len(parameters)} arguments, {len(args)} were given"
         raise LaunchError(f"{message}; it declares {declared or 'none'}")
-    buffers: dict[int, Buffer] = {}  # by the array's id
+    buffers: dict[int, Buffer] = {}  # id(array) -> buffer
     maps: list[tuple[Variable, Allocation]] = []
     for number, arg in enumerate(args):
         for value in arg if isinstance(arg, (tuple, list)) else (arg,):
@@ -91,14 +95,14 @@ def bind(
 
 
 def allocate_buffers(buffers: list[Buffer], memory: GlobalMemory) -> None:
-    """Device memory for each; arrays that overlap on the host overlap on the device."""
+    """Allocate device memory. Arrays that overlap on the host overlap on the device."""
     end, groups = 0, list[list[Buffer]]()
     for buffer in sorted(buffers, key=lambda b: b.start):
         if buffer.start >= end:
             groups.append([])
         groups[-1].append(buffer)
         end = max(end, buffer.start + buffer.bytes.size)
-    # In the order of the arguments, so that addresses do not depend on the host's.
+    # Allocate in argument order: device addresses must not depend on host addresses.
     for group in sorted(groups, key=lambda g: min(map(buffers.index, g))):
         start = group[0].start
         nbytes = max(b.start + b.bytes.size for b in group) - start
@@ -108,16 +112,16 @@ def allocate_buffers(buffers: list[Buffer], memory: GlobalMemory) -> None:
 
 
 def buffer_of(array: np.ndarray, buffers: Sequence[Buffer]) -> Buffer:
-    """The buffer that an array argument became. Raises InputError."""
+    """The buffer of an array argument. Raises InputError if `array` is not an argument."""
     for buffer in buffers:
         if np.shares_memory(buffer.bytes, array) and buffer.bytes.size == array.nbytes:
             return buffer
-    raise InputError("an array named as uninitialized is none of the arguments")
+    raise InputError("`uninitialized` contains an array that is not an argument")
 
 
 def _struct(number: int, fields: Sequence[Argument], buffers: dict[int, Buffer]) -> bytes:
-    """Fields laid out as C does: each at a multiple of its size (a tensor map, of 64 bytes), the
-    whole of the largest."""
+    """Lay out fields as C does: align each field to its size (a tensor map to 64 bytes) and pad
+    the struct to a multiple of the largest alignment."""
     packed, largest = bytearray(), 1
     for value in fields:
         if id(value) in buffers:
@@ -129,8 +133,8 @@ def _struct(number: int, fields: Sequence[Argument], buffers: dict[int, Buffer])
             alignment = 1 if isinstance(value, bytes) else len(data)
         else:
             raise LaunchError(
-                f"argument {number}: a struct's fields are arrays, tensor maps, NumPy scalars or "
-                f"bytes, because {value!r} has no size"
+                f"argument {number}: struct fields must be arrays, tensor maps, NumPy scalars or "
+                f"bytes; the size of {value!r} is unknown"
             )
         packed += b"\0" * (-len(packed) % alignment) + data
         largest = max(largest, alignment)
@@ -156,7 +160,7 @@ def _pack(number: int, parameter: Variable, arg: Argument) -> bytes:
             with np.errstate(over="ignore"):
                 return bytes(np.array(arg, f"f{parameter.size}").tobytes())
         except OverflowError:
-            raise LaunchError(f"{what} cannot hold so large a number") from None
+            raise LaunchError(f"{what} cannot hold a number this large") from None
     if isinstance(arg, int):
         if parameter.size > 8:
             raise LaunchError(f"{what} is a struct and takes bytes, not {arg!r}")
@@ -168,12 +172,17 @@ def _pack(number: int, parameter: Variable, arg: Argument) -> bytes:
 
 def _tensor_map(number: int, arg: TensorMap, buffers: dict[int, Buffer]) -> bytes:
     if id(arg.array) not in buffers:
-        raise LaunchError(f"argument {number}: a tensor map of {arg.array!r}, which is no array")
+        raise LaunchError(
+            f"argument {number}: a tensor map of {arg.array!r}, which is not an array"
+        )
     buffer = buffers[id(arg.array)]
     start = int(arg.array.__array_interface__["data"][0])
     address = int(buffer.address) + start - buffer.start
     if address % CHUNK:
-        raise LaunchError(f"argument {number}: the array of a tensor map lies at {address:#x}")
+        raise LaunchError(
+            f"argument {number}: the array of a tensor map is at {address:#x}, which is not "
+            f"{CHUNK}-byte aligned"
+        )
     return encode(arg, address)
 
 
@@ -186,7 +195,7 @@ def _bytes_around(array: np.ndarray) -> np.ndarray:
 def _bytes_of(array: np.ndarray) -> np.ndarray:
     """A flat view of the array's bytes, in memory order."""
     if array.dtype.hasobject:
-        raise InputError("an array of Python objects has no bytes that a kernel could read")
+        raise InputError("a kernel cannot read an array of Python objects")
     if array.flags.c_contiguous:
         return array.reshape(-1).view(np.uint8)
     if array.flags.f_contiguous:

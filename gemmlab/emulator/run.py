@@ -1,4 +1,4 @@
-"""Launch PTX on the emulator: arguments in, results in place, counters out."""
+"""Launches PTX on the emulator. Results are written to the arguments; counters are returned."""
 
 from __future__ import annotations
 
@@ -36,41 +36,45 @@ from gemmlab.errors import InputError, LaunchError, TierError
 from gemmlab.ptx import layout
 from gemmlab.ptx.ir import Variable
 
-# Chunks of about this many lanes keep the working set of one instruction inside a core's L2.
+# With chunks of about this many lanes, the working set of one instruction fits in a core's L2.
 CHUNK_LANES = 8192
-# Blocks that run together see each other's progress step by step, which hides what they do to each
-# other: in orders other than the first, so many parts of a grid go one after the other.
-APART = 16
-# Threads that are on a GPU at the same time: 132 multiprocessors of 64 warps.
+# Blocks of one chunk run in lockstep, which hides races between them. Orders other than "in-order"
+# therefore run a grid as at least this many chunks, one after another.
+MIN_CHUNKS = 16
+# Threads that a GPU can hold at once: 132 multiprocessors of 64 warps.
 RESIDENT_LANES = 132 * 64 * WARP
-# Bytes that no GPU exceeds; gemmlab.hardware knows the limits of each.
+# Bytes; the maximum over all GPUs. gemmlab.hardware has the limits of each GPU.
 MOST_SHARED, MOST_LOCAL = 228 << 10, 512 << 10
-MAX_CLUSTER = 16  # blocks; more than 8 only where a launch allows it
+MAX_CLUSTER = 16  # blocks; sizes above 8 are opt-in on hardware
 DONE = object()
 
 
 @dataclass(frozen=True)
 class Run:
-    """What an emulated launch told. `counters` maps Nsight Compute's names to exact integers;
-    what is counted on PTX instructions instead of machine instructions is named ptx_….
-    `tier` is "numpy" or "native"; both give the same counters and the same bits.
+    """The result of an emulated launch.
+
+    `counters` maps Nsight Compute metric names to exact integers. Counters of PTX instructions
+    rather than machine instructions are named ptx_…. `tier` is "numpy" or "native"; both produce
+    identical counters and bits.
     """
 
     counters: dict[str, int]
     program: Program = field(repr=False, compare=False)
     tally: Tally = field(repr=False, compare=False)
     tier: str = "numpy"
-    findings: tuple[Finding, ...] = ()  # of the checks; the last one is what stopped the launch
+    findings: tuple[Finding, ...] = ()  # from the checks; an error that ended the launch is last
 
     def by_ptx_line(self) -> dict[int, dict[str, int]]:
-        """The same counters for each line of the PTX that has instructions, from 1; those of the
-        tensor cores and of the copy engine are the launch's alone."""
+        """The counters of each PTX line that has instructions. Lines count from 1.
+
+        Tensor core and copy engine counters exist only for the whole launch.
+        """
         return totals.by(self.program, self.tally, lambda instruction: instruction.line)
 
     def by_source_line(self) -> dict[str, dict[str, int]]:
-        """The same counters for each "file:line" of the Python or CUDA text.
+        """The counters of each "file:line" of the Python or CUDA source.
 
-        What the compiler ascribes to no line is under "".
+        The key "" holds instructions that the compiler maps to no line.
         """
         return totals.by(self.program, self.tally, lambda instruction: instruction.source or "")
 
@@ -93,16 +97,18 @@ def run(
     max_instructions: int = MOST_INSTRUCTIONS,
     variables: Mapping[str, np.ndarray] = MappingProxyType({}),
 ) -> Run:
-    """Run one entry of a PTX text. grid, block: counts in x, y, z. dynamic_smem: bytes. order: of
-    warps and blocks, as schedule.Order has it. cluster: blocks in x, y, z; by default what the
-    kernel's .reqnctapercluster says. tier: "auto", "numpy" or "native" (see tiers.py). tensor:
-    "exact" for products of tensor cores with the hardware's rounding, "fast" for float32 sums.
-    variables: bytes of the module's variables by their names in the PTX, in place of the initial
-    values there.
+    """Run one entry function of a PTX module.
 
-    NumPy arrays, those too, are device buffers, updated in place when the whole launch has
-    succeeded. A trace, where one is given, is filled. Raises PtxSyntaxError, InputError,
-    LaunchError, EmulationError, and what `tiers.run` does.
+    grid, block: sizes in x, y, z. args: one per parameter; NumPy arrays become device buffers.
+    dynamic_smem: bytes. order: of warps and blocks, see schedule.Order. cluster: blocks in x, y, z;
+    the default is the kernel's .reqnctapercluster. trace: filled by the launch. tier: "auto",
+    "numpy" or "native", see tiers.py. tensor: "exact" rounds tensor core products as hardware does,
+    "fast" sums them in float32. check: kinds of checks to run, see CHECKS. uninitialized: array
+    arguments that the kernel must write before it reads them. max_instructions: per warp.
+    variables: PTX name of a module variable -> its bytes, which replace the initial value.
+
+    Array arguments and `variables` are updated in place after the whole launch has succeeded.
+    Raises PtxSyntaxError, InputError, LaunchError, EmulationError, and the errors of `tiers.run`.
     """
     warp_order = Order(order)
     tiers.check(tier)
@@ -123,7 +129,8 @@ def run(
     special = trace is not None or check is not None or order != "in-order" or tensor == "fast"
     if (special or math.prod(launch.cluster) > 1) and tier == "native":
         raise TierError(
-            "a trace, a check, a cluster, another order and fast tensor cores need the NumPy tier"
+            "traces, checks, clusters, orders other than 'in-order' and tensor='fast' need the "
+            "NumPy tier"
         )
     findings: tuple[Finding, ...] = ()
     if check is None:
@@ -134,7 +141,7 @@ def run(
         spans = [(*buffer_of(x, buffers).span, x.itemsize) for x in uninitialized]
         done, findings = run_checked(launch, warp_order, kinds, spans, _in_order)
         used = "numpy"
-        if done is None:  # something stopped it
+        if done is None:  # an error ended the launch
             nothing = Tally.of(program)
             return Run(totals.counters(program, nothing), program, nothing, used, findings)
         tally = done
@@ -155,14 +162,14 @@ def run(
 
 @dataclass(frozen=True)
 class Prepared:
-    """A launch, and what its memory is filled from."""
+    """A launch and the initial contents of its memory."""
 
     launch: Launch
     buffers: list[Buffer]
-    variables: list[tuple[Variable, Allocation]]  # and tensor maps that arguments point to
+    variables: list[tuple[Variable, Allocation]]  # including tensor maps passed by pointer
 
     def restart(self) -> None:
-        """Make the memory what it is before the launch."""
+        """Reset device memory to its state before the launch."""
         memory = self.launch.memory
         memory.commit()
         for buffer in self.buffers:
@@ -187,8 +194,11 @@ def prepare(
     noted: bool = False,
     values: Mapping[str, np.ndarray] = MappingProxyType({}),
 ) -> Prepared:
-    """A launch with its memory filled. noted: for checks. values: of variables, as `run` has them.
-    Raises PtxSyntaxError, InputError, LaunchError."""
+    """Build a launch and fill its memory.
+
+    noted: record operand values for the checks. values: the `variables` of `run`; the other
+    parameters are also those of `run`. Raises PtxSyntaxError, InputError, LaunchError.
+    """
     program = translate(ptx, entry, noted)
     most, threads = program.function.maxntid, math.prod(block)
     if most is not None and threads > math.prod(most):
@@ -210,7 +220,7 @@ def prepare(
         ("local memory per thread", local, MOST_LOCAL),
     ):
         if nbytes > limit:
-            raise LaunchError(f"{nbytes:,} bytes of {what}; no GPU has more than {limit:,}")
+            raise LaunchError(f"{nbytes:,} bytes of {what}; the maximum of any GPU is {limit:,}")
     launch = Launch(
         program=program,
         grid=grid,
@@ -229,7 +239,10 @@ def prepare(
 
 
 def cluster_shape(compiled: Dim3 | None, asked: Dim3 | None, grid: Dim3) -> Dim3:
-    """The shape of a launch's clusters. Raises LaunchError where it breaks a rule."""
+    """The cluster shape of a launch. compiled: the kernel's .reqnctapercluster, or None.
+
+    Raises LaunchError if the shape is invalid or conflicts with the kernel or the grid.
+    """
     shape = asked or compiled or (1, 1, 1)
     if compiled is not None and shape != compiled:
         raise LaunchError(f"cluster {shape}; the kernel's .reqnctapercluster is {compiled}")
@@ -245,7 +258,7 @@ def _in_order(launch: Launch, order: Order) -> Tally:
 
 
 def static_smem_bytes(ptx: str, entry: str | None) -> int:
-    """Shared memory that a kernel declares with a size, per block."""
+    """Statically declared shared memory of a kernel, in bytes per block."""
     program = translate(ptx, entry)
     return layout.static_shared_bytes(program.module, program.function)
 
@@ -257,11 +270,11 @@ def execute(
     *,
     order: Order,
 ) -> Tally:
-    """All blocks of a launch on the NumPy tier, chunk by chunk.
+    """Run all blocks of a launch on the NumPy tier, chunk by chunk.
 
-    A chunk runs to its end before the next one, unless it waits for memory to change: then others
-    run too, as many as a GPU could hold at once. at_limit: called when the launch has taken more
-    than `limit` thread-instructions.
+    A chunk runs to completion before the next starts, unless it waits for another chunk to change
+    memory. Then further chunks start, up to the number of threads a GPU can hold at once.
+    `at_limit` is called once, when the launch exceeds `limit` thread-instructions.
     """
     if launch.memory.heap is not None:
         launch.memory.heap.reset()
@@ -271,14 +284,14 @@ def execute(
     lanes = -(-launch.threads // WARP) * WARP * per_cluster
     step = max(1, CHUNK_LANES // lanes)
     if not order.is_lockstep:
-        step = min(step, -(-clusters // APART))
+        step = min(step, -(-clusters // MIN_CHUNKS))
     if launch.checks is not None:
         step = min(step, launch.checks.most_clusters(launch))
     most_resident = max(1, RESIDENT_LANES // (lanes * step))
     waiting = deque(order.of_blocks(range(0, clusters, step)))
     resident: deque[Chunk] = deque()
-    standstill, turns = Standstill(launch), 0  # since all that is resident had its turn
-    # NumPy would warn of the overflows, NaNs and divisions that GPU arithmetic defines.
+    standstill, turns = Standstill(launch), 0  # turns: since the last completed round
+    # GPU arithmetic defines overflows, NaNs and divisions by zero; NumPy would warn about them.
     with np.errstate(all="ignore"):
         while True:
             room = bool(waiting) and len(resident) < most_resident
@@ -286,7 +299,7 @@ def execute(
                 first = waiting.popleft()
                 count = min(step, clusters - first)
                 numbers: Sequence[int] = range(first, first + count)
-                if launch.trace is None:  # a trace looks for block 0 in front
+                if launch.trace is None:  # a trace expects block 0 first
                     numbers = order.of_blocks(range(first, first + count))
                 blocks = blocks_of_clusters(launch.grid, launch.cluster, numbers)
                 machine = Machine(launch, blocks, tally, order)
@@ -308,6 +321,7 @@ def execute(
 def allocate_variables(
     program: Program, memory: GlobalMemory, values: Mapping[str, np.ndarray]
 ) -> list[tuple[Variable, Allocation]]:
+    """Allocate the .global and .const variables, and the cooperative launch workspace if used."""
     declared = (*program.module.variables, *program.function.variables)
     found = [
         replace(v, initial=values[v.name].tobytes()) if v.name in values else v

@@ -1,8 +1,8 @@
-"""Which tier runs a launch: NumPy, or native code, which must be compiled first but is some hundred
-times as fast.
+"""Chooses the tier that runs a launch: NumPy, or native code, which is about a hundred times as
+fast but must be compiled first.
 
-"auto" takes native code that is already compiled. Else it begins with NumPy and changes over when
-a kernel's launches turn out to be long, or many.
+"auto" uses native code if it is already compiled. Otherwise it starts on NumPy and switches to
+native code once the kernel's launches have executed enough instructions to justify compiling.
 """
 
 from __future__ import annotations
@@ -21,22 +21,24 @@ from gemmlab.emulator.native.values import NotCovered
 from gemmlab.errors import TierError, UnknownNameError
 
 TIERS = ("auto", "numpy", "native")
-# Thread-instructions from which on compiling is worth its time: about half a second of NumPy.
+# Thread-instructions above which compiling pays off: about half a second on the NumPy tier.
 WORTH_COMPILING = 50_000_000
-_executed = Counter[tuple[str, str]]()  # by NumPy in this process, by text and entry
+# (module digest, entry) -> thread-instructions executed on the NumPy tier by this process
+_executed = Counter[tuple[str, str]]()
 
-# A launch on the NumPy tier, and what it calls at so many thread-instructions.
+# Runs a launch on the NumPy tier. Takes a limit of thread-instructions and the function to call
+# when the launch exceeds it.
 NumpyTier = Callable[[Launch, float, Callable[[], None]], Tally]
 
 
 class Changeover(Exception):
-    """Leaves the NumPy tier: the rest is for native code."""
+    """Aborts a launch on the NumPy tier so that native code runs it from the start."""
 
 
 def check(tier: str) -> None:
-    """Raises UnknownNameError for a tier that there is not."""
+    """Raises UnknownNameError unless `tier` is one of TIERS."""
     if tier not in TIERS:
-        raise UnknownNameError(f"no tier {tier!r}; there is: {', '.join(TIERS)}")
+        raise UnknownNameError(f"no tier {tier!r}; the tiers are {', '.join(TIERS)}")
 
 
 def run(
@@ -45,10 +47,10 @@ def run(
     numpy_tier: NumpyTier,
     restart: Callable[[], None],
 ) -> tuple[Tally, str]:
-    """Run a launch; gives its counts and the tier that ran it.
+    """Run a launch. Returns its tally and the tier that ran it.
 
-    `restart` makes the memory what it was before. Raises EmulationError, and TierError where tier
-    "native" cannot run here or does not cover the kernel.
+    `restart` resets memory to its state before the launch. Raises EmulationError, and TierError if
+    tier "native" is unavailable or does not cover the kernel.
     """
 
     def natively() -> tuple[Tally, str]:
@@ -62,7 +64,7 @@ def run(
     def change_over() -> None:
         reason = missing()
         if reason is not None:
-            _say(f"a long launch runs on the emulator's NumPy tier: {reason}")
+            _warn_once(f"a long launch runs on the emulator's NumPy tier: {reason}")
         elif _covers(launch):
             raise Changeover
         launch.screen.release()
@@ -95,7 +97,7 @@ def _is_compiled(launch: Launch) -> bool:
 
 
 def _covers(launch: Launch) -> bool:
-    """Compile, if the native tier has everything that the kernel needs."""
+    """Compile the kernel for the native tier. Returns False if the tier does not cover it."""
     from gemmlab.emulator.native import code
 
     try:
@@ -119,11 +121,11 @@ def _natively(
         compiled = code.code_of(launch.program, _rows(launch))
     except NotCovered as error:
         _refuse(launch, error)
-    if any(block.members for block in launch.program.blocks):  # else nothing is unmet
+    if any(block.members for block in launch.program.blocks):  # only these raise UnmetError
         launch.screen.hold()
     try:
         return execute(launch, compiled), "native"
-    except UnmetError as unmet:  # a deadlock, unless those instructions are alike
+    except UnmetError as unmet:  # a deadlock, unless the lanes wait at identical collectives
         launch.screen.drop()
         restart()
         tally = numpy_tier(launch, float("inf"), lambda: None)
@@ -141,6 +143,6 @@ def _refuse(launch: Launch, reason: NotCovered) -> NoReturn:
 
 
 @cache
-def _say(message: str) -> None:
-    """On stderr, each message once."""
+def _warn_once(message: str) -> None:
+    """Log a warning; repeated calls with the same message do nothing."""
     logging.getLogger("gemmlab").warning(message)

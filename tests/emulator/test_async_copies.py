@@ -132,7 +132,7 @@ def test_nobody_asks_whether_bytes_exist_that_are_not_read(launch):
         ("add.u64 %q2, %q2, 4;" + COPY.replace("4", "8"), MisalignedAddressError, "width, 8"),
         ("add.u32 %r1, %r1, 2;" + COPY, MisalignedAddressError, "access width, 4 bytes"),
         ("add.u32 %r1, %r1, 3104;" + COPY, OutOfBoundsError, "has 4096 bytes of shared"),
-        ("mov.u32 %r3, 5;" + COPY + ", %r3", EmulationError, "more bytes than the 4 of the copy"),
+        ("mov.u32 %r3, 5;" + COPY + ", %r3", EmulationError, "exceeds the copy size of 4 bytes"),
         ("add.u64 %q2, %q2, 996;" + COPY + ", 3", OutOfBoundsError, "access of 3 bytes"),
         ("add.u64 %q2, %q2, 2;" + COPY + ", 3", MisalignedAddressError, "access width, 4 bytes"),
     ],

@@ -154,7 +154,7 @@ def test_faults(launch, target, source, size, error, message):
 
 
 def test_an_mbarrier_that_is_none(launch):
-    with pytest.raises(EmulationError, match="no mbarrier was initialised"):
+    with pytest.raises(EmulationError, match="no mbarrier was initialized"):
         launch(
             ".shared .align 16 .b8 s[64]; .shared .align 8 .b64 m; mov.u32 %r10, s;"
             "setp.ne.u32 %p1, %r28, 0; @%p1 ret;"

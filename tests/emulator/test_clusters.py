@@ -235,12 +235,12 @@ def test_threads_that_have_ended_are_not_waited_for(launch):
     ("body", "error", "message"),
     [
         ("barrier.cluster.arrive; barrier.cluster.arrive;", EmulationError, "arrives twice"),
-        ("barrier.cluster.wait;", EmulationError, "where it has not arrived"),
+        ("barrier.cluster.wait;", EmulationError, "without having arrived"),
         (
             ".shared .align 4 .b32 s; mov.u32 %r1, s; mov.u32 %r2, 2;"
             "mapa.shared::cluster.u32 %r1, %r1, %r2; ld.shared::cluster.u32 %r3, [%r1];",
             OutOfBoundsError,
-            "a block that a cluster of 2 does not have",
+            "past the end of a cluster of 2",
         ),
     ],
 )

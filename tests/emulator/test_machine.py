@@ -411,7 +411,7 @@ def test_faults_say_where(access, step, error, message):
 
 @pytest.mark.parametrize("pointer", [0, 400])
 def test_a_null_pointer_is_called_one(launch, pointer):
-    with pytest.raises(OutOfBoundsError, match="a null pointer"):
+    with pytest.raises(OutOfBoundsError, match="null pointer"):
         launch(f"mov.u64 %q1, {pointer}; ld.global.u32 %r1, [%q1];", [np.zeros(1, np.uint32)])
 
 

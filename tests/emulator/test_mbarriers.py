@@ -206,7 +206,7 @@ def test_deadlock_of_a_barrier_and_an_mbarrier(launch, tier):
         )
     text = str(error.value)
     assert "warp 1 waits for phase 0 of" in text and "0 of 1 arrivals pending, 16 bytes" in text
-    assert tier == "native" or "2 more blocks wait too" in text
+    assert tier == "native" or "2 more blocks also wait" in text
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_deadlock_of_a_barrier_and_an_mbarrier(launch, tier):
         (
             "mbarrier.inval.shared.b64 [m]; mbarrier.arrive.shared.b64 _, [m];",
             EmulationError,
-            "no mbarrier was initialised",
+            "no mbarrier was initialized",
         ),
         (
             "mbarrier.expect_tx.shared.b64 [m], 1; mbarrier.arrive.shared.b64 _, [m];"

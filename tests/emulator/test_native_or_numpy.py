@@ -155,7 +155,7 @@ def test_without_native_code_numpy_runs_and_says_so_once(
 ) -> None:
     monkeypatch.setattr(tiers, "WORTH_COMPILING", 5000)
     monkeypatch.setattr(tiers, "missing", lambda: reason)
-    tiers._say.cache_clear()
+    tiers._warn_once.cache_clear()
     with caplog.at_level(logging.WARNING):
         assert loop(10)[1] == "numpy"
         assert not caplog.records  # a short launch loses nothing

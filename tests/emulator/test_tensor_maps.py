@@ -167,7 +167,7 @@ def test_maps_that_are_no_parameter(where, wrap):
 @pytest.mark.parametrize(
     ("code", "error", "message"),
     [
-        (POINTER[1] + "add.u64 %q0, %q0, 32;", MisalignedAddressError, "no multiple of 64"),
+        (POINTER[1] + "add.u64 %q0, %q0, 32;", MisalignedAddressError, "not a multiple of 64"),
         (POINTER[1] + "add.u64 %q0, %q0, 128;", OutOfBoundsError, "tensor map of argument 0"),
         (
             ".local .align 64 .b8 copy[128]; mov.u64 %q0, copy; cvta.local.u64 %q0, %q0;",
@@ -241,7 +241,7 @@ def test_counters():
                 "mov.u64 %q0, p1; cvta.param.u64 %q0, %q0;",
             ),
             EmulationError,
-            "tensor map of 2 axes is wanted",
+            "expected a tensor map of 2 axes",
         ),
     ],
 )

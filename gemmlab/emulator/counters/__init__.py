@@ -1,4 +1,3 @@
-"""What hardware counts, under Nsight Compute's names: the rules for one warp's memory instruction,
-the totals of a launch or of a line of text, the pipes of tensor cores and copy engine, and a trace
-of the addresses behind the numbers.
+"""Hardware counters under Nsight Compute's names: counting rules for memory instructions, totals
+per launch or source line, counters of tensor cores and copy engine, and address traces.
 """

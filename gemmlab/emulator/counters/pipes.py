@@ -1,8 +1,8 @@
 """Counters of the tensor cores and of the copy engine, under Nsight Compute's names.
 
-Instructions count once per warp. Bytes of the copy engine are those of the 32-byte sectors that the
-rows of a box touch, when it is loaded also those outside the tensor; what a multicast brings counts
-in each block that gets it.
+Instructions count once per warp. The byte counters of the copy engine count the 32-byte sectors
+that the rows of a box touch, including those outside the tensor for loads. Multicast bytes count
+once per receiving block.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BYTES = {
 
 
 def pipes_of(i: Instruction) -> tuple[str, ...]:
-    """What an instruction counts as."""
+    """The keys of INSTRUCTIONS under which an instruction counts."""
     if i.opcode[:2] == ("wgmma", "mma_async"):
         return "gmma", "imma" if "s32" in i.opcode else "hmma"
     is_bulk = i.opcode[:3] == ("cp", "async", "bulk") and i.opcode[3] != "prefetch"
@@ -45,6 +45,7 @@ def pipes_of(i: Instruction) -> tuple[str, ...]:
 
 
 def counters(program: Program, tally: Tally) -> dict[str, int]:
+    """Counter name -> value for one launch."""
     executed: Counter[str] = Counter()
     code = program.function.instructions
     for block, warps in zip(program.blocks, tally.warps.tolist(), strict=True):

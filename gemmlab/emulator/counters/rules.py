@@ -1,11 +1,12 @@
-"""The counting rules: what one warp's memory instruction costs in L1, from its addresses alone.
+"""Counting rules: the L1 cost of a warp's memory instruction, computed from its addresses.
 
 A *request* is one memory instruction of one warp with at least one enabled lane. Global requests
-are served in 32-byte *sectors*; shared requests in *wavefronts*, each of which reads every one of
-the 32 four-byte banks at most once. The terms are Nsight Compute's (Kernel Profiling Guide, "Memory
-Tables").
+are served in 32-byte *sectors*, shared requests in *wavefronts*, each of which accesses each of the
+32 four-byte banks at most once. The terms are those of Nsight Compute (Kernel Profiling Guide,
+"Memory Tables").
 
-Arrays of addresses have one row per warp and one column per lane; `enabled` is None for all lanes.
+Address arrays have one row per warp and one column per lane. `enabled` is None if all lanes are
+enabled.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ BANK_BYTES = 4
 
 @dataclass
 class SiteCounts:
-    """What one memory instruction has cost so far."""
+    """The accumulated cost of one memory instruction."""
 
-    requests: int = 0  # warps that executed it with a lane enabled
-    threads: int = 0  # lanes enabled
+    requests: int = 0  # executions by a warp with at least one enabled lane
+    threads: int = 0  # enabled lanes
     sectors: int = 0
     wavefronts: int = 0
-    ideal_wavefronts: int = 0
+    ideal_wavefronts: int = 0  # without bank conflicts
 
     def add(self, other: SiteCounts) -> None:
         for name, count in vars(other).items():
@@ -38,7 +39,7 @@ class SiteCounts:
 
 
 def distinct_per_row(rows: np.ndarray, enabled: np.ndarray | None) -> np.ndarray:
-    """How many different values each row has in its enabled columns. rows: (n, lanes) int64 ≥ 0."""
+    """Number of distinct values in the enabled columns of each row. rows: (n, lanes) int64 ≥ 0."""
     if rows.shape[1] == 1:
         count: np.ndarray = np.ones(len(rows), np.int64)
         return count if enabled is None else count * enabled.any(axis=1)
@@ -49,12 +50,12 @@ def distinct_per_row(rows: np.ndarray, enabled: np.ndarray | None) -> np.ndarray
         rows = np.sort(rows, axis=1)
         before, after = rows[:, :-1], rows[:, 1:]
     count = 1 + np.count_nonzero(after != before, axis=1)
-    # Disabled lanes sort to the front as one value of their own.
+    # Disabled lanes sort to the front and add one distinct value, -1.
     return count if enabled is None else count - (rows[:, 0] < 0)
 
 
 def sectors(addresses: np.ndarray, enabled: np.ndarray | None = None) -> int:
-    """Sectors that the warps of `addresses` (n, 32) touch; no access straddles a sector."""
+    """Total sectors that the warps touch. addresses: (n, 32); no access straddles a sector."""
     if enabled is not None:
         some = enabled.any(axis=1)
         addresses, enabled = addresses[some], enabled[some]
@@ -68,8 +69,8 @@ def sectors(addresses: np.ndarray, enabled: np.ndarray | None = None) -> int:
 
 
 def atomic_sectors(addresses: np.ndarray, enabled: np.ndarray | None = None) -> int:
-    """Sectors of atomic operations: lanes that meet at one address go one after another, so each
-    sector is served as often as the most wanted of its addresses has lanes."""
+    """Total sectors of atomic operations. Lanes with equal addresses are serialized, so each sector
+    is served once per lane of its most contended address."""
     rows = addresses if enabled is None else np.where(enabled, addresses, -1)
     rows = np.sort(np.broadcast_to(rows, (len(rows), LANES)), axis=1)
     lane = np.arange(LANES)
@@ -84,10 +85,10 @@ def atomic_sectors(addresses: np.ndarray, enabled: np.ndarray | None = None) -> 
 def wavefronts(
     addresses: np.ndarray, enabled: np.ndarray | None, width: int, is_load: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Wavefronts of each warp's shared-memory access, and what they would be without conflicts.
+    """Wavefronts of each warp's shared memory access, and their number without bank conflicts.
 
-    addresses: (n, 32) byte offsets, multiples of `width` (1 to 16 bytes per lane). A phase costs
-    the largest number of different words that fall into one bank.
+    addresses: (n, 32) byte offsets, multiples of `width` (1 to 16 bytes per lane). A phase takes as
+    many wavefronts as the largest number of distinct words in one bank.
     """
     cost = _largest_bank(phases(addresses, enabled, width, is_load))  # (warp, phase)
     return cost.sum(axis=1), (cost > 0).sum(axis=1)
@@ -96,12 +97,12 @@ def wavefronts(
 def phases(
     addresses: np.ndarray, enabled: np.ndarray | None, width: int, is_load: bool
 ) -> np.ndarray:
-    """The words that each phase of a shared-memory access touches, (n, phases, slots); -1 for none.
+    """The words that each phase of a shared memory access touches, (n, phases, slots); -1 is none.
 
-    A warp is served in phases of 32, 16 or 8 lanes (4, 8 or 16 bytes per lane). For loads two
-    neighbouring phases merge into one where in both each lane reads what lane l^1 reads, or each
-    what lane l^2 reads: 64-bit accesses over the whole warp, 128-bit accesses inside each
-    half-warp. With w words per lane, slot s of phase p is lane p·32/w + s/w.
+    A warp is served in phases of 32, 16 or 8 lanes, for 4, 8 or 16 bytes per lane. Two adjacent
+    phases of a load merge if, in both, every lane l reads the same address as lane l^1, or every
+    lane l the same as lane l^2: phases of the whole warp for 64-bit accesses, of one half-warp for
+    128-bit accesses. With w words per lane, slot s of phase p belongs to lane p·32/w + s/w.
     """
     on = np.ones(addresses.shape, bool) if enabled is None else enabled
     words = max(width // BANK_BYTES, 1)
@@ -109,7 +110,7 @@ def phases(
     lanes = LANES // num_phases
     first = (addresses >> 2).reshape(-1, num_phases, lanes)  # (warp, phase, lane)
     on = on.reshape(-1, num_phases, lanes)
-    # (warp, phase, lane * word): every word that the phase touches, -1 where the lane is off
+    # (warp, phase, lane * word): the words that the phase touches, -1 for disabled lanes
     touched = first[..., None] + np.arange(words)
     touched = np.where(on[..., None], touched, -1).reshape(*first.shape[:2], lanes * words)
     if num_phases > 1 and is_load:
@@ -118,7 +119,7 @@ def phases(
 
 
 def _merge(touched: np.ndarray, first: np.ndarray, on: np.ndarray) -> np.ndarray:
-    """Join phases 2i and 2i+1 of the warps where the pair rule holds for both."""
+    """Merge phases 2i and 2i+1 where the merge rule of `phases` holds for both."""
     lanes = np.arange(first.shape[2])
     pairs = touched.reshape(len(touched), -1, 2, touched.shape[2])
     mergeable = np.zeros(pairs.shape[:2], bool)
@@ -136,7 +137,7 @@ def _merge(touched: np.ndarray, first: np.ndarray, on: np.ndarray) -> np.ndarray
 
 
 def _largest_bank(touched: np.ndarray) -> np.ndarray:
-    """Most different words in one bank, per (warp, phase); -1 marks no word."""
+    """Largest number of distinct words in one bank, per (warp, phase); -1 marks no word."""
     words = np.sort(touched.reshape(-1, touched.shape[-1]), axis=1)
     new = words >= 0
     new[:, 1:] &= words[:, 1:] != words[:, :-1]
@@ -148,9 +149,9 @@ def _largest_bank(touched: np.ndarray) -> np.ndarray:
 
 
 def bypass_sectors(sources: np.ndarray, targets: np.ndarray, reading: np.ndarray) -> int:
-    """Sectors of copies that go past L1: one per line of the source and sector of the target.
+    """Total sectors of copies that bypass L1: one per pair of source line and target sector.
 
-    Of lanes that write to the same place the last one counts. Shapes as in `copy_wavefronts`.
+    If several lanes write the same target, only the last counts. Shapes as in `copy_wavefronts`.
     """
     same = (targets[:, :, None] == targets[:, None, :]) & reading[:, None, :]
     last = reading & ~np.triu(same, 1).any(axis=2)
@@ -161,12 +162,13 @@ def bypass_sectors(sources: np.ndarray, targets: np.ndarray, reading: np.ndarray
 def copy_wavefronts(
     sources: np.ndarray, targets: np.ndarray, reading: np.ndarray, zeroed: np.ndarray, width: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Wavefronts of each warp's cp.async, and how many of them no conflict causes.
+    """Wavefronts of each warp's cp.async, and their number without bank conflicts.
 
-    sources, targets: (n, 32) byte addresses of copies of `width` (4, 8 or 16) bytes. Lanes whose
-    lines L1 looks up at a time go on together. In each of their phases each word of the source
-    goes its own way to the target, so a phase costs the largest number of words that one bank reads
-    or writes, with no word shared. Lanes that write zeros store them like any other.
+    sources, targets: (n, 32) byte addresses of copies of `width` (4, 8 or 16) bytes. reading,
+    zeroed: lanes that read the source, and lanes that write any zeros. Lanes whose lines L1 looks
+    up at the same time are processed together, in phases. Each source word moves to its target
+    separately, so a phase takes as many wavefronts as the largest number of words that one bank
+    reads or writes; equal words are not shared. Zeros are stored like ordinary data.
     """
     words = width // BANK_BYTES
     turn = _turns(sources // LINE_BYTES, reading)
@@ -187,10 +189,10 @@ def copy_wavefronts(
 
 
 def _turns(lines: np.ndarray, on: np.ndarray) -> np.ndarray:
-    """When L1 looks up each lane's line, (n, 32), counted from 0 in each warp.
+    """The turn in which L1 looks up each lane's line, (n, 32), counted from 0 per warp.
 
-    The tags are in four banks; each looks up one line at a time, in the order of lanes. A line's
-    bank is the exclusive or of its number's pairs of bits.
+    The tags form four banks. Each bank looks up one line per turn, in lane order. A line's bank is
+    the exclusive or of all 2-bit groups of the line number.
     """
     lines = np.where(on, lines, -1)
     order = np.argsort(lines, axis=1, kind="stable")
@@ -198,7 +200,7 @@ def _turns(lines: np.ndarray, on: np.ndarray) -> np.ndarray:
     starts = np.zeros(lines.shape, np.int64)
     starts[:, 1:] = np.where(ordered[:, 1:] != ordered[:, :-1], np.arange(1, LANES), 0)
     starts = np.maximum.accumulate(starts, axis=1)
-    leader = np.empty_like(order)  # of each lane: the first lane that wants the same line
+    leader = np.empty_like(order)  # for each lane, the first lane with the same line
     np.put_along_axis(leader, order, np.take_along_axis(order, starts, axis=1), axis=1)
     leads = on & (leader == np.arange(LANES))
     bank = np.zeros(lines.shape, np.int64)

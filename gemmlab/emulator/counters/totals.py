@@ -1,4 +1,4 @@
-"""From tallies to counters with Nsight Compute's names: of a launch, or of each line of text."""
+"""Turns tallies into counters under Nsight Compute's names, per launch or per source line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ INSTRUCTIONS = (
     ("shared", "atom"),
 )
 LDGSTS = ("ldgsts_cache_access", "ldgsts_cache_bypass")
-# What L1 counts as one: loads of global memory with copies from it, wide matrix loads with others.
+# Operations that L1 counts together: cp.async counts as global loads, ldmatrix as shared loads.
 REQUESTS = {
     ("global", "ld"): ("ld", *LDGSTS),
     ("global", "st"): ("st",),
@@ -36,12 +36,12 @@ REQUESTS = {
 WAVEFRONTS = {"ld": ("ld", "ldsm"), "st": ("st", "stsm"), "atom": ("atom",), "ldgsts": LDGSTS}
 
 
-# Operations of which there is a variant without a result.
+# Atomic operations that have a variant without a result (red).
 REDUCTIONS = {"add", "min", "max", "and", "or", "xor", "inc", "dec"}
 
 
 def operation(instruction: Instruction, space: str, read: frozenset[str]) -> str:
-    """What the hardware calls a memory instruction of a kernel that reads these registers."""
+    """The hardware operation of a memory instruction. read: all registers that the kernel reads."""
     match instruction.root:
         case "ldu":
             return "ld"
@@ -51,7 +51,7 @@ def operation(instruction: Instruction, space: str, read: frozenset[str]) -> str
             return "ldsm"
         case "stmatrix":
             return "stsm"
-        case "red" if space == "shared":  # an atom whose result nobody reads
+        case "red" if space == "shared":  # executed as an atom with an unused result
             return "atom"
         case "atom" if space == "global" and REDUCTIONS.intersection(instruction.modifiers):
             return "atom" if read.intersection(registers(instruction.operands[:1])) else "red"
@@ -59,14 +59,14 @@ def operation(instruction: Instruction, space: str, read: frozenset[str]) -> str
 
 
 def counters(program: Program, tally: Tally) -> dict[str, int]:
-    """Totals of a launch, by name."""
+    """Counter name -> value for one launch."""
     return _of(program, tally, range(len(program.function.instructions)), tally.sites)
 
 
 def by(
     program: Program, tally: Tally, key: Callable[[Instruction], Key]
 ) -> dict[Key, dict[str, int]]:
-    """Totals of the instructions that have the same key, in the order of the program."""
+    """Counters of each group of instructions with the same key, in program order."""
     code = program.function.instructions
     groups: dict[Key, list[int]] = {}
     for index, instruction in enumerate(code):
@@ -88,7 +88,7 @@ def _of(
     block = program.block_of[among]
     thread_inst = int(tally.lanes[block].sum())
     by_kind = defaultdict[tuple[str, str], SiteCounts](SiteCounts)
-    local = defaultdict[str, int](int)  # the words of a warp's lanes lie side by side
+    local = defaultdict[str, int](int)  # operation -> requests; one per word, see LocalSpace
     read = program.registers_read
     for (index, space), counts in sites.items():
         kind = operation(code[index], space, read)
@@ -117,7 +117,7 @@ def _of(
     for name, ops in WAVEFRONTS.items():
         own = sum(by_kind["shared", op].wavefronts for op in ops)
         own_ideal = sum(by_kind["shared", op].ideal_wavefronts for op in ops)
-        if name != "ldgsts":  # hardware has no such counter
+        if name != "ldgsts":  # hardware lacks this counter
             result[f"l1tex__data_pipe_lsu_wavefronts_mem_shared_op_{name}.sum"] = own
         conflicts = f"l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_{name}.sum"
         result[conflicts] = own - own_ideal

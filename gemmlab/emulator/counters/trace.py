@@ -1,8 +1,8 @@
-"""What a launch did, for those who want more than totals.
+"""Traces of memory accesses.
 
-A `Trace` that is given to `run` keeps the addresses that the warps of the first block asked memory
-for, instruction by instruction. Its machine's memory calls pass through it; without one, and in all
-other blocks, nothing is different. At the end it also holds the program and its tally.
+A `Trace` passed to `run` records the addresses of each memory instruction in the first block, by
+wrapping the memory methods of that block's machine. After the launch it also holds the program and
+its tally. Other blocks, and launches without a trace, are not affected.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from gemmlab.emulator.memory.spaces import Access
     from gemmlab.emulator.translation.translate import Program
 
-KEPT = 64  # executions of each instruction
-OPERATIONS = {"load": "load", "store": "store", "update": "atomic"}  # of a space's methods
+KEPT = 64  # recorded executions per instruction
+OPERATIONS = {"load": "load", "store": "store", "update": "atomic"}  # method of a space -> name
 
 
 class Requests(NamedTuple):
-    """One execution of a memory instruction by the warps of the block, (warps, 32) each."""
+    """One execution of a memory instruction by the warps of the block; arrays of (warps, 32)."""
 
-    addresses: np.ndarray  # bytes, in the state space
-    active: np.ndarray  # which lanes took part
+    addresses: np.ndarray  # byte addresses in the state space
+    active: np.ndarray  # bool
 
 
 @dataclass
 class Site:
-    """One memory instruction in one state space, and its first executions."""
+    """One memory instruction in one state space, with its first KEPT executions."""
 
     instruction: int  # index in the function
     space: str  # "global" or "shared"
@@ -46,7 +46,7 @@ class Site:
 
 @dataclass
 class Trace:
-    """Filled by one launch; `program`, `tally` and `allocations` are set when it has ended."""
+    """Filled by one launch. `program`, `tally` and `allocations` are set when it completes."""
 
     sites: dict[tuple[int, str], Site] = field(default_factory=dict)
     allocations: Sequence[Allocation] = ()
@@ -54,18 +54,20 @@ class Trace:
     tally: Tally = field(init=False)
 
     def watch(self, machine: Machine) -> None:
-        """Note the accesses of the machine's first block from now on."""
+        """Start recording the accesses of the machine's first block."""
         for name in ("global", "shared"):
             space = getattr(machine, f"space_{name}")
             for method, operation in OPERATIONS.items():
                 if hasattr(space, method):
-                    done = getattr(space, method)
-                    setattr(space, method, self._noting(machine, name, operation, done))
+                    original = getattr(space, method)
+                    setattr(space, method, self._recording(machine, name, operation, original))
 
-    def _noting(
+    def _recording(
         self, machine: Machine, space: str, operation: str, access_memory: Callable[..., Any]
     ) -> Callable[..., Any]:
-        def noted(access: Access, address: Value, *rest: Any) -> Any:
+        """A replacement of the method `access_memory` that records its calls."""
+
+        def recorded(access: Access, address: Value, *rest: Any) -> Any:
             mask: Mask | None = rest[-1]
             key = access.instruction, space
             site = self.sites.get(key)
@@ -77,11 +79,11 @@ class Trace:
                     site.executions.append(Requests(_addresses(access, address, active), active))
             return access_memory(access, address, *rest)
 
-        return noted
+        return recorded
 
 
 def _addresses(access: Access, address: Value, active: np.ndarray) -> np.ndarray:
-    """Where the lanes of the first block go, (warps, 32); 0 for those that do not take part."""
+    """Addresses of the first block's lanes, (warps, 32); 0 for inactive lanes."""
     base = three_axes(address)
     wrap = (1 << 8 * min(base.itemsize, 7)) - 1  # addresses have 48 bits
     found = (base[0].astype(np.int64) + access.offset) & wrap

@@ -1,3 +1,3 @@
-"""A program at work on a chunk of thread blocks: the machine, what runs next, where threads stand
-in the grid, and when a launch counts as one that never ends or stands still.
+"""Executes a program on a chunk of thread blocks: the machine, the scheduling order, thread and
+block indices, and the detection of endless loops and livelocks.
 """

@@ -1,4 +1,4 @@
-"""How many instructions a warp may execute before it counts as one that never ends."""
+"""The instruction limit per warp, above which a launch is assumed to loop forever."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from gemmlab.errors import BudgetError
 if TYPE_CHECKING:
     from gemmlab.emulator.execution.machine import Machine
 
-# A warp alone takes about a minute for so many; a GEMM's has k times a few tens.
+# About a minute for a single warp. A warp of a GEMM executes a few tens times k instructions.
 MOST_INSTRUCTIONS = 10_000_000
 
 
 def over_budget(machine: Machine, number: int, mask: Mask | None) -> NoReturn:
-    """Raise BudgetError at the end of the smallest loop around a basic block."""
+    """Raise BudgetError, located at the end of the innermost loop around basic block `number`."""
     blocks = machine.launch.program.blocks
     loops = [
         (last - first, last)
@@ -27,9 +27,9 @@ def over_budget(machine: Machine, number: int, mask: Mask | None) -> NoReturn:
     ]
     at = blocks[min(loops)[1] if loops else number]
     limit = machine.launch.max_instructions
-    where = ", the last ones in this loop" if loops else ""
+    where = ", most recently in this loop" if loops else ""
     message = f"a warp has executed more than {limit:,} instructions{where}"
     lanes = machine.active(mask)
-    if not lanes.any():  # they have just ended
+    if not lanes.any():  # the lanes exited in this very block
         lanes = np.ones_like(lanes)
     machine.fault(BudgetError, message, max(at.last - 1, 0), lanes, np.zeros(lanes.shape, np.int64))

@@ -1,7 +1,7 @@
-"""Where threads, blocks and clusters stand in a grid, and the special registers that tell them.
+"""Indices of threads, blocks and clusters in a grid, and the special registers that hold them.
 
-A cluster is a box of neighbouring blocks that run at the same time and see each other's shared
-memory (PTX ISA, "Thread Hierarchy"). Without clusters each block is a cluster of its own.
+A cluster is a box of neighbouring blocks that run concurrently and can access each other's shared
+memory (PTX ISA, "Thread Hierarchy"). Without clusters, each block forms a cluster by itself.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ Dim3 = tuple[int, int, int]
 
 
 def blocks_of_clusters(grid: Dim3, cluster: Dim3, numbers: Sequence[int]) -> np.ndarray:
-    """Linear indices of the blocks of clusters of those numbers, each cluster's in the order of
-    their ranks."""
+    """Linear indices of the blocks of the given clusters, ordered by cluster, then by rank."""
     number = np.array(numbers)[:, None]
     rank = np.arange(math.prod(cluster))[None, :]
     linear, step = np.zeros(np.broadcast_shapes(number.shape, rank.shape), np.int64), 1
@@ -39,8 +38,9 @@ def block_index(grid: Dim3, linear: int) -> Dim3:
     return linear % x, linear // x % y, linear // (x * y)
 
 
-# Where the driver puts the address of what the blocks of a cooperative launch meet at, zeros at the
-# start: cooperative_groups::this_grid().sync() counts arrivals there.
+# In a cooperative launch, the driver stores the address of the grid barrier's workspace in these
+# registers. The workspace is zero-initialized; cooperative_groups::this_grid().sync() counts
+# arrivals in it.
 GRID_WORKSPACE = "grid_workspace"
 GRID_WORKSPACE_BITS = {"%envreg1": 32, "%envreg2": 0}  # register -> its lowest bit in the address
 
@@ -48,7 +48,10 @@ GRID_WORKSPACE_BITS = {"%envreg1": 32, "%envreg2": 0}  # register -> its lowest 
 def special_registers(
     launch: Launch, blocks: np.ndarray, extent: Extent
 ) -> Iterator[tuple[str, Value]]:
-    """Name and value of those that do not change while the blocks run. blocks: linear indices."""
+    """Names and values of the special registers that are constant during a launch.
+
+    blocks: linear indices of the chunk's blocks.
+    """
     u32, one = np.uint32, np.uint32(1)
     thread = np.arange(extent.warps * WARP).reshape(1, extent.warps, WARP)
     linear = blocks.reshape(-1, 1, 1)

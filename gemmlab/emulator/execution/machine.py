@@ -1,13 +1,13 @@
-"""The machine: runs a chunk of thread blocks, block of code by block of code.
+"""The machine runs a chunk of thread blocks, one basic block of code at a time.
 
-Lanes wait in `ready` under the index of the basic block they come to next; the lowest index runs
-first, for all lanes that wait there. Code is laid out so that paths join at higher addresses, so
-lanes that parted meet again (what BSSY and BSYNC do on hardware). Each warp has its own place, and
-lanes of a warp part only when a branch divides them.
+`ready` maps the index of a basic block to the lanes that will execute it next. The lowest index
+runs first, for all its lanes at once. Compilers place join points at higher addresses, so diverged
+lanes reconverge there, as BSSY and BSYNC make them do on hardware. Warps advance independently;
+lanes of a warp diverge only at branches.
 
-Lanes that wait for others (at a barrier, for a phase of an mbarrier, at a collective for lanes that
-wait elsewhere) are not in `ready`: waiting costs nothing. Who has waited until no lane was ready
-goes on, or is reported as deadlocked.
+Lanes that wait (at a barrier, for an mbarrier phase, or at a collective for other lanes) are not in
+`ready`, so waiting costs no time. When no lane is ready, waits that may time out do so; if that
+unblocks no lane, the machine reports a deadlock.
 """
 
 from __future__ import annotations
@@ -54,24 +54,24 @@ from gemmlab.ptx.ir import Symbol
 if TYPE_CHECKING:
     from gemmlab.emulator.checks import Checks
 
-Side = Mask | Literal[False] | None  # lanes on one side of a branch; False for none of them
-# Lanes that spin on a lock would keep those behind them from ever releasing it: after so many
-# basic blocks in which some lanes had to stand back, those go first for a while. Sooner in code
-# that has such loops.
+Side = Mask | Literal[False] | None  # lanes on one side of a branch; False if there are none
+# Lanes that spin on a lock could starve the lanes that would release it. After PATIENCE basic
+# blocks in which some ready lanes did not run, the priority is inverted for BURST basic blocks;
+# SPIN_PATIENCE replaces PATIENCE in programs that contain spin loops.
 PATIENCE, SPIN_PATIENCE, BURST = 2000, 50, 100
-# What %clock counts for each instruction that a warp executes: the latency of simple arithmetic. It
-# runs on the instructions of one warp, so kernels in step read the same from it on both tiers.
+# %clock advances by this much per instruction of a warp: the latency of simple arithmetic. It
+# counts the instructions of one warp, so that lockstep kernels read the same values on both tiers.
 CYCLES = 4
 
 
 def patience_of(program: Program) -> int:
-    """Turns after which lanes that were kept from theirs go first."""
+    """Number of basic blocks after which lanes that did not run take priority."""
     return SPIN_PATIENCE if any(block.spins for block in program.blocks) else PATIENCE
 
 
 @dataclass(frozen=True)
 class Launch:
-    """Everything that is the same for all blocks of a launch."""
+    """Everything that all blocks of a launch share."""
 
     program: Program
     grid: Dim3
@@ -84,13 +84,13 @@ class Launch:
     dynamic_bytes: int = 0
     cluster: Dim3 = (1, 1, 1)  # in blocks
     trace: Trace | None = None
-    exact_tensor: bool = True  # tensor cores round as the hardware does
+    exact_tensor: bool = True  # tensor cores round as hardware does
     checks: Checks | None = None
-    max_instructions: int = MOST_INSTRUCTIONS  # of a warp
+    max_instructions: int = MOST_INSTRUCTIONS  # per warp
     screen: printing.Screen = field(default_factory=printing.Screen)
 
     def address_of(self, symbol: Symbol) -> int:
-        """Of a variable in global memory or a function. Raises LaunchError."""
+        """The address of a global variable or a function. Raises LaunchError if it has none."""
         address = self.variables.get(symbol.name, self.program.module.code_address(symbol.name))
         if address is None:
             raise LaunchError(f"a variable holds the address of {symbol.name}, which has none")
@@ -103,21 +103,21 @@ class Launch:
 
 @dataclass
 class Machine:
-    """One chunk of thread blocks, by their linear indices: whole clusters, one behind the other."""
+    """Executes one chunk of thread blocks, which consists of whole clusters."""
 
     launch: Launch
-    blocks: np.ndarray
+    blocks: np.ndarray  # linear indices
     tally: Tally
     order: Order = field(default_factory=Order)
     ready: dict[int, Mask | None] = field(default_factory=dict)
     registers: list[Value] = field(default_factory=list)
-    asleep: list[tuple[int, Mask | None]] = field(default_factory=list)  # and where they go on
-    steps: int = 0  # basic blocks so far
-    executed: int = 0  # instructions of those basic blocks, each once
-    turns: int = 0  # basic blocks since all lanes that can run were together
+    asleep: list[tuple[int, Mask | None]] = field(default_factory=list)  # next block, lanes
+    steps: int = 0  # executed basic blocks
+    executed: int = 0  # instructions in those basic blocks
+    turns: int = 0  # basic blocks since all ready lanes were converged
     specials: dict[str, Value] = field(default_factory=dict)
-    noted: dict[int, tuple[Value, ...]] = field(default_factory=dict)  # for checks
-    first_warp: int = 0  # of each block: the number of the first one that is here
+    noted: dict[int, tuple[Value, ...]] = field(default_factory=dict)  # operands, for the checks
+    first_warp: int = 0  # number within its block of the first warp that this machine runs
 
     def __post_init__(self) -> None:
         launch, num_warps = self.launch, -(-self.launch.threads // WARP)
@@ -159,18 +159,18 @@ class Machine:
         self.monitor = None if launch.checks is None else launch.checks.watch(self)
 
     def memories(self) -> tuple[np.ndarray, np.ndarray]:
-        """Shared memory, (blocks, bytes), and local memory, (blocks, warps, 32, bytes)."""
+        """Zeroed shared memory, (blocks, bytes), and local memory, (blocks, warps, 32, bytes)."""
         shared = (self.num_blocks, -(-self.launch.shared_bytes // 16) * 16)
         local = (*self.extent.shape, -(-self.launch.local_bytes // 16) * 16)
         return np.zeros(shared, np.uint8), np.zeros(local, np.uint8)
 
-    # What generated code calls
+    # Called by generated code
 
     def special(self, name: str) -> Value:
         return self.specials[name]
 
     def clock(self, name: str, instructions: int) -> Value:
-        """Cycles of %clock or time of %globaltimer, so many instructions into a basic block."""
+        """%clock in cycles or %globaltimer, after `instructions` of the current basic block."""
         cycles = CYCLES * (self.executed + instructions)
         ticks = int(self.tally.warps.sum()) if "timer" in name else cycles
         if name in ("%clock64", "%globaltimer"):
@@ -181,12 +181,12 @@ class Machine:
         return np.uint64(self.launch.variables[name] + offset)
 
     def enabled(self, guard: Value, mask: Mask | None) -> tuple[bool, Mask | None]:
-        """Whether any lane passes the guard, and the mask of those that do."""
+        """Whether any lane passes the guard, and the mask of the lanes that pass."""
         on, _ = self.split(guard, mask)
         return (False, None) if on is False else (True, on)
 
     def count_guarded(self, index: int, guard: Value, mask: Mask | None) -> None:
-        """Count the lanes that a guard keeps from executing."""
+        """Count the lanes that a guard predicates off."""
         if np.size(guard) == 1:
             self.tally.guarded_off[index] += 0 if np.all(guard) else self.lanes_of(mask)
             return
@@ -221,7 +221,7 @@ class Machine:
         bad: np.ndarray,
         addresses: np.ndarray,
     ) -> NoReturn:
-        """Raise `error` for the first lane at fault. bad, addresses: of the chunk's shape."""
+        """Raise `error` for the first faulting lane. bad, addresses: (blocks, warps, 32)."""
         b, w, lane = (int(x) for x in np.argwhere(bad)[0])
         site = self.launch.program.function.instructions[index].site
         others = int(np.count_nonzero(bad)) - 1
@@ -234,8 +234,8 @@ class Machine:
     # Running
 
     def run(self) -> Iterator[None]:
-        """Execute the chunk to its end; pauses where it can only wait for memory that other chunks
-        may change. Raises EmulationError."""
+        """Run the chunk to completion. Yields whenever it can only wait for other chunks to change
+        memory. Raises EmulationError."""
         program = self.launch.program
         self.registers = list(program.initial)
         self.ready[0] = None if self.whole else Mask(self.live, self.extent)
@@ -262,7 +262,7 @@ class Machine:
                 yield
 
     def proceed(self) -> bool:
-        """Whether there are lanes to run. Where there are none, lets go on what can."""
+        """Whether any lane can run, after waking lanes whose wait is over."""
         if self.warps.due:
             return True
         if self.warps.standing and not self.ready:
@@ -284,16 +284,16 @@ class Machine:
         return bool(self.ready)
 
     def is_idle(self) -> bool:
-        """Whether every lane sleeps or waits, or lanes of a warp have kept each other for long."""
+        """Whether all lanes sleep or wait, or diverged lanes have long starved others."""
         alone = bool(self.asleep) and not self.ready
         return alone or self.turns % (self.patience + BURST) == self.patience + BURST - 1
 
     def is_burst(self) -> bool:
-        """Whether it is the turn of those who stood back."""
+        """Whether the priority is inverted at this turn."""
         return self.turns % (self.patience + BURST) >= self.patience
 
     def spin(self, target: int, mask: Mask | None) -> None:
-        """Go round a loop that waits: those lanes sleep until no others can run."""
+        """Repeat a spin loop: its lanes sleep until no other lanes can run."""
         self.asleep.append((target, mask))
 
     def wake_sleepers(self) -> None:
@@ -302,10 +302,10 @@ class Machine:
             self.go(following, mask)
 
     def next_block(self) -> tuple[int, Mask | None] | None:
-        """A basic block, and lanes that wait there: no longer, from now on. None where all of them
-        wait for others of their warp."""
+        """Take the next basic block and its lanes out of `ready`. None if all ready lanes wait for
+        other lanes of their warps."""
         if self.warps.due:
-            return self.warps.follow()
+            return self.warps.next_due()
         self.warps.meeting = None
         self.turns = self.turns + 1 if len(self.ready) > 1 else 0
         recalled = bool(self.warps.standing)
@@ -327,7 +327,7 @@ class Machine:
         return None
 
     def leave(self, pc: int, mask: Mask | None) -> None:
-        """Those lanes are no longer ready for a basic block."""
+        """Remove lanes from those ready at basic block `pc`."""
         present = self.ready.pop(pc)
         if mask is present or mask is None:
             return
@@ -336,7 +336,7 @@ class Machine:
             self.ready[pc] = Mask(rest, self.extent)
 
     def finish(self, block: Block, result: Any, mask: Mask | None) -> None:
-        """Send the lanes of `mask` on from the end of a basic block."""
+        """Move the lanes of `mask` from the end of a basic block to their next ones."""
         following = block.targets[-1] if block.targets else -1
         match block.terminator:
             case "fall":
@@ -384,7 +384,7 @@ class Machine:
                     self.go(following, rest)
 
     def go(self, target: int, mask: Mask | None) -> None:
-        """Let lanes run block `target`, together with those that already wait there."""
+        """Make lanes ready at basic block `target`, together with the lanes already there."""
         if target not in self.ready:
             self.ready[target] = mask
             return
@@ -400,18 +400,18 @@ class Machine:
         return self.live if mask is None else mask.array
 
     def together(self, mask: Mask | None) -> np.ndarray:
-        """The lanes that execute a collective together: `mask`, and some at other instructions."""
+        """All lanes that take part in a collective: `mask`, and lanes at identical instructions."""
         return self.active(mask) if self.warps.meeting is None else self.warps.meeting.lanes
 
     def given(self, value: Value) -> Value:
-        """What the lanes give to a collective that they execute together."""
+        """The operand of a collective, for all lanes that take part."""
         return value if self.warps.meeting is None else self.warps.meeting.given(value)
 
     def lanes_of(self, mask: Mask | None) -> int:
         return self.num_lanes if mask is None else mask.lanes
 
     def split(self, predicate: Value, mask: Mask | None) -> tuple[Side, Side]:
-        """Lanes where the predicate holds (None holds for all), and the others."""
+        """The lanes of `mask` where the predicate is true (None: all), and the rest."""
         if predicate is None:
             return mask, False
         if np.size(predicate) == 1:
@@ -442,7 +442,8 @@ class Machine:
         self.clusters.release()
 
     def switch(self, block: Block, index: Value, mask: Mask | None) -> None:
-        """brx.idx: one target per value; past the table PTX defines nothing, an error here."""
+        """brx.idx: jump to the target in the table. An index past the table is undefined in PTX
+        and an error here."""
         values = np.broadcast_to(three_axes(index), self.extent.shape)
         on = self.active(mask)
         table = block.targets[:-1]

@@ -1,5 +1,5 @@
-"""printf of device code: `vprintf(format, arguments)`, whose arguments lie in the thread's local
-memory as C passes them (CUDA C++ Programming Guide, "Formatted Output")."""
+"""Device-side printf. Compilers emit `vprintf(format, arguments)`, where `arguments` points to the
+C variadic arguments in local memory (CUDA C++ Programming Guide, "Formatted Output")."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LONG = ("l", "ll", "j", "z", "t")
 
 
 class Screen:
-    """Where a launch prints: stdout as it goes on, unless it may still have to start again."""
+    """The output of a launch. Text is held back while the launch may still have to restart."""
 
     def __init__(self) -> None:
         self.held: list[str] | None = None
@@ -38,21 +38,21 @@ class Screen:
             self.held.append(text)
 
     def hold(self) -> None:
-        """Keep back what is printed from now on."""
+        """Hold back all text from this call on."""
         self.held = []
 
     def drop(self) -> None:
-        """Forget what was kept back: the launch starts again."""
+        """Discard the held text because the launch restarts."""
         self.held = None
 
     def release(self) -> None:
-        """Print what was kept back; the launch does not start again."""
+        """Print the held text: the launch will not restart."""
         held, self.held = self.held or [], None
         sys.stdout.write("".join(held))
 
 
 def vprintf(m: Machine, where: Value, arguments: Value, mask: Mask | None) -> np.ndarray:
-    """Print for each active thread, in their order; gives the number of arguments of each."""
+    """Print once per active thread, in thread order. Returns each thread's number of arguments."""
     on, local = m.active(mask), m.space_local.data
     formats, buffers = (m.chunk.spread(three_axes(x)) for x in (where, arguments))
     counts = np.zeros(on.shape, np.uint32)
@@ -65,7 +65,7 @@ def vprintf(m: Machine, where: Value, arguments: Value, mask: Mask | None) -> np
 
 
 def _string(memory: GlobalMemory, address: int) -> str:
-    """The text at an address of global memory, up to its zero; "(null)" where there is none."""
+    """The null-terminated string at a global address; "(null)" if the address is invalid."""
     characters = iter(lambda: memory.span(address, 1), None)
     text = bytearray()
     for byte in characters:
@@ -77,13 +77,14 @@ def _string(memory: GlobalMemory, address: int) -> str:
 
 
 class Values:
-    """The arguments of one call, taken one after another."""
+    """Reads the variadic arguments of one call in order."""
 
     def __init__(self, memory: GlobalMemory, data: bytes) -> None:
         self.memory, self.data, self.end, self.count = memory, data, 0, 0
 
     def take(self, kind: str) -> Any:
-        """The next argument, a number of struct's `kind`; each lies at a multiple of its size."""
+        """The next argument. kind: a format character of `struct`. Arguments are aligned to their
+        size."""
         size = struct.calcsize(kind)
         start = -(-self.end // size) * size
         self.end, self.count = start + size, self.count + 1
@@ -102,7 +103,7 @@ class Values:
         return text
 
     def _value(self, type_: str, is_long: bool, form: str) -> tuple[Any, str]:
-        """What Python's % operator takes for one specifier."""
+        """The argument and the format for Python's % operator that match one specifier."""
         match type_:
             case "s":
                 return _string(self.memory, self.take("Q")), form + "s"
@@ -119,7 +120,7 @@ class Values:
         return self.take("d"), form + type_
 
     def _sizes(self, found: re.Match[str]) -> Iterator[str]:
-        """Width and precision, either of which may be an argument."""
+        """Width and precision. A "*" takes either from the arguments."""
         yield str(self.take("i")) if found["width"] == "*" else found["width"]
         if found["precision"]:
             yield f".{self.take('i')}" if found["precision"] == ".*" else found["precision"]

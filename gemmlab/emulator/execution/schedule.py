@@ -1,4 +1,4 @@
-"""Which lanes run next: the lowest basic block first, and which warps before which."""
+"""The scheduling order of warps, thread blocks and asynchronous copies."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ WarpOrder = str | int
 
 
 class Order:
-    """An order of warps and blocks that a correct kernel gives the same results in.
+    """An execution order of warps and blocks. A correct kernel gives the same results in all.
 
-    "in-order": all warps of the blocks that run together go on together, block by block of code.
-    "reversed": the last warp goes on until it has to wait, then the one before it; the last blocks
-    of the grid run first. A number seeds a generator that draws the next warp after each basic
-    block, and the order of the blocks. memory/bulk_copies.py says what it means for copies.
+    "in-order": all warps of a chunk advance together, one basic block at a time. "reversed": the
+    last warp runs until it has to wait, then the one before it; the last blocks of the grid run
+    first. An integer seeds a generator that draws the next warp after each basic block and the
+    order of blocks. See memory/bulk_copies.py for the order of asynchronous copies.
+
+    Raises InputError for any other name.
     """
 
     def __init__(self, name: WarpOrder = "in-order") -> None:
@@ -35,25 +37,26 @@ class Order:
         self.random = random.Random(int(name)) if seeded else None
 
     def of_blocks(self, firsts: range) -> Sequence[int]:
-        """Chunks of the grid, or the clusters of a chunk."""
+        """The order in which to run chunks of the grid, or clusters of a chunk. firsts: their
+        numbers."""
         if self.random is not None:
             return self.random.sample(firsts, len(firsts))
         return firsts[::-1] if self.is_reversed else firsts
 
     def landing(self, flights: list[Flight]) -> list[Flight]:
-        """Those of the copies under way that land now, though nobody waits for them yet."""
+        """The in-flight copies that complete now, although no thread waits for them yet."""
         if self.random is not None:
             return [f for f in flights if self.random.random() < 0.1]
         return flights if self.is_reversed else []
 
     def pick(self, warps: Sequence[int]) -> int:
-        """One of the warps that can go on."""
+        """The warp to run next, out of those that can run."""
         return warps[-1] if self.random is None else self.random.choice(warps)
 
 
 def candidates(machine: Machine) -> Iterator[Ready]:
-    """Lanes of which some may go on now: all that are ready; in other orders those of the next
-    warp, in all thread blocks, and if they cannot, of another one."""
+    """Sets of ready lanes to try in turn: all of them if the order is lockstep, else one warp of
+    every thread block at a time."""
     if machine.order.is_lockstep:
         yield machine.ready
         return

@@ -1,10 +1,10 @@
-"""Blocks that wait for memory to change, which nobody will change any more.
+"""Detects livelocks: warps that spin on memory that no running warp will change.
 
-A warp that spins on a flag runs on, so it is no deadlock that shows by itself. But when every chunk
-of blocks has had its turn and all is as it was in an earlier round, it will be so for ever: threads
-read nothing but registers, memory and clocks. Rounds are compared with one that is kept, and each
-time as many have passed again the next one is kept instead (R. P. Brent, An Improved Monte Carlo
-Factorization Algorithm, 1980, section 2).
+A warp that spins on a flag keeps executing, so the deadlock report does not find it. The state of a
+launch is its registers, memory and clocks. If that state, after every chunk of blocks has had a
+turn, equals the state after an earlier round, the launch repeats itself forever. Each round's state
+is compared with one saved state, which is replaced after 1, 2, 4, … rounds (R. P. Brent, An
+Improved Monte Carlo Factorization Algorithm, 1980, section 2).
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 
 class Chunk(NamedTuple):
-    """A machine, and its run."""
+    """A machine and its running generator."""
 
     machine: Machine
     steps: Iterator[None]
 
 
 class Standstill:
-    """Watches the rounds of one launch."""
+    """The livelock detector of one launch. Inactive if the kernel reads a clock."""
 
     def __init__(self, launch: Launch) -> None:
         self.launch = launch
@@ -46,9 +46,9 @@ class Standstill:
         self.kept: list[np.ndarray] | None = None
 
     def check(self, chunks: Sequence[Chunk], unstarted: int) -> None:
-        """A round is over. Raises DeadlockError if it was like an earlier one.
+        """Call after each round of turns. Raises DeadlockError if the state equals a saved one.
 
-        `unstarted`: blocks for which there was no room.
+        unstarted: number of blocks that have not started for lack of room.
         """
         machines = [chunk.machine for chunk in chunks]
         if self.has_clock or any(m.ready for m in machines):
@@ -61,26 +61,26 @@ class Standstill:
             self.kept_for *= 2
 
     def _report(self, chunks: Sequence[Chunk], rounds: int, unstarted: int) -> NoReturn:
-        """Let each chunk go round once more, and see what its warps look at."""
+        """Run each chunk for `rounds` more rounds and report the addresses its warps poll."""
         polls = {p.key: p for chunk in chunks for p in _polls(chunk, rounds)}.values()
         lines = [str(p) for p in polls][:MOST]
         if len(polls) > MOST:
             lines.append(f"and {len(polls) - MOST} more")
         if unstarted:
             lines.append(f"{unstarted} blocks have not started, because no GPU has room for them")
-        message = f"deadlock: memory does not change any more; {'; '.join(lines)}"
+        message = f"deadlock: memory no longer changes; {'; '.join(lines)}"
         for p in polls:
             raise DeadlockError(message, p.site, p.block, p.thread, p.address)
         raise DeadlockError(message)
 
 
 class Poll(NamedTuple):
-    """Lanes of a warp that look at one place."""
+    """Lanes of a warp that poll the same address."""
 
     site: Site
     block: tuple[int, int, int]
     warp: int
-    thread: int  # the first of them
+    thread: int  # the first one
     address: int
     place: str
     value: int | float
@@ -97,7 +97,7 @@ class Poll(NamedTuple):
 
 
 def _state(launch: Launch, machines: Sequence[Machine]) -> Iterator[np.ndarray]:
-    """All that decides what threads do next, the largest part last."""
+    """All state that determines future execution, the largest part last."""
     for m in machines:
         yield np.array([id(m), len(m.bulk.flights), *(target for target, _ in m.asleep)])
         yield m.live
@@ -119,7 +119,7 @@ def _agree(kept: list[np.ndarray], now: Iterator[np.ndarray]) -> bool:
 
 
 def _polls(chunk: Chunk, rounds: int) -> list[Poll]:
-    """What the warps of a chunk look at in so many rounds."""
+    """The addresses that the warps of a chunk poll during the given number of rounds."""
     m, found = chunk.machine, list[Poll]()
     code = m.launch.program.function.instructions
 

@@ -1,4 +1,4 @@
-"""What a launch has executed: counted by the machine, turned into counters afterwards."""
+"""The raw counts that the machine records; counters/ turns them into counters."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from gemmlab.emulator.translation.translate import Block, Program
 
 @dataclass
 class Tally:
-    """What the launch has executed so far."""
+    """Counts of everything that a launch has executed so far."""
 
-    warps: np.ndarray  # per basic block: times a warp executed it
-    lanes: np.ndarray  # per basic block: lanes that were active, summed
+    warps: np.ndarray  # per basic block: number of executions, summed over warps
+    lanes: np.ndarray  # per basic block: active lanes, summed over executions
     sites: defaultdict[tuple[int, str], SiteCounts]  # per memory instruction and space
     guarded_off: np.ndarray  # per instruction: lanes whose guard was false
-    divergent: np.ndarray  # per instruction: times it parted the lanes of a warp
-    copied: Counter[str] = field(default_factory=Counter)  # bytes of the copy engine, by direction
+    divergent: np.ndarray  # per branch instruction: number of times it diverged a warp
+    copied: Counter[str] = field(default_factory=Counter)  # copy engine: direction -> bytes
     work: int = 0  # thread-instructions
-    limit: float = math.inf  # of work, at which `at_limit` is called, once
+    limit: float = math.inf  # value of `work` above which `at_limit` is called once
     at_limit: Callable[[], None] = lambda: None
 
     @classmethod

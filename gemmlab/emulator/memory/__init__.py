@@ -1,3 +1,3 @@
-"""Global memory as one arena, the state spaces in which loads, stores and atomics are checked and
-counted, and what moves bytes by itself: cp.async, bulk copies and reductions, tensor maps.
+"""Memory: the global arena, the state spaces that check and count loads, stores and atomics, and
+asynchronous copies (cp.async, bulk copies and reductions, tensor maps).
 """

@@ -1,4 +1,4 @@
-"""Global memory: one arena for all buffers and variables, with gaps that catch overruns."""
+"""Global memory: one arena for all buffers and variables, with gaps that expose overruns."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ if TYPE_CHECKING:
     from gemmlab.emulator.memory.heap import Heap
 
 GLOBAL_BASE = 0x7F00_0000_0000
-ALLOCATION_ALIGNMENT = 256  # cudaMalloc's
-ALLOCATION_GAP = 512  # bytes between allocations that belong to nobody
-NULL_BYTES = 1 << 16  # lower addresses are those of a null pointer and its elements
+ALLOCATION_ALIGNMENT = 256  # the alignment of cudaMalloc
+ALLOCATION_GAP = 512  # unallocated bytes between allocations
+NULL_BYTES = 1 << 16  # accesses below this address are reported as null pointer dereferences
 
 
 class Allocation(NamedTuple):
-    """A piece of global memory."""
+    """A named range of global memory."""
 
     name: str  # "argument 0", "variable table"
     address: int
     nbytes: int
 
     def distance(self, address: int) -> int:
+        """Bytes from the allocation to an address outside it; 0 inside and at the end."""
         return max(self.address - address, address - self.address - self.nbytes, 0)
 
 
 class GlobalMemory:
-    """One flat arena of bytes that holds every buffer, every .global and .const variable, and the
-    heap of kernels that have one."""
+    """One flat byte arena that holds all buffers, .global and .const variables, and the heap."""
 
     def __init__(self) -> None:
-        self.allocations: list[Allocation] = []  # in the order of their addresses
-        self.starts: list[int] = []
+        self.allocations: list[Allocation] = []  # sorted by address
+        self.starts: list[int] = []  # their offsets in the arena
         self.end = 0
         self.data = np.zeros(0, np.uint8)
-        self.heap: Heap | None = None  # of kernels that call malloc
+        self.heap: Heap | None = None  # only if the kernel calls malloc or free
         self._edges: tuple[np.ndarray, np.ndarray] | None = None
 
     def allocate(self, name: str, nbytes: int) -> Allocation:
@@ -50,34 +50,34 @@ class GlobalMemory:
         return allocation
 
     def insert(self, allocation: Allocation) -> None:
-        """From now on these bytes may be used."""
+        """Make the bytes of an allocation accessible."""
         place = bisect_right(self.starts, allocation.address - GLOBAL_BASE)
         self.allocations.insert(place, allocation)
         self.starts.insert(place, allocation.address - GLOBAL_BASE)
         self._edges = None
 
     def remove(self, address: int) -> None:
-        """From now on the allocation that begins at an address may not be used."""
+        """Make the allocation that starts at an address inaccessible."""
         place = bisect_right(self.starts, address - GLOBAL_BASE) - 1
         del self.allocations[place], self.starts[place]
         self._edges = None
 
     def reserve(self, nbytes: int) -> range:
-        """Addresses behind all that is allocated; `insert` makes parts of them usable."""
+        """Reserve addresses after all allocations; `insert` makes parts of them accessible."""
         start = GLOBAL_BASE + self.end
         self.end += nbytes + ALLOCATION_GAP
         return range(start, start + nbytes)
 
     @property
     def edges(self) -> tuple[np.ndarray, np.ndarray]:
-        """Where each allocation starts and ends, in bytes from the arena's start."""
+        """Start and end of each allocation, as byte offsets in the arena."""
         if self._edges is None:
             starts = np.array(self.starts, np.int64)
             self._edges = starts, starts + [a.nbytes for a in self.allocations]
         return self._edges
 
     def commit(self) -> None:
-        """Raises LaunchError where there is not so much memory."""
+        """Allocate the arena, zeroed. Raises LaunchError if the host lacks memory."""
         try:
             self.data = np.zeros(self.end, np.uint8)
         except (MemoryError, ValueError) as error:
@@ -94,7 +94,7 @@ class GlobalMemory:
         return self.views[dtype]
 
     def span(self, address: int, nbytes: int) -> np.ndarray | None:
-        """The bytes at an address, where one allocation has all of them."""
+        """The bytes at an address, or None unless a single allocation contains them all."""
         start = address - GLOBAL_BASE
         owner = bisect_right(self.starts, start) - 1
         if owner < 0 or start + nbytes > self.starts[owner] + self.allocations[owner].nbytes:
@@ -102,18 +102,18 @@ class GlobalMemory:
         return self.data[start : start + nbytes]
 
     def name_of(self, address: int) -> str:
-        """An address as a distance from the nearest allocation's start."""
+        """An address as "name+offset", relative to the nearest allocation."""
         nearest = min(self.allocations, key=lambda a: a.distance(address))
         return f"{nearest.name}+{address - nearest.address}"
 
     def describe_miss(self, offset: int, width: int) -> str:
-        """Where an access at `offset` of the arena lies next to."""
+        """The error message for an out-of-bounds access at `offset` in the arena."""
         address = offset + GLOBAL_BASE
         what = f"global access of {width} bytes at {address % (1 << 64):#x} is out of bounds"
         if 0 <= address < NULL_BYTES:
-            return f"{what}: that is where a null pointer points to"
+            return f"{what}: null pointer dereference"
         if not self.allocations:
-            return f"{what}: nothing is allocated"
+            return f"{what}: there are no allocations"
         nearest = min(self.allocations, key=lambda a: a.distance(address))
         past = address + width - (nearest.address + nearest.nbytes)
         before = nearest.address - address

@@ -1,8 +1,8 @@
-"""cp.async: copies from global to shared memory that arrive later (PTX ISA, "cp.async").
+"""cp.async: asynchronous copies from global to shared memory (PTX ISA, "cp.async").
 
-Data leaves global memory when the instruction executes, and arrives in shared memory when the
-thread that issued it waits for it, not before: a kernel that forgets to wait reads what was there
-until then. Hardware may be faster, by chance. Copies that nobody waits for never arrive.
+Global memory is read when the instruction executes. Shared memory is written only when the issuing
+thread waits for the copy, so a kernel that omits the wait reads stale data; on hardware it may read
+either. A copy that is never waited for is never written.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from gemmlab.errors import EmulationError
 
 
 class Pending(NamedTuple):
-    """One instruction's copies that are under way; all arrays have one entry per lane."""
+    """The in-flight copies of one instruction. All arrays have one entry per lane."""
 
-    lanes: np.ndarray  # of the chunk, flat
-    group: np.ndarray  # that each of them belongs to
-    cells: np.ndarray  # of shared memory, flat elements
+    lanes: np.ndarray  # flat index in the chunk
+    group: np.ndarray  # number of the copy's group
+    cells: np.ndarray  # flat index of the first element in shared memory
     values: list[np.ndarray]  # one array per element of a lane's copy
 
     def part(self, keep: np.ndarray) -> Pending:
@@ -34,7 +34,7 @@ class Pending(NamedTuple):
 
 @dataclass
 class AsyncCopies:
-    """The copies of a chunk's threads. Groups are numbered per thread, from 0 on."""
+    """The copies of a chunk's threads. Each thread numbers its groups from 0."""
 
     source: Source
     target: Target
@@ -42,7 +42,7 @@ class AsyncCopies:
     pending: list[Pending] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.committed = np.zeros(self.chunk.extent.shape, np.int64)  # groups, of each thread
+        self.committed = np.zeros(self.chunk.extent.shape, np.int64)  # groups per thread
 
     def issue(
         self,
@@ -54,16 +54,16 @@ class AsyncCopies:
         bypass: bool,
         mask: Mask | None,
     ) -> None:
-        """cp.async: `nbytes` of the access's width come from the source, the rest is zeros.
+        """cp.async: copy `nbytes` bytes and fill the rest of the access width with zeros.
 
-        `bypass`: past L1 (.cg), which only the counters notice.
+        bypass: the copy bypasses L1 (.cg), which affects only the counters.
         """
         extent, index = self.chunk.extent, to.instruction
         active = mask or Mask(np.ones(extent.shape, bool), extent)
         on = active.array
         size = np.where(on, three_axes(nbytes), 0).astype(np.int64)
         if (size > to.width).any():
-            message = f"the source has more bytes than the {to.width} of the copy"
+            message = f"the source size exceeds the copy size of {to.width} bytes"
             self.chunk.fault(EmulationError, message, index, size > to.width, size)
         sources = self.source.locate(origin, source, size)
         targets = self.target.place(to, target, active)
@@ -90,7 +90,7 @@ class AsyncCopies:
             from_global.sectors += rules.bypass_sectors(sources, targets, reading)
         else:
             from_global.sectors += rules.sectors(sources, reading)
-        through_l1 = reading & (not bypass)  # else data is written without the LSU's data stage
+        through_l1 = reading & (not bypass)  # bypassing copies skip the LSU data stage
         waves, ideal = rules.copy_wavefronts(sources, targets, through_l1, zeroed, access.width)
         to_shared = self.chunk.counts[access.instruction, "shared"]
         to_shared.requests += int(np.count_nonzero(on.any(axis=2)))
@@ -103,15 +103,15 @@ class AsyncCopies:
         self.committed += 1 if mask is None else mask.array
 
     def wait(self, most: int, mask: Mask | None) -> None:
-        """cp.async.wait_group: all groups of a thread but the last `most` arrive."""
+        """cp.async.wait_group: complete all groups of a thread except the last `most`."""
         self._land(self.committed - most, mask)
 
     def land_all(self, mask: Mask | None) -> None:
-        """cp.async.mbarrier.arrive: all copies of a thread arrive, its groups stay as they are."""
+        """cp.async.mbarrier.arrive: complete all copies of a thread. Groups do not change."""
         self._land(self.committed + 1, mask)
 
     def _land(self, limit: np.ndarray, mask: Mask | None) -> None:
-        """Copies whose group lies below the limit of their thread arrive."""
+        """Complete the copies whose group number is below their thread's limit."""
         if mask is not None:
             limit = np.where(mask.array, limit, 0)
         left = []
@@ -123,16 +123,16 @@ class AsyncCopies:
         self.pending = left
 
     def wait_all(self, mask: Mask | None) -> None:
-        """cp.async.wait_all: copies that belong to no group yet arrive too."""
+        """cp.async.wait_all: also completes copies that have not been committed to a group."""
         self.commit(mask)
         self.wait(0, mask)
 
 
 class Source(GlobalSpace):
-    """Global memory, of which each lane reads some bytes of the access's width."""
+    """Global memory as the source of cp.async: each lane reads a prefix of the access width."""
 
     def locate(self, access: Access, address: Value, size: np.ndarray) -> np.ndarray:
-        """Offset into the arena, of the chunk's shape; 0 for lanes that read nothing."""
+        """Offsets into the arena, (blocks, warps, 32); 0 for lanes that read nothing."""
         base = np.uint64((access.offset - GLOBAL_BASE) % (1 << 64))
         offsets = self.chunk.spread(three_axes((address + base).view(np.int64)))
         for n in np.unique(size[size > 0]).tolist():
@@ -144,7 +144,7 @@ class Source(GlobalSpace):
         return offsets
 
     def read(self, access: Access, offsets: np.ndarray, size: np.ndarray) -> list[np.ndarray]:
-        """The elements of each lane; bytes from `size` on are zeros."""
+        """The elements of each lane. Bytes past `size` are zero."""
         nbytes = access.dtype.itemsize
         view, index = self.memory.view(access.dtype), offsets // nbytes
         values = [view.take(index + i) for i in range(access.num_elements)]
@@ -156,16 +156,16 @@ class Source(GlobalSpace):
 
 
 class Target(SharedSpace):
-    """Shared memory, written later than its addresses are checked."""
+    """Shared memory as the target of cp.async: addresses are checked when the copy is issued."""
 
     def place(self, access: Access, address: Value, mask: Mask) -> np.ndarray:
-        """Offset into the block's shared memory, of the chunk's shape."""
+        """Offsets into the block's shared memory, (blocks, warps, 32)."""
         offsets = self.chunk.spread(offsets_of(access, address))
         self._check(access, offsets, offsets[mask.array], mask)
         return offsets
 
     def cells(self, access: Access, offsets: np.ndarray) -> np.ndarray:
-        """The elements at those offsets, in `data` as a flat array."""
+        """Flat indices in `data` of the elements at those offsets."""
         block = np.arange(len(self.data))[:, None, None] * self.data.shape[1]
         cells: np.ndarray = (block + offsets) // access.dtype.itemsize
         return cells

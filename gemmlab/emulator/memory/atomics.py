@@ -1,7 +1,7 @@
-"""Atomic updates of memory by many lanes at once; lanes that meet at one address go in lane order.
+"""Atomic memory updates by many lanes at once. Lanes with equal addresses update in lane order.
 
-On hardware the order is not defined. It shows in the old values that lanes get back, and in the
-rounding of float sums.
+Hardware does not define the order. It affects the old values that lanes receive, and the rounding
+of floating-point sums.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from gemmlab.emulator.arithmetic import halves
 from gemmlab.emulator.arithmetic import numerics as n
 from gemmlab.emulator.arithmetic.lanes import Extent, Mask, Value, expand, three_axes
 
-Operation = Callable[..., Value]  # of the old value and the operands: the new value
+Operation = Callable[..., Value]  # (old value, *operands) -> new value
 
 
 def increment(old: Value, limit: Value) -> Value:
-    """Up to `limit`, then from 0 again."""
+    """inc: count up to `limit`, then wrap to 0."""
     return np.where(old >= limit, limit & limit.dtype.type(0), old + old.dtype.type(1))
 
 
 def decrement(old: Value, limit: Value) -> Value:
-    """Down to 0, then from `limit` again."""
+    """dec: count down to 0, then wrap to `limit`."""
     return np.where((old == 0) | (old > limit), limit, old - old.dtype.type(1))
 
 
 def add_flushed(old: Value, value: Value) -> Value:
-    """What global memory's float32 adder does: subnormals count as zeros."""
+    """Float32 addition as L2 performs it: subnormal inputs and results are flushed to zero."""
     return n.flush(n.add32(n.flush(old), n.flush(value)))
 
 
@@ -41,9 +41,9 @@ def compare_and_swap(old: Value, expected: Value, value: Value) -> Value:
     return np.where(old == expected, value, old)
 
 
-# operation -> PTX types, how a value changes.
-# The 16-bit floats that PTX adds, and takes the least or largest of, alone or in pairs.
+# 16-bit floating-point types, scalar and packed; their operations are add, min and max.
 HALVES = ("f16", "bf16", "f16x2", "bf16x2")
+# operation -> [(PTX types, function)]
 OPERATIONS: dict[str, list[tuple[tuple[str, ...], Operation]]] = {
     "add": [(("u32", "s32", "u64", "f64"), np.add), (("f32",), n.add32)],
     "min": [(("u32", "s32", "u64", "s64"), np.minimum)],
@@ -59,7 +59,7 @@ OPERATIONS: dict[str, list[tuple[tuple[str, ...], Operation]]] = {
 
 
 def find_operation(name: str, type_: str, space: str) -> Operation | None:
-    """The function for one atom or red, or None where PTX or the emulator has none."""
+    """The function of an atom or red instruction; None if PTX or the emulator lacks it."""
     if (name, type_, space) == ("add", "f32", "global"):
         return add_flushed
     if type_ in HALVES and name in ("add", "min", "max"):
@@ -76,10 +76,10 @@ def update(
     extent: Extent,
     num_elements: int = 1,
 ) -> tuple[np.ndarray, ...]:
-    """Change cells[index] for each active lane, and return what each found there; of vectors the
-    `num_elements` cells from there on, one after another.
+    """Update cells[index] for each active lane and return the old values.
 
-    index: flat, one per active lane in lane order.
+    cells: flat. index: one per active lane, in lane order. A vector update applies to
+    `num_elements` consecutive cells, one after another; `operands` has one value per element.
     """
     spread = [np.broadcast_to(three_axes(x), extent.shape) for x in operands]
     values = [x.reshape(-1) if mask is None else x[mask.array] for x in spread]
@@ -98,13 +98,13 @@ def _in_order(
     sizes = np.diff(np.append(starts, len(order)))
     old = np.empty(len(index), cells.dtype)
     if operation is np.add and cells.dtype.kind != "f":
-        # Integer sums wrap, so what came before a lane is a difference of running sums.
+        # Integer sums wrap, so each lane's old value is a difference of prefix sums.
         before = np.cumsum(values[0][order], dtype=cells.dtype) - values[0][order]
         old[order] = cells[grouped] + before - np.repeat(before[starts], sizes)
         last = order[starts + sizes - 1]
         cells[index[last]] = old[last] + values[0][last]
         return old
-    # First the first lane of each address, then the second of each, …
+    # Process the first lane of every address, then the second of every address, …
     rank = np.arange(len(order)) - np.repeat(starts, sizes)
     turns = np.split(order[np.argsort(rank, kind="stable")], np.cumsum(np.bincount(rank))[:-1])
     for lanes in turns:

@@ -1,11 +1,11 @@
-"""Bulk copies: what the copy engine (TMA) moves between global and shared memory by itself
-(PTX ISA, "cp.async.bulk", "cp.async.bulk.tensor", "cp.reduce.async.bulk").
+"""Bulk copies by the copy engine (TMA) between global and shared memory (PTX ISA, "cp.async.bulk",
+"cp.async.bulk.tensor", "cp.reduce.async.bulk").
 
-Each active lane starts a copy of its own. When its bytes move is up to the engine; here it is up to
-the order of warps that the launch asked for: as late as allowed ("in-order": when no warp can go on
-without, or its thread waits for its group), at once ("reversed"), or at any time between (a seed).
-A kernel that does not wait for its copies, or writes to memory that one still reads, gives
-different results in one of them.
+Each active lane starts its own copy. Hardware may move the bytes at any time until the copy is
+waited for. The emulator chooses the time by the launch's scheduling order: "in-order" copies as
+late as possible (when no warp can run otherwise, or when the thread waits for the copy's group),
+"reversed" copies immediately, and a seed draws a random time. A kernel that fails to wait for a
+copy, or overwrites its source too early, therefore gives different results in different orders.
 """
 
 from __future__ import annotations
@@ -43,26 +43,26 @@ from gemmlab.errors import (
 if TYPE_CHECKING:
     from gemmlab.emulator.execution.machine import Machine
 
-BOX_ALIGNMENT = 128  # bytes, of a box in shared memory
+BOX_ALIGNMENT = 128  # bytes; alignment of a box in shared memory
 MBARRIER = np.dtype("u8")
 
 
 class Origin(Protocol):
-    """Where a copy comes from."""
+    """The source of a copy."""
 
     def read(self) -> np.ndarray:
-        """Its bytes, in the order in which they travel."""
+        """The bytes to copy, flat uint8."""
 
 
 class Place(Origin, Protocol):
-    """One end of a copy in memory."""
+    """The source or target of a copy, in memory."""
 
     def write(self, data: np.ndarray) -> None: ...
 
 
 @dataclass
 class Bytes:
-    """Neighbouring bytes of a memory."""
+    """Contiguous bytes of memory."""
 
     view: np.ndarray
 
@@ -75,7 +75,7 @@ class Bytes:
 
 @dataclass
 class Words:
-    """What a thread has sent out of its registers."""
+    """Register values that a thread sends with st.async or red.async."""
 
     data: np.ndarray
 
@@ -85,10 +85,10 @@ class Words:
 
 @dataclass
 class SharedBox:
-    """A box in one block's shared memory, as rows of 16 bytes."""
+    """A box in the shared memory of one block, in 16-byte chunks."""
 
-    rows: np.ndarray
-    chunks: np.ndarray  # numbers of the rows that the box fills
+    rows: np.ndarray  # all shared memory of the block, (chunks, 16) uint8
+    chunks: np.ndarray  # chunk numbers of the box, in the order of its elements
 
     def read(self) -> np.ndarray:
         data: np.ndarray = self.rows[self.chunks].reshape(-1)
@@ -100,15 +100,15 @@ class SharedBox:
 
 @dataclass
 class TensorBox:
-    """A box of a tensor in global memory, of which a part may lie outside."""
+    """A box of a tensor in global memory, possibly extending outside the tensor."""
 
     descriptor: Descriptor
     region: Region
-    view: np.ndarray  # of the elements inside
+    view: np.ndarray  # the elements inside the tensor
 
     @property
     def sectors(self) -> int:
-        """Sectors that its rows touch."""
+        """Number of 32-byte sectors that the rows of the box touch."""
         return self.region.sectors(self.descriptor.address)
 
     def read(self) -> np.ndarray:
@@ -125,21 +125,21 @@ class TensorBox:
 
 @dataclass
 class Flight:
-    """A copy under way. An mbarrier at each target hears of its bytes, or it belongs to a group of
-    the thread that started it."""
+    """An in-flight copy. It completes either at an mbarrier per target, or as part of a bulk group
+    of the issuing thread."""
 
     instruction: int
     thread: int  # flat index in the chunk
     group: int
     source: Origin
     targets: list[Place]
-    combine: Combine | None
-    cells: list[int]  # of mbarriers
+    combine: Combine | None  # of a reduction
+    cells: list[int]  # of the mbarriers; empty for a copy that completes by group
     nbytes: int
 
 
 def moved(address: Value, offset: int) -> Value:
-    """An address plus a constant, in the address's width."""
+    """Add a constant to an address, wrapping at the address width."""
     return address + address.dtype.type(offset % (1 << 8 * address.dtype.itemsize))
 
 
@@ -153,18 +153,18 @@ class Lane(NamedTuple):
 
 
 class BulkCopies:
-    """The copies of a chunk's threads. Groups are numbered per thread, from 0 on."""
+    """The bulk copies of a chunk's threads. Each thread numbers its groups from 0."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.flights: list[Flight] = []
-        self.committed = np.zeros(machine.extent.shape, np.int64)  # groups, of each thread
+        self.committed = np.zeros(machine.extent.shape, np.int64)  # groups per thread
         self.shared = machine.space_shared.data
         self.memory = machine.launch.memory
         self.cluster_size = math.prod(machine.launch.cluster)
 
-    # What generated code calls. signal: an mbarrier's access and address; blocks: bit mask of the
-    # ranks in the cluster that get a copy each; combine: what a reduction does
+    # Called by generated code. signal: access and address of an mbarrier. blocks: multicast mask,
+    # one bit per rank in the cluster. combine: the operation of a reduction.
 
     def copy(
         self,
@@ -177,7 +177,7 @@ class BulkCopies:
         combine: Combine | None,
         mask: Mask | None,
     ) -> None:
-        """Copy `nbytes` neighbouring bytes. spaces, addresses: of target and source."""
+        """cp.async.bulk: copy `nbytes` contiguous bytes. spaces, addresses: target and source."""
         stores = "tma_st" if combine is None else "tma_red"
         for lane, cell, ranks, (target, source, size) in self._lanes(
             index, (*addresses, nbytes), signal, blocks, combine, mask
@@ -202,7 +202,10 @@ class BulkCopies:
         blocks: Value | None,
         mask: Mask | None,
     ) -> None:
-        """Copy a box of a tensor to shared memory. tensor: map and coordinates, innermost first."""
+        """Copy a box of a tensor to shared memory.
+
+        tensor: the address of the tensor map, then the coordinates, innermost first.
+        """
         for lane, cell, ranks, (to, map_, *at) in self._lanes(
             index, (target, *tensor), signal, blocks, None, mask
         ):
@@ -222,7 +225,10 @@ class BulkCopies:
         operation: str | None,
         mask: Mask | None,
     ) -> None:
-        """Copy a box from shared memory to a tensor, or reduce it into the tensor."""
+        """Copy a box from shared memory to a tensor, or reduce it into the tensor.
+
+        tensor: the address of the tensor map, then the coordinates, innermost first.
+        """
         for lane, _, _, (start, map_, *at) in self._lanes(
             index, (source, *tensor), None, None, operation, mask
         ):
@@ -235,7 +241,7 @@ class BulkCopies:
                     message = f"no bulk reduction .{operation} of {descriptor.format}"
                     self._fail(lane, UnsupportedInstructionError, message, start)
             if min(at) < 0:
-                message = f"a box that is stored begins at {tuple(at)}, before the tensor"
+                message = f"a stored box begins at {tuple(at)}, before the tensor"
                 self._fail(lane, OutOfBoundsError, message, descriptor.address)
             end = self._tensor(lane, descriptor, tuple(at))
             box = self._box(lane, descriptor, start, None)
@@ -251,13 +257,13 @@ class BulkCopies:
         combine: Combine | None,
         mask: Mask | None,
     ) -> None:
-        """st.async and red.async: registers, as unsigned words, to the cluster's shared memory."""
+        """st.async and red.async: send registers (unsigned) to the cluster's shared memory."""
         dtype, nbytes = words[0].dtype, words[0].dtype.itemsize * len(words)
         for lane, cell, ranks, (target, *values) in self._lanes(
             index, (address, *words), signal, None, combine, mask
         ):
             if target % nbytes:
-                message = f"{nbytes} bytes sent to {target:#x}, which is no multiple of that"
+                message = f"store of {nbytes} bytes to {target:#x}, not a multiple of {nbytes}"
                 self._fail(lane, MisalignedAddressError, message, target)
             end = self._bytes(lane, "shared", target, nbytes, None)
             data = Words(np.array(values, dtype).view(np.uint8))
@@ -281,7 +287,7 @@ class BulkCopies:
                 self._fail(lane, EmulationError, message, at)
 
     def copy_map(self, index: int, target: Value, source: Value, mask: Mask | None) -> None:
-        """tensormap.cp_fenceproxy: a tensor map from shared to global memory, at once."""
+        """tensormap.cp_fenceproxy: copy a tensor map from shared to global memory."""
         for lane, _, _, (to, at) in self._lanes(index, (target, source), None, None, None, mask):
             data = self._bytes(lane, "shared", at, MAP_BYTES, None).view
             self._bytes(lane, "global", to, MAP_BYTES, None).view[:] = data
@@ -291,9 +297,9 @@ class BulkCopies:
         self.committed += 1 if mask is None else mask.array
 
     def wait(self, most: int, only_reads: bool, mask: Mask | None) -> None:
-        """cp.async.bulk.wait_group: all groups of a thread but the last `most` are done.
+        """cp.async.bulk.wait_group: complete all groups of a thread except the last `most`.
 
-        only_reads: they have read what they copy, which makes a difference to the checks alone.
+        only_reads: wait only until sources have been read (.read). Only the checks distinguish it.
         """
         self._land(self._awaited(self.flights, most, mask))
 
@@ -305,26 +311,26 @@ class BulkCopies:
         return [f for f in flights if not f.cells and f.group < flat[f.thread]]
 
     def fence(self, mask: Mask | None) -> None:
-        """fence.proxy.async: of interest to the checks alone, since copies see all that threads
-        have written."""
+        """fence.proxy.async: used only by the checks. The emulator's copies see all earlier writes
+        without it."""
 
     def fence_init(self, mask: Mask | None) -> None:
-        """fence.mbarrier_init: the same of mbarriers."""
+        """fence.mbarrier_init: used only by the checks."""
 
-    # What the machine calls
+    # Called by the machine
 
     def land_awaited(self) -> None:
-        """Land the copies that warps may wait for at mbarriers, or all when no thread is left."""
+        """Complete the copies that signal mbarriers, or all copies once every thread has exited."""
         over = not self.machine.live.any()
         self._land([f for f in self.flights if f.cells or over])
 
     def land_all(self) -> None:
-        """Land all copies now."""
+        """Complete all copies."""
         if self.flights:
             self._land(self.flights)
 
     def land_some(self) -> None:
-        """Land copies that need not be late."""
+        """Complete the copies that the scheduling order picks."""
         self._land(self.machine.order.landing(self.flights))
 
     def _land(self, due: list[Flight]) -> None:
@@ -341,7 +347,7 @@ class BulkCopies:
                 access = Access(f.instruction, 0, MBARRIER, 1)
                 self.machine.mbarriers.add_tx(access, cells, np.full(len(cells), -f.nbytes))
 
-    # Lanes, and the ends of their copies
+    # Lanes, and the sources and targets of their copies
 
     def _lanes(
         self,
@@ -352,7 +358,8 @@ class BulkCopies:
         combine: object,
         mask: Mask | None,
     ) -> Iterator[tuple[Lane, int | None, list[int | None], list[int]]]:
-        """Each active thread with its mbarrier's cell, the ranks it copies to, and its operands."""
+        """For each active lane: itself, the cell of its mbarrier, the target ranks (None for its
+        own block), and its operands."""
         on, shape = self.machine.active(mask), self.machine.extent.shape
         among = (np.uint32(0) if blocks is None else blocks,)
         columns = [np.broadcast_to(three_axes(x), shape)[on].tolist() for x in (*operands, *among)]
@@ -360,7 +367,7 @@ class BulkCopies:
         seen: set[tuple[int, ...]] = set()
         threads = zip(np.argwhere(on).tolist(), zip(*columns, strict=True), strict=True)
         for k, (place, (*values, bits)) in enumerate(threads):
-            # Lanes of a warp that store the same bytes to the same place do it once.
+            # Identical stores by several lanes of a warp are executed once.
             key = (*place[:2], *values)
             if key in seen and signal is None and combine is None:
                 continue
@@ -391,18 +398,19 @@ class BulkCopies:
         self.flights.append(flight)
 
     def _block(self, lane: Lane, address: int, rank: int | None) -> tuple[int, int]:
-        """Block and offset of a shared address; of another block of the cluster if `rank` says."""
+        """Block and offset of a shared address. rank: of the target block; None uses the rank in
+        the address, if any."""
         named = address >> RANK_SHIFT
         rank = named - 1 if rank is None and named else rank
         if rank is None:
             return lane.block, address
         if rank >= self.cluster_size:
-            message = f"shared address {address:#x} names rank {rank} of {self.cluster_size}"
+            message = f"shared address {address:#x}: no rank {rank} in {self.cluster_size} blocks"
             self._fail(lane, OutOfBoundsError, message, address)
         return lane.block // self.cluster_size * self.cluster_size + rank, address & OFFSET_MASK
 
     def _cells(self, lane: Lane, cell: int | None, ranks: list[int | None]) -> list[int]:
-        """The mbarriers that hear of a copy: in each target block the one at the same place."""
+        """Cells of the mbarriers that a copy signals: at the same offset in each target block."""
         if cell is None:
             return []
         row = self.shared.shape[1] // 8
@@ -419,7 +427,7 @@ class BulkCopies:
         return Bytes(self._shared(lane, address, nbytes, rank))
 
     def _shared(self, lane: Lane, address: int, nbytes: int, rank: int | None) -> np.ndarray:
-        """The bytes of shared memory from an address on."""
+        """`nbytes` bytes of shared memory, starting at an address."""
         block, offset = self._block(lane, address, rank)
         if offset + nbytes > self.machine.space_shared.nbytes:
             message = (
@@ -440,11 +448,12 @@ class BulkCopies:
     def _descriptor(self, lane: Lane, address: int, rank: int) -> Descriptor:
         window = address >> WINDOW_BITS << WINDOW_BITS
         if window in (SHARED_WINDOW, LOCAL_WINDOW):
-            message = f"no tensor map at {address:#x}, which is shared or local memory"
+            message = f"the tensor map address {address:#x} is in shared or local memory"
             rule = "declare a parameter `const __grid_constant__ CUtensorMap`"
             self._fail(lane, EmulationError, f"{message}: {rule}", address)
         if address % tensor_maps.MAP_ALIGNMENT:
-            message = f"a tensor map at {address:#x}, no multiple of {tensor_maps.MAP_ALIGNMENT}"
+            alignment = tensor_maps.MAP_ALIGNMENT
+            message = f"the tensor map address {address:#x} is not a multiple of {alignment}"
             self._fail(lane, MisalignedAddressError, message, address)
         if window == PARAM_WINDOW:
             offset = address - PARAM_WINDOW
@@ -453,8 +462,8 @@ class BulkCopies:
             data = self._bytes(lane, "global", address, MAP_BYTES, None).view
         descriptor = tensor_maps.decode(data.tobytes())
         if descriptor is None or len(descriptor.dims) != rank:
-            found = f"of {len(descriptor.dims)} axes" if descriptor else "no tensor map"
-            message = f"a tensor map of {rank} axes is wanted at {address:#x}, there is one {found}"
+            found = f"one of {len(descriptor.dims)} axes" if descriptor else "no tensor map"
+            message = f"expected a tensor map of {rank} axes at {address:#x}, found {found}"
             self._fail(lane, EmulationError, message, address)
         return descriptor
 

@@ -1,7 +1,7 @@
-"""The heap of device code: malloc, free, and so new and delete.
+"""The device heap: malloc and free, and therefore new and delete.
 
-It is cut from one part of global memory. Each block on it is an allocation of its own, so an access
-past its end, or after it was freed, is out of bounds.
+The heap is a reserved part of global memory. Each block is a separate allocation, so an access past
+its end or after free is out of bounds.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from gemmlab.errors import EmulationError
 if TYPE_CHECKING:
     from gemmlab.emulator.execution.machine import Machine
 
-HEAP_BYTES = 8 << 20  # cudaLimitMallocHeapSize unless a program sets another
+HEAP_BYTES = 8 << 20  # the default of cudaLimitMallocHeapSize
 BLOCK_ALIGNMENT = 16
-BLOCK_GAP = 16  # between blocks, where the hardware's heap has its own records
+BLOCK_GAP = 16  # bytes between blocks, where CUDA's heap keeps its metadata
 
 
 class Heap:
-    """Which bytes of the heap are in use."""
+    """A first-fit allocator."""
 
     def __init__(self, memory: GlobalMemory, part: range) -> None:
-        """part: addresses in `memory` that nothing else uses."""
+        """part: the reserved addresses in `memory`."""
         self.memory, self.part = memory, part
-        self.free = [part]  # in order, no two of them neighbours
-        self.blocks: dict[int, range] = {}  # by the address that malloc gave
-        self.freed = set[int]()
+        self.free = [part]  # sorted; adjacent ranges are merged
+        self.blocks: dict[int, range] = {}  # address that malloc returned -> occupied range
+        self.freed = set[int]()  # addresses that were freed and not reused
 
     def reset(self) -> None:
-        """Make it empty, as it is when a launch begins."""
+        """Free all blocks, as at the start of a launch."""
         for address in self.blocks:
             self.memory.remove(address)
         self.free, self.blocks, self.freed = [self.part], {}, set()
 
     def allocate(self, nbytes: int) -> int:
-        """An address, or 0 where there is no room."""
+        """Allocate a block. Returns its address, or 0 if no free range is large enough."""
         wanted = -(-nbytes // BLOCK_ALIGNMENT) * BLOCK_ALIGNMENT + BLOCK_GAP
         place = next((k for k, part in enumerate(self.free) if len(part) >= wanted), None)
         if place is None:
@@ -54,9 +54,9 @@ class Heap:
         return address
 
     def release(self, address: int) -> str:
-        """Give a block back; says what is wrong with that, or nothing."""
+        """Free a block. Returns an error message, or "" on success."""
         if address not in self.blocks:
-            return "it is free already" if address in self.freed else "malloc gave no such address"
+            return "double free" if address in self.freed else "malloc did not return this address"
         part = self.blocks.pop(address)
         self.freed.add(address)
         self.memory.remove(address)
@@ -71,7 +71,7 @@ class Heap:
 
 
 def allocate(m: Machine, sizes: Value, mask: Mask | None) -> np.ndarray:
-    """malloc(size) of each active thread, in their order: addresses."""
+    """malloc(size) for each active thread, in thread order. Returns addresses."""
     heap, on = m.launch.memory.heap, m.active(mask)
     assert heap is not None
     found = np.zeros(on.shape, np.uint64)
@@ -82,8 +82,10 @@ def allocate(m: Machine, sizes: Value, mask: Mask | None) -> np.ndarray:
 
 
 def release(m: Machine, index: int, addresses: Value, mask: Mask | None) -> None:
-    """free(address) of each active thread; of a null pointer it does nothing. index: of the call.
-    Raises EmulationError."""
+    """free(address) for each active thread; freeing a null pointer does nothing.
+
+    index: of the call instruction. Raises EmulationError for an address that cannot be freed.
+    """
     heap, on = m.launch.memory.heap, m.active(mask)
     assert heap is not None
     given = m.chunk.spread(three_axes(addresses))

@@ -1,4 +1,4 @@
-"""What bulk reductions do with two values (PTX ISA, "cp.reduce.async.bulk"), on arrays of bytes."""
+"""The operations of bulk reductions, on byte arrays (PTX ISA, "cp.reduce.async.bulk")."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gemmlab.emulator.memory import atomics
 Combine = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 INTEGERS = {"u32", "s32", "u64", "s64"}
-# Element formats of tensor maps in PTX's words.
+# Element format of a tensor map -> PTX type.
 PTX_TYPES = {"uint32": "u32", "int32": "s32", "uint64": "u64", "int64": "s64"}
 PTX_TYPES |= {"float16": "f16", "bfloat16": "bf16", "float32": "f32", "float64": "f64"}
 OPERATIONS = {
@@ -27,7 +27,7 @@ OPERATIONS = {
 
 
 def find(operation: str, type_: str) -> Combine | None:
-    """The function for one operation and PTX type, or None where PTX has none."""
+    """The function for an operation and a PTX type; None if PTX does not define it."""
     if operation in ("and", "or", "xor"):
         type_ = "b" + type_[1:]
     if type_ not in OPERATIONS.get(operation, ()):
@@ -46,7 +46,7 @@ def find(operation: str, type_: str) -> Combine | None:
 
 
 def _halves(operation: str, type_: str) -> Combine:
-    """16-bit floats, in float32 and rounded once: exact for a sum of two."""
+    """16-bit floats are computed in float32 and rounded once, which is exact for two operands."""
     function = {"add": np.add, "min": np.fmin, "max": np.fmax}[operation]
 
     def combine(old: np.ndarray, new: np.ndarray) -> np.ndarray:

@@ -1,8 +1,8 @@
-"""The state spaces: where loads and stores go, checked and counted.
+"""State spaces, which check, count and execute loads, stores and atomics.
 
-A space's `load` and `store` take addresses as the registers hold them and a mask of lanes (None
-for all). Every access is checked for bounds and alignment before it happens, and counted by the
-rules of counters/rules.py. Where lanes of one store hit the same address, the highest lane wins.
+`load` and `store` take the register values of addresses and a mask of lanes (None for all). Bounds
+and alignment are checked before each access. counters/rules.py has the counting rules. If several
+lanes of one store write the same address, the highest lane wins.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from gemmlab.emulator.memory.arena import GLOBAL_BASE, GlobalMemory
 from gemmlab.emulator.memory.atomics import Operation, update
 from gemmlab.errors import EmulationError, MisalignedAddressError, OutOfBoundsError
 
-# Generic addresses carry their space in bits 48 and up, as windows do on hardware.
+# Bits 48 and up of a generic address select the state space, like the windows of hardware.
 WINDOW_BITS = 48
 SHARED_WINDOW, LOCAL_WINDOW, PARAM_WINDOW = 1 << WINDOW_BITS, 2 << WINDOW_BITS, 3 << WINDOW_BITS
-RANK_SHIFT = 24  # of a block in its cluster, in addresses of the cluster's shared memory
+RANK_SHIFT = 24  # first bit of the block rank in .shared::cluster addresses
 OFFSET_MASK = (1 << RANK_SHIFT) - 1
-# fault(error class, message, instruction, lanes at fault, addresses)
+# fault(error class, message, instruction, faulting lanes, addresses)
 Fault = Callable[[type[EmulationError], str, int, np.ndarray, np.ndarray], NoReturn]
 
 
 class Access(NamedTuple):
-    """What a load or store instruction says of itself: constant for all its executions."""
+    """The static properties of a memory instruction."""
 
     instruction: int
     offset: int  # bytes added to the address register
@@ -41,11 +41,12 @@ class Access(NamedTuple):
 
     @property
     def width(self) -> int:
+        """Bytes per lane."""
         return self.dtype.itemsize * self.num_elements
 
 
 def offsets_of(access: Access, address: Value) -> np.ndarray:
-    """The address that lanes mean, wrapped to the width of the register that holds its base."""
+    """The effective addresses, wrapped to the width of the base register; int64."""
     base = three_axes(address)
     kind = base.dtype.type
     offsets: np.ndarray = base + kind(access.offset % (1 << 8 * base.itemsize))
@@ -53,7 +54,7 @@ def offsets_of(access: Access, address: Value) -> np.ndarray:
 
 
 class Space(Protocol):
-    """One state space, as one chunk of blocks sees it."""
+    """A state space of one chunk of blocks."""
 
     def load(self, access: Access, address: Value, mask: Mask | None) -> tuple[Value, ...]: ...
 
@@ -64,19 +65,23 @@ class Space(Protocol):
 
 @dataclass
 class Chunk:
-    """What the spaces need to know of the blocks that run together."""
+    """What the spaces need to know about the chunk of blocks."""
 
     extent: Extent
-    counts: defaultdict[tuple[int, str], SiteCounts]  # by instruction and space
+    counts: defaultdict[tuple[int, str], SiteCounts]  # (instruction, space) -> counts
     fault: Fault
 
     def spread(self, array: np.ndarray) -> np.ndarray:
+        """Broadcast to (blocks, warps, 32)."""
         return np.broadcast_to(array, self.extent.shape)
 
     def check_alignment(
         self, access: Access, offsets: np.ndarray, mask: Mask | None, base: int = 0
     ) -> None:
-        """offsets: from `base`, a multiple of every width."""
+        """Raise MisalignedAddressError unless the active offsets are multiples of the access width.
+
+        base: address of offset 0, a multiple of every width.
+        """
         low_bits = access.width - 1
         active = offsets if mask is None else self.spread(offsets)[mask.array]
         if np.bitwise_or.reduce(active, axis=None) & low_bits:
@@ -99,7 +104,7 @@ class Chunk:
 
 @dataclass
 class GlobalSpace:
-    """Global memory as one chunk sees it. Constants are not counted: they do not pass L1."""
+    """Global memory. Accesses to .const memory are not counted, because they bypass L1."""
 
     memory: GlobalMemory
     chunk: Chunk
@@ -147,7 +152,8 @@ class GlobalSpace:
         mask: Mask | None,
         sectors: Callable[..., int] = rules.sectors,
     ) -> np.ndarray:
-        """Check and count; the element index of each lane, flat over active lanes under a mask."""
+        """Check and count an access. Returns the element index of each lane; with a mask, a flat
+        array over the active lanes."""
         base = np.uint64((access.offset - GLOBAL_BASE) % (1 << 64))
         offsets = three_axes((address + base).view(np.int64))
         active = offsets if mask is None else self.chunk.spread(offsets)[mask.array]
@@ -197,11 +203,11 @@ class GlobalSpace:
 
 
 class Pattern(NamedTuple):
-    """A shared access whose addresses do not depend on the block: worked out once."""
+    """A shared memory access with equal addresses in all blocks; cached per address pattern."""
 
     elements: np.ndarray  # (warps or 1, lanes or 1) element index
     wavefronts: int  # of all warps of one block
-    ideal: int
+    ideal: int  # wavefronts without bank conflicts
 
 
 @dataclass
@@ -209,7 +215,7 @@ class SharedSpace:
     """Shared memory of the chunk's blocks: (blocks, bytes)."""
 
     data: np.ndarray
-    nbytes: int  # what the kernel may touch
+    nbytes: int  # accessible by the kernel; `data` is padded
     chunk: Chunk
     patterns: dict[tuple[Access, tuple[int, ...], bytes], Pattern] = field(default_factory=dict)
 
@@ -255,7 +261,7 @@ class SharedSpace:
         return update(cells.reshape(-1), index, operation, operands, mask, self.chunk.extent)
 
     def has_one_pattern(self, offsets: np.ndarray, mask: Mask | None) -> bool:
-        """Whether all lanes go to the same places in each block."""
+        """Whether the addresses are the same in all blocks."""
         return mask is None and len(offsets) == 1
 
     def _pattern(self, access: Access, offsets: np.ndarray, is_load: bool = True) -> Pattern:
@@ -280,7 +286,7 @@ class SharedSpace:
     def _general(
         self, access: Access, offsets: np.ndarray, mask: Mask | None, is_load: bool
     ) -> tuple[np.ndarray, np.ndarray]:
-        """As `_locate`, and counted."""
+        """`_locate`, and count the access."""
         block, index = self._locate(access, offsets, mask)
         rows = self.chunk.spread(offsets).reshape(-1, 32)
         on = None if mask is None else mask.array.reshape(-1, 32)
@@ -298,7 +304,7 @@ class SharedSpace:
     def locate(
         self, access: Access, address: Value, mask: Mask | None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Block and element index of each active lane, flat: checked, not counted."""
+        """Block and element index of each active lane, flat. Checked but not counted."""
         block, index = self._locate(access, offsets_of(access, address), mask)
         spread = np.broadcast_to(block, index.shape)
         return spread.reshape(-1), index.reshape(-1)
@@ -306,7 +312,7 @@ class SharedSpace:
     def _locate(
         self, access: Access, offsets: np.ndarray, mask: Mask | None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Block and element index of each lane, flat over active lanes under a mask."""
+        """Block and element index of each lane; with a mask, flat arrays over the active lanes."""
         spread = self.chunk.spread(offsets)
         active = spread if mask is None else spread[mask.array]
         self._check(access, offsets, active, mask)
@@ -332,8 +338,11 @@ class SharedSpace:
 
 @dataclass
 class LocalSpace:
-    """Each thread's own memory: (blocks, warps, 32, bytes). Counted as hardware lays it out, the
-    words of the 32 lanes of a warp side by side; not counted for arguments of calls."""
+    """Per-thread local memory, (blocks, warps, 32, bytes).
+
+    Counted in the layout of hardware, which interleaves the 4-byte words of a warp's 32 lanes.
+    Call arguments are not counted.
+    """
 
     data: np.ndarray
     chunk: Chunk
@@ -365,7 +374,8 @@ class LocalSpace:
         on = np.ones(bad.shape, bool) if mask is None else mask.array
         if (bad & on).any():
             message = (
-                f"local access of {access.width} bytes is out of bounds: a thread has {nbytes}"
+                f"local access of {access.width} bytes is out of bounds: a thread has {nbytes} "
+                "bytes of local memory"
             )
             self.chunk.report(OutOfBoundsError, message, access, bad, offsets, mask)
         self.chunk.check_alignment(access, offsets, mask)
@@ -383,7 +393,7 @@ class LocalSpace:
 
 @dataclass
 class ParamSpace:
-    """The kernel's parameters, in the constant bank: not counted. All lanes mostly agree."""
+    """The kernel parameters, in the constant bank. Not counted. Addresses are usually uniform."""
 
     data: np.ndarray
     chunk: Chunk
@@ -414,7 +424,7 @@ class ParamSpace:
 
 @dataclass
 class GenericSpace:
-    """`ld` and `st` without a space: the address's window tells, lane by lane."""
+    """Generic addressing: the window of each lane's address selects the space."""
 
     windows: dict[int, Space]  # window number -> space; 0 is global
     chunk: Chunk
@@ -470,7 +480,7 @@ class GenericSpace:
         for number in found.tolist():
             if number not in self.windows:
                 bad = window == np.uint64(number)
-                message = "generic address that belongs to no state space"
+                message = "generic address outside all state spaces"
                 offsets = three_axes(address).view(np.int64)
                 self.chunk.report(OutOfBoundsError, message, access, bad, offsets, mask)
             inner = address - np.uint64(number << WINDOW_BITS)

@@ -1,7 +1,7 @@
-"""Tensor maps on the emulator: their 128 bytes, and the part of a tensor that a box covers.
+"""Tensor maps: their 128-byte encoding, and the region of a tensor that a box covers.
 
-The layout of the bytes is our own, as the hardware's is nobody's business but the driver's. Axes
-count from the innermost one, as in PTX.
+NVIDIA does not document the encoding, so the emulator defines one. As in PTX, axis 0 is the
+innermost.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ FIELDS = np.dtype(
         ("element_strides", "u1", MAX_RANK),
     ]
 )
-# Numbers that tensormap.replace has for formats (PTX ISA, "tensormap.replace").
+# Encoding of .elemtype (PTX ISA, "tensormap.replace").
 ELEMENT_TYPES = dict(
     enumerate(("uint8", "uint16", "uint32", "int32", "uint64", "int64", "float16"))
 )
 ELEMENT_TYPES |= {7: "float32", 9: "float64", 10: "bfloat16", 11: "tfloat32"}
-# Seen on an H200: every 16 bits outside a tensor when it is asked for a NaN; and the NaN that any
-# float32 NaN becomes on its way to tfloat32.
+# Measured on an H200: the 16-bit pattern that fills elements outside a tensor in NaN mode, and the
+# result of converting any float32 NaN to tfloat32.
 FILL_NAN, TFLOAT32_NAN = 0x7FF7, np.uint32(0x7FFFE000)
 
 
 def encode(tensor_map: TensorMap, address: int) -> bytes:
-    """The bytes of a map whose array lies at a device address."""
+    """Encode a tensor map. address: of its array on the device."""
     rank = len(tensor_map.shape)
     fields = np.zeros((), FIELDS)
     fields["magic"], fields["rank"], fields["address"] = MAGIC, rank, address
@@ -65,9 +65,11 @@ def encode(tensor_map: TensorMap, address: int) -> bytes:
 
 
 def replace(data: np.ndarray, field: str, axis: int, value: int) -> bool:
-    """Change one field of the map in 128 bytes, in place; whether it can have that value.
+    """tensormap.replace: set one field of an encoded map in place. Returns False if the value is
+    invalid.
 
-    field, axis, value: as tensormap.replace has them. Bytes that were no map are one from then on.
+    data: 128 bytes, which need not hold a valid map before. field, axis, value: the operands of
+    tensormap.replace.
     """
     fields = data[: FIELDS.itemsize].view(FIELDS)
     fields["magic"] = MAGIC
@@ -100,19 +102,19 @@ def replace(data: np.ndarray, field: str, axis: int, value: int) -> bool:
 
 
 def sectors(address: np.ndarray, nbytes: int) -> np.ndarray:
-    """How many 32-byte sectors `nbytes` bytes from each address on touch."""
+    """Number of 32-byte sectors that `nbytes` bytes starting at each address touch."""
     count: np.ndarray = (address + nbytes - 1 >> 5) - (address >> 5) + 1
     return count
 
 
 @dataclass(frozen=True)
 class Region:
-    """The part of a tensor that a box at some coordinates covers, and its place in the box."""
+    """The intersection of a tensor and a box. All axes are ordered outermost first."""
 
-    offset: int  # bytes from the tensor's address to its first element
-    shape: tuple[int, ...]  # elements along each axis, outermost first
+    offset: int  # bytes from the tensor's address to the region's first element
+    shape: tuple[int, ...]  # elements
     strides: tuple[int, ...]  # bytes
-    place: tuple[slice, ...]  # in the box, outermost axis first
+    place: tuple[slice, ...]  # position of the region in the box
 
     @property
     def is_empty(self) -> bool:
@@ -120,11 +122,11 @@ class Region:
 
     @property
     def nbytes(self) -> int:
-        """From the first byte to the last, without the width of an element."""
+        """Bytes from the start of the first element to the start of the last."""
         return sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
 
     def sectors(self, address: int) -> int:
-        """32-byte sectors that the rows touch, in a tensor at an address."""
+        """Number of 32-byte sectors that the rows touch. address: of the tensor."""
         if self.is_empty:
             return 0
         rows = np.array([address + self.offset])
@@ -135,7 +137,7 @@ class Region:
 
 @dataclass(frozen=True)
 class Descriptor:
-    """A tensor map as the copy engine reads it; tuples from the innermost axis on."""
+    """A decoded tensor map. Tuples are ordered innermost axis first."""
 
     address: int
     format: str
@@ -148,42 +150,43 @@ class Descriptor:
 
     @property
     def dtype(self) -> np.dtype:
-        """Unsigned integers of an element's size: the engine moves bits."""
+        """The unsigned integer type of the element size; copies move bits unchanged."""
         return np.dtype(f"u{FORMATS[self.format]}")
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """Elements that a copy moves along each axis."""
+        """Number of elements copied along each axis."""
         return tuple(-(-n // s) for n, s in zip(self.box, self.element_strides, strict=True))
 
     @property
     def nbytes(self) -> int:
-        """Bytes of a box, those outside the tensor included."""
+        """Bytes of a box, including elements outside the tensor."""
         return int(np.prod(self.counts)) * self.dtype.itemsize
 
     @property
     def row(self) -> int:
-        """Bytes of a row of the box."""
+        """Bytes of one row of the box."""
         return self.counts[0] * self.dtype.itemsize
 
     @property
     def pitch(self) -> int:
-        """Bytes from one row to the next in shared memory: those of the swizzle's pattern."""
+        """Bytes between rows in shared memory: the span of the swizzle pattern."""
         return SWIZZLE_SPAN[self.swizzle] or self.row
 
     def chunks(self, address: int) -> np.ndarray:
-        """Numbers of the 16-byte chunks of shared memory that a box at an address fills."""
+        """Numbers of the 16-byte shared memory chunks of a box. address: of the box, an offset in
+        shared memory."""
         rows = np.arange(self.nbytes // self.row)[:, None] * (self.pitch // CHUNK)
         first = address // CHUNK + np.arange(self.row // CHUNK)
         return swizzled(rows + first, self.swizzle).reshape(-1)
 
     @property
     def extent(self) -> int:
-        """Bytes of shared memory from the first of a box to its last."""
+        """Bytes of shared memory from the start of a box to its end."""
         return (self.nbytes // self.row - 1) * self.pitch + self.row
 
     def whole(self, coordinates: tuple[int, ...]) -> Region:
-        """All that a box covers, as if the tensor had no end."""
+        """The region of a box in an unbounded tensor."""
         pairs = list(zip(coordinates, self.strides, strict=True))
         steps = [n * s for n, s in zip(self.element_strides, self.strides, strict=True)]
         place = tuple(slice(None) for _ in self.counts)
@@ -191,7 +194,7 @@ class Descriptor:
         return Region(offset, self.counts[::-1], tuple(steps[::-1]), place)
 
     def region(self, coordinates: tuple[int, ...]) -> Region:
-        """The part of the tensor under a box whose first element is at these coordinates."""
+        """The region of a box in the tensor. coordinates: of the box's first element."""
         offset, shape, strides, place = 0, [], [], []
         for start, dim, count, step, stride in zip(
             coordinates, self.dims, self.counts, self.element_strides, self.strides, strict=True
@@ -205,7 +208,7 @@ class Descriptor:
         return Region(offset, tuple(shape[::-1]), tuple(strides[::-1]), tuple(place[::-1]))
 
     def empty_box(self) -> np.ndarray:
-        """A box of what stands for elements outside the tensor."""
+        """A box filled with the value of elements outside the tensor."""
         box = np.zeros(self.counts[::-1], self.dtype)
         if self.fills_nan:
             box.view(np.uint16)[...] = FILL_NAN
@@ -214,7 +217,7 @@ class Descriptor:
 
 @lru_cache(maxsize=256)
 def decode(data: bytes) -> Descriptor | None:
-    """The map in 128 bytes; None where they hold none."""
+    """Decode a tensor map; None if the bytes are not a valid encoding."""
     if len(data) < MAP_BYTES:
         return None
     fields = np.frombuffer(data[: FIELDS.itemsize], FIELDS)[0]
@@ -238,15 +241,17 @@ def decode(data: bytes) -> Descriptor | None:
 
 
 def swizzled(chunks: np.ndarray, swizzle: str, base: int = 0) -> np.ndarray:
-    """Where 16-byte chunks of shared memory lie, given by number, that is address / 16. base: the
-    row of 128 bytes, modulo 8, in which the pattern begins."""
+    """Apply a swizzle to 16-byte chunk numbers (address / 16).
+
+    base: the 128-byte row, modulo 8, at which the pattern begins.
+    """
     bits = {"none": 0, "32B": 1, "64B": 3, "128B": 7}[swizzle]
     places: np.ndarray = chunks ^ ((chunks >> 3) - base & bits)
     return places
 
 
 def to_tfloat32(words: np.ndarray) -> np.ndarray:
-    """The bits of float32 values rounded to 10 places, to nearest even."""
+    """Round float32 bit patterns to 10 mantissa bits, to nearest even."""
     rounded = words + 0xFFF + (words >> 13 & 1) & ~np.uint32(0x1FFF)
     is_nan = words << np.uint32(1) > np.uint32(0xFF000000)
     return np.where(is_nan, TFLOAT32_NAN, rounded)

@@ -1,4 +1,4 @@
-"""The named barriers of the blocks that run together (PTX ISA, bar and barrier)."""
+"""Named barriers of thread blocks (PTX ISA, bar and barrier)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NUM_BARRIERS = 16  # per thread block
 
 @dataclass
 class Waiting:
-    """Lanes that stand at a barrier, at the end of one basic block."""
+    """Lanes that wait at a barrier, at the end of one basic block."""
 
     barrier: int
     block: Block
@@ -30,13 +30,13 @@ class Waiting:
 
 
 class Barriers:
-    """Who stands where. A warp has arrived when all its live lanes have."""
+    """The barriers of a chunk of blocks. A warp has arrived when all its live lanes have."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.waiting: list[Waiting] = []
         shape = NUM_BARRIERS, machine.num_blocks
-        self.arrived = np.zeros(shape, np.int64)  # threads that came by bar.arrive and went on
+        self.arrived = np.zeros(shape, np.int64)  # threads that executed bar.arrive
         self.expected = np.zeros(shape, np.int64)  # threads; 0 for all of the block
 
     def arrive(
@@ -70,18 +70,18 @@ class Barriers:
         self.release()
 
     def _is_everyone(self, operands: tuple[Value, ...]) -> bool:
-        """Whether all threads of all blocks meet at one barrier, so that none has to wait."""
+        """Whether the barrier includes all threads of each block, so that no thread must wait."""
         if any(np.size(o) > 1 for o in operands) or int(operands[0]) >= NUM_BARRIERS:
             return False
         return len(operands) == 1 or int(operands[1]) == self.machine.launch.threads
 
     def release(self) -> None:
-        """Let go, block by block, the lanes whose barrier has all the threads it waits for."""
+        """Release the lanes of every barrier at which all expected threads have arrived."""
         while self._open():
             pass
 
     def _open(self) -> bool:
-        """Complete one phase of each barrier that can; whether there may be more."""
+        """Complete at most one phase of each barrier. Returns whether another may be complete."""
         machine, is_over = self.machine, False
         used = {w.barrier for w in self.waiting} | set(np.flatnonzero(self.arrived.any(axis=1)))
         for barrier in sorted(used):
@@ -96,7 +96,7 @@ class Barriers:
             opened = (arrived >= wanted) & (arrived > 0)
             if not opened.any():
                 continue
-            # Of more warps than a barrier names threads, the first ones fill it.
+            # If more warps wait than the barrier expects, the first warps complete it.
             places = wanted - self.arrived[barrier]
             standing &= (WARP * np.cumsum(warps, axis=1) <= places[:, None])[:, :, None]
             over = opened & (arrived > wanted)
@@ -119,7 +119,7 @@ class Barriers:
     def _reduce(
         self, w: Waiting, free: np.ndarray, votes: np.ndarray, standing: np.ndarray
     ) -> None:
-        """Give the lanes that go on what bar.red found in their thread block."""
+        """Write the result of bar.red, reduced over each thread block, to the released lanes."""
         slot = w.block.result
         assert slot is not None
         count = votes.sum(axis=(1, 2), keepdims=True)
@@ -133,7 +133,7 @@ class Barriers:
         registers[slot] = np.where(free, result.astype(kind), registers[slot])
 
     def stuck(self, number: int) -> Iterator[Stuck]:
-        """Who waits in one thread block, and for how many threads."""
+        """The threads of one block that wait at barriers."""
         alive = int(self.machine.live[number].sum())
         for w in self.waiting:
             if w.lanes[number].any():

@@ -1,9 +1,9 @@
-"""Clusters: blocks that see each other's shared memory and wait for each other (PTX ISA,
-"Cluster of Cooperative Thread Arrays").
+"""Distributed shared memory and barriers of clusters (PTX ISA, "Cluster of Cooperative Thread
+Arrays").
 
-An address in the window of a cluster's shared memory is the offset in a block's own, and from bit
-24 on the rank of the block, counted from 1. Without a rank it means the block that uses it, so each
-address of a block's own shared memory is also one of the cluster's.
+A .shared::cluster address holds the offset in the block's shared memory, and in bits 24 and up the
+rank of the block plus 1. A zero there means the executing block, so every .shared::cta address is
+also a valid .shared::cluster address.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
 
 
 def map_address(address: Value, rank: Value) -> Value:
-    """mapa: the same place in the shared memory of the block with that rank."""
+    """mapa: the same offset in the shared memory of the block with the given rank."""
     kind = address.dtype.type
     own = address & ~kind((0xFF << RANK_SHIFT) % (1 << 8 * address.dtype.itemsize))
     return own | (rank.astype(address.dtype) + kind(1)) << kind(RANK_SHIFT)
 
 
 def rank_of(address: Value, own: Value) -> Value:
-    """getctarank: of the block that an address belongs to."""
+    """getctarank: the rank of the block that owns an address. own: the executing block's rank."""
     bits = three_axes(address) >> address.dtype.type(RANK_SHIFT)
     rank = bits.astype(np.uint32) & np.uint32(0xFF)
     return np.where(rank > 0, rank - np.uint32(1), own)
 
 
 class ClusterSpace(SharedSpace):
-    """Shared memory of all blocks of a cluster."""
+    """The shared memory of all blocks of a cluster (.shared::cluster)."""
 
     cluster_size: int = 1
 
@@ -53,7 +53,7 @@ class ClusterSpace(SharedSpace):
         rank = self.chunk.spread(offsets >> RANK_SHIFT & 0xFF)
         bad = rank > self.cluster_size
         if (bad if mask is None else bad & mask.array).any():
-            message = f"address of a block that a cluster of {self.cluster_size} does not have"
+            message = f"block rank past the end of a cluster of {self.cluster_size}"
             self.chunk.report(OutOfBoundsError, message, access, bad, offsets, mask)
         rank = rank if mask is None else rank[mask.array]
         first = block // self.cluster_size * self.cluster_size
@@ -61,8 +61,8 @@ class ClusterSpace(SharedSpace):
 
 
 class ClusterBarrier:
-    """barrier.cluster of the clusters of a chunk: how often each thread has arrived, and how often
-    all threads of a cluster have."""
+    """barrier.cluster: counts the arrivals of each thread and the completed phases of each
+    cluster."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -75,7 +75,7 @@ class ClusterBarrier:
     def arrive(self, index: int, mask: Mask | None) -> None:
         on = self.machine.active(mask)
         if (on & self.must_wait).any():
-            message = "a thread arrives twice at the barrier of its cluster without a wait between"
+            message = "a thread arrives twice at its cluster's barrier without a wait in between"
             self.machine.fault(EmulationError, message, index, on & self.must_wait, self.arrivals)
         self.must_wait |= on
         self.arrivals[on] += 1
@@ -84,7 +84,7 @@ class ClusterBarrier:
     def wait(self, block: Block, mask: Mask | None) -> None:
         on = self.machine.active(mask)
         if (on & ~self.must_wait).any():
-            message = "a thread waits at the barrier of its cluster where it has not arrived"
+            message = "a thread waits at its cluster's barrier without having arrived"
             bad = on & ~self.must_wait
             self.machine.fault(EmulationError, message, block.last - 1, bad, self.arrivals)
         self.must_wait &= ~on
@@ -92,7 +92,7 @@ class ClusterBarrier:
         self.release()
 
     def release(self) -> None:
-        """Let go on the lanes of clusters in which every thread that lives has arrived."""
+        """Release the lanes of clusters in which all live threads have arrived."""
         machine = self.machine
         missing = (machine.live & (self.arrivals <= self.completed)).any(axis=(1, 2))
         some = machine.live.any(axis=(1, 2)).reshape(-1, self.size).any(axis=1)
@@ -107,7 +107,7 @@ class ClusterBarrier:
                 self.waiting.append((block, rest))
 
     def stuck(self, number: int) -> Iterator[Stuck]:
-        """Who waits in one thread block."""
+        """The threads of one block that wait for their cluster."""
         machine, first = self.machine, number // self.size * self.size
         cluster = slice(first, first + self.size)
         arrived = machine.live[cluster] & (self.arrivals[cluster] > self.completed[cluster])

@@ -1,9 +1,9 @@
-"""Instructions in which the lanes of a warp see each other: shfl, vote, match, redux, activemask.
+"""Warp collectives: shfl, vote, match, redux, elect and activemask.
 
-`active`: the lanes that execute one together, among them all that a membermask names: a basic block
-that begins with a collective waits for them (warps.py). `members`: each lane's mask, as bits: lanes
-of different tiles of a warp, with different masks, may run together. Registers have the shape
-(blocks, warps, 32), as in arithmetic/lanes.py.
+`active`: the lanes that execute the collective together. It includes all lanes of the membermask,
+because a basic block that begins with a collective waits for them (warps.py). `members`: the
+membermask of each lane as bits; it may differ between lanes, since tiles of a warp can execute
+together. Registers have shape (blocks, warps, 32), see arithmetic/lanes.py.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP, Value, three_axes
 
-ALL = 0xFFFFFFFF  # a mask of the whole warp
+ALL = 0xFFFFFFFF  # the membermask of the full warp
 LANE = np.arange(WARP)
 
 
@@ -23,7 +23,7 @@ def bits_of(lanes: np.ndarray) -> np.ndarray:
 
 
 def source_lanes(mode: str, distance: Value, segment: Value) -> tuple[np.ndarray, np.ndarray]:
-    """The lane that `mode` points each lane to, and whether that lies in its segment (PTX ISA,
+    """Each lane's source lane under `mode`, and whether it is inside the lane's segment (PTX ISA,
     shfl.sync)."""
     distance = three_axes(distance).astype(np.int64) & 31
     segment = three_axes(segment).astype(np.int64)
@@ -40,8 +40,8 @@ def source_lanes(mode: str, distance: Value, segment: Value) -> tuple[np.ndarray
 
 
 def shuffle(mode: str, value: Value, distance: Value, segment: Value) -> tuple[Value, Value]:
-    """Each lane's value from the lane that `mode` points to, its own where that lies outside its
-    segment; and whether it lies inside."""
+    """The value of each lane's source lane, or its own value if the source lane is outside its
+    segment; and whether the source lane is inside."""
     source, inside = source_lanes(mode, distance, segment)
     value = three_axes(value)
     value = np.broadcast_to(value, (*np.broadcast_shapes(value.shape, inside.shape)[:2], WARP))
@@ -56,7 +56,7 @@ def lanes_of(bits: Value) -> np.ndarray:
 
 
 def among(bits: np.ndarray, members: Value) -> np.ndarray:
-    """Those of some lanes that are members, as bits."""
+    """The lanes in `bits` that are members, as bits."""
     if np.ndim(members) == 0 and members == ALL:
         return bits
     some: np.ndarray = bits & three_axes(members)
@@ -64,7 +64,7 @@ def among(bits: np.ndarray, members: Value) -> np.ndarray:
 
 
 def ballot(active: np.ndarray, members: Value, predicate: Value) -> np.ndarray:
-    """The active members whose predicate holds, as bits."""
+    """The active members whose predicate is true, as bits."""
     return among(bits_of(active & three_axes(predicate)), members)
 
 
@@ -77,14 +77,14 @@ def vote(mode: str, active: np.ndarray, members: Value, predicate: Value) -> Val
 
 
 def match_any(active: np.ndarray, members: Value, value: Value) -> np.ndarray:
-    """The active members that hold what this lane holds, as bits."""
+    """The active members whose value equals this lane's, as bits."""
     value = np.broadcast_to(three_axes(value), active.shape)
     same = (value[..., :, None] == value[..., None, :]) & active[..., None, :]
     return among(bits_of(same)[..., 0], members)
 
 
 def match_all(active: np.ndarray, members: Value, value: Value) -> tuple[np.ndarray, np.ndarray]:
-    """All active members where they hold the same value, else no lane; and whether they do."""
+    """All active members as bits if their values are equal, else 0; and whether they are equal."""
     everyone = among(bits_of(active), members)
     agree = match_any(active, members, value) == everyone
     return np.where(agree, everyone, np.uint32(0)), agree
@@ -101,14 +101,14 @@ REDUCTIONS = {
 
 
 def reduce(mode: str, active: np.ndarray, members: Value, value: Value) -> np.ndarray:
-    """Of each lane: the reduction over its active members."""
+    """For each lane, the reduction over its active members."""
     value = np.broadcast_to(three_axes(value), active.shape)
     members = three_axes(members)
     if members.shape[2] == 1 or (members == members[..., :1]).all():  # one result per warp
         on = (active & lanes_of(members[..., :1]))[..., None, :]
     else:
         on = active[..., None, :] & lanes_of(members[..., None])
-    if mode in ("min", "max", "and"):  # their neutral elements: any member's own value
+    if mode in ("min", "max", "and"):  # idempotent: any member's value is neutral
         first = np.take_along_axis(value[..., None, :], on.argmax(axis=3)[..., None], axis=3)
         value = np.where(on, value[..., None, :], first)
     else:
@@ -118,7 +118,7 @@ def reduce(mode: str, active: np.ndarray, members: Value, value: Value) -> np.nd
 
 
 def elect(active: np.ndarray, members: Value) -> tuple[np.ndarray, np.ndarray]:
-    """The lowest active member, and whether that is this lane."""
+    """The lowest active member, and whether it is this lane."""
     on = among(bits_of(active), members)
     leader = np.bitwise_count((on & (~on + np.uint32(1))) - np.uint32(1)).astype(np.uint32)
     return leader, leader == LANE

@@ -1,4 +1,4 @@
-"""The report on threads of which none can go on: who waits where, for what."""
+"""The deadlock report: which threads wait, where, and for what."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gemmlab.errors import DeadlockError, Site
 if TYPE_CHECKING:
     from gemmlab.emulator.execution.machine import Machine
 
-MOST = 4  # parts of a report
+MOST = 4  # entries in a report
 
 
 class Stuck(NamedTuple):
@@ -24,13 +24,13 @@ class Stuck(NamedTuple):
 
 
 def place(site: Site) -> str:
-    """A line of the source, or of the PTX where that is all there is."""
+    """The source line, if known, and the PTX line."""
     source = site.source.rsplit("/", 1)[-1] if site.source else ""
     return f"{source}, PTX line {site.ptx_line}".lstrip(", ")
 
 
 def deadlock(machine: Machine) -> NoReturn:
-    """Raise DeadlockError for the first block with threads that wait."""
+    """Raise DeadlockError for the first block that has waiting threads."""
     blocks = np.flatnonzero(machine.live.any(axis=(1, 2)))
     number = int(blocks[0])
     code = machine.launch.program.function.instructions
@@ -40,8 +40,8 @@ def deadlock(machine: Machine) -> NoReturn:
     if len(found) > MOST:
         lines.append(f"and {len(found) - MOST} more")
     if len(blocks) > 1:
-        lines.append(f"{len(blocks) - 1} more blocks wait too")
+        lines.append(f"{len(blocks) - 1} more blocks also wait")
     index = machine.block_index(number)
-    message = f"deadlock: no thread can go on; in block {index} " + "; ".join(lines)
+    message = f"deadlock: no thread can run; in block {index} " + "; ".join(lines)
     warp, lane = (int(x) for x in np.argwhere(found[0].lanes)[0])
     raise DeadlockError(message, code[found[0].instruction].site, index, warp * WARP + lane)

@@ -1,12 +1,11 @@
-"""mbarrier objects: phases of arrivals, and of bytes that asynchronous copies bring.
+"""mbarrier objects, which count arrivals and the bytes of asynchronous copies.
 
-A phase of an object is complete when no arrival is pending and as many bytes have come as were
-expected; then the next one begins (PTX ISA, "mbarrier"). The object is the 64-bit word of shared
-memory that it lies in, here with a layout of our own: the hardware's is opaque. The state that an
-arrival returns is the word as it was before.
+A phase completes when no arrival is pending and all expected bytes have arrived; then the next
+phase begins (PTX ISA, "mbarrier"). The object is a 64-bit word in shared memory. Hardware does not
+document its layout, so the emulator defines one. An arrival returns the word before the arrival.
 
-A wait that fails puts its lanes aside until the phase is complete: hardware suspends them too, for
-a time that it chooses. When no other lane can run, that time is over and the wait returns false.
+try_wait suspends its lanes until the phase completes, up to a time limit that hardware chooses. In
+the emulator the limit expires, and the wait returns false, when no other lane can run.
 """
 
 from __future__ import annotations
@@ -27,19 +26,19 @@ if TYPE_CHECKING:
     from gemmlab.emulator.translation.translate import Block
 
 COUNT_BITS, TX_BITS = 20, 22
-MAX_COUNT = MAX_TX = (1 << COUNT_BITS) - 1  # of arrivals, and of bytes either way
+MAX_COUNT = MAX_TX = (1 << COUNT_BITS) - 1  # arrivals; bytes, of either sign
 COUNT_MASK, TX_MASK, TX_ZERO = MAX_COUNT, (1 << TX_BITS) - 1, 1 << (TX_BITS - 1)
-# So many times nothing but waits ran and returned false: after that none ever will return true.
+# After this many rounds in which waits timed out and no phase completed, none ever will.
 MOST_IN_VAIN = 1000
 
 
 @dataclass
 class State:
-    """The fields of some objects, unpacked: int64 arrays of one shape."""
+    """The unpacked fields of mbarrier objects: int64 arrays of equal shape."""
 
     pending: np.ndarray  # arrivals
-    expected: np.ndarray  # arrivals, of each phase to come
-    tx: np.ndarray  # bytes expected that have not come yet
+    expected: np.ndarray  # arrivals in each following phase
+    tx: np.ndarray  # expected bytes that have not arrived yet
     phase: np.ndarray  # 0 or 1
     valid: np.ndarray  # 1 between init and inval
 
@@ -62,36 +61,36 @@ class State:
 
 
 def phase_of(state: Value) -> Value:
-    """The parity of the phase that an arrival belonged to."""
+    """The parity of the phase to which an arrival belonged."""
     return state >> np.uint64(62) & np.uint64(1)
 
 
 def pending_of(state: Value) -> Value:
-    """mbarrier.pending_count: the arrivals that were pending before."""
+    """mbarrier.pending_count: the pending arrivals before the arrival that returned `state`."""
     return (state & np.uint64(COUNT_MASK)).astype(np.uint32)
 
 
 @dataclass
 class Parked:
-    """Lanes that wait for an object's phase other than `phase`."""
+    """Lanes that wait until their object's current phase differs from `phase`."""
 
     block: Block
     lanes: np.ndarray  # (blocks, warps, 32) bool
-    cells: np.ndarray  # of each lane, flat index among the words of the chunk's shared memory
-    phase: np.ndarray
+    cells: np.ndarray  # per lane: flat index of its object among the chunk's shared memory words
+    phase: np.ndarray  # per lane: parity
 
 
 class Mbarriers:
-    """The objects in the shared memory of a chunk of blocks."""
+    """The mbarrier objects in the shared memory of a chunk of blocks."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.all_words = machine.space_shared.data.reshape(-1).view(np.uint64)
         self.parked: list[Parked] = []
-        self.has_changed = False  # a phase is complete that lanes may wait for
-        self.in_vain = 0
+        self.has_changed = False  # a phase has completed since the last `wake`
+        self.in_vain = 0  # rounds of timeouts since a phase completed
 
-    # What generated code calls: addresses and operands per lane
+    # Called by generated code, with addresses and operands per lane
 
     def init(self, access: Access, address: Value, count: Value, mask: Mask | None) -> None:
         cells, (count,) = self._lanes(access, address, mask, count)
@@ -116,12 +115,16 @@ class Mbarriers:
         mask: Mask | None,
         drops: bool = False,
     ) -> np.ndarray:
-        """Expect `tx` more bytes, then arrive `count` times. Returns the states before."""
+        """Expect `tx` more bytes, then arrive `count` times. Returns the states before.
+
+        drops: arrive_drop, which also lowers the expected arrivals of the following phases.
+        """
         cells, (count, tx) = self._lanes(access, address, mask, count, tx)
         before = np.zeros(cells.shape, np.uint64)
         left = np.arange(len(cells))
         while left.size:
-            # Lanes of one object take turns; those that share a phase go together.
+            # Arrivals that fit in the object's current phase are processed together; the others
+            # belong to its next phase, in a later iteration.
             objects, object_of = np.unique(cells[left], return_inverse=True)
             state = self._valid(access, mask, objects)
             so_far = _running_sum(count[left], object_of)
@@ -144,20 +147,20 @@ class Mbarriers:
         return result
 
     def expect(self, access: Access, address: Value, tx: Value, mask: Mask | None) -> None:
-        """Expect `tx` more bytes; with a negative number, so many have come."""
+        """Expect `tx` more bytes. A negative `tx` completes bytes."""
         cells, (tx,) = self._lanes(access, address, mask, tx)
         self.add_tx(access, cells, tx)
 
     def add_tx(self, access: Access, cells: np.ndarray, tx: np.ndarray) -> None:
-        """`expect` for objects given by their cells."""
+        """`expect`, with the objects given as cells."""
         objects, object_of = np.unique(cells, return_inverse=True)
         state = self._valid(access, None, objects)
         state.tx += np.bincount(object_of, tx, len(objects)).astype(np.int64)
         self._store(access, objects, state)
 
     def wait(self, block: Block, operands: tuple[Any, ...], mask: Mask | None) -> None:
-        """test_wait and try_wait. operands: the access, the address, and the parity of the phase
-        that shall be complete."""
+        """test_wait and try_wait. operands: the access, the address, and the parity of the awaited
+        phase."""
         access, address, phase = operands
         machine, on = self.machine, self.machine.active(mask)
         cells = np.zeros(on.shape, np.int64)
@@ -172,10 +175,10 @@ class Mbarriers:
             self._set(block, np.True_, None)
             machine.go(block.targets[-1], None)
 
-    # What the machine calls
+    # Called by the machine
 
     def wake(self) -> None:
-        """Let go on the lanes whose phase is complete."""
+        """Release the lanes whose phase is complete."""
         if not self.has_changed:
             return
         self.has_changed = False
@@ -186,19 +189,19 @@ class Mbarriers:
         self.parked = [p for p in self.parked if p.lanes.any()]
 
     def time_out(self) -> None:
-        """Let every wait return false."""
+        """Make all waits return false."""
         parked, self.parked = self.parked, []
         for p in parked:
             self._release(p, p.lanes, np.False_)
 
     def give_up(self) -> None:
-        """Let every wait return false, as long as there is hope."""
+        """Make all waits return false, at most MOST_IN_VAIN times without progress."""
         self.in_vain += 1
         if self.in_vain <= MOST_IN_VAIN:
             self.time_out()
 
     def stuck(self, number: int) -> Iterator[Stuck]:
-        """Who waits in one thread block, warp by warp."""
+        """The threads of one block that wait for mbarriers, by warp."""
         words = len(self.all_words) // self.machine.num_blocks
         for p in self.parked:
             for warp in np.flatnonzero(p.lanes[number].any(axis=1)).tolist():
@@ -234,7 +237,7 @@ class Mbarriers:
     # Objects
 
     def cells(self, access: Access, address: Value, mask: Mask | None) -> np.ndarray:
-        """Flat index of each active lane's object among the words of the chunk."""
+        """For each active lane, the flat index of its object among the chunk's words."""
         block, index = self.machine.space_cluster.locate(access, address, mask)
         row = len(self.all_words) // self.machine.num_blocks
         cells: np.ndarray = (block * row + index).reshape(-1)
@@ -243,7 +246,7 @@ class Mbarriers:
     def _lanes(
         self, access: Access, address: Value, mask: Mask | None, *operands: Value
     ) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Of each active lane, flat: the object's cell, and the operands."""
+        """The object cell and the operands of each active lane, as flat arrays."""
         on, shape = self.machine.active(mask), self.machine.extent.shape
         spread = [np.broadcast_to(three_axes(x), shape)[on].astype(np.int64) for x in operands]
         return self.cells(access, address, mask), spread
@@ -253,12 +256,12 @@ class Mbarriers:
         if not state.valid.all():
             row = len(self.all_words) // self.machine.num_blocks
             address = int(cells[state.valid == 0][0]) % row * 8
-            message = f"no mbarrier was initialised at shared address {address:#x}"
+            message = f"no mbarrier was initialized at shared address {address:#x}"
             self._fail(access, mask, np.ones(1, bool), message, np.array([address]))
         return state
 
     def _store(self, access: Access, objects: np.ndarray, state: State) -> None:
-        """Write objects back; those whose phase is complete begin the next one."""
+        """Write objects back, starting the next phase of those whose phase is complete."""
         if (np.abs(state.tx) > MAX_TX).any():
             message = f"an mbarrier expects more than {MAX_TX} bytes"
             self._fail(access, None, np.ones(1, bool), message, objects[:1] * 8)
@@ -272,7 +275,8 @@ class Mbarriers:
     def _fail(
         self, access: Access, mask: Mask | None, bad: np.ndarray, message: str, address: np.ndarray
     ) -> None:
-        """Raise for the active lanes at fault; for the first one where `bad` has one element."""
+        """Raise EmulationError for the faulting active lanes, or for the first active lane if `bad`
+        has a single element."""
         on = self.machine.active(mask)
         lanes, addresses = np.zeros(on.shape, bool), np.zeros(on.shape, np.int64)
         if len(bad) == np.count_nonzero(on):
@@ -284,7 +288,7 @@ class Mbarriers:
 
 
 def _running_sum(values: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """Of each element: the sum of the values of its group up to it, itself included."""
+    """For each element, the inclusive prefix sum over the elements of its group."""
     order = np.argsort(group, kind="stable")
     total = np.cumsum(values[order])
     first = np.concatenate([[True], group[order][1:] != group[order][:-1]])

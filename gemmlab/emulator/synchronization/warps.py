@@ -1,9 +1,9 @@
-"""Lanes that wait for others of their warp: those that a collective names (shfl.sync, vote.sync,
-match.sync, redux.sync, elect.sync, bar.warp.sync).
+"""Makes lanes wait for the other members of a warp collective (shfl.sync, vote.sync, match.sync,
+redux.sync, elect.sync, bar.warp.sync).
 
-A collective runs when all lanes that its membermask names, and that have not exited, have come to
-it, or to another one with the same words and the same mask: PTX asks for no more, and CUDA allows
-both sides of an `if` to have their own. Lanes of which some never come wait for ever.
+A collective executes when all live lanes of its membermask have reached it, or have reached another
+instruction with the same opcode and mask. PTX requires no more than that, and CUDA permits each
+side of an `if` to contain its own instruction. If a member never arrives, the others wait forever.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from gemmlab.emulator.synchronization.deadlock import MOST, Stuck
 if TYPE_CHECKING:
     from gemmlab.emulator.execution.machine import Machine
 
-GIVING = {"shfl", "vote", "match", "redux"}  # collectives to which each lane gives a value
-Ready = dict[int, Mask | None]  # lanes, by the basic block that they come to next
+GIVING = {"shfl", "vote", "match", "redux"}  # collectives that read a value from each lane
+Ready = dict[int, Mask | None]  # next basic block -> lanes
 Place = tuple[int, Mask | None]
 
 
 def numbers(lanes: np.ndarray) -> str:
-    """(32,) bool in words: "lane 3", "lanes 0 to 15, 20"."""
+    """Format (32,) bool as text: "lane 3", "lanes 0 to 15, 20"."""
     runs: list[list[int]] = []
     for lane in np.flatnonzero(lanes).tolist():
         if runs and runs[-1][-1] == lane - 1:
@@ -39,55 +39,55 @@ def numbers(lanes: np.ndarray) -> str:
 
 
 class Given(Exception):
-    """What lanes give to a collective."""
+    """Aborts a basic block at its collective and carries the collective's operand."""
 
     def __init__(self, value: Value) -> None:
         self.value = value
 
 
 class Meeting(NamedTuple):
-    """Lanes that execute one collective together, each at its own instruction."""
+    """Lanes that execute one collective together, at several identical instructions."""
 
     lanes: np.ndarray
-    named: np.ndarray  # by each of them, as bits
-    first: int  # the first of their basic blocks
-    values: np.ndarray | None = None  # that they give; None until that is known
+    named: np.ndarray  # membermask of each lane, as bits
+    first: int  # the lowest of their basic blocks
+    values: np.ndarray | None = None  # operand of each lane; None until collected
 
     def given(self, value: Value) -> Value:
-        """The values of all of them, where `value` has those of lanes at one instruction."""
+        """The operands of all lanes; `value` has only those of the lanes at one instruction."""
         if self.values is None:
             raise Given(value)
         return np.where(self.lanes, self.values, three_axes(value))
 
 
 class Group(NamedTuple):
-    """Lanes of a warp that wait at a collective, with one mask."""
+    """Lanes of a warp that wait at a collective with the same membermask."""
 
-    site: int  # the instruction
+    site: int  # index of the instruction
     warp: int
-    members: int  # the mask
+    members: int  # the membermask
     lanes: np.ndarray  # (32,)
-    absent: np.ndarray  # for whom they wait
+    absent: np.ndarray  # (32,) members that have not arrived
 
 
 class WarpWaits:
-    """Those of one machine."""
+    """The lanes of one machine that wait at warp collectives."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self.standing: dict[int, Mask] = {}  # lanes that cannot go on, by their basic block
+        self.standing: dict[int, Mask] = {}  # basic block -> lanes that wait at its start
         self.meeting: Meeting | None = None
         self.due: deque[tuple[int, Mask, Meeting]] = deque()
 
     def members(self, pc: int) -> np.ndarray:
-        """The lanes that the collective at the start of a basic block names, as bits."""
+        """The membermasks of the collective at the start of basic block `pc`, as bits."""
         members = self.machine.launch.program.blocks[pc].members
         assert members is not None
         return three_axes(members(self.machine.registers))
 
     def lacking(self, pc: int, mask: Mask | None) -> np.ndarray | None:
-        """Warps of `mask`, (blocks, warps, 1), some of whose members are not there; None for no
-        warp."""
+        """The warps of `mask` with missing members, (blocks, warps, 1) bool; None if no warp has
+        any."""
         machine = self.machine
         if machine.launch.program.blocks[pc].members is None or mask is None:
             return None
@@ -96,8 +96,11 @@ class WarpWaits:
         return lacking if lacking.any() else None
 
     def choose(self, parts: Ready, order: list[int]) -> Place | None:
-        """The first basic block with lanes that can go on, and those; if they can only together
-        with lanes at other blocks, the others follow. None where all wait."""
+        """The first basic block whose lanes, or some of them, can run, and those lanes. None if all
+        must wait.
+
+        Lanes that can only run together with lanes at other basic blocks are queued in `due`.
+        """
         lacking = {}
         for pc in order:
             found = self.lacking(pc, parts[pc])
@@ -109,15 +112,15 @@ class WarpWaits:
             if some is not None:
                 return pc, some
         self.meet({pc: part for pc in order if (part := self._part(parts[pc], lacking[pc]))})
-        return self.follow() if self.due else None
+        return self.next_due() if self.due else None
 
     def _part(self, mask: Mask | None, warps: np.ndarray) -> Mask | None:
-        """Those warps of a mask; None where there are none."""
+        """The lanes of `mask` in the given warps; None if there are none."""
         part = Mask(self.machine.active(mask) & warps, self.machine.extent)
         return part if part.lanes else None
 
     def meet(self, parts: dict[int, Mask]) -> None:
-        """Find lanes that can go on because others of their warp execute the same elsewhere."""
+        """Queue lanes whose missing members wait at an identical instruction elsewhere."""
         machine, alike = self.machine, defaultdict[tuple[str, ...], list[int]](list)
         blocks = machine.launch.program.blocks
         code = machine.launch.program.function.instructions
@@ -140,7 +143,8 @@ class WarpWaits:
                 self.due.extend((pc, groups[pc], meeting) for pc in sorted(groups))
 
     def _values(self, groups: dict[int, Mask], meeting: Meeting) -> np.ndarray:
-        """What all lanes of a meeting give: the first thing that their basic blocks do."""
+        """The operands of all lanes of a meeting. Each basic block is run up to its collective,
+        which is its first instruction."""
         machine, values = self.machine, None
         for pc, group in groups.items():
             self.meeting = meeting
@@ -153,13 +157,13 @@ class WarpWaits:
         assert values is not None
         return values
 
-    def follow(self) -> Place:
-        """The next part of a meeting."""
+    def next_due(self) -> Place:
+        """The next basic block of the current meeting, and its lanes."""
         pc, mask, self.meeting = self.due.popleft()
         return pc, mask
 
     def hold(self) -> None:
-        """Put aside the lanes that are ready, but for their members."""
+        """Move ready lanes with missing members to `standing`."""
         machine = self.machine
         for pc, mask in [*machine.ready.items()]:
             lacking = self.lacking(pc, mask)
@@ -173,21 +177,20 @@ class WarpWaits:
             self.standing[pc] = Mask(mask.array & lacking, machine.extent)
 
     def recall(self) -> None:
-        """The lanes that were put aside are ready again."""
+        """Move the lanes in `standing` back to the machine's ready lanes."""
         standing, self.standing = self.standing, {}
         for pc, mask in standing.items():
             self.machine.go(pc, mask)
 
     def retry(self) -> None:
-        """No other lane is ready: see whether those that were put aside can go on now, because
-        others have exited."""
+        """Called when no lane is ready: waiting lanes can run if their missing members exited."""
         self.recall()
         if self.choose(self.machine.ready, sorted(self.machine.ready)) is None:
             self.hold()
         self.due.clear()
 
     def groups(self, number: int) -> Iterator[Group]:
-        """Who waits in one thread block, and for whom."""
+        """The groups of lanes of one block that wait for members."""
         machine = self.machine
         for pc, mask in self.standing.items():
             site = machine.launch.program.blocks[pc].first
@@ -201,7 +204,7 @@ class WarpWaits:
                         yield Group(site, warp, members, lanes, absent)
 
     def stuck(self, number: int) -> Iterator[Stuck]:
-        """The same, in words."""
+        """The groups as entries of the deadlock report."""
         alike = defaultdict[tuple[int, str], list[Group]](list)
         for group in self.groups(number):
             verb = "waits" if np.count_nonzero(group.lanes) == 1 else "wait"
