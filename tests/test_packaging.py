@@ -1,6 +1,7 @@
 """What a release holds: a wheel the pages that messages name, an sdist what its tests need."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from hatchling.builders.sdist import SdistBuilder
 from hatchling.builders.wheel import WheelBuilder
 
 from gemmlab.cli import docs
+from gemmlab.core.packages import PACKAGES
 
 ROOT = Path(__file__).parent.parent
 SHOWN_BY = ROOT / "gemmlab" / "cli" / "docs.py"
@@ -39,6 +41,14 @@ def named(path):
 def test_a_wheel_has_the_pages():
     held = {path.name for path in files_of(WheelBuilder) if path.parent == Path("gemmlab/docs")}
     assert {f"{name}.md" for name in docs.pages()} <= held
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
+def test_a_package_is_installed_by_the_extra_that_its_message_names(package):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    by_default, extras = project["dependencies"], project["optional-dependencies"]
+    brought = extras[package.extra] if package.extra else by_default
+    assert [x for x in brought if re.match(rf"{re.escape(package.name)}(?![\w.-])", x)]
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))

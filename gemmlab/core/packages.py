@@ -124,7 +124,7 @@ NVMATH = Package("nvmath-python", "cuBLAS baselines", "nvmath", "bench", needs_g
 CUPY = Package("cupy-cuda13x", "CUB and CuPy baselines", "cupy", "bench", needs_gpu=True)
 TORCH = Package("torch", "PyTorch baselines", "torch", needs_gpu=True)
 TRITON = Package("triton", "Triton baselines", "triton", needs_gpu=True)
-LLVMLITE = Package("llvmlite", "the emulator's native tier", "llvmlite.binding", "native")
+LLVMLITE = Package("llvmlite", "the emulator's native tier", "llvmlite.binding")
 
 PACKAGES = (
     Package("numpy", "emulator, judge"),
