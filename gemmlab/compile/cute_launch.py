@@ -6,7 +6,7 @@ import cutlass
 from cutlass import cute
 from cutlass.cute.nvgpu import cpasync, warpgroup
 
-from gemmlab.kernels.gemm.schemes import LINE, CopyBox
+from gemmlab.kernels.gemm.sm90.config import LINE, CopyBox
 from gemmlab.kernels.gemm.sm90.tiles import ELEMENTS
 
 

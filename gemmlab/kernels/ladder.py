@@ -13,6 +13,7 @@ from gemmlab.core.packages import CUTE_DSL
 from gemmlab.errors import InputError, UnknownNameError
 from gemmlab.kernels.rung import Rung
 
+# Files of kernels/<problem>/, or modules by their full names.
 _FILES = {
     "gemm": (
         "naive",
@@ -26,7 +27,7 @@ _FILES = {
         "double_buffer",
         "async_copy",
         "split_k",
-        "tensor_cores",
+        "gemmlab.linalg.rungs",  # several launches, which the library plans
     ),
     "transpose": ("naive", "shared", "ilp"),
     "sum": ("global_atomics", "shared_serial", "tree", "warp_shuffle", "vectorized"),
@@ -45,7 +46,10 @@ def rungs(problem: str = "gemm") -> tuple[Rung, ...]:
         raise UnknownNameError(f"no ladder for {problem!r}; there is {', '.join(_FILES)}")
     folder = f"gemmlab.kernels.{problem.replace('-', '_')}"
     with CUTE_DSL.importing():
-        modules = [importlib.import_module(f"{folder}.{file}") for file in _FILES[problem]]
+        modules = [
+            importlib.import_module(file if "." in file else f"{folder}.{file}")
+            for file in _FILES[problem]
+        ]
     return tuple(rung for module in modules for rung in module.RUNGS)
 
 

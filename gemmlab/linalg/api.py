@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from gemmlab.errors import ArrayError, StateError
-from gemmlab.linalg import dynamo, frameworks, host, operands, recent, tiers
+from gemmlab.linalg import dynamo, frameworks, host, operands, recent
 from gemmlab.linalg.frameworks import Facts
 from gemmlab.linalg.operands import Scalars
 from gemmlab.linalg.planned import Plan
+from gemmlab.linalg.planning import tiers
 
 
 @dynamo.hide

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gemmlab.errors import ArrayError, CompileError, DTypeError, MissingDependencyError
-from gemmlab.linalg import cublas, execution, operands, shapes, tiers
+from gemmlab.linalg import cublas, execution, operands, shapes
 from gemmlab.linalg.execution import PER_THREAD
 from gemmlab.linalg.frameworks import (
     Facts,
@@ -23,8 +23,9 @@ from gemmlab.linalg.frameworks import (
 from gemmlab.linalg.operands import Scalars
 from gemmlab.linalg.packed import PackedMatrix
 from gemmlab.linalg.planned import Plan
+from gemmlab.linalg.planning import tiers
+from gemmlab.linalg.planning.tiers import Choice
 from gemmlab.linalg.recent import Repeat
-from gemmlab.linalg.tiers import Choice
 
 Arrays = tuple[Any, Any, Any, Any]  # a, b, c and out
 _MOST_CALLS = 256  # planned products that are remembered

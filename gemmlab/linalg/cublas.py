@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from gemmlab.errors import DeviceError, MissingDependencyError
-from gemmlab.kernels.gemm.plan import Operand
+from gemmlab.linalg.planning.plan import Operand
 from gemmlab.linalg.shapes import Stack
 
 WORKSPACE = 32 << 20  # bytes: what cuBLAS asks for on Hopper GPUs

@@ -11,13 +11,13 @@ from typing import Any, Protocol
 from cuda.bindings import driver as cu
 
 from gemmlab.kernels.common import ceil_div
-from gemmlab.kernels.gemm.plan import REPORT_BYTES, STATUS_BYTES
 from gemmlab.linalg import cublas
-from gemmlab.linalg.driver import call, relaxed
 from gemmlab.linalg.frameworks import DEFAULT_STREAMS, Framework
-from gemmlab.linalg.graph import Addresses, Graph, Node, Recording, compile_all
 from gemmlab.linalg.planned import Counts
-from gemmlab.linalg.program import NAMES, Job, Memory
+from gemmlab.linalg.planning.plan import REPORT_BYTES, STATUS_BYTES
+from gemmlab.linalg.planning.program import NAMES, Job, Memory
+from gemmlab.linalg.runtime.driver import call, relaxed
+from gemmlab.linalg.runtime.graph import Addresses, Graph, Node, Recording, compile_all
 
 _CLEARED = max(STATUS_BYTES, REPORT_BYTES)
 PER_THREAD = 2  # cudaStreamPerThread: a handle that is another stream in every thread

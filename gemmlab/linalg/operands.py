@@ -16,9 +16,9 @@ import numpy as np
 from gemmlab.errors import ArrayError, DTypeError, InputError, ShapeError
 from gemmlab.linalg import shapes
 from gemmlab.linalg.frameworks import HOST, Facts
-from gemmlab.linalg.program import Factor, Job
+from gemmlab.linalg.planning.program import Factor, Job
+from gemmlab.linalg.planning.tiers import Case, Choice
 from gemmlab.linalg.shapes import Shape, Sizes, Stack
-from gemmlab.linalg.tiers import Case, Choice
 
 if TYPE_CHECKING:
     from gemmlab.linalg.packed import PackedMatrix

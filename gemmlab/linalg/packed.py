@@ -9,14 +9,14 @@ from typing import Any
 from cuda.bindings import driver as cu
 
 from gemmlab.errors import ShapeError, TierError, UnknownNameError
-from gemmlab.kernels.gemm import plan
-from gemmlab.kernels.gemm.plan import STATUS_BYTES, Packed
-from gemmlab.kernels.gemm.schemes import SCHEMES
-from gemmlab.linalg import shapes, tiers
-from gemmlab.linalg.driver import call
+from gemmlab.kernels.gemm.sm90.config import SCHEMES
+from gemmlab.linalg import shapes
 from gemmlab.linalg.frameworks import Facts, Framework
-from gemmlab.linalg.graph import Node
-from gemmlab.linalg.program import Factor
+from gemmlab.linalg.planning import plan, tiers
+from gemmlab.linalg.planning.plan import STATUS_BYTES, Packed
+from gemmlab.linalg.planning.program import Factor
+from gemmlab.linalg.runtime.driver import call
+from gemmlab.linalg.runtime.graph import Node
 
 SIDES = ("left", "right")
 _serials = count()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from gemmlab.kernels.gemm.schemes import WIDE_COUNT
+from gemmlab.kernels.gemm.sm90.config import WIDE_COUNT
 from gemmlab.linalg import dynamo
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gemmlab.kernels.gemm.schemes import WIDE_COUNT, WIDE_EVERY, WIDE_LEAST, Scheme
+from gemmlab.kernels.gemm.sm90.config import WIDE_COUNT, WIDE_EVERY, WIDE_LEAST, Scheme
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from gemmlab.errors import ShapeError
-from gemmlab.kernels.gemm.plan import Operand
+from gemmlab.linalg.planning.plan import Operand
 
 Shape = tuple[int, ...]
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from gemmlab.compile.launches import arguments, artifact_of
 from gemmlab.core.tensor_map import TensorMap
 from gemmlab.devices.emulated import emulate
-from gemmlab.kernels.gemm.plan import Launch, Map
-from gemmlab.kernels.gemm.schemes import LINE
-from gemmlab.linalg.program import Source
+from gemmlab.kernels.gemm.sm90.config import LINE
+from gemmlab.linalg.planning.plan import Launch, Map
+from gemmlab.linalg.planning.program import Source
+from gemmlab.linalg.runtime.kernels import arguments, artifact_of
 
 PAGE = 4096
 

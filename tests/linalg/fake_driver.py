@@ -18,7 +18,7 @@ from gemmlab.linalg.cublas import Sgemm
 from gemmlab.linalg.execution import Gpu
 from gemmlab.linalg.frameworks import Facts, Form, alike_by
 from gemmlab.linalg.planned import Counts
-from gemmlab.linalg.program import NAMES, Job
+from gemmlab.linalg.planning.program import NAMES, Job
 
 KIND = __name__.partition(".")[0]
 

@@ -9,12 +9,13 @@ from typing import Any
 import fake_driver
 import pytest
 
-from gemmlab.kernels.gemm.plan import Launch
-from gemmlab.linalg import execution, graph
+from gemmlab.linalg import execution
 from gemmlab.linalg.execution import Gpu, TensorCoreRun
-from gemmlab.linalg.program import Factor, Job, Memory
+from gemmlab.linalg.planning.plan import Launch
+from gemmlab.linalg.planning.program import Factor, Job, Memory
+from gemmlab.linalg.planning.tiers import Choice
+from gemmlab.linalg.runtime import graph
 from gemmlab.linalg.shapes import Stack
-from gemmlab.linalg.tiers import Choice
 
 BY_DEFAULT = Choice("fp16x3", "", "bf16x6")
 

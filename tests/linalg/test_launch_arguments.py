@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from gemmlab.compile.artifact import Artifact, ParameterType
-from gemmlab.compile.launches import arguments
 from gemmlab.errors import InternalError
-from gemmlab.kernels.gemm.plan import Launch
+from gemmlab.linalg.planning.plan import Launch
+from gemmlab.linalg.runtime.kernels import arguments
 
 ARTIFACT = Artifact(
     "k",

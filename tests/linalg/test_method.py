@@ -9,9 +9,9 @@ import pytest
 from test_products import SMALL, product
 
 from gemmlab.emulator.arithmetic import tensor_core
-from gemmlab.kernels.gemm import plan
-from gemmlab.kernels.gemm.schemes import BF16X6, FP16X3, LINE, MMA_K, TileConfig
+from gemmlab.kernels.gemm.sm90.config import BF16X6, FP16X3, LINE, MMA_K, TileConfig
 from gemmlab.linalg import reference
+from gemmlab.linalg.planning import plan
 
 FORMATS = {"float16": tensor_core.F16, "bfloat16": tensor_core.BF16}
 # Parts of A and of B, in order: what belongs to the last bits first, while the sum is small.

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gemmlab.errors import InputError
-from gemmlab.kernels.gemm import plan
-from gemmlab.kernels.gemm.schemes import LINE, SCHEMES, SplitConfig, TileConfig
+from gemmlab.kernels.gemm.sm90.config import LINE, SCHEMES, SplitConfig, TileConfig
+from gemmlab.linalg.planning import plan
 
 SMS = 132
 SIZES = st.integers(1, 20000)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from emulation import Memory
 
-from gemmlab.compile.launches import artifact_of
 from gemmlab.compile.resources import sass
-from gemmlab.kernels.gemm import plan
-from gemmlab.kernels.gemm.schemes import BF16X6, TileConfig
+from gemmlab.kernels.gemm.sm90.config import BF16X6, TileConfig
+from gemmlab.linalg.planning import plan
+from gemmlab.linalg.runtime.kernels import artifact_of
 
 U = 2.0**-24
 SMALL = TileConfig(block_m=64, block_n=64, slots=4, cluster=1)

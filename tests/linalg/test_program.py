@@ -8,14 +8,13 @@ import emulation
 import numpy as np
 import pytest
 
-from gemmlab.kernels.gemm import plan
-from gemmlab.kernels.gemm.plan import REPORT_BYTES, STATUS_BYTES, Launch, Packed
-from gemmlab.kernels.gemm.schemes import TileConfig
-from gemmlab.linalg import program
+from gemmlab.kernels.gemm.sm90.config import TileConfig
 from gemmlab.linalg.planned import Counts
-from gemmlab.linalg.program import Factor, Job, Memory, Source
+from gemmlab.linalg.planning import plan, program
+from gemmlab.linalg.planning.plan import REPORT_BYTES, STATUS_BYTES, Launch, Packed
+from gemmlab.linalg.planning.program import Factor, Job, Memory, Source
+from gemmlab.linalg.planning.tiers import Choice
 from gemmlab.linalg.shapes import Stack
-from gemmlab.linalg.tiers import Choice
 
 U = 2.0**-24
 BY_DEFAULT = Choice("fp16x3", "", "bf16x6")

@@ -10,9 +10,9 @@ from emulation import Memory
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gemmlab.kernels.gemm import plan
-from gemmlab.kernels.gemm.schemes import BF16X6, FP16X3, SCHEMES, WIDE_COUNT, Scheme
+from gemmlab.kernels.gemm.sm90.config import BF16X6, FP16X3, SCHEMES, WIDE_COUNT, Scheme
 from gemmlab.linalg import reference
+from gemmlab.linalg.planning import plan
 
 SEEDS, SCHEME = st.integers(0, 2**32 - 1), st.sampled_from(list(SCHEMES.values()))
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gemmlab.errors import TierError
-from gemmlab.linalg.tiers import TOLERATED, Case, choose, tolerated
+from gemmlab.linalg.planning.tiers import TOLERATED, Case, choose, tolerated
 
 HOPPER = Case(4096, 4096, 4096, capability=(9, 0))
 

@@ -13,11 +13,12 @@ import pytest
 from fake_driver import Array
 
 import gemmlab
-from gemmlab.compile import launches
 from gemmlab.errors import CompileError, MissingDependencyError
-from gemmlab.linalg import execution, tiers
-from gemmlab.linalg.graph import compile_all
-from gemmlab.linalg.program import Job, Memory
+from gemmlab.linalg import execution
+from gemmlab.linalg.planning import tiers
+from gemmlab.linalg.planning.program import Job, Memory
+from gemmlab.linalg.runtime import kernels
+from gemmlab.linalg.runtime.graph import compile_all
 
 SIZE = 1024  # large enough for tensor cores
 RNG = np.random.default_rng(7)
@@ -43,7 +44,7 @@ def broken(gpu: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("GEMMLAB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(execution, "TensorCoreRun", Compiling)
-    launches.artifact.cache_clear()
+    kernels.artifact.cache_clear()
     tiers._warn_once.cache_clear()
 
 

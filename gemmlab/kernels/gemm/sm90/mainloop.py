@@ -36,7 +36,7 @@ import cutlass
 from cutlass import Float32, Int32, Int64, Uint64, cute
 from cutlass.cute.nvgpu import OperandMajorMode, cpasync, warpgroup
 
-from gemmlab.kernels.gemm.schemes import LINE, MMA_K, MMA_M, VECTOR_PITCH, WARPGROUP
+from gemmlab.kernels.gemm.sm90.config import LINE, MMA_K, MMA_M, VECTOR_PITCH, WARPGROUP
 from gemmlab.kernels.gemm.sm90.pdl import pdl_wait
 from gemmlab.kernels.gemm.sm90.tiles import ELEMENTS, boxes_of, fetch, tiles_of
 from gemmlab.kernels.signature import signatures

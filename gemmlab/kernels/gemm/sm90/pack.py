@@ -31,7 +31,7 @@ from cutlass import Float32, Int32, Int64, Uint64, cute
 
 from gemmlab.kernels import atomics
 from gemmlab.kernels.gemm import simt
-from gemmlab.kernels.gemm.schemes import (
+from gemmlab.kernels.gemm.sm90.config import (
     SPLIT_WARPS,
     STRIP,
     VECTOR_PITCH,

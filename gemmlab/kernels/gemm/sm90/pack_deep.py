@@ -7,8 +7,8 @@ import cutlass
 from cutlass import Float32, Int32, Int64, cute
 
 from gemmlab.kernels.gemm import simt
-from gemmlab.kernels.gemm.schemes import DEEP_STRIP, SPLIT_WARPS, VECTOR_PITCH
 from gemmlab.kernels.gemm.sm90 import pack
+from gemmlab.kernels.gemm.sm90.config import DEEP_STRIP, SPLIT_WARPS, VECTOR_PITCH
 from gemmlab.kernels.gemm.sm90.pdl import pdl_wait
 from gemmlab.kernels.signature import signatures
 

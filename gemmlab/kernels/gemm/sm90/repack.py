@@ -14,8 +14,8 @@ import cutlass
 from cutlass import Int32, Int64, Uint64, cute
 
 from gemmlab.kernels.gemm import simt
-from gemmlab.kernels.gemm.schemes import VECTOR_PITCH
 from gemmlab.kernels.gemm.sm90 import pack
+from gemmlab.kernels.gemm.sm90.config import VECTOR_PITCH
 from gemmlab.kernels.gemm.sm90.pdl import pdl_wait
 from gemmlab.kernels.signature import signatures
 

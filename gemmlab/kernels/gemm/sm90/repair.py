@@ -13,7 +13,7 @@ import cutlass
 from cutlass import Float32, Int32, Int64, Uint64, cute
 
 from gemmlab.kernels.gemm import simt
-from gemmlab.kernels.gemm.schemes import FIXUP_TILE, VECTOR_PITCH
+from gemmlab.kernels.gemm.sm90.config import FIXUP_TILE, VECTOR_PITCH
 from gemmlab.kernels.gemm.sm90.pdl import pdl_wait
 from gemmlab.kernels.signature import signatures
 

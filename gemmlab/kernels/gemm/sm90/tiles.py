@@ -7,7 +7,7 @@ import cutlass
 from cutlass import Int16, Int32, cute
 from cutlass.cute.nvgpu import cpasync, warpgroup
 
-from gemmlab.kernels.gemm.schemes import LINE
+from gemmlab.kernels.gemm.sm90.config import LINE
 
 ELEMENTS = {"float16": cutlass.Float16, "bfloat16": cutlass.BFloat16}
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from gemmlab.errors import DTypeError, TierError, UnknownNameError
-from gemmlab.kernels.gemm.plan import Packed, Product, choose_tile, predicted_clocks
-from gemmlab.kernels.gemm.schemes import CAPABILITY, SCHEMES
+from gemmlab.kernels.gemm.sm90.config import CAPABILITY, SCHEMES
+from gemmlab.linalg.planning.plan import Packed, Product, choose_tile, predicted_clocks
 
 TIERS = ("fp16x3", "bf16x6", "ieee")
 MOST_ITEMS = 65535  # matrices in a stack: the split lays them along an axis of the grid

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from gemmlab.kernels.common import ceil_div
-from gemmlab.kernels.gemm.schemes import (
+from gemmlab.kernels.gemm.sm90.config import (
     BF16X6,
     DEEP_STRIP,
     FIXUP_TILE,
@@ -154,7 +154,7 @@ class Launch:
     `args` are the kernel's arguments by name; `maps`, in order, come before them.
     """
 
-    kernel: str  # a name of compile/launches.py
+    kernel: str  # a name of runtime/kernels.py
     config: SplitConfig | TileConfig | None
     grid: Dim3
     block: Dim3

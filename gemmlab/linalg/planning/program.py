@@ -17,11 +17,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gemmlab.kernels.common import ceil_div
-from gemmlab.kernels.gemm import plan
-from gemmlab.kernels.gemm.plan import Launch, Operand, Packed
-from gemmlab.kernels.gemm.schemes import SCHEMES, SplitConfig, TileConfig
+from gemmlab.kernels.gemm.sm90.config import SCHEMES, SplitConfig, TileConfig
+from gemmlab.linalg.planning import plan
+from gemmlab.linalg.planning.plan import Launch, Operand, Packed
+from gemmlab.linalg.planning.tiers import Choice, tolerated
 from gemmlab.linalg.shapes import Stack
-from gemmlab.linalg.tiers import Choice, tolerated
 
 NAMES = ("a", "b", "c")  # of the caller's arrays
 _BLOCK = (256, 1, 1)  # threads of the second split

@@ -14,12 +14,12 @@ from typing import Any
 
 from cuda.bindings import driver as cu
 
-from gemmlab.compile.launches import arguments, artifact
 from gemmlab.errors import DeviceError
-from gemmlab.kernels.gemm.plan import Launch
 from gemmlab.kernels.rung import Dim3
-from gemmlab.linalg import driver
-from gemmlab.linalg.program import NAMES, Source
+from gemmlab.linalg.planning.plan import Launch
+from gemmlab.linalg.planning.program import NAMES, Source
+from gemmlab.linalg.runtime import driver
+from gemmlab.linalg.runtime.kernels import arguments, artifact
 
 Addresses = tuple[int, int, int]  # of the caller's arrays, in the order of NAMES
 

@@ -8,13 +8,13 @@ from typing import Any
 
 from gemmlab import problems
 from gemmlab.compile.artifact import Artifact
-from gemmlab.compile.launches import arguments, artifact_of
 from gemmlab.core.tensor_map import FORMATS, TensorMap
 from gemmlab.devices.cuda import CudaDevice
 from gemmlab.devices.device import Argument, Buffer, Device, Dim3, Launched
-from gemmlab.kernels.gemm.plan import Launch, Map
-from gemmlab.kernels.gemm.schemes import LINE
+from gemmlab.kernels.gemm.sm90.config import LINE
 from gemmlab.kernels.rung import Rung
+from gemmlab.linalg.planning.plan import Launch, Map
+from gemmlab.linalg.runtime.kernels import arguments, artifact_of
 from gemmlab.problems.problem import WORKSPACE
 
 

@@ -13,8 +13,8 @@ from gemmlab.compile.architectures import DEFAULT
 from gemmlab.compile.artifact import Artifact
 from gemmlab.core.packages import CUTE_DSL
 from gemmlab.errors import InternalError
-from gemmlab.kernels.gemm.plan import Launch
 from gemmlab.kernels.rung import Dim3
+from gemmlab.linalg.planning.plan import Launch
 
 # The file, below kernels/gemm/sm90, and the function of each kernel that a launch may name.
 _KERNELS = {

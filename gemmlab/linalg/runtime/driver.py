@@ -14,12 +14,12 @@ from cuda.bindings import driver as cu
 from cuda.pathfinder import DynamicLibNotFoundError
 
 from gemmlab.compile.artifact import Artifact
-from gemmlab.compile.launches import arguments
 from gemmlab.devices import tensor_maps
 from gemmlab.errors import DeviceError
 from gemmlab.hardware.limits import STATIC_SMEM
-from gemmlab.kernels.gemm.plan import Launch
-from gemmlab.linalg.chain import tensor_map
+from gemmlab.linalg.planning.plan import Launch
+from gemmlab.linalg.runtime.chain import tensor_map
+from gemmlab.linalg.runtime.kernels import arguments
 
 _C_TYPES: dict[str, Any] = {
     "u64": ctypes.c_uint64,

@@ -15,12 +15,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gemmlab.kernels.gemm import plan
-from gemmlab.kernels.gemm.plan import ALIGNMENT, Launch, Operand, Packed, Product
-from gemmlab.kernels.gemm.schemes import ARCH, BF16X6, TileConfig
 from gemmlab.kernels.gemm.simt import check_layout
 from gemmlab.kernels.gemm.sm90 import mainloop
+from gemmlab.kernels.gemm.sm90.config import ARCH, BF16X6, TileConfig
 from gemmlab.kernels.rung import Geometry, Rung
+from gemmlab.linalg.planning import plan
+from gemmlab.linalg.planning.plan import ALIGNMENT, Launch, Operand, Packed, Product
 
 MULTIPROCESSORS = 132  # of an H200: as many blocks stay for all tiles of C
 
