@@ -350,11 +350,11 @@ def test_what_does_not_exist_is_named(cuda_file: Path, tmp_path: Path) -> None:
 
 
 def test_arguments_that_do_not_fit_the_source(cuda_file: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="only a rung has one"):
+    with pytest.raises(InputError, match="only a rung has a layout"):
         load(cuda_file, entry="fill", layout="row")
     with pytest.raises(InputError, match="the rung 'naive' has one kernel"):
         load("naive", entry="kernel")
-    with pytest.raises(InputError, match=r"is no .cu, .cuh or .ptx file"):
+    with pytest.raises(InputError, match=r"is not a .cu, .cuh or .ptx file"):
         load(tmp_path / "kernel.txt")
 
 

@@ -48,7 +48,7 @@ def test_a_crash_is_an_error_that_names_signal_and_file(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     crashing = tmp_path / "compiler.py"
-    # At the second request: by then the header that is missing is taken to be empty.
+    # At the second request, for which the missing header is assumed empty.
     answer = json.dumps({"error": "E", "log": 'k.cu(1): cannot open source file "lab.h"'})
     crashing.write_text(
         f"import os, signal\ninput()\nprint({answer!r}, flush=True)\n"
@@ -56,7 +56,7 @@ def test_a_crash_is_an_error_that_names_signal_and_file(
     )
     with monkeypatch.context() as patch:
         patch.setattr(compiler_process, "_COMPILER", crashing)
-        told = "bad.cu: the compiler crashed: Segmentation fault; left out .* of the host: lab.h"
+        told = "bad.cu: the compiler crashed: Segmentation fault; removed as host code: lab.h"
         with pytest.raises(CompileError, match=told):
             compile_cuda(KERNEL % 1, name="bad.cu")
     assert compile_cuda(KERNEL % 1).entry == "k"

@@ -105,7 +105,7 @@ def test_a_file_may_be_in_any_encoding(tmp_path, encoding, end):
 def test_what_is_no_text_is_refused(tmp_path):
     path = tmp_path / "k.cu"
     path.write_bytes(b"\x7fELF\0\0")
-    with pytest.raises(gemmlab.errors.InputError, match=r"k.cu cannot be read: it is no text"):
+    with pytest.raises(gemmlab.errors.InputError, match=r"k.cu cannot be read: it is not text"):
         gemmlab.load(path)
 
 
@@ -117,7 +117,7 @@ def test_load_takes_the_text_of_a_source(tmp_path, monkeypatch):
     )
     with pytest.raises(gemmlab.errors.CompileError, match=r"kernel\.cu\(2\): error"):
         gemmlab.load("// a\n__global__ void k() { y = 1; }")
-    with pytest.raises(gemmlab.errors.InputError, match="only a rung has one; text"):
+    with pytest.raises(gemmlab.errors.InputError, match="only a rung has a layout; text"):
         gemmlab.load("__global__ void k() {}", layout="row")
 
 

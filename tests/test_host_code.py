@@ -45,7 +45,7 @@ def test_a_file_that_compiles_is_compiled_as_it_is():
 
 def test_an_error_in_a_kernel_is_told_with_its_line():
     text = HOST["main"] + HELPER + KERNEL.replace("x[i]", "y[i]")
-    with pytest.raises(CompileError, match="without its code of the host") as error:
+    with pytest.raises(CompileError, match="without its host code") as error:
         compile_cuda(text, "scale<32>", name="file.cu")
     assert 'file.cu(8): error: identifier "y" is undefined' in error.value.log
     assert "cudaMalloc" not in error.value.log
@@ -119,8 +119,8 @@ def test_what_a_kernel_needs_is_told_with_the_error_for_which_it_is_left_out():
     with pytest.raises(CompileError) as error:
         compile_cuda(source + "__global__ void k(int* x) { x[0] = limit(); }")
     assert 'kernel.cu(3): error: identifier "limit" is undefined' in error.value.log
-    why = 'limit is left out as code of the host: kernel.cu(2): identifier "nothing" is undefined'
-    assert why in error.value.log and "taken to be empty: gone.h" in error.value.log
+    why = 'limit was removed as host code: kernel.cu(2): identifier "nothing" is undefined'
+    assert why in error.value.log and "assumed empty: gone.h" in error.value.log
 
 
 def test_lambdas_may_say_where_they_run():

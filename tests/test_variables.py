@@ -124,7 +124,7 @@ def test_on_a_gpu_they_lie_where_the_driver_says(kernel: gemmlab.Artifact) -> No
     )
     ((address, image),) = device._variables(kernel, SimpleNamespace(handle="kernel"))
     assert address == 4096 and image is kernel.variables.images["counter"]
-    with pytest.raises(DeviceError, match="variable total: the driver of cuda:0 does not know it"):
+    with pytest.raises(DeviceError, match="variable total: the driver of cuda:0 does not find it"):
         kernel.variables["total"]
     kernel.variables["lab::seen"] = np.ones(3, np.uint8)
     with pytest.raises(DeviceError, match=r"variable lab::seen: .*; declare it outside .* static"):

@@ -1,4 +1,4 @@
-"""Source of any kind to Artifact. Compilers are imported when they are needed, not before."""
+"""Compile a kernel from any kind of source to an Artifact. Compilers are imported on first use."""
 
 from __future__ import annotations
 
@@ -20,14 +20,16 @@ def load(
     arch: str | None = None,
     layout: str | None = None,
 ) -> Artifact:
-    """Compile one kernel for a named architecture.
+    """Compile one kernel for one GPU architecture.
 
-    `source` is a path to a .cu, .cuh or .ptx file, CUDA C++ or PTX text, or the name of a rung,
-    whose `layout` may be chosen. What text includes in quotes is looked for in the working
-    directory. `entry` names the kernel where the source has several. `arch` is "sm_90a" unless it
-    is named; PTX is assembled for its own target where the assembler still knows that. Raises
-    UnknownNameError for a file, rung, entry or architecture that does not exist, CompileError with
-    the compiler's log, PtxSyntaxError with the line, MissingDependencyError naming what to install.
+    `source` is a path to a .cu, .cuh or .ptx file, CUDA C++ or PTX text, or the name of a rung, for
+    which `layout` selects the memory layout. For text, #include "file" is relative to the working
+    directory. `entry` names the kernel if the source has several. `arch` is "sm_90a" by default,
+    except that PTX is assembled for its own target if the assembler supports it.
+
+    Raises UnknownNameError for an unknown file, rung, entry or architecture, CompileError with the
+    compiler's log, PtxSyntaxError with the line, and MissingDependencyError with the command that
+    installs what is missing.
     """
     text = str(source)
     if isinstance(source, str) and ".version" in text and ".target" in text:
@@ -38,7 +40,7 @@ def load(
     path = Path(text)
     if path.suffix not in (".cu", ".cuh", ".ptx"):
         if isinstance(source, Path) or "/" in text or path.is_file():
-            raise InputError(f"{text} is no .cu, .cuh or .ptx file")
+            raise InputError(f"{text} is not a .cu, .cuh or .ptx file")
         if entry is not None:
             raise InputError(f"entry is {entry!r}, but the rung {text!r} has one kernel")
         return _load_rung(text, layout, arch or DEFAULT)
@@ -51,7 +53,7 @@ def load(
 
 def _check_layout(layout: str | None, source: str) -> None:
     if layout is not None:
-        raise InputError(f"layout is {layout!r}, but only a rung has one; {source} is none")
+        raise InputError(f"layout is {layout!r}, but only a rung has a layout; {source} has none")
 
 
 def _load_cuda(text: str, entry: str | None, arch: str | None, name: str) -> Artifact:
@@ -61,7 +63,7 @@ def _load_cuda(text: str, entry: str | None, arch: str | None, name: str) -> Art
 
 
 def _load_rung(name: str, layout: str | None, arch: str) -> Artifact:
-    """Looks in the cache by name first: a hit needs no CuTe DSL."""
+    """Look in the cache by name first: a hit does not import the CuTe DSL."""
     from gemmlab.compile import cache, cute
 
     check_architecture(arch)
@@ -90,7 +92,7 @@ def _load_ptx(text: str, entry: str | None, arch: str | None, origin: str) -> Ar
         cubin = ptx.assemble(artifact, target)
         used = resources.read(cubin, artifact.entry, target)
         if ptx.misplaces_dynamic_shared(artifact, used.static_smem_bytes):
-            return artifact  # a GPU's driver assembles the PTX, and aligns as it says
+            return artifact  # the driver assembles the PTX itself and respects the alignment
         assembled = replace(artifact, arch=target, cubin=cubin, resources=used)
         options = " ".join(ptx.assembler_options(target))
         return replace(assembled, versions={"nvjitlink": assembler}, options=options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gemmlab.errors import UnknownNameError
 
-# What CuTe DSL and NVRTC both take.
+# Supported by both the CuTe DSL and NVRTC.
 ARCHITECTURES = (
     "sm_80",
     "sm_86",
@@ -21,13 +21,13 @@ ARCHITECTURES = (
     "sm_121",
     "sm_121a",
 )
-# NVRTC of CUDA 13 begins at Turing, CuTe DSL at Ampere.
+# NVRTC of CUDA 13 supports GPUs from Turing on, the CuTe DSL from Ampere on.
 NVRTC_ARCHITECTURES = ("sm_75", *ARCHITECTURES, "sm_110", "sm_110a")
 DEFAULT = "sm_90a"
 
 
 def check_architecture(arch: str, known: tuple[str, ...] = ARCHITECTURES) -> str:
-    """Return `arch`, or raise UnknownNameError with the names that are known."""
+    """Return `arch`. Raises UnknownNameError, which lists the known names."""
     if arch not in known:
         raise UnknownNameError(f"unknown architecture {arch!r}; choose one of {', '.join(known)}")
     return arch

@@ -1,4 +1,4 @@
-"""What a compiler made of one kernel, and all that a device needs to launch it."""
+"""A compiled kernel, with everything that a device needs to launch it."""
 
 from __future__ import annotations
 
@@ -14,35 +14,38 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Resources:
-    """What one kernel takes of a multiprocessor, as ptxas reports it."""
+    """The resources that a kernel uses on a multiprocessor, as reported by ptxas."""
 
     registers: int  # per thread
     spill_bytes: int  # local memory per thread
-    static_smem_bytes: int  # per block, without what the system reserves
+    static_smem_bytes: int  # per block, without the system's reserved shared memory
 
 
 @dataclass(frozen=True)
 class ParameterType:
-    """One kernel parameter as the PTX declares it.
+    """One kernel parameter as declared in the PTX.
 
-    `ptx_type` is "u64", "s32", "f32", … or "b8" for a struct of `size` bytes. `name` is the one in
-    the kernel's source, and `dtype` NumPy's name of its type, or of what it points to; both are ""
-    where that is not known.
+    `ptx_type` is "u64", "s32", "f32", … or "b8" for a struct of `size` bytes. `name` is its name in
+    the kernel's source. `dtype` is the NumPy name of its type, or of the type it points to. Both
+    are "" if unknown.
     """
 
     ptx_type: str
     size: int  # bytes
     alignment: int  # bytes
-    is_pointer: bool  # by the source; else declared .ptr, or 64 bits that may hold an address
+    is_pointer: bool  # by the source if known; else declared .ptr, or 64 bits wide
     name: str = ""
     dtype: str = ""
 
 
 @dataclass(frozen=True)
 class VariableType:
-    """One variable. `name` is C++'s, "lab::x", and `symbol` the PTX's; `dtype` is NumPy's, and
-    `shape` has the numbers of a vector type such as float4 as its last axis. A struct is bytes:
-    its `dtype` is "uint8", its last axis its size."""
+    """One `__device__` or `__constant__` variable of a module.
+
+    `name` is its C++ name, e.g. "lab::x"; `symbol` its PTX name. `dtype` is a NumPy name. A vector
+    type such as float4 adds a last axis to `shape`. A struct is an array of bytes: `dtype` is
+    "uint8" and the last axis is the struct's size.
+    """
 
     name: str
     symbol: str
@@ -56,7 +59,7 @@ class VariableType:
 
 @dataclass(frozen=True)
 class Artifact:
-    """One compiled kernel. `cubin` and `resources` are None for PTX that was not assembled."""
+    """One compiled kernel. `cubin` and `resources` are None if the PTX was not assembled."""
 
     entry: str
     ptx: str = field(repr=False)
@@ -64,17 +67,17 @@ class Artifact:
     parameters: tuple[ParameterType, ...]
     cubin: bytes | None = field(default=None, repr=False)
     resources: Resources | None = None
-    block: tuple[int, int, int] | None = None  # .reqntid: the one block size it was compiled for
+    block: tuple[int, int, int] | None = None  # .reqntid: the only block size it can run with
     dynamic_smem_bytes: int = 0
     origin: str = ""  # "naive", "kernel.cu"
     versions: dict[str, str] = field(default_factory=dict)  # compiler name -> version
-    options: str = ""  # what the compiler was told
-    left_out: tuple[str, ...] = ()  # functions and headers of the host, of a source that had them
-    variable_types: tuple[VariableType, ...] = ()  # __device__ and __constant__, of its module
+    options: str = ""  # the compiler's options
+    left_out: tuple[str, ...] = ()  # host functions and headers removed from the source
+    variable_types: tuple[VariableType, ...] = ()  # __device__ and __constant__ of its module
 
     @cached_property
     def variables(self) -> Variables:
-        """Values of the module's variables, to be set and read; each Artifact has its own."""
+        """The values of the module's variables, to read and set. Each Artifact has its own."""
         from gemmlab.compile import variables
 
         return variables.of(self)

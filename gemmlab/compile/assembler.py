@@ -1,7 +1,7 @@
-"""nvJitLink as a program: PTX from stdin, a cubin to stdout; or its log, and exit code 1.
+"""nvJitLink as a program: reads PTX from stdin and writes a cubin to stdout.
 
-In a process of its own because PTX with a mistake in it can make nvJitLink crash. It needs nothing
-of gemmlab, and so is run by its path.
+On an error it writes its log to stderr and exits with code 1. It runs in a separate process because
+invalid PTX can crash nvJitLink. It imports nothing from gemmlab, so it is run by its path.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from cuda.bindings import nvjitlink
 
 
 def main(name: str, *options: str) -> int:
-    """`name` is what messages call the PTX."""
+    """Assemble stdin; messages refer to the PTX as `name`. Returns the exit code."""
     linker = nvjitlink.create(len(options), list(options))
     data = sys.stdin.buffer.read()
     try:

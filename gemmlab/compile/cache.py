@@ -1,4 +1,4 @@
-"""Artifacts on disk, by the content that they were made of: one JSON file each."""
+"""A disk cache of Artifacts, keyed by everything they are compiled from: one JSON file each."""
 
 from __future__ import annotations
 
@@ -16,16 +16,19 @@ from gemmlab.core.disk_cache import folder
 
 __all__ = ["fetch", "folder"]
 
-FORMAT = "8"  # of the files and of how they are made; part of every key
+FORMAT = "8"  # version of the file format and of the compilation; part of every key
 
 
-# The CuTe DSL keeps its state per process: two threads that compile at once break each other.
+# The CuTe DSL keeps global state: two threads must not compile at the same time.
 _building = threading.RLock()
 
 
 def fetch(parts: Iterable[str], build: Callable[[], Artifact], what: str) -> Artifact:
-    """The artifact made from `parts` (all text that decides it): loaded from disk, or built and
-    saved. Threads build one after the other. `what` names the artifact in the status line."""
+    """Load the artifact from disk, or build and save it.
+
+    `parts` is all text that determines the artifact. The status line shows `what` while building.
+    Only one thread builds at a time.
+    """
     name = f"{disk_cache.name_of([FORMAT, *parts])}.json"
     if (kept := _load(name)) is not None:
         return kept

@@ -1,4 +1,4 @@
-"""The text that a kernel is compiled from: its own file, and all of gemmlab's that it imports."""
+"""The text that a kernel is compiled from: its file and all gemmlab files that it imports."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]  # of the package
+ROOT = Path(__file__).parents[1]  # the package's folder
 
 
 def closure(*files: Path) -> str:
-    """The text of the files and of what they import from gemmlab, directly or not.
+    """Return the text of the files and of all gemmlab files they import, directly or indirectly.
 
-    A path in it is relative to the package where the file is part of it: the same text wherever
+    Paths of files in the package are relative to the package, so the text does not depend on where
     gemmlab is installed.
     """
     texts: dict[Path, str] = {}
@@ -28,7 +28,7 @@ def closure(*files: Path) -> str:
 
 @cache
 def _imported(text: str) -> frozenset[str]:
-    """Dotted names that a file imports; a and a.b of `from a import b`."""
+    """Return the dotted names that a file imports; `from a import b` gives a and a.b."""
     names = set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):

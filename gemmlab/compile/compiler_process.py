@@ -1,6 +1,6 @@
-"""The process in which NVRTC compiles: started by the first compilation, asked by all that follow.
+"""The process in which NVRTC runs: started by the first compilation, reused by later ones.
 
-Source can make NVRTC crash; then this process is lost, and nothing else.
+Some source text crashes NVRTC. Only that process is lost then.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _COMPILER = Path(__file__).with_name("cuda_compiler.py")
 
 
 class _Compiler:
-    """A child that answers one request at a time. It ends when its stdin does, so with us."""
+    """A child process that serves one request at a time. It exits when its stdin closes."""
 
     def __init__(self) -> None:
         self._lock = Lock()
         self._child: subprocess.Popen[bytes] | None = None
 
     def ask(self, request: dict[str, Any]) -> dict[str, str]:
-        """What cuda_compiler.py answers. Raises CompileError where it ends instead."""
+        """Return the answer of cuda_compiler.py. Raises CompileError if the process exits."""
         with self._lock:
             child = self._running()
             assert child.stdin is not None and child.stdout is not None
@@ -40,14 +40,14 @@ class _Compiler:
                 answer = child.stdout.readline()
             except BrokenPipeError:
                 answer = b""
-            except BaseException:  # Ctrl-C, say; the pending answer would be taken for the next one
+            except BaseException:  # e.g. Ctrl-C: the next request would read this one's answer
                 self.end()
                 raise
             if answer.endswith(b"\n"):
                 return dict(json.loads(answer))
             child.wait()
             self.end()
-        raise CompileError(f"{request['name']}: {_last_words(child.returncode)}")
+        raise CompileError(f"{request['name']}: {_exit_reason(child.returncode)}")
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._child is None or self._child.poll() is not None:
@@ -57,7 +57,7 @@ class _Compiler:
             try:
                 self._child = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=nothing)
             except OSError as error:
-                raise CompileError(f"the compiler's process does not start: {error}") from error
+                raise CompileError(f"the compiler process cannot be started: {error}") from error
         return self._child
 
     def end(self) -> None:
@@ -65,16 +65,16 @@ class _Compiler:
         if child is not None:
             child.kill()
             with contextlib.suppress(BrokenPipeError):
-                child.communicate()  # closes the pipes, and waits
+                child.communicate()  # closes the pipes and waits for the exit
 
 
-_compilers: dict[int, _Compiler] = {}  # by our process: a fork has the parent's, which is not its
+_compilers: dict[int, _Compiler] = {}  # by this process's id: a fork must not use its parent's
 
 
 def ask(**request: Any) -> dict[str, str]:
-    """Have NVRTC compile; takes and gives what `cuda_compiler._compile` does.
+    """Compile with NVRTC; arguments and result are those of `cuda_compiler._compile`.
 
-    Raises CompileError, with the signal and the name of the source, where NVRTC crashes.
+    Raises CompileError, with the source's name and the signal, if NVRTC crashes.
     """
     return _compilers.setdefault(os.getpid(), _Compiler()).ask(request)
 
@@ -86,14 +86,14 @@ def _end() -> None:
 
 
 def _folder() -> str:
-    """The working directory, which may be gone."""
+    """Return the working directory, or the root if it was deleted."""
     try:
         return os.getcwd()
     except OSError:
         return os.sep
 
 
-def _last_words(code: int) -> str:
+def _exit_reason(code: int) -> str:
     if code >= 0:
-        return f"the compiler's process ended with exit code {code}"
+        return f"the compiler process exited with code {code}"
     return f"the compiler crashed: {signal.strsignal(-code)}"

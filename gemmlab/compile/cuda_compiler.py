@@ -1,8 +1,7 @@
-"""NVRTC as a program: requests from stdin, answers to stdout, one line of JSON each, until stdin
-ends.
+"""NVRTC as a program: reads requests from stdin and writes answers to stdout, one JSON line each.
 
-In a process of its own because source with a mistake in it can make NVRTC crash. It needs nothing
-of gemmlab, and so is run by its path.
+It exits when stdin closes. It runs in a separate process because invalid source can crash NVRTC. It
+imports nothing from gemmlab, so it is run by its path.
 """
 
 from __future__ import annotations
@@ -23,14 +22,15 @@ from cuda.bindings import nvrtc
 
 def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles Ctrl-C
-    # Nothing that the compiler prints gets between the answers.
+    # Redirect the compiler's own output to stderr, away from the answers.
     answers = os.fdopen(os.dup(1), "w", encoding="ascii")
     os.dup2(2, 1)
     requests = SimpleQueue[bytes]()
     Thread(target=_read, args=(requests,), daemon=True).start()
     while True:
         request = json.loads(requests.get())
-        with contextlib.suppress(OSError):  # where names of files count from; it may be gone
+        # File names are relative to this folder, which may have been deleted.
+        with contextlib.suppress(OSError):
             os.chdir(request.pop("folder"))
         json.dump(_compile(**request), answers)
         answers.write("\n")
@@ -40,7 +40,7 @@ def main() -> None:
 def _read(requests: SimpleQueue[bytes]) -> None:
     for line in sys.stdin.buffer:
         requests.put(line)
-    os._exit(0)  # the parent process has ended; drop what is being compiled
+    os._exit(0)  # the parent process has exited; abandon the compilation
 
 
 def _compile(
@@ -51,8 +51,11 @@ def _compile(
     instance: str | None = None,
     only_log: bool = False,
 ) -> dict[str, str]:
-    """`error` is the name of the status where it is not success. `entry` is what the C++ expression
-    `instance` is called in the PTX. With `only_log` all ends behind the front end."""
+    """Compile one source; return its log, PTX and cubin (base64).
+
+    `error` is the name of the status unless it is success. `entry` is the PTX name of the C++
+    expression `instance`. With `only_log` the compilation stops after the front end.
+    """
     names, texts = ([_bytes(text) for text in part] for part in (headers, headers.values()))
     status, program = nvrtc.nvrtcCreateProgram(
         _bytes(source), _bytes(name), len(names), texts, names
@@ -73,19 +76,19 @@ def _built(
         nvrtc.nvrtcAddNameExpression(program, _bytes(instance))
     (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
     log = _data(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog)
-    told = {"log": _text(log)}
+    answer = {"log": _text(log)}
     if _failed(status):
-        return told | {"error": status.name}
+        return answer | {"error": status.name}
     if only_log:
-        return told
+        return answer
     if instance is not None:
         status, entry = nvrtc.nvrtcGetLoweredName(program, _bytes(instance))
         if _failed(status):
-            return told | {"error": status.name}
-        told["entry"] = _text(entry)
-    told["ptx"] = _text(_data(program, nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX))
+            return answer | {"error": status.name}
+        answer["entry"] = _text(entry)
+    answer["ptx"] = _text(_data(program, nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX))
     cubin = _data(program, nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN)
-    return told | {"cubin": base64.b64encode(cubin).decode()}
+    return answer | {"cubin": base64.b64encode(cubin).decode()}
 
 
 def _failed(status: Any) -> bool:
@@ -100,7 +103,7 @@ def _data(program: Any, size: Callable[[Any], Any], get: Callable[[Any, bytes], 
 
 
 def _bytes(text: str) -> bytes:
-    """A path need not be UTF-8."""
+    """Encode text; a path may contain bytes that are not UTF-8."""
     return text.encode(errors="surrogateescape")
 
 

@@ -1,4 +1,4 @@
-"""CuTe DSL kernel to Artifact, on a machine with no GPU and no driver."""
+"""Compile a CuTe DSL kernel to an Artifact. Requires neither a GPU nor a driver."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 def compile_rung(rung: Rung, arch: str = DEFAULT) -> Artifact:
-    """The rung's kernel for one architecture, from the cache where it is there.
+    """Compile a rung's kernel for one architecture, or load it from the cache.
 
-    Raises ArchitectureError for a rung that needs another one, else as `compile_kernel`.
+    Raises ArchitectureError if the rung requires another architecture, and the errors of
+    `compile_kernel`.
     """
     check_architecture(arch)
     if lacking := rung.lacks(arch):
@@ -36,7 +37,7 @@ def compile_rung(rung: Rung, arch: str = DEFAULT) -> Artifact:
     entry = entry_name(rung)
     parts = ["cute", entry, repr(rung.config), arch, sources(rung.kernel), repr(versions())]
     problem = problems.find(rung.problem)
-    # The geometry of any shape tells the block: it depends on the configuration alone.
+    # The block depends only on the configuration, so the geometry of any shape has it.
     geometry = rung.geometry(rung.config, dict.fromkeys(problem.axes, 1))
     artifact = cache.fetch(
         parts,
@@ -50,7 +51,7 @@ def compile_rung(rung: Rung, arch: str = DEFAULT) -> Artifact:
 
 
 def parameters(rung: Rung) -> tuple[Parameter, ...]:
-    """The arguments of the rung's C ABI, in order."""
+    """Return the parameters of the rung's C ABI, in order."""
     if rung.parameters is not None:
         return rung.parameters
     own = problems.find(rung.problem).parameters
@@ -68,7 +69,8 @@ def compile_kernel(
 ) -> Artifact:
     """Compile one `@cute.kernel` for one block size.
 
-    Raises CompileError with the DSL's words, MissingDependencyError where it is missing or broken.
+    Raises CompileError with the DSL's message, and MissingDependencyError if the DSL is missing or
+    broken.
     """
     with CUTE_DSL.importing():
         import cutlass
@@ -88,7 +90,7 @@ def compile_kernel(
         entry, remove_cutlass_symbol=True, keep_mangled_name=False
     )
     with scratch.folder() as folder, warnings.catch_warnings():
-        # A loop over a thread's registers has to be unrolled, however many they are.
+        # A loop over a thread's registers must be unrolled, however long it is.
         warnings.filterwarnings("ignore", message="This static loop has")
         options = f"--generate-line-info --gpu-arch {arch}"
         try:
@@ -100,9 +102,9 @@ def compile_kernel(
                 block,
                 options=f"{options} --keep-ptx --keep-cubin --dump-dir {folder}",
             )
-        except Exception as error:  # the DSL has no common base class for what it raises
-            words = _COLOUR.sub("", str(error)).strip()
-            raise CompileError(f"CuTe DSL cannot compile {entry} for {arch}", words) from error
+        except Exception as error:  # the DSL's exceptions have no common base class
+            log = _COLOUR.sub("", str(error)).strip()
+            raise CompileError(f"CuTe DSL cannot compile {entry} for {arch}", log) from error
         text, cubin = compiled.__ptx__, compiled.__cubin__
     artifact = ptx.describe(text.rstrip("\0"), origin=entry)
     maps = len(artifact.parameters) - len(parameters)  # tensor maps have no names
@@ -123,19 +125,22 @@ def _named(parameter: ParameterType, name: str) -> ParameterType:
 
 
 def entry_name(rung: Rung) -> str:
-    """A C identifier that tells problem, rung and layout: "gemm_tile_2d_8x8_row"."""
+    """Return a C identifier of problem, rung and layout, e.g. "gemm_tile_2d_8x8_row"."""
     return "_".join([rung.problem, rung.name, rung.layout]).replace("-", "_")
 
 
 def versions() -> dict[str, str]:
-    """The compiler's name and version, without importing it. Raises MissingDependencyError."""
+    """Return the compiler's name and version without importing it.
+
+    Raises MissingDependencyError.
+    """
     if (version := CUTE_DSL.version) is None:
         raise CUTE_DSL.unusable()
     return {CUTE_DSL.name: version}
 
 
 def sources(kernel: Path | Callable[..., None] | None = None) -> str:
-    """The text that a kernel's code comes from, by the kernel or its file; None: of all kernels."""
+    """Return the source text of a kernel, given the kernel or its file; None means all kernels."""
     host = Path(__file__).with_name("cute_launch.py")
     if kernel is None:
         return closure(host, *sorted(Path(kernels.__file__).parent.rglob("*.py")))

@@ -1,4 +1,4 @@
-"""The host side of every kernel: the CuTe DSL compiles no kernel without one. Devices need none."""
+"""The host function that the CuTe DSL requires to compile a kernel. Devices never call it."""
 
 from typing import Any
 
@@ -14,11 +14,11 @@ from gemmlab.kernels.gemm.sm90.tiles import ELEMENTS
 def launch(
     kernel: cutlass.Constexpr, arguments: Any, config: cutlass.Constexpr, block: cutlass.Constexpr
 ) -> None:
-    """The grid is left at 1: it is no part of what is compiled, the block is (`.reqntid`).
+    """Launch `kernel` with one block. The block size is compiled in (`.reqntid`), the grid is not.
 
-    A configuration, which a kernel need not have, may ask for registers few enough for `min_blocks`
-    blocks per multiprocessor, and name the `copies` by TMA whose tensor maps become the kernel's
-    first parameters, 128 bytes each.
+    `config` is None or has two optional attributes: `min_blocks`, the number of blocks per
+    multiprocessor that the register count must allow, and `copies`, the TMA copies whose tensor
+    maps become the kernel's first parameters, 128 bytes each.
     """
     maps = [tensor_map(copy) for copy in getattr(config, "copies", ())]
     given = arguments if config is None else (*arguments, config)
@@ -26,12 +26,12 @@ def launch(
         grid=(1, 1, 1),
         block=block,
         min_blocks_per_mp=getattr(config, "min_blocks", 0),
-        preferred_smem_carveout=100,  # of the launch that is not made: else the DSL asks a driver
+        preferred_smem_carveout=100,  # any value will do; without one the DSL queries the driver
     )
 
 
 def tensor_map(copy: CopyBox) -> cute.CopyAtom:
-    """A tensor map as the compiler sees it: instruction and box. The tensor comes at run time."""
+    """Return a tensor map for compilation: instruction and box. The tensor is bound at launch."""
     box, element = (LINE, copy.lines, 1), ELEMENTS[copy.dtype]
     atom = warpgroup.make_smem_layout_atom(warpgroup.SmemLayoutAtomKind.MN_SW128, element)
     pointer = cute.make_ptr(element, 0, cute.AddressSpace.gmem, assumed_align=128)

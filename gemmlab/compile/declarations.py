@@ -1,8 +1,8 @@
-"""C++ types of a kernel's parameters and of a module's variables, which PTX does not have.
+"""The C++ types of a kernel's parameters and a module's variables, which PTX does not record.
 
-The compiler tells them: a line for each is put behind the source, in which a deprecated function is
-named with what is asked as its template arguments, and NVRTC's front end, which takes milliseconds,
-warns of it with their values.
+The compiler reports them. For each type, one line is appended to the source. It names a deprecated
+function whose template arguments are the type's properties, and the warning of NVRTC's front end
+prints their values. This takes milliseconds.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import NamedTuple
 from gemmlab.compile.artifact import Artifact, ParameterType, VariableType
 
 _FILE = "gemmlab_types"
-_AXES = 4  # of an array, at most
-# NumPy has no bfloat16: its bits.
+_AXES = 4  # most axes of an array
+# NumPy has no bfloat16; uint16 holds its bits.
 _DTYPES = {"bool": "bool", "float": "float32", "double": "float64", "signed char": "int8"}
 _DTYPES |= {"char": "int8", "short": "int16", "int": "int32", "long": "int64", "long long": "int64"}
 _DTYPES |= {"unsigned char": "uint8", "unsigned short": "uint16", "unsigned int": "uint32"}
@@ -27,12 +27,12 @@ _DTYPES |= {"__half": "float16", "__nv_bfloat16": "uint16"}
 _VECTORS = {"char": "char", "uchar": "unsigned char", "short": "short", "ushort": "unsigned short"}
 _VECTORS |= {"int": "int", "uint": "unsigned int", "longlong": "long long", "float": "float"}
 _VECTORS |= {"ulonglong": "unsigned long long"}
-_TYPES = [(cpp, cpp, 1) for cpp in _DTYPES]  # name, what it consists of, how many
+_TYPES = [(cpp, cpp, 1) for cpp in _DTYPES]  # name, element type, number of elements
 _TYPES += [
     (f"{prefix}{lanes}", cpp, lanes)
     for prefix, cpp in _VECTORS.items()
     for lanes in (1, 2, 3, 4)
-    if "longlong" not in prefix or lanes < 3  # longer ones are deprecated themselves
+    if "longlong" not in prefix or lanes < 3  # longlong3 and 4 are themselves deprecated
 ]
 _TYPES += [
     ("double2", "double", 2),
@@ -68,23 +68,26 @@ template <int i, class R, class F, class... A> struct gemmlab_parameter<i, R (*)
     : gemmlab_parameter<i - 1, R (*)(A...)> {{}};
 {types}
 template <int number, int code, int lanes, int points, int constant, int... extents>
-[[deprecated]] __device__ int gemmlab_told();
+[[deprecated]] __device__ int gemmlab_answer();
 #line 1 "gemmlab_types"
 """
-_TOLD = re.compile(
+_ANSWER = re.compile(
     rf"{_FILE}\((\d+)\): warning.*\[with number=\d+, "
     r"code=(\d+), lanes=(\d+), points=(\d+), constant=(\d), extents=<([^>]*)>"
 )
 _ERROR = re.compile(rf"{_FILE}\((\d+)\): error")
 
-# A kernel as it is declared in the source.
+# For the parameters in a kernel's declaration.
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.DOTALL)
 _BRACKETS = re.compile(r"\([^()]*\)|<[^<>]*>|\[[^\[\]]*\]")
 
 
 class Declared(NamedTuple):
-    """A C++ type. `dtype` is NumPy's name of what it consists of, "" for a struct; `extents` are
-    those of an array, `lanes` those of a vector such as float4; `points`: how many * it has."""
+    """A C++ type.
+
+    `dtype` is the NumPy name of its element type, "" for a struct. `extents` are those of an array,
+    `lanes` the number of elements of a vector such as float4, `points` the levels of pointer (*).
+    """
 
     dtype: str
     extents: tuple[int, ...]
@@ -96,10 +99,10 @@ class Declared(NamedTuple):
 def typed(
     artifact: Artifact, source: str, instance: str | None, log: Callable[[str], str]
 ) -> Artifact:
-    """The artifact with C++'s types and names of its parameters and variables, as far as known.
+    """Return the artifact with the C++ types and names of its parameters and variables, if known.
 
-    `instance` is what C++ calls its kernel where the PTX does not tell; `log` gives the front end's
-    log of the source with some text behind it.
+    `instance` is the kernel's C++ name if the PTX name does not determine it. `log(text)` returns
+    the front end's log of the source followed by `text`.
     """
     kernel = instance or plain_name(artifact.entry)
     names = Counter(plain_name(v.symbol) for v in artifact.variable_types)
@@ -112,15 +115,15 @@ def typed(
     asked += [f"gemmlab_parameter<{i}, decltype(&{kernel})>::type" for i in range(count)]
     if not asked:
         return artifact
-    told = answers(log(questions(asked)), len(asked))
-    of_variables, of_parameters = told[: len(variables)], told[len(variables) :]
+    found = answers(log(questions(asked)), len(asked))
+    of_variables, of_parameters = found[: len(variables)], found[len(variables) :]
     called = parameter_names(source, kernel, count)
     return replace(
         artifact,
         variable_types=tuple(
             _variable(known, type_)
             for known, type_ in zip(variables, of_variables, strict=True)
-            # What is const is in the code already: to set it would do nothing.
+            # The compiler has folded const variables into the code; setting one has no effect.
             if type_ is None or not type_.is_constant
         ),
         parameters=tuple(
@@ -132,30 +135,30 @@ def typed(
     )
 
 
-def _variable(known: VariableType, told: Declared | None) -> VariableType:
-    if told is None:
+def _variable(known: VariableType, declared: Declared | None) -> VariableType:
+    if declared is None:
         return known
-    if told.points:
-        found = replace(known, dtype="uint64", shape=told.extents)
-    elif told.dtype:
-        lanes = (told.lanes,) if told.lanes > 1 else ()
-        found = replace(known, dtype=told.dtype, shape=told.extents + lanes)
+    if declared.points:
+        found = replace(known, dtype="uint64", shape=declared.extents)
+    elif declared.dtype:
+        lanes = (declared.lanes,) if declared.lanes > 1 else ()
+        found = replace(known, dtype=declared.dtype, shape=declared.extents + lanes)
     else:
-        size = known.nbytes // (prod(told.extents) or 1)
-        found = replace(known, dtype="uint8", shape=(*told.extents, size))
+        size = known.nbytes // (prod(declared.extents) or 1)
+        found = replace(known, dtype="uint8", shape=(*declared.extents, size))
     return found if found.nbytes == known.nbytes else known
 
 
-def _parameter(known: ParameterType, told: Declared | None) -> ParameterType:
-    if told is None:
+def _parameter(known: ParameterType, declared: Declared | None) -> ParameterType:
+    if declared is None:
         return known
-    # A vector that is passed by value is a struct; what is behind two pointers no array of numbers.
-    is_number = told.points == 1 or (told.points == 0 and told.lanes == 1)
-    return replace(known, dtype=told.dtype if is_number else "", is_pointer=told.points > 0)
+    # A vector passed by value is a struct; a pointer to a pointer is not an array of numbers.
+    is_number = declared.points == 1 or (declared.points == 0 and declared.lanes == 1)
+    return replace(known, dtype=declared.dtype if is_number else "", is_pointer=declared.points > 0)
 
 
 def questions(expressions: Sequence[str]) -> str:
-    """What to put behind a source to learn the types that C++ calls by these expressions."""
+    """Return the text to append to a source to query the types that these expressions name."""
     types = "".join(
         f"template <> struct gemmlab_type<{name}> "
         f"{{ static constexpr int code = {_CODES[cpp]}, lanes = {lanes}, points = 0; }};\n"
@@ -166,21 +169,21 @@ def questions(expressions: Sequence[str]) -> str:
         own = f"gemmlab_type<{type_}>"
         extents = ", ".join(f"gemmlab_extent<{type_}, {axis}>::value" for axis in range(_AXES))
         lines.append(
-            f"using gemmlab_{number} = decltype(gemmlab_told<{number}, {own}::code, {own}::lanes, "
-            f"{own}::points, gemmlab_constant<{type_}>::value, {extents}>());\n"
+            f"using gemmlab_{number} = decltype(gemmlab_answer<{number}, {own}::code, "
+            f"{own}::lanes, {own}::points, gemmlab_constant<{type_}>::value, {extents}>());\n"
         )
     return _SETUP.format(types=types) + "".join(lines)
 
 
 def answers(log: str, count: int) -> list[Declared | None]:
-    """Of the `count` expressions, in order; None for one that means nothing in this source."""
+    """Return the types of the `count` expressions, in order; None for one that is invalid."""
     wrong = {int(line) for line in _ERROR.findall(log)}
     found: list[Declared | None] = [None] * count
-    for told in _TOLD.finditer(log):
-        line, code, lanes, points, is_constant = (int(told[i]) for i in range(1, 6))
+    for answer in _ANSWER.finditer(log):
+        line, code, lanes, points, is_constant = (int(answer[i]) for i in range(1, 6))
         if line in wrong:
             continue
-        extents = [int(extent) for extent in told[6].split(",")]
+        extents = [int(extent) for extent in answer[6].split(",")]
         dtype = [*_DTYPES.values()][code - 1] if code else ""
         found[line - 1] = Declared(
             dtype, tuple(n for n in extents if n), lanes, points, bool(is_constant)
@@ -189,7 +192,7 @@ def answers(log: str, count: int) -> list[Declared | None]:
 
 
 def parameter_names(source: str, kernel: str, count: int) -> tuple[str, ...]:
-    """Names of the parameters in the kernel's declaration; "" for all where it is not found."""
+    """Return the parameters' names in the kernel's declaration; all "" if it is not found."""
     text = _COMMENT.sub(" ", source)
     called = re.sub(r"<.*", "", kernel, flags=re.DOTALL).rpartition("::")[2].strip()
     head = re.compile(rf"\b__global__\b[^;{{}}]*?\b{re.escape(called)}\s*\(")
@@ -208,8 +211,11 @@ def parameter_names(source: str, kernel: str, count: int) -> tuple[str, ...]:
 
 
 def plain_name(symbol: str) -> str:
-    """What C++ calls a symbol of the PTX: "lab::x" for _ZN3lab1xE and _ZN3lab1xEi, without unnamed
-    namespaces; the symbol itself where it is that of a template or of a variable in a function."""
+    """Return the C++ name of a PTX symbol: "lab::x" for _ZN3lab1xE and _ZN3lab1xEi.
+
+    Unnamed namespaces are left out. The symbol of a template or of a variable in a function is
+    returned unchanged.
+    """
     names, rest = list[str](), re.sub(r"^_Z(?:N|L)?", "", symbol)
     if rest == symbol:
         return symbol

@@ -1,8 +1,8 @@
-"""Headers that source written for nvcc includes, as NVRTC has them.
+"""Headers for NVRTC that stand in for those of source written for nvcc.
 
-NVRTC knows CUDA's own declarations, printf and assert without any header. Standard headers that
-device code can use come from CCCL, which NVRTC carries; those of host code are empty, so that a
-file of kernels compiles as long as its kernels do not use them.
+NVRTC declares CUDA's own names, printf and assert without any header. Standard headers that device
+code can use come from CCCL, which is bundled with NVRTC. Headers of host code are empty, so a file
+compiles if its kernels do not use them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from gemmlab.compile import cache
 from gemmlab.core import scratch
 
-# nvcc has these names from headers of the C library that it includes by itself.
+# nvcc implicitly includes C library headers that declare these names.
 PRELUDE = "gemmlab_prelude.h"
 _TYPES = {"ushort": "unsigned short", "uint": "unsigned int", "ulong": "unsigned long"}
 _SIZES = {8: "char", 16: "short", 32: "int", 64: "long long"}
@@ -61,13 +61,13 @@ _MACROS = {
     "LLONG_MAX": "0x7fffffffffffffffLL",
     "ULLONG_MAX": "0xffffffffffffffffUL",
 }
-# A name that the source declares: in #define, typedef or using, or with a value of its own.
+# A name that the source declares: in a #define, typedef, using or initialized variable.
 _DECLARED = (
     r"#\s*define\s+{0}\b|\btypedef\b[^;]*\b{0}\s*;|\busing\s+{0}\b"
     r"|[\w{{,][\s*&]+{0}\s*(?:=[^=]|\{{)"
 )
 
-# CCCL 3.0, of CUDA 13.0, has some of its headers under another name.
+# CCCL 3.0 (CUDA 13.0) has other names for some of its headers.
 _STANDARD = """
 #if __has_include(<cuda/std/{name}>)
 #include <cuda/std/{name}>
@@ -78,13 +78,13 @@ namespace cuda {{ namespace std {{ }} }}
 namespace std {{ using namespace cuda::std; }}
 """
 
-# A tensor map may be a parameter; of the driver's other types kernels know nothing.
+# A tensor map may be a parameter; kernels use no other type of the driver.
 _CUDA_H = """
 #pragma once
 struct alignas(64) CUtensorMap_st { unsigned long long opaque[16]; };
 typedef struct CUtensorMap_st CUtensorMap;
 """
-# What CUB has for the device; NVRTC refuses the header that has its launches too.
+# CUB's block and warp primitives; NVRTC rejects cub.cuh, which includes host code as well.
 _CUB = ["block_adjacent_difference", "block_discontinuity", "block_exchange", "block_histogram"]
 _CUB += ["block_load", "block_merge_sort", "block_radix_sort", "block_reduce", "block_scan"]
 _CUB += ["block_run_length_decode", "block_shuffle", "block_store", "warp_exchange", "warp_load"]
@@ -103,11 +103,11 @@ _FROM_CPP = {"float.h": "cfloat", "limits.h": "climits", "math.h": "cmath", "std
 
 
 def provided(source: str) -> dict[str, str]:
-    """Text of every header that gemmlab provides for a source, by name."""
+    """Return the text of every header that gemmlab provides for a source, by name."""
     made = {PRELUDE: _prelude(source)} | dict.fromkeys(_EMPTY, "")
     for name in _FROM_CCCL:
         made[name] = _STANDARD.format(name=name)
-    # C's header declares its types globally; no more than these, or math functions turn ambiguous.
+    # stdint.h declares global types. Declare only these: more makes math functions ambiguous.
     made["cstdint"] += "".join(f"using cuda::std::{type_};\n" for type_ in _INTEGERS)
     made |= {"cuda.h": _CUDA_H, "cudaTypedefs.h": "#include <cuda.h>\n"}
     cub = (f"cub/{name.partition('_')[0]}/{name}.cuh" for name in _CUB)
@@ -116,7 +116,7 @@ def provided(source: str) -> dict[str, str]:
 
 
 def _prelude(source: str) -> str:
-    """What nvcc declares and the source does not."""
+    """Return declarations of the names that nvcc provides and the source does not declare."""
     lines = {name: f"typedef {type_} {name};\n" for name, type_ in _TYPES.items()}
     lines |= {name: f"#define {name} {value}\n" for name, value in _MACROS.items()}
     own = [line for name, line in lines.items() if not re.search(_DECLARED.format(name), source)]
@@ -124,14 +124,16 @@ def _prelude(source: str) -> str:
 
 
 def include_paths(source: str, name: str, nvrtc: Any, version: str) -> list[Path]:
-    """The folder of the source, and CUDA's headers: those that NVRTC carries, from 13.5 on, or
-    those of an installed toolkit."""
+    """Return the source's folder and the folders of CUDA's headers; none without an #include.
+
+    The headers are those bundled with NVRTC (13.5 and later), or those of an installed toolkit.
+    """
     if not re.search(r"#\s*include", source):
         return []
     try:
         headers = _bundled(nvrtc, version)
         found = [headers, headers / "cccl"]
-    except (AttributeError, RuntimeError):  # of the bindings, or of NVRTC: older than 13.5
+    except (AttributeError, RuntimeError):  # the bindings or NVRTC are older than 13.5
         found = _installed()
     return [Path(name).resolve().parent, *found]
 
@@ -142,13 +144,13 @@ def _installed() -> list[Path]:
 
     found = [find_nvidia_header_directory(library) for library in ("cudart", "cccl")]
     folders = [Path(folder) for folder in found if folder]
-    # A toolkit has the headers of its compiler, such as mma.h, beside CCCL.
+    # In a toolkit, the compiler's headers such as mma.h are next to the CCCL folder.
     return [*folders, *(folder.parent for folder in folders if folder.name == "cccl")]
 
 
 @memoized
 def _bundled(nvrtc: Any, version: str) -> Path:
-    """NVRTC's own headers, unpacked once: into the cache, or where that cannot be written, anew."""
+    """Unpack NVRTC's bundled headers into the cache, or into a temporary folder if not writable."""
     headers = cache.folder() / f"headers-{version}"
     try:
         headers.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
-"""Code of the host in a file that nvcc would compile, taken out of NVRTC's way.
+"""Remove host code from a file written for nvcc, so that NVRTC can compile it.
 
-NVRTC knows no host: no cudaMalloc, no <<<…>>>, no iostream. What it cannot compile of a published
-file is nearly always what sets up and times a launch: functions, variables such as a stream or a
-handle, classes, aliases of the host's types.
+NVRTC supports no host code: no cudaMalloc, no <<<…>>>, no iostream. In published files, the code it
+cannot compile nearly always sets up and times a launch: functions, variables such as a stream or a
+handle, classes, and aliases of host types.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ import re
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-# What is no code is found first, so that a brace in it counts for nothing.
+# Comments, literals and directives come first, so that braces in them are not counted.
 _TOKEN = re.compile(
     r"""//[^\n]*|/\*.*?\*/|R"(?P<end>[^\s()\\]*)\(.*?\)(?P=end)\""""
     r"""|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])'"""
     r"""|^[ \t]*\#(?:\\\n|[^\n])*|[{};]""",
     re.DOTALL | re.MULTILINE,
 )
-# What stands before a brace that holds more declarations, and before one of a type or of values.
+# Text before a brace: _SCOPE opens further declarations, _CLASS a type, _VALUES a list of values.
 _SCOPE = re.compile(r'\bnamespace\b|\bextern\s*"C"\s*$')
 _CLASS = re.compile(r"\b(?:struct|class|union)\b[^()=]*$")
 _VALUES = re.compile(r"\benum\b[^()]*$|=\s*$|\boperator\b[^()]*$")
 _DEVICE = re.compile(r"\b__(?:global|device|constant|shared|managed)__")
-# Calls of macros on lines of their own, which may define kernels, before a declaration.
+# Macro calls, each on its own line, before a declaration; they may define kernels.
 _MACROS = re.compile(
     r"(?:\s*\b[A-Z_][A-Z0-9_]*[ \t]*\((?:[^(){};]|\([^(){};]*\))*\)[ \t]*\n)+"
     r"(?=\s*(?!const\b|noexcept\b|try\b)[A-Za-z_])"
 )
-_GOES_ON = re.compile(r"\s*[,{]")  # behind a brace among a constructor's initializers
+_CONTINUES = re.compile(r"\s*[,{]")  # after a closing brace among a constructor's initializers
 _ACCESS = re.compile(r"\s*\b(?:public|private|protected)\s*:(?!:)")
 _VIRTUAL = re.compile(r"\b(?:virtual|override|final)\b")
 _BRACKETS = re.compile(r"<[^<>;{}]*>|\[[^\[\]]*\]|\bstd\s*::|\s+(?=\()")
@@ -42,8 +42,10 @@ _NAMES = (
 
 
 class _Declaration(NamedTuple):
-    """A declaration outside of braces: text[start:end]; `head` ends where a body begins, `body` is
-    that of a class."""
+    """A declaration outside braces, text[start:end].
+
+    `head` is the text before the body; `body` is the (start, end) of a class body, else None.
+    """
 
     start: int
     end: int
@@ -52,48 +54,49 @@ class _Declaration(NamedTuple):
 
 
 def without_host_code(source: str, lines: Collection[int]) -> tuple[str, dict[str, int]]:
-    """CUDA C++ text without what is on these lines and is not marked as the device's.
+    """Remove the declarations on these lines from CUDA C++ text, unless marked as device code.
 
-    A declaration goes as a whole; of a class, its member functions, and where that does not do,
-    all of it, unless some of it is the device's. Lines count from 1, and those of the rest stay
-    where they are. The names of what was left out come along, each with the first of its lines.
+    A declaration is removed as a whole. Of a class, only member functions are removed if that is
+    enough; otherwise the whole class, unless it contains device code. Lines count from 1; the
+    remaining text keeps its line numbers. Returns the text and the names of what was removed, each
+    with the first of the given lines that it covers.
     """
-    parts, names, kept = list[str](), dict[str, int](), 0  # `kept`: up to where all is decided
-    for one in _left_out(source, set(lines), 0, len(source), in_class=False):
-        count = source.count("\n", one.start, one.end)
-        parts += [source[kept : one.start], "\n" * count]
-        hit = [line for line in _lines(source, one) if line in lines]
-        names.setdefault(_name(one.head), min(hit))
-        kept = one.end
-    return "".join([*parts, source[kept:]]), names
+    parts, names, done = list[str](), dict[str, int](), 0  # source[:done] is in `parts`
+    for removed in _removed(source, set(lines), 0, len(source), in_class=False):
+        count = source.count("\n", removed.start, removed.end)
+        parts += [source[done : removed.start], "\n" * count]
+        hit = [line for line in _lines(source, removed) if line in lines]
+        names.setdefault(_name(removed.head), min(hit))
+        done = removed.end
+    return "".join([*parts, source[done:]]), names
 
 
-def _left_out(
+def _removed(
     source: str, lines: set[int], start: int, end: int, in_class: bool
 ) -> Iterator[_Declaration]:
-    for one in _declarations(source, start, end):
-        hit = lines.intersection(_lines(source, one))
-        if not hit or _DEVICE.search(one.head):
+    for found in _declarations(source, start, end):
+        hit = lines.intersection(_lines(source, found))
+        if not hit or _DEVICE.search(found.head):
             continue
-        if in_class and ("(" not in one.head or _VIRTUAL.search(one.head)):
-            continue  # without a field or a virtual function the others would lie elsewhere
-        if one.body is None:
-            yield one
+        if in_class and ("(" not in found.head or _VIRTUAL.search(found.head)):
+            continue  # removing a field or a virtual function would change the class's layout
+        if found.body is None:
+            yield found
             continue
-        members = list(_left_out(source, lines, *one.body, in_class=True))
+        members = list(_removed(source, lines, *found.body, in_class=True))
         if members and hit <= {line for member in members for line in _lines(source, member)}:
             yield from members
-        elif not _DEVICE.search(source[one.start : one.end]):
-            yield one._replace(body=None)
+        elif not _DEVICE.search(source[found.start : found.end]):
+            yield found._replace(body=None)
 
 
-def _lines(source: str, one: _Declaration) -> range:
-    first = 1 + source.count("\n", 0, one.start)
-    return range(first, first + source.count("\n", one.start, one.end) + 1)
+def _lines(source: str, found: _Declaration) -> range:
+    first = 1 + source.count("\n", 0, found.start)
+    return range(first, first + source.count("\n", found.start, found.end) + 1)
 
 
 def _name(head: str) -> str:
-    """What a declaration declares; of a call of a macro, the macro."""
+    """Return the name that a declaration declares, or the macro that it calls."""
     plain = head.strip()
     while (fewer := _BRACKETS.sub("", plain)) != plain:
         plain = fewer
@@ -104,7 +107,10 @@ def _name(head: str) -> str:
 
 
 def _declarations(source: str, start: int, end: int) -> Iterator[_Declaration]:
-    """Of the file and of its namespaces, or of a class, in order; without leading blanks."""
+    """Yield the declarations of a file and its namespaces, or of a class body, in order.
+
+    Their text begins without white space.
+    """
     depth, head, opened, body = 0, "", 0, None
 
     def declaration(at: int, head: str) -> _Declaration:
@@ -129,14 +135,14 @@ def _declarations(source: str, start: int, end: int) -> Iterator[_Declaration]:
                     continue
                 if _CLASS.search(head) and body is None:
                     body = opened, token.start()
-                elif not (_VALUES.search(head) or body or _GOES_ON.match(source, token.end())):
+                elif not (_VALUES.search(head) or body or _CONTINUES.match(source, token.end())):
                     yield declaration(token.end(), head)
                     start, head = token.end(), ""
             case ";" if not depth:
                 if text := head or before.strip():
                     yield declaration(token.end(), text)
                 start, head, body = token.end(), "", None
-            case "}":  # of a namespace
+            case "}":  # closes a namespace
                 start = token.end()
             case text if not depth and text.lstrip().startswith("#"):
                 start = token.end()

@@ -1,4 +1,4 @@
-"""CUDA C++ text to Artifact through NVRTC, on a machine with no GPU, no driver and no toolkit."""
+"""Compile CUDA C++ to an Artifact with NVRTC. Requires no GPU, no driver and no toolkit."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from gemmlab.core import status
 from gemmlab.core.packages import CUDA_BINDINGS, NVRTC
 from gemmlab.errors import CompileError, UnknownNameError
 
-# A name that NVRTC has to look up in C++: a template's instance, or a kernel in a namespace.
+# A C++ name expression for NVRTC to resolve: a template instance, or a kernel in a namespace.
 _EXPRESSION = re.compile(r".*(<.*>|::\w+)", re.DOTALL)
-_EXPRESSIONS = "__nv_name_map"  # the file that NVRTC makes of them
+_EXPRESSIONS = "__nv_name_map"  # the file in which NVRTC reports errors of name expressions
 
 
 def compile_cuda(
@@ -30,27 +30,28 @@ def compile_cuda(
     name: str = "kernel.cu",
     options: tuple[str, ...] = (),
 ) -> Artifact:
-    """Compile CUDA C++ text, from the cache where it is there.
+    """Compile CUDA C++ text, or load it from the cache.
 
-    `entry` is a kernel's name as in the source ("lab::sgemm" in a namespace), its name in the PTX,
-    or an instance of a template such as "sgemm<128, 8>"; it may be left out where there is one
-    kernel. `name` is what messages and line numbers call the text. Functions of the host, and
-    headers that only those need, are left out where they do not compile. Raises CompileError with
-    the compiler's log.
+    `entry` is a kernel's name in the source ("lab::sgemm" in a namespace), its PTX name, or a
+    template instance such as "sgemm<128, 8>". It may be omitted if there is only one kernel.
+    Messages and line information refer to the text as `name`. Host functions that do not compile,
+    and the headers that only they need, are removed.
+
+    Raises CompileError with the compiler's log, and UnknownNameError for `entry` or `arch`.
     """
     check_architecture(arch, NVRTC_ARCHITECTURES)
     made_by = versions()
-    # The PTX says where the lines of a file are.
+    # The PTX contains the file's path, in its line information.
     place = os.path.abspath(name) if os.path.isfile(name) else name
     parts = ["nvrtc", source, entry or "", arch, name, place, *options, repr(made_by)]
-    if re.search(r'#\s*include\s*"', source):  # what is included from disk is in no key
+    if re.search(r'#\s*include\s*"', source):  # the cache key lacks files included from disk
         with status.doing(f"compiling {name}"):
             return _build(source, entry, arch, name, options, made_by)
     return cache.fetch(parts, lambda: _build(source, entry, arch, name, options, made_by), name)
 
 
 def versions() -> dict[str, str]:
-    """NVRTC's version."""
+    """Return NVRTC's version, e.g. {"nvrtc": "13.0"}."""
     _, major, minor = _nvrtc().nvrtcVersion()
     return {"nvrtc": f"{major}.{minor}"}
 
@@ -75,29 +76,29 @@ def _build(
                 continue
             if not program.left_out:
                 raise
-            if not error.log:  # it crashed, perhaps for want of them
-                gone = f"{error}; left out as code of the host: {', '.join(program.left_out)}"
+            if not error.log:  # NVRTC crashed, perhaps because something was removed
+                gone = f"{error}; removed as host code: {', '.join(program.left_out)}"
                 raise CompileError(gone) from error
-            without = f"{name}, without its code of the host, does not compile for {arch}"
+            without = f"{name}, without its host code, does not compile for {arch}"
             raise CompileError(without, f"{error.log}\n{program.why(error.log)}") from error
 
 
-def _compile(program: Program, entry: str | None, arch: str, options: tuple[str, ...]) -> Artifact:
+def _compile(program: Program, entry: str | None, arch: str, more: tuple[str, ...]) -> Artifact:
     nvrtc = _nvrtc()
-    told = [
+    flags = [
         f"--gpu-architecture={arch}",
         "--generate-line-info",
         "--std=c++17",
         "--device-int128",
-        *options,
+        *more,
     ]
-    # Helpers that nvcc compiles for the host are for the device here: there is no host.
-    told += ["--device-as-default-execution-space", f"--pre-include={headers.PRELUDE}"]
+    # Compile unmarked functions, which nvcc compiles for the host, for the device.
+    flags += ["--device-as-default-execution-space", f"--pre-include={headers.PRELUDE}"]
     source, name = program.source, program.name
     paths = headers.include_paths(source, name, nvrtc, versions()["nvrtc"])
-    flags = [*told, *(f"--include-path={path}" for path in paths)]
+    options = [*flags, *(f"--include-path={path}" for path in paths)]
     instance = entry if entry and _EXPRESSION.fullmatch(entry) else None
-    ask = partial(compiler_process.ask, name=name, headers=program.headers, options=flags)
+    ask = partial(compiler_process.ask, name=name, headers=program.headers, options=options)
     made = ask(source=source, instance=instance)
     if made.get("error") == "NVRTC_ERROR_COMPILATION":
         files = {file for file, _, _ in ERROR.findall(made["log"])}
@@ -105,12 +106,12 @@ def _compile(program: Program, entry: str | None, arch: str, options: tuple[str,
             raise UnknownNameError(f"{name} has no kernel {entry!r}")
         raise CompileError(f"{name} does not compile for {arch}", made["log"])
     if "error" in made:
-        raise CompileError(f"{name}: NVRTC says {made['error']}", made.get("log", ""))
+        raise CompileError(f"{name}: NVRTC failed with {made['error']}", made.get("log", ""))
     text, cubin = made["ptx"], base64.b64decode(made["cubin"])
     chosen = ptx.choose(ptx.parse(text).entries, made.get("entry", entry), name, demangle=True)
     artifact = ptx.describe(text, chosen, name)
     used = resources.read(cubin, chosen, arch)
-    artifact = replace(artifact, arch=arch, cubin=cubin, resources=used, options=" ".join(told))
+    artifact = replace(artifact, arch=arch, cubin=cubin, resources=used, options=" ".join(flags))
 
     def log(more: str) -> str:
         return ask(source=source + more, only_log=True).get("log", "")
@@ -119,20 +120,20 @@ def _compile(program: Program, entry: str | None, arch: str, options: tuple[str,
 
 
 def _templates(source: str, entry: str | None) -> str:
-    """What to say of a source's templates where no kernel is found."""
+    """Return a hint about the source's kernel templates, for when no kernel was found."""
     found = instances(source)
     called = (entry or "").partition("<")[0].rpartition("::")[2].strip()
     meant = [found[called]] if called in found else [*found.values()]
     if not meant:
         return ""
     names = " or ".join(f"entry={name!r}" for name in meant)
-    return f"; a template is an entry with its arguments, as in {names}"
+    return f"; name a template with its arguments, as in {names}"
 
 
 def _nvrtc() -> Any:
     nvrtc: Any = CUDA_BINDINGS.load("cuda.bindings.nvrtc")
     try:
         nvrtc.nvrtcVersion()
-    except RuntimeError as error:  # its library is not found, or cannot be loaded
+    except RuntimeError as error:  # its library is missing or cannot be loaded
         raise NVRTC.unusable(error) from error
     return nvrtc

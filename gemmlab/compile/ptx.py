@@ -1,4 +1,4 @@
-"""PTX text to Artifact; the parser is the emulator's."""
+"""Make an Artifact from PTX text, with the emulator's parser."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from gemmlab.ptx.parser import parse
 
 __all__ = ["assemble", "describe", "parse"]
 
-_KINDS = {"b": "uint", "u": "uint", "s": "int", "f": "float"}  # NumPy's
+_KINDS = {"b": "uint", "u": "uint", "s": "int", "f": "float"}  # PTX kind -> NumPy kind
 _ASSEMBLER = Path(__file__).with_name("assembler.py")
 
 
 def describe(text: str, entry: str | None = None, origin: str = "PTX text") -> Artifact:
-    """The Artifact of one entry of PTX text, not assembled. Raises PtxSyntaxError.
+    """Return the Artifact of one entry of PTX text, not assembled.
 
-    `entry` may be left out where there is only one.
+    `entry` may be omitted if there is only one. Raises PtxSyntaxError and UnknownNameError.
     """
     module = parse(text)
     function = module.entry(choose(module.entries, entry, origin))
@@ -39,9 +39,9 @@ def describe(text: str, entry: str | None = None, origin: str = "PTX text") -> A
 
 
 def choose(entries: list[str], entry: str | None, origin: str, demangle: bool = False) -> str:
-    """The entry that is meant. Raises UnknownNameError listing those that there are.
+    """Return the entry called `entry`, or the only one. Raises UnknownNameError with a list.
 
-    With `demangle` a C++ kernel in no namespace is also known by its name in the source.
+    With `demangle`, `entry` may be the source name of a C++ kernel outside namespaces.
     """
     names = ", ".join(entries)
     if not entries:
@@ -61,7 +61,7 @@ def choose(entries: list[str], entry: str | None, origin: str, demangle: bool = 
 
 
 def assembler_version() -> str | None:
-    """The version of nvJitLink; None where it is not installed."""
+    """Return the version of nvJitLink; None if it is not installed."""
     try:
         from cuda.bindings import nvjitlink
 
@@ -75,26 +75,31 @@ def assembler_options(arch: str) -> list[str]:
 
 
 def assemble(artifact: Artifact, arch: str) -> bytes:
-    """A cubin of the artifact's PTX, by nvJitLink. Raises CompileError where it refuses the PTX, or
-    crashes, as damaged PTX can make it do."""
+    """Assemble the artifact's PTX to a cubin with nvJitLink.
+
+    Raises CompileError if nvJitLink rejects the PTX or crashes, as it can on invalid PTX.
+    """
     return _assemble(artifact.ptx, artifact.origin, arch)
 
 
-@lru_cache(maxsize=1)  # the entries of one file, loaded one after another, share its cubin
+@lru_cache(maxsize=1)  # entries of one file are often loaded in succession and share its cubin
 def _assemble(text: str, origin: str, arch: str) -> bytes:
     command = [sys.executable, "-P", str(_ASSEMBLER), origin, *assembler_options(arch)]
     done = subprocess.run(command, input=text.encode(), capture_output=True)
     if done.returncode == 0:
         return done.stdout
     log = done.stderr.decode(errors="replace")
-    if done.returncode < 0:  # minus the signal that ended it
+    if done.returncode < 0:  # minus the number of the signal
         log = f"the assembler crashed: {signal.strsignal(-done.returncode)}"
     raise CompileError(f"{origin} cannot be assembled for {arch}", log)
 
 
 def misplaces_dynamic_shared(artifact: Artifact, static_bytes: int) -> bool:
-    """Whether a cubin with so many bytes of static shared memory ignores the alignment that the PTX
-    declares for the dynamic part behind them. Those of nvJitLink 13.0 align it to 16 bytes."""
+    """Whether a cubin ignores the alignment that the PTX declares for dynamic shared memory.
+
+    `static_bytes` is the cubin's static shared memory, which precedes the dynamic part. Cubins of
+    nvJitLink 13.0 align the dynamic part to 16 bytes only.
+    """
     module = parse(artifact.ptx)
     alignment = layout.dynamic_shared_alignment(module, module.entry(artifact.entry))
     return static_bytes % alignment != 0 and alignment > 16
@@ -102,20 +107,23 @@ def misplaces_dynamic_shared(artifact: Artifact, static_bytes: int) -> bool:
 
 def _parameter(variable: Variable) -> ParameterType:
     may_point = variable.is_pointer or variable.type in ("u64", "s64", "b64")
-    # After .ptr, .align is that of the memory pointed to, not of the parameter.
+    # After .ptr, .align is the alignment of the pointee, not of the parameter.
     alignment = variable.size if variable.is_pointer else variable.alignment
     return ParameterType(variable.type, variable.size, alignment, may_point)
 
 
 def _is_declared(variable: Variable) -> bool:
-    """By somebody, with a value that holds for every launch: texts of printf and tables of virtual
-    functions are the compiler's, addresses differ."""
+    """Whether the user declared the variable, with a value that is the same for every launch.
+
+    The compiler generates others, such as printf's strings and tables of virtual functions; the
+    values of variables that hold addresses differ between launches.
+    """
     own = variable.name.startswith(("$", "_ZT", "__unnamed", "__nv_"))
     return variable.space in ("global", "const") and not own and not variable.pointers
 
 
 def _variable(variable: Variable) -> VariableType:
-    """As PTX has it: an array of anything but numbers is bytes."""
+    """Return the type as declared in PTX, where arrays of non-numbers are arrays of bytes."""
     kind, width = variable.type[0], int(variable.type[1:]) // 8
     dtype = f"{_KINDS[kind]}{8 * width}"
     count = variable.size // width

@@ -1,4 +1,4 @@
-"""What a cubin takes of a multiprocessor, and its machine code, read without a GPU."""
+"""A cubin's resource usage and machine code, read without a GPU."""
 
 from __future__ import annotations
 
@@ -18,25 +18,29 @@ SYSTEM_SMEM = 1024  # bytes per block
 
 
 def read(cubin: bytes, entry: str, arch: str) -> Resources:
-    """Registers, local memory and static shared memory of one kernel of a cubin."""
+    """Return registers, local memory and static shared memory of one kernel of a cubin.
+
+    Raises UnknownNameError, CompileError and MissingDependencyError.
+    """
     usage = {name: rest for name, *rest in _USAGE.findall(_run("cuobjdump", ["-res-usage"], cubin))}
     if entry not in usage:
         raise UnknownNameError(f"no entry {entry!r} in the cubin; it has {', '.join(usage)}")
     stack = usage[entry][1]
-    # The stack of a recursive kernel has no size.
+    # cuobjdump reports no number for the stack of a recursive kernel.
     frame = int(stack) if stack.isdigit() else 0
     registers, shared, local = (int(usage[entry][i]) for i in (0, 2, 3))
-    # From Hopper on, the variables of a kernel that uses shared memory lie above the 1 KB that the
-    # system keeps for itself, and ptxas counts from 0.
+    # From Hopper on, the system reserves the first 1 KB of shared memory, which ptxas includes in
+    # the size if the kernel uses any.
     if shared and int(re.sub(r"\D", "", arch)) >= 90:
         shared -= SYSTEM_SMEM
     return Resources(registers, frame + local, shared)
 
 
 def sass(cubin: bytes, entry: str | None = None, *, ptx_lines: bool = False) -> str:
-    """The machine code of a cubin as text; of one kernel, where `entry` names it.
+    """Return the machine code of a cubin as text; only that of kernel `entry` if it is given.
 
-    With `ptx_lines` comments tell which line of PTX the instructions behind them came from.
+    With `ptx_lines`, comments give the PTX line of the instructions that follow. Raises
+    UnknownNameError, CompileError and MissingDependencyError.
     """
     lines = ["--print-line-info-ptx"] if ptx_lines else []
     text = _run("nvdisasm", ["--print-code", "--no-dataflow", *lines], cubin)

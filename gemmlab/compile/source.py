@@ -1,4 +1,4 @@
-"""Text of a kernel's file, and what it says of its templates."""
+"""Read the text of a kernel's file and find its kernel templates."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _TEMPLATE = re.compile(
     r"\btemplate\s*<(?P<parameters>[^;{}()]*)>\s*(?:static\s+|inline\s+)*__global__(?P<head>[^;{]*?)"
     r"\b(?P<name>\w+)\s*\((?!\()"
 )
-# Types and values that mean the same everywhere in a source.
+# Types and values that do not depend on declarations in the source.
 _KNOWN = {"float", "double", "int", "unsigned", "long", "short", "char", "bool", "true", "false"}
 _KNOWN |= {"half", "__half", "float2", "float4", "int4", "__nv_bfloat16"}
 
 
 def read(path: Path) -> str:
-    """The text of a file: UTF-8 or UTF-16, with or without a byte order mark, or else Latin-1.
+    """Return the text of a file: UTF-8, UTF-16 with a byte order mark, or else Latin-1.
 
-    Raises UnknownNameError where there is no such file, InputError where it cannot be read.
+    Raises UnknownNameError if the file does not exist, InputError if it cannot be read.
     """
     try:
         data = path.read_bytes()
@@ -33,21 +33,21 @@ def read(path: Path) -> str:
         if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             return _lines(data.decode("utf-16"))
         if b"\0" in data:
-            raise InputError(f"{path} cannot be read: it is no text")
+            raise InputError(f"{path} cannot be read: it is not text")
         return _lines(data.decode("utf-8-sig"))
     except UnicodeDecodeError:
         return _lines(data.decode("latin-1"))
 
 
 def _lines(text: str) -> str:
-    """With the line ends that Python's own reading gives."""
+    r"""Convert all line ends to \n, as Python's text mode does."""
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def instances(source: str) -> dict[str, str]:
-    """How an instance of each template of a kernel may be named: "sgemm" -> "sgemm<128, 8>".
+    """Return an instance of each kernel template: "sgemm" -> "sgemm<128, 8>".
 
-    As the source launches it, where that uses no names of its own; else with examples.
+    The arguments are those of a launch in the source if they use only known names, else examples.
     """
     text = _COMMENT.sub(" ", source)
     found = {}
@@ -66,7 +66,7 @@ def _launched(text: str, name: str) -> str | None:
 
 
 def _examples(parameters: str) -> str:
-    """One argument for each parameter that has no default: "float, 32"."""
+    """Return an argument for each parameter without a default, e.g. "float, 32"."""
     given = []
     for parameter in parameters.split(","):
         if "=" in parameter:

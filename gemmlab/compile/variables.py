@@ -1,4 +1,4 @@
-"""Variables of a kernel's module, `__device__` and `__constant__`, as Python sees them."""
+"""The `__device__` and `__constant__` variables of a kernel's module, as a Python mapping."""
 
 from __future__ import annotations
 
@@ -13,44 +13,44 @@ from gemmlab.ptx.parser import parse
 
 
 class Variables(MutableMapping[str, Any]):
-    """Values by name: what the next launch of the kernel finds, and what the last one left.
+    """Values by name: the state that the last launch left and the next launch starts from.
 
-    A value that is read is an array of its own that cannot be written to, or a NumPy scalar. One
-    that is set must have the declared shape and, where it is an array, the declared dtype; numbers
-    and lists are converted. Raises UnknownNameError, ShapeError, DTypeError, and DeviceError for a
-    variable that a GPU's driver cannot find.
+    Reading returns a read-only copy, or a NumPy scalar. A value to set must have the declared
+    shape; an array must also have the declared dtype, while numbers and lists are converted. Raises
+    UnknownNameError, ShapeError, DTypeError, and DeviceError for a variable that a GPU's driver
+    cannot find.
     """
 
     def __init__(self, images: Mapping[VariableType, bytes]) -> None:
-        """`images` has what each variable begins with; what is missing at the end is 0."""
+        """`images` has the initial bytes of each variable, padded with zeros to its size."""
         self._types = {type_.name: type_ for type_ in images}
-        self._set: set[str] = set()  # by their PTX names
-        self._lost: dict[str, str] = {}  # and the device
-        # Bytes by the PTX's name; a device reads them before a launch, and writes them after it.
+        self._set: set[str] = set()  # PTX names
+        self._missing: dict[str, str] = {}  # PTX name -> the device that lacks the variable
+        # PTX name -> bytes. A device reads them before a launch and writes them after it.
         self.images: dict[str, np.ndarray] = {}
         for type_, initial in images.items():
             image = np.zeros(type_.nbytes, np.uint8)
             image[: len(initial)] = np.frombuffer(initial, np.uint8)
             self.images[type_.symbol] = image
 
-    def lose(self, symbol: str, device: str) -> None:
-        """A launch on the device goes without this one, which its driver does not know by name.
+    def mark_missing(self, symbol: str, device: str) -> None:
+        """Record that the driver of a device does not find the variable by name.
 
-        Raises DeviceError if it was set; to read it is an error from then on.
+        Reading it is an error from then on. Raises DeviceError if it was set.
         """
-        self._lost[symbol] = device
+        self._missing[symbol] = device
         if symbol in self._set:
-            raise self._gone(symbol)
+            raise self._missing_error(symbol)
 
-    def _gone(self, symbol: str) -> DeviceError:
+    def _missing_error(self, symbol: str) -> DeviceError:
         (name,) = (name for name, type_ in self._types.items() if type_.symbol == symbol)
-        why = f"the driver of {self._lost[symbol]} does not know it by name"
+        why = f"the driver of {self._missing[symbol]} does not find it by name"
         return DeviceError(f"variable {name}: {why}; declare it outside functions, not static")
 
     def __getitem__(self, name: str) -> Any:
         type_ = self._type(name)
-        if type_.symbol in self._lost:
-            raise self._gone(type_.symbol)
+        if type_.symbol in self._missing:
+            raise self._missing_error(type_.symbol)
         value = self.images[type_.symbol].view(type_.dtype).reshape(type_.shape).copy()
         value.flags.writeable = False  # a write to the copy would not reach the variable
         return value[()]
@@ -70,26 +70,26 @@ class Variables(MutableMapping[str, Any]):
         return len(self._types)
 
     def __repr__(self) -> str:
-        told = ", ".join(f"{name}: {_told(type_)}" for name, type_ in self._types.items())
-        return f"Variables({told})"
+        types = ", ".join(f"{name}: {_text(type_)}" for name, type_ in self._types.items())
+        return f"Variables({types})"
 
     def _type(self, name: str) -> VariableType:
         if name not in self._types:
-            there = ", ".join(self._types) or "none"
-            raise UnknownNameError(f"the kernel's module has no variable {name!r}; it has: {there}")
+            known = ", ".join(self._types) or "none"
+            raise UnknownNameError(f"the kernel's module has no variable {name!r}; it has: {known}")
         return self._types[name]
 
 
 def of(artifact: Artifact) -> Variables:
-    """What the artifact's PTX gives them to begin with."""
+    """Return an artifact's variables with the initial values in its PTX."""
     types = {type_.symbol: type_ for type_ in artifact.variable_types}
     declared = parse(artifact.ptx).variables if types else []
     return Variables({types[v.name]: v.initial for v in declared if v.name in types})
 
 
 def _array(type_: VariableType, value: Any) -> np.ndarray:
-    """Raises ShapeError, DTypeError."""
-    what = f"variable {type_.name} is {_told(type_)}"
+    """Convert a value for a variable. Raises ShapeError and DTypeError."""
+    what = f"variable {type_.name} is {_text(type_)}"
     if isinstance(value, (bytes, bytearray)):
         if len(value) != type_.nbytes:
             raise ShapeError(f"{what}, {type_.nbytes} bytes; {len(value)} bytes do not fit")
@@ -97,7 +97,7 @@ def _array(type_: VariableType, value: Any) -> np.ndarray:
     if not isinstance(value, (np.ndarray, np.generic)):
         try:
             if np.array(value).dtype.kind == "f" and np.dtype(type_.dtype).kind != "f":
-                raise ValueError("digits would be lost")
+                raise ValueError("the conversion would lose digits")
             value = np.array(value, type_.dtype)
         except (TypeError, ValueError, OverflowError):
             raise DTypeError(f"{what}; {value!r} does not fit") from None
@@ -108,5 +108,5 @@ def _array(type_: VariableType, value: Any) -> np.ndarray:
     return np.ascontiguousarray(value)
 
 
-def _told(type_: VariableType) -> str:
+def _text(type_: VariableType) -> str:
     return f"{type_.dtype}{list(type_.shape)}" if type_.shape else type_.dtype

@@ -308,7 +308,7 @@ class CudaDevice:
             elif error != self._cu.CUresult.CUDA_ERROR_NOT_FOUND:
                 raise DeviceError(f"variable {symbol} on {self.name}: {error.name}")
             elif symbol.encode() in (artifact.cubin or b""):  # else no kernel uses it: it is gone
-                artifact.variables.lose(symbol, self.name)
+                artifact.variables.mark_missing(symbol, self.name)
 
     def _timed(self, start: Start) -> float:
         """Launch once, to the end; seconds between the events around it."""

@@ -148,7 +148,7 @@ class _Judge:
             left_out = told.get("left_out")
             if left_out and isinstance(left_out, list):
                 names = ", ".join(map(str, left_out))
-                step.message += f"; left out as code of the host: {names}"
+                step.message += f"; removed as host code: {names}"
         return step
 
     def _static(self) -> Step:

@@ -1,4 +1,4 @@
-"""The compiled kernel of a launch: found once per process, compiled once per machine."""
+"""The compiled kernel of a launch: loaded once per process, compiled once per machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gemmlab.errors import InternalError
 from gemmlab.kernels.rung import Dim3
 from gemmlab.linalg.planning.plan import Launch
 
-# The file, below kernels/gemm/sm90, and the function of each kernel that a launch may name.
+# Kernel name in a launch -> file in kernels/gemm/sm90, function.
 _KERNELS = {
     "pack_k_major": ("pack", "pack_k_major"),
     "pack_mn_major": ("pack", "pack_mn_major"),
@@ -29,13 +29,13 @@ _KERNELS = {
 
 
 def artifact_of(launch: Launch, arch: str = DEFAULT) -> Artifact:
-    """Compile the launch's kernel in its configuration. Errors as `compile.cute.compile_kernel`."""
+    """Compile the kernel of a launch. Raises the errors of `compile.cute.compile_kernel`."""
     return artifact(launch.kernel, launch.config, launch.block, arch)
 
 
 @cache
 def artifact(name: str, config: Any, block: Dim3, arch: str = DEFAULT) -> Artifact:
-    """As `artifact_of`, by what decides it: the kernel's name, configuration and block."""
+    """Compile a kernel, given its name, configuration and block."""
     from gemmlab.compile import cute
 
     file, function = _KERNELS[name]
@@ -53,12 +53,14 @@ def artifact(name: str, config: Any, block: Dim3, arch: str = DEFAULT) -> Artifa
 
 
 def arguments(launch: Launch, artifact: Artifact) -> tuple[int | float, ...]:
-    """The launch's arguments in the order of its kernel, without tensor maps, which come first.
+    """Return the launch's arguments in its kernel's order, without the leading tensor maps.
 
-    Raises InternalError where a launch does not name just what the kernel takes.
+    Raises InternalError unless the launch names exactly the kernel's parameters.
     """
     names = [parameter.name for parameter in artifact.parameters[len(launch.maps) :]]
     if launch.args.keys() != {*names}:
         wrong = ", ".join(sorted(launch.args.keys() ^ {*names}))
-        raise InternalError(f"a launch of {launch.kernel} and its kernel differ in {wrong}")
+        raise InternalError(
+            f"the arguments of a launch of {launch.kernel} do not match its parameters: {wrong}"
+        )
     return tuple(launch.args[name] for name in names)
