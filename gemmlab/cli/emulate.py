@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from gemmlab.lab.kernel_file import FileRun
 
 _SHOWN = 4  # numbers of an array
+_KEPT = "An array that may keep elements needs a fill: o:f32[n]=zeros."
 TIER_NAMES = {"numpy": "NumPy", "native": "native"}
 
 
@@ -127,6 +128,9 @@ def _print(done: FileRun, lines: bool, by_ptx: bool, by_sass: bool, checked: boo
         out.print(f"{done.verdict.status}: {done.verdict.message}")
     if checked:
         out.print(findings.summary(done.run.findings))
+        kinds = {finding.kind for finding in done.run.findings}
+        if "unwritten output" in kinds and done.verdict is None:
+            out.print(_KEPT)
     if _is_stopped(done):
         return
     out.print()

@@ -108,6 +108,7 @@ def emulate(
     tensor: str = "exact",
     check: str | Iterable[str] | None = None,
     uninitialized: Sequence[np.ndarray] = (),
+    outputs: Sequence[np.ndarray] = (),
     max_instructions: int | None = None,
 ) -> Run:
     """Run a kernel on the emulator, in this process.
@@ -123,11 +124,14 @@ def emulate(
     totals. check: "all", a name of `gemmlab.emulator.CHECKS`, or several: then `findings` of the
     result tell what the kernel does wrong, in lines of PTX and source, and a fault of the kernel is
     the last of them instead of an exception. uninitialized: those of the arrays that count as never
-    written. max_instructions: of a warp, after which BudgetError says that it may never end. tier:
-    "numpy", "native" (compiled by LLVM), or "auto", which compiles long launches; a trace, a check,
-    a cluster and another order need the first. tensor: "exact" gives products of tensor cores the
-    hardware's rounding, bit for bit; "fast" sums them in float32. The module's variables are those
-    of `artifact.variables`, which have what the kernel left there when the launch has succeeded.
+    written. outputs: arrays that the kernel should write completely, whatever they hold; the check
+    `outputs` reports the elements it leaves, unless the kernel reads the array or data decides
+    which elements it writes. max_instructions: of a warp, after which BudgetError says that it may
+    never end. tier: "numpy", "native" (compiled by LLVM), or "auto", which compiles long launches;
+    a trace, a check, a cluster and another order need the first. tensor: "exact" gives products of
+    tensor cores the hardware's rounding, bit for bit; "fast" sums them in float32. The module's
+    variables are those of `artifact.variables`, which have what the kernel left there when the
+    launch has succeeded.
     Returns a `Run` whose `counters` carry Nsight Compute's names.
 
     Raises DTypeError for what is no Artifact and for an array of another type than the kernel's
@@ -155,6 +159,7 @@ def emulate(
         trace=trace,
         tensor=tensor,
         uninitialized=uninitialized,
+        outputs=outputs,
         max_instructions=max_instructions,
     )
 

@@ -116,7 +116,7 @@ def buffer_of(array: np.ndarray, buffers: Sequence[Buffer]) -> Buffer:
     for buffer in buffers:
         if np.shares_memory(buffer.bytes, array) and buffer.bytes.size == array.nbytes:
             return buffer
-    raise InputError("`uninitialized` contains an array that is not an argument")
+    raise InputError("`uninitialized` or `outputs` contains an array that is not an argument")
 
 
 def _struct(number: int, fields: Sequence[Argument], buffers: dict[int, Buffer]) -> bytes:

@@ -15,7 +15,7 @@ from gemmlab.core.tensor_map import CHUNK
 from gemmlab.emulator import tiers
 from gemmlab.emulator.arguments import Argument, Buffer, bind, buffer_of
 from gemmlab.emulator.arithmetic.lanes import WARP
-from gemmlab.emulator.checks import Finding, kinds_of, run_checked
+from gemmlab.emulator.checks import Finding, Output, kinds_of, run_checked
 from gemmlab.emulator.counters import pipes, totals
 from gemmlab.emulator.counters.trace import Trace
 from gemmlab.emulator.execution.budget import MOST_INSTRUCTIONS
@@ -94,6 +94,7 @@ def run(
     tensor: str = "exact",
     check: str | Iterable[str] | None = None,
     uninitialized: Sequence[np.ndarray] = (),
+    outputs: Sequence[np.ndarray] = (),
     max_instructions: int = MOST_INSTRUCTIONS,
     variables: Mapping[str, np.ndarray] = MappingProxyType({}),
 ) -> Run:
@@ -104,7 +105,8 @@ def run(
     the default is the kernel's .reqnctapercluster. trace: filled by the launch. tier: "auto",
     "numpy" or "native", see tiers.py. tensor: "exact" rounds tensor core products as hardware does,
     "fast" sums them in float32. check: kinds of checks to run, see CHECKS. uninitialized: array
-    arguments that the kernel must write before it reads them. max_instructions: per warp.
+    arguments that the kernel must write before it reads them. outputs: array arguments of which the
+    kernel should leave no element unwritten, see checks/outputs.py. max_instructions: per warp.
     variables: PTX name of a module variable -> its bytes, which replace the initial value.
 
     Array arguments and `variables` are updated in place after the whole launch has succeeded.
@@ -138,8 +140,14 @@ def run(
         numpy_tier = partial(execute, order=warp_order)
         tally, used = tiers.run(launch, chosen, numpy_tier, prepared.restart)
     else:
-        spans = [(*buffer_of(x, buffers).span, x.itemsize) for x in uninitialized]
-        done, findings = run_checked(launch, warp_order, kinds, spans, _in_order)
+        declared = [
+            Output(buffer.name, *buffer.span, array.itemsize, is_undefined)
+            for arrays, is_undefined in ((uninitialized, True), (outputs, False))
+            for array in arrays
+            if array.size
+            for buffer in [buffer_of(array, buffers)]
+        ]
+        done, findings = run_checked(launch, warp_order, kinds, declared, _in_order)
         used = "numpy"
         if done is None:  # an error ended the launch
             nothing = Tally.of(program)

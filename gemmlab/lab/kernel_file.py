@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,9 +62,7 @@ def run(
         raise InputError(_how_to_call(path, artifact))
     if directive.problem is None:
         call = prepare(directive, seed)
-        empty = [word.endswith("=empty") for word in directive.args]
-        unwritten = [arg for arg, is_empty in zip(call.args, empty, strict=True) if is_empty]
-        return FileRun(artifact, call, _emulated(artifact, call, unwritten, how))
+        return FileRun(artifact, call, _emulated(artifact, call, [], how))
     problem = problems.find(directive.problem)
     check_sizes(directive, problem.axes)
     layout = layout_of(directive, problem)
@@ -72,8 +70,8 @@ def run(
     case = problem.case(shape, layout, family or problem.families[0], seed)
     images = judge.arrays(problem, case)
     call = bind(directive, problem, case, {**images, **case.scalars})
-    unwritten = [images[p.name] for p in problem.parameters if p.kind == "output"]
-    ran = _emulated(artifact, call, unwritten, how)
+    results = [images[p.name] for p in problem.parameters if p.kind == "output"]
+    ran = _emulated(artifact, call, results, how)
     if any(finding.stops for finding in ran.findings):
         return FileRun(artifact, call, ran)
     return FileRun(artifact, call, ran, judge.judge_arrays(images, problem, case))
@@ -90,15 +88,20 @@ def _how_to_call(path: Path, artifact: Artifact) -> str:
 
 
 def _emulated(
-    artifact: Artifact, call: Call, unwritten: list[np.ndarray], how: dict[str, Any]
+    artifact: Artifact, call: Call, results: list[np.ndarray], how: dict[str, Any]
 ) -> Run:
-    return emulate(
+    """results: arrays that the kernel must write before it reads them, besides those with the fill
+    `empty`."""
+    ran = emulate(
         artifact,
         grid=call.grid,
         block=call.block,
         args=call.args,
         dynamic_smem=call.smem,
         cluster=call.cluster if math.prod(call.cluster) > 1 else None,  # else as compiled
-        uninitialized=unwritten,
+        uninitialized=[*results, *call.filled("empty")],
+        outputs=call.filled(None),
         **how,
     )
+    findings = tuple(replace(f, message=call.named(f.message)) for f in ran.findings)
+    return replace(ran, findings=findings)

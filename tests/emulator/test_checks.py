@@ -134,7 +134,7 @@ def test_checks_that_do_not_exist(names, error):
 
 def test_what_is_no_argument_cannot_be_uninitialized():
     code = ptx("ret;")
-    with pytest.raises(InputError, match="none of the arguments"):
+    with pytest.raises(InputError, match="not an argument"):
         run(code, "k", (1, 1, 1), (1, 1, 1), [], check="all", uninitialized=[np.zeros(1)])
 
 

@@ -119,6 +119,8 @@ class GlobalShadow:
         self.written, self.read, self.read_too, self.updated = (
             Records.empty(num_granules) for _ in range(4)
         )
+        # Of each granule, whether an atomic operation or a strong load has accessed it.
+        self.looked = np.zeros(num_granules, bool)
         self.step = 0
         self.is_mixed = False  # plain and other accesses of several blocks to one place
         # Of each block: those of the basic block under way, and the last one before.

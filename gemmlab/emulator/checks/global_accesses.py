@@ -127,6 +127,8 @@ class GlobalAccesses:
         assert self.blocks is not None
         if name in ("copy", "update"):
             self._uninitialized(a)
+        if a.strength and name != "store":
+            self.blocks.looked[a.cells] = True
         if name in ("copy", "load"):
             self.blocks.load(a)
         else:

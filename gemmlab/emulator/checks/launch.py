@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gemmlab.emulator.checks.blocks import UNINITIALIZED, GlobalShadow, is_strong
-from gemmlab.emulator.checks.findings import CHECKS, SHOWN, Finding, Findings
+from gemmlab.emulator.checks.findings import CHECKS, Finding, Findings
 from gemmlab.emulator.checks.monitor import Monitor, granule_of, shared_place
+from gemmlab.emulator.checks.outputs import Output, find_unwritten
 from gemmlab.emulator.execution.schedule import Order
 from gemmlab.emulator.memory.arena import GLOBAL_BASE, Allocation
 from gemmlab.emulator.translation.emit.calls import callee
@@ -38,7 +39,6 @@ CLOCKS = ("%clock", "%globaltimer")
 COMMUTATIVE = {"add", "and", "or", "xor", "min", "max"}  # operations, of one kind in any order
 MOST_RECORDS = 1 << 22  # of the shared memory of blocks that run together
 GLOBAL_CHECKS = {"global race", "uninitialized read", "order dependent", "unwritten output"}
-Span = tuple[int, int, int]  # of the arena: first byte, bytes, bytes of an element
 
 
 def kinds_of(check: str | Iterable[str]) -> frozenset[str]:
@@ -61,16 +61,17 @@ def kinds_of(check: str | Iterable[str]) -> frozenset[str]:
 class Checks:
     """Makes a monitor for each machine of one launch in one order."""
 
-    def __init__(self, launch: Launch, findings: Findings, uninitialized: Sequence[Span]) -> None:
+    def __init__(self, launch: Launch, findings: Findings, outputs: Sequence[Output]) -> None:
         self.findings = findings
         self.blocks: GlobalShadow | None = None
         self.granule = granule_of(launch.program)
         if GLOBAL_CHECKS & findings.kinds:
             granules = launch.memory.data.size // self.granule
             self.blocks = GlobalShadow(granules, launch.program.function.instructions)
-            for start, nbytes, _ in uninitialized:
-                first = -(-start // self.granule)
-                self.blocks.written.when[first : (start + nbytes) // self.granule] = UNINITIALIZED
+            for output in outputs:
+                if output.is_undefined:
+                    cells = output.granules(self.granule)
+                    self.blocks.written.when[cells] = UNINITIALIZED
 
     def watch(self, machine: Machine) -> Monitor:
         return Monitor(machine, self.findings, self.blocks)
@@ -85,7 +86,7 @@ def run_checked(
     launch: Launch,
     order: Order,
     kinds: frozenset[str],
-    uninitialized: Sequence[Span],
+    outputs: Sequence[Output],
     execute: Callable[[Launch, Order], Tally],
 ) -> tuple[Tally | None, tuple[Finding, ...]]:
     """What the launch executed in that order, None where something stopped it; and what was found.
@@ -93,7 +94,7 @@ def run_checked(
     Raises UnsupportedInstructionError, which is not the kernel's fault.
     """
     findings = Findings(launch.program.function.instructions, kinds)
-    checks = Checks(launch, findings, uninitialized)
+    checks = Checks(launch, findings, outputs)
     memory = launch.memory
     before = memory.data.copy()
 
@@ -108,8 +109,9 @@ def run_checked(
 
     tally = start(replace(launch, checks=checks), order)
     if findings.last is None and "unwritten output" in kinds:
-        for span in uninitialized:
-            _find_unwritten(launch, findings, checks, *span)
+        assert checks.blocks is not None
+        for output in outputs:
+            find_unwritten(output, launch.program, findings, checks.blocks, checks.granule)
     after = memory.data.copy()
     others = OTHER_ORDERS if "order dependent" in kinds and may_show(checks, launch.program) else ()
     for name in others:
@@ -121,34 +123,6 @@ def run_checked(
                 _compare(launch, findings, checks, after, name)
     memory.data[:] = after
     return tally, findings.sorted()
-
-
-def _find_unwritten(
-    launch: Launch, findings: Findings, checks: Checks, start: int, nbytes: int, itemsize: int
-) -> None:
-    """Report the elements of a buffer that the launch has not written, where it has others."""
-    assert checks.blocks is not None
-    first, last = -(-start // checks.granule), (start + nbytes) // checks.granule
-    when = checks.blocks.written.when[first:last]
-    bad = np.flatnonzero(when == UNINITIALIZED)
-    written = np.flatnonzero(when > 0)
-    is_read = checks.blocks.read.when[first:last].any()  # what a kernel reads is no mere output
-    if not bad.size or not written.size or is_read:
-        return
-    per = max(itemsize, checks.granule)
-    elements = np.unique(((bad + first) * checks.granule - start) // per) * per // itemsize
-    near = int(written[np.abs(written - bad[0]).argmin()]) + first
-    site = checks.blocks.writer(near)
-    assert site is not None
-    address = start + int(elements[0]) * itemsize + GLOBAL_BASE
-    shown = ", ".join(map(str, elements[:SHOWN].tolist()))
-    more = ", …" if len(elements) > SHOWN else ""
-    count = len(elements) * per // itemsize
-    what = f"{count:,} of {nbytes // itemsize:,} elements are never written ({shown}{more})"
-    message = (
-        f"{what}, the first at {launch.memory.name_of(address)}; its neighbour is written here"
-    )
-    findings.add("unwritten output", message, site, addresses=[address])
 
 
 def _nearest(program: Program, error: EmulationError) -> str:

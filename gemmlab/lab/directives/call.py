@@ -38,7 +38,26 @@ class Call:
     smem: int  # bytes of dynamic shared memory
     cluster: Dim3
     args: tuple[Any, ...]
-    names: tuple[str, ...]  # of the arguments
+    words: tuple[str, ...]  # of args=, one for each argument
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the arguments."""
+        return tuple(word.split(":")[0] for word in self.words)
+
+    def filled(self, fill: str | None) -> list[np.ndarray]:
+        """The arrays whose word has this fill, or none."""
+        arrays = [
+            (_ARRAY.fullmatch(word), arg)
+            for word, arg in zip(self.words, self.args, strict=True)
+            if isinstance(arg, np.ndarray)
+        ]
+        return [arg for found, arg in arrays if found and found["fill"] == fill]
+
+    def named(self, message: str) -> str:
+        """A message of the emulator with the arguments' names in place of their numbers."""
+        names = self.names
+        return re.sub(r"\bargument (\d+)", lambda m: f"argument {names[int(m[1])]}", message)
 
 
 def dims(words: tuple[str, ...], what: str, names: Mapping[str, int]) -> Dim3:
@@ -85,8 +104,7 @@ def prepare(directive: Directive, seed: int = 0) -> Call:
     check_sizes(directive)
     sizes = sizes_of(directive)
     args = [argument(word, sizes, seed) for word in directive.args]
-    names = tuple(word.split(":")[0] for word in directive.args)
-    return Call(*_launch(directive, sizes), tuple(args), names)
+    return Call(*_launch(directive, sizes), tuple(args), directive.args)
 
 
 def layout_of(directive: Directive, problem: Problem) -> str:

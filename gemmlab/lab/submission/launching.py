@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -84,7 +83,7 @@ class Launch:
                 )
         except EmulationError as error:
             verdict = fault(error, stage.problem.bound_u(case.shape))
-            return Examination(replace(verdict, message=_named(verdict.message, call.names)))
+            return Examination(replace(verdict, message=call.named(verdict.message)))
         verdict, image = judge.inspect(stage)
         return Examination(verdict, launched, image)
 
@@ -106,24 +105,18 @@ class Launch:
         return Guarded.place(self._device, arg.view(np.uint8)).span
 
 
-def _named(message: str, words: Sequence[str]) -> str:
-    """With the words of args= for the numbers that the emulator has for arguments."""
-    names = [word.split(":")[0] for word in words]
-    return re.sub(r"\bargument (\d+)", lambda found: f"argument {names[int(found[1])]}", message)
-
-
 def check_arguments(artifact: Artifact, submission: Submission, call: Call) -> None:
     """Raise LaunchError, with the words, where parameters and arguments do not fit.
 
     `call` has the names of the problem's arguments in their places.
     """
-    words, wanted = ", ".join(call.names), len(artifact.parameters)
+    words, wanted = ", ".join(call.words), len(artifact.parameters)
     if wanted != len(call.args):
         raise LaunchError(
             f"{artifact.entry} takes {wanted} arguments, args= gives {len(call.args)}: {words}"
         )
     scalars = {p.name for p in submission.problem.parameters if p.kind == "scalar"}
-    for word, parameter, arg in zip(call.names, artifact.parameters, call.args, strict=True):
+    for word, parameter, arg in zip(call.words, artifact.parameters, call.args, strict=True):
         array = isinstance(arg, np.ndarray) or (isinstance(arg, str) and arg not in scalars)
         floats = parameter.ptx_type in ("f32", "f64")
         if (array and not parameter.is_pointer) or (isinstance(arg, float) and not floats):
