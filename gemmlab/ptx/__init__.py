@@ -1,3 +1,3 @@
-"""The front end: PTX text to data. A lexer and a parser make a module of functions (`ir.py`), calls
-of device functions are expanded in place, and each variable gets its offset in its state space.
+"""The PTX front end: a lexer and a parser that produce a module of functions (`ir.py`), inlining of
+device function calls, and the layout of variables in their state spaces.
 """

@@ -1,10 +1,10 @@
-"""Calls of device functions, expanded in place.
+"""Inlines calls of device functions.
 
-Arguments travel as PTX writes them, through .param variables of the caller, which become a part
-of each thread's frame. What is not defined in the file stays a call: printf, malloc and free are
-known, others fail when they are reached. A call through a pointer becomes a comparison with the
-address of each function that it may mean. Functions that call themselves are subroutines: see
-recursion.py.
+Arguments are passed through .param variables of the caller, which become part of each thread's
+local memory. Calls of functions that the module does not define remain calls: the emulator provides
+printf, malloc and free; any other is an error if it executes. A call through a pointer becomes a
+chain of comparisons with the addresses of all candidate functions. Recursive functions become
+subroutines, see recursion.py.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ MAX_DEPTH, MAX_INSTRUCTIONS = 32, 250_000
 
 
 def inline_calls(module: Module, function: Function) -> Function:
-    """The function with each call of a function of the module replaced by its body."""
+    """Replace all calls of functions of the module by their bodies.
+
+    Raises PtxSyntaxError and UnsupportedInstructionError.
+    """
     if not any(i.root == "call" for i in function.instructions):
         return function
     candidates = module.addressed
@@ -75,12 +78,12 @@ def _renamed(variable: Variable, suffix: str) -> Variable:
 
 @dataclass
 class Renaming:
-    """How the names of one copy of a function differ from its text."""
+    """Maps the names in a function to the names in one inlined copy."""
 
     suffix: str
-    parameters: dict[str, str]  # of the function -> .param variables of the caller
-    end: str | None = None  # label behind the copy; None for one that `ret` leaves
-    own: set[str] = field(default_factory=set)  # variables that each copy has for itself
+    parameters: dict[str, str]  # parameter of the function -> .param variable of the caller
+    end: str | None = None  # label after the copy; None if `ret` remains a return
+    own: set[str] = field(default_factory=set)  # variables and labels that are private to a copy
 
     def operand(self, operand: Operand) -> Operand:
         if isinstance(operand, Reg):
@@ -104,15 +107,16 @@ class Renaming:
 
 @dataclass
 class Inliner:
-    """Appends copies of functions to `result`."""
+    """Appends inlined copies of functions to `result`."""
 
     module: Module
     result: Function
-    candidates: list[Function]  # whose address is taken
+    candidates: list[Function]  # functions whose address is taken
     recursive: set[str]
-    numbers: Iterator[int]  # of the copies
+    numbers: Iterator[int]  # numbers the copies
 
     def append(self, function: Function, names: Renaming, depth: int) -> None:
+        """Append a copy of `function`. depth: of nested calls."""
         names.own = {v.name for v in function.variables if v.space in ("local", "param")}
         names.own |= set(function.labels) | set(function.branch_targets)
         for variable in function.variables:
@@ -142,7 +146,7 @@ class Inliner:
         operands = tuple(names.operand(o) for o in instruction.operands)
         callee = callee_of(self.module, instruction)
         if len(self.result.instructions) > MAX_INSTRUCTIONS:
-            message = f"unsupported: more than {MAX_INSTRUCTIONS:,} instructions, calls expanded"
+            message = f"unsupported: more than {MAX_INSTRUCTIONS:,} instructions after inlining"
             raise UnsupportedInstructionError(message, instruction.site)
         if callee is not None:
             self._call(instruction, operands, callee, guard, depth)
@@ -161,7 +165,7 @@ class Inliner:
         guard: Guard | None,
         depth: int,
     ) -> None:
-        """call (results), pointer, (arguments), prototype"""
+        """Expand `call (results), pointer, (arguments), prototype`."""
         number = next(self.numbers)
         end, is_other = f"behind@{number}", Reg(f"other@{number}", "pred")
         pointer = next(o for o in operands if isinstance(o, Reg))
@@ -187,7 +191,7 @@ class Inliner:
             self._call(instruction, direct, function, None, depth)
             add("bra", Symbol(end))
             self.result.labels[behind] = len(self.result.instructions)
-        add("call", *operands)  # what it points to is unknown
+        add("call", *operands)  # no candidate matches; an error when executed
         self.result.labels[end] = len(self.result.instructions)
 
     def _call(
@@ -199,7 +203,7 @@ class Inliner:
         depth: int,
     ) -> None:
         if depth >= MAX_DEPTH:
-            message = f"unsupported: calls nest {MAX_DEPTH} deep"
+            message = f"unsupported: calls are nested more than {MAX_DEPTH} deep"
             raise UnsupportedInstructionError(message, instruction.site)
         suffix = f"@{next(self.numbers)}"
         place = next(k for k, o in enumerate(operands) if isinstance(o, Symbol))
@@ -208,7 +212,7 @@ class Inliner:
         arguments = given[0] if given else []
         formal = [v.name for v in (*callee.results, *callee.parameters)]
         if len(formal) != len(results) + len(arguments):
-            message = f"call of {callee.name} with other arguments than it takes"
+            message = f"the arguments of a call of {callee.name} do not match its parameters"
             raise PtxSyntaxError(message, instruction.line)
         parameters = dict(zip(formal, [*results, *arguments], strict=True))
         end = callee.name + suffix

@@ -20,10 +20,10 @@ TYPES = frozenset(WIDTHS)
 
 @dataclass(frozen=True, slots=True)
 class Reg:
-    """A register, by its unique name; `type` as declared ("b32")."""
+    """A register."""
 
-    name: str
-    type: str
+    name: str  # unique in the function
+    type: str  # as declared: "b32"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +35,10 @@ class Special:
 
 @dataclass(frozen=True, slots=True)
 class Imm:
-    """A literal. `value` holds an integer, or the bits of a float of `width` bytes."""
+    """A literal."""
 
-    value: int
-    width: int = 0  # 0 for an integer, 4 or 8 for a float
+    value: int  # an integer, or the bit pattern of a float
+    width: int = 0  # bytes of a float, 4 or 8; 0 for an integer
 
     def as_float(self) -> float:
         if self.width == 4:
@@ -58,14 +58,14 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True)
 class Vector:
-    """`{a, b, c, d}`; also `(a, b)` of a call, and `p|q` of a two-result instruction."""
+    """`{a, b, c, d}`, the argument list `(a, b)` of a call, or the two results `p|q`."""
 
     items: tuple[Operand, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """`[base + offset]`, or `[base, {x, y}]` for the element of a tensor."""
+    """`[base + offset]`, or `[base, {x, y}]` for tensor coordinates."""
 
     base: Reg | Symbol | Imm
     offset: int
@@ -74,7 +74,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Negated:
-    """`!p`."""
+    """`!p`: a negated predicate."""
 
     reg: Reg
 
@@ -83,7 +83,7 @@ Operand = Reg | Special | Imm | Symbol | Vector | Memory | Negated
 
 
 def registers(operands: Iterable[Operand]) -> Iterator[str]:
-    """Names of the registers that operands consist of, addresses and negations included."""
+    """Names of the registers in operands, including base addresses and negated predicates."""
     for o in operands:
         match o:
             case Reg():
@@ -97,7 +97,7 @@ def registers(operands: Iterable[Operand]) -> Iterator[str]:
 
 
 def vector_length(words: Iterable[str]) -> int:
-    """Of what a memory instruction with these modifiers moves; 1 for a scalar."""
+    """The number of elements that a memory instruction with these modifiers moves."""
     return next((int(word[1:]) for word in words if word in ("v2", "v4", "v8")), 1)
 
 
@@ -110,18 +110,18 @@ class Guard(NamedTuple):
 
 @dataclass(slots=True)
 class Instruction:
-    """One instruction; `opcode` is its first word split at the dots, modifiers in the order of
-    modifiers.py."""
+    """One instruction."""
 
-    opcode: tuple[str, ...]
+    opcode: tuple[str, ...]  # ("ld", "global", "f32"); modifiers in the order of modifiers.py
     operands: tuple[Operand, ...]
     guard: Guard | None
-    line: int  # of the PTX text, from 1
+    line: int  # in the PTX text, from 1
     text: str
-    source: str | None  # "file:line" of the Python or CUDA text, from .loc
+    source: str | None  # "file:line" in the Python or CUDA source, from .loc
 
     @property
     def root(self) -> str:
+        """The first word of the opcode: "mad", "cp"."""
         return self.opcode[0]
 
     @property
@@ -140,21 +140,21 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Variable:
-    """A declaration in .param, .shared, .local, .global or .const space; size 0 when extern."""
+    """A variable declared in .param, .shared, .local, .global or .const space."""
 
     name: str
     space: str
     type: str
-    size: int  # bytes
-    alignment: int
+    size: int  # bytes; 0 if extern
+    alignment: int  # bytes
     is_pointer: bool = False
     initial: bytes = b""
-    pointers: tuple[tuple[int, Symbol], ...] = ()  # offset in `initial`, whose address is there
+    pointers: tuple[tuple[int, Symbol], ...] = ()  # addresses in `initial`: (offset, symbol)
 
 
 @dataclass
 class Function:
-    """An entry or a device function."""
+    """A kernel entry or a device function."""
 
     name: str
     is_entry: bool
@@ -170,33 +170,33 @@ class Function:
 
     @cached_property
     def specials(self) -> frozenset[str]:
-        """The special registers that its instructions name."""
+        """Names of the special registers that the function reads."""
         operands = (operand for i in self.instructions for operand in i.operands)
         return frozenset(operand.name for operand in operands if isinstance(operand, Special))
 
 
 @dataclass
 class Module:
-    """A parsed PTX file. All who ask for the same text share one, so nobody changes it."""
+    """A parsed PTX module. Modules are cached by text and shared, so they must not be modified."""
 
     version: str
     target: str
     functions: dict[str, Function]
     variables: list[Variable]
-    digest: str = field(default="", compare=False)  # of the text
-    # What translation makes of the entries, kept with the module.
+    digest: str = field(default="", compare=False)  # SHA-256 of the text
+    # Translated entries, cached with the module.
     programs: Recent[tuple[str, bool], Any] = field(
         default_factory=partial(Recent, 64), compare=False
     )
 
     def code_address(self, name: str) -> int | None:
-        """A number that stands for a device function in registers and memory."""
+        """The number that represents a device function's address; None if there is none."""
         names = [f.name for f in self.functions.values() if not f.is_entry]
         return 16 * (1 + names.index(name)) if name in names else None
 
     @cached_property
     def addressed(self) -> list[Function]:
-        """The functions whose address is a variable's initial value, or moved into a register."""
+        """The device functions whose address is taken by a mov or a variable's initial value."""
         names = {symbol.name for v in self.variables for _, symbol in v.pointers}
         for function in self.functions.values():
             moves = (i for i in function.instructions if i.root == "mov")
@@ -208,7 +208,7 @@ class Module:
         return [f.name for f in self.functions.values() if f.is_entry]
 
     def entry(self, name: str | None = None) -> Function:
-        """The entry of that name, or the only one. Raises UnknownNameError."""
+        """The entry with the given name, or the only entry. Raises UnknownNameError."""
         names = self.entries
         if name is None and len(names) == 1:
             return self.functions[names[0]]

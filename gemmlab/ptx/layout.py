@@ -1,7 +1,7 @@
-"""Where variables lie: their offsets in the parameter space, in shared and in local memory.
+"""The layout of variables in parameter space, shared memory and local memory.
 
-Each block has a KiB of shared memory that CUDA itself uses. Cooperative groups of more than a warp
-meet there. It exists here only for kernels that ask where it is; then it comes before the kernel's
+CUDA reserves 1 KiB of shared memory per block. Cooperative groups larger than a warp synchronize
+through it. The emulator allocates it only for kernels that read its address, before the kernel's
 own variables, as on Hopper.
 """
 
@@ -10,11 +10,12 @@ from __future__ import annotations
 from gemmlab.ptx.ir import Function, Module, Variable
 
 RESERVED = "%reserved_smem_offset_"
-# Special registers that tell where it is, as on an H200.
+# Special registers with the offsets of the reserved memory; values measured on an H200.
 RESERVED_OFFSETS = {"begin": 0, "0": 0, "1": 0, "end": 288, "cap": 1024}
 
 
 def _layout(variables: list[Variable]) -> tuple[dict[str, int], int]:
+    """Name -> offset, and the total size in bytes."""
     offsets, end = {}, 0
     for v in variables:
         end = -(-end // v.alignment) * v.alignment
@@ -29,7 +30,7 @@ def parameter_offsets(function: Function) -> dict[str, int]:
 
 def shared_variables(module: Module, function: Function) -> list[Variable]:
     found = [v for v in (*module.variables, *function.variables) if v.space == "shared"]
-    # Extern arrays share the dynamic part, behind all that has a size.
+    # Extern arrays share the dynamic shared memory, after all variables with a size.
     return sorted(found, key=lambda v: v.size == 0)
 
 
@@ -43,13 +44,14 @@ def shared_offsets(module: Module, function: Function) -> dict[str, int]:
 
 
 def reserved_shared_bytes(function: Function) -> int:
-    """What CUDA reserves in front of the kernel's own shared memory, 0 where nobody looks."""
+    """Bytes that CUDA reserves before the kernel's shared memory; 0 if the kernel never reads its
+    address."""
     is_used = any(name.startswith(RESERVED) for name in function.specials)
     return RESERVED_OFFSETS["cap"] if is_used else 0
 
 
 def static_shared_bytes(module: Module, function: Function) -> int:
-    """What the kernel declares with a size."""
+    """Bytes of statically sized shared variables."""
     variables = [v for v in shared_variables(module, function) if v.size]
     return _layout(variables)[1]
 
@@ -66,5 +68,6 @@ def dynamic_shared_offset(module: Module, function: Function) -> int:
 
 
 def local_layout(function: Function) -> tuple[dict[str, int], int]:
-    """Offsets and total size of a thread's own variables; .param ones pass arguments of calls."""
+    """Offsets and total size of a thread's local variables, including the .param variables that
+    pass call arguments."""
     return _layout([v for v in function.variables if v.space in ("local", "param")])

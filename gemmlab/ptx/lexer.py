@@ -1,4 +1,4 @@
-"""PTX text to tokens, and a place among them."""
+"""Splits PTX text into tokens."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _TOKEN = re.compile(
 
 
 def tokenize(text: str) -> Iterator[Token]:
-    """Split PTX text. Raises PtxSyntaxError at a character that starts no token."""
+    """Split PTX text into tokens. Raises PtxSyntaxError at an unexpected character."""
     line, position = 1, 0
-    words: dict[str, str] = {}  # equal words as one object: a large file has few different ones
+    words: dict[str, str] = {}  # interned: large files repeat few distinct words
     for match in _TOKEN.finditer(text):
         if match.start() != position:
             break
@@ -49,10 +49,10 @@ def tokenize(text: str) -> Iterator[Token]:
 
 
 class Tokens:
-    """The tokens of a text, read one after the other. What fails raises PtxSyntaxError."""
+    """A cursor over the tokens of a text. Methods raise PtxSyntaxError on unexpected tokens."""
 
     def __init__(self, text: str) -> None:
-        # Of each token; one list of tokens would take three times the memory.
+        # Three parallel lists take a third of the memory of one list of tokens.
         self.words, self.kinds, self.lines_of = list[str](), list[str](), list[int]()
         for kind, word, line in tokenize(text):
             self.words.append(word)
@@ -66,12 +66,12 @@ class Tokens:
 
     @property
     def line(self) -> int:
-        """Of the next token; of the last one behind it."""
+        """The line of the next token, or of the last token at the end."""
         return self.lines_of[min(self.position, len(self.words) - 1)] if self.words else 1
 
     @property
     def kind(self) -> str:
-        """Of the next token."""
+        """The kind of the next token; "" at the end."""
         return "" if self.is_done else self.kinds[self.position]
 
     def fail(self, message: str) -> NoReturn:

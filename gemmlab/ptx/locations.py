@@ -1,4 +1,4 @@
-"""Which line of the source an instruction belongs to, where functions are inlined."""
+"""Maps `.loc` directives to source lines, through inlined calls."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ Location = tuple[int, int, int]  # file, line, column
 
 
 class Locations:
-    """The places of one PTX text that `.loc` names."""
+    """The `.loc` locations of one PTX text."""
 
     def __init__(self) -> None:
-        self.calls: dict[Location, Location] = {}  # from what is inlined to where it is called
+        self.calls: dict[Location, Location] = {}  # inlined location -> location of the call
 
     def line(self, place: Location, caller: Location | None) -> tuple[int, int]:
-        """File and line of what follows. Of what is inlined from another file, such as a header, it
-        is the line of the call."""
-        if caller is not None and place not in self.callers(caller):  # not a template in itself
+        """File and line for the instructions after a `.loc`. Code inlined from another file, such
+        as a header, maps to the line of the call. caller: of `inlined_at`."""
+        if caller is not None and place not in self.callers(caller):  # avoid cycles
             self.calls[place] = caller
         chain = self.callers(place)
         return next(x[:2] for x in chain if x[0] == chain[-1][0])
 
     def callers(self, place: Location) -> list[Location]:
-        """A place, where what it is in is called, where that is, and so on."""
+        """A location, the location of the call it is inlined into, and so on outward."""
         chain = [place]
         while chain[-1] in self.calls:
             chain.append(self.calls[chain[-1]])

@@ -1,10 +1,11 @@
-"""The modifiers of each PTX instruction, and the one order in which the emulator sees them.
+"""The modifiers of each PTX instruction, and their canonical order.
 
-ptxas takes the words behind an instruction's name in any order: `match.sync.any.b32` is
-`match.any.sync.b32`. Only words of one kind keep theirs where the place says what they mean: the
-two types of cvt, the state spaces of a copy, the layouts of a product. SYNTAX has a row for each
-name: the kinds of words it takes, in the order of the PTX ISA manual. A name may have several
-words (`mad.lo`, `cp.async.bulk.tensor`); these do have to stand in front.
+ptxas accepts the modifiers of an instruction in any order: `match.sync.any.b32` is
+`match.any.sync.b32`. Only the relative order of modifiers of the same kind matters, if their
+position has a meaning: the two types of cvt, the state spaces of a copy, the layouts of a product.
+SYNTAX has a row for each instruction name with the kinds of modifiers it accepts, in the order of
+the PTX ISA manual. A name may have several words (`mad.lo`, `cp.async.bulk.tensor`), which must
+come first.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from functools import cache
 from string import Template
 from typing import NamedTuple
 
-# Words of each kind, as a regular expression. An instruction has one word of a kind at most.
+# Kind of modifier -> regular expression. By default, an instruction has at most one of each kind.
 KINDS = {
     "type": r"[bus]\d+|[us]\d+x\d|b\d+x\d+(_p\d+)?|f\d+(x2)?|bf16(x2)?|tf32|ue\dm\d(x\d)?"
     r"|e\dm\d(x\d)?|pred",
@@ -63,7 +64,7 @@ KINDS = {
     "selector": "f4e|b4e|rc8|ecl|ecr|rc16",
     "shape": r"m\d+(n\d+)?(k\d+)?",
     "shift": "shiftamt",
-    # local::frame is our own: what calls of functions that call themselves keep.
+    # local::frame is not PTX: it marks accesses to the stack frames of recursive functions.
     "space": "global|const|local(::frame)?|param(::entry|::func)?|shared(::cta|::cluster)?",
     "sparse": "sp(::.*)?",
     "sync": "sync",
@@ -74,7 +75,8 @@ KINDS = {
     "way": "all|any|uni|ballot|up|down|bfly|idx",
     "xorsign": "xorsign",
 }
-# Names, then the kinds of the words that may follow; `type*2`: up to two of them, in their order.
+# Names: the kinds of modifiers that may follow. `type*2`: up to two modifiers of this kind, whose
+# relative order is kept.
 SYNTAX = """
 activemask: type
 elect: sync
@@ -174,8 +176,9 @@ wgmma.fence wgmma.commit_group wgmma.wait_group: sync aligned
 wgmma.mma_async: sparse sync aligned shape satfinite type*3
 """
 
-# Where not all words go with each other: what follows the names, as a regular expression of the
-# words in order, one or more for a name. A dot stands for itself, `$scope` for that of PARTS.
+# Instructions for which not all modifiers can be combined: regular expressions of the modifiers in
+# canonical order; several rows for a name are alternatives. A dot is literal, `$scope` is an entry
+# of PARTS.
 COMBINATIONS = """
 bar.red bar.cta.red barrier.red barrier.cta.red: .popc(.aligned)?.u32|.(and|or)(.aligned)?.pred
 barrier.cluster.arrive: (.release|.relaxed)?(.aligned)?
@@ -235,7 +238,7 @@ PARTS = {
     "bool": ".(and|or|xor)",
     "comparison": ".(eq|ne|lt|le|gt|ge|equ|neu|ltu|leu|gtu|geu|num|nan)",
     "int": ".[us](8|16|32|64)",
-    "mark": "(.[us]32|.f32|.f16|.bf16)",  # what set writes
+    "mark": "(.[us]32|.f32|.f16|.bf16)",  # result types of set
     "ordered": ".(eq|ne|lt|le|gt|ge)",
     "priority": ".L2::evict_(last|normal|first|unchanged)",
     "releases": "(.(release|relaxed).(cta|cluster))?",
@@ -249,7 +252,7 @@ PARTS = {
 }
 
 
-# Instructions that are left out, and what they are.
+# Instructions outside the scope of the emulator -> reason.
 TEXTURES = "textures and surfaces are not emulated"
 ABSENT = dict.fromkeys(("tex", "tld4", "txq", "suld", "sust", "sured", "suq", "istypep"), TEXTURES)
 ABSENT |= {"multimem": "memory of several GPUs is not emulated"}
@@ -257,24 +260,24 @@ ABSENT |= {"tcgen05": "tensor memory, of Blackwell, is not emulated"}
 
 
 class Row(NamedTuple):
-    """What may follow a name."""
+    """The modifiers that an instruction name accepts."""
 
-    pattern: re.Pattern[str]  # the kind of a word is the name of the group that matches it
-    order: dict[str, int]  # kind -> its place
-    most: dict[str, int]  # kind -> words of it
-    together: re.Pattern[str]  # the words that go with each other, in order
+    pattern: re.Pattern[str]  # one named group per kind
+    order: dict[str, int]  # kind -> position in canonical order
+    most: dict[str, int]  # kind -> maximum number of modifiers
+    together: re.Pattern[str]  # the valid combinations, in canonical order
 
 
 class Reading(NamedTuple):
-    """What an opcode says."""
+    """A parsed opcode."""
 
-    name: str  # "mad.lo"; the first word alone where no row has it
-    opcode: tuple[str, ...]  # in the order of the manual; as given where something is wrong
-    problem: str  # why no instruction is spelled so; empty where one is
+    name: str  # "mad.lo"; only the first word if the instruction is unknown
+    opcode: tuple[str, ...]  # in canonical order; unchanged if invalid
+    problem: str  # why the opcode is invalid; "" if it is valid
 
 
 def _combinations() -> dict[str, str]:
-    """Name -> regular expression of what follows it."""
+    """Name -> regular expression of its valid combinations of modifiers."""
     found: dict[str, list[str]] = {}
     for line in COMBINATIONS.split("\n"):
         names, _, rest = line.partition(": ")
@@ -304,7 +307,7 @@ ROWS = _rows()
 
 
 def name_of(opcode: tuple[str, ...]) -> str:
-    """The words of an opcode that name the instruction."""
+    """The instruction name of an opcode: its longest prefix in ROWS, or the first word."""
     longest = opcode[0]
     for count in range(2, len(opcode) + 1):
         name = ".".join(opcode[:count])
@@ -314,7 +317,7 @@ def name_of(opcode: tuple[str, ...]) -> str:
 
 @cache
 def read_opcode(opcode: tuple[str, ...]) -> Reading:
-    """An opcode with its modifiers in order."""
+    """Parse an opcode and put its modifiers into canonical order."""
     name = name_of(opcode)
     row = ROWS.get(name)
     if row is None:
@@ -325,14 +328,14 @@ def read_opcode(opcode: tuple[str, ...]) -> Reading:
     for word in words:
         found = row.pattern.match(word)
         if found is None or found.lastgroup is None:
-            return Reading(name, opcode, f"{name} takes no .{word} here")
+            return Reading(name, opcode, f"{name} does not take .{word} here")
         kinds.append(found.lastgroup)
     if "type" in row.order and "type" not in kinds:
         return Reading(name, opcode, f"{name} needs a type")
     for kind, most in row.most.items():
         if kinds.count(kind) > most:
             same = ", ".join(f".{w}" for w, k in zip(words, kinds, strict=True) if k == kind)
-            return Reading(name, opcode, f"{name} takes no more than {most} of {same}")
+            return Reading(name, opcode, f"{name} takes at most {most} of {same}")
     places = sorted(range(len(words)), key=lambda k: row.order[kinds[k]])
     ordered = [words[k] for k in places]
     if not row.together.fullmatch("".join(f".{word}" for word in ordered)):

@@ -1,8 +1,8 @@
-"""PTX text to a Module: entries with parameters, variables, labels and instructions.
+"""Parses PTX text into a Module: functions with parameters, variables, labels and instructions.
 
 The grammar is that of the PTX ISA manual, chapters 4 (syntax) and 5 (state spaces, types,
-variables). Registers and labels of nested `{ }` scopes get unique names here, so that nothing
-later needs scopes.
+variables). Registers and labels of nested `{ }` scopes are renamed to unique names, so later stages
+need no scopes.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from gemmlab.ptx.recent import Recent
 
 @dataclass
 class Scope:
-    """Names declared between one pair of braces."""
+    """The names declared in one `{ }` scope."""
 
-    suffix: str
+    suffix: str  # appended to names to make them unique
     registers: dict[str, str] = field(default_factory=dict)  # name -> type
     families: dict[str, tuple[str, int]] = field(default_factory=dict)  # %r -> type, count
     labels: set[str] = field(default_factory=set)
     variables: set[str] = field(default_factory=set)
-    seen: dict[str, Reg | None] = field(default_factory=dict)  # what names mean here
+    seen: dict[str, Reg | None] = field(default_factory=dict)  # cache of lookups
 
 
 _NUMBERED = re.compile(r"^(.*?)(\d+)$")
@@ -54,7 +54,7 @@ _DIRECTIVE_SIZES |= {"reqnctapercluster", "maxclusterrank"}
 _LINKAGE = {".visible", ".extern", ".weak", ".common"}
 
 
-# A module takes about 25 bytes of memory per character.
+# A module takes about 25 bytes of memory per character of its text.
 MOST_CHARACTERS, MOST_MODULES = 16 << 20, 64
 MODULES: Recent[str, Module] = Recent(
     MOST_CHARACTERS, lambda text: max(len(text), MOST_CHARACTERS // MOST_MODULES)
@@ -62,7 +62,7 @@ MODULES: Recent[str, Module] = Recent(
 
 
 def parse(text: str) -> Module:
-    """Parse PTX text; the same text gives the same Module. Raises PtxSyntaxError with the line."""
+    """Parse PTX text. Modules are cached by text. Raises PtxSyntaxError with the line."""
     return MODULES.get(text, lambda: _parsed(text))
 
 
@@ -75,7 +75,7 @@ def _parsed(text: str) -> Module:
 
 
 class Parser(Tokens):
-    """Recursive descent over the tokens of one file."""
+    """A recursive-descent parser for one PTX text."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -187,13 +187,14 @@ class Parser(Tokens):
         if len(initial) > size:
             self.fail(f"{name!r} has more initial values than elements")
         if extern and space != "shared":
-            self.fail(f"{name!r} is extern: the PTX that defines it is not here")
-        # The .align of a pointer parameter speaks of what it points to.
+            self.fail(f"{name!r} is extern, and no PTX is given that defines it")
+        # The .align of a pointer parameter is the alignment of its target.
         own = width * vector if pointer else alignment or width * vector
         return Variable(name, space, type_, size, own, pointer, initial, tuple(pointers))
 
     def initializer(self, width: int, type_: str) -> tuple[bytes, list[tuple[int, Symbol]]]:
-        """The bytes, with zeros where addresses belong, and these by their offset."""
+        """The initial bytes, with zeros in place of addresses, and the addresses as (offset,
+        symbol)."""
         data, pointers = b"", list[tuple[int, Symbol]]()
         if self.accept("{"):
             while not self.accept("}"):
@@ -209,7 +210,7 @@ class Parser(Tokens):
         if isinstance(operand, Symbol) and width == 8:
             return bytes(8), [(0, Symbol(operand.name, operand.offset + self.added()))]
         if not isinstance(operand, Imm):
-            self.fail("only numbers and addresses of 8 bytes can initialise a variable")
+            self.fail("only numbers and 8-byte addresses can initialize a variable")
         if operand.width and type_ in ("f32", "f64"):
             return struct.pack("<f" if type_ == "f32" else "<d", operand.as_float()), []
         return (operand.value % (1 << 8 * width)).to_bytes(width, "little"), []
@@ -234,7 +235,7 @@ class Parser(Tokens):
             elif word not in ("noreturn", "explicitcluster", "blocksareclusters", "unique"):
                 self.fail(f"unknown directive .{word}")
         if self.accept(";"):
-            return None  # a declaration: what it declares may follow, or be missing until called
+            return None  # a declaration; the definition may follow, or be missing if never called
         self.source = None
         self.pending: list[tuple[Instruction, list[Scope]]] = []
         self.tables: list[tuple[str, int, list[Scope]]] = []
@@ -294,7 +295,7 @@ class Parser(Tokens):
             if self.next() == "inlined_at":
                 caller = self.integer(), self.integer(), self.integer()
         file, row = self.locations.line(place, caller)
-        # Line 0 marks code that belongs to no source line: it keeps the line before it.
+        # Line 0 marks code without a source line; it keeps the previous line.
         if row:
             self.source = f"{file}:{row}"
 
@@ -357,7 +358,7 @@ class Parser(Tokens):
         self.pending.append((instruction, list(self.scopes)))
 
     def resolve_labels(self, function: Function) -> None:
-        """Give each branch the unique name of the innermost label that it can see."""
+        """Replace branch targets by the unique names of the innermost visible labels."""
         for instruction, scopes in self.pending:
             if instruction.root not in ("bra", "brx"):
                 continue
@@ -471,7 +472,7 @@ class Parser(Tokens):
         return Symbol(word + suffixes[-1] if suffixes else word, offset)
 
     def added(self) -> int:
-        """The sum of the integers behind an address, `+ 8 - 4`."""
+        """Parse the constant after an address, such as `+ 8 - 4`."""
         offset = 0
         while self.peek() in ("+", "-"):
             sign = 1 if self.next() == "+" else -1
@@ -487,7 +488,7 @@ class Parser(Tokens):
         else:
             found = self.name()
             if isinstance(found, Special):
-                self.fail(f"{found.name} is no declared register and cannot be an address")
+                self.fail(f"{found.name} is not a declared register and cannot be an address")
             base = found
         offset = self.added()
         coordinates = []

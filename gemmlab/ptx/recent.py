@@ -1,4 +1,4 @@
-"""Results that are costly to make, kept as long as they are used."""
+"""A least-recently-used cache."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ Result = TypeVar("Result")
 
 
 class Recent(Generic[Key, Result]):
-    """A cache that drops what was used longest ago when it holds more than `most`.
+    """A thread-safe cache that evicts the least recently used results above a total weight.
 
-    weigh: what one key counts for; 1 by default. What was asked for last is always kept.
+    most: the maximum total weight. weigh: the weight of a key; 1 by default. The most recently used
+    result is never evicted.
     """
 
     def __init__(self, most: int, weigh: Callable[[Key], int] = lambda key: 1) -> None:
@@ -24,7 +25,7 @@ class Recent(Generic[Key, Result]):
         self._lock = threading.RLock()
 
     def get(self, key: Key, make: Callable[[], Result]) -> Result:
-        """The result for a key, made if it is not there. What `make` raises is not kept."""
+        """The result for a key, computed by `make` if missing. Exceptions are not cached."""
         with self._lock:
             if key not in self._results:
                 self._results[key] = make()

@@ -1,10 +1,9 @@
-"""Functions that call themselves, directly or by way of others: subroutines with a stack.
+"""Turns directly or mutually recursive functions into subroutines with a stack.
 
-Other functions are expanded where they are called. Of one that calls itself there is one copy, in
-front of the kernel's code, so that the lanes of a warp meet again behind the call, as they do on
-hardware. A thread's frames lie in its local memory. Each begins with the number of the place to go
-back to; then come results, arguments, local variables, and the registers that a function needs
-again after a call in which it may be entered anew.
+All other functions are inlined. A recursive function has one copy, placed before the kernel's code,
+so that the lanes of a warp reconverge after the call, as they do on hardware. The stack is in local
+memory. A frame holds the number of the return address, results, arguments, local variables, and the
+registers that are live across a call that may re-enter the function.
 """
 
 from __future__ import annotations
@@ -30,14 +29,17 @@ from gemmlab.ptx.ir import (
 )
 from gemmlab.ptx.modifiers import read_opcode
 
-STACK_BYTES, LEAST_DEPTH = 16 << 10, 8  # of each thread; CUDA's default is 1 KiB
+STACK_BYTES = (
+    16 << 10
+)  # per thread, if that has room for LEAST_DEPTH frames; CUDA's default is 1 KiB
+LEAST_DEPTH = 8
 STACK = Variable("stack@", "local", "b8", STACK_BYTES, 16)
-OVERFLOW = "stack@overflow"  # what is called where it is full
-CALL = "call@"  # of a subroutine: its name, results, arguments
-HEADER = 16  # bytes of a frame before its variables
+OVERFLOW = "stack@overflow"  # the function called on a stack overflow
+CALL = "call@"  # pseudo-instruction: calls a subroutine; operands are name, results, arguments
+HEADER = 16  # bytes in a frame before its variables
 FRAME, NEXT, LIMIT = (Reg(f"{name}@", "b64") for name in ("frame", "next", "limit"))
 FULL, PLACE, BIT = Reg("full@", "pred"), Reg("place@", "b32"), Reg("bit@", "b32")
-SPACE = "local::frame"  # of what calls pass and keep: local memory that is not counted
+SPACE = "local::frame"  # local memory whose accesses are not counted: arguments, saved registers
 # Instructions that write all of their first operand.
 WRITING = {
     "mov",
@@ -59,7 +61,7 @@ WRITING |= {"bfe", "bfi", "prmt"}
 
 
 def callee_of(module: Module, instruction: Instruction) -> Function | None:
-    """The function of the module that a call names."""
+    """The function that a call names; None if the module does not define it."""
     if instruction.root != "call":
         return None
     names = [o.name for o in instruction.operands if isinstance(o, Symbol)]
@@ -67,7 +69,7 @@ def callee_of(module: Module, instruction: Instruction) -> Function | None:
 
 
 def pointer_of(instruction: Instruction) -> Reg | None:
-    """The register that holds the address of what is called."""
+    """The register with the target of a call through a pointer; None for other instructions."""
     if instruction.root != "call":
         return None
     return next((o for o in instruction.operands if isinstance(o, Reg)), None)
@@ -79,7 +81,7 @@ def symbols(operand: Operand) -> list[str]:
 
 
 def takes(function: Function, call: Instruction) -> bool:
-    """Whether a call through a pointer passes as much as a function takes."""
+    """Whether the numbers of results and arguments of a call through a pointer match a function."""
     pointer = pointer_of(call)
     assert pointer is not None
     place = call.operands.index(pointer)
@@ -89,7 +91,10 @@ def takes(function: Function, call: Instruction) -> bool:
 
 
 def reachable(module: Module, candidates: Sequence[Function]) -> dict[str, set[str]]:
-    """For each function those that a call of it may lead to. candidates: whose address is taken."""
+    """For each function, all functions that a call of it may reach.
+
+    candidates: the functions whose address is taken.
+    """
     calls: dict[str, set[str]] = {}
     for function in module.functions.values():
         calls[function.name] = set()
@@ -113,14 +118,14 @@ def reachable(module: Module, candidates: Sequence[Function]) -> dict[str, set[s
 
 @dataclass
 class Body:
-    """A subroutine, or the kernel itself, with all other calls expanded."""
+    """A subroutine or the kernel, with all non-recursive calls inlined."""
 
     function: Function
-    formals: tuple[Variable, ...] = ()  # results and arguments, by the names that the code uses
-    frame: dict[str, int] = field(default_factory=dict)  # variable -> offset
-    kept: dict[str, tuple[Reg, int]] = field(default_factory=dict)  # registers, and where
-    live: list[set[Reg]] = field(default_factory=list)  # behind each instruction
-    size: int = 0  # of a frame; 0 for the kernel
+    formals: tuple[Variable, ...] = ()  # results and parameters
+    frame: dict[str, int] = field(default_factory=dict)  # variable -> offset in the frame
+    kept: dict[str, tuple[Reg, int]] = field(default_factory=dict)  # saved registers and offsets
+    live: list[set[Reg]] = field(default_factory=list)  # live registers after each instruction
+    size: int = 0  # bytes of a frame; 0 for the kernel
 
     @property
     def name(self) -> str:
@@ -128,7 +133,7 @@ class Body:
 
 
 def subroutine(function: Function, formals: tuple[Variable, ...]) -> Body:
-    """A flattened function whose formals and local variables lie in its frame."""
+    """Lay out the frame of a function: formals and local variables."""
     body = Body(function, formals)
     body.size = HEADER
     for v in (*formals, *(v for v in function.variables if v.space == "local")):
@@ -139,7 +144,7 @@ def subroutine(function: Function, formals: tuple[Variable, ...]) -> Body:
 
 
 class Linker:
-    """Puts the kernel and its subroutines together."""
+    """Combines the kernel and its subroutines into one function."""
 
     def __init__(self, kernel: Function, bodies: dict[str, Body], reached: dict[str, set[str]]):
         self.bodies, self.reached = bodies, reached
@@ -173,8 +178,8 @@ class Linker:
         return self.result
 
     def _make_room(self, body: Body) -> None:
-        """A place in the frame for each register that is needed after a call that may come back to
-        this function."""
+        """Reserve space in the frame for registers that are live after a call that may re-enter the
+        function."""
         code = body.function.instructions
         for index, i in enumerate(code):
             if i.root == CALL and self._comes_back(body, i):
@@ -219,7 +224,7 @@ class Linker:
         )
 
     def _move(self, origin: Instruction, root: str, width: int, *operands: Operand) -> None:
-        """A load or store within frames."""
+        """Add a load or store in a frame."""
         self._add(origin, f"{root}.{SPACE}.b{8 * width}", *operands)
 
     def _return(self, body: Body, i: Instruction) -> None:
@@ -257,7 +262,7 @@ class Linker:
     def _pass(
         self, body: Body, i: Instruction, actual: str, callee: Body, formal: Variable, gives: bool
     ) -> None:
-        """Copy an argument into the callee's frame, or a result from it."""
+        """Copy an argument to the callee's frame (`gives`), or a result from it."""
         width = min(formal.alignment, 8)
         for offset in range(0, formal.size, width):
             here: Memory = Memory(Symbol(actual), offset)
@@ -289,7 +294,7 @@ class Linker:
             self._add(i, "setp.ne.u32", register, BIT, Imm(0))
 
     def _instruction(self, body: Body, i: Instruction) -> None:
-        """An instruction of a subroutine; its variables are found by way of the frame."""
+        """Copy an instruction, replacing the addresses of variables by addresses in the frame."""
         local = {v.name for v in body.function.variables if v.name in body.frame}
         opcode, operands = i.opcode, list[Operand]()
         for o in i.operands:
@@ -309,7 +314,7 @@ class Linker:
 
 
 def _own(body: Body) -> list[Variable]:
-    """Variables that do not lie in the frame."""
+    """The variables outside the frame."""
     return [v for v in body.function.variables if v.name not in body.frame]
 
 
@@ -320,7 +325,9 @@ def _name(call: Instruction) -> str:
 def _width(register: Reg, i: Instruction) -> int:
     width = 4 if register.type == "pred" else WIDTHS[register.type]
     if width > 8:
-        message = f"unsupported: {register.name} of 128 bits is needed after a recursive call"
+        message = (
+            f"unsupported: the 128-bit register {register.name} is live after a recursive call"
+        )
         raise UnsupportedInstructionError(message, i.site)
     return width
 
@@ -341,7 +348,7 @@ def _registers(operands: Iterable[Operand]) -> set[Reg]:
 
 
 def live_registers(function: Function) -> list[set[Reg]]:
-    """For each instruction the registers that may be read after it, before they are written."""
+    """For each instruction, the registers that are live after it."""
     code = function.instructions
     reads: list[set[Reg]] = []
     writes: list[set[Reg]] = []
@@ -365,7 +372,7 @@ def live_registers(function: Function) -> list[set[Reg]]:
 
 
 def _next(function: Function, index: int) -> list[int]:
-    """Where control may go after an instruction."""
+    """Indices of the instructions that may execute next."""
     i = function.instructions[index]
     targets = []
     if i.root in ("bra", "brx"):

@@ -190,7 +190,7 @@ def test_descriptors(launch, operand, transposed, swizzle, start, leading, strid
 def test_faults(launch):
     mma, image, _ = product(8, ("f32", "f16", "f16"), 16)
     far = Mma(8, mma.types, mma.a, descriptor(1 << 17, 128, 256))
-    with pytest.raises(OutOfBoundsError, match="ends past the shared memory"):
+    with pytest.raises(OutOfBoundsError, match="ends past the end of shared memory"):
         launch(warpgroup(far, image))
     kernel = warpgroup(mma, image)
     kernel.text = kernel.text.replace("STEP:", "setp.eq.u32 %p6, %r0, 37; @%p6 ret; STEP:")

@@ -1,4 +1,4 @@
-"""Registers as NumPy arrays (`lanes.py`), and arithmetic on them with the hardware's bits: integers
-and float32, float64, pairs of 16-bit floats, conversions between formats, and the sums of products
-of tensor cores. Nothing here knows of instructions or memory.
+"""Bit-exact arithmetic on registers, which are NumPy arrays (`lanes.py`): integers, float32,
+float64, packed 16-bit floats, format conversions, and tensor core dot products. This package does
+not depend on instructions or memory.
 """

@@ -1,6 +1,6 @@
-"""float64 where NumPy does not do as the hardware: which NaN comes out, and directed rounding.
+"""float64 operations where NumPy differs from hardware: NaN propagation and directed rounding.
 
-A NaN result is the NaN of an operand, made quiet; of two NaNs the one that an H200 returns.
+A NaN result is the quieted NaN of an operand. If two operands are NaNs, the choice matches an H200.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ import numpy as np
 from gemmlab.emulator.arithmetic.numerics import F32, F64, Value, canonical32, fma64, to_float
 
 QUIET = np.uint64(1 << 51)
-Exact = Callable[..., int]  # of the operands and a finite result: sign of (exact − result)
 
 
 def propagate(result: Value, *operands: Value) -> Value:
-    """The result with the NaN of the first operand that is one."""
+    """Replace NaN results by the quieted NaN of the first operand that is NaN."""
     nan = np.isnan(result)
     if not nan.any():
         return result
@@ -29,7 +28,7 @@ def propagate(result: Value, *operands: Value) -> Value:
 
 
 def quiet(function: Callable[[Value], Value], x: Value) -> Value:
-    """neg and abs leave the sign of a NaN alone."""
+    """Apply neg or abs, which do not change the sign of a NaN."""
     return np.where(np.isnan(x), (x.view(np.uint64) | QUIET).view(F64), function(x))
 
 
@@ -38,7 +37,7 @@ def fused(a: Value, b: Value, c: Value) -> Value:
 
 
 def upper_half(x: Value) -> Value:
-    """`.approx.ftz.f64` functions leave the lower 32 bits zero."""
+    """Round to the upper 32 bits: `.approx.ftz.f64` functions return zeros in the lower 32."""
     bits = x.view(np.uint64) + np.uint64(1 << 31) & np.uint64(0xFFFFFFFF << 32)
     return np.where(np.isfinite(x), bits.view(F64), x)
 
@@ -59,6 +58,7 @@ NEAREST: dict[str, Callable[..., Value]] = {
     "rcp": lambda a: propagate(1.0 / a, a),
     "sqrt": lambda a: propagate(np.sqrt(a), a),
 }
+# operation -> function of a finite result and the operands, which returns sign(exact − result)
 ERROR: dict[str, Callable[..., int]] = {
     "add": lambda r, a, b: _sign(a + b - r),
     "sub": lambda r, a, b: _sign(a - b - r),
@@ -71,14 +71,16 @@ ERROR: dict[str, Callable[..., int]] = {
 
 
 def directed64(operation: str, mode: str, *operands: Value) -> Value:
-    """A float64 operation rounded "rz", "rm" or "rp": the nearest result, and by rationals whether
-    it lies on the wrong side of the exact one."""
+    """A float64 operation with rounding mode "rz", "rm" or "rp".
+
+    Rational arithmetic determines whether the nearest result is on the wrong side of the exact one.
+    """
     nearest = np.asarray(NEAREST[operation](*operands))
 
     def error(r: float, *values: float) -> int:
         if not all(map(np.isfinite, values)) or r != r:
             return 0
-        if np.isinf(r):  # where x / 0 is not meant
+        if np.isinf(r):  # an overflow, or an exact division by zero
             by_zero = operation in ("div", "rcp") and values[-1] == 0
             return 0 if by_zero else -int(np.sign(r))
         return ERROR[operation](*map(Fraction, (r, *values)))
@@ -93,7 +95,7 @@ def directed64(operation: str, mode: str, *operands: Value) -> Value:
 
 
 def _negative(operation: str, *operands: Value) -> Value:
-    """Whether one of the two terms of a sum is negative: if they cancel they give −0 downward."""
+    """Whether a term of the sum is negative: if terms cancel, rounding downward then gives −0."""
     *factors, last = operands
     last = -last if operation == "sub" else last
     return np.signbit(np.prod(np.broadcast_arrays(*factors), axis=0)) | np.signbit(last)
@@ -107,6 +109,7 @@ WIDE: dict[str, Callable[..., Any]] = {
 
 
 def directed32(operation: str, mode: str, *operands: Value) -> Value:
-    """A float32 quotient or root: float64 never rounds one onto a number that it is not."""
+    """A float32 quotient or square root with directed rounding. Computing it in float64 first is
+    safe: an inexact result never rounds to a float32 number in float64."""
     exact = WIDE[operation](*(x.astype(F64) for x in operands))
     return canonical32(to_float(exact, F32, mode))

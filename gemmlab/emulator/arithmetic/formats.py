@@ -1,7 +1,7 @@
-"""Floating-point formats that NumPy lacks, and rounding to them: f16, bf16, tf32, e4m3, e5m2.
+"""Narrow floating-point formats and rounding to them: f16, bf16, tf32, e4m3, e5m2.
 
-A register holds a number's bits; its value is float32 here, which has all of them exactly, or
-float64 on the way to a rounding. A NaN result is the canonical one, all ones but the sign.
+Registers hold bit patterns. Values are float32, which represents all of these formats exactly, or
+float64 before rounding. NaN results are canonical: all bits one except the sign.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from gemmlab.emulator.arithmetic.tensor_core import BF16, E4M3, E5M2, F16, TF32,
 FORMATS = {"f16": F16, "bf16": BF16, "tf32": TF32, "e4m3": E4M3, "e5m2": E5M2}
 BITS = {"f16": "u2", "bf16": "u2", "tf32": "u4", "e4m3": "u1", "e5m2": "u1"}
 INTEGERS = {"s8": "i1", "u8": "u1"}
-# The values of e4m3 with the sign bit 0, in order; the last one is NaN.
+# The non-negative values of e4m3, in the order of their bit patterns; the last is NaN.
 _E4M3 = np.ldexp(np.arange(16, 24) - 8.0, np.arange(16)[:, None] - 10).reshape(-1)
 _E4M3[:8] = np.arange(8) * 2.0**-9
 _E4M3[-1] = np.nan
 
 
 def widen(bits: Value, name: str) -> Value:
-    """Registers that hold a narrow format to float32."""
+    """Bit patterns of a narrow format to float32 values."""
     match name:
         case "f16":
             return bits.view(np.float16).astype(F32)
@@ -38,23 +38,23 @@ def widen(bits: Value, name: str) -> Value:
 
 
 def values(data: np.ndarray, name: str) -> np.ndarray:
-    """The numbers in an array of bytes, along its last axis; float64. Also of s8 and u8."""
+    """Decode bytes along the last axis to float64. name: a format in FORMATS, "s8" or "u8"."""
     bits = np.ascontiguousarray(data).view(INTEGERS.get(name) or BITS[name])
     return np.asarray(bits if name in INTEGERS else widen(bits, name)).astype(F64)
 
 
 def largest(format: Format) -> float:
-    """The largest finite number."""
-    if format == E4M3:  # where other formats have infinities it has numbers, and one NaN
+    """The largest finite number of a format."""
+    if format == E4M3:  # has no infinities: their bit patterns are numbers and one NaN
         return 448.0
     return float((2 - 2.0 ** (1 - format.digits)) * 2.0 ** (1 - format.lowest))
 
 
 def narrow(x: Value, name: str, mode: str = "rn", words: Collection[str] = ()) -> np.ndarray:
-    """Numbers of any NumPy type to the bits of a narrow format, rounded once.
+    """Convert numbers of any NumPy type to bit patterns of a narrow format, rounding once.
 
-    mode: "rn", "rz", "rm", "rp", or "rna" (ties away from zero). words: "relu" makes negatives and
-    "sat" all outside [0, 1] nearest in it, "satfinite" all too large the largest finite number.
+    mode: "rn", "rz", "rm", "rp", or "rna" (ties away from zero). words: "relu" clamps negative
+    numbers to 0, "sat" clamps to [0, 1], "satfinite" clamps to the largest finite number.
     """
     if (name, mode) == ("tf32", "rna"):
         return _away_on_bits(x, "satfinite" in words)
@@ -72,8 +72,8 @@ def narrow(x: Value, name: str, mode: str = "rn", words: Collection[str] = ()) -
 
 
 def _away_on_bits(x: Value, finite: bool) -> np.ndarray:
-    """float32 to tf32, ties away from zero: an addition to the bits, which leaves of a NaN what it
-    leaves. Where all is to be finite, the next smaller number replaces an infinity."""
+    """float32 to tf32, ties away from zero, by an addition to the bit pattern, as hardware does it;
+    this determines the NaN results. finite: infinities become the next smaller number."""
     bits: np.ndarray = x.view(np.uint32)
     size, infinity = np.uint32(0x7FFFFFFF), np.uint32(0x7F800000)
     bits = np.where(bits & size < infinity, bits + np.uint32(0x1000), bits) & np.uint32(0xFFFFE000)
@@ -83,27 +83,27 @@ def _away_on_bits(x: Value, finite: bool) -> np.ndarray:
 
 
 def split(pair: Value) -> np.ndarray:
-    """A register to its two halves, the lower first, along a new last axis."""
+    """Split a register into halves along a new last axis, lower half first."""
     pair = np.asarray(pair)
     halves: np.ndarray = pair[..., None].view(np.dtype(f"u{pair.itemsize // 2}"))
     return halves
 
 
 def merge(halves: np.ndarray) -> np.ndarray:
-    """The register of two halves along the last axis."""
+    """The inverse of `split`."""
     whole = np.ascontiguousarray(halves).view(np.dtype(f"u{2 * halves.itemsize}"))
     pair: np.ndarray = whole[..., 0]
     return pair
 
 
 def join(lower: Value, upper: Value) -> np.ndarray:
-    """The register of two halves."""
+    """Combine two halves into a register."""
     return merge(np.stack(np.broadcast_arrays(lower, upper), axis=-1))
 
 
 def round_to(x: Value, format: Format, mode: str = "rn") -> np.ndarray:
-    """Float64 values rounded to a format; what is too large becomes an infinity, or the largest
-    finite number where the mode points there."""
+    """Round float64 values to a format. Overflow gives infinity or the largest finite number,
+    depending on `mode`."""
     power = (x.view(np.int64) & np.int64(0x7FF << 52)).view(F64)
     unit = np.maximum(power, 2.0**format.lowest) * 2.0 ** (1 - format.digits)
     whole = ROUND[mode](x / unit)
@@ -130,8 +130,8 @@ ROUND: dict[str, Callable[[Value], Value]] = {
 
 
 def to_odd(x: Value) -> np.ndarray:
-    """To float64. What does not fit is cut off, and the last bit then 1: a rounding to fewer digits
-    that follows is right."""
+    """Convert to float64 with rounding to odd (truncate, then set the last bit if inexact), so that
+    a later rounding to fewer digits is correct."""
     wide: np.ndarray = x.astype(F64)
     if x.dtype.kind == "f" or x.dtype.itemsize < 8:
         return wide
@@ -145,7 +145,7 @@ def to_odd(x: Value) -> np.ndarray:
 
 
 def _encode(x: np.ndarray, name: str) -> np.ndarray:
-    """The bits of float64 values that the format has."""
+    """The bit patterns of float64 values that the format represents exactly."""
     bits: np.ndarray
     match name:
         case "f16":

@@ -1,10 +1,9 @@
-"""Arithmetic on f16 and bf16, and on pairs of them in one register.
+"""Arithmetic on f16 and bf16, scalar or packed in pairs.
 
-Each result is the exact one, rounded once: sums and products of such numbers lose nothing in
-float64 that a rounding to 11 or 8 digits could see, and fma keeps what it loses in its last bit.
-ex2 and tanh are what is left of a float32 result when its lower digits are cut off, as on an H200:
-of 65,536 arguments 1 (ex2 of f16), 199 (ex2 of bf16), 7,610 (tanh of f16) and 948 (tanh of bf16)
-give another last bit there.
+Results are exact and rounded once: errors of float64 sums and products are too small to affect a
+rounding to 11 or 8 digits, and fma rounds to odd in float64 first. ex2 and tanh truncate a float32
+result, as on an H200. Of all 65,536 arguments, the last bit differs from an H200 for 1 (ex2.f16),
+199 (ex2.bf16), 7,610 (tanh.f16) and 948 (tanh.bf16).
 """
 
 from __future__ import annotations
@@ -31,12 +30,13 @@ OPERATIONS: dict[str, Callable[..., Value]] = {
 }
 EXTREMES: dict[str, Callable[..., Value]] = {"min": n.minimum, "max": n.maximum}
 APPROXIMATE = {"ex2": np.exp2, "tanh": np.tanh}
-# The NaN that tensor copies write outside a tensor: `.oob` makes a product with it 0.
+# The NaN that tensor copies write outside a tensor. With `.oob`, products with it are 0.
 OUT_OF_BOUNDS = np.uint16(0x7FF7)
 
 
 def compute(operation: str, name: str, words: Collection[str], *operands: Value) -> Value:
-    """One instruction on registers of `name`: f16, bf16, or two of them as f16x2, bf16x2."""
+    """Execute one instruction on registers. name: "f16", "bf16", "f16x2" or "bf16x2". words: the
+    modifiers."""
     single = name.removesuffix("x2")
     if name != single:
         return merge(compute(operation, single, words, *map(split, operands)))
@@ -71,19 +71,19 @@ def _cut_off(x: Value, name: str) -> np.ndarray:
 
 
 def flush(x: Value, name: str) -> Value:
-    """`.ftz`: what is subnormal in the format becomes a zero of the same sign."""
+    """`.ftz`: flush numbers that are subnormal in the format to zero, keeping the sign."""
     return np.where(np.abs(x) < 2.0 ** FORMATS[name].lowest, np.copysign(x.dtype.type(0), x), x)
 
 
 def comparable(bits: Value, name: str, ftz: bool) -> Value:
-    """The values that a comparison compares; of pairs along a new last axis."""
+    """The values to compare; packed pairs add a new last axis."""
     single = name.removesuffix("x2")
     x = widen(bits if name == single else split(bits), single)
     return flush(x, single) if ftz else x
 
 
 def choose(condition: Value, name: str) -> np.ndarray:
-    """1.0 where the condition holds, else 0, in a register of `name`."""
+    """1.0 where the condition is true, else 0, as bit patterns of format `name`."""
     single = name.removesuffix("x2")
     one = np.where(condition, np.uint16(ONE[single]), np.uint16(0))
     return one if name == single else merge(one)

@@ -1,8 +1,8 @@
-"""Lanes in NumPy: a register of a chunk of blocks is one array of shape (blocks, warps, 32).
+"""Registers as NumPy arrays: a register of a chunk of blocks has shape (blocks, warps, 32).
 
-An axis along which all values agree may have length 1, and a value that all lanes share may be a
-NumPy scalar: broadcasting does the rest. A thread block's index costs (blocks, 1, 1), a lane id
-(1, 1, 32), and what is computed from them stays as small as it can.
+An axis along which all values are equal may have length 1, and a value that is the same for all
+lanes may be a NumPy scalar; operations broadcast. A block index thus has shape (blocks, 1, 1) and a
+lane index (1, 1, 32), and values computed from them stay small.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Value = Any  # an array of up to three axes, or a NumPy scalar
 
 @dataclass(frozen=True)
 class Extent:
-    """The chunk's shape."""
+    """The number of blocks and warps of a chunk."""
 
     blocks: int
     warps: int  # per block
@@ -30,9 +30,10 @@ class Extent:
 
 
 class Mask:
-    """Lanes that execute together: at least one, and not all of the chunk (that is None).
+    """A set of lanes that execute together; never empty. None represents all lanes of a chunk.
 
-    `array` is a bool array of the chunk's shape; `lanes` and `warps` count what is on.
+    `array` is (blocks, warps, 32) bool. `lanes` and `warps` are the numbers of active lanes and of
+    warps with an active lane.
     """
 
     __slots__ = ("array", "lanes", "warps")
@@ -43,12 +44,12 @@ class Mask:
         self.warps = int(np.count_nonzero(self.array.any(axis=2)))
 
     def shared_warps(self, other: Mask) -> int:
-        """Warps that have lanes in both masks."""
+        """Number of warps with lanes in both masks."""
         return int(np.count_nonzero(self.array.any(axis=2) & other.array.any(axis=2)))
 
 
 def collapse(array: np.ndarray) -> Value:
-    """The same values with every constant axis cut to length 1; a scalar when all of them are."""
+    """Reduce every constant axis to length 1. Returns a scalar if all values are equal."""
     for axis in range(array.ndim):
         first = array.take([0], axis)
         if array.shape[axis] > 1 and (array == first).all():
@@ -57,25 +58,25 @@ def collapse(array: np.ndarray) -> Value:
 
 
 def select(condition: Value, yes: Value, no: Value) -> Value:
-    """`condition ? yes : no`, lane by lane."""
+    """`condition ? yes : no` for each lane."""
     if np.size(condition) == 1:
         return yes if condition.any() else no
     return np.where(condition, yes, no)
 
 
 def three_axes(value: Value) -> np.ndarray:
-    """The value as an array of three axes."""
+    """The value as an array with three axes."""
     array = np.asarray(value)
     return array if array.ndim == 3 else array.reshape((1,) * (3 - array.ndim) + array.shape)
 
 
 def expand(active: np.ndarray, mask: Mask) -> np.ndarray:
-    """Values of the active lanes, at their places among zeros."""
+    """Scatter the values of the active lanes to (blocks, warps, 32); inactive lanes get 0."""
     full = np.zeros(mask.array.shape, active.dtype)
     full[mask.array] = active
     return full
 
 
 def repeats(array: np.ndarray, extent: Extent) -> int:
-    """How many warps of the chunk one (32- or 1-lane) row of `array` stands for."""
+    """Number of warps of the chunk that share one row (the last axis) of `array`."""
     return math.prod(extent.shape[:2]) // math.prod(array.shape[:2])

@@ -1,8 +1,8 @@
-"""Arithmetic with the bits that the hardware gives, on NumPy arrays or scalars of any shape.
+"""Bit-exact arithmetic on NumPy arrays or scalars of any shape.
 
-IEEE operations round to nearest even, keep subnormals, and return the canonical NaN 0x7fffffff
-(PTX ISA, "Floating-Point Instructions"). The `.approx` functions have no published bits: they
-return the correctly rounded value, which lies inside the error that PTX states for them.
+IEEE operations round to nearest even, preserve subnormals, and return the canonical NaN 0x7fffffff
+(PTX ISA, "Floating-Point Instructions"). The bits of `.approx` functions are not documented; here
+they return the correctly rounded value, which is within the error bound that PTX states.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-Value = Any  # an array, or a NumPy scalar where all lanes agree
+Value = Any  # an array, or a NumPy scalar if all lanes are equal
 
 F32, F64 = np.float32, np.float64
 NAN32 = np.uint32(0x7FFFFFFF).view(F32)
@@ -23,7 +23,7 @@ _NORMAL, _SPECIAL = np.uint32(0x01000002), np.uint32(0xFE000000)
 
 
 def canonical32(x: Value) -> Value:
-    """Replace every NaN by the one that the hardware returns."""
+    """Replace every NaN by the canonical NaN."""
     return x if (x == x).all() else np.where(x == x, x, NAN32)
 
 
@@ -46,19 +46,20 @@ def div32(a: Value, b: Value) -> Value:
 def fma32(a: Value, b: Value, c: Value) -> Value:
     """a·b + c with one rounding.
 
-    The product of two float32 is exact in float64, so only the sum and the conversion round. Two
-    roundings go wrong only where the float64 sum lies on a tie of float32, or is subnormal there.
+    The product of two float32 numbers is exact in float64, so only the sum and the conversion
+    round. Double rounding can be wrong only if the float64 sum is a tie between float32 numbers,
+    or subnormal in float32.
     """
     total = np.multiply(a, b, dtype=F64)
     total = total + c
     result = total.astype(F32)
-    # Without the sign, what may have come from below the normal range (up to the smallest normal
-    # number itself) wraps around to the top, where the NaNs are.
+    # Shift out the sign and subtract: results up to the smallest normal number wrap around to the
+    # top of the range, where NaNs are, so one comparison finds both.
     special = ((result.view(np.uint32) << _ONE) - _NORMAL) >= _SPECIAL
     tie = (total.view(np.int64) & _TIE_MASK) == _TIE
     if not special.any() and not tie.any():
         return result
-    # A zero is exact. Whole tiles of zeros are common: they pad the edges.
+    # Zeros are exact. They are common, because zeros pad tiles at the edges.
     doubtful = (special | tie) & (total != 0)
     if not doubtful.any():
         return result
@@ -73,33 +74,34 @@ def fma32_directed(a: Value, b: Value, c: Value, rounding: str) -> Value:
     """a·b + c rounded toward zero ("rz"), down ("rm") or up ("rp")."""
     odd = fma_to_odd(a, b, c)
     result = canonical32(to_float(odd, F32, rounding))
-    if rounding == "rm":  # terms that cancel give −0
+    if rounding == "rm":  # canceling terms give −0
         negative = np.signbit(np.multiply(a, b, dtype=F64)) | np.signbit(c)
         result = np.where((odd == 0) & negative, F32(-0.0), result)[()]
     return result
 
 
 def mul32_directed(a: Value, b: Value, rounding: str) -> Value:
-    """a·b, exact in float64, rounded once."""
+    """a·b with directed rounding; the product is exact in float64."""
     return canonical32(to_float(np.multiply(a, b, dtype=F64), F32, rounding))
 
 
 def fma_to_odd(a: Value, b: Value, c: Value) -> Value:
-    """a·b + c of float32 values as a float64 whose last bit is 1 where anything was lost: a
-    rounding to fewer digits that follows is right."""
+    """a·b + c of float32 values in float64, rounded to odd, so that a later rounding to fewer
+    digits is correct."""
     product = np.multiply(a, b, dtype=F64)
     c = c.astype(F64)
     low = product + c
     # TwoSum: product + c = low + error, exactly.
     back = low - product
     error = (product - (low - back)) + (c - back)
-    # Rounding to odd keeps enough of the lost bits for the second rounding to be the only one.
+    # Round to odd: set the last bit if the sum is inexact.
     fix = (error != 0) & np.isfinite(low) & ((low.view(np.int64) & 1) == 0)
     return np.where(fix, np.nextafter(low, np.where(error > 0, np.inf, -np.inf)), low)
 
 
 def fma64(a: Value, b: Value, c: Value) -> Value:
-    """a·b + c with one rounding (Boldo and Melquiond, 2008; outside its range, by rationals)."""
+    """a·b + c with one rounding (Boldo and Melquiond, 2008; rational arithmetic outside its
+    range)."""
     shape = np.broadcast_shapes(np.shape(a), np.shape(b), np.shape(c))
     a, b, c = (np.broadcast_to(x, shape).astype(F64) for x in (a, b, c))
     high, low = _two_product(a, b)
@@ -152,7 +154,7 @@ def _fma64_rational(a: float, b: float, c: float) -> float:
 
 
 def flush(x: Value) -> Value:
-    """`.ftz`: subnormals become zeros of the same sign."""
+    """`.ftz`: flush subnormals to zero, keeping the sign."""
     tiny = np.abs(x) < np.finfo(x.dtype).smallest_normal
     return np.where(tiny, np.copysign(F32(0), x), x) if tiny.any() else x
 
@@ -162,18 +164,18 @@ def is_subnormal(x: Value) -> Value:
 
 
 def saturate(x: Value) -> Value:
-    """`.sat`: into [0, 1], NaN to +0."""
+    """`.sat`: clamp to [0, 1]; NaN becomes +0."""
     return np.where(x > 0, np.minimum(x, x.dtype.type(1)), x.dtype.type(0))
 
 
 def minimum(a: Value, b: Value) -> Value:
-    """A NaN yields the other operand; −0 is less than +0."""
+    """If one operand is NaN, the result is the other; −0 is less than +0."""
     first = (a < b) | (a == b) & np.signbit(a) | np.isnan(b)
     return _canonical(np.where(first, a, b))
 
 
 def maximum(a: Value, b: Value) -> Value:
-    """A NaN yields the other operand; +0 is greater than −0."""
+    """If one operand is NaN, the result is the other; +0 is greater than −0."""
     first = (a > b) | (a == b) & ~np.signbit(a) | np.isnan(b)
     return _canonical(np.where(first, a, b))
 
@@ -184,18 +186,18 @@ def _canonical(x: Value) -> Value:
 
 
 def either_nan(function: Callable[[Value, Value], Value], a: Value, b: Value) -> Value:
-    """`.NaN`: one NaN is enough."""
+    """`.NaN`: the result is NaN if either operand is."""
     return _canonical(np.where(np.isnan(a) | np.isnan(b), np.nan, function(a, b)))
 
 
 def of_sizes(function: Callable[[Value, Value], Value], a: Value, b: Value) -> Value:
-    """`.xorsign.abs`: sizes are compared, signs multiplied."""
-    size = function(np.abs(a), np.abs(b))
-    return np.where(np.signbit(a) != np.signbit(b), -size, size)
+    """`.xorsign.abs`: compare magnitudes; the result's sign is the exclusive or of both signs."""
+    magnitude = function(np.abs(a), np.abs(b))
+    return np.where(np.signbit(a) != np.signbit(b), -magnitude, magnitude)
 
 
 def wide(function: Callable[[Value], Value]) -> Callable[[Value], Value]:
-    """A float32 function computed in float64 and rounded once."""
+    """Turn a float64 function into a float32 function that computes in float64."""
     return lambda x: canonical32(function(x.astype(F64)).astype(F32))
 
 
@@ -205,15 +207,15 @@ log2 = wide(np.log2)
 sine = wide(np.sin)
 cosine = wide(np.cos)
 tangent_h = wide(np.tanh)
-sqrt32 = wide(np.sqrt)  # the square root of a float32 rounds correctly through float64
-reciprocal = wide(lambda x: 1.0 / x)  # so does its reciprocal
+sqrt32 = wide(np.sqrt)  # correctly rounded: float64 has enough digits to avoid double rounding
+reciprocal = wide(lambda x: 1.0 / x)  # likewise
 
 
 # Integers
 
 
 def divide(a: Value, b: Value) -> Value:
-    """Quotient toward zero; x / 0 is all ones, as the hardware's routine leaves it."""
+    """The quotient, rounded toward zero. x / 0 is all ones, as in NVIDIA's division routine."""
     zero = b == 0
     safe = np.where(zero, b.dtype.type(1), b)
     quotient = a // safe
@@ -223,13 +225,13 @@ def divide(a: Value, b: Value) -> Value:
 
 
 def remainder(a: Value, b: Value) -> Value:
-    """a − b·(a / b); a for b = 0."""
+    """a − b·(a / b); a if b is 0."""
     safe = np.where(b == 0, b.dtype.type(1), b)
     return np.where(b == 0, a, np.fmod(a, safe)).astype(a.dtype)
 
 
 def multiply_high(a: Value, b: Value) -> Value:
-    """Upper half of the double-width product."""
+    """The upper half of the double-width product."""
     bits = a.dtype.itemsize * 8
     if bits < 64:
         double = np.dtype(f"{a.dtype.kind}{2 * a.dtype.itemsize}")
@@ -245,19 +247,22 @@ def multiply_high(a: Value, b: Value) -> Value:
 
 
 def shift_left(a: Value, count: Value) -> Value:
-    """Counts of the width or more give 0, as in NumPy; `count` is uint32 for any width of `a`."""
+    """`shl`: counts ≥ the width give 0. count: uint32 for any width of `a`."""
     bits = a.dtype.itemsize * 8
     return a << np.minimum(count, np.uint32(bits)).astype(a.dtype)
 
 
 def shift_right(a: Value, count: Value) -> Value:
-    """Counts are clamped to the width, so a signed value becomes its sign."""
+    """`shr`: counts are clamped to the width, so a signed value becomes 0 or -1."""
     bits = a.dtype.itemsize * 8
     return a >> np.minimum(count, np.uint32(bits)).astype(a.dtype)
 
 
 def funnel(low: Value, high: Value, count: Value, left: bool, wrap: bool) -> Value:
-    """`shf`: 32 bits out of the 64 of high:low."""
+    """`shf`: 32 bits of the 64-bit value high:low, shifted left or right by `count`.
+
+    wrap: take the count modulo 32 instead of clamping it to 32.
+    """
     n = (count & np.uint32(31)) if wrap else np.minimum(count, np.uint32(32))
     both = (high.astype(np.uint64) << np.uint64(32)) | low.astype(np.uint64)
     n = n.astype(np.uint64)
@@ -276,8 +281,8 @@ def logic3(a: Value, b: Value, c: Value, table: Value) -> Value:
 
 
 def _field(number: Value, bits: int) -> Value:
-    """A position or a length: instructions on 32 bits look at its low byte; those on 64 bits are
-    made of shifts, which look at all of it."""
+    """The effective position or length. 32-bit instructions use only its low byte. 64-bit ones
+    compile to shifts, which use all bits; larger values than 255 act like 255."""
     return number & np.uint32(255) if bits == 32 else np.minimum(number, np.uint32(255))
 
 
@@ -292,7 +297,7 @@ def extract(a: Value, position: Value, length: Value) -> Value:
     field = moved & keep.astype(kind)
     if a.dtype.kind == "u":
         return field
-    # The field's last bit that the value has; all bits above it become the sign.
+    # The last bit of the field inside the value; it is copied to all bits above.
     last = np.minimum(position.astype(np.int64) + length.astype(np.int64) - 1, bits - 1)
     sign = shift_right(unsigned, np.maximum(last, 0).astype(np.uint32)) & kind(1)
     negative = (sign != 0) & (length != 0)
@@ -302,7 +307,7 @@ def extract(a: Value, position: Value, length: Value) -> Value:
 
 
 def insert(a: Value, b: Value, position: Value, length: Value) -> Value:
-    """`bfi`: the low `length` bits of a, put into b at `position`."""
+    """`bfi`: insert the low `length` bits of a into b at `position`."""
     kind, bits = b.dtype.type, b.dtype.itemsize * 8
     position, length = _field(position, bits), _field(length, bits)
     ones = np.where(length >= bits, kind(2**bits - 1), (kind(1) << length.astype(kind)) - kind(1))
@@ -322,8 +327,8 @@ def count_leading_zeros(a: Value) -> Value:
 
 
 def find_leading(a: Value, shift: bool = False) -> Value:
-    """`bfind`: position of the highest bit that differs from the sign, or with `shift` its distance
-    from the top; all ones when there is none."""
+    """`bfind`: the position of the highest bit that differs from the sign, or with `shift` its
+    distance from the top bit. All ones if there is no such bit."""
     unsigned = a.view(f"u{a.dtype.itemsize}")
     if a.dtype.kind == "i":
         unsigned = np.where(a < 0, ~unsigned, unsigned)
@@ -344,7 +349,7 @@ def reverse_bits(a: Value) -> Value:
 
 
 def permute(a: Value, b: Value, selector: Value) -> Value:
-    """`prmt` in its generic mode: four bytes picked out of b:a by four selector nibbles."""
+    """`prmt` in generic mode: select four bytes of b:a by four selector nibbles."""
     both = (b.astype(np.uint64) << np.uint64(32)) | a.astype(np.uint64)
     result = np.zeros_like(both)
     for i in range(4):
@@ -356,7 +361,7 @@ def permute(a: Value, b: Value, selector: Value) -> Value:
     return result.astype(np.uint32)
 
 
-# The selectors that the modes of prmt stand for, for the four values of c's low bits.
+# Mode of prmt -> equivalent selectors, indexed by the low two bits of operand c.
 SELECTORS = {
     "f4e": (0x3210, 0x4321, 0x5432, 0x6543),
     "b4e": (0x5670, 0x6701, 0x7012, 0x0123),
@@ -368,7 +373,7 @@ SELECTORS = {
 
 
 def selector(control: Value, mode: str) -> Value:
-    """What the generic mode of `prmt` would be given."""
+    """The selector of the generic mode that is equivalent to another mode of `prmt`."""
     low = control & np.uint32(3)
     first, *others = (np.uint32(x) for x in SELECTORS[mode])
     result = np.where(low == 1, others[0], first)
@@ -388,7 +393,8 @@ ROUND_TO_INTEGER: dict[str, Callable[[Value], Value]] = {
 
 
 def to_integer(x: Value, kind: type, rounding: str) -> Value:
-    """Float to integer with saturation; NaN gives 0, or the sign bit where 64 bits take part."""
+    """Float to integer with saturation. NaN gives 0, or only the top bit set if source or target
+    has 64 bits."""
     info = np.iinfo(kind)
     whole = ROUND_TO_INTEGER[rounding](x.astype(F64))
     low, high = whole <= float(info.min), whole >= float(info.max)
@@ -401,9 +407,9 @@ def to_integer(x: Value, kind: type, rounding: str) -> Value:
 
 
 def to_float(x: Value, kind: type, rounding: str) -> Value:
-    """To a float type: "rn", or directed "rz", "rm", "rp"."""
+    """Convert to a float type. rounding: "rn", "rz", "rm" or "rp"."""
     nearest = x.astype(kind)
-    if rounding == "rn":  # a NaN of float64 stays the one it is
+    if rounding == "rn":  # conversions from float64 preserve the NaN
         return canonical32(nearest) if kind is F32 and x.dtype != F64 else nearest
     error = _sign_of_error(x, nearest)
     wrong = {"rz": error * np.sign(nearest) < 0, "rm": error < 0, "rp": error > 0}[rounding]
@@ -414,7 +420,7 @@ def to_float(x: Value, kind: type, rounding: str) -> Value:
 def _sign_of_error(exact: Value, rounded: Value) -> Value:
     if exact.dtype.kind == "f":
         return np.sign(exact - rounded.astype(exact.dtype))
-    # Both as integers, unless the float lies outside of their range.
+    # Compare as integers, unless the float is outside the integer range.
     info, wide = np.iinfo(exact.dtype), rounded.astype(F64)
     above, below = wide >= 2.0 * (info.max // 2 + 1), wide < float(info.min)
     whole = np.where(above | below, 0.0, wide).astype(exact.dtype)

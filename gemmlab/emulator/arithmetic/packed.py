@@ -1,5 +1,5 @@
-"""Integers that share a 32-bit register, two halves or four bytes; and other integer instructions
-that work on a part of their operands (PTX ISA, "Integer Arithmetic Instructions")."""
+"""Packed integers (two halves or four bytes per register), and other integer instructions on parts
+of their operands (PTX ISA, "Integer Arithmetic Instructions")."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ U32 = np.uint32
 
 
 def part(x: Value, k: int, bits: int, signed: bool) -> Value:
-    """Number k of a register, from below, sign- or zero-extended."""
+    """Field k of a register, counted from the lowest bits, sign- or zero-extended."""
     kind = np.int32 if signed else np.uint32
     top = x.view(U32) << U32(32 - bits * (k + 1))
     return (top.view(kind) >> kind(32 - bits)).view(U32)
@@ -27,14 +27,14 @@ def dot4(a: Value, b: Value, c: Value, signed: tuple[bool, bool]) -> Value:
 
 
 def dot2(a: Value, b: Value, c: Value, signed: tuple[bool, bool], first: int) -> Value:
-    """`dp2a`: c plus the products of the halves of a and two bytes of b, from byte `first` on."""
+    """`dp2a`: c plus the products of the halves of a with bytes `first` and `first` + 1 of b."""
     for k in range(2):
         c = c + part(a, k, 16, signed[0]) * part(b, first + k, 8, signed[1])
     return c
 
 
 def halves(function: Callable[..., Value], signed: bool, *operands: Value) -> Value:
-    """A function of the lower halves, and of the upper ones."""
+    """Apply a function to the lower and to the upper halves of the operands."""
     kind = np.int32 if signed else np.uint32
     low, high = (
         function(*(part(x, k, 16, signed).view(kind) for x in operands)).view(U32) for k in (0, 1)
@@ -45,7 +45,7 @@ def halves(function: Callable[..., Value], signed: bool, *operands: Value) -> Va
 def differences(
     a: Value, b: Value, c: Value, bits: int, signed: tuple[bool, bool], is_sum: bool
 ) -> Value:
-    """`vabsdiff4` and `vabsdiff2`: |a − b| of each part, or c plus their sum."""
+    """`vabsdiff4` and `vabsdiff2`: |a − b| of each field, or c plus their sum."""
     total = c if is_sum else c & U32(0)
     for k in range(32 // bits):
         x, y = part(a, k, bits, signed[0]), part(b, k, bits, signed[1])
@@ -55,7 +55,7 @@ def differences(
 
 
 def pack(a: Value, b: Value, c: Value, low: int, high: int, bits: int) -> Value:
-    """`cvt.pack`: a and b, saturated to [low, high], of which `bits` bits go below those of c."""
+    """`cvt.pack`: saturate a and b to [low, high] and pack them into `bits` bits each, below c."""
     a, b = (np.clip(x.view(np.int32), np.int32(low), np.int32(high)).view(U32) for x in (a, b))
     mask = U32((1 << bits) - 1)
     both = (b & mask) | ((a & mask) << U32(bits))
@@ -63,12 +63,12 @@ def pack(a: Value, b: Value, c: Value, low: int, high: int, bits: int) -> Value:
 
 
 def low24(x: Value) -> Value:
-    """The 24 bits that `mul24` looks at, extended."""
+    """The 24-bit operand of `mul24`, sign- or zero-extended."""
     return (x << x.dtype.type(8)) >> x.dtype.type(8)
 
 
 def mask_of(start: Value, width: Value, wraps: bool) -> Value:
-    """`bmsk`: `width` ones from bit `start` on; both modulo 32 where it wraps."""
+    """`bmsk`: `width` ones starting at bit `start`. wraps: take both modulo 32."""
     if wraps:
         start, width = start & U32(31), width & U32(31)
     ones = np.where(width > U32(31), ~(width & U32(0)), (U32(1) << (width & U32(31))) - U32(1))
@@ -76,7 +76,7 @@ def mask_of(start: Value, width: Value, wraps: bool) -> Value:
 
 
 def resize(x: Value, width: Value, wraps: bool) -> Value:
-    """`szext`: the low `width` bits, extended with zeros, or signed x with their sign."""
+    """`szext`: the low `width` bits, sign-extended if x is signed, else zero-extended."""
     all_bits = mask_of(width & U32(0), width, wraps)
     kind = x.dtype.type
     low = x.view(U32) & all_bits
@@ -88,7 +88,8 @@ def resize(x: Value, width: Value, wraps: bool) -> Value:
 
 
 def find_set(mask: Value, base: Value, offset: Value) -> Value:
-    """`fns`: the |offset|-th set bit from `base` on, upwards or downwards; all ones if none is."""
+    """`fns`: the |offset|-th set bit from `base`, upward if offset > 0, downward if offset < 0; bit
+    `base` itself if offset is 0. All ones if there is no such bit."""
     step = np.where(offset < 0, np.int32(-1), np.int32(1))
     left = np.where(offset == 0, np.int32(1), np.abs(offset))
     result, position = ~(mask & U32(0)), base.view(np.int32)

@@ -1,12 +1,11 @@
-"""The arithmetic of tensor cores: sums of products, aligned and truncated as the hardware does it.
+"""Tensor core arithmetic: dot products, aligned and truncated as in hardware.
 
-A step takes k exact products and the accumulator, shifts all of them to the largest exponent among
-them, cuts each off `fraction_bits` binary places behind the point, adds what is left exactly, and
-rounds the sum once (Fasi et al., "Numerical behavior of NVIDIA tensor cores", PeerJ CS 2021;
-Khattak and Mikaitis, arXiv 2512.07004; "MMA-Sim", arXiv 2511.10909). An instruction is one step, or
-several, one after the other.
+A step takes k exact products and the accumulator, aligns them to the largest exponent among them,
+truncates each to `fraction_bits` fractional bits, adds the results exactly, and rounds the sum once
+(Fasi et al., "Numerical behavior of NVIDIA tensor cores", PeerJ CS 2021; Khattak and Mikaitis,
+arXiv 2512.07004; "MMA-Sim", arXiv 2511.10909). An instruction consists of one or more such steps.
 
-Values come and go as float64, which holds each of these formats exactly.
+Arguments and results are float64, which represents all of these formats exactly.
 """
 
 from __future__ import annotations
@@ -17,31 +16,30 @@ import numpy as np
 
 FRACTION_BITS = 25  # Hopper, for f16, bf16 and tf32 operands
 FP8_FRACTION_BITS = 13  # Hopper's wgmma of 8-bit floats
-NO_EXPONENT = -10_000  # of a zero: smaller than that of any product
-MAX_EXPONENT = 512  # above that of any product; infinities and NaNs have more
-# All ones, also after a conversion to float32 or float16: what the hardware returns.
+NO_EXPONENT = -10_000  # the exponent of zeros; smaller than that of any product
+MAX_EXPONENT = 512  # exceeds that of any product; infinities and NaNs are above
+# The NaN of the hardware: all ones except the sign, also after conversion to float32 or float16.
 NAN = np.uint64(0x7FFFFFFFFFFFFFFF).view(np.float64)
 
 
 @dataclass(frozen=True)
 class Format:
-    """A binary floating-point format: `digits` of significand, the leading one included, and the
-    exponent of the smallest normal number. `truncates`: results in it are rounded toward zero."""
+    """A binary floating-point format."""
 
-    digits: int
-    lowest: int
-    truncates: bool = False
+    digits: int  # bits of the significand, including the leading one
+    lowest: int  # exponent of the smallest normal number
+    truncates: bool = False  # results are rounded toward zero
 
     @property
     def is_narrow(self) -> bool:
-        """Whether float32 holds every product of two such numbers, and any sum of their powers."""
+        """Whether float32 holds all products of two numbers, and the scale factors of their sums."""
         return self.digits <= 12 and self.lowest >= -14
 
 
 F16, BF16, TF32 = Format(11, -14), Format(8, -126), Format(11, -126)
 E4M3, E5M2 = Format(4, -6), Format(3, -14)
 F32 = Format(24, -126, truncates=True)
-# What Hopper's wgmma of 8-bit floats leaves in a float32 register.
+# The precision of float32 accumulators in Hopper's wgmma on 8-bit floats.
 E8M13 = Format(14, -126, truncates=True)
 
 
@@ -54,7 +52,7 @@ def dot(
     fraction_bits: int = FRACTION_BITS,
     step: int | None = None,
 ) -> np.ndarray:
-    """c + Σ a[k]·b[k] in steps of `step` products, or in one.
+    """c + Σ a[k]·b[k] in steps of `step` products; None for a single step.
 
     a, b: (k, …), c: (…); a[k], b[k] and c broadcast to the result's shape. For matrices A (m, k)
     and B (k, n) that is a = A.T[:, :, None], b = B[:, None, :], c = C.
@@ -73,10 +71,10 @@ def accumulate(
     result: Format = F32,
     fraction_bits: int = FRACTION_BITS,
 ) -> np.ndarray:
-    """One step: c + Σ a[k]·b[k] of shapes as in `dot`, rounded once to `result`.
+    """One step: c + Σ a[k]·b[k], rounded once to `result`. Shapes as in `dot`.
 
-    Every operation here is exact: a product has at most 22 digits, scaling is by powers of two, and
-    the cut-off terms are integers whose sum stays far below 2^53.
+    All operations before the rounding are exact: a product has at most 22 digits, scale factors are
+    powers of two, and the truncated terms are integers whose sum is far below 2^53.
     """
     shape = np.broadcast_shapes(a.shape[1:], b.shape[1:], c.shape)
     powers = _exponent(a, operands.lowest), _exponent(b, operands.lowest)
@@ -98,7 +96,7 @@ def accumulate(
             term *= scale
             total += np.trunc(term, out=term)
     total /= scale
-    return round_to(total, result) + 0.0  # zeros are +0, whatever they come from
+    return round_to(total, result) + 0.0  # all zeros become +0
 
 
 def _with_specials(
@@ -109,7 +107,7 @@ def _with_specials(
     result: Format,
     fraction_bits: int,
 ) -> np.ndarray:
-    """`accumulate` where infinities or NaNs take part: what IEEE makes of the plain sum."""
+    """`accumulate` for inputs with infinities or NaNs, which follow IEEE rules."""
     plain = np.multiply(a, b).sum(axis=0) + c
     x, y, z = (np.where(np.isfinite(v), v, 0.0) for v in (a, b, c))
     rounded = accumulate(x, y, z, operands, result, fraction_bits)
@@ -117,9 +115,10 @@ def _with_specials(
 
 
 def _add_narrow(total: np.ndarray, a: np.ndarray, b: np.ndarray, up: np.ndarray) -> None:
-    """Add the scaled, cut-off products of numbers whose products float32 holds exactly.
+    """Add the scaled, truncated products of narrow formats to `total`, in place.
 
-    A term is below 2^27: eight of them fit in int32, to which the conversion truncates.
+    up: the exponents of the scale factors. Terms are below 2^27, so int32 holds the sum of eight;
+    the conversion to int32 truncates.
     """
     scale = ((up.astype(np.int32) + 127) << 23).view(np.float32)
     product, term = np.empty(total.shape, np.float32), np.empty(total.shape, np.int32)
@@ -134,21 +133,21 @@ def _add_narrow(total: np.ndarray, a: np.ndarray, b: np.ndarray, up: np.ndarray)
 
 
 def round_to(x: np.ndarray, result: Format) -> np.ndarray:
-    """Float64 values in F16 to nearest even, in F32 and E8M13 toward zero; what is too large is
-    an infinity."""
+    """Round float64 values to F16 (to nearest even), F32 or E8M13 (toward zero). Overflow gives
+    infinity."""
     if not result.truncates:
         return x.astype(np.float16).astype(np.float64)
     nearest = x.astype(np.float32)
-    size = np.abs(x)
-    # One less in the bits is the next number toward zero.
-    bits = nearest.view(np.int32) - ((np.abs(nearest) > size) & (size < 2.0**128))
+    magnitude = np.abs(x)
+    # Decrementing the bit pattern gives the next number toward zero.
+    bits = nearest.view(np.int32) - ((np.abs(nearest) > magnitude) & (magnitude < 2.0**128))
     bits &= -1 << F32.digits - result.digits
     rounded: np.ndarray = bits.view(np.float32).astype(np.float64)
     return rounded
 
 
 def _exponent(x: np.ndarray, lowest: int) -> np.ndarray:
-    """e of x = ±s·2^e, 1 ≤ s < 2, where subnormals have exponent `lowest`; zeros take no part."""
+    """e of x = ±s·2^e with 1 ≤ s < 2; subnormals have exponent `lowest`, zeros NO_EXPONENT."""
     exponent = np.asarray(((x.view(np.int64) >> 52).astype(np.int16) & 0x7FF) - 1023)
     np.maximum(exponent, lowest, out=exponent)
     exponent[x == 0] = NO_EXPONENT

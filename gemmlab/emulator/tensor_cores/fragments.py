@@ -1,10 +1,10 @@
-"""wmma: matrices in registers whose place there nobody may know (PTX ISA, "Warp-level Matrix
+"""wmma: matrix products on fragments with an opaque register layout (PTX ISA, "Warp-level Matrix
 Instructions: wmma").
 
-PTX leaves open which lane has which element, and so programs treat all elements of a fragment
-alike. Here lane l of n elements each has elements n·l to n·l + n - 1 of the matrix, row by row; a
-fragment with more places than that repeats them. Each element is loaded and stored by itself: the
-accesses that are counted are not those of hardware, but the bytes are.
+PTX does not define which lane holds which element, so programs cannot depend on it. In the
+emulator, lane l holds the n elements n·l to n·l + n - 1 of the row-major matrix; if a fragment has
+more than n register positions, the elements repeat. Each element is loaded and stored separately,
+so the byte counts match hardware but the request counts do not.
 """
 
 from __future__ import annotations
@@ -24,26 +24,27 @@ from gemmlab.errors import EmulationError, MisalignedAddressError
 
 @dataclass(frozen=True)
 class Fragment:
-    """One of the matrices of an instruction, spread over a warp."""
+    """A matrix operand distributed over the registers of a warp."""
 
     rows: int
     columns: int
     type_: str
-    registers: int  # of each lane
+    registers: int  # per lane
     is_row_major: bool = True  # in memory
 
     @property
     def count(self) -> int:
-        """Different elements of a lane."""
+        """Distinct elements per lane."""
         return self.rows * self.columns // WARP
 
     @property
     def per_register(self) -> int:
+        """Elements per register."""
         return max(1, 32 // BITS[self.type_])
 
     @property
     def dtype(self) -> np.dtype:
-        """Of an element in memory."""
+        """The dtype of an element in memory."""
         return np.dtype({"f32": "f4", "s32": "i4", "f64": "f8"}.get(self.type_, self._bits))
 
     @property
@@ -56,14 +57,16 @@ class Fragment:
 
     @property
     def alignment(self) -> int:
-        """Bytes of which a row's begin is a multiple (a column's, if the matrix lies so): tensor
-        cores take rows in pieces of 16, or whole where they are shorter."""
+        """Required alignment in bytes of each row (each column if column-major): 16 bytes, or the
+        length of the row if it is shorter."""
         row = self.columns if self.is_row_major else self.rows
         return min(CHUNK, row * self.dtype.itemsize)
 
     def offsets(self, stride: Value) -> list[np.ndarray]:
-        """Bytes from the matrix's start to each element of each lane. stride: in elements, from row
-        to row, or from column to column."""
+        """Byte offsets of each lane's elements from the start of the matrix, one array per element.
+
+        stride: in elements, between rows (between columns if column-major).
+        """
         index = np.arange(WARP).reshape(1, 1, WARP) * self.count
         stride, found = three_axes(stride).astype(np.int64), []
         for k in range(self.count):
@@ -76,7 +79,10 @@ class Fragment:
 def load(
     f: Fragment, space: Any, access: Access, address: Value, stride: Value, mask: Mask | None
 ) -> list[Value]:
-    """The registers of a fragment of a matrix that begins at an address. Raises EmulationError."""
+    """wmma.load: the registers of a fragment. address, stride: of the matrix, stride in elements.
+
+    Raises EmulationError.
+    """
     _check_alignment(f, space.chunk, access, address, stride, mask)
     found = [
         space.load(access, address + x.astype(address.dtype), mask)[0] for x in f.offsets(stride)
@@ -99,7 +105,10 @@ def store(
     mask: Mask | None,
     extent: Extent,
 ) -> None:
-    """Write a fragment to a matrix that begins at an address. Raises EmulationError."""
+    """wmma.store: write a fragment to memory. address, stride: as in `load`.
+
+    Raises EmulationError.
+    """
     _check_alignment(f, space.chunk, access, address, stride, mask)
     whole = [np.ascontiguousarray(np.broadcast_to(three_axes(r), extent.shape)) for r in registers]
     parts = [r.view(f.dtype).reshape(*extent.shape, -1) for r in whole]
@@ -121,8 +130,8 @@ def _check_alignment(
     if (bad & on).any():
         first = int(chunk.spread(far)[chunk.spread(bad & on)][0])
         message = (
-            f"illegal stride of {first} elements: for {f.type_} it is a multiple of "
-            f"{step // f.dtype.itemsize}, {step} bytes"
+            f"illegal stride of {first} elements: for {f.type_} it must be a multiple of "
+            f"{step // f.dtype.itemsize} ({step} bytes)"
         )
         chunk.report(EmulationError, message, access, bad, start, mask)
 
@@ -136,7 +145,7 @@ def mma(
     c: Sequence[Value],
     saturate: bool,
 ) -> list[np.ndarray]:
-    """The registers of D = A·B + C."""
+    """wmma.mma: the registers of D = A·B + C. fragments: those of D, A, B and C."""
     of_d, of_a, of_b, of_c = fragments
     left = _matrix(of_a, a, extent).transpose(1, 0, 2)[:, :, None]  # (k, m, 1, warps)
     right = _matrix(of_b, b, extent)[:, None]  # (k, 1, n, warps)
@@ -147,7 +156,7 @@ def mma(
 
 
 def _matrix(f: Fragment, registers: Sequence[Value], extent: Extent) -> np.ndarray:
-    """(rows, columns, warps), in float64 or int64."""
+    """The matrix in a fragment: (rows, columns, warps), float64 or int64."""
     parts = [elements(r, f.type_, extent).reshape(-1, WARP, f.per_register) for r in registers]
     lanes = np.concatenate(parts, axis=2)[..., : f.count]
     return lanes.transpose(1, 2, 0).reshape(f.rows, f.columns, -1)

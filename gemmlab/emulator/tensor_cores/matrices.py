@@ -1,10 +1,10 @@
-"""Matrices spread over the registers of a warp: ldmatrix, stmatrix, movmatrix, mma.sync.
+"""Matrices distributed over the registers of a warp: ldmatrix, stmatrix, movmatrix, mma.sync.
 
-Lane l belongs to group g = l / 4 and has place t = l % 4 in it. A register holds e elements side by
-side along one axis of a matrix (PTX ISA, "Warp Level Matrix Instructions"). One formula serves all
-shapes and types: element i of register r, which is r = half + h·part for a matrix of 8·h rows, lies
-in row g + 8·half and column i + e·t + 4·e·part of A; of B it is the same with its columns as rows.
-An accumulator has two columns per lane, 2·t and 2·t + 1, and 8·h rows.
+Lane l has group g = l / 4 and position t = l % 4 in the group. A register holds e consecutive
+elements along one axis of a matrix (PTX ISA, "Warp Level Matrix Instructions"). One formula covers
+all shapes and types. Let A have 8·h rows, and write register number r = half + h·part. Element i of
+register r is in row g + 8·half and column i + e·t + 4·e·part of A. For B, exchange rows and
+columns. An accumulator has 8·h rows; each lane holds its columns 2·t and 2·t + 1.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BITS |= {"s8": 8, "u8": 8, "s4": 4, "u4": 4}
 
 @dataclass(frozen=True)
 class Shape:
-    """Of one mma: D (m, 8) = A (m, k) · B (k, 8) + C (m, 8), and the types of their elements."""
+    """The shape and element types of an mma: D (m, 8) = A (m, k) · B (k, 8) + C (m, 8)."""
 
     m: int
     k: int
@@ -36,12 +36,12 @@ class Shape:
     c: str
 
     def registers(self, rows: int, columns: int, type_: str) -> int:
-        """Per lane, of 32 bits, or of 64 for f64."""
+        """Registers per lane of a matrix. They have 32 bits, or 64 bits for f64."""
         return rows * columns * BITS[type_] // (WARP * max(BITS[type_], 32))
 
     @property
     def counts(self) -> tuple[int, int, int, int]:
-        """Registers of D, A, B and C."""
+        """Registers per lane of D, A, B and C."""
         m, k = self.m, self.k
         return (
             self.registers(m, 8, self.d),
@@ -51,7 +51,7 @@ class Shape:
         )
 
 
-# What the tensor cores of Hopper multiply: rows of A and depth, by type of A.
+# Shapes (m, k) that Hopper supports, by type of A.
 DEPTHS = {
     "f16": {(16, 8), (16, 16)},
     "tf32": {(16, 4), (16, 8)},
@@ -70,7 +70,7 @@ def mma(
     c: Sequence[Value],
     saturate: bool,
 ) -> list[np.ndarray]:
-    """The registers of D, of the chunk's shape."""
+    """mma.sync: the registers of D, each of shape (blocks, warps, 32)."""
     left = operand(a, shape.a, shape.m // 8, extent)[:, :, None]  # (k, m, 1, warps)
     right = operand(b, shape.b, 1, extent)[:, None]  # (k, 1, 8, warps)
     start = accumulator(c, shape.c, shape.m // 8, extent)  # (m, 8, warps)
@@ -80,8 +80,11 @@ def mma(
 def multiply(
     shape: Shape, left: np.ndarray, right: np.ndarray, start: np.ndarray, saturate: bool
 ) -> np.ndarray:
-    """D of the type that the registers hold. left: (k, m, 1, warps), right: (k, 1, n, warps),
-    start: (m, n, warps), in float64 or int64."""
+    """D = left·right + start, in the register type of D: (m, n, warps).
+
+    left: (k, m, 1, warps), right: (k, 1, n, warps), start: (m, n, warps); float64 or int64.
+    saturate: clamp integer results to int32 instead of wrapping.
+    """
     if shape.a == "f64":
         for x, y in zip(left, right, strict=True):
             start = fused(x, y, start)
@@ -102,7 +105,7 @@ def multiply(
 
 
 def elements(register: Value, type_: str, extent: Extent) -> np.ndarray:
-    """The numbers in one register: (blocks · warps, 8, 4, e), float64 or int64."""
+    """The elements of one register: (blocks · warps, 8, 4, e), float64 or int64."""
     bits = np.ascontiguousarray(np.broadcast_to(three_axes(register), extent.shape))
     lanes = bits.reshape(-1, 8, 4, 1)
     match type_:
@@ -121,7 +124,7 @@ def elements(register: Value, type_: str, extent: Extent) -> np.ndarray:
 
 
 def operand(registers: Sequence[Value], type_: str, halves: int, extent: Extent) -> np.ndarray:
-    """A as (k, rows, warps), or B as (k, columns, warps) with `halves` = 1."""
+    """Gather A as (k, rows, warps), or B as (k, columns, warps). halves: rows / 8; 1 for B."""
     stacked = np.stack([elements(r, type_, extent) for r in registers])
     parts = stacked.reshape(len(registers) // halves, halves, *stacked.shape[1:])
     ordered = parts.transpose(0, 4, 5, 1, 3, 2)  # (part, t, i, half, g, warp)
@@ -129,14 +132,14 @@ def operand(registers: Sequence[Value], type_: str, halves: int, extent: Extent)
 
 
 def accumulator(registers: Sequence[Value], type_: str, halves: int, extent: Extent) -> np.ndarray:
-    """C as (rows, 8, warps)."""
+    """Gather C as (rows, 8, warps). halves: rows / 8."""
     stacked = np.stack([elements(r, type_, extent) for r in registers])  # (r, warp, g, t, e)
     columns = stacked.transpose(0, 4, 1, 2, 3).reshape(halves, 2, *stacked.shape[1:4])
     return columns.transpose(0, 3, 4, 1, 2).reshape(8 * halves, 8, -1)
 
 
 def scatter(matrix: np.ndarray, extent: Extent) -> list[np.ndarray]:
-    """D (rows, 8, warps) to registers; two 16-bit elements share one."""
+    """Convert D (rows, 8, warps) to registers, which hold two 16-bit elements or one larger one."""
     lanes = matrix.reshape(-1, 8, 4, 2, matrix.shape[2])  # (half, g, t, column, warp)
     ordered = np.ascontiguousarray(lanes.transpose(0, 4, 1, 2, 3))
     if matrix.dtype.itemsize == 2:
@@ -148,7 +151,8 @@ def scatter(matrix: np.ndarray, extent: Extent) -> list[np.ndarray]:
 
 
 def to_lanes(matrices: np.ndarray, transposed: bool) -> np.ndarray:
-    """(…, 8, 8) to (…, 32): each lane has two neighbours of a row; or, transposed, of a column."""
+    """(…, 8, 8) to (…, 32): each lane holds two adjacent elements of a row, or of a column if
+    `transposed`."""
     rows = np.ascontiguousarray(np.swapaxes(matrices, -1, -2) if transposed else matrices)
     return rows.view(np.uint32).reshape(*matrices.shape[:-2], WARP)
 
@@ -160,18 +164,19 @@ def to_matrices(lanes: np.ndarray, transposed: bool) -> np.ndarray:
 
 
 def move(register: Value, extent: Extent) -> np.ndarray:
-    """movmatrix: the transpose of the matrix that the lanes hold."""
+    """movmatrix: transpose the 8×8 matrix in a register."""
     lanes = np.broadcast_to(three_axes(register), extent.shape)
     return to_lanes(to_matrices(lanes, False), True)
 
 
 class MatrixSpace(SharedSpace):
-    """Shared memory for ldmatrix and stmatrix: lane 8·j + i names row i of matrix j, 16 bytes."""
+    """Shared memory for ldmatrix and stmatrix. Lane 8·j + i has the address of row i (16 bytes) of
+    matrix j."""
 
     def load_matrices(
         self, access: Access, address: Value, count: int, transposed: bool, mask: Mask | None
     ) -> list[np.ndarray]:
-        """One register per matrix."""
+        """ldmatrix. Returns one register per matrix."""
         where, warps = self._rows(access, address, count, mask)
         rows = self.data.view(np.uint16)[where].reshape(-1, count, 8, 8)
         registers = np.zeros((count, *self.chunk.extent.shape), np.uint32)
@@ -194,12 +199,12 @@ class MatrixSpace(SharedSpace):
     def _rows(
         self, access: Access, address: Value, count: int, mask: Mask | None
     ) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
-        """Where the rows that the active warps name lie, and those warps. Eight rows are one phase,
-        of loads and of stores, and phases do not merge."""
+        """Check and count an access. Returns block and element indices of the rows, and the active
+        warps. Eight rows form one phase, for loads as for stores; phases do not merge."""
         extent = self.chunk.extent
         on = np.ones(extent.shape, bool) if mask is None else mask.array
         warps = np.asarray(on.any(axis=2))
-        naming = Mask(warps[..., None] & (np.arange(WARP) < 8 * count), extent)
+        addressing = Mask(warps[..., None] & (np.arange(WARP) < 8 * count), extent)
         offsets = offsets_of(access, address)
-        block, first = self._general(access, offsets, naming, is_load=False)
+        block, first = self._general(access, offsets, addressing, is_load=False)
         return (block[:, None], first[:, None] + np.arange(8)), warps

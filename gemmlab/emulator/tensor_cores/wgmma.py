@@ -1,10 +1,10 @@
 """Warpgroup matrix products: wgmma.mma_async (PTX ISA, "Asynchronous Warpgroup Level Matrix
 Instructions").
 
-Four warps multiply a 64×K tile A by a K×N tile B into 64×N accumulators, where K is 32 bytes of
-elements. Each warp computes 16 rows by itself, so warps are what is counted here, all of a chunk at
-once. B lies in shared memory, A there or in registers. The result is there when the instruction
-has executed: hardware may take until the wait.
+Four warps multiply a 64×K tile A by a K×N tile B into 64×N accumulators; a row of K elements has 32
+bytes. B is in shared memory, A in shared memory or registers. Each warp computes 16 rows
+independently, so the code below works on warps, all of a chunk at once. The result is available
+when the instruction completes; hardware guarantees it only after the wait.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ from gemmlab.errors import EmulationError, OutOfBoundsError
 if TYPE_CHECKING:
     from gemmlab.emulator.execution.machine import Machine
 
-ROWS, GROUP_WARPS = 16, 4  # of A per warp; warps of a warpgroup
+ROWS, GROUP_WARPS = 16, 4  # rows of A per warp; warps per warpgroup
 GROUP_ROWS = ROWS * GROUP_WARPS
-ROW_BYTES = 32  # of a tile's row along k
-SWIZZLES = ["none", "128B", "64B", "32B"]  # bits 62 and 63 of a descriptor
-SPANS = {"none": 16, "128B": 128, "64B": 64, "32B": 32}  # bytes of a row of the pattern
-# Tiles of so many rows at a time stay inside a core's L2.
+ROW_BYTES = 32  # bytes of a tile row along k
+SWIZZLES = ["none", "128B", "64B", "32B"]  # encoding in bits 62 and 63 of a matrix descriptor
+SPANS = {"none": 16, "128B": 128, "64B": 64, "32B": 32}  # swizzle -> bytes of a pattern row
+# Batches of this many rows fit in a core's L2.
 ROWS_AT_ONCE = 64
 
-Places = tuple[np.ndarray, ...]  # block and number of each warp
+Places = tuple[np.ndarray, ...]  # block and warp number of each active warp
 
 
 @dataclass(frozen=True)
 class Product:
-    """What one instruction says: N, types in PTX's words, where and how the operands lie."""
+    """The static properties of a wgmma.mma_async instruction."""
 
     n: int
     result: str  # "f32", "f16" or "s32"
-    a: str
+    a: str  # PTX type
     b: str
-    scale_a: int = 1
+    scale_a: int = 1  # 1 or -1
     scale_b: int = 1
-    transposes_a: bool = False  # the elements of a row of A lie far apart, those of a column close
-    transposes_b: bool = False
+    transposes_a: bool = False  # A is M-major in shared memory
+    transposes_b: bool = False  # B is N-major
     saturates: bool = False
 
     @property
     def num_registers(self) -> int:
-        """For the accumulators, of each thread."""
+        """Accumulator registers per thread."""
         return self.n // (4 if self.result == "f16" else 2)
 
     @property
@@ -65,10 +65,10 @@ class Product:
 def multiply(
     p: Product, a: np.ndarray, b: np.ndarray, c: np.ndarray, is_exact: bool = True
 ) -> np.ndarray:
-    """c + a·b as the tensor cores have it, or in plain float32 where it need not be exact.
+    """c + a·b with tensor core arithmetic, or in float32 if `is_exact` is False.
 
-    a: (tiles, rows, K) and b: (tiles, N, K) in float64, c and the result: (tiles, rows, N) of the
-    accumulators' type.
+    a: (tiles, rows, K) and b: (tiles, N, K) in float64. c and the result: (tiles, rows, N) in the
+    accumulator type.
     """
     a, b = a * p.scale_a, b * p.scale_b
     if p.result == "s32":
@@ -95,11 +95,11 @@ def multiply(
 
 
 def _to_registers(p: Product, tiles: np.ndarray) -> np.ndarray:
-    """(warps, 16, N) as the lanes hold it: (registers, warps, 32).
+    """(warps, 16, N) to registers: (registers, warps, 32).
 
-    Of each 8 columns a lane 4·g + t holds columns 2·t and 2·t + 1 of rows g and g + 8.
+    In each group of 8 columns, lane 4·g + t holds columns 2·t and 2·t + 1 of rows g and g + 8.
     """
-    parts = tiles.reshape(len(tiles), 2, 8, -1, 4, 2)  # row half, g, columns / 8, t, of two
+    parts = tiles.reshape(len(tiles), 2, 8, -1, 4, 2)  # row half, g, column group, t, column
     if p.result == "f16":
         together = np.ascontiguousarray(parts.transpose(3, 1, 0, 2, 4, 5)).view(np.uint32)
     else:
@@ -111,14 +111,16 @@ def _to_registers(p: Product, tiles: np.ndarray) -> np.ndarray:
 def chunk_offsets(
     rows: int, transposed: bool, leading: int, stride: int, swizzle: str
 ) -> np.ndarray:
-    """Byte offsets of a tile's 16-byte chunks from its start, without the swizzle: (rows, 2), or
-    (rows / 8, 16) where a chunk holds 8 rows of one k. leading, stride: the descriptor's offsets.
+    """Unswizzled byte offsets of a tile's 16-byte chunks from its start.
+
+    Shape (rows, 2); if `transposed`, (rows / 8, 16), where a chunk holds 8 rows at one k. leading,
+    stride: the byte offsets of the matrix descriptor.
     """
     span = SPANS[swizzle]
     if not transposed:
         row, chunk = np.arange(rows)[:, None], np.arange(2)[None, :]
-        across = leading if swizzle == "none" else CHUNK
-        return row // 8 * stride + row % 8 * span + chunk * across
+        chunk_stride = leading if swizzle == "none" else CHUNK
+        return row // 8 * stride + row % 8 * span + chunk * chunk_stride
     group, k = np.arange(rows // 8)[:, None], np.arange(16)[None, :]
     if swizzle == "none":
         return group * stride + k // 8 * leading + k % 8 * span
@@ -127,7 +129,7 @@ def chunk_offsets(
 
 
 class Wgmma:
-    """The tensor cores of a chunk of blocks."""
+    """Executes wgmma for a chunk of blocks."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -143,7 +145,11 @@ class Wgmma:
         scale_d: Value,
         mask: Mask | None,
     ) -> np.ndarray:
-        """The new accumulators: (registers, blocks, warps, 32). a: a descriptor, or registers."""
+        """wgmma.mma_async. Returns the new accumulators, (registers, blocks, warps, 32).
+
+        a: a matrix descriptor or registers. b: a matrix descriptor. scale_d: False replaces the
+        old accumulators by zeros.
+        """
         on = self.machine.active(mask)
         warps = on.any(axis=2)
         if not on[warps].all():
@@ -157,9 +163,9 @@ class Wgmma:
             left = self._tile(index, product.a, GROUP_ROWS, product.transposes_a, a, at, part)
         before = self._accumulators(product, accumulators, at)
         before[~self._of_warps(scale_d, at).astype(bool)] = 0
-        together = self._sharing(b, at)  # warps whose B is the same: one tile
-        one = tuple(x[::together] for x in at)
-        right = self._tile(index, product.b, product.n, product.transposes_b, b, one)
+        together = self._sharing(b, at)  # consecutive warps that share one tile B
+        first = tuple(x[::together] for x in at)
+        right = self._tile(index, product.b, product.n, product.transposes_b, b, first)
         left, before = (x.reshape(-1, together * ROWS, x.shape[2]) for x in (left, before))
         after = multiply(product, left, right, before, self.machine.launch.exact_tensor)
         registers = _to_registers(product, after.reshape(-1, ROWS, product.n))
@@ -170,18 +176,19 @@ class Wgmma:
         return full
 
     def commit(self, mask: Mask | None) -> None:
-        """wgmma.commit_group: of interest to the checks alone, since results are there already."""
+        """wgmma.commit_group: used only by the checks, since results are already available."""
 
     def wait(self, most: int, mask: Mask | None) -> None:
-        """wgmma.wait_group: all groups of a warp but the last `most`; as `commit`."""
+        """wgmma.wait_group: used only by the checks. most: groups that may remain pending."""
 
     def _of_warps(self, value: Value, at: Places) -> np.ndarray:
-        """Of each warp, a value that its lanes share."""
+        """The value of each warp, given per lane and uniform in a warp."""
         shared: np.ndarray = np.broadcast_to(three_axes(value), self.machine.extent.shape)[(*at, 0)]
         return shared
 
     def _sharing(self, descriptor: Value, at: Places) -> int:
-        """4 where whole warpgroups with one tile B each execute, else 1."""
+        """Number of consecutive warps that share one tile B: 4 if only full warpgroups with equal
+        descriptors execute, else 1."""
         b = self._of_warps(descriptor, at)
         if len(b) % GROUP_WARPS or (at[1] % GROUP_WARPS != np.arange(len(b)) % GROUP_WARPS).any():
             return 1
@@ -189,7 +196,7 @@ class Wgmma:
         return GROUP_WARPS if (groups == groups[:, :1]).all() else 1
 
     def _rows_in_registers(self, a: Sequence[Value], at: Places) -> np.ndarray:
-        """A's rows of each warp: (warps, 16, 32) bytes."""
+        """The rows of A in each warp's registers: (warps, 16, 32) bytes."""
         shape = self.machine.extent.shape
         words = [np.broadcast_to(three_axes(x), shape)[at] for x in a]
         # Register 2·c + r of lane 4·g + t holds bytes 16·c + 4·t to 16·c + 4·t + 3 of row 8·r + g.
@@ -206,7 +213,10 @@ class Wgmma:
         at: Places,
         part: np.ndarray | None = None,
     ) -> np.ndarray:
-        """The tile that each warp's descriptor names, or its part of 16 rows: (warps, rows, K)."""
+        """The tile at each warp's matrix descriptor: (warps, rows, K), float64.
+
+        part: for each warp, which group of 16 rows to return; None returns all rows.
+        """
         descriptors = self._of_warps(descriptor, at)
         start = (descriptors & np.uint64(0x3FFF)).astype(np.int64) * CHUNK
         layouts, layout_of = np.unique(descriptors >> np.uint64(16), return_inverse=True)
@@ -214,16 +224,17 @@ class Wgmma:
         shape = tile_rows if part is None else tile_rows // GROUP_WARPS, 16 if transposed else 2
         chunks = np.empty((len(start), *shape), np.int64)
         for number, bits in enumerate(layouts.tolist()):
-            own = np.asarray(layout_of == number)
+            selected = np.asarray(layout_of == number)
             leading, stride = (bits & 0x3FFF) * CHUNK, (bits >> 16 & 0x3FFF) * CHUNK
             swizzle, base = SWIZZLES[bits >> 46], bits >> 33 & 7
             tile = chunk_offsets(rows, transposed, leading, stride, swizzle)
             if part is not None:
-                tile = tile.reshape(GROUP_WARPS, *shape)[part[own]]
-            chunks[own] = swizzled((start[own, None, None] + tile) // CHUNK, swizzle, base)
+                tile = tile.reshape(GROUP_WARPS, *shape)[part[selected]]
+            addresses = start[selected, None, None] + tile
+            chunks[selected] = swizzled(addresses // CHUNK, swizzle, base)
         outside = np.asarray((chunks >= self.shared.shape[1]).any(axis=(1, 2)))
         if outside.any():
-            message = "a matrix descriptor names a tile that ends past the shared memory"
+            message = "the tile of a matrix descriptor ends past the end of shared memory"
             self._fail(index, OutOfBoundsError, message, at, outside)
         data = self._read(index, at, chunks)
         if not transposed:
@@ -232,15 +243,15 @@ class Wgmma:
         return tiles.reshape(len(start), -1, tiles.shape[3])
 
     def _read(self, index: int, at: Places, chunks: np.ndarray) -> np.ndarray:
-        """Rows of 16 bytes of each warp's block, by their numbers: (warps, …, 16)."""
+        """The given 16-byte chunks of each warp's shared memory: (warps, …, 16) bytes."""
         data: np.ndarray = self.shared[at[0][:, None, None], chunks]
         return data
 
     def _accumulators(self, p: Product, registers: Sequence[Value], at: Places) -> np.ndarray:
-        """Of each warp: (warps, 16, N)."""
+        """The accumulators of each warp: (warps, 16, N)."""
         shape = self.machine.extent.shape
         stacked = np.stack([np.broadcast_to(three_axes(x), shape)[at] for x in registers])
-        if p.result == "f16":  # two in a register
+        if p.result == "f16":  # two elements per register
             parts = stacked.view(p.dtype).reshape(-1, 2, stacked.shape[1], 8, 4, 2)
         else:
             parts = np.moveaxis(stacked.reshape(-1, 2, 2, stacked.shape[1], 8, 4), 2, -1)
