@@ -29,10 +29,8 @@ from gemmlab.ptx.ir import (
 )
 from gemmlab.ptx.modifiers import read_opcode
 
-STACK_BYTES = (
-    16 << 10
-)  # per thread, if that has room for LEAST_DEPTH frames; CUDA's default is 1 KiB
-LEAST_DEPTH = 8
+# Minimum stack size per thread, in bytes and in frames. CUDA's default is 1 KiB.
+STACK_BYTES, LEAST_DEPTH = 16 << 10, 8
 STACK = Variable("stack@", "local", "b8", STACK_BYTES, 16)
 OVERFLOW = "stack@overflow"  # the function called on a stack overflow
 CALL = "call@"  # pseudo-instruction: calls a subroutine; operands are name, results, arguments
@@ -325,9 +323,7 @@ def _name(call: Instruction) -> str:
 def _width(register: Reg, i: Instruction) -> int:
     width = 4 if register.type == "pred" else WIDTHS[register.type]
     if width > 8:
-        message = (
-            f"unsupported: the 128-bit register {register.name} is live after a recursive call"
-        )
+        message = f"unsupported: 128-bit register {register.name} is live after a recursive call"
         raise UnsupportedInstructionError(message, i.site)
     return width
 

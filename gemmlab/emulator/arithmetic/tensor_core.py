@@ -32,7 +32,7 @@ class Format:
 
     @property
     def is_narrow(self) -> bool:
-        """Whether float32 holds all products of two numbers, and the scale factors of their sums."""
+        """Whether float32 holds all products of two numbers, and their scale factors."""
         return self.digits <= 12 and self.lowest >= -14
 
 
