@@ -71,7 +71,7 @@ def launches(
         *plan.pack(left, packed[0], first, works[0]),
         *plan.pack(right, packed[1], second, works[1]),
         *plan.multiply(product, config, *packed, (*works[:2], c), MULTIPROCESSORS, totals=totals),
-        plan.fix_up(product, left, right, packed, (first, second, c), works, MULTIPROCESSORS),
+        plan.repair(product, left, right, packed, (first, second, c), works, MULTIPROCESSORS),
     )
 
 
@@ -113,7 +113,7 @@ RUNGS = tuple(
     for config, change in (
         (Config(), "three float16 products on tensor cores"),
         (
-            Config(scheme=BF16X6, block_n=128, slots=6, promote_k=32, total_k=1024),
+            Config(scheme=BF16X6, block_n=128, stages=6, promote_k=32, total_k=1024),
             "six bfloat16 products, float32's range",
         ),
     )

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gemmlab.errors import InputError
-from gemmlab.kernels.gemm.sm90.config import LINE, SCHEMES, SplitConfig, TileConfig
+from gemmlab.kernels.gemm.sm90.config import LINE, SCHEMES, PackConfig, TileConfig
 from gemmlab.linalg.planning import plan
 
 SMS = 132
@@ -64,7 +64,7 @@ def test_a_product_fits_the_gpu_and_the_rules_of_tma(m, n, k, a_along, b_along, 
         2 * LINE * wanted.copy.lines * count
         for wanted, count in zip(launch.maps, copies(tile), strict=True)
     )
-    assert boxes == tile.slot_bytes
+    assert boxes == tile.stage_bytes
 
 
 @given(k=st.integers(1, 2**31 - 1))
@@ -100,7 +100,7 @@ def copies(tile: TileConfig) -> tuple[int, int]:
     [
         {"block_m": 96},
         {"block_m": 256},
-        {"block_m": 192, "slots": 4},
+        {"block_m": 192, "stages": 4},
         {"block_n": 100},
         {"block_n": 320},
         {"a_major": "m"},
@@ -108,8 +108,8 @@ def copies(tile: TileConfig) -> tuple[int, int]:
         {"promote_k": 32},
         {"total_k": 1000},
         {"total_k": -64},
-        {"slots": 2},
-        {"slots": 6},
+        {"stages": 2},
+        {"stages": 6},
         {"cluster": 16},
     ],
 )
@@ -120,13 +120,13 @@ def test_tiles_that_break_a_rule_are_refused(wrong):
 
 def test_splits_that_break_a_rule_are_refused():
     with pytest.raises(InputError):
-        SplitConfig(warps=2)
+        PackConfig(warps=2)
     with pytest.raises(InputError):
-        SplitConfig(threads=1024)
+        PackConfig(threads=1024)
     with pytest.raises(InputError):
-        SplitConfig(first="even")
+        PackConfig(first="even")
     with pytest.raises(InputError):
-        SplitConfig(SCHEMES["bf16x6"], first="up")
+        PackConfig(SCHEMES["bf16x6"], first="up")
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,9 @@ from gemmlab.linalg.planning import plan
 from gemmlab.linalg.runtime.kernels import artifact_of
 
 U = 2.0**-24
-SMALL = TileConfig(block_m=64, block_n=64, slots=4, cluster=1)
+SMALL = TileConfig(block_m=64, block_n=64, stages=4, cluster=1)
 PAIR = TileConfig(
-    block_m=128, block_n=64, slots=4, cluster=2, a_major="mn", b_major="k", promote_k=32
+    block_m=128, block_n=64, stages=4, cluster=2, a_major="mn", b_major="k", promote_k=32
 )
 
 
@@ -56,7 +56,7 @@ def product(
         *plan.pack(operands[0], packed[0], at[0], works[0]),
         *plan.pack(operands[1], packed[1], at[1], works[1]),
         *plan.multiply(wanted, tile, *packed, (*works[:2], at[2]), 2, totals=memory.place(totals)),
-        plan.fix_up(wanted, *operands, packed, at, works, sms=2),
+        plan.repair(wanted, *operands, packed, at, works, sms=2),
     ]
     for launch in launches:
         if launch.kernel == "pack_k_major":
@@ -119,19 +119,19 @@ def test_a_deep_product_is_added_up_in_parts(
 @pytest.mark.parametrize("order", ["in-order", "reversed"])
 @pytest.mark.parametrize("tile", [PAIR, replace(PAIR, scheme=BF16X6, total_k=64)])
 @pytest.mark.slow
-def test_nothing_is_found_where_slots_and_totals_are_used_again(
+def test_nothing_is_found_where_stages_and_totals_are_used_again(
     tile: TileConfig, order: str
 ) -> None:
-    """By two math groups of each block of a cluster, and by several blocks of the fix-up."""
+    """Two consumer warpgroups per block of a cluster; several blocks repair non-finite rows."""
     a, b = matrices(300, 20, 130)
     a[3, 5] = np.nan
     kinds = ("races", "global-races", "copies", "barriers", "clusters", "warps")
-    c, report = product(a, b, replace(tile, slots=tile.scheme.parts + 1), check=kinds, order=order)
+    c, report = product(a, b, replace(tile, stages=tile.scheme.parts + 1), check=kinds, order=order)
     assert np.isnan(c[3]).all() and np.isfinite(np.delete(c, 3, axis=0)).all()
     assert report[1:].tolist() == [1, 0]
 
 
-LARGE = TileConfig(scheme=BF16X6, block_n=128, slots=6, promote_k=32, total_k=1024)
+LARGE = TileConfig(scheme=BF16X6, block_n=128, stages=6, promote_k=32, total_k=1024)
 
 
 @pytest.mark.parametrize(("tile", "products", "waits"), [(SMALL, 3, 2), (LARGE, 6, 3)])
@@ -144,8 +144,8 @@ def test_the_assembler_leaves_wgmma_asynchronous(
     artifact = artifact_of(launch)
     assert artifact.cubin is not None and artifact.resources is not None
     code = sass(artifact.cubin)
-    assert code.count("HGMMA") == 4 * products  # four steps of 16 in a slot
-    assert code.count("WARPGROUP.DEPBAR") == waits  # one for each slot freed early, one for all
+    assert code.count("HGMMA") == 4 * products  # four steps of 16 in a stage
+    assert code.count("WARPGROUP.DEPBAR") == waits  # one for each stage freed early, one for all
     assert artifact.resources.spill_bytes == 0
 
 

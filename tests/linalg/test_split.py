@@ -107,12 +107,12 @@ def test_vectors_that_are_not_finite_are_zero_and_marked() -> None:
 
 
 KERNELS = {
-    "along, a warp each": (True, plan.SplitConfig(warps=1, fours=2), (11, 130), 3),
-    "along, a block each": (True, plan.SplitConfig(fours=1), (2, 1101), 0),
-    "across, one block": (False, plan.SplitConfig(cluster=1, fours=2), (37, 50), 1),
-    "across, two blocks": (False, plan.SplitConfig(cluster=2, fours=1), (37, 50), 2),
-    "along, rounded down": (True, plan.SplitConfig(first="down", warps=1, fours=2), (11, 90), 2),
-    "across, rounded up": (False, plan.SplitConfig(first="up", cluster=1, fours=2), (37, 50), 1),
+    "along, a warp each": (True, plan.PackConfig(warps=1, fours=2), (11, 130), 3),
+    "along, a block each": (True, plan.PackConfig(fours=1), (2, 1101), 0),
+    "across, one block": (False, plan.PackConfig(cluster=1, fours=2), (37, 50), 1),
+    "across, two blocks": (False, plan.PackConfig(cluster=2, fours=1), (37, 50), 2),
+    "along, rounded down": (True, plan.PackConfig(first="down", warps=1, fours=2), (11, 90), 2),
+    "across, rounded up": (False, plan.PackConfig(first="up", cluster=1, fours=2), (37, 50), 1),
 }
 
 
@@ -171,6 +171,6 @@ def test_deep_kernels_write_what_the_reference_says(first: str) -> None:
     results = {name: at[name] for name in ("out", "unscale", "status")}
     split = {**find, **results, "pitch": target.packed.pitch}
     grid, block = (2, 2, 1), (256, 1, 1)
-    memory.run(plan.Launch("find_peaks", plan.SplitConfig(), grid, block, find))
-    memory.run(plan.Launch("pack_mn_major_deep", plan.SplitConfig(first=first), grid, block, split))
+    memory.run(plan.Launch("find_peaks", plan.PackConfig(), grid, block, find))
+    memory.run(plan.Launch("pack_mn_major_deep", plan.PackConfig(first=first), grid, block, split))
     target.check(x, first)

@@ -17,15 +17,15 @@ from gemmlab.kernels.common import ceil_div
 from gemmlab.kernels.gemm.sm90.config import (
     BF16X6,
     DEEP_STRIP,
-    FIXUP_TILE,
     LINE,
     MAX_SUMS,
-    SPLIT_WARPS,
+    PACK_WARPS,
+    REPAIR_TILE,
     STRIP,
     VECTOR_PITCH,
     CopyBox,
+    PackConfig,
     Scheme,
-    SplitConfig,
     TileConfig,
 )
 from gemmlab.kernels.rung import Dim3
@@ -34,7 +34,7 @@ ALIGNMENT = 128  # bytes, of everything in a workspace
 STATUS_BYTES = 16  # elements at risk and vectors that are not finite, 64 bits each
 REPORT_BYTES = 24  # elements at risk and vectors that are not finite of the last product; a counter
 # Slots of shared memory, and clocks for 64 of k as an H200 needs them, by the width of the tile.
-_SLOTS = {192: 5, 128: 6, 64: 8}
+_STAGES = {192: 5, 128: 6, 64: 8}
 _STEP = {192: 2600, 128: 1850, 64: 1100}
 _SHORT = 4096  # up to this k `fp16x3` has short chains; beyond, first parts rounded one way
 _ROUND = 3000  # clocks to fill the pipeline and to write C
@@ -44,10 +44,10 @@ _MOST_PARTS = 64  # launches, however deep
 _LONG = 1024  # elements of a vector from which on a whole block splits it
 # Clusters that split across vectors, the smallest first; more blocks, then more per thread.
 _CLUSTERS = (
-    *(SplitConfig(cluster=cluster, fours=4) for cluster in (1, 2, 4, 8)),
-    SplitConfig(fours=8),
-    SplitConfig(fours=16),
-    SplitConfig(fours=16, threads=512),
+    *(PackConfig(cluster=cluster, fours=4) for cluster in (1, 2, 4, 8)),
+    PackConfig(fours=8),
+    PackConfig(fours=16),
+    PackConfig(fours=16, threads=512),
 )
 
 
@@ -155,7 +155,7 @@ class Launch:
     """
 
     kernel: str  # a name of runtime/kernels.py
-    config: SplitConfig | TileConfig | None
+    config: PackConfig | TileConfig | None
     grid: Dim3
     block: Dim3
     args: Mapping[str, int | float]
@@ -189,11 +189,11 @@ def pack(operand: Operand, packed: Packed, source: int, target: int) -> tuple[La
         "batch_x": operand.batch_stride,
     }
     args = {**found, **results, "pitch": packed.pitch}
-    block = (32 * SPLIT_WARPS, 1, 1)
+    block = (32 * PACK_WARPS, 1, 1)
     if operand.along:
-        warps = SPLIT_WARPS if operand.depth > _LONG else 1
-        config = SplitConfig(packed.scheme, packed.first, warps, fours=8)
-        grid = (ceil_div(operand.vectors * config.warps, SPLIT_WARPS), operand.batch, 1)
+        warps = PACK_WARPS if operand.depth > _LONG else 1
+        config = PackConfig(packed.scheme, packed.first, warps, fours=8)
+        grid = (ceil_div(operand.vectors * config.warps, PACK_WARPS), operand.batch, 1)
         return (Launch("pack_k_major", config, grid, block, args),)
     if not packed.deep:
         config = next(config for config in _CLUSTERS if operand.depth <= config.deepest)
@@ -201,12 +201,12 @@ def pack(operand: Operand, packed: Packed, source: int, target: int) -> tuple[La
         strips = ceil_div(operand.vectors, STRIP)
         grid, block = (strips * config.cluster, operand.batch, 1), (config.threads, 1, 1)
         return (Launch("pack_mn_major", config, grid, block, args, cluster=config.cluster),)
-    config = SplitConfig(packed.scheme, packed.first)
+    config = PackConfig(packed.scheme, packed.first)
     grid = (ceil_div(operand.vectors, DEEP_STRIP), packed.chunks, operand.batch)
     chunks = {"peaks": at["peaks"], "chunk": packed.chunk}
     find = {**found, "risk": at["risk"], **chunks}
     return (
-        Launch("find_peaks", SplitConfig(packed.scheme), grid, block, find),
+        Launch("find_peaks", PackConfig(packed.scheme), grid, block, find),
         Launch("pack_mn_major_deep", config, grid, block, {**args, **chunks}),
     )
 
@@ -256,15 +256,15 @@ def multiply(
             "unscale_b": base_b + b.offsets["unscale"],
             "status_a": base_a + a.offsets["status"],
             "status_b": base_b + b.offsets["status"],
-            "totals": totals,
+            "totals_c": totals,
             "m": product.m,
             "n": product.n,
             "k": depth,
             "batch": product.batch,
             "ldc": product.ldc,
             "batch_c": product.batch_c,
-            "step_a": int(a.batch > 1),
-            "step_b": int(b.batch > 1),
+            "item_stride_a": int(a.batch > 1),
+            "item_stride_b": int(b.batch > 1),
             "alpha": product.alpha,
             "beta": 1.0 if first else product.beta,
             "least_risk": risk[0],
@@ -310,7 +310,7 @@ def _map(copy: CopyBox, packed: Packed, address: int, first: int, depth: int) ->
     )
 
 
-def fix_up(
+def repair(
     product: Product,
     a: Operand,
     b: Operand,
@@ -351,7 +351,7 @@ def fix_up(
         "alpha": product.alpha,
         "clear": clear,
     }
-    tiles = ceil_div(product.m, FIXUP_TILE) * ceil_div(product.n, FIXUP_TILE) * product.batch
+    tiles = ceil_div(product.m, REPAIR_TILE) * ceil_div(product.n, REPAIR_TILE) * product.batch
     return Launch("repair_non_finite", None, (min(tiles, sms), 1, 1), (256, 1, 1), args)
 
 
@@ -384,14 +384,14 @@ def _sums(scheme: Scheme, k: int) -> tuple[int, int]:
 
 
 def _tiles(a: Packed, b: Packed, promote_k: int, total_k: int) -> Iterator[TileConfig]:
-    for block_n, slots in _SLOTS.items():
+    for block_n, stages in _STAGES.items():
         for cluster in (2, 1) if block_n // 2 * (1 + LINE // promote_k) <= MAX_SUMS else ():
             yield TileConfig(
                 scheme=a.scheme,
                 a_major="k" if a.along else "mn",
                 b_major="k" if b.along else "mn",
                 block_n=block_n,
-                slots=slots,
+                stages=stages,
                 cluster=cluster,
                 promote_k=promote_k,
                 total_k=total_k,

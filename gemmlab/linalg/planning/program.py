@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gemmlab.kernels.common import ceil_div
-from gemmlab.kernels.gemm.sm90.config import SCHEMES, SplitConfig, TileConfig
+from gemmlab.kernels.gemm.sm90.config import SCHEMES, PackConfig, TileConfig
 from gemmlab.linalg.planning import plan
 from gemmlab.linalg.planning.plan import Launch, Operand, Packed
 from gemmlab.linalg.planning.tiers import Choice, tolerated
@@ -134,7 +134,7 @@ class Job:
         report = (*bases, memory.report)
         clear = (self.left.kept is None) + 2 * (self.right.kept is None)
         operands = (self.left.operand, self.right.operand)
-        result.append(plan.fix_up(self._product, *operands, packed, addresses, report, sms, clear))
+        result.append(plan.repair(self._product, *operands, packed, addresses, report, sms, clear))
         return tuple(result)
 
     @property
@@ -187,5 +187,5 @@ class Job:
             args.update({f"{name}_{side}": value for name, value in given.items()})
             blocks = max(blocks, min(packed.lines, ceil_div(_BLOCKS * sms, packed.batch)))
             batch = max(batch, packed.batch)
-        config = SplitConfig(packed.scheme)
+        config = PackConfig(packed.scheme)
         return Launch("repack", config, (blocks, batch, 2), _BLOCK, args)

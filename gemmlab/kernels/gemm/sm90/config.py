@@ -13,13 +13,13 @@ ARCH, CAPABILITY = "sm_90a", (9, 0)  # wgmma exists there alone
 LINE = 64  # 16-bit elements in 128 bytes: the longest row that the 128-byte swizzle takes
 MMA_M, MMA_K = 64, 16  # rows and depth of one warpgroup MMA (PTX ISA, wgmma.mma_async)
 WARPGROUP = 128  # threads
-# Float32 registers of a thread for sums; addresses and the like need the others. Three math groups
-# leave each thread 160 in all.
+# Float32 registers per thread for sums; the rest hold addresses and the like. With three consumer
+# warpgroups a thread has 160 registers in all.
 MAX_SUMS, MAX_SUMS_OF_THREE = 192, 128
-SPLIT_WARPS = 8  # of a block of the split
+PACK_WARPS = 8  # of a block of the split
 STRIP = 32  # vectors that a cluster of the split holds: 128 bytes of each line
 DEEP_STRIP = 128  # vectors per block of the split of a deep matrix
-FIXUP_TILE = 64  # rows and columns of C that a block of the fix-up looks at
+REPAIR_TILE = 64  # rows and columns of C that a block of the fix-up looks at
 VECTOR_PITCH = 256  # exponents of one item of a batch are padded to a multiple
 # A vector is wide where more elements are at risk than these, and one for every so many of depth. A
 # count of elements goes up by `WIDE_COUNT` for each such vector: no such count is ever reached.
@@ -81,7 +81,7 @@ class CopyBox:
 
 
 @dataclass(frozen=True)
-class SplitConfig:
+class PackConfig:
     """The split of one operand.
 
     The `first` part is the number rounded to "nearest", or its magnitude "down" or "up". Where
@@ -91,16 +91,16 @@ class SplitConfig:
 
     scheme: Scheme = FP16X3
     first: str = "nearest"
-    warps: int = SPLIT_WARPS
-    threads: int = 32 * SPLIT_WARPS
+    warps: int = PACK_WARPS
+    threads: int = 32 * PACK_WARPS
     cluster: int = 8
     fours: int = 16
 
     def __post_init__(self) -> None:
         ways = ("nearest", "down", "up") if self.scheme.dtype == "float16" else ("nearest",)
         require(self.first in ways, f"first = {self.first!r}, must be one of {', '.join(ways)}")
-        rule = f"must be 1 or {SPLIT_WARPS}"
-        require(self.warps in (1, SPLIT_WARPS), f"{self.warps} warps per vector, {rule}")
+        rule = f"must be 1 or {PACK_WARPS}"
+        require(self.warps in (1, PACK_WARPS), f"{self.warps} warps per vector, {rule}")
         rule = f"{self.threads} threads with {4 * self.fours} elements each"
         require(self.threads * self.fours <= 2**13, f"{rule} do not fit in registers")
 
@@ -114,10 +114,10 @@ class SplitConfig:
 class TileConfig:
     """Tile of C per block, and how it is computed.
 
-    A `slot` of shared memory holds one part of A and of B, 64 deep. A `cluster` is that many blocks
-    below each other, which share their tiles of B. The products of every `promote_k` of k form a
-    chain of their own in the tensor cores, before float32 registers take it over. Every `total_k`
-    of k those are added to totals in memory; 0 stands for never.
+    A stage of shared memory holds one part of A and of B, 64 deep. A `cluster` is that many blocks
+    below each other in C, which share their tiles of B. Every `promote_k` of k starts a new chain
+    in the tensor cores; float32 additions add finished chains to sums in registers. Every `total_k`
+    of k the sums are added to totals in memory; 0 means never.
     """
 
     scheme: Scheme = FP16X3
@@ -125,7 +125,7 @@ class TileConfig:
     b_major: str = "mn"
     block_m: int = 128
     block_n: int = 192
-    slots: int = 5
+    stages: int = 5
     cluster: int = 2
     promote_k: int = 64
     total_k: int = 0
@@ -144,14 +144,16 @@ class TileConfig:
         rule = f"{self.chains} chains of {self.block_n} columns take {sums} registers per thread"
         most = MAX_SUMS if groups < 3 else MAX_SUMS_OF_THREE
         require(sums <= most, f"{rule}, at most {most} are allowed")
-        require(self.slots > self.scheme.parts, f"{self.slots} slots, a step in k takes all parts")
+        require(
+            self.stages > self.scheme.parts, f"{self.stages} stages, a step in k takes all parts"
+        )
         # The boxes of TMA begin where the swizzle repeats: every 8 lines.
         require(self.b_copy.lines % 8 == 0, f"block_n = {self.block_n} in {self.cluster} pieces")
-        rule = f"{self.slots} slots take {self.smem_bytes} bytes, at most {MAX_SMEM} are allowed"
+        rule = f"{self.stages} stages take {self.smem_bytes} bytes, at most {MAX_SMEM} are allowed"
         require(self.smem_bytes <= MAX_SMEM, rule)
 
     @property
-    def math_groups(self) -> int:
+    def consumers(self) -> int:
         """Warpgroups that multiply, of 64 rows each. Several take turns at the tensor cores."""
         return self.block_m // MMA_M
 
@@ -162,15 +164,15 @@ class TileConfig:
 
     @property
     def threads(self) -> int:
-        return WARPGROUP * (self.math_groups + 1)
+        return WARPGROUP * (self.consumers + 1)
 
     @property
-    def slot_bytes(self) -> int:
+    def stage_bytes(self) -> int:
         return 2 * LINE * (self.block_m + self.block_n)
 
     @property
     def smem_bytes(self) -> int:
-        return self.slots * self.slot_bytes
+        return self.stages * self.stage_bytes
 
     @property
     def totals_bytes(self) -> int:

@@ -32,7 +32,7 @@ from cutlass import Float32, Int32, Int64, Uint64, cute
 from gemmlab.kernels import atomics
 from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.sm90.config import (
-    SPLIT_WARPS,
+    PACK_WARPS,
     STRIP,
     VECTOR_PITCH,
     WIDE_COUNT,
@@ -253,7 +253,7 @@ def pack_k_major(
     thread, _, _ = cute.arch.thread_idx()
     bx, item, _ = cute.arch.block_idx()
     scheme, FOURS, STRIDE = config.scheme, config.fours, 4 * 32 * config.warps
-    vector = bx * (SPLIT_WARPS // config.warps) + thread // (32 * config.warps)
+    vector = bx * (PACK_WARPS // config.warps) + thread // (32 * config.warps)
     first = thread % (32 * config.warps) * 4
     mX = cute.make_tensor(x + item * batch_x, cute.make_layout((vectors, depth), stride=(ldx, 1)))
     wide = simt.allows_quads(mX.iterator, ldx)

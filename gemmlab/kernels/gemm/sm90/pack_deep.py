@@ -8,7 +8,7 @@ from cutlass import Float32, Int32, Int64, cute
 
 from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.sm90 import pack
-from gemmlab.kernels.gemm.sm90.config import DEEP_STRIP, SPLIT_WARPS, VECTOR_PITCH
+from gemmlab.kernels.gemm.sm90.config import DEEP_STRIP, PACK_WARPS, VECTOR_PITCH
 from gemmlab.kernels.gemm.sm90.pdl import pdl_wait
 from gemmlab.kernels.signature import signatures
 
@@ -23,13 +23,13 @@ def over_warps(values: cute.Tensor, op: cutlass.Constexpr) -> cute.Tensor:
     `values` are those of the thread's four vectors.
     """
     thread, _, _ = cute.arch.thread_idx()
-    shape = cute.make_layout((SPLIT_WARPS, DEEP_STRIP), stride=(DEEP_STRIP, 1))
-    sW = cute.make_tensor(cute.arch.alloc_smem(Int32, SPLIT_WARPS * DEEP_STRIP, 16), shape)
+    shape = cute.make_layout((PACK_WARPS, DEEP_STRIP), stride=(DEEP_STRIP, 1))
+    sW = cute.make_tensor(cute.arch.alloc_smem(Int32, PACK_WARPS * DEEP_STRIP, 16), shape)
     for e in cutlass.range_constexpr(4):
         sW[thread // 32, thread % 32 * 4 + e] = values[e]
     cute.arch.sync_threads()
     if thread < DEEP_STRIP:
-        for w in cutlass.range_constexpr(1, SPLIT_WARPS):
+        for w in cutlass.range_constexpr(1, PACK_WARPS):
             sW[0, thread] = pack.combine(sW[0, thread], sW[w, thread], op)
     return sW
 
@@ -58,9 +58,9 @@ def find_peaks(
     most = cute.make_rmem_tensor(4, Int32)
     most.fill(0)
     held = cute.make_rmem_tensor((4, FOURS), Float32)
-    for line in cutlass.range(start, end, FOURS * SPLIT_WARPS):
+    for line in cutlass.range(start, end, FOURS * PACK_WARPS):
         for i in cutlass.range_constexpr(FOURS):
-            four = pack.load_inside(mX, line + i * SPLIT_WARPS, column, wide)
+            four = pack.load_inside(mX, line + i * PACK_WARPS, column, wide)
             for e in cutlass.range_constexpr(4):
                 held[e, i] = four[e]
         for i in cutlass.range_constexpr(FOURS):
@@ -124,13 +124,13 @@ def pack_mn_major_deep(
     start, end = by * chunk + thread // 32, cutlass.min(by * chunk + chunk, depth)
     to = out + Int64(item) * scheme.parts * depth * pitch + column
     step = Int64(depth) * pitch
-    for line in cutlass.range(start, end, FOURS * SPLIT_WARPS):
+    for line in cutlass.range(start, end, FOURS * PACK_WARPS):
         for i in cutlass.range_constexpr(FOURS):
-            four = pack.load_inside(mX, line + i * SPLIT_WARPS, column, wide)
+            four = pack.load_inside(mX, line + i * PACK_WARPS, column, wide)
             for e in cutlass.range_constexpr(4):
                 held[e, i] = four[e]
         for i in cutlass.range_constexpr(FOURS):
-            row = line + i * SPLIT_WARPS
+            row = line + i * PACK_WARPS
             if row < end and column < vectors:
                 four = held[None, i].load()
                 pack.split_four(four, scales, counts, to + Int64(row) * pitch, step, config)

@@ -13,7 +13,7 @@ import cutlass
 from cutlass import Float32, Int32, Int64, Uint64, cute
 
 from gemmlab.kernels.gemm import simt
-from gemmlab.kernels.gemm.sm90.config import FIXUP_TILE, VECTOR_PITCH
+from gemmlab.kernels.gemm.sm90.config import REPAIR_TILE, VECTOR_PITCH
 from gemmlab.kernels.gemm.sm90.pdl import pdl_wait
 from gemmlab.kernels.signature import signatures
 
@@ -30,7 +30,7 @@ POINTERS = {
 
 DEPTH = 16  # of the tiles in shared memory
 THREADS = 256
-EACH = FIXUP_TILE // 16  # rows and columns of a thread's elements, 16 apart
+EACH = REPAIR_TILE // 16  # rows and columns of a thread's elements, 16 apart
 
 
 @cute.jit
@@ -61,15 +61,15 @@ def add_products(
     thread, _, _ = cute.arch.thread_idx()
     row0, col0 = corner
     ty, tx = thread // 16, thread % 16
-    sA = simt.shared_tile(FIXUP_TILE, DEPTH, padding=1)
-    sB = simt.shared_tile(DEPTH, FIXUP_TILE)
+    sA = simt.shared_tile(REPAIR_TILE, DEPTH, padding=1)
+    sB = simt.shared_tile(DEPTH, REPAIR_TILE)
     rC = cute.make_rmem_tensor((EACH, EACH), Float32)
     rC.fill(0.0)
     for k0 in cutlass.range(0, mA.shape[1], DEPTH):
-        for e in cutlass.range_constexpr(0, FIXUP_TILE * DEPTH, THREADS):
+        for e in cutlass.range_constexpr(0, REPAIR_TILE * DEPTH, THREADS):
             i, kk = (thread + e) // DEPTH, (thread + e) % DEPTH
             sA[i, kk] = simt.load_or_zero(mA, row0 + i, k0 + kk)
-            kk, j = (thread + e) // FIXUP_TILE, (thread + e) % FIXUP_TILE
+            kk, j = (thread + e) // REPAIR_TILE, (thread + e) % REPAIR_TILE
             sB[kk, j] = simt.load_or_zero(mB, k0 + kk, col0 + j)
         cute.arch.sync_threads()
         for kk in cutlass.range(DEPTH, unroll=4):
@@ -118,21 +118,21 @@ def kernel(
     at_risk = one(status_a)[0] + one(status_b)[0]
     not_finite = one(status_a + 1)[0] + one(status_b + 1)[0]
     if not_finite > 0:
-        shape = cute.make_layout((2, FIXUP_TILE), stride=(FIXUP_TILE, 1))
-        sM = cute.make_tensor(cute.arch.alloc_smem(Int32, 2 * FIXUP_TILE), shape)
-        across, down = cute.ceil_div(n, FIXUP_TILE), cute.ceil_div(m, FIXUP_TILE)
+        shape = cute.make_layout((2, REPAIR_TILE), stride=(REPAIR_TILE, 1))
+        sM = cute.make_tensor(cute.arch.alloc_smem(Int32, 2 * REPAIR_TILE), shape)
+        across, down = cute.ceil_div(n, REPAIR_TILE), cute.ceil_div(m, REPAIR_TILE)
         for tile in cutlass.range(bx, across * down * batch, blocks):
             item, turn = tile // (across * down), tile % (across * down)
-            row0, col0 = turn // across * FIXUP_TILE, turn % across * FIXUP_TILE
+            row0, col0 = turn // across * REPAIR_TILE, turn % across * REPAIR_TILE
             cute.arch.sync_threads()
-            if thread < FIXUP_TILE:
+            if thread < REPAIR_TILE:
                 sM[0, thread] = mark(risk_a, item * Int32(batch_a != 0), m, row0 + thread)
-            elif thread < 2 * FIXUP_TILE:
-                at = thread - FIXUP_TILE
+            elif thread < 2 * REPAIR_TILE:
+                at = thread - REPAIR_TILE
                 sM[1, at] = mark(risk_b, item * Int32(batch_b != 0), n, col0 + at)
             cute.arch.sync_threads()
             marks = Int32(0)
-            for i in cutlass.range(FIXUP_TILE):
+            for i in cutlass.range(REPAIR_TILE):
                 marks += sM[0, i] + sM[1, i]
             if marks > 0:
                 mA = cute.make_tensor(

@@ -1,7 +1,10 @@
-"""Tiles in shared memory, as TMA writes them and wgmma reads them: 128-byte lines, swizzled.
+"""Tiles in shared memory: TMA writes them and wgmma reads them in 128-byte lines, swizzled.
 
-A tile is (rows of A or columns of B, `LINE` of k). It is K-major where k runs along its lines.
+A tile is (rows of A or columns of B, `LINE` of k). In a K-major tile, k runs along the lines; in an
+MN-major tile, rows of A or columns of B do.
 """
+
+from typing import NamedTuple
 
 import cutlass
 from cutlass import Int16, Int32, cute
@@ -14,7 +17,7 @@ ELEMENTS = {"float16": cutlass.Float16, "bfloat16": cutlass.BFloat16}
 
 @cute.jit
 def swizzled(pointer: cute.Pointer, layout: cute.ComposedLayout) -> cute.Tensor:
-    """A tensor in shared memory whose 16-byte pieces are permuted as TMA and wgmma agree."""
+    """A tensor in shared memory with the permutation of 16-byte chunks that TMA and wgmma share."""
     pointer = cute.recast_ptr(pointer, layout.inner, pointer.value_type)
     return cute.make_tensor(pointer, layout.outer)
 
@@ -24,59 +27,75 @@ def tiles_of(
     pointer: cute.Pointer,
     rows: cutlass.Constexpr,
     major: cutlass.Constexpr,
-    slots: cutlass.Constexpr,
+    stages: cutlass.Constexpr,
 ) -> cute.Tensor:
-    """The tiles (rows, LINE, slots) of A or of B as wgmma reads them."""
+    """The tiles (rows, LINE, stages) of A or B as wgmma reads them."""
     kinds = warpgroup.SmemLayoutAtomKind
     kind, order = (kinds.K_SW128, (0, 1, 2)) if major == "k" else (kinds.MN_SW128, (1, 0, 2))
     atom = warpgroup.make_smem_layout_atom(kind, pointer.value_type)
-    return swizzled(pointer, cute.tile_to_shape(atom, (rows, LINE, slots), order))
+    return swizzled(pointer, cute.tile_to_shape(atom, (rows, LINE, stages), order))
+
+
+class Source(NamedTuple):
+    """One operand as TMA copies it. A box is the part of a tensor that one TMA copy moves."""
+
+    copy: cute.CopyAtom  # with the tensor map
+    gmem: cute.Tensor  # (values, box along the line, box of lines, part)
+    smem: cute.Tensor  # (values, box)
+    major: str  # "k" or "mn"
+    boxes: int  # per tile, side by side
+    shares: int  # blocks of the cluster that copy a share of each tile, for all of them
+    share: Int32  # of this block
+    item_stride: Int32  # 1; 0 if all items of the batch share the operand
 
 
 @cute.jit
-def boxes_of(
+def source_of(
     copy: cute.CopyAtom,
     pointer: cute.Pointer,
-    lines: cutlass.Constexpr,
-    box: cutlass.Constexpr,
-    extents: cute.Shape,
-) -> tuple:
-    """What a TMA copy writes, (values, box), and where it reads, (values, in line, line, part).
+    rows: cutlass.Constexpr,
+    major: cutlass.Constexpr,
+    shares: cutlass.Constexpr,
+    extents: tuple,
+    item_stride: Int32,
+    config: cutlass.Constexpr,
+) -> Source:
+    """The operand of extents (vectors, k, parts of all items), copied to stages at `pointer`.
 
-    To TMA shared memory is a list of 128-byte lines, and a box is `box` of them.
+    TMA sees shared memory as a list of 128-byte lines; a box is a number of consecutive lines. A
+    K-major tile is one box, whose lines are its rows. An MN-major tile has a box for every 64 of
+    its rows, whose lines are the steps of k.
     """
+    vectors, k, parts = extents
+    boxes, shape = (1, (k, vectors, parts)) if major == "k" else (rows // LINE, (vectors, k, parts))
+    lines = (rows if major == "k" else LINE) // shares  # of a box
     kind = warpgroup.SmemLayoutAtomKind.MN_SW128
     atom = warpgroup.make_smem_layout_atom(kind, pointer.value_type)
-    smem = swizzled(pointer, cute.tile_to_shape(atom, (LINE, lines), order=(0, 1)))
-    smem = cute.local_tile(smem, (LINE, box), (0, None))
-    gmem = cute.local_tile(cute.make_identity_tensor(extents), (LINE, box, 1), (None, None, None))
+    smem = swizzled(pointer, cute.tile_to_shape(atom, (LINE, config.stages * rows), order=(0, 1)))
+    smem = cute.local_tile(smem, (LINE, lines), (0, None))
+    gmem = cute.local_tile(cute.make_identity_tensor(shape), (LINE, lines, 1), (None, None, None))
     smem, gmem = cute.group_modes(smem, 0, 2), cute.group_modes(gmem, 0, 3)
-    return cpasync.tma_partition(copy, 0, cute.make_layout(1), smem, gmem)
+    smem, gmem = cpasync.tma_partition(copy, 0, cute.make_layout(1), smem, gmem)
+    bx, _, _ = cute.arch.block_idx()
+    return Source(copy, gmem, smem, major, boxes, shares, bx % shares, item_stride)
 
 
 @cute.jit
 def fetch(
-    copy: cute.CopyAtom,
-    views: tuple,
-    form: cutlass.Constexpr,
+    source: Source,
     tile: Int32,
-    step: Int32,
+    k_tile: Int32,
     part: Int32,
-    slot: Int32,
-    share: Int32,
+    stage: Int32,
     bar: cute.Pointer,
 ) -> None:
-    """Ask TMA for a tile, or for a share of it; `bar` counts the bytes that arrive.
-
-    A K-major tile is one box, whose lines are its rows. Any other tile is a box for every 64 of
-    its rows, whose lines are the steps of k.
-    """
-    to, source = views
-    major, boxes, shares = form
-    everyone = Int16((1 << shares) - 1)
+    """Start the TMA copies of this block's share of a tile. `bar` counts the bytes that arrive."""
+    boxes, shares, share = source.boxes, source.shares, source.share
+    all_blocks = Int16((1 << shares) - 1)
     for i in cutlass.range_constexpr(boxes):
-        across, down = step, tile * shares + share
-        if cutlass.const_expr(major != "k"):
-            across, down = tile * boxes + i, step * shares + share
-        box = to[None, (slot * boxes + i) * shares + share]
-        cute.copy(copy, source[None, across, down, part], box, tma_bar_ptr=bar, mcast_mask=everyone)
+        x, y = k_tile, tile * shares + share
+        if cutlass.const_expr(source.major != "k"):
+            x, y = tile * boxes + i, k_tile * shares + share
+        target = source.smem[None, (stage * boxes + i) * shares + share]
+        box = source.gmem[None, x, y, part]
+        cute.copy(source.copy, box, target, tma_bar_ptr=bar, mcast_mask=all_blocks)

@@ -1,0 +1,153 @@
+"""The end of a tile of C: undo the scaling of A and B, apply alpha and beta, store."""
+
+from typing import NamedTuple
+
+import cutlass
+from cutlass import Float32, Int32, Int64, cute
+
+from gemmlab.kernels.gemm.sm90.config import VECTOR_PITCH
+
+
+class Output(NamedTuple):
+    """C = alpha·A·B + beta·C for each item of a batch, C with contiguous rows."""
+
+    c: cute.Pointer
+    ldc: Int64  # elements from row to row
+    batch_c: Int64  # elements from item to item
+    alpha: Float32
+    beta: Float32
+    unscale_a: cute.Pointer  # exponents that undo the scaling of each row of A
+    unscale_b: cute.Pointer  # … of each column of B
+    item_stride_a: Int32  # 1; 0 if all items of the batch share A
+    item_stride_b: Int32
+
+
+@cute.jit
+def power(e: Int32) -> Float32:
+    """2^e for e up to 127; 0 below the exponents of normal numbers."""
+    return (cutlass.max(e + 127, Int32(0)) << 23).bitcast(Float32)
+
+
+@cute.jit
+def largest(values: cute.Tensor) -> Int32:
+    """The largest magnitude among a thread's integers."""
+    most = cutlass.max(values[0], -values[0])
+    for i in cutlass.range_constexpr(1, cute.size(values)):
+        most = cutlass.max(most, cutlass.max(values[i], -values[i]))
+    return most
+
+
+@cute.jit
+def exponents_of(exponents: cute.Pointer, item: Int32, length: Int32) -> cute.Tensor:
+    """The exponents of one item of a batch. Reads up to a tile past the end are safe."""
+    pitch = cute.round_up(length, VECTOR_PITCH)
+    return cute.make_tensor(exponents + Int64(item) * pitch, cute.make_layout(length))
+
+
+@cute.jit
+def pair(
+    start: cute.Pointer, j: cutlass.Constexpr, alignment: cutlass.Constexpr = 4
+) -> cute.Tensor:
+    """A thread's j-th pair of elements in a row of C; one 64-bit access if 8-byte aligned."""
+    address = (start + 8 * j).toint()
+    aligned = cute.make_ptr(Float32, address, start.memspace, assumed_align=alignment)
+    return cute.make_tensor(aligned, cute.make_layout(2))
+
+
+@cute.jit
+def unscale(
+    sums: cute.Tensor, places: cute.Tensor, corner: tuple, exponents: tuple, alpha: Float32
+) -> None:
+    """sums = alpha·2^(ua + ub)·sums. `exponents` holds ua of all rows and ub of all columns."""
+    row0, col0 = corner
+    pairs = sums.shape[0][2]
+    rU = cute.make_rmem_tensor(2, Int32)
+    cU = cute.make_rmem_tensor((2, pairs), Int32)
+    for r in cutlass.range_constexpr(2):
+        rU[r] = exponents[0][row0 + places[(0, r, 0), 0, 0][0]]
+    for e in cutlass.range_constexpr(2):
+        for j in cutlass.range_constexpr(pairs):
+            cU[e, j] = exponents[1][col0 + places[(e, 0, j), 0, 0][1]]
+
+    # Rows and columns outside C have arbitrary exponents, whose sum could overflow.
+    is_normal = largest(rU) <= 126 - largest(cU)
+    for r in cutlass.range_constexpr(2):
+        for j in cutlass.range_constexpr(pairs):
+            for e in cutlass.range_constexpr(2):
+                exponent, value = rU[r] + cU[e, j], sums[(e, r, j), 0, 0]
+                if is_normal:
+                    value *= power(exponent)
+                else:
+                    # Two steps: 2^(ua + ub) itself may lie outside the range of float32.
+                    half = exponent >> 1
+                    value = value * power(half) * power(exponent - half)
+                sums[(e, r, j), 0, 0] = alpha * value
+
+
+@cute.jit
+def store(
+    sums: cute.Tensor,
+    places: cute.Tensor,
+    mC: cute.Tensor,
+    corner: tuple,
+    beta: Float32,
+    wide: cutlass.Boolean,
+) -> None:
+    """C = sums + beta·C for the thread's elements ((2, 2, n/8), 1, 1), in pairs if `wide`."""
+    m, n = mC.shape
+    pairs = sums.shape[0][2]
+    for r in cutlass.range_constexpr(2):
+        row, col = corner[0] + places[(0, r, 0), 0, 0][0], corner[1] + places[(0, r, 0), 0, 0][1]
+        start = mC.iterator + cute.crd2idx((row, col), mC.layout)
+        # Load a whole row of C before storing to it: loads do not move ahead of stores.
+        if beta != 0:
+            old = cute.make_rmem_tensor((2, pairs), Float32)
+            old.fill(0.0)
+            for j in cutlass.range_constexpr(pairs):
+                if wide:
+                    old[None, j].store(pair(start, j, 8).load())
+                else:
+                    for e in cutlass.range_constexpr(2):
+                        if row < m and col + 8 * j + e < n:
+                            old[e, j] = pair(start, j)[e]
+            for j in cutlass.range_constexpr(pairs):
+                for e in cutlass.range_constexpr(2):
+                    sums[(e, r, j), 0, 0] += beta * old[e, j]
+        for j in cutlass.range_constexpr(pairs):
+            if wide:
+                two = cute.make_rmem_tensor(2, Float32)
+                for e in cutlass.range_constexpr(2):
+                    two[e] = sums[(e, r, j), 0, 0]
+                pair(start, j, 8).store(two.load())
+            else:
+                for e in cutlass.range_constexpr(2):
+                    if row < m and col + 8 * j + e < n:
+                        pair(start, j)[e] = sums[(e, r, j), 0, 0]
+
+
+@cute.jit
+def finish_tile(
+    sums: cute.Tensor,
+    places: cute.Tensor,
+    output: Output,
+    tile: tuple,
+    sizes: tuple,
+    config: cutlass.Constexpr,
+) -> None:
+    """Write the thread's elements of one tile of C.
+
+    places: row and column of each sum within the tile. tile: batch item, tile row, tile column.
+    """
+    item, tile_m, tile_n = tile
+    m, n = sizes
+    ldc = output.ldc
+    mC = cute.make_tensor(
+        output.c + item * output.batch_c, cute.make_layout((m, n), stride=(ldc, 1))
+    )
+    uA = exponents_of(output.unscale_a, item * output.item_stride_a, m)
+    uB = exponents_of(output.unscale_b, item * output.item_stride_b, n)
+    row0, col0 = tile_m * config.block_m, tile_n * config.block_n
+    wide = row0 + config.block_m <= m and col0 + config.block_n <= n
+    wide = wide and mC.iterator.toint() % 8 == 0 and ldc % 2 == 0
+    unscale(sums, places, (row0, col0), (uA, uB), output.alpha)
+    store(sums, places, mC, (row0, col0), output.beta, wide)
