@@ -321,7 +321,7 @@ def read_opcode(opcode: tuple[str, ...]) -> Reading:
     name = name_of(opcode)
     row = ROWS.get(name)
     if row is None:
-        reason = ABSENT.get(opcode[0], "the emulator has no such instruction")
+        reason = ABSENT.get(opcode[0], "the emulator does not implement it")
         return Reading(name, opcode, reason)
     words = opcode[name.count(".") + 1 :]
     kinds = []

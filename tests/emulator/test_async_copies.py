@@ -87,7 +87,7 @@ def test_every_form_copies(launch, level, target, hint, size):
     for k in range(4):
         code += f"ld.shared.u32 %r2, [%r1+{4 * k}]; st.global.u32 [%q3+{4 * k}], %r2;"
     if level == "cg" and size < 16:
-        with pytest.raises(UnsupportedInstructionError, match="no such copy"):
+        with pytest.raises(UnsupportedInstructionError, match="unknown combination"):
             launch(SETUP + code, [source, result])
         return
     launch(SETUP + code, [source, result])

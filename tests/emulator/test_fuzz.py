@@ -155,9 +155,9 @@ def test_strange_operands_give_typed_errors_only(check, count):
 
 
 def test_a_float_where_16_bits_belong():
-    with pytest.raises(UnsupportedInstructionError, match="no such move"):
+    with pytest.raises(UnsupportedInstructionError, match="unknown combination"):
         run(ptx("mov.f16 %f3, 0f437F0000; ret;"), "k", (1, 1, 1), (32, 1, 1), [])
-    with pytest.raises(UnsupportedInstructionError, match="a float of 4 bytes stands where 2"):
+    with pytest.raises(UnsupportedInstructionError, match="a float operand of 4 bytes, expected 2"):
         run(ptx("mov.b16 %h3, 0f437F0000; ret;"), "k", (1, 1, 1), (32, 1, 1), [])
 
 

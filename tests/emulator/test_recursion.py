@@ -157,7 +157,7 @@ def test_guarded_returns_and_calls(guard):
 @pytest.mark.parametrize("tier", ["numpy", "native"])
 def test_the_stack_has_an_end(tier):
     code = ptx(CALL.format(guard=""), ["u64", "u32"], COUNTDOWN.format(base=0))
-    with pytest.raises(EmulationError, match="more often than a thread's stack has room for"):
+    with pytest.raises(EmulationError, match="recursion is deeper than a thread's stack"):
         run(code, "k", (1, 1, 1), (8, 1, 1), [np.zeros(8, np.uint32), 1 << 20], tier=tier)
 
 

@@ -233,8 +233,8 @@ def test_counters():
         ),
         (("mov.b32 %r10, 8", "mov.b32 %r10, 4"), MisalignedAddressError, "coordinate 4 of uint16"),
         (("add.u32 %r3, %r3, 0", "add.u32 %r3, %r3, 128"), OutOfBoundsError, "bulk copy of 256"),
-        (("tensor.2d", "tensor.1d"), UnsupportedInstructionError, "no such form"),
-        ((".tile.", ".im2col."), UnsupportedInstructionError, "as tiles only, not by im2col"),
+        (("tensor.2d", "tensor.1d"), UnsupportedInstructionError, "unknown combination"),
+        ((".tile.", ".im2col."), UnsupportedInstructionError, "im2col copies; only tiled"),
         (
             (
                 "mov.u64 %q0, p0; cvta.param.u64 %q0, %q0;",

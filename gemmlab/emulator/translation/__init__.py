@@ -1,4 +1,4 @@
-"""From a PTX function to a program of Python functions, one for each basic block. Most instructions
-are a row of a table (`isa.py`); `emit` writes the others. Here is also what is found out about a
-function on the way: loads that the assembler joins, loops that only wait.
-"""
+"""Translates a PTX function to a program of Python functions, one per basic block. Most
+instructions are a row of the table in `isa.py`; `emit` handles the others. The package also holds
+the analyses that the translation needs: loads and stores that the assembler joins, and spin
+loops."""

@@ -1,11 +1,11 @@
-"""The instruction table: what each arithmetic PTX instruction takes, gives and computes.
+"""The instruction table: the types, operands and semantics of each arithmetic PTX instruction.
 
-One row is one `Form`: the types it exists for, the element types of result and operands as letters,
-and the result as a NumPy expression of the operands {0}, {1}, … . Loads, stores, control flow and
-the few instructions whose form depends on more than one type (mov, cvt, setp) are in emit/.
+A row is a `Form`: the types it exists for, a signature with one letter per result and operand, and
+the result as a NumPy expression of the operands {0}, {1}, … . emit/ handles loads, stores, control
+flow and the few instructions whose form depends on more than one type (mov, cvt, setp).
 
-Letters: T the instruction's own type, U and S the unsigned and signed one of its width, W the type
-of twice its width, I uint32, P predicate.
+Letters: T the instruction's type, U and S the unsigned and signed type of its width, W the type of
+twice its width, I uint32, P predicate.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ SHIFTS = "u16 u32 u64 s16 s32 s64"
 
 @dataclass(frozen=True)
 class Form:
-    """One row. `mode` are the modifiers that select it, `optional` those that it also takes."""
+    """A row of the table. `mode`: the modifiers that select it; `optional`: further modifiers it
+    accepts."""
 
     types: tuple[str, ...]
-    signature: str  # "T=TT": letters of result and operands
+    signature: str  # "T=TT": letters of the result and operands
     expression: str
     mode: frozenset[str] = frozenset()
     optional: frozenset[str] = frozenset()
@@ -48,7 +49,7 @@ class Form:
 
 
 def dtype_of(letter: str, ptx_type: str) -> np.dtype:
-    """The NumPy type a signature letter stands for in an instruction of `ptx_type`."""
+    """Return the NumPy type of a signature letter for an instruction of type `ptx_type`."""
     own = DTYPES[ptx_type]
     match letter:
         case "T":
@@ -72,8 +73,8 @@ def _form(types: str, signature: str, expression: str, mode: str = "", optional:
 
 
 def _directed(signature: str, expression: str, wide: str, optional: str = "ftz sat") -> list[Form]:
-    """float32 rows for the rounding modes other than nearest, with their optional modifiers, and
-    float64 rows for the operation `wide` of rationals."""
+    """Return rows for the directed rounding modes: of float32 with their optional modifiers, and of
+    float64 using the exact operation `wide` on rationals."""
     modes = ("rz", "rm", "rp")
     rows = [
         _form("f32", signature, expression.replace("MODE", repr(mode)), mode, optional)
@@ -85,7 +86,8 @@ def _directed(signature: str, expression: str, wide: str, optional: str = "ftz s
 
 
 def _extreme(name: str) -> list[Form]:
-    """min or max of floats: with NaN a NaN wins, with xorsign.abs sizes are compared."""
+    """Return rows for min or max of floats. With .NaN a NaN operand is the result; .xorsign.abs
+    compares absolute values."""
     function = f"n.{name}imum"
     sizes = f"partial(n.of_sizes, {function})"
     return [
@@ -98,19 +100,20 @@ def _extreme(name: str) -> list[Form]:
 
 
 def _saturated(sign: str) -> Form:
-    """add or sub of signed 32-bit numbers with .sat."""
+    """add or sub of signed 32-bit integers with .sat."""
     exact = f"{{0}}.astype(np.int64) {sign} {{1}}.astype(np.int64)"
     return _form("s32", "T=TT", f"n.clamp({exact}, np.int32)", "sat")
 
 
 def _saturated_product(upper_half: str) -> Form:
-    """mad or mad24 of signed 32-bit numbers with .hi.sat."""
+    """mad or mad24 of signed 32-bit integers with .hi.sat."""
     exact = f"{upper_half}.astype(np.int64) + {{2}}.astype(np.int64)"
     return _form("s32", "T=TTT", f"n.clamp({exact}, np.int32)", "hi sat")
 
 
 def _forms24(signature: str, plus: str) -> list[Form]:
-    """mul24 or mad24: products of 24 bits; of `hi` their upper 32 of 48 bits."""
+    """Return rows for mul24 or mad24: the low 32 bits of a product of 24-bit integers or, with .hi,
+    the upper 32 of its 48 bits."""
     a, b = "packed.low24({0})", "packed.low24({1})"
     wide = f"({a}.astype(np.int64) * {b}.astype(np.int64)) >> np.int64(16)"
     return [
@@ -120,7 +123,7 @@ def _forms24(signature: str, plus: str) -> list[Form]:
     ]
 
 
-# Sums and low products have the same bits signed and unsigned.
+# Sums and low products have the same bits for signed and unsigned types.
 FORMS: dict[str, list[Form]] = {
     "add": [
         *_directed("T=TT", "n.fma32_directed({0}, np.float32(1), {1}, MODE)", "add"),
@@ -258,13 +261,13 @@ FORMS: dict[str, list[Form]] = {
             ("infinite", "np.isinf({0})"),
             ("number", "~np.isnan({0})"),
             ("notanumber", "np.isnan({0})"),
-            ("normal", "np.isfinite({0}) & ~n.is_subnormal({0})"),  # zeros too
+            ("normal", "np.isfinite({0}) & ~n.is_subnormal({0})"),  # includes zeros
             ("subnormal", "n.is_subnormal({0})"),
         )
     ],
 }
 
-# Comparisons of setp and set. The unordered ones ("…u") are true where an operand is NaN.
+# Comparisons of setp and set. The unordered ones ("…u") are true if an operand is NaN.
 COMPARISONS = {
     "eq": "{0} == {1}",
     "ne": "({0} < {1}) | ({0} > {1})",
@@ -289,7 +292,7 @@ INTEGER_NE = "{0} != {1}"
 
 
 def find_form(root: str, modifiers: tuple[str, ...]) -> tuple[Form, str] | None:
-    """The row for an opcode and its type, or None where the table has no such instruction."""
+    """Return the row for an opcode and its type, or None if the table has none."""
     types = [m for m in modifiers if m in WIDTHS]
     others = frozenset(m for m in modifiers if m not in WIDTHS)
     for form in FORMS.get(root, ()):

@@ -1,4 +1,4 @@
-"""Which registers' values may still be read: backward over the basic blocks, to a fixed point."""
+"""Liveness of registers: backward dataflow over the basic blocks to a fixed point."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gemmlab.ptx.ir import Instruction, Memory, Vector, registers
 if TYPE_CHECKING:
     from gemmlab.emulator.translation.translate import Block
 
-# Instructions whose first operand is no result, though it may be a register.
+# Instructions whose first operand may be a register but is not a destination.
 NO_RESULT = {"st", "red", "bra", "brx", "bar", "barrier", "cp", "nanosleep", "stmatrix"}
 
 
@@ -23,24 +23,25 @@ def results(i: Instruction) -> tuple[str, ...]:
 
 
 def sources(i: Instruction) -> Iterator[str]:
-    """Names of the registers that it reads, those of its guard excepted."""
+    """Names of the registers that an instruction reads, except its guard."""
     first = 1 if results(i) else 0
     for o in i.operands[first:]:
         yield from registers([o])
         if isinstance(o, Memory):
             yield from registers(o.coordinates)
     if "wgmma" in i.opcode and isinstance(i.operands[0] if i.operands else None, Vector):
-        yield from registers(i.operands[:1])  # accumulators are read too
+        yield from registers(i.operands[:1])  # accumulators are read, too
 
 
 def read_registers(code: Iterable[Instruction]) -> set[str]:
-    """Those that some instruction reads, as an operand or as its guard."""
+    """Return the names of the registers that some instruction reads, as an operand or as its
+    guard."""
     guards = {i.guard.reg.name for i in code if i.guard is not None}
     return guards | {name for i in code for name in sources(i)}
 
 
 def live_at_starts(code: Sequence[Instruction], blocks: Sequence[Block]) -> list[frozenset[str]]:
-    """For each basic block the registers that are read before they are written, from there on."""
+    """Return the registers that are live at the start of each basic block."""
     reads, writes = list[set[str]](), list[set[str]]()
     for block in blocks:
         read, written = set[str](), set[str]()
@@ -65,5 +66,6 @@ def live_at_starts(code: Sequence[Instruction], blocks: Sequence[Block]) -> list
 
 
 def live_after(live: Sequence[frozenset[str]], block: Block) -> frozenset[str]:
-    """Of the registers at the starts of basic blocks, those at the end of one."""
+    """Return the registers that are live at the end of a basic block, given those live at the
+    starts."""
     return frozenset().union(*(live[k] for k in block.targets if k < len(live)))

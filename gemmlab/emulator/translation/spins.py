@@ -1,7 +1,7 @@
-"""Which loops only wait for other threads to change memory.
+"""Detects spin loops, which wait for other threads to change memory.
 
-Such a loop ends when a value read from memory says so: a flag, a lock, a counter of arrived blocks.
-A warp that goes round it has nothing to do until others have done something.
+Whether such a loop ends depends on a value read from memory: a flag, a lock, a counter of arrived
+blocks. A warp in the loop makes no progress until other threads do.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from gemmlab.ptx.ir import Instruction, registers
 if TYPE_CHECKING:
     from gemmlab.emulator.translation.translate import Block
 
-ORDERED = {"volatile", "relaxed", "acquire", "mmio"}  # loads that see what other threads store
+ORDERED = {"volatile", "relaxed", "acquire", "mmio"}  # loads that observe stores of other threads
 
 
 def is_poll(i: Instruction) -> bool:
-    """Whether an instruction reads memory that other threads may be changing."""
+    """Return whether an instruction reads memory that other threads may be changing."""
     return i.root == "atom" or (i.root == "ld" and bool(ORDERED & {*i.modifiers}))
 
 
@@ -27,7 +27,7 @@ def takes_lock(i: Instruction) -> bool:
 
 
 def mark_spins(code: Sequence[Instruction], blocks: Sequence[Block]) -> None:
-    """Set `spins` and `locks` of the blocks that end in the branch back of a loop."""
+    """Set `spins` and `locks` of blocks that end in the back edge of a loop."""
     polls = [k for k, i in enumerate(code) if is_poll(i)]
     for number, block in enumerate(blocks):
         if block.terminator != "branch" or block.targets[0] > number:
@@ -41,7 +41,8 @@ def mark_spins(code: Sequence[Instruction], blocks: Sequence[Block]) -> None:
 def _ends_by_a_poll(
     body: Sequence[Instruction], blocks: Sequence[Block], first: int, last: int
 ) -> bool:
-    """Whether what a poll returns decides if the loop of blocks `first` to `last` goes on."""
+    """Return whether the exit condition of the loop of blocks `first` to `last` depends on a
+    poll."""
     start = blocks[first].first
     deciding: set[str] = set()
     for block in blocks[first : last + 1]:

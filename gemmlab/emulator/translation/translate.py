@@ -1,11 +1,12 @@
-"""A PTX function to Python: one generated function per basic block, run on whole chunks of lanes.
+"""Translates a PTX function to Python: one generated function per basic block, which executes whole
+chunks of lanes.
 
-A block's function takes the machine, the registers that live across blocks, and the mask of active
-lanes. Inside it registers are Python variables. Under a mask it computes on all lanes and keeps the
-results of the active ones when it ends; only memory accesses look at the mask as they happen.
+A block's function takes the machine, the registers that are live across blocks, and the mask of
+active lanes. Within it, registers are Python variables. Under a mask it computes all lanes and
+keeps the results of active lanes at its end; only memory accesses apply the mask immediately.
 
-Registers hold bits. Each has one NumPy type for the whole function, the one most of its
-instructions want; elsewhere a free `.view` changes the type.
+Registers hold bits. Each register has one NumPy type throughout the function, the type that most of
+its instructions use. Elsewhere a `.view`, which costs nothing, changes the type.
 """
 
 from __future__ import annotations
@@ -54,48 +55,50 @@ from gemmlab.ptx.parser import parse
 
 @dataclass
 class Block:
-    """A basic block and how it ends."""
+    """A basic block and its terminator."""
 
     first: int  # instruction indices [first, last)
     last: int
-    terminator: str = "fall"  # fall, branch, switch, exit, trap, or what waits
+    terminator: str = "fall"  # fall, branch, switch, exit, trap, or a kind of wait
     targets: list[int] = field(default_factory=list)  # block indices; the last is the next block
     run: Callable[..., Any] = lambda machine, registers, mask: None
-    spins: bool = False  # a branch back of a loop that waits for memory to change
-    locks: bool = False  # a branch back of a loop that may take a lock, and work under it
-    members: Callable[[list[Any]], Any] | None = None  # lanes that must be here to start, as bits
-    reduction: str = ""  # of bar.red: popc, and, or
-    result: int | None = None  # slot of the register that the machine itself writes at the end
+    spins: bool = False  # ends in the back edge of a loop that waits for memory to change
+    locks: bool = False  # ends in the back edge of a loop that may take a lock
+    # mask of lanes that must arrive before the block starts
+    members: Callable[[list[Any]], Any] | None = None
+    reduction: str = ""  # operation of bar.red: popc, and, or
+    result: int | None = None  # slot of the register that the terminator writes
 
 
 @dataclass
 class Program:
-    """A function ready to run."""
+    """A translated function."""
 
     function: Function
     module: Module
     blocks: list[Block]
-    initial: list[Any]  # zeros, one per register that lives across blocks
-    source: str  # of the generated Python
-    accesses: dict[int, Access]  # by memory instruction; one for a group that is joined
-    origins: list[int] = field(default_factory=list)  # the instruction behind each of its lines
-    bodies: list[range] = field(default_factory=list)  # of basic blocks: lines that do instructions
-    dtypes: dict[str, np.dtype] = field(default_factory=dict)  # of the variables there
-    # The vector access that stands for accesses that are joined; None for the others of them.
+    initial: list[Any]  # zeros, one per register that is live across blocks
+    source: str  # generated Python
+    accesses: dict[int, Access]  # by index of the memory instruction; one for joined accesses
+    origins: list[int] = field(default_factory=list)  # the instruction of each source line
+    # the source lines of each basic block's instructions
+    bodies: list[range] = field(default_factory=list)
+    dtypes: dict[str, np.dtype] = field(default_factory=dict)  # of the register variables
+    # Joined accesses: the vector access to execute, or None at the other accesses of its group.
     joined: dict[int, Instruction | None] = field(default_factory=dict)
-    # What the native tier makes of it, kept with it.
+    # Cache of the native tier's code.
     native: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
-    # What every launch asks for.
+    # Facts that every launch needs
 
     @cached_property
     def callees(self) -> frozenset[str]:
-        """The functions that are called by name and are not part of the code."""
+        """Names of the called functions that the PTX does not define."""
         return frozenset(name for i in self.function.instructions if (name := callee(i)))
 
     @cached_property
     def registers_read(self) -> frozenset[str]:
-        """All but those that atomic operations alone name, as the place of a result."""
+        """Registers that are read, not counting destinations of atomic operations."""
         found: set[str] = set()
         for i in self.function.instructions:
             found.update(registers(i.operands[1 if i.root == "atom" else 0 :]))
@@ -103,7 +106,7 @@ class Program:
 
     @cached_property
     def block_of(self) -> np.ndarray:
-        """The number of each instruction's basic block."""
+        """The index of each instruction's basic block."""
         owner = np.zeros(len(self.function.instructions), np.int64)
         for number, block in enumerate(self.blocks):
             owner[block.first : block.last] = number
@@ -111,17 +114,18 @@ class Program:
 
 
 class Unsupported(Exception):
-    """Raised while emitting one instruction; becomes an error when a lane reaches it."""
+    """An instruction cannot be translated. It becomes an error when a lane reaches it."""
 
 
-STACK_ALIGNMENT = 8  # bytes, of local memory whose variables ask for less
+STACK_ALIGNMENT = 8  # bytes; the minimum alignment of local memory
 TERMINATORS = {"bra": "branch", "brx": "switch", "ret": "exit", "exit": "exit", "trap": "trap"}
 TERMINATORS |= {"nanosleep": "sleep"}
 
 
 def translate(text: str, entry: str | None = None, noted: bool = False) -> Program:
-    """Parse and translate one entry of a PTX text. noted: leave for the checks, in `machine.noted`,
-    what decides which operand an instruction takes. Raises PtxSyntaxError, UnknownNameError."""
+    """Parse and translate one entry of a PTX text. noted: store in `machine.noted` the values that
+    decide which operands an instruction uses, for the checks. Raises PtxSyntaxError,
+    UnknownNameError."""
     module = parse(text)
     function = module.entry(entry)
 
@@ -133,12 +137,12 @@ def translate(text: str, entry: str | None = None, noted: bool = False) -> Progr
 
 
 def is_block_barrier(i: Instruction) -> bool:
-    """Whether an instruction is of a barrier of a thread block."""
+    """Return whether an instruction is a thread-block barrier."""
     return i.root in ("bar", "barrier") and not {"warp", "cluster"} & {*i.modifiers}
 
 
 def terminator_of(instruction: Instruction) -> str | None:
-    """How an instruction ends its basic block, if it does."""
+    """Return the kind of terminator that an instruction is, or None."""
     if is_block_barrier(instruction):
         return "barrier"
     if emit.mbarriers.is_wait(instruction):
@@ -149,14 +153,15 @@ def terminator_of(instruction: Instruction) -> str | None:
 
 
 def terminator_result(instruction: Instruction) -> bool:
-    """Whether the machine writes the first operand of what ends a block, a register."""
+    """Return whether a terminator has a result, which the machine writes to its first operand."""
     if not instruction.operands or not isinstance(instruction.operands[0], Reg):
         return False
     return instructions.is_barrier_reduction(instruction) or emit.mbarriers.is_wait(instruction)
 
 
 def basic_blocks(function: Function) -> list[Block]:
-    """Cut a function at labels, after what moves control, and before what waits for other lanes."""
+    """Split a function at labels, after terminators, and before instructions that wait for other
+    lanes."""
     code = function.instructions
     leaders = {0, *(i for i in function.labels.values() if i < len(code))}
     leaders |= {i + 1 for i, x in enumerate(code) if terminator_of(x) and i + 1 < len(code)}
@@ -165,7 +170,7 @@ def basic_blocks(function: Function) -> list[Block]:
     starts = sorted(leaders) if code else []
     blocks = [Block(first, last) for first, last in pairwise([*starts, len(code)])]
     number = {b.first: i for i, b in enumerate(blocks)}
-    number[len(code)] = len(blocks)  # falling off the end is an exit
+    number[len(code)] = len(blocks)  # execution past the last instruction exits
 
     def target(label: str) -> int:
         return number[function.labels[label]]
@@ -185,7 +190,7 @@ def basic_blocks(function: Function) -> list[Block]:
 
 
 def deciders(i: Instruction) -> list[tuple[Operand, np.dtype]]:
-    """Operands whose values decide which others matter, and their types."""
+    """Return the operands whose values decide which other operands matter, with their types."""
     flag = np.dtype(bool)
     if i.root == "selp":
         return [(i.operands[3], flag)]
@@ -199,7 +204,8 @@ def deciders(i: Instruction) -> list[tuple[Operand, np.dtype]]:
 
 
 class Translator:
-    """Emits Python for one function. Emission runs twice: the first time only to vote on types."""
+    """Emits Python for one function. Emission runs twice; the first run determines registers'
+    types."""
 
     def __init__(self, module: Module, function: Function, noted: bool = False) -> None:
         self.module, self.function, self.noted = module, function, noted
@@ -207,7 +213,7 @@ class Translator:
         self.parameters = layout.parameter_offsets(function)
         self.shared = layout.shared_offsets(module, function)
         self.local, _ = layout.local_layout(function)
-        self.registers: dict[str, Reg] = {}  # that are read before their block writes them
+        self.registers: dict[str, Reg] = {}  # read before their block writes them
         self.votes: dict[str, Counter[np.dtype]] = {}
         self.storage: dict[str, np.dtype] = {}
         self.names: dict[str, str] = {}  # register -> Python variable
@@ -216,13 +222,13 @@ class Translator:
         self.constant_names: dict[tuple[str, bytes], str] = {}
         self.joined: dict[int, Instruction | None] = {}
         self.lines: list[str] = []
-        self.origins: list[int] = []  # of the lines: the instructions that they do
-        self.index = 0  # of the instruction being emitted
-        self.first = 0  # of its basic block
-        self.defined: set[str] = set()  # in this block, so far
-        self.exposed: set[str] = set()  # read in this block before it defines them
+        self.origins: list[int] = []  # the instruction of each line
+        self.index = 0  # the instruction being emitted
+        self.first = 0  # the start of its basic block
+        self.defined: set[str] = set()  # registers written so far in this block
+        self.exposed: set[str] = set()  # registers read in this block before they are written
 
-    # Driving
+    # Translation
 
     def program(self) -> Program:
         blocks = basic_blocks(self.function)
@@ -271,7 +277,7 @@ class Translator:
         )
 
     def machine_registers(self, blocks: list[Block]) -> set[str]:
-        """Registers that the machine itself reads or writes between basic blocks."""
+        """Return the registers that the machine reads or writes between basic blocks."""
         code, found = self.function.instructions, []
         for block in blocks[:-1]:
             found.append(members_of(code[block.first]))
@@ -282,14 +288,14 @@ class Translator:
         return set(registers)
 
     def connect(self, block: Block, slots: dict[str, int]) -> None:
-        """Tell the machine where those registers are."""
+        """Set the attributes of a block that refer to the machine's registers."""
         code = self.function.instructions
         if block.first == block.last:
             return
         members = members_of(code[block.first])
         if isinstance(members, Reg):
             if WIDTHS.get(members.type) != 4:
-                message = f"a membermask has 32 bits, {members.name} is .{members.type}"
+                message = f"a membermask has 32 bits, but {members.name} is .{members.type}"
                 raise PtxSyntaxError(message, code[block.first].line)
             slot = slots[members.name]
             block.members = lambda registers: registers[slot].view(np.uint32)
@@ -304,7 +310,7 @@ class Translator:
             block.result = slots[last.operands[0].name]
 
     def body(self, block: Block) -> str:
-        """Emit a block into `lines`; returns the expression of its terminator's operand."""
+        """Emit a block into `lines` and return the expression of its terminator's operand."""
         self.lines, self.origins, self.defined, self.exposed = [], [], set(), set()
         result = "None"
         self.first = block.first
@@ -334,13 +340,14 @@ class Translator:
         return result
 
     def note(self, i: Instruction) -> None:
-        """Leave the guard, and the values that decide which operand's bits the result has."""
+        """Store the guard and the values that decide which operands determine the result."""
         values = [self.value(*decider, typed=False) for decider in deciders(i)]
         if i.guard is not None or values:
             self.line(f"m.noted[{self.index}] = {', '.join([str(self.guard(i)), *values])},")
 
     def homes(self) -> dict[str, Home]:
-        """Where variables lie: those of shared and of local memory side by side."""
+        """Return the locations of variables. Shared variables lie in one piece of memory, local
+        ones in another."""
         variables = self.variables.values()
         found = {v.name: Home(v.name, 0, v.alignment) for v in variables if v.space == "global"}
         local = [v for v in variables if v.space == "local"]
@@ -351,7 +358,7 @@ class Translator:
     def block_source(
         self, number: int, block: Block, slots: dict[str, int]
     ) -> tuple[list[str], range]:
-        """A block's function, and which of its lines do instructions."""
+        """Return a block's function and the range of its lines that hold instructions."""
         result = self.body(block)
         live_in = sorted(self.exposed & slots.keys())
         live_out = sorted(self.defined & slots.keys())
@@ -368,20 +375,22 @@ class Translator:
         lines = [f"def block_{number}(m, R, mask):", *(f"    {x}" for x in body)]
         return lines, range(len(before), len(before) + len(self.lines))
 
-    # What emitters use
+    # Used by emitters
 
     def line(self, text: str) -> None:
         self.lines.append(text)
         self.origins.append(self.index)
 
-    def unsupported(self, reason: str) -> NoReturn:
+    def unsupported(
+        self, reason: str = "unknown combination of modifiers and operands"
+    ) -> NoReturn:
         raise Unsupported(reason)
 
     def name(self, register: str) -> str:
         return self.names.setdefault(register, f"v{len(self.names)}")
 
     def storage_of(self, register: Reg) -> np.dtype:
-        """The NumPy type a register's variable has."""
+        """Return the NumPy type of a register's variable."""
         if found := self.storage.get(register.name):
             return found
         return isa.DTYPES[register.type] if register.type in isa.DTYPES else np.dtype("u4")
@@ -391,7 +400,7 @@ class Translator:
             self.votes.setdefault(register.name, Counter())[dtype] += 1
 
     def read(self, register: Reg) -> str:
-        """The register's variable, in its storage type."""
+        """Return the register's variable, in its storage type."""
         if register.name not in self.defined:
             self.exposed.add(register.name)
             self.registers[register.name] = register
@@ -400,7 +409,7 @@ class Translator:
         return name
 
     def constant(self, value: Any) -> str:
-        """A name for a NumPy scalar."""
+        """Return a name for a NumPy scalar."""
         key = value.dtype.str, value.tobytes()
         if key not in self.constant_names:
             self.constant_names[key] = f"k{len(self.constants)}"
@@ -408,9 +417,10 @@ class Translator:
         return self.constant_names[key]
 
     def value(self, operand: Operand, dtype: np.dtype, typed: bool = True) -> str:
-        """An expression for an operand, as `dtype`; a wider register gives its low bits.
+        """Return an expression for an operand as `dtype`. A wider register yields its low bits.
 
-        `typed` is False where the instruction only moves bits and has no say in the type.
+        `typed`: whether the use counts towards the register's type. It does not if the instruction
+        only moves bits.
         """
         if isinstance(operand, Reg):
             variable, stored = self.read(operand), self.storage_of(operand)
@@ -419,11 +429,11 @@ class Translator:
             if stored == dtype:
                 return variable
             if "b" in (stored.kind, dtype.kind):
-                self.unsupported(f"{operand.name} is a .{operand.type} register: not for this")
+                self.unsupported(f"{operand.name} is a .{operand.type} register")
             if stored.itemsize == dtype.itemsize:
                 return f"{variable}.view({self.dtype(dtype)})"
             if stored.itemsize < dtype.itemsize or dtype.kind == "f":
-                self.unsupported(f"{operand.name} is too narrow or of the wrong kind")
+                self.unsupported(f"{operand.name} is too narrow or has the wrong type")
             bits = self.dtype(np.dtype(f"u{stored.itemsize}"))
             return f"{variable}.view({bits}).astype({self.dtype(dtype)})"
         if isinstance(operand, Imm):
@@ -435,12 +445,12 @@ class Translator:
         if isinstance(operand, Symbol):
             declared = self.variables.get(operand.name)
             if operand.name in self.local and declared and declared.space == "param":
-                self.unsupported("the address of an argument that a call passes")
+                self.unsupported("the address of a call argument")
             return instructions.address(self, operand, dtype)
-        self.unsupported("a vector stands where one value belongs")
+        self.unsupported("a vector operand, expected a scalar")
 
     def constant_object(self, value: Any, name: str = "") -> str:
-        """A name for something that is no NumPy scalar; its own by default."""
+        """Return a name for an object other than a NumPy scalar."""
         name = name or f"f_{value.__name__}"
         self.constants[name] = value
         return name
@@ -455,7 +465,8 @@ class Translator:
         return f"~{predicate}" if guard.negated else predicate
 
     def guard(self, instruction: Instruction) -> str | None:
-        """The variable that holds the guard, evaluated once, before the instruction writes."""
+        """Return the variable that holds the guard. It is evaluated once, before the instruction
+        writes."""
         return "g" if instruction.guard is not None else None
 
     def assign(
@@ -475,7 +486,7 @@ class Translator:
             self.vote(destination, dtype)
         stored = self.storage_of(destination)
         if (stored.kind == "b") != (dtype.kind == "b"):
-            self.unsupported(f"{destination.name} is a .{destination.type} register: not for this")
+            self.unsupported(f"{destination.name} is a .{destination.type} register")
         if stored.itemsize > dtype.itemsize:
             wide = np.dtype(f"{'i' if dtype.kind == 'i' else 'u'}{stored.itemsize}")
             expression, dtype = f"({expression}).astype({self.dtype(wide)})", wide
@@ -492,7 +503,8 @@ class Translator:
         self.line(f"{self.name(destination.name)} = {expression}")
 
     def access(self, dtype: np.dtype, count: int, offset: int, role: str = "a") -> str:
-        """A name for the constant part of a memory access; one per role in an instruction."""
+        """Return a name for the constant part of a memory access, one per role in an
+        instruction."""
         name = f"{role}{self.index}"
         self.constants[name] = Access(self.index, offset, dtype, count)
         return name

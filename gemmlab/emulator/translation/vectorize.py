@@ -1,14 +1,14 @@
-"""Which neighbouring loads, and which neighbouring stores, the assembler joins into a wide one.
+"""Determines which adjacent loads and stores the assembler joins into vector accesses.
 
-ptxas makes LDS.64, LDS.128, STS.128 and the like of neighbours in a basic block when it can prove
-that they are aligned; nvcc's PTX leaves that to it. Counting each PTX access by itself would then
-report four times the hardware's instructions. The proof used here is of the same kind: the largest
-power of two that divides a register, over all places that write it.
+ptxas emits LDS.64, LDS.128, STS.128 and so on for adjacent accesses in a basic block if it can
+prove their alignment, and nvcc's PTX relies on that. Counting each PTX access separately would
+report up to four times the hardware's instructions. The proof here is similar: the largest power of
+two that divides a register, over all instructions that write it.
 
-The words of one aligned chunk of four elements, 16 bytes at most, become one access: all four, or
-one of its halves. Loads go to the place of the first of them, past anything that does not write to
-their memory. Stores go to the place of the last; they are joined only where no other access to
-their memory stands between them, not even a store to another chunk.
+Accesses within an aligned chunk of four elements, at most 16 bytes, become one access if they cover
+the chunk or one of its halves. Loads move up to the first of them, past anything that does not
+write to their memory. Stores move down to the last; they are joined only if no other access to
+their memory intervenes, not even a store to another chunk.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from gemmlab.ptx.ir import (
 from gemmlab.ptx.modifiers import read_opcode
 
 MOST = 1 << 20  # alignment of zero
-# Instructions that keep some alignment, and how many operands they read.
+# Instructions that preserve some alignment, and their numbers of operands.
 NUM_SOURCES = {"mov": 1, "cvt": 1, "cvta": 1, "neg": 1, "bfi": 4}
 NUM_SOURCES |= dict.fromkeys(("add", "sub", "and", "or", "xor", "mul", "mul24", "shl", "rem"), 2)
 NUM_SOURCES |= dict.fromkeys(("mad", "mad24", "selp", "slct"), 3)
@@ -41,7 +41,7 @@ NUM_SOURCES |= dict.fromkeys(("mad", "mad24", "selp", "slct"), 3)
 WIDEST = 16  # bytes
 SPACES = ("global", "shared", "local")
 READ_ONLY = ("param", "const")
-# What may read and write any memory, or order accesses to it.
+# Instructions that may access any memory or order accesses to it.
 BOUNDARIES = {"bar", "barrier", "membar", "fence", "cp", "mbarrier", "wgmma", "wmma", "call"}
 BOUNDARIES |= {"griddepcontrol", "tensormap", "multimem"}
 READERS, WRITERS = {"ld", "ldu", "ldmatrix"}, {"st", "stmatrix"}
@@ -50,7 +50,7 @@ TOUCHING = BOUNDARIES | READERS | WRITERS | UPDATERS
 
 
 class Home(NamedTuple):
-    """Where a variable lies: at an offset into a piece of memory that variables may share."""
+    """The location of a variable: an offset into a piece of memory that variables may share."""
 
     memory: str
     offset: int  # bytes
@@ -63,10 +63,10 @@ Homes = Mapping[str, Home]
 def joined_accesses(
     function: Function, spans: Iterable[tuple[int, int]], homes: Homes
 ) -> dict[int, Instruction | None]:
-    """By the index of each access that is joined: the vector access to execute there, or None where
-    another one does it.
+    """Return, for the index of each joined access, the vector access to execute there, or None if
+    another index of the group executes it.
 
-    spans: first and last instruction of each basic block.
+    spans: first and past-the-end instruction of each basic block.
     """
     code = function.instructions
     written = [_written(i) for i in code]
@@ -84,7 +84,7 @@ def joined_accesses(
 def alignments(
     code: Sequence[Instruction], written: Sequence[Sequence[str]], homes: Homes
 ) -> dict[str, int]:
-    """For each register the power of two that divides all values it can hold."""
+    """Return, for each register, the largest power of two that divides all its possible values."""
     known: dict[str, int] = {}
     writers: dict[str, list[Instruction]] = {}
     for instruction, targets in zip(code, written, strict=True):
@@ -117,7 +117,7 @@ def _of(operand: Operand, known: Mapping[str, int], homes: Homes) -> int:
 
 
 def _result(i: Instruction, known: Mapping[str, int], homes: Homes) -> int:
-    """What divides the result of an integer instruction; 1 where nothing is known."""
+    """Return a known divisor of an integer instruction's result, or 1."""
     if isinstance(i.operands[0], Vector) or len(i.operands) - 1 != NUM_SOURCES.get(i.root):
         return 1
     if "sat" in i.modifiers or i.modifiers[-1][0] not in "bsu":
@@ -128,7 +128,7 @@ def _result(i: Instruction, known: Mapping[str, int], homes: Homes) -> int:
             return sources[0]
         case "cvt" if i.modifiers[-2][0] in "bsu":
             return sources[0]
-        case "neg" if i.modifiers[-1] == "s32":  # ptxas does not look through a wider one
+        case "neg" if i.modifiers[-1] == "s32":  # ptxas does not track wider types here
             return sources[0]
         case "add" | "sub" | "or" | "xor":
             return min(sources)
@@ -150,7 +150,7 @@ def _result(i: Instruction, known: Mapping[str, int], homes: Homes) -> int:
 
 
 def _shifted(aligned: int, count: Operand) -> int:
-    """The power of two that divides what `aligned` divides, shifted to the left."""
+    """Return a known divisor of a left shift's result, given one of its operand."""
     known = count.value % (1 << 32) if isinstance(count, Imm) else 0
     return min(aligned << min(known, 20), MOST)
 
@@ -165,40 +165,42 @@ def _written(instruction: Instruction) -> list[str]:
 
 @dataclass(frozen=True)
 class _Place:
-    """Bytes behind a value that a register had, or into a piece of memory."""
+    """An address: an offset from a register's value at one instruction, or into a piece of
+    memory."""
 
-    root: tuple[str, int]  # a register and the instruction that gave it this value, or a piece
+    # register and the index of the instruction that wrote it, or the name of a piece and -1
+    root: tuple[str, int]
     offset: int
 
 
 @dataclass(frozen=True)
 class _Scalar:
-    """A load or store that could be joined with others: mostly of one element."""
+    """A load or store that may be joined with others, usually of one element."""
 
-    index: int  # of the instruction
+    index: int  # the instruction's
     memory: Memory
     place: _Place
-    items: tuple[Operand, ...]  # the registers of its elements
-    type: str  # of an element: bits, or a number where the registers are wider
+    items: tuple[Operand, ...]  # registers of its elements
+    type: str  # element type: untyped bits, or an integer type if the registers are wider
 
     @property
     def width(self) -> int:
-        """Bytes of an element."""
+        """Bytes per element."""
         return WIDTHS[self.type]
 
     @property
     def slots(self) -> range:
-        """Where its elements lie, in elements."""
+        """The positions of its elements, in elements."""
         first = self.place.offset // self.width
         return range(first, first + len(self.items))
 
 
-# A chunk of memory as one kind of access sees it: opcode, type of an element, root, number.
+# A chunk of memory for one kind of access: opcode, element type, root, chunk number.
 Chunk = tuple[tuple[str, ...], str, tuple[str, int], int]
 
 
 class _Block:
-    """The accesses of one basic block, gathered by chunk until something stands in their way."""
+    """The accesses of one basic block, collected by chunk until an instruction prevents joining."""
 
     def __init__(
         self,
@@ -210,11 +212,11 @@ class _Block:
     ) -> None:
         self.code, self.written, self.alignment, self.homes = code, written, alignment, homes
         self.pieces = {v.memory: v.alignment for v in homes.values()}
-        self.values = {**constants}  # and what the block has written, so far
+        self.values = {**constants}  # extended by what the block writes
         self.pending: dict[Chunk, list[_Scalar]] = {}
 
     def groups(self, first: int, last: int) -> Iterator[list[_Scalar]]:
-        """Accesses to execute as one, in the order of their addresses."""
+        """Return groups of accesses to execute as one, each in order of address."""
         for index in range(first, last):
             i = self.code[index]
             if i.root in TOUCHING:
@@ -228,7 +230,7 @@ class _Block:
     def _closed(
         self, i: Instruction, chunk: Chunk | None, access: _Scalar | None
     ) -> Iterator[list[_Scalar]]:
-        """The groups that end before an instruction."""
+        """Return the groups that must end before an instruction."""
         reads, writes = _touched(i)
         ended = []
         for other, gathered in self.pending.items():
@@ -249,7 +251,8 @@ class _Block:
             yield from _groups(self.code, self.pending.pop(chunk), size)
 
     def _chunk(self, index: int) -> tuple[Chunk | None, _Scalar | None]:
-        """The chunk that an access falls into and what it does there, where it could be joined."""
+        """Return the chunk of an access that may be joined, and the access; (None, None) for
+        others."""
         i = self.code[index]
         found = _scalar_operands(i)
         if found is None:
@@ -266,7 +269,7 @@ class _Block:
         return chunk, _Scalar(index, memory, place, items, type_)
 
     def _size(self, width: int, root: tuple[str, int]) -> int:
-        """Of the chunks behind a root: as large as is sure to be aligned."""
+        """Return the size of chunks relative to a root: the largest whose alignment is certain."""
         name, _ = root
         return min(WIDEST, 4 * width, self.pieces.get(name) or self.alignment.get(name, 1))
 
@@ -279,7 +282,8 @@ class _Block:
         return None
 
     def _note(self, index: int) -> None:
-        """What an instruction writes to registers: a known place, or a new value."""
+        """Record the values that an instruction writes to registers: known addresses or new
+        roots."""
         i = self.code[index]
         names = self.written[index]
         place = None
@@ -300,7 +304,7 @@ def _at(home: Home, offset: int) -> _Place:
 def _constants(
     code: Sequence[Instruction], written: Sequence[Sequence[str]], homes: Homes
 ) -> dict[str, _Place]:
-    """Registers that nothing but the address of one variable is ever written to."""
+    """Return the registers whose only value is the address of one variable."""
     found: dict[str, _Place] = {}
     times = Counter(name for names in written for name in names)
     for i in code:
@@ -312,7 +316,7 @@ def _constants(
 
 
 def _scalar_operands(i: Instruction) -> tuple[Memory, tuple[Operand, ...], str] | None:
-    """The address, the registers and the type of an element of an access that ptxas may join."""
+    """Return the address, registers and element type of an access that ptxas may join."""
     is_plain = i.root in ("ld", "st") and i.guard is None and len(i.operands) == 2
     if not is_plain or read_opcode(i.opcode).problem:
         return None
@@ -342,7 +346,7 @@ def _scalar_operands(i: Instruction) -> tuple[Memory, tuple[Operand, ...], str] 
 
 
 def _spaces(words: Sequence[str]) -> set[str]:
-    """Which memory an access with these modifiers may touch."""
+    """Return the state spaces that an access with these modifiers may touch."""
     found = [w.partition("::")[0] for w in words]
     if any(w in READ_ONLY for w in found):
         return set()
@@ -350,7 +354,7 @@ def _spaces(words: Sequence[str]) -> set[str]:
 
 
 def _touched(i: Instruction) -> tuple[set[str], set[str]]:
-    """Memory that an instruction may read, and that it may write."""
+    """Return the state spaces that an instruction may read and those that it may write."""
     nothing = set[str]()
     spaces = set(SPACES) if i.root in BOUNDARIES else _spaces(i.modifiers)
     reads = nothing if i.root in WRITERS else spaces
@@ -360,10 +364,10 @@ def _touched(i: Instruction) -> tuple[set[str], set[str]]:
 def _groups(
     code: Sequence[Instruction], gathered: list[_Scalar], size: int
 ) -> Iterator[list[_Scalar]]:
-    """What of a chunk is joined: all of it, or halves."""
+    """Return the groups of a chunk to join: all of it, or halves."""
     is_store = code[gathered[0].index].root == "st"
     if is_store and len(gathered[0].items) > min(len(x.items) for x in gathered):
-        return  # ptxas starts with the first of them, and nothing narrower goes with it
+        return  # ptxas starts with the first store and joins no narrower ones to it
     by_slot: dict[int, _Scalar] = {}
     for access in gathered:
         if not by_slot.keys() & {*access.slots}:
@@ -383,8 +387,8 @@ def _groups(
 
 
 def _movable(code: Sequence[Instruction], group: Sequence[_Scalar]) -> bool:
-    """Whether all loads may happen where the first one stands, or all stores where the last does:
-    nothing between names what is loaded, or writes to what is stored."""
+    """Return whether all loads may move to the first of them, or all stores to the last: no
+    instruction in between names a loaded register or writes a stored one."""
     first, last = min(x.index for x in group), max(x.index for x in group)
     for access in group:
         items = {*registers(access.items)}
@@ -406,7 +410,7 @@ def _named(i: Instruction) -> Iterator[str]:
 
 
 def _wide(code: Sequence[Instruction], group: Sequence[_Scalar]) -> tuple[int, Instruction]:
-    """The vector access that stands for a group, and where."""
+    """Return the vector access of a group and the index at which it executes."""
     choose = min if code[group[0].index].root == "ld" else max
     at = choose(group, key=lambda access: access.index)
     items = tuple(item for access in group for item in access.items)

@@ -1,5 +1,5 @@
-"""Python for PTX instructions that isa.py has no row for: a module for each family of instructions,
-and the table of them all. `instructions` has the plain ones, and what the families share."""
+"""Emits Python for the PTX instructions that are not in isa.py's table, with one module per family.
+`instructions` handles the basic ones and holds what the families share."""
 
 from gemmlab.emulator.translation.emit import (
     bulk,

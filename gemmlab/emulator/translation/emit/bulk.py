@@ -1,4 +1,4 @@
-"""Python for bulk copies, their groups, and what prepares them."""
+"""Python for bulk copies, their groups, and related tensor-map and fence instructions."""
 
 from __future__ import annotations
 
@@ -22,14 +22,13 @@ if TYPE_CHECKING:
     from gemmlab.emulator.translation.translate import Translator
 
 S32 = np.dtype("i4")
-NO_FORM = "no such form of it"
 SIGNAL = "mbarrier::complete_tx::bytes"
 SPACES = {"global": "global", "shared::cta": "shared", "shared::cluster": "shared"}
 DIMENSIONS = {f"{k}d": k for k in range(1, 6)}
 
 
 def emit_bulk(t: Translator, i: Instruction) -> None:
-    """cp.async.bulk and its groups; hints and prefetches change nothing here."""
+    """cp.async.bulk and its groups. Cache hints and prefetches have no effect here."""
     match i.name:
         case "cp.async.bulk.commit_group":
             _call(t, i, "commit(")
@@ -38,13 +37,13 @@ def emit_bulk(t: Translator, i: Instruction) -> None:
             _call(t, i, f"wait({group_count(t, i.operands[0])}, {only_reads}, ")
         case "cp.async.bulk.prefetch" | "cp.async.bulk.prefetch.tensor":
             if not {"L2", "global"} <= {*i.modifiers}:
-                t.unsupported(NO_FORM)
+                t.unsupported()
         case "cp.async.bulk.tensor":
             _tensor(t, i, list(i.modifiers[3:]), None)
         case "cp.async.bulk":
             _linear(t, i, list(i.modifiers[2:]), None)
         case _:
-            t.unsupported(NO_FORM)
+            t.unsupported()
 
 
 def emit_reduce(t: Translator, i: Instruction) -> None:
@@ -52,7 +51,7 @@ def emit_reduce(t: Translator, i: Instruction) -> None:
     words = list(i.modifiers[3:])
     operation = next((w for w in words if w in reductions.OPERATIONS), "")
     if not operation:
-        t.unsupported(NO_FORM)
+        t.unsupported()
     words.remove(operation)
     if "noftz" in words:
         words.remove("noftz")
@@ -61,7 +60,7 @@ def emit_reduce(t: Translator, i: Instruction) -> None:
         return
     combine = reductions.find(operation, words.pop())
     if combine is None:
-        t.unsupported("no such bulk reduction")
+        t.unsupported()
     name = t.constant_object(combine, f"c{t.index}")
     _linear(t, i, words, name)
 
@@ -76,12 +75,12 @@ def emit_send(t: Translator, i: Instruction) -> None:
     if i.root == "red":
         combine = reductions.find(rest.pop(), type_) if rest else None
         if combine is None or type_ == "s64":
-            t.unsupported("no such reduction")
+            t.unsupported()
         name = t.constant_object(combine, f"c{t.index}")
     if rest == [SIGNAL]:
         t.unsupported(f"generic addresses of {i.name}")
     if rest != ["shared::cluster", SIGNAL] or type_[1:] not in ("32", "64"):
-        t.unsupported(NO_FORM)
+        t.unsupported()
     items = i.operands[1].items if isinstance(i.operands[1], Vector) else (i.operands[1],)
     if len(items) != count:
         t.unsupported(f"{len(items)} registers for {count} elements")
@@ -98,7 +97,7 @@ def emit_replace(t: Translator, i: Instruction) -> None:
         case "tile", field, ("global" | "shared::cta") as space, "b1024", ("b32" | "b64") as type_:
             pass
         case _:
-            t.unsupported(NO_FORM)
+            t.unsupported()
     *axis, value = i.operands[1:]
     number = axis[0].value if axis and isinstance(axis[0], Imm) else 0
     where = _address(t, i, i.operands[0], space.split("::")[0])
@@ -110,7 +109,7 @@ def emit_replace(t: Translator, i: Instruction) -> None:
 def emit_copy_map(t: Translator, i: Instruction) -> None:
     """tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic… [target], [source], 128"""
     if i.modifiers[1:4] != ("global", "shared::cta", "tensormap::generic"):
-        t.unsupported(NO_FORM)
+        t.unsupported()
     target, source = (
         _address(t, i, o, space) for o, space in zip(i.operands, ("global", "shared"), strict=False)
     )
@@ -118,18 +117,18 @@ def emit_copy_map(t: Translator, i: Instruction) -> None:
 
 
 def emit_proxy_fence(t: Translator, i: Instruction) -> None:
-    """fence.proxy.async, of any state space; those of other proxies have nothing to do"""
+    """fence.proxy.async, for any state space. Fences of other proxies have no effect here."""
     match i.modifiers[1:]:
         case "async", *_:
             _call(t, i, "fence(")
         case (("alias" | "async::generic" | "tensormap::generic"), *_):
             pass
         case _:
-            t.unsupported(NO_FORM)
+            t.unsupported()
 
 
 def emit_fence(t: Translator, i: Instruction) -> None:
-    """fence.mbarrier_init.release.cluster; other fences have nothing to do"""
+    """fence.mbarrier_init.release.cluster. Other fences have no effect here."""
     if "mbarrier_init" in i.modifiers:
         _call(t, i, "fence_init(")
 
@@ -138,10 +137,10 @@ def _linear(t: Translator, i: Instruction, words: list[str], combine: str | None
     """[target], [source], size, [mbarrier]{, ranks}{, policy}, or without an mbarrier"""
     operands, ranks = _without_hints(t, i, words)
     if len(words) != 3 or words[0] not in SPACES or words[1] not in SPACES:
-        t.unsupported(NO_FORM)
+        t.unsupported()
     spaces = tuple(SPACES[w] for w in words[:2])
     if words[2] not in (SIGNAL, "bulk_group") or len(operands) != 3 + (words[2] == SIGNAL):
-        t.unsupported(NO_FORM)
+        t.unsupported()
     signal = "None"
     if words[2] == SIGNAL:
         signal = f"({shared_address(t, i, operands[3], 'shared')})"
@@ -157,7 +156,7 @@ def _tensor(t: Translator, i: Instruction, words: list[str], operation: str | No
     if "tile" in words:
         words.remove("tile")
     if len(operands) < 2:
-        t.unsupported(NO_FORM)
+        t.unsupported()
     match words:
         case [dim, "shared::cluster" | "shared::cta", "global", "mbarrier::complete_tx::bytes"]:
             inside, tensor, *rest = operands
@@ -165,11 +164,13 @@ def _tensor(t: Translator, i: Instruction, words: list[str], operation: str | No
             tensor, inside, *rest = operands
         case _:
             mode = next((w for w in words if "im2col" in w or "gather" in w), "")
-            t.unsupported(f"boxes are copied as tiles only, not by {mode}" if mode else NO_FORM)
+            if mode:
+                t.unsupported(f"{mode} copies; only tiled copies are implemented")
+            t.unsupported()
     is_load = words[-1] == SIGNAL
     at = tensor.coordinates[0] if isinstance(tensor, Memory) and tensor.coordinates else None
     if not isinstance(at, Vector) or len(at.items) != DIMENSIONS.get(dim) or len(rest) != is_load:
-        t.unsupported(NO_FORM)
+        t.unsupported()
     assert isinstance(tensor, Memory)
     map_ = _address(t, i, Memory(tensor.base, tensor.offset), "generic")
     place = ", ".join([map_, *(t.value(x, S32) for x in at.items)])
@@ -182,7 +183,8 @@ def _tensor(t: Translator, i: Instruction, words: list[str], operation: str | No
 
 
 def _without_hints(t: Translator, i: Instruction, words: list[str]) -> tuple[list[Operand], str]:
-    """The operands without cache policy and ranks, and the ranks; their words are removed."""
+    """Return the operands without cache policy and ranks, and the ranks. Removes their
+    modifiers."""
     operands, ranks = list(i.operands), "None"
     if "L2::cache_hint" in words:
         words.remove("L2::cache_hint")
@@ -194,7 +196,7 @@ def _without_hints(t: Translator, i: Instruction, words: list[str]) -> tuple[lis
 
 
 def _address(t: Translator, i: Instruction, operand: Operand, space: str) -> str:
-    """An address with its offset, of 32 bits for registers of 32."""
+    """Return an address with its offset; 32-bit registers yield a 32-bit address."""
     words = ["b8"] if space == "generic" else [space, "b8"]
     _, where, _, _, offset = memory_operand(t, i, operand, words)
     return f"bulk_copies.moved({where}, {offset})" if offset else where

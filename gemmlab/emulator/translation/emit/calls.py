@@ -1,6 +1,7 @@
-"""Python for calls of what the PTX does not define. Those that it does are expanded before.
+"""Python for calls of functions that the PTX does not define. Defined functions are inlined
+earlier.
 
-Of CUDA's own functions printf, malloc and free are there. assert is an error that says so when a
+Of CUDA's device functions, printf, malloc and free are supported. assert raises an error when a
 thread reaches it.
 """
 
@@ -19,18 +20,18 @@ if TYPE_CHECKING:
 
 
 def callee(i: Instruction) -> str | None:
-    """The name of the function that is called; None of one whose address is in a register."""
+    """Return the name of the called function, or None for an indirect call."""
     target = next((o for o in i.operands if not isinstance(o, Vector)), None)
     return target.name if i.root == "call" and isinstance(target, Symbol) else None
 
 
 class Known(NamedTuple):
-    """A function of CUDA's own: a method of the machine takes its arguments, of 64 bits each."""
+    """A CUDA device function. A method of the machine takes its arguments, each of 64 bits."""
 
     method: str
     num_arguments: int
     result: np.dtype | None
-    takes_index: bool = False  # of the instruction, as the first argument
+    takes_index: bool = False  # whether the first argument is the instruction's index
 
 
 KNOWN = {
@@ -38,10 +39,10 @@ KNOWN = {
     "malloc": Known("malloc", 1, U64),
     "free": Known("free", 1, None, takes_index=True),
 }
-# Functions that end a launch, and what they say.
+# Functions that end a launch, and their error messages.
 FATAL = {
     "__assertfail": "an assertion failed",
-    OVERFLOW: "functions call themselves more often than a thread's stack has room for",
+    OVERFLOW: "recursion is deeper than a thread's stack allows",
 }
 
 
@@ -49,14 +50,14 @@ def call(t: Translator, i: Instruction) -> None:
     """call (result), name, (arguments)"""
     name = callee(i)
     if name is None:
-        t.unsupported("a pointer to no function that takes these arguments")
+        t.unsupported("an indirect call with no matching target")
     if name not in KNOWN:
         t.unsupported(f"{name} is not defined in this PTX")
     known, vectors = KNOWN[name], [o.items for o in i.operands if isinstance(o, Vector)]
     num_results = int(known.result is not None)
     if [len(items) for items in vectors] != [1] * num_results + [known.num_arguments]:
-        t.unsupported(f"{name} with other arguments than CUDA's")
-    t.line(f"function = m.{known.method}")  # first, so that the native tier declines at once
+        t.unsupported(f"the arguments of {name} differ from CUDA's")
+    t.line(f"function = m.{known.method}")  # first, so that the native tier falls back at once
     mask, indent = enabled(t, i)
     values = [str(t.index)] if known.takes_index else []
     for k, argument in enumerate(vectors[-1]):
@@ -69,9 +70,9 @@ def call(t: Translator, i: Instruction) -> None:
 
 
 def _frame(t: Translator, variable: object, how: str, dtype: np.dtype, k: int) -> str:
-    """The beginning of an access to what a call passes."""
+    """Emit the start of an access to a call's parameters."""
     if not isinstance(variable, Symbol) or variable.name not in t.local:
-        t.unsupported("a call passes something else than .param variables")
+        t.unsupported("call arguments must be .param variables")
     access = t.access(dtype, 1, 0, f"p{k}_")
     return f"m.space_frame.{how}({access}, {t.constant(U64.type(t.local[variable.name]))}"
 

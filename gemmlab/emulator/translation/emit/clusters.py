@@ -1,4 +1,4 @@
-"""Python for clusters, and for what only tunes a kernel on Hopper."""
+"""Python for clusters, and for instructions that only tune performance on Hopper."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def is_wait(i: Instruction) -> bool:
 
 
 def emit_map(t: Translator, i: Instruction) -> None:
-    """mapa[.shared::cluster].type d, a, rank; getctarank[.shared::cluster].type d, a: generic
-    addresses keep their window in the bits above."""
+    """mapa[.shared::cluster].type d, a, rank; getctarank[.shared::cluster].type d, a. Generic
+    addresses keep their state space in the upper bits."""
     type_ = WIDTHS[i.modifiers[-1][1:]]
     address = t.value(i.operands[1], type_)
     if i.root == "mapa":
@@ -34,22 +34,23 @@ def emit_map(t: Translator, i: Instruction) -> None:
 
 
 def emit_arrive(t: Translator, i: Instruction) -> None:
-    """barrier.cluster.arrive; the wait for it ends a block."""
+    """barrier.cluster.arrive. The matching wait ends a block."""
     mask, indent = enabled(t, i)
     t.line(f"{indent}m.clusters.arrive({t.index}, {mask})")
 
 
 def emit_set_registers(t: Translator, i: Instruction) -> None:
-    """setmaxnreg.{inc,dec}.sync.aligned.u32 n: nothing but a rule to keep."""
+    """setmaxnreg.{inc,dec}.sync.aligned.u32 n. It has no effect here; only its operand is
+    checked."""
     count = i.operands[0]
     if i.modifiers[1:] != ("sync", "aligned", "u32"):
-        t.unsupported("no such form of it")
+        t.unsupported()
     if not isinstance(count, Imm) or count.value not in REGISTER_COUNTS:
         t.unsupported("the number of registers must be a multiple of 8 from 24 to 256")
 
 
 def emit_policy(t: Translator, i: Instruction) -> None:
-    """createpolicy: a value that only means something to caches."""
+    """createpolicy. The result only matters to caches."""
     t.assign(i, i.operands[0], t.constant(np.uint64(0)), U64)
 
 

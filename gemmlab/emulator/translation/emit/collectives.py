@@ -1,4 +1,4 @@
-"""Python for instructions in which the lanes of a warp see each other."""
+"""Python for instructions that exchange data between the lanes of a warp."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from gemmlab.ptx.ir import Imm, Instruction, Operand, Reg, Vector
 if TYPE_CHECKING:
     from gemmlab.emulator.translation.translate import Translator
 
-# The membermask's place among the operands of what waits for the lanes it names.
+# Position of the membermask among the operands of instructions that wait for its lanes.
 MEMBERS = {"shfl": -1, "vote": -1, "match": -1, "redux": -1, "elect": -1, "bar.warp": 0}
 
 
 def members_of(i: Instruction) -> Operand | None:
-    """The operand that names the lanes an instruction waits for, if it waits."""
+    """Return the membermask of an instruction that waits for lanes, or None."""
     return i.operands[MEMBERS[i.name]] if i.name in MEMBERS and i.operands else None
 
 
 def _members(t: Translator, i: Instruction) -> str:
-    """The membermask, 32 bits."""
+    """Return an expression for the membermask, 32 bits."""
     members = members_of(i)
     is_number = isinstance(members, Imm) and members.width == 0
     if not is_number and not isinstance(members, Reg):
-        t.unsupported("a membermask is a register or a number")
+        t.unsupported("a membermask must be a register or an integer")
     assert members is not None
     return t.value(members, U32)
 
@@ -49,7 +49,7 @@ def shuffle(t: Translator, i: Instruction) -> None:
             t.line(f"c = collectives.shuffle({mode!r}, m.given({value}), {distance}, {segment})")
             _two(t, i, U32)
         case _:
-            t.unsupported("no such shuffle")
+            t.unsupported()
 
 
 def vote(t: Translator, i: Instruction) -> None:
@@ -61,7 +61,7 @@ def vote(t: Translator, i: Instruction) -> None:
         case "sync", ("all" | "any" | "uni") as mode, "pred":
             t.assign(i, i.operands[0], f"collectives.vote({mode!r}, {votes})", BOOL)
         case _:
-            t.unsupported("no such vote")
+            t.unsupported()
 
 
 def match(t: Translator, i: Instruction) -> None:
@@ -77,7 +77,7 @@ def match(t: Translator, i: Instruction) -> None:
             t.line(f"c = collectives.match_all(m.together(mask), {members}, {value})")
             _two(t, i, U32)
         case _:
-            t.unsupported("no such match")
+            t.unsupported()
 
 
 def reduce(t: Translator, i: Instruction) -> None:
@@ -88,7 +88,7 @@ def reduce(t: Translator, i: Instruction) -> None:
         case "sync", ("and" | "or" | "xor") as mode, "b32" as type_:
             pass
         case _:
-            t.unsupported("no such reduction")
+            t.unsupported()
     dtype = isa.DTYPES[type_]
     value = f"m.given({t.value(i.operands[1], dtype)})"
     result = f"collectives.reduce({mode!r}, m.together(mask), {_members(t, i)}, {value})"
@@ -98,22 +98,22 @@ def reduce(t: Translator, i: Instruction) -> None:
 def elect(t: Translator, i: Instruction) -> None:
     """elect.sync d|p, membermask"""
     if i.modifiers != ("sync",):
-        t.unsupported("no such form of it")
+        t.unsupported()
     t.line(f"c = collectives.elect(m.together(mask), {_members(t, i)})")
     _two(t, i, U32)
 
 
 def warp_barrier(t: Translator, i: Instruction) -> None:
-    """bar.warp.sync membermask: nothing is left to do once its block could start"""
+    """bar.warp.sync membermask. Starting the block already waits for the lanes."""
     _members(t, i)
     if i.modifiers != ("warp", "sync"):
-        t.unsupported("no such form of it")
+        t.unsupported()
 
 
 def active_mask(t: Translator, i: Instruction) -> None:
     """activemask.b32 d"""
     if i.modifiers != ("b32",):
-        t.unsupported("no such form of it")
+        t.unsupported()
     t.assign(i, i.operands[0], "collectives.bits_of(m.active(mask))", U32)
 
 

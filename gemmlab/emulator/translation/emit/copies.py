@@ -1,4 +1,4 @@
-"""Python for cp.async and what waits for it."""
+"""Python for cp.async and its waits."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def emit_copy(t: Translator, i: Instruction) -> None:
         case ("async", "wait_group"):
             call = f"wait({group_count(t, i.operands[0])}, "
         case _:
-            t.unsupported("no such copy")
+            t.unsupported()
     mask, indent = enabled(t, i)
     t.line(f"{indent}m.copies.{call}{mask})")
 
@@ -48,7 +48,7 @@ def _issue(t: Translator, i: Instruction) -> str:
     size = operands[2].value if len(operands) > 2 and isinstance(operands[2], Imm) else 0
     sizes = (4, 8, 16) if level == "ca" else (16,)
     if len(operands) not in (3, 4) or size not in sizes:
-        t.unsupported("no such copy")
+        t.unsupported()
     read = t.constant(np.uint32(size))
     if len(operands) == 4:
         last = operands[3]

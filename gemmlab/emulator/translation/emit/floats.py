@@ -23,14 +23,14 @@ JOINS = {"and": "&", "or": "|", "xor": "^"}
 
 
 def set_predicate(t: Translator, i: Instruction) -> None:
-    """setp.cmp[.bool][.ftz].type p[|q], a, b[, [!]c]: q is the same of the negated comparison; of
-    pairs p is that of the lower halves, q that of the upper."""
+    """setp.cmp[.bool][.ftz].type p[|q], a, b[, [!]c]. q is the negated comparison. For packed
+    halves, p is the comparison of the lower halves and q that of the upper ones."""
     comparison, *words, type_ = i.modifiers
     result = _compare(t, i, comparison, type_, i.operands[1], i.operands[2])
     combine = next((w for w in words if w != "ftz"), None)
     targets = i.operands[0].items if isinstance(i.operands[0], Vector) else (i.operands[0],)
     if (len(targets) > 1 and type_ in ONE) or (len(targets) != 2 and type_ in PAIRS):
-        t.unsupported("halves give one predicate each")
+        t.unsupported("packed halves have one predicate each")
     t.line(f"c = {result}")
     if type_ in PAIRS:
         t.line("c, nc = c[..., 0], c[..., 1]")
@@ -42,14 +42,15 @@ def set_predicate(t: Translator, i: Instruction) -> None:
 
 
 def _combine(t: Translator, i: Instruction, combine: str | None) -> str:
-    """What follows a comparison that is joined with the predicate of the last operand."""
+    """Return the boolean operation that combines a comparison with the last operand."""
     if (combine is not None) != (len(i.operands) == 4):
-        t.unsupported("no such form of it")
+        t.unsupported()
     return f" {JOINS[combine]} ({t.value(i.operands[3], BOOL)})" if combine else ""
 
 
 def set_value(t: Translator, i: Instruction) -> None:
-    """set.cmp[.bool][.ftz].dtype.stype d, a, b[, [!]c]: all ones or 1.0 where it holds."""
+    """set.cmp[.bool][.ftz].dtype.stype d, a, b[, [!]c]. d is all ones or 1.0 if the comparison
+    holds."""
     comparison, *words, to, type_ = i.modifiers
     condition = _compare(t, i, comparison, type_, i.operands[1], i.operands[2])
     combined = _combine(t, i, next((w for w in words if w != "ftz"), None))
@@ -101,8 +102,8 @@ def convert(t: Translator, i: Instruction) -> None:
         _convert_pair(t, i, to, source, rounding, left)
         return
     if len(i.operands) != 2:
-        t.unsupported("no such conversion")
-    # ptxas ignores .ftz on the way to f16.
+        t.unsupported()
+    # ptxas ignores .ftz in conversions to f16.
     value = _source(t, i.operands[1], source, "ftz" in left and to != "f16")
     if to in BITS:
         if rounding in INTEGRAL:
@@ -115,7 +116,8 @@ def convert(t: Translator, i: Instruction) -> None:
     if dtype.kind == "f" and is_float:
         if rounding in INTEGRAL:
             value = f"n.ROUND_TO_INTEGER[{rounding!r}]({value})"
-        elif source != to and (source, to, left) != ("bf16", "f32", set()):  # that moves bits
+        # bf16 to f32 only shifts bits
+        elif source != to and (source, to, left) != ("bf16", "f32", set()):
             value = f"n.to_float({value}, {kind}, {rounding or 'rn'!r})"
         if "sat" in left:
             value = f"n.saturate({value})"
@@ -134,7 +136,7 @@ def convert(t: Translator, i: Instruction) -> None:
 
 
 def _source(t: Translator, operand: Operand, type_: str, ftz: bool) -> str:
-    """A source operand as an expression that NumPy can compute with."""
+    """Return a source operand as an expression in a type that NumPy computes in."""
     if type_ in BITS:
         return f"formats.widen({t.value(operand, np.dtype(BITS[type_]))}, {type_!r})"
     value = t.value(operand, isa.DTYPES[type_])
@@ -149,7 +151,8 @@ def _narrow(value: str, to: str, rounding: str, words: set[str]) -> str:
 def _convert_pair(
     t: Translator, i: Instruction, to: str, source: str, rounding: str, words: set[str]
 ) -> None:
-    """cvt.….f16x2.f32 d, a, b: a gives the upper half, b the lower. From a pair, half by half."""
+    """cvt.….f16x2.f32 d, a, b, where a yields the upper half and b the lower; or a conversion of a
+    packed pair, half by half."""
     single = to.removesuffix("x2")
     width = 2 * np.dtype(BITS[single]).itemsize
     if source == "f32" and len(i.operands) == 3:
@@ -162,7 +165,7 @@ def _convert_pair(
         parts = f"formats.widen(formats.split({bits}), {inner!r})"
         value = f"formats.merge({_narrow(parts, single, rounding, words)})"
     else:
-        t.unsupported("no such conversion")
+        t.unsupported()
     t.assign(i, i.operands[0], value, np.dtype(f"u{width}"))
 
 
@@ -185,7 +188,7 @@ NEEDED = {"fma": {"rn"}, "ex2": {"approx"}, "tanh": {"approx"}}
 
 
 def compute_halves(t: Translator, i: Instruction) -> None:
-    """An operation of ARITHMETIC on f16, bf16, or pairs of them."""
+    """An operation of ARITHMETIC on f16, bf16, or packed pairs of them."""
     *words, type_ = i.modifiers
     count, allowed = ARITHMETIC[i.root]
     if type_.startswith("bf16"):
@@ -193,9 +196,9 @@ def compute_halves(t: Translator, i: Instruction) -> None:
     needed = NEEDED.get(i.root, set())
     pair = {"xorsign", "abs"} & {*words}
     if {*words} - allowed or needed - {*words} or len(pair) == 1 or len(i.operands) != 1 + count:
-        t.unsupported("no such form of it")
+        t.unsupported()
     if {"relu", "sat"} <= {*words}:
-        t.unsupported("no such form of it")
+        t.unsupported()
     dtype = isa.DTYPES["b32" if type_ in PAIRS else "b16"]
     values = ", ".join(t.value(o, dtype) for o in i.operands[1:])
     kept = sorted(set(words) - {"rn", "approx", "abs"})

@@ -15,12 +15,12 @@ from gemmlab.ptx.ir import Instruction, Operand, Vector
 if TYPE_CHECKING:
     from gemmlab.emulator.translation.translate import Translator
 
-TALL = {(16, 16), (32, 8), (8, 32)}  # m and n of 16-bit and 8-bit elements, with k = 16
+TALL = {(16, 16), (32, 8), (8, 32)}  # m and n for 16-bit and 8-bit elements, with k = 16
 SHAPES = {(m, n, 16): {"f16", "bf16", "s8", "u8"} for m, n in TALL}
 SHAPES |= {(16, 16, 8): {"tf32"}, (8, 8, 4): {"f64"}}
 SUMS = {"f16": ("f16", "f32"), "s8": ("s32",), "u8": ("s32",), "f64": ("f64",)}
 SHAPE = re.compile(r"m(\d+)n(\d+)k(\d+)")
-F16_REGISTERS = 8  # of A and B, however few their elements
+F16_REGISTERS = 8  # of A and B, for any number of elements
 
 
 def emit_load(t: Translator, i: Instruction) -> None:
@@ -53,16 +53,16 @@ def emit_multiply(t: Translator, i: Instruction) -> None:
     words = [*i.modifiers[1:]]
     saturate = words[-1:] == ["satfinite"]
     words = [w for w in words if w not in ("rn", "satfinite")]
-    if len(words) == 7:  # of f16, whose name is left out
+    if len(words) == 7:  # f16, which the opcode omits
         words[6:6] = ["f16", "f16"]
     found = SHAPE.fullmatch(words[4]) if len(words) == 9 else None
     if found is None or words[:2] != ["sync", "aligned"] or not {*words[2:4]} <= {"row", "col"}:
-        t.unsupported("no such form of it")
+        t.unsupported()
     m, n, k = (int(x) for x in found.groups())
     d, a, b, c = words[5:]
     shape = Shape(m, k, d, a, b, c)
     if a not in SHAPES.get((m, n, k), set()) or a != b or not {d, c} <= {*SUMS.get(a, ("f32",))}:
-        t.unsupported("no such form of it")
+        t.unsupported()
     fragments = (
         make(m, n, d, "d"),
         make(m, k, a, "a"),
@@ -71,7 +71,7 @@ def emit_multiply(t: Translator, i: Instruction) -> None:
     )
     lists = [_items(o) for o in i.operands]
     if [len(x) for x in lists] != [f.registers for f in fragments]:
-        t.unsupported("no such form of it")
+        t.unsupported()
     names = []
     for f, items in zip(fragments[1:], lists[1:], strict=True):
         names.append(f"({', '.join(t.value(x, f.register_dtype) for x in items)},)")
@@ -82,7 +82,7 @@ def emit_multiply(t: Translator, i: Instruction) -> None:
 
 
 def make(rows: int, columns: int, type_: str, which: str, is_row_major: bool = True) -> Fragment:
-    """The fragment of matrix "a", "b", "c" or "d"."""
+    """Return the fragment of matrix "a", "b", "c" or "d"."""
     in_registers = rows * columns * BITS[type_] // (32 * max(BITS[type_], 32))
     registers = F16_REGISTERS if type_ == "f16" and which in "ab" else in_registers
     return Fragment(rows, columns, type_, registers, is_row_major)
@@ -95,28 +95,28 @@ def _items(operand: Operand) -> tuple[Operand, ...]:
 def _fragment(
     t: Translator, i: Instruction, registers: Operand
 ) -> tuple[Fragment, tuple[Operand, ...]]:
-    """The fragment that is loaded or stored, and its registers."""
+    """Return the fragment that is loaded or stored, and its registers."""
     _, which, *words = i.modifiers
     found = SHAPE.fullmatch(words[3]) if len(words) in (5, 6) else None
     if found is None or words[:2] != ["sync", "aligned"] or words[2] not in ("row", "col"):
-        t.unsupported("no such form of it")
+        t.unsupported()
     m, n, k = (int(x) for x in found.groups())
     rows, columns = {"a": (m, k), "b": (k, n), "c": (m, n), "d": (m, n)}.get(which, (0, 0))
     types = SHAPES.get((m, n, k), set())
     if which in ("c", "d"):
         types = {sum_ for type_ in types for sum_ in SUMS.get(type_, ("f32",))}
     if words[-1] not in types:
-        t.unsupported("no such form of it")
+        t.unsupported()
     f, items = make(rows, columns, words[-1], which, words[2] == "row"), _items(registers)
     if len(items) != f.registers:
-        t.unsupported(f"{len(items)} registers for {f.registers}")
+        t.unsupported(f"{len(items)} registers, expected {f.registers}")
     return f, items
 
 
 def _memory(
     t: Translator, i: Instruction, f: Fragment, memory: Operand
 ) -> tuple[str, str, str, str]:
-    """Space, access, address and stride in elements."""
+    """Return the space, access, address and stride in elements."""
     words = [*i.modifiers[6:-1], f"b{8 * f.dtype.itemsize}"]
     space, where, _, _, offset = memory_operand(t, i, memory, words)
     access = t.access(f.dtype, 1, offset)

@@ -1,4 +1,4 @@
-"""Python for single instructions: what of PTX the table in isa.py cannot say in one row."""
+"""Python for single instructions that a row of isa.py's table cannot describe."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 BOOL, U32, U64 = np.dtype(bool), np.dtype("u4"), np.dtype("u8")
 
-# Words of ld and st that change caching or ordering but not what one block sees.
+# Modifiers of ld and st for caching or ordering, with no effect within one block.
 CACHE_WORDS = {"volatile", "relaxed", "acquire", "release", "acq_rel", "weak", "mmio", "nc"}
 CACHE_WORDS |= {"unified", "ca", "cg", "cs", "cv", "lu", "wb", "wt", "cta", "cluster", "gpu", "sys"}
-# Where each space lies among generic addresses. Constants lie in global memory here.
+# The window of each state space in the generic address space. Constants are in global memory here.
 WINDOWS = {"global": 0, "const": 0, "shared": SHARED_WINDOW, "local": LOCAL_WINDOW}
 WINDOWS |= {"param": PARAM_WINDOW}
 SPACES = tuple(WINDOWS)
-INNER = {"shared::cluster": "cluster", "local::frame": "frame"}  # kept apart from the rest
+INNER = {"shared::cluster": "cluster", "local::frame": "frame"}  # handled as separate spaces
 MOVED = {"pred", "f32", "f64", *(f"{kind}{bits}" for kind in "bus" for bits in (16, 32, 64))}
 WIDE = "types of 128 bits are not emulated"
 HINTED = ("ld", "st", "atom", "red")
@@ -51,36 +51,37 @@ HINTED = ("ld", "st", "atom", "red")
 
 
 def immediate(operand: Imm, dtype: np.dtype) -> Any:
-    """A literal as a NumPy scalar. A float is rounded for a float type, else its bits are taken."""
+    """Return a literal as a NumPy scalar. A float is rounded for a float type; other types take its
+    bits."""
     if operand.width == 0:
         bits = np.array(operand.value % (1 << 64), U64).astype(f"u{dtype.itemsize}")
         return bits.view(dtype)[()] if dtype != BOOL else np.bool_(operand.value != 0)
     if operand.width == dtype.itemsize:
         return np.array(operand.value, f"u{operand.width}").view(dtype)[()]
-    with np.errstate(over="ignore", invalid="ignore"):  # of a signalling NaN
+    with np.errstate(over="ignore", invalid="ignore"):  # for signalling NaNs
         return np.array(operand.as_float(), "f8").astype(dtype)[()]
 
 
 def literal(t: Translator, operand: Imm, dtype: np.dtype, stored: np.dtype | None = None) -> str:
-    """The name of a literal's value, where ptxas takes such a one for this type; its bits are
-    given as those of a type of the same width, `stored`."""
+    """Return the name of a literal's value if ptxas accepts the literal for this type. `stored`:
+    the type of the same width in which to give its bits."""
     if dtype.kind == "f" and operand.width == 0:
-        t.unsupported("an integer stands where a float belongs")
+        t.unsupported("an integer operand, expected a float")
     is_float = dtype.kind == "f" and dtype.itemsize > 2
     if operand.width not in (0, dtype.itemsize) and not is_float:
-        t.unsupported(f"a float of {operand.width} bytes stands where {dtype.itemsize} belong")
+        t.unsupported(f"a float operand of {operand.width} bytes, expected {dtype.itemsize}")
     return t.constant(immediate(operand, dtype).view(stored or dtype))
 
 
 def group_count(t: Translator, operand: Operand) -> int:
-    """How many groups of copies may still be on their way."""
+    """Return how many copy groups may remain pending."""
     if not isinstance(operand, Imm) or operand.width or not 0 <= operand.value < 1 << 31:
-        t.unsupported("the number of groups must be a constant that is not negative")
+        t.unsupported("the number of groups must be a non-negative constant")
     return operand.value
 
 
 def special(t: Translator, name: str, dtype: np.dtype) -> str:
-    """A special register; 32-bit ones widen."""
+    """Return a special register; 32-bit registers widen."""
     if name not in KNOWN_SPECIAL:
         t.unsupported(f"special register {name}")
     read = f"m.special({name!r})"
@@ -108,7 +109,7 @@ KNOWN_SPECIAL |= CLOCKS
 
 
 def address(t: Translator, symbol: Symbol, dtype: np.dtype) -> str:
-    """A variable's address in its own space, as an integer of type `dtype`."""
+    """Return a variable's address in its own state space, as an integer of type `dtype`."""
     if dtype.kind not in "ui":
         t.unsupported(f"the address of {symbol.name} is an integer")
     if symbol.name in t.parameters:
@@ -133,8 +134,8 @@ def address(t: Translator, symbol: Symbol, dtype: np.dtype) -> str:
 
 
 def instruction(t: Translator, i: Instruction, emitters: Emitters) -> None:
-    """Emit one instruction that does not end a block. `emitters` has what isa.py has no row for, by
-    the instruction's name, or by its name and its last word, or "cc"."""
+    """Emit one instruction that is not a terminator. `emitters`: the instructions without a row in
+    isa.py, by name, by name and last modifier, or by "cc"."""
     if i.root in HINTED and "L2::cache_hint" in i.modifiers:
         i = replace(i, operands=i.operands[:-1])  # without the cache policy
     name = i.name
@@ -143,7 +144,7 @@ def instruction(t: Translator, i: Instruction, emitters: Emitters) -> None:
     if key is not None:
         emitter, counts = emitters[key]
         if len(i.operands) not in counts:
-            t.unsupported("no such form of it")
+            t.unsupported()
         emitter(t, i)
     else:
         from_table(t, i)
@@ -166,10 +167,10 @@ def from_table(t: Translator, i: Instruction) -> None:
     if i.root == "call" and callee:
         t.unsupported(f"{callee} is not defined in this PTX")
     if found is None:
-        t.unsupported("the emulator has no such instruction")
+        t.unsupported("the emulator does not implement it")
     form, type_ = found
     if len(i.operands) != 1 + len(form.operands):
-        t.unsupported(f"{len(i.operands)} operands instead of {1 + len(form.operands)}")
+        t.unsupported(f"{len(i.operands)} operands, expected {1 + len(form.operands)}")
     destination, *sources = i.operands
     flush = "ftz" in i.modifiers
     values: list[str] = []
@@ -190,14 +191,14 @@ def from_table(t: Translator, i: Instruction) -> None:
 
 
 def move(t: Translator, i: Instruction) -> None:
-    """mov: copy, take an address, pack a vector into one register, or unpack one."""
+    """mov: copy, take an address, pack a vector into a register, or unpack one."""
     destination, source = i.operands
     if i.opcode[-1] == "b128":
         t.unsupported(WIDE)
     dtype = isa.DTYPES[i.opcode[-1]] if i.opcode[-1] in MOVED else None
     parts = max((len(o.items) for o in i.operands if isinstance(o, Vector)), default=1)
     if dtype is None or parts not in (1, 2, 4, 8) or parts > dtype.itemsize:
-        t.unsupported("no such move")
+        t.unsupported()
     if isinstance(source, Vector):
         part = dtype.itemsize // len(source.items)
         narrow, shift = np.dtype(f"u{part}"), np.dtype(f"u{dtype.itemsize}")
@@ -214,7 +215,7 @@ def move(t: Translator, i: Instruction) -> None:
             shift_by = t.constant(whole.type(8 * part * k))
             t.assign(i, item, f"(x >> {shift_by}).astype({t.dtype(narrow)})", narrow)
     elif isinstance(source, Reg) and isinstance(destination, Reg):
-        # Bits move as they are: the destination's type costs nothing when the source has it too.
+        # Bits move unchanged, so the destination's type costs nothing if the source shares it.
         stored = t.storage_of(source)
         t.assign(i, destination, t.read(source), stored, typed=False)
     else:
@@ -230,11 +231,11 @@ def move(t: Translator, i: Instruction) -> None:
 
 
 def convert_address(t: Translator, i: Instruction) -> None:
-    """cvta[.to].space.u64: generic addresses carry their space in the upper bits."""
+    """cvta[.to].space.u64. Generic addresses hold their state space in the upper bits."""
     *_, space, type_ = ("", "", *i.modifiers)
     window = WINDOWS.get(space.split("::")[0])
     if window is None or type_ != "u64":
-        t.unsupported("no such form of it")
+        t.unsupported()
     base = t.constant(np.uint64(window))
     sign = "-" if i.name == "cvta.to" else "+"
     t.assign(i, i.operands[0], f"{t.value(i.operands[1], U64)} {sign} {base}", U64)
@@ -245,9 +246,9 @@ def is_in_space(t: Translator, i: Instruction) -> None:
     (space,) = i.modifiers or ("",)
     window = WINDOWS.get(space.split("::")[0])
     if space == "const":
-        t.unsupported("constants lie in global memory here")
+        t.unsupported("constants are in global memory here")
     if window is None:
-        t.unsupported("no such state space")
+        t.unsupported("unknown state space")
     shift = t.constant(np.uint64(WINDOW_BITS))
     number = t.constant(np.uint64(window >> WINDOW_BITS))
     t.assign(i, i.operands[0], f"({t.value(i.operands[1], U64)} >> {shift}) == {number}", BOOL)
@@ -256,7 +257,8 @@ def is_in_space(t: Translator, i: Instruction) -> None:
 def memory_operand(
     t: Translator, i: Instruction, memory: Operand, words: list[str]
 ) -> tuple[str, str, np.dtype, int, int]:
-    """Space, address expression, element type, element count, offset of a load or store."""
+    """Return the space, address expression, element type, element count and offset of a load or
+    store."""
     *words, type_ = words
     dtype = isa.DTYPES.get(type_)
     count = vector_length(words)
@@ -267,7 +269,7 @@ def memory_operand(
     if type_ == "b128":
         t.unsupported(WIDE)
     if dtype is None or rest or not isinstance(memory, Memory) or memory.coordinates:
-        t.unsupported("this form of memory access")
+        t.unsupported("this form of memory operand")
     if dtype.itemsize * count > 16:
         t.unsupported("accesses wider than 16 bytes")
     base = memory.base
@@ -282,16 +284,16 @@ def memory_operand(
         return space, address(t, base, U64), dtype, count, memory.offset
     wide = t.storage_of(base).itemsize == 8
     if not wide and space not in ("shared", "cluster", "local", "frame", "param"):
-        t.unsupported("a 32-bit register cannot hold this address")
+        t.unsupported("a 32-bit register cannot hold an address in this space")
     return space, t.value(base, U64 if wide else U32), dtype, count, memory.offset
 
 
 def registers_moved(
     t: Translator, operand: Operand, count: int, width: int
 ) -> tuple[Sequence[Operand], np.dtype | None]:
-    """The registers of a load or store, and their type where they are as wide as an element.
+    """Return the registers of a load or store, and their type if they are as wide as an element.
 
-    Untyped bits come in the type that registers have anyway.
+    Untyped bits take the type that the registers already have.
     """
     items = operand.items if isinstance(operand, Vector) else (operand,)
     first = next((x for x in items if isinstance(x, Reg)), None)
@@ -337,7 +339,8 @@ def store(t: Translator, i: Instruction) -> None:
 
 
 def atomic(t: Translator, i: Instruction) -> None:
-    """atom[.order][.scope][.space].op[.noftz][.vN].type d, [a], b[, c]; red the same without d"""
+    """atom[.order][.scope][.space].op[.noftz][.vN].type d, [a], b[, c]; red is the same without
+    d."""
     words = i.modifiers
     type_ = next((w for w in reversed(words) if w in WIDTHS), "")
     name = next((w for w in words if w in atomics.OPERATIONS), "")
@@ -349,15 +352,15 @@ def atomic(t: Translator, i: Instruction) -> None:
     space, where, dtype, count, offset = memory_operand(t, i, operands[0], [*rest, bits])
     operation = atomics.find_operation(name, type_, space)
     if operation is None or len(operands) != 2 + (name == "cas") or is_half != ("noftz" in words):
-        t.unsupported("no such atomic operation")
+        t.unsupported()
     if space not in ("global", "shared", "cluster", "generic"):
         t.unsupported(f"atomic operations on {space} memory")
     if count > 1 and (name not in ("add", "min", "max") or space not in ("global", "generic")):
-        t.unsupported("no such operation on vectors")
+        t.unsupported("operation not available for vectors")
     items = [x for o in operands[1:] for x in (o.items if isinstance(o, Vector) else (o,))]
     targets = target.items if isinstance(target, Vector) else (target,) * count
     if len(items) != len(operands[1:]) * count or len(targets) != count:
-        t.unsupported(f"other numbers of registers than {count}")
+        t.unsupported(f"a number of registers other than {count}")
     access = t.access(dtype, count, offset)
     function = t.constant_object(operation, f"f_{name}_{type_}_{space}")
     values = ", ".join(t.value(o, dtype) for o in items)
@@ -374,7 +377,8 @@ def atomic(t: Translator, i: Instruction) -> None:
 
 
 def enabled(t: Translator, i: Instruction) -> tuple[str, str]:
-    """The mask of a memory access and its indent: a guard opens an `if` for "any lane is left"."""
+    """Return the mask of a memory access and its indentation. A guard opens an `if` that tests for
+    active lanes."""
     guard = t.guard(i)
     if guard is None:
         return "mask", ""
@@ -384,11 +388,12 @@ def enabled(t: Translator, i: Instruction) -> tuple[str, str]:
 
 
 def do_nothing(t: Translator, i: Instruction) -> None:
-    """Of what orders or tunes memory accesses nothing shows here."""
+    """Instructions that only order or tune memory accesses have no effect here."""
 
 
 def terminator(t: Translator, i: Instruction) -> str:
-    """What a block returns: a branch's predicate, a switch's index, or a barrier's id and count."""
+    """Return a terminator's operand: a branch's predicate, a switch's index, or a barrier's id and
+    count."""
     guard = t.guard(i) or "None"
     if i.root in ("bra", "ret", "exit", "trap"):
         return guard
@@ -402,11 +407,11 @@ def terminator(t: Translator, i: Instruction) -> str:
         operands.pop(0)
     known = is_barrier_reduction(i) or {"sync", "arrive"} & {*i.modifiers}
     if not known or not 1 + ("arrive" in i.modifiers) <= len(operands) <= 2:
-        t.unsupported("no such form of it")
+        t.unsupported()
     return f"{guard}, ({', '.join(t.value(o, U32) for o in operands)},), {predicate}"
 
 
-# By name, or name and last type ("add.f16"): emitter, and the numbers of operands it takes.
+# By name, or name and last type ("add.f16"): the emitter and its possible numbers of operands.
 Emitters = dict[str, tuple[Callable[["Translator", Instruction], None], set[int]]]
 EMITTERS: Emitters = {
     "mov": (move, {2}),

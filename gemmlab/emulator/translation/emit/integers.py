@@ -13,8 +13,8 @@ from gemmlab.ptx.ir import Imm, Instruction, Reg, Vector
 if TYPE_CHECKING:
     from gemmlab.emulator.translation.translate import Translator
 
-# The carry of the condition code register. A difference is a sum with the complement, so sub and
-# subc leave 1 behind where they borrow nothing: 128-bit divisions read it with an addc.
+# The carry flag of the condition code register. Subtraction adds the complement, so sub.cc and
+# subc.cc set it if there is no borrow; 128-bit divisions read it with addc.
 CARRY = Reg("CC.CF", "pred")
 WORDS = ("u32", "s32")
 EXTENDED = (*WORDS, "u64", "s64")
@@ -23,10 +23,10 @@ PAIRS = ("u16x2", "s16x2")
 
 
 def extended(t: Translator, i: Instruction) -> None:
-    """add, sub, mad with .cc, which leave a carry behind; addc, subc, madc, which take it in."""
+    """add, sub, mad with .cc, which write the carry; addc, subc, madc, which read it."""
     words = {*i.modifiers[:-1]} - {"lo", "hi", "cc"}
     if words or i.opcode[-1] not in EXTENDED:
-        t.unsupported("no such form of it")
+        t.unsupported()
     dtype = isa.DTYPES[i.opcode[-1]]
     bits = np.dtype(f"u{dtype.itemsize}")
     *factors, last = i.operands[1:]
@@ -52,7 +52,7 @@ def dot_product(t: Translator, i: Instruction) -> None:
     """dp4a.atype.btype d, a, b, c; dp2a.lo.atype.btype, dp2a.hi.…"""
     *_, a, b = ("", "", *i.modifiers)
     if a not in WORDS or b not in WORDS:
-        t.unsupported("no such form of it")
+        t.unsupported()
     values = ", ".join(t.value(o, U32) for o in i.operands[1:])
     signed = a == "s32", b == "s32"
     which = f", {2 * (i.name == 'dp2a.hi')}" if i.root == "dp2a" else ""
@@ -60,10 +60,10 @@ def dot_product(t: Translator, i: Instruction) -> None:
 
 
 def absolute_difference(t: Translator, i: Instruction) -> None:
-    """vabsdiff4.dtype.atype.btype[.add] d, a, b, c; vabsdiff2 the same on halves"""
+    """vabsdiff4.dtype.atype.btype[.add] d, a, b, c; vabsdiff2 is the same on halves."""
     types, words = i.modifiers[:3], i.modifiers[3:]
     if len(types) != 3 or set(types) - {*WORDS} or words not in ((), ("add",)):
-        t.unsupported("no such form of it")
+        t.unsupported()
     values = ", ".join(t.value(o, U32) for o in i.operands[1:])
     signed = types[1] == "s32", types[2] == "s32"
     how = f"{32 // int(i.root[-1])}, {signed}, {bool(words)}"
@@ -74,7 +74,7 @@ def on_halves(t: Translator, i: Instruction) -> None:
     """add, min, max of .u16x2 or .s16x2, min and max of .s16x2 with .relu"""
     *words, type_ = i.modifiers
     if words not in ([], ["relu"]) or (words and (i.root == "add" or type_ != "s16x2")):
-        t.unsupported("no such form of it")
+        t.unsupported()
     values = ", ".join(t.value(o, U32) for o in i.operands[1:])
     function = {"add": "np.add", "min": "np.minimum", "max": "np.maximum"}[i.root]
     result = f"packed.halves({function}, {type_ == 's16x2'}, {values})"
@@ -85,14 +85,14 @@ def on_halves(t: Translator, i: Instruction) -> None:
 
 
 def convert_and_pack(t: Translator, i: Instruction) -> None:
-    """cvt.pack.sat.type.s32 d, a, b; of types of 8 bits and less cvt.pack.sat.type.s32.b32 d, a, b,
-    c, whose bits go above"""
+    """cvt.pack.sat.type.s32 d, a, b. For types of at most 8 bits: cvt.pack.sat.type.s32.b32 d, a,
+    b, c, where c supplies the upper bits."""
     _, sat, to, *rest = (*i.modifiers, "", "")
     width = {"2": 2, "4": 4, "8": 8, "16": 16}.get(to[1:], 0)
     expected = ["s32"] if width == 16 else ["s32", "b32"]
     is_known = sat == "sat" and to[:1] in ("u", "s") and width and rest == [*expected, "", ""]
     if not is_known or len(i.operands) != 2 + len(expected):
-        t.unsupported("no such form of it")
+        t.unsupported()
     low, high = (-(1 << width - 1), (1 << width - 1) - 1) if to[0] == "s" else (0, (1 << width) - 1)
     values = [t.value(o, U32) for o in i.operands[1:]]
     a, b, c = [*values, values[-1]][:3]
@@ -100,9 +100,9 @@ def convert_and_pack(t: Translator, i: Instruction) -> None:
 
 
 def logic(t: Translator, i: Instruction) -> None:
-    """lop3.{and,or}.b32 d|p, a, b, c, table, [!]q: p is d != 0 combined with q"""
+    """lop3.{and,or}.b32 d|p, a, b, c, table, [!]q. p is (d != 0) combined with q."""
     if not isinstance(i.operands[4], Imm):
-        t.unsupported("its table must be a constant")
+        t.unsupported("the table must be a constant")
     match i.modifiers, i.operands[0]:
         case ("b32",), _:
             from_table(t, i)
@@ -115,15 +115,15 @@ def logic(t: Translator, i: Instruction) -> None:
             t.assign(i, target, "x", U32)
             t.assign(i, predicate, "c", BOOL)
         case _:
-            t.unsupported("no such form of it")
+            t.unsupported()
 
 
 def select_by_sign(t: Translator, i: Instruction) -> None:
-    """slct.dtype.ctype d, a, b, c: a where c is not negative, else b; .ftz is that of c"""
+    """slct.dtype.ctype d, a, b, c. d is a if c ≥ 0, else b; .ftz applies to c."""
     *words, type_, sign = ("", "", *i.modifiers)
     flush = "ftz" in words
     if type_ not in SELECTED or sign not in ("s32", "f32") or (flush and sign != "f32"):
-        t.unsupported("no such form of it")
+        t.unsupported()
     dtype, own = isa.DTYPES[type_], isa.DTYPES[sign]
     a, b = (t.value(o, dtype) for o in i.operands[1:3])
     c = t.value(i.operands[3], own)

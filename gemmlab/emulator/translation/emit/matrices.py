@@ -19,7 +19,7 @@ REGISTERS: dict[str, np.dtype] = {
     "f64": np.dtype("f8"),
     "f32": np.dtype("f4"),
     "s32": np.dtype("i4"),
-}  # others u4
+}  # otherwise u4
 INTEGERS = ("s8", "u8", "s4", "u4")
 
 
@@ -51,13 +51,13 @@ def store_matrices(t: Translator, i: Instruction) -> None:
 def _matrices(
     t: Translator, i: Instruction, memory: Operand, registers: Operand
 ) -> tuple[str, str, int, bool]:
-    """Access, address, number of matrices, and whether they are transposed."""
+    """Return the access, address, number of matrices, and whether they are transposed."""
     words = [m for m in i.modifiers if m not in ("sync", "aligned", "m8n8", "trans", *COUNTS)]
     count = next((COUNTS[m] for m in i.modifiers if m in COUNTS), 0)
     if i.modifiers[:3] != ("sync", "aligned", "m8n8") or count != len(_items(registers)):
-        t.unsupported("no such form of it")
+        t.unsupported()
     if words not in (["shared", "b16"], ["shared::cta", "b16"]):
-        t.unsupported("no such form of it")
+        t.unsupported()
     _, where, _, _, offset = memory_operand(t, i, memory, words)
     access = t.access(np.dtype("u2"), 8, offset)
     return access, where, count, "trans" in i.modifiers
@@ -66,7 +66,7 @@ def _matrices(
 def move_matrix(t: Translator, i: Instruction) -> None:
     """movmatrix.sync.aligned.m8n8.trans.b16 d, a"""
     if i.modifiers != ("sync", "aligned", "m8n8", "trans", "b16"):
-        t.unsupported("no such form of it")
+        t.unsupported()
     value = t.value(i.operands[1], U32)
     t.assign(i, i.operands[0], f"matrices.move({value}, m.extent)", U32)
 
@@ -78,12 +78,12 @@ def multiply(t: Translator, i: Instruction) -> None:
     pattern = r"sync\.aligned\.m(\d+)n8k(\d+)\.row\.col(\.satfinite)?\.(\w+)\.(\w+)\.(\w+)\.(\w+)"
     found = re.fullmatch(pattern, ".".join(i.modifiers))
     if found is None or not {*found.groups()[3:]} <= BITS.keys():
-        t.unsupported("no such form of it")
+        t.unsupported()
     m, k, saturate, *types = found.groups()
     shape = Shape(int(m), int(k), *types)
     lists = [_items(o) for o in i.operands]
     if not _exists(shape, saturate) or tuple(map(len, lists)) != shape.counts:
-        t.unsupported("no such form of it")
+        t.unsupported()
     names = []
     for items, type_ in zip(lists[1:], (shape.a, shape.b, shape.c), strict=True):
         dtype = REGISTERS.get(type_, U32)
@@ -107,5 +107,5 @@ EMITTERS: Emitters = {
     "ldmatrix": (load_matrices, {2}),
     "stmatrix": (store_matrices, {2}),
     "movmatrix": (move_matrix, {2}),
-    "mma": (multiply, {4, 6}),  # of sparse matrices two more
+    "mma": (multiply, {4, 6}),  # sparse products have two more
 }

@@ -19,7 +19,7 @@ from gemmlab.ptx.ir import Instruction, Operand, Reg
 if TYPE_CHECKING:
     from gemmlab.emulator.translation.translate import Translator
 
-# Orders and scopes of memory accesses: here every access is seen by all at once.
+# Memory orders and scopes. Here all threads observe every access at once.
 ORDERING = {"relaxed", "acquire", "release", "cta", "cluster"}
 SHARED = {"shared", "shared::cta", "shared::cluster"}
 ONE, ZERO = np.uint32(1), np.uint32(0)
@@ -30,7 +30,7 @@ def is_wait(i: Instruction) -> bool:
 
 
 def shared_address(t: Translator, i: Instruction, operand: Operand, space: str = "") -> str:
-    """The constant part of an access to an mbarrier, and the mbarrier's shared address."""
+    """Return the constant part of an access to an mbarrier, and the mbarrier's shared address."""
     space = space or next((w for w in i.modifiers if w in SHARED), "generic")
     words = ["b64"] if space == "generic" else [space, "b64"]
     _, where, dtype, count, offset = memory_operand(t, i, operand, words)
@@ -40,9 +40,9 @@ def shared_address(t: Translator, i: Instruction, operand: Operand, space: str =
 
 
 def wait(t: Translator, i: Instruction) -> str:
-    """mbarrier.{test,try}_wait[.parity] p, [a], state|parity[, time]: what ends a block."""
+    """mbarrier.{test,try}_wait[.parity] p, [a], state|parity[, time]: a terminator."""
     if i.modifiers[-1] != "b64" or not 3 <= len(i.operands) <= 3 + ("try_wait" in i.modifiers):
-        t.unsupported("no such form of it")
+        t.unsupported()
     if not isinstance(i.operands[0], Reg):
         t.unsupported("the result must be a register")
     target, phase = i.operands[1:3]
@@ -64,7 +64,7 @@ def emit_mbarrier(t: Translator, i: Instruction) -> None:
         return
     state = operands.pop(0) if verb in ("arrive", "arrive_drop") else None
     if words[-1:] != ["b64"] or rest - {"expect_tx", "noComplete"} or not operands:
-        t.unsupported("no such form of it")
+        t.unsupported()
     where = shared_address(t, i, operands[0])
     numbers = [t.value(o, U32) for o in operands[1:]]
     one, zero = t.constant(ONE), t.constant(ZERO)
@@ -82,7 +82,7 @@ def emit_mbarrier(t: Translator, i: Instruction) -> None:
         case "arrive" | "arrive_drop", [] | [_], False:
             call = f"arrive({where}, {numbers[0] if numbers else one}, {zero}, "
         case _:
-            t.unsupported("no such form of it")
+            t.unsupported()
     mask, indent = enabled(t, i)
     drops = ", drops=True" if verb == "arrive_drop" else ""
     t.line(f"{indent}x0 = m.mbarriers.{call}{mask}{drops})")
@@ -93,11 +93,12 @@ def emit_mbarrier(t: Translator, i: Instruction) -> None:
 
 
 def emit_arrive_on_copies(t: Translator, i: Instruction) -> None:
-    """cp.async.mbarrier.arrive[.noinc][.shared].b64 [a]: one arrival once the thread's copies are
-    there; without .noinc the phase first expects one more, so that nothing changes in the end."""
+    """cp.async.mbarrier.arrive[.noinc][.shared].b64 [a]: one arrival when the thread's copies have
+    completed. Without .noinc the expected count of the phase first increases by one, so the net
+    change is zero."""
     rest = {*i.modifiers[3:-1]} - SHARED
     if i.modifiers[-1] != "b64" or rest - {"noinc"}:
-        t.unsupported("no such form of it")
+        t.unsupported()
     where = shared_address(t, i, i.operands[0])
     mask, indent = enabled(t, i)
     t.line(f"{indent}m.copies.land_all({mask})")

@@ -22,7 +22,7 @@ from gemmlab.ptx.ir import Imm, Instruction, Vector
 if TYPE_CHECKING:
     from gemmlab.emulator.translation.translate import Translator
 
-A_REGISTERS = 4  # of a warp's 16 rows of 32 bytes
+A_REGISTERS = 4  # for a warp's 16 rows of 32 bytes
 SHAPE = re.compile(r"m64n(\d+)k(\d+)")
 REGISTERS: dict[str, np.dtype] = {"f32": np.dtype("f4"), "s32": np.dtype("i4"), "f16": U32}
 FP8 = {"e4m3", "e5m2"}
@@ -33,11 +33,11 @@ RESULTS |= {(a, b): {"f32", "f16"} for a in sorted(FP8) for b in sorted(FP8)}
 
 
 def emit_wgmma(t: Translator, i: Instruction) -> None:
-    """wgmma.mma_async.sync.aligned.m64nNkK.result.a.b {d, …}, a, b, scale-d{, scale-a, scale-b
-    {, trans-a}{, trans-b}}; and the groups that are waited for. The fence has nothing to do."""
+    """wgmma.mma_async.sync.aligned.m64nNkK.result.a.b {d, …}, a, b, scale-d{, scale-a, scale-b {,
+    trans-a}{, trans-b}}, and its commit and wait instructions. wgmma.fence has no effect here."""
     verb, *words = i.modifiers
     if "sync" not in words or "aligned" not in words:
-        t.unsupported("no such form of it")
+        t.unsupported()
     match verb:
         case "fence":
             return
@@ -52,15 +52,15 @@ def emit_wgmma(t: Translator, i: Instruction) -> None:
     product = _product(i, words)
     accumulators = i.operands[0] if i.operands else None
     if product is None or not isinstance(accumulators, Vector):
-        t.unsupported("no such form of it")
+        t.unsupported()
     if len(accumulators.items) != product.num_registers:
-        t.unsupported(f"{len(accumulators.items)} registers for {product.num_registers}")
+        t.unsupported(f"{len(accumulators.items)} registers, expected {product.num_registers}")
     dtype = REGISTERS[product.result]
     before = ", ".join(t.value(o, dtype) for o in accumulators.items)
     a, b, scale = i.operands[1:4]
     if isinstance(a, Vector):
         if len(a.items) != A_REGISTERS:
-            t.unsupported(f"{len(a.items)} registers for {A_REGISTERS}")
+            t.unsupported(f"{len(a.items)} registers, expected {A_REGISTERS}")
         left = f"({', '.join(t.value(o, U32) for o in a.items)})"
     else:
         left = t.value(a, U64)
@@ -81,7 +81,8 @@ def _call(t: Translator, i: Instruction, call: str) -> None:
 
 
 def _product(i: Instruction, words: list[str]) -> Product | None:
-    """What the words and the immediate operands say; None where PTX has no such instruction."""
+    """Return the product that the modifiers and immediate operands specify, or None if PTX has
+    none."""
     saturates = words[3:4] == ["satfinite"]
     if words[:2] != ["sync", "aligned"] or len(words) != 6 + saturates or len(i.operands) < 4:
         return None
@@ -94,7 +95,7 @@ def _product(i: Instruction, words: list[str]) -> Product | None:
     flags = [o.value for o in i.operands[4:] if isinstance(o, Imm)]
     in_registers = isinstance(i.operands[1], Vector)
     num_scales = 0 if result == "s32" else 2
-    # Only 16-bit elements may lie along m and n; registers always hold rows.
+    # Only 16-bit elements may be MN-major in shared memory; registers always hold rows.
     num_transposes = 0 if BITS[a] != 16 else 2 - in_registers
     if len(flags) != len(i.operands) - 4 or len(flags) != num_scales + num_transposes:
         return None
