@@ -262,8 +262,8 @@ ONE = "sync.aligned.m8n8.x1.shared.b16"
     [
         (f"ldmatrix.{ONE} {{%d0}}, [%r2+8];", MisalignedAddressError, "width, 16 bytes"),
         (f"stmatrix.{ONE} [%r2+8192], {{%d0}};", OutOfBoundsError, "8192 bytes of shared"),
-        (f"ldmatrix.{ONE} {{%d0, %d1}}, [%r2];", UnsupportedInstructionError, "unknown combination"),
-        (f"ldmatrix.{ONE[:-3]}b8 {{%d0}}, [%r2];", UnsupportedInstructionError, "unknown combination"),
+        (f"ldmatrix.{ONE} {{%d0, %d1}}, [%r2];", UnsupportedInstructionError, "unknown comb"),
+        (f"ldmatrix.{ONE[:-3]}b8 {{%d0}}, [%r2];", UnsupportedInstructionError, "unknown comb"),
         (
             "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%f0, %f1, %f2, %f3}, {%d0}, {%d1},"
             "{%f0, %f1, %f2, %f3};",

@@ -255,5 +255,5 @@ def test_divisions_of_128_bits(tier):
 
 def test_forms_that_ptx_does_not_have():
     for line in ("dp4a.u32.f32", "dp2a.u32.u32", "slct.u32.u32", "vabsdiff4.u32.u32.u32.sat"):
-        with pytest.raises(UnsupportedInstructionError, match="unknown combination|does not implement"):
+        with pytest.raises(UnsupportedInstructionError, match=r"unknown|not implement"):
             run(ptx(f"{line} %r1, %r2, %r3, %r4; ret;"), "k", (1, 1, 1), (32, 1, 1), [])
