@@ -58,25 +58,26 @@ EMULATOR_LAYERS = {
     "arithmetic": set(),
     "counters": {"arithmetic"},
     "memory": {"arithmetic", "counters"},
-    "synchronization": {"arithmetic", "memory"},
+    "program": {"memory"},
+    "synchronization": {"arithmetic", "memory", "program"},
     "tensor_cores": {"arithmetic", "memory"},
-    "translation": {"arithmetic", "memory", "synchronization", "tensor_cores"},
+    "translation": {"arithmetic", "memory", "program", "synchronization", "tensor_cores"},
     "execution": {
-        *{"arithmetic", "counters", "memory", "synchronization", "tensor_cores"},
+        *{"arithmetic", "counters", "memory", "program", "synchronization", "tensor_cores"},
         "translation",
     },
     "checks": {
-        *{"arithmetic", "memory", "synchronization", "tensor_cores", "translation"},
+        *{"arithmetic", "memory", "program", "synchronization", "tensor_cores", "translation"},
         "execution",
     },
     "native": {
-        *{"arithmetic", "counters", "memory", "synchronization", "tensor_cores"},
+        *{"arithmetic", "counters", "memory", "program", "synchronization", "tensor_cores"},
         *{"translation", "execution"},
     },
     "tiers": {"arithmetic", "execution", "native"},
     "arguments": {"memory"},
     "run": {
-        *{"arithmetic", "counters", "memory", "translation", "execution", "checks"},
+        *{"arithmetic", "counters", "memory", "program", "translation", "execution", "checks"},
         *{"tiers", "arguments"},
     },
 }

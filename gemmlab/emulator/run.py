@@ -31,7 +31,8 @@ from gemmlab.emulator.execution.standstill import Chunk, Standstill
 from gemmlab.emulator.execution.tally import Tally
 from gemmlab.emulator.memory.arena import Allocation, GlobalMemory
 from gemmlab.emulator.memory.heap import HEAP_BYTES, Heap
-from gemmlab.emulator.translation.translate import Program, translate
+from gemmlab.emulator.program import Program
+from gemmlab.emulator.translation.translate import translate
 from gemmlab.errors import InputError, LaunchError, TierError
 from gemmlab.ptx import layout
 from gemmlab.ptx.ir import Variable

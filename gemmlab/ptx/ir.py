@@ -134,6 +134,12 @@ class Instruction:
         return self.opcode[1:]
 
     @property
+    def callee(self) -> str | None:
+        """The name of the function that a call names; None for indirect calls and other opcodes."""
+        target = next((o for o in self.operands if not isinstance(o, Vector)), None)
+        return target.name if self.root == "call" and isinstance(target, Symbol) else None
+
+    @property
     def site(self) -> Site:
         return Site(self.line, self.text, self.source)
 

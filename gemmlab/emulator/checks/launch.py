@@ -18,7 +18,7 @@ from gemmlab.emulator.checks.monitor import Monitor, granule_of, shared_place
 from gemmlab.emulator.checks.outputs import Output, find_unwritten
 from gemmlab.emulator.execution.schedule import Order
 from gemmlab.emulator.memory.arena import GLOBAL_BASE, Allocation
-from gemmlab.emulator.translation.emit.calls import callee
+from gemmlab.emulator.program import Program
 from gemmlab.emulator.translation.liveness import read_registers, results
 from gemmlab.errors import (
     EmulationError,
@@ -32,7 +32,6 @@ from gemmlab.ptx.ir import Imm, Instruction, Special
 if TYPE_CHECKING:
     from gemmlab.emulator.execution.machine import Launch, Machine
     from gemmlab.emulator.execution.tally import Tally
-    from gemmlab.emulator.translation.translate import Program
 
 OTHER_ORDERS = ("reversed", 1)
 CLOCKS = ("%clock", "%globaltimer")
@@ -171,7 +170,7 @@ def has_one_result(program: Program) -> bool:
         unread = i.root == "red" or not read & {*results(i)} or adds_nothing
         if (i.root in ("atom", "red") and (is_float or not unread)) or reads_clock(i):
             return False
-        if callee(i) == "malloc":
+        if i.callee == "malloc":
             return False
     return not any("bulk" in i.opcode and "reduce" in i.opcode for i in code)
 

@@ -28,9 +28,9 @@ from gemmlab.emulator.checks.warps import Participation
 from gemmlab.emulator.checks.wgmma import Accumulators, WatchedWgmma
 from gemmlab.emulator.memory.arena import GLOBAL_BASE
 from gemmlab.emulator.memory.spaces import Access, LocalSpace, SharedSpace, offsets_of
+from gemmlab.emulator.program import Block, Program
 from gemmlab.emulator.translation.emit.instructions import is_warp_barrier
 from gemmlab.emulator.translation.liveness import read_registers, results
-from gemmlab.emulator.translation.translate import Block, Program
 from gemmlab.ptx import layout
 
 if TYPE_CHECKING:

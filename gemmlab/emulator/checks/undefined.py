@@ -23,9 +23,9 @@ import numpy as np
 from gemmlab.emulator.arithmetic.lanes import WARP, Mask, three_axes
 from gemmlab.emulator.checks import bits
 from gemmlab.emulator.checks.bits import ALL, DEFINED, NONE, Taint, Values, either, mask_of, whole
+from gemmlab.emulator.program import Block
 from gemmlab.emulator.synchronization import collectives
 from gemmlab.emulator.translation.liveness import live_after, live_at_starts, results, sources
-from gemmlab.emulator.translation.translate import Block
 from gemmlab.ptx.ir import WIDTHS, Instruction, Memory, Operand, Reg, Vector, registers
 
 if TYPE_CHECKING:

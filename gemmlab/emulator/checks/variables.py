@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from gemmlab.emulator.program import Program
 from gemmlab.emulator.translation.liveness import results
-from gemmlab.emulator.translation.translate import Program
 from gemmlab.ptx import layout
 from gemmlab.ptx.ir import Instruction, Memory, Operand, Reg, Symbol, Vector
 

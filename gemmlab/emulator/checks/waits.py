@@ -9,11 +9,11 @@ import numpy as np
 from gemmlab.emulator.arithmetic.lanes import Mask, Value, three_axes
 from gemmlab.emulator.checks.warps import ALL
 from gemmlab.emulator.memory.spaces import Access
+from gemmlab.emulator.program import Block
 from gemmlab.emulator.synchronization.barriers import Barriers
 from gemmlab.emulator.synchronization.clusters import ClusterBarrier
 from gemmlab.emulator.synchronization.mbarriers import Mbarriers, Parked, State
 from gemmlab.emulator.translation.liveness import read_registers, results
-from gemmlab.emulator.translation.translate import Block
 
 OBJECT_BYTES = 8  # of an mbarrier
 FENCES = {"fence", "membar"}

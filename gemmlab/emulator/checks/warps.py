@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP, Mask, three_axes
+from gemmlab.emulator.program import Block
 from gemmlab.emulator.synchronization.collectives import (
     LANE,
     bits_of,
@@ -25,7 +26,7 @@ from gemmlab.emulator.synchronization.collectives import (
 from gemmlab.emulator.synchronization.deadlock import Stuck
 from gemmlab.emulator.synchronization.warps import WarpWaits, numbers
 from gemmlab.emulator.tensor_cores.wgmma import GROUP_WARPS
-from gemmlab.emulator.translation.translate import Block, is_block_barrier
+from gemmlab.emulator.translation.translate import is_block_barrier
 from gemmlab.ptx.ir import Instruction
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from gemmlab.ptx.ir import Instruction
 
 if TYPE_CHECKING:
     from gemmlab.emulator.execution.tally import Tally
-    from gemmlab.emulator.translation.translate import Program
+    from gemmlab.emulator.program import Program
 
 TENSOR = "smsp__inst_executed_pipe_tensor"
 INSTRUCTIONS = {

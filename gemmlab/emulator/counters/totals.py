@@ -13,7 +13,7 @@ from gemmlab.ptx.ir import Instruction, registers
 
 if TYPE_CHECKING:
     from gemmlab.emulator.execution.tally import Tally
-    from gemmlab.emulator.translation.translate import Program
+    from gemmlab.emulator.program import Program
 
 Key = TypeVar("Key", bound=Hashable)
 

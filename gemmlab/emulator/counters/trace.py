@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gemmlab.emulator.execution.tally import Tally
     from gemmlab.emulator.memory.arena import Allocation
     from gemmlab.emulator.memory.spaces import Access
-    from gemmlab.emulator.translation.translate import Program
+    from gemmlab.emulator.program import Program
 
 KEPT = 64  # recorded executions per instruction
 OPERATIONS = {"load": "load", "store": "store", "update": "atomic"}  # method of a space -> name

@@ -39,6 +39,7 @@ from gemmlab.emulator.memory.spaces import (
     SharedSpace,
     Space,
 )
+from gemmlab.emulator.program import Block, Program
 from gemmlab.emulator.synchronization.barriers import Barriers
 from gemmlab.emulator.synchronization.clusters import ClusterBarrier, ClusterSpace
 from gemmlab.emulator.synchronization.deadlock import deadlock
@@ -46,8 +47,7 @@ from gemmlab.emulator.synchronization.mbarriers import Mbarriers
 from gemmlab.emulator.synchronization.warps import WarpWaits
 from gemmlab.emulator.tensor_cores.matrices import MatrixSpace
 from gemmlab.emulator.tensor_cores.wgmma import Wgmma
-from gemmlab.emulator.translation.emit.calls import FATAL, callee
-from gemmlab.emulator.translation.translate import Block, Program
+from gemmlab.emulator.translation.emit.calls import FATAL
 from gemmlab.errors import EmulationError, LaunchError, UnsupportedInstructionError
 from gemmlab.ptx.ir import Symbol
 
@@ -196,7 +196,7 @@ class Machine:
     def unsupported(self, index: int, reason: str, guard: Value, mask: Mask | None) -> None:
         if guard is None or self.enabled(guard, mask)[0]:
             instruction = self.launch.program.function.instructions[index]
-            fatal = FATAL.get(callee(instruction) or "")
+            fatal = FATAL.get(instruction.callee or "")
             if fatal is not None:
                 on, nowhere = self.active(mask), np.zeros(self.extent.shape, int)
                 self.fault(EmulationError, fatal, index, on, nowhere)

@@ -17,8 +17,8 @@ import numpy as np
 from gemmlab.emulator.arithmetic.lanes import WARP, Mask, Value
 from gemmlab.emulator.memory.spaces import Access, GlobalSpace, SharedSpace, offsets_of
 from gemmlab.emulator.synchronization.deadlock import MOST
-from gemmlab.emulator.translation.emit.instructions import CLOCKS
 from gemmlab.emulator.translation.spins import is_poll
+from gemmlab.emulator.translation.translator import CLOCKS
 from gemmlab.errors import DeadlockError, Site
 from gemmlab.ptx.ir import Special
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gemmlab.emulator.counters.rules import SiteCounts
-from gemmlab.emulator.translation.translate import Block, Program
+from gemmlab.emulator.program import Block, Program
 
 
 @dataclass

@@ -21,7 +21,7 @@ from gemmlab.emulator.native.handover import is_known_call
 from gemmlab.emulator.native.kernel import Kernel, Plan, site_offsets
 from gemmlab.emulator.native.products import Product
 from gemmlab.emulator.native.values import NotCovered
-from gemmlab.emulator.translation.translate import Program
+from gemmlab.emulator.program import Program
 
 # A basic block with more instructions than this has its slow function compiled separately. Lanes
 # seldom diverge before a long block and are still diverged inside it.

@@ -26,8 +26,8 @@ from gemmlab.emulator.native.layout import (
 )
 from gemmlab.emulator.native.support import count_lanes, note_fault, number
 from gemmlab.emulator.native.values import BOOL, I64, U32, NotCovered, Value, where
+from gemmlab.emulator.program import Block
 from gemmlab.emulator.synchronization.mbarriers import MOST_IN_VAIN
-from gemmlab.emulator.translation.translate import Block
 
 if TYPE_CHECKING:
     from gemmlab.emulator.native.tracer import Tracer

@@ -29,11 +29,11 @@ from gemmlab.emulator.native.layout import (
     WGMMA_FAULT,
     view,
 )
+from gemmlab.emulator.program import Block
 from gemmlab.emulator.synchronization.barriers import NUM_BARRIERS, Waiting
 from gemmlab.emulator.synchronization.deadlock import deadlock
 from gemmlab.emulator.synchronization.mbarriers import Parked
 from gemmlab.emulator.tensor_cores import fragments
-from gemmlab.emulator.translation.translate import Block
 from gemmlab.errors import GemmlabError, InternalError
 
 if TYPE_CHECKING:

@@ -21,8 +21,8 @@ from gemmlab.emulator.execution.machine import Launch, Machine
 from gemmlab.emulator.execution.tally import Tally
 from gemmlab.emulator.native.layout import view
 from gemmlab.emulator.native.values import NotCovered
-from gemmlab.emulator.translation.emit.calls import KNOWN, callee
-from gemmlab.emulator.translation.translate import Program
+from gemmlab.emulator.program import Program
+from gemmlab.emulator.translation.emit.calls import KNOWN
 from gemmlab.ptx.ir import Instruction
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ Callback = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, cty
 def is_known_call(i: Instruction) -> bool:
     """Return whether an instruction calls a CUDA function that the emulator provides, such as
     malloc. Those have effects that other blocks observe."""
-    return callee(i) in KNOWN
+    return i.callee in KNOWN
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,8 @@ from gemmlab.emulator.native.numerics import Numerics
 from gemmlab.emulator.native.products import Product
 from gemmlab.emulator.native.tracer import Registers, Tracer
 from gemmlab.emulator.native.values import BOOL, NotCovered, select
-from gemmlab.emulator.translation.translate import Block, Program, terminator_of
+from gemmlab.emulator.program import Block, Program
+from gemmlab.emulator.translation.translate import terminator_of
 from gemmlab.errors import InternalError
 from gemmlab.ptx import layout
 from gemmlab.ptx.ir import Instruction, Symbol

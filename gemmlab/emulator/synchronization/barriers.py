@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP, Mask, Value, three_axes
+from gemmlab.emulator.program import Block
 from gemmlab.emulator.synchronization.deadlock import Stuck
 from gemmlab.errors import EmulationError
 
 if TYPE_CHECKING:
     from gemmlab.emulator.execution.machine import Machine
-    from gemmlab.emulator.translation.translate import Block
 
 NUM_BARRIERS = 16  # per thread block
 

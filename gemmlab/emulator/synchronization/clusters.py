@@ -16,12 +16,12 @@ import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import Mask, Value, three_axes
 from gemmlab.emulator.memory.spaces import RANK_SHIFT, Access, SharedSpace
+from gemmlab.emulator.program import Block
 from gemmlab.emulator.synchronization.deadlock import Stuck
 from gemmlab.errors import EmulationError, OutOfBoundsError
 
 if TYPE_CHECKING:
     from gemmlab.emulator.execution.machine import Machine
-    from gemmlab.emulator.translation.translate import Block
 
 
 def map_address(address: Value, rank: Value) -> Value:

@@ -18,12 +18,12 @@ import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import Mask, Value, three_axes
 from gemmlab.emulator.memory.spaces import Access
+from gemmlab.emulator.program import Block
 from gemmlab.emulator.synchronization.deadlock import Stuck
 from gemmlab.errors import EmulationError
 
 if TYPE_CHECKING:
     from gemmlab.emulator.execution.machine import Machine
-    from gemmlab.emulator.translation.translate import Block
 
 COUNT_BITS, TX_BITS = 20, 22
 MAX_COUNT = MAX_TX = (1 << COUNT_BITS) - 1  # arrivals; bytes, of either sign

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
+from gemmlab.emulator.program import Block
 from gemmlab.ptx.ir import Instruction, Memory, Vector, registers
-
-if TYPE_CHECKING:
-    from gemmlab.emulator.translation.translate import Block
 
 # Instructions whose first operand may be a register but is not a destination.
 NO_RESULT = {"st", "red", "bra", "brx", "bar", "barrier", "cp", "nanosleep", "stmatrix"}

@@ -7,12 +7,9 @@ blocks. A warp in the loop makes no progress until other threads do.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from gemmlab.emulator.program import Block
 from gemmlab.ptx.ir import Instruction, registers
-
-if TYPE_CHECKING:
-    from gemmlab.emulator.translation.translate import Block
 
 ORDERED = {"volatile", "relaxed", "acquire", "mmio"}  # loads that observe stores of other threads
 

@@ -11,12 +11,9 @@ its instructions use. Elsewhere a `.view`, which costs nothing, changes the type
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from itertools import pairwise
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -24,98 +21,28 @@ from gemmlab.emulator.arithmetic import doubles, formats, halves, numerics, pack
 from gemmlab.emulator.arithmetic.lanes import select
 from gemmlab.emulator.memory import atomics, bulk_copies
 from gemmlab.emulator.memory.spaces import Access
+from gemmlab.emulator.program import Block, Program
 from gemmlab.emulator.synchronization import clusters, collectives, mbarriers
 from gemmlab.emulator.tensor_cores import fragments, matrices
 from gemmlab.emulator.translation import emit, isa
 from gemmlab.emulator.translation.emit import instructions
-from gemmlab.emulator.translation.emit.calls import callee
 from gemmlab.emulator.translation.emit.collectives import members_of
 from gemmlab.emulator.translation.spins import mark_spins
+from gemmlab.emulator.translation.translator import Translator, Unsupported, immediate
 from gemmlab.emulator.translation.vectorize import Home, joined_accesses
 from gemmlab.errors import PtxSyntaxError
-from gemmlab.ptx import layout
 from gemmlab.ptx.inline import inline_calls
 from gemmlab.ptx.ir import (
     WIDTHS,
     Function,
-    Guard,
     Imm,
     Instruction,
-    Module,
-    Negated,
     Operand,
     Reg,
-    Special,
     Symbol,
-    registers,
 )
 from gemmlab.ptx.modifiers import read_opcode
 from gemmlab.ptx.parser import parse
-
-
-@dataclass
-class Block:
-    """A basic block and its terminator."""
-
-    first: int  # instruction indices [first, last)
-    last: int
-    terminator: str = "fall"  # fall, branch, switch, exit, trap, or a kind of wait
-    targets: list[int] = field(default_factory=list)  # block indices; the last is the next block
-    run: Callable[..., Any] = lambda machine, registers, mask: None
-    spins: bool = False  # ends in the back edge of a loop that waits for memory to change
-    locks: bool = False  # ends in the back edge of a loop that may take a lock
-    # mask of lanes that must arrive before the block starts
-    members: Callable[[list[Any]], Any] | None = None
-    reduction: str = ""  # operation of bar.red: popc, and, or
-    result: int | None = None  # slot of the register that the terminator writes
-
-
-@dataclass
-class Program:
-    """A translated function."""
-
-    function: Function
-    module: Module
-    blocks: list[Block]
-    initial: list[Any]  # zeros, one per register that is live across blocks
-    source: str  # generated Python
-    accesses: dict[int, Access]  # by index of the memory instruction; one for joined accesses
-    origins: list[int] = field(default_factory=list)  # the instruction of each source line
-    # the source lines of each basic block's instructions
-    bodies: list[range] = field(default_factory=list)
-    dtypes: dict[str, np.dtype] = field(default_factory=dict)  # of the register variables
-    # Joined accesses: the vector access to execute, or None at the other accesses of its group.
-    joined: dict[int, Instruction | None] = field(default_factory=dict)
-    # Cache of the native tier's code.
-    native: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
-
-    # Facts that every launch needs
-
-    @cached_property
-    def callees(self) -> frozenset[str]:
-        """Names of the called functions that the PTX does not define."""
-        return frozenset(name for i in self.function.instructions if (name := callee(i)))
-
-    @cached_property
-    def registers_read(self) -> frozenset[str]:
-        """Registers that are read, not counting destinations of atomic operations."""
-        found: set[str] = set()
-        for i in self.function.instructions:
-            found.update(registers(i.operands[1 if i.root == "atom" else 0 :]))
-        return frozenset(found)
-
-    @cached_property
-    def block_of(self) -> np.ndarray:
-        """The index of each instruction's basic block."""
-        owner = np.zeros(len(self.function.instructions), np.int64)
-        for number, block in enumerate(self.blocks):
-            owner[block.first : block.last] = number
-        return owner
-
-
-class Unsupported(Exception):
-    """An instruction cannot be translated. It becomes an error when a lane reaches it."""
-
 
 STACK_ALIGNMENT = 8  # bytes; the minimum alignment of local memory
 TERMINATORS = {"bra": "branch", "brx": "switch", "ret": "exit", "exit": "exit", "trap": "trap"}
@@ -130,7 +57,7 @@ def translate(text: str, entry: str | None = None, noted: bool = False) -> Progr
     function = module.entry(entry)
 
     def make() -> Program:
-        return Translator(module, inline_calls(module, function), noted).program()
+        return FunctionTranslator(module, inline_calls(module, function), noted).program()
 
     found: Program = module.programs.get((function.name, noted), make)
     return found
@@ -203,32 +130,8 @@ def deciders(i: Instruction) -> list[tuple[Operand, np.dtype]]:
     return []
 
 
-class Translator:
-    """Emits Python for one function. Emission runs twice; the first run determines registers'
-    types."""
-
-    def __init__(self, module: Module, function: Function, noted: bool = False) -> None:
-        self.module, self.function, self.noted = module, function, noted
-        self.variables = {v.name: v for v in (*module.variables, *function.variables)}
-        self.parameters = layout.parameter_offsets(function)
-        self.shared = layout.shared_offsets(module, function)
-        self.local, _ = layout.local_layout(function)
-        self.registers: dict[str, Reg] = {}  # read before their block writes them
-        self.votes: dict[str, Counter[np.dtype]] = {}
-        self.storage: dict[str, np.dtype] = {}
-        self.names: dict[str, str] = {}  # register -> Python variable
-        self.dtypes: dict[str, np.dtype] = {}  # of those variables
-        self.constants: dict[str, Any] = {}
-        self.constant_names: dict[tuple[str, bytes], str] = {}
-        self.joined: dict[int, Instruction | None] = {}
-        self.lines: list[str] = []
-        self.origins: list[int] = []  # the instruction of each line
-        self.index = 0  # the instruction being emitted
-        self.first = 0  # the start of its basic block
-        self.defined: set[str] = set()  # registers written so far in this block
-        self.exposed: set[str] = set()  # registers read in this block before they are written
-
-    # Translation
+class FunctionTranslator(Translator):
+    """Drives the emitters. Emission runs twice; the first run determines registers' types."""
 
     def program(self) -> Program:
         blocks = basic_blocks(self.function)
@@ -300,7 +203,7 @@ class Translator:
             slot = slots[members.name]
             block.members = lambda registers: registers[slot].view(np.uint32)
         elif isinstance(members, Imm):
-            bits = instructions.immediate(members, np.dtype("u4"))
+            bits = immediate(members, np.dtype("u4"))
             block.members = lambda registers: bits
         last = code[block.last - 1]
         if instructions.is_barrier_reduction(last):
@@ -374,137 +277,3 @@ class Translator:
         self.origins = before + self.origins + behind
         lines = [f"def block_{number}(m, R, mask):", *(f"    {x}" for x in body)]
         return lines, range(len(before), len(before) + len(self.lines))
-
-    # Used by emitters
-
-    def line(self, text: str) -> None:
-        self.lines.append(text)
-        self.origins.append(self.index)
-
-    def unsupported(
-        self, reason: str = "unknown combination of modifiers and operands"
-    ) -> NoReturn:
-        raise Unsupported(reason)
-
-    def name(self, register: str) -> str:
-        return self.names.setdefault(register, f"v{len(self.names)}")
-
-    def storage_of(self, register: Reg) -> np.dtype:
-        """Return the NumPy type of a register's variable."""
-        if found := self.storage.get(register.name):
-            return found
-        return isa.DTYPES[register.type] if register.type in isa.DTYPES else np.dtype("u4")
-
-    def vote(self, register: Reg, dtype: np.dtype) -> None:
-        if dtype.itemsize == WIDTHS[register.type]:
-            self.votes.setdefault(register.name, Counter())[dtype] += 1
-
-    def read(self, register: Reg) -> str:
-        """Return the register's variable, in its storage type."""
-        if register.name not in self.defined:
-            self.exposed.add(register.name)
-            self.registers[register.name] = register
-        name = self.name(register.name)
-        self.dtypes[name] = self.storage_of(register)
-        return name
-
-    def constant(self, value: Any) -> str:
-        """Return a name for a NumPy scalar."""
-        key = value.dtype.str, value.tobytes()
-        if key not in self.constant_names:
-            self.constant_names[key] = f"k{len(self.constants)}"
-            self.constants[self.constant_names[key]] = value
-        return self.constant_names[key]
-
-    def value(self, operand: Operand, dtype: np.dtype, typed: bool = True) -> str:
-        """Return an expression for an operand as `dtype`. A wider register yields its low bits.
-
-        `typed`: whether the use counts towards the register's type. It does not if the instruction
-        only moves bits.
-        """
-        if isinstance(operand, Reg):
-            variable, stored = self.read(operand), self.storage_of(operand)
-            if typed:
-                self.vote(operand, dtype)
-            if stored == dtype:
-                return variable
-            if "b" in (stored.kind, dtype.kind):
-                self.unsupported(f"{operand.name} is a .{operand.type} register")
-            if stored.itemsize == dtype.itemsize:
-                return f"{variable}.view({self.dtype(dtype)})"
-            if stored.itemsize < dtype.itemsize or dtype.kind == "f":
-                self.unsupported(f"{operand.name} is too narrow or has the wrong type")
-            bits = self.dtype(np.dtype(f"u{stored.itemsize}"))
-            return f"{variable}.view({bits}).astype({self.dtype(dtype)})"
-        if isinstance(operand, Imm):
-            return instructions.literal(self, operand, dtype)
-        if isinstance(operand, Special):
-            return instructions.special(self, operand.name, dtype)
-        if isinstance(operand, Negated):
-            return f"~{self.value(operand.reg, dtype)}"
-        if isinstance(operand, Symbol):
-            declared = self.variables.get(operand.name)
-            if operand.name in self.local and declared and declared.space == "param":
-                self.unsupported("the address of a call argument")
-            return instructions.address(self, operand, dtype)
-        self.unsupported("a vector operand, expected a scalar")
-
-    def constant_object(self, value: Any, name: str = "") -> str:
-        """Return a name for an object other than a NumPy scalar."""
-        name = name or f"f_{value.__name__}"
-        self.constants[name] = value
-        return name
-
-    def dtype(self, dtype: np.dtype) -> str:
-        name = f"t_{dtype.kind}{dtype.itemsize}"
-        self.constants.setdefault(name, dtype)
-        return name
-
-    def predicate(self, guard: Guard) -> str:
-        predicate = self.value(guard.reg, np.dtype(bool))
-        return f"~{predicate}" if guard.negated else predicate
-
-    def guard(self, instruction: Instruction) -> str | None:
-        """Return the variable that holds the guard. It is evaluated once, before the instruction
-        writes."""
-        return "g" if instruction.guard is not None else None
-
-    def assign(
-        self,
-        instruction: Instruction,
-        destination: Operand,
-        expression: str,
-        dtype: np.dtype,
-        typed: bool = True,
-    ) -> None:
-        """Write an expression of type `dtype` to a register, under the instruction's guard."""
-        if isinstance(destination, Symbol) and destination.name == "_":
-            return
-        if not isinstance(destination, Reg):
-            self.unsupported("the destination must be a register")
-        if typed:
-            self.vote(destination, dtype)
-        stored = self.storage_of(destination)
-        if (stored.kind == "b") != (dtype.kind == "b"):
-            self.unsupported(f"{destination.name} is a .{destination.type} register")
-        if stored.itemsize > dtype.itemsize:
-            wide = np.dtype(f"{'i' if dtype.kind == 'i' else 'u'}{stored.itemsize}")
-            expression, dtype = f"({expression}).astype({self.dtype(wide)})", wide
-        if stored.itemsize != dtype.itemsize:
-            self.unsupported(f"{destination.name} is too narrow for the result")
-        if stored != dtype:
-            expression = f"({expression}).view({self.dtype(stored)})"
-        guard = self.guard(instruction)
-        if guard is not None:
-            old = self.read(destination)
-            expression = f"select({guard}, {expression}, {old})"
-        self.defined.add(destination.name)
-        self.dtypes[self.name(destination.name)] = stored
-        self.line(f"{self.name(destination.name)} = {expression}")
-
-    def access(self, dtype: np.dtype, count: int, offset: int, role: str = "a") -> str:
-        """Return a name for the constant part of a memory access, one per role in an
-        instruction."""
-        name = f"{role}{self.index}"
-        self.constants[name] = Access(self.index, offset, dtype, count)
-        return name

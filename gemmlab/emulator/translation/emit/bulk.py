@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from gemmlab.emulator.memory import reductions
 from gemmlab.emulator.translation.emit.instructions import (
-    U32,
-    U64,
     Emitters,
     enabled,
     group_count,
     memory_operand,
 )
 from gemmlab.emulator.translation.emit.mbarriers import shared_address
+from gemmlab.emulator.translation.translator import U32, U64, Translator
 from gemmlab.ptx.ir import Imm, Instruction, Memory, Operand, Vector
-
-if TYPE_CHECKING:
-    from gemmlab.emulator.translation.translate import Translator
 
 S32 = np.dtype("i4")
 SIGNAL = "mbarrier::complete_tx::bytes"

@@ -7,22 +7,14 @@ thread reaches it.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from gemmlab.emulator.translation.emit.instructions import U32, U64, Emitters, enabled
+from gemmlab.emulator.translation.emit.instructions import Emitters, enabled
+from gemmlab.emulator.translation.translator import U32, U64, Translator
 from gemmlab.ptx.ir import Instruction, Symbol, Vector
 from gemmlab.ptx.recursion import OVERFLOW
-
-if TYPE_CHECKING:
-    from gemmlab.emulator.translation.translate import Translator
-
-
-def callee(i: Instruction) -> str | None:
-    """Return the name of the called function, or None for an indirect call."""
-    target = next((o for o in i.operands if not isinstance(o, Vector)), None)
-    return target.name if i.root == "call" and isinstance(target, Symbol) else None
 
 
 class Known(NamedTuple):
@@ -48,7 +40,7 @@ FATAL = {
 
 def call(t: Translator, i: Instruction) -> None:
     """call (result), name, (arguments)"""
-    name = callee(i)
+    name = i.callee
     if name is None:
         t.unsupported("an indirect call with no matching target")
     if name not in KNOWN:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from gemmlab.emulator.translation.emit.instructions import U32, U64, Emitters, enabled
+from gemmlab.emulator.translation.emit.instructions import Emitters, enabled
+from gemmlab.emulator.translation.translator import U32, U64, Translator
 from gemmlab.ptx.ir import Imm, Instruction
-
-if TYPE_CHECKING:
-    from gemmlab.emulator.translation.translate import Translator
 
 WIDTHS: dict[str, np.dtype] = {"32": U32, "64": U64}
 REGISTER_COUNTS = range(24, 257, 8)

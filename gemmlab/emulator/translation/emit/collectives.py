@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from gemmlab.emulator.translation import isa
-from gemmlab.emulator.translation.emit.instructions import BOOL, U32, Emitters
+from gemmlab.emulator.translation.emit.instructions import Emitters
+from gemmlab.emulator.translation.translator import BOOL, U32, Translator
 from gemmlab.ptx.ir import Imm, Instruction, Operand, Reg, Vector
-
-if TYPE_CHECKING:
-    from gemmlab.emulator.translation.translate import Translator
 
 # Position of the membermask among the operands of instructions that wait for its lanes.
 MEMBERS = {"shfl": -1, "vote": -1, "match": -1, "redux": -1, "elect": -1, "bar.warp": 0}

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from gemmlab.emulator.translation.emit.instructions import (
-    BOOL,
-    U32,
     Emitters,
     enabled,
     group_count,
     memory_operand,
 )
+from gemmlab.emulator.translation.translator import BOOL, U32, Translator
 from gemmlab.ptx.ir import Imm, Instruction, Reg
-
-if TYPE_CHECKING:
-    from gemmlab.emulator.translation.translate import Translator
 
 ELEMENTS = {4: ["b32"], 8: ["b64"], 16: ["v2", "b64"]}  # by bytes per thread
 

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from gemmlab.emulator.arithmetic.formats import BITS
 from gemmlab.emulator.arithmetic.halves import ONE
 from gemmlab.emulator.translation import isa
-from gemmlab.emulator.translation.emit.instructions import BOOL, Emitters
+from gemmlab.emulator.translation.emit.instructions import Emitters
+from gemmlab.emulator.translation.translator import BOOL, Translator
 from gemmlab.ptx.ir import WIDTHS, Instruction, Operand, Vector
-
-if TYPE_CHECKING:
-    from gemmlab.emulator.translation.translate import Translator
 
 PAIRS = ("f16x2", "bf16x2")
 HALVES = ("f16", "bf16", *PAIRS)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gemmlab.emulator.tensor_cores.fragments import Fragment
 from gemmlab.emulator.tensor_cores.matrices import BITS, Shape
-from gemmlab.emulator.translation.emit.instructions import U32, Emitters, enabled, memory_operand
+from gemmlab.emulator.translation.emit.instructions import Emitters, enabled, memory_operand
+from gemmlab.emulator.translation.translator import U32, Translator
 from gemmlab.ptx.ir import Instruction, Operand, Vector
-
-if TYPE_CHECKING:
-    from gemmlab.emulator.translation.translate import Translator
 
 TALL = {(16, 16), (32, 8), (8, 32)}  # m and n for 16-bit and 8-bit elements, with k = 16
 SHAPES = {(m, n, 16): {"f16", "bf16", "s8", "u8"} for m, n in TALL}

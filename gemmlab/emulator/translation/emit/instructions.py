@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from gemmlab.emulator.memory.spaces import (
     WINDOW_BITS,
 )
 from gemmlab.emulator.translation import isa
-from gemmlab.ptx import layout
+from gemmlab.emulator.translation.translator import BOOL, U32, U64, Translator, immediate
 from gemmlab.ptx.ir import (
     WIDTHS,
     Imm,
@@ -28,11 +27,6 @@ from gemmlab.ptx.ir import (
     Vector,
     vector_length,
 )
-
-if TYPE_CHECKING:
-    from gemmlab.emulator.translation.translate import Translator
-
-BOOL, U32, U64 = np.dtype(bool), np.dtype("u4"), np.dtype("u8")
 
 # Modifiers of ld and st for caching or ordering, with no effect within one block.
 CACHE_WORDS = {"volatile", "relaxed", "acquire", "release", "acq_rel", "weak", "mmio", "nc"}
@@ -50,84 +44,11 @@ HINTED = ("ld", "st", "atom", "red")
 # Operands
 
 
-def immediate(operand: Imm, dtype: np.dtype) -> Any:
-    """Return a literal as a NumPy scalar. A float is rounded for a float type; other types take its
-    bits."""
-    if operand.width == 0:
-        bits = np.array(operand.value % (1 << 64), U64).astype(f"u{dtype.itemsize}")
-        return bits.view(dtype)[()] if dtype != BOOL else np.bool_(operand.value != 0)
-    if operand.width == dtype.itemsize:
-        return np.array(operand.value, f"u{operand.width}").view(dtype)[()]
-    with np.errstate(over="ignore", invalid="ignore"):  # for signalling NaNs
-        return np.array(operand.as_float(), "f8").astype(dtype)[()]
-
-
-def literal(t: Translator, operand: Imm, dtype: np.dtype, stored: np.dtype | None = None) -> str:
-    """Return the name of a literal's value if ptxas accepts the literal for this type. `stored`:
-    the type of the same width in which to give its bits."""
-    if dtype.kind == "f" and operand.width == 0:
-        t.unsupported("an integer operand, expected a float")
-    is_float = dtype.kind == "f" and dtype.itemsize > 2
-    if operand.width not in (0, dtype.itemsize) and not is_float:
-        t.unsupported(f"a float operand of {operand.width} bytes, expected {dtype.itemsize}")
-    return t.constant(immediate(operand, dtype).view(stored or dtype))
-
-
 def group_count(t: Translator, operand: Operand) -> int:
     """Return how many copy groups may remain pending."""
     if not isinstance(operand, Imm) or operand.width or not 0 <= operand.value < 1 << 31:
         t.unsupported("the number of groups must be a non-negative constant")
     return operand.value
-
-
-def special(t: Translator, name: str, dtype: np.dtype) -> str:
-    """Return a special register; 32-bit registers widen."""
-    if name not in KNOWN_SPECIAL:
-        t.unsupported(f"special register {name}")
-    read = f"m.special({name!r})"
-    if name in CLOCKS:
-        read = f"m.clock({name!r}, {t.index - t.first})"
-    own: np.dtype = U64 if name in ("%clock64", "%globaltimer") else U32
-    if name == "%is_explicit_cluster":
-        own = BOOL
-    if own == dtype:
-        return read
-    return f"{read}.astype({t.dtype(dtype)})"
-
-
-KNOWN_SPECIAL = {f"%{r}.{axis}" for r in ("tid", "ntid", "ctaid", "nctaid") for axis in "xyz"}
-KNOWN_SPECIAL |= {"%laneid", "%warpid", "%nwarpid", "%smid", "%nsmid", "%gridid", "WARP_SZ"}
-KNOWN_SPECIAL |= {"%dynamic_smem_size", "%total_smem_size"}
-KNOWN_SPECIAL |= {f"%lanemask_{c}" for c in ("eq", "lt", "le", "gt", "ge")}
-CLUSTER_SPECIAL = ("clusterid", "nclusterid", "cluster_ctaid", "cluster_nctaid")
-KNOWN_SPECIAL |= {f"%{r}.{axis}" for r in CLUSTER_SPECIAL for axis in "xyz"}
-KNOWN_SPECIAL |= {"%envreg1", "%envreg2", "%aggr_smem_size"}
-KNOWN_SPECIAL |= {f"{layout.RESERVED}{name}" for name in layout.RESERVED_OFFSETS}
-KNOWN_SPECIAL |= {"%cluster_ctarank", "%cluster_nctarank", "%is_explicit_cluster"}
-CLOCKS = {"%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi"}
-KNOWN_SPECIAL |= CLOCKS
-
-
-def address(t: Translator, symbol: Symbol, dtype: np.dtype) -> str:
-    """Return a variable's address in its own state space, as an integer of type `dtype`."""
-    if dtype.kind not in "ui":
-        t.unsupported(f"the address of {symbol.name} is an integer")
-    if symbol.name in t.parameters:
-        return t.constant(immediate(Imm(t.parameters[symbol.name] + symbol.offset), dtype))
-    if symbol.name in t.shared:
-        return t.constant(immediate(Imm(t.shared[symbol.name] + symbol.offset), dtype))
-    if symbol.name in t.local:
-        return t.constant(immediate(Imm(t.local[symbol.name] + symbol.offset), dtype))
-    if dtype.itemsize != 8:
-        t.unsupported(f"the address of {symbol.name} has 64 bits")
-    code = t.module.code_address(symbol.name)
-    if code is not None:
-        return t.constant(immediate(Imm(code + symbol.offset), dtype))
-    variable = t.variables.get(symbol.name)
-    if variable is None or variable.space not in ("global", "const"):
-        t.unsupported(f"the address of {symbol.name}")
-    where = f"m.variable({symbol.name!r}, {symbol.offset})"
-    return where if dtype == U64 else f"{where}.view({t.dtype(dtype)})"
 
 
 # Instructions
@@ -224,7 +145,7 @@ def move(t: Translator, i: Instruction) -> None:
         if isinstance(source, Imm):
             stored = t.storage_of(destination)
             want = stored if stored.itemsize == dtype.itemsize else dtype
-            value = literal(t, source, dtype, want)
+            value = t.literal(source, dtype, want)
             t.assign(i, destination, value, want, typed=False)
         else:
             t.assign(i, destination, t.value(source, dtype), dtype, typed=False)
@@ -281,7 +202,7 @@ def memory_operand(
             space = variable.space
         if space == "param" and base.name in t.local:
             space = "frame"
-        return space, address(t, base, U64), dtype, count, memory.offset
+        return space, t.address(base, U64), dtype, count, memory.offset
     wide = t.storage_of(base).itemsize == 8
     if not wide and space not in ("shared", "cluster", "local", "frame", "param"):
         t.unsupported("a 32-bit register cannot hold an address in this space")
@@ -329,7 +250,7 @@ def store(t: Translator, i: Instruction) -> None:
         dtype = np.dtype("u2")
     access = t.access(dtype, count, offset)
     values = ", ".join(
-        literal(t, item, declared, dtype)
+        t.literal(item, declared, dtype)
         if isinstance(item, Imm)
         else t.value(item, dtype, typed=False)
         for item in items

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from gemmlab.emulator.translation import isa
-from gemmlab.emulator.translation.emit.instructions import BOOL, U32, Emitters, from_table
+from gemmlab.emulator.translation.emit.instructions import Emitters, from_table
+from gemmlab.emulator.translation.translator import BOOL, U32, Translator
 from gemmlab.ptx.ir import Imm, Instruction, Reg, Vector
-
-if TYPE_CHECKING:
-    from gemmlab.emulator.translation.translate import Translator
 
 # The carry flag of the condition code register. Subtraction adds the complement, so sub.cc and
 # subc.cc set it if there is no borrow; 128-bit divisions read it with addc.

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gemmlab.emulator.tensor_cores.matrices import BITS, DEPTHS, Shape
-from gemmlab.emulator.translation.emit.instructions import U32, Emitters, enabled, memory_operand
+from gemmlab.emulator.translation.emit.instructions import Emitters, enabled, memory_operand
+from gemmlab.emulator.translation.translator import U32, Translator
 from gemmlab.ptx.ir import Instruction, Operand, Vector
-
-if TYPE_CHECKING:
-    from gemmlab.emulator.translation.translate import Translator
 
 COUNTS = {"x1": 1, "x2": 2, "x4": 4}
 REGISTERS: dict[str, np.dtype] = {

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from gemmlab.emulator.memory.spaces import SHARED_WINDOW
-from gemmlab.emulator.translation.emit.instructions import (
-    U32,
-    U64,
-    Emitters,
-    enabled,
-    memory_operand,
-)
+from gemmlab.emulator.translation.emit.instructions import Emitters, enabled, memory_operand
+from gemmlab.emulator.translation.translator import U32, U64, Translator
 from gemmlab.ptx.ir import Instruction, Operand, Reg
-
-if TYPE_CHECKING:
-    from gemmlab.emulator.translation.translate import Translator
 
 # Memory orders and scopes. Here all threads observe every access at once.
 ORDERING = {"relaxed", "acquire", "release", "cta", "cluster"}

@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gemmlab.emulator.tensor_cores.matrices import BITS
 from gemmlab.emulator.tensor_cores.wgmma import ROW_BYTES, Product
-from gemmlab.emulator.translation.emit.instructions import (
-    BOOL,
-    U32,
-    U64,
-    Emitters,
-    enabled,
-    group_count,
-)
+from gemmlab.emulator.translation.emit.instructions import Emitters, enabled, group_count
+from gemmlab.emulator.translation.translator import BOOL, U32, U64, Translator
 from gemmlab.ptx.ir import Imm, Instruction, Vector
-
-if TYPE_CHECKING:
-    from gemmlab.emulator.translation.translate import Translator
 
 A_REGISTERS = 4  # for a warp's 16 rows of 32 bytes
 SHAPE = re.compile(r"m64n(\d+)k(\d+)")

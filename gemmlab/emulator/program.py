@@ -1,0 +1,73 @@
+"""A translated function: its basic blocks and the facts about it that a launch needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from gemmlab.emulator.memory.spaces import Access
+from gemmlab.ptx.ir import Function, Instruction, Module, registers
+
+
+@dataclass
+class Block:
+    """A basic block and its terminator."""
+
+    first: int  # instruction indices [first, last)
+    last: int
+    terminator: str = "fall"  # fall, branch, switch, exit, trap, or a kind of wait
+    targets: list[int] = field(default_factory=list)  # block indices; the last is the next block
+    run: Callable[..., Any] = lambda machine, registers, mask: None
+    spins: bool = False  # ends in the back edge of a loop that waits for memory to change
+    locks: bool = False  # ends in the back edge of a loop that may take a lock
+    # mask of lanes that must arrive before the block starts
+    members: Callable[[list[Any]], Any] | None = None
+    reduction: str = ""  # operation of bar.red: popc, and, or
+    result: int | None = None  # slot of the register that the terminator writes
+
+
+@dataclass
+class Program:
+    """A translated function."""
+
+    function: Function
+    module: Module
+    blocks: list[Block]
+    initial: list[Any]  # zeros, one per register that is live across blocks
+    source: str  # generated Python
+    accesses: dict[int, Access]  # by index of the memory instruction; one for joined accesses
+    origins: list[int] = field(default_factory=list)  # the instruction of each source line
+    # the source lines of each basic block's instructions
+    bodies: list[range] = field(default_factory=list)
+    dtypes: dict[str, np.dtype] = field(default_factory=dict)  # of the register variables
+    # Joined accesses: the vector access to execute, or None at the other accesses of its group.
+    joined: dict[int, Instruction | None] = field(default_factory=dict)
+    # Cache of the native tier's code.
+    native: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    # Facts that every launch needs
+
+    @cached_property
+    def callees(self) -> frozenset[str]:
+        """Names of the called functions that the PTX does not define."""
+        return frozenset(name for i in self.function.instructions if (name := i.callee))
+
+    @cached_property
+    def registers_read(self) -> frozenset[str]:
+        """Registers that are read, not counting destinations of atomic operations."""
+        found: set[str] = set()
+        for i in self.function.instructions:
+            found.update(registers(i.operands[1 if i.root == "atom" else 0 :]))
+        return frozenset(found)
+
+    @cached_property
+    def block_of(self) -> np.ndarray:
+        """The index of each instruction's basic block."""
+        owner = np.zeros(len(self.function.instructions), np.int64)
+        for number, block in enumerate(self.blocks):
+            owner[block.first : block.last] = number
+        return owner
