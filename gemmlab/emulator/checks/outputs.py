@@ -22,7 +22,7 @@ from gemmlab.ptx.ir import Instruction, Memory, registers
 
 if TYPE_CHECKING:
     from gemmlab.emulator.checks.blocks import GlobalShadow
-    from gemmlab.emulator.translation.translate import Block, Program
+    from gemmlab.emulator.program import Block, Program
 
 KIND = "unwritten output"
 LOADS = {"ld", "ldu", "atom"}
