@@ -153,10 +153,10 @@ def strided(host, a, b, c):
 @pytest.mark.parametrize(
     ("program", "rule"),
     [
-        (mismatched, "4000 bytes cannot be copied to 40"),
-        (mismatched_out, "4000 bytes cannot be copied to 3996"),
-        (mismatched_write, "4 bytes cannot be copied to 4000"),
-        (strided, "step = 2, must be 1"),
+        (mismatched, "cannot copy 4000 bytes to 40 bytes"),
+        (mismatched_out, "cannot copy 4000 bytes to 3996 bytes"),
+        (mismatched_write, "cannot copy 4 bytes to 4000 bytes"),
+        (strided, "must have step 1, not 2"),
     ],
 )
 def test_copies_between_different_sizes_are_refused(program, rule):
@@ -207,7 +207,7 @@ def test_illegal_chunks_are_refused(field, value, rule):
 
 def test_more_managed_memory_than_is_free_is_refused_with_both_numbers():
     check_managed(100, 100, "cuda:0")
-    with pytest.raises(DeviceError, match=r"101 bytes .* wanted, 100 are free on cuda:0"):
+    with pytest.raises(DeviceError, match=r"101 bytes .* requested, 100 are free on cuda:0"):
         check_managed(101, 100, "cuda:0")
 
 
@@ -258,7 +258,7 @@ def test_the_run_of_median_time_is_kept(monkeypatch):
 
 
 def test_parts_of_parts_of_memory_are_where_they_should_be():
-    memory = flow.Memory(Span(None, 4096, 400), 4)
+    memory = flow.DeviceArray(Span(None, 4096, 400), 4)
     assert memory[10:90][5:200].span == Span(None, 4096 + 60, 300)
     assert memory[90:20].span.nbytes == 0
 

@@ -1,4 +1,4 @@
-"""Where an artifact runs: `open_device` gives a GPU or the emulator."""
+"""Devices that run artifacts: `open_device` returns a GPU or the emulator."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ CHOICES = ("auto", "emulated", "cuda")
 
 
 def open_device(name: str = "auto", arch: str | None = None, tier: str = "auto") -> Device:
-    """The device of that name; "auto" takes a GPU when one can be used, else the emulator.
+    """Open a device: "cuda", "emulated", or "auto" for a GPU if one is usable, else the emulator.
 
-    `arch` is what kernels are compiled for: by default the GPU's own, sm_90a on the emulator.
-    `tier` is the emulator's: auto, numpy or native. Raises UnknownNameError for another name of any
-    of them, and for "cuda" MissingDependencyError (no package) or DeviceError (no driver, no GPU).
+    `arch` is the architecture to compile for: by default the GPU's, or sm_90a on the emulator.
+    `tier` is the emulator's tier: auto, numpy or native. Raises UnknownNameError for an unknown
+    name, arch or tier; for "cuda" also MissingDependencyError (package) and DeviceError (no driver
+    or no GPU).
     """
     from gemmlab.devices.emulated import EmulatedDevice
 
     if name not in CHOICES:
-        raise UnknownNameError(f"no device {name!r}; there is: {', '.join(CHOICES)}")
+        raise UnknownNameError(f"no device {name!r}; known devices: {', '.join(CHOICES)}")
     if arch is not None:
         check_architecture(arch)
     if name != "emulated":

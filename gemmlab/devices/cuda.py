@@ -28,14 +28,14 @@ NO_DRIVER = "this machine has no NVIDIA driver, so no GPU can be used"
 _WARM_UP_S = 0.05
 _MEASURE_S = 0.3
 _REPEATS = 50
-TIMING = {"timing_enabled": True}  # options of an event
+TIMING = {"timing_enabled": True}  # event options
 
-# Compute capabilities whose architecture-specific instructions kernels may use.
+# Compute capability -> the architecture with its architecture-specific instructions.
 _SPECIFIC = {(9, 0): "sm_90a", (10, 0): "sm_100a"}
 
 
 class CudaBuffer:
-    """Device memory of `nbytes` bytes; copies return when they are done."""
+    """Device memory of `nbytes` bytes. Copies are synchronous."""
 
     def __init__(self, device: CudaDevice, nbytes: int) -> None:
         self.nbytes = nbytes
@@ -52,7 +52,7 @@ class CudaBuffer:
         raw = np.ascontiguousarray(data).view(np.uint8).ravel()
         if offset < 0 or offset + raw.size > self.nbytes:
             raise DeviceError(
-                f"{raw.size} bytes at offset {offset} do not fit in a buffer of {self.nbytes}"
+                f"{raw.size} bytes at offset {offset} do not fit in a buffer of {self.nbytes} bytes"
             )
         if raw.size:
             self._device.call(
@@ -76,20 +76,20 @@ class CudaBuffer:
         return raw
 
 
-class Start(NamedTuple):
-    """All that a launch needs."""
+class PreparedLaunch(NamedTuple):
+    """A launch that has been checked, with its kernel loaded and its arguments converted."""
 
     config: Any
     kernel: Any
     args: list[np.generic | bytes]
-    memory: Sequence[Argument]  # what the arguments point to, kept until the launch is over
+    memory: Sequence[Argument]  # keeps the memory that `args` point to alive
 
 
 class CudaDevice:
-    """GPU number `ordinal`. Raises MissingDependencyError or DeviceError when it cannot be used."""
+    """GPU number `ordinal`. Raises MissingDependencyError or DeviceError if it is not usable."""
 
     def __init__(self, arch: str | None = None, ordinal: int = 0) -> None:
-        self._cu = _driver()  # first: without one, no package helps
+        self._cu = _driver()  # first: without a driver, no package would help
         core: Any = CUDA_CORE.load()
         self._core = core
         with driver_errors("no usable NVIDIA GPU"):
@@ -113,11 +113,14 @@ class CudaDevice:
         dynamic_smem: int = 0,
         cluster: Dim3 | None = None,
     ) -> Launched:
-        """Run once, to the end. Raises LaunchError past a limit, DeviceError when the run fails."""
-        start = self._prepare(artifact, grid, block, args, dynamic_smem, cluster)
+        """Run a kernel once, to completion.
+
+        Raises LaunchError if a limit is exceeded and DeviceError if the run fails.
+        """
+        prepared = self._prepare(artifact, grid, block, args, dynamic_smem, cluster)
         with driver_errors(f"running {artifact.entry} on {self.name}"):
-            launched = Launched(time_s=self._timed(start))
-        for address, image in self._variables(artifact, start.kernel):
+            launched = Launched(time_s=self._timed(prepared))
+        for address, image in self._variables(artifact, prepared.kernel):
             self.call(
                 "cuMemcpyDtoHAsync", image.ctypes.data, address, image.size, self.stream.handle
             )
@@ -132,23 +135,26 @@ class CudaDevice:
         dynamic_smem: int = 0,
         cluster: Dim3 | None = None,
     ) -> float:
-        """Median GPU time in seconds of launches after a warm-up, caches warm, clocks as they are.
+        """Return the median GPU time of repeated launches in seconds, after a warm-up.
 
-        Takes under a second for a kernel that itself takes less than 0.1 s.
+        Caches are warm and clocks are not locked. Takes less than 1 s for a kernel of less than
+        0.1 s. Raises the errors of `launch`.
         """
-        start = self._prepare(artifact, grid, block, args, dynamic_smem, cluster)
+        prepared = self._prepare(artifact, grid, block, args, dynamic_smem, cluster)
         with driver_errors(f"timing {artifact.entry} on {self.name}"):
             for _ in _until(_WARM_UP_S, _REPEATS):
-                self._timed(start)
-            return statistics.median([self._timed(start) for _ in _until(_MEASURE_S, _REPEATS)])
+                self._timed(prepared)
+            return statistics.median([self._timed(prepared) for _ in _until(_MEASURE_S, _REPEATS)])
 
     @property
     def facts(self) -> Gpu:
-        """What the driver says of this GPU. UnknownNameError for an architecture that the table of
-        specifications lacks."""
-        told, (major, minor) = self.gpu.properties, self.gpu.compute_capability
+        """The GPU's specification as reported by the driver.
+
+        Raises UnknownNameError if the table of architectures lacks the GPU's.
+        """
+        properties, (major, minor) = self.gpu.properties, self.gpu.compute_capability
         arch = architecture(f"sm_{major}{minor}")
-        sms, mhz = told.multiprocessor_count, told.clock_rate // 1000
+        sms, mhz = properties.multiprocessor_count, properties.clock_rate // 1000
         return Gpu(
             name=self.gpu.name,
             arch=arch.name,
@@ -156,8 +162,11 @@ class CudaDevice:
             boost_mhz=mhz,
             fp32_tflops=2e-6 * sms * arch.fp32_lanes * mhz,
             # Two transfers per clock; kHz · bits / 8.
-            bandwidth_gbs=2e-6 * told.memory_clock_rate * told.global_memory_bus_width / 8,
-            l2_mb=told.l2_cache_size / 2**20,
+            bandwidth_gbs=2e-6
+            * properties.memory_clock_rate
+            * properties.global_memory_bus_width
+            / 8,
+            l2_mb=properties.l2_cache_size / 2**20,
             source="read from the device",
         )
 
@@ -178,31 +187,31 @@ class CudaDevice:
         args: Sequence[Span | int | float],
         dynamic_smem: int = 0,
     ) -> Callable[[], None]:
-        """Check and load now; each call of what is returned enqueues one launch and returns.
+        """Check and load a kernel; each call of the returned function enqueues one launch.
 
-        Raises LaunchError past a limit.
+        Raises LaunchError if a limit is exceeded.
         """
-        start = self._prepare(artifact, grid, block, args, dynamic_smem)
-        return lambda: self._start(self.stream, start)
+        prepared = self._prepare(artifact, grid, block, args, dynamic_smem)
+        return lambda: self._enqueue(self.stream, prepared)
 
     def clear(self, span: Span) -> None:
-        """Enqueue the filling of memory with zeros."""
-        self.ask("cuMemsetD8Async", _address(span), 0, span.nbytes, self.stream.handle)
+        """Enqueue a fill of `span` with zeros."""
+        self.call_async("cuMemsetD8Async", _address(span), 0, span.nbytes, self.stream.handle)
 
     def copy(self, target: Span, source: Span) -> None:
-        """Enqueue a copy of the whole of `target`, within device memory."""
+        """Enqueue a copy of `target.nbytes` bytes within device memory."""
         addresses = _address(target), _address(source)
-        self.ask("cuMemcpyDtoDAsync", *addresses, target.nbytes, self.stream.handle)
+        self.call_async("cuMemcpyDtoDAsync", *addresses, target.nbytes, self.stream.handle)
 
     def call(self, function: str, *args: Any) -> Any:
-        """Call the driver, wait for the stream, return what the call gave back."""
-        given = self.ask(function, *args)
+        """Call the driver, wait for the stream, return the call's first result."""
+        result = self.call_async(function, *args)
         with driver_errors(function):
             self.stream.sync()
-        return given
+        return result
 
-    def ask(self, function: str, *args: Any) -> Any:
-        """Call the driver; return the first thing that the call gave back."""
+    def call_async(self, function: str, *args: Any) -> Any:
+        """Call the driver and return the call's first result, without waiting for the stream."""
         with driver_errors(function):
             error, *values = getattr(self._cu, function)(*args)
             if int(error) != 0:
@@ -218,17 +227,20 @@ class CudaDevice:
         args: Sequence[Span | int | float],
         dynamic_smem: int = 0,
     ) -> tuple[Any, Any]:
-        """Launch on a stream and do not wait; the events around it. Raises as `launch` does."""
-        start = self._prepare(artifact, grid, block, args, dynamic_smem)
+        """Enqueue a launch on a stream; return the events before and after it.
+
+        Raises the errors of `launch`.
+        """
+        prepared = self._prepare(artifact, grid, block, args, dynamic_smem)
         with driver_errors(f"launching {artifact.entry} on {self.name}"):
-            return self._launched(stream, start)
+            return self._recorded(stream, prepared)
 
     @contextmanager
     def runtime(self, artifact: Artifact) -> Iterator[CudaRuntime]:
         from gemmlab.devices.flow_cuda import CudaRuntime
 
-        with ExitStack() as taken:
-            yield CudaRuntime(self, artifact, taken)
+        with ExitStack() as resources:
+            yield CudaRuntime(self, artifact, resources)
 
     def _prepare(
         self,
@@ -238,10 +250,10 @@ class CudaDevice:
         args: Sequence[Argument],
         dynamic_smem: int,
         cluster: Dim3 | None = None,
-    ) -> Start:
-        """Check, load and type everything that a launch needs."""
-        taken = artifact.resources
-        static_smem, registers = (taken.static_smem_bytes, taken.registers) if taken else (0, 0)
+    ) -> PreparedLaunch:
+        """Check the launch, load the kernel and convert the arguments."""
+        used = artifact.resources
+        static_smem, registers = (used.static_smem_bytes, used.registers) if used else (0, 0)
         check_launch(artifact.arch, grid, block, static_smem, dynamic_smem, registers)
         check_compiled_block(artifact, block)
         placed = self._with_maps_in_memory(artifact, args)
@@ -262,10 +274,10 @@ class CudaDevice:
             config = self._core.LaunchConfig(grid=grid, block=block, shmem_size=dynamic_smem)
         else:
             config = tensor_maps.launch_config(grid, block, dynamic_smem, cluster or (1, 1, 1))
-        return Start(config, kernel, typed, placed)
+        return PreparedLaunch(config, kernel, typed, placed)
 
     def _with_maps_in_memory(self, artifact: Artifact, args: Sequence[Argument]) -> list[Argument]:
-        """The arguments, with device memory in place of tensor maps that a pointer points to."""
+        """Copy tensor maps for pointer parameters to device memory; return the new arguments."""
         _check_count(artifact, args)
         placed = list[Argument]()
         for index, (parameter, arg) in enumerate(zip(artifact.parameters, args, strict=True)):
@@ -281,7 +293,7 @@ class CudaDevice:
         return placed
 
     def _load(self, artifact: Artifact) -> Any:
-        """The kernel on this device, loaded once."""
+        """Return the kernel on this device, loading it on first use."""
         key = (artifact.entry, artifact.cubin or artifact.ptx)
         if key not in self._kernels:
             with driver_errors(f"loading {artifact.entry} for {artifact.arch} on {self.name}"):
@@ -293,39 +305,41 @@ class CudaDevice:
         return self._kernels[key]
 
     def _variables(self, artifact: Artifact, kernel: Any) -> Iterator[tuple[int, np.ndarray]]:
-        """Where the module's variables lie on this device, and their bytes on the host.
+        """Yield the device address and the host bytes of each of the module's variables.
 
-        Raises DeviceError for one that was set from Python and that the driver cannot find.
+        Raises DeviceError for a variable that was set from Python but that the driver cannot find.
         """
         images = artifact.variables.images
         if not images:
             return
-        module = self.ask("cuLibraryGetModule", self.ask("cuKernelGetLibrary", kernel.handle))
+        library = self.call_async("cuKernelGetLibrary", kernel.handle)
+        module = self.call_async("cuLibraryGetModule", library)
         for symbol, image in images.items():
             error, address, _ = self._cu.cuModuleGetGlobal(module, symbol.encode())
             if error == self._cu.CUresult.CUDA_SUCCESS:
                 yield int(address), image
             elif error != self._cu.CUresult.CUDA_ERROR_NOT_FOUND:
                 raise DeviceError(f"variable {symbol} on {self.name}: {error.name}")
-            elif symbol.encode() in (artifact.cubin or b""):  # else no kernel uses it: it is gone
+            elif symbol.encode() in (artifact.cubin or b""):  # else unused and optimized away
                 artifact.variables.mark_missing(symbol, self.name)
 
-    def _timed(self, start: Start) -> float:
-        """Launch once, to the end; seconds between the events around it."""
-        begin, end = self._launched(self.stream, start)
+    def _timed(self, prepared: PreparedLaunch) -> float:
+        """Launch once, to completion; return the seconds between the events around the launch."""
+        begin, end = self._recorded(self.stream, prepared)
         end.sync()
         return float(end - begin) / 1e3
 
-    def _launched(self, stream: Any, start: Start) -> tuple[Any, Any]:
+    def _recorded(self, stream: Any, prepared: PreparedLaunch) -> tuple[Any, Any]:
         begin = stream.record(options=TIMING)
-        self._start(stream, start)
+        self._enqueue(stream, prepared)
         return begin, stream.record(options=TIMING)
 
-    def _start(self, stream: Any, start: Start) -> None:
-        if isinstance(start.config, self._core.LaunchConfig):
-            self._core.launch(stream, start.config, start.kernel, *start.args)
+    def _enqueue(self, stream: Any, prepared: PreparedLaunch) -> None:
+        config, kernel, args, _ = prepared
+        if isinstance(config, self._core.LaunchConfig):
+            self._core.launch(stream, config, kernel, *args)
         else:
-            tensor_maps.launch(stream.handle, start.config, start.kernel, start.args)
+            tensor_maps.launch(stream.handle, config, kernel, args)
 
 
 def _address(span: Span) -> int:
@@ -334,7 +348,7 @@ def _address(span: Span) -> int:
 
 
 def has_driver() -> bool:
-    """Whether there is a driver, found out in no time; whether it can be used is another thing."""
+    """Whether an NVIDIA driver is installed. Fast; does not check that the driver works."""
     try:
         ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -343,11 +357,11 @@ def has_driver() -> bool:
 
 
 def _driver() -> Any:
-    """The driver's bindings. Raises DeviceError where there is no driver or no GPU."""
+    """Return the driver's bindings. Raises DeviceError if there is no driver or no GPU."""
     driver: Any = CUDA_BINDINGS.load()
     try:
         (error,) = driver.cuInit(0)
-    except RuntimeError as missing:  # its library is not found
+    except RuntimeError as missing:  # the driver's library is not found
         raise DeviceError(NO_DRIVER) from missing
     if int(error) != 0:
         raise DeviceError(f"the NVIDIA driver cannot be used: {error.name}")
@@ -355,7 +369,7 @@ def _driver() -> Any:
 
 
 def _until(seconds: float, most: int) -> Iterator[int]:
-    """Count from 0 until the time is over, at least once and at most `most` times."""
+    """Count from 0 until `seconds` have passed, at least once and at most `most` times."""
     stop = time.perf_counter() + seconds
     for i in range(most):
         yield i
@@ -365,7 +379,7 @@ def _until(seconds: float, most: int) -> Iterator[int]:
 
 @contextmanager
 def driver_errors(doing: str) -> Iterator[None]:
-    """Whatever cuda.core raises (it has no public base class) becomes a DeviceError."""
+    """Raise any exception as DeviceError; those of cuda.core have no public base class."""
     try:
         yield
     except GemmlabError:
@@ -381,7 +395,7 @@ def _check_count(artifact: Artifact, args: Sequence[Any]) -> None:
 
 
 def _typed(artifact: Artifact, args: Sequence[Argument]) -> list[np.generic | bytes]:
-    """The arguments as scalars of exactly the sizes that the kernel declares, maps as bytes."""
+    """Convert arguments to scalars of the sizes that the kernel declares; tensor maps to bytes."""
     pairs = zip(artifact.parameters, args, strict=True)
     return [_scalar(artifact.entry, i, parameter, arg) for i, (parameter, arg) in enumerate(pairs)]
 
@@ -393,7 +407,7 @@ def _declared(entry: str, index: int, parameter: ParameterType) -> str:
 def _encoded(declared: str, tensor_map: TensorMap) -> bytes:
     span = tensor_map.array
     if not isinstance(span, Span) or not isinstance(span.buffer, CudaBuffer):
-        raise LaunchError(f"{declared}: a tensor map of {span!r}, which is no device memory")
+        raise LaunchError(f"{declared}: a tensor map of {span!r}, which is not GPU memory")
     return tensor_maps.encode(tensor_map, _address(span))
 
 
@@ -401,14 +415,14 @@ def _scalar(entry: str, index: int, parameter: ParameterType, arg: Argument) -> 
     declared = _declared(entry, index, parameter)
     if isinstance(arg, TensorMap):
         if parameter.size != 128:
-            raise LaunchError(f"{declared}: a tensor map has 128 bytes")
+            raise LaunchError(f"{declared}: a tensor map needs 128 bytes")
         return _encoded(declared, arg)
     if isinstance(arg, Span):
         if not isinstance(arg.buffer, CudaBuffer) or parameter.size != 8:
             raise LaunchError(f"{declared}: cannot take {type(arg.buffer).__name__}")
         return np.uint64(_address(arg))
     if isinstance(arg, list):
-        raise LaunchError(f"{declared}: a list of {len(arg)} is for a pointer to tensor maps")
+        raise LaunchError(f"{declared}: only a pointer to tensor maps takes a list ({len(arg)})")
     if parameter.ptx_type in ("f32", "f64"):
         return np.float32(arg) if parameter.size == 4 else np.float64(arg)
     if parameter.size not in (1, 2, 4, 8) or not isinstance(arg, (int, np.integer)):

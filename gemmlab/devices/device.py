@@ -1,4 +1,4 @@
-"""What a kernel runs on. The same calls work on a GPU and on the emulator."""
+"""The interface of devices, which GPUs and the emulator share."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ class Buffer(Protocol):
     def write(self, data: np.ndarray, offset: int = 0) -> None: ...
 
     def read(self) -> np.ndarray:
-        """All bytes, as uint8."""
+        """Return a copy of all bytes, as uint8."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """The part of a buffer that a kernel may touch: a pointer argument."""
+    """A pointer argument: the bytes of a buffer that a kernel may access."""
 
     buffer: Buffer
     offset: int
     nbytes: int
 
     def __add__(self, nbytes: int) -> Span:
-        """The rest of it, so many bytes on: what a pointer does."""
+        """Advance by `nbytes`, as a pointer does; the end stays the same."""
         return Span(self.buffer, self.offset + nbytes, self.nbytes - nbytes)
 
 
-# The array of a TensorMap is a Span. Where the kernel takes `const CUtensorMap*`, a map or a list
-# of them is put into device memory, and the kernel gets its address.
+# The array of a TensorMap is a Span. For a parameter `const CUtensorMap*`, a map or a list of maps
+# is copied to device memory and the kernel receives its address.
 Argument = Span | TensorMap | list[TensorMap] | int | float
 
 
 @dataclass(frozen=True)
 class Launched:
-    """What one launch told: counters on the emulator, seconds on a GPU."""
+    """The measurements of one launch: counters on the emulator, seconds on a GPU."""
 
     counters: dict[str, int] | None = None
     time_s: float | None = None
@@ -60,7 +60,7 @@ class Device(Protocol):
     """Allocates memory and launches artifacts."""
 
     name: str  # "emulated", "cuda:0 NVIDIA H200"
-    arch: str  # what to compile for, "sm_90a"
+    arch: str  # architecture to compile for, "sm_90a"
 
     def allocate(self, nbytes: int) -> Buffer: ...
 
@@ -75,13 +75,15 @@ class Device(Protocol):
     ) -> Launched: ...
 
     def runtime(self, artifact: Artifact) -> AbstractContextManager[Runtime]:
-        """For one flow around one kernel; see devices/flow.py. When it is left, all is done."""
+        """The runtime of one flow (devices/flow.py). All work is complete when the context ends."""
 
     def versions(self) -> dict[str, str]:
-        """Driver and library versions that a reader needs to repeat a result."""
+        """Return the driver and library versions needed to reproduce a result."""
 
 
 def check_compiled_block(artifact: Artifact, block: Dim3) -> None:
-    """A kernel compiled for one block size runs with no other."""
+    """Raise LaunchError if the kernel was compiled for another block size."""
     if artifact.block is not None and artifact.block != block:
-        raise LaunchError(f"block {block}; {artifact.entry} was compiled for {artifact.block} only")
+        raise LaunchError(
+            f"block {block}: {artifact.entry} was compiled for block {artifact.block} only"
+        )

@@ -1,4 +1,4 @@
-"""The emulator as a device: memory is NumPy arrays, a launch returns counters."""
+"""The emulator as a device: buffers are NumPy arrays and a launch returns counters."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ class HostBuffer:
 
 
 class EmulatedDevice:
-    """Runs the artifact's PTX on the CPU. A kernel may touch the spans it was given, no more.
+    """Runs an artifact's PTX on the CPU. A kernel may access only the spans passed to it.
 
-    `check` is what `emulate` takes; a finding is raised as CheckError. With `machine_code` the
-    counters have those of `gemmlab.sass`, too, where it can count.
+    `check` is as for `emulate`; a finding is raised as CheckError. With `machine_code`, the
+    counters include those of `gemmlab.sass` if it can count the kernel.
     """
 
     name = "emulated"
@@ -76,7 +76,10 @@ class EmulatedDevice:
         dynamic_smem: int = 0,
         cluster: Dim3 | None = None,
     ) -> Launched:
-        """Run to the end. Raises LaunchError past a limit, EmulationError for a kernel's fault."""
+        """Run a kernel to completion.
+
+        Raises LaunchError if a limit is exceeded and EmulationError for an error in the kernel.
+        """
         on_host = [_on_host(arg) for arg in args]
         run = _emulate(artifact, grid, block, on_host, dynamic_smem, cluster, self.tier, self.check)
         if run.findings:
@@ -113,36 +116,42 @@ def emulate(
 ) -> Run:
     """Run a kernel on the emulator, in this process.
 
-    grid, block: one to three counts, in x, y, z. args: one per kernel parameter. A NumPy array is
-    a device buffer, updated in place once the whole launch has succeeded; a `TensorMap` describes
-    one, by value, or for a pointer parameter in global memory (there a list of maps, too); ints and
-    floats take the parameter's declared type; NumPy scalars must match its size; a struct is bytes
-    or a tuple of its fields (arrays, tensor maps and NumPy scalars). dynamic_smem: bytes.
-    cluster: blocks per cluster in x, y, z; by default what the kernel was compiled for. order:
-    which warps and blocks go first, "in-order", "reversed", or a number that seeds a random order:
-    a kernel whose results change with it has a race. trace: a `Trace` to fill, for more than
-    totals. check: "all", a name of `gemmlab.emulator.CHECKS`, or several: then `findings` of the
-    result tell what the kernel does wrong, in lines of PTX and source, and a fault of the kernel is
-    the last of them instead of an exception. uninitialized: those of the arrays that count as never
-    written. outputs: arrays that the kernel should write completely, whatever they hold; the check
-    `outputs` reports the elements it leaves, unless the kernel reads the array or data decides
-    which elements it writes. max_instructions: of a warp, after which BudgetError says that it may
-    never end. tier: "numpy", "native" (compiled by LLVM), or "auto", which compiles long launches;
-    a trace, a check, a cluster and another order need the first. tensor: "exact" gives products of
-    tensor cores the hardware's rounding, bit for bit; "fast" sums them in float32. The module's
-    variables are those of `artifact.variables`, which have what the kernel left there when the
-    launch has succeeded.
-    Returns a `Run` whose `counters` carry Nsight Compute's names.
+    grid, block: one to three counts, in x, y, z.
+    args: one per kernel parameter. A NumPy array is a device buffer, updated in place if the launch
+    succeeds. A `TensorMap` is passed by value, or through global memory for a pointer parameter,
+    which also takes a list of maps. ints and floats are converted to the parameter's declared type;
+    NumPy scalars must match its size. A struct is bytes or a tuple of its fields (arrays, tensor
+    maps and NumPy scalars).
+    dynamic_smem: dynamic shared memory, in bytes.
+    order: the order in which warps and blocks run: "in-order", "reversed", or an integer seed for a
+    random order. A kernel whose results depend on it has a race.
+    cluster: blocks per cluster in x, y, z; by default as compiled.
+    trace: a `Trace` to fill, for more detail than totals.
+    tier: "numpy", "native" (compiled by LLVM), or "auto", which compiles long launches. A trace, a
+    check, a cluster or another order requires "numpy".
+    tensor: "exact" rounds tensor core products like the hardware, bit for bit; "fast" sums them in
+    float32.
+    check: "all", a name in `gemmlab.emulator.CHECKS`, or several names. The result's `findings`
+    then report the kernel's errors with lines of PTX and source. An error that would raise an
+    exception becomes the last finding instead.
+    uninitialized: the arrays in `args` to treat as never written.
+    outputs: the arrays that the kernel must overwrite completely. The check `outputs` reports
+    elements it leaves unwritten, unless the kernel reads the array or its data decides which
+    elements it writes.
+    max_instructions: the instruction budget of a warp, beyond which BudgetError is raised.
 
-    Raises DTypeError for what is no Artifact and for an array of another type than the kernel's
-    source has, where that is known, InputError for no such order or mode, LaunchError
-    past a limit of `artifact.arch` or for arguments that do not fit, EmulationError
-    (OutOfBoundsError, DeadlockError, …) for a kernel's fault, TierError where tier "native" cannot
-    run, or does not cover the kernel.
+    The module's variables start from `artifact.variables`, which is updated if the launch succeeds.
+    Returns a `Run`, whose `counters` have Nsight Compute's names.
+
+    Raises DTypeError for an artifact that is not an Artifact and for an array whose type differs
+    from the one in the kernel's source (if known), InputError for an unknown order or mode,
+    LaunchError if a limit of `artifact.arch` is exceeded or arguments do not fit, EmulationError
+    (OutOfBoundsError, DeadlockError, …) for an error in the kernel, and TierError if tier "native"
+    cannot run or does not support the kernel.
     """
     if not isinstance(artifact, Artifact):
         what = type(artifact).__name__
-        raise DTypeError(f"emulate takes an Artifact, as gemmlab.load makes it, not {what}")
+        raise DTypeError(f"emulate takes an Artifact, as returned by gemmlab.load, not {what}")
     if not isinstance(args, Sequence) or isinstance(args, str):
         raise LaunchError(f"args must be a list, one item per parameter, not {args!r}")
     arguments.check_dtypes(artifact, args)
@@ -177,7 +186,7 @@ def _emulate(
     max_instructions: int | None = None,
     **how: Any,
 ) -> Run:
-    """As `emulate`, of arrays that may be bytes of anything."""
+    """Like `emulate`, without checking the arrays' dtypes, which may be raw bytes."""
     from gemmlab import emulator
 
     if not isinstance(dynamic_smem, (int, np.integer)):
@@ -218,7 +227,7 @@ def _three(what: str, counts: int | tuple[int, ...]) -> Dim3:
 
 
 def _on_host(arg: Argument) -> Any:
-    """What the emulator takes for an argument of a device."""
+    """Convert a device argument to an argument of the emulator."""
     if isinstance(arg, list):
         return [_on_host(item) for item in arg]
     if isinstance(arg, TensorMap) and isinstance(arg.array, Span):
@@ -226,15 +235,15 @@ def _on_host(arg: Argument) -> Any:
         steps = zip(arg.shape, arg.strides, strict=True)
         needed = arg.itemsize + sum((n - 1) * step for n, step in steps)
         if needed > raw.size:
-            rule = f"shape {arg.shape} and strides {arg.strides} bytes take {needed} bytes"
-            raise LaunchError(f"a tensor map of {raw.size} bytes of memory: {rule}")
+            rule = f"shape {arg.shape} and strides {arg.strides} bytes need {needed} bytes"
+            raise LaunchError(f"a tensor map of a buffer of {raw.size} bytes: {rule}")
         whole = raw[: raw.size // arg.itemsize * arg.itemsize].view(arg.dtype)
         return replace(arg, array=as_strided(whole, arg.shape, arg.strides))
     return view(arg) if isinstance(arg, Span) else arg
 
 
 def view(span: Span) -> np.ndarray:
-    """The bytes of a span, in place."""
+    """Return a view of a span's bytes."""
     if not isinstance(span.buffer, HostBuffer):
         raise TypeError(f"{type(span.buffer).__name__} is not memory of the emulated device")
     return span.buffer.data[span.offset : span.offset + span.nbytes]

@@ -1,4 +1,4 @@
-"""The host side of a kernel, as kernels/flow.py states it, on any device; and its time line."""
+"""Run a kernel's host code (the interface in kernels/flow.py) on any device; record a timeline."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from gemmlab.devices.device import Device, Dim3, Launched, Span
 from gemmlab.devices.runtime import Queue, Runtime, Shared, Times
 from gemmlab.errors import InputError
 
-Allocate = Callable[[int], Span]  # so many bytes on the device
-Program = Callable[..., None]  # a flow with its configuration: program(host, *arrays)
+Allocate = Callable[[int], Span]  # allocates bytes on the device
+Program = Callable[..., None]  # a flow bound to its configuration: program(host, *arrays)
 Side = Literal["host", "device"]
 
 _LEAST_RUNS, _MOST_RUNS, _MEASURE_S = 3, 20, 1.0
@@ -24,13 +24,14 @@ _LEAST_RUNS, _MOST_RUNS, _MEASURE_S = 3, 20, 1.0
 
 @dataclass(frozen=True)
 class Operation:
-    """One line of a time line: what a flow asked for, and when a GPU did it.
+    """One entry of a timeline: an operation of a flow and when the GPU executed it.
 
-    `name` is "copy in", "copy out", "prefetch in", "prefetch out", "kernel" or "host read"; in is
-    to the device. `stream` counts from 0, None is the host. `bytes` is what crosses from one side
-    to the other: of a kernel and of a host read, the managed vectors that must move because they
-    are touched. Times are milliseconds since the first operation began, None on the emulator. An
-    operation begins when its stream comes to it; a copy may then wait for a copy engine.
+    `name` is "copy in", "copy out", "prefetch in", "prefetch out", "kernel" or "host read"; "in"
+    means to the device. `stream` counts from 0; None is the host. `bytes` is the data that crosses
+    between host and device; for a kernel or a host read, the managed arrays that migrate because
+    they are accessed. Times are in milliseconds since the first operation started; None on the
+    emulator. An operation starts when its stream reaches it; a copy may still wait for a copy
+    engine.
     """
 
     name: str
@@ -41,14 +42,14 @@ class Operation:
 
 
 class FlowRun(NamedTuple):
-    """What one run of a flow told."""
+    """The measurements of one run of a flow."""
 
     timeline: tuple[Operation, ...]
-    launched: Launched  # with the counters of all launches together
+    launched: Launched  # its counters are summed over all launches
 
     @property
     def time_s(self) -> float:
-        """From the first operation's start to the last one's end; 0 where nothing was timed."""
+        """Seconds from the first operation's start to the last end; 0 if nothing was timed."""
         return max((operation.end_ms or 0.0 for operation in self.timeline), default=0.0) / 1e3
 
 
@@ -59,10 +60,12 @@ def run_flow(
     arrays: Sequence[np.ndarray],
     allocate: Allocate | None = None,
 ) -> FlowRun:
-    """Run a flow once, to the end. `arrays` are the host's; `allocate` gives device memory.
+    """Run a flow once, to completion.
 
-    Raises LaunchError past a launch limit, DeviceError when memory or the run fails, EmulationError
-    for a kernel's fault, InputError for a copy between vectors of different sizes.
+    `arrays` are host arrays. `allocate` allocates device memory, by default `device.allocate`.
+    Raises LaunchError if a launch limit is exceeded, DeviceError if an allocation or the run fails,
+    EmulationError for an error in the kernel, and InputError for a copy between arrays of different
+    sizes.
     """
 
     def plain(nbytes: int) -> Span:
@@ -78,9 +81,10 @@ def run_flow(
 def measure_flow(
     device: Device, artifact: Artifact, program: Program, arrays: Sequence[np.ndarray]
 ) -> FlowRun:
-    """The run of median time among 3 to 20, as many as fit into a second.
+    """Return the run of median time among 3 to 20 runs, as many as fit in one second.
 
-    The flow should have run before: the first run loads the kernel. Raises as `run_flow` does.
+    Run the flow once before, because the first run loads the kernel. Raises the errors of
+    `run_flow`.
     """
     runs: list[FlowRun] = []
     stop = time.perf_counter() + _MEASURE_S
@@ -89,27 +93,28 @@ def measure_flow(
     return sorted(runs, key=lambda run: run.time_s)[len(runs) // 2]
 
 
-class Memory:
-    """A run of elements of `itemsize` bytes in device memory."""
+class DeviceArray:
+    """Contiguous elements of `itemsize` bytes each in device memory."""
 
     def __init__(self, span: Span, itemsize: int) -> None:
         self.span, self._itemsize = span, itemsize
 
-    def __getitem__(self, part: slice) -> Memory:
+    def __getitem__(self, part: slice) -> DeviceArray:
         start, stop, step = part.indices(self.span.nbytes // self._itemsize)
         if step != 1:
-            raise InputError(f"a part of device memory is a run; step = {step}, must be 1")
+            raise InputError(f"a slice of device memory must have step 1, not {step}")
         offset, length = start * self._itemsize, max(stop - start, 0) * self._itemsize
-        return Memory(Span(self.span.buffer, self.span.offset + offset, length), self._itemsize)
+        span = Span(self.span.buffer, self.span.offset + offset, length)
+        return DeviceArray(span, self._itemsize)
 
 
-class Managed:
-    """Elements in managed memory, and whose its pages are."""
+class ManagedArray:
+    """Elements in managed memory; tracks whether their pages are on the host or the device."""
 
     def __init__(self, host: Host, shared: Shared, like: np.ndarray) -> None:
         self._host = host
         self._array = shared.array[: like.nbytes].view(like.dtype)
-        self._home: Side | None = None  # until somebody touches them
+        self._home: Side | None = None  # None until first accessed
         self.span = Span(shared, 0, like.nbytes)
 
     def write(self, values: np.ndarray) -> None:
@@ -126,46 +131,48 @@ class Managed:
         return self._array
 
     def move(self, to: Side) -> int:
-        """Give all pages to one side; how many bytes that moves."""
+        """Migrate all pages to one side; return the number of bytes moved."""
         moved = self.span.nbytes if self._home not in (None, to) else 0
         self._home = to
         return moved
 
 
 class Stream:
-    """A queue that notes what it is asked for."""
+    """A queue that records its operations on the timeline."""
 
     def __init__(self, host: Host, number: int, queue: Queue) -> None:
         self._host, self._number, self._queue = host, number, queue
 
-    def copy_in(self, to: Memory, source: np.ndarray) -> None:
+    def copy_in(self, to: DeviceArray, source: np.ndarray) -> None:
         _check_sizes(source.nbytes, to.span.nbytes)
         if source.nbytes:
             self._note("copy in", source.nbytes, self._queue.copy_in(to.span, source))
 
-    def copy_out(self, to: np.ndarray, source: Memory) -> None:
+    def copy_out(self, to: np.ndarray, source: DeviceArray) -> None:
         _check_sizes(source.span.nbytes, to.nbytes)
         if to.nbytes:
             self._note("copy out", to.nbytes, self._queue.copy_out(to, source.span))
 
-    def prefetch_in(self, memory: Managed) -> None:
+    def prefetch_in(self, memory: ManagedArray) -> None:
         if memory.span.nbytes:
             times = self._queue.prefetch(memory.span, to_device=True)
             self._note("prefetch in", memory.move("device"), times)
 
-    def prefetch_out(self, memory: Managed) -> None:
+    def prefetch_out(self, memory: ManagedArray) -> None:
         if memory.span.nbytes:
             times = self._queue.prefetch(memory.span, to_device=False)
             self._note("prefetch out", memory.move("host"), times)
 
-    def launch(self, geometry: tuple[Dim3, Dim3, int], *args: Memory | Managed | int) -> None:
+    def launch(
+        self, geometry: tuple[Dim3, Dim3, int], *args: DeviceArray | ManagedArray | int
+    ) -> None:
         grid, block, dynamic_smem = geometry
         if 0 in grid:
             return
         given = [arg if isinstance(arg, int) else arg.span for arg in args]
         times = self._queue.launch(grid, block, given, dynamic_smem)
-        touched = sum(arg.move("device") for arg in args if isinstance(arg, Managed))
-        self._note("kernel", touched, times)
+        moved = sum(arg.move("device") for arg in args if isinstance(arg, ManagedArray))
+        self._note("kernel", moved, times)
 
     def wait(self) -> None:
         self._queue.wait()
@@ -175,7 +182,7 @@ class Stream:
 
 
 class Host:
-    """The host side of one run; kernels/flow.py says what it offers."""
+    """The host side of one run, with the interface in kernels/flow.py."""
 
     def __init__(self, runtime: Runtime, allocate: Allocate) -> None:
         self.runtime = runtime
@@ -183,11 +190,11 @@ class Host:
         self._streams = 0
         self._notes: list[tuple[str, int | None, int, Times]] = []
 
-    def device_like(self, array: np.ndarray) -> Memory:
-        return Memory(self._allocate(array.nbytes), array.itemsize)
+    def device_like(self, array: np.ndarray) -> DeviceArray:
+        return DeviceArray(self._allocate(array.nbytes), array.itemsize)
 
-    def managed_like(self, array: np.ndarray) -> Managed:
-        return Managed(self, self.runtime.managed(array.nbytes), array)
+    def managed_like(self, array: np.ndarray) -> ManagedArray:
+        return ManagedArray(self, self.runtime.managed(array.nbytes), array)
 
     def pinned_like(self, array: np.ndarray) -> np.ndarray:
         return self.runtime.pinned(array.nbytes).view(array.dtype)
@@ -197,11 +204,11 @@ class Host:
         return Stream(self, self._streams - 1, self.runtime.queue())
 
     def note(self, name: str, stream: int | None, nbytes: int, times: Times) -> None:
-        """Put an operation onto the time line."""
+        """Add an operation to the timeline."""
         self._notes.append((name, stream, nbytes, times))
 
     def timeline(self) -> tuple[Operation, ...]:
-        """What was asked for, in that order, when all of it is done."""
+        """Return all operations in the order of their calls, after all have completed."""
         times = [(start(), end()) for *_, (start, end) in self._notes]
         zero = min((start for start, _ in times if start is not None), default=0.0)
 
@@ -216,4 +223,4 @@ class Host:
 
 def _check_sizes(source: int, to: int) -> None:
     if source != to:
-        raise InputError(f"{source} bytes cannot be copied to {to}: the sizes must be equal")
+        raise InputError(f"cannot copy {source} bytes to {to} bytes: the sizes must be equal")

@@ -1,4 +1,4 @@
-"""Flows on a GPU: streams, events, pinned and managed memory, through cuda.core and the driver."""
+"""Flows on a GPU: streams, events, pinned and managed memory, with cuda.core and the driver."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from gemmlab.devices.cuda import TIMING, CudaBuffer, CudaDevice, driver_errors
 from gemmlab.devices.device import Dim3, Span
 from gemmlab.devices.runtime import Clock, Times, check_managed
 
-_ATTACH_GLOBAL = 1  # CU_MEM_ATTACH_GLOBAL: reachable from every stream
+_ATTACH_GLOBAL = 1  # CU_MEM_ATTACH_GLOBAL: accessible from every stream
 
 
 class SharedBuffer(CudaBuffer):
-    """Managed memory at an address that is the same on both sides."""
+    """Managed memory, at the same address on host and device."""
 
     def __init__(self, device: CudaDevice, address: int, nbytes: int) -> None:
         self.nbytes = nbytes
@@ -65,7 +65,7 @@ class CudaQueue:
     def _copy(self, function: str, *what: int) -> Times:
         with driver_errors(f"copying {what[-1]} bytes on {self._device.name}"):
             start = self._mark()
-            self._device.ask(function, *what, self._stream.handle)
+            self._device.call_async(function, *what, self._stream.handle)
             return self._clock(start), self._clock(self._mark())
 
     def _mark(self) -> Any:
@@ -76,12 +76,12 @@ class CudaQueue:
 
 
 class CudaRuntime:
-    """One run of a flow around one kernel; `taken` gives back what it takes."""
+    """One run of a flow around one kernel; `resources` releases what it allocates."""
 
-    counters: Mapping[str, int] | None = None  # hardware counts for a profiler only
+    counters: Mapping[str, int] | None = None  # hardware counters require a profiler
 
-    def __init__(self, device: CudaDevice, artifact: Artifact, taken: ExitStack) -> None:
-        self.device, self.artifact, self._taken = device, artifact, taken
+    def __init__(self, device: CudaDevice, artifact: Artifact, resources: ExitStack) -> None:
+        self.device, self.artifact, self._resources = device, artifact, resources
         self._managed = 0  # bytes
         with driver_errors(f"recording an event on {device.name}"):
             self.zero: Any = device.stream.record(options=TIMING)
@@ -91,20 +91,20 @@ class CudaRuntime:
     def managed(self, nbytes: int) -> SharedBuffer:
         self._managed += nbytes
         check_managed(self._managed, self.device.call("cuMemGetInfo"), self.device.name)
-        # NOTE: from no pool, as a pool hands on pages that the last owner had touched.
+        # NOTE: not from a pool, whose pages may already be resident from an earlier use.
         pointer = self.device.call("cuMemAllocManaged", max(nbytes, 1), _ATTACH_GLOBAL)
-        self._taken.callback(self.device.call, "cuMemFree", pointer)
+        self._resources.callback(self.device.call, "cuMemFree", pointer)
         return SharedBuffer(self.device, int(pointer), nbytes)
 
     def pinned(self, nbytes: int) -> np.ndarray:
         with driver_errors(f"allocating {nbytes} bytes of pinned memory"):
             memory = core.LegacyPinnedMemoryResource().allocate(max(nbytes, 1))
-        self._taken.callback(memory.close)
+        self._resources.callback(memory.close)
         return _host_view(int(memory.handle), nbytes)
 
     def queue(self) -> CudaQueue:
         queue = CudaQueue(self)
-        self._taken.callback(queue.wait)  # before memory that it may use is given back
+        self._resources.callback(queue.wait)  # runs before its memory is released
         return queue
 
     def now(self) -> Clock:
@@ -118,6 +118,6 @@ def _address(span: Span) -> int:
 
 
 def _host_view(address: int, nbytes: int) -> np.ndarray:
-    """The bytes at an address that the host may use."""
+    """Return a view of the bytes at an address accessible to the host."""
     pointer = ctypes.cast(address, ctypes.POINTER(ctypes.c_uint8))
     return np.ctypeslib.as_array(pointer, (nbytes,))

@@ -1,6 +1,6 @@
-"""Flows on the emulator: nothing runs before it is waited for, and nothing is timed.
+"""Flows on the emulator: operations run when the flow waits for them, and are not timed.
 
-So a flow that reads a result without waiting for it reads what was there before, every time.
+A flow that reads a result without waiting for it therefore always reads the old contents.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _UNTIMED = (_untimed, _untimed)
 
 
 class SharedBuffer(HostBuffer):
-    """Managed memory: the device's and the host's bytes are the same array."""
+    """Managed memory: host and device share one array."""
 
     @property
     def array(self) -> np.ndarray:
@@ -33,7 +33,7 @@ class SharedBuffer(HostBuffer):
 
 
 class EmulatedQueue:
-    """Work that waits to be waited for."""
+    """A stream whose operations run when `wait` is called."""
 
     def __init__(self, runtime: EmulatedRuntime) -> None:
         self._runtime = runtime
@@ -48,7 +48,7 @@ class EmulatedQueue:
         return _UNTIMED
 
     def prefetch(self, memory: Span, to_device: bool) -> Times:
-        return _UNTIMED  # and nothing to do: there is one memory
+        return _UNTIMED  # nothing to do: host and device share the memory
 
     def launch(
         self, grid: Dim3, block: Dim3, args: Sequence[Span | int], dynamic_smem: int

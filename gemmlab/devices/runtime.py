@@ -1,4 +1,4 @@
-"""What a device gives to the host side of a kernel: memory, queues of work, and the time."""
+"""The interface that a device offers to a flow: memory, queues and clocks."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 from gemmlab.devices.device import Buffer, Dim3, Span
 from gemmlab.errors import DeviceError
 
-Clock = Callable[[], float | None]  # milliseconds, read when all work is done; None: not timed
-Times = tuple[Clock, Clock]  # when an operation began and ended
+Clock = Callable[[], float | None]  # milliseconds, read after all work completed; None: untimed
+Times = tuple[Clock, Clock]  # start and end of an operation
 
 
 class Shared(Buffer, Protocol):
@@ -19,11 +19,11 @@ class Shared(Buffer, Protocol):
 
     @property
     def array(self) -> np.ndarray:
-        """Its bytes, as the host sees them."""
+        """The host's view of its bytes."""
 
 
 class Queue(Protocol):
-    """One stream of a device. Work is done in order, at the latest when it is waited for."""
+    """One stream of a device. Operations run in order, at the latest when `wait` is called."""
 
     def copy_in(self, to: Span, source: np.ndarray) -> Times: ...
 
@@ -39,27 +39,29 @@ class Queue(Protocol):
 
 
 class Runtime(Protocol):
-    """For one run around one kernel. What it gave is taken back at the end."""
+    """The resources of one run of a flow around one kernel, released at the end."""
 
     @property
     def counters(self) -> Mapping[str, int] | None:
-        """Of all launches that are done; None where the device does not count."""
+        """Counters summed over all completed launches; None if the device does not count."""
 
     def managed(self, nbytes: int) -> Shared: ...
 
     def pinned(self, nbytes: int) -> np.ndarray:
-        """Bytes of page-locked host memory."""
+        """Allocate page-locked host memory, as uint8."""
 
     def queue(self) -> Queue: ...
 
     def now(self) -> Clock:
-        """The time by the host's clock, from the same zero as the queues' times."""
+        """Return the time by the host's clock, with the same zero as the queues' times."""
 
 
 def check_managed(wanted: int, free: int, device: str) -> None:
-    """Raise DeviceError for more managed memory than the device has free, in bytes.
+    """Raise DeviceError if more managed memory is requested than the device has free (bytes).
 
-    The driver would grant it, and move pages to and fro while a kernel runs.
+    The driver would grant it and then move pages back and forth while a kernel runs.
     """
     if wanted > free:
-        raise DeviceError(f"{wanted} bytes of managed memory wanted, {free} are free on {device}")
+        raise DeviceError(
+            f"{wanted} bytes of managed memory requested, {free} are free on {device}"
+        )

@@ -1,6 +1,6 @@
-"""Tensor maps on a GPU: their bytes as the driver makes them, and launches that take them.
+"""Tensor maps on a GPU: encode them with the driver and launch kernels that take them.
 
-cuda.core.launch passes pointers and numbers only, so such a launch goes to the driver itself.
+cuda.core.launch passes only pointers and numbers, so these launches call the driver directly.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ FILLS = {"zeros": "NONE", "nan": "NAN_REQUEST_ZERO_FMA"}
 
 
 def encode(tensor_map: TensorMap, address: int) -> bytes:
-    """The 128 bytes of a CUtensorMap. Raises DeviceError where the driver refuses."""
+    """Return the 128 bytes of a CUtensorMap. Raises DeviceError if the driver rejects it."""
     axes = [
         [cu.cuuint64_t(n) for n in tensor_map.shape[::-1]],
-        # The stride along the innermost axis is the size of an element; one is asked for anyway.
+        # The driver takes no stride for the innermost axis, but requires at least one stride.
         [
             cu.cuuint64_t(n)
             for n in (*tensor_map.strides[-2::-1], 16)[: max(1, _rank(tensor_map) - 1)]
@@ -67,7 +67,7 @@ def launch_config(grid: Dim3, block: Dim3, dynamic_smem: int, cluster: Dim3) -> 
 
 
 def launch(stream: Any, config: Any, kernel: Any, args: Sequence[np.generic | bytes]) -> None:
-    """Enqueue a kernel of cuda.core on the stream of a handle; bytes are tensor maps."""
+    """Enqueue a kernel of cuda.core on a stream, given its handle. `bytes` args are tensor maps."""
     config.hStream = stream
     error, function = cu.cuKernelGetFunction(kernel.handle)
     raw = [arg if isinstance(arg, bytes) else arg.tobytes() for arg in args]

@@ -25,14 +25,14 @@ import numpy as np
 from gemmlab.kernels.rung import Geometry
 
 
-class Memory(Protocol):
+class DeviceArray(Protocol):
     """A run of elements in device memory."""
 
-    def __getitem__(self, part: slice) -> Memory:
+    def __getitem__(self, part: slice) -> DeviceArray:
         """A shorter run of the same memory."""
 
 
-class Managed(Protocol):
+class ManagedArray(Protocol):
     """Elements in memory that host and device share. Nobody's pages until somebody touches them."""
 
     def write(self, values: np.ndarray) -> None:
@@ -48,19 +48,19 @@ class Stream(Protocol):
     InputError for a copy between runs of different lengths, LaunchError past a launch limit.
     """
 
-    def copy_in(self, to: Memory, source: np.ndarray) -> None:
+    def copy_in(self, to: DeviceArray, source: np.ndarray) -> None:
         """Host to device. Only from pinned memory does the host not have to take part."""
 
-    def copy_out(self, to: np.ndarray, source: Memory) -> None:
+    def copy_out(self, to: np.ndarray, source: DeviceArray) -> None:
         """Device to host."""
 
-    def prefetch_in(self, memory: Managed) -> None:
+    def prefetch_in(self, memory: ManagedArray) -> None:
         """Move all pages to the device, before a kernel touches them."""
 
-    def prefetch_out(self, memory: Managed) -> None:
+    def prefetch_out(self, memory: ManagedArray) -> None:
         """Move all pages to the host."""
 
-    def launch(self, geometry: Geometry, *args: Memory | Managed | int) -> None:
+    def launch(self, geometry: Geometry, *args: DeviceArray | ManagedArray | int) -> None:
         """Run the rung's kernel; nothing, where the grid has a 0 in it."""
 
     def wait(self) -> None:
@@ -73,9 +73,9 @@ class Host(Protocol):
     DeviceError where there is not so much memory.
     """
 
-    def device_like(self, array: np.ndarray) -> Memory: ...
+    def device_like(self, array: np.ndarray) -> DeviceArray: ...
 
-    def managed_like(self, array: np.ndarray) -> Managed: ...
+    def managed_like(self, array: np.ndarray) -> ManagedArray: ...
 
     def pinned_like(self, array: np.ndarray) -> np.ndarray: ...
 
