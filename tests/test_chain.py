@@ -12,7 +12,7 @@ from gemmlab.errors import LaunchError
 from gemmlab.kernels import ladder
 from gemmlab.lab.bench.protocol import Protocol
 from gemmlab.lab.bench.session import Plan
-from gemmlab.linalg.runtime.chain import Chain, chained
+from gemmlab.linalg.runtime.executor import Chain, chained
 
 SHAPE = {"m": 70, "n": 50, "k": 20}
 RUNGS = [rung for rung in ladder.rungs() if rung.launches is not None]

@@ -14,7 +14,7 @@ from gemmlab.devices import Span, open_device
 from gemmlab.errors import InputError
 from gemmlab.kernels import ladder
 from gemmlab.lab import judge
-from gemmlab.linalg.runtime.chain import chained
+from gemmlab.linalg.runtime.executor import chained
 from gemmlab.problems.gemm import GemmCase
 
 # Per problem: the first shape is tried on every family, the others on the first family. One

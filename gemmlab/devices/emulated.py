@@ -55,6 +55,7 @@ class EmulatedDevice:
         tier: str = "auto",
         check: str | Iterable[str] | None = None,
         *,
+        order: str | int = "in-order",
         machine_code: bool = False,
     ) -> None:
         from gemmlab.emulator import tiers
@@ -62,7 +63,7 @@ class EmulatedDevice:
         architecture(arch)
         tiers.check(tier)
         self.arch, self.tier, self.check = arch, tier, check
-        self.machine_code = machine_code
+        self.order, self.machine_code = order, machine_code
 
     def allocate(self, nbytes: int) -> HostBuffer:
         return HostBuffer(nbytes)
@@ -81,7 +82,10 @@ class EmulatedDevice:
         Raises LaunchError if a limit is exceeded and EmulationError for an error in the kernel.
         """
         on_host = [_on_host(arg) for arg in args]
-        run = _emulate(artifact, grid, block, on_host, dynamic_smem, cluster, self.tier, self.check)
+        how = (self.tier, self.check)
+        run = _emulate(
+            artifact, grid, block, on_host, dynamic_smem, cluster, *how, order=self.order
+        )
         if run.findings:
             raise CheckError(run.findings[0].kind, str(run.findings[0]))
         machine = sass.counters(artifact, run) if self.machine_code else {}

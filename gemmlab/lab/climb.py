@@ -25,7 +25,7 @@ from gemmlab.lab import judge
 from gemmlab.lab.environment import own_version
 from gemmlab.lab.judge import Examination, Verdict
 from gemmlab.lab.records import Json, Record
-from gemmlab.linalg.runtime.chain import chained
+from gemmlab.linalg.runtime.executor import chained
 from gemmlab.problems.problem import Case, Problem
 
 Progress = Callable[[str, str], None]  # rung, what is being done

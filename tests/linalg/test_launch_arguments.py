@@ -33,5 +33,5 @@ def test_arguments_come_in_the_order_of_the_kernel() -> None:
     ],
 )
 def test_a_name_too_few_or_too_many_is_an_error(args: dict[str, int], wrong: str) -> None:
-    with pytest.raises(InternalError, match=f"a launch of pack_k_major .* differ in {wrong}$"):
+    with pytest.raises(InternalError, match=f"a launch of pack_k_major .* parameters: {wrong}$"):
         arguments(replace(LAUNCH, args=args), ARTIFACT)

@@ -14,12 +14,12 @@ from cuda.bindings import driver as cu
 from cuda.pathfinder import DynamicLibNotFoundError
 
 from gemmlab.compile.artifact import Artifact
+from gemmlab.core.tensor_map import TensorMap
 from gemmlab.devices import tensor_maps
+from gemmlab.devices.device import Dim3
 from gemmlab.errors import DeviceError
 from gemmlab.hardware.limits import STATIC_SMEM
-from gemmlab.linalg.planning.plan import Launch
-from gemmlab.linalg.runtime.chain import tensor_map
-from gemmlab.linalg.runtime.kernels import arguments
+from gemmlab.linalg.runtime.executor import Call
 
 _C_TYPES: dict[str, Any] = {
     "u64": ctypes.c_uint64,
@@ -58,11 +58,11 @@ def load(artifact: Artifact) -> Any:
     return call(cu.cuModuleGetFunction, module, artifact.entry.encode())
 
 
-def _attributes(cluster: int) -> list[Any]:
+def _attributes(cluster: Dim3) -> list[Any]:
     """Blocks per cluster, and leave to be set up before the kernel before has ended."""
     size, early = cu.CUlaunchAttribute(), cu.CUlaunchAttribute()
     size.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-    size.value.clusterDim.x, size.value.clusterDim.y, size.value.clusterDim.z = cluster, 1, 1
+    size.value.clusterDim.x, size.value.clusterDim.y, size.value.clusterDim.z = cluster
     early.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
     early.value.programmaticStreamSerializationAllowed = 1
     return [size, early]
@@ -71,26 +71,26 @@ def _attributes(cluster: int) -> list[Any]:
 class Prepared:
     """A launch that only needs its stream."""
 
-    def __init__(self, function: Any, artifact: Artifact, launch: Launch) -> None:
+    def __init__(self, function: Any, bound: Call) -> None:
         self._function = function
-        maps = [tensor_maps.encode(tensor_map(wanted), wanted.address) for wanted in launch.maps]
-        self._values: list[Any] = [ctypes.create_string_buffer(raw, 128) for raw in maps]
-        scalars = artifact.parameters[len(maps) :]
-        given = arguments(launch, artifact)
-        for parameter, value in zip(scalars, given, strict=True):
-            self._values.append(_C_TYPES[parameter.ptx_type](value))
+        self._values = [
+            ctypes.create_string_buffer(tensor_maps.encode(value, value.array), 128)
+            if isinstance(value, TensorMap)
+            else _C_TYPES[parameter.ptx_type](value)
+            for parameter, value in zip(bound.artifact.parameters, bound.args, strict=True)
+        ]
         pointers = [ctypes.addressof(value) for value in self._values]
         self._pointers = (ctypes.c_void_p * len(pointers))(*pointers)
         self._config = cu.CUlaunchConfig()
         config = self._config
-        config.gridDimX, config.gridDimY, config.gridDimZ = launch.grid
-        config.blockDimX, config.blockDimY, config.blockDimZ = launch.block
-        config.sharedMemBytes = launch.dynamic_smem
-        config.attrs = _attributes(launch.cluster)
+        config.gridDimX, config.gridDimY, config.gridDimZ = bound.grid
+        config.blockDimX, config.blockDimY, config.blockDimZ = bound.block
+        config.sharedMemBytes = bound.dynamic_smem
+        config.attrs = _attributes(bound.cluster or (1, 1, 1))
         config.numAttrs = len(config.attrs)
-        if launch.dynamic_smem > STATIC_SMEM:
+        if bound.dynamic_smem > STATIC_SMEM:
             name = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            call(cu.cuFuncSetAttribute, function, name, launch.dynamic_smem)
+            call(cu.cuFuncSetAttribute, function, name, bound.dynamic_smem)
 
     def launch(self, stream: int) -> None:
         """Enqueue on the stream with that handle."""

@@ -19,7 +19,8 @@ from gemmlab.kernels.rung import Dim3
 from gemmlab.linalg.planning.plan import Launch
 from gemmlab.linalg.planning.program import NAMES, Source
 from gemmlab.linalg.runtime import driver
-from gemmlab.linalg.runtime.kernels import arguments, artifact
+from gemmlab.linalg.runtime.executor import bind
+from gemmlab.linalg.runtime.kernels import artifact
 
 Addresses = tuple[int, int, int]  # of the caller's arrays, in the order of NAMES
 
@@ -36,12 +37,11 @@ class Node(driver.Prepared):
     def __init__(self, launch: Launch) -> None:
         code = (launch.kernel, launch.config, launch.block)
         function = _function(*code, _context())
-        compiled = artifact(*code)
-        super().__init__(function, compiled, launch)
-        values = self._values[len(launch.maps) :]
+        bound = bind(launch, artifact(*code))
+        super().__init__(function, bound)
         self._moving = [
             (NAMES.index(argument.name), value)
-            for argument, value in zip(arguments(launch, compiled), values, strict=True)
+            for argument, value in zip(bound.args, self._values, strict=True)
             if isinstance(argument, Source)
         ]
         self.params = cu.CUDA_KERNEL_NODE_PARAMS()

@@ -1,10 +1,15 @@
-"""Rungs of several launches, run where a device is asked for one."""
+"""Planned launches, bound to their compiled kernels and run on a device.
+
+A product is a list of launches (`linalg/planning`). `bind` turns each into what `Device.launch` takes.
+Addresses are spans of the device's memory, for the lab and the tests, or numbers, for `driver.py` and
+`graph.py`, which launch through the CUDA driver.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from gemmlab import problems
 from gemmlab.compile.artifact import Artifact
@@ -18,8 +23,40 @@ from gemmlab.linalg.runtime.kernels import arguments, artifact_of
 from gemmlab.problems.problem import WORKSPACE
 
 
+class Call(NamedTuple):
+    """A launch as `Device.launch` takes it."""
+
+    artifact: Artifact
+    grid: Dim3
+    block: Dim3
+    args: list[Any]  # tensor maps, then the kernel's other arguments in its order
+    dynamic_smem: int
+    cluster: Dim3 | None
+
+
+def bind(launch: Launch, artifact: Artifact) -> Call:
+    """Bind a launch to its compiled kernel. Raises InternalError as `arguments` does."""
+    args = [*map(_tensor_map, launch.maps), *arguments(launch, artifact)]
+    cluster = None if launch.cluster == 1 else (launch.cluster, 1, 1)
+    return Call(artifact, launch.grid, launch.block, args, launch.dynamic_smem, cluster)
+
+
+def run(device: Device, calls: Iterable[Call]) -> Launched:
+    """Run launches in order, each to its end; return the sums of their counters and times.
+
+    Raises as `Device.launch`.
+    """
+    counters: Counter[str] = Counter()
+    seconds: list[float] = []
+    for call in calls:
+        found = device.launch(*call)
+        counters.update(found.counters or {})
+        seconds += [] if found.time_s is None else [found.time_s]
+    return Launched(dict(counters) or None, sum(seconds) if seconds else None)
+
+
 class Chain:
-    """A device for one rung at one shape; what it is asked to launch is the rung's own kernel."""
+    """A device that runs all launches of a rung at one shape when asked to launch its kernel."""
 
     def __init__(self, device: Device, rung: Rung, shape: Mapping[str, int]) -> None:
         self._device, self._rung, self._shape = device, rung, shape
@@ -37,14 +74,8 @@ class Chain:
         dynamic_smem: int = 0,
         cluster: Dim3 | None = None,
     ) -> Launched:
-        """Run all launches to the end; their counters and times together. Raises as a device."""
-        counters: Counter[str] = Counter()
-        seconds: list[float] = []
-        for code, launch in self._launches(artifact, args):
-            found = self._device.launch(code, *_call(launch, code))
-            counters.update(found.counters or {})
-            seconds += [] if found.time_s is None else [found.time_s]
-        return Launched(dict(counters) or None, sum(seconds) if seconds else None)
+        """Run all launches, as `run`."""
+        return run(self._device, self._calls(artifact, args))
 
     def measure(
         self,
@@ -57,20 +88,15 @@ class Chain:
     ) -> float:
         """Seconds of a GPU: the sum of all launches, each the median of its own repetitions."""
         assert isinstance(self._device, CudaDevice)
-        return sum(
-            self._device.measure(code, *_call(launch, code))
-            for code, launch in self._launches(artifact, args)
-        )
+        return sum(self._device.measure(*call) for call in self._calls(artifact, args))
 
-    def _launches(
-        self, artifact: Artifact, args: Sequence[Argument]
-    ) -> Iterator[tuple[Artifact, Launch]]:
+    def _calls(self, artifact: Artifact, args: Sequence[Argument]) -> Iterator[Call]:
         assert self._rung.launches is not None
         names = [p.name for p in (*problems.find(self._rung.problem).parameters, WORKSPACE)]
         given = dict(zip(names, args, strict=True))
         for launch in self._rung.launches(self._rung.config, self._shape, given):
             own = launch.config == self._rung.config
-            yield artifact if own else artifact_of(launch, self.arch), launch
+            yield bind(launch, artifact if own else artifact_of(launch, self.arch))
 
 
 def chained(device: Any, rung: Rung, shape: Mapping[str, int]) -> Any:
@@ -78,25 +104,14 @@ def chained(device: Any, rung: Rung, shape: Mapping[str, int]) -> Any:
     return device if rung.launches is None else Chain(device, rung, shape)
 
 
-def tensor_map(wanted: Map, array: Any = None) -> TensorMap:
-    """What `TensorMap` says of a plan's map: a box is swizzled, and zero where it leaves the
-    tensor."""
+def _tensor_map(wanted: Map) -> TensorMap:
+    """The tensor map that a plan asks for: the box is swizzled, and zero outside the tensor."""
     across, down = wanted.strides
     return TensorMap(
-        array,
+        wanted.address,
         (1, wanted.copy.lines, LINE),
         "128B",
         format=wanted.copy.dtype,
         shape=wanted.shape[::-1],
         strides=(down, across, FORMATS[wanted.copy.dtype]),
     )
-
-
-def _call(launch: Launch, artifact: Artifact) -> tuple[Dim3, Dim3, list[Any], int, Dim3 | None]:
-    """What `Device.launch` takes; the plan's addresses are spans of the device's memory."""
-    args = [
-        *(tensor_map(wanted, wanted.address) for wanted in launch.maps),
-        *arguments(launch, artifact),
-    ]
-    cluster = None if launch.cluster == 1 else (launch.cluster, 1, 1)
-    return launch.grid, launch.block, args, launch.dynamic_smem, cluster
