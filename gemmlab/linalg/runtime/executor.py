@@ -1,8 +1,8 @@
 """Planned launches, bound to their compiled kernels and run on a device.
 
-A product is a list of launches (`linalg/planning`). `bind` turns each into what `Device.launch` takes.
-Addresses are spans of the device's memory, for the lab and the tests, or numbers, for `driver.py` and
-`graph.py`, which launch through the CUDA driver.
+A product is a list of launches (`linalg/planning`). `bind` turns each into what `Device.launch`
+takes. Addresses are spans of the device's memory, for the lab and the tests, or numbers, for
+`driver.py` and `graph.py`, which launch through the CUDA driver.
 """
 
 from __future__ import annotations
