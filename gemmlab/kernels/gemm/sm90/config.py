@@ -1,6 +1,6 @@
-"""How a float32 product becomes a few 16-bit products, and the tiles of the kernel that forms them.
+"""Schemes that represent a float32 product by 16-bit products, and configurations of the kernels.
 
-Nothing here needs the CuTe DSL: plans are made, and compiled kernels launched, without it.
+Nothing here needs the CuTe DSL: planning and launching compiled kernels work without it.
 """
 
 from __future__ import annotations
@@ -9,31 +9,31 @@ from dataclasses import dataclass
 
 from gemmlab.kernels.common import MAX_SMEM, require
 
-ARCH, CAPABILITY = "sm_90a", (9, 0)  # wgmma exists there alone
-LINE = 64  # 16-bit elements in 128 bytes: the longest row that the 128-byte swizzle takes
+ARCH, CAPABILITY = "sm_90a", (9, 0)  # the only architecture with wgmma
+LINE = 64  # 16-bit elements in 128 bytes, the longest line that the 128-byte swizzle permits
 MMA_M, MMA_K = 64, 16  # rows and depth of one warpgroup MMA (PTX ISA, wgmma.mma_async)
 WARPGROUP = 128  # threads
 # Float32 registers per thread for sums; the rest hold addresses and the like. With three consumer
 # warpgroups a thread has 160 registers in all.
 MAX_SUMS, MAX_SUMS_OF_THREE = 192, 128
-PACK_WARPS = 8  # of a block of the split
-STRIP = 32  # vectors that a cluster of the split holds: 128 bytes of each line
-DEEP_STRIP = 128  # vectors per block of the split of a deep matrix
-REPAIR_TILE = 64  # rows and columns of C that a block of the fix-up looks at
-VECTOR_PITCH = 256  # exponents of one item of a batch are padded to a multiple
-# A vector is wide where more elements are at risk than these, and one for every so many of depth. A
-# count of elements goes up by `WIDE_COUNT` for each such vector: no such count is ever reached.
+PACK_WARPS = 8  # per block of `pack`
+STRIP = 32  # vectors per cluster of `pack_mn_major`: 128 bytes of each line
+DEEP_STRIP = 128  # vectors per block of `pack_deep`
+REPAIR_TILE = 64  # rows, and columns, of C that a block of `repair` takes at a time
+VECTOR_PITCH = 256  # the exponents of each batch item are padded to a multiple of this
+# A vector is wide if more than WIDE_LEAST + depth // WIDE_EVERY of its elements are at risk. Each
+# wide vector adds WIDE_COUNT to the count of elements at risk, more than any matrix has elements.
 WIDE_LEAST, WIDE_EVERY = 4, 1024
 WIDE_COUNT = 2**40
 
 
 @dataclass(frozen=True)
 class Scheme:
-    """A float32 number as a sum of 16-bit parts, largest first, and the products that are kept.
+    """A float32 number as a sum of 16-bit parts, largest first, and the products that are formed.
 
-    Each row of A and each column of B is scaled by a power of two so that its largest element has
-    exponent `peak`. Elements whose exponent is then below `floor` lose bits: they are at risk.
-    Where the parts hold one bit less than a float32 number, the last part `has_ties` to round.
+    `pack` scales each row of A and each column of B so that its largest element has exponent
+    `peak`. Elements whose exponent is then below `floor` are at risk: they lose bits. If the parts
+    hold one bit less than a float32 number, rounding the last part `has_ties`.
     """
 
     name: str
@@ -48,14 +48,14 @@ class Scheme:
         return 1 + max(max(pair) for pair in self.products)
 
     def last_product(self, part: int) -> int:
-        """Index of the last product that a part of A or of B takes part in."""
+        """The index of the last product that uses this part of A or of B."""
         return max(i for i, pair in enumerate(self.products) if part in pair)
 
 
 # Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores", 2022: hi·hi + hi·lo +
-# lo·hi. With rows scaled to 2^14, lo needs no scale of its own: wgmma honours float16 subnormals.
+# lo·hi. In rows scaled to 2^14, lo needs no scale: wgmma supports float16 subnormals.
 FP16X3 = Scheme("fp16x3", "float16", ((0, 1), (1, 0), (0, 0)), peak=14, floor=-3, has_ties=True)
-# Three bfloat16 parts hold all 24 bits and float32's range of exponents.
+# Three bfloat16 parts hold all 24 bits of a float32 number over its range of exponents.
 BF16X6 = Scheme(
     "bf16x6",
     "bfloat16",
@@ -69,10 +69,10 @@ SCHEMES = {scheme.name: scheme for scheme in (FP16X3, BF16X6)}
 
 @dataclass(frozen=True)
 class CopyBox:
-    """What TMA copies in one go: `lines` lines of `LINE` elements, written with 128-byte swizzle.
+    """What one TMA copy moves: `lines` lines of `LINE` elements, with the 128-byte swizzle.
 
-    The tensor in global memory has axes (contiguous, lines, parts). With `multicast`, the copy goes
-    to every block of the cluster.
+    The tensor in global memory has axes (along a line, lines, parts). A `multicast` copy goes to
+    every block of the cluster.
     """
 
     dtype: str
@@ -82,11 +82,11 @@ class CopyBox:
 
 @dataclass(frozen=True)
 class PackConfig:
-    """The split of one operand.
+    """How `pack` processes one operand.
 
-    The `first` part is the number rounded to "nearest", or its magnitude "down" or "up". Where
-    vectors are contiguous, that many `warps` of a block share one. Elsewhere a `cluster` of blocks
-    of `threads` threads holds a strip of vectors. A thread holds `fours` times 128 bits.
+    The `first` part rounds to "nearest", or its magnitude "down" or "up". K-major: `warps` warps of
+    a block share a vector. MN-major: a `cluster` of blocks of `threads` threads holds a strip of
+    vectors. A thread holds `fours` × 128 bits.
     """
 
     scheme: Scheme = FP16X3
@@ -106,13 +106,13 @@ class PackConfig:
 
     @property
     def deepest(self) -> int:
-        """Elements of a vector that a cluster can hold."""
+        """The longest vectors of which a cluster can hold a strip."""
         return self.cluster * self.fours * self.threads * 4 // STRIP
 
 
 @dataclass(frozen=True)
 class TileConfig:
-    """Tile of C per block, and how it is computed.
+    """The tile of C that a block computes, and how.
 
     A stage of shared memory holds one part of A and of B, 64 deep. A `cluster` is that many blocks
     below each other in C, which share their tiles of B. Every `promote_k` of k starts a new chain
@@ -129,7 +129,7 @@ class TileConfig:
     cluster: int = 2
     promote_k: int = 64
     total_k: int = 0
-    raster: int = 8  # rows of clusters that are walked column by column, for L2
+    raster: int = 8  # rows of clusters in a band that is walked column by column, for L2
 
     def __post_init__(self) -> None:
         for name in ("a_major", "b_major"):
@@ -144,22 +144,21 @@ class TileConfig:
         rule = f"{self.chains} chains of {self.block_n} columns take {sums} registers per thread"
         most = MAX_SUMS if groups < 3 else MAX_SUMS_OF_THREE
         require(sums <= most, f"{rule}, at most {most} are allowed")
-        require(
-            self.stages > self.scheme.parts, f"{self.stages} stages, a step in k takes all parts"
-        )
-        # The boxes of TMA begin where the swizzle repeats: every 8 lines.
+        rule = f"{self.stages} stages, must be more than the {self.scheme.parts} parts of a tile"
+        require(self.stages > self.scheme.parts, rule)
+        # The swizzle repeats every 8 lines; TMA boxes must start there.
         require(self.b_copy.lines % 8 == 0, f"block_n = {self.block_n} in {self.cluster} pieces")
         rule = f"{self.stages} stages take {self.smem_bytes} bytes, at most {MAX_SMEM} are allowed"
         require(self.smem_bytes <= MAX_SMEM, rule)
 
     @property
     def consumers(self) -> int:
-        """Warpgroups that multiply, of 64 rows each. Several take turns at the tensor cores."""
+        """Consumer warpgroups: each multiplies 64 rows, in turn with the others."""
         return self.block_m // MMA_M
 
     @property
     def chains(self) -> int:
-        """Sums that the tensor cores form at a time."""
+        """Sums that the tensor cores form per consumer warpgroup at a time."""
         return LINE // self.promote_k
 
     @property
@@ -176,7 +175,7 @@ class TileConfig:
 
     @property
     def totals_bytes(self) -> int:
-        """Device memory for the totals of a block."""
+        """Bytes of device memory for the totals of one block."""
         return 4 * self.block_m * self.block_n if self.total_k else 0
 
     @property
@@ -190,5 +189,5 @@ class TileConfig:
 
     @property
     def copies(self) -> tuple[CopyBox, ...]:
-        """Those whose tensor maps are the kernel's first parameters."""
+        """The copies whose tensor maps are the kernel's first parameters, in order."""
         return self.a_copy, self.b_copy

@@ -1,27 +1,28 @@
-"""A float32 matrix as a sum of 16-bit matrices: what `fp16x3` and `bf16x6` multiply.
+"""Represent a float32 matrix as a sum of 16-bit matrices, the operands of `fp16x3` and `bf16x6`.
 
-Each row of A and each column of B, here both a *vector* of `depth` elements, is scaled by a power
-of two, so that its largest element has exponent `peak`, and split: the first part is the scaled
-value rounded to 16 bits, the next the rest, rounded, and so on. The scaling is exact, and it makes
-the parts fit: float16 ends at 2^16 above and at 2^-24 below. Which way the `first` part is rounded
-decides the sign of the rest, and so which way a product is off that leaves out rest times rest.
+A *vector* is a row of A or a column of B, `depth` elements long. A power of two scales it, without
+rounding, so that its largest element has exponent `peak`: float16 ranges from 2^-24 to 2^16. Each
+scaled value then becomes a sum of parts. The first part is the value rounded to 16 bits, the second
+is the remainder rounded to 16 bits, and so on. How the `first` part is rounded determines the sign
+of the remainder, and so the sign of the error of leaving out remainder times remainder.
 
-Either the elements of a vector lie next to each other (`along`) or those of different vectors do
-(`across`, by clusters of blocks that tell each other the largest elements they have seen; for
-matrices too deep for their registers there is `split_deep`). The parts keep the matrix's order in
-memory, with a pitch that suits TMA whatever the pitch of the matrix.
+An operand is K-major if the elements of a vector are contiguous, and MN-major if the elements of
+different vectors are. An MN-major operand is packed by clusters of blocks, which exchange the
+largest magnitudes that they have found; `pack_deep` packs matrices too deep for the registers of a
+cluster. The parts keep the order of the matrix in memory. Their pitch meets TMA's rules whatever
+the matrix's pitch is.
 
-| written | per     | meaning                                                                    |
-|---------|---------|----------------------------------------------------------------------------|
-| out     | element | parts as (batch, part, line, pitch); a line is contiguous                  |
-| unscale | vector  | exponent of the power of two that undoes the scale                         |
-| risk    | vector  | how many elements are too small beside the largest to keep all their bits; |
-|         |         | -1 where one is infinite or NaN: all parts of such a vector are 0          |
-| status  | matrix  | elements at risk, and 2^40 for each wide vector, which has many of them;   |
-|         |         | vectors that are not finite: both are added to                             |
+| output  | per     | meaning                                                                     |
+|---------|---------|-----------------------------------------------------------------------------|
+| out     | element | parts (batch, part, line, pitch); lines are contiguous                      |
+| unscale | vector  | exponent of the power of two that undoes the scale                          |
+| risk    | vector  | number of elements too small beside the largest to keep all their bits;     |
+|         |         | -1 if the vector has an infinity or a NaN; its parts are then 0             |
+| status  | matrix  | [0] += elements at risk, and 2^40 per wide vector, which has many of them;  |
+|         |         | [1] += vectors with an infinity or a NaN                                    |
 
-Traffic: 8 bytes per element for two parts. Memory is the limit, so each thread asks for `fours`
-times 16 bytes before it looks at the first.
+Traffic: 8 bytes per element for two parts. Memory bandwidth is the limit, so each thread issues
+`fours` 128-bit loads before it uses the first.
 """
 
 from typing import Any
@@ -51,17 +52,19 @@ POINTERS = {
     "status": ("uint64", "accumulator"),
 }
 
-LANES = STRIP // 4  # next to each other in a strip of vectors
-INFINITY = 0x7F800000  # bits of the float32
-NOT_FINITE = 1 << 14  # in place of a vector's scale
-SIGN = -(1 << 31)  # bit of a float32
-TAIL = (1 << 13) - 1  # bits of a float32 that a float16 lacks
-TIE_NUDGE = (127 - 20) << 23  # bits of 2^-20: far below half a bit of float16, above one of float32
+LANES = STRIP // 4  # lanes per line of a strip, four vectors each
+INFINITY = 0x7F800000  # float32 bits
+NOT_FINITE = 1 << 14  # marks a vector with an infinity or a NaN, in place of its scale
+SIGN = -(1 << 31)  # sign bit of a float32
+TAIL = (1 << 13) - 1  # significand bits that float32 has and float16 lacks
+# float32 bits of 2^-20. A relative change by 2^-20 exceeds an ulp of float32 and is far below half
+# an ulp of float16.
+TIE_NUDGE = (127 - 20) << 23
 
 
 @cute.jit
 def magnitude(value: Float32) -> Int32:
-    """The bits of |value|, ordered as the magnitudes are; NaN comes last."""
+    """The bits of |value|. As integers they sort like the magnitudes, with NaN last."""
     return value.bitcast(Int32) & 0x7FFFFFFF
 
 
@@ -72,16 +75,17 @@ def power(e: Int32) -> Float32:
 
 
 @cute.jit
-def cell(pointer: cute.Pointer, i: Int64) -> cute.Tensor:
+def element(pointer: cute.Pointer, i: Int64) -> cute.Tensor:
+    """The element at `pointer + i`, as a tensor of one."""
     return cute.make_tensor(pointer + i, cute.make_layout(1))
 
 
 @cute.jit
 def scale_of(peak: Int32, scheme: cutlass.Constexpr) -> Int32:
-    """The exponent of a vector's scale, from the bits of its largest magnitude; 0 for zeros."""
+    """The exponent of a vector's scale, from the bits of its largest magnitude; 0 if that is 0."""
     exponent = (peak >> 23) - 127
     if peak < 1 << 23:
-        # Subnormal: `peak` counts units of 2^-149. Made a float32, its leading bit is found.
+        # Subnormal: `peak` is a multiple of 2^-149. Its conversion to float32 has the exponent.
         exponent = (Float32(peak).bitcast(Int32) >> 23) - 127 - 149
     scale = scheme.peak - exponent
     if peak == 0:
@@ -93,25 +97,28 @@ def scale_of(peak: Int32, scheme: cutlass.Constexpr) -> Int32:
 
 @cute.jit
 def load_inside(tensor: cute.Tensor, i: Int32, j: Int32, wide: cutlass.Boolean) -> cute.TensorSSA:
-    """Elements (i,j) to (i,j+3), with 0 for those outside: one 128-bit load where that can be."""
+    """Elements (i,j) to (i,j+3), 0 outside the matrix; one 128-bit load if possible."""
     rows, columns = tensor.shape
     inside = i < rows and j + 4 <= columns
     return simt.load_four(tensor, i, j, 1, wide and inside)
 
 
 @cute.jit
-def note_scale(at: Int64, scale: Int32, unscale: Any, risk: Any, status: cute.Pointer) -> None:
-    """Tell how to undo a vector's scale, and whether the vector is one to compute otherwise."""
-    cell(unscale, at)[0] = -scale
+def record_scale(at: Int64, scale: Int32, unscale: Any, risk: Any, status: cute.Pointer) -> None:
+    """Write how to undo a vector's scale, and mark the vector if it is not finite."""
+    element(unscale, at)[0] = -scale
     if scale == NOT_FINITE:
-        cell(unscale, at)[0] = Int32(0)
-        cell(risk, at)[0] = Int32(-1)
+        element(unscale, at)[0] = Int32(0)
+        element(risk, at)[0] = Int32(-1)
         atomics.add(status + 1, Uint64(1))
 
 
 @cute.jit
-def note_risk(before: Int32, count: Int32, depth: Int32, status: cute.Pointer) -> None:
-    """Add elements at risk of a vector that had `before`; who crosses the limit calls it wide."""
+def count_risk(before: Int32, count: Int32, depth: Int32, status: cute.Pointer) -> None:
+    """Add `count` elements at risk to the matrix's count; their vector had `before` of them.
+
+    The call that takes a vector past the limit also counts it as wide.
+    """
     most = WIDE_LEAST + depth // WIDE_EVERY
     added = Uint64(count)
     if before <= most and before + count > most:
@@ -122,17 +129,17 @@ def note_risk(before: Int32, count: Int32, depth: Int32, status: cute.Pointer) -
 
 @cute.jit
 def add_risk(risk: cute.Pointer, count: Int32, depth: Int32, status: cute.Pointer) -> None:
-    """Add a block's share of a vector's elements at risk."""
+    """Add one block's count of a vector's elements at risk."""
     before = cute.arch.atomic_add(risk, count, sem="relaxed", scope="gpu")
-    note_risk(before, count, depth, status)
+    count_risk(before, count, depth, status)
 
 
 @cute.jit
 def away_from_zero(rest: Float32, value: Float32) -> Float32:
-    """`rest`, moved so little that rounding it differs for ties alone: they go where `value` grows.
+    """`rest` with a nudge that changes how ties round, and nothing else: |value| rounds up.
 
-    Tensor cores cut sums off, towards zero. Ties that go away from zero weigh against that, and
-    their errors are no larger than those of ties to even.
+    Tensor cores truncate sums towards zero. Rounding ties away from zero compensates some of that,
+    with errors no larger than those of ties to even.
     """
     opposite = (rest.bitcast(Int32) ^ value.bitcast(Int32)) & SIGN
     nudge = (opposite | TIE_NUDGE).bitcast(Float32)
@@ -141,8 +148,11 @@ def away_from_zero(rest: Float32, value: Float32) -> Float32:
 
 @cute.jit
 def first_part(value: Float32, way: cutlass.Constexpr) -> Float32:
-    """`value`, or where its magnitude lies between two float16 numbers the lower ("down") or upper
-    ("up") one. Below the normal numbers of float16 that is either, as those have fewer bits."""
+    """A number that rounds to the first part of `value`.
+
+    way: "nearest" returns `value`. If |value| lies between two float16 numbers, "down" returns the
+    smaller, "up" the larger. Subnormals of float16 have fewer bits and may round either way.
+    """
     bits = value.bitcast(Int32)
     if cutlass.const_expr(way == "up"):
         bits += TAIL
@@ -152,19 +162,19 @@ def first_part(value: Float32, way: cutlass.Constexpr) -> Float32:
 
 
 @cute.jit
-def split_four(
+def pack_four(
     four: cute.TensorSSA,
     scales: Any,
     counts: cute.Tensor,
-    to: cute.Pointer,
+    target: cute.Pointer,
     step: Int64,
     config: cutlass.Constexpr,
 ) -> None:
-    """Write the parts of four elements to `to`, `to + step`, …, and count those at risk."""
+    """Write the parts of four elements to `target`, `target + step`, …; count those at risk."""
     scheme = config.scheme
     rest = cute.make_rmem_tensor(4, Float32)
     for e in cutlass.range_constexpr(4):
-        # In two steps, as the scale itself may be no float32 number.
+        # Two steps: the scale itself may lie outside the range of float32.
         half = scales[e] >> 1
         value = four[e] * power(half) * power(scales[e] - half)
         if scales[e] == NOT_FINITE:
@@ -185,7 +195,7 @@ def split_four(
             head[e] = first_part(rest[e], config.first if part == 0 else "nearest")
         rounded = head.load().to(element)
         rest.store(rest.load() - rounded.to(Float32))
-        address = (to + part * step).toint()
+        address = (target + part * step).toint()
         aligned = cute.make_ptr(element, address, cute.AddressSpace.gmem, assumed_align=8)
         cute.make_tensor(aligned, cute.make_layout(4)).store(rounded)
 
@@ -199,8 +209,8 @@ def combine(a: Int32, b: Int32, op: cutlass.Constexpr) -> Int32:
 
 
 @cute.jit
-def over_threads(value: Int32, warps: cutlass.Constexpr, op: cutlass.Constexpr) -> Int32:
-    """The "max" or "add" of a warp's values, or of all `warps` of the block, in each thread."""
+def reduce_threads(value: Int32, warps: cutlass.Constexpr, op: cutlass.Constexpr) -> Int32:
+    """Reduce by "max" or "add" over a warp or all `warps` of the block; every thread has it."""
     thread, _, _ = cute.arch.thread_idx()
     for level in cutlass.range_constexpr(5):
         value = combine(value, cute.arch.shuffle_sync_bfly(value, 16 >> level), op)
@@ -216,10 +226,10 @@ def over_threads(value: Int32, warps: cutlass.Constexpr, op: cutlass.Constexpr) 
 
 
 @cute.jit
-def over_strip(sW: cute.Tensor, values: cute.Tensor, op: cutlass.Constexpr) -> None:
-    """The "max" or "add" over the block's threads for each vector of the strip, into sW[0, …].
+def reduce_strip(sW: cute.Tensor, values: cute.Tensor, op: cutlass.Constexpr) -> None:
+    """Reduce by "max" or "add" over the block for each vector of the strip, into sW[0, …].
 
-    `values` are those of the thread's four vectors.
+    sW: (warps, STRIP). values: one for each of the thread's four vectors.
     """
     thread, _, _ = cute.arch.thread_idx()
     warps = sW.shape[0]
@@ -258,7 +268,7 @@ def pack_k_major(
     mX = cute.make_tensor(x + item * batch_x, cute.make_layout((vectors, depth), stride=(ldx, 1)))
     wide = simt.allows_quads(mX.iterator, ldx)
 
-    # The front of a vector stays in registers; the rest of a long one is read twice.
+    # Registers hold the front of the vector. The rest of a long vector is read twice.
     held = cute.make_rmem_tensor((4, FOURS), Float32)
     peak = Int32(0)
     for i in cutlass.range_constexpr(FOURS):
@@ -271,32 +281,32 @@ def pack_k_major(
         four = load_inside(mX, vector, k, wide)
         for e in cutlass.range_constexpr(4):
             peak = cutlass.max(peak, magnitude(four[e]))
-    scale = scale_of(over_threads(peak, config.warps, "max"), scheme)
+    scale = scale_of(reduce_threads(peak, config.warps, "max"), scheme)
 
     counts = cute.make_rmem_tensor(4, Int32)
     counts.fill(0)
-    to = out + (Int64(item) * scheme.parts * vectors + vector) * pitch
+    target = out + (Int64(item) * scheme.parts * vectors + vector) * pitch
     step = Int64(vectors) * pitch
     if vector < vectors:
         for i in cutlass.range_constexpr(FOURS):
             k = first + i * STRIDE
             if k < depth:
                 four = held[None, i].load()
-                split_four(four, [scale] * 4, counts, to + k, step, config)
+                pack_four(four, [scale] * 4, counts, target + k, step, config)
         for k in cutlass.range(first + FOURS * STRIDE, depth, STRIDE, unroll=4):
             four = load_inside(mX, vector, k, wide)
-            split_four(four, [scale] * 4, counts, to + k, step, config)
-    count = over_threads(counts[0] + counts[1] + counts[2] + counts[3], config.warps, "add")
+            pack_four(four, [scale] * 4, counts, target + k, step, config)
+    count = reduce_threads(counts[0] + counts[1] + counts[2] + counts[3], config.warps, "add")
     if vector < vectors and first == 0:
         at = Int64(item) * cute.round_up(vectors, VECTOR_PITCH) + vector
-        cell(risk, at)[0] = count
-        note_risk(Int32(0), count, depth, status)
-        note_scale(at, scale, unscale, risk, status)
+        element(risk, at)[0] = count
+        count_risk(Int32(0), count, depth, status)
+        record_scale(at, scale, unscale, risk, status)
 
 
 @cute.jit
-def load_from(pointer: cute.Pointer, block: Int32) -> Int32:
-    """What another block of the cluster has at the same place of its shared memory."""
+def load_remote(pointer: cute.Pointer, block: Int32) -> Int32:
+    """The word at the same address in the shared memory of another block of the cluster."""
     address = cute.arch.map_dsmem_ptr(pointer, block).toint()
     text = "ld.shared::cluster.s32 {$w0}, [{$r0}];"
     return cute.arch.inline_ptx(text, write_only_types=[Int32], read_only_args=[address])
@@ -326,7 +336,7 @@ def pack_mn_major(
     wide = simt.allows_quads(mX.iterator, ldx)
     first = rank * ROWS + thread // LANES
 
-    # The cluster's registers hold a strip of the matrix; its lines go round all threads in turn.
+    # The cluster's registers hold a strip of vectors, its lines dealt out to the threads in turn.
     held = cute.make_rmem_tensor((4, FOURS), Float32)
     for i in cutlass.range_constexpr(FOURS):
         four = load_inside(mX, first + i * CLUSTER * ROWS, column, wide)
@@ -341,37 +351,37 @@ def pack_mn_major(
         cute.arch.alloc_smem(Int32, WARPS * STRIP, 16),
         cute.make_layout((WARPS, STRIP), stride=(STRIP, 1)),
     )
-    over_strip(sW, peaks, "max")
+    reduce_strip(sW, peaks, "max")
 
-    # Warp 0 of each block looks at what the other blocks have found.
+    # Warp 0 of each block reads what the other blocks have found.
     at = Int64(item) * cute.round_up(vectors, VECTOR_PITCH) + bx // CLUSTER * STRIP + thread
     inside = thread < STRIP and bx // CLUSTER * STRIP + thread < vectors
     if inside and rank == 0:
-        cell(risk, at)[0] = Int32(0)
+        element(risk, at)[0] = Int32(0)
     cute.arch.cluster_arrive()
     cute.arch.cluster_wait()
     sS = cute.make_tensor(cute.arch.alloc_smem(Int32, STRIP, 16), cute.make_layout(STRIP))
     if thread < STRIP:
         peak = sW[0, thread]
         for block in cutlass.range_constexpr(CLUSTER):
-            peak = cutlass.max(peak, load_from(sW.iterator + thread, block))
+            peak = cutlass.max(peak, load_remote(sW.iterator + thread, block))
         sS[thread] = scale_of(peak, scheme)
         if inside and rank == 0:
-            note_scale(at, sS[thread], unscale, risk, status)
-    cute.arch.cluster_arrive()  # waited for below: others may still be looking at this block's sW
+            record_scale(at, sS[thread], unscale, risk, status)
+    cute.arch.cluster_arrive()  # waited for below, as other blocks may still read this block's sW
     cute.arch.sync_threads()
     scales = [sS[thread % LANES * 4 + e] for e in range(4)]
 
     counts = cute.make_rmem_tensor(4, Int32)
     counts.fill(0)
-    to = out + Int64(item) * scheme.parts * depth * pitch + column
+    target = out + Int64(item) * scheme.parts * depth * pitch + column
     for i in cutlass.range_constexpr(FOURS):
         line = first + i * CLUSTER * ROWS
         if line < depth and column < vectors:
-            four, start = held[None, i].load(), to + Int64(line) * pitch
-            split_four(four, scales, counts, start, Int64(depth) * pitch, config)
+            four, start = held[None, i].load(), target + Int64(line) * pitch
+            pack_four(four, scales, counts, start, Int64(depth) * pitch, config)
     cute.arch.cluster_wait()
-    over_strip(sW, counts, "add")
+    reduce_strip(sW, counts, "add")
     if inside and sW[0, thread] > 0:
         add_risk(risk + at, sW[0, thread], depth, status)
 

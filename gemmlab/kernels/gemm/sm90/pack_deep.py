@@ -1,6 +1,6 @@
-"""The split across vectors of a matrix too deep for `split`: first its peaks, then its parts.
+"""Pack an MN-major matrix too deep for `pack`: one kernel finds the peaks, the next packs.
 
-Traffic: 12 bytes per element for two parts, 4 more than where registers hold a strip of the matrix.
+Traffic: 12 bytes per element for two parts, 4 more than if registers held a strip of the matrix.
 """
 
 import cutlass
@@ -12,15 +12,16 @@ from gemmlab.kernels.gemm.sm90.config import DEEP_STRIP, PACK_WARPS, VECTOR_PITC
 from gemmlab.kernels.gemm.sm90.pdl import pdl_wait
 from gemmlab.kernels.signature import signatures
 
-FOURS = 8  # 128-bit loads that a thread has in flight
+FOURS = 8  # 128-bit loads in flight per thread
 POINTERS = {**pack.POINTERS, "peaks": ("int32", "output")}
 
 
 @cute.jit
-def over_warps(values: cute.Tensor, op: cutlass.Constexpr) -> cute.Tensor:
-    """The "max" or "add" of what the warps have for each vector of the strip, in shared memory.
+def reduce_warps(values: cute.Tensor, op: cutlass.Constexpr) -> cute.Tensor:
+    """Reduce by "max" or "add" over the block's warps for each vector of the strip.
 
-    `values` are those of the thread's four vectors.
+    values: one for each of the thread's four vectors. The result is row 0 of a tensor in shared
+    memory.
     """
     thread, _, _ = cute.arch.thread_idx()
     shape = cute.make_layout((PACK_WARPS, DEEP_STRIP), stride=(DEEP_STRIP, 1))
@@ -66,13 +67,13 @@ def find_peaks(
         for i in cutlass.range_constexpr(FOURS):
             for e in cutlass.range_constexpr(4):
                 most[e] = cutlass.max(most[e], pack.magnitude(held[e, i]))
-    sW = over_warps(most, "max")
+    sW = reduce_warps(most, "max")
     padded = cute.round_up(vectors, VECTOR_PITCH)
     vector = bx * DEEP_STRIP + thread
     if thread < DEEP_STRIP and vector < vectors:
-        pack.cell(peaks, (Int64(item) * chunks + by) * padded + vector)[0] = sW[0, thread]
+        pack.element(peaks, (Int64(item) * chunks + by) * padded + vector)[0] = sW[0, thread]
         if by == 0:
-            pack.cell(risk, Int64(item) * padded + vector)[0] = Int32(0)
+            pack.element(risk, Int64(item) * padded + vector)[0] = Int32(0)
 
 
 @cute.kernel
@@ -95,7 +96,7 @@ def pack_mn_major_deep(
     thread, _, _ = cute.arch.thread_idx()
     bx, by, item = cute.arch.block_idx()
     strips, chunks, _ = cute.arch.grid_dim()
-    # From the end on: of what `find_peaks` has read last, L2 still holds some.
+    # Start at the end: L2 still holds some of what `find_peaks` has read last.
     bx, by = strips - 1 - bx, chunks - 1 - by
     mX = cute.make_tensor(x + item * batch_x, cute.make_layout((depth, vectors), stride=(ldx, 1)))
     wide = simt.allows_quads(mX.iterator, ldx)
@@ -109,11 +110,11 @@ def pack_mn_major_deep(
         peak = Int32(0)
         if vector < vectors:
             for i in cutlass.range(chunks, unroll=8):
-                seen = pack.cell(peaks, (Int64(item) * chunks + i) * padded + vector)[0]
+                seen = pack.element(peaks, (Int64(item) * chunks + i) * padded + vector)[0]
                 peak = cutlass.max(peak, seen)
         sS[thread] = pack.scale_of(peak, scheme)
         if inside and by == 0:
-            pack.note_scale(at, sS[thread], unscale, risk, status)
+            pack.record_scale(at, sS[thread], unscale, risk, status)
     cute.arch.sync_threads()
     scales = [sS[thread % 32 * 4 + e] for e in range(4)]
 
@@ -122,7 +123,7 @@ def pack_mn_major_deep(
     held = cute.make_rmem_tensor((4, FOURS), Float32)
     column = bx * DEEP_STRIP + thread % 32 * 4
     start, end = by * chunk + thread // 32, cutlass.min(by * chunk + chunk, depth)
-    to = out + Int64(item) * scheme.parts * depth * pitch + column
+    target = out + Int64(item) * scheme.parts * depth * pitch + column
     step = Int64(depth) * pitch
     for line in cutlass.range(start, end, FOURS * PACK_WARPS):
         for i in cutlass.range_constexpr(FOURS):
@@ -133,8 +134,8 @@ def pack_mn_major_deep(
             row = line + i * PACK_WARPS
             if row < end and column < vectors:
                 four = held[None, i].load()
-                pack.split_four(four, scales, counts, to + Int64(row) * pitch, step, config)
-    sW = over_warps(counts, "add")
+                pack.pack_four(four, scales, counts, target + Int64(row) * pitch, step, config)
+    sW = reduce_warps(counts, "add")
     if inside and sW[0, thread] > 0:
         pack.add_risk(risk + at, sW[0, thread], depth, status)
 

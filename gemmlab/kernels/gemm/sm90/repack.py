@@ -1,11 +1,10 @@
-"""Both operands split once more, into bfloat16 parts, where float16 turned out to be too narrow.
+"""Pack both operands again, into bfloat16 parts, if their values are too wide for float16.
 
-Whether it is needed only the GPU knows: `split` has counted the elements at risk. With few of them
-every block ends at once; one launch for both operands makes that short. The scales that `split`
-found serve again, so no vector has to be looked at as a whole, and each thread takes four elements
-of a line wherever they lie.
+Only the GPU knows whether this is needed: `pack` has counted the elements at risk. If few are,
+every block ends at once; one launch for both operands makes that short. The scales found by `pack`
+are used again, so no vector needs a reduction, and each thread takes four elements of any line.
 
-The parts may lie where the float16 parts lay, which nobody reads any more.
+The new parts may overwrite the float16 parts, which have no remaining readers.
 """
 
 from typing import Any
@@ -61,17 +60,17 @@ def kernel(
 ):
     pdl_wait()
     _, item, side = cute.arch.block_idx()
-    if pack.cell(status_a, Int64(0))[0] + pack.cell(status_b, Int64(0))[0] >= least_risk:
+    if pack.element(status_a, Int64(0))[0] + pack.element(status_b, Int64(0))[0] >= least_risk:
         if side == 0 and item < batch_a:
             sizes = (vectors_a, depth_a, ldx_a, batch_x_a, pitch_a, k_major_a)
-            again(x_a, out_a, unscale_a, risk_a, sizes, config)
+            repack_operand(x_a, out_a, unscale_a, risk_a, sizes, config)
         if side == 1 and item < batch_b:
             sizes = (vectors_b, depth_b, ldx_b, batch_x_b, pitch_b, k_major_b)
-            again(x_b, out_b, unscale_b, risk_b, sizes, config)
+            repack_operand(x_b, out_b, unscale_b, risk_b, sizes, config)
 
 
 @cute.jit
-def again(
+def repack_operand(
     x: cute.Pointer,
     out: cute.Pointer,
     unscale: cute.Pointer,
@@ -79,7 +78,7 @@ def again(
     sizes: Any,
     config: cutlass.Constexpr,
 ) -> None:
-    """This block's lines of one operand."""
+    """Pack this block's lines of one operand."""
     vectors, depth, ldx, batch_x, pitch, k_major = sizes
     thread, _, _ = cute.arch.thread_idx()
     bx, item, _ = cute.arch.block_idx()
@@ -93,17 +92,17 @@ def again(
     counts, scales = cute.make_rmem_tensor(4, Int32), cute.make_rmem_tensor(4, Int32)
     counts.fill(0)
     for line in cutlass.range(bx, lines, blocks):
-        to = out + (Int64(item) * config.scheme.parts * lines + line) * pitch
+        target = out + (Int64(item) * config.scheme.parts * lines + line) * pitch
         for i in cutlass.range(thread * 4, length, 4 * THREADS):
             for e in cutlass.range_constexpr(4):
                 at = first + i + e
                 if k_major != 0:
                     at = first + line
-                scales[e] = -pack.cell(unscale, at)[0]
-                if pack.cell(risk, at)[0] < 0:
+                scales[e] = -pack.element(unscale, at)[0]
+                if pack.element(risk, at)[0] < 0:
                     scales[e] = Int32(pack.NOT_FINITE)
             four = pack.load_inside(mX, line, i, wide)
-            pack.split_four(four, scales, counts, to + i, Int64(lines) * pitch, config)
+            pack.pack_four(four, scales, counts, target + i, Int64(lines) * pitch, config)
 
 
 SIGNATURES = signatures(POINTERS, kernel)

@@ -1,12 +1,13 @@
-"""Rows and columns of C that infinities or NaN reach, in float32: `fp16x3` leaves them out.
+"""Repair non-finite rows: add products with infinities and NaN, which `mainloop` leaves out.
 
-The split makes a row of A or a column of B that is not finite zero, and marks it. So its elements
-of C hold beta·C by now, and only the products are missing. A block takes tiles of C in turn and
-forms, as the `shared` rung does, those that a marked row or column crosses; it stores the marked
-elements alone. With nothing marked, which is known from two numbers, every block ends at once.
+A row of A or column of B with an infinity or a NaN is marked by `pack`, and its parts are zero. At
+this point its elements of C hold only beta·C. Blocks take turns at the tiles of C. For each tile
+that a marked row or column crosses, a block forms the float32 product as the `shared` rung does,
+and adds it to the marked elements. Two counters tell whether anything is marked; if nothing is,
+every block ends at once.
 
-The last block to end copies what the splits have counted to `report` and clears it for the next
-product, where `clear` says so: 1 for A, 2 for B.
+The last block to end copies the counts of `pack` to `report`. It clears those of A if bit 0 of
+`clear` is set, those of B if bit 1 is, for the next product.
 """
 
 import cutlass
@@ -30,21 +31,22 @@ POINTERS = {
 
 DEPTH = 16  # of the tiles in shared memory
 THREADS = 256
-EACH = REPAIR_TILE // 16  # rows and columns of a thread's elements, 16 apart
+EACH = REPAIR_TILE // 16  # rows, and columns, per thread, 16 apart
 
 
 @cute.jit
-def one(pointer: cute.Pointer) -> cute.Tensor:
+def element(pointer: cute.Pointer) -> cute.Tensor:
+    """The element at `pointer`, as a tensor of one."""
     return cute.make_tensor(pointer, cute.make_layout(1))
 
 
 @cute.jit
 def mark(risk: cute.Pointer, item: Int32, length: Int32, vector: Int32) -> Int32:
-    """1 for a vector that is not finite."""
+    """1 if the vector has an infinity or a NaN, else 0."""
     found = Int32(0)
     if vector < length:
         at = Int64(item) * cute.round_up(length, VECTOR_PITCH) + vector
-        found = Int32(one(risk + at)[0] < 0)
+        found = Int32(element(risk + at)[0] < 0)
     return found
 
 
@@ -57,7 +59,10 @@ def add_products(
     corner: tuple,
     alpha: Float32,
 ) -> None:
-    """C += alpha·A·B in the marked rows and columns of one tile."""
+    """C += alpha·A·B in the marked rows and columns of the tile at `corner`.
+
+    sM: (2, REPAIR_TILE), the marks of its rows and of its columns.
+    """
     thread, _, _ = cute.arch.thread_idx()
     row0, col0 = corner
     ty, tx = thread // 16, thread % 16
@@ -115,8 +120,8 @@ def kernel(
     thread, _, _ = cute.arch.thread_idx()
     bx, _, _ = cute.arch.block_idx()
     blocks, _, _ = cute.arch.grid_dim()
-    at_risk = one(status_a)[0] + one(status_b)[0]
-    not_finite = one(status_a + 1)[0] + one(status_b + 1)[0]
+    at_risk = element(status_a)[0] + element(status_b)[0]
+    not_finite = element(status_a + 1)[0] + element(status_b + 1)[0]
     if not_finite > 0:
         shape = cute.make_layout((2, REPAIR_TILE), stride=(REPAIR_TILE, 1))
         sM = cute.make_tensor(cute.arch.alloc_smem(Int32, 2 * REPAIR_TILE), shape)
@@ -146,17 +151,17 @@ def kernel(
 
     cute.arch.sync_threads()
     if thread == 0:
-        cute.arch.fence_acq_rel_gpu()  # this block has read all it needs
+        cute.arch.fence_acq_rel_gpu()  # this block has finished reading the counts
         ended = cute.arch.atomic_add(report + 2, Uint64(1), sem="relaxed", scope="gpu")
         cute.arch.fence_acq_rel_gpu()
         if ended == blocks - 1:
-            one(report)[0] = at_risk
-            one(report + 1)[0] = not_finite
-            one(report + 2)[0] = Uint64(0)
+            element(report)[0] = at_risk
+            element(report + 1)[0] = not_finite
+            element(report + 2)[0] = Uint64(0)
             for status, bit in ((status_a, 1), (status_b, 2)):
                 if clear & bit != 0:
-                    one(status)[0] = Uint64(0)
-                    one(status + 1)[0] = Uint64(0)
+                    element(status)[0] = Uint64(0)
+                    element(status + 1)[0] = Uint64(0)
 
 
 SIGNATURES = signatures(POINTERS, kernel)
