@@ -140,8 +140,8 @@ def emulate(
     exception becomes the last finding instead.
     uninitialized: the arrays in `args` to treat as never written.
     outputs: the arrays that the kernel must overwrite completely. The check `outputs` reports
-    elements it leaves unwritten, unless the kernel reads the array or its data decides which
-    elements it writes.
+    elements it leaves unwritten, unless the kernel reads the array, or loaded data or integer
+    arguments decide which elements it writes.
     max_instructions: the instruction budget of a warp, beyond which BudgetError is raised.
 
     The module's variables start from `artifact.variables`, which is updated if the launch succeeds.

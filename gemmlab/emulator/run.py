@@ -141,8 +141,9 @@ def run(
         numpy_tier = partial(execute, order=warp_order)
         tally, used = tiers.run(launch, chosen, numpy_tier, prepared.restart)
     else:
+        sizes = tuple(int(x) for x in args if isinstance(x, (int, np.integer)) and x > 0)
         declared = [
-            Output(buffer.name, *buffer.span, array.itemsize, is_undefined)
+            Output(buffer.name, *buffer.span, array.itemsize, is_undefined, sizes)
             for arrays, is_undefined in ((uninitialized, True), (outputs, False))
             for array in arrays
             if array.size

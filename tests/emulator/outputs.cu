@@ -49,12 +49,28 @@ KERNEL trips_of_data(const unsigned* ends, const float* x, float* y, int n) {
   if (I < n - 1) y[I] = sum;  // expect: 1 of 32 elements of argument y are never written (31);
 }
 
-//! args=x:f32[n],y:f32[2*n],n n=32 block=32 grid=1
+//! args=x:f32[n],y:f32[2*n],n n=32 block=16 grid=1
 KERNEL through_shared(const float* x, float* y, int n) {
-  __shared__ float tile[32];
+  __shared__ float tile[16];
   tile[I] = x[I];
   __syncthreads();
-  y[I] = tile[n - 1 - I];  // expect: 32 of 64 elements of argument y are never written (32,
+  y[I] = tile[15 - I];  // expect: 48 of 64 elements of argument y are never written (16,
+}
+
+//! args=x:f32[m*n],y:f32[m*n],m,n m=4 n=24 block=32 grid=1
+KERNEL first_row(const float* x, float* y, int m, int n) {
+  if (I < n) y[I] = x[I];  // expect: 72 of 96 elements of argument y are never written (24, 25, 26, 27, …);
+}
+
+//! args=x:f32[m*n],y:f32[m*n],m,n m=4 n=24 block=32 grid=1
+KERNEL swapped_sizes(const float* x, float* y, int m, int n) {
+  for (int row = 0; row < m; ++row)
+    if (I < m) y[row * n + I] = x[row * n + I];  // expect: 80 of 96 elements of argument y are never written (4, 5,
+}
+
+//! args=x:f32[n],y:f32[4*n],n n=16 block=16 grid=1
+KERNEL vectors(const float* x, float4* y, int n) {
+  if (I < n - 1) y[I] = make_float4(x[I], 0, 1, 2);  // expect: 4 of 64 elements of argument y are never written (60, 61, 62, 63);
 }
 
 //! args=x:f32[n],w:i32[2],y:f32[n]=zeros,z:f32[n],n n=32 block=32 grid=1
@@ -70,6 +86,17 @@ KERNEL scatter_into_empty(const float* x, const unsigned* at, float* y) {
 
 //! args=x:f32[n],y:f32[n],n n=64 block=32 grid=2
 KERNEL whole(const float* x, float* y, int n) { y[I] = x[I]; }
+
+//! args=x:f32[n],y:f32[100],n n=60 block=32 grid=2
+KERNEL longer_array(const float* x, float* y, int n) {
+  if (I < n) y[I] = x[I];
+}
+
+//! args=x:f32[m*n],y:f32[m*ld],m,n,ld m=4 n=24 ld=32 block=32 grid=1
+KERNEL padded_rows(const float* x, float* y, int m, int n, int ld) {
+  for (int row = 0; row < m; ++row)
+    if (I < n) y[row * ld + I] = x[row * n + I];
+}
 
 //! args=x:f32[n],y:f32[n]=zeros,z:f32[n]=normal,n n=64 block=32 grid=2
 KERNEL with_a_fill(const float* x, float* y, float* z, int n) {

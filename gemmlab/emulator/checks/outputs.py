@@ -1,14 +1,16 @@
 """Outputs of which a launch leaves elements unwritten.
 
 An array that the kernel reads or updates atomically is not an output. An output whose contents are
-undefined must be written completely. Any other output may keep elements where data decides which
-elements are written, as in a scatter, a stream compaction or a filter.
+undefined must be written completely. Any other output may keep elements in two cases: data decides
+which elements are written, as in a scatter, a stream compaction or a filter; or integer arguments
+say which, as for the first n elements of a longer array, or rows with padding between them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
+from itertools import combinations, permutations
 from operator import and_
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -37,6 +39,7 @@ class Output(NamedTuple):
     nbytes: int
     itemsize: int  # bytes of an element
     is_undefined: bool  # whether its elements must be written before they are read
+    sizes: tuple[int, ...]  # positive integers among the launch's arguments
 
     def granules(self, size: int) -> slice:
         """The granules of `size` bytes of the arena that it fills."""
@@ -56,24 +59,39 @@ def find_unwritten(
     is_read = shadow.read.when[cells].any() or shadow.looked[cells].any()
     if not bad.size or not written.size or is_read:
         return
+    missing_bytes = np.zeros(output.nbytes, bool)
+    head = cells.start * granule - output.start
+    missing_bytes[head : head + when.size * granule] = np.repeat(when <= 0, granule)
+    is_missing = np.logical_or.reduce(missing_bytes.reshape(-1, output.itemsize), axis=1)
     if not output.is_undefined:
         sites = np.unique(site_of(shadow.written.by[cells][written])).tolist()
-        if not placed_by_data(program).isdisjoint(sites):
+        if is_told(~is_missing, output.sizes) or not placed_by_data(program).isdisjoint(sites):
             return
-    per = max(output.itemsize, granule)
-    offsets = (bad + cells.start) * granule - output.start  # bytes
-    elements = np.unique(offsets // per) * per // output.itemsize
+    elements = np.flatnonzero(is_missing)
     site = shadow.writer(int(written[np.abs(written - bad[0]).argmin()]) + cells.start)
     assert site is not None
     shown = ", ".join(map(str, elements[:SHOWN].tolist()))
     more = ", …" if len(elements) > SHOWN else ""
-    count, total = len(elements) * per // output.itemsize, output.nbytes // output.itemsize
     message = (
-        f"{count:,} of {total:,} elements of {output.name} are never written ({shown}{more}); "
-        "this store writes their neighbor"
+        f"{len(elements):,} of {len(is_missing):,} elements of {output.name} are never written "
+        f"({shown}{more}); this store writes their neighbor"
     )
     address = output.start + int(elements[0]) * output.itemsize + GLOBAL_BASE
     findings.add(KIND, message, site, addresses=[address])
+
+
+def is_told(is_written: np.ndarray, sizes: Sequence[int]) -> bool:
+    """Whether integer arguments say which elements of an array are written: n, the first n of an
+    array that has no other shape; or m, n and ld, the first n of every ld in m rows or columns."""
+    total, written = len(is_written), np.flatnonzero(is_written)
+    shapes = [shape for shape in permutations(sizes, 3) if shape[1] < shape[2]]
+    if total not in {a * b for a, b in combinations(sizes, 2)}:
+        shapes += [(1, n, total) for n in sizes]
+    return any(
+        rows * columns == len(written)
+        and np.array_equal(written, np.add.outer(stride * np.arange(rows), np.arange(columns)).flat)
+        for rows, columns, stride in shapes
+    )
 
 
 def placed_by_data(program: Program) -> set[int]:
