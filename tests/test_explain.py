@@ -151,7 +151,7 @@ def test_device_memory_bounds_a_launch_by_what_l2_cannot_hold(name, sizes, least
 def test_flops_of_a_ragged_tile_are_counted_whole():
     flops = row(explained("shared", 33, 32, 32), "FLOPs")
     assert (flops.model, flops.counted) == (2 * 33 * 32 * 32, 2 * 64 * 32 * 32)
-    assert "hang over an edge" in flops.reason
+    assert "edge tiles" in flops.reason
 
 
 @pytest.mark.parametrize(("name", "products"), [("fp16x3", 3), ("bf16x6", 6)])
@@ -312,7 +312,7 @@ def test_the_page_as_svg_needs_no_network(gemmlab, tmp_path):
     ("args", "told"),
     [
         (["nave"], "Did you mean 'naive'"),
-        (["naive", "--gpu", "GTX"], "no GPU 'GTX' in the table; there is: B200, H200"),
+        (["naive", "--gpu", "GTX"], "no GPU 'GTX' in the table; known: B200, H200"),
         (["naive", "--shape", "1,2"], "must be M,N,K"),
         (["naive", "--size", "8", "--shape", "1,2,3"], "not both"),
         (["naive", "--size", "0"], "m = 0"),

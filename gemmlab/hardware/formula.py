@@ -1,26 +1,25 @@
-"""Whole numbers that remember their formula, in symbols and with the numbers put in.
+"""Integers that remember their formula, in symbols and with the numbers inserted.
 
->>> bm, m, k = Quantity.named("BM", 128), Quantity.named("M", 300), Quantity.named("K", 64)
->>> loads = k * (m + ceil_div(m, bm))
->>> loads.symbols, loads.numbers, loads.value
-('K·(M + ⌈M/BM⌉)', '64·(300 + ⌈300/128⌉)', 19392)
+>>> bm, m, k = Quantity.named("BM", 128), Quantity.named("M", 300), Quantity.named("K", 64) >>>
+loads = k * (m + ceil_div(m, bm)) >>> loads.symbols, loads.numbers, loads.value ('K·(M + ⌈M/BM⌉)',
+'64·(300 + ⌈300/128⌉)', 19392)
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-_SUM, _PRODUCT, _ATOM = 0, 1, 2  # how tightly an operation binds
+_SUM, _PRODUCT, _ATOM = 0, 1, 2  # operator precedence
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """A number and how it came about."""
+    """An integer and its formula."""
 
     symbols: str
     numbers: str
     value: int
-    binding: int = _ATOM  # of the outermost operation
+    binding: int = _ATOM  # precedence of the outermost operator
 
     @classmethod
     def named(cls, name: str, value: int) -> Quantity:
@@ -44,14 +43,14 @@ class Quantity:
         return Quantity.of(other) * self
 
     def numbers_over(self, divisor: int) -> str:
-        """The numbers of a quotient that need not be whole."""
+        """The formula of a quotient that need not be an integer, with the numbers inserted."""
         return f"{self._texts(_PRODUCT)[1]}/{divisor}"
 
     def _joined(self, text: str, other: Quantity, value: int, binding: int) -> Quantity:
         return _join(text, self._texts(binding), other._texts(binding), value, binding)
 
     def _texts(self, inside: int) -> Texts:
-        """Symbols and numbers as an operand of something that binds so tightly."""
+        """Return symbols and numbers as an operand of an operator with this precedence."""
         if self.binding >= inside:
             return self.symbols, self.numbers
         return f"({self.symbols})", f"({self.numbers})"

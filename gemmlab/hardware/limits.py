@@ -1,4 +1,4 @@
-"""What a launch may ask for, checked before anything runs."""
+"""Limits of kernel launches, checked before anything runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gemmlab.errors import LaunchError
 from gemmlab.hardware.occupancy import occupancy
 from gemmlab.hardware.specs import KB, architecture
 
-# CUDA C++ Programming Guide, the same for every architecture in the table.
+# From the CUDA C++ Programming Guide; equal for every architecture in the table.
 THREADS_PER_BLOCK = 1024
 BLOCK_DIMS = (1024, 1024, 64)
 GRID_DIMS = (2**31 - 1, 65535, 65535)
@@ -25,10 +25,10 @@ def check_launch(
     dynamic_smem: int = 0,
     registers: int = 0,
 ) -> None:
-    """Raise LaunchError, with the values and the rule, for a launch that no GPU of `arch` accepts.
+    """Raise LaunchError for a launch that no GPU of `arch` accepts, with the values and the rule.
 
-    Shared memory is in bytes per block, registers per thread, 0 where unknown. UnknownNameError for
-    an architecture not in the table.
+    Shared memory is in bytes per block. Registers are per thread, 0 if unknown. Raises
+    UnknownNameError for an architecture not in the table.
     """
     limit = architecture(arch).smem_per_block
     _check_dims("block", block, BLOCK_DIMS)

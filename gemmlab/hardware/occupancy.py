@@ -1,6 +1,6 @@
-"""How many blocks of a kernel one multiprocessor holds at once, and what stops the next.
+"""How many blocks of a kernel fit on one multiprocessor, and which resource limits them.
 
-The rules are those of NVIDIA's cuda_occupancy.h, for the largest shared memory carve-out.
+The rules are those of NVIDIA's cuda_occupancy.h for the largest shared memory carve-out.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from gemmlab.hardware.specs import architecture
 
 @dataclass(frozen=True)
 class Occupancy:
-    """Theoretical occupancy. `limits` holds the blocks each resource has room for."""
+    """Theoretical occupancy. `limits`: the number of blocks that each resource permits."""
 
     blocks_per_sm: int
     warps_per_sm: int
@@ -24,10 +24,10 @@ class Occupancy:
 
 
 def occupancy(arch: str, threads: int, registers: int, smem_bytes: int) -> Occupancy:
-    """Occupancy of a kernel with `threads` per block, `registers` per thread and `smem_bytes`
-    (static and dynamic) per block.
+    """Return the occupancy of a kernel with `threads` per block, `registers` per thread and
+    `smem_bytes` (static and dynamic) per block.
 
-    Raises LaunchError when a value is outside what the architecture can run at all.
+    Raises LaunchError if a value exceeds the architecture's limits.
     """
     sm = architecture(arch)
     if not 1 <= threads <= 1024:
@@ -43,7 +43,7 @@ def occupancy(arch: str, threads: int, registers: int, smem_bytes: int) -> Occup
     warps = -(-threads // 32)
     warp_registers = _round_up(max(registers, 1) * 32, sm.register_unit)
     warps_by_registers = sm.registers_per_sm // sm.partitions // warp_registers * sm.partitions
-    # A launch is checked as if every partition got as many warps as the fullest.
+    # The check assumes that every partition has as many warps as the fullest.
     fits = _round_up(warps, sm.partitions) * warp_registers <= sm.registers_per_sm
     block_smem = _round_up(smem_bytes + sm.smem_reserved, sm.smem_unit)
     limits = {

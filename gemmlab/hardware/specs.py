@@ -1,10 +1,10 @@
-"""Facts about GPUs, each with its source. Sizes in bytes, clocks in MHz, bandwidth in GB/s.
+"""Facts about GPUs with their sources. Sizes in bytes, clocks in MHz, bandwidth in GB/s.
 
 Limits per architecture: CUDA C++ Programming Guide, "Technical Specifications per Compute
-Capability". Allocation units: NVIDIA's cuda_occupancy.h. Chips: the source named in the row; each
-word of a name stands in the driver's name for the device; the peak is 2 · SMs · float32 lanes ·
-boost clock. L2: the source named in the row or NVIDIA's tuning guide of its generation; of H200
-and L40S what their driver reports.
+Capability". Allocation units: NVIDIA's cuda_occupancy.h. Chips: the source named in the row. Each
+word of a chip's name occurs in the device name that the driver reports. The peak is 2 · SMs ·
+float32 lanes · boost clock. L2: the source named in the row or NVIDIA's tuning guide for the
+generation; for H200 and L40S, the driver's report.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ KB = 1024
 
 @dataclass(frozen=True)
 class Architecture:
-    """What every chip of one compute capability has per multiprocessor (SM) and per block."""
+    """Properties of one compute capability, per multiprocessor (SM) and per block."""
 
     name: str  # "sm_90"
     warps_per_sm: int
     blocks_per_sm: int
     smem_per_sm: int
-    smem_per_block: int  # the most a kernel may opt in to, static and dynamic together
-    smem_reserved: int  # per block, taken by the system
-    fp32_lanes: int  # float32 FMAs per clock and SM
-    smem_unit: int = 128  # shared memory is allocated in these
+    smem_per_block: int  # the opt-in maximum, static and dynamic together
+    smem_reserved: int  # per block, reserved by the system
+    fp32_lanes: int  # float32 FMAs per clock per SM
+    smem_unit: int = 128  # allocation granularity of shared memory
     registers_per_sm: int = 64 * KB
-    register_unit: int = 256  # registers are allocated to a warp in these
-    partitions: int = 4  # warps live in one of these, each with its own registers
+    register_unit: int = 256  # allocation granularity of registers, per warp
+    partitions: int = 4  # of an SM, each with its own warps and registers
     max_registers_per_thread: int = 255
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """One product."""
+    """A GPU product."""
 
     name: str
     arch: str
@@ -47,15 +47,16 @@ class Gpu:
     bandwidth_gbs: float
     l2_mb: float  # 2**20 bytes
     source: str
-    tensor_tflops: float | None = None  # float16 inputs, float32 sums, dense; None: not looked up
+    # float16 inputs, float32 accumulation, dense; None if not known
+    tensor_tflops: float | None = None
 
     @property
     def ridge(self) -> float:
-        """FLOPs per byte from which on the float32 peak is nearer than the memory's bandwidth."""
+        """FLOPs per byte above which the float32 peak, not memory bandwidth, is the limit."""
         return self.fp32_tflops * 1e3 / self.bandwidth_gbs
 
     def attainable_tflops(self, intensity: float) -> float:
-        """The roofline: what `intensity` FLOPs per byte of device memory allow (Williams et al.,
+        """Return the roofline at `intensity` FLOPs per byte of device memory (Williams et al.,
         2009)."""
         return min(self.fp32_tflops, intensity * self.bandwidth_gbs / 1e3)
 
@@ -95,21 +96,22 @@ GPUS = (
 
 
 def gpu(device: str) -> Gpu | None:
-    """The product that a driver's name for a device speaks of; None for one not in the table."""
+    """Return the product whose name matches a driver's device name, or None."""
     found = [gpu for gpu in GPUS if all(word in device for word in gpu.name.split())]
     return max(found, key=lambda gpu: len(gpu.name), default=None)
 
 
 def product(name: str) -> Gpu:
-    """The first product whose name begins so, whatever the case, spaces and dashes: "rtx2080ti".
+    """Return the first product whose name starts with `name`, ignoring case, spaces and dashes, as
+    in "rtx2080ti".
 
-    UnknownNameError, with the names, when there is none.
+    Raises UnknownNameError with the known names if there is none.
     """
     wanted = _plain(name)
     found = [gpu for gpu in GPUS if wanted and _plain(gpu.name).startswith(wanted)]
     if not found:
         known = ", ".join(gpu.name for gpu in GPUS)
-        raise UnknownNameError(f"no GPU {name!r} in the table; there is: {known}")
+        raise UnknownNameError(f"no GPU {name!r} in the table; known: {known}")
     return found[0]
 
 
@@ -118,9 +120,9 @@ def _plain(name: str) -> str:
 
 
 def architecture(arch: str) -> Architecture:
-    """Facts of "sm_90" (also "sm_90a", "sm_100f"); UnknownNameError when there are none."""
+    """Return the properties of "sm_90" (also "sm_90a", "sm_100f"). Raises UnknownNameError."""
     match = re.fullmatch(r"(sm_\d+)[af]?", arch)
     if match is None or match[1] not in ARCHITECTURES:
         known = ", ".join(ARCHITECTURES)
-        raise UnknownNameError(f"no architecture {arch!r} in the table; there is: {known}")
+        raise UnknownNameError(f"no architecture {arch!r} in the table; known: {known}")
     return ARCHITECTURES[match[1]]

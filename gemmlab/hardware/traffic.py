@@ -1,12 +1,12 @@
-"""What kernels ask of memory: one model per kind of kernel, from its tile sizes alone.
+"""Memory traffic that kernels request: one model per kind of kernel, from its tile sizes alone.
 
-A model counts what lanes ask for: an element that 32 lanes load together counts 32 times, because
-each of them waits for it. Models are exact for ragged shapes, where lanes beyond an edge ask for
-nothing. The emulator's counts check them.
+A model counts elements that lanes request: an element that 32 lanes load together counts 32 times,
+because each lane waits for it. Models are exact for ragged shapes, where lanes past an edge request
+nothing. Tests compare them with the emulator's counts.
 
-The traffic of a tiled product, K·(M·⌈N/BN⌉ + N·⌈M/BM⌉) elements, is M·N·K·(1/BM + 1/BN) where tiles
-divide the matrix: every row of A is read once per column of blocks, every column of B once per row
-of blocks (Kirk and Hwu, "Programming Massively Parallel Processors", chapter on tiling).
+The traffic of a tiled product, K·(M·⌈N/BN⌉ + N·⌈M/BM⌉) elements, is M·N·K·(1/BM + 1/BN) if the
+tiles divide the matrix: every row of A is read once per column of blocks, every column of B once
+per row of blocks (Kirk and Hwu, "Programming Massively Parallel Processors", chapter on tiling).
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from typing import Any
 from gemmlab.hardware.formula import Quantity, ceil_div, least
 
 ZERO = Quantity.of(0)
-BINS = 256  # of a histogram of bytes
+BINS = 256  # of a byte histogram
 WARP = 32
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """FLOPs, and the elements that the lanes of one launch ask for; None where not modelled.
+    """FLOPs, and the elements that the lanes of one launch request. None: not modelled.
 
-    `more` says, for a field, why a kernel may ask for more than its model.
+    more: field -> why a kernel may exceed its model.
     """
 
     flops: Quantity
@@ -36,20 +36,20 @@ class Traffic:
     shared_loads: Quantity | None = ZERO
     shared_stores: Quantity | None = ZERO
     shared_atomics: Quantity | None = ZERO
-    results: Quantity | None = None  # elements of the output, where each is written once
-    load_bytes: int = 4  # of an element in global memory that is loaded; all others have 4
+    results: Quantity | None = None  # output elements, if each is written once
+    load_bytes: int = 4  # of a loaded element in global memory; all others have 4
     more: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def global_bytes(self) -> int | None:
-        """Loads, stores and atomics together, before any cache."""
+        """Bytes of loads, stores and atomics together, before any cache."""
         stores = (self.global_stores, self.global_atomics)
         if self.global_loads is None or None in stores:
             return None
         return self.load_bytes * self.global_loads.value + 4 * sum(q.value for q in stores if q)
 
 
-# of a configuration and a shape (axis -> extent)
+# (configuration, shape: axis -> extent) -> traffic
 Model = Callable[[Any, Mapping[str, int]], Traffic]
 
 
@@ -58,7 +58,7 @@ def _axes(shape: Mapping[str, int]) -> list[Quantity]:
 
 
 def _sizes(config: Any, **names: str) -> list[Quantity]:
-    """Fields of a configuration under the letters that formulas use."""
+    """Return fields of a configuration as quantities named by the letters of the formulas."""
     return [Quantity.named(name, getattr(config, field)) for name, field in names.items()]
 
 
@@ -73,7 +73,8 @@ def direct_product(config: Any, shape: Mapping[str, int]) -> Traffic:
 
 
 def staged_product(config: Any, shape: Mapping[str, int]) -> Traffic:
-    """Blocks of BM×BN stage tiles of A and B; what they do with the tiles is left open."""
+    """Blocks of BM×BN stage tiles of A and B in shared memory. Reads of the tiles are not
+    modelled."""
     m, n, k = _axes(shape)
     bm, bn = _sizes(config, BM="block_m", BN="block_n")
     return Traffic(
@@ -83,15 +84,15 @@ def staged_product(config: Any, shape: Mapping[str, int]) -> Traffic:
         results=m * n,
         shared_loads=None,
         shared_stores=None,
-        more={"flops": "tiles that hang over an edge are multiplied whole, zeros included"},
+        more={"flops": "edge tiles are multiplied in full, including the zero padding"},
     )
 
 
 def tiled_product(config: Any, shape: Mapping[str, int]) -> Traffic:
-    """Blocks stage tiles in shared memory; for each k a thread reads TM + TN elements of them."""
+    """Blocks stage tiles in shared memory. For each k, a thread reads TM + TN elements of them."""
     m, n, k = _axes(shape)
     bm, bn, bk = _sizes(config, BM="block_m", BN="block_n", BK="block_k")
-    # A kernel without these fields has one element of C per thread.
+    # A kernel without these fields computes one element of C per thread.
     tm, tn = (Quantity.named(f"T{x.upper()}", getattr(config, f"thread_{x}", 1)) for x in "mn")
     tiles = ceil_div(m, bm) * ceil_div(n, bn) * ceil_div(k, bk)
     threads = Quantity.named("threads", bm.value * bn.value // (tm.value * tn.value))
@@ -103,22 +104,23 @@ def tiled_product(config: Any, shape: Mapping[str, int]) -> Traffic:
 
 
 def prefetching_product(config: Any, shape: Mapping[str, int]) -> Traffic:
-    """A tiled product that fetches the next tile while it multiplies the present one."""
+    """A tiled product that prefetches the next tile while it multiplies the current one."""
     traffic = tiled_product(config, shape)
-    why = "the last turn of the loop fetches and stores a tile ahead that nobody uses"
+    why = "the last iteration of the loop prefetches a tile that is never used"
     return replace(traffic, more={**traffic.more, "global_loads": why, "shared_stores": why})
 
 
 def copying_product(config: Any, shape: Mapping[str, int]) -> Traffic:
-    """A tiled product whose tiles are copied whole: past an edge the last column comes again."""
+    """A tiled product whose tiles are copied in full; past an edge, the last column repeats."""
     traffic = tiled_product(config, shape)
-    why = "tiles are copied whole: past an edge the last column comes again"
+    why = "tiles are copied in full; past an edge, the last column repeats"
     return replace(traffic, more={**traffic.more, "global_loads": why})
 
 
 def sliced_product(config: Any, shape: Mapping[str, int]) -> Traffic:
-    """A prefetching product whose k is cut into S slices: each slice of each block of C goes to
-    memory and comes back, with one atomic addition and a number that the block's threads share."""
+    """A prefetching product whose k is split into S slices. Each slice of each block of C is
+    written to memory and read back, with one atomic addition and one value shared by the block's
+    threads."""
     traffic = prefetching_product(config, shape)
     assert traffic.global_loads and traffic.global_stores
     assert traffic.shared_loads and traffic.shared_stores
@@ -129,7 +131,7 @@ def sliced_product(config: Any, shape: Mapping[str, int]) -> Traffic:
     if slices <= 1:
         return traffic
     parts = blocks * Quantity.named("S", slices)
-    why = "the slices are added up"
+    why = "the slices are summed"
     return replace(
         traffic,
         global_loads=traffic.global_loads + parts * bm * bn,
@@ -142,12 +144,12 @@ def sliced_product(config: Any, shape: Mapping[str, int]) -> Traffic:
 
 
 def shared_reads(config: Any, shape: Mapping[str, int], at_once: int) -> float:
-    """Bytes of A and B that L2 asks of device memory when it cannot hold them, and the `at_once`
-    blocks that run together share what they read: W blocks that cover R rows and S columns of
-    blocks read R·BM rows of A and S·BN columns of B.
+    """Bytes of A and B that L2 reads from device memory if it cannot hold them and the `at_once`
+    concurrent blocks share their reads: a wave that covers R rows and S columns of blocks reads
+    R·BM rows of A and S·BN columns of B.
 
     Blocks are numbered along the rows of C, or in groups of `config.group` rows, column by column.
-    An estimate: blocks that do not keep step share less.
+    This is an estimate; blocks that drift apart share less.
     """
     m, n, k = shape.values()
     bm, bn, group = config.block_m, config.block_n, getattr(config, "group", 1)
@@ -168,7 +170,7 @@ def direct_transpose(config: Any, shape: Mapping[str, int]) -> Traffic:
 
 
 def staged_transpose(config: Any, shape: Mapping[str, int]) -> Traffic:
-    """And goes through shared memory."""
+    """The same, staged through shared memory."""
     m, n = _axes(shape)
     return replace(
         direct_transpose(config, shape),
@@ -178,24 +180,24 @@ def staged_transpose(config: Any, shape: Mapping[str, int]) -> Traffic:
     )
 
 
-# The sum of n numbers
+# Sum of n numbers
 
 
 def _sum_blocks(config: Any, shape: Mapping[str, int]) -> tuple[Quantity, Quantity, Quantity]:
-    """N, threads per block, blocks with an element per thread."""
+    """Return N, the threads per block, and the blocks needed for one element per thread."""
     (n,) = _axes(shape)
     (t,) = _sizes(config, T="threads")
     return n, t, ceil_div(n, t)
 
 
 def atomic_sum(config: Any, shape: Mapping[str, int]) -> Traffic:
-    """Every element is added to one number in global memory."""
+    """Every element is added to one accumulator in global memory."""
     (n,) = _axes(shape)
     return Traffic(n, global_loads=n, global_atomics=n)
 
 
 def serial_sum(config: Any, shape: Mapping[str, int]) -> Traffic:
-    """Blocks put T elements into shared memory, one thread reads them all."""
+    """Blocks store T elements to shared memory, and one thread reads them all."""
     n, t, blocks = _sum_blocks(config, shape)
     return Traffic(
         n,
@@ -203,13 +205,13 @@ def serial_sum(config: Any, shape: Mapping[str, int]) -> Traffic:
         global_atomics=blocks,
         shared_loads=blocks * t,
         shared_stores=blocks * t,
-        more={"flops": "the first number is added to 0, and the block's sum to the total"},
+        more={"flops": "the first element is added to 0, and the block's sum to the total"},
     )
 
 
 def tree_sum(config: Any, shape: Mapping[str, int]) -> Traffic:
-    """T elements into shared memory, T - 1 additions there of two loads and a store each, and one
-    load of the result."""
+    """Blocks store T elements to shared memory, perform T - 1 additions there with two loads and a
+    store each, and load the result once."""
     n, t, blocks = _sum_blocks(config, shape)
     return Traffic(
         n,
@@ -217,21 +219,22 @@ def tree_sum(config: Any, shape: Mapping[str, int]) -> Traffic:
         global_atomics=blocks,
         shared_loads=blocks * (2 * t - 1),
         shared_stores=blocks * (2 * t - 1),
-        more={"flops": "the last block adds zeros beyond the end"},
+        more={"flops": "the last block adds zeros past the end"},
     )
 
 
-_SHUFFLED = "in every step of a shuffle all 32 lanes add, most of them what nobody reads"
+_SHUFFLED = "in every shuffle step all 32 lanes add, although most of the sums are unused"
 
 
 def shuffled_sum(config: Any, shape: Mapping[str, int]) -> Traffic:
-    """A word per warp goes through shared memory, the rest through shuffles."""
+    """One word per warp passes through shared memory, the rest through shuffles."""
     n, t, blocks = _sum_blocks(config, shape)
     return _shuffled(n, t, blocks)
 
 
 def strided_sum(config: Any, shape: Mapping[str, int]) -> Traffic:
-    """The same with at most so many blocks, which walk over the elements four at a time."""
+    """The same with at most `config.blocks` blocks, which stride over the elements four at a
+    time."""
     n, t, _ = _sum_blocks(config, shape)
     (most,) = _sizes(config, blocks="blocks")
     return _shuffled(n, t, least(ceil_div(n, 4 * t), most))
@@ -249,18 +252,18 @@ def _shuffled(n: Quantity, t: Quantity, blocks: Quantity) -> Traffic:
     )
 
 
-# How often each byte occurs
+# Byte histogram
 
 
 def atomic_histogram(config: Any, shape: Mapping[str, int]) -> Traffic:
-    """Every byte is counted in global memory."""
+    """Every byte is counted by an atomic in global memory."""
     (n,) = _axes(shape)
     return Traffic(ZERO, global_loads=n, global_atomics=n, load_bytes=1)
 
 
 def staged_histogram(config: Any, shape: Mapping[str, int]) -> Traffic:
     """Blocks of T threads count `run` bytes per thread in shared memory, then add their 256 counts
-    up in global memory."""
+    to global memory."""
     (n,) = _axes(shape)
     t, run = _sizes(config, T="threads", run="run")
     counts = ceil_div(n, t * run) * BINS
@@ -279,6 +282,6 @@ def staged_histogram(config: Any, shape: Mapping[str, int]) -> Traffic:
 
 
 def vector_sum(config: Any, shape: Mapping[str, int]) -> Traffic:
-    """Two elements are loaded, their sum is stored."""
+    """Two elements are loaded and their sum is stored."""
     (n,) = _axes(shape)
     return Traffic(n, global_loads=2 * n, global_stores=n, results=n)

@@ -1,4 +1,5 @@
-"""Machine code beside PTX: what a launch executed of it, and where it does something else."""
+"""Machine code (SASS) of a kernel: how often a launch executes it, and where its memory accesses
+differ from the PTX."""
 
 from gemmlab.sass.machine import MachineCode, analyse, counters
 

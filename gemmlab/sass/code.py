@@ -1,7 +1,7 @@
 """Machine code as data: instructions with the PTX line each came from, and their basic blocks.
 
-The text is nvdisasm's with --print-line-info-ptx. A block also ends where lanes of a warp are
-gathered again (BSYNC), because parted lanes arrive there in several groups.
+The input is the text of nvdisasm --print-line-info-ptx. A basic block also ends where the lanes of
+a warp reconverge (BSYNC), because diverged lanes arrive there in several groups.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-LEAVE = -1  # the successor of what ends a thread
+LEAVE = -1  # the successor of an instruction that ends a thread
 
 _LINE = re.compile(r'\s*//## File "\.nv_debug_ptx_txt[^"]*", line (\d+)')
 _LABEL = re.compile(r"(\.L_[\w.]+|\$[\w.$]+):")
@@ -21,13 +21,14 @@ _TARGET = re.compile(r"`\((\S+)\)")
 _WIDTH = re.compile(r"\.[US]?(8|16|64|128)\b")
 _CONDITION = re.compile(r"!?U?P\d\b")
 JUMPS = ("BRA", "JMP", "BRX", "JMX", "EXIT", "RET", "CALL", "BSYNC", "KILL")
-ENDLESS = ("BRA", "JMP", "BRX", "JMX", "EXIT", "RET", "KILL")  # what nothing follows, unguarded
+# without a guard, control does not fall through
+ENDLESS = ("BRA", "JMP", "BRX", "JMX", "EXIT", "RET", "KILL")
 INDIRECT = ("BRX", "JMX")
 
 
 @dataclass(frozen=True)
 class Instruction:
-    """One machine instruction. `line`: of the PTX text, from 1; None where no PTX asked for it."""
+    """A machine instruction. `line`: the PTX line it came from, starting at 1, or None."""
 
     address: int  # bytes, from the start of the kernel
     guard: str  # "P0", "!P0", "UP1" or ""
@@ -41,7 +42,7 @@ class Instruction:
 
     @property
     def conditional(self) -> bool:
-        """Whether some threads may not take part; a branch may ask a second predicate."""
+        """Whether some threads may be predicated off. A branch may have a second predicate."""
         second = self.root in ENDLESS and _CONDITION.match(self.operands)
         return self.guard not in ("", "PT", "UPT") or bool(second)
 
@@ -52,13 +53,13 @@ class Instruction:
 
     @property
     def width(self) -> int:
-        """Bytes that each thread of a load or store moves."""
+        """Bytes per thread of a load or store."""
         found = _WIDTH.search(self.opcode)
         return int(found[1]) // 8 if found else 4
 
     @property
     def calls_routine(self) -> bool:
-        """Whether it calls one of ptxas' own functions: division, square root and the like."""
+        """Whether it calls one of ptxas's routines, such as division or square root."""
         return self.root == "CALL" and "__internal_" in self.operands
 
     def __str__(self) -> str:
@@ -68,7 +69,7 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Edge:
-    """Where control may go. A cold one leads where it rarely does: a slow path out of line."""
+    """A control-flow edge. A cold edge is rarely taken, for example to an out-of-line slow path."""
 
     target: int  # block, or LEAVE
     cold: bool = False
@@ -85,20 +86,20 @@ class Block:
 
 @dataclass(frozen=True)
 class Code:
-    """One kernel with what lies behind it in its section. Blocks that nothing leads to are left
-    out: the endless loop and the padding behind the last exit."""
+    """A kernel and the code after it in its section. Unreachable blocks are omitted, such as the
+    endless loop and padding after the last exit."""
 
     instructions: list[Instruction]
     labels: dict[str, int]  # name -> index of the next instruction
-    blocks: list[Block]  # the first one is the entry
+    blocks: list[Block]  # the first is the entry
 
     def inside(self, block: Block) -> list[Instruction]:
-        """The block's instructions, without padding."""
+        """Return the block's instructions without padding."""
         return [x for x in self.instructions[block.first : block.last] if x.root != "NOP"]
 
 
 def read(text: str) -> Code:
-    """The code of one section of nvdisasm's text."""
+    """Parse one section of nvdisasm's output."""
     instructions: list[Instruction] = []
     labels: dict[str, int] = {}
     line: int | None = None
@@ -107,7 +108,7 @@ def read(text: str) -> Code:
             line = int(found[1])
         elif found := _LABEL.match(row):
             labels[found[1]] = len(instructions)
-            if found[1].startswith("$"):  # a function of its own: its lines are told anew
+            if found[1].startswith("$"):  # a routine, whose instructions have lines of their own
                 line = None
         elif found := _CODE.match(row):
             address, guard, opcode, operands = found.groups()
@@ -125,7 +126,8 @@ def _blocks(code: list[Instruction], labels: dict[str, int]) -> list[Block]:
     blocks = [Block(first, last) for first, last in pairwise([*cuts, len(code)])]
     number = {block.first: i for i, block in enumerate(blocks)}
     functions = sorted({0, *(i for name, i in labels.items() if name.startswith("$"))})
-    returns = defaultdict[int, list[int]](list)  # first instruction of a function -> blocks
+    # first instruction of a routine -> blocks that it returns to
+    returns = defaultdict[int, list[int]](list)
     for i, block in enumerate(blocks[:-1]):
         last = code[block.last - 1]
         if last.root == "CALL" and last.target in labels:
@@ -133,7 +135,8 @@ def _blocks(code: list[Instruction], labels: dict[str, int]) -> list[Block]:
     for i, block in enumerate(blocks):
         function = max(start for start in functions if start <= block.first)
         block.edges = list(_edges(code, labels, number, block, i, returns[function]))
-    # nvdisasm does not tell where an indirect branch goes: to code that nothing else leads to.
+    # nvdisasm does not list the targets of an indirect branch. They are the otherwise unreachable
+    # code.
     jumps = [block for block in blocks if code[block.last - 1].root in INDIRECT]
     if jumps:
         orphans = set(range(1, len(blocks))) - _reached(blocks)
@@ -162,8 +165,8 @@ def _edges(
     called = last.root == "CALL" and last.target in labels
     if last.root in ("BRA", "JMP") or called:
         if last.target in labels and number.get(labels[last.target]) is not None:
-            # BRA.DIV leads to where a warp does lane by lane what it cannot do parted; the routines
-            # of ptxas serve values for which no short sequence of instructions is right.
+            # The target of BRA.DIV executes lane by lane what a diverged warp cannot do. ptxas's
+            # routines handle values for which no short instruction sequence is correct.
             cold = ".DIV" in last.opcode or last.calls_routine
             yield Edge(number[labels[last.target]], cold)
     elif last.root == "RET":

@@ -1,10 +1,10 @@
-"""How often warps and threads executed each basic block of machine code.
+"""Estimates how often warps and threads execute each basic block of machine code.
 
-The emulator counts blocks of PTX. ptxas keeps for each machine instruction the PTX line it came
-from, so every instruction of a machine block has a say in the block's count. What cannot move tells
-it best: the branch at the end, then memory accesses and barriers; arithmetic may have been moved
-out of a loop or ahead of a branch. The counts of threads that come nearest to all this and in which
-as many enter each block as leave it are those of `flow.least_change`.
+The emulator counts blocks of PTX, and ptxas records the PTX line of each machine instruction. Every
+instruction therefore votes on the count of its machine block. Instructions that ptxas cannot move
+are the most reliable: the branch at the block's end, then memory accesses and barriers. Arithmetic
+may have been hoisted out of a loop or above a branch. `flow.least_change` finds the thread counts
+closest to the votes in which every block is entered as often as it is left.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gemmlab.sass.flow import Guess, least_change
 from gemmlab.sass.lines import Executed, Lines, PtxLine
 from gemmlab.sass.warps import warps
 
-# What a vote weighs: of the branch that ends a block, of what stays where it is, of all else.
+# Weights of votes: the branch that ends a block, instructions that cannot move, and all others.
 BRANCH, FIXED, MOVABLE = 1000, 50, 1
 FIXED_ROOTS = frozenset(
     {
@@ -28,21 +28,22 @@ FIXED_ROOTS = frozenset(
         *("HMMA", "IMMA", "DMMA", "BMMA", "HGMMA", "IGMMA", "UTMALDG", "UTMASTG", "UBLKCP"),
     }
 )
-# Arithmetic that is one instruction in both: it stays in its loop, or in each copy of it.
+# Arithmetic that is one instruction in PTX and in machine code. It stays in its loop or in each
+# copy of the loop.
 SIMPLE_ROOTS = frozenset({"FFMA", "FADD", "FMUL", "DFMA", "DADD", "DMUL", "HFMA2", "HADD2"})
 SIMPLE_PTX = frozenset({"fma", "add", "sub", "mul"})
 
 
 @dataclass(frozen=True)
 class Counted:
-    """What was executed of each block of some code."""
+    """Execution counts of each block."""
 
     blocks: tuple[Executed, ...]
-    taken: tuple[int, ...]  # threads that the branch at the block's end sent away
+    taken: tuple[int, ...]  # threads that took the branch at the block's end
 
 
 def count(code: Code, lines: Lines, entering: Executed) -> Counted:
-    """The counts of each block of `code`. entering: what the launch started."""
+    """Return the counts of each block of `code`. entering: the warps and threads launched."""
     places = _places(code)
     votes = [
         Votes() if _around_routine(code, block) else _votes(code, block, lines, places)
@@ -64,10 +65,11 @@ def count(code: Code, lines: Lines, entering: Executed) -> Counted:
 def threads_on(
     body: Sequence[Instruction], executed: Executed, taken: int, lines: Lines
 ) -> int | None:
-    """Threads whose guards let them take part in the instructions of a block, added up.
+    """Return the number of predicated-on thread-instructions in a block.
 
-    A guard is PTX's own, or stands for a branch of PTX and lets those through that went there. None
-    where a guard is of ptxas' making, as in a division: nothing tells whom it lets through.
+    A guard is either PTX's own or replaces a PTX branch, in which case the threads that took the
+    branch are on. Returns None if ptxas introduced a guard, as in a division, since its outcome is
+    unknown.
     """
     total = 0
     of_line = [lines.get(one.line or 0) for one in body]
@@ -88,13 +90,13 @@ def threads_on(
 
 @dataclass(frozen=True)
 class Votes:
-    """What a block's instructions say it was executed, and with what weight."""
+    """The execution counts that a block's instructions suggest, weighted."""
 
     fixed: Counter[Executed] = field(default_factory=Counter)
     movable: Counter[Executed] = field(default_factory=Counter)
 
 
-Places = Mapping[tuple[int | None, str], Counter[int]]  # line and kind -> copies, by block
+Places = Mapping[tuple[int | None, str], Counter[int]]  # (line, kind) -> copies in each block
 
 
 def _places(code: Code) -> Places:
@@ -114,7 +116,7 @@ def _votes(code: Code, block: Block, lines: Lines, places: Places) -> Votes:
             continue
         executed = line.executed // copies.get(line.block, 1)
         if one.root in ("BRA", "EXIT", "BRX"):
-            # ret is where many paths end, and ptxas copies it to all of them.
+            # Many paths end at a ret, and ptxas duplicates it for each of them.
             if one.conditional and line.branch and len(places[one.line, "branch"]) == 1:
                 votes.fixed[executed] += BRANCH
         elif not one.guard and one.root not in ("BSSY", "BSYNC", "RET", "CALL"):
@@ -127,9 +129,11 @@ def _votes(code: Code, block: Block, lines: Lines, places: Places) -> Votes:
 
 
 def _copies(code: Code, block: Block, lines: Lines, places: Places) -> dict[int, int]:
-    """How often a block holds a block of PTX that it alone holds: all rounds of a loop, or some.
+    """Return how many copies of each PTX block this machine block holds, for PTX blocks that only
+    occur here, as in unrolled loops.
 
-    One instruction of PTX may become two. But then not each in its block does.
+    Requires several instructions of the PTX block, since one instruction may expand to two, but not
+    all.
     """
     of_block: dict[int, list[int]] = defaultdict(list)
     for number, root in {(one.line, one.root) for one in code.inside(block)}:
@@ -144,14 +148,15 @@ def _is_one_to_one(root: str, line: PtxLine) -> bool:
 
 
 def _around_routine(code: Code, block: Block) -> bool:
-    """Whether it calls a routine or is where one returns to: a slow path, whose lines are the fast
-    one's."""
+    """Whether the block calls a routine or is where one returns. This is a slow path that shares
+    its PTX lines with the fast path."""
     before = code.instructions[block.first - 1] if block.first else None
     return code.instructions[block.last - 1].calls_routine or bool(before and before.calls_routine)
 
 
 def _guess(said: Counter[Executed]) -> Guess:
-    """The weighted median; it weighs as much as those who said exactly this."""
+    """Return the weighted median of the votes. Its weight is that of the votes with exactly this
+    value."""
     half, so_far = said.total() / 2, 0
     for executed in sorted(said, key=lambda executed: executed.threads):
         so_far += said[executed]
@@ -161,9 +166,9 @@ def _guess(said: Counter[Executed]) -> Guess:
 
 
 def _guesses(code: Code, votes: Sequence[Votes]) -> list[Guess]:
-    """By block: what is fixed decides, and without it what is movable.
+    """Return a guess per block from its fixed votes or, without any, from its movable ones.
 
-    In front of a loop that leaves out what says the loop's own count: it came out of the loop.
+    In front of a loop, votes for the loop's count are ignored: those instructions were hoisted.
     """
     guesses = [_guess(one.fixed or one.movable) for one in votes]
     heads = {e.target for i, block in enumerate(code.blocks) for e in block.edges if e.target <= i}
@@ -178,8 +183,9 @@ def _guesses(code: Code, votes: Sequence[Votes]) -> list[Guess]:
 def _shared_out(
     votes: Sequence[Votes], guesses: Sequence[Guess], lines: Lines, places: Places
 ) -> list[Guess]:
-    """Where ptxas copied a line to several blocks, the one of which nothing else is fixed has what
-    the others leave of the line's count: the loop, say, whose first round is in front of it."""
+    """Distribute the count of a line that ptxas duplicated into several blocks. If only one of
+    them has no fixed votes, it gets the remainder; an example is a loop with its first iteration
+    peeled."""
     shared = list(guesses)
     for (number, kind), copies in places.items():
         line = lines.get(number or 0)
@@ -194,10 +200,10 @@ def _shared_out(
 
 
 def _unrolled(code: Code, lines: Lines, places: Places, threads: Sequence[int]) -> dict[int, Guess]:
-    """Guesses for loops that ptxas has unrolled: blocks with several copies of the loop's body.
+    """Return guesses for unrolled loops, which have blocks with several copies of the body.
 
-    The largest takes as many rounds as it can, the smaller ones the rest. All threads are taken to
-    make the same number of rounds.
+    The block with the most copies executes as many iterations as it can, and the others the rest.
+    This assumes that all threads execute the same number of iterations.
     """
     found: dict[int, Guess] = {}
     for (number, root), copies in places.items():

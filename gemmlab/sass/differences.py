@@ -1,4 +1,4 @@
-"""Where machine code accesses memory in another way than the PTX that it was made of."""
+"""Where the memory accesses of machine code differ from those of its PTX."""
 
 from __future__ import annotations
 
@@ -24,33 +24,34 @@ SPACES = {
     **dict.fromkeys(("LDS", "LDSM", "STS", "STSM", "ATOMS"), "shared"),
     **dict.fromkeys(SPILLS, "local"),
 }
-LOOP = "compare-and-swap loop, its rounds not counted"
-OTHERWISE = "joined otherwise than the emulator does, which counts wavefronts"
+LOOP = "compare-and-swap loop; iterations not counted"
+OTHERWISE = "vectorized differently than the emulator assumes; affects wavefronts"
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One way in which the two differ, and how many accesses of warps each made by it."""
+    """A kind of difference, and the warp-level accesses it involves in PTX and in machine code."""
 
     what: str
-    access: str  # "global load"; the name of a routine
-    lines: tuple[int, ...]  # of the PTX text
+    access: str  # such as "global load", or the name of a routine
+    lines: tuple[int, ...]  # PTX lines
     ptx: int
     machine: int
 
 
 @dataclass
 class Asked:
-    """The accesses of one kind that one line of PTX holds."""
+    """The accesses of one kind in one line of PTX."""
 
     space: str
     instructions: int = 0
     warps: int = 0
-    widths: set[int] = field(default_factory=set)  # bytes of a thread, as the emulator joins them
+    # bytes per thread, after the emulator joins accesses
+    widths: set[int] = field(default_factory=set)
 
 
 def differences(run: Run, code: Code, counted: Counted) -> tuple[Difference, ...]:
-    """One row for each way and kind of access, in the order of the PTX."""
+    """Return one row per kind of difference and of access, in PTX order."""
     rows: dict[tuple[str, str], list[Difference]] = defaultdict(list)
     for found in (*_accesses(run, code, counted), *_routines(code, counted)):
         rows[found.what, found.access].append(found)
@@ -89,20 +90,21 @@ def _accesses(run: Run, code: Code, counted: Counted) -> Iterator[Difference]:
 
 
 def _way(asked: Asked, made: Sequence[tuple[Instruction, int]], warps: int) -> str:
-    """How the accesses made for a line differ from those it asks for; "" where they do not."""
+    """Return how the accesses made for a line differ from those it requests, or "" if they do
+    not."""
     if not made:
-        return "joined with another, or not needed" if asked.warps else ""
+        return "merged into another access or eliminated" if asked.warps else ""
     if warps > asked.warps:
         guarded = any(one.guard for one, _ in made)
-        return "predicated: issued with no thread on" if guarded else "moved ahead of a branch"
+        return "predicated: issued with no active thread" if guarded else "hoisted above a branch"
     if warps < asked.warps:
         fewer = len(made) < asked.instructions
-        return "joined with another, or not needed" if fewer else "moved out of a loop"
-    return "copied or split" if len(made) > asked.instructions else ""
+        return "merged into another access or eliminated" if fewer else "hoisted out of a loop"
+    return "duplicated or split" if len(made) > asked.instructions else ""
 
 
 def _asked(run: Run) -> dict[tuple[int, str], Asked]:
-    """By line and operation, of the memory that threads share or spill to."""
+    """Return the PTX accesses to global, shared and local memory by line and operation."""
     found: dict[tuple[int, str], Asked] = {}
     instructions, accesses = run.program.function.instructions, run.program.accesses
     for block, warps in zip(run.program.blocks, run.tally.warps.tolist(), strict=True):
@@ -122,7 +124,8 @@ def _asked(run: Run) -> dict[tuple[int, str], Asked]:
 
 
 def _done(code: Code, counted: Counted) -> dict[tuple[int, str], list[tuple[Instruction, int]]]:
-    """Line and operation -> the accesses of machine code, with how many warps executed each."""
+    """Return the machine code's accesses by line and operation, each with the warps that executed
+    it."""
     found: dict[tuple[int, str], list[tuple[Instruction, int]]] = defaultdict(list)
     for block, executed in zip(code.blocks, counted.blocks, strict=True):
         for one in code.inside(block):
@@ -132,10 +135,10 @@ def _done(code: Code, counted: Counted) -> dict[tuple[int, str], list[tuple[Inst
 
 
 def _routines(code: Code, counted: Counted) -> Iterator[Difference]:
-    """What ptxas put out of line: divisions, and slow paths for rare values."""
+    """Yield ptxas's out-of-line routines: divisions, and slow paths for rare values."""
     starts = {index: name for name, index in code.labels.items() if name.startswith("$")}
     for block, executed in zip(code.blocks, counted.blocks, strict=True):
         if block.first in starts:
             name = starts[block.first].rpartition("$")[2]
-            what = "called" if executed.warps else "taken as never called"
+            what = "called" if executed.warps else "assumed never called"
             yield Difference(what, name, (), 0, executed.warps)

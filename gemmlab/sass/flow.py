@@ -1,9 +1,9 @@
-"""The flow through a control-flow graph that differs least from counts that are not quite its own.
+"""The flow through a control-flow graph that is closest to inconsistent execution counts.
 
-As many threads leave a basic block as enter it. Counts guessed block by block break that rule; the
-flow that keeps it and moves the guesses least is a circulation of minimum cost, after R. Levin,
-I. Newman, G. Haber, "Complementing missing and inaccurate profiling using a minimum cost
-circulation algorithm", HiPEAC 2008. It is found by successive shortest paths.
+Every basic block is entered as often as it is left. Counts estimated per block violate this. The
+flow that satisfies it with the least change is a minimum cost circulation, after R. Levin, I.
+Newman, G. Haber, "Complementing missing and inaccurate profiling using a minimum cost circulation
+algorithm", HiPEAC 2008. It is computed by successive shortest paths.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ UNLIMITED = 1 << 62
 
 
 class Guess(NamedTuple):
-    """How often a block should be executed, and the cost of each time more or less."""
+    """An estimated count of a block, and the cost per unit of deviation."""
 
     times: int
     weight: int
@@ -28,9 +28,10 @@ def least_change(
     edges: Sequence[Sequence[tuple[int, int]]],
     entering: int,
 ) -> tuple[list[int], list[list[int]]]:
-    """Counts of blocks, and of the edges out of each, of which `entering` enter block 0.
+    """Return the counts of blocks and of the edges out of each. `entering`: the count entering
+    block 0.
 
-    edges: for each block its (target, cost of a unit); target -1 leaves the graph.
+    edges: for each block its (target, cost per unit); target -1 leaves the graph.
     """
     blocks = len(guesses)
     leave, source, sink = 2 * blocks, 2 * blocks + 1, 2 * blocks + 2
@@ -40,7 +41,7 @@ def least_change(
         into, out = 2 * block, 2 * block + 1
         more.append(network.arc(into, out, UNLIMITED, weight))
         less.append(network.arc(out, into, count, weight))
-        # The guess is a flow that is already there: it ends at `into` and starts at `out`.
+        # The guess is an initial flow, which drains at `into` and is supplied at `out`.
         network.arc(source, out, count, 0)
         network.arc(into, sink, count, 0)
         targets = (leave if target < 0 else 2 * target for target, _ in edges[block])
@@ -60,7 +61,7 @@ def least_change(
 
 @dataclass
 class _Network:
-    """Arcs in pairs: arc i and, as arc i ^ 1, what of its flow can be taken back."""
+    """Arcs in pairs: arc i, and its residual arc i ^ 1."""
 
     nodes: int
     to: list[int] = field(default_factory=list)
@@ -83,7 +84,7 @@ class _Network:
         return self.room[arc ^ 1]
 
     def send(self, source: int, sink: int) -> None:
-        """As much flow as there is room for, each unit along a cheapest path."""
+        """Send as much flow as capacity permits, each unit along a cheapest path."""
         potential = [0] * self.nodes
         while True:
             distance, through = self._search(source, sink, potential)
@@ -104,7 +105,7 @@ class _Network:
     def _search(
         self, source: int, sink: int, potential: list[int]
     ) -> tuple[dict[int, int], dict[int, int]]:
-        """Dijkstra's search on reduced costs, until the sink's distance is final."""
+        """Run Dijkstra's algorithm on reduced costs until the sink's distance is final."""
         distance, through, done = {source: 0}, dict[int, int](), set[int]()
         heap = [(0, source)]
         while heap:

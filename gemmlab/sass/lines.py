@@ -1,4 +1,4 @@
-"""What an emulated launch executed of each line of PTX."""
+"""Execution counts of each line of PTX in an emulated launch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gemmlab.emulator import Run
 
 @dataclass(frozen=True)
 class Executed:
-    """How often something was executed."""
+    """Execution counts."""
 
     warps: int = 0
     threads: int = 0
@@ -25,33 +25,33 @@ class Executed:
 
 @dataclass(frozen=True)
 class PtxLine:
-    """What was executed of one line of PTX; copies of a function that was inlined are added up."""
+    """Execution counts of one PTX line, summed over the inlined copies of its function."""
 
     executed: Executed = Executed()
-    branch: bool = False  # it holds a conditional one, whose numbers these are
-    divergent: int = 0  # times that parted the lanes of a warp
-    guarded_off: int = 0  # threads whose guard was false
+    branch: bool = False  # whether it has a conditional branch, which these counts describe
+    divergent: int = 0  # executions that diverged a warp
+    guarded_off: int = 0  # thread-instructions that were predicated off
     guarded: bool = False
-    block: int = 0  # the basic block of PTX that it is in
-    root: str = ""  # the first word of its instruction
-    clear: bool = True  # all that the line holds was executed as often
+    block: int = 0  # index of the PTX basic block
+    root: str = ""  # first word of the opcode
+    clear: bool = True  # whether all instructions of the line have the same counts
 
     @property
     def on(self) -> int:
-        """Threads that took part."""
+        """Predicated-on thread-instructions."""
         return self.executed.threads - self.guarded_off
 
 
-Lines = Mapping[int, PtxLine]  # by number
+Lines = Mapping[int, PtxLine]  # by line number
 
 
 def ptx_lines(run: Run) -> dict[int, PtxLine]:
-    """By line of the PTX text."""
+    """Return the counts by line of the PTX text."""
     code, tally = run.program.function.instructions, run.tally
     found: dict[int, dict[tuple[str, ...], PtxLine]] = defaultdict(dict)
     executed = zip(run.program.blocks, tally.warps.tolist(), tally.lanes.tolist(), strict=True)
     for number, (block, warps, threads) in enumerate(executed):
-        # A second instruction of the same kind in the block would say the same again.
+        # Further instructions with the same opcode in the block have the same counts.
         first = {
             (code[i].line, code[i].opcode): i for i in reversed(range(block.first, block.last))
         }

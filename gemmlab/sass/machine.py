@@ -1,4 +1,4 @@
-"""What a launch executed of the machine code that its PTX was assembled to."""
+"""What a launch executes of a kernel's machine code."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from gemmlab.sass.counts import Counted, count, threads_on
 from gemmlab.sass.differences import Difference, differences
 from gemmlab.sass.lines import Executed, Lines, ptx_lines
 
-FORMAT = "1"  # of the text that is kept; part of its key
-# What Nsight Compute calls the instructions that access memory.
+FORMAT = "1"  # version of the cached text; part of its key
+# Nsight Compute's names of memory instructions.
 ACCESSES = {
     **{"LDG": "global_ld", "STG": "global_st", "ATOMG": "global_atom", "REDG": "global_red"},
     **{"LDS": "shared_ld", "STS": "shared_st", "ATOMS": "shared_atom", "STSM": "shared_stsm"},
     **{"LDL": "local_ld", "STL": "local_st", "LDGSTS": "ldgsts", "LDSM": "ldsm"},
 }
-GENERIC = frozenset({"LD", "ST", "ATOM", "RED"})  # the address tells which memory
+GENERIC = frozenset({"LD", "ST", "ATOM", "RED"})  # the address selects the memory
 
 
 @dataclass(frozen=True)
 class MachineCode:
-    """One kernel's machine code and what one emulated launch executed of it."""
+    """A kernel's machine code and what one emulated launch executed of it."""
 
     code: Code
     counted: Counted
@@ -37,8 +37,8 @@ class MachineCode:
 
     @property
     def counters(self) -> dict[str, int]:
-        """Instructions per warp and per thread, by Nsight Compute's names; where they are known,
-        those per thread whose guard holds, and accesses per warp to each kind of memory."""
+        """Instructions per warp and per thread under Nsight Compute's names. If known, also
+        predicated-on thread-instructions, and accesses per warp to each kind of memory."""
         warps = threads = 0
         on: int | None = 0
         accesses = dict.fromkeys(ACCESSES.values(), 0)
@@ -65,16 +65,16 @@ class MachineCode:
 
 
 def analyse(artifact: Artifact, run: Run) -> MachineCode:
-    """Count the artifact's machine code by what `run`, an emulated launch of it, counted of PTX.
+    """Derive the execution counts of the artifact's machine code from `run`, an emulated launch.
 
-    Raises CompileError where the artifact has no machine code, or none that tells its PTX lines;
-    MissingDependencyError where nvdisasm is not installed.
+    Raises CompileError if the artifact has no machine code or the code has no PTX lines;
+    MissingDependencyError if nvdisasm is not installed.
     """
     if artifact.cubin is None:
-        raise CompileError(f"{artifact.entry} was not assembled: it has no machine code")
+        raise CompileError(f"{artifact.entry} was not assembled, so it has no machine code")
     code = disassemble(artifact.cubin, artifact.entry)
     if all(one.line is None for one in code.instructions):
-        raise CompileError(f"the machine code of {artifact.entry} does not tell its PTX lines")
+        raise CompileError(f"the machine code of {artifact.entry} has no PTX line information")
     lines = ptx_lines(run)
     tally = run.tally
     entering = Executed(int(tally.warps[:1].sum()), int(tally.lanes[:1].sum()))
@@ -83,7 +83,7 @@ def analyse(artifact: Artifact, run: Run) -> MachineCode:
 
 
 def counters(artifact: Artifact, run: Run) -> dict[str, int]:
-    """The counters of `analyse`; none where it cannot be done."""
+    """Return the counters of `analyse`, or an empty dict if it raises."""
     try:
         return analyse(artifact, run).counters
     except (CompileError, MissingDependencyError):
@@ -92,7 +92,8 @@ def counters(artifact: Artifact, run: Run) -> dict[str, int]:
 
 @lru_cache(maxsize=64)
 def disassemble(cubin: bytes, entry: str) -> Code:
-    """A kernel's machine code. The disassembler's text is kept on disk: it takes its time."""
+    """Return a kernel's machine code. The disassembler's output is cached on disk because it is
+    slow."""
     name = disk_cache.name_of(["sass", FORMAT, hashlib.sha256(cubin).hexdigest(), entry])
     text = disk_cache.load(name)
     if text is None:

@@ -1,8 +1,8 @@
-"""How many warps executed each block, where it is known how many threads did.
+"""Estimates how many warps execute each block, given the number of threads.
 
-A warp that a branch parts goes on as several groups, each of which counts as a warp, until they
-gather at a BSYNC. The emulator gathers lanes wherever their paths join; machine code does so only
-where it has a BSYNC, and every group executes that.
+A warp that diverges continues as several groups, each of which counts as a warp until they
+reconverge at a BSYNC. The emulator reconverges lanes wherever their paths join. Machine code does
+so only at a BSYNC, which every group executes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from gemmlab.sass.code import LEAVE, Block, Code
 from gemmlab.sass.lines import Executed, Lines
 
-Arc = tuple[int, int]  # a block, and which of its edges
+Arc = tuple[int, int]  # a block, and the index of one of its edges
 
 
 def warps(
@@ -24,7 +24,8 @@ def warps(
     along: Sequence[Sequence[int]],
     entering: Executed,
 ) -> list[int]:
-    """Of each block. said: what its instructions tell; threads and along: of blocks and edges."""
+    """Return the warps of each block. said: the votes of its instructions; threads and along: the
+    thread counts of blocks and edges."""
     gathered = _like_ptx(code, lines, said, threads, entering)
     groups = _Groups(code, lines, gathered, threads, along, entering)
     return [count if some else 0 for count, some in zip(groups.executed, threads, strict=True)]
@@ -37,7 +38,8 @@ def _like_ptx(
     threads: Sequence[int],
     entering: Executed,
 ) -> list[int]:
-    """The warps of PTX code that as many threads executed; a voter's or a neighbour's first."""
+    """Return the warps of PTX code with the same number of threads: that of a vote if one agrees,
+    then that of an adjacent block, then that of any line."""
     found: dict[int, int] = {}
     for i, told in enumerate(said):
         agreeing = {e: weight for e, weight in told.items() if e.threads == threads[i]}
@@ -66,8 +68,8 @@ def _adjacent(code: Code) -> Iterator[Arc]:
 
 
 class _Groups:
-    """Groups of threads along each edge, as far as they follow from each other: as many leave a
-    block as came, and one more each time that its branch parts one."""
+    """Groups of threads along each edge, as far as they can be derived: a block passes on as many
+    groups as arrive, plus one each time its branch splits a group."""
 
     def __init__(
         self,
@@ -92,7 +94,7 @@ class _Groups:
         for i, block in enumerate(code.blocks):
             if self._gathers(block):
                 for arc in self.into[i]:
-                    # Each group of a warp may send one here.
+                    # Each group of a warp may send one along this edge.
                     flow = along[arc[0]][arc[1]]
                     self.known.setdefault(arc, min(flow, self._here(arc[0])))
         self._follow()
@@ -107,7 +109,7 @@ class _Groups:
                 self._arriving(i)
 
     def _here(self, i: int) -> int:
-        """Groups that go on from a block."""
+        """The number of groups that leave a block."""
         return self.gathered[i] if self._gathers(self.code.blocks[i]) else self.executed[i]
 
     def _gathers(self, block: Block) -> bool:
@@ -140,14 +142,14 @@ class _Groups:
             self.executed[i] = came
 
     def _learn(self, arc: Arc, groups: int) -> None:
-        """No more than threads, and at least full warps of them."""
+        """Record a count, limited to between the number of full warps and the number of threads."""
         flow = self.along[arc[0]][arc[1]]
         self.known[arc] = min(max(groups, -(-flow // 32)), flow)
 
 
 def _parted(code: Code, lines: Lines) -> Mapping[int, int]:
-    """By block: how often its branch parted a group. Left out are branches of no line of PTX, and
-    those whose line parted warps and has other branches, too."""
+    """Return, for each block, how often its branch split a group. Omits branches without a PTX
+    line, and those whose line diverged warps and has other branches, too."""
     lasts = [code.instructions[block.last - 1] for block in code.blocks]
     branches = Counter(one.line for one in lasts if one.conditional)
     return {

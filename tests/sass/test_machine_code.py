@@ -43,13 +43,13 @@ def test_as_many_threads_enter_every_block_as_leave_it():
     ("name", "what", "access"),
     [
         ("spills", "spilled", "local load"),
-        ("bitonic-sort", "joined with another, or not needed", "shared load"),
-        ("scan", "predicated: issued with no thread on", "shared load"),
-        ("shared-float-atomics", "compare-and-swap loop, its rounds not counted", "shared atomic"),
-        ("unrolled", "copied or split", "global load"),
+        ("bitonic-sort", "merged into another access or eliminated", "shared load"),
+        ("scan", "predicated: issued with no active thread", "shared load"),
+        ("shared-float-atomics", "compare-and-swap loop; iterations not counted", "shared atomic"),
+        ("unrolled", "duplicated or split", "global load"),
         ("calls", "called", "polynomial"),
         ("integer-division-wide", "called", "__cuda_sm20_div_s64"),
-        ("integer-division", "taken as never called", "__cuda_sm20_div_s64"),
+        ("integer-division", "assumed never called", "__cuda_sm20_div_s64"),
     ],
 )
 @pytest.mark.slow
@@ -207,6 +207,6 @@ def test_what_ptxas_joins_otherwise_is_told(alignment, machine):
     assert code.counters["smsp__inst_executed_op_shared_ld.sum"] == machine
     told = {(row.what, row.access) for row in code.differences}
     assert (
-        "joined otherwise than the emulator does, which counts wavefronts",
+        "vectorized differently than the emulator assumes; affects wavefronts",
         "shared load",
     ) in told

@@ -24,8 +24,8 @@ OFF = {
 }
 # What depends on values and on arbitration, and what the report says of it.
 UNKNOWN = {
-    "float-division-rare": "taken as never called",
-    "shared-float-atomics": "compare-and-swap loop, its rounds not counted",
+    "float-division-rare": "assumed never called",
+    "shared-float-atomics": "compare-and-swap loop; iterations not counted",
 }
 
 
