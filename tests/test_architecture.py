@@ -1,6 +1,7 @@
 """The shape of the house: who may import whom, what an import costs, how long a file may be."""
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -159,7 +160,9 @@ def test_the_command_line_starts_without_compiler_and_driver():
 def test_pinned_tools_are_the_same_everywhere():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     pins = dict(pin.split("==") for pin in project["optional-dependencies"]["dev"])
-    assert f"rev: v{pins['ruff']}" in (ROOT / ".pre-commit-config.yaml").read_text()
+    hooks = (ROOT / ".pre-commit-config.yaml").read_text()
+    assert re.findall(r"rev: v(.*)", hooks) == [pins["ruff"], pins["codespell"]]
+    assert f"hatchling=={pins['hatchling']}" in (ROOT / ".ci" / "sdist").read_text()
 
 
 # What may skip: a test that needs a GPU or a framework.

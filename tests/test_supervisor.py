@@ -166,7 +166,7 @@ def test_silence_on_a_terminal_never_lasts_a_second():
     assert text.endswith("\r\x1b[Kdone\r\n")
 
 
-@pytest.mark.parametrize("key, code", [(b"\x03", 130), (b"\x1c", 131)])
+@pytest.mark.parametrize(("key", "code"), [(b"\x03", 130), (b"\x1c", 131)])
 def test_keys_end_it(key, code):
     work = f"print('ready', flush=True); {DEAF.format(60)}"
     command = [sys.executable, "-c", SPLIT + work]

@@ -260,7 +260,7 @@ def test_company_on_the_gpu_is_a_warning(measured, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "pids, others",
+    ("pids", "others"),
     [
         ([], None),  # a driver that does not tell
         ([os.getpid()], 0),

@@ -108,10 +108,10 @@ def test_pointers_to_functions_and_data(tier, guarded):
 
 
 def test_a_pointer_to_no_function():
+    kernel = nvrtc.compile_cuda(POINTERS.replace("F table[3]", "F table[4]"))
+    args = [np.full(64, 3, np.int32), np.zeros(64, np.int32), 0]
     with pytest.raises(UnsupportedInstructionError, match="an indirect call with no matching"):
-        text = POINTERS.replace("F table[3]", "F table[4]")
-        args = [np.full(64, 3, np.int32), np.zeros(64, np.int32), 0]
-        gemmlab.emulate(nvrtc.compile_cuda(text), grid=1, block=64, args=args)
+        gemmlab.emulate(kernel, grid=1, block=64, args=args)
 
 
 CALLEE = """

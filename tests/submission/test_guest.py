@@ -58,7 +58,7 @@ def test_what_the_judge_would_refuse_is_not_timed(made):
 
 
 @pytest.mark.parametrize(
-    "change, told",
+    ("change", "told"),
     [
         (("layout=row", "layout=row,col,col"), "course"),
         (("problem=gemm", "problem=sum"), "of sum"),

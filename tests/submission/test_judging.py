@@ -275,7 +275,7 @@ def test_a_bad_file_gets_a_verdict(judge, name):
 
 
 @pytest.mark.parametrize(
-    "number, shown", [(1, "a word"), (2, "2. a word"), (90, "and 60 more lines")]
+    ("number", "shown"), [(1, "a word"), (2, "2. a word"), (90, "and 60 more lines")]
 )
 def test_a_long_message_stands_below_the_table(number, shown):
     """In whole up to a screenful; of more lines it says how many."""

@@ -87,7 +87,7 @@ def test_a_wrong_result_has_no_score(submission, timed):
     assert told["status"] == "wrong answer" and "score" not in told
 
 
-@pytest.mark.parametrize("precision, text", [("tf32", rounded(TF32)), ("bf16", rounded(BF16))])
+@pytest.mark.parametrize(("precision", "text"), [("tf32", rounded(TF32)), ("bf16", rounded(BF16))])
 @pytest.mark.slow
 def test_a_cheaper_class_is_scored_against_cublas_in_that_class(submission, timed, precision, text):
     told = timed(submission(text), precision)
@@ -204,7 +204,7 @@ def test_clocks_of_a_gpu_that_others_use_accuse_nobody(submission, timed, monkey
 
 
 @pytest.mark.parametrize(
-    "error, status",
+    ("error", "status"),
     [
         ("CUDA_ERROR_ILLEGAL_ADDRESS: While executing", "out of bounds"),
         ("CUDA_ERROR_MISALIGNED_ADDRESS: While executing", "misaligned"),
@@ -216,7 +216,7 @@ def test_what_the_driver_says_of_a_kernel_is_its_status(error, status):
     assert status_of(DeviceError(f"running gemm on cuda:0: {error}")) == status
 
 
-@pytest.mark.parametrize("on_gpu, verdict", [(True, "pass"), (False, "unsupported")])
+@pytest.mark.parametrize(("on_gpu", "verdict"), [(True, "pass"), (False, "unsupported")])
 def test_what_only_the_emulator_does_not_know_is_left_to_a_gpu(judge, monkeypatch, on_gpu, verdict):
     told = {
         "emulate": process.Ended([], "unsupported", "no such instruction"),
