@@ -17,12 +17,11 @@ from typing import Any
 
 from gemmlab.kernels.gemm.simt import check_layout
 from gemmlab.kernels.gemm.sm90 import mainloop
-from gemmlab.kernels.gemm.sm90.config import ARCH, BF16X6, TileConfig
+from gemmlab.kernels.gemm.sm90.config import BF16X6, TileConfig
 from gemmlab.kernels.rung import Geometry, Rung
+from gemmlab.linalg.arch import sm90
 from gemmlab.linalg.planning import plan
 from gemmlab.linalg.planning.plan import ALIGNMENT, Launch, Operand, Packed, Product
-
-MULTIPROCESSORS = 132  # of an H200: as many blocks stay for all tiles of C
 
 
 @dataclass(frozen=True)
@@ -65,13 +64,15 @@ def launches(
     begin = workspace + packed[0].nbytes
     works = workspace, begin, begin + packed[1].nbytes
     product = product_of(left, right)
-    needs_totals = plan.totals_bytes(product, config, MULTIPROCESSORS) > 0
+    needs_totals = plan.totals_bytes(product, config, sm90.MULTIPROCESSORS) > 0
     totals = works[2] + (ALIGNMENT if needs_totals else 0)  # any memory will do where none is used
     return (
         *plan.pack(left, packed[0], first, works[0]),
         *plan.pack(right, packed[1], second, works[1]),
-        *plan.multiply(product, config, *packed, (*works[:2], c), MULTIPROCESSORS, totals=totals),
-        plan.repair(product, left, right, packed, (first, second, c), works, MULTIPROCESSORS),
+        *plan.multiply(
+            product, config, *packed, (*works[:2], c), sm90.MULTIPROCESSORS, totals=totals
+        ),
+        plan.repair(product, left, right, packed, (first, second, c), works, sm90.MULTIPROCESSORS),
     )
 
 
@@ -86,7 +87,7 @@ def workspace(config: Config, shape: Mapping[str, int]) -> int:
     """Bytes: both operands in parts, what the splits have counted, and totals."""
     both = operands(config, shape)
     parts = sum(Packed(config.scheme, x.vectors, x.depth, x.along).nbytes for x in both)
-    return parts + ALIGNMENT + plan.totals_bytes(product_of(*both), config, MULTIPROCESSORS)
+    return parts + ALIGNMENT + plan.totals_bytes(product_of(*both), config, sm90.MULTIPROCESSORS)
 
 
 def requires(config: Config, shape: Mapping[str, int]) -> str | None:
@@ -108,7 +109,7 @@ RUNGS = tuple(
         requires=requires,
         workspace=workspace,
         launches=launches,
-        arch=ARCH,
+        arch=sm90.ARCH,
     )
     for config, change in (
         (Config(), "three float16 products on tensor cores"),

@@ -29,26 +29,15 @@ from gemmlab.kernels.gemm.sm90.config import (
     TileConfig,
 )
 from gemmlab.kernels.rung import Dim3
+from gemmlab.linalg.arch import sm90
 
 ALIGNMENT = 128  # bytes, of everything in a workspace
 STATUS_BYTES = 16  # elements at risk and vectors that are not finite, 64 bits each
 REPORT_BYTES = 24  # elements at risk and vectors that are not finite of the last product; a counter
-# Slots of shared memory, and clocks for 64 of k as an H200 needs them, by the width of the tile.
-_STAGES = {192: 5, 128: 6, 64: 8}
-_STEP = {192: 2600, 128: 1850, 64: 1100}
 _SHORT = 4096  # up to this k `fp16x3` has short chains; beyond, first parts rounded one way
-_ROUND = 3000  # clocks to fill the pipeline and to write C
 _TOTAL = 1024  # of k, after which `bf16x6` moves its sums from registers to memory
 _DEEPEST = 16384  # of k in one launch
 _MOST_PARTS = 64  # launches, however deep
-_LONG = 1024  # elements of a vector from which on a whole block splits it
-# Clusters that split across vectors, the smallest first; more blocks, then more per thread.
-_CLUSTERS = (
-    *(PackConfig(cluster=cluster, fours=4) for cluster in (1, 2, 4, 8)),
-    PackConfig(fours=8),
-    PackConfig(fours=16),
-    PackConfig(fours=16, threads=512),
-)
 
 
 @dataclass(frozen=True)
@@ -120,7 +109,7 @@ class Packed:
     @property
     def deep(self) -> bool:
         """Whether the split across vectors is that of `kernels.gemm.sm90.pack_deep`."""
-        return not self.along and self.depth > _CLUSTERS[-1].deepest
+        return not self.along and self.depth > sm90.CLUSTERS[-1].deepest
 
     @property
     def chunks(self) -> int:
@@ -191,12 +180,12 @@ def pack(operand: Operand, packed: Packed, source: int, target: int) -> tuple[La
     args = {**found, **results, "pitch": packed.pitch}
     block = (32 * PACK_WARPS, 1, 1)
     if operand.along:
-        warps = PACK_WARPS if operand.depth > _LONG else 1
+        warps = PACK_WARPS if operand.depth > sm90.LONG else 1
         config = PackConfig(packed.scheme, packed.first, warps, fours=8)
         grid = (ceil_div(operand.vectors * config.warps, PACK_WARPS), operand.batch, 1)
         return (Launch("pack_k_major", config, grid, block, args),)
     if not packed.deep:
-        config = next(config for config in _CLUSTERS if operand.depth <= config.deepest)
+        config = next(config for config in sm90.CLUSTERS if operand.depth <= config.deepest)
         config = replace(config, scheme=packed.scheme, first=packed.first)
         strips = ceil_div(operand.vectors, STRIP)
         grid, block = (strips * config.cluster, operand.batch, 1), (config.threads, 1, 1)
@@ -373,7 +362,7 @@ def predicted_clocks(product: Product, tile: TileConfig, sms: int) -> int:
     down = ceil_div(product.m, tile.block_m * tile.cluster)
     clusters = down * ceil_div(product.n, tile.block_n) * product.batch
     rounds = ceil_div(clusters, sms // tile.cluster)
-    return rounds * (ceil_div(product.k, LINE) * _STEP[tile.block_n] + _ROUND)
+    return rounds * (ceil_div(product.k, LINE) * sm90.STEP_CLOCKS[tile.block_n] + sm90.ROUND_CLOCKS)
 
 
 def _sums(scheme: Scheme, k: int) -> tuple[int, int]:
@@ -384,7 +373,7 @@ def _sums(scheme: Scheme, k: int) -> tuple[int, int]:
 
 
 def _tiles(a: Packed, b: Packed, promote_k: int, total_k: int) -> Iterator[TileConfig]:
-    for block_n, stages in _STAGES.items():
+    for block_n, stages in sm90.STAGES.items():
         for cluster in (2, 1) if block_n // 2 * (1 + LINE // promote_k) <= MAX_SUMS else ():
             yield TileConfig(
                 scheme=a.scheme,

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from gemmlab.errors import DTypeError, TierError, UnknownNameError
-from gemmlab.kernels.gemm.sm90.config import CAPABILITY, SCHEMES
+from gemmlab.kernels.gemm.sm90.config import SCHEMES
+from gemmlab.linalg.arch import sm90
 from gemmlab.linalg.planning.plan import Packed, Product, choose_tile, predicted_clocks
 
 TIERS = ("fp16x3", "bf16x6", "ieee")
@@ -31,13 +32,6 @@ MOST_LENGTH = 2**31 - 2**14
 # One element at risk in so many is harmless: normal data has one in 60,000 (`gemmlab docs matmul`).
 TOLERATED = 8192
 
-# The prediction, fitted to times of 50 shapes on an H200 (`benchmarks/h200/matmul.json`). Seconds:
-_LAUNCHES, _WAY_OUT = 10.8e-6, 6e-6  # of splits, product and fix-up; of launches that end at once
-_CLOCK = 0.9 / 1.755e9  # per predicted clock of the product
-_VECTOR = 0.65e-9  # to split a vector, however short
-_ALONG, _ACROSS, _STORE = 3.3e12, 2.3e12, 6e12  # bytes per second: splits, and writing C
-# SGEMM: operations per second of large products, operations that halve that, bytes per second.
-_SGEMM_START, _SGEMM_RATE, _SGEMM_HALF, _SGEMM_BYTES = 3.5e-6, 52e12, 0.5e9, 4.0e12
 _SURE = 0.97  # of SGEMM's time: what is closer than that may go either way
 
 
@@ -50,7 +44,7 @@ class Case:
     k: int
     batch: int = 1
     capability: tuple[int, int] | None = None
-    multiprocessors: int = 132
+    multiprocessors: int = sm90.MULTIPROCESSORS
     along: tuple[bool, bool] = (True, False)  # whether rows of a, columns of b are contiguous
     packed: tuple[str | None, str | None] = (None, None)  # scheme of a packed a, of a packed b
 
@@ -128,32 +122,34 @@ def tolerated(elements: int) -> int:
 def fp16x3_time(case: Case, fallback: bool = True) -> float:
     """Predicted seconds, with the split of operands that are not packed."""
     vectors, stored = (case.m, case.n), zip(case.along, case.packed, strict=True)
-    seconds, packed = _LAUNCHES + fallback * _WAY_OUT, []
+    seconds, packed = sm90.LAUNCHES + fallback * sm90.WAY_OUT, []
     for count, (along, scheme) in zip(vectors, stored, strict=True):
         packed.append(Packed(SCHEMES["fp16x3"], count, case.k, along, case.batch))
         size = 8 * count * case.k * case.batch
         if scheme is None and along:
-            seconds += max(size / _ALONG, count * case.batch * _VECTOR)
+            seconds += max(size / sm90.ALONG, count * case.batch * sm90.VECTOR)
         elif scheme is None:
-            seconds += size / _ACROSS
+            seconds += size / sm90.ACROSS
     product = Product(case.m, case.n, case.k, case.n, case.batch)
     sms = case.multiprocessors
     clocks = predicted_clocks(product, choose_tile(product, packed[0], packed[1], sms), sms)
-    return seconds + clocks * _CLOCK + 4 * case.m * case.n * case.batch / _STORE
+    return seconds + clocks * sm90.CLOCK + 4 * case.m * case.n * case.batch / sm90.STORE
 
 
 def sgemm_time(case: Case) -> float:
     """Predicted seconds of float32 multiply-adds, no less than what moving the matrices takes."""
     work = 2 * case.m * case.n * case.k * case.batch
     size = 4 * (case.m * case.k + case.k * case.n + case.m * case.n) * case.batch
-    return _SGEMM_START + max((work + _SGEMM_HALF) / _SGEMM_RATE, size / _SGEMM_BYTES)
+    return sm90.SGEMM_START + max(
+        (work + sm90.SGEMM_HALF) / sm90.SGEMM_RATE, size / sm90.SGEMM_BYTES
+    )
 
 
 def _obstacle(case: Case) -> str | None:
     """Why tensor cores cannot take this product."""
     if case.capability is None:
         return "the arrays are on the host"
-    if case.capability != CAPABILITY:
+    if case.capability != sm90.CAPABILITY:
         major, minor = case.capability
         return f"the GPU has compute capability {major}.{minor}, its kernels are for 9.0"
     if case.batch > MOST_ITEMS:

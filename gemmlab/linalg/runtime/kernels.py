@@ -14,18 +14,8 @@ from gemmlab.compile.artifact import Artifact
 from gemmlab.core.packages import CUTE_DSL
 from gemmlab.errors import InternalError
 from gemmlab.kernels.rung import Dim3
+from gemmlab.linalg.arch import sm90
 from gemmlab.linalg.planning.plan import Launch
-
-# Kernel name in a launch -> file in kernels/gemm/sm90, function.
-_KERNELS = {
-    "pack_k_major": ("pack", "pack_k_major"),
-    "pack_mn_major": ("pack", "pack_mn_major"),
-    "find_peaks": ("pack_deep", "find_peaks"),
-    "pack_mn_major_deep": ("pack_deep", "pack_mn_major_deep"),
-    "multiply_packed": ("mainloop", "kernel"),
-    "repack": ("repack", "kernel"),
-    "repair_non_finite": ("repair", "kernel"),
-}
 
 
 def artifact_of(launch: Launch, arch: str = DEFAULT) -> Artifact:
@@ -38,17 +28,17 @@ def artifact(name: str, config: Any, block: Dim3, arch: str = DEFAULT) -> Artifa
     """Compile a kernel, given its name, configuration and block."""
     from gemmlab.compile import cute
 
-    file, function = _KERNELS[name]
+    file, function = sm90.KERNELS[name]
 
     def build() -> Artifact:
         with CUTE_DSL.importing():
-            module = import_module(f"{kernels.__name__}.gemm.sm90.{file}")
+            module = import_module(f"{sm90.PACKAGE}.{file}")
         kernel, parameters = getattr(module, function), module.SIGNATURES[function]
         return cute.compile_kernel(kernel, parameters, config, block, f"matmul_{name}", arch)
 
-    source = Path(kernels.__file__).with_name("gemm") / "sm90" / f"{file}.py"
+    folder = Path(kernels.__file__).parent.joinpath(*sm90.PACKAGE.split(".")[2:])
     parts = ["linalg", name, repr(config), repr(block), arch]
-    made_by = [cute.sources(source), repr(cute.versions())]
+    made_by = [cute.sources(folder / f"{file}.py"), repr(cute.versions())]
     return disk.fetch([*parts, *made_by], build, f"kernel matmul_{name}")
 
 

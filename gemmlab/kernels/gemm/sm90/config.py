@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from gemmlab.kernels.common import MAX_SMEM, require
 
-ARCH, CAPABILITY = "sm_90a", (9, 0)  # the only architecture with wgmma
 LINE = 64  # 16-bit elements in 128 bytes, the longest line that the 128-byte swizzle permits
 MMA_M, MMA_K = 64, 16  # rows and depth of one warpgroup MMA (PTX ISA, wgmma.mma_async)
 WARPGROUP = 128  # threads
