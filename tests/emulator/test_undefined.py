@@ -137,12 +137,12 @@ BODIES = {
     ),
     "register": (
         "add.u32 %r5, %r6, 1; st.global.u32 [%q2], %r5;",
-        "a register that nobody has set",
+        "uninitialized register",
     ),
     "register, not used": ("add.u32 %r5, %r6, 1; st.global.u32 [%q2], %r0;", None),
     "register, set on one path": (
         "setp.lt.u32 %p1, %r0, 16; @%p1 bra E; mov.u32 %r6, 1; E: st.global.u32 [%q2], %r6;",
-        "a register that nobody has set",
+        "uninitialized register",
     ),
     "register, used where it is set": (
         "setp.lt.u32 %p1, %r0, 16; @%p1 bra E; mov.u32 %r6, 1; E:@!%p1 st.global.u32 [%q2], %r6;",

@@ -85,15 +85,15 @@ def test_checks_in_other_orders(check: Check, order: str | int) -> None:
 
 def test_messages(check: Check) -> None:
     messages = {
-        "mask_of_another_lane": "lanes 1 to 31 at shfl.sync.bfly.b32: mask 0x1 leaves them out",
-        "masks_overlap": "mask 0x1ffff names lane 16, where the mask is 0xffff0000",
-        "shuffle_in_half_a_warp": "names lanes 16 to 31, which went elsewhere and exited",
-        "shuffle_before_a_barrier": "mask 0xffffffff names lanes 16 to 31, which wait elsewhere",
-        "lane_outside_mask": "they read lanes 16 to 31, which mask 0xffff does not name; what they "
-        "get is stored to global memory",
-        "leader_has_exited": "they read lane 0, who take no part",
-        "wmma_by_16_threads": "it takes a whole warp (lanes 16 to 31 of the warp: not in ",
-        "wgmma_by_three_warps": "a whole warpgroup; warps 0 to 3 execute it 1, 1, 1, 0 times",
+        "mask_of_another_lane": "lanes 1 to 31 at shfl.sync.bfly.b32: mask 0x1 excludes them",
+        "masks_overlap": "mask 0x1ffff includes lane 16, where the mask is 0xffff0000",
+        "shuffle_in_half_a_warp": "includes lanes 16 to 31, which took another path and exited",
+        "shuffle_before_a_barrier": "mask 0xffffffff includes lanes 16 to 31, which wait elsewhere",
+        "lane_outside_mask": "they read lanes 16 to 31, which mask 0xffff does not include; "
+        "the result is stored to global memory",
+        "leader_has_exited": "they read lane 0, which do not participate",
+        "wmma_by_16_threads": "it requires a full warp (lanes 16 to 31 of the warp: not in ",
+        "wgmma_by_three_warps": "a full warpgroup; warps 0 to 3 ran it 1, 1, 1, 0 times",
     }
     for case in cases("planted_warps.cu"):
         if case.name in messages:

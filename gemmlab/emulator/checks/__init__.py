@@ -1,4 +1,5 @@
-"""Checks: what a kernel does wrong that its results need not show. See `gemmlab docs checks`."""
+"""Dynamic checks for races, missing synchronization, uninitialized reads and other bugs that need
+not show in the results. See `gemmlab docs checks`."""
 
 from gemmlab.emulator.checks.findings import CHECKS, Finding
 from gemmlab.emulator.checks.launch import Checks, kinds_of, run_checked

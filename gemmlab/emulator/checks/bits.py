@@ -1,4 +1,4 @@
-"""Which bits of a result are undefined, where those of the operands are."""
+"""Propagates undefined bits from the operands of an instruction to its result."""
 
 from __future__ import annotations
 
@@ -11,37 +11,41 @@ from gemmlab.emulator.arithmetic.lanes import three_axes
 from gemmlab.ptx.ir import WIDTHS, Imm, Instruction
 
 ALL, NONE = np.uint64(0xFFFFFFFFFFFFFFFF), np.uint64(0)
-Values = tuple[Any, ...]  # what translate.deciders names, lane by lane
+Values = tuple[Any, ...]  # values of the operands that translate.deciders lists
 
 
 class Taint(NamedTuple):
-    """Of one register, or of what it will hold."""
+    """The undefined bits of a register or a value, per lane."""
 
-    origin: np.ndarray  # int32, 0 where all is defined
-    bits: np.ndarray  # uint64, those that are undefined
+    origin: np.ndarray  # int32, see undefined.py; 0 if all bits are defined
+    bits: np.ndarray  # uint64, mask of the undefined bits
 
 
 DEFINED = Taint(np.zeros((1, 1, 1), np.int32), np.zeros((1, 1, 1), np.uint64))
 
 
 def whole(origin: np.ndarray) -> Taint:
-    """All bits undefined where there is an origin."""
+    """Taint with all bits undefined wherever `origin` is nonzero."""
     return Taint(origin, np.where(origin > 0, ALL, NONE))
 
 
 def either(a: Taint | None, b: Taint | None) -> Taint | None:
+    """The union of undefined bits."""
     if a is None or b is None:
         return b if a is None else a
     return Taint(np.maximum(a.origin, b.origin), a.bits | b.bits)
 
 
 def mask_of(width: int) -> np.uint64:
-    """That many ones."""
+    """The lowest `width` bits set, at most 64."""
     return np.uint64((1 << min(width, 64)) - 1)
 
 
 def result(i: Instruction, taints: Sequence[Taint | None], values: Values) -> Taint | None:
-    """Of an instruction that computes, by those of its operands; None where all is defined."""
+    """The taint of an arithmetic instruction's result; None if all bits are defined.
+
+    taints: of the operands. values: of the operands that may decide bits, see `Values`.
+    """
     if i.root == "selp":
         yes, no, condition = taints
         if yes is not None or no is not None:
@@ -80,7 +84,8 @@ def _one_bit(taint: Taint) -> Taint:
 
 
 def _settled(taints: Sequence[Taint | None], values: Sequence[Any], by_ones: bool) -> Taint:
-    """Of `and` or `or`: a defined 0 or 1 decides. Where no value is known none does."""
+    """The result of `and` or `or`: a defined 0, or 1 if `by_ones`, determines the result bit.
+    Operands without a value determine nothing."""
     origin: Any = np.int32(0)
     undefined: Any = NONE
     settled: Any = NONE
@@ -98,7 +103,7 @@ def _settled(taints: Sequence[Taint | None], values: Sequence[Any], by_ones: boo
 
 
 def _moved(i: Instruction, taints: Sequence[Taint | None]) -> Taint | None:
-    """Of what moves bits by places that the code names; None where it does not."""
+    """The result of an instruction that moves bits by constant distances; None for others."""
     taint = taints[0] or DEFINED
     numbers = [o.value if isinstance(o, Imm) else -1 for o in i.operands[2:]]
     is_signed = i.opcode[-1].startswith("s")
@@ -129,7 +134,7 @@ def _moved(i: Instruction, taints: Sequence[Taint | None]) -> Taint | None:
 
 
 def _extended(taint: Taint, width: int, is_signed: bool) -> Taint:
-    """The lower bits, with zeros above or copies of the sign."""
+    """The lower `width` bits, zero- or sign-extended."""
     low = taint.bits & mask_of(width)
     if is_signed:
         sign = low >> np.uint64(width - 1) & np.uint64(1) != 0
@@ -143,7 +148,7 @@ def _permuted(a: Taint, b: Taint, selector: int) -> Taint:
     for k in range(4):
         number = selector >> 4 * k & 15
         byte = both >> np.uint64(8 * (number & 7)) & np.uint64(0xFF)
-        if number & 8:  # copies of the sign
+        if number & 8:  # replicate the sign bit
             byte = np.where(byte >> np.uint64(7) != 0, np.uint64(0xFF), NONE)
         undefined |= byte << np.uint64(8 * k)
     return Taint(np.maximum(a.origin, b.origin), undefined)

@@ -1,11 +1,11 @@
-"""Who last wrote and read each piece of global memory, for races in a block and between blocks.
+"""Shadow records of global memory, which detect races within a block and between blocks.
 
-Blocks of a launch run in any order, so what one block writes another must not touch, unless the
-first told the other: it wrote, executed a fence, and then an atomic operation or a strong store
-(volatile, relaxed, release) on a place where the other has since looked with an atomic operation or
-a strong load. What was told is passed on with what the other tells. A fence is for what its threads
-know of by their clocks, and who has looked passes it on within the block by the same clocks. Blocks
-of a cluster count as one block.
+Blocks of a launch run in any order. A block may therefore access data of another block only after
+release and acquire: the writer executes a fence, then an atomic operation or a strong store
+(volatile, relaxed, release); the reader executes an atomic operation or a strong load of the same
+location. Release and acquire are transitive. A fence releases what its thread knows according to
+its vector clock, and the acquiring thread propagates it within its block by the same clocks. The
+blocks of a cluster count as one block.
 """
 
 from __future__ import annotations
@@ -38,21 +38,22 @@ UNINITIALIZED = np.int64(-1)
 # report(what, instruction, other instruction, other block or None, column of the other thread or
 # None, indices of the accesses)
 Report = Callable[[str, int, int, int | None, int | None, np.ndarray], None]
-Time = tuple[int, int]  # basic block of the launch so far, instruction
+Time = tuple[int, int]  # number of the executed basic block in the launch, instruction
 FENCES = {"gpu", "sys", "gl"}
 RELEASES = {"release", "acq_rel"}
 ATOMICS = {"atom", "red"}
 SUMS = {"add", "inc", "dec", "xor"}
-WITHIN = {"cta", "cluster"}  # scopes of atomic operations that other blocks need not see whole
+WITHIN = {"cta", "cluster"}  # scopes that do not make operations atomic for other blocks
 
 
 def is_fence(i: Instruction) -> bool:
-    """A fence that other blocks can rely on."""
+    """Whether an instruction is a fence with a scope that includes other blocks."""
     return i.root in ("fence", "membar") and bool(FENCES & {*i.modifiers})
 
 
 def is_strong(i: Instruction) -> bool:
-    """An access that others of its kind may meet, so that their order may show."""
+    """Whether an instruction is a strong access: such accesses may conflict without a race, so
+    their order can be visible."""
     return i.root in ("atom", "red", "ld", "st") and strength(i) != PLAIN
 
 
@@ -61,12 +62,13 @@ def is_sum(i: Instruction) -> bool:
 
 
 def is_narrow(i: Instruction) -> bool:
-    """Atomic or strong, but for threads of a block or cluster alone."""
+    """Whether an atomic or strong access has the scope of a block or cluster only."""
     return bool(WITHIN & {*i.modifiers})
 
 
 class Records(NamedTuple):
-    """Of each granule one access: `when`, step of the launch and cluster; `by`, as in shadow.py."""
+    """One recorded access per granule. `when` packs the step of the launch and the cluster; `by` is
+    a record of shadow.py."""
 
     when: np.ndarray
     by: np.ndarray
@@ -76,7 +78,7 @@ class Records(NamedTuple):
         return cls(*np.zeros((2, num_granules), np.int64))
 
     def differ(self, cells: np.ndarray, when: np.ndarray, by: np.ndarray) -> np.ndarray:
-        """Where the record is that of another access."""
+        """Where the recorded access is a different one."""
         found: np.ndarray = (self.when.take(cells) != when) | (self.by.take(cells) != by)
         return found
 
@@ -84,35 +86,35 @@ class Records(NamedTuple):
         self.when[cells], self.by[cells] = when, by
 
 
-class News(NamedTuple):
-    """What a block tells: all until then, of its threads as far as their clocks were known."""
+class Release(NamedTuple):
+    """A release by a block: its earlier accesses, as far as the releasing thread knew them."""
 
     until: Time
-    known: np.ndarray  # by column
+    known: np.ndarray  # vector clock, by column
 
 
-class Hearing(NamedTuple):
-    """Of one thread: what it heard, and when on its own clock."""
+class Acquire(NamedTuple):
+    """A thread's acquire of another block's release."""
 
-    news: News
-    epoch: int
+    release: Release
+    epoch: int  # of the acquiring thread
 
 
 class Accesses(NamedTuple):
-    """What one instruction does with global memory, in blocks that run together."""
+    """The accesses of one instruction to global memory, in one chunk of blocks."""
 
     clocks: Clocks
-    owners: np.ndarray  # (n, 1): the cluster's number in the launch
+    owners: np.ndarray  # (n, 1): number of the cluster in the launch
     rows: np.ndarray  # (n, 1): the thread
-    cells: np.ndarray  # (n, granules of each)
+    cells: np.ndarray  # (n, granules per access)
     site: int
     strength: int
     report: Report
-    in_flight: bool = False  # by a copy that nobody has waited for yet
+    in_flight: bool = False  # by an asynchronous copy that has not been waited for
 
 
 class GlobalShadow:
-    """Records of all of global memory, for a whole launch."""
+    """The records of all global memory, for a whole launch."""
 
     def __init__(self, num_granules: int, code: list[Instruction]) -> None:
         self.code = code
@@ -122,39 +124,40 @@ class GlobalShadow:
         # Of each granule, whether an atomic operation or a strong load has accessed it.
         self.looked = np.zeros(num_granules, bool)
         self.step = 0
-        self.is_mixed = False  # plain and other accesses of several blocks to one place
-        # Of each block: those of the basic block under way, and the last one before.
-        self.fences: defaultdict[int, list[News]] = defaultdict(list)
-        self.told: defaultdict[int, dict[int, News]] = defaultdict(dict)  # place -> block -> what
-        # block -> block -> column of the thread that heard
-        self.heard: defaultdict[int, dict[int, dict[int, Hearing]]] = defaultdict(dict)
-        # Where nobody looks at what atomic operations leave, they tell nobody anything.
-        self.someone_looks = any(
+        self.is_mixed = False  # blocks have accessed a location both plainly and strongly
+        # block -> fences in the current basic block, and the last one before it
+        self.fences: defaultdict[int, list[Release]] = defaultdict(list)
+        # cell -> releasing block -> release
+        self.releases: defaultdict[int, dict[int, Release]] = defaultdict(dict)
+        # acquiring block -> releasing block -> column of the acquiring thread -> acquire
+        self.acquired: defaultdict[int, dict[int, dict[int, Acquire]]] = defaultdict(dict)
+        # Atomic operations synchronize blocks only if the kernel reads their results.
+        self.has_acquires = any(
             i.root == "atom"
             or (i.root == "ld" and {"volatile", "relaxed", "acquire"} & {*i.opcode})
             for i in code
         )
 
     def fence(self, clocks: Clocks, owners: np.ndarray, rows: np.ndarray, index: int) -> None:
-        """owners: of each of the threads."""
+        """A fence by the threads `rows`, whose clusters are `owners`."""
         for owner in np.unique(owners).tolist():
-            news = self._news(clocks, owner, rows[owners == owner], index)
+            release = self._release(clocks, owner, rows[owners == owner], index)
             earlier = [n for n in self.fences[owner] if n.until[0] < self.step][-1:]
             here = [n for n in self.fences[owner] if n.until[0] == self.step]
-            self.fences[owner] = [*earlier, *here, news]
+            self.fences[owner] = [*earlier, *here, release]
 
-    def _news(self, clocks: Clocks, owner: int, rows: np.ndarray, index: int) -> News:
+    def _release(self, clocks: Clocks, owner: int, rows: np.ndarray, index: int) -> Release:
         known = clocks.together(rows)[: clocks.members]
         if self.fences[owner]:
             known = np.maximum(known, self.fences[owner][-1].known)
-        return News((self.step, index), known)
+        return Release((self.step, index), known)
 
     def load(self, a: Accesses) -> None:
-        self._compare(self.written, a, "a read, and a write")
+        self._compare(self.written, a, "read after write")
         self._compare_copies(a)
         if a.strength:
             return
-        self._compare(self.updated, a, "a read, and a write")
+        self._compare(self.updated, a, "read after write")
         when, by = self._record(a)
         old = self.read.when.take(a.cells)
         replaced = old == 0
@@ -174,10 +177,10 @@ class GlobalShadow:
             self.read_too.put(a.cells[others], when[others], by[others])
 
     def store(self, a: Accesses, changed: np.ndarray) -> None:
-        """`changed`: of each cell, whether the write makes a difference."""
-        self._compare(self.written, a, "two writes", changed)
+        """changed: for each cell, whether the write changes its value."""
+        self._compare(self.written, a, "write after write", changed)
         for records in (self.read, self.read_too):
-            self._compare(records, a, "a write, and a read", changed)
+            self._compare(records, a, "write after read", changed)
         when, by = self._record(a)
         if self.code[a.site].root in ATOMICS:
             old = self.written.when.take(a.cells)
@@ -192,51 +195,51 @@ class GlobalShadow:
             last = self.written.when.take(a.cells) & (1 << OWNER_BITS) - 1
             others = np.flatnonzero((last != a.owners).any(axis=1))
             if others.size:
-                what = "atomic operations of a scope that does not reach the other block"
+                what = "atomic operations with a scope that excludes the other block"
                 a.report(what, a.site, a.site, int(last[others[0], 0]), None, others)
 
-    def look(self, a: Accesses) -> None:
-        """An atomic operation or a strong access: what blocks tell and hear by it."""
+    def synchronize(self, a: Accesses) -> None:
+        """Release and acquire by an atomic operation or a strong access."""
         i = self.code[a.site]
-        tells = i.root != "ld"
-        hears = i.root not in ("st", "red")
-        if not self.someone_looks or is_narrow(i):
+        writes = i.root != "ld"
+        reads = i.root not in ("st", "red")
+        if not self.has_acquires or is_narrow(i):
             return
-        is_release = tells and bool(RELEASES & {*i.modifiers})
+        is_release = writes and bool(RELEASES & {*i.modifiers})
         owners, rows, cells = a.owners[:, 0], a.rows[:, 0], a.cells[:, 0]
-        released: dict[int, News] = {}
+        released: dict[int, Release] = {}
         if is_release:
             for owner in np.unique(owners).tolist():
-                released[owner] = self._news(a.clocks, owner, rows[owners == owner], a.site)
+                released[owner] = self._release(a.clocks, owner, rows[owners == owner], a.site)
         now, columns = a.clocks.now[rows].tolist(), a.clocks.column(rows).tolist()
-        # Lanes that meet at one place take their turns in this order, as in `memory.atomics`.
+        # Lanes with equal addresses execute in this order, as in `memory.atomics`.
         lanes = zip(owners.tolist(), cells.tolist(), columns, now, strict=True)
         for owner, cell, column, epoch in lanes:
-            board = self.told[cell] if tells or cell in self.told else {}
-            mine = self.heard[owner]
-            if hears:
-                for other, news in board.items():
-                    hearers = mine.setdefault(other, {})
-                    if column not in hearers or hearers[column].news.until < news.until:
-                        hearers[column] = Hearing(news, epoch)
+            at_cell = self.releases[cell] if writes or cell in self.releases else {}
+            mine = self.acquired[owner]
+            if reads:
+                for other, release in at_cell.items():
+                    acquires = mine.setdefault(other, {})
+                    if column not in acquires or acquires[column].release.until < release.until:
+                        acquires[column] = Acquire(release, epoch)
             fences = [n for n in self.fences[owner] if n.until < (self.step, a.site)]
-            own_news = released[owner] if is_release else fences[-1] if fences else None
-            if tells and own_news is not None:
-                for other, hearers in mine.items():
-                    last = max((h.news for h in hearers.values()), key=lambda n: n.until)
-                    if other not in board or board[other].until < last.until:
-                        board[other] = last
-                board[owner] = own_news
+            own_release = released[owner] if is_release else fences[-1] if fences else None
+            if writes and own_release is not None:
+                for other, acquires in mine.items():
+                    last = max((x.release for x in acquires.values()), key=lambda r: r.until)
+                    if other not in at_cell or at_cell[other].until < last.until:
+                        at_cell[other] = last
+                at_cell[owner] = own_release
 
-    def land(self, cells: np.ndarray, column: int, epoch: int) -> None:
-        """A copy into those granules has arrived, at that time of the thread that waited for it."""
+    def complete_writes(self, cells: np.ndarray, column: int, epoch: int) -> None:
+        """A copy to those granules is complete. column, epoch: of the thread that waited for it."""
         words = self.written.by[cells]
         own = (words >> EPOCH_AT == IN_FLIGHT) & (column_of(words) == column)
         done = pack(0, np.array(column), np.array(epoch), PLAIN)
         self.written.by[cells[own]] = done | site_of(words[own])
 
     def writer(self, cell: int) -> int | None:
-        """The instruction that wrote it last."""
+        """The instruction that last wrote a granule."""
         return int(site_of(self.written.by[cell])) if self.written.when[cell] > 0 else None
 
     def _record(self, a: Accesses) -> tuple[np.ndarray, np.ndarray]:
@@ -246,14 +249,14 @@ class GlobalShadow:
         return when, np.broadcast_to(by, a.cells.shape)
 
     def _compare_copies(self, a: Accesses) -> None:
-        """ld.global.nc may give what was there when the kernel began, whoever has written since."""
+        """Check ld.global.nc, which may return the value from before the launch."""
         if "nc" not in self.code[a.site].modifiers:
             return
         stale = self.written.when.take(a.cells) > 0
         if stale.any():
             where = np.flatnonzero(stale.any(axis=1))
             site = int(site_of(self.written.by[a.cells[stale][0]]))
-            what = "a read by way of read-only memory (__ldg, const __restrict__), and a write"
+            what = "read through the read-only cache (__ldg, const __restrict__) after a write"
             column = int(column_of(self.written.by[a.cells[stale][0]]))
             a.report(what, a.site, site, None, column, where)
 
@@ -269,7 +272,7 @@ class GlobalShadow:
         suspect = there & ~own
         is_store, narrow = self.code[a.site].root != "ld", is_narrow(self.code[a.site])
         is_plain_read = not is_store and not a.strength
-        # What a sum begins with, though not what a flag is set to, depends on who was first.
+        # A reduction depends on whether another block's plain write comes first; a flag does not.
         sums = records is self.written and is_sum(self.code[a.site])
         where = np.flatnonzero(suspect)
         by = records.by.take(a.cells).reshape(-1)[where]
@@ -281,18 +284,18 @@ class GlobalShadow:
         rows = np.broadcast_to(a.rows, a.cells.shape).reshape(-1)[where]
         for word, block, other_site in np.unique([words, own, sites], axis=1).T.tolist():
             other_code = self.code[other_site]
-            # Whoever polls a flag may do so plainly, if it is not atomic operations that change it.
+            # Plain polling of a flag is allowed, unless atomic operations change the flag.
             meets = (is_plain_read and other_code.root in ATOMICS) or is_narrow(other_code)
             if not narrow and strength(other_code) != PLAIN and not meets:
                 continue
             same = np.flatnonzero((words == word) & (own == block) & (sites == other_site))
             other, when = word & (1 << OWNER_BITS) - 1, (word >> OWNER_BITS, other_site)
-            same = same[~self._has_heard(a.clocks, block, other, when, rows[same], by[same])]
+            same = same[~self._has_acquired(a.clocks, block, other, when, rows[same], by[same])]
             if same.size:
                 which = where[same] // a.cells.shape[-1]
                 a.report(what, a.site, other_site, other, None, which)
 
-    def _has_heard(
+    def _has_acquired(
         self,
         clocks: Clocks,
         block: int,
@@ -301,21 +304,21 @@ class GlobalShadow:
         rows: np.ndarray,
         by: np.ndarray,
     ) -> np.ndarray:
-        """Whether threads of one block know of those accesses of another one's threads."""
+        """Whether threads of one block have acquired the given accesses of another block."""
         columns, epochs = column_of(by), by >> EPOCH_AT
-        heard = np.zeros(len(rows), bool)
-        for column, (news, epoch) in self.heard[block].get(other, {}).items():
-            if news.until >= when:
-                told = news.known[columns] >= epochs
+        acquired = np.zeros(len(rows), bool)
+        for column, (release, epoch) in self.acquired[block].get(other, {}).items():
+            if release.until >= when:
+                known = release.known[columns] >= epochs
                 own = clocks.column(rows) == column
                 at, since = (np.full(len(rows), x) for x in (column, epoch))
-                heard |= told & (own | clocks.knows(rows, at, since))
-            if heard.all():
+                acquired |= known & (own | clocks.knows(rows, at, since))
+            if acquired.all():
                 break
-        return heard
+        return acquired
 
     def _compare_threads(self, records: Records, a: Accesses, what: str, there: np.ndarray) -> None:
-        """Threads of one cluster."""
+        """Compare with the records of the same cluster, thread by thread."""
         by = np.where(there, records.by.take(a.cells), 0)
         at = racing(a.clocks, by, np.broadcast_to(a.rows, by.shape), a.strength)
         if not at.size:
@@ -324,6 +327,6 @@ class GlobalShadow:
         for other_site in np.unique(site_of(by)).tolist():
             same = site_of(by) == other_site
             if (by[same] >> EPOCH_AT == IN_FLIGHT).any():
-                what += " by a copy that is not waited for"
+                what += " by a copy that was not waited for"
             column = int(column_of(by[same][0]))
             a.report(what, a.site, other_site, None, column, at[same] // a.cells.shape[-1])

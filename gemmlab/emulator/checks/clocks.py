@@ -1,13 +1,13 @@
-"""What each thread knows of what the others have done: vector clocks.
+"""Vector clocks of threads.
 
-A thread's clock is a number that grows with everything it tells others by (a barrier, an arrival).
-An access happened before another one if the thread of the later one has heard of the earlier
-thread's clock as it was then: Lamport, Time, Clocks, and the Ordering of Events in a Distributed
-System, 1978; vectors of clocks for races: Flanagan and Freund, FastTrack, 2009.
+A thread's clock advances with each release (a barrier, an arrival). An access happens before
+another if the thread of the later one has acquired the clock of the earlier thread at the time of
+its access (Lamport, Time, Clocks, and the Ordering of Events in a Distributed System, 1978; for
+race detection, Flanagan and Freund, FastTrack, 2009).
 
-Threads are rows, by their flat index in the chunk. Columns are the threads of a cluster, by their
-index in it, and behind them those of engines: one for each mbarrier that tells of bulk copies, one
-for the tensor cores of each warpgroup.
+Rows are threads, by flat index in the chunk. Columns are the threads of a cluster, by index in the
+cluster, followed by engines: one per mbarrier that signals bulk copies, and one for the tensor
+cores of each warpgroup.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP, Extent
 
-# Times of engines are behind all those of threads, so that no thread's time is mistaken for one.
+# Epochs of engines start above all epochs of threads, so the two cannot be confused.
 FIRST_FLIGHT = 1 << 24
 
 
 class Clocks:
-    """Of the threads of a chunk."""
+    """The vector clocks of the threads of a chunk."""
 
-    # Called before some threads learn something, and after all threads of some blocks have.
-    before_news: Callable[[], None] = staticmethod(lambda: None)
-    after_meeting: Callable[[np.ndarray], None] = staticmethod(lambda blocks: None)
+    # Hooks: before any clock changes, and after a barrier of all threads of some blocks.
+    before_change: Callable[[], None] = staticmethod(lambda: None)
+    after_barrier: Callable[[np.ndarray], None] = staticmethod(lambda blocks: None)
 
     def __init__(self, extent: Extent, cluster_size: int) -> None:
-        self.threads = extent.warps * WARP  # of a block, as rows
+        self.threads = extent.warps * WARP  # rows per block
         self.members = cluster_size * self.threads
         self.cluster_size = cluster_size
         self.num_rows = extent.blocks * self.threads
         self.now = np.ones(self.num_rows, np.int32)  # replaced, never changed in place
-        # What all threads of a block know, and what one knows beyond that; mostly nobody does.
+        # Clocks common to all threads of a block, and clocks per thread beyond that (usually none).
         self.known = np.zeros((extent.blocks, self.members), np.int32)
         self.seen: np.ndarray | None = None
-        self.engines: dict[object, int] = {}  # and their columns
-        self.flights = FIRST_FLIGHT  # what they have done so far
-        self.settled = 0  # the time up to which every thread knows of all others it can meet
+        self.engines: dict[object, int] = {}  # engine -> column
+        self.flights = FIRST_FLIGHT  # the common epoch of all engines
+        self.settled = 0  # every thread has acquired all threads of its cluster up to this epoch
 
     def column(self, rows: np.ndarray) -> np.ndarray:
         columns: np.ndarray = rows % self.members
         return columns
 
     def engine(self, key: object) -> int:
-        """The column of what works beside the threads: the copies that an mbarrier hears of, the
+        """The column of an asynchronous engine: the bulk copies that signal an mbarrier, or the
         tensor cores of a warpgroup."""
         if key not in self.engines:
             self.engines[key] = self.known.shape[1]
@@ -57,14 +57,14 @@ class Clocks:
         return self.engines[key]
 
     def knows(self, rows: np.ndarray, columns: np.ndarray, epochs: np.ndarray) -> np.ndarray:
-        """Whether those threads have heard of that time of those others; all of one shape."""
-        heard: np.ndarray = self.known[rows // self.threads, columns] >= epochs
-        if self.seen is not None and not heard.all():
-            heard |= self.seen[rows, columns] >= epochs
-        return heard
+        """Whether threads have acquired the given epochs of the given columns; all of one shape."""
+        acquired: np.ndarray = self.known[rows // self.threads, columns] >= epochs
+        if self.seen is not None and not acquired.all():
+            acquired |= self.seen[rows, columns] >= epochs
+        return acquired
 
-    def meet(self, blocks: np.ndarray) -> None:
-        """All threads of those blocks learn all that any of them knows."""
+    def barrier(self, blocks: np.ndarray) -> None:
+        """A barrier of all threads of each given block."""
         self.now = self.now.copy()
         per_block = self.now.reshape(-1, self.threads)
         for block in blocks.tolist():
@@ -78,66 +78,68 @@ class Clocks:
             self.seen = None
         per_block[blocks] += 1
         self.settled = int(self.known[:, : self.members].min())
-        self.after_meeting(blocks)
+        self.after_barrier(blocks)
 
-    def tell(self, rows: np.ndarray) -> np.ndarray:
-        """As `together`; the threads' clocks go on."""
-        self.before_news()
-        told = self.together(rows)
+    def release(self, rows: np.ndarray) -> np.ndarray:
+        """Release: the joined clock of the threads (see `together`); then their clocks advance."""
+        self.before_change()
+        released = self.together(rows)
         self.now = self.now.copy()
         self.now[rows] += 1
-        return told
+        return released
 
     def together(self, rows: np.ndarray) -> np.ndarray:
-        """All that those threads of one cluster know, themselves included."""
+        """The joined vector clock of threads of one cluster, including their own epochs."""
         first, last = int(rows.min()) // self.threads, int(rows.max()) // self.threads
-        told: np.ndarray = self.known[first].copy()
+        released: np.ndarray = self.known[first].copy()
         if first != last:
-            told = self.known[np.unique(rows // self.threads)].max(axis=0)
+            released = self.known[np.unique(rows // self.threads)].max(axis=0)
         if self.seen is not None:
-            told = np.maximum(told, self.seen[rows].max(axis=0))
+            released = np.maximum(released, self.seen[rows].max(axis=0))
         columns = self.column(rows)
-        told[columns] = np.maximum(told[columns], self.now[rows])
-        return told
+        released[columns] = np.maximum(released[columns], self.now[rows])
+        return released
 
-    def hear(self, rows: np.ndarray, told: np.ndarray) -> None:
-        """Those threads learn something. `told` may be from before a column came."""
-        self.before_news()
+    def acquire(self, rows: np.ndarray, released: np.ndarray) -> None:
+        """Acquire: threads join a released clock, which may lack recently added columns."""
+        self.before_change()
         if self.seen is None:
             self.seen = np.zeros((self.num_rows, self.known.shape[1]), np.int32)
-        width = len(told)
-        self.seen[rows, :width] = np.maximum(self.seen[rows, :width], told)
+        width = len(released)
+        self.seen[rows, :width] = np.maximum(self.seen[rows, :width], released)
 
-    def share(self, rows: np.ndarray) -> None:
-        """Those threads of one cluster learn all that any of them knows."""
-        told = self.tell(rows)
+    def synchronize(self, rows: np.ndarray) -> None:
+        """A barrier of the given threads of one cluster."""
+        released = self.release(rows)
         if self.seen is None:
             self.seen = np.zeros((self.num_rows, self.known.shape[1]), np.int32)
-        self.seen[rows] = told  # which has all that they had
+        self.seen[rows] = released  # includes their previous clocks
 
 
-class Boards:
-    """What threads have left at places where others look: barriers, mbarriers, flags."""
+class SyncObjects:
+    """The clocks released to synchronization objects: barriers, mbarriers, flags."""
 
     def __init__(self, clocks: Clocks) -> None:
         self.clocks = clocks
-        self.notes: dict[object, np.ndarray] = {}
+        self.clock_of: dict[object, np.ndarray] = {}  # object -> joined clock
 
-    def leave(self, place: object, told: np.ndarray) -> None:
-        if place in self.notes:
-            old = self.notes[place]
-            told = told.copy()
-            told[: len(old)] = np.maximum(told[: len(old)], old)
-        self.notes[place] = told
+    def release(self, place: object, released: np.ndarray) -> None:
+        """Join a clock into that of an object."""
+        if place in self.clock_of:
+            old = self.clock_of[place]
+            released = released.copy()
+            released[: len(old)] = np.maximum(released[: len(old)], old)
+        self.clock_of[place] = released
 
-    def take(self, place: object, rows: np.ndarray) -> None:
-        if place in self.notes:
-            self.clocks.hear(rows, self.notes[place])
+    def acquire(self, place: object, rows: np.ndarray) -> None:
+        """Threads acquire the clock of an object."""
+        if place in self.clock_of:
+            self.clocks.acquire(rows, self.clock_of[place])
 
     def move(self, place: object, to: object) -> None:
-        """What was left at one place is found at another from now on."""
-        if place in self.notes:
-            self.leave(to, self.notes.pop(place))
+        """Move the clock of one object to another."""
+        if place in self.clock_of:
+            self.release(to, self.clock_of.pop(place))
 
     def clear(self, place: object) -> None:
-        self.notes.pop(place, None)
+        self.clock_of.pop(place, None)

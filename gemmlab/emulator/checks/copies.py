@@ -1,5 +1,5 @@
-"""Asynchronous copies: their bytes may not be touched until somebody has waited for them, and the
-copy engine sees only what a fence has shown it."""
+"""Checks of asynchronous copies: their bytes must not be accessed before the wait, and the copy
+engine sees earlier writes of threads only after a proxy fence."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ def watch_copies(monitor: Monitor) -> None:
 
 
 class WatchedTarget(Target):
-    """Shared memory: a thread has written what it copied when it has waited for it."""
+    """Shared memory: the copies of a thread count as its writes at the time of the wait."""
 
     monitor: Monitor
 
     def granules(self, copy: Pending) -> np.ndarray:
-        """Of each lane's copy, (lanes, granules)."""
+        """The granules of each lane's copy, (lanes, granules)."""
         itemsize, granule = copy.values[0].dtype.itemsize, self.monitor.granule
         first = copy.cells * itemsize // granule
         return np.asarray(first[:, None] + np.arange(itemsize * len(copy.values) // granule))
@@ -51,8 +51,8 @@ class WatchedTarget(Target):
         super().put(copy)
         clocks = self.monitor.clocks
         column, now = clocks.column(copy.lanes)[:, None], clocks.now[copy.lanes][:, None]
-        self.monitor.shadow.land(self.granules(copy), column, now)
-        self.monitor.shadow.hidden[self.granules(copy)] = True
+        self.monitor.shadow.complete_writes(self.granules(copy), column, now)
+        self.monitor.shadow.unfenced[self.granules(copy)] = True
 
 
 class WatchedCopies(AsyncCopies):
@@ -82,7 +82,7 @@ class WatchedCopies(AsyncCopies):
         shadow.store(rows, cells, to.instruction, in_flight=True)
 
     def _read(self, access: Access, address: Value, nbytes: Value, mask: Mask | None) -> None:
-        """The source of a copy is read when it is issued."""
+        """Record the read of the source, which happens when the copy is issued."""
         machine, granule = self.monitor.machine, self.monitor.granule
         on = machine.active(mask)
         starts = np.broadcast_to(offsets_of(access, address) - GLOBAL_BASE, on.shape)
@@ -94,17 +94,17 @@ class WatchedCopies(AsyncCopies):
 
 
 class WatchedBulkCopies(BulkCopies):
-    """Bulk copies: what an mbarrier hears of is known to those who saw its phase complete."""
+    """Bulk copies: a thread acquires them by waiting for the mbarrier phase that they complete."""
 
     def __init__(self, monitor: Monitor) -> None:
         super().__init__(monitor.machine)
         self.monitor = monitor
-        self.only_reads = False  # of the wait under way
-        self.unfinished: list[Flight] = []  # have read what they copy; more is not known
+        self.only_reads = False  # the current wait is wait_group.read
+        self.unfinished: list[Flight] = []  # copies of which only the reads have been waited for
         self.exit, monitor.machine.exit = monitor.machine.exit, self._exit  # type: ignore[method-assign]
 
     def _exit(self, mask: Mask | None) -> None:
-        """Shared memory is there for the copy engine until the last thread of its block exits."""
+        """Check that no copy uses the shared memory of a block whose last thread has exited."""
         self.exit(mask)
         monitor, threads = self.monitor, self.monitor.clocks.threads
         for flight in self.flights:
@@ -113,7 +113,7 @@ class WatchedBulkCopies(BulkCopies):
             known = [cells for cells in places if cells is not None and cells.size]
             at = [int(cells[0]) // monitor.row for cells in known]
             if any(not monitor.machine.live[b].any() for b in at):
-                what = "a block exits while a copy that is not waited for uses its shared memory"
+                what = "a block exits while a copy that was not waited for uses its shared memory"
                 where, thread = monitor.machine.block_index(block), flight.thread % threads
                 monitor.findings.add(
                     "missing wait", what, flight.instruction, monitor.exits.site, where, [thread]
@@ -132,12 +132,14 @@ class WatchedBulkCopies(BulkCopies):
         monitor, shadow, flight = self.monitor, self.monitor.shadow, self.flights[-1]
         row, site = np.array([[flight.thread]]), flight.instruction
         for cell in cells:
-            shadow.look(row, self._object(cell), site, "an mbarrier's initialisation and its use")
+            shadow.check_fence(
+                row, self._object(cell), site, "an mbarrier's initialization and its use"
+            )
             monitor.exits.reach(row[0], self._object(cell)[:, 0], site)
         read = self._in_shared(source)
         if read is not None:
-            shadow.use_up(row, read[None], site, in_flight=True)
-            shadow.look(row, read[None], site, "a write and a read")
+            shadow.load_initialized(row, read[None], site, in_flight=True)
+            shadow.check_fence(row, read[None], site, "a write and a read")
         elif not isinstance(source, Words):
             monitor.global_accesses.touch_pieces("copy", site, row[0], self._in_global(source))
         for target in targets:
@@ -145,36 +147,40 @@ class WatchedBulkCopies(BulkCopies):
             if written is not None:
                 monitor.exits.reach(row[0], written[:1], site)
                 if not isinstance(source, Words):
-                    shadow.look(row, written[None], site, "a write and its being overwritten")
+                    shadow.check_fence(row, written[None], site, "a write and an overwrite")
                 strength = PLAIN if combine is None else ATOMIC
                 shadow.store(row, written[None], site, strength, in_flight=True)
             else:
                 name = "update" if combine is not None else "store"
                 monitor.global_accesses.touch_pieces(name, site, row[0], self._in_global(target))
         for cell in cells:
-            monitor.boards.leave(("pending", cell), monitor.clocks.tell(row[0]))
+            monitor.sync_objects.release(("pending", cell), monitor.clocks.release(row[0]))
 
     def _land(self, due: list[Flight]) -> None:
-        clocks, boards, shadow = self.monitor.clocks, self.monitor.boards, self.monitor.shadow
+        clocks, sync_objects, shadow = (
+            self.monitor.clocks,
+            self.monitor.sync_objects,
+            self.monitor.shadow,
+        )
         for flight in due:
             clocks.flights += 1
             holder = column = flight.thread % clocks.members
             epoch = int(clocks.now[flight.thread])
             for cell in flight.cells:
                 column, epoch = clocks.engine(cell), clocks.flights
-                told = np.zeros(clocks.known.shape[1], np.int32)
-                told[column] = epoch
-                boards.leave(("pending", cell), told)
+                released = np.zeros(clocks.known.shape[1], np.int32)
+                released[column] = epoch
+                sync_objects.release(("pending", cell), released)
             for k, target in enumerate(flight.targets):
                 written = self._in_shared(target)
                 if written is None:
                     self._arrive(flight, target)
                 elif written is not None and flight.cells:
-                    shadow.land(written, clocks.engine(flight.cells[k]), epoch)
+                    shadow.complete_writes(written, clocks.engine(flight.cells[k]), epoch)
             read = self._in_shared(flight.source)
             if read is not None:
-                shadow.let_go(read, holder, column, epoch)
-            super()._land([flight])  # may complete the phase, which then tells of no later one
+                shadow.complete_reads(read, holder, column, epoch)
+            super()._land([flight])  # after the release, because it may complete the phase
 
     def wait(self, most: int, only_reads: bool, mask: Mask | None) -> None:
         self.only_reads = only_reads
@@ -189,32 +195,33 @@ class WatchedBulkCopies(BulkCopies):
                     self._arrive(flight, target)
 
     def _arrive(self, flight: Flight, target: Place) -> None:
-        """What a copy has brought to global memory is known to its thread from now on; not yet
-        where that waited for the reads of its source alone."""
+        """The thread acquires the copy's writes to global memory, unless it waited for the reads
+        only."""
         clocks, blocks = self.monitor.clocks, self.monitor.blocks
         if self.only_reads:
             self.unfinished.append(flight)
         elif blocks is not None:
             column = flight.thread % clocks.members
-            blocks.land(self._in_global(target), column, int(clocks.now[flight.thread]))
+            blocks.complete_writes(self._in_global(target), column, int(clocks.now[flight.thread]))
 
     def fence(self, mask: Mask | None) -> None:
-        self._show(mask, np.flatnonzero(self.monitor.shadow.hidden))
+        self._show(mask, np.flatnonzero(self.monitor.shadow.unfenced))
 
     def fence_init(self, mask: Mask | None) -> None:
         shadow, code = self.monitor.shadow, self.monitor.code
-        hidden = np.flatnonzero(shadow.hidden)
-        sites = site_of(shadow.written[hidden])
+        unfenced = np.flatnonzero(shadow.unfenced)
+        sites = site_of(shadow.written[unfenced])
         inits = [k for k in np.unique(sites).tolist() if code[k].name == "mbarrier.init"]
-        self._show(mask, hidden[np.isin(sites, inits)])
+        self._show(mask, unfenced[np.isin(sites, inits)])
 
-    def _show(self, mask: Mask | None, hidden: np.ndarray) -> None:
-        """Those granules are shown to the copy engine, as far as the threads know their writes."""
+    def _show(self, mask: Mask | None, unfenced: np.ndarray) -> None:
+        """Make writes to the granules visible to the async proxy, if the fencing threads have
+        acquired them."""
         clocks, shadow = self.monitor.clocks, self.monitor.shadow
         rows = self.monitor.rows(mask)
-        of_cell, of_row = hidden // (self.monitor.row * self.cluster_size), rows // clocks.members
+        of_cell, of_row = unfenced // (self.monitor.row * self.cluster_size), rows // clocks.members
         for cluster in np.intersect1d(of_cell, of_row).tolist():
-            shadow.show(hidden[of_cell == cluster], clocks.together(rows[of_row == cluster]))
+            shadow.fence(unfenced[of_cell == cluster], clocks.together(rows[of_row == cluster]))
 
     def _object(self, cell: int) -> np.ndarray:
         """The granules of an mbarrier, (1, granules)."""
@@ -222,7 +229,7 @@ class WatchedBulkCopies(BulkCopies):
         return cell * size + np.arange(size)[None]
 
     def _in_shared(self, place: Origin) -> np.ndarray | None:
-        """The granules of a place in shared memory; None for one in global memory."""
+        """The granules of a source or target in shared memory; None if it is in global memory."""
         granule = self.monitor.granule
         if isinstance(place, SharedBox):
             start = _pointer(place.rows) - _pointer(self.shared)
@@ -235,7 +242,7 @@ class WatchedBulkCopies(BulkCopies):
         return None
 
     def _in_global(self, place: Origin) -> np.ndarray:
-        """The granules of a place in global memory."""
+        """The granules of a source or target in global memory."""
         assert isinstance(place, (Bytes, TensorBox))
         view = place.view
         first = np.full((1,) * view.ndim, _pointer(view) - _pointer(self.memory.data))

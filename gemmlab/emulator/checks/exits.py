@@ -1,6 +1,10 @@
-"""Blocks of a cluster reach into each other's shared memory, which is there from when a block has
-started until its last thread has exited. Who reaches must have heard from the block before, and one
-of the block's threads must have heard from who reached before it exits."""
+"""Checks the lifetime of distributed shared memory.
+
+The shared memory of a block exists from the start of the block until its last thread exits. A
+thread that accesses it from another block of the cluster must have synchronized with the block
+before the access, and a thread of the block must synchronize with the accessing thread before the
+block exits.
+"""
 
 from __future__ import annotations
 
@@ -17,24 +21,24 @@ KIND = "cluster lifetime"
 
 
 class Exits:
-    """Of the blocks of one chunk."""
+    """The remote accesses and exits of the blocks of one chunk."""
 
     def __init__(self, monitor: Monitor) -> None:
         self.monitor = monitor
         self.size = monitor.cluster_size
-        self.site = 0  # the instruction that ends the basic block under way
+        self.site = 0  # the last instruction of the current basic block
         blocks, members = monitor.machine.num_blocks, monitor.clocks.members
         if self.size == 1:
             return
-        # Of each block: when the cluster's threads last reached into it, with which instruction.
+        # Per block and thread of the cluster: epoch and instruction of the last remote access.
         self.reached = np.zeros((blocks, members), np.int64)
         self.sites = np.zeros((blocks, members), np.int64)
-        self.told = np.zeros((blocks, members), np.int64)  # what those who have exited knew
+        self.joined = np.zeros((blocks, members), np.int64)  # joined clocks of the exited threads
         self.site_of_exit = np.zeros(blocks, np.int64)
         self.exit, monitor.machine.exit = monitor.machine.exit, self._exit  # type: ignore[method-assign]
 
     def reach(self, rows: np.ndarray, cells: np.ndarray, site: int) -> None:
-        """Threads access granules of shared memory, each one of them."""
+        """Record that each thread accesses the corresponding granule of shared memory."""
         if self.size == 1:
             return
         monitor, clocks = self.monitor, self.monitor.clocks
@@ -49,7 +53,7 @@ class Exits:
         for block in np.unique(to).tolist():
             some = rows[to == block]
             if not monitor.machine.live[block].any():
-                what = "a thread reaches into the shared memory of a block that has exited"
+                what = "a thread accesses the shared memory of a block that has exited"
                 self._report(what, site, int(self.site_of_exit[block]), some)
             first = block % self.size * clocks.threads
             theirs = np.arange(first, first + clocks.threads)
@@ -57,7 +61,7 @@ class Exits:
             if clocks.seen is not None:
                 known = np.maximum(known, clocks.seen[some[:, None], theirs].max(axis=1))
             if (known == 0).any():
-                what = "a thread reaches into a block that may not have started"
+                what = "a thread accesses the shared memory of a block that may not have started"
                 self._report(what, site, None, some[known == 0])
 
     def _exit(self, mask: Mask | None) -> None:
@@ -66,16 +70,16 @@ class Exits:
         self.exit(mask)
         for block in np.flatnonzero(on.any(axis=1)).tolist():
             rows = block * clocks.threads + np.flatnonzero(on[block])
-            told = clocks.together(rows)[: clocks.members]
-            self.told[block] = np.maximum(self.told[block], told)
+            joined = clocks.together(rows)[: clocks.members]
+            self.joined[block] = np.maximum(self.joined[block], joined)
             if monitor.machine.live[block].any():
                 continue
             self.site_of_exit[block] = self.site
-            late = np.flatnonzero(self.reached[block] > self.told[block])
+            late = np.flatnonzero(self.reached[block] > self.joined[block])
             if late.size:
                 site = int(self.sites[block, late[0]])
                 first = block // self.size * clocks.members
-                what = "a block may exit before a thread has reached into its shared memory"
+                what = "a block may exit before a thread has accessed its shared memory"
                 self._report(what, site, self.site, first + late)
 
     def _report(self, what: str, site: int, other: int | None, rows: np.ndarray) -> None:

@@ -1,4 +1,4 @@
-"""What the checks found: each pair of places in the code once, with the first threads it hit."""
+"""Findings of the checks: one per pair of source lines, with the first affected threads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gemmlab.errors import (
 )
 from gemmlab.ptx.ir import Instruction
 
-# What a check of that name reports. What stops a launch is always reported.
+# Check -> kinds of findings. Errors that end a launch are always reported.
 CHECKS: dict[str, tuple[str, ...]] = {
     "uninitialized": ("uninitialized read",),
     "races": ("shared race",),
@@ -37,29 +37,25 @@ ERRORS: tuple[tuple[type[EmulationError], str], ...] = (
     (BudgetError, "never ends"),
     (EmulationError, "error"),
 )
-MOST = 100  # findings of a launch
-SHOWN = 4  # threads and addresses of a finding
+MOST = 100  # findings per launch
+SHOWN = 4  # threads and addresses per finding
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Something a kernel does that is not allowed.
-
-    `site` is the instruction at which it showed, `other` the earlier one of two accesses. `threads`
-    are linear indices in the block, `addresses` bytes in the state space: the first few of them.
-    """
+    """A bug in a kernel."""
 
     kind: str
     message: str
-    site: Site
-    other: Site | None = None
+    site: Site  # the instruction at which the bug was detected
+    other: Site | None = None  # the earlier of two conflicting accesses
     block: Dim3 | None = None
-    threads: tuple[int, ...] = ()
-    addresses: tuple[int, ...] = ()
+    threads: tuple[int, ...] = ()  # linear indices in the block, at most SHOWN
+    addresses: tuple[int, ...] = ()  # bytes in the state space, at most SHOWN
 
     @property
     def stops(self) -> bool:
-        """Whether the launch ended here."""
+        """Whether the finding is an error that ended the launch."""
         return any(self.kind == kind for _, kind in ERRORS)
 
     def __str__(self) -> str:
@@ -77,17 +73,18 @@ class Finding:
 
 
 class Findings:
-    """Those of one launch, in whatever orders it is run."""
+    """The findings of one launch, over all scheduling orders."""
 
     def __init__(self, code: Sequence[Instruction], kinds: frozenset[str]) -> None:
         self.code, self.kinds = code, kinds
         self.found: dict[tuple[str, object, object], Finding] = {}
-        self.last: Finding | None = None  # what stopped the launch
+        self.last: Finding | None = None  # the error that ended the launch
         self.may_meet = guesses(code)
-        self.has_races = False  # whether two accesses met, wanted or not
+        self.has_races = False  # whether any accesses raced, reported or not
 
     def wants(self, kind: str, index: int, other: int | None = None) -> bool:
-        """Whether this would be news: an unrolled loop has many instructions of one source line."""
+        """Whether a finding would be new. Findings are compared by source line, because an unrolled
+        loop has many instructions per line."""
         if other is not None and (index, other) in self.may_meet:
             return False
         is_new = self._key(kind, index, other) not in self.found
@@ -115,7 +112,7 @@ class Findings:
             self.found[self._key(kind, index, other)] = found
 
     def stop(self, error: EmulationError, where: str = "") -> None:
-        """The launch ended here."""
+        """Record the error that ended the launch. where: appended to its message."""
         if self.last is None and error.site is not None:
             kind = next(kind for cls, kind in ERRORS if isinstance(error, cls))
             threads = () if error.thread is None else (error.thread,)
@@ -124,7 +121,7 @@ class Findings:
             self.last = Finding(kind, message, site, None, error.block, threads, addresses)
 
     def sorted(self) -> tuple[Finding, ...]:
-        """By kind and line; what stopped the launch comes last."""
+        """Findings ordered by kind and line, followed by the error that ended the launch."""
         kinds = [kind for kinds in CHECKS.values() for kind in kinds]
         found = sorted(
             self.found.values(),

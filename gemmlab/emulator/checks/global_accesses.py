@@ -1,4 +1,4 @@
-"""Accesses to global memory of the blocks that run together, on their way to a launch's records."""
+"""Passes the global memory accesses of a chunk of blocks to the records of the launch."""
 
 from __future__ import annotations
 
@@ -60,17 +60,18 @@ class GlobalAccesses:
             )
 
     def _meeting(self, site: int, rows: np.ndarray, cells: np.ndarray, written: np.ndarray) -> None:
-        """Threads of one warp, or of several, that write to one place with one step."""
+        """Check for threads that write to one location with the same instruction, in one warp or in
+        several."""
         left = self.monitor.values(self.monitor.machine.space_global.memory.data, cells)
         starts = cells[:, 0] * self.monitor.granule
         within = overwritten(rows // WARP, cells, written, left).any(axis=1)
         if within.any():
-            what = "lanes of one instruction write different values to one place"
+            what = "lanes of one instruction write different values to one location"
             self._report("order dependent", what, site, None, rows[within], starts[within])
         at_all = overwritten(np.zeros_like(rows), cells, written, left).any(axis=1)
         between = at_all & ~within
         if between.any():
-            what = "two writes, by one instruction of several warps"
+            what = "write after write, by one instruction of several warps"
             self._report("global race", what, site, site, rows[between], starts[between])
 
     def touch(
@@ -82,22 +83,24 @@ class GlobalAccesses:
         mask: Mask | None,
         changed: np.ndarray | None,
     ) -> None:
-        """Active threads have accessed `nbytes` bytes of global memory each, at `starts`. name: as
-        a space's method, or "copy" for what reads it and keeps nothing in registers."""
+        """Record that each active thread has accessed `nbytes` bytes of global memory at `starts`.
+
+        name: the method of the state space, or "copy" for the source of an asynchronous copy.
+        """
         rows, strong = self.monitor.rows(mask), strength(self.monitor.code[site])
         cells = self.monitor.pieces(starts, nbytes)
         if strong and self.monitor.has_flags:
             self.monitor.flags("global", rows, cells[:, 0], site)
         if self.blocks is None:
             return
-        # Strong accesses of lanes of one warp may meet too: who talks through global memory polls.
+        # Strong accesses by lanes of one warp do not race, even if volatile: their threads poll.
         accesses = self._accesses(site, rows[:, None], cells, ATOMIC if strong else PLAIN)
         if strong:
-            self.blocks.look(accesses)
+            self.blocks.synchronize(accesses)
         self._record(name, accesses, changed)
 
     def touch_pieces(self, name: str, site: int, row: np.ndarray, cells: np.ndarray) -> None:
-        """A bulk copy of one thread has read or written those granules of global memory."""
+        """Record that a bulk copy of one thread has read or written granules of global memory."""
         if self.blocks is None or not cells.size:
             return
         strong = ATOMIC if name == "update" else PLAIN
@@ -106,7 +109,7 @@ class GlobalAccesses:
         self._record(name, accesses._replace(in_flight=name != "copy"), None)
 
     def _accesses(self, site: int, rows: np.ndarray, cells: np.ndarray, strong: int) -> Accesses:
-        """rows: (n, 1); cells: (n, granules of each)."""
+        """rows: (n, 1); cells: (n, granules per access)."""
 
         def report(
             what: str, at: int, other: int, block: int | None, column: int | None, which: np.ndarray
@@ -140,7 +143,7 @@ class GlobalAccesses:
         if words.min(initial=0) != UNINITIALIZED:
             return
         bad = (words == UNINITIALIZED).any(axis=1)
-        what, at = "nobody has written what is read here", a.cells[bad, 0] * self.monitor.granule
+        what, at = "memory that was never written is read", a.cells[bad, 0] * self.monitor.granule
         self._report("uninitialized read", what, a.site, None, a.rows[bad, 0], at)
 
     def _report(
@@ -164,7 +167,7 @@ class GlobalAccesses:
         self.monitor.findings.add(kind, message, site, other, block, here, addresses)
 
     def _malloc(self, sizes: Value, mask: Mask | None) -> np.ndarray:
-        """What malloc gives holds nothing yet."""
+        """malloc, which marks the new block as uninitialized."""
         found = self.malloc(sizes, mask)
         if self.blocks is not None:
             nbytes = self.monitor.machine.chunk.spread(three_axes(sizes))

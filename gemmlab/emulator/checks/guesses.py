@@ -1,6 +1,9 @@
-"""Plain loads that guess: `old = *p` and then a loop of `atomicCAS(p, old, …)`, `if (v > *p)
-atomicMax(p, v)`, `atomicMin(p + other, p[mine] + 1)`. Whatever they give, the atomic operation of
-the same array that follows looks again. So they may meet what others do by that instruction."""
+"""Finds optimistic loads: plain loads whose result a later atomic operation validates.
+
+Examples are `old = *p` before a loop of `atomicCAS(p, old, …)`, `if (v > *p) atomicMax(p, v)`, and
+`atomicMin(p + other, p[mine] + 1)`. The atomic operation on the same array reads the location
+again, so the load may race with that instruction of other threads.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,12 @@ from gemmlab.emulator.translation.liveness import results
 from gemmlab.ptx.ir import Instruction, Memory, Reg, Symbol, registers
 
 LOOK_AGAIN = {"cas", "min", "max", "and", "or"}
-MOVES = {"mov", "cvta", "add", "sub", "mad", "selp"}  # of an address
+MOVES = {"mov", "cvta", "add", "sub", "mad", "selp"}  # instructions that compute addresses
 Pair = tuple[int, int]
 
 
 def guesses(code: Sequence[Instruction]) -> frozenset[Pair]:
-    """Instructions that may meet, in both orders."""
+    """Pairs of instructions that may race, in both orders."""
     arrays = _arrays(code)
     pairs = set[Pair]()
     loads: defaultdict[str, list[int]] = defaultdict(list)
@@ -37,7 +40,7 @@ def guesses(code: Sequence[Instruction]) -> frozenset[Pair]:
 
 
 def _arrays(code: Sequence[Instruction]) -> defaultdict[str, set[str]]:
-    """Of each register the variables and parameters that it may be an address in."""
+    """Register -> variables and parameters that it may point into."""
     arrays: defaultdict[str, set[str]] = defaultdict(set)
     changed = True
     while changed:

@@ -1,5 +1,5 @@
-"""A launch under checks: watched once, in the order that was asked for, then again in others, of
-which only the results count."""
+"""Runs a launch under checks: once monitored, in the requested scheduling order, then in other
+orders whose results are compared."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ if TYPE_CHECKING:
 
 OTHER_ORDERS = ("reversed", 1)
 CLOCKS = ("%clock", "%globaltimer")
-COMMUTATIVE = {"add", "and", "or", "xor", "min", "max"}  # operations, of one kind in any order
-MOST_RECORDS = 1 << 22  # of the shared memory of blocks that run together
+COMMUTATIVE = {"add", "and", "or", "xor", "min", "max"}  # each commutes with itself only
+MOST_RECORDS = 1 << 22  # shared memory granules per chunk
 GLOBAL_CHECKS = {"global race", "uninitialized read", "order dependent", "unwritten output"}
 
 
 def kinds_of(check: str | Iterable[str]) -> frozenset[str]:
-    """The kinds of findings that were asked for: "all", a check's name, or several.
+    """The kinds of findings of the given checks: "all", a name in CHECKS, or several names.
 
-    Raises UnknownNameError.
+    Raises UnknownNameError and InputError.
     """
     try:
         names = {check} if isinstance(check, str) else {*check}
@@ -53,12 +53,12 @@ def kinds_of(check: str | Iterable[str]) -> frozenset[str]:
     unknown = sorted(str(name) for name in names if name not in CHECKS)
     if unknown:
         known = ", ".join(CHECKS)
-        raise UnknownNameError(f"no check {', '.join(unknown)}; there is all, or {known}")
+        raise UnknownNameError(f"no check {', '.join(unknown)}; the checks are all, {known}")
     return frozenset(kind for name in names for kind in CHECKS[name])
 
 
 class Checks:
-    """Makes a monitor for each machine of one launch in one order."""
+    """Creates a monitor for each machine of one launch in one scheduling order."""
 
     def __init__(self, launch: Launch, findings: Findings, outputs: Sequence[Output]) -> None:
         self.findings = findings
@@ -76,7 +76,7 @@ class Checks:
         return Monitor(machine, self.findings, self.blocks)
 
     def most_clusters(self, launch: Launch) -> int:
-        """As many as may run together so that their records stay small."""
+        """The maximum number of clusters per chunk, which limits the size of the records."""
         records = launch.shared_bytes // self.granule * math.prod(launch.cluster)
         return max(1, MOST_RECORDS // max(records, 1))
 
@@ -88,9 +88,9 @@ def run_checked(
     outputs: Sequence[Output],
     execute: Callable[[Launch, Order], Tally],
 ) -> tuple[Tally | None, tuple[Finding, ...]]:
-    """What the launch executed in that order, None where something stopped it; and what was found.
+    """Run a launch under checks. Returns its tally, or None if an error ended it, and the findings.
 
-    Raises UnsupportedInstructionError, which is not the kernel's fault.
+    Raises UnsupportedInstructionError, which is not a bug of the kernel.
     """
     findings = Findings(launch.program.function.instructions, kinds)
     checks = Checks(launch, findings, outputs)
@@ -116,7 +116,7 @@ def run_checked(
     for name in others:
         if findings.last is None:
             memory.data[:] = before
-            with contextlib.redirect_stdout(io.StringIO()):  # it has printed what it prints
+            with contextlib.redirect_stdout(io.StringIO()):  # printed by the first run
                 start(launch, Order(name))
             if findings.last is None and has_one_result(launch.program):
                 _compare(launch, findings, checks, after, name)
@@ -125,7 +125,7 @@ def run_checked(
 
 
 def _nearest(program: Program, error: EmulationError) -> str:
-    """The variable next to an address outside shared memory; other errors tell by themselves."""
+    """Names the variable next to an out-of-bounds shared address; "" for other errors."""
     is_shared = error.message.startswith("shared access")
     if not (is_shared and isinstance(error, OutOfBoundsError)) or error.address is None:
         return ""
@@ -133,15 +133,15 @@ def _nearest(program: Program, error: EmulationError) -> str:
 
 
 def may_show(checks: Checks, program: Program) -> bool:
-    """Whether another order may tell more: other results, or threads that wait in vain."""
-    tells = has_one_result(program) or any(block.spins for block in program.blocks)
+    """Whether another order may expose different results or a deadlock."""
+    is_visible = has_one_result(program) or any(block.spins for block in program.blocks)
     is_mixed = checks.blocks is not None and checks.blocks.is_mixed
-    return tells and (checks.findings.has_races or is_mixed or not is_deterministic(program))
+    return is_visible and (checks.findings.has_races or is_mixed or not is_deterministic(program))
 
 
 def is_deterministic(program: Program) -> bool:
-    """Whether threads of it do the same in any order, as long as no two of their accesses race, and
-    what is changed by atomic operations is touched by nothing else meanwhile."""
+    """Whether threads behave the same in any order, provided that no accesses race and that nothing
+    else accesses the locations of atomic operations at the same time."""
     code = program.function.instructions
     read, operations = read_registers(code), set[str]()
     for i in code:
@@ -159,9 +159,9 @@ def reads_clock(i: Instruction) -> bool:
 
 
 def has_one_result(program: Program) -> bool:
-    """Whether the order of threads may not show in results. It may where sums of floats are formed
-    by atomic operations, or where a thread learns how many came before it, what time it is, or an
-    address that malloc gives."""
+    """Whether the results must not depend on the order of threads. They may if the kernel sums
+    floats atomically, or uses the result of an atomic operation, a clock or an address from
+    malloc."""
     code = program.function.instructions
     read = read_registers(code)
     for i in code:
@@ -178,7 +178,7 @@ def has_one_result(program: Program) -> bool:
 def _compare(
     launch: Launch, findings: Findings, checks: Checks, after: np.ndarray, name: str | int
 ) -> None:
-    """Report the first byte that another order left different."""
+    """Report the first byte whose value differs under another order."""
     data = launch.memory.data
     differ = data != after
     if not differ.any() or checks.blocks is None:
@@ -193,7 +193,7 @@ def _compare(
     where = f"{owner.name}+{start + GLOBAL_BASE - owner.address}"
     order = name if isinstance(name, str) else f"drawn with seed {name}"
     message = (
-        f"{int(np.count_nonzero(differ))} bytes have other values when warps run in another order "
-        f"({order}), the first at {where}"
+        f"{int(np.count_nonzero(differ))} bytes differ when warps run in another order ({order}), "
+        f"the first at {where}"
     )
     findings.add("order dependent", message, site, addresses=[start + GLOBAL_BASE])

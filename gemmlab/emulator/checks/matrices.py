@@ -1,4 +1,4 @@
-"""ldmatrix and stmatrix: a lane that names a row of 16 bytes counts as the one that touches it."""
+"""Checks of ldmatrix and stmatrix: the lane with the address of a 16-byte row accesses the row."""
 
 from __future__ import annotations
 
@@ -37,8 +37,10 @@ class WatchedMatrixSpace(MatrixSpace):
         result = super().load_matrices(access, address, count, transposed, mask)
         rows, starts = self._named(access, address, count, mask)
         monitor = self.monitor
-        monitor.shadow.use_up(rows[:, None], monitor.pieces(starts, CHUNK), access.instruction)
-        # The warp reads together (.sync.aligned): what one of its lanes writes next comes after it.
+        monitor.shadow.load_initialized(
+            rows[:, None], monitor.pieces(starts, CHUNK), access.instruction
+        )
+        # .sync.aligned: a later write by any lane of the warp is ordered after the reads.
         on = monitor.machine.active(mask)
         monitor.warp_barrier(on, np.broadcast_to(ALL_LANES, on.shape))
         return result
@@ -62,7 +64,7 @@ class WatchedMatrixSpace(MatrixSpace):
     def _named(
         self, access: Access, address: Value, count: int, mask: Mask | None
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The lanes that name rows, flat, and the bytes at which those begin in `data`."""
+        """The lanes that hold row addresses, flat, and the byte offsets of the rows in `data`."""
         on = self.monitor.machine.active(mask) & (np.arange(WARP) < 8 * count)
         block = np.arange(len(self.data))[:, None, None] * self.data.shape[1]
         starts: np.ndarray = self.chunk.spread(block + offsets_of(access, address))[on]

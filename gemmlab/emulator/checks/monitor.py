@@ -1,7 +1,7 @@
-"""The checks of one chunk of blocks: sees its memory accesses and what orders them.
+"""Monitors the memory accesses and synchronization of one chunk of blocks.
 
-A monitor stands in a machine's place for its memory: each access passes through it, and happens as
-it would have. How threads learn of each other is in waits.py, copies under way in copies.py.
+A monitor wraps the memory methods of a machine without changing their effect. waits.py handles
+synchronization, copies.py asynchronous copies.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP, Mask, Value, three_axes
 from gemmlab.emulator.checks.blocks import GlobalShadow, is_fence
-from gemmlab.emulator.checks.clocks import Boards, Clocks
+from gemmlab.emulator.checks.clocks import Clocks, SyncObjects
 from gemmlab.emulator.checks.copies import watch_copies
 from gemmlab.emulator.checks.exits import Exits
 from gemmlab.emulator.checks.findings import Findings
@@ -36,19 +36,19 @@ from gemmlab.ptx import layout
 if TYPE_CHECKING:
     from gemmlab.emulator.execution.machine import Machine
 
-MOST_PLACES = 256  # of patterns of shared accesses that are remembered
-_LOCAL_NAME = re.compile(r"_ZZ.*E\d+(\w+)")  # of a variable in a function, in C++
+MOST_PLACES = 256  # cached patterns of shared accesses
+_LOCAL_NAME = re.compile(r"_ZZ.*E\d+(\w+)")  # mangled C++ name of a local variable
 
 
 def granule_of(program: Program) -> int:
-    """Bytes of the kernel's narrowest access, 16 at most."""
+    """The width of the kernel's narrowest access in bytes, at most 16."""
     widths = (access.width for access in program.accesses.values())
     return min((16, *widths))
 
 
 def has_flags(program: Program) -> bool:
-    """Whether threads may learn of each other from memory: they poll, or they draw numbers, as the
-    last one that is done with something does; and there are fences, or accesses that are."""
+    """Whether threads may synchronize through memory: the kernel polls or uses results of atomic
+    operations, and has fences, or accesses with acquire or release semantics."""
     code = program.function.instructions
     read = read_registers(code)
     draws = any(i.root == "atom" and read & {*results(i)} for i in code)
@@ -64,7 +64,7 @@ def has_flags(program: Program) -> bool:
 
 
 def shared_place(program: Program, address: int) -> str:
-    """The variable of shared memory that an address lies in or behind, and how far."""
+    """A shared address as "name+offset", relative to the last variable that starts before it."""
     offsets = layout.shared_offsets(program.module, program.function)
     below = [(offset, name) for name, offset in offsets.items() if offset <= address]
     offset, name = max(below, default=(0, "shared memory"))
@@ -72,21 +72,20 @@ def shared_place(program: Program, address: int) -> str:
 
 
 def plain_name(name: str) -> str:
-    """Of a variable, as the source has it."""
+    """The name of a variable in the source."""
     mangled = _LOCAL_NAME.fullmatch(name)
     return mangled[1] if mangled else name
 
 
 class Place(NamedTuple):
-    """Where in shared memory threads access: granules, (n, granules of each), and which of them lie
-    outside the variable that is meant, None for none."""
+    """The granules of a shared memory access."""
 
-    cells: np.ndarray
-    beyond: np.ndarray | None
+    cells: np.ndarray  # (n, granules per access)
+    beyond: np.ndarray | None  # which are outside the intended variable; None if none are
 
 
 class Monitor:
-    """Watches one machine from its start."""
+    """Monitors one machine from its start."""
 
     def __init__(self, machine: Machine, findings: Findings, shadow: GlobalShadow | None) -> None:
         self.machine, self.findings, self.blocks = machine, findings, shadow
@@ -95,18 +94,18 @@ class Monitor:
         cluster = machine.space_cluster.cluster_size
         self.cluster_size = cluster
         self.clocks = Clocks(machine.extent, cluster)
-        self.boards = Boards(self.clocks)
+        self.sync_objects = SyncObjects(self.clocks)
         self.shared = machine.space_shared.data
         self.row = self.shared.shape[1] // self.granule  # granules of a block
         self.shadow = Shadow(self.shared.size // self.granule, self.clocks, self._report_shared)
         reserved = layout.reserved_shared_bytes(machine.launch.program.function) // self.granule
-        if reserved:  # its zeros are there before the kernel begins
+        if reserved:  # CUDA initializes it with zeros
             zeros = pack(0, np.array(0), np.array(0), ATOMIC)
             self.shadow.written.reshape(-1, self.row)[:, :reserved] = zeros
         self.everyone = np.arange(machine.live.size)
         self.places: dict[tuple[Access, tuple[int, ...], bytes], Place] = {}
         self.variables = variables_meant(machine.launch.program)
-        self.word = np.dtype(f"u{min(self.granule, 8)}")  # in which values are compared
+        self.word = np.dtype(f"u{min(self.granule, 8)}")  # for comparing values
         self.local = np.zeros(machine.space_local.data.size // self.granule, bool)
         self.granules = {"shared": self.shadow.written.size, "local": self.local.size}
         self.undefined = Undefined(self)
@@ -129,7 +128,7 @@ class Monitor:
         self.participation = Participation(self)
 
     def before(self, number: int, block: Block, mask: Mask | None) -> None:
-        """A basic block is about to run."""
+        """Called before a basic block runs."""
         machine = self.machine
         self.exits.site = max(block.last - 1, 0)
         self.accumulators.execute(number, mask)
@@ -144,7 +143,7 @@ class Monitor:
             self._meet(number, mask)
 
     def _meet(self, number: int, mask: Mask | None) -> None:
-        """bar.warp.sync, perhaps by lanes at several instructions: once for all of them."""
+        """bar.warp.sync, once for all lanes, which may be at several instructions."""
         machine, meeting = self.machine, self.machine.warps.meeting
         if meeting is None:
             members = np.broadcast_to(machine.warps.members(number), machine.extent.shape)
@@ -153,26 +152,26 @@ class Monitor:
             self.warp_barrier(meeting.lanes, meeting.named)
 
     def after(self, number: int, block: Block, mask: Mask | None) -> None:
-        """A basic block has run; its lanes have not gone on yet."""
+        """Called after a basic block has run and before its lanes move on."""
         self.participation.after(number, block, mask)
         self.undefined.after(number, block, mask)
 
     def warp_barrier(self, on: np.ndarray, members: np.ndarray) -> None:
-        """bar.warp.sync: lanes of a warp that name the same members order their accesses."""
+        """bar.warp.sync: synchronize the lanes of each warp that have the same membermask."""
         for block, warp in np.argwhere(on.any(axis=2)).tolist():
             lanes = np.flatnonzero(on[block, warp])
             named = members[block, warp, lanes]
             for bits in {*named.tolist()}:
                 rows = (block * on.shape[1] + warp) * WARP + lanes[named == bits]
                 if len(rows) > 1:
-                    self.clocks.share(rows)
+                    self.clocks.synchronize(rows)
 
     def rows(self, mask: Mask | None) -> np.ndarray:
-        """The active threads, flat."""
+        """Flat indices of the active threads."""
         return self.everyone if mask is None else np.flatnonzero(mask.array)
 
     def cluster_numbers(self, blocks: np.ndarray) -> np.ndarray:
-        """Of blocks of the chunk: a number that is their cluster's in the launch."""
+        """The number in the launch of each block's cluster."""
         numbers: np.ndarray = self.machine.blocks[blocks // self.cluster_size * self.cluster_size]
         return numbers
 
@@ -184,7 +183,7 @@ class Monitor:
         before: Callable[..., Any],
         after: Callable[..., None],
     ) -> None:
-        """Let a space's accesses pass through `before` and `after`."""
+        """Call `before` and `after` around each access of a state space."""
         for name in ("load", "store", "update"):
             if not hasattr(space, name):
                 continue
@@ -205,18 +204,18 @@ class Monitor:
             setattr(space, name, watched)
 
     def pieces(self, starts: np.ndarray, nbytes: int) -> np.ndarray:
-        """The granules of accesses that start at those bytes, (n, granules of each)."""
+        """The granules of accesses that start at the given bytes, (n, granules per access)."""
         pieces: np.ndarray = (starts // self.granule)[:, None] + np.arange(nbytes // self.granule)
         return pieces
 
     def values(self, memory: np.ndarray, cells: np.ndarray) -> np.ndarray:
-        """What those granules hold, (n, granules, words of a granule)."""
+        """The contents of granules, (n, granules, words per granule)."""
         words = memory.view(self.word).reshape(-1, self.granule // self.word.itemsize)
         found: np.ndarray = words.take(cells, axis=0, mode="clip")
         return found
 
     def written(self, rest: tuple[Any, ...], access: Access) -> np.ndarray:
-        """What a store writes, as `values`."""
+        """The values that a store writes, in the format of `values`."""
         values, mask = rest
         shape = self.machine.extent.shape
         columns = [np.broadcast_to(three_axes(v), shape) for v in values]
@@ -228,7 +227,7 @@ class Monitor:
     def _shared_cells(
         self, space: SharedSpace, access: Access, address: Value, mask: Mask | None
     ) -> Place:
-        """Of active threads."""
+        """The granules that the active threads access."""
         offsets = offsets_of(access, address)
         key = access, offsets.shape, offsets.tobytes()
         is_pattern = space.has_one_pattern(offsets, mask)
@@ -245,7 +244,7 @@ class Monitor:
         return place
 
     def _beyond(self, site: int, starts: np.ndarray, cells: np.ndarray) -> np.ndarray | None:
-        """Which of those granules lie outside the variable that is meant; None for none."""
+        """Which granules are outside the intended variable; None if none are."""
         if site not in self.variables:
             return None
         _, inside = self.variables[site]
@@ -298,14 +297,14 @@ class Monitor:
                 winners = self.shadow.written[cells[lost]]
                 rows = np.broadcast_to(rows, cells.shape)[lost]
                 columns = column_of(winners)
-                what = "two writes, by one instruction"
+                what = "write after write, by one instruction"
                 self._report_shared("shared race", what, site, site, rows, columns, cells[lost])
 
     def _report_beyond(
         self, site: int, rows: np.ndarray, cells: np.ndarray, beyond: np.ndarray
     ) -> None:
         name, inside = self.variables[site]
-        what = f"a store outside {plain_name(name)}, which has {len(inside)} bytes"
+        what = f"a store past the bounds of {plain_name(name)}, which has {len(inside)} bytes"
         rows = np.broadcast_to(rows, cells.shape)[beyond]
         none = np.zeros(len(rows), np.int64)
         self._report_shared("beyond variable", what, site, None, rows, none, cells[beyond])
@@ -313,25 +312,25 @@ class Monitor:
     def _unwritten(self, rows: np.ndarray, cells: np.ndarray, site: int) -> None:
         bad = self.shadow.written[cells] == 0
         if bad.any():
-            what = "an atomic operation changes what nobody has written"
+            what = "an atomic operation updates memory that was never written"
             rows = np.broadcast_to(rows, cells.shape)[bad]
             none = np.zeros(len(rows), np.int64)
             self._report_shared("uninitialized read", what, site, None, rows, none, cells[bad])
 
     def flags(self, space: str, rows: np.ndarray, cells: np.ndarray, site: int) -> None:
-        """Strong accesses tell and hear, as far as a kernel has loops that wait for them."""
+        """Release and acquire by strong accesses, in kernels that synchronize through memory."""
         root = self.code[site].root
         for cell in np.unique(cells).tolist():
             here = rows[cells == cell]
             clusters = here // self.clocks.members
             for cluster in np.unique(clusters).tolist():
                 some, place = here[clusters == cluster], (space, cell, cluster)
-                # Threads that meet at one place take their turns, as in `memory.atomics`.
+                # Threads with equal addresses execute one after another, as in `memory.atomics`.
                 for turn in some[:, None] if root == "atom" else (some,):
                     if root not in ("st", "red"):
-                        self.boards.take(place, turn)
+                        self.sync_objects.acquire(place, turn)
                     if root != "ld":
-                        self.boards.leave(place, self.clocks.tell(turn))
+                        self.sync_objects.release(place, self.clocks.release(turn))
 
     def _report_shared(
         self,
@@ -362,7 +361,7 @@ class Monitor:
         numbers = dict.fromkeys((rows[here] % threads).tolist())
         self.findings.add(kind, message, site, other, at, numbers, addresses.tolist())
 
-    # Local memory: each thread's own
+    # Local memory
 
     def _local_before(
         self, space: LocalSpace, name: str, access: Access, address: Value, rest: tuple[Any, ...]
@@ -383,7 +382,7 @@ class Monitor:
         self.undefined.load(site, "local", mask, cells, None if written.all() else ~written)
 
     def place_of(self, space: str, cell: int) -> str:
-        """Where a granule is, for messages."""
+        """The location of a granule, for messages."""
         start = cell * self.granule
         if space == "global":
             return self.machine.launch.memory.name_of(start + GLOBAL_BASE)

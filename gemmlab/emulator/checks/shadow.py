@@ -1,8 +1,9 @@
-"""Who last wrote and read each piece of shared memory.
+"""Shadow records of shared memory, which detect races.
 
-A piece (granule) is as large as the narrowest access of the kernel. For each there is the last
-write and two reads by threads of which neither knew of the other's: so a write meets at least one
-that is not its own. A record is one 64-bit word, so that of several lanes one wins as a whole.
+A granule is as large as the kernel's narrowest access. Each granule has a record of its last write
+and of two concurrent reads by different threads, so that any later write is compared with at least
+one read of another thread. A record is a single 64-bit word, so when several lanes store records to
+the same granule, one of them wins entirely.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from gemmlab.ptx.ir import Instruction
 SITE_BITS, COLUMN_BITS, STRENGTH_BITS, EPOCH_BITS = 20, 16, 2, 25
 COLUMN_AT, STRENGTH_AT = SITE_BITS, SITE_BITS + COLUMN_BITS
 EPOCH_AT = STRENGTH_AT + STRENGTH_BITS
-MOST_LOADS = 1 << 22  # granules of loads that are not on record
-IN_FLIGHT = (1 << EPOCH_BITS) - 1  # an epoch that nobody has heard of: the copy is under way
-# Strength of an access: strong ones may meet (PTX ISA, "memory consistency model"). Lanes of one
-# warp that talk by volatile accesses alone rely on lockstep, which there is not.
+MOST_LOADS = 1 << 22  # granules of loads that have not been recorded yet
+IN_FLIGHT = (1 << EPOCH_BITS) - 1  # the epoch of an incomplete copy; no thread has acquired it
+# Strength of an access: strong ones do not race with each other (PTX ISA, "memory consistency
+# model"). Volatile accesses by lanes of one warp do: the warp does not run in lockstep.
 PLAIN, VOLATILE, ATOMIC = 0, 1, 2
 
 # report(kind, what, instruction, other instruction, rows, columns of the others, cells)
@@ -32,7 +33,7 @@ STRONG = {"relaxed", "acquire", "release", "acq_rel", "mmio"}
 
 
 def strength(i: Instruction) -> int:
-    """How far an access may meet others of its kind."""
+    """The strength of an access: PLAIN, VOLATILE or ATOMIC."""
     if i.root in ("atom", "red", "mbarrier") or STRONG & {*i.modifiers}:
         return ATOMIC
     return VOLATILE if "volatile" in i.modifiers else PLAIN
@@ -53,12 +54,12 @@ def column_of(words: np.ndarray) -> np.ndarray:
 
 
 def fresh(clocks: Clocks) -> int:
-    """Records from here on may be news to a thread; all before, and none at all, are not."""
+    """Every thread has acquired all records below this word."""
     return max(clocks.settled + 1 << EPOCH_AT, 1)
 
 
 def ordered(clocks: Clocks, words: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Whether what a record says happened before what the thread does now."""
+    """Whether each recorded access happened before the current access of the thread."""
     columns, epochs = column_of(words), words >> EPOCH_AT
     own = (columns == clocks.column(rows)) & (epochs != IN_FLIGHT)
     before: np.ndarray = own | clocks.knows(rows, columns, epochs)
@@ -66,8 +67,8 @@ def ordered(clocks: Clocks, words: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 def racing(clocks: Clocks, words: np.ndarray, rows: np.ndarray, strength: int) -> np.ndarray:
-    """Indices of records, flat, that race with what the threads do now; rows: of words' shape."""
-    late = np.flatnonzero(words >= fresh(clocks))  # nearly always none
+    """Flat indices of the records that race with current accesses. rows: the threads."""
+    late = np.flatnonzero(words >= fresh(clocks))  # almost always empty
     if not late.size:
         return late
     words, rows = words.reshape(-1)[late], rows.reshape(-1)[late]
@@ -82,31 +83,33 @@ def racing(clocks: Clocks, words: np.ndarray, rows: np.ndarray, strength: int) -
 
 
 class Reads(NamedTuple):
-    """Loads of one instruction that are not on record yet."""
+    """Loads of one instruction that have not been recorded yet."""
 
     rows: np.ndarray  # (n, 1)
-    cells: np.ndarray  # (n, granules of each)
-    now: np.ndarray  # the clocks of all threads then
+    cells: np.ndarray  # (n, granules per access)
+    now: np.ndarray  # epochs of all threads at the time of the loads
     site: int
     strength: int
 
 
 class Shadow:
-    """Records of the shared memory of a chunk; granules are numbered through all its blocks."""
+    """The records of a chunk's shared memory. Granules are numbered across all blocks."""
 
     def __init__(self, num_granules: int, clocks: Clocks, report: Report) -> None:
         self.clocks, self.report = clocks, report
         self.written, self.read, self.read_too = np.zeros((3, num_granules), np.int64)
-        # Written by threads; no fence.proxy.async has shown it to the copy engine and tensor cores.
-        self.hidden = np.zeros(num_granules, bool)
-        # Loads since threads last learned of each other. A barrier of all threads of a block makes
-        # their records needless: most of them never come to be.
+        # Written by threads, and not yet visible to the copy engine and the tensor cores: no
+        # fence.proxy.async has followed.
+        self.unfenced = np.zeros(num_granules, bool)
+        # Loads since clocks last changed. A barrier of all threads of a block makes their records
+        # unnecessary, so most loads are never recorded.
         self.loads: list[Reads] = []
-        self.dropped = 0  # loads that needed no record, so far
-        self.met = np.zeros(clocks.num_rows // clocks.threads, np.int64)  # loads before last met
+        self.dropped = 0  # number of loads removed from `loads` so far
+        # Per block: number of loads before its last barrier.
+        self.met = np.zeros(clocks.num_rows // clocks.threads, np.int64)
         if clocks.cluster_size == 1:
-            clocks.before_news = self.record_loads
-            clocks.after_meeting = self._drop_loads
+            clocks.before_change = self.record_loads
+            clocks.after_barrier = self._drop_loads
 
     def load(
         self,
@@ -116,14 +119,14 @@ class Shadow:
         strength: int = PLAIN,
         in_flight: bool = False,
     ) -> np.ndarray | None:
-        """rows: (n, 1), the threads; cells: (n, granules of each). Returns which cells nobody has
-        written; None for none of them.
+        """Check and record loads. Returns which cells were never written; None if none.
 
-        in_flight: by what they have started, the copy engine or tensor cores, until that lets go.
+        rows: (n, 1), the threads. cells: (n, granules per access). in_flight: the copy engine or
+        the tensor cores read asynchronously, until `complete_reads`.
         """
         words = self.written.take(cells)
         unwritten = None if words.all() else words == 0
-        self._compare(words, rows, cells, site, strength, "a read, and a write")
+        self._compare(words, rows, cells, site, strength, "read after write")
         reads = Reads(rows, cells, self.clocks.now, site, strength)
         if in_flight:
             self.record_loads()
@@ -137,26 +140,26 @@ class Shadow:
         if self.clocks.cluster_size > 1 or len(self.loads) * reads.cells.size > MOST_LOADS:
             self.record_loads()
 
-    def use_up(
+    def load_initialized(
         self, rows: np.ndarray, cells: np.ndarray, site: int, in_flight: bool = False
     ) -> None:
-        """As `load`, by an instruction that needs all of it to be written."""
+        """`load` by an instruction that requires all bytes to be initialized."""
         bad = self.load(rows, cells, site, in_flight=in_flight)
         if bad is not None:
-            what = "nobody has written what is read here"
+            what = "memory that was never written is read"
             none = np.zeros(int(bad.sum()), np.int64)
             spread = np.broadcast_to(rows, cells.shape)
             self.report("uninitialized read", what, site, None, spread[bad], none, cells[bad])
 
     def record_loads(self) -> None:
-        """Put those on record that are not yet."""
+        """Record all pending loads."""
         for reads in self.loads:
             self._record(reads)
         self.dropped += len(self.loads)
         self.loads = []
 
     def _drop_loads(self, blocks: np.ndarray) -> None:
-        """All threads of those blocks know what each of them has done."""
+        """After a barrier of the given blocks, drop loads that all threads have acquired."""
         self.met[blocks] = self.dropped + len(self.loads)
         needless = int(self.met.min()) - self.dropped
         if needless > 0:
@@ -189,12 +192,13 @@ class Shadow:
         changed: np.ndarray | None = None,
         in_flight: bool = False,
     ) -> None:
-        """`changed`: of each cell, whether the write makes a difference; None for all."""
+        """Check and record stores. changed: for each cell, whether the write changes its value;
+        None means all do."""
         rows = np.broadcast_to(rows, cells.shape)
         self.check_store(rows, cells, site, strength, changed)
         epochs = np.full(rows.shape, IN_FLIGHT) if in_flight else self.clocks.now[rows]
         self.written[cells] = pack(site, self.clocks.column(rows), epochs, strength)
-        self.hidden[cells] = not in_flight
+        self.unfenced[cells] = not in_flight
 
     def check_store(
         self,
@@ -204,25 +208,29 @@ class Shadow:
         strength: int = PLAIN,
         changed: np.ndarray | None = None,
     ) -> None:
+        """Check stores without recording them."""
         self.record_loads()
         if changed is not None and not changed.all():
-            # What a copy under way will bring is not what is there.
+            # An incomplete copy will still change the value.
             changed = changed | (self.written.take(cells) >> EPOCH_AT == IN_FLIGHT)
             rows, cells = np.broadcast_to(rows, cells.shape)[changed], cells[changed]
-        self._compare(self.written.take(cells), rows, cells, site, strength, "two writes")
+        self._compare(self.written.take(cells), rows, cells, site, strength, "write after write")
         for reads in (self.read, self.read_too):
-            self._compare(reads.take(cells), rows, cells, site, strength, "a write, and a read")
+            self._compare(reads.take(cells), rows, cells, site, strength, "write after read")
 
-    def land(self, cells: np.ndarray, column: np.ndarray | int, epoch: np.ndarray | int) -> None:
-        """Copies into those cells have arrived, at that time of that thread or mbarrier."""
+    def complete_writes(
+        self, cells: np.ndarray, column: np.ndarray | int, epoch: np.ndarray | int
+    ) -> None:
+        """Complete copies to the cells. column, epoch: of the waiting thread or the mbarrier."""
         sites = site_of(self.written[cells])
         columns, epochs = np.asarray(column), np.asarray(epoch)
         self.written[cells] = pack(0, columns, epochs, PLAIN) | sites
 
-    def let_go(
+    def complete_reads(
         self, cells: np.ndarray, holder: np.ndarray | int, column: int, epoch: np.ndarray | int
     ) -> None:
-        """What the holder started has read them, at that time of that thread or engine."""
+        """Complete asynchronous reads of the cells. holder: column of the thread that started them.
+        column, epoch: of the waiting thread or the engine."""
         for reads in (self.read, self.read_too):
             words = reads[cells]
             is_held = (words >> EPOCH_AT == IN_FLIGHT) & (column_of(words) == holder)
@@ -230,15 +238,16 @@ class Shadow:
             done = pack(0, np.asarray(column), epochs, PLAIN)
             reads[cells[is_held]] = done | site_of(words[is_held])
 
-    def show(self, cells: np.ndarray, told: np.ndarray) -> None:
-        """fence.proxy.async by threads of one cluster who know that: what was written before it in
-        those cells of the cluster is shown to the copy engine and the tensor cores."""
+    def fence(self, cells: np.ndarray, released: np.ndarray) -> None:
+        """fence.proxy.async by threads of one cluster: the writes to the cells that they know, by
+        their joined clock `released`, become visible to the copy engine and the tensor cores."""
         words = self.written[cells]
-        self.hidden[cells[told[column_of(words)] >= words >> EPOCH_AT]] = False
+        self.unfenced[cells[released[column_of(words)] >= words >> EPOCH_AT]] = False
 
-    def look(self, rows: np.ndarray, cells: np.ndarray, site: int, between: str) -> None:
-        """The copy engine or the tensor cores read or use what threads have written."""
-        bad = self.hidden[cells]
+    def check_fence(self, rows: np.ndarray, cells: np.ndarray, site: int, between: str) -> None:
+        """Check that writes of threads are visible to the copy engine or the tensor cores, which
+        access the cells. between: the two accesses, for the message."""
+        bad = self.unfenced[cells]
         if bad.any():
             rows, cells = np.broadcast_to(rows, cells.shape)[bad], cells[bad]
             words = self.written[cells]
@@ -249,9 +258,9 @@ class Shadow:
                 self.report("missing fence", what, site, other, rows[at], columns, cells[at])
 
     def use(self, rows: np.ndarray, cells: np.ndarray, site: int) -> None:
-        """An object that lies there is used, by an operation that may meet others of its kind."""
+        """Check and record an atomic use of a synchronization object in the given cells."""
         rows = np.broadcast_to(rows, cells.shape)
-        self._compare(self.written[cells], rows, cells, site, ATOMIC, "a use, and a write")
+        self._compare(self.written[cells], rows, cells, site, ATOMIC, "use after write")
         self._note(Reads(rows, cells, self.clocks.now, site, ATOMIC))
 
     def _compare(
@@ -263,7 +272,7 @@ class Shadow:
         strength: int,
         what: str,
     ) -> None:
-        """Report which of those records did not happen before what the threads do now."""
+        """Report the records that race with current accesses."""
         rows = np.broadcast_to(rows, words.shape)
         at = racing(self.clocks, words, rows, strength)
         if not at.size:
@@ -271,7 +280,7 @@ class Shadow:
         words, cells, rows = (x.reshape(-1)[at] for x in (words, cells, rows))
         flying = words >> EPOCH_AT == IN_FLIGHT
         for kind, among in (("missing wait", flying), ("shared race", ~flying)):
-            message = f"{what} under way that is not waited for" if kind == "missing wait" else what
+            message = f"{what} that was not waited for" if kind == "missing wait" else what
             for other_site in np.unique(site_of(words[among])).tolist():
                 at = among & (site_of(words) == other_site)
                 columns = column_of(words[at])

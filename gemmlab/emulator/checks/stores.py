@@ -1,5 +1,5 @@
-"""Lanes of one store instruction that write different values to one place: which one stays nobody
-says (PTX ISA, "Memory Consistency Model"; CUDA: one of them is written, it is undefined which)."""
+"""Finds lanes of one store instruction that write different values to one location. Which value
+remains is undefined (PTX ISA, "Memory Consistency Model"; CUDA C++ Programming Guide)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import numpy as np
 def overwritten(
     groups: np.ndarray, cells: np.ndarray, written: np.ndarray, left: np.ndarray
 ) -> np.ndarray:
-    """Which granules of a store another thread of the same group writes another value to.
+    """Which granules of a store receive different values from threads of the same group.
 
-    groups: (n,), of the threads, such as their warps; cells: (n, granules of each); written, left:
-    (n, granules, words), what they wrote and what was there afterwards.
+    groups: (n,), a number per thread, such as its warp. cells: (n, granules per access). written,
+    left: (n, granules, words), the written values and the values in memory afterwards.
     """
     found = np.zeros(cells.shape, bool)
     lost = (left != written).any(axis=2)

@@ -1,16 +1,16 @@
-"""Values that nobody has defined: where they come from, where they go, and where they matter.
+"""Tracks undefined values through registers and memory, and reports where they matter.
 
-Memory that nobody has written and registers that nobody has set may be read, copied and computed
-with: compilers load ahead of a condition, and a kernel may read more than it uses. It matters where
-such a value decides a branch or whether something executes, is an address, goes to global memory or
-into an instruction that leaves the thread. (So does memcheck: Seward and Nethercote, Using Valgrind
-to detect undefined value errors with bit-precision, 2005.) Of a register each bit is followed where
-bits are moved, masked or cut out: padding between the members of a struct is copied all the time.
-Of what else computes, all of the result is undefined where a bit of an operand is.
+Reading and copying uninitialized memory or registers is not an error by itself: compilers load
+ahead of a condition, and a kernel may read more than it uses. An undefined value matters if it
+decides a branch or a guard, is an address, is stored to global memory, or is an operand of an
+instruction whose effects leave the thread. (Valgrind's memcheck does the same: Seward and
+Nethercote, Using Valgrind to detect undefined value errors with bit-precision, 2005.) Instructions
+that move, mask or extract bits are tracked bit by bit, because padding between the members of a
+struct is often copied. For other arithmetic, an undefined operand bit makes the result undefined.
 
-Each register and granule has its origin: the load that found nothing there, or the shuffle that
-read a lane which gave nothing, as its index plus one; 0 where it is defined. As long as all is
-defined nothing is followed: most basic blocks of most kernels cost one look.
+Each register and granule has an origin: the index plus one of the load that read uninitialized
+memory, or of the shuffle that read an inactive lane; 0 if it is defined. While all values are
+defined nothing is tracked, so most basic blocks cost one test.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from gemmlab.emulator.checks.monitor import Monitor
 
 KIND = "uninitialized read"
-NEVER_SET = np.iinfo(np.int32).max  # the origin of registers that nobody has set
-# What computes: its result is undefined where an operand is.
+NEVER_SET = np.iinfo(np.int32).max  # the origin of registers that were never set
+# Arithmetic instructions: the result is undefined if an operand is.
 COMPUTE = {
     *("add", "sub", "mul", "mad", "fma", "div", "rem", "abs", "neg", "min", "max", "sad", "rcp"),
     *("sqrt", "rsqrt", "ex2", "lg2", "sin", "cos", "tanh", "copysign", "and", "or", "xor", "not"),
@@ -46,17 +46,17 @@ BRANCHES = {"bra", "ret", "exit", "brx"}
 
 
 class Moved(NamedTuple):
-    """One access to memory in the basic block under way."""
+    """A memory access in the current basic block."""
 
     space: str
     name: str  # "load" or "store"
     mask: Mask | None
-    cells: np.ndarray  # (active lanes, granules of each)
-    origins: np.ndarray | None  # as cells; of what a load found undefined
+    cells: np.ndarray  # (active lanes, granules per access)
+    origins: np.ndarray | None  # origins of loaded granules, in the shape of `cells`
 
 
 class Undefined:
-    """Of the threads of one chunk."""
+    """The undefined values of the threads of one chunk."""
 
     def __init__(self, monitor: Monitor) -> None:
         self.monitor, self.machine = monitor, monitor.machine
@@ -66,11 +66,11 @@ class Undefined:
         self.shape = self.machine.extent.shape
         never = whole(np.broadcast_to(np.int32(NEVER_SET), self.shape))
         self.registers = dict.fromkeys(self.live[0], never)
-        self.memory: dict[str, np.ndarray] = {}  # by space: origins of granules
+        self.memory: dict[str, np.ndarray] = {}  # space -> origins of granules
         self.moved: dict[int, list[Moved]] = {}
         self.has_found = False
         self.unknown: np.ndarray | None = None
-        self.places: dict[int, str] = {}  # by origin
+        self.places: dict[int, str] = {}  # origin -> location in memory
 
     # While a basic block runs
 
@@ -82,7 +82,8 @@ class Undefined:
         cells: np.ndarray,
         unwritten: np.ndarray | None,
     ) -> None:
-        """unwritten: of each cell, whether nobody has written there; None where all are."""
+        """Record a load. unwritten: for each cell, whether it was never written; None if all cells
+        were."""
         origins = None
         if space in self.memory:
             origins = self.memory[space].take(cells)
@@ -98,13 +99,13 @@ class Undefined:
         self.moved.setdefault(site, []).append(Moved(space, "store", mask, cells, None))
 
     def shuffle(self, unknown: np.ndarray) -> None:
-        """The shuffle that begins the basic block gives those lanes undefined values."""
+        """The shuffle at the start of the basic block returns undefined values to these lanes."""
         self.unknown, self.has_found = unknown, True
 
-    # When it has run
+    # After it has run
 
     def after(self, number: int, block: Block, mask: Mask | None) -> None:
-        """Follow what is undefined through the basic block that has just run."""
+        """Propagate undefined values through the basic block that has just run."""
         if self.has_found or self.registers or self.memory:
             on = self.machine.active(mask)
             for k in range(block.first, block.last):
@@ -113,7 +114,7 @@ class Undefined:
                     self._execute(k, i, on)
             live = live_after(self.live, block)
             for name in [name for name in self.registers if name not in live]:
-                self._set(name, None, on)  # other warps may still be where it lives
+                self._set(name, None, on)  # the register may be live in other warps
         self.moved.clear()
         self.has_found, self.unknown = False, None
 
@@ -127,7 +128,7 @@ class Undefined:
                 what = "decides a branch" if i.root in BRANCHES else "decides whether this executes"
                 self._report(k, decided, on, what, [i.guard.reg.name])
                 decided = None
-            guard = np.False_ if noted[0] is None else noted[0]  # unsupported: it ended there
+            guard = np.False_ if noted[0] is None else noted[0]  # None: not executed
             on = on & np.broadcast_to(three_axes(guard), self.shape)
         if i.root in ("ld", "ldu"):
             self._load(k, i, on)
@@ -180,7 +181,7 @@ class Undefined:
             self._set(target, Taint(origins[..., j], undefined[..., j]), on)
 
     def _of_warp(self, k: int) -> Taint | None:
-        """Of a matrix that warps have loaded, each element by a lane of its own."""
+        """The taint of a fragment that warps have loaded: undefined if any element is."""
         worst = np.zeros(self.shape, np.int32)
         for moved in self.moved.get(k, ()):
             found = self._origins(moved)
@@ -192,7 +193,7 @@ class Undefined:
         return whole(np.broadcast_to(worst.max(axis=2, keepdims=True), self.shape))
 
     def _origins(self, moved: Moved) -> np.ndarray | None:
-        """Of the granules that a load has read."""
+        """The origins of the granules that a load has read."""
         found = moved.origins
         if moved.space in self.memory:
             now = self.memory[moved.space].take(moved.cells)
@@ -244,13 +245,14 @@ class Undefined:
     # Registers
 
     def _of(self, names: Iterable[str]) -> Taint | None:
+        """The union of the taints of registers."""
         found = None
         for name in names:
             found = either(found, self.registers.get(name))
         return found
 
     def _exact(self, operand: Operand) -> Taint | None:
-        """Of an operand, with the bits that it has; of a vector side by side, as `mov` packs it."""
+        """The taint of an operand, bit by bit. A vector is packed, as by `mov`."""
         if isinstance(operand, Vector):
             taint, place = None, 0
             for item in operand.items:
@@ -266,7 +268,7 @@ class Undefined:
         return taint
 
     def _set(self, name: str, taint: Taint | None, on: np.ndarray) -> None:
-        """Where `on`, a register is undefined like that from now on."""
+        """Set the taint of a register for the lanes `on`."""
         old = self.registers.get(name)
         if taint is None and old is None:
             return
@@ -281,7 +283,7 @@ class Undefined:
     # Findings
 
     def _remember(self, moved: Moved, origins: np.ndarray) -> None:
-        """Where in memory what is undefined was, for the first of each load."""
+        """Save the memory location of the first undefined value of each load, for messages."""
         for origin in np.unique(origins[origins > 0]).tolist():
             if origin not in self.places:
                 cell = int(moved.cells[origins == origin][0])
@@ -290,7 +292,8 @@ class Undefined:
     def _report(
         self, k: int, taint: Taint | None, on: np.ndarray, what: str, names: list[str]
     ) -> None:
-        """Undefined values of those registers matter; from now on they are as good as others."""
+        """Report that undefined values of registers matter, then treat the registers as defined, so
+        that each value is reported once. what: the effect, for the message."""
         if taint is None:
             return
         bad = np.where(on, taint.origin, 0)
@@ -308,8 +311,8 @@ class Undefined:
             if not findings.wants(KIND, k, other):
                 continue
             where = self.places.get(origin)
-            who = "a register that nobody has set" if is_register else "what nobody has written"
-            message = f"{who} {what}" + (f": read from {where}" if where else "")
+            value = "uninitialized register" if is_register else "value of uninitialized memory"
+            message = f"{value} {what}" + (f": read from {where}" if where else "")
             lanes = np.argwhere(bad == origin)
             block = machine.block_index(int(lanes[0, 0]))
             here = lanes[lanes[:, 0] == lanes[0, 0]]
@@ -318,13 +321,13 @@ class Undefined:
 
 
 def _items(target: object) -> list[str]:
-    """The registers of a result, "" for those of no interest."""
+    """The registers of a result; "" for other operands, such as `_`."""
     items = target.items if isinstance(target, Vector) else (target,)
     return [x.name if isinstance(x, Reg) else "" for x in items]
 
 
 def _spread(origins: np.ndarray, count: int, granule: int) -> tuple[np.ndarray, np.ndarray]:
-    """Of granules, (n, granules), to those of elements and their bits, (n, count)."""
+    """Convert origins of granules, (n, granules), to origins and bits of elements, (n, count)."""
     granules = origins.shape[1]
     if granules < count:
         found = np.repeat(origins, count // granules, axis=1)
@@ -336,7 +339,7 @@ def _spread(origins: np.ndarray, count: int, granule: int) -> tuple[np.ndarray, 
 
 
 def _merge(origins: np.ndarray, undefined: np.ndarray, pieces: int, granule: int) -> np.ndarray:
-    """Of elements, (n, count), to the origins of granules."""
+    """Convert origins and bits of elements, (n, count), to origins of granules, (n, pieces)."""
     n, count = origins.shape
     if count > pieces:
         found: np.ndarray = origins.reshape(n, pieces, -1).max(axis=2)

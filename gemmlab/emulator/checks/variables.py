@@ -1,8 +1,8 @@
-"""Which variable of shared memory an access means, by where its address comes from.
+"""Determines which shared variable an access is meant for, by tracing its address to a variable.
 
-An address is computed from a variable's own. Beyond its end lies another variable, or nothing: C++
-allows neither, and no machine notices. What is stored there is reported; what is loaded from there
-is undefined, for compilers load ahead of conditions.
+An address computed from one variable must not be used to access another. C++ forbids it, and
+hardware does not detect it. Stores outside the intended variable are reported; loads return
+undefined values, because compilers load ahead of conditions.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from gemmlab.emulator.translation.liveness import results
 from gemmlab.ptx import layout
 from gemmlab.ptx.ir import Instruction, Memory, Operand, Reg, Symbol, Vector
 
-NUMBER, MIXED = "", "?"  # what comes from no variable; what may come from several
-# What moves an address within a variable, and what chooses between addresses.
+NUMBER, MIXED = "", "?"  # origins: no variable; possibly several variables
+# Instructions that compute an address within a variable, and that select an address.
 MOVES = {"mov", "cvta", "cvt", "add", "sub", "mad", "or", "and", "xor", "lop3"}
 CHOICES = {"selp", "min", "max"}
 
 
 def variables_meant(program: Program) -> dict[int, tuple[str, range]]:
-    """By instruction: the variable's name and its bytes; only where there is no doubt."""
+    """Instruction -> name and byte range of the intended variable, if it is unambiguous."""
     function = program.function
     offsets = layout.shared_offsets(program.module, function)
     sizes = {v.name: v.size for v in layout.shared_variables(program.module, function)}
@@ -32,7 +32,7 @@ def variables_meant(program: Program) -> dict[int, tuple[str, range]]:
         for o in i.operands:
             if isinstance(o, Memory) and i.root in ("ld", "st", "atom", "red"):
                 name = _origin(o.base, origins, places)
-                # Neighbours that are accessed as one by their names may be several variables.
+                # A joined access to adjacent addresses given by symbol may span several variables.
                 is_joined = k in program.joined and isinstance(o.base, Symbol)
                 if name in places and not is_joined:
                     found[k] = name, places[name]
@@ -40,7 +40,7 @@ def variables_meant(program: Program) -> dict[int, tuple[str, range]]:
 
 
 def _origins(code: Sequence[Instruction], places: Mapping[str, range]) -> dict[str, str]:
-    """Of each register what it comes from, over all instructions that write it."""
+    """Register -> origin, merged over all instructions that write it."""
     known: dict[str, str] = {}
     changed = True
     while changed:
@@ -56,7 +56,7 @@ def _origins(code: Sequence[Instruction], places: Mapping[str, range]) -> dict[s
 
 
 def _result(i: Instruction, known: Mapping[str, str], places: Mapping[str, range]) -> str | None:
-    """Where an instruction's result comes from; None where that is not known yet."""
+    """The origin of an instruction's result; None if not known yet."""
     if i.root not in MOVES and i.root not in CHOICES:
         return NUMBER
     read = i.operands[1:3] if i.root == "selp" else i.operands[1:]

@@ -1,4 +1,4 @@
-"""Barriers, mbarriers and cluster barriers that note who learns of whom."""
+"""Barriers, mbarriers and cluster barriers that update vector clocks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gemmlab.emulator.synchronization.clusters import ClusterBarrier
 from gemmlab.emulator.synchronization.mbarriers import Mbarriers, Parked, State
 from gemmlab.emulator.translation.liveness import read_registers, results
 
-OBJECT_BYTES = 8  # of an mbarrier
+OBJECT_BYTES = 8  # size of an mbarrier
 FENCES = {"fence", "membar"}
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class WatchedBarriers(Barriers):
             and "sync" in code[block.last - 1].modifiers
             and self._is_everyone(operands)
         ):
-            monitor.clocks.meet(np.arange(len(on)))
+            monitor.clocks.barrier(np.arange(len(on)))
         elif "arrive" in code[block.last - 1].modifiers:
             ids = np.broadcast_to(three_axes(operands[0]), on.shape)
             self._leave(on, ids)
@@ -74,21 +74,22 @@ class WatchedBarriers(Barriers):
         counted: bool,
         arrived: int,
     ) -> None:
-        """The threads of one block go on from a barrier."""
+        """Threads of one block leave a barrier. groups: by the instruction at which they waited.
+        counted: the barrier has a thread count. arrived: number of threads by bar.arrive."""
         clocks, live = self.monitor.clocks, self.machine.live[number]
         lanes = np.logical_or.reduce([lanes for _, lanes in groups])
         place = number, barrier
         if (live & ~lanes).any() or arrived:
             rows = number * clocks.threads + np.flatnonzero(lanes)
-            self.monitor.boards.leave(place, clocks.tell(rows))
-            self.monitor.boards.take(place, rows)
+            self.monitor.sync_objects.release(place, clocks.release(rows))
+            self.monitor.sync_objects.acquire(place, rows)
         else:
-            clocks.meet(np.array([number]))
-        self.monitor.boards.clear(place)
+            clocks.barrier(np.array([number]))
+        self.monitor.sync_objects.clear(place)
         self._examine(number, groups, counted)
 
     def _examine(self, number: int, groups: list[tuple[Block, np.ndarray]], counted: bool) -> None:
-        """Whether those who met had a right to."""
+        """Check that the threads that met at a barrier were allowed to."""
         monitor, machine = self.monitor, self.machine
         code, kind = monitor.code, "divergent barrier"
         at, threads = machine.block_index(number), machine.launch.threads
@@ -99,38 +100,38 @@ class WatchedBarriers(Barriers):
             aligned = code[other].root == "bar" or "aligned" in code[other].modifiers
             if other == first or (not (aligned and shared.any()) and counted):
                 continue
-            who = "lanes of one warp" if shared.any() else "warps of one block"
-            message = f"{who} meet at different barrier instructions"
+            participants = "lanes of one warp" if shared.any() else "warps of one block"
+            message = f"{participants} meet at different barrier instructions"
             where = np.flatnonzero(others).tolist()
             monitor.findings.add(kind, message, other, first, at, where)
         gone = threads - int(machine.live[number].sum())
         if gone and not counted:
-            message = f"{gone} of the block's {threads} threads have exited and do not come"
+            message = f"{gone} of the block's {threads} threads have exited and will not arrive"
             monitor.findings.add(kind, message, first, None, at, np.flatnonzero(lanes).tolist())
         elif gone:
             on = np.zeros(machine.extent.shape, bool)
             on[number] = lanes
             if monitor.participation.left(on, np.broadcast_to(ALL, on.shape)) is not None:
-                message = "lanes of the same warp have gone elsewhere and exited"
+                message = "lanes of the same warp took another path and exited"
                 monitor.findings.add(kind, message, first, None, at, np.flatnonzero(lanes).tolist())
 
     def _leave(self, on: np.ndarray, ids: np.ndarray) -> None:
-        """bar.arrive: what those threads know waits at the barrier."""
+        """bar.arrive: release the clocks of the threads to the barrier."""
         clocks = self.monitor.clocks
         for number in np.flatnonzero(on.any(axis=(1, 2))).tolist():
             for barrier in np.unique(ids[number][on[number]]).tolist():
                 lanes = np.flatnonzero(on[number] & (ids[number] == barrier))
-                told = clocks.tell(number * clocks.threads + lanes)
-                self.monitor.boards.leave((number, barrier), told)
+                released = clocks.release(number * clocks.threads + lanes)
+                self.monitor.sync_objects.release((number, barrier), released)
 
 
 class WatchedMbarriers(Mbarriers):
-    """mbarriers: what was left in a phase is there for those who saw it complete."""
+    """mbarriers: a wait that observes the completion of a phase acquires the phase's arrivals."""
 
     def __init__(self, monitor: Monitor) -> None:
         super().__init__(monitor.machine)
         self.monitor = monitor
-        # A wait may come back in vain: who does not look at its answer has learned nothing.
+        # A wait may return false, so it acquires nothing if the kernel ignores its result.
         read = read_registers(monitor.code)
         self.ignored = {k for k, i in enumerate(monitor.code) if not read & {*results(i)}}
 
@@ -154,8 +155,8 @@ class WatchedMbarriers(Mbarriers):
         size = OBJECT_BYTES // self.monitor.granule
         self.monitor.exits.reach(rows, cells * size, access.instruction)
         for cell in np.unique(cells).tolist():
-            told = self.monitor.clocks.tell(rows[cells == cell])
-            self.monitor.boards.leave(("pending", cell), told)
+            released = self.monitor.clocks.release(rows[cells == cell])
+            self.monitor.sync_objects.release(("pending", cell), released)
         return super().arrive(access, address, count, tx, mask, drops)
 
     def wait(self, block: Block, operands: tuple[Any, ...], mask: Mask | None) -> None:
@@ -164,7 +165,7 @@ class WatchedMbarriers(Mbarriers):
         waiting = len(self.parked)
         super().wait(block, operands, mask)
         is_ignored = block.last - 1 in self.ignored
-        if len(self.parked) == waiting and not is_ignored:  # no need to wait
+        if len(self.parked) == waiting and not is_ignored:  # the phase was already complete
             cells = np.zeros(self.machine.extent.shape, np.int64)
             on = self.machine.active(mask)
             cells[on] = self.cells(access, address, mask)
@@ -179,16 +180,16 @@ class WatchedMbarriers(Mbarriers):
         before = State.of(self.all_words[objects]).phase
         super()._store(access, objects, state)
         for cell in objects[before != State.of(self.all_words[objects]).phase].tolist():
-            self.monitor.boards.move(("pending", cell), ("complete", cell))
+            self.monitor.sync_objects.move(("pending", cell), ("complete", cell))
 
     def _learn(self, lanes: np.ndarray, cells: np.ndarray) -> None:
         rows = np.flatnonzero(lanes)
         of = cells.reshape(-1)[rows]
         for cell in np.unique(of).tolist():
-            self.monitor.boards.take(("complete", cell), rows[of == cell])
+            self.monitor.sync_objects.acquire(("complete", cell), rows[of == cell])
 
     def _use(self, access: Access, address: Value, mask: Mask | None) -> None:
-        """Arrivals and waits are atomic; the object's initialisation is not."""
+        """Check an arrival or a wait, which are atomic, against the object's initialization."""
         rows, cells = self._touched(access, address, mask)
         self.monitor.shadow.use(rows, cells, access.instruction)
 
@@ -210,13 +211,13 @@ class WatchedClusterBarrier(ClusterBarrier):
     def arrive(self, index: int, mask: Mask | None) -> None:
         rows, clocks, code = self.monitor.rows(mask), self.monitor.clocks, self.monitor.code
         clusters = rows // clocks.members
-        # Relaxed arrivals tell what a fence before them has released.
-        tells = "relaxed" not in code[index].modifiers or any(
+        # A relaxed arrival releases only what an earlier fence has released.
+        releases = "relaxed" not in code[index].modifiers or any(
             i.root in FENCES for i in code[:index]
         )
-        for cluster in np.unique(clusters).tolist() if tells else ():
-            told = clocks.tell(rows[clusters == cluster])
-            self.monitor.boards.leave(("pending cluster", cluster), told)
+        for cluster in np.unique(clusters).tolist() if releases else ():
+            released = clocks.release(rows[clusters == cluster])
+            self.monitor.sync_objects.release(("pending cluster", cluster), released)
         super().arrive(index, mask)
 
     def release(self) -> None:
@@ -226,9 +227,9 @@ class WatchedClusterBarrier(ClusterBarrier):
         for block in np.flatnonzero((self.completed != before).reshape(-1)).tolist():
             if block % size == 0:
                 cluster = block // size
-                self.monitor.boards.move(("pending cluster", cluster), ("cluster", cluster))
+                self.monitor.sync_objects.move(("pending cluster", cluster), ("cluster", cluster))
         for _, lanes in waiting:
             rows = np.flatnonzero(lanes & (self.arrivals <= self.completed))
             clusters = rows // clocks.members
             for cluster in np.unique(clusters).tolist():
-                self.monitor.boards.take(("cluster", cluster), rows[clusters == cluster])
+                self.monitor.sync_objects.acquire(("cluster", cluster), rows[clusters == cluster])

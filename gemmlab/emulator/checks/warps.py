@@ -1,10 +1,10 @@
-"""What the lanes of a warp, and the warps of a warpgroup, must do together.
+"""Checks the participation of lanes in warp collectives, and of warps in warpgroup instructions.
 
-Collectives name the lanes that take part: those that execute one must be among them, and name the
-same ones; those that are named must come, unless they have exited (PTX ISA, "shfl.sync",
-"vote.sync", "bar.warp.sync"). A lane that leaves the others, does work of its own, and exits did
-not exit early: a mask that names it all the same is wrong. `.aligned` instructions take a whole
-warp, those that multiply or set registers for a warpgroup all its warps.
+A lane that executes a collective must be in its own membermask, all participating lanes must have
+the same mask, and every lane in the mask must execute the collective unless it has exited (PTX ISA,
+"shfl.sync", "vote.sync", "bar.warp.sync"). A lane that diverged, did other work and then exited
+does not count as exited: a mask that includes it is wrong. `.aligned` instructions require a full
+warp; wgmma and setmaxnreg require all warps of a warpgroup.
 """
 
 from __future__ import annotations
@@ -33,31 +33,32 @@ if TYPE_CHECKING:
     from gemmlab.emulator.checks.monitor import Monitor
 
 KIND = "warp participation"
-WHOLE = {"mma", "wmma", "wgmma", "ldmatrix", "stmatrix", "movmatrix", "setmaxnreg"}  # 32 lanes
+# Instructions that require all 32 lanes, even those that have exited.
+WHOLE = {"mma", "wmma", "wgmma", "ldmatrix", "stmatrix", "movmatrix", "setmaxnreg"}
 ALL = np.uint32(0xFFFFFFFF)
 OF_GROUP = {"wgmma.mma_async", "setmaxnreg.inc", "setmaxnreg.dec"}
 MODES = ("up", "down", "bfly", "idx")
-ONWARD = {"bra", "ret", "exit"}  # what a lane does on its way out
+ONWARD = {"bra", "ret", "exit"}  # instructions that do not count as other work before an exit
 
 
 def is_aligned(i: Instruction) -> bool:
-    """Whether the live lanes of a warp must execute an instruction together. Barriers of a block at
-    which they wait have a check of their own."""
+    """Whether the live lanes of a warp must execute an instruction together. Block barriers that
+    wait have a separate check."""
     if is_block_barrier(i):
         return "arrive" in i.modifiers and (i.root == "bar" or "aligned" in i.modifiers)
     return "aligned" in i.modifiers
 
 
 class Unknown(NamedTuple):
-    """What a shuffle read in vain; (blocks, warps, 32)."""
+    """Lanes of a shuffle that read an inactive lane; arrays of (blocks, warps, 32)."""
 
-    lanes: np.ndarray
-    source: np.ndarray  # of each lane
-    named: np.ndarray  # by each lane, as bits
+    lanes: np.ndarray  # bool
+    source: np.ndarray  # source lane
+    named: np.ndarray  # membermask as bits
 
 
 class Participation:
-    """Of the warps of one chunk."""
+    """The participation check of one chunk."""
 
     def __init__(self, monitor: Monitor) -> None:
         self.monitor, self.machine = monitor, monitor.machine
@@ -70,21 +71,21 @@ class Participation:
         self.works = [any(self.code[k].root not in ONWARD for k in span) for span in spans]
         meets = any(is_block_barrier(i) for i in self.code)
         self.has_company = meets or any(b.members is not None for b in blocks)
-        # With whom each lane last did anything, as bits.
+        # For each lane, the lanes with which it last executed anything, as bits.
         self.company = self.everyone = bits_of(self.exist)
-        # How often each warp has executed what is for all of its warpgroup.
+        # Warpgroup instruction -> number of executions by each warp.
         self.executed: dict[int, np.ndarray] = {}
-        self.here = self.exist  # lanes that go on from the instruction under way
-        # What lanes name at the collective that begins the basic block under way, as bits; None
-        # where all lanes name all.
+        self.here = self.exist  # live lanes, except those that are about to exit
+        # Membermasks of the collective at the start of the current basic block, as bits; None if
+        # they are full for all lanes.
         self.named: np.ndarray | None = None
-        self.unknown: dict[int, Unknown] = {}  # of each shuffle, when it was last so
-        self.used: set[int] = set()  # shuffles whose unknown values have mattered
+        self.unknown: dict[int, Unknown] = {}  # shuffle -> its latest reads of inactive lanes
+        self.used: set[int] = set()  # shuffles whose undefined results have been reported
         self.machine.warps = WatchedWaits(self)
         self.exit, self.machine.exit = self.machine.exit, self._exit  # type: ignore[method-assign]
 
     def before(self, number: int, block: Block, mask: Mask | None) -> None:
-        """A basic block is about to run."""
+        """Called before a basic block runs."""
         on = self.machine.active(mask)
         self.named = None
         if block.members is not None:
@@ -101,7 +102,7 @@ class Participation:
                 self._aligned(index, on)
 
     def after(self, number: int, block: Block, mask: Mask | None) -> None:
-        """A basic block has run: it is known whom guards let pass."""
+        """Called after a basic block has run, when the values of guards are known."""
         on = self.machine.active(mask)
         if self.named is not None and self.code[block.first].guard is not None:
             self._collective(block.first, self._enabled(block.first, on), self.named)
@@ -119,11 +120,11 @@ class Participation:
         return enabled
 
     def _collective(self, index: int, on: np.ndarray, named: np.ndarray) -> None:
-        """named: by each lane, as bits."""
+        """Check the masks of a collective. named: membermask of each lane, as bits."""
         machine, bit = self.machine, np.uint32(1) << LANE.astype(np.uint32)
         bad = on & (named & bit == 0)
         if bad.any():
-            self._report(index, bad, lambda b, w: f"mask {_mask(named, bad, b, w)} leaves them out")
+            self._report(index, bad, lambda b, w: f"mask {_mask(named, bad, b, w)} excludes them")
         if machine.warps.meeting is None and (named != named[..., :1]).any():
             unlike = named & bits_of(on) & ~match_any(on, named, named)
             bad = on & (unlike != 0)
@@ -135,8 +136,8 @@ class Participation:
             self._report(index, bad, lambda b, w: _left(named, left, bad, b, w))
 
     def left(self, on: np.ndarray, named: np.ndarray) -> np.ndarray | None:
-        """Of each lane that is on (axis 2) the named ones (axis 3) that left it for something and
-        have exited; None where there are none."""
+        """For each active lane (axis 2), the members (axis 3) that diverged from it, did other work
+        and exited; None if there are none."""
         gone = named & bits_of(self.exist & ~self.machine.live)
         if not ((gone != 0) & on).any():
             return None
@@ -147,11 +148,11 @@ class Participation:
         return left if left.any() else None
 
     def _shuffle(self, index: int, on: np.ndarray) -> None:
-        """What lanes read from lanes that give nothing is undefined; an error where it is used."""
+        """Mark results of a shuffle that come from inactive lanes as undefined."""
         _, distance, segment = self.machine.noted[index]
         mode = next(m for m in self.code[index].modifiers if m in MODES)
         source, inside = source_lanes(mode, distance, segment)
-        # The lanes of a segment, less one: ones in its lowest bits, and no others.
+        # The width of a segment minus 1; valid if its set bits are exactly the lowest ones.
         size = ~(three_axes(segment) >> np.uint32(8)) & np.uint32(31)
         is_uneven = size & (size + np.uint32(1)) != 0
         if is_uneven.any() and (uneven := on & is_uneven).any():
@@ -168,7 +169,8 @@ class Participation:
             self.unknown[index] = Unknown(unknown, source, self.named)
 
     def use(self, index: int, other: int, what: str) -> None:
-        """What a shuffle read in vain matters to another instruction."""
+        """Report that an undefined result of a shuffle matters to the instruction `other`. what:
+        the effect, for the message."""
         if index in self.used:
             return
         self.used.add(index)
@@ -181,21 +183,21 @@ class Participation:
             mask = named[block, warp, int(some.argmax())]
             outside = read & ~lanes_of(mask)
             if outside.any():
-                why = f"{numbers(outside)}, which mask {hex(int(mask))} does not name"
+                why = f"{numbers(outside)}, which mask {hex(int(mask))} does not include"
             else:
-                why = f"{numbers(read)}, who take no part"
-            return f"they read {why}; what they get {what}"
+                why = f"{numbers(read)}, which do not participate"
+            return f"they read {why}; the result {what}"
 
         self._report(index, lanes, text, other)
 
     def stuck(self, index: int, warp: tuple[int, int], lanes: np.ndarray, text: str) -> None:
-        """Lanes at a collective wait for others for ever."""
+        """Report lanes that wait at a collective forever."""
         bad = np.zeros(self.shape, bool)
         bad[warp] = lanes
         self._report(index, bad, lambda b, w: text)
 
     def _aligned(self, index: int, on: np.ndarray) -> None:
-        """An instruction that all lanes of a warp must execute together."""
+        """Check an instruction that all lanes of a warp must execute together."""
         i = self.code[index]
         warps = np.asarray(on.any(axis=2, keepdims=True))
         if i.name in OF_GROUP:
@@ -203,7 +205,7 @@ class Participation:
             self.executed[index] = self.executed.get(index, none) + warps[..., 0]
         if not (warps & ~on).any():
             return
-        self.here = self.machine.live.copy()  # but for those that are about to exit
+        self.here = self.machine.live.copy()
         for number, mask in self.machine.ready.items():
             if self.blocks[number].terminator == "exit" and not self.works[number]:
                 self.here &= ~self.machine.active(mask)
@@ -217,11 +219,11 @@ class Participation:
         live, exist = self.here[block, warp], self.exist[block, warp]
         groups = (
             (lanes & live, "elsewhere"),
-            (lanes & exist & ~live, "gone"),
+            (lanes & exist & ~live, "exited"),
             (lanes & ~exist, "not in the block"),
         )
         words = [f"{numbers(some)} of the warp: {what}" for some, what in groups if some.any()]
-        return f"it takes a whole warp ({', '.join(words)})"
+        return f"it requires a full warp ({', '.join(words)})"
 
     def _exit(self, mask: Mask | None) -> None:
         self.exit(mask)
@@ -229,8 +231,8 @@ class Participation:
             self.end()
 
     def end(self) -> None:
-        """No thread goes on: what a warpgroup was to execute together its warps have executed
-        equally often."""
+        """At the end, check that all warps of each warpgroup have executed its instructions equally
+        often."""
         blocks, warps = self.shape[:2]
         for index, times in self.executed.items():
             padded = np.zeros((blocks, -(-warps // GROUP_WARPS) * GROUP_WARPS), np.int64)
@@ -245,7 +247,7 @@ class Participation:
             first = group * GROUP_WARPS
             counts = ", ".join(str(n) for n in groups[block, group].tolist())
             last = first + GROUP_WARPS - 1
-            text = f"it takes a whole warpgroup; warps {first} to {last} execute it {counts} times"
+            text = f"it requires a full warpgroup; warps {first} to {last} ran it {counts} times"
             bad = np.zeros(self.shape, bool)
             bad[block, first + int(groups[block, group].argmax())] = True
             self._report(index, bad, lambda b, w, text=text: text)  # type: ignore[misc]
@@ -257,7 +259,7 @@ class Participation:
         text: Callable[[int, int], str],
         other: int | None = None,
     ) -> None:
-        """A finding in the first warp with such lanes; text: of block and warp."""
+        """Add a finding for the first warp in `bad`. text: the message for block and warp."""
         findings = self.monitor.findings
         if findings.wants(KIND, index, other):
             block, warp = (int(x) for x in np.argwhere(bad.any(axis=2))[0])
@@ -270,7 +272,7 @@ class Participation:
 
 
 def _mask(named: np.ndarray, lanes: np.ndarray, block: int, warp: int) -> str:
-    """That of the first of those lanes."""
+    """The membermask of the first of the given lanes."""
     return hex(int(named[block, warp, int(lanes[block, warp].argmax())]))
 
 
@@ -279,17 +281,18 @@ def _unlike(named: np.ndarray, unlike: np.ndarray, bad: np.ndarray, block: int, 
     others = lanes_of(unlike[block, warp, lane])
     theirs = hex(int(named[block, warp, int(others.argmax())]))
     mask = _mask(named, bad, block, warp)
-    return f"mask {mask} names {numbers(others)}, where the mask is {theirs}"
+    return f"mask {mask} includes {numbers(others)}, where the mask is {theirs}"
 
 
 def _left(named: np.ndarray, left: np.ndarray, bad: np.ndarray, block: int, warp: int) -> str:
     lane = int(bad[block, warp].argmax())
     others = numbers(left[block, warp, lane])
-    return f"mask {_mask(named, bad, block, warp)} names {others}, which went elsewhere and exited"
+    mask = _mask(named, bad, block, warp)
+    return f"mask {mask} includes {others}, which took another path and exited"
 
 
 class WatchedWaits(WarpWaits):
-    """Lanes that wait for others of their warp; where these wait elsewhere, the mask is wrong."""
+    """Reports a wrong mask if lanes wait for members that wait elsewhere."""
 
     def __init__(self, participation: Participation) -> None:
         super().__init__(participation.machine)
@@ -304,7 +307,7 @@ class WatchedWaits(WarpWaits):
         for group in self.groups(number):
             if not (group.absent & ~elsewhere[group.warp]).any():
                 others = numbers(group.absent)
-                text = f"mask {group.members:#x} names {others}, which wait elsewhere"
+                text = f"mask {group.members:#x} includes {others}, which wait elsewhere"
                 self.participation.stuck(group.site, (number, group.warp), group.lanes, text)
         self.participation.end()
         yield from super().stuck(number)

@@ -1,12 +1,11 @@
-"""wgmma: its tiles and registers may not be touched until a warp has waited for its group.
+"""Checks of wgmma: its tiles and registers must not be accessed before the wait for its group.
 
-Of a group's registers, the accumulators may be read again after the wait only, by anything but the
-next wgmma that adds to them; those that hold A must keep their values. Compilers leave copies
-between registers in PTX which machine code does not have: a `mov` takes what is known of its source
-along, and is no access.
+Before the wait, only further wgmma instructions may use the accumulators, and registers that hold A
+must not change. PTX contains register copies that machine code does not, so a `mov` propagates the
+state of its source and does not count as an access.
 
-Before its first wgmma a warp executes wgmma.fence, and again where it has written to registers that
-the next one uses (PTX ISA, "wgmma.fence"). Constants may be moved behind it by compilers.
+A warp must execute wgmma.fence before its first wgmma, and again after writing registers that the
+next one uses (PTX ISA, "wgmma.fence"). Compilers may move assignments of constants past the fence.
 """
 
 from __future__ import annotations
@@ -25,29 +24,28 @@ from gemmlab.ptx.ir import Imm, Instruction, Reg, Vector, registers
 if TYPE_CHECKING:
     from gemmlab.emulator.checks.monitor import Monitor
 
-NEVER = np.int64(np.iinfo(np.int64).min)  # a group that has been waited for
-# Instructions that only read their operands; of all others the first one is the result.
+NEVER = np.int64(np.iinfo(np.int64).min)  # no group, or a group that has been waited for
+# Instructions that only read their operands. The first operand of all others is the result.
 READERS = {"st", "red", "bar", "barrier", "bra", "wgmma", "cp", "stmatrix", "mbarrier", "setp"}
 
 
 class Reading(NamedTuple):
-    """Tiles that one instruction reads until its group is waited for, of several warps."""
+    """The tile reads of one instruction by several warps, pending until the wait."""
 
     places: Places
-    group: np.ndarray
+    group: np.ndarray  # per warp
     holder: np.ndarray  # column of each warp's first thread
     cells: np.ndarray  # (warps, granules)
     epoch: int
 
 
 class WatchedWgmma(Wgmma):
-    """The tensor cores of a warpgroup are an engine of their own: who waits learns what it has
-    done."""
+    """Models the tensor cores of each warpgroup as an engine whose clock a wait acquires."""
 
     def __init__(self, monitor: Monitor) -> None:
         super().__init__(monitor.machine)
         self.monitor = monitor
-        self.committed = np.zeros(monitor.machine.extent.shape[:2], np.int64)  # groups of each warp
+        self.committed = np.zeros(monitor.machine.extent.shape[:2], np.int64)  # groups per warp
         self.readings: list[Reading] = []
 
     def _read(self, index: int, at: Places, chunks: np.ndarray) -> np.ndarray:
@@ -55,8 +53,8 @@ class WatchedWgmma(Wgmma):
         rows = (at[0] * monitor.machine.extent.warps + at[1]) * WARP
         starts = at[0][:, None] * monitor.shared.shape[1] + chunks.reshape(len(rows), -1) * CHUNK
         cells = monitor.pieces(starts.reshape(-1), CHUNK).reshape(len(rows), -1)
-        shadow.use_up(rows[:, None], cells, index, in_flight=True)
-        shadow.look(rows[:, None], cells, index, "a write and a read")
+        shadow.load_initialized(rows[:, None], cells, index, in_flight=True)
+        shadow.check_fence(rows[:, None], cells, index, "a write and a read")
         clocks.flights += 1
         holder = clocks.column(rows)
         self.readings.append(Reading(at, self.committed[at], holder, cells, clocks.flights))
@@ -74,19 +72,19 @@ class WatchedWgmma(Wgmma):
             for k in np.flatnonzero(due).tolist():
                 block, warp = int(r.places[0][k]), int(r.places[1][k])
                 engine = clocks.engine(("wgmma", warp // GROUP_WARPS))
-                monitor.shadow.let_go(r.cells[k], r.holder[k], engine, r.epoch)
+                monitor.shadow.complete_reads(r.cells[k], r.holder[k], engine, r.epoch)
                 self._hear(block, warp, engine, r.epoch)
             if not due.all():
                 left.append(_part(r, ~due))
         self.readings = left
 
     def _hear(self, block: int, warp: int, engine: int, epoch: int) -> None:
-        """All warps of a warpgroup multiply together: any of them that has waited knows of all."""
+        """A wait by one warp acquires the tensor cores' clock for all warps of its warpgroup."""
         clocks = self.monitor.clocks
-        told = np.zeros(clocks.known.shape[1], np.int32)
-        told[engine] = epoch
+        released = np.zeros(clocks.known.shape[1], np.int32)
+        released[engine] = epoch
         first = block * clocks.threads + warp // GROUP_WARPS * GROUP_WARPS * WARP
-        clocks.hear(np.arange(first, min(first + GROUP_WARPS * WARP, clocks.num_rows)), told)
+        clocks.acquire(np.arange(first, min(first + GROUP_WARPS * WARP, clocks.num_rows)), released)
 
 
 def _part(r: Reading, keep: np.ndarray) -> Reading:
@@ -95,17 +93,17 @@ def _part(r: Reading, keep: np.ndarray) -> Reading:
 
 
 class Step(NamedTuple):
-    """What one instruction does with registers that may be under way."""
+    """The effect of one instruction on the registers of wgmma."""
 
     instruction: int
-    verb: str  # "multiply", "commit", "wait", "move" or "touch"
+    verb: str  # "multiply", "fence", "commit", "wait", "move" or "touch"
     results: tuple[str, ...] = ()
     sources: tuple[str, ...] = ()
-    most: int = 0  # groups that a wait leaves
+    most: int = 0  # groups that may remain pending after a wait
 
 
 class Accumulators:
-    """The registers of wgmma, for each warp the group that each was last used in."""
+    """The registers of wgmma, with the group that last used each of them, per warp."""
 
     def __init__(self, monitor: Monitor) -> None:
         self.monitor = monitor
@@ -114,15 +112,15 @@ class Accumulators:
         self.shape = monitor.machine.extent.shape[:2]
         self.committed = np.zeros(self.shape, np.int64)
         self.done = np.zeros(self.shape, np.int64)
-        self.group: dict[tuple[str, str], np.ndarray] = {}  # "written" or "read", and a register
-        self.site: dict[str, int] = {}
+        self.group: dict[tuple[str, str], np.ndarray] = {}  # ("written" or "read", register)
+        self.site: dict[str, int] = {}  # register -> wgmma that last used it
         self.fenced = np.zeros(self.shape, bool)
-        self.fresh: dict[str, np.ndarray] = {}  # registers: written since the last wgmma.fence
-        self.writer: dict[str, int] = {}
+        self.fresh: dict[str, np.ndarray] = {}  # register -> written since the last wgmma.fence
+        self.writer: dict[str, int] = {}  # register -> instruction that last wrote it
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """Registers that wgmma uses, or that those are copied to or from."""
+        """The registers that wgmma uses, and all registers connected to them by copies."""
         found = {x for i in self.code if is_product(i) for x in registers(i.operands[:2])}
         copies = [
             ({*registers(i.operands[:1])}, {*registers(i.operands[1:])})
@@ -137,7 +135,7 @@ class Accumulators:
 
     @cached_property
     def steps(self) -> list[list[Step]]:
-        """Of each basic block."""
+        """The steps of each basic block."""
         return [list(self._steps(b.first, b.last)) if self.names else [] for b in self.blocks]
 
     def _steps(self, first: int, last: int) -> Iterator[Step]:
@@ -162,7 +160,7 @@ class Accumulators:
                     yield Step(k, "move" if is_copy(i) else "touch", results, sources)
 
     def execute(self, number: int, mask: Mask | None) -> None:
-        """A basic block is about to run."""
+        """Called before a basic block runs."""
         steps = self.steps[number]
         if not steps:
             return
@@ -238,13 +236,13 @@ class Accumulators:
         early = on & (group >= self.done) & (group != NEVER)
         if early.any():
             role = "an accumulator" if use == "written" else "a register with elements of A"
-            message = f"{name}, {role} of a wgmma that is not waited for, {what}"
+            message = f"{name}, {role} of a wgmma that was not waited for, {what}"
             self._report("missing wait", message, index, self.site.get(name), early)
 
     def _report(
         self, kind: str, message: str, index: int, other: int | None, warps: np.ndarray
     ) -> None:
-        """A finding in the first of those warps."""
+        """Add a finding for the first of the given warps."""
         if self.monitor.findings.wants(kind, index, other):
             block, warp = (int(x) for x in np.argwhere(warps)[0])
             at = self.monitor.machine.block_index(block)
@@ -257,5 +255,5 @@ def is_product(i: Instruction) -> bool:
 
 
 def is_copy(i: Instruction) -> bool:
-    """A register to another, or to its halves, or from them."""
+    """Whether an instruction copies a register, possibly packing or unpacking it."""
     return i.root == "mov" and all(isinstance(o, (Reg, Vector)) for o in i.operands)
