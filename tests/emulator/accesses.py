@@ -1,4 +1,4 @@
-"""One warp and one access: the kernels of accesses.cu, and the patterns that they are given."""
+"""One warp and one memory access: the kernels of accesses.cu and their address patterns."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 FILE = Path(__file__).parent / "accesses.cu"
-# Arrays begin at multiples of 64 KiB, as what a copy costs depends on the bits of its address. In
-# the emulator they do where they have this many bytes, as it leaves a gap of 512 behind each.
+# Arrays start at multiples of 64 KiB, because the cost of a copy depends on bits of its address.
+# The emulator aligns arrays of this size likewise, since it leaves a gap of 512 bytes after each.
 SPACING = 2**16
 NBYTES = SPACING - 512
 
@@ -21,7 +21,7 @@ _COPIES += ["copy_cg_ld_b128", "copy_cg_st_b128"]
 _MATRICES = [f"{way}matrix_{number}" for way in ("ld", "st") for number in ("x1", "x2", "x4")]
 _ATOMICS = [f"global_{kind}_{name}" for kind in ("red", "atom") for name in ("b32", "b64")]
 _ATOMICS += ["global_red_f16x2", "global_red_v4_f32"]
-# Kernels that use the same memory: their counters are read together.
+# Kernels that use the same memory; their counters are read together.
 GROUPS = {
     "global": _OF_TYPE,
     "shared": _SHARED,
@@ -68,7 +68,7 @@ def _patterns() -> Iterator[tuple[str, np.ndarray]]:
 
 
 def indices(at: np.ndarray) -> np.ndarray:
-    """A pattern as a kernel's first array."""
+    """Return a pattern as a kernel's first array."""
     return np.concatenate([at, np.zeros(NBYTES // 4 - len(at), np.int32)])
 
 
@@ -76,5 +76,5 @@ PATTERNS = {name: at.astype(np.int32) for name, at in _patterns()}
 
 
 def arrays(kernel: str) -> int:
-    """How many arrays a kernel takes, that of the indices included."""
+    """Return the number of arrays that a kernel takes, including the indices."""
     return 3 if kernel.startswith(("global_ld", "global_atom", "copy")) else 2

@@ -1,4 +1,4 @@
-"""Short PTX kernels written in place, and what their lanes computed."""
+"""Fixtures that run short PTX kernels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Launcher = Callable[..., Run]
 
 @pytest.fixture
 def tier() -> str:
-    """The tier that `launch` runs on; modules may have it run on all TIERS."""
+    """The tier that `launch` runs on. Modules may override it to run on all TIERS."""
     return "auto"
 
 
@@ -24,7 +24,7 @@ def tier() -> str:
 def launch(tier: str) -> Launcher:
     """Run a PTX body with the given arrays and numbers as %q0, %q1, … ; numbers are 32-bit.
 
-    %r0 is the thread's linear index in the grid, %q31 four times it.
+    %r0 is the thread's linear index in the grid, %q31 four times that index.
     """
 
     def start(
@@ -59,8 +59,8 @@ def launch(tier: str) -> Launcher:
 
 @pytest.fixture
 def compute() -> Callable[..., list[np.ndarray]]:
-    """Run `body` on registers %a, %b, … that hold one element of each input per lane; give back
-    what %x, %y, … hold then. `uniform`: the inputs are single values that all lanes share."""
+    """Run `body` on registers %a, %b, … that hold one element of each input per lane; return the
+    final values of %x, %y, … . `uniform`: the inputs are single values that all lanes share."""
 
     def start(
         body: str,

@@ -1,7 +1,7 @@
-"""One sample of every form of every instruction that the emulator knows.
+"""One sample of every form of every instruction that the emulator supports.
 
-A line has an instruction's name, the modifiers behind it, and operands. ptxas takes the modifiers
-in any order, but those in parentheses, which mean something by their place, only in theirs.
+A line has an instruction's name, its modifiers, and its operands. ptxas accepts the modifiers in
+any order, except those in parentheses, whose order is significant.
 """
 
 from __future__ import annotations

@@ -13,13 +13,13 @@ from snippets import HEADER, REGISTERS
 from gemmlab import TensorMap
 
 VERSION = HEADER.replace(".version 8.0", ".version 8.6")
-STALE = 0xDEADBEEF  # what shared memory holds before a copy
+STALE = 0xDEADBEEF  # contents of shared memory before a copy
 SPANS = {"none": 0, "32B": 32, "64B": 64, "128B": 128}
 
 
 @dataclass
 class Kernel:
-    """A kernel of one block and what it takes. Arrays that it writes are in `results`."""
+    """A kernel of one block and its arguments. `results`: the arrays that it writes."""
 
     text: str
     args: list[Any]
@@ -30,7 +30,8 @@ class Kernel:
 
 
 def module(parameters: Sequence[str], body: str, declared: str = "") -> str:
-    """One entry `k`; a parameter "map" is a tensor map, the others have PTX types."""
+    """Return a module with one entry `k`. A parameter "map" is a tensor map; the others have PTX
+    types."""
     listed = ", ".join(
         f".param .align 64 .b8 p{i}[128]" if type_ == "map" else f".param .{type_} p{i}"
         for i, type_ in enumerate(parameters)
@@ -46,8 +47,8 @@ def module(parameters: Sequence[str], body: str, declared: str = "") -> str:
 
 
 def each_word(nbytes: int, threads: int, body: str, label: str) -> str:
-    """Run `body` for each 32-bit word of dynamic shared memory: %r3 is its address, %q8 four times
-    its number."""
+    """Run `body` for each 32-bit word of dynamic shared memory. %r3 is its address, %q8 four times
+    its index."""
     return (
         f"mov.u32 %r2, %r0; {label}: setp.ge.u32 %p3, %r2, {nbytes // 4}; @%p3 bra {label}_END;"
         f"mov.u32 %r3, s; mad.lo.u32 %r3, %r2, 4, %r3; mul.wide.u32 %q8, %r2, 4; {body}"
@@ -60,7 +61,7 @@ WAIT = "WAIT: mbarrier.try_wait.parity.shared.b64 %p2, [m], 0; @!%p2 bra WAIT;"
 
 
 def registers(values: Sequence[int]) -> tuple[str, str]:
-    """Code that loads %r10, … and their list."""
+    """Return code that loads %r10, … and the list of these registers."""
     names = [f"%r{10 + k}" for k in range(len(values))]
     loads = " ".join(f"mov.b32 {n}, {v};" for n, v in zip(names, values, strict=True))
     return loads, ", ".join(names)
@@ -72,14 +73,14 @@ def box_bytes(tensor_map: TensorMap) -> int:
 
 
 def image_bytes(tensor_map: TensorMap) -> int:
-    """What a box takes in shared memory, rounded up to 128 bytes."""
+    """Return the size of a box in shared memory, rounded up to 128 bytes."""
     row = tensor_map.box[-1] * tensor_map.itemsize
     pitch = SPANS[tensor_map.swizzle] or row
     return -(-box_bytes(tensor_map) // row * pitch // 128) * 128
 
 
 def box_load(tensor_map: TensorMap, coordinates: Sequence[int], offset: int = 0) -> Kernel:
-    """Copy a box to `offset` in shared memory; the image of all that memory is the result."""
+    """Copy a box to `offset` in shared memory. The result is the image of all shared memory."""
     rank, nbytes = len(tensor_map.shape), box_bytes(tensor_map)
     smem = offset + image_bytes(tensor_map)
     loads, names = registers(coordinates)
@@ -130,14 +131,14 @@ FRAGMENT_BYTES = 4 * 128  # one 32-bit register of each thread of a warpgroup
 
 
 def descriptor(start: int, leading: int, stride: int, swizzle: str = "none", base: int = 0) -> int:
-    """A matrix descriptor; byte offsets, `start` counts from the image."""
+    """Return a matrix descriptor. Offsets are in bytes; `start` is relative to the image."""
     mode = ["none", "128B", "64B", "32B"].index(swizzle)
     return start >> 4 | leading >> 4 << 16 | stride >> 4 << 32 | base << 49 | mode << 62
 
 
 @dataclass(frozen=True)
 class Mma:
-    """One wgmma instruction, executed `steps` times with descriptors that move on."""
+    """One wgmma instruction, executed `steps` times with advancing descriptors."""
 
     n: int
     types: tuple[str, str, str]  # result, a, b
@@ -155,7 +156,8 @@ class Mma:
 
 
 def warpgroup(mma: Mma, image: np.ndarray, accumulators: np.ndarray | None = None) -> Kernel:
-    """D = A·B (+ accumulators) of one warpgroup, D as its (registers, 128) words."""
+    """Return a kernel that computes D = A·B (+ accumulators) with one warpgroup; its result is D as
+    (registers, 128) words."""
     result, a_type, _ = mma.types
     k = 32 // {"f16": 2, "bf16": 2, "tf32": 4}.get(a_type, 1)
     count, type_ = mma.num_registers, REGISTER_TYPES[result]
@@ -198,6 +200,7 @@ def warpgroup(mma: Mma, image: np.ndarray, accumulators: np.ndarray | None = Non
 
 
 def rows_of(fragments: np.ndarray, n: int) -> np.ndarray:
-    """(registers, 128) words of 32-bit accumulators to a (64, n) matrix."""
-    parts = fragments.reshape(n // 8, 2, 2, 4, 8, 4)  # columns / 8, row half, of two, warp, g, t
+    """Convert (registers, 128) words of 32-bit accumulators to a (64, n) matrix."""
+    # columns / 8, row half, register of a pair, warp, g, t
+    parts = fragments.reshape(n // 8, 2, 2, 4, 8, 4)
     return parts.transpose(3, 1, 4, 0, 5, 2).reshape(64, n)

@@ -1,7 +1,7 @@
-"""Kernels whose results on an H200 are known: random bits, wide exponents, odd boxes, NaNs.
+"""Kernels whose results on an H200 are recorded: random bits, wide exponents, odd boxes, NaNs.
 
-Each case is drawn from a generator that its name seeds, so the file of readings holds a digest of
-the results and no data.
+Each case is drawn from a generator seeded by its name, so the file of readings holds only a digest
+of the results.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FAMILIES = ["normal", "uniform", "wide", "cancelling", "bits"]
 
 
 def numbers(rng: Rng, family: str, shape: tuple[int, ...], spread: int) -> np.ndarray:
-    """float64 numbers; `wide` ones have exponents from -spread to spread."""
+    """Return float64 numbers; `wide` ones have exponents from -spread to spread."""
     x = rng.standard_normal(shape)
     if family == "uniform":
         return rng.random(shape)
@@ -34,7 +34,8 @@ def numbers(rng: Rng, family: str, shape: tuple[int, ...], spread: int) -> np.nd
 
 
 def elements(rng: Rng, type_: str, family: str, shape: tuple[int, int]) -> np.ndarray:
-    """A matrix of a type as (rows, bytes); `bits` are any bits at all, NaNs and infinities too."""
+    """Return a matrix of a type as (rows, bytes). `bits`: arbitrary bits, including NaNs and
+    infinities."""
     nbytes = shape[1] * SIZES[type_]
     if family == "bits" or type_ in ("s8", "u8"):
         return rng.integers(0, 256, (shape[0], nbytes), dtype=np.uint8)
@@ -45,7 +46,7 @@ def elements(rng: Rng, type_: str, family: str, shape: tuple[int, int]) -> np.nd
     if type_ == "f16":
         return x.astype(np.float16).view(np.uint8)
     words = x.astype(np.float32).view(np.uint32)
-    # tf32 keeps bits that the tensor cores do not read.
+    # tf32 registers keep bits that the tensor cores ignore.
     part = (words >> 16).astype(np.uint16) if type_ == "bf16" else words
     return part.view(np.uint8).reshape(shape[0], nbytes)
 
@@ -101,8 +102,8 @@ STEPS = {
 
 
 def phases(rng: Rng) -> Kernel:
-    """One thread takes random steps and writes down after each whether phase 0 is complete, and
-    how many arrivals were pending."""
+    """One thread takes random steps and records after each whether phase 0 is complete and how many
+    arrivals were pending."""
     count = int(rng.integers(3, 7))
     pending, expected, tx, lines = count, count, 0, []
     for _ in range(16):

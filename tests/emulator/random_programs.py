@@ -1,4 +1,4 @@
-"""PTX programs that nobody wrote: random control flow that ends, random ways to an address."""
+"""Random PTX programs: terminating control flow, and address computations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from random import Random
 
 
 class Flow:
-    """Writes a random program: branches, loops, switches, exits, votes and shuffles."""
+    """Generates a random program of branches, loops, switches, exits, votes and shuffles."""
 
     def __init__(self, random: Random) -> None:
         self.random, self.names = random, itertools.count()
@@ -47,7 +47,7 @@ class Flow:
             f".reg .u32 %i{n}, %n{n}; and.b32 %i{n}, {self.value()}, 3; mov.u32 %n{n}, 0;",
             *(f"LOOP{n}:", *self.lines(depth), f"add.u32 %n{n}, %n{n}, 1;"),
             f"setp.lt.s32 %p2, %n{n}, %i{n}; @%p2 bra LOOP{n};",
-            # The number of turns is the same for all lanes while they are together.
+            # While lanes are converged they execute the same number of iterations.
             self.random.choice(["", f"add.u32 {self.value()}, {self.value()}, %n{n};"]),
         ]
 
@@ -70,7 +70,8 @@ class Flow:
         return ["and.b32 %t, %x0, 31; setp.eq.u32 %p1, %t, 7;", "@%p1 bra STORE;"]
 
     def collective(self, depth: int) -> list[str]:
-        """Of the lanes that are here; what a shuffle finds in others PTX leaves open."""
+        """A collective of the active lanes only; PTX leaves shuffles from inactive lanes
+        undefined."""
         to, one = self.value(), self.value()
         source = self.random.choice(["xor.b32 %s, %l, 1;", f"and.b32 %s, {self.value()}, 31;"])
         shuffle = (
@@ -91,7 +92,7 @@ SUMS = [
     "sub",
     "add %u",
     "sub %u",
-]  # of a register and something that is the same in all lanes
+]  # of a register and a uniform value
 OTHERS = ["from %u", "shift", "times", "both"]
 
 
@@ -107,15 +108,12 @@ class Linear:
 
 @dataclass
 class Addresses:
-    """Writes a random chain of 64-bit integer instructions that ends at an address in a buffer.
-
-    Signed and unsigned types mix, and sums leave the range of int64 on the way. Needs %tid (32
-    bits), %base (the buffer's address), %u0 to %u3 (64 bits, which hold `uniform`).
-    """
+    """Generates a random chain of 64-bit integer instructions that ends at an address in a
+    buffer."""
 
     random: Random
     threads: int
-    nbytes: int  # of the buffer
+    nbytes: int  # size of the buffer
     uniform: list[int]
     lines: list[str] = field(default_factory=list)
     names: itertools.count[int] = field(default_factory=itertools.count)
@@ -126,7 +124,7 @@ class Addresses:
         return found
 
     def text(self) -> str:
-        """What is not yet written."""
+        """Return the instructions generated since the last call."""
         lines, self.lines = self.lines, []
         return "\n".join(lines)
 
@@ -138,7 +136,7 @@ class Addresses:
         return r.choice([r.randint(-600, 600), 4 << r.randrange(60), -(4 << r.randrange(60))])
 
     def start(self) -> Linear:
-        """A multiple of the thread's number."""
+        """A multiple of the thread's index."""
         factor, plus = self.random.choice(SLOPES), self.number()
         kind = self.random.choice(["s", "u"]) if factor >= 0 else "s"
         if self.random.random() < 0.5:
@@ -153,7 +151,7 @@ class Addresses:
         return x
 
     def change(self, x: Linear, kinds: Sequence[str]) -> Linear:
-        """One more instruction."""
+        """Append one instruction."""
         number, k = self.number(), self.random.randrange(4)
         match self.random.choice(kinds):
             case "add":
@@ -186,8 +184,8 @@ class Addresses:
         return y
 
     def address(self) -> tuple[str, int, int]:
-        """A register and what to add to it; which bytes of the buffer that are: where thread 0
-        reads, and how far apart two threads do."""
+        """Return a register and an offset to add to it, and the bytes of the buffer they address:
+        thread 0's position and the stride between threads."""
         x, kinds = self.start(), self.random.choice([SUMS, [*SUMS, *OTHERS]])
         for _ in range(self.random.randint(1, 6)):
             x = self.change(x, kinds)

@@ -1,4 +1,4 @@
-"""What instructions compute, in plain Python integers and rationals, and how to compare."""
+"""Reference semantics of instructions in plain Python integers and rationals."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FORMATS["f64"] = (53, -1074, 1.7976931348623157e308)
 
 
 def rounded(value: Fraction | float, type_: str, mode: str = "rn", zero: float = 0.0) -> float:
-    """An exact value in a float type; `zero` is the result's sign when the value is 0."""
+    """Round an exact value to a float type. `zero`: the sign of the result if the value is 0."""
     if isinstance(value, float):
         if not math.isfinite(value) or value == 0:
             return value
@@ -49,10 +49,8 @@ def rounded(value: Fraction | float, type_: str, mode: str = "rn", zero: float =
 def arithmetic(
     type_: str, exact: Reference, terms: Reference, mode: str = "rn", plain: Reference | None = None
 ) -> Reference:
-    """`exact` on rationals where all operands are finite; elsewhere `plain` on Python floats.
-
-    The sign of a zero follows from those of the `terms` that add up to it.
-    """
+    """Return a function that applies `exact` to rationals if all operands are finite, otherwise
+    `plain` to Python floats."""
 
     def reference(*operands: float) -> float:
         if not all(map(math.isfinite, operands)) or (plain and 0 in operands):
@@ -99,7 +97,7 @@ def fma(type_: str, mode: str = "rn") -> Reference:
     product = arithmetic(type_, lambda a, b, c: a * b + c, lambda a, b, c: (a * b, c), mode)
 
     def reference(a: float, b: float, c: float) -> float:
-        # Of finite factors the exact product is finite, though a float's may overflow.
+        # The exact product of finite factors is finite, even if the float product overflows.
         finite = math.isfinite(a) and math.isfinite(b)
         return c if finite and not math.isfinite(c) else product(a, b, c)
 
@@ -129,7 +127,7 @@ def of_sizes(function: Reference) -> Reference:
 
 
 def values(type_: str) -> np.ndarray:
-    """Edge values and random ones, shuffled."""
+    """Return edge values and random ones, shuffled."""
     if type_ == "pred":
         return RNG.integers(0, 2, LANES)
     if type_[0] == "f":
@@ -179,7 +177,7 @@ def values(type_: str) -> np.ndarray:
 
 
 def bits_of(value: Any, type_: str) -> int:
-    """What a register of the type holds; every NaN counts as one."""
+    """Return the contents of a register of the type; all NaNs compare equal."""
     if type_ == "pred":
         return int(bool(value))
     size = int(type_[1:])

@@ -1,4 +1,4 @@
-"""PTX text around a few instructions."""
+"""PTX modules around a few instructions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ REGISTERS = (
     ".reg .pred %p<8>; .reg .b16 %h<8>; .reg .b32 %r<32>; .reg .b64 %q<32>; "
     ".reg .f32 %f<8>; .reg .f64 %g<8>;"
 )
-# PTX type -> type of the register that holds it, type of its load and store, NumPy type
+# PTX type -> type of its register, type of its load and store, NumPy type
 STORAGE = {
     "u8": ("b16", "u8", "u1"),
     "s8": ("b16", "s8", "i1"),
@@ -24,6 +24,6 @@ STORAGE |= {f"f{b}": (f"f{b}", f"f{b}", f"f{b // 8}") for b in (32, 64)}
 
 
 def ptx(body: str, parameters: Sequence[str] = (), module: str = "") -> str:
-    """A module with one entry `k`; parameters are .u64 p0, p1, … unless a type is given."""
+    """Return a module with one entry `k`. Parameters are .u64 p0, p1, … unless types are given."""
     declared = ", ".join(f".param .{type_} p{i}" for i, type_ in enumerate(parameters))
     return f"{HEADER}{module}\n.visible .entry k({declared})\n{{\n{REGISTERS}\n{body}\n}}\n"

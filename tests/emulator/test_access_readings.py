@@ -12,13 +12,13 @@ import gemmlab
 
 FILE = accesses.FILE.parents[2] / "benchmarks" / "h200" / "accesses.json"
 READINGS = json.loads(FILE.read_text())
-# What hardware counts besides in a launch of one warp, whatever the warp does.
+# Counts that the hardware adds to every launch of one warp.
 BESIDES = {"l1tex__data_pipe_lsu_wavefronts_mem_shared.sum": 4}
-# Where no lane takes part, ptxas has the instruction executed with a false predicate, which takes a
-# wavefront. PTX branches around it, so there it is not executed.
+# If no lane is active, ptxas issues the instruction with a false predicate, which takes a
+# wavefront. PTX branches around it, so it is not executed there.
 NO_LANE, EXECUTED = "no lane", ("smsp__inst_executed_op_", *BESIDES)
-# Atomics to this many lines at once touch a few sectors once more than the rule says, and wide
-# copies from many lines in no order are parted otherwise: counters may differ by as much.
+# Tolerance: atomics to this many lines touch a few sectors more than the rule says, and wide copies
+# from many unordered lines are split differently.
 WIDE_ATOMICS = ("global_red_b64", "global_atom_b64", "global_red_v4_f32")
 TOLERANCE = {(kernel, "random 4"): 1 for kernel in WIDE_ATOMICS}
 TOLERANCE |= {("copy_ld_b64", "random, some lanes 0"): 1}
@@ -41,7 +41,7 @@ def test_counters_are_the_hardwares(group, kernel):
     artifact = gemmlab.load(str(accesses.FILE), entry=kernel, arch=READINGS["arch"])
     dtype = (
         "u2" if kernel.endswith("b16") else "u1"
-    )  # bytes stand for words, not for halves of them
+    )  # byte arrays stand for words, but not for 16-bit elements
     count = accesses.arrays(kernel) - 1
     others = [np.zeros(accesses.NBYTES, np.uint8).view(dtype) for _ in range(count)]
     readings = READINGS["groups"][group]["readings"][kernel]

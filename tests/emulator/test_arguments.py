@@ -1,4 +1,4 @@
-"""What a launch takes as arguments, and what it refuses."""
+"""Arguments that a launch accepts and rejects."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import gemmlab
 from gemmlab.emulator import run
 from gemmlab.errors import InputError, LaunchError, OutOfBoundsError
 
-# in place: x[i] += s, for each lane
+# In place: x[i] += s for each lane
 ADD = ptx(
     "ld.param.u64 %q0, [p0]; ld.param.f32 %f1, [p1]; mov.u32 %r1, %tid.x;"
     "mad.wide.u32 %q1, %r1, 4, %q0; ld.global.f32 %f2, [%q1]; add.f32 %f3, %f2, %f1;"
@@ -24,7 +24,7 @@ def start(text, *args, lanes=32):
 
 
 def scalar(type_: str) -> str:
-    """A kernel that copies its second parameter to the first."""
+    """Return a kernel that copies its second parameter to the first."""
     return ptx(
         f".reg .{type_} %v; ld.param.u64 %q0, [p0]; ld.param.{type_} %v, [p1];"
         f"st.global.{type_} [%q0], %v; ret;",

@@ -1,4 +1,4 @@
-"""cp.async: when bytes arrive, which do, and what is refused."""
+"""cp.async: which bytes arrive, when, and which forms are errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def tier(request):
     return request.param
 
 
-# %q0 source, %q1 result, %q31 the thread's four bytes; %r1 its 32 bytes of shared memory
+# %q0 source, %q1 result, %q31 four times the thread's index; %r1 its 32 bytes of shared memory
 SETUP = (
     ".shared .align 32 .b8 tile[4096]; mov.u32 %r1, tile; mad.lo.u32 %r1, %r0, 32, %r1;"
     "mad.wide.u32 %q2, %r0, 32, %q0; add.u64 %q3, %q1, %q31;"
@@ -47,7 +47,7 @@ def words(count: int) -> np.ndarray:
         (f"{COPY}; bar.sync 0;", False),
         (f"{COPY}; cp.async.commit_group;", False),
         (f"{COPY}; cp.async.commit_group; cp.async.wait_group 1;", False),
-        (f"{COPY}; cp.async.wait_group 0;", False),  # it belongs to no group
+        (f"{COPY}; cp.async.wait_group 0;", False),  # not in any group
         (f"cp.async.commit_group; {COPY}; cp.async.wait_group 0;", False),
         (f"setp.lt.u32 %p1, %r0, 0; @%p1 {COPY}; cp.async.wait_all;", False),
     ],
@@ -157,7 +157,7 @@ def test_forms_that_do_not_exist(launch, code):
 )
 @pytest.mark.slow
 def test_any_order_of_copies_and_waits(steps):
-    """Against a list of groups: the n-th copy brings the number n + 1 to the n-th word."""
+    """Compare with a list of groups. The n-th copy stores the number n + 1 to the n-th word."""
     source, result = words(2), np.zeros(16, np.uint32)
     code = [".shared .align 4 .b32 tile[16];", "ld.param.u64 %q0, [p0]; ld.param.u64 %q1, [p1];"]
     arrived, groups, open_, count = [0] * 16, [], [], 0

@@ -1,4 +1,4 @@
-"""atom and red, and the instructions through which lanes of a warp see each other."""
+"""atom and red, and collectives of a warp's lanes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_atomics_go_in_lane_order(launch, op, type_, space, guard):
     width, lanes, cells = kind.itemsize, 96, 5
     values = RNG.integers(0 if kind.kind == "u" else -9, 40, lanes).astype(kind)
     where = RNG.integers(0, cells, lanes).astype(np.uint32)
-    where[40:] = 2  # many lanes on one cell
+    where[40:] = 2  # many lanes share one cell
     memory = RNG.integers(0, 20, cells).astype(kind)
     old = np.zeros(lanes, kind)
     wanted, olds = memory.tolist(), []
@@ -222,7 +222,7 @@ def test_votes_match_and_redux(compute, lanes):
 
 
 def test_a_collective_waits_for_lanes_on_longer_paths(launch):
-    """The even lanes' path lies behind the place where both meet, as for code moved out of line."""
+    """The even lanes' path is after the reconvergence point, as for out-of-line code."""
     x = np.zeros(32, np.uint32)
     launch(
         "and.b32 %r1, %r0, 1; setp.eq.u32 %p1, %r1, 0; mov.u32 %r2, 1; @%p1 bra FAR;"

@@ -1,4 +1,4 @@
-"""A warp that executes too many instructions is stopped: on both tiers, and soon."""
+"""A warp that exceeds its instruction budget is stopped on both tiers, and soon."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from gemmlab.errors import BudgetError
 
 COUNT_DOWN = "L: sub.u32 %r2, %r2, 1;\nsetp.ne.u32 %p1, %r2, 0;\n@%p1 bra L;"
 SUMS = "add.u32 %r2, %r2, 1;\n" * 40
-# What each of three warps does, and how many instructions the busiest one executes; 0 for no end.
+# The code of each of three warps, and the number of instructions of the busiest one; 0 if it never
+# ends.
 BODIES = {
     "loop": (f"mov.u32 %r2, 100;\n{COUNT_DOWN}", 304),
     "lanes that part": (f"add.u32 %r2, %r1, 1;\n{COUNT_DOWN}", 292),
@@ -51,7 +52,7 @@ def launch(body: str, budget: int, tier: str) -> Run:
 
 @pytest.fixture
 def stopped(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Instructions that native warps had executed when they were stopped."""
+    """Return the instructions that native warps had executed when they were stopped."""
     counts, stop = list[int](), faults._over_budget
 
     def watched(machine: Machine, code: Code, core: Core) -> NoReturn:
@@ -76,7 +77,7 @@ def test_both_tiers_stop_at_the_same_budgets(name: str, stopped: list[int]) -> N
                     launch(body, budget, tier)
                 sites.append(error.value.site)
             assert sites[0] == sites[1] or name == "no loop"
-            # Four turns of a loop, or what a time slice of straight code has.
+            # Four iterations of a loop, or the straight-line code of a time slice.
             assert budget < stopped[-1] <= budget + 90
     if most:
         for tier in ("numpy", "native"):

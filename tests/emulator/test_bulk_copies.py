@@ -8,7 +8,7 @@ import pytest
 from gemmlab.errors import EmulationError, MisalignedAddressError, OutOfBoundsError
 
 ORDERS = ["in-order", "reversed", 3]
-# Thread 0 prepares m for one arrival, and goes on with the others to ALL.
+# Thread 0 initializes m for one arrival and joins the others at ALL.
 SETUP = (
     ".shared .align 16 .b8 s[1024]; .shared .align 8 .b64 m; mov.u32 %r10, s;"
     "mad.lo.u32 %r11, %r28, 4, %r10; setp.ne.u32 %p1, %r28, 0;"
@@ -53,7 +53,7 @@ def test_who_does_not_wait_sees_bytes_early_or_late(launch, order, seen):
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("read", ["", ".read"])
 def test_store_groups(launch, order, read):
-    """One buffer, used three times: each copy has read it before the next one writes it."""
+    """Three copies from one buffer. Each has read it before the next contents are written."""
     x = np.zeros(96, np.uint32)
     body = "".join(
         f"add.u32 %r1, %r28, {100 * k}; st.shared.u32 [%r11], %r1;"
@@ -67,7 +67,7 @@ def test_store_groups(launch, order, read):
 
 
 def test_a_group_that_nobody_waits_for_reads_late(launch):
-    """The second of two copies may read what the buffer holds at the end."""
+    """The second of two copies may read the final contents of the buffer."""
     x = np.zeros(8, np.uint32)
     launch(
         f"{SETUP} @%p1 ret; st.shared.u32 [%r10], 1;"

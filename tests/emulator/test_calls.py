@@ -1,4 +1,5 @@
-"""Calls: of device functions, and of what PTX does not define, such as printf and assert."""
+"""Calls of device functions and of functions that PTX does not define, such as printf and
+assert."""
 
 from __future__ import annotations
 

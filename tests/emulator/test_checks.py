@@ -1,4 +1,4 @@
-"""Checks: each planted bug is found at its line, kernels that are correct stay clean."""
+"""Checks find each planted bug at its line and report nothing for correct kernels."""
 
 import importlib
 import re
@@ -39,7 +39,7 @@ def test_planted_bugs_are_found(path):
     ((kind, line),) = [(m[1], k) for k, text in lines if (m := MARK.search(text))]
     found = check(path)
     (first,) = [f for f in found if f.kind == kind and line_of(f.site) == line][:1]
-    # What else is found follows from the same bug.
+    # Further findings are consequences of the same bug.
     assert {f.kind for f in found} <= {kind, "order dependent", "error"}
     assert len(found) <= 3
     if kind in ("shared race", "global race", "missing wait"):

@@ -1,4 +1,4 @@
-"""Clusters: coordinates, shared memory of other blocks, their barrier, multicast."""
+"""Clusters: coordinates, distributed shared memory, cluster barriers, multicast."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_coordinates():
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("window", ["shared::cluster", "generic"])
 def test_blocks_read_each_others_shared_memory(launch, order, window):
-    """Each block gives its index to the next one's reader, over 32-bit and generic addresses."""
+    """Each block sends its index to the next block, over 32-bit and generic addresses."""
     x = np.zeros(8 * 32, np.uint32)
     if window == "generic":
         read = (
@@ -99,7 +99,7 @@ def test_remote_stores_atomics_and_arrivals(launch, order):
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_multicast(order):
-    """Two blocks load half a box each, for both of them."""
+    """Two blocks load half a box each, and both receive both halves."""
     array = np.arange(32 * 64, dtype=np.uint16).reshape(32, 64)
     nbytes, half = 16 * 128, 8 * 128
     body = "\n".join(
@@ -136,7 +136,7 @@ def test_multicast(order):
 
 
 def test_bytes_from_block_to_block(launch):
-    """A copy from shared memory to that of another block tells the other block's mbarrier."""
+    """A copy from shared memory to another block's signals the other block's mbarrier."""
     x = np.zeros(2 * 32, np.uint32)
     launch(
         ".shared .align 16 .b8 a[128]; .shared .align 16 .b8 b[128]; .shared .align 8 .b64 m;"

@@ -1,4 +1,4 @@
-"""Sectors and wavefronts against a slow reference with sets, and against closed forms."""
+"""Sectors and wavefronts against a slow reference implementation and closed forms."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MASKS = st.one_of(st.just((1 << 32) - 1), st.integers(1, (1 << 32) - 1))
 
 @st.composite
 def accesses(draw) -> tuple[int, list[int], list[bool]]:
-    """Width, byte addresses and enabled lanes of one warp."""
+    """Width, byte addresses and active lanes of one warp."""
     width, bits = draw(WIDTHS), draw(MASKS)
     kind = draw(st.sampled_from(["strided", "xor", "pairs", "random"]))
     base = draw(st.integers(0, 64))
@@ -123,7 +123,7 @@ def test_sectors_of_strided_loads(launch, width, stride, sectors):
         ("ld", 4, "lane * 33", 1, 1),
         ("ld", 4, "lane * 0", 1, 1),
         ("ld", 8, "lane", 2, 2),
-        ("ld", 8, "lane // 2", 1, 1),  # l and l ^ 1 read the same: both halves at once
+        ("ld", 8, "lane // 2", 1, 1),  # lanes l and l ^ 1 read the same word: two phases merge
         ("st", 8, "lane // 2", 2, 2),  # stores never merge
         ("ld", 16, "lane", 4, 4),
         ("ld", 16, "lane // 2", 2, 2),

@@ -1,4 +1,4 @@
-"""wmma: every shape, type and layout against NumPy; strides; what is the same for all elements."""
+"""wmma: every shape, type and layout against NumPy; strides; uniform fragments."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ FORMS = [
 
 
 def numbers(type_, rows, columns):
-    """Small whole numbers: as the kernel has them, and as float64."""
+    """Return small integers in the kernel's type and as float64."""
     low = 0 if type_ == "u8" else -4
     whole = RNG.integers(low, 5, (rows, columns)).astype(np.float64)
     match type_:
@@ -33,7 +33,7 @@ def numbers(type_, rows, columns):
 
 
 def kernel(shape, type_, sum_, layouts, strides=("", "", "", ""), change="", extra=""):
-    """D = A·B + C by one warp, pointers p0 to p3; `change` works on a register of C."""
+    """D = A·B + C by one warp, with pointers p0 to p3. `change`: code for each register of C."""
     m, n, k = shape
     name, lists, declared = f"m{m}n{n}k{k}", {}, ""
     for which, rows, columns, t in (
@@ -62,7 +62,7 @@ ret; }}"""
 
 @pytest.fixture(params=TIERS)
 def launch(request):
-    """Runs one warp."""
+    """Run one warp."""
 
     def start(text, *arrays):
         return run(text, "k", (1, 1, 1), (32, 1, 1), list(arrays), tier=request.param)
@@ -75,7 +75,7 @@ def launch(request):
 @pytest.mark.parametrize("stride", [", 24", ", %r1"])
 @pytest.mark.parametrize("space", ["", ".shared"])
 def test_tiers_count_alike(stride, space, column_major):
-    """A fragment of each type goes from global memory to shared or global memory."""
+    """Load a fragment of each type from global memory and store it to shared or global memory."""
     layout = "col" if column_major else "row"
     for shape, type_ in (("m16n16k16", "f32"), ("m16n16k16", "f16"), ("m8n8k4", "f64")):
         count = {"f32": 8, "f16": 4, "f64": 2}[type_]
@@ -116,7 +116,7 @@ def test_products(launch, shape, type_, sum_, layouts):
 
 def test_strides_and_elements_that_are_all_treated_alike(launch):
     a, exact_a = numbers("f16", 16, 24)
-    b, exact_b = numbers("f16", 16, 40)  # of B, 16 columns of 40 numbers
+    b, exact_b = numbers("f16", 16, 40)  # B with 16 columns of 40 numbers
     c, exact_c = numbers("f32", 16, 20)
     d = np.full((16, 32), np.nan, np.float32)
     layouts, strides = ("row", "col", "row", "row"), (", 24", ", 40", ", 20", ", 32")

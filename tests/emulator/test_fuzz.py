@@ -1,4 +1,4 @@
-"""Damaged PTX: whatever it says, the answer is a result or one of gemmlab's own errors, soon."""
+"""Damaged PTX ends soon, with a result or with one of gemmlab's errors."""
 
 import contextlib
 import random
@@ -39,7 +39,7 @@ STRANGE += [".v4", ".f64", ".pred", ".shared", "bar.sync", "bra", "ret", "%tid.x
 
 
 def launched(name):
-    """The PTX of a rung and a launch of it on very few numbers."""
+    """Return the PTX of a rung and the arguments of a small launch."""
     rung = ladder.find(name)
     problem = problems.find(rung.problem)
     shape = dict(zip(problem.axes, SIZES[rung.problem], strict=True))
@@ -60,12 +60,12 @@ CASES = {name: launched(name) for name in NAMES}
 
 @st.composite
 def damaged(draw):
-    """The text of a rung with one to three faults."""
+    """Return the text of a rung with one to three faults."""
     name = draw(st.sampled_from(NAMES))
     lines = CASES[name][0].splitlines()
     start = next(k for k, line in enumerate(lines) if ".entry" in line)
     for _ in range(draw(st.integers(1, 3))):
-        start = min(start, len(lines) - 1)  # a cut may have left less
+        start = min(start, len(lines) - 1)  # a cut may have shortened the text
         at = draw(st.integers(draw(st.sampled_from([0, start])), len(lines) - 1))
         other = draw(st.integers(start, len(lines) - 1))
         match draw(st.sampled_from(["delete", "double", "swap", "cut", "word", "word", "word"])):
@@ -121,7 +121,7 @@ ld.param.u64 %q1, [p]; mov.u32 %r5, %tid.x; mov.u32 %r1, s; setp.eq.u32 %p1, %r5
 
 
 def strange_instructions(count):
-    """Instructions with one operand or modifier that is missing, doubled, or of another kind."""
+    """Return instructions with one operand or modifier missing, duplicated or replaced."""
     chance = random.Random(14)
     for _ in range(count):
         form = chance.choice(FORMS)

@@ -1,4 +1,4 @@
-"""f16, bf16, pairs of them, tf32 and 8-bit floats against rationals, bit for bit."""
+"""f16, bf16, packed pairs of them, tf32 and 8-bit floats against rationals, bit for bit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from gemmlab.errors import UnsupportedInstructionError
 
 RNG = np.random.default_rng(8)
 LANES = 512
-# What FORMATS of reference.py says of f16, said of the others; and bits of exponent and mantissa.
+# Parameters of the other formats, as FORMATS of reference.py has them for f16, with the numbers of
+# exponent and mantissa bits.
 FORMATS |= {"bf16": (8, -133, 3.3895313892515355e38), "tf32": (11, -136, 3.4011621342146535e38)}
 FORMATS |= {"e4m3": (4, -9, 448.0), "e5m2": (3, -16, 57344.0)}
 FIELDS = {"f16": (5, 10), "bf16": (8, 7), "tf32": (8, 10), "e4m3": (4, 3), "e5m2": (5, 2)}
@@ -30,7 +31,7 @@ NAN = {"f16": 0x7FFF, "bf16": 0x7FFF, "tf32": 0x7FFFE000, "e4m3": 0x7F, "e5m2": 
 
 
 def decoded(bits: int, kind: str) -> float:
-    """The number that a register's bits mean, by the definition of the formats."""
+    """Return the number that a register's bits encode, by the definition of the formats."""
     exponent_bits, mantissa_bits = FIELDS[kind]
     bits >>= 13 if kind == "tf32" else 0
     sign = -1.0 if bits >> (exponent_bits + mantissa_bits) else 1.0
@@ -47,7 +48,7 @@ def decoded(bits: int, kind: str) -> float:
 
 
 def encoded(value: float, kind: str) -> int:
-    """The bits of a number that the format has."""
+    """Return the bits of a number that the format can represent."""
     if math.isnan(value):
         return NAN[kind]
     exponent_bits, mantissa_bits = FIELDS[kind]
@@ -64,7 +65,7 @@ def encoded(value: float, kind: str) -> int:
 
 
 def patterns(kind: str) -> np.ndarray:
-    """Registers of edge values, numbers near 1, and any bits."""
+    """Return registers with edge values, numbers near 1, and random bits."""
     exponent_bits, mantissa_bits = FIELDS[kind]
     one, top = ((1 << exponent_bits - 1) - 1 << mantissa_bits), (1 << exponent_bits) - 1
     sign = 1 << exponent_bits + mantissa_bits
@@ -79,7 +80,7 @@ def patterns(kind: str) -> np.ndarray:
 
 
 def clamped(reference: Reference, low: float) -> Reference:
-    """.relu (low = 0, NaN stays) and .sat (NaN becomes 0)."""
+    """Apply .relu (low = 0, NaN is kept) or .sat (NaN becomes 0)."""
 
     def result(*operands: float) -> float:
         x = reference(*operands)
@@ -130,7 +131,7 @@ def test_arithmetic(compute, opcode, kind, count, reference):
     ]
     [got] = compute(f"{opcode}.{kind} %x, {names};", [("b16", x) for x in operands], ["b16"])
     assert got.tolist() == wanted
-    # Two at once: the lower half holds one row, the upper half the next.
+    # Packed pairs: the lower half holds one row, the upper half the next.
     pairs = [("b32", x.view("u4")) for x in operands]
     [got] = compute(f"{opcode}.{kind}x2 %x, {names};", pairs, ["b32"])
     assert got.view("u2").tolist() == wanted
@@ -215,7 +216,7 @@ def test_comparisons(compute, kind, name):
 
 
 def singles() -> np.ndarray:
-    """float32 next to ties of the narrow formats, anywhere, and specials."""
+    """Return float32 values near ties of the narrow formats, random ones, and specials."""
     near = []
     for kind in FIELDS:
         digits = FORMATS[kind][0]
@@ -234,7 +235,8 @@ def narrowed(kind: str, mode: str, *words: str) -> Reference:
     largest = FORMATS[kind][2]
 
     def reference(x: float) -> float:
-        if mode == "rna" and math.isfinite(x) and x:  # rounded away is toward zero of a bit more
+        # rna of x is rz of x plus half a unit in the last place
+        if mode == "rna" and math.isfinite(x) and x:
             step = Fraction(2) ** max(math.frexp(x)[1] - FORMATS[kind][0], FORMATS[kind][1])
             value = rounded(Fraction(x) + math.copysign(1, x) * step / 2, kind, "rz")
             value = value if abs(x) < largest + float(step) / 2 else math.copysign(math.inf, x)
@@ -274,7 +276,8 @@ def test_float32_narrows(compute, kind, mode, words):
 
 
 def test_ties_away_from_zero_are_an_addition_to_the_bits(compute):
-    """Of a NaN it leaves what its upper bits say, or a number: read from machine code."""
+    """The conversion adds to the bits, so a NaN yields its upper bits or a number, as read from
+    machine code."""
     nans = np.array([0x7FC00000, 0xFFC01234, 0x7F800001, 0x7F800000], np.uint32)
     [got] = compute("cvt.rna.tf32.f32 %x, %a;", [("f32", nans.view("f4"))], ["b32"])
     assert got.tolist() == [0x7FC00000, 0xFFC00000, 0x7F800000, 0x7F800000]
@@ -307,7 +310,7 @@ def test_integers_and_float64_narrow_in_one_step(compute, kind, mode):
     digits = FORMATS[kind][0]
     whole = RNG.integers(1 << digits, 2 << digits, 40) | 1
     x = np.concatenate([whole << np.int64(62 - digits), RNG.integers(-(2**63), 2**63 - 1, 40)])
-    x = np.concatenate([x, x + 1, x - 1])  # next to ties, where float64 would round first
+    x = np.concatenate([x, x + 1, x - 1])  # near ties, where float64 would round first
     [got] = compute(f"cvt.{mode}.{kind}.s64 %x, %a;", [("s64", x)], ["b16"])
     assert got.tolist() == [encoded(rounded(Fraction(v), kind, mode), kind) for v in x.tolist()]
     y = np.ldexp(whole.astype(float), RNG.integers(-20, 4, 40) - digits)

@@ -1,4 +1,4 @@
-"""Instructions that the native tier leaves to the NumPy tier's code, one by one."""
+"""Instructions that the native tier leaves to the NumPy tier."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiler, "EFFORT", 0)
 
 
-# What reaches other blocks of a cluster stays with NumPy.
+# Accesses to other blocks of a cluster run on NumPy.
 REFUSED = ("barrier.cluster", "ld.acquire.cluster", "st.relaxed.cluster", "st.async", "red.async")
 KEPT = [f"%{kind}{k}" for kind, k in itertools.product("rqfgh", range(1, 8))]
 
 
 def program(form: Form) -> str:
-    """Every register has a value, and is stored in the end."""
+    """Return a program that initializes every register and stores it at the end."""
     body = [".shared .align 128 .b8 s[4096]; .reg .b64 %out; mov.u32 %r0, %tid.x;"]
     body.append("ld.param.u64 %out, [p0]; ld.param.u64 %q0, [p1]; cvt.u64.u32 %q9, %r0;")
     body.append(f"mul.lo.u64 %q9, %q9, {8 * len(KEPT)}; add.u64 %out, %out, %q9;")
@@ -69,7 +69,7 @@ def test_every_form(form: Form) -> None:
     assert found == outcome(text, "numpy")
 
 
-# Sums rounded down are one of those instructions.
+# float64 sums rounded down are such an instruction.
 SUMS = """ld.param.u64 %q0, [p0]; mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; mov.u32 %r3, %ntid.x;
     mad.lo.u32 %r4, %r2, %r3, %r1; mad.wide.u32 %q1, %r4, 8, %q0; setp.lt.u32 %p1, %r1, 37;
     cvt.rn.f64.u32 %g1, %r4; mov.f64 %g2, 0d3FB999999999999A; mov.f64 %g4, %g2; BODY
@@ -121,7 +121,7 @@ def test_lines_are_printed_in_the_order_of_threads(capsys: pytest.CaptureFixture
 def test_a_launch_that_changes_over_prints_once(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where another tier cannot take over."""
+    """Also if the other tier cannot take over."""
     body = """.local .align 8 .b8 m[8]; mov.u32 %r1, 0; LOOP: mov.u64 %q1, m;
         st.local.u32 [%q1], %r1; cvta.local.u64 %q1, %q1; mov.u64 %q2, text;
         cvta.global.u64 %q2, %q2;
@@ -204,7 +204,7 @@ def test_registers_of_clusters_of_one_block() -> None:
 
 @pytest.mark.slow
 def test_a_launch_frees_its_memory_at_once() -> None:
-    """Nothing waits for Python to look for cycles of references, which may be gigabytes later."""
+    """Freeing does not depend on the garbage collector, which may run gigabytes later."""
     text = ptx("ld.param.u64 %q0, [p0]; st.global.u32 [%q0], 7; ret;", ["u64"])
     x = np.zeros(1 << 20, np.uint32)
     run(text, "k", (1, 1, 1), (32, 1, 1), [x], tier="native")

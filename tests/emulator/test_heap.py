@@ -1,4 +1,4 @@
-"""malloc and free of device code: the heap lasts for one launch."""
+"""malloc and free in device code. The heap lasts for one launch."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def launch(body: str, out: np.ndarray, threads: int = 32, **options):
 
 
 def test_each_thread_has_memory_of_its_own(tier):
-    """As many bytes as it asked for, at a multiple of 16, as long as it keeps them."""
+    """Each allocation has the requested size, a 16-byte alignment, and is exclusive until freed."""
     out = np.zeros(64, np.uint64)
     body = (
         "mad.wide.u32 %q1, %r0, 4, 8;" + malloc("%q2", "%q1") + "st.u64 [%q2], %q1;"
@@ -67,7 +67,7 @@ def test_where_there_is_no_room_the_pointer_is_null(tier):
 
 
 def test_what_is_freed_can_be_had_again(tier):
-    """The sizes alternate, so that blocks must be joined to larger ones."""
+    """The sizes alternate, so freed blocks must be coalesced."""
     out = np.zeros(1, np.uint64)
     quarter = HEAP_BYTES // 4 - 64
     body = f"mov.u64 %q1, {quarter}; mov.u64 %q5, 0; AGAIN:"

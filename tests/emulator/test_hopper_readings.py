@@ -1,4 +1,4 @@
-"""Results and counters of Hopper's instructions against those of the same kernels on an H200."""
+"""Results and counters of Hopper instructions against readings of the same kernels on an H200."""
 
 from __future__ import annotations
 

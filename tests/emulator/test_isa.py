@@ -1,4 +1,5 @@
-"""Integer instructions, moves, narrow and guarded ones against plain Python, bit for bit."""
+"""Integer instructions, moves, narrow and guarded instructions against plain Python, bit for
+bit."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def leading(bits: int, shift: bool) -> Reference:
 
 
 def told(number: int, bits: int) -> int:
-    """As machine code has it, and as ptxas folds constants."""
+    """Return a position or length as machine code and ptxas's constant folding interpret it."""
     return number & 255 if bits == 32 else min(number, 255)
 
 

@@ -1,4 +1,4 @@
-"""Floating point, comparisons and conversions against rationals, bit for bit."""
+"""Floating-point arithmetic, comparisons and conversions against rationals, bit for bit."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def root(type_: str, mode: str = "rn") -> Reference:
     def reference(a: float) -> float:
         if not a > 0 or math.isinf(a):
             return math.nan if not a >= 0 and a != 0 else a
-        # With 200 more bits the integer square root rounds as the real one does.
+        # With 200 more bits, the integer square root rounds like the exact one.
         scaled = Fraction(a) * 4**1300
         whole = math.isqrt(math.floor(scaled))
         odd = Fraction(whole) + (Fraction(1, 2) if whole * whole != scaled else 0)
@@ -56,7 +56,7 @@ def saturated(reference: Reference) -> Reference:
 
 
 def normal(a: float, type_: str) -> bool:
-    """What testp says: zeros are normal."""
+    """testp.normal, which includes zeros."""
     return math.isfinite(a) and (
         a == 0 or abs(a) >= float(np.finfo(f"f{int(type_[1:]) // 8}").tiny)
     )
@@ -117,7 +117,7 @@ def test_floats(compute, opcode, signature, reference):
 
 @pytest.mark.parametrize("type_", ["f32", "f64"])
 def test_fma_of_near_ties_is_exact(compute, type_):
-    """Products next to a tie of the sum: where rounding twice would show."""
+    """Products near a tie of the sum, where double rounding would show."""
     digits = FORMATS[type_][0]
     kind = np.dtype(f"f{int(type_[1:]) // 8}").type
     n = 512
@@ -136,7 +136,7 @@ QUIET = A | 1 << 51
 @pytest.mark.parametrize(
     ("opcode", "operands", "wanted"),
     [
-        ("add.f64", (A, B), B),  # what an H200 returns
+        ("add.f64", (A, B), B),  # result of an H200
         ("add.f64", (A, 0), QUIET),
         ("mul.rn.f64", (B, A), QUIET),
         ("div.rn.f64", (A, B), QUIET),
@@ -146,7 +146,7 @@ QUIET = A | 1 << 51
         ("fma.rz.f64", (B, 0, A), QUIET),
         ("neg.f64", (A,), QUIET),
         ("abs.f64", (B,), B),
-        # The product overflows, and is finite all the same.
+        # The product overflows although the exact result is finite.
         ("fma.rn.f64", (0x7FEFFFFFFFFFFFFF, 0x4340000000000000, 0xFFF << 52), 0xFFF << 52),
     ],
 )

@@ -1,4 +1,4 @@
-"""Counters line by line: they are where their instructions are, and add up to the launch's."""
+"""Counters per line are attributed to their instructions and add up to the launch's."""
 
 import numpy as np
 import pytest
@@ -63,5 +63,5 @@ def test_cuda_lines(tmp_path):
     assert {n for n, c in lines.items() if c[LOADS]} == {4}
     assert {n for n, c in lines.items() if c[STORES] or c[CONFLICTS]} == {6}
     assert lines[6][STORES] == 4 * 4  # every other float of 128 bytes, four warps
-    assert lines[6][CONFLICTS] == 4 * 15  # 16 lanes on, all in bank 0
+    assert lines[6][CONFLICTS] == 4 * 15  # 16 active lanes, all in bank 0
     assert sum(c["ptx_branch_divergent.sum"] for c in lines.values()) == 4

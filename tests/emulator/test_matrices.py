@@ -1,4 +1,4 @@
-"""ldmatrix, stmatrix, movmatrix and mma.sync, with fragments as the PTX manual draws them."""
+"""ldmatrix, stmatrix, movmatrix and mma.sync, with the PTX manual's fragment layouts."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def tier(request):
 
 
 def place_in_a(rows: int, type_: str, lane: int, index: int) -> tuple[int, int]:
-    """Row and column of a lane's element a_index."""
+    """Return the row and column of element a_index of a lane."""
     group, thread = lane >> 2, lane % 4
-    each = max(32 // BITS[type_], 1)  # elements in one register
+    each = max(32 // BITS[type_], 1)  # elements per register
     register, within = divmod(index, each)
     row = group + (8 * (register % 2) if rows == 16 else 0)
     block = register // 2 if rows == 16 else register
@@ -41,7 +41,7 @@ def place_in_c(lane: int, index: int) -> tuple[int, int]:
 
 
 def encode(values: np.ndarray, type_: str) -> np.ndarray:
-    """A lane's elements, along the last axis, to its registers."""
+    """Pack a lane's elements, along the last axis, into its registers."""
     match type_:
         case "f16":
             return values.astype(np.float16).view("u4")
@@ -63,14 +63,14 @@ def decode(registers: np.ndarray, type_: str) -> np.ndarray:
 
 
 def fragments(matrices: np.ndarray, place) -> np.ndarray:
-    """(warps, rows, columns) to (lanes, elements per lane)."""
+    """Convert (warps, rows, columns) to (lanes, elements per lane)."""
     count = matrices[0].size // 32
     at = np.array([[place(lane, i) for i in range(count)] for lane in range(32)])
     return matrices[:, at[..., 0], at[..., 1]].reshape(LANES, count)
 
 
 def multiply(launch, opcode: str, rows: int, types: list[str], a, b, c) -> np.ndarray:
-    """D (warps, rows, 8) of mma.sync on matrices with a leading axis of warps."""
+    """Return D (warps, rows, 8) of mma.sync on matrices with a leading axis of warps."""
     d_type, a_type, b_type, c_type = types
     held = [
         encode(fragments(a, lambda lane, i: place_in_a(rows, a_type, lane, i)), a_type),
@@ -132,7 +132,7 @@ def test_integer_sums_wrap_or_saturate(launch, saturate):
 
 @pytest.mark.parametrize(("kind", "depth"), [("f16", 16), ("f16", 8), ("bf16", 16), ("tf32", 8)])
 def test_one_instruction_is_one_step(launch, kind, depth):
-    """All products are aligned and cut off together, 25 places behind the largest exponent."""
+    """All products are aligned and truncated together, 25 bits below the largest exponent."""
     form = {"f16": tensor_core.F16, "bf16": tensor_core.BF16, "tf32": tensor_core.TF32}[kind]
     digits = {"f16": 11, "bf16": 8, "tf32": 11}[kind]
     a, b = (
@@ -172,7 +172,7 @@ FILL = (
 
 
 def rows_at_random(count: int) -> np.ndarray:
-    """Byte addresses of different rows for each lane, of which the first 8·count are used."""
+    """Return byte addresses of distinct rows for each lane; the first 8·count are used."""
     rows = np.stack([RNG.permutation(512)[:32] for _ in range(WARPS)]).reshape(-1)
     return (16 * rows).astype(np.uint32)
 
@@ -207,7 +207,7 @@ def test_ldmatrix(launch, count, transposed, guard):
 def test_stmatrix(launch, count, transposed):
     held = RNG.integers(0, 2**32, (LANES, count), np.uint64).astype("u4")
     where, memory = rows_at_random(count), np.zeros(2048, "u4")
-    where[:] = np.tile(where[:32], WARPS)  # all warps write the same rows: the last one wins
+    where[:] = np.tile(where[:32], WARPS)  # all warps write the same rows; the last one wins
     code = f"mad.wide.u32 %q7, %r0, {4 * count}, %q2;"
     code += "".join(f"ld.global.u32 %d{k}, [%q7+{4 * k}];" for k in range(count))
     names = ", ".join(f"%d{k}" for k in range(count))

@@ -23,7 +23,7 @@ def tier(request):
 
 ORDERS = ["in-order", "reversed", 1, 2]
 STORE = "add.u64 %q20, %q0, %q31; st.global.u32 [%q20], %r1;"
-# One thread is left; m is an object for one arrival per phase.
+# One thread remains; m is initialized for one arrival per phase.
 ALONE = (
     ".shared .align 8 .b64 m[4]; setp.ne.u32 %p7, %r0, 0; @%p7 ret;mbarrier.init.shared.b64 [m], 1;"
 )
@@ -31,7 +31,7 @@ ALONE = (
 
 @dataclass
 class Model:
-    """What the PTX manual says an object does."""
+    """The behaviour of an mbarrier object according to the PTX manual."""
 
     expected: int
     phase: int = 0
@@ -48,7 +48,7 @@ class Model:
             self.phase, self.pending = self.phase ^ 1, self.expected
 
 
-# PTX of one step, and what it does to the model.
+# PTX of one step, and its effect on the model.
 STEPS = {
     "arrive": ("mbarrier.arrive.shared.b64 %q1, [m];", lambda m, n: m.arrive()),
     "arrive n": (
@@ -101,7 +101,7 @@ def test_any_sequence_of_steps_is_what_the_manual_says(count, wanted):
     for tier in ("numpy", "native") if not without_native_tier() else ("numpy",):
         x[:] = 0
         run(ptx(text, ["u64"]), "k", (1, 1, 1), (1, 1, 1), [x], tier=tier)
-        # Parity 0 is complete while phase 1 is under way.
+        # Parity 0 is complete during phase 1.
         assert x[:-1, 0].tolist() == phases
         assert x[:-1, 1].tolist() == pending
 
@@ -125,8 +125,8 @@ def test_a_state_is_complete_when_its_phase_is(launch):
 
 @pytest.mark.parametrize("count", [1, 3, 16, 32, 96, 128])
 def test_lanes_that_arrive_together_take_turns(launch, tier, count):
-    """128 lanes of one instruction complete 128/count phases; each gets the state it found. Which
-    warp comes first natively is left open."""
+    """128 lanes of one instruction complete 128/count phases, and each gets the state it found. The
+    order of warps is unspecified on the native tier."""
     threads, x = count * (128 // count), np.zeros(128, np.uint32)
     launch(
         ".shared .align 8 .b64 m; setp.eq.u32 %p1, %r0, 0;"
@@ -139,7 +139,7 @@ def test_lanes_that_arrive_together_take_turns(launch, tier, count):
         block=128,
     )
     lane = np.arange(threads)
-    # The state tells the parity, so only phases an odd number before the last look complete.
+    # A state holds only the parity, so phases an odd number earlier also appear complete.
     complete = (threads // count - lane // count) % 2
     wanted, found = count - lane % count + 1000 * complete, x[:threads]
     assert sorted(found) == sorted(wanted)
@@ -174,7 +174,7 @@ OUT:
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_a_ring_of_two_slots(launch, order):
-    """One thread hands six digits to a warp, two slots ahead at most."""
+    """One thread passes six digits to a warp through a ring of two stages."""
     x = np.zeros(128, np.uint32)
     launch(RING + STORE, [x], grid=2, block=64, order=order)
     assert x.tolist() == ([0] * 32 + [123456] * 32) * 2
@@ -238,7 +238,7 @@ def test_misuse(launch, body, error, message):
 
 @pytest.mark.parametrize("noinc", ["", ".noinc"])
 def test_arrival_of_asynchronous_copies(launch, noinc):
-    """All copies of a thread arrive before the arrival that it makes for them."""
+    """All copies of a thread complete before the arrival that tracks them."""
     x, y = np.arange(64, dtype=np.uint32), np.zeros(64, np.uint32)
     own = "mbarrier.arrive.shared.b64 _, [m];" if not noinc else ""
     launch(
@@ -259,7 +259,7 @@ def test_arrival_of_asynchronous_copies(launch, noinc):
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("pause", ["", "nanosleep.u32 100;"])
 def test_blocks_wait_for_later_blocks(launch, monkeypatch, order, pause):
-    """Each block waits for the flag of the block behind it; few of them run together."""
+    """Each block waits for the flag of the next block, and few of them are resident together."""
     monkeypatch.setattr(import_module("gemmlab.emulator.run"), "CHUNK_LANES", 128)
     x = np.zeros(13, np.uint32)
     x[12] = 1
@@ -281,7 +281,7 @@ def test_no_such_order(launch):
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_a_lock_that_all_lanes_want(launch, order):
-    """Every thread of six blocks adds to a counter that no atomic guards."""
+    """Every thread of six blocks adds to a plain counter under a lock."""
     x = np.zeros(2, np.uint32)
     launch(
         "LOCK: atom.global.cas.b32 %r1, [%q0], 0, 1; setp.ne.u32 %p1, %r1, 0; @%p1 bra LOCK;"

@@ -1,4 +1,4 @@
-"""ptxas takes modifiers in any order; the emulator sees them in one, and refuses what is wrong."""
+"""Modifiers in any order that ptxas accepts are normalized; invalid ones are errors."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ SELECT = "selp.b32 %r3, 7, 8, %p2;"
 
 
 def module(lines: list[str]) -> str:
-    """The lines are those of the PTX from the sixth on."""
+    """Return a module whose lines start at line 6 of the PTX."""
     head = [".version 8.6", ".target sm_90a", ".address_size 64", ".entry k() {", REGISTERS]
     return "\n".join([*head, *lines, "ret; }"])
 
 
 def misplaced(form: Form) -> list[list[str]]:
-    """Spellings with a word of the name among the modifiers, where ptxas does not know it."""
+    """Return spellings with a word of the name among the modifiers, which ptxas rejects."""
     first, *rest = form.name.split(".")
     if not rest or not form.words or ".".join([first, form.words[0]]) in ROWS:
         return []
@@ -44,7 +44,7 @@ def test_all_that_can_be_ordered_has_a_sample():
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda f: ".".join(f.opcode))
 def test_one_instruction_in_any_order(form):
-    """All orders that mean the same become the same instruction, and it is one that runs."""
+    """All equivalent orders parse to the same instruction, which the emulator executes."""
     texts = {form.text(words) for words in form.orders(24)}
     program = translate(module([form.text(form.words), *texts]))
     opcodes = {i.opcode for i in program.function.instructions[:-1]}
@@ -60,7 +60,7 @@ def test_the_words_of_a_name_stand_in_front(form):
 
 
 def test_the_assembler_takes_the_same():
-    """Every order is taken, and every spelling with a word of the name elsewhere is refused."""
+    """ptxas accepts every order and rejects a word of the name in another place."""
     taken = [form.text(words) for form in FORMS for words in [form.words, *form.orders(3)]]
     assert assemble(describe(module(taken)), "sm_90a")
     refused = [
@@ -99,7 +99,7 @@ def test_a_comparison_of_halves_joined_with_a_predicate():
 
 
 def computed(line, tier):
-    """What %r3 holds in each lane after `line`, with the lane's number in %r9."""
+    """Return %r3 of each lane after `line`, with the lane's index in %r9."""
     out = np.zeros(32, np.uint32)
     store = "mad.wide.u32 %q1, %r9, 4, %q0; st.u32.global [%q1], %r3;"
     body = ["ld.u64.param %q0, [p];", "mov.u32 %r9, %tid.x;", line, store]

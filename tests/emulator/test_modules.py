@@ -1,4 +1,4 @@
-"""A PTX file is parsed once, however many of its kernels run, and not kept for ever."""
+"""A PTX file is parsed once for all its kernels, and not kept forever."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def result(number: int, tier: str = "auto") -> list[int]:
 
 @pytest.fixture
 def parsed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
-    """The texts that are parsed from now on; nothing is kept at first."""
+    """Record the texts that are parsed, starting with an empty cache."""
     texts, module = list[str](), Parser.module
     monkeypatch.setenv("GEMMLAB_CACHE", str(tmp_path))
     monkeypatch.setattr(Parser, "module", lambda self: (texts.append(self.text), module(self))[1])
@@ -77,7 +77,7 @@ def test_what_is_large_or_old_is_not_kept(
         parse(text)
     assert [int(text[-1]) for text in parsed] == [0, 1, 2, 3, 0]
     large = FILE + " " * parser.MOST_CHARACTERS
-    assert parse(large) is parse(large)  # the last one stays, whatever its size
+    assert parse(large) is parse(large)  # the last module is kept, whatever its size
     parse(texts[0])
     parse(large)
     assert len(parsed) == 8

@@ -1,4 +1,4 @@
-"""The native tier's machine code in memory: it loads wherever there is room, and leaves nothing."""
+"""Loading of native code works in any free memory and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from gemmlab.errors import TierError
 
 pytestmark = needs_native
 
-# What a CUDA context does to a process: a large reservation, and no gap among the libraries that
-# would hold all sections of an object. Kernel after kernel must still load.
+# Like a CUDA context, make a large reservation and fill the gaps among the libraries that could
+# hold all sections of an object. Further kernels must still load.
 CROWDED = """
 import ctypes, sys
 import numpy as np
@@ -81,13 +81,13 @@ def test_a_library_that_dies_leaves_no_memory() -> None:
     image = compiler.build(functions + TABLE.replace("@f]", "@f0]"))
 
     def load(times: int) -> int:
-        """Bytes by which the process grows."""
+        """Return the number of bytes by which the process grows."""
         before = resident()
         for _ in range(times):
             assert compiler.Library(image, ["fast"])["fast"]
         return resident() - before
 
-    load(100)  # malloc takes what it wants
+    load(100)  # initial growth of malloc's pools
     assert load(200) < 200 * 4096
 
 

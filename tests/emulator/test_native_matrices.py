@@ -1,4 +1,4 @@
-"""Matrix instructions on the native tier: the bits of the NumPy tier."""
+"""Matrix instructions on the native tier yield the bits of the NumPy tier."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gemmlab.emulator.translation.emit.fragments import SHAPES, SUMS
 from gemmlab.emulator.translation.translate import translate
 
 pytestmark = needs_native
-# Each warp has numbers of one kind; the products of full ones fill all places of a sum.
+# Each warp has numbers of one kind. Products of full significands use all bits of a sum.
 KINDS = ("small", "bits", "wide", "specials", "zeros", "large", "full", "negative")
 WARPS = len(KINDS)
 
@@ -29,7 +29,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def both(text: str, args: list[Any], block: int, smem: int = 0) -> None:
-    """Run on both tiers, natively without a hand-over; compare results and counters."""
+    """Run on both tiers, natively without a fallback, and compare results and counters."""
     copies, counters = [[x.copy() for x in args] for _ in range(2)], []
     for tier, given in zip(("numpy", "native"), copies, strict=True):
         result = run(text, "k", (2, 1, 1), (block, 1, 1), given, smem, tier=tier)
@@ -41,7 +41,7 @@ def both(text: str, args: list[Any], block: int, smem: int = 0) -> None:
 
 
 def numbers(rng: np.random.Generator, kind: str, type_: str, count: int) -> np.ndarray:
-    """Elements of a type, as bits in words of 32 or 64."""
+    """Return elements of a type as bits in 32-bit or 64-bit words."""
     bits = BITS[type_]
     word = np.dtype("u8" if bits == 64 else "u4")
     raw = rng.integers(0, 1 << word.itemsize * 8, count, word, endpoint=False)
@@ -71,7 +71,7 @@ def numbers(rng: np.random.Generator, kind: str, type_: str, count: int) -> np.n
 
 
 def kernel(opcode: str, types: tuple[str, str, str, str], counts: list[int]) -> str:
-    """Each thread has its registers of A, B and C side by side, and stores those of D."""
+    """Each thread loads contiguous registers of A, B and C, and stores those of D."""
     kinds = {"f32": "f32", "f64": "f64"}
     kind = [kinds.get(t, "b32") for t in types]
     nbytes = 8 if kind[0] == "f64" else 4
@@ -174,7 +174,7 @@ ROWS: dict[str, Any] = {
 @pytest.mark.parametrize("count", [1, 2, 4])
 @pytest.mark.parametrize("rows", ROWS)
 def test_matrices_in_shared_memory(rows: str, count: int, trans: str, guard: str) -> None:
-    """Loaded, stored elsewhere, and all of it shown; guarded by warp."""
+    """Load matrices, store them elsewhere, and compare all of shared memory; guarded per warp."""
     names = "{" + ", ".join(f"%r{10 + k}" for k in range(count)) + "}"
     body = f""".shared .align 128 .b8 s[4096]; ld.param.u64 %q0, [p0]; ld.param.u64 %q1, [p1];
         mov.u32 %r1, %tid.x; mov.u32 %r2, %ctaid.x; setp.lt.u32 %p1, %r1, 32;

@@ -1,4 +1,4 @@
-"""Which tier runs a launch, what is kept on disk, and faults of native code."""
+"""Selection of the tier, the disk cache, and faults of native code."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ setp.ne.u32 %p1, %r1, 0; @%p1 bra L; st.global.f32 [%q1], %f1; ret;"""
 
 @pytest.fixture(autouse=True)
 def apart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A cache of its own, nothing compiled, and LLVM in a hurry."""
+    """An empty cache, with fast LLVM settings."""
     monkeypatch.setenv("GEMMLAB_CACHE", str(tmp_path))
     monkeypatch.setattr(compiler, "EFFORT", 0)
     MODULES.clear()
@@ -67,9 +67,9 @@ def test_auto_changes_over_when_a_launch_is_long(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(tiers, "WORTH_COMPILING", 5000)
     assert loop(10)[1] == "numpy"
     x, used = loop(1000)
-    # What the NumPy tier had already done does not show.
+    # Effects of the abandoned NumPy run are undone.
     assert used == "native" and (x == 1000).all()
-    assert loop(10)[1] == "native"  # now that it is there
+    assert loop(10)[1] == "native"  # it is compiled by now
 
 
 @needs_native
@@ -158,7 +158,7 @@ def test_without_native_code_numpy_runs_and_says_so_once(
     tiers._warn_once.cache_clear()
     with caplog.at_level(logging.WARNING):
         assert loop(10)[1] == "numpy"
-        assert not caplog.records  # a short launch loses nothing
+        assert not caplog.records  # nothing is logged for a short launch
         for _ in range(2):
             x, used = loop(1000)
             assert used == "numpy" and (x == 1000).all()
@@ -220,7 +220,7 @@ def test_threads_of_the_host_give_the_same(monkeypatch: pytest.MonkeyPatch) -> N
 
 @needs_native
 def test_blocks_may_wait_for_later_ones() -> None:
-    """As in a barrier of the whole grid."""
+    """As in a grid-wide barrier."""
     x = np.zeros(2, np.uint32)
     body = (
         "ld.param.u64 %q0, [p0]; mov.u32 %r1, %tid.x; setp.ne.u32 %p1, %r1, 0; @%p1 bra OUT;"
@@ -312,7 +312,7 @@ def test_faults_are_those_of_the_numpy_tier(fault: str) -> None:
         message = str(e).split(" (and ")[0].split(", block")[0]
         caught.append((type(e), e.site, e.block, e.thread, e.address, message))
     numpy_fault, native_fault = caught
-    if fault.startswith("deadlock"):  # the NumPy tier speaks of all blocks that it runs together
+    if fault.startswith("deadlock"):  # the NumPy tier lists all resident blocks
         numpy_fault, native_fault = numpy_fault[:4], native_fault[:4]
         assert numpy_fault[0] is DeadlockError
     assert native_fault == numpy_fault

@@ -1,4 +1,4 @@
-"""Single roundings that a detour through float64 gets wrong."""
+"""Roundings that go wrong if computed through float64."""
 
 import numpy as np
 import pytest
@@ -13,11 +13,11 @@ def float32(*bits):
 @pytest.mark.parametrize(
     ("operands", "wanted"),
     [
-        # The exact result lies just under the smallest normal number and rounds to a subnormal.
+        # The exact result is just below the smallest normal number and rounds to a subnormal.
         ((2575304697, 444592143, 0x00800000), 0x007FFFFF),
-        # (1 + 2^-12)^2 - 2^-60 lies just under a tie, where float64 has rounded onto it.
+        # (1 + 2^-12)^2 - 2^-60 is just below a tie, to which float64 rounds it.
         ((0x3F800800, 0x3F800800, 0xA1800000), 0x3F801000),
-        # +1·0 - 0 and what cancels are +0; NaN is the hardware's.
+        # +1·0 - 0 and exact cancellation are +0; a NaN is canonical.
         ((0x3F800000, 0x00000000, 0x80000000), 0x00000000),
         ((0x7F800000, 0x00000000, 0x3F800000), 0x7FFFFFFF),
     ],

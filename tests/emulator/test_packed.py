@@ -1,4 +1,4 @@
-"""Integers that share a register, saturate or are cut, and carries, against plain Python."""
+"""Packed integers, saturation, truncation and carries against plain Python."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def signed(bits: int, x: int) -> int:
 
 
 def parts(x: int, bits: int, is_signed: bool = False) -> list[int]:
-    """The numbers in a 32-bit register, from below."""
+    """Return the numbers packed in a 32-bit register, lowest first."""
     found = [x >> at & (1 << bits) - 1 for at in range(0, 32, bits)]
     return [signed(bits, part) for part in found] if is_signed else found
 
@@ -46,7 +46,7 @@ def permute(mode: str) -> Reference:
 
 
 def dot(first: int, width: int, signs: tuple[bool, bool]) -> Reference:
-    """dp4a, and dp2a from byte `first` of b on; width: bits of the parts of a."""
+    """Return dp4a, or dp2a from byte `first` of b on. width: bits of the parts of a."""
 
     def reference(a: int, b: int, c: int) -> int:
         pairs = zip(parts(a, width, signs[0]), parts(b, 8, signs[1])[first:], strict=False)
@@ -89,7 +89,7 @@ def pack(kind: str, bits: int) -> Reference:
 
 
 def rows_of_parts() -> list[tuple[str, str, Reference]]:
-    """Integers that share a register, saturate, or are cut."""
+    """Return instructions on packed, saturated or truncated integers."""
     low, high = -(2**31), 2**31 - 1
     three, four = "u32 u32 u32", "u32 u32 u32 u32"
     rows: list[tuple[str, str, Reference]] = [
@@ -191,7 +191,7 @@ def test_parts_of_registers(compute, opcode, signature, reference):
     ],
 )
 def test_carries(type_, low, high, reference, tier):
-    """Numbers of twice the width, from their halves: a + b·2ⁿ and c + d·2ⁿ."""
+    """Double-width integers from two registers: a + b·2ⁿ and c + d·2ⁿ."""
     bits, lanes = int(type_[1:]), 96
     dtype = np.dtype(f"u{bits // 8}")
     inputs = RNG.integers(0, 2**bits - 1, (4, lanes), dtype, endpoint=True)
@@ -239,9 +239,9 @@ extern "C" __global__ void divide(const ulonglong2* x, ulonglong2* y) {
 
 @pytest.mark.parametrize("tier", ["numpy", "native"])
 def test_divisions_of_128_bits(tier):
-    """Code that reads the carry of a difference; checked on an H200."""
+    """This code reads the carry of a subtraction. Verified on an H200."""
     x = RNG.integers(0, 1 << 64, (32, 2, 2), np.uint64)
-    x[::2, 1, 1] = 0  # half of the divisors have 64 bits or less
+    x[::2, 1, 1] = 0  # half of the divisors have at most 64 bits
     x[::4, 1, 0] >>= np.uint64(40)
     y = np.zeros((32, 3, 2), np.uint64)
     run(compile_cuda(DIVISION).ptx, "divide", (1, 1, 1), (32, 1, 1), [x, y], tier=tier)

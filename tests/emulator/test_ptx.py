@@ -1,4 +1,4 @@
-"""The parser: what it keeps of PTX text, and what it says of text that is not PTX."""
+"""The parser: what it keeps of PTX text, and its errors for other text."""
 
 from __future__ import annotations
 
@@ -200,7 +200,8 @@ REAL = ptx(
 
 
 def words() -> list[str]:
-    """The text cut into tokens with the white space behind them, so that joining gives it back."""
+    """Split text into tokens, each with its trailing white space, so that joining restores the
+    text."""
     found, rest = [], REAL
     for token in tokenize(REAL):
         before, _, rest = rest.partition(token.text)

@@ -1,4 +1,4 @@
-"""Functions that call themselves, against the same functions in Python."""
+"""Recursive functions against the same functions in Python."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ CALL = (
 
 @pytest.mark.parametrize("guard", ["", "@%p1 "])
 def test_guarded_returns_and_calls(guard):
-    """A function whose end has no `ret`, called by some of the lanes."""
+    """A function without a final `ret`, called by some of the lanes."""
     y = np.zeros(8, np.uint32)
     code = ptx(CALL.format(guard=guard), ["u64", "u32"], COUNTDOWN.format(base=5))
     run(code, "k", (1, 1, 1), (8, 1, 1), [y, 3])

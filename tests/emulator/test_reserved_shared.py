@@ -1,4 +1,4 @@
-"""The shared memory that CUDA reserves; cooperative groups of more than a warp meet in it."""
+"""The shared memory that CUDA reserves, which cooperative groups larger than a warp use."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DECLARED = ".shared .align 16 .b8 own[64]; .extern .shared .align 16 .b8 more[];
 
 @pytest.mark.parametrize("tier", ["numpy", "native"])
 def test_where_it_lies(tier):
-    """It comes before the kernel's own variables, is zero at first, and has its own sizes."""
+    """It precedes the kernel's own variables, starts at zero, and has its own size registers."""
     out = np.zeros(16, np.uint32)
     zeros = (
         "mov.u32 %r2, %reserved_smem_offset_1; ld.shared.v4.u32 {%r3, %r4, %r5, %r6}, [%r2+272];"
@@ -76,7 +76,7 @@ extern "C" __global__ void tiles(int* y) {
 @pytest.mark.parametrize("tier", ["numpy", "native"])
 @pytest.mark.slow
 def test_tiles_of_two_warps(tier):
-    """Natively the warp that comes first in the text spins until the other has read its value."""
+    """On the native tier, the first warp spins until the other has read its value."""
     y = np.zeros(128, np.int32)
     emulate(compile_cuda(CUDA), grid=1, block=128, args=[y], tier=tier)
     assert y.reshape(2, 64)[:, ::63].tolist() == [[2016 + 1220000] * 2, [6112 + 580000] * 2]

@@ -1,4 +1,4 @@
-"""docs/checks.md says of compute-sanitizer what it reported on an H200, no more and no less."""
+"""The claims of docs/checks.md about compute-sanitizer match its reports on an H200."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 
 
 def found(kernel, tool):
-    """Whether a tool named a line of the bug, its own or that of the access it collides with."""
+    """Return whether a tool named a line of the bug: its own or that of the conflicting access."""
     report = kernel[tool]
     return report not in ({}, "hangs") and kernel["line"] in report["lines"]
 
 
 def table():
-    """One row for each kind of bug: how many are planted, how many each tool finds."""
+    """Return one row per kind of bug: the number planted and the number that each tool finds."""
     planted = [kernel for kernel in READINGS["kernels"] if kernel["bug"]]
     rows = ["| planted | kernels | " + " | ".join(TOOLS) + " |", "| --- " * 6 + "|"]
     for kind in sorted({kernel["bug"] for kernel in planted}):

@@ -1,4 +1,5 @@
-"""Threads that wait for memory which nobody will change: found at once, and who waits for what."""
+"""Threads that wait for memory that no thread will change are reported at once, with what they wait
+for."""
 
 import numpy as np
 import pytest

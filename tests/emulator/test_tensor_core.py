@@ -46,7 +46,7 @@ def one_step(a: list, b: list, c: float, operands: Format, result: Format, bits:
 
 
 def numbers(format: Format, shape: tuple[int, ...]) -> np.ndarray:
-    """Significands of any digits, exponents near each other and far apart, zeros, subnormals."""
+    """Return arbitrary significands, exponents near and far from each other, zeros, subnormals."""
     digits = RNG.integers(-(1 << format.digits) + 1, 1 << format.digits, shape).astype(float)
     near, far = RNG.integers(-6, 1, shape), RNG.integers(format.lowest, -format.lowest, shape)
     exponents = np.where(RNG.random(shape) < 0.8, near, far) + 1 - format.digits
@@ -86,11 +86,11 @@ def test_steps_follow_each_other_and_matrices_broadcast():
         ([np.inf, np.inf], [1, -1], 0, np.nan),
         ([1, 1], [1, 1], -np.inf, -np.inf),
         ([1, 1], [1, 1], np.nan, np.nan),
-        # Cut off, not rounded: 25 places behind the point of the largest term, in either direction.
+        # Truncated, not rounded, 25 bits below the leading bit of the largest term, for both signs.
         ([1, 2.0**-13], [1, 2.0**-13], -1, 0),
         ([1, 2.0**-12], [1, 2.0**-13], -1, 2.0**-25),
         ([1, -(2.0**-13)], [1, 2.0**-13], -1, 0),
-        # Zeros are positive, and count for nothing where exponents are compared.
+        # Zeros are positive, and do not count when exponents are compared.
         ([-0.0, 0.0], [1, -1], -0.0, 0.0),
         ([2.0**-24, 0.0], [2.0**-24, 65504], 0.0, 2.0**-48),
     ],

@@ -1,4 +1,4 @@
-"""Tensor maps and the boxes that the copy engine moves, against one element at a time."""
+"""Tensor maps and box copies, against copies of one element at a time."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ def launch(kernel: Kernel, order: str | int = "in-order", tier: str = "auto") ->
 
 
 def places(tensor_map: TensorMap, coordinates: tuple[int, ...], offset: int = 0):
-    """Of each element of a box: its index in the array, None outside, and its shared address."""
+    """Return, for each element of a box, its index in the array (None if outside) and its shared
+    address."""
     counts = [-(-n // s) for n, s in zip(tensor_map.box, tensor_map.element_strides, strict=True)]
     pitch = SPANS[tensor_map.swizzle] or counts[-1] * tensor_map.itemsize
     mask = {"none": 0, "32B": 1, "64B": 3, "128B": 7}[tensor_map.swizzle]
@@ -64,7 +65,8 @@ def expected_image(tensor_map: TensorMap, coordinates: tuple[int, ...], offset: 
 
 @st.composite
 def boxes(draw: st.DrawFn) -> tuple[TensorMap, tuple[int, ...]]:
-    """A tensor map of 1 to 5 axes and coordinates, from far outside to far outside."""
+    """Return a tensor map of 1 to 5 dimensions and coordinates, in and far outside of its
+    bounds."""
     size = draw(st.sampled_from([1, 2, 4, 8]))
     swizzle = draw(st.sampled_from(list(SPANS)))
     per_chunk = 16 // size
@@ -128,7 +130,7 @@ def test_a_view_with_gaps():
 
 
 def elsewhere(kernel: Kernel, parameter: str, code: str) -> str:
-    """The text of a box load whose map is not the parameter: `code` puts its address into %q0."""
+    """Return a box load whose map is not the parameter. `code` stores its address to %q0."""
     declared = kernel.text.replace(".param .align 64 .b8 p0[128]", f".param {parameter} p0")
     return declared.replace("mov.u64 %q0, p0; cvta.param.u64 %q0, %q0;", code)
 
@@ -219,7 +221,7 @@ def test_counters():
     assert counters["smsp__inst_executed_op_tma_ld.sum"] == 1
     assert counters["smsp__inst_executed_op_tma_st.sum"] == 0
     bytes_read = counters["l1tex__m_xbar2l1tex_read_bytes_mem_global_op_tma_ld.sum"]
-    assert bytes_read == 32 * 128  # those of the rows outside too
+    assert bytes_read == 32 * 128  # includes rows out of bounds
     assert counters["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"] == 0
 
 
@@ -253,7 +255,7 @@ def test_faults(change, error, message):
         launch(kernel)
 
 
-FIELDS = (  # of a map of float16 numbers, 64 in a row, 24 rows, boxes of 8×32
+FIELDS = (  # a map of float16 numbers, 64 per row, 24 rows, boxes of 8×32
     ("rank", "b32", "1"),
     *((f"{name}", "b32", f"{axis}, {value}") for name, values in (
         ("box_dim", (32, 8)), ("global_dim", (64, 24)), ("element_stride", (1, 1))
@@ -267,7 +269,7 @@ FIELDS = (  # of a map of float16 numbers, 64 in a row, 24 rows, boxes of 8×32
 
 
 def replaced(fields):
-    """box_load of a map that the kernel makes itself, out of zeros."""
+    """Return box_load with a map that the kernel builds itself, starting from zeros."""
     array = RNG.standard_normal((24, 64)).astype(np.float16)
     tensor_map = TensorMap(array, (8, 32), swizzle="64B")
     kernel = box_load(tensor_map, (16, 20))

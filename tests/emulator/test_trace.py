@@ -1,4 +1,4 @@
-"""A trace sees what the first block asks of memory, and changes nothing."""
+"""A trace records the memory accesses of the first block without side effects."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ from gemmlab.kernels import ladder
 
 
 def run(name, shape, trace=None):
-    """Counters and output of one rung on the emulator."""
+    """Return the counters and output of one rung on the emulator."""
     rung = ladder.find(name)
     problem = problems.find(rung.problem)
     shape = dict(zip(problem.axes, shape, strict=True))
@@ -52,7 +52,7 @@ def test_addresses_are_those_of_the_first_block():
     load = by_name["global", "load"]
     assert load.width == 4 and len(load.executions) == 16  # 64 rows, four at a time
     assert code[load.instruction].root == "ld"
-    warps = np.arange(8)[:, None]  # two to each of four rows
+    warps = np.arange(8)[:, None]  # two per each of four rows
     for turn, (addresses, active) in enumerate(load.executions):
         row, column = 4 * turn + warps // 2, 32 * (warps % 2) + lanes
         assert active.all()

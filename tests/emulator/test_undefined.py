@@ -1,4 +1,4 @@
-"""Values that nobody has defined are reported where they matter, and only there."""
+"""Undefined values are reported where they affect results, and only there."""
 
 import numpy as np
 import pytest
@@ -11,10 +11,10 @@ START = (
     "ld.param.u64 %q0, [p0]; mov.u32 %r0, %tid.x; mul.lo.u32 %r1, %r0, 4; cvt.u64.u32 %q1, %r1;"
     "add.u64 %q2, %q0, %q1; mov.u32 %r2, s; add.u32 %r3, %r2, %r1;"
 )
-LOAD = "ld.shared.u32 %r4, [%r3+128];"  # nobody has written there
+LOAD = "ld.shared.u32 %r4, [%r3+128];"  # memory that was never written
 WRITTEN = "st.shared.u32 [%r3], %r0;"
 
-# name: body; what is undefined is told of, in which words
+# name: body with the undefined value, and the expected report
 BODIES = {
     "not used": (LOAD + "st.global.u32 [%q2], %r0;", None),
     "computed with, not used": (LOAD + "add.u32 %r5, %r4, 1; st.global.u32 [%q2], %r0;", None),

@@ -1,4 +1,4 @@
-"""Warp participation: each planted kernel has its finding at its line, right ones have none."""
+"""Warp participation: each planted bug is found at its line; correct kernels have no findings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Case(NamedTuple):
     name: str
     threads: int
     num_arrays: int
-    kind: str | None  # that is expected
+    kind: str | None  # the expected kind
     line: int
 
 
@@ -42,7 +42,7 @@ def cases(name: str) -> list[Case]:
 
 @pytest.fixture(scope="module")
 def check() -> Check:
-    """Each file is compiled once."""
+    """Check one file, compiled once."""
     texts: dict[Path, str] = {}
 
     def start(case: Case, order: str | int = "in-order") -> tuple[Finding, ...]:
@@ -76,7 +76,8 @@ def test_right(case: Case, check: Check) -> None:
 @pytest.mark.parametrize("order", ["reversed", 0, 1])
 @pytest.mark.slow
 def test_checks_in_other_orders(check: Check, order: str | int) -> None:
-    """Warps at different places: what one of them has done with a register is no other's matter."""
+    """With warps at different positions, one warp's use of a register does not affect the
+    others."""
     for case in cases("planted_warps.cu")[::4]:
         assert case.kind in {f.kind for f in check(case, order)}, case.name
     for case in cases("right_warps.cu")[::4]:

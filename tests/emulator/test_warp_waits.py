@@ -1,4 +1,4 @@
-"""Lanes of a warp wait for those that a collective names, wherever these execute it."""
+"""Lanes of a warp wait for the lanes that a collective names, wherever these execute it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""wgmma: where operands come from, what is multiplied, and a pipelined product of matrices."""
+"""wgmma: sources of operands, products, and a pipelined matrix product."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ SPANS = {"none": 16, "32B": 32, "64B": 64, "128B": 128}
 
 @pytest.fixture(params=TIERS)
 def launch(request):
-    """Runs a kernel, the first of whose results it gives."""
+    """Run a kernel and return its first result."""
     return partial(run_kernel, tier=request.param)
 
 
 def bytes_of(type_: str, shape: tuple[int, int]) -> np.ndarray:
-    """A matrix of small numbers of a type: (rows, bytes)."""
+    """Return a matrix of small numbers of a type as (rows, bytes)."""
     numbers = RNG.integers(-8, 9, shape)
     if type_ == "f16":
         return numbers.astype(np.float16).view(np.uint8)
@@ -38,14 +38,15 @@ def bytes_of(type_: str, shape: tuple[int, int]) -> np.ndarray:
         return (half if type_ == "bf16" else words).view(np.uint8).reshape(shape[0], -1)
     if type_ in ("s8", "u8"):
         return RNG.integers(0, 256, shape).astype(np.uint8)
-    with np.errstate(invalid="ignore"):  # signalling NaNs are among them
+    with np.errstate(invalid="ignore"):  # includes signalling NaNs
         table = formats.values(np.arange(256, dtype=np.uint8), type_)
     whole = (np.abs(table) <= 4) & (table == np.round(table))
     return RNG.choice(np.flatnonzero(whole), shape).astype(np.uint8)
 
 
 def packed(rows: np.ndarray) -> np.ndarray:
-    """(rows, bytes) as steps of 32 bytes of k, each in core matrices of 8 rows of 16 bytes."""
+    """Arrange (rows, bytes) as steps of 32 bytes of k, each in core matrices of 8 rows of 16
+    bytes."""
     count, nbytes = rows.shape
     return rows.reshape(count // 8, 8, nbytes // 32, 2, 16).transpose(2, 0, 3, 1, 4).copy()
 
@@ -53,7 +54,7 @@ def packed(rows: np.ndarray) -> np.ndarray:
 def product(
     n: int, types: tuple[str, str, str], k: int, **options
 ) -> tuple[Mma, np.ndarray, np.ndarray]:
-    """A chain of instructions over k, its image of shared memory, and A·B in float64."""
+    """Return a chain of instructions over k, its shared memory image, and A·B in float64."""
     a, b = bytes_of(types[1], (64, k)), bytes_of(types[2], (n, k))
     left, right = packed(a), packed(b)
     image = np.concatenate([left.reshape(-1), right.reshape(-1)])
@@ -82,7 +83,7 @@ def test_products_of_small_numbers_are_exact(launch, types, n):
 def test_accumulators_of_half_precision(launch):
     mma, image, exact = product(16, ("f16", "f16", "f16"), 32)
     before = RNG.integers(-50, 50, (64, 16)).astype(np.float16)
-    # Of 8 columns a lane holds two neighbours in one register; rows g and g + 8 in two.
+    # Of 8 columns, a lane holds two adjacent ones in one register; rows g and g + 8 are in two.
     parts = before.reshape(4, 2, 8, 2, 4, 2).transpose(3, 1, 0, 2, 4, 5)
     words = np.ascontiguousarray(parts).view(np.uint32).reshape(4, 128)
     got = launch(warpgroup(mma, image, words)).view(np.float16).reshape(2, 2, 4, 8, 4, 2)
@@ -105,7 +106,7 @@ def test_integers_wrap_or_saturate(launch, types, saturates):
 
 
 def steps_of(mma: Mma, image: np.ndarray) -> list[np.ndarray]:
-    """The products of each step of 32 elements of k."""
+    """Return the products of each step of 32 elements of k."""
     data, a, b = image.view(np.uint8), 2048, 32 * mma.n
     found = []
     for step in range(mma.steps):
@@ -141,7 +142,7 @@ def test_operands_are_negated(launch, flags, sign):
 
 
 def address(row: int, k: int, transposed: bool, leading: int, stride: int, swizzle: str) -> int:
-    """Byte offset of an element of 16 bits, before the swizzle (PTX ISA, "Shared Memory Matrix
+    """Return the byte offset of a 16-bit element before swizzling (PTX ISA, "Shared Memory Matrix
     Layout": canonical layouts)."""
     span = SPANS[swizzle]
     if not transposed:
@@ -162,7 +163,7 @@ def address(row: int, k: int, transposed: bool, leading: int, stride: int, swizz
     [(0, 1024, 2048, 0), (32, 512, 1024, 0), (640, 2048, 1024, 0), (384, 2048, 1024, 3)],
 )
 def test_descriptors(launch, operand, transposed, swizzle, start, leading, stride, base):
-    """One operand is the identity, the other one holds the numbers of its own elements."""
+    """One operand is the identity, and the elements of the other are their own indices."""
     first, rows = 4096, 64
     image = np.zeros(32768, np.uint8)
     identity = np.zeros((64, 16), np.float16)
@@ -214,7 +215,7 @@ def test_counters_and_fast_sums():
         run(kernel.text, "k", (1, 1, 1), (128, 1, 1), kernel.args, image.nbytes, tensor="quick")
 
 
-# One producer warp keeps a ring of two stages full; a warpgroup multiplies and gives stages back.
+# A producer warp fills a ring of two stages; a warpgroup multiplies and releases stages.
 PIPELINE = """
 .reg .f32 %d<32>; .reg .b64 %da; .reg .b64 %db;
 mov.u32 %r30, s; mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ctaid.y;

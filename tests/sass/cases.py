@@ -1,4 +1,4 @@
-"""Launches of the kernels in this folder whose machine code Nsight Compute has counted."""
+"""Launches of the kernels in this folder whose machine code was measured with Nsight Compute."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Rng = np.random.Generator
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch of one kernel; `make` draws its arguments."""
+    """One launch of one kernel. `make` draws its arguments."""
 
     entry: str
     grid: tuple[int, ...]

@@ -1,8 +1,8 @@
-"""Small kernels of neighbouring accesses, and what machine code and the emulator make of them.
+"""Small kernels with adjacent accesses, and how machine code and the emulator join them.
 
 A kernel is written as words. "4s8" stores four bytes at offset 8 and "4l8" loads them; "2x4s8" is a
-vector of two; "b4s8" goes through another base register, "z4s8" through one that the kernel makes.
-Other words are names of instructions.
+vector of two; "b4s8" uses another base register, and "z4s8" one that the kernel computes. Other
+words are names of instructions.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gemmlab.sass.code import read
 
 ARCH = "sm_90a"
 ACCESS = re.compile(r"([b-ez]?)(?:(\d)x)?(\d)([sl])(\d+)$")  # base, elements, bytes, what, offset
-# Registers that hold addresses, with as much alignment as can be proved.
+# Registers that hold addresses, with the strongest alignment that can be proved.
 BASES = """
 .reg .b32 %a, %b, %c, %d, %e, %start, %x;
 mov.u32 %x, %tid.x; mov.u32 %start, memory;
@@ -50,10 +50,10 @@ TYPES = {1: ("u8", "h"), 2: ("b16", "h"), 4: ("b32", "r"), 8: ("b64", "q")}  # a
 
 
 def kernel(name: str, words: str, space: str = "shared", address: str = "") -> str:
-    """PTX that does what the words say; it stores what it loads to global memory in the end.
+    """Return PTX that does what the words say and finally stores what it loaded to global memory.
 
-    address: instructions that make %z0 of the unknown numbers %y0 and %y1, for the base "z"; they
-    may use %z0 to %z9, %w0 to %w9 of 64 bits, %v0 to %v9 of 16 and float32 %f0.
+    address: instructions that compute %z0 from the unknown numbers %y0 and %y1, for the base "z";
+    they may use %z0 to %z9 and %w0 to %w9 of 64 bits, %v0 to %v9 of 16 bits and the float32 %f0.
     """
     given, body, uses = list[str](), list[str](), list[str]()
     for n, word in enumerate(words.split()):
@@ -98,7 +98,7 @@ def module(kernels: Iterable[str]) -> str:
 
 
 def of_machine_code(cubin: bytes) -> dict[str, Counter[str]]:
-    """By kernel, how many loads and stores of each width it has: "shared load 16"."""
+    """Return, per kernel, the numbers of loads and stores of each width: "shared load 16"."""
     _, *parts = re.split(r"\n\s*\.section\s+\.text\.(\w+),", resources.sass(cubin))
     found: dict[str, Counter[str]] = {}
     for name, part in zip(parts[::2], parts[1::2], strict=True):
@@ -112,7 +112,7 @@ def of_machine_code(cubin: bytes) -> dict[str, Counter[str]]:
 
 
 def of_emulator(ptx: str, entry: str) -> Counter[str]:
-    """The same of one kernel of the emulator's."""
+    """Return the same for one kernel on the emulator."""
     program = translate(ptx, entry)
     found = Counter[str]()
     for index, access in program.accesses.items():

@@ -1,4 +1,4 @@
-"""Reading the disassembler's text: lines of PTX, basic blocks, where control goes."""
+"""Parsing of nvdisasm's text: lines of PTX, basic blocks, control flow."""
 
 import pytest
 
@@ -6,7 +6,8 @@ from gemmlab.sass.code import LEAVE, read
 
 
 def text(*rows):
-    """nvdisasm's way of writing: "12: @P0 BRA `(.L_x_0)" is of line 12, "name:" is a label."""
+    """Return nvdisasm-like text: "12: @P0 BRA `(.L_x_0)" belongs to PTX line 12, "name:" is a
+    label."""
     lines, address = [], 0
     for row in rows:
         if row.endswith(":"):
@@ -73,7 +74,7 @@ def test_a_routine_is_left_for_where_it_was_called():
             "5: RET.REL.NODEC R4 `(f)",
         )
     )
-    # ptxas' own routine is a slow path; neither its lines nor its place tell how often it runs.
+    # ptxas's routine is a slow path; neither its lines nor its position reveal how often it runs.
     assert edges(code) == [
         [(2, False), (1, False)],
         [(4, True)],

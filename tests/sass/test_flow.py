@@ -1,4 +1,4 @@
-"""Counts that nearly are a flow, and the flow nearest to them."""
+"""Inconsistent counts, and the closest flow."""
 
 import random
 
@@ -28,7 +28,7 @@ def solve(edges, guesses, entering):
 
 @st.composite
 def walked(draw):
-    """A graph, and how often random walks from block 0 to the exit came by each block."""
+    """Return a graph, and how often random walks from block 0 to the exit visited each block."""
     size = draw(st.integers(2, 8))
     rng = random.Random(draw(st.integers(0, 1 << 30)))
     edges = []
@@ -69,7 +69,7 @@ def test_what_is_not_known_follows():
 
 
 def test_the_lighter_guess_gives_way():
-    # Instructions came out of the loop into block 0, which says too much.
+    # Instructions were hoisted from the loop into block 0, so its count is too high.
     assert solve(LOOP, [Guess(80, 3), Guess(80, 5), Guess(8, 1)], 8) == [8, 80, 8]
     assert solve(DIAMOND, [Guess(8, 9), Guess(6, 9), Guess(4, 1), Guess(8, 9)], 8) == [8, 6, 2, 8]
 

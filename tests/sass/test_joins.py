@@ -1,4 +1,4 @@
-"""Neighbouring accesses that ptxas joins are joined by the emulator, and no others."""
+"""The emulator joins the adjacent accesses that ptxas joins, and no others."""
 
 import random
 from collections import Counter
@@ -14,7 +14,7 @@ import gemmlab
 from gemmlab import sass
 
 EXACT = [
-    # Stores: in any order, nothing else of shared memory between them.
+    # Stores: in any order, without other accesses to shared memory in between.
     *("4s0 4s4 4s8 4s12", "4s12 4s8 4s4 4s0", "4s8 4s0 4s12 4s4", "4s0 4s4", "4s4 4s8"),
     *("4s0 4s4 4s8", "4s4 4s8 4s12", "4s0 4s12 4s4", "4s8 4s12 4s16 4s20 4s24 4s28", "4s0 4s8"),
     *("4s0 4s16 4s4 4s20 4s8 4s24 4s12 4s28", "4s0 4s4 4s64 4s8 4s12", "4s0 4s64 4s4"),
@@ -23,17 +23,17 @@ EXACT = [
     *("8s0 8s8", "8s8 8s16", "2s0 2s2", "2s2 2s4", "2s0 2s2 2s4 2s6", "1s0 1s1 1s2 1s3"),
     *("2s0 2s2 2s4 2s6 2s8 2s10 2s12 2s14", "2s0 2s2 4s4", "8s0 4s8 4s12", "2x4s0 2x4s8"),
     *("2x4s0 4s8 4s12", "4s8 4s12 2x4s0", "4s0 2x4s8 4s4", "4x4s0 4s16 4s20", "4x4s0 4s4"),
-    # What is known of the alignment.
+    # Known alignment.
     *("b4s0 b4s4 b4s8 b4s12", "d4s0 d4s4 d4s8 d4s12", "d4s0 d4s8 d4s4 d4s12", "e4s0 e4s4"),
     *("d8s0 d8s8", "4s1024 4s1028 c4s0 c4s4", "c4s0 c4s4 c4s8 c4s12", "c4s8 c4s12 c4s16 c4s20"),
-    # Loads: past loads of other places, and past all that does not write to shared memory.
+    # Loads: past loads of other addresses, and past anything that does not write to shared memory.
     *("4l0 4l4 4l8 4l12", "4l12 4l0 4l8 4l4", "4l4 4l8", "4l0 4l8", "4l0 4l64 4l4 4l68", "1l0 1l1"),
     *("4l0 b4l64 4l4 b4l68", "4l1032 c4l4", "8l0 8l8", "2l0 2l2", "2l0 2l2 2l4 2l6", "2x4l0 2x4l8"),
     *("2x4l0 4l8 4l12", "4l8 4l12 2x4l0", "d4l0 d4l4 d4l8 d4l12", "e4l0 e4l4", "d8l0 d8l8"),
     *(f"4{what}0 {other} 4{what}4" for what in "sl" for other in joins.OTHERS),
     *("4l0 4s64 4l4", "4l0 b4s64 4l4"),
 ]
-# What ptxas does otherwise: docs/emulator.md tells of it.
+# Known deviations of ptxas; see docs/emulator.md.
 OTHERWISE = {
     "4l0 4l4 4l8": ({"load 16": 1}, {"load 8": 1, "load 4": 1}),
     "4l0 4l4 4l12": ({"load 16": 1}, {"load 8": 1, "load 4": 1}),
@@ -87,7 +87,7 @@ STAGED = Path(__file__).with_name("staged.cu")
 
 
 def both(*kernels):
-    """What machine code and the emulator have of kernels k0, k1, …"""
+    """Return the accesses of kernels k0, k1, … in machine code and in the emulator."""
     text = joins.module(kernels)
     machine = joins.of_machine_code(gemmlab.load(text, entry="k0", arch=joins.ARCH).cubin)
     return [(machine[f"k{i}"], joins.of_emulator(text, f"k{i}")) for i in range(len(kernels))]
@@ -192,6 +192,6 @@ def test_a_tile_staged_word_by_word_counts_as_on_hardware(tier):
     assert run.counters[instructions] == 5 * warps * steps
     assert run.counters[instructions] * 64 * 128 // steps == 327_680
     assert sass.counters(artifact, run)[instructions] == run.counters[instructions]
-    # One STS.128 of four phases, and four stores in which two lanes meet in each bank.
+    # One STS.128 of four phases, and four stores in which two lanes share each bank.
     waves = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum"
     assert run.counters[waves] == (4 + 4 * 2) * warps * steps

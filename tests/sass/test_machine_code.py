@@ -1,4 +1,4 @@
-"""What the map from PTX to machine code says of kernels whose machine code goes its own ways."""
+"""Counts for kernels whose machine code differs strongly from the PTX."""
 
 import json
 from dataclasses import replace
@@ -67,7 +67,7 @@ def test_a_loop_that_ptxas_unrolled_loads_as_often_as_the_ptx():
     assert row.lines == (27,)
 
 
-# 16 rounds of the inner loop are PTX; ptxas holds all four times that they are gone through.
+# The PTX has 16 iterations of the inner loop in one block; ptxas unrolls all four trips of it.
 WHOLE = """\
 extern "C" __global__ void k(const float* x, float* y) {
   __shared__ float tile[64];
@@ -195,8 +195,8 @@ st.global.f32 [%x], %sum; ret;
 @pytest.mark.parametrize(
     ("alignment", "machine"),
     [
-        (16, 2),  # across the rounds of the loop, which is unrolled
-        (4, 8),  # nvJitLink trusts what is declared, not where the variable lies
+        (16, 2),  # across the iterations of the loop, which is unrolled
+        (4, 8),  # nvJitLink trusts the declaration, not the variable's address
     ],
 )
 def test_what_ptxas_joins_otherwise_is_told(alignment, machine):

@@ -1,4 +1,4 @@
-"""Counts of machine code against Nsight Compute's, where ptxas goes furthest from the PTX."""
+"""Counts of machine code against Nsight Compute's, where ptxas deviates most from the PTX."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ FILE = Path(__file__).parents[2] / "benchmarks" / "h200" / "machine-code.json"
 READINGS = {r["launch"]: r for r in json.loads(FILE.read_text())["readings"]}
 TOTALS = ("smsp__inst_executed.sum", "smsp__thread_inst_executed.sum")
 
-# How far a launch may be off, and why; all others are equal.
+# Tolerances of launches, with the reasons; all others are equal.
 OFF = {
     "binary-search": (0.002, "which of two equal branches parted a warp is not told"),
     "nested-branches": (0.003, "a hoisted load in front of a loop that some threads skip"),
@@ -22,7 +22,7 @@ OFF = {
     "jump-table": (0.04, "hardware counts instructions around its branches that none is"),
     "calls": (0.04, "where threads leave a loop for its remainder is not told"),
 }
-# What depends on values and on arbitration, and what the report says of it.
+# Launches that depend on values or arbitration, and what the report says about them.
 UNKNOWN = {
     "float-division-rare": "assumed never called",
     "shared-float-atomics": "compare-and-swap loop; iterations not counted",
