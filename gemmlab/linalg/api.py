@@ -52,6 +52,21 @@ def matmul(
     if dynamo.is_traced() or dynamo.callback():
         options = {"alpha": alpha, "beta": beta, "precision": precision, "stream": stream}
         return dynamo.untraced("matmul")(a, b, c, out=out, **options)
+    return product(a, b, c, out=out, alpha=alpha, beta=beta, precision=precision, stream=stream)
+
+
+def product(
+    a: Any,
+    b: Any,
+    c: Any = None,
+    *,
+    out: Any = None,
+    alpha: float | None = None,
+    beta: float | None = None,
+    precision: str | None = None,
+    stream: Any = None,
+) -> Any:
+    """`matmul`, where Dynamo is known not to trace."""
     result = recent.again(a, b, c, out, alpha, beta, precision, stream)
     if result is not None:
         return result

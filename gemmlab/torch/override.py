@@ -1,0 +1,197 @@
+"""One line that makes the float32 products of a PyTorch program run on `gemmlab.matmul`.
+
+`enable()` replaces the CUDA kernels of eight of PyTorch's operators: mm, addmm, bmm and baddbmm,
+each with and without `out`. Everything that multiplies matrices calls one of them: `matmul`, `@`,
+`einsum`, `linear`, `nn.Linear`, attention's math path, `cdist`, `matrix_exp`, their backward
+passes, and the code that `torch.compile` makes.
+
+Why there, and not in a mode: a `TorchFunctionMode` sees only calls from Python, so it misses
+backward passes and the products inside of PyTorch's own functions; a `TorchDispatchMode` makes
+every operator of the program pay for a Python call, and compiled code runs without it. A kernel
+lies below autograd, autocast and vmap, which therefore work as before.
+
+A product that gemmlab cannot take, or that it is not predicted to speed up, runs on the kernel that
+it ran on before. A program that allows TF32 keeps what it asked for.
+"""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from gemmlab.core.packages import TORCH
+from gemmlab.errors import GemmlabError, MissingDependencyError
+from gemmlab.linalg import api, tiers
+
+with TORCH.importing():
+    import torch
+    from torch import Tensor
+
+OPERATORS = ("mm", "addmm", "bmm", "baddbmm")
+_SHAPES = 4096  # whose predictions are kept
+
+
+@dataclass(frozen=True)
+class Report:
+    """What became of the program's products since `enable()`.
+
+    `taken` counts those that ran on gemmlab, `left` the others, by the reason. `saved_s` is the
+    predicted difference in GPU time to PyTorch's float32, not a measurement.
+    """
+
+    taken: int
+    left: dict[str, int]
+    saved_s: float
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.taken} products ran on gemmlab, predicted to save {self.saved_s:.3g} s of GPU "
+            "time"
+        ]
+        lines += [f"{count} ran as before: {reason}" for reason, count in self.left.items()]
+        return "\n".join(lines)
+
+
+@dataclass
+class _State:
+    """What is replaced while it is on, and what has been counted."""
+
+    library: Any = None
+    left: Counter[str] = field(default_factory=Counter)
+    taken: int = 0
+    saved_s: float = 0.0
+
+
+_state = _State()
+_lock = threading.Lock()
+
+
+def enable() -> None:
+    """Run float32 products of all CUDA tensors on gemmlab wherever it is predicted to be faster.
+
+    It holds for the whole process and for models that are already compiled, until `disable()`.
+    Resets `report()`. With a PyTorch built without CUDA there is nothing to replace, and the
+    program runs as before. Raises MissingDependencyError if PyTorch is older than 2.9.
+    """
+    _enable("CUDA", OPERATORS if torch.version.cuda else ())
+
+
+def disable() -> None:
+    """Put PyTorch's own kernels back. Without effect where nothing was enabled."""
+    with _lock:
+        if _state.library is not None:
+            _state.library._destroy()
+            _state.library = None
+
+
+@contextmanager
+def enabled() -> Iterator[None]:
+    """`enable()` within a `with` block, in all threads; afterwards it is as it was before."""
+    was_on = _state.library is not None
+    if not was_on:
+        enable()
+    try:
+        yield
+    finally:
+        if not was_on:
+            disable()
+
+
+def report() -> Report:
+    """What became of the products since `enable()`."""
+    left = dict(_state.left.most_common())
+    return Report(_state.taken, left, _state.saved_s)
+
+
+def _enable(key: str, operators: tuple[str, ...] = OPERATORS) -> None:
+    """Replace the kernels of one dispatch key: "CUDA", or "CPU" in tests."""
+    global _state
+    if not hasattr(torch.library, "get_kernel"):
+        raise MissingDependencyError(
+            f"PyTorch {torch.__version__} cannot hand out its own kernels, which gemmlab.torch "
+            "calls for products that it leaves alone; run: pip install 'torch>=2.9'"
+        )
+    with _lock:
+        if _state.library is not None:
+            return
+        library = torch.library.Library("aten", "IMPL")
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "(?s).*Overriding a previously registered kernel")
+            for name in operators:
+                for overload in (name, f"{name}.out"):
+                    own = torch.library.get_kernel(f"aten::{overload}", key)
+                    library.impl(overload, _kernel(own), key, with_keyset=True)
+        _state = _State(library)
+
+
+def _kernel(own: Any) -> Callable[..., Tensor]:
+    """The kernel in place of PyTorch's `own`; `args` end with the two factors."""
+
+    def run(keys: Any, *args: Tensor, **options: Any) -> Tensor:
+        reason, saved_s = _judge(args, options)
+        if not reason:
+            try:
+                with torch.no_grad():
+                    result = _multiply(args, **options)
+            except GemmlabError as error:
+                reason = str(error).splitlines()[0]
+            else:
+                _state.taken += 1
+                _state.saved_s += saved_s
+                return result
+        _state.left[reason] += 1
+        return own.call_boxed(keys, *args, **options)
+
+    return run
+
+
+def _multiply(args: tuple[Tensor, ...], *, out: Tensor | None = None, **scalars: Any) -> Tensor:
+    *added, a, b = args
+    if not added:
+        return api.product(a, b, out=out)
+    return api.product(a, b, added[0], out=out, **{"beta": 1, "alpha": 1, **scalars})
+
+
+def _judge(args: tuple[Tensor, ...], options: dict[str, Any]) -> tuple[str, float]:
+    """Why a product is left alone, "" if it is not; and the seconds that gemmlab should save."""
+    out = options.get("out")
+    tensors = args if out is None else (*args, out)
+    if any(x.dtype != torch.float32 for x in tensors):
+        return "not float32", 0.0
+    if _allows_tf32():
+        return "the program allows TF32", 0.0
+    a, b = args[-2:]
+    if a.dim() != b.dim() or a.shape[-1] != b.shape[-2]:
+        return "shapes that do not fit", 0.0  # the error is PyTorch's
+    device = a.get_device()
+    if any(x.get_device() != device for x in tensors):
+        return "tensors on several devices", 0.0
+    if out is not None and out.shape != (*a.shape[:-1], b.shape[-1]):
+        return "an out of another shape", 0.0  # PyTorch resizes it
+    batch = a.shape[0] if a.dim() == 3 else 1
+    return _predicted(a.shape[-2], b.shape[-1], a.shape[-1], batch, device)
+
+
+def _allows_tf32() -> bool:
+    precision: str = torch.backends.cuda.matmul.fp32_precision
+    return precision == "tf32"
+
+
+@lru_cache(_SHAPES)
+def _predicted(m: int, n: int, k: int, batch: int, device: int) -> tuple[str, float]:
+    if 0 in (m, n, k, batch):
+        return "an empty product", 0.0
+    properties = torch.cuda.get_device_properties(device)
+    capability = (properties.major, properties.minor)
+    case = tiers.Case(m, n, k, batch, capability, properties.multi_processor_count)
+    choice = tiers.choose(None, case)
+    if choice.tier == "ieee":
+        shapes = capability == tiers.CAPABILITY
+        return "no faster by prediction" if shapes else choice.reason, 0.0
+    return "", tiers.sgemm_time(case) - tiers.fp16x3_time(case)
