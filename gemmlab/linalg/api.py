@@ -49,7 +49,12 @@ def matmul(
     """
     if not dynamo.ready:
         dynamo.prepare()
-    if dynamo.is_traced() or dynamo.callback():
+    is_traced = dynamo.is_traced()
+    if is_traced and out is None and stream is None and frameworks.are_tensors(a, b, c):
+        from gemmlab.linalg import operators  # which needs PyTorch
+
+        return operators.matmul(a, b, c, alpha=alpha, beta=beta, precision=precision)
+    if is_traced or dynamo.callback():
         options = {"alpha": alpha, "beta": beta, "precision": precision, "stream": stream}
         return dynamo.untraced("matmul")(a, b, c, out=out, **options)
     return product(a, b, c, out=out, alpha=alpha, beta=beta, precision=precision, stream=stream)
@@ -71,6 +76,10 @@ def product(
     if result is not None:
         return result
     scalars = operands.check_given(b, c, alpha, beta)
+    if out is None and stream is None and frameworks.are_transformed(a, b, c):
+        from gemmlab.linalg import operators  # which needs PyTorch
+
+        return operators.matmul(a, b, c, alpha=alpha, beta=beta, precision=precision)
     if frameworks.is_on_host(a, "a"):
         given = {"a": a, "b": b, "c": c, "out": out}
         product = HostProduct({n: x for n, x in given.items() if x is not None}, precision)

@@ -7,6 +7,7 @@ installed, without a copy; a result goes back the same way. DLPack orders the st
 from __future__ import annotations
 
 import importlib
+import sys
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -407,6 +408,23 @@ def is_on_host(array: Any, name: str) -> bool:
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         raise ArrayError(f"{name} does not say where it is through DLPack: {error}") from error
     return bool(device == _CPU)
+
+
+def are_tensors(*operands: Any) -> bool:
+    """Whether the operands are PyTorch's tensors; None may stand in for one that was not given."""
+    torch = sys.modules.get("torch")
+    return torch is not None and all(x is None or isinstance(x, torch.Tensor) for x in operands)
+
+
+def are_transformed(*operands: Any) -> bool:
+    """Whether autograd or torch.func wants to know of a product of these operands."""
+    if not are_tensors(*operands):
+        return False
+    torch = sys.modules["torch"]
+    given = [x for x in operands if x is not None]
+    if torch.is_grad_enabled() and any(x.requires_grad for x in given):
+        return True
+    return any(torch._C._functorch.is_functorch_wrapped_tensor(x) for x in given)
 
 
 def check_form(framework: Framework, array: Any, name: str) -> Form:

@@ -7,7 +7,7 @@ train(model)
 print(gemmlab.torch.report())
 """
 
-from gemmlab.torch.operators import addmm, baddbmm, bmm, linear, mm
+from gemmlab.linalg.operators import addmm, baddbmm, bmm, linear, mm
 from gemmlab.torch.override import Report, disable, enable, enabled, report
 
 __all__ = [

@@ -27,7 +27,9 @@ from typing import Any
 
 from gemmlab.core.packages import TORCH
 from gemmlab.errors import GemmlabError, MissingDependencyError
-from gemmlab.linalg import api, tiers
+from gemmlab.linalg import api
+from gemmlab.linalg.arch.sm90 import CAPABILITY
+from gemmlab.linalg.planning import tiers
 
 with TORCH.importing():
     import torch
@@ -192,6 +194,6 @@ def _predicted(m: int, n: int, k: int, batch: int, device: int) -> tuple[str, fl
     case = tiers.Case(m, n, k, batch, capability, properties.multi_processor_count)
     choice = tiers.choose(None, case)
     if choice.tier == "ieee":
-        shapes = capability == tiers.CAPABILITY
+        shapes = capability == CAPABILITY
         return "no faster by prediction" if shapes else choice.reason, 0.0
     return "", tiers.sgemm_time(case) - tiers.fp16x3_time(case)

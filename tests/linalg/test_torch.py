@@ -48,7 +48,6 @@ def test_tensors_on_the_host_are_multiplied_there(a: Any) -> None:
 @pytest.mark.parametrize(
     ("b", "error", "words"),
     [
-        (B.clone().requires_grad_(), ArrayError, r"b is a tensor of shape \(3, 4\) that requires"),
         (B.bfloat16(), DTypeError, r"b has dtype torch.bfloat16 and shape \(3, 4\)"),
         (B._neg_view(), ArrayError, "b is a tensor .* the negative of what its memory holds"),
         (B.to_sparse(), ArrayError, "b is a tensor .* layout torch.sparse_coo"),
@@ -133,9 +132,30 @@ def test_a_given_stream_is_left_again_after_an_error(monkeypatch: pytest.MonkeyP
     assert entered[3:] == [(98, 0, 1), (1, 0, 1)]
 
 
-def test_tensors_of_a_transform_are_refused() -> None:
-    with pytest.raises(ArrayError, match=r"a is a tensor of shape \(2, 3\), without memory"):
-        torch.func.vmap(lambda x: gemmlab.matmul(x, B))(A.expand(5, 2, 3))
+def test_transforms_and_gradients_go_through_the_operators() -> None:
+    stack = torch.stack([A, -A])
+    mapped = torch.func.vmap(lambda x: gemmlab.matmul(x, B))(stack)
+    torch.testing.assert_close(mapped, stack @ B)
+    a, b = A.clone().requires_grad_(), B.clone().requires_grad_()
+    result = gemmlab.matmul(a, b, torch.ones(4), alpha=2, beta=3)
+    torch.testing.assert_close(result, 2 * A @ B + 3)
+    result.sum().backward()
+    torch.testing.assert_close(a.grad, 2 * torch.ones(2, 4) @ B.T)
+    torch.testing.assert_close(b.grad, 2 * A.T @ torch.ones(2, 4))
+    with pytest.raises(ArrayError, match=r"b is a tensor of shape \(3, 4\) that requires grad"):
+        gemmlab.matmul(A, b, out=torch.empty(2, 4))
+
+
+@pytest.mark.parametrize(
+    ("of_a", "of_b"),
+    [
+        *[((3,), (3,)), ((3,), (3, 4)), ((2, 3), (3,)), ((5, 2, 3), (3, 4)), ((2, 3), (5, 3, 4))],
+        *[((6, 1, 2, 3), (5, 3, 4)), ((5, 2, 3), (3,)), ((0, 3), (3, 4)), ((2, 0), (0, 4))],
+    ],
+)
+def test_operators_have_the_shapes_of_matmul(of_a: Any, of_b: Any) -> None:
+    a, b = torch.randn(of_a, requires_grad=True), torch.randn(of_b)
+    torch.testing.assert_close(gemmlab.matmul(a, b), a @ b)
 
 
 class Layer(torch.nn.Module):
@@ -155,13 +175,15 @@ def planned(x: Any) -> Any:
     return result + 0
 
 
-PROGRAMS: dict[str, Any] = {
+TRACED: dict[str, Any] = {
     "the function itself": lambda x: gemmlab.matmul(x, B),
     "between operations": lambda x: gemmlab.matmul(x + 0, B) + 0,
+    "in a module": Layer(),
+}
+UNTRACED: dict[str, Any] = {
     "out": lambda x: gemmlab.matmul(x, B, out=torch.empty(len(x), 4)) + 0,
     "arrays of NumPy": lambda x: torch.from_numpy(gemmlab.matmul(x.numpy(), B.numpy())),
     "planned": planned,
-    "in a module": Layer(),
 }
 
 
@@ -173,37 +195,44 @@ def forget_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dynamo, "_untraced", {})
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("program", TRACED | UNTRACED)
 @pytest.mark.parametrize("is_new", [True, False], ids=["torch is new", "torch is known"])
 @pytest.mark.slow
-def test_torch_compile_does_not_trace_products(
+def test_torch_compile_sees_operators_alone(
     program: str, is_new: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if is_new:
         forget_torch(monkeypatch)
     else:
         dynamo.prepare()
-    traced = []
+    nodes = []
 
     def keep(graph: Any, _: Any) -> Any:
-        traced.extend(str(node.meta.get("stack_trace")) for node in graph.graph.nodes)
+        nodes.extend(graph.graph.nodes)
         return graph
 
     torch._dynamo.reset()
-    compiled = torch.compile(PROGRAMS[program], backend=keep)
+    is_traced = program in TRACED
+    compiled = torch.compile((TRACED | UNTRACED)[program], backend=keep, fullgraph=is_traced)
     with torch.no_grad():
         for rows in (2, 2, 3, 5):  # the second shape is compiled anew, the third for any number
             x = torch.arange(3.0 * rows).reshape(rows, 3)
             assert np.array_equal(compiled(x).numpy(), x.numpy() @ B.numpy())
-    assert not any("gemmlab/linalg" in place.replace("tests/linalg", "") for place in traced)
+    inside = [
+        node.target
+        for node in nodes
+        if node.op.startswith("call")
+        and "gemmlab/linalg" in str(node.meta.get("stack_trace")).replace("tests/linalg", "")
+    ]
+    assert set(inside) == ({torch.ops.gemmlab.mm} if is_traced else set())
 
 
 def test_a_graph_without_breaks_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     forget_torch(monkeypatch)
     for _ in "first", "again":
         torch._dynamo.reset()
-        compiled = torch.compile(PROGRAMS["between operations"], backend="eager", fullgraph=True)
+        compiled = torch.compile(UNTRACED["out"], backend="eager", fullgraph=True)
         with pytest.raises(torch._dynamo.exc.Unsupported, match=dynamo.REASON):
             compiled(A)
-        compiled = torch.compile(PROGRAMS["between operations"], backend="eager")
+        compiled = torch.compile(UNTRACED["out"], backend="eager")
         assert np.array_equal(compiled(A).numpy(), A.numpy() @ B.numpy())

@@ -79,11 +79,11 @@ def matmul(
     b: Tensor,
     c: Tensor | None = None,
     *,
-    alpha: float = 1,
-    beta: float = 0,
+    alpha: float | None = None,
+    beta: float | None = None,
     precision: str | None = None,
 ) -> Tensor:
-    """alpha·a·b + beta·c with the shapes of `gemmlab.matmul`, made of the operators above."""
+    """`gemmlab.matmul`, made of the operators above."""
     vector_a, vector_b = a.dim() == 1, b.dim() == 1
     if vector_a:
         a = a[None]
@@ -101,9 +101,9 @@ def matmul(
         result = result.squeeze(-2)
     if vector_b:
         result = result.squeeze(-1)
-    if alpha != 1:
+    if alpha is not None and alpha != 1:
         result = alpha * result
-    return result if c is None or beta == 0 else result + beta * c
+    return result if c is None or not beta else result + beta * c
 
 
 def _define(
