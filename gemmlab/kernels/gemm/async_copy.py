@@ -1,17 +1,17 @@
-"""Copies go from global to shared memory by themselves, two tiles ahead.
+"""Asynchronous copies move tiles from global to shared memory, two tiles ahead.
 
-Against `rasterized`: there a tile passes through eight registers of each thread. cp.async (LDGSTS)
-names both addresses and is done with it: of S tiles in a ring S - 1 are on their way or there. One
-wait for the thread's own oldest copies and one barrier for those of the others stand before each
-tile. With nothing to hold in registers, tiles are 16 deep: half as many barriers. Three of them
-exceed 48 KB, so shared memory is dynamic.
+Change from `rasterized`: there each tile passes through eight registers of each thread. A cp.async
+(LDGSTS) names both addresses and completes on its own: of S tiles in a ring, S - 1 have arrived or
+are in flight. Before each tile a thread waits for its own oldest copies, then at a barrier for the
+others'. Without registers to hold, tiles can be 16 deep, which halves the barriers. Three such
+tiles exceed 48 KB, so shared memory is dynamic.
 
-No copy turns four elements along k into four rows. What lies along k is copied by 4 bytes: eight
-lanes take one sector, padding spreads them over the banks, and no alignment is needed. Where k is
-no multiple of 16 the first tile begins before the matrix, with copies of source size 0: zeros.
+A copy cannot scatter four elements along k to four rows. Data along k is copied 4 bytes at a time:
+eight lanes share a sector, padding spreads them over the banks, and no alignment is required. If k
+is not a multiple of 16, the first tile begins before the matrix: copies of size 0 write zeros.
 
-Global traffic: M·N·K·(1/BM + 1/BN) elements, as before; shared stores are gone from their counter.
-Limited next by issue slots: 1024 FFMA are 87 % of the instructions of a tile.
+Global traffic: M·N·K·(1/BM + 1/BN) elements, as before; shared stores no longer count as such.
+Limiter: issue slots: 1024 FFMA are 87 % of the instructions of a tile.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ from gemmlab.kernels.rung import Geometry, Rung
 
 @dataclass(frozen=True)
 class Config:
-    """Block of C, depth and number of the tiles, and what of C each warp and each thread owns."""
+    """Block of C, depth and number of tiles, and elements of C per warp and per thread."""
 
     layout: str = "row"
     block_m: int = 128
@@ -38,7 +38,7 @@ class Config:
     warp_n: int = 64
     thread_m: int = 8
     thread_n: int = 8
-    group: int = 8  # rows of blocks that are walked together, column by column
+    group: int = 8  # rows of blocks in a band that is walked column by column
     min_blocks: int = 2  # per multiprocessor: at most 128 registers
 
     @property
@@ -46,7 +46,7 @@ class Config:
         return self.block_m // self.thread_m * (self.block_n // self.thread_n)
 
     @property
-    def unit(self) -> int:  # axis along which B and C are contiguous
+    def unit(self) -> int:  # the axis along which B and C are contiguous
         return 0 if self.layout == "course" else 1
 
     @property
@@ -61,7 +61,11 @@ class Config:
 
 @cute.jit
 def fetch(matrix, ring, t: Int32, x0: Int32, how: Constexpr, config: Constexpr):
-    """Start the copies of tile t (BK, BX) of a matrix (k, x) that is contiguous along `axis`."""
+    """Start the copies of tile t (BK, BX) of a matrix (k, x).
+
+    how: the axis along which the matrix is contiguous; whether to copy 16 bytes at a time; whether
+    the tile may begin before the matrix.
+    """
     axis, wide, guarded = how
     thread, _, _ = cute.arch.thread_idx()
     BK, BX, threads = config.block_k, ring.shape[1], config.threads
@@ -80,11 +84,11 @@ def fetch(matrix, ring, t: Int32, x0: Int32, how: Constexpr, config: Constexpr):
 
 @cute.jit
 def accumulate(mA, mB, sA, sB, rC, corner, own, wide: Constexpr, config: Constexpr):
-    """rC += the thread's part, at `own`, of the product of the strips of A and B at `corner`."""
+    """rC += A·B in the block at `corner`, for the thread's elements, which begin at `own`."""
     tiles, S, unit = cute.ceil_div(mA.shape[0], config.block_k), config.stages, config.unit
     for t in cutlass.range_constexpr(S - 1):
         if t < tiles:
-            # The first tile is the only one that can begin before k = 0.
+            # Only the first tile can begin before k = 0.
             fetch(mA, sA, t, corner[0], (0, False, t == 0), config)
             fetch(mB, sB, t, corner[1], (unit, wide, t == 0), config)
         cute.arch.cp_async_commit_group()
@@ -119,7 +123,7 @@ def kernel(
     sA, sB = simt.rings(config.stages * config.block_k, BM, BN)
     rC = cute.make_rmem_tensor((config.thread_m, config.thread_n), Float32)
     rC.fill(0.0)
-    # What is asked here is the same for every thread of the block, so no warp diverges.
+    # The condition is uniform across the block, so no warp diverges.
     corner, own = (by * BM, bx * BN), simt.warp_place(thread, config)
     if config.unit == 1 and bx * BN + BN <= n and simt.allows_quads(b, ldb):
         accumulate(mA, mB, sA, sB, rC, corner, own, True, config)

@@ -1,16 +1,16 @@
-"""The next tile travels from global memory while this one is multiplied.
+"""The next tile is loaded from global memory while the current one is multiplied.
 
-Against `warp-tile`: shared memory holds two tiles of each matrix. A turn asks for the next tile
-(eight registers), waits at the barrier, multiplies the present tile, and only then stores what has
-arrived into the other half. One barrier per tile is left: it says that the tile of this turn is
-stored, and that nobody reads the half any more that is stored to next. The loads stand before the
-barrier so that the compiler cannot sink them to their use. Whole tiles have a loop of their own
-without a guard; the rest in k, and blocks at an edge, take the second loop. The launch bound (two
-blocks, 128 registers) keeps twice the warps resident. What shrinks is idle time: no counter.
+Change from `warp-tile`: shared memory holds two tiles of each matrix. An iteration loads the next
+tile into eight registers, waits at the barrier, multiplies the current tile, then stores the loaded
+tile to the other buffer. One barrier per tile remains: the current tile is stored, and the buffer
+written next has no remaining readers. The loads precede the barrier, which keeps the compiler from
+moving them down to their use. Whole tiles have their own loop, without guards; the remainder in k
+and blocks at an edge take the second. The launch bound (2 blocks, 128 registers) doubles the
+resident warps. Only idle time shrinks: no counter changes.
 
-Global traffic: M·N·K·(1/BM + 1/BN) elements, asked of L2. How much of it L2 asks of DRAM depends on
-the blocks that run together: W of them in one row read W + 1 strips, in R rows W/R + R.
-`rasterized` walks R = 8 rows of blocks column by column. Limited next by issue slots.
+Global traffic: M·N·K·(1/BM + 1/BN) elements from L2. DRAM traffic depends on which W blocks run
+together: in one row they read W + 1 strips of A and B, in R rows W/R + R. `rasterized` walks bands
+of R = 8 rows of blocks column by column. Limiter: issue slots.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ from gemmlab.kernels.rung import Geometry, Rung
 
 @dataclass(frozen=True)
 class Config:
-    """Block of C, depth of the tiles, and what of C each warp and each thread owns."""
+    """Block of C, depth of the tiles, and elements of C per warp and per thread."""
 
     layout: str = "row"
     block_m: int = 128
@@ -37,7 +37,7 @@ class Config:
     warp_n: int = 64
     thread_m: int = 8
     thread_n: int = 8
-    group: int = 1  # rows of blocks that are walked together, column by column
+    group: int = 1  # rows of blocks in a band that is walked column by column
     min_blocks: int = 2  # per multiprocessor: at most 128 registers
 
     @property
@@ -55,9 +55,9 @@ class Config:
 
 @cute.jit
 def product(mA, mB, corner, ks, wide: cutlass.Boolean, config: cutlass.Constexpr):
-    """The thread's part of the block of A·B at `corner`, summed over ks = [first, last).
+    """The thread's elements (TM, TN) of the block of A·B at `corner`, summed over k.
 
-    `first` is a multiple of two tiles.
+    ks: first and last + 1; the first is a multiple of 2·BK. wide: whether 128-bit loads are legal.
     """
     thread, _, _ = cute.arch.thread_idx()
     BM, BN, BK = config.block_m, config.block_n, config.block_k
@@ -66,14 +66,14 @@ def product(mA, mB, corner, ks, wide: cutlass.Boolean, config: cutlass.Constexpr
     rC = cute.make_rmem_tensor((config.thread_m, config.thread_n), Float32)
     rC.fill(0.0)
 
-    # Each thread stages four consecutive elements: of A along k, of B along its unit stride.
+    # Each thread stages four consecutive elements, of A along k and of B along its unit stride.
     unit, (first, last) = simt.unit_axis(config), ks
     a_k, a_m = simt.four_of(thread, BK, BM, 0)
     b_k, b_n = simt.four_of(thread, BK, BN, unit)
     row_a, col_b = corner[0] + a_m, corner[1] + b_n
     t_m, t_n = simt.warp_place(thread, config)
 
-    whole = first  # where the tiles that are loaded wide end
+    whole = first  # end of the tiles with 128-bit loads
     if wide:
         whole = first + ((last - first) & -BK)
     if whole > first:
@@ -88,7 +88,7 @@ def product(mA, mB, corner, ks, wide: cutlass.Boolean, config: cutlass.Constexpr
         simt.stage(sA, (now ^ BK) + a_k, a_m, four_a, 0)
         simt.stage(sB, (now ^ BK) + b_k, b_n, four_b, unit)
 
-    # The rest in k, or all of it for a block at the edge.
+    # The remainder in k; all of k for a block at an edge.
     for k0 in cutlass.range(whole, last, BK):
         cute.arch.sync_threads()
         four_a = simt.load_four(mA, row_a, k0 + a_k, 1, False)
@@ -117,7 +117,7 @@ def kernel(
     mA, mB, mC = simt.matrices(a, b, c, (m, n, k), (lda, ldb, ldc), config.layout)
     row, col = by * config.block_m, bx * config.block_n
 
-    # The same for every thread of the block, so no warp diverges.
+    # Uniform across the block, so no warp diverges.
     inside = row + config.block_m <= m and col + config.block_n <= n
     wide_loads = inside and simt.allows_quads(a, lda) and simt.allows_quads(b, ldb)
     wide_stores = inside and simt.allows_quads(c, ldc)

@@ -1,16 +1,16 @@
 """Global memory is read and written 128 bits at a time.
 
-Against `tile-2d-8x8`: same tiles, same arithmetic. One LDG.128 replaces four scalar loads, one
-STG.128 four scalar stores: a quarter of the requests and of the sectors. A load still touches 16
-sectors, but uses all their bytes. `float4-64` has a smaller block, 64×64 with 4×4 per thread: twice
-the global traffic, M·N·K·(1/BM + 1/BN) elements, for twice the warps per multiprocessor.
+Change from `tile-2d-8x8`: one LDG.128 replaces four scalar loads and one STG.128 four scalar
+stores, with the same tiles and arithmetic. Requests and sectors drop to a quarter: a load still
+touches 16 sectors but uses all their bytes. `float4-64` has a smaller block, 64×64 with 4×4 per
+thread: twice the global traffic, M·N·K·(1/BM + 1/BN) elements, for twice the resident warps.
 
-A 128-bit access needs four neighbours on a 16-byte boundary. Four lie along k in A, along n in a
-row-major B and C, along k in a column-major B, along m in a column-major C. A block that lies
-inside the matrices and finds pointers and leading dimensions aligned goes wide; others, and the
-last tile of a ragged K, take the scalar path of the rung before. The choice is the whole block's.
+A 128-bit access needs four consecutive elements on a 16-byte boundary. They run along k in A; along
+n in a row-major B and C; along k in a column-major B and along m in a column-major C. A block
+inside the matrices with aligned pointers and leading dimensions takes the wide path. Other blocks,
+and the last tile of a ragged K, take the scalar path of the previous rung. The choice is uniform.
 
-Limited next by two-way bank conflicts, and by waiting: no tile is fetched ahead.
+Limiter: two-way bank conflicts, and waiting: no tile is fetched ahead.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ from gemmlab.kernels.rung import Geometry, Rung
 
 @dataclass(frozen=True)
 class Config:
-    """Block of C, depth of the tiles, and the elements of C that each thread owns."""
+    """Block of C, depth of the tiles, and elements of C per thread."""
 
     layout: str = "row"
     block_m: int = 128
@@ -72,7 +72,7 @@ def kernel(
     rC = cute.make_rmem_tensor((TM, TN), Float32)
     rC.fill(0.0)
 
-    # Each thread stages four consecutive elements: of A along k, of B along its unit stride.
+    # Each thread stages four consecutive elements, of A along k and of B along its unit stride.
     course = config.layout == "course"
     thread = ty * (BN // TN) + tx
     a_m, a_k = thread // (BK // 4), thread % (BK // 4) * 4
@@ -81,7 +81,7 @@ def kernel(
     else:
         b_k, b_n = thread // (BN // 4), thread % (BN // 4) * 4
 
-    # The same for every thread of the block, so no warp diverges.
+    # Uniform across the block, so no warp diverges.
     inside = by * BM + BM <= m and bx * BN + BN <= n
     wide_loads = inside and simt.allows_quads(a, lda) and simt.allows_quads(b, ldb)
     wide_stores = inside and simt.allows_quads(c, ldc)

@@ -1,15 +1,15 @@
-"""One thread computes one element of C and walks all of K.
+"""Each thread computes one element of C in a loop over all of K.
 
-The starting point: nothing is reused on purpose. Each step of the loop is two loads for one
-multiply-add, so a warp waits for memory most of the time, and the caches have to find the reuse.
+The baseline. It deliberately reuses nothing: each iteration issues two loads for one multiply-add,
+so warps spend most of their time waiting for memory, and reuse is left to the caches.
 
-Row-major, the 32 threads of a warp share a row of A (one address, 1 sector) and read 32 neighbours
-of a row of B (4 sectors): 2.5 sectors per request. In the course's layout B and C are
-column-major, the same warp reads B with stride ldb, and each lane costs a sector of its own: 16.5
-sectors per request. The code is the same, only the strides differ.
+In row layout the 32 threads of a warp share a row of A (one address, 1 sector) and read 32
+consecutive elements of a row of B (4 sectors): 2.5 sectors per request. In the course layout B and
+C are column-major. The same warp then reads B with stride ldb, one sector per lane: 16.5 sectors
+per request. The code is the same; only the strides differ.
 
-Loads: 2·M·N·K elements asked of L1. Limited next by those requests: one load per multiply-add
-input. `shared` cuts them by staging tiles that a whole block reuses.
+Loads: 2·M·N·K elements requested from L1. Limiter: these requests, one for each operand of a
+multiply-add. `shared` replaces most of them by tiles that the whole block reuses.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ from gemmlab.kernels.rung import Geometry, Rung
 
 @dataclass(frozen=True)
 class Config:
-    """Block of C in rows and columns, one thread per element."""
+    """Rows and columns of the block of C, one thread per element."""
 
     layout: str = "row"
     block_m: int = 32
@@ -55,7 +55,7 @@ def kernel(
     bx, by, _ = cute.arch.block_idx()
     mA, mB, mC = simt.matrices(a, b, c, (m, n, k), (lda, ldb, ldc), config.layout)
 
-    # x runs along the row, so that neighbouring threads touch neighbouring columns.
+    # x runs along a row: neighbouring threads access neighbouring columns.
     row = by * config.block_m + ty
     col = bx * config.block_n + tx
     if row < m and col < n:

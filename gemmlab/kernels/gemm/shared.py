@@ -1,16 +1,16 @@
-"""Tiles of A and B staged in shared memory, reused by the whole block.
+"""Tiles of A and B are staged in shared memory and reused by the whole block.
 
-Against `naive`: the block copies a 32×32 tile of A and one of B into shared memory, waits (first
-barrier), lets every thread read its row and column there, and waits again (second barrier) before
-the tiles are overwritten. Each element that was loaded serves 32 threads.
+Change from `naive`: the block copies a 32×32 tile of A and of B into shared memory and waits at a
+barrier. Each thread multiplies its row by its column there. A second barrier keeps the tiles from
+being overwritten too early. Each element loaded from global memory serves 32 threads.
 
-Global loads fall by 32: M·N·K·(1/BM + 1/BN) elements, 1/16 of M·N·K here. Every load is
-coalesced: 4 sectors per request. Ragged edges are filled with zeros, which add nothing.
+Global loads drop by 32×, to M·N·K·(1/BM + 1/BN) elements: M·N·K/16 here. Every load is coalesced,
+4 sectors per request. Zeros pad ragged edges; they add nothing to a sum.
 
-Limited next by shared memory: two operands are read from it for each multiply-add, and the compiler
-can only widen the reads of A (consecutive in k). Row-major there are no bank conflicts. In the
-course's layout B arrives along k and is transposed on the way in: its store is a 32-way conflict,
-once per tile. `tile-1d` and `tile-2d` read less per result by keeping operands in registers.
+Limiter: shared memory. Each multiply-add reads two operands from it, and the compiler can widen
+only the reads of A, which are consecutive in k. In row layout there are no bank conflicts. In the
+course layout B is loaded along k and transposed on its way in, so its store has a 32-way conflict,
+once per tile. `tile-1d` and `tile-2d` keep operands in registers and read less per result.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ from gemmlab.kernels.rung import Geometry, Rung
 
 @dataclass(frozen=True)
 class Config:
-    """Block of C, one thread per element, and the depth of the tiles."""
+    """Block of C, one thread per element, and depth of the tiles."""
 
     layout: str = "row"
     block_m: int = 32
@@ -66,7 +66,7 @@ def kernel(
 
     row = by * BM + ty
     col = bx * BN + tx
-    # Neighbouring threads stage neighbouring addresses: of A along k, of B along its unit stride.
+    # Neighbouring threads stage neighbouring addresses: A along k, B along its unit stride.
     b_k, b_n = (tx, ty) if cutlass.const_expr(config.layout == "course") else (ty, tx)
 
     acc = Float32(0)

@@ -1,4 +1,4 @@
-"""What every GEMM kernel needs: matrices from pointers, guarded and 128-bit accesses, rules."""
+"""Shared by the GEMM kernels: matrices from pointers, guarded and 128-bit accesses, tile rules."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from gemmlab.kernels.common import MAX_STATIC_SMEM, MAX_THREADS, ceil_div, requi
 from gemmlab.kernels.rung import Dim3
 
 LAYOUTS = ("row", "course")
-PADDING = 4  # words after each row, so that a column's eight elements lie in different banks
+PADDING = 4  # words after each row, so that eight elements of a column lie in different banks
 
 
 def check_layout(layout: str) -> None:
@@ -18,7 +18,7 @@ def check_layout(layout: str) -> None:
 
 
 def check_tiles(config: Any) -> None:
-    """The rules of every kernel that stages tiles and owns a rectangle of C per thread."""
+    """Rules of kernels that stage tiles and compute a rectangle of C per thread."""
     sizes = (config.block_m, config.block_n, config.block_k, config.thread_m, config.thread_n)
     require(min(sizes) > 0, f"block and thread sizes are {sizes}, must be positive")
     for axis, block, thread in zip("mn", sizes[:2], sizes[3:], strict=True):
@@ -32,7 +32,7 @@ def check_tiles(config: Any) -> None:
 
 
 def check_fours(config: Any) -> None:
-    """The rules of every kernel whose threads stage four elements of each tile, 128 bits."""
+    """Rules of kernels whose threads stage four elements of each tile, 128 bits."""
     for name in ("block_n", "block_k", "thread_m", "thread_n"):
         size = getattr(config, name)
         require(size % 4 == 0, f"{name} = {size}, must be a multiple of 4: 128 bits")
@@ -43,7 +43,7 @@ def check_fours(config: Any) -> None:
 
 
 def check_warps(config: Any) -> None:
-    """The rules of kernels that cut the block into tiles of warps, 4×8 lanes each."""
+    """Rules of kernels that divide the block into warp tiles of 4×8 lanes."""
     for axis in "mn":
         block, warp = getattr(config, f"block_{axis}"), getattr(config, f"warp_{axis}")
         require(block % warp == 0, f"block_{axis} = {block} is no multiple of warp_{axis} = {warp}")
@@ -54,7 +54,7 @@ def check_warps(config: Any) -> None:
 
 
 def check_ring(config: Any) -> None:
-    """The rules of kernels that copy tiles asynchronously into a ring of them."""
+    """Rules of kernels that copy tiles asynchronously into a ring."""
     require(config.group > 0, f"group = {config.group}, must be positive")
     require(config.stages > 1, f"stages = {config.stages}, at least 2 are needed")
     threads, depth = config.threads, config.block_k
@@ -69,7 +69,7 @@ def check_ring(config: Any) -> None:
 
 
 def grid(config: Any, shape: Mapping[str, int]) -> Dim3:
-    """Blocks of C: columns along x, which has room for 2^31 - 1 blocks, rows along y."""
+    """The grid: blocks along n in x, which may have 2^31 - 1 of them; blocks along m in y."""
     return ceil_div(shape["n"], config.block_n), ceil_div(shape["m"], config.block_m), 1
 
 
@@ -82,7 +82,7 @@ def matrices(
     lds: Any,
     layout: cutlass.Constexpr,
 ) -> Any:
-    """Tensors A (m,k), B (k,n), C (m,n). One stride of each is 1; `layout` says which."""
+    """Tensors A (m,k), B (k,n), C (m,n). `layout` determines which stride of each is 1."""
     m, n, k = sizes
     lda, ldb, ldc = lds
     column_major = cutlass.const_expr(layout == "course")
@@ -97,7 +97,7 @@ def matrices(
 
 @cute.jit
 def load_or_zero(tensor: cute.Tensor, i: Int32, j: Int32) -> Float32:
-    """Element (i,j), or 0 outside the matrix, which adds nothing to a sum."""
+    """Element (i,j), or 0 outside the matrix."""
     value = Float32(0)
     if i < tensor.shape[0] and j < tensor.shape[1]:
         value = tensor[i, j]
@@ -106,14 +106,14 @@ def load_or_zero(tensor: cute.Tensor, i: Int32, j: Int32) -> Float32:
 
 @cute.jit
 def store_inside(tensor: cute.Tensor, i: Int32, j: Int32, value: Float32) -> None:
-    """Element (i,j) = value, unless that is outside the matrix."""
+    """Element (i,j) = value, if inside the matrix."""
     if i < tensor.shape[0] and j < tensor.shape[1]:
         tensor[i, j] = value
 
 
 @cute.jit
 def quad(tensor: cute.Tensor, at: Any) -> cute.Tensor:
-    """Four consecutive elements from `at` on, one 128-bit access; the address must allow it."""
+    """Four consecutive elements at `at`, for one 128-bit access. The address must be aligned."""
     pointer = tensor.iterator + cute.crd2idx(at, tensor.layout)
     aligned = cute.make_ptr(Float32, pointer.toint(), tensor.memspace, assumed_align=16)
     return cute.make_tensor(aligned, cute.make_layout(4))
@@ -121,7 +121,7 @@ def quad(tensor: cute.Tensor, at: Any) -> cute.Tensor:
 
 @cute.jit
 def one(tensor: cute.Tensor, at: Any) -> cute.Tensor:
-    """The element there, as a tensor."""
+    """The element at `at`, as a tensor of one."""
     pointer = tensor.iterator + cute.crd2idx(at, tensor.layout)
     return cute.make_tensor(pointer, cute.make_layout(1))
 
@@ -130,7 +130,7 @@ def one(tensor: cute.Tensor, at: Any) -> cute.Tensor:
 def copy_async(
     source: cute.Tensor, target: cute.Tensor, inside: cutlass.Boolean, guarded: cutlass.Constexpr
 ) -> None:
-    """One cp.async of 4 or 16 bytes; zeros instead where it is guarded and not inside."""
+    """One cp.async of 4 or 16 bytes. A guarded one writes zeros if not `inside`."""
     size = cute.size(source)
     operation = cute.nvgpu.cpasync.CopyG2SOp()
     atom = cute.make_copy_atom(operation, Float32, num_bits_per_copy=32 * size)
@@ -144,7 +144,7 @@ def copy_async(
 
 @cute.jit
 def read_four(tile: cute.Tensor, at: Any, registers: cute.Tensor, first: cutlass.Constexpr) -> None:
-    """Four elements of a tile from `at` on to registers `first` and up: one 128-bit load."""
+    """registers[first : first + 4] = four elements of a tile at `at`, by one 128-bit load."""
     four = quad(tile, at).load()
     for e in cutlass.range_constexpr(4):
         registers[first + e] = four[e]
@@ -154,7 +154,7 @@ def read_four(tile: cute.Tensor, at: Any, registers: cute.Tensor, first: cutlass
 def load_four(
     tensor: cute.Tensor, i: Int32, j: Int32, axis: cutlass.Constexpr, wide: cutlass.Boolean
 ) -> cute.TensorSSA:
-    """Four elements from (i,j) on along `axis`: one 128-bit load, or four guarded ones."""
+    """Four elements at (i,j) along `axis`: one 128-bit load if `wide`, else four guarded ones."""
     four = cute.make_rmem_tensor(4, Float32)
     if wide:
         four.store(quad(tensor, (i, j)).load())
@@ -174,7 +174,7 @@ def store_four(
     axis: cutlass.Constexpr,
     wide: cutlass.Boolean,
 ) -> None:
-    """Four elements from (i,j) on along `axis`: one 128-bit store, or four guarded ones."""
+    """Four elements at (i,j) along `axis`: one 128-bit store if `wide`, else four guarded ones."""
     if wide:
         quad(tensor, (i, j)).store(four.load())
     else:
@@ -193,7 +193,7 @@ def store_block(
     axis: cutlass.Constexpr,
     wide: cutlass.Boolean,
 ) -> None:
-    """A thread's elements of C, in fours along `axis`, groups of four `spans` apart."""
+    """Store a thread's elements of C in fours along `axis`; groups of four are `spans` apart."""
     rows, cols = values.shape
     four = cute.make_rmem_tensor(4, Float32)
     for i in cutlass.range_constexpr(0, rows, 1 if axis else 4):
@@ -206,7 +206,7 @@ def store_block(
 
 @cute.jit
 def allows_quads(pointer: cute.Pointer, ld: Int64) -> cutlass.Boolean:
-    """Whether every fourth element of a matrix, from its first on, is 16-byte aligned."""
+    """Whether elements 0, 4, 8, … of every line of a matrix are 16-byte aligned."""
     return pointer.toint() % 16 == 0 and ld % 4 == 0
 
 
@@ -214,7 +214,7 @@ def allows_quads(pointer: cute.Pointer, ld: Int64) -> cutlass.Boolean:
 def shared_tile(
     rows: cutlass.Constexpr, cols: cutlass.Constexpr, padding: cutlass.Constexpr = 0
 ) -> cute.Tensor:
-    """A row-major tile (rows, cols) in static shared memory, with unused space after each row."""
+    """A row-major tile (rows, cols) in static shared memory, `padding` words after each row."""
     pitch = cols + padding
     pointer = cute.arch.alloc_smem(Float32, rows * pitch, 16)
     return cute.make_tensor(pointer, cute.make_layout((rows, cols), stride=(pitch, 1)))
@@ -222,7 +222,7 @@ def shared_tile(
 
 @cute.jit
 def rings(rows: cutlass.Constexpr, *cols: cutlass.Constexpr) -> Any:
-    """Row-major arrays (rows, cols) in dynamic shared memory, each row padded."""
+    """One row-major array (rows, width) per width in `cols`, in dynamic shared memory, padded."""
     pointer = cute.arch.get_dyn_smem(Float32, alignment=16)
     found = []
     for width in cols:
@@ -241,7 +241,7 @@ def shared_array(size: cutlass.Constexpr) -> cute.Tensor:
 def one_of(
     thread: Int32, turn: int, threads: int, depth: int, width: int, axis: int
 ) -> tuple[Int32, Int32]:
-    """Where in a tile (depth, width) the thread's element of a turn lies: k and x.
+    """k and x of the element that the thread stages, in this turn, of a tile (depth, width).
 
     Along k (axis 0) eight lanes take the eight elements of a sector.
     """
@@ -252,7 +252,7 @@ def one_of(
 
 
 def four_of(thread: Int32, depth: int, width: int, axis: int) -> tuple[Int32, Int32]:
-    """Where in a tile (depth, width) the thread's four elements along `axis` begin: k and x."""
+    """k and x of the four elements along `axis` that the thread stages of a tile (depth, width)."""
     if axis == 0:
         return thread % (depth // 4) * 4, thread // (depth // 4)
     return thread // (width // 4), thread % (width // 4) * 4
@@ -262,7 +262,7 @@ def four_of(thread: Int32, depth: int, width: int, axis: int) -> tuple[Int32, In
 def stage(
     tile: cute.Tensor, k: Int32, x: Int32, four: cute.TensorSSA, axis: cutlass.Constexpr
 ) -> None:
-    """Four elements into a tile from (k,x) on: along k (axis 0) by four stores, along x by one."""
+    """Store four elements to a tile at (k,x): along k (axis 0) four stores, along x one."""
     if cutlass.const_expr(axis == 1):
         quad(tile, (k, x)).store(four)
     else:
@@ -276,9 +276,10 @@ def unit_axis(config: Any) -> int:
 
 
 def warp_place(thread: Int32, config: Any) -> tuple[Int32, Int32]:
-    """Where in the block of C the thread's fours begin.
+    """Row and column, in the block of C, at which the thread's elements begin.
 
-    Lanes form 4×8 fours. Pairs of lanes share their four of B, pairs of pairs that of A.
+    The lanes of a warp form 4 rows of 8. LDS.128 merges groups of eight lanes if the lanes of each
+    pair (l, l^1) or (l, l^2) read the same four: hence the order of the lanes.
     """
     WM, WN = config.warp_m, config.warp_n
     warp, lane = thread // 32, thread % 32
@@ -296,7 +297,7 @@ def store_warp_tiles(
     wide: cutlass.Boolean,
     config: cutlass.Constexpr,
 ) -> None:
-    """The elements of a thread that `warp_place` places into the block of C at (row,col)."""
+    """Store the thread's elements, placed by `warp_place`, to the block of C at (row,col)."""
     thread, _, _ = cute.arch.thread_idx()
     t_m, t_n = warp_place(thread, config)
     spans = config.warp_m // config.thread_m * 4, config.warp_n // config.thread_n * 4
@@ -313,7 +314,7 @@ def multiply(
     t_n: Int32,
     config: cutlass.Constexpr,
 ) -> None:
-    """rC (TM, TN) += the thread's part of the product of the tiles that begin at row `first`."""
+    """rC (TM, TN) += the thread's elements of the product of the tiles at row `first`."""
     TM, TN = config.thread_m, config.thread_n
     rA = cute.make_rmem_tensor(TM, Float32)
     rB = cute.make_rmem_tensor(TN, Float32)
@@ -329,7 +330,7 @@ def multiply(
 
 @cute.jit
 def walk(group: cutlass.Constexpr) -> Any:
-    """The block's column and row in C when `group` rows of blocks are walked column by column."""
+    """The block's column and row in C, in bands of `group` rows walked column by column."""
     bx, by, _ = cute.arch.block_idx()
     if cutlass.const_expr(group > 1):
         across, down, _ = cute.arch.grid_dim()

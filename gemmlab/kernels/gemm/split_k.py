@@ -1,16 +1,16 @@
-"""Several blocks share one block of C: each sums a slice of k, the last to finish adds them up.
+"""Several blocks share one block of C: each sums a slice of k, and the last to finish adds them up.
 
-Against `rasterized`: a C of 512×512 is 16 blocks of 128×128, and 116 of an H200's 132
-multiprocessors have nothing to do. Grid z cuts k into slices, as many as there are multiprocessors
-for, none thinner than 64. A block lays its sums down in the workspace and draws a number;
-whoever draws the last knows that all slices are there, and adds them in the order of k. So the bits
-are the same on every run, whichever block was last. (Atomic additions to C would need no workspace,
-and their order is the scheduler's.)
+Change from `rasterized`: a C of 512×512 is 16 blocks of 128×128, which leaves 116 of an H200's 132
+multiprocessors idle. Grid z cuts k into as many slices as there are multiprocessors for, at least
+64 deep. A block stores its sums to the workspace and draws a ticket. The block with the last ticket
+knows that all slices are complete and adds them in the order of k. So results have the same bits in
+every run, whichever block is last. (Atomic additions to C would need no workspace, but their order
+depends on the scheduler.)
 
-Global traffic: M·N·K·(1/BM + 1/BN) elements as before, plus each slice of C written and read once,
-2·S·M·N. It pays where blocks are few and k is long: on an H200 512³ took 23 µs instead of 62,
-128×128×65536 took 225 µs instead of 6,777. With blocks enough S is 1 and nothing changes.
-Limited next by the last block of each tile, which reads S·BM·BN elements alone.
+Global traffic: M·N·K·(1/BM + 1/BN) elements as before, and 2·S·M·N to write and read S slices. It
+pays if blocks are few and k is long: on an H200 512³ took 23 µs instead of 62, and 128×128×65536
+took 225 µs instead of 6,777. With enough blocks S is 1 and nothing changes.
+Limiter: the last block of each tile, which reads S·BM·BN elements alone.
 """
 
 from collections.abc import Mapping
@@ -26,13 +26,13 @@ from gemmlab.kernels.rung import Geometry, Rung
 
 @dataclass(frozen=True)
 class Config(double_buffer.Config):
-    """The tiles of `rasterized`, and how k is cut."""
+    """The tiles of `rasterized`, and how k is sliced."""
 
     group: int = 8
-    min_blocks: int = 1  # what the slices need besides would spill at 128 registers
-    blocks: int = 132  # at most, with slices: one for each multiprocessor
-    slices: int = 32  # at most
-    slice_k: int = 64  # at least
+    min_blocks: int = 1  # at 128 registers the additional code for slices would spill
+    blocks: int = 132  # most blocks if k is sliced: one per multiprocessor
+    slices: int = 32  # most slices
+    slice_k: int = 64  # least depth of a slice
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -43,30 +43,33 @@ class Config(double_buffer.Config):
 
 @cute.jit
 def add_slices(rC: cute.Tensor, workspace: cute.Pointer, config: cutlass.Constexpr):
-    """Whether this block came last of its slices; then rC is the sum of all of them."""
+    """Store this slice; if it is the last of its block of C, set rC to the sum of all slices.
+
+    Returns whether it is the last.
+    """
     thread, _, _ = cute.arch.thread_idx()
     bx, by, bz = cute.arch.block_idx()
     across, down, slices = cute.arch.grid_dim()
     tile, size = Int64(by) * across + bx, config.block_m * config.block_n
     fours = config.thread_m * config.thread_n // 4
-    # Fours of neighbouring threads lie side by side: (slice, four, thread, element).
+    # (slice, four, thread, element): the fours of neighbouring threads are adjacent.
     strides = size, 4 * config.threads, 4, 1
     mine = cute.make_layout((slices, fours, config.threads, 4), stride=strides)
     partial = cute.make_tensor(workspace + tile * slices * size, mine)
-    numbers = cute.make_ptr(
+    tickets = cute.make_ptr(
         Int32, (workspace + Int64(across) * down * slices * size).toint(), workspace.memspace
     )
     flat = cute.make_tensor(rC.iterator, cute.make_layout((fours, 4), stride=(4, 1)))
     for q in cutlass.range_constexpr(fours):
         simt.quad(partial, (bz, q, thread, 0)).store(flat[q, None].load())
 
-    sNumber = cute.make_tensor(cute.arch.alloc_smem(Int32, 1), cute.make_layout(1))
-    cute.arch.fence_acq_rel_gpu()  # what this thread wrote, before the number says so
+    sTicket = cute.make_tensor(cute.arch.alloc_smem(Int32, 1), cute.make_layout(1))
+    cute.arch.fence_acq_rel_gpu()  # the thread's stores become visible before the ticket is drawn
     cute.arch.sync_threads()
     if thread == 0:
-        sNumber[0] = cute.arch.atomic_add(numbers + tile, Int32(1), sem="relaxed", scope="gpu")
+        sTicket[0] = cute.arch.atomic_add(tickets + tile, Int32(1), sem="relaxed", scope="gpu")
     cute.arch.sync_threads()
-    is_last = sNumber[0] == slices - 1
+    is_last = sTicket[0] == slices - 1
     if is_last:
         cute.arch.fence_acq_rel_gpu()
         rC.fill(0.0)
@@ -75,7 +78,7 @@ def add_slices(rC: cute.Tensor, workspace: cute.Pointer, config: cutlass.Constex
                 four = simt.quad(partial, (z, q, thread, 0)).load()
                 flat[q, None].store(flat[q, None].load() + four)
         if thread == 0:
-            cute.make_tensor(numbers + tile, cute.make_layout(1))[0] = 0  # for the next launch
+            cute.make_tensor(tickets + tile, cute.make_layout(1))[0] = 0  # for the next launch
     return is_last
 
 
@@ -99,7 +102,7 @@ def kernel(
     mA, mB, mC = simt.matrices(a, b, c, (m, n, k), (lda, ldb, ldc), config.layout)
     row, col = by * config.block_m, bx * config.block_n
 
-    # The same for every thread of the block, so no warp diverges.
+    # Uniform across the block, so no warp diverges.
     inside = row + config.block_m <= m and col + config.block_n <= n
     wide_loads = inside and simt.allows_quads(a, lda) and simt.allows_quads(b, ldb)
 
@@ -122,7 +125,7 @@ def geometry(config: Config, shape: Mapping[str, int]) -> Geometry:
 
 
 def workspace(config: Config, shape: Mapping[str, int]) -> int:
-    """Bytes: for each block of C its slices and one number."""
+    """Bytes: the slices and one ticket counter for each block of C."""
     x, y, slices = geometry(config, shape).grid
     return 4 * x * y * (slices * config.block_m * config.block_n + 1) if slices > 1 else 0
 

@@ -1,17 +1,17 @@
-"""Each thread owns a column of C, TM elements long, kept in registers.
+"""Each thread computes a column of TM elements of C and keeps it in registers.
 
-Against `shared`: a step in k reads one element of B and TM of A from shared memory and does TM
-multiply-adds, so a result costs K·(1 + 1/TM) shared reads instead of 2·K. The TM sums are
-independent: while one waits for its operands, the others advance (instruction-level parallelism).
+Change from `shared`: a step in k reads one element of B and TM of A from shared memory for TM
+multiply-adds. A result costs K·(1 + 1/TM) shared reads instead of 2·K. The TM sums are independent,
+so some advance while others wait for operands: instruction-level parallelism (ILP).
 
-`shared-ilp2` takes the tiles of `shared` and the smallest column, TM = 2: half the threads do the
-same work. `tile-1d` takes TM = 8: 512 threads own 64×64 elements, and global loads,
-M·N·K·(1/BM + 1/BN) elements, halve as well. What a thread stages lies a whole block of threads
-apart, so that a warp always touches consecutive addresses: 4 sectors per request.
+`shared-ilp2` keeps the tiles of `shared` with the shortest column, TM = 2: half the threads do the
+same work. `tile-1d` uses TM = 8: 512 threads compute 64×64 elements, and global loads,
+M·N·K·(1/BM + 1/BN) elements, halve too. The elements that a thread stages are `threads` apart, so a
+warp always accesses consecutive addresses: 4 sectors per request.
 
-Limited next by shared memory still: an element of A serves one multiply-add per read. In the
-course's layout B is transposed on its way in, and those stores conflict: 8-way, 32-way where
-BK = 32. `tile-2d` reuses A as well: a rectangle of C instead of a column.
+Limiter: still shared memory, as each element of A read serves one multiply-add. In the course
+layout B is transposed on its way in, with 8-way store conflicts, 32-way if BK = 32. `tile-2d` also
+reuses A: a rectangle of C per thread instead of a column.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ from gemmlab.kernels.rung import Geometry, Rung
 
 @dataclass(frozen=True)
 class Config:
-    """Block of C, depth of the tiles, and the length of the column that each thread owns."""
+    """Block of C, depth of the tiles, and length of each thread's column."""
 
     layout: str = "row"
     block_m: int = 64
@@ -75,7 +75,7 @@ def kernel(
     rC = cute.make_rmem_tensor(TM, Float32)
     rC.fill(0.0)
 
-    # Neighbouring threads stage neighbouring addresses: of A along k, of B along its unit stride.
+    # Neighbouring threads stage neighbouring addresses: A along k, B along its unit stride.
     course = config.layout == "course"
     thread = ty * BN + tx
 

@@ -1,17 +1,17 @@
-"""Each thread owns a rectangle of C, TM×TN elements, kept in registers.
+"""Each thread computes a rectangle of TM×TN elements of C and keeps it in registers.
 
-Against `tile-1d`: a step in k reads TM elements of A and TN of B from shared memory and does TM·TN
-multiply-adds with them: K·(1/TM + 1/TN) shared reads per result. Where they are consecutive (B
-along n, A along k) the compiler widens them to 128 bits. Global loads, M·N·K·(1/BM + 1/BN)
-elements, halve again: BM = BN = 128.
+Change from `tile-1d`: a step in k reads TM elements of A and TN of B from shared memory for TM·TN
+multiply-adds, or K·(1/TM + 1/TN) shared reads per result. The compiler widens consecutive reads (B
+along n, A along k) to 128 bits. Global loads, M·N·K·(1/BM + 1/BN) elements, halve again: BM = BN =
+128.
 
-`tile-2d-4x4` needs 1024 threads for that. `tile-2d-4x4-bk32` has a quarter of its barriers, but
-stages four consecutive elements per thread by four scalar loads: a warp asks for the same 16
-sectors four times. `tile-2d-8x8` does so as well, with 256 threads and half the shared reads.
+`tile-2d-4x4` takes 1024 threads. `tile-2d-4x4-bk32` has a quarter of its barriers, but each thread
+stages four consecutive elements by four scalar loads, so a warp requests the same 16 sectors four
+times. `tile-2d-8x8` stages the same way, with 256 threads and half the shared reads.
 
-Limited next by those scalar accesses and by bank conflicts: neighbouring threads read B 8 elements
-apart, and the two rows of A that a warp reads share their banks. 64 sums take 128 registers: two
-blocks per multiprocessor. `float4` makes one access out of four.
+Limiter: those scalar accesses, and bank conflicts: neighbouring threads read B 8 elements apart,
+and the two rows of A that a warp reads share their banks. With 64 sums a thread uses 128 registers,
+which limits a multiprocessor to two blocks. `float4` combines four accesses into one.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ from gemmlab.kernels.rung import Geometry, Rung
 
 @dataclass(frozen=True)
 class Config:
-    """Block of C, depth of the tiles, and the elements of C that each thread owns."""
+    """Block of C, depth of the tiles, and elements of C per thread."""
 
     layout: str = "row"
     block_m: int = 128
@@ -77,7 +77,7 @@ def kernel(
     rC = cute.make_rmem_tensor((TM, TN), Float32)
     rC.fill(0.0)
 
-    # Each thread stages a run of consecutive elements: of A along k, of B along its unit stride.
+    # Each thread stages a run of consecutive elements, of A along k and of B along its unit stride.
     course = config.layout == "course"
     thread = ty * (BN // TN) + tx
     run_a = BM * BK // config.threads

@@ -1,18 +1,18 @@
-"""A is transposed on its way into shared memory, so that both fragments lie in rows.
+"""A is transposed on its way into shared memory, so both fragments are rows there.
 
-Against `float4`: the tile of A is kept as (BK, BM). The eight elements of A that a thread needs in
-a step of k are neighbours, as those of B are: two LDS.128 each, every step by itself. `float4` has
-to read A four steps ahead. The price: four scalar stores, two lanes of a warp in each bank, after
-one LDG.128. Global traffic stays M·N·K·(1/BM + 1/BN) elements.
+Change from `float4`: the tile of A is stored as (BK, BM). The eight elements of A for a step in k
+are then consecutive, like those of B: two LDS.128 each. `float4` has to read A four steps ahead.
+The price: four scalar stores after one LDG.128, with two lanes of a warp in each bank. Global
+traffic stays M·N·K·(1/BM + 1/BN) elements.
 
-Excessive wavefronts have two causes. Neighbouring threads read B 8 elements apart, so of the eight
-lanes that LDS.128 serves together two meet in every bank. And lanes that store to k and k + 4 are
-4·BM words apart: the same bank. `padded` skips four words after every 32 and after every row;
-`swizzled` keeps the memory dense and exchanges fours: bit 5 of x flips its bit 2, bit 2 of k flips
-bit 4 of x. Both move exactly one of two colliding lanes away, and no excess is left.
+Two causes add wavefronts. Neighbouring threads read B 8 elements apart, so of the eight lanes that
+an LDS.128 serves at a time, two meet in each bank. Stores to k and k + 4 are 4·BM words apart: the
+same bank. `padded` skips four words after every 32 and after each row. `swizzled` stays dense and
+permutes fours: bit 5 of x flips its bit 2, bit 2 of k flips bit 4 of x. Both separate every pair of
+colliding lanes, and no excess wavefronts remain.
 
-Limited next by shared wavefronts that no layout removes: a warp owns a strip of C, 16×128, and
-reads 16 + 128 elements for it in each step. `warp-tile` gives it a better shape.
+Limiter: wavefronts that no layout removes: a warp computes 16×128 of C and reads 16 + 128 elements
+per step for it. `warp-tile` changes that shape.
 """
 
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ ARRANGEMENTS = ("plain", "padded", "swizzled")
 
 @dataclass(frozen=True)
 class Config:
-    """Block of C, depth of the tiles, and the elements of C that each thread owns."""
+    """Block of C, depth of the tiles, and elements of C per thread."""
 
     layout: str = "row"
     block_m: int = 128
@@ -56,12 +56,12 @@ class Config:
 
 
 def pitch(config: Config, width: int) -> int:
-    """Elements from one k to the next in a tile of that width."""
+    """Elements from one k to the next in a tile `width` wide."""
     return width // 32 * 36 + 4 if config.arrangement == "padded" else width
 
 
 def place(config: Config, k: Int32, x: Int32, width: int) -> Int32:
-    """Where element (k,x) of a tile lies. Four neighbours along x stay neighbours."""
+    """The offset of element (k,x) in a tile. Aligned groups of four along x stay together."""
     if config.arrangement == "padded":
         x = x + x // 32 * 4
     if config.arrangement == "swizzled":
@@ -95,13 +95,13 @@ def kernel(
     rC = cute.make_rmem_tensor((TM, TN), Float32)
     rC.fill(0.0)
 
-    # Each thread stages four consecutive elements: of A along k, of B along its unit stride.
+    # Each thread stages four consecutive elements, of A along k and of B along its unit stride.
     unit = simt.unit_axis(config)
     thread = ty * (BN // TN) + tx
     a_k, a_m = simt.four_of(thread, BK, BM, 0)
     b_k, b_n = simt.four_of(thread, BK, BN, unit)
 
-    # The same for every thread of the block, so no warp diverges.
+    # Uniform across the block, so no warp diverges.
     inside = by * BM + BM <= m and bx * BN + BN <= n
     wide_loads = inside and simt.allows_quads(a, lda) and simt.allows_quads(b, ldb)
     wide_stores = inside and simt.allows_quads(c, ldc)

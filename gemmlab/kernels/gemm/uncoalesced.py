@@ -1,16 +1,16 @@
-"""A thin 1024×1 block along a column of C: the counter-example to coalescing.
+"""A thin 1024×1 block along a column of C: the counterexample to coalescing.
 
-The failed first attempt at a faster kernel, kept because it is right and slow. It does the same
-arithmetic as `naive` in the same order; only the shape of the block changed, and with it which
-elements the 32 threads of a warp touch together.
+A first attempt at a faster kernel that failed, kept because it is correct and slow. It performs the
+arithmetic of `naive` in the same order. Only the shape of the block differs, and with it which
+elements the 32 threads of a warp access together.
 
-Row-major, neighbouring threads are one row apart: their loads of A and stores of C are lda and ldc
-elements apart, 32 sectors per request instead of 1 and 4, of which 4 bytes in 32 are used. B is
-one address for the warp. (16.5 sectors per load request on average against 2.5.)
+In row layout, neighbouring threads are one row apart. Their loads of A and stores of C are lda and
+ldc elements apart: 32 sectors per request instead of 1 and 4, with 4 bytes used of every 32. All
+threads of a warp read the same element of B. Load requests average 16.5 sectors instead of 2.5.
 
-Loads: 2·M·N·K elements asked of L1, as before; each sector of A is fetched anew unless the cache
-still holds it for the next seven values of k. Limited by sectors. The way back is `naive`'s block;
-the way forward is to load tiles in an order of our own choice: `shared`.
+Loads: 2·M·N·K elements requested from L1, as before. A sector of A holds eight values of k and is
+fetched again for each one unless it stays in the cache. Limiter: sectors. The remedy is the block
+of `naive`; the next step, `shared`, chooses the order of its loads freely.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ from gemmlab.kernels.rung import Geometry, Rung
 
 @dataclass(frozen=True)
 class Config:
-    """Block of C in rows and columns, one thread per element; x runs down the rows."""
+    """Rows and columns of the block of C, one thread per element; x runs down a column."""
 
     layout: str = "row"
     block_m: int = 1024
@@ -56,7 +56,7 @@ def kernel(
     bx, by, _ = cute.arch.block_idx()
     mA, mB, mC = simt.matrices(a, b, c, (m, n, k), (lda, ldb, ldc), config.layout)
 
-    # x runs down the column: neighbouring threads touch neighbouring rows.
+    # x runs down a column: neighbouring threads access neighbouring rows.
     row = by * config.block_m + tx
     col = bx * config.block_n + ty
     if row < m and col < n:

@@ -1,17 +1,17 @@
-"""A warp owns a compact tile of C, and its lanes are ordered for 128-bit reads.
+"""Each warp computes a compact tile of C, with lanes ordered for 128-bit reads.
 
-Against `padded`: there a warp covers 16×128 elements of C and reads 144 elements per step of k for
-them; 32×64 take 96. Each thread still owns 8×8, now as four 4×4 pieces WM/2 and WN/2 apart: in
-one LDS.128 the eight columns of lanes read 32 neighbouring words of B, without a conflict and
-without padding inside the row. Rows stay padded for the transposed stores.
+Change from `padded`: there a warp computes 16×128 elements of C and reads 144 elements per step in
+k; 32×64 takes 96. A thread still computes 8×8, now as four 4×4 pieces WM/2 and WN/2 apart. The
+eight columns of lanes read 32 consecutive words of B in one LDS.128, so rows need no padding
+inside. Padding after each row remains, for the transposed stores.
 
-The order of the lanes matters too. LDS.128 serves eight lanes at a time, and joins two such groups
-when lanes l and l^1, or l and l^2, read the same four. So bit 0 of the lane chooses a row, bits 1
-to 3 the column, bit 4 the other rows: fragments of A and of B cost two wavefronts each, not four.
+The order of lanes matters too. An LDS.128 serves eight lanes at a time, and merges two such groups
+if lanes l and l^1, or l and l^2, read the same four words. So bit 0 of the lane selects a row, bits
+1 to 3 the column and bit 4 the other rows: a fragment costs two wavefronts instead of four.
 
-Global traffic: M·N·K·(1/BM + 1/BN) elements, as before. Limited next by latency: every warp loads
-a tile, waits for it, stores it and waits at the barrier before there is anything to multiply.
-`double-buffer` has the next tile on its way by then.
+Global traffic: M·N·K·(1/BM + 1/BN) elements, as before. Limiter: latency. Every warp loads a tile,
+waits for it, stores it and waits at the barrier before it can multiply. `double-buffer` fetches the
+next tile meanwhile.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ from gemmlab.kernels.rung import Geometry, Rung
 
 @dataclass(frozen=True)
 class Config:
-    """Block of C, depth of the tiles, and what of C each warp and each thread owns."""
+    """Block of C, depth of the tiles, and elements of C per warp and per thread."""
 
     layout: str = "row"
     block_m: int = 128
@@ -76,13 +76,13 @@ def kernel(
     rC = cute.make_rmem_tensor((TM, TN), Float32)
     rC.fill(0.0)
 
-    # Each thread stages four consecutive elements: of A along k, of B along its unit stride.
+    # Each thread stages four consecutive elements, of A along k and of B along its unit stride.
     unit = simt.unit_axis(config)
     a_k, a_m = simt.four_of(thread, BK, BM, 0)
     b_k, b_n = simt.four_of(thread, BK, BN, unit)
     t_m, t_n = simt.warp_place(thread, config)
 
-    # The same for every thread of the block, so no warp diverges.
+    # Uniform across the block, so no warp diverges.
     inside = by * BM + BM <= m and bx * BN + BN <= n
     wide_loads = inside and simt.allows_quads(a, lda) and simt.allows_quads(b, ldb)
     wide_stores = inside and simt.allows_quads(c, ldc)

@@ -1,14 +1,14 @@
 """Every thread counts its byte in global memory.
 
-The starting point: n atomic additions to 256 counters. Loads are coalesced: a warp's 32 bytes are
-one sector. The additions are done in the L2 cache, and those to one counter one after the other.
+The baseline: n atomic additions to 256 counters. Loads are coalesced: the 32 bytes of a warp are
+one sector. The L2 cache performs the additions, those to the same counter one at a time.
 
-What that costs depends on the bytes alone. Uniform bytes spread over 256 counters, which lie in 32
-sectors; in text some ten counters take most; a single value sends all n additions to one address.
-Run it with `--family uniform`, `text` and `single`: requests stay the same, the time does not.
+The cost depends only on the data. Uniform bytes spread over all 256 counters, which occupy 32
+sectors. In text about ten counters receive most additions. A single value sends all n additions to
+one address. With `--family uniform`, `text` and `single`, requests are equal and times are not.
 
-Atomics: one request per warp, n additions, in global memory all of them. Limited by contention in
-L2: `shared-atomics` takes it to the multiprocessors, which work side by side.
+Atomics: one request per warp, n additions, all in global memory. Limiter: contention in L2.
+`shared-atomics` moves it to the multiprocessors, which work in parallel.
 """
 
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ def kernel(data: cute.Pointer, counts: cute.Pointer, n: Int64, config: cutlass.C
 
     i = Int64(bx) * config.threads + tx
     if i < n:
-        value = Int32(mD[i]) & 0xFF  # NOTE: the DSL widens a byte with its sign.
+        value = Int32(mD[i]) & 0xFF  # NOTE: the DSL sign-extends bytes.
         atomics.add(counts + value, Uint32(1))
 
 

@@ -1,16 +1,16 @@
 """Each block counts in shared memory and adds its 256 counts to global memory at the end.
 
-Against `global-atomics`: the counters are the block's own, in its multiprocessor, and meet only
-the block's own threads. A block takes 32 bytes per thread, 8,192 in all, then makes 256 additions
-to global memory: 1/32 of the additions that `global-atomics` makes there.
+Change from `global-atomics`: each block has private counters on its multiprocessor, shared only by
+its own threads. A block counts 32 bytes per thread, 8,192 in all, then makes 256 additions to
+global memory: 1/32 of those of `global-atomics`.
 
-Zeroing the counters and adding them up is work that does not depend on the data; the more bytes a
-block takes, the less it weighs, and the fewer blocks there are to keep the device busy.
+Clearing the counters and adding them up takes the same time whatever the data. The more bytes a
+block counts, the less that matters, and the fewer blocks there are to keep the device busy.
 
-Contention loses its teeth: shared memory adds the lanes of a warp that meet in one counter in one
-go. Lanes that meet in one bank but not in one counter take turns, as in every shared access, so
-uniform bytes cost about three wavefronts per request, and text and a single value one. Limited by
-loading one byte at a time: next would be wider loads.
+Contention is harmless here: shared memory adds all lanes of a warp that hit the same counter at
+once. Lanes that hit different counters in one bank are serialized, as in any shared access. Uniform
+bytes cost about three wavefronts per request; text and a single value cost one. Limiter: loading
+one byte at a time. Wider loads would come next.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ BINS = 256
 
 @dataclass(frozen=True)
 class Config:
-    """Threads per block, and bytes for each."""
+    """Threads per block, and bytes per thread."""
 
     threads: int = 256
     run: int = 32
@@ -50,12 +50,12 @@ def kernel(data: cute.Pointer, counts: cute.Pointer, n: Int64, config: cutlass.C
         sC[bin] = Uint32(0)
     cute.arch.sync_threads()
 
-    # In turn, so that neighbouring threads read neighbouring bytes.
+    # Strided by the block, so that neighbouring threads read neighbouring bytes.
     start = Int64(bx) * (T * config.run) + tx
     for j in cutlass.range(config.run):
         i = start + j * T
         if i < n:
-            value = Int32(mD[i]) & 0xFF  # NOTE: the DSL widens a byte with its sign.
+            value = Int32(mD[i]) & 0xFF  # NOTE: the DSL sign-extends bytes.
             atomics.add(own + value, Uint32(1), "cta")
     cute.arch.sync_threads()
 

@@ -1,12 +1,12 @@
 """Every thread adds its element to one number in global memory.
 
-The starting point: n atomic additions to one address. Loads are coalesced, 4 sectors per request,
-and n·4 bytes is the least there is to read; but additions to one address are done one after the
-other, in the L2 cache, however many threads ask. The time is the number of additions times what one
-takes, and no amount of parallelism helps: this is contention.
+The baseline: n atomic additions to one address. Loads are coalesced, 4 sectors per request, and
+reading 4·n bytes is the minimum. But the L2 cache performs additions to one address one at a time,
+however many threads issue them. The time is the number of additions times the time of one, and
+parallelism does not help: this is contention.
 
-It is the least accurate order, too: one chain of n roundings, in whatever order threads arrive, so
-the last bits differ from run to run. A chain of more than 2²⁴ terms of one sign stops growing.
+It is also the least accurate order: one chain of n roundings in the order of arrival, so the last
+bits differ from run to run. A chain of more than 2²⁴ terms of one sign stops growing.
 
 Atomics: one request per warp, n additions. `shared-serial` makes one addition per block.
 """

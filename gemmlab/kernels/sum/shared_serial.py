@@ -1,14 +1,14 @@
-"""Thread 0 of each block adds the block's values, then adds once to global memory.
+"""Thread 0 of each block adds up the block's values, then adds once to global memory.
 
-Against `global-atomics`: the block puts its 1024 values into shared memory, waits, and one thread
-sums them up. Global atomic additions fall by the size of the block, to n/1024, and contention with
-them.
+Change from `global-atomics`: the block writes its 1024 values to shared memory, waits, and one
+thread adds them up. Global atomic additions, and contention with them, drop by the size of the
+block, to n/1024.
 
-The price: 1023 threads of the block wait for one, and 31 lanes of its warp for lane 0. Shared
-memory is read one word per wavefront, 1024 dependent additions in a row.
+The price: 1023 threads wait for one, and so do 31 lanes of its warp. It reads shared memory one
+word per wavefront, for 1024 dependent additions in sequence.
 
-Limited by that chain: a block takes as long as its threads are many. The three trees do the same
-sum in log2(1024) = 10 steps.
+Limiter: that chain; its time grows with the number of threads in the block. The three trees compute
+the same sum in log2(1024) = 10 steps.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What every sum kernel needs: its element of x, and the sum of a block's threads in shuffles."""
+"""Shared by the sum kernels: a thread's element of x, and the sum of a block's values."""
 
 import cutlass
 from cutlass import Float32, Int64, cute
@@ -10,7 +10,7 @@ WARP = 32
 
 @cute.jit
 def own_or_zero(x: cute.Pointer, n: Int64, threads: cutlass.Constexpr) -> Float32:
-    """One element per thread of the grid, 0 behind the end, which adds nothing to a sum."""
+    """The element of x that belongs to this thread of the grid; 0 past the end."""
     tx, _, _ = cute.arch.thread_idx()
     bx, _, _ = cute.arch.block_idx()
     i = Int64(bx) * threads + tx
@@ -22,13 +22,13 @@ def own_or_zero(x: cute.Pointer, n: Int64, threads: cutlass.Constexpr) -> Float3
 
 @cute.jit
 def shared_vector(length: cutlass.Constexpr) -> cute.Tensor:
-    """`length` numbers in static shared memory."""
+    """`length` float32 elements in static shared memory."""
     return cute.make_tensor(cute.arch.alloc_smem(Float32, length, 16), cute.make_layout(length))
 
 
 @cute.jit
 def warp_sum(value: Float32) -> Float32:
-    """The sum of the warp's 32 values, in lane 0: five shuffles, halving the distance."""
+    """The sum of the warp's 32 values, in lane 0, by five shuffles of halving distance."""
     for level in cutlass.range_constexpr(5):
         value += cute.arch.shuffle_sync_down(value, WARP >> (level + 1))
     return value
@@ -36,7 +36,7 @@ def warp_sum(value: Float32) -> Float32:
 
 @cute.jit
 def add_block_sum(out: cute.Pointer, value: Float32, threads: cutlass.Constexpr) -> None:
-    """Add the sum of a block's values to `out`: shuffles, one number per warp, shuffles."""
+    """Add the sum of the block's values to `out`: reduce each warp, then the warps' sums."""
     tx, _, _ = cute.arch.thread_idx()
     sW = shared_vector(WARP)
     value = warp_sum(value)
@@ -54,6 +54,6 @@ def add_block_sum(out: cute.Pointer, value: Float32, threads: cutlass.Constexpr)
 
 @cute.jit
 def quad(x: cute.Pointer, i: Int64) -> cute.Tensor:
-    """Four elements from i on, one 128-bit access; the address must allow it."""
+    """Four elements from i on, for one 128-bit access. The address must be aligned."""
     aligned = cute.make_ptr(Float32, (x + i).toint(), x.memspace, assumed_align=16)
     return cute.make_tensor(aligned, cute.make_layout(4))

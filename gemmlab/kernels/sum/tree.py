@@ -1,17 +1,17 @@
-"""A block's values are added in pairs: 10 steps for 1024 values, in three orders.
+"""A block adds its values in pairs: 10 steps for 1024 values, in three orders.
 
-Against `shared-serial`: each step halves the values that are left, and threads work side by side.
-`tree-interleaved`: thread t adds where t is a multiple of 2, 4, 8, …: a half, a quarter, an eighth
-of the lanes of every warp. All warps go on, with fewer and fewer lanes: divergence.
-`tree-strided`: threads 0, 1, 2, … add, so whole warps drop out; but neighbours work 2, 4, 8, …
-words apart, and stride s puts gcd(s, 32) lanes on one bank: idle lanes became wavefronts, as many
-as there were in more requests. Where shared memory is the limit that is no gain.
-`tree-sequential`: thread t adds the value half a block further on, then a quarter, …: whole warps
-drop out, neighbours read neighbouring words. Only the last five steps part a warp; no conflicts.
+Change from `shared-serial`: each step halves the number of values, and threads work in parallel.
+`tree-interleaved`: thread t adds if t is a multiple of 2, 4, 8, …: a half, a quarter, an eighth of
+the lanes of every warp. All warps stay active with fewer and fewer lanes: divergence.
+`tree-strided`: threads 0, 1, 2, … add, so whole warps drop out. But neighbours access words 2, 4,
+8, … apart, and stride s puts gcd(s, 32) lanes on a bank. As many wavefronts replace the requests
+that are saved: no gain if shared memory is the limiter.
+`tree-sequential`: thread t adds the value half a block further on, then a quarter, …. Whole warps
+drop out and neighbours read neighbouring words. Only the last five steps diverge; no conflicts.
 
-The counters are of PTX: ptxas may guard so short a branch by predicates, and lanes idle unparted.
-A tree rounds 10 times on the way of a value, the chain 1023 times: it is more accurate, too.
-Limited next by a barrier and a trip through shared memory per step: `warp-shuffle` needs neither.
+Divergence is counted in PTX; ptxas may predicate such short branches, which leaves lanes idle. On
+its way a value is rounded 10 times, not up to 1023 as in the chain: trees are more accurate too.
+Limiter: a barrier and a trip through shared memory per step. `warp-shuffle` needs neither.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ ORDERS = ("interleaved", "strided", "sequential")
 
 @dataclass(frozen=True)
 class Config:
-    """Which thread adds which pair, and threads per block, one element each."""
+    """Which threads add which pairs; threads per block, one element each."""
 
     order: str
     threads: int = 1024

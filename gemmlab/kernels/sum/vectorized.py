@@ -1,15 +1,15 @@
-"""Each thread adds many elements, read 128 bits at a time, before the block's tree begins.
+"""Each thread adds many elements, loaded 128 bits at a time, before the block's tree begins.
 
-Against `warp-shuffle`: a fixed number of blocks walks over x together (a grid-stride loop), each
-thread with four sums of its own. One LDG.128 replaces four loads: a quarter of the requests, the
-same sectors. The tree, the barrier and the atomic addition are paid once per block, not per 4 KB.
+Change from `warp-shuffle`: a fixed number of blocks walks through x in a grid-stride loop, and each
+thread keeps four sums. One LDG.128 replaces four loads: a quarter of the requests, the same
+sectors. The tree, the barrier and the atomic addition cost once per block, not once per 4 KB.
 
-A 128-bit load needs a 16-byte boundary: where x has none, and for the last n mod 4 elements, the
-same loop goes on with single elements. The four sums are independent chains: their additions
-overlap. Limited by the bandwidth of memory, 4·n bytes, which is the end of this ladder.
+A 128-bit load needs a 16-byte boundary. If x has none, and for the last n mod 4 elements, a second
+loop adds single elements. The four sums are independent, so their additions overlap. Limiter:
+memory bandwidth, 4·n bytes: the end of this ladder.
 
-`deterministic` is the same kernel with one block: one addition to zero, a fixed order, the same
-bits on every run and device. With more blocks the order in which they add is the scheduler's.
+`deterministic` is the same kernel with one block: one addition to zero in a fixed order, so the
+same bits on every run and device. With more blocks, the scheduler determines the order.
 """
 
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ from gemmlab.kernels.sum import simt
 
 @dataclass(frozen=True)
 class Config:
-    """Threads per block, and the most blocks that share x."""
+    """Threads per block, and the most blocks in the grid."""
 
     threads: int = 256
     blocks: int = 1024

@@ -1,15 +1,15 @@
-"""The tree moves out of shared memory into registers: lanes hand values to each other.
+"""The tree moves from shared memory to registers: lanes exchange values directly.
 
-Against `tree-sequential`: `shfl.sync` gives a lane the register of another lane of its warp. Five
-shuffles add a warp's 32 values, with no barrier, no store, no load and no address. Each warp then
-leaves one number in shared memory, and the first warp adds those the same way.
+Change from `tree-sequential`: `shfl.sync` gives a lane the register of another lane of its warp.
+Five shuffles add a warp's 32 values without barrier, store, load or address. Each warp then writes
+one number to shared memory, and the first warp adds those the same way.
 
-Barriers fall from eleven to one, shared requests of a block of 1024 from 141 to 33, and no lane is
-parted from its warp in the tree: all lanes shuffle, the upper ones what nobody reads.
+Per block of 1024 threads, barriers drop from eleven to one and shared requests from 141 to 33. The
+tree no longer diverges: all lanes shuffle, though the results of the upper ones go unused.
 
-Traffic: n·4 bytes as before. Limited next by having one element per thread: for every 4 KB a block
-is set up, a tree built, and an addition sent to an address where only one can happen at a time.
-`vectorized` gives each thread many elements.
+Traffic: 4·n bytes as before. Limiter: one element per thread. Every 4 KB cost the start of a block,
+a tree, and an atomic addition to an address that takes one at a time. `vectorized` gives each
+thread many elements.
 """
 
 from collections.abc import Mapping

@@ -1,13 +1,13 @@
 """Four loads in flight: a thread reads four elements before it stores the first.
 
-Against `shared-padded`: the loop over rows goes in steps of four, each of which first issues four
-independent global loads into registers, then four stores to shared memory; the way out is unrolled
-by four too. Traffic, coalescing and the padding are as before, so requests, sectors and wavefronts
-do not move: fewer instructions steer the loop, and a warp waits for memory four times, not sixteen.
+Change from `shared-padded`: each iteration over rows issues four independent global loads into
+registers, then four stores to shared memory. The way out is unrolled by four as well. Traffic,
+coalescing and padding are unchanged, and so are requests, sectors and wavefronts. Fewer loop
+instructions remain, and a warp waits for memory four times instead of sixteen.
 
-By Little's law bandwidth × latency bytes must be under way to keep memory busy; with one load per
-thread in flight, occupancy alone has to supply them. Unrolling without padding would give back in
-bank conflicts what it wins. Limited next by the bandwidth of memory itself: 8·M·N bytes.
+By Little's law, bandwidth × latency bytes must be in flight to keep memory busy. With one load per
+thread in flight, that takes occupancy alone. Unrolling without padding would lose to bank conflicts
+what it gains. Limiter: memory bandwidth, 8·M·N bytes.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from gemmlab.kernels.transpose import simt
 
 @dataclass(frozen=True)
 class Config:
-    """The square tile, words between its rows, rows moved at a time, and loads in flight."""
+    """The square tile, words from row to row, rows moved at a time, and loads in flight."""
 
     tile: int = 64
     stride: int = 65

@@ -1,13 +1,13 @@
-"""One thread moves one element: read along a row of A, written down a column of B.
+"""Each thread moves one element: it reads along a row of A and writes down a column of B.
 
-The 32 threads of a warp read 32 neighbours of a row of A: 4 sectors per load request, the best
-there is. They write elements that lie ldb apart in B: 32 sectors per store request, of each of
-which 4 bytes in 32 are used. Swapping the roles of x and y would only move the strided side to the
-load; one side of a transpose is always strided as long as each thread keeps its element.
+The 32 threads of a warp read 32 consecutive elements of a row of A: 4 sectors per load request, the
+minimum. They write elements ldb apart in B: 32 sectors per store request, with 4 bytes used of
+every 32. Swapping x and y would only move the strided side to the load. One side of a transpose is
+strided as long as each thread keeps its element.
 
-Traffic: 2·M·N elements, 8·M·N bytes, is the least there is; the stores ask for eight times their
-share of it, and the caches have to put the sectors together. Nothing is computed, so bytes per
-second is the only measure. Limited by sectors: `shared` makes both sides run along rows.
+Traffic: 2·M·N elements, 8·M·N bytes, is the minimum. The stores request eight times their share,
+and the caches have to merge the sectors. A transpose computes nothing, so bytes per second is its
+only measure. Limiter: sectors. `shared` makes both sides run along rows.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from gemmlab.kernels.transpose import simt
 
 @dataclass(frozen=True)
 class Config:
-    """Block of A in rows and columns, one thread per element."""
+    """Rows and columns of the block of A, one thread per element."""
 
     block_m: int = 8
     block_n: int = 32

@@ -1,16 +1,16 @@
-"""A tile goes through shared memory, so that global reads and writes both run along rows.
+"""A tile passes through shared memory, so global reads and writes both run along rows.
 
-Against `naive`: a block copies a 64×64 tile of A into shared memory row by row, waits, and writes
-it out again row by row of B, which means reading it column by column. Global loads and stores are
-4 sectors per request each. The strided side has moved to where strides are cheap: shared memory.
+Change from `naive`: a block copies a 64×64 tile of A to shared memory row by row, waits, and writes
+it row by row to B, which reads it column by column. Global loads and stores take 4 sectors per
+request each. The strided side is now in shared memory, where strides are cheap.
 
-Cheap, but not free: it has 32 banks of 4 bytes, and neighbouring elements of a column lie `stride`
-words apart. With stride 64 (`shared`) a warp's 32 reads fall into one bank and take 32 wavefronts.
-With stride 65 (`shared-padded`, one unused word per row) they fall into 32 banks and take one:
-stride s gives gcd(s, 32) lanes per bank. The two rungs differ in that number only.
+Cheap, but not free: shared memory has 32 banks of 4 bytes, and neighbouring elements of a column
+are `stride` words apart. With stride 64 (`shared`) the 32 reads of a warp fall into one bank and
+take 32 wavefronts. With stride 65 (`shared-padded`, one unused word per row) they fall into 32
+banks and take one: stride s puts gcd(s, 32) lanes on a bank. The two rungs differ only in it.
 
-Each thread moves 16 elements one after the other, each waiting for the load before it to arrive.
-Limited next by that waiting: `ilp` has four loads in flight.
+Each thread moves 16 elements in sequence and waits for every load. Limiter: that latency. `ilp` has
+four loads in flight.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ from gemmlab.kernels.transpose import simt
 
 @dataclass(frozen=True)
 class Config:
-    """The square tile, the words from one of its rows to the next, and rows moved at a time."""
+    """The square tile, words from row to row, and rows moved at a time."""
 
     tile: int = 64
     stride: int = 64

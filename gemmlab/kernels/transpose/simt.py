@@ -1,4 +1,4 @@
-"""What every transpose kernel needs: the two matrices, and a square tile in shared memory."""
+"""Shared by the transpose kernels: the two matrices, and a square tile in shared memory."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def shared_tile(size: cutlass.Constexpr, stride: cutlass.Constexpr) -> cute.Tens
 
 
 def check_tile(config: Any) -> None:
-    """The rules of every kernel that moves a square tile through shared memory."""
+    """Rules of kernels that move a square tile through shared memory."""
     tile, stride, rows = config.tile, config.stride, config.rows
     require(tile > 0 and rows > 0, f"tile and rows are {tile} and {rows}, must be positive")
     require(tile % rows == 0, f"tile = {tile} is no multiple of rows = {rows}")

@@ -1,8 +1,8 @@
 """c = a + b, one element per thread: the kernel of every rung of this ladder.
 
-Neighbouring threads read and write neighbouring elements: 4 sectors per request, no shared memory,
-no reuse. Each addition moves 12 bytes, 1/12 FLOP per byte, so the kernel is limited by the
-bandwidth of memory. The rungs differ in how the vectors get there and back.
+Neighbouring threads access neighbouring elements: 4 sectors per request, no shared memory, no
+reuse. Each addition moves 12 bytes, or 1/12 FLOP per byte, so memory bandwidth is the limiter. The
+rungs differ in how the vectors reach the device and return.
 """
 
 from collections.abc import Mapping

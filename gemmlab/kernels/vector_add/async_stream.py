@@ -1,16 +1,16 @@
-"""Pinned memory, in chunks, over several streams: copies and kernels overlap.
+"""Pinned memory, chunks and several streams: copies and kernels overlap.
 
-Against `managed-prefetch`: the host's vectors lie in pinned memory, which copy engines read and
-write by themselves, and are cut into chunks. A stream takes one chunk after the other in: copy a,
-copy b, add, copy c out. What one stream computes or copies out, another covers with its copies in;
-the device has an engine for each direction, so both can be full.
+Change from `managed-prefetch`: the vectors on the host are in pinned memory, which copy engines
+access directly, and are divided into chunks. Streams take chunks in turn: copy a, copy b, add, copy
+c out. While one stream computes or copies out, another copies in. The device has a copy engine for
+each direction, so both can be busy.
 
-The bytes are the same, in more and smaller copies: four pieces of work for each chunk. From the
-second chunk on, the 4·n bytes out cost no time of their own: what is left is the 8·n bytes in, and
-the last chunk's way out. Chunks are whole blocks, so that no warp straddles a sector at their seam.
+The bytes are the same, in more and smaller transfers: four operations per chunk. From the second
+chunk on, the 4·n bytes out overlap the 8·n bytes in; what remains is the time of the latter, and of
+the last chunk's way out. Chunks consist of whole blocks, so no warp straddles a sector at a seam.
 
-Smaller chunks leave less at the ends, until asking for a copy takes longer than the copy does.
-Limited by the bus, in one direction. What is next is not to cross it: keep data on the device.
+Smaller chunks leave less at the two ends, until issuing a copy takes longer than the copy itself.
+Limiter: the bus, in one direction. The next step is not to cross it: keep data on the device.
 """
 
 from dataclasses import dataclass

@@ -1,16 +1,16 @@
-"""Copy in, launch, copy out: every step of a kernel's host side, one after the other.
+"""Copy in, launch, copy out: the host side of a kernel, step by step.
 
-The starting point: memory on the device, two vectors copied there, the kernel, one vector copied
-back. 8·n bytes go in and 4·n come out, over a bus that is tens of times slower than the device's
-memory: the time line is copies, with the kernel a sliver between them.
+The baseline: allocate device memory, copy two vectors to it, run the kernel, copy one vector back.
+8·n bytes go in and 4·n come out, over a bus tens of times slower than the device's memory. Copies
+fill the timeline; the kernel is a sliver between them.
 
-The host's arrays are pageable: the operating system may move them, so no copy engine may read them.
-The driver copies each piece into a pinned buffer of its own first, and the host's processor is part
-of every transfer.
+The host's arrays are pageable: the operating system may move them, so copy engines cannot access
+them. The driver first copies each piece to a pinned buffer, which occupies the CPU during every
+transfer.
 
-A block has at most 1024 threads. A launch with 5,000, as beginners write it for 50,000 elements,
-is refused before anything runs, here and by CUDA; unchecked, it leaves garbage in c.
-Limited by the copies. `managed` does not ask for any.
+A block has at most 1024 threads. A launch with 5,000, a common first attempt at 50,000 elements, is
+rejected before anything runs, here and by CUDA; if the error goes unchecked, c holds garbage.
+Limiter: the copies. `managed` requests none.
 """
 
 import numpy as np

@@ -1,16 +1,16 @@
-"""Unified memory: the vectors have one address on both sides, and pages move when touched.
+"""Unified memory: the vectors have one address on host and device, and pages migrate on access.
 
-Against `explicit`: no copy is asked for. The host writes a and b; when the kernel reads them, each
-access to a page that is not there is a fault, which stops the warp until the driver has moved the
-page. c comes back the same way, when the host reads it.
+Change from `explicit`: there are no copy calls. The host writes a and b. When the kernel reads a
+page that is not on the device, a page fault stops the warp until the driver has migrated the page.
+c returns the same way when the host reads it.
 
-The bytes are the same, 8·n in and 4·n out, only nobody asked for them: on the time line they are
-inside the kernel and inside the host's first read. The program is shorter and may touch what it
-likes; the kernel's time is no longer the kernel's.
+The bytes are the same, 8·n in and 4·n out, but no call requested them. On the timeline they are
+part of the kernel and of the host's first read. The program is shorter, but the kernel's time now
+includes transfers.
 
-Memory that is managed may be larger than the device's; here it is refused, because then pages leave
-the device while the kernel still needs them. Limited by faults: they are handled a few pages at a
-time, each a trip to the host. `managed-prefetch` says beforehand what will be touched.
+Managed memory may exceed the device's memory. That is rejected here, because pages would leave the
+device while the kernel still needs them. Limiter: page faults, handled a few pages at a time, each
+with a round trip to the host. `managed-prefetch` announces the accesses.
 """
 
 import numpy as np

@@ -1,14 +1,14 @@
-"""Unified memory, told in advance: pages move before they are touched, and nothing faults.
+"""Unified memory with prefetching: pages migrate before they are accessed, without faults.
 
-Against `managed`: three prefetches to the device before the kernel, one back to the host after it.
-Each moves a whole vector as one transfer, as a copy would. Prefetching c moves no bytes, as nobody
-has written it: it gives c its pages on the device, so that stores do not fault either.
+Change from `managed`: three prefetches to the device precede the kernel, one to the host follows
+it. Each moves a whole vector in one transfer, as a copy would. Prefetching c moves no bytes, as no
+page of it has been written. It places the pages on the device, so stores do not fault either.
 
-The kernel is as fast as in `explicit` again, and the host's read finds its pages at home. Bytes by
-faults vanish, bytes by prefetch appear: 8·n in and 4·n out once more.
+The kernel is as fast as in `explicit` again, and the host's read finds its pages in place. Bytes
+migrated by faults drop to zero; prefetches move 8·n in and 4·n out.
 
-Limited by the transfers, one direction at a time, the device idle meanwhile: prefetches, kernel and
-prefetch lie end to end on one stream. `async-stream` lets them overlap.
+Limiter: the transfers, one direction at a time while the device idles. Prefetches and kernel run in
+sequence on one stream. `async-stream` overlaps them.
 """
 
 import numpy as np
