@@ -88,7 +88,7 @@ def test_course_name() -> None:
 def test_unknown_names_list_what_there_is() -> None:
     with pytest.raises(UnknownNameError, match=r"naive-tnn.*Did you mean 'float4'"):
         ladder.find("flaot4")
-    with pytest.raises(UnknownNameError, match="there is gemm"):
+    with pytest.raises(UnknownNameError, match="ladders: gemm"):
         ladder.rungs("convolution")
     with pytest.raises(InputError, match="must be one of row, course"):
         ladder.find("naive", "diagonal")
@@ -161,9 +161,9 @@ def test_a_name_alone_is_the_first_ladders() -> None:
     assert ladder.find("tree-strided").problem == "sum"
     assert ladder.qualified(ladder.find("transpose:naive")) == "transpose:naive"
     assert ladder.qualified(ladder.find("tree-strided")) == "tree-strided"
-    with pytest.raises(UnknownNameError, match="there are: naive, shared, shared-padded, ilp"):
+    with pytest.raises(UnknownNameError, match="rungs: naive, shared, shared-padded, ilp"):
         ladder.find("transpose:float4")
-    with pytest.raises(UnknownNameError, match="no ladder for 'conv'; there is gemm"):
+    with pytest.raises(UnknownNameError, match="no ladder for 'conv'; ladders: gemm"):
         ladder.find("conv:naive")
     with pytest.raises(InputError, match="transpose 'naive' has layout 'row' only"):
         ladder.find("transpose:naive", "course")

@@ -1,4 +1,4 @@
-"""Atomic addition whose old value nobody asks for: `red`, which is not waited for, not `atom`."""
+"""Atomic addition without the old value: `red`, which needs no reply, instead of `atom`."""
 
 from typing import Any
 
@@ -8,5 +8,5 @@ from cutlass import cute
 
 @cute.jit
 def add(pointer: cute.Pointer, value: Any, scope: cutlass.Constexpr = "gpu") -> None:
-    """*pointer += value, seen whole by the threads of `scope`: "gpu", or "cta" for the block."""
+    """*pointer += value, atomically among the threads of `scope`: "gpu", or "cta" for a block."""
     cute.arch.red(pointer, value, op="add", dtype=type(value), sem="relaxed", scope=scope)

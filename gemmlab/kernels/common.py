@@ -1,4 +1,4 @@
-"""What every kernel file needs besides the DSL: rules with values, and launch limits."""
+"""Shared by all kernels: launch limits, and rules for configurations."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -7,19 +7,21 @@ from gemmlab.errors import InputError
 from gemmlab.kernels.rung import Geometry
 
 MAX_THREADS = 1024  # per block
-MAX_GRID_Y = 65535  # blocks; x goes to 2^31 - 1
+MAX_GRID_Y = 65535  # blocks; grid x may have 2^31 - 1
 MAX_STATIC_SMEM = 48 * 1024  # bytes per block
-MAX_SMEM = 226 * 1024  # bytes per block of Hopper that a kernel may opt in to, but for barriers
+MAX_SMEM = (
+    226 * 1024
+)  # bytes of dynamic shared memory per Hopper block: 227 KiB, less 1 for barriers
 
 
 def require(rule: bool, text: str) -> None:
-    """Raise InputError unless a configuration keeps the rule that `text` states with its values."""
+    """Raise InputError(text) unless `rule` holds. `text` states the rule and the values."""
     if not rule:
         raise InputError(text)
 
 
 def check_threads(threads: int) -> None:
-    """The rule of one-dimensional blocks that are cut in halves down to one thread."""
+    """Rule of kernels that halve the number of active threads down to one."""
     power = threads > 0 and threads & (threads - 1) == 0
     text = f"{threads} threads per block, must be a power of two from 32 to {MAX_THREADS}"
     require(power and 32 <= threads <= MAX_THREADS, text)
@@ -32,7 +34,7 @@ def ceil_div(a: int, b: int) -> int:
 def fits_grid(
     geometry: Callable[[Any, Mapping[str, int]], Geometry],
 ) -> Callable[[Any, Mapping[str, int]], str | None]:
-    """The rule every matrix kernel shares: rows lie along grid y, the short side of a grid."""
+    """Rule of matrix kernels, whose rows of blocks run along y, the short side of a grid."""
 
     def requires(config: Any, shape: Mapping[str, int]) -> str | None:
         rows = geometry(config, shape).grid[1]

@@ -1,16 +1,16 @@
-"""What the host side of a kernel may ask for: four kinds of memory, and streams of work.
+"""The host side of a kernel: four kinds of memory, and streams of operations.
 
 A flow is a function `flow(config, host, *arrays)`. The arrays are a problem's inputs and outputs in
-ordinary (pageable) host memory, in the order of its parameters; when the flow returns, the outputs
-hold the result. The same text runs on a GPU and on the emulator: a device supplies the `host`, and
-keeps a time line of all that was asked of it.
+ordinary (pageable) host memory, in the order of its parameters. When the flow returns, the outputs
+hold the result. The same flow runs on a GPU and on the emulator: a device provides the `host` and
+records a timeline of the operations.
 
-    memory          who reaches it          how data gets to the device
-    -------------   ---------------------   ---------------------------------------------
-    pageable        the host                copied, through a pinned buffer of the driver's
-    pinned          the host, copy engines  copied by the engine itself, while others work
-    device          the device              it is there
-    managed         both                    pages move to whoever touches them, or ahead of it
+    memory     accessible to             how data reaches the device
+    --------   -----------------------   -----------------------------------------------------
+    pageable   the host                  copied by way of a pinned buffer of the driver
+    pinned     the host, copy engines    copied by a copy engine, in parallel with other work
+    device     the device                already there
+    managed    both                      pages migrate on access, or when prefetched
 
 CUDA C++ Programming Guide, "Page-Locked Host Memory", "Asynchronous Concurrent Execution" and
 "Unified Memory Programming".
@@ -26,51 +26,51 @@ from gemmlab.kernels.rung import Geometry
 
 
 class DeviceArray(Protocol):
-    """A run of elements in device memory."""
+    """Consecutive elements in device memory."""
 
     def __getitem__(self, part: slice) -> DeviceArray:
-        """A shorter run of the same memory."""
+        """A view of some of the elements."""
 
 
 class ManagedArray(Protocol):
-    """Elements in memory that host and device share. Nobody's pages until somebody touches them."""
+    """Elements in memory shared by host and device. Pages are placed at the first access."""
 
     def write(self, values: np.ndarray) -> None:
-        """The host writes every element; the pages are the host's."""
+        """Write every element on the host, which places the pages there."""
 
     def read(self) -> np.ndarray:
-        """What the host sees, once the device was waited for; pages come back to it for that."""
+        """The elements, read on the host after it has waited for the device; pages migrate back."""
 
 
 class Stream(Protocol):
-    """Work that is done in the order it was asked for, while the host and other streams go on.
+    """Operations that run in order, asynchronously to the host and to other streams.
 
-    InputError for a copy between runs of different lengths, LaunchError past a launch limit.
+    Raises InputError for a copy between different lengths, LaunchError for a launch past a limit.
     """
 
     def copy_in(self, to: DeviceArray, source: np.ndarray) -> None:
-        """Host to device. Only from pinned memory does the host not have to take part."""
+        """Copy host to device. A copy from pageable memory occupies the host."""
 
     def copy_out(self, to: np.ndarray, source: DeviceArray) -> None:
-        """Device to host."""
+        """Copy device to host."""
 
     def prefetch_in(self, memory: ManagedArray) -> None:
-        """Move all pages to the device, before a kernel touches them."""
+        """Migrate all pages to the device, before a kernel accesses them."""
 
     def prefetch_out(self, memory: ManagedArray) -> None:
-        """Move all pages to the host."""
+        """Migrate all pages to the host."""
 
     def launch(self, geometry: Geometry, *args: DeviceArray | ManagedArray | int) -> None:
-        """Run the rung's kernel; nothing, where the grid has a 0 in it."""
+        """Launch the rung's kernel. A grid that contains a 0 launches nothing."""
 
     def wait(self) -> None:
-        """Return when all of it is done."""
+        """Return when all operations of the stream have finished."""
 
 
 class Host(Protocol):
-    """The host side of one device. What it allocates lives until the flow returns.
+    """The host side of one device. Allocations live until the flow returns.
 
-    DeviceError where there is not so much memory.
+    Raises DeviceError if an allocation exceeds the available memory.
     """
 
     def device_like(self, array: np.ndarray) -> DeviceArray: ...

@@ -1,6 +1,6 @@
-"""The registry: which kernels there are, in which order, for which problem.
+"""The registry: the rungs of each problem, in order.
 
-Every list of kernels derives from this one. A kernel file is imported when it is asked for.
+Every list of kernels derives from it. It imports a kernel file when a ladder is requested.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ _FILES = {
 
 
 def rungs(problem: str = "gemm") -> tuple[Rung, ...]:
-    """The rungs of one problem from the lowest up.
+    """The rungs of one problem, lowest first.
 
-    Raises UnknownNameError, and MissingDependencyError where CuTe DSL, in which the kernels are
-    written, is missing or broken.
+    Raises UnknownNameError for an unknown problem, MissingDependencyError if CuTe DSL, the language
+    of the kernels, is missing or broken.
     """
     if problem not in _FILES:
-        raise UnknownNameError(f"no ladder for {problem!r}; there is {', '.join(_FILES)}")
+        raise UnknownNameError(f"no ladder for {problem!r}; ladders: {', '.join(_FILES)}")
     folder = f"gemmlab.kernels.{problem.replace('-', '_')}"
     with CUTE_DSL.importing():
         modules = [
@@ -54,11 +54,11 @@ def rungs(problem: str = "gemm") -> tuple[Rung, ...]:
 
 
 def find(name: str, layout: str | None = None, problem: str | None = None) -> Rung:
-    """The rung of that name in that layout; "naive-tnn" is `naive` in the course's layout.
+    """Find a rung by name, in a layout. "naive-tnn" is `naive` in the course layout.
 
-    Without `problem` all ladders are searched in order; "sum:global-atomics" names one. Raises
-    UnknownNameError listing the names, InputError for a layout that the rung does not have, and for
-    a name of another ladder than `problem`.
+    Searches the ladder of `problem`, else all ladders in order; a name like "sum:global-atomics"
+    includes the ladder. Raises UnknownNameError, which lists the names, or InputError if the rung
+    lacks the layout or the name includes a ladder other than `problem`.
     """
     if ":" in name:
         own, name = name.split(":", 1)
@@ -73,11 +73,11 @@ def find(name: str, layout: str | None = None, problem: str | None = None) -> Ru
         if rung.course_name is not None:
             names.setdefault(rung.course_name, (rung, "course"))
     if not names:
-        raise UnknownNameError(f"no ladder for {problem!r}; there is {', '.join(_FILES)}")
+        raise UnknownNameError(f"no ladder for {problem!r}; ladders: {', '.join(_FILES)}")
     if name not in names:
         close = difflib.get_close_matches(name, names, n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
-        raise UnknownNameError(f"no rung {name!r}; there are: {', '.join(names)}.{hint}")
+        raise UnknownNameError(f"no rung {name!r}; rungs: {', '.join(names)}.{hint}")
     rung, own_layout = names[name]
     if name == rung.course_name and layout not in (None, own_layout):
         raise InputError(f"{name!r} is {rung.name!r} in layout {own_layout!r}, not {layout!r}")
@@ -85,7 +85,7 @@ def find(name: str, layout: str | None = None, problem: str | None = None) -> Ru
 
 
 def in_layout(rung: Rung, layout: str) -> Rung:
-    """The same rung in another layout. Raises InputError where it has none of that name."""
+    """The rung in another layout. Raises InputError if it lacks that layout."""
     if layout == rung.layout:
         return rung
     if not hasattr(rung.config, "layout"):
@@ -94,13 +94,13 @@ def in_layout(rung: Rung, layout: str) -> Rung:
 
 
 def qualified(rung: Rung) -> str:
-    """The name by which `find` finds this rung among all ladders: "transpose:naive"."""
+    """The name that identifies the rung among all ladders, such as "transpose:naive"."""
     same = (found for ladder in _FILES for found in rungs(ladder) if found.name == rung.name)
     return rung.name if next(same).problem == rung.problem else f"{rung.problem}:{rung.name}"
 
 
 def label(rung: Rung) -> str:
-    """What a rung is called: by its own name in the course's layout, where it has one."""
+    """The rung's display name: its course name in the course layout, if it has one."""
     if rung.course_name is not None and rung.layout == "course":
         return rung.course_name
     return rung.name

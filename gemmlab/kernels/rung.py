@@ -1,4 +1,4 @@
-"""The record that every kernel file ends with: all that is known of a kernel but its result."""
+"""The record at the end of every kernel file: name, configuration and geometry of a kernel."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from gemmlab.problems.problem import Parameter
 
 Dim3 = tuple[int, int, int]
 
-ONLY_LAYOUT = "row"  # of a kernel whose configuration has none to choose
+ONLY_LAYOUT = "row"  # of kernels whose configuration has no layout
 
 
 class Geometry(NamedTuple):
-    """How a kernel is launched."""
+    """Launch geometry: blocks, threads per block, bytes of dynamic shared memory."""
 
     grid: Dim3
     block: Dim3
@@ -28,24 +28,26 @@ class Geometry(NamedTuple):
 class Rung:
     """One step of a ladder.
 
-    `config` is a frozen dataclass, with a field `layout` where the problem has more than one; the
-    kernel takes it as its last, compile-time parameter. `geometry(config, shape)` depends on
-    nothing else; a grid with a 0 in it means that there is nothing to launch. `requires(config,
-    shape)` returns the rule a shape breaks, or None. `course_name` is the rung's own name in the
-    course layout. `reproducible` says that the order of its additions is fixed: the same bits
-    every time. `workspace(config, shape)` is for a kernel that takes, as its last pointer, device
-    memory to pass numbers from block to block: that many bytes, zero before the first launch.
-    `flow` is what the host does around the kernel, where that is the rung's subject
-    (kernels/flow.py): it launches the kernel itself, on the whole of a shape or on parts of it.
-    `launches(config, shape, args)` is for a rung of several kernels: all launches in order, its own
-    kernel's among them, for the problem's arguments and the workspace by name. Its kernel takes
-    `parameters`, not the problem's. `arch` is the one architecture whose instructions it uses; None
-    for a kernel that any architecture runs.
+    change: what is new since the previous rung, in at most eight words.
+    config: a frozen dataclass, the kernel's last, compile-time parameter. It has a field `layout`
+        if the problem has several.
+    geometry(config, shape): of the launch; a grid that contains a 0 launches nothing.
+    requires(config, shape): the rule that a shape breaks, or None.
+    course_name: the rung's name in the course layout, if it has its own there.
+    reproducible: whether additions have a fixed order, and so results the same bits in every run.
+    workspace(config, shape): for a kernel whose last pointer is device memory through which blocks
+        exchange data: bytes, zeroed before the first launch.
+    flow: the host side, if it is the rung's subject (`kernels/flow.py`). It launches the kernel
+        itself, on the whole shape or on parts of it.
+    launches(config, shape, args): for a rung of several kernels, all launches in order, given the
+        problem's arguments and the workspace by name. `kernel` is one of them and takes
+        `parameters` instead of the problem's.
+    arch: the only architecture that has the kernel's instructions; None if any runs it.
     """
 
     name: str
     problem: str
-    change: str  # what is new since the rung before, in at most eight words
+    change: str
     kernel: Callable[..., None]
     config: Any
     geometry: Callable[[Any, Mapping[str, int]], Geometry]
@@ -59,27 +61,27 @@ class Rung:
     arch: str | None = None
 
     def lacks(self, arch: str) -> str | None:
-        """What the rung needs and an architecture does not have: "needs sm_90a"; None: nothing."""
+        """What an architecture lacks to run the rung, such as "needs sm_90a"; None if nothing."""
         return None if self.arch in (None, arch) else f"needs {self.arch}"
 
     @property
     def layout(self) -> str:
-        """The layout that its configuration has."""
+        """The layout of its configuration."""
         return getattr(self.config, "layout", ONLY_LAYOUT)
 
     @property
     def program(self) -> Callable[..., None] | None:
-        """Its flow, with its configuration: `program(host, *arrays)`."""
+        """Its flow, bound to its configuration: `program(host, *arrays)`."""
         return self.flow and partial(self.flow, self.config)
 
     @property
     def modules(self) -> tuple[ModuleType, ...]:
-        """The files that it is written in, its own one first."""
-        parts = (self.flow, self.launches, self.kernel)
-        written = (inspect.getmodule(part) for part in parts if part)
-        return tuple(dict.fromkeys(module for module in written if module))
+        """The modules of its functions, the file with its lesson first."""
+        functions = (self.flow, self.launches, self.kernel)
+        modules = (inspect.getmodule(function) for function in functions if function)
+        return tuple(dict.fromkeys(module for module in modules if module))
 
     @property
     def lesson(self) -> str:
-        """The docstring of the rung's own file."""
+        """The docstring of the rung's file."""
         return inspect.getdoc(self.modules[0]) or ""

@@ -1,4 +1,4 @@
-"""The arguments of a kernel, read off its own definition."""
+"""The arguments of a kernel, taken from its definition."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
@@ -12,12 +12,11 @@ from gemmlab.problems.problem import Kind, Parameter
 def signatures(
     pointers: Mapping[str, tuple[str, Kind]], *kernels: Callable[..., None]
 ) -> dict[str, tuple[Parameter, ...]]:
-    """The arguments of each kernel's C ABI in order, by the kernel's name.
+    """Map each kernel's name to the arguments of its C ABI, in order.
 
-    A scalar has the type of its annotation. `pointers` gives, by the pointer's name, the type of
-    what it points to and the kind of that memory (`Parameter.kind`). Tensor maps, a kernel's first
-    parameters, and the configuration, its last, are not among them. Raises KeyError for a pointer
-    that `pointers` lacks.
+    pointers: element type and `Parameter.kind` of each pointer, by name. A scalar's type is its
+    annotation. Tensor maps, the first parameters of a kernel, and the configuration, its last, are
+    left out. Raises KeyError for a pointer missing from `pointers`.
     """
     return {kernel.__name__: tuple(_parameters(kernel, pointers)) for kernel in kernels}
 
