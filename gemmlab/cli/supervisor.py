@@ -167,8 +167,9 @@ class _Supervisor:
     def _leave(self, code: int) -> NoReturn:
         self._drain()
         if code < 0 or self._deadline:
-            from gemmlab.core import scratch
+            from gemmlab.core import processes, scratch
 
+            processes.end_marked(RUN, self._mark)
             scratch.sweep()
         if code < 0:
             words = signal.strsignal(-code) or f"signal {-code}"

@@ -7,6 +7,7 @@ import contextlib
 import json
 import threading
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from typing import Any
 
@@ -29,16 +30,30 @@ def fetch(parts: Iterable[str], build: Callable[[], Artifact], what: str) -> Art
     `parts` is all text that determines the artifact. The status line shows `what` while building.
     Only one thread builds at a time.
     """
-    name = f"{disk_cache.name_of([FORMAT, *parts])}.json"
+    name = _name(parts)
     if (kept := _load(name)) is not None:
         return kept
     with _building:
         if (kept := _load(name)) is not None:  # built by another thread in the meantime
             return kept
-        with status.doing(f"compiling {what} (first use; kept in cache)"):
+        with compiling(what):
             artifact = build()
         disk_cache.save(name, _encode(artifact).encode())
     return artifact
+
+
+def has(parts: Iterable[str]) -> bool:
+    """Whether an artifact made from `parts` is on disk."""
+    return (folder() / _name(parts)).is_file()
+
+
+def compiling(what: str) -> AbstractContextManager[None]:
+    """The status line while `what` is compiled."""
+    return status.doing(f"compiling {what} (first use; kept in cache)")
+
+
+def _name(parts: Iterable[str]) -> str:
+    return f"{disk_cache.name_of([FORMAT, *parts])}.json"
 
 
 def _load(name: str) -> Artifact | None:

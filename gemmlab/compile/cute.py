@@ -34,20 +34,29 @@ def compile_rung(rung: Rung, arch: str = DEFAULT) -> Artifact:
     check_architecture(arch)
     if lacking := rung.lacks(arch):
         raise ArchitectureError(f"{label(rung)} {lacking}; it cannot be compiled for {arch}")
-    entry = entry_name(rung)
-    parts = ["cute", entry, repr(rung.config), arch, sources(rung.kernel), repr(versions())]
     problem = problems.find(rung.problem)
     # The block depends only on the configuration, so the geometry of any shape has it.
     geometry = rung.geometry(rung.config, dict.fromkeys(problem.axes, 1))
     artifact = cache.fetch(
-        parts,
+        _key(rung, arch),
         lambda: compile_kernel(
-            rung.kernel, parameters(rung), rung.config, geometry.block, entry, arch
+            rung.kernel, parameters(rung), rung.config, geometry.block, entry_name(rung), arch
         ),
         label(rung),
     )
     smem = geometry.dynamic_smem_bytes
     return replace(artifact, dynamic_smem_bytes=smem, origin=label(rung))
+
+
+def is_cached(rung: Rung, arch: str) -> bool:
+    """Whether `compile_rung` loads the artifact instead of compiling."""
+    return cache.has(_key(rung, arch))
+
+
+def _key(rung: Rung, arch: str) -> list[str]:
+    """All text that determines the rung's artifact."""
+    name, config = entry_name(rung), repr(rung.config)
+    return ["cute", name, config, arch, sources(rung.kernel), repr(versions())]
 
 
 def parameters(rung: Rung) -> tuple[Parameter, ...]:

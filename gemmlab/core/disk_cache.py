@@ -27,6 +27,13 @@ def folder() -> Path:
     return Path(chosen) if chosen else Path(platformdirs.user_cache_dir("gemmlab")) / "artifacts"
 
 
+def is_writable() -> bool:
+    """Whether files can be saved; makes the folder if it is missing."""
+    with contextlib.suppress(OSError):
+        folder().mkdir(parents=True, exist_ok=True)
+    return os.access(folder(), os.W_OK)
+
+
 def name_of(parts: Iterable[str]) -> str:
     """Return a file's name: a hash of `parts`, all text that determines its content."""
     return hashlib.sha256(json.dumps(list(parts)).encode()).hexdigest()

@@ -6,26 +6,41 @@ import contextlib
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
+_GONE_S = 1.0  # a killed process may need some time to free its memory
 
 
 def end_marked(name: str, value: str) -> None:
-    """Kill all other processes with name=value in their environment. Requires /proc."""
-    for process in _marked(f"{name}={value}".encode()):
-        if process != os.getpid():
+    """Kill all other processes with name=value in their environment, and wait until they are gone.
+
+    Requires /proc. Waits up to a second.
+    """
+    stop = time.monotonic() + _GONE_S
+    while (found := [*_marked(f"{name}={value}".encode())]) and time.monotonic() < stop:
+        for process in found:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(process, signal.SIGKILL)
+        time.sleep(0.005)
 
 
 def _marked(word: bytes) -> Iterator[int]:
     with contextlib.suppress(OSError):
         for entry in os.listdir("/proc"):
-            if entry.isdigit():
+            if entry.isdigit() and int(entry) != os.getpid():
                 with contextlib.suppress(OSError), open(f"/proc/{entry}/environ", "rb") as file:
                     if word in file.read().split(b"\0"):
                         yield int(entry)
+
+
+def environment() -> dict[str, str]:
+    """This process's environment, with which a child's Python imports this gemmlab."""
+    package = str(Path(__file__).parents[2])
+    paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
 
 
 def die_with_parent(parent: int) -> None:

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
+from gemmlab.compile.ahead import Ahead
 from gemmlab.compile.artifact import Artifact
 from gemmlab.compile.cute import compile_rung
 from gemmlab.devices import flow
@@ -41,8 +42,10 @@ def climb(
     """Yield one record per rung, in order; a rung that cannot run gets a record that says why."""
     if isinstance(device, EmulatedDevice):
         device = EmulatedDevice(device.arch, device.tier, device.check, machine_code=True)
-    for rung in rungs:
-        yield _Step(problem, case, rung, device, progress).take()
+    rungs = list(rungs)
+    with Ahead(rungs, case.shape, device.arch) as ahead:
+        for rung in rungs:
+            yield _Step(problem, case, rung, device, progress, ahead).take()
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,7 @@ class _Step:
     rung: Rung
     device: Device
     progress: Progress
+    ahead: Ahead
 
     def take(self) -> Record:
         start = time.perf_counter()
@@ -70,6 +74,7 @@ class _Step:
             return replace(self._record("skipped"), message=broken)
         geometry = rung.geometry(rung.config, shape)
         self._say("preparing")
+        self.ahead.wait(rung)
         artifact = compile_rung(rung, self.device.arch)
         record = self._with_artifact(self._record("not run"), artifact, geometry)
         try:

@@ -22,8 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gemmlab.core import scratch
-from gemmlab.core.processes import end_marked
+from gemmlab.core import processes, scratch
 from gemmlab.core.status import detail
 from gemmlab.lab.submission.steps import STATUSES, Status
 
@@ -96,12 +95,10 @@ def _answers(file: Path) -> Iterator[dict[str, Any]]:
 
 def _environment(folder: Path, mark: str, own_cache: bool) -> dict[str, str]:
     """The caller's, with a place of its own for files."""
-    package = str(Path(__file__).parents[3])
-    paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
-    changed = {MARK: mark, "TMPDIR": str(folder), "PYTHONPATH": os.pathsep.join(paths)}
+    changed = {MARK: mark, "TMPDIR": str(folder)}
     if own_cache:
         changed["GEMMLAB_CACHE"] = str(folder / CACHE)
-    return os.environ | changed
+    return processes.environment() | changed
 
 
 def _listen(child: subprocess.Popen[bytes], seconds: float, answers: Path) -> tuple[str, bool]:
@@ -148,7 +145,7 @@ def _kill(child: subprocess.Popen[bytes], mark: str) -> None:
     """The child and all that came from it."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
-    end_marked(MARK, mark)
+    processes.end_marked(MARK, mark)
     child.wait()
     assert child.stdout is not None
     child.stdout.close()

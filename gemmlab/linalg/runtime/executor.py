@@ -19,7 +19,7 @@ from gemmlab.devices.device import Argument, Buffer, Device, Dim3, Launched
 from gemmlab.kernels.gemm.sm90.config import LINE
 from gemmlab.kernels.rung import Rung
 from gemmlab.linalg.planning.plan import Launch, Map
-from gemmlab.linalg.runtime.kernels import arguments, artifact_of
+from gemmlab.linalg.runtime.kernels import arguments, artifacts
 from gemmlab.problems.problem import WORKSPACE
 
 
@@ -91,12 +91,10 @@ class Chain:
         return sum(self._device.measure(*call) for call in self._calls(artifact, args))
 
     def _calls(self, artifact: Artifact, args: Sequence[Argument]) -> Iterator[Call]:
-        assert self._rung.launches is not None
         names = [p.name for p in (*problems.find(self._rung.problem).parameters, WORKSPACE)]
         given = dict(zip(names, args, strict=True))
-        for launch in self._rung.launches(self._rung.config, self._shape, given):
-            own = launch.config == self._rung.config
-            yield bind(launch, artifact if own else artifact_of(launch, self.arch))
+        for kernel, launch in artifacts(self._rung, self._shape, given, artifact):
+            yield bind(launch, kernel)
 
 
 def chained(device: Any, rung: Rung, shape: Mapping[str, int]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -13,7 +14,7 @@ from gemmlab.compile.architectures import DEFAULT
 from gemmlab.compile.artifact import Artifact
 from gemmlab.core.packages import CUTE_DSL
 from gemmlab.errors import InternalError
-from gemmlab.kernels.rung import Dim3
+from gemmlab.kernels.rung import Dim3, Rung
 from gemmlab.linalg.arch import sm90
 from gemmlab.linalg.planning.plan import Launch
 
@@ -40,6 +41,17 @@ def artifact(name: str, config: Any, block: Dim3, arch: str = DEFAULT) -> Artifa
     parts = ["linalg", name, repr(config), repr(block), arch]
     made_by = [cute.sources(folder / f"{file}.py"), repr(cute.versions())]
     return disk.fetch([*parts, *made_by], build, f"kernel matmul_{name}")
+
+
+def artifacts(
+    rung: Rung, shape: Mapping[str, int], args: Mapping[str, Any], own: Artifact
+) -> Iterator[tuple[Artifact, Launch]]:
+    """The launches of a rung that has several, and their kernels, for the arguments of its problem
+    and the workspace by name. `own` is the rung's kernel. Errors as `artifact_of`."""
+    assert rung.launches is not None
+    for launch in rung.launches(rung.config, shape, args):
+        is_own = launch.config == rung.config
+        yield own if is_own else artifact_of(launch, own.arch), launch
 
 
 def arguments(launch: Launch, artifact: Artifact) -> tuple[int | float, ...]:

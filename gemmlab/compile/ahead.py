@@ -1,0 +1,147 @@
+"""Kernels compiled by a second process while this one runs the rungs before them.
+
+The child saves artifacts to the disk cache, where `compile_rung` finds them. Nothing depends on the
+child: what it has not compiled, this process compiles, and so raises the errors of compilers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from types import TracebackType
+
+from gemmlab import problems
+from gemmlab.compile import cache
+from gemmlab.compile.cute import compile_rung, is_cached
+from gemmlab.compile.launches import artifacts
+from gemmlab.core import disk_cache, processes, scratch
+from gemmlab.errors import GemmlabError, InputError
+from gemmlab.kernels import ladder
+from gemmlab.kernels.ladder import label
+from gemmlab.kernels.rung import Rung
+from gemmlab.problems.problem import WORKSPACE
+
+
+class Ahead:
+    """Compiles the rungs of a climb ahead of their use, for one shape and one architecture.
+
+    The child is started by the first rung that the cache lacks, to compile those after it. None is
+    started if the process may use only one processor, or if the cache's folder is not writable.
+    A context manager, which ends the child.
+    """
+
+    def __init__(self, rungs: Sequence[Rung], shape: Mapping[str, int], arch: str) -> None:
+        self._rungs, self._shape, self._arch = rungs, shape, arch
+        self._child: subprocess.Popen[bytes] | None = None
+        self._compiling = ""  # the label of the rung that the child is compiling
+        self._unread = b""  # the beginning of the child's next line
+
+    def __enter__(self) -> Ahead:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if (child := self._child) is None:
+            return
+        child.kill()
+        child.wait()
+        assert child.stdout is not None
+        child.stdout.close()
+        scratch.sweep()
+
+    def wait(self, rung: Rung) -> None:
+        """Wait until the child, if it is compiling `rung`, has compiled it."""
+        if self._child is None:
+            if not is_cached(rung, self._arch):
+                self._start(self._rungs[self._rungs.index(rung) + 1 :])
+            return
+        self._listen(0)
+        if self._compiling == label(rung):
+            with cache.compiling(label(rung)):
+                while self._compiling == label(rung):
+                    self._listen(None)
+
+    def _start(self, rungs: Sequence[Rung]) -> None:
+        """Start a child that compiles those of the rungs that this climb needs compiled."""
+        names = [
+            (rung.problem, rung.name, rung.layout)
+            for rung in rungs
+            if not rung.lacks(self._arch)
+            and not rung.requires(rung.config, self._shape)
+            and not is_cached(rung, self._arch)
+            and _is_listed(rung)
+        ]
+        if not names or len(os.sched_getaffinity(0)) < 2 or not disk_cache.is_writable():
+            return
+        request = json.dumps([os.getpid(), self._arch, dict(self._shape), names])
+        # The child inherits the mask, so Ctrl-C reaches only this process.
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        try:
+            with suppress(OSError):
+                self._child = subprocess.Popen(
+                    [sys.executable, "-P", "-m", __name__, request],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
+                    bufsize=0,
+                    env=processes.environment(),
+                )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+    def _listen(self, timeout_ms: int | None) -> None:
+        """Read what the child has said by `timeout_ms`; None: wait until it says something."""
+        assert self._child is not None and self._child.stdout is not None
+        pipe = self._child.stdout.fileno()
+        said = select.poll()
+        said.register(pipe, select.POLLIN)
+        if said.poll(timeout_ms):
+            data = os.read(pipe, 2**16)
+            *lines, self._unread = (self._unread + data).split(b"\n")
+            if lines:
+                self._compiling = lines[-1].decode()
+            if not data:  # the child has ended
+                self._compiling = ""
+
+
+def _is_listed(rung: Rung) -> bool:
+    """Whether the child finds the same rung in the ladder."""
+    with suppress(InputError):
+        return ladder.find(rung.name, rung.layout, rung.problem) == rung
+    return False
+
+
+def main(request: str) -> None:
+    """Compile the rungs in order; print the label of each before."""
+    parent, arch, shape, names = json.loads(request)
+    processes.die_with_parent(parent)
+    with os.fdopen(os.dup(1), "w", buffering=1) as answers:
+        os.dup2(2, 1)  # compilers' output goes elsewhere
+        for problem, name, layout in names:
+            rung = ladder.find(name, layout, problem)
+            print(label(rung), file=answers)
+            with suppress(GemmlabError):
+                _compile(rung, shape, arch)
+
+
+def _compile(rung: Rung, shape: Mapping[str, int], arch: str) -> None:
+    """All kernels of a rung."""
+    own = compile_rung(rung, arch)
+    if rung.launches is not None:
+        names = [x.name for x in (*problems.find(rung.problem).parameters, WORKSPACE)]
+        for _ in artifacts(rung, shape, dict.fromkeys(names, 0), own):
+            pass
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
