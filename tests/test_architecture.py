@@ -49,7 +49,8 @@ LAB_LAYERS = {
     "explain": set(),
     "judge": set(),
     "kernel_file": {"directives", "judge"},
-    "climb": {"environment", "judge", "records"},
+    "ahead": set(),
+    "climb": {"ahead", "environment", "judge", "records"},
     "bench": {"environment", "judge", "records"},
     "submission": {"bench", "directives", "environment", "judge", "metrics", "records"},
 }

@@ -8,11 +8,14 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
+from types import FrameType
 
 import pytest
+from cutlass._mlir_helpers import op
 
-from gemmlab.compile import cache, cute, load, nvrtc, ptx, resources
+from gemmlab.compile import cache, cute, cute_positions, load, nvrtc, ptx, resources
 from gemmlab.compile.artifact import Artifact, Resources
 from gemmlab.errors import CompileError, InputError, PtxSyntaxError, UnknownNameError
 from gemmlab.kernels import ladder
@@ -133,6 +136,28 @@ def test_fragments_are_read_by_128_bit_loads_alone(name: str, layout: str) -> No
 def test_line_numbers_lead_to_the_kernel_file() -> None:
     files = re.findall(r'\.file\s+\d+\s+"([^"]+)"', load("naive").ptx)
     assert any(file.endswith("naive.py") for file in files)
+
+
+def test_each_place_in_the_code_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The PTX, line numbers included, and the machine code are those of the DSL's own lookups."""
+    find, places = op._fast_frameinfo, []
+
+    def look_up(frame: FrameType) -> object:
+        places.append((frame.f_code, frame.f_lasti))
+        return find(frame)
+
+    def compiled() -> Artifact:
+        rung = ladder.find("shared")
+        block = rung.geometry(rung.config, {"m": 1, "n": 1, "k": 1}).block
+        own = cute.parameters(rung)
+        return cute.compile_kernel(rung.kernel, own, rung.config, block, "k", "sm_90a")
+
+    monkeypatch.setattr(op, "_fast_frameinfo", look_up)
+    artifact = compiled()
+    assert len({*places}) == len(places) and op._fast_frameinfo is look_up
+    once = len(places)
+    monkeypatch.setattr(cute_positions, "found_once", nullcontext)
+    assert compiled() == artifact and len(places) > 2 * once
 
 
 def test_second_call_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gemmlab import kernels, problems
-from gemmlab.compile import cache, ptx, resources
+from gemmlab.compile import cache, cute_positions, ptx, resources
 from gemmlab.compile.architectures import DEFAULT, check_architecture
 from gemmlab.compile.artifact import Artifact, ParameterType
 from gemmlab.compile.closure import closure
@@ -98,7 +98,7 @@ def compile_kernel(
     kernel.set_name_prefix(  # type: ignore[attr-defined]
         entry, remove_cutlass_symbol=True, keep_mangled_name=False
     )
-    with scratch.folder() as folder, warnings.catch_warnings():
+    with scratch.folder() as folder, cute_positions.found_once(), warnings.catch_warnings():
         # A loop over a thread's registers must be unrolled, however long it is.
         warnings.filterwarnings("ignore", message="This static loop has")
         options = f"--generate-line-info --gpu-arch {arch}"

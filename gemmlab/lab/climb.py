@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass, replace
 
 import numpy as np
 
-from gemmlab.compile.ahead import Ahead
 from gemmlab.compile.artifact import Artifact
 from gemmlab.compile.cute import compile_rung
 from gemmlab.devices import flow
@@ -23,6 +22,7 @@ from gemmlab.hardware.occupancy import occupancy
 from gemmlab.kernels.ladder import label
 from gemmlab.kernels.rung import Geometry, Rung
 from gemmlab.lab import judge
+from gemmlab.lab.ahead import Ahead
 from gemmlab.lab.environment import own_version
 from gemmlab.lab.judge import Examination, Verdict
 from gemmlab.lab.records import Json, Record

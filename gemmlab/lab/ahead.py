@@ -19,12 +19,12 @@ from types import TracebackType
 from gemmlab import problems
 from gemmlab.compile import cache
 from gemmlab.compile.cute import compile_rung, is_cached
-from gemmlab.compile.launches import artifacts
 from gemmlab.core import disk_cache, processes, scratch
 from gemmlab.errors import GemmlabError, InputError
 from gemmlab.kernels import ladder
 from gemmlab.kernels.ladder import label
 from gemmlab.kernels.rung import Rung
+from gemmlab.linalg.runtime.kernels import artifacts
 from gemmlab.problems.problem import WORKSPACE
 
 
@@ -131,11 +131,11 @@ def main(request: str) -> None:
             rung = ladder.find(name, layout, problem)
             print(label(rung), file=answers)
             with suppress(GemmlabError):
-                _compile(rung, shape, arch)
+                compile_all(rung, shape, arch)
 
 
-def _compile(rung: Rung, shape: Mapping[str, int], arch: str) -> None:
-    """All kernels of a rung."""
+def compile_all(rung: Rung, shape: Mapping[str, int], arch: str) -> None:
+    """Compile all kernels that a rung launches for a shape."""
     own = compile_rung(rung, arch)
     if rung.launches is not None:
         names = [x.name for x in (*problems.find(rung.problem).parameters, WORKSPACE)]
