@@ -1,6 +1,6 @@
 """The operators of gemmlab.torch on the CPU: derivatives, vmap, torch.compile, export.
 
-They run on CUDA tensors by the same registrations; tests/torch_programs/test_on_gpu.py does that.
+They run on CUDA tensors by the same registrations, which test_torch_on_gpu.py exercises.
 """
 
 from __future__ import annotations
