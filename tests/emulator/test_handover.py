@@ -13,16 +13,10 @@ from machine import needs_native
 from snippets import ptx
 
 from gemmlab.emulator import run, tiers
-from gemmlab.emulator.native import compiler
 from gemmlab.emulator.translation.translate import translate
 from gemmlab.errors import EmulationError, OutOfBoundsError, TierError
 
-pytestmark = needs_native
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiler, "EFFORT", 0)
+pytestmark = [needs_native, pytest.mark.usefixtures("quick_llvm")]
 
 
 # Accesses to other blocks of a cluster run on NumPy.

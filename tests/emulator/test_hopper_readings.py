@@ -15,7 +15,6 @@ from test_wgmma import pipeline
 
 from gemmlab import TensorMap
 from gemmlab.emulator import run
-from gemmlab.emulator.native import compiler
 
 FILE = Path(__file__).parents[2] / "benchmarks" / "h200" / "hopper.json"
 READINGS = json.loads(FILE.read_text())
@@ -29,8 +28,8 @@ def test_every_case_was_read():
 @pytest.mark.parametrize("tier", TIERS)
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.slow
-def test_bits_are_the_hardwares(name, tier, monkeypatch):
-    monkeypatch.setattr(compiler, "EFFORT", 0)
+@pytest.mark.usefixtures("quick_llvm")
+def test_bits_are_the_hardwares(name, tier):
     kernel = make(name)
     launch(kernel, tier=tier)
     assert digest(kernel.results) == READINGS["digests"][name]

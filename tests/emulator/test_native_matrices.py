@@ -10,22 +10,17 @@ from machine import needs_native
 from snippets import ptx
 
 from gemmlab.emulator import run
-from gemmlab.emulator.native import compiler
 from gemmlab.emulator.native.code import code_of
 from gemmlab.emulator.native.products import Product
 from gemmlab.emulator.tensor_cores.matrices import BITS, DEPTHS
 from gemmlab.emulator.translation.emit.fragments import SHAPES, SUMS
 from gemmlab.emulator.translation.translate import translate
 
-pytestmark = needs_native
+pytestmark = [needs_native, pytest.mark.usefixtures("quick_llvm")]
+
 # Each warp has numbers of one kind. Products of full significands use all bits of a sum.
 KINDS = ("small", "bits", "wide", "specials", "zeros", "large", "full", "negative")
 WARPS = len(KINDS)
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiler, "EFFORT", 0)
 
 
 def both(text: str, args: list[Any], block: int, smem: int = 0) -> None:
