@@ -25,6 +25,7 @@ from gemmlab.emulator.checks import bits
 from gemmlab.emulator.checks.bits import ALL, DEFINED, NONE, Taint, Values, either, mask_of, whole
 from gemmlab.emulator.program import Block
 from gemmlab.emulator.synchronization import collectives
+from gemmlab.emulator.translation import isa
 from gemmlab.emulator.translation.liveness import live_after, live_at_starts, results, sources
 from gemmlab.ptx.ir import WIDTHS, Instruction, Memory, Operand, Reg, Vector, registers
 
@@ -34,13 +35,8 @@ if TYPE_CHECKING:
 KIND = "uninitialized read"
 NEVER_SET = np.iinfo(np.int32).max  # the origin of registers that were never set
 # Arithmetic instructions: the result is undefined if an operand is.
-COMPUTE = {
-    *("add", "sub", "mul", "mad", "fma", "div", "rem", "abs", "neg", "min", "max", "sad", "rcp"),
-    *("sqrt", "rsqrt", "ex2", "lg2", "sin", "cos", "tanh", "copysign", "and", "or", "xor", "not"),
-    *("cnot", "lop3", "shl", "shr", "shf", "bfe", "bfi", "mul24", "mad24", "bmsk", "szext", "fns"),
-    *("popc", "clz", "brev", "bfind", "prmt", "selp", "testp", "setp", "set", "mov", "cvt", "cvta"),
-    *("slct", "addc", "subc", "madc", "dp4a", "dp2a", "isspacep", "mapa", "getctarank"),
-}
+COMPUTE = {*isa.FORMS, "mov", "cvt", "cvta", "set", "setp", "slct", "addc", "subc", "madc"}
+COMPUTE |= {"dp2a", "dp4a", "isspacep", "mapa", "getctarank"}
 OF_WARP = {"vote", "match", "redux"}
 BRANCHES = {"bra", "ret", "exit", "brx"}
 

@@ -1,0 +1,109 @@
+"""The examples of CONTRIBUTING.md, carried out on a copy of the package."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "CONTRIBUTING.md").read_text()
+
+
+def carry_out(title: str, target: Path) -> list[str]:
+    """Make the changes of one section in a copy of the project; return the files changed."""
+    section = re.split(r"^## ", PAGE, flags=re.MULTILINE)
+    (text,) = (part for part in section if part.startswith(title + "\n"))
+    changed = []
+    for language, body in re.findall(r"^```(python|diff)\n(.*?)^```$", text, re.DOTALL | re.M):
+        head, rest = body.split("\n", 1)
+        name = head.strip().removeprefix("# ")
+        file = target / name
+        if language == "python":
+            assert not file.exists()
+            file.write_text(rest)
+        else:
+            lines = rest.splitlines(keepends=True)
+            before = "".join(line[1:] for line in lines if line[0] == " ")
+            after = "".join(line[1:] for line in lines)
+            old = file.read_text()
+            assert old.count(before) == 1, f"{name}: {before!r} is not there once"
+            file.write_text(old.replace(before, after))
+        changed.append(name)
+    return changed
+
+
+@pytest.fixture
+def copy(tmp_path):
+    """A copy of the package and its pages, and a function that runs Python on it."""
+    for name in ("gemmlab", "docs"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+
+    def run(code):
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": str(tmp_path), "GEMMLAB_CACHE": str(tmp_path / "x")},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return tmp_path, run
+
+
+def test_a_rung(copy):
+    target, run = copy
+    assert len(carry_out("Add a rung", target)) == 2
+    climb = "from gemmlab.__main__ import main; main()"
+    listed = run(f"import sys; sys.argv[1:] = ['list']; {climb}")
+    assert "small-tiles" in listed
+    words = ["climb", "--rungs", "shared,small-tiles", "--size", "32", "--device", "emulated"]
+    assert run(f"import sys; sys.argv[1:] = {words}; {climb}").count("pass") == 2
+
+
+KERNEL = """
+.version 8.0
+.target sm_90a
+.address_size 64
+.visible .entry k(.param .u64 p)
+{
+    .reg .b32 %r<4>;
+    .reg .b64 %q<3>;
+    ld.param.u64 %q0, [p];
+    mov.u32 %r0, %tid.x;
+    mul.wide.u32 %q1, %r0, 4;
+    add.u64 %q0, %q0, %q1;
+    BODY
+    ret;
+}
+"""
+LAUNCH = """
+import numpy as np
+from gemmlab.emulator import run
+for tier in ("numpy", "auto"):
+    x = np.zeros(64, np.uint32)
+    result = run('''KERNEL''', "k", (1, 1, 1), (64, 1, 1), [x], tier=tier)
+"""
+
+
+def test_a_counter(copy):
+    target, run = copy
+    assert len(carry_out("Add a counter", target)) == 2
+    launch = LAUNCH.replace("KERNEL", KERNEL.replace("BODY", "bar.sync 0; bar.sync 0;"))
+    assert run(launch + '    print(result.counters["ptx_barrier_executed.sum"])') == "4\n4\n"
+
+
+def test_an_arithmetic_instruction(copy):
+    target, run = copy
+    assert len(carry_out("Add a PTX instruction", target)) == 2
+    body = "avg.u32 %r2, %r0, 0xFFFFFFFE; st.global.u32 [%q0], %r2;"
+    launch = LAUNCH.replace("KERNEL", KERNEL.replace("BODY", body))
+    expected = [(n + 0xFFFFFFFE) // 2 for n in range(64)]
+    assert run(launch + "    print(x.tolist())") == f"{expected}\n" * 2
