@@ -154,9 +154,9 @@ def test_import_loads_numpy_alone():
     assert not {name for name in third_party if not name.startswith("_")}
 
 
-def test_the_command_line_starts_without_compiler_and_driver():
+def test_the_command_line_starts_without_compiler_driver_and_numpy():
     loaded = modules_after("import gemmlab.cli.app")
-    assert not loaded & {"cutlass", "cuda"}
+    assert not loaded & {"cutlass", "cuda", "numpy", "rich"}
 
 
 def test_pinned_tools_are_the_same_everywhere():

@@ -9,10 +9,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from gemmlab.lab.kernel_file import FileRun
 
 _SHOWN = 4  # numbers of an array
@@ -117,6 +118,8 @@ def _as_json(done: FileRun, lines: bool, by_sass: bool, checked: bool) -> dict[s
 
 
 def _print(done: FileRun, lines: bool, by_ptx: bool, by_sass: bool, checked: bool) -> None:
+    import numpy as np
+
     from gemmlab.report import findings, listing, machine_code, tables
 
     out = tables.console()
