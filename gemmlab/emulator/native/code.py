@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 
-from gemmlab import emulator
 from gemmlab.core import disk_cache
 from gemmlab.emulator.native import compiler, runtime
 from gemmlab.emulator.native.compiler import Library, build, host, version
@@ -36,7 +35,7 @@ def _maker() -> list[str]:
 @cache
 def _own_text() -> str:
     """Return a digest of the source of the emulator and of the PTX front end."""
-    folder = Path(emulator.__file__).parent
+    folder = Path(__file__).parents[1]
     texts = [
         path.read_bytes()
         for part in (folder, folder.with_name("ptx"))
