@@ -59,7 +59,10 @@ def test_every_rung_is_explained_at_a_ragged_shape(rung):
     json.dumps(found.as_json(), allow_nan=False)
     assert max(map(len, printed(found, 80).splitlines())) <= 80
     for one in found.rows:
-        assert one.counted is not None and one.formula
+        assert one.counted is not None
+        if rung.pending:
+            continue
+        assert one.formula
         assert one.reason if abs(one.difference or 0) > 0.001 else not one.reason
         if one.name.endswith("elements"):  # what lanes ask for is modelled exactly, or why not
             assert one.counted == one.model or one.reason

@@ -55,7 +55,7 @@ def test_every_rung_was_read_in_every_layout(name):
     read = {(r["rung"], r["layout"]) for r in READINGS if r["problem"] == name}
     layouts = problems.find(name).layouts
     rungs = [ladder.in_layout(rung, layout) for rung in ladder.rungs(name) for layout in layouts]
-    rungs = [rung for rung in rungs if rung.launches is None]
+    rungs = [rung for rung in rungs if rung.launches is None and not rung.pending]
     assert read == {(ladder.label(rung), rung.layout) for rung in rungs}
 
 

@@ -21,6 +21,7 @@ OCCUPANCY = json.loads((H200 / "occupancy.json").read_text())
 FIELDS = [f"global_{x}s" for x in ("load", "store", "atomic")]
 FIELDS += [f"shared_{x}s" for x in ("load", "store", "atomic")]
 RUNGS = [r for name in problems.NAMES for r in ladder.rungs(name) if r.launches is None]
+RUNGS = [rung for rung in RUNGS if not rung.pending]
 
 
 def cube(size):

@@ -43,6 +43,7 @@ class Rung:
         problem's arguments and the workspace by name. `kernel` is one of them and takes
         `parameters` instead of the problem's.
     arch: the only architecture that has the kernel's instructions; None if any runs it.
+    pending: a new rung whose hardware readings and traffic model are still to be added.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Rung:
     launches: Callable[[Any, Mapping[str, int], Mapping[str, Any]], tuple[Any, ...]] | None = None
     parameters: tuple[Parameter, ...] | None = None
     arch: str | None = None
+    pending: bool = False
 
     def lacks(self, arch: str) -> str | None:
         """What an architecture lacks to run the rung, such as "needs sm_90a"; None if nothing."""
