@@ -5,7 +5,7 @@ NumPy functions. `tracer.py` runs the NumPy tier's code of a basic block once on
 emits the block's IR. That code calls modules of the NumPy tier; `memory.py`, `collectives.py`,
 `numerics.py`, `matrices.py`, `wgmma.py`, `copies.py` and `mbarriers.py` replace them. `ends.py`
 emits terminators, `kernel.py` assembles a program, and `code.py` compiles and caches it.
-`products.py` emits one function per matrix-product shape. `handover.py` lets the NumPy tier execute
+`products.py` emits one function per matrix-product shape. `fallback.py` lets the NumPy tier execute
 an instruction that has no native code.
 
 The runtime is emitted with the same values: `accesses.py` and `costs.py` check, count and perform

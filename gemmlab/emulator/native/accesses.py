@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP
-from gemmlab.emulator.native.bounds import part
+from gemmlab.emulator.native.bounds import byte_of
 from gemmlab.emulator.native.builder import Function, Pointer, Variable
 from gemmlab.emulator.native.layout import CORE, COUNT, FLAVOUR, RECORD, SITE, SIZE, WIDTH
 from gemmlab.emulator.native.support import PTR, call, first_lane, gather, number, routine, scatter
@@ -40,7 +40,7 @@ def _move(nbytes: int, is_load: bool) -> None:
                 else:
                     f.store(there, f.load(here, dtype))
                 k.value = k.value + 1
-        f.give()
+        f.ret()
 
     body.__name__ = f"{'load' if is_load else 'store'}_lanes_{nbytes}"
     routine(lanes=U32, count=I64)(body)
@@ -99,7 +99,7 @@ def gather_4x4(f: Function, core: Pointer, where_: Pointer, record: Pointer) -> 
         for k, column in enumerate(columns):
             place = core.at(CORE["data"] + 4 * (WARP * k + half))
             f.do(f"store <16 x i32> {column}, ptr {place.name}, align 64")
-    f.give()
+    f.ret()
 
 
 @routine(where=PTR, record=PTR)
@@ -122,7 +122,7 @@ def scatter_4x4(f: Function, core: Pointer, where_: Pointer, record: Pointer) ->
                     rows[half + j + 4 * q] = _join(f, register, "poison", 16, order4)
     for lane, place in enumerate(places):
         f.do(f"store <4 x i32> {rows[lane]}, ptr {place.name}, align 16")
-    f.give()
+    f.ret()
 
 
 # Complete accesses
@@ -165,7 +165,7 @@ def _count_short(
     shape: Value,
     space: str,
 ) -> None:
-    cost = _price(f, core, record, base, shape, space)
+    cost = _cost(f, core, record, base, shape, space)
     f.increment(site.at(SITE["full"]), number(f, 1))
     if space == "shared":
         f.increment(site.at(SITE["ideal"]), cost >> 8)
@@ -173,12 +173,12 @@ def _count_short(
     f.increment(site.at(SITE["cost"]), cost)
 
 
-def _price(
+def _cost(
     f: Function, core: Pointer, record: Pointer, base: Value, shape: Value, space: str
 ) -> Value:
     """Return the cost of a pattern. It is computed on first use and cached in the record."""
     if space == "shared":
-        low, flavour = base & 3, part(shape, FLAVOUR)
+        low, flavour = base & 3, byte_of(shape, FLAVOUR)
         place = record.at(RECORD["cost"]).at((low + flavour) * 2)
     else:
         low = base & 31
@@ -186,9 +186,11 @@ def _price(
     cost = Variable(f, f.load(place, U16))
     with f.when(cost.value == np.uint16(0)):
         if space == "shared":
-            cost.value = call(f, core, "price_wavefronts", record, flavour, low, part(shape, WIDTH))
+            cost.value = call(
+                f, core, "wavefront_cost", record, flavour, low, byte_of(shape, WIDTH)
+            )
         else:
-            cost.value = call(f, core, "price_sectors", record, low)
+            cost.value = call(f, core, "sector_cost", record, low)
     return cost.value.astype(I64)
 
 
@@ -212,20 +214,20 @@ def _access(space: str, is_load: bool) -> None:
         if has_short_way:
             with f.when(lanes == ALL):
                 base = (f.load(record.at(RECORD["base"]), I64) + offset) & wrap
-                with f.when(_inside(f, core, site, record, base, part(shape, WIDTH), space)):
+                with f.when(_inside(f, core, site, record, base, byte_of(shape, WIDTH), space)):
                     _count_short(f, core, site, record, base, shape, space)
                     place = f.load_pointer(core.at(CORE[memory])).at(base)
                     call(f, core, f"{move}_pattern", place, record, shape)
-                    f.give(f.constant(np.bool_(True)))
+                    f.ret(f.constant(np.bool_(True)))
         _find_words(f, core, record, offset, wrap)
         if is_load:  # inactive lanes load zero, as on the NumPy tier
-            f.clear(core.at(CORE["data"]), part(shape, WIDTH) * WARP)
+            f.clear(core.at(CORE["data"]), byte_of(shape, WIDTH) * WARP)
         with f.when(lanes == 0):
-            f.give(f.constant(np.bool_(True)))
+            f.ret(f.constant(np.bool_(True)))
         good = call(f, core, f"check_{space}", site, lanes, shape)
         with f.when(good):
             call(f, core, f"{move}_lanes", lanes, shape)
-        f.give(good)
+        f.ret(good)
 
     body.__name__ = f"{move}_{space}"
     routine(BOOL, **ACCESS)(body)
@@ -245,8 +247,8 @@ def _touch(space: str) -> None:
     ) -> None:
         _find_words(f, core, record, offset, f.load(record.at(RECORD["wrap"]), I64))
         with f.when(lanes == 0):
-            f.give(f.constant(np.bool_(True)))
-        f.give(call(f, core, f"check_{space}", site, lanes, shape))
+            f.ret(f.constant(np.bool_(True)))
+        f.ret(call(f, core, f"check_{space}", site, lanes, shape))
 
     body.__name__ = f"touch_{space}"
     routine(BOOL, **ACCESS)(body)
@@ -265,12 +267,12 @@ def _halves(
             source, target = (there, here) if is_load else (here, there)
             half = f.assign(f"load {kind}, ptr {source.name}, align {nbytes}")
             f.do(f"store {kind} {half}, ptr {target.name}, align {nbytes}")
-        f.give()
+        f.ret()
     if is_load:
         with f.when(span == 0):
-            both = [f.load(x, dtype).spread() for x in (where_, upper)]
+            both = [f.load(x, dtype).broadcast() for x in (where_, upper)]
             f.store(data, where(f.lanes(f.constant(LOWER_HALF)), *both), align=WARP * nbytes)
-            f.give()
+            f.ret()
 
 
 def _pattern(is_load: bool) -> None:
@@ -278,11 +280,11 @@ def _pattern(is_load: bool) -> None:
 
     def body(f: Function, core: Pointer, where_: Pointer, record: Pointer, shape: Value) -> None:
         span = f.load(record.at(RECORD["span"]), I64)
-        size, count = part(shape, SIZE), part(shape, COUNT)
+        size, count = byte_of(shape, SIZE), byte_of(shape, COUNT)
         data = core.at(CORE["data"])
         with f.when((size == 4) & (count == 4)):
             call(f, core, "gather_4x4" if is_load else "scatter_4x4", where_, record)
-            f.give()
+            f.ret()
         for nbytes in (1, 2, 4, 8):
             dtype = np.dtype(f"u{nbytes}")
             with f.when((size == nbytes) & (count == 1)):
@@ -291,11 +293,11 @@ def _pattern(is_load: bool) -> None:
                         f.store(data, f.load(where_, dtype, True), align=32 * nbytes)
                     else:
                         f.store(where_, f.load(data, dtype, True, align=32 * nbytes))
-                    f.give()
+                    f.ret()
                 if is_load:
                     with f.when(span == 0):
-                        f.store(data, f.load(where_, dtype).spread(), align=32 * nbytes)
-                        f.give()
+                        f.store(data, f.load(where_, dtype).broadcast(), align=32 * nbytes)
+                        f.ret()
                 if nbytes >= 4:
                     _halves(f, data, where_, record, dtype, is_load)
                     index = f.load(record.at(RECORD["index"]), I32, True, align=64)
@@ -303,12 +305,12 @@ def _pattern(is_load: bool) -> None:
                         f.store(data, gather(where_, index, dtype), align=32 * nbytes)
                     else:
                         scatter(where_, index, f.load(data, dtype, True, align=32 * nbytes))
-                    f.give()
+                    f.ret()
         index = f.load(record.at(RECORD["index"]), I32, True, align=64)
         start = Value(f, f.assign(f"ptrtoint ptr {where_.name} to i64"), I64, False)
         f.store(core.at(CORE["pointers"]), index.astype(I64) + start, align=64)
         call(f, core, "load_lanes" if is_load else "store_lanes", f.constant(ALL), shape)
-        f.give()
+        f.ret()
 
     body.__name__ = "load_pattern" if is_load else "store_pattern"
     routine(None, where=PTR, record=PTR, shape=I64)(body)
@@ -320,9 +322,9 @@ def _lanes(is_load: bool) -> None:
 
     def body(f: Function, core: Pointer, lanes: Value, shape: Value) -> None:
         for nbytes in (1, 2, 4, 8):
-            with f.when(part(shape, SIZE) == nbytes):
-                call(f, core, f"{move}_lanes_{nbytes}", lanes, part(shape, COUNT))
-        f.give()
+            with f.when(byte_of(shape, SIZE) == nbytes):
+                call(f, core, f"{move}_lanes_{nbytes}", lanes, byte_of(shape, COUNT))
+        f.ret()
 
     body.__name__ = f"{move}_lanes"
     routine(None, lanes=U32, shape=I64)(body)
@@ -361,14 +363,14 @@ def _matrix_rows(is_load: bool) -> None:
         wrap, data = f.load(record.at(RECORD["wrap"]), I64), core.at(CORE["data"])
         with f.when(lanes == ALL):
             base = (f.load(record.at(RECORD["base"]), I64) + offset) & wrap
-            with f.when(_inside(f, core, site, record, base, part(shape, WIDTH), "shared")):
+            with f.when(_inside(f, core, site, record, base, byte_of(shape, WIDTH), "shared")):
                 _count_short(f, core, site, record, base, shape, "shared")
                 place = f.load_pointer(core.at(CORE["shared"])).at(base)
                 for k, row in enumerate(_rows(f, place, record)):
                     _row_at(f, row, data.at(16 * k), is_load)
-                f.give(f.constant(np.bool_(True)))
+                f.ret(f.constant(np.bool_(True)))
         with f.when(lanes == 0):
-            f.give(f.constant(np.bool_(True)))
+            f.ret(f.constant(np.bool_(True)))
         _find_words(f, core, record, offset, wrap)
         good = call(f, core, "check_shared", site, lanes, shape)
         with f.when(good):
@@ -378,7 +380,7 @@ def _matrix_rows(is_load: bool) -> None:
                 left.value = left.value & (left.value - np.uint32(1))
                 row = f.load_pointer(core.at(CORE["pointers"]).at(lane * 8))
                 _row_at(f, row, data.at(lane * 16), is_load)
-        f.give(good)
+        f.ret(good)
 
     body.__name__ = f"{'load' if is_load else 'store'}_rows"
     routine(BOOL, **ACCESS)(body)

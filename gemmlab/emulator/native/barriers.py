@@ -13,8 +13,8 @@ from gemmlab.emulator.native.support import (
     call,
     count_lanes,
     first_lane,
-    note_fault,
     number,
+    record_fault,
     reduced,
     routine,
 )
@@ -43,8 +43,8 @@ def arrive(f: Function, core: Pointer, warp: Pointer) -> None:
     bad_count = f.bits((counts % np.uint32(WARP) != 0) | (counts == 0)) & f.bits(counted)
     bad = (f.bits(ids >= np.uint32(NUM_BARRIERS)) | bad_count) & lanes
     with f.when(bad != 0):
-        note_fault(f, core, END_FAULT, f.load(core.at(CORE["instruction"]), I64), lanes)
-        f.give(status(f, FAULT))
+        record_fault(f, core, END_FAULT, f.load(core.at(CORE["instruction"]), I64), lanes)
+        f.ret(status(f, FAULT))
     left = Variable(f, lanes)
     with f.loop(lambda: left.value != 0):
         lane = first_lane(left.value).astype(I64)
@@ -63,9 +63,9 @@ def arrive(f: Function, core: Pointer, warp: Pointer) -> None:
         f.increment(core.at(CORE["arrived"]).at(offset), f.constant(np.uint32(WARP)))
         f.jump(behind)
         f.place(stays)
-        standing = field(f, warp, "standing")
-        f.increment(core.at(CORE["num_standing"]), (standing == 0).astype(I64))
-        put(f, warp, "standing", standing | group)
+        at_barrier = field(f, warp, "at_barrier")
+        f.increment(core.at(CORE["num_at_barrier"]), (at_barrier == 0).astype(I64))
+        put(f, warp, "at_barrier", at_barrier | group)
         at = where(f.lanes(group), barrier, vector(f, warp, "barrier"))
         f.store(warp.at(WARP_STATE["barrier"]), at, align=64)
         votes = f.load(core.at(CORE["barrier_votes"]), U32)
@@ -75,7 +75,7 @@ def arrive(f: Function, core: Pointer, warp: Pointer) -> None:
         f.jump(behind)
         f.place(behind)
         call(f, core, "release", barrier)
-    f.give(status(f, BARRIER))
+    f.ret(status(f, BARRIER))
 
 
 @routine(None)
@@ -84,12 +84,12 @@ def release_all(f: Function, core: Pointer) -> None:
     with f.loop(lambda: barrier.value < np.uint32(NUM_BARRIERS)):
         call(f, core, "release", barrier.value)
         barrier.value = barrier.value + np.uint32(1)
-    f.give()
+    f.ret()
 
 
 def _here(f: Function, warp: Pointer, barrier: Value) -> Value:
     """Return the lanes of a warp that wait at a barrier."""
-    return f.bits(vector(f, warp, "barrier") == barrier) & field(f, warp, "standing")
+    return f.bits(vector(f, warp, "barrier") == barrier) & field(f, warp, "at_barrier")
 
 
 @routine(None, barrier=U32)
@@ -113,20 +113,20 @@ def release(f: Function, core: Pointer, barrier: Value) -> None:
     asked = f.load(expected, U32)
     wanted = where(asked > 0, asked, alive.value * np.uint32(WARP))
     with f.when((total < wanted) | (total == 0)):
-        f.give()
+        f.ret()
     f.store(arrived, f.constant(NONE))
     f.store(expected, f.constant(NONE))
     index.value = number(f, 0)
     with f.loop(lambda: index.value < count):
         warp = warp_at(f, core, index.value)
-        here, standing = _here(f, warp, barrier), field(f, warp, "standing")
+        here, at_barrier = _here(f, warp, barrier), field(f, warp, "at_barrier")
         with f.when(here != 0):
             _leave_result(f, warp, here, yes.value, lanes.value)
-            put(f, warp, "standing", standing & ~here)
-            gone = (standing == here).astype(I64)
-            f.increment(core.at(CORE["num_standing"]), -gone)
+            put(f, warp, "at_barrier", at_barrier & ~here)
+            gone = (at_barrier == here).astype(I64)
+            f.increment(core.at(CORE["num_at_barrier"]), -gone)
         index.value = index.value + 1
-    f.give()
+    f.ret()
 
 
 def _leave_result(f: Function, warp: Pointer, here: Value, yes: Value, lanes: Value) -> None:

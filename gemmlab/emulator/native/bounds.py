@@ -26,8 +26,8 @@ from gemmlab.emulator.native.support import (
     count_lanes,
     first_lane,
     lane_numbers,
-    note_fault,
     number,
+    record_fault,
     reduced,
     routine,
 )
@@ -36,7 +36,7 @@ from gemmlab.emulator.native.values import BOOL, I32, I64, U32, Value, where
 ALL = np.uint32(0xFFFFFFFF)
 
 
-def part(shape: Value, place: int) -> Value:
+def byte_of(shape: Value, place: int) -> Value:
     """Return one byte of a packed access shape."""
     return (shape >> place) & 255
 
@@ -57,9 +57,9 @@ def _between(f: Function, words: Value, low: Value, high: Value, width: Value) -
     return f.bits((words >= low) & (words + width <= high)) == ALL
 
 
-def _give_fault(f: Function, core: Pointer, shape: Value, lanes: Value) -> None:
-    note_fault(f, core, ACCESS_FAULT, shape >> INSTRUCTION, lanes)
-    f.give(f.constant(np.bool_(False)))
+def _return_fault(f: Function, core: Pointer, shape: Value, lanes: Value) -> None:
+    record_fault(f, core, ACCESS_FAULT, shape >> INSTRUCTION, lanes)
+    f.ret(f.constant(np.bool_(False)))
 
 
 def _fits(f: Function, core: Pointer, words: Value, width: Value, size: str) -> Value:
@@ -80,7 +80,7 @@ def _translate(
     right, wrong = f.label("right"), f.label("wrong")
     f.branch(fits, right, wrong)
     f.place(wrong)
-    _give_fault(f, core, shape, lanes)
+    _return_fault(f, core, shape, lanes)
     f.place(right)
     place = core.at(CORE["pointers"])
     pointers = words + f.load(core.at(CORE[memory]), I64)
@@ -101,7 +101,7 @@ CHECK = dict(site=PTR, lanes=U32, shape=I64)
 
 @routine(BOOL, **CHECK)
 def check_global(f: Function, core: Pointer, site: Pointer, lanes: Value, shape: Value) -> None:
-    words, width = _words(f, core, lanes), part(shape, WIDTH)
+    words, width = _words(f, core, lanes), byte_of(shape, WIDTH)
     low, high = f.load(site.at(SITE["low"]), I64), f.load(site.at(SITE["high"]), I64)
     inside = _between(f, words, low, high, width)
     search, owned, wrong = f.label("search"), f.label("owned"), f.label("wrong")
@@ -122,7 +122,7 @@ def check_global(f: Function, core: Pointer, site: Pointer, lanes: Value, shape:
         allocation.value = allocation.value + 1
     f.branch(left.value == 0, owned, wrong)
     f.place(wrong)
-    _give_fault(f, core, shape, lanes)
+    _return_fault(f, core, shape, lanes)
     f.place(owned)
     _translate(f, core, words, _aligned(words, width), "arena", shape, lanes)
     cost = Variable(f, number(f, 0))
@@ -131,23 +131,23 @@ def check_global(f: Function, core: Pointer, site: Pointer, lanes: Value, shape:
     with f.when((shape & (ATOMIC << FLAVOUR)) == 0):
         cost.value = distinct(f, words >> 5, lanes)
     _count(f, site, lanes, cost.value, None)
-    f.give(f.constant(np.bool_(True)))
+    f.ret(f.constant(np.bool_(True)))
 
 
 @routine(BOOL, **CHECK)
 def check_shared(f: Function, core: Pointer, site: Pointer, lanes: Value, shape: Value) -> None:
-    words, width = _words(f, core, lanes), part(shape, WIDTH)
+    words, width = _words(f, core, lanes), byte_of(shape, WIDTH)
     _translate(f, core, words, _fits(f, core, words, width, "shared_bytes"), "shared", shape, lanes)
     is_load = shape & (LOADS << FLAVOUR)
     _count(f, site, lanes, *wavefronts(f, words.astype(I32), lanes, width, is_load))
-    f.give(f.constant(np.bool_(True)))
+    f.ret(f.constant(np.bool_(True)))
 
 
 @routine(BOOL, **CHECK)
 def check_local(f: Function, core: Pointer, site: Pointer, lanes: Value, shape: Value) -> None:
     """Here each lane's bytes are contiguous. The costs follow the hardware's layout, which
     interleaves the words of the 32 lanes."""
-    words, width = _words(f, core, lanes), part(shape, WIDTH)
+    words, width = _words(f, core, lanes), byte_of(shape, WIDTH)
     lane = lane_numbers(f).astype(I64)
     fits = _fits(f, core, words, width, "local_bytes")
     own = words + lane * f.load(core.at(CORE["local_bytes"]), I64)
@@ -158,17 +158,17 @@ def check_local(f: Function, core: Pointer, site: Pointer, lanes: Value, shape: 
         sectors.value = sectors.value + distinct(f, keys, lanes)
         word.value = word.value + 1
     _count(f, site, lanes, sectors.value, None)
-    f.give(f.constant(np.bool_(True)))
+    f.ret(f.constant(np.bool_(True)))
 
 
 @routine(BOOL, **CHECK)
 def check_param(f: Function, core: Pointer, site: Pointer, lanes: Value, shape: Value) -> None:
     """Parameters are read-only and not counted."""
-    words, width = _words(f, core, lanes), part(shape, WIDTH)
+    words, width = _words(f, core, lanes), byte_of(shape, WIDTH)
     fits = _fits(f, core, words, width, "parameter_bytes")
     fits = fits & ((shape & (LOADS << FLAVOUR)) != 0)
     _translate(f, core, words, fits, "parameters", shape, lanes)
-    f.give(f.constant(np.bool_(True)))
+    f.ret(f.constant(np.bool_(True)))
 
 
 @routine(BOOL, **CHECK)
@@ -186,8 +186,8 @@ def check_generic(f: Function, core: Pointer, site: Pointer, lanes: Value, shape
             good = call(f, core, f"check_{space}", site.at(window * SITE.size), group, shape)
             f.store(words_at, words, align=64)
             with f.when(~good):
-                f.give(good)
+                f.ret(good)
             left.value = left.value & ~group
     with f.when(left.value != 0):
-        _give_fault(f, core, shape, left.value)
-    f.give(f.constant(np.bool_(True)))
+        _return_fault(f, core, shape, left.value)
+    f.ret(f.constant(np.bool_(True)))

@@ -69,7 +69,7 @@ class Variable:
 
     @value.setter
     def value(self, new: Value) -> None:
-        self.f.store(self.slot, new.astype(self.dtype).spread(self.vector))
+        self.f.store(self.slot, new.astype(self.dtype).broadcast(self.vector))
 
 
 class Function:
@@ -121,12 +121,12 @@ class Function:
     def splat(self, x: Value) -> Value:
         if not x.name.startswith("%"):
             name = f"splat ({x.typed})"
-            return Value(self, name, x.dtype, True, x.loose)
+            return Value(self, name, x.dtype, True, x.any_nan)
         kind = ir_type(x.dtype, True)
         first = self.assign(f"insertelement {kind} poison, {x.typed}, i64 0")
         mask = f"<{WARP} x i32> zeroinitializer"
         name = self.assign(f"shufflevector {kind} {first}, {kind} poison, {mask}")
-        return Value(self, name, x.dtype, True, x.loose)
+        return Value(self, name, x.dtype, True, x.any_nan)
 
     def element(self, x: Value, lane: int) -> Value:
         if not x.vector:
@@ -225,7 +225,7 @@ class Function:
         pairs = ", ".join(f"[ {x.name}, %{label} ]" for x, label in sources)
         return first.make(f"phi {first.type} {pairs}", first.dtype)
 
-    def give(self, value: Value | None = None) -> None:
+    def ret(self, value: Value | None = None) -> None:
         self.end("ret void" if value is None else f"ret {value.typed}")
 
     @contextmanager

@@ -16,7 +16,7 @@ import numpy as np
 from gemmlab.core import disk_cache
 from gemmlab.emulator.native import compiler, runtime
 from gemmlab.emulator.native.compiler import Library, build, host, version
-from gemmlab.emulator.native.handover import is_known_call
+from gemmlab.emulator.native.fallback import is_known_call
 from gemmlab.emulator.native.kernel import Kernel, Plan, site_offsets
 from gemmlab.emulator.native.products import Product
 from gemmlab.emulator.native.values import NotCovered
@@ -27,13 +27,13 @@ from gemmlab.emulator.program import Program
 LONG = 64
 
 
-def _maker() -> list[str]:
+def _build_inputs() -> list[str]:
     """Return everything besides the program that determines the generated code."""
-    return [_own_text(), version(), *host(), str(compiler.EFFORT)]
+    return [_source_digest(), version(), *host(), str(compiler.EFFORT)]
 
 
 @cache
-def _own_text() -> str:
+def _source_digest() -> str:
     """Return a digest of the source of the emulator and of the PTX front end."""
     folder = Path(__file__).parents[1]
     texts = [
@@ -52,7 +52,7 @@ def _pointers(address: int, count: int) -> np.ndarray:
 @cache
 def runtime_library() -> Library:
     """Return the compiled runtime."""
-    name = f"{disk_cache.name_of(['runtime', *_maker()])}.o"
+    name = f"{disk_cache.name_of(['runtime', *_build_inputs()])}.o"
     image = disk_cache.load(name)
     if image is None:
         image = build(runtime.text(), thoroughly=True)
@@ -68,7 +68,7 @@ def routines() -> np.ndarray:
 @cache
 def product_library(product: Product) -> Library:
     """Return the compiled function that multiplies matrices of one shape."""
-    name = f"{disk_cache.name_of(['product', *_maker(), repr(product)])}.o"
+    name = f"{disk_cache.name_of(['product', *_build_inputs(), repr(product)])}.o"
     image = disk_cache.load(name)
     if image is None:
         image = build(product.text, thoroughly=True)
@@ -84,7 +84,7 @@ class Code:
         self.program, self.rows = program, rows
         self.name = code_name(program, rows)
         self.sites = site_offsets(self.program)
-        self.blocks_meet = blocks_meet(self.program)
+        self.blocks_interact = blocks_interact(self.program)
         self._kernel: Kernel | None = None
         self._libraries: dict[str, Library] = {}
         self._lock = threading.Lock()
@@ -142,7 +142,7 @@ class Code:
         return library
 
 
-def blocks_meet(program: Program) -> bool:
+def blocks_interact(program: Program) -> bool:
     """Return whether a program's blocks can interact: through atomic operations or volatile,
     relaxed or acquire loads outside shared memory, or through calls that use the heap or print."""
     for i in program.function.instructions:
@@ -157,7 +157,7 @@ def blocks_meet(program: Program) -> bool:
 
 def code_name(program: Program, rows: bool) -> str:
     parts = program.module.digest, program.function.name, str(rows)
-    return disk_cache.name_of(["native", *_maker(), *parts])
+    return disk_cache.name_of(["native", *_build_inputs(), *parts])
 
 
 def code_of(program: Program, rows: bool) -> Code:

@@ -52,7 +52,7 @@ class Collectives:
 
     def shuffle(self, mode: str, value: Any, distance: Any, segment: Any) -> tuple[Any, Any]:
         f = self.f
-        value = (value if isinstance(value, Value) else f.constant(value)).settled()
+        value = (value if isinstance(value, Value) else f.constant(value)).canonical()
         if not isinstance(distance, Value) and not isinstance(segment, Value):
             return self._known(f, mode, value, distance, segment)
         lane = lane_numbers(f)
@@ -69,8 +69,8 @@ class Collectives:
         }[mode]
         inside = source >= high if mode == "up" else source <= high
         source = where(inside, source, lane)
-        spilled = f.reserve(value.spread().type)
-        f.store(spilled, value.spread(), align=64)
+        spilled = f.reserve(value.broadcast().type)
+        f.store(spilled, value.broadcast(), align=64)
         return gather(spilled, source * np.int32(value.dtype.itemsize), value.dtype), inside
 
     def _known(
@@ -80,11 +80,11 @@ class Collectives:
         lanes = np.arange(WARP, dtype=np.uint32).reshape(1, 1, WARP)
         sources, inside = collectives.shuffle(mode, lanes, distance, segment)
         on = f.table(np.broadcast_to(inside, (1, 1, WARP)).reshape(WARP))
-        return shuffled(value.spread(), sources.reshape(WARP).tolist()), on
+        return shuffled(value.broadcast(), sources.reshape(WARP).tolist()), on
 
     def match_any(self, active: Lanes, members: Any, value: Any) -> Value:
         f = active.bits.f
-        value = (value if isinstance(value, Value) else f.constant(value)).spread()
+        value = (value if isinstance(value, Value) else f.constant(value)).broadcast()
         spilled = f.reserve(value.type)
         f.store(spilled, value, align=64)
         left, found = Variable(f, active.bits), Variable(f, f.constant(NONE, True))
@@ -104,7 +104,7 @@ class Collectives:
 
     def reduce(self, mode: str, active: Lanes, members: Any, value: Any) -> Value:
         f = active.bits.f
-        value = (value if isinstance(value, Value) else f.constant(value)).spread()
+        value = (value if isinstance(value, Value) else f.constant(value)).broadcast()
         kind, signed = value.dtype.type, value.dtype.kind == "i"
         info = np.iinfo(value.dtype)
         word, neutral = {

@@ -14,7 +14,7 @@ from gemmlab.emulator.arithmetic.lanes import WARP
 from gemmlab.emulator.counters.rules import BANKS, LINE_BYTES, SECTOR_BYTES, TAG_BANKS
 from gemmlab.emulator.memory.arena import GLOBAL_BASE
 from gemmlab.emulator.memory.spaces import Access
-from gemmlab.emulator.native.bounds import part
+from gemmlab.emulator.native.bounds import byte_of
 from gemmlab.emulator.native.builder import Function, Pointer, Variable
 from gemmlab.emulator.native.costs import distinct, wavefronts
 from gemmlab.emulator.native.layout import (
@@ -23,8 +23,8 @@ from gemmlab.emulator.native.layout import (
     COPY_RECORD,
     CORE,
     FLAVOUR,
+    GROW_RING,
     INSTRUCTION,
-    MAKE_ROOM,
     SITE,
     WARP_STATE,
     WIDTH,
@@ -37,8 +37,8 @@ from gemmlab.emulator.native.support import (
     first_lane,
     lane_offset,
     last_lane,
-    note_fault,
     number,
+    record_fault,
     routine,
 )
 from gemmlab.emulator.native.values import BOOL, I32, I64, U8, U32, Value, apply, where
@@ -76,13 +76,13 @@ class Copies:
                 access.offset % (1 << 8 * address.dtype.itemsize)
             )
             unsigned = wrapped.view(f"u{address.dtype.itemsize}").astype(I64)
-            m.f.store(core.at(CORE[name]), unsigned.spread(), align=64)
-        m.f.store(core.at(CORE["data"]), m.value(nbytes).spread(), align=64)
+            m.f.store(core.at(CORE[name]), unsigned.broadcast(), align=64)
+        m.f.store(core.at(CORE["data"]), m.value(nbytes).broadcast(), align=64)
         shape = number(m.f, shape_of(to, 0) & ~(255 << FLAVOUR) | int(bypass) << FLAVOUR)
         sites = m.site(to, "global"), m.site(to, "shared")
         with m.f.when(lanes != NONE):
             record = core.at(m.kernel.copy_record(to.instruction))
-            m.must(m.run("copy", m.warp, *sites, record, lanes, shape))
+            m.require(m.run("copy", m.warp, *sites, record, lanes, shape))
 
     def commit(self, mask: Lanes | None) -> None:
         f, place = self.m.f, self.m.warp.at(WARP_STATE["committed"])
@@ -90,18 +90,18 @@ class Copies:
         f.store(place, groups + f.lanes(self.m.bits_of(mask)).astype(I32), align=64)
 
     def wait(self, most: int, mask: Lanes | None) -> None:
-        self._land(-most, mask)
+        self._complete(-most, mask)
 
     def land_all(self, mask: Lanes | None) -> None:
-        self._land(1, mask)
+        self._complete(1, mask)
 
     def wait_all(self, mask: Lanes | None) -> None:
         self.commit(mask)
         self.wait(0, mask)
 
-    def _land(self, more: int, mask: Lanes | None) -> None:
+    def _complete(self, more: int, mask: Lanes | None) -> None:
         m = self.m
-        m.run("land", m.warp, m.bits_of(mask), m.f.constant(np.int32(more)))
+        m.run("complete_copies", m.warp, m.bits_of(mask), m.f.constant(np.int32(more)))
 
 
 # Runtime functions
@@ -120,7 +120,7 @@ def copy(
 ) -> None:
     """Check, count and enqueue the copies of some lanes. `words` holds the destinations, `pointers`
     the sources and `data` the number of bytes that each lane reads."""
-    width = part(shape, WIDTH)
+    width = byte_of(shape, WIDTH)
     targets, sources = (
         f.load(core.at(CORE[x]), I64, True, align=64) for x in ("words", "pointers")
     )
@@ -136,16 +136,16 @@ def copy(
             zeroed = f.bits(sizes < width.astype(U32)) & lanes
             sites = from_global, to_shared
             call(f, core, "count_copy", *sites, record, lanes, reading, zeroed, shape)
-            count, room = (f.load(warp.at(WARP_STATE[x]), I64) for x in ("copies", "room"))
+            count, room = (f.load(warp.at(WARP_STATE[x]), I64) for x in ("copies", "capacity"))
             with f.when(count == room):
-                function = f.load_pointer(core.at(CORE["hand_over"]))
-                done = f.invoke(function, U32, core, number(f, MAKE_ROOM), lanes)
+                function = f.load_pointer(core.at(CORE["callback"]))
+                done = f.invoke(function, U32, core, number(f, GROW_RING), lanes)
                 with f.when(done == NONE):
-                    f.give(f.constant(np.bool_(False)))
-            call(f, core, "note_copy", warp, lanes, zeroed, width)
-            f.give(f.constant(np.bool_(True)))
-    note_fault(f, core, ACCESS_FAULT, shape >> INSTRUCTION, lanes)
-    f.give(f.constant(np.bool_(False)))
+                    f.ret(f.constant(np.bool_(False)))
+            call(f, core, "enqueue_copy", warp, lanes, zeroed, width)
+            f.ret(f.constant(np.bool_(True)))
+    record_fault(f, core, ACCESS_FAULT, shape >> INSTRUCTION, lanes)
+    f.ret(f.constant(np.bool_(False)))
 
 
 @routine(U32, site=PTR, words=(I64, True), sizes=(I64, True), lanes=U32)
@@ -166,7 +166,7 @@ def outside(
             f.store(site.at(SITE["high"]), end)
             left.value = left.value & ~mine
         allocation.value = allocation.value + 1
-    f.give(left.value)
+    f.ret(left.value)
 
 
 COUNT = dict(lanes=U32, reading=U32, zeroed=U32, shape=I64)
@@ -185,7 +185,7 @@ def count_copy(
     shape: Value,
 ) -> None:
     """Count a copy by the rules of counters/rules.py."""
-    width, bypass = part(shape, WIDTH), part(shape, FLAVOUR) == BYPASS
+    width, bypass = byte_of(shape, WIDTH), byte_of(shape, FLAVOUR) == BYPASS
     targets = f.load(core.at(CORE["words"]), I64, True, align=64)
     sources = f.load(core.at(CORE["pointers"]), I64, True, align=64) - np.int64(GLOBAL_BASE)
     f.increment(to_shared.at(SITE["requests"]), number(f, 1))
@@ -198,13 +198,13 @@ def count_copy(
         f.increment(from_global.at(SITE["requests"]), number(f, 1))
         f.increment(from_global.at(SITE["threads"]), count_lanes(reading))
         with f.when(bypass):
-            sectors = _price_past_l1(f, record, sources, targets, reading)
+            sectors = _sectors_past_l1(f, record, sources, targets, reading)
             f.increment(from_global.at(SITE["cost"]), sectors)
         with f.when(~bypass):
             sectors = distinct(f, sources >> np.int64(SECTOR), reading)
             f.increment(from_global.at(SITE["cost"]), sectors)
             _count_through_l1(f, to_shared, sources, targets, reading, width)
-    f.give()
+    f.ret()
 
 
 def _spill(f: Function, x: Value) -> Pointer:
@@ -213,12 +213,12 @@ def _spill(f: Function, x: Value) -> Pointer:
     return place
 
 
-def _price_past_l1(
+def _sectors_past_l1(
     f: Function, record: Pointer, sources: Value, targets: Value, lanes: Value
 ) -> Value:
     """Return the sectors of copies that bypass L1: one per source line and destination sector. The
     result is cached by address pattern."""
-    patterns = [x - f.element(x, 0).spread() for x in (sources, targets)]
+    patterns = [x - f.element(x, 0).broadcast() for x in (sources, targets)]
     bits = f.element(sources, 0) & np.int64(LINE_BYTES - 1)
     low = (bits << np.int64(8) | f.element(targets, 0) & np.int64(SECTOR_BYTES - 1)).astype(U32)
     same = (f.load(record.at(COPY_RECORD["low"]), U32) == low) & (
@@ -283,8 +283,8 @@ def _count_through_l1(
     banks, so a lane uses one aligned group of banks."""
     turns = _turns(f, sources, lanes)
     turns_at = _spill(f, turns)
-    shift = (np.int64(2) + (width >> 3)).spread()  # width 4, 8, 16: shift 2, 3, 4
-    mask = (np.int64(BANKS) // (width >> 2) - 1).spread()
+    shift = (np.int64(2) + (width >> 3)).broadcast()  # width 4, 8, 16: shift 2, 3, 4
+    mask = (np.int64(BANKS) // (width >> 2) - 1).broadcast()
     banks_at = [_spill(f, (x >> shift & mask).astype(I32)) for x in (sources, targets)]
     loads = [f.reserve(f"<{BANKS} x i32>") for _ in banks_at]
     per_phase = np.uint32(WARP) // (width >> 2).astype(U32)
@@ -317,13 +317,13 @@ def _count_through_l1(
 
 def _entry(f: Function, warp: Pointer, index: Value) -> Pointer:
     """Return the entry at a position from the head of the ring."""
-    room = f.load(warp.at(WARP_STATE["room"]), I64)
+    room = f.load(warp.at(WARP_STATE["capacity"]), I64)
     place = (f.load(warp.at(WARP_STATE["first_copy"]), I64) + index) & (room - 1)
     return f.load_pointer(warp.at(WARP_STATE["ring"])).at(place * COPY.size)
 
 
 @routine(None, warp=PTR, lanes=U32, zeroed=U32, width=I64)
-def note_copy(
+def enqueue_copy(
     f: Function, core: Pointer, warp: Pointer, lanes: Value, zeroed: Value, width: Value
 ) -> None:
     """Read the source bytes and append them to the ring, where they stay until a wait."""
@@ -356,7 +356,7 @@ def note_copy(
         with f.loop(lambda: k.value < size):
             f.store(to.at(k.value), f.load(source.at(k.value), U8))
             k.value = k.value + 1
-    f.give()
+    f.ret()
 
 
 def _each(
@@ -374,10 +374,10 @@ def _each(
 
 
 @routine(None, warp=PTR, lanes=U32, more=I32)
-def land(f: Function, core: Pointer, warp: Pointer, lanes: Value, more: Value) -> None:
+def complete_copies(f: Function, core: Pointer, warp: Pointer, lanes: Value, more: Value) -> None:
     """Complete the copies of these lanes whose group number is less than the number of groups that
     their thread has committed, plus `more`."""
-    limit = f.load(warp.at(WARP_STATE["committed"]), I32, True, align=64) + more.spread()
+    limit = f.load(warp.at(WARP_STATE["committed"]), I32, True, align=64) + more.broadcast()
     count = f.load(warp.at(WARP_STATE["copies"]), I64)
     index = Variable(f, number(f, 0))
     with f.loop(lambda: index.value < count):
@@ -392,7 +392,7 @@ def land(f: Function, core: Pointer, warp: Pointer, lanes: Value, more: Value) -
         f.store(entry.at(COPY["lanes"]), under_way & ~due)
         index.value = index.value + 1
     # Remove completed entries at the head of the ring.
-    room = f.load(warp.at(WARP_STATE["room"]), I64)
+    room = f.load(warp.at(WARP_STATE["capacity"]), I64)
     gone = Variable(f, number(f, 0))
     going = Variable(f, f.constant(np.bool_(True)))
     with f.loop(lambda: going.value & (gone.value < count)):
@@ -402,4 +402,4 @@ def land(f: Function, core: Pointer, warp: Pointer, lanes: Value, more: Value) -
     first = f.load(warp.at(WARP_STATE["first_copy"]), I64)
     f.store(warp.at(WARP_STATE["first_copy"]), (first + gone.value) & (room - 1))
     f.store(warp.at(WARP_STATE["copies"]), count - gone.value)
-    f.give()
+    f.ret()

@@ -23,7 +23,7 @@ from gemmlab.emulator.native.support import (
 from gemmlab.emulator.native.values import I32, I64, U16, U32, Value, apply, where
 
 ALL, LOWER_HALF = np.uint32(0xFFFFFFFF), np.uint32(0xFFFF)
-SELDOM = "noinline #0"  # inlining would make every access save the registers these use
+NOINLINE = "noinline #0"  # inlining would make every access save the registers these use
 # lowest address of a pattern wider than 32 bits, so that it fails every bounds check
 FAR = -(1 << 62)
 
@@ -119,7 +119,7 @@ def _lanes_of_phase(banks: Value, phase: Value) -> Value:
 
 
 @routine(None, record=PTR)
-def learn(f: Function, core: Pointer, record: Pointer) -> None:
+def analyse_pattern(f: Function, core: Pointer, record: Pointer) -> None:
     """Derive a record's other fields from a new address pattern."""
     base = f.load(record.at(RECORD["base"]), I64)
     pattern = f.load(record.at(RECORD["addresses"]), I64, vector=True, align=64) - base
@@ -131,17 +131,17 @@ def learn(f: Function, core: Pointer, record: Pointer) -> None:
     f.store(record.at(RECORD["highest"]), high)
     f.store(record.at(RECORD["low_bits"]), reduced("or", index).astype(I64))
     step = f.element(index, 1)
-    even = f.bits(index == lane_numbers(f) * step.spread()) == ALL
+    even = f.bits(index == lane_numbers(f) * step.broadcast()) == ALL
     f.store(record.at(RECORD["span"]), where(even, step.astype(I64), np.int64(UNEVEN)))
-    upper = index - f.element(index, WARP // 2).spread()
+    upper = index - f.element(index, WARP // 2).broadcast()
     inside = where(f.lanes(f.constant(LOWER_HALF)), index, upper)
-    even = f.bits(inside == (lane_numbers(f) & (WARP // 2 - 1)) * step.spread()) == ALL
+    even = f.bits(inside == (lane_numbers(f) & (WARP // 2 - 1)) * step.broadcast()) == ALL
     f.store(record.at(RECORD["half_span"]), where(even, step.astype(I64), np.int64(UNEVEN)))
     f.clear(record.at(RECORD["cost"]), number(f, 64))
-    f.give()
+    f.ret()
 
 
-def _note(bits: int) -> None:
+def _recorder(bits: int) -> None:
     """Define the routine that records the addresses in a register. If all lanes are live, it
     compares their pattern with the recorded one."""
     dtype = np.dtype(f"i{bits // 8}")
@@ -151,43 +151,43 @@ def _note(bits: int) -> None:
         f.store(record.at(RECORD["addresses"]), wide, align=64)
         base = f.element(addresses, 0)
         f.store(record.at(RECORD["base"]), base.view(f"u{bits // 8}").astype(I64))
-        pattern = addresses - base.spread()
+        pattern = addresses - base.broadcast()
         place = record.at(RECORD["pattern"])
         same = f.bits(pattern == f.load(place, dtype, vector=True, align=64)) == ALL
         with f.when(~same & (live == ALL)):
             f.store(place, pattern, align=64)
-            f.invoke(Pointer(f, "@learn"), None, core, record)
-        f.give()
+            f.invoke(Pointer(f, "@analyse_pattern"), None, core, record)
+        f.ret()
 
-    body.__name__ = f"note_{bits}"
+    body.__name__ = f"record_{bits}"
     routine(None, record=PTR, live=U32, addresses=(dtype, True))(body)
 
 
-_note(32)
-_note(64)
+_recorder(32)
+_recorder(64)
 
 
 @routine(U16, record=PTR, low=I64)
-def price_sectors(f: Function, core: Pointer, record: Pointer, low: Value) -> None:
+def sector_cost(f: Function, core: Pointer, record: Pointer, low: Value) -> None:
     """Return the sectors of a pattern for lane 0 addresses that end in the bits `low`."""
-    f.attributes = SELDOM
+    f.attributes = NOINLINE
     index = f.load(record.at(RECORD["index"]), I32, vector=True, align=64)
     keys = (index + low.astype(I32)) >> np.int32(5)
     cost = distinct(f, keys, f.constant(ALL)).astype(U16)
     f.store(record.at(RECORD["cost"]).at(low * 2), cost)
-    f.give(cost)
+    f.ret(cost)
 
 
 @routine(U16, record=PTR, flavour=I64, low=I64, width=I64)
-def price_wavefronts(
+def wavefront_cost(
     f: Function, core: Pointer, record: Pointer, flavour: Value, low: Value, width: Value
 ) -> None:
     """Return the wavefronts of a shared-memory pattern, and the ideal number of wavefronts in the
     upper byte."""
-    f.attributes = SELDOM
+    f.attributes = NOINLINE
     index = f.load(record.at(RECORD["index"]), I32, vector=True, align=64)
     is_load = flavour & LOADS
     waves, ideal = wavefronts(f, index + low.astype(I32), f.constant(ALL), width, is_load)
     cost = (waves | ideal << 8).astype(U16)
     f.store(record.at(RECORD["cost"]).at((flavour + low) * 2), cost)
-    f.give(cost)
+    f.ret(cost)

@@ -18,13 +18,13 @@ from gemmlab.emulator.native.layout import (
     END_FAULT,
     FAULT,
     OR,
-    PARTED,
     POPC,
+    RUNNABLE,
     SPIN_FUEL,
     WARP_STATE,
     tally_offset,
 )
-from gemmlab.emulator.native.support import count_lanes, note_fault, number
+from gemmlab.emulator.native.support import count_lanes, number, record_fault
 from gemmlab.emulator.native.values import BOOL, I64, U32, NotCovered, Value, where
 from gemmlab.emulator.program import Block
 from gemmlab.emulator.synchronization.mbarriers import MOST_IN_VAIN
@@ -52,33 +52,33 @@ class End:
             case "branch":
                 self.branch(result, block.targets[0], following)
             case "exit":
-                self.exit(self.those_with(result), None if result is None else following)
+                self.exit(self.lanes_where(result), None if result is None else following)
             case "switch":
-                self.switch(block, self.those_with(result[0]), result[1], following)
+                self.switch(block, self.lanes_where(result[0]), result[1], following)
             case "barrier":
-                self.barrier(block, self.those_with(result[0]), result[1], result[2], following)
+                self.barrier(block, self.lanes_where(result[0]), result[1], result[2], following)
             case "phase":
-                self.phase(block, self.those_with(result[0]), result[1:], following)
+                self.phase(block, self.lanes_where(result[0]), result[1:], following)
             case "sleep":
-                self.tire(f.constant(np.bool_(True)))
-                self.rest()
+                self.charge_spin(f.constant(np.bool_(True)))
+                self.end_turn()
                 self.go(following)
             case "trap":
-                lanes = self.those_with(result)
+                lanes = self.lanes_where(result)
                 with self.f.when(lanes != NONE):
                     self.fault(block, lanes, self.f.constant(NONE))
                 self.go(following)
 
-    def those_with(self, guard: Any) -> Value:
+    def lanes_where(self, guard: Any) -> Value:
         """Return the lanes for which a guard holds."""
         return self.lanes if guard is None else self.lanes & self.f.bits(self.m.value(guard))
 
     def fault(self, block: Block, lanes: Value, words: Value) -> None:
         """Report that these lanes did something that the block's last instruction forbids."""
         f = self.f
-        f.store(self.m.core.at(CORE["words"]), words.astype(I64).spread(), align=64)
-        note_fault(f, self.m.core, END_FAULT, number(f, block.last - 1), lanes)
-        self.m.give(FAULT)
+        f.store(self.m.core.at(CORE["words"]), words.astype(I64).broadcast(), align=64)
+        record_fault(f, self.m.core, END_FAULT, number(f, block.last - 1), lanes)
+        self.m.ret(FAULT)
 
     def go(self, target: int) -> None:
         raise NotImplementedError
@@ -89,7 +89,7 @@ class End:
     def exit(self, lanes: Value, following: int | None) -> None:
         raise NotImplementedError
 
-    def send(self, groups: Sequence[tuple[Value, int]]) -> None:
+    def set_pcs(self, groups: Sequence[tuple[Value, int]]) -> None:
         """Set the next basic block of lanes in a diverged warp."""
         f, place = self.f, self.m.warp.at(WARP_STATE["pcs"])
         pcs = f.load(place, U32, True, align=64)
@@ -97,7 +97,7 @@ class End:
             pcs = where(f.lanes(lanes), np.uint32(target), pcs)
         f.store(place, pcs, align=64)
 
-    def tire(self, spinning: Value) -> None:
+    def charge_spin(self, spinning: Value) -> None:
         """Charge fuel if lanes only spin on other threads, so that other warps and blocks run
         soon."""
         f = self.f
@@ -106,22 +106,22 @@ class End:
         spun = self.m.core.at(CORE["spun"])
         f.store(spun, where(spinning, np.int64(1), f.load(spun, I64)))
 
-    def part(self) -> None:
+    def diverge(self) -> None:
         """Mark the warp as diverged."""
 
     def switch(self, block: Block, lanes: Value, index: Any, following: int) -> None:
         """brx.idx: one target per index value."""
         f, table = self.f, block.targets[:-1]
-        index = self.m.value(index).spread()
+        index = self.m.value(index).broadcast()
         outside = f.bits(index >= np.uint32(len(table))) & lanes
         with f.when(outside != NONE):
             self.fault(block, outside, index)
         groups = [(f.bits(index == np.uint32(k)) & lanes, t) for k, t in enumerate(table)]
-        self.send([(self.lanes & ~lanes, following), *groups])
-        self.part()
-        self.m.give(DIVERGED)
+        self.set_pcs([(self.lanes & ~lanes, following), *groups])
+        self.diverge()
+        self.m.ret(RUNNABLE)
 
-    def rest(self) -> None:
+    def end_turn(self) -> None:
         """End the warp's time slice at the next opportunity."""
         self.f.store(self.m.core.at(CORE["quantum"]), number(self.f, 0))
 
@@ -131,7 +131,7 @@ class End:
         m, f, core = self.m, self.f, self.m.core
         assert block.result is not None
         slot = m.kernel.slots[block.result]
-        if m.kernel.plan.in_step or slot.dtype != BOOL:
+        if m.kernel.plan.lockstep or slot.dtype != BOOL:
             raise NotCovered("an mbarrier wait in a program whose warps run in lockstep")
         access, address, parity = operands
         complete = m.mbarriers.test(access, address, parity, lanes)
@@ -153,12 +153,12 @@ class End:
             f.store(core.at(CORE["time_out"]), f.load(core.at(CORE["num_warps"]), I64))
             f.increment(core.at(CORE["in_vain"]), number(f, 1))
             with f.when(f.load(core.at(CORE["in_vain"]), I64) > np.int64(MOST_IN_VAIN)):
-                self.wait_here(going, waiting, following)
-                note_fault(f, core, DEADLOCK, number(f, 0), f.constant(np.uint32(0xFFFFFFFF)))
-                m.give(FAULT)
-        self.wait_here(going, waiting, following)
-        self.rest()
-        m.give(DIVERGED)
+                self.retry(going, waiting, following)
+                record_fault(f, core, DEADLOCK, number(f, 0), f.constant(np.uint32(0xFFFFFFFF)))
+                m.ret(FAULT)
+        self.retry(going, waiting, following)
+        self.end_turn()
+        m.ret(RUNNABLE)
         f.place(over)
         with f.when(waiting != NONE):
             f.increment(core.at(CORE["time_out"]), number(f, -1))
@@ -173,7 +173,7 @@ class End:
         f.increment(tally.at(8), number(f, 0) - lanes)
         f.increment(m.warp.at(WARP_STATE["executed"]), number(f, 0) - warps)
 
-    def wait_here(self, going: Value, waiting: Value, following: int) -> None:
+    def retry(self, going: Value, waiting: Value, following: int) -> None:
         """Let the `going` lanes continue while the `waiting` lanes retry this block."""
         raise NotImplementedError
 
@@ -192,10 +192,10 @@ class End:
             f.store(m.core.at(CORE[name]), value, align=64 if value.vector else 4)
 
         put("barrier_lanes", lanes)
-        put("ids", m.value(operands[0]).spread())
+        put("ids", m.value(operands[0]).broadcast())
         put("barrier_has_counts", int(len(operands) > 1))
         if len(operands) > 1:
-            put("counts", m.value(operands[1]).spread())
+            put("counts", m.value(operands[1]).broadcast())
         put("barrier_goes_on", int("arrive" in code.modifiers))
         put("barrier_votes", NONE_BITS if predicate is None else f.bits(m.value(predicate)))
         operation, offset = 0, 0
@@ -207,7 +207,7 @@ class End:
         put("barrier_operation", operation)
         f.store(m.core.at(CORE["barrier_result"]), number(f, offset))
         f.store(m.core.at(CORE["instruction"]), number(f, block.last - 1))
-        m.give(BARRIER)
+        m.ret(BARRIER)
 
     def arrive_at(self, following: int, whole: Value) -> None:
         raise NotImplementedError
@@ -221,27 +221,27 @@ class FastEnd(End):
 
     def go(self, target: int) -> None:
         m, f = self.m, self.f
-        if m.kernel.plan.in_step:
-            self.stop_before(target)
-            m.give(DIVERGED)
+        if m.kernel.plan.lockstep:
+            self.save_pc(target)
+            m.ret(RUNNABLE)
             return
         if target <= m.index:  # a loop: let other warps run, too
             quantum = m.core.at(CORE["quantum"])
             left = f.load(quantum, I64) - 1
             f.store(quantum, left)
             with f.when(left <= 0):
-                self.stop_before(target)
-                m.give(DIVERGED)
+                self.save_pc(target)
+                m.ret(RUNNABLE)
         name = f.assign(f"musttail call i32 @fast_{target}(ptr %core, ptr %warp)")
         f.end(f"ret i32 {name}")
 
-    def stop_before(self, target: int) -> None:
+    def save_pc(self, target: int) -> None:
         place = self.m.warp.at(WARP_STATE["pc"])
         self.f.store(place, self.f.constant(np.uint32(target)))
 
-    def part(self) -> None:
+    def diverge(self) -> None:
         place = self.m.warp.at(WARP_STATE["form"])
-        self.f.store(place, self.f.constant(np.uint32(PARTED)))
+        self.f.store(place, self.f.constant(np.uint32(DIVERGED)))
 
     def branch(self, guard: Any, target: int, following: int) -> None:
         f = self.f
@@ -251,21 +251,21 @@ class FastEnd(End):
         guard = self.m.value(guard)
         taken, rest = f.label("taken"), f.label("rest")
         if guard.vector:
-            on = self.those_with(guard)
-            some, parted = f.label("some"), f.label("parted")
+            on = self.lanes_where(guard)
+            some, diverged = f.label("some"), f.label("diverged")
             f.branch(on == NONE, rest, some)
             f.place(some)
-            f.branch(on == self.lanes, taken, parted)
-            f.place(parted)
+            f.branch(on == self.lanes, taken, diverged)
+            f.place(diverged)
             f.increment(self.m.count_of(self.last, "divergent"), number(f, 1))
-            self.send([(self.lanes & ~on, following), (on, target)])
-            self.part()
-            self.m.give(DIVERGED)
+            self.set_pcs([(self.lanes & ~on, following), (on, target)])
+            self.diverge()
+            self.m.ret(RUNNABLE)
         else:
             f.branch(guard, taken, rest)
         f.place(taken)
         if self.spins:
-            self.tire(f.constant(np.bool_(True)))
+            self.charge_spin(f.constant(np.bool_(True)))
         self.go(target)
         f.place(rest)
         self.go(following)
@@ -276,47 +276,47 @@ class FastEnd(End):
         f.store(m.warp.at(WARP_STATE["live"]), live)
         f.store(m.warp.at(WARP_STATE["once"] + 8), count_lanes(live))
         if following is None:
-            self.stop_before(m.index)  # the position that an over-budget error reports
-            m.give(DONE)
+            self.save_pc(m.index)  # the position that an over-budget error reports
+            m.ret(DONE)
             return
         with f.when(live == NONE):
-            self.stop_before(m.index)
-            m.give(DONE)
+            self.save_pc(m.index)
+            m.ret(DONE)
         self.go(following)
 
-    def wait_here(self, going: Value, waiting: Value, following: int) -> None:
-        self.stop_before(self.m.index)
+    def retry(self, going: Value, waiting: Value, following: int) -> None:
+        self.save_pc(self.m.index)
         with self.f.when(going != NONE):
-            self.send([(going, following), (waiting, self.m.index)])
-            self.part()
+            self.set_pcs([(going, following), (waiting, self.m.index)])
+            self.diverge()
 
     def arrive_at(self, following: int, whole: Value) -> None:
         """Lanes outside the barrier may continue while the others wait."""
-        self.stop_before(following)
+        self.save_pc(following)
         with self.f.when(~whole):
-            self.send([(self.lanes, following)])
-            self.part()
+            self.set_pcs([(self.lanes, following)])
+            self.diverge()
 
 
 class SlowEnd(End):
     """Some lanes of a warp execute."""
 
-    def wait_here(self, going: Value, waiting: Value, following: int) -> None:
-        self.send([(going, following), (waiting, self.m.index)])
+    def retry(self, going: Value, waiting: Value, following: int) -> None:
+        self.set_pcs([(going, following), (waiting, self.m.index)])
 
     def go(self, target: int) -> None:
-        self.send([(self.lanes, target)])
-        self.m.give(DIVERGED)
+        self.set_pcs([(self.lanes, target)])
+        self.m.ret(RUNNABLE)
 
     def branch(self, guard: Any, target: int, following: int) -> None:
-        f, on = self.f, self.those_with(guard)
+        f, on = self.f, self.lanes_where(guard)
         if self.spins:
-            self.tire(on != NONE)
+            self.charge_spin(on != NONE)
         off = self.lanes & ~on
-        self.send([(off, following), (on, target)])
+        self.set_pcs([(off, following), (on, target)])
         both = (on != NONE) & (off != NONE)
         f.increment(self.m.count_of(self.last, "divergent"), both.astype(I64))
-        self.m.give(DIVERGED)
+        self.m.ret(RUNNABLE)
 
     def exit(self, lanes: Value, following: int | None) -> None:
         m, f = self.m, self.f
@@ -324,10 +324,10 @@ class SlowEnd(End):
         f.store(m.warp.at(WARP_STATE["live"]), live)
         f.store(m.warp.at(WARP_STATE["once"] + 8), count_lanes(live))
         with f.when(live == NONE):
-            m.give(DONE)
+            m.ret(DONE)
         if following is not None:
-            self.send([(self.lanes & ~lanes, following)])
-        m.give(DIVERGED)
+            self.set_pcs([(self.lanes & ~lanes, following)])
+        m.ret(RUNNABLE)
 
     def arrive_at(self, following: int, whole: Value) -> None:
-        self.send([(self.lanes, following)])
+        self.set_pcs([(self.lanes, following)])

@@ -18,11 +18,11 @@ from gemmlab.emulator.execution.machine import Launch, Machine
 from gemmlab.emulator.execution.tally import Tally
 from gemmlab.emulator.native.layout import (
     ACCESS_FAULT,
+    CONVERGED,
     DEADLOCK,
     MATRIX_FAULT,
     MBARRIER_FAULT,
     OVER_BUDGET,
-    TOGETHER,
     UNMET,
     UNSUPPORTED_FAULT,
     WARP_STATE,
@@ -175,7 +175,7 @@ def _over_budget(machine: Machine, code: Code, core: Core) -> NoReturn:
     number, last = core["warp"], len(code.program.blocks) - 1
     warp = core.warp(number, code.plan)
     on = _lanes(core["fault_lanes"] or 0xFFFFFFFF)
-    together = view(warp, WARP_STATE["form"], np.uint32)[0] == TOGETHER
+    together = view(warp, WARP_STATE["form"], np.uint32)[0] == CONVERGED
     pcs = view(warp, WARP_STATE["pc" if together else "pcs"], np.uint32, 1 if together else WARP)
     pc = int(np.broadcast_to(pcs, WARP)[on].min())
     lanes = np.zeros(machine.extent.shape, bool)
@@ -195,7 +195,7 @@ def _park(machine: Machine, block: Block, number: int, on: np.ndarray, warp: np.
 
 def _deadlock(machine: Machine, code: Code, core: Core) -> NoReturn:
     blocks, barriers = code.program.blocks, machine.barriers
-    standing: dict[tuple[int, int], np.ndarray] = {}
+    at_barrier: dict[tuple[int, int], np.ndarray] = {}
     for number in range(machine.extent.warps):
         warp = core.warp(number, code.plan)
 
@@ -203,17 +203,17 @@ def _deadlock(machine: Machine, code: Code, core: Core) -> NoReturn:
             return view(warp, WARP_STATE[name], np.uint32, count)
 
         machine.live[0, number] = _lanes(int(field("live")[0]))
-        pcs = field("pcs", WARP) if field("form")[0] != TOGETHER else np.repeat(field("pc"), WARP)
+        pcs = field("pcs", WARP) if field("form")[0] != CONVERGED else np.repeat(field("pc"), WARP)
         ids = field("barrier", WARP)
-        for lane in np.flatnonzero(_lanes(int(field("standing")[0]))).tolist():
+        for lane in np.flatnonzero(_lanes(int(field("at_barrier")[0]))).tolist():
             key = int(pcs[lane]) - 1, int(ids[lane])
-            lanes = standing.setdefault(key, np.zeros(machine.extent.shape, bool))
+            lanes = at_barrier.setdefault(key, np.zeros(machine.extent.shape, bool))
             lanes[0, number, lane] = True
-        ready = machine.live[0, number] & ~_lanes(int(field("standing")[0]))
+        ready = machine.live[0, number] & ~_lanes(int(field("at_barrier")[0]))
         for pc in np.unique(pcs[ready]).tolist():
             if blocks[pc].terminator == "phase":
                 _park(machine, blocks[pc], number, ready & (pcs == pc), warp)
-    for (pc, barrier), lanes in sorted(standing.items()):
+    for (pc, barrier), lanes in sorted(at_barrier.items()):
         barriers.waiting.append(Waiting(barrier, blocks[pc], lanes))
     barriers.expected[:, 0] = core.field("expected", np.uint32, NUM_BARRIERS)
     barriers.arrived[:, 0] = core.field("arrived", np.uint32, NUM_BARRIERS)

@@ -20,8 +20,8 @@ from gemmlab.emulator.arithmetic.lanes import WARP
 from gemmlab.emulator.memory.atomics import HALVES
 from gemmlab.emulator.native.builder import Module
 from gemmlab.emulator.native.collectives import Collectives
+from gemmlab.emulator.native.fallback import Fallback, is_known_call, with_fallbacks
 from gemmlab.emulator.native.floats import Doubles, Formats, Halves
-from gemmlab.emulator.native.handover import Part, is_known_call, without
 from gemmlab.emulator.native.layout import (
     BITS,
     COPY_RECORD,
@@ -58,7 +58,7 @@ class Slot:
     vector: int
     scalar: int
     uniform: bool = True  # a scalar in fast code
-    loose: bool = False  # its NaNs may have any payload
+    any_nan: bool = False  # its NaNs may have any payload
 
 
 @dataclass
@@ -67,7 +67,7 @@ class Plan:
 
     warp_bytes: int = 0
     core_bytes: int = 0
-    in_step: bool = False  # warps run basic blocks in the NumPy tier's order
+    lockstep: bool = False  # warps run basic blocks in the NumPy tier's order
     zeroed: bool = False  # some registers are read before they are written, so all must start at 0
     # offset of a record -> bytes of an address
     records: dict[int, int] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class Plan:
     uncounted: set[int] = field(default_factory=set)
     reasons: dict[int, str] = field(default_factory=dict)  # why an instruction is unsupported
     # instruction -> offset of its register buffer
-    handed: dict[int, int] = field(default_factory=dict)
+    fallbacks: dict[int, int] = field(default_factory=dict)
     products: list[Product] = field(default_factory=list)
     # Registers that are scalars in fast code, in the format of layout.UNIFORM: for each basic block
     # those that are live at its start, then all of them.
@@ -86,7 +86,7 @@ class Plan:
         """Restore a plan from JSON, which turns integer keys into strings."""
         numbered = {
             name: {int(k): v for k, v in read[name].items()}
-            for name in ("records", "reasons", "handed")
+            for name in ("records", "reasons", "fallbacks")
         }
         products = [Product(**product) for product in read["products"]]
         return cls(**{**read, **numbered, "uncounted": {*read["uncounted"]}, "products": products})
@@ -110,7 +110,7 @@ def site_offsets(program: Program) -> dict[tuple[int, str], int]:
     return offsets
 
 
-def order_shows(i: Instruction) -> bool:
+def order_matters(i: Instruction) -> bool:
     """Return whether the order of the lanes affects the instruction's result or what it stores."""
     if i.root not in ("atom", "red"):
         return is_known_call(i)
@@ -138,7 +138,7 @@ class Kernel:
         for block in program.blocks:
             if block.terminator not in TERMINATORS:
                 raise self._not_covered("a terminator without native code", block.last - 1)
-        self.plan = Plan(in_step=any(map(order_shows, program.function.instructions)))
+        self.plan = Plan(lockstep=any(map(order_matters, program.function.instructions)))
         self.sites = site_offsets(program)
         self.plan.core_bytes = align(max([*self.sites.values()], default=CORE.size) + SITE.size, 64)
         if not self.sites:
@@ -165,7 +165,7 @@ class Kernel:
         self.matrices = self.namespace["matrices"] = Matrices()
         self.fragments = self.namespace["fragments"] = Fragments()
         self.copy_records: dict[int, int] = {}
-        self.handed: dict[int, Part] = {}  # instructions that the NumPy tier executes
+        self.fallbacks: dict[int, Fallback] = {}  # instructions that the NumPy tier executes
         exec(compile(program.source, SOURCE, "exec"), self.namespace)
         self.fast_text = self._fast()
 
@@ -175,7 +175,7 @@ class Kernel:
             dtype = initial.dtype
             size = 4 if dtype == BOOL else WARP * dtype.itemsize
             offset = align(offset, min(size, 64))
-            slots.append(Slot(dtype, offset, 0, loose=dtype == np.float32))
+            slots.append(Slot(dtype, offset, 0, any_nan=dtype == np.float32))
             offset += size
         for slot in slots:
             slot.scalar = offset = align(offset, 8)
@@ -183,7 +183,7 @@ class Kernel:
         self.plan.warp_bytes = align(offset, 64)
         for block in self.program.blocks:
             if block.result is not None:  # written by the runtime, as a vector
-                slots[block.result].uniform = slots[block.result].loose = False
+                slots[block.result].uniform = slots[block.result].any_nan = False
         return slots
 
     def new_record(self, nbytes: int) -> int:
@@ -233,10 +233,10 @@ class Kernel:
         for index, value in registers.written.items():
             slot = self.slots[index]
             if (slot.uniform and value.vector) or (
-                slot.loose and not (value.loose or value.is_number)
+                slot.any_nan and not (value.any_nan or value.is_number)
             ):
                 slot.uniform &= not value.vector
-                slot.loose &= value.loose or value.is_number
+                slot.any_nan &= value.any_nan or value.is_number
                 changed.add(index)
         return changed
 
@@ -273,7 +273,7 @@ class Kernel:
                     tracer.trace()
                 return tracer
             except NotCovered as reason:
-                self._hand_over(reason, self._traced(reason), self.program.blocks[index])
+                self._fall_back(reason, self._traced(reason), self.program.blocks[index])
             except MemoryError:
                 raise
             except Exception as error:
@@ -292,25 +292,25 @@ class Kernel:
         lines = [x.lineno for x in frames if x.filename == SOURCE and x.lineno is not None]
         return self.program.origins[lines[-1] - 1] if lines else None
 
-    def _hand_over(self, reason: NotCovered, index: int | None, block: Block) -> None:
+    def _fall_back(self, reason: NotCovered, index: int | None, block: Block) -> None:
         """Leave an instruction, and those with the same opcode in its basic block, to the NumPy
         tier. Raises NotCovered if a single warp cannot execute it or if it ends the block."""
         code = self.program.function.instructions
         index = block.last - 1 if index is None else index
-        if terminator_of(code[index]) or index in self.handed:
+        if terminator_of(code[index]) or index in self.fallbacks:
             raise self._not_covered(str(reason), index) from reason
         for other in range(block.first, block.last):
-            if code[other].opcode != code[index].opcode or other in self.handed:
+            if code[other].opcode != code[index].opcode or other in self.fallbacks:
                 continue
-            part = Part(self.program, other)
+            fallback = Fallback(self.program, other)
             try:
-                part.check()
+                fallback.check()
             except NotCovered as why:
                 raise self._not_covered(f"{reason}: {why}", other) from reason
-            self.handed[other] = part
-            self.plan.handed[other] = align(self.plan.core_bytes, 64)
-            self.plan.core_bytes = self.plan.handed[other] + part.nbytes
-        source = without(self.program, self.handed[index].block, self.handed)
+            self.fallbacks[other] = fallback
+            self.plan.fallbacks[other] = align(self.plan.core_bytes, 64)
+            self.plan.core_bytes = self.plan.fallbacks[other] + fallback.nbytes
+        source = with_fallbacks(self.program, self.fallbacks[index].block, self.fallbacks)
         exec(compile(source, SOURCE, "exec"), self.namespace)
 
     def _not_covered(self, why: str, index: int) -> NotCovered:
@@ -349,7 +349,7 @@ class Kernel:
         f = m.f
         members = m.value(block.members(Registers(m)))  # type: ignore[arg-type]
         missing = members & m.live & ~m.lanes
-        f.give((f.bits(missing != np.uint32(0)) & m.lanes) == np.uint32(0))
+        f.ret((f.bits(missing != np.uint32(0)) & m.lanes) == np.uint32(0))
 
 
 def _table(name: str, entries: Sequence[str]) -> str:

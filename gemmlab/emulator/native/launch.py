@@ -18,8 +18,8 @@ from gemmlab.emulator.execution.machine import Launch, patience_of
 from gemmlab.emulator.execution.tally import Tally
 from gemmlab.emulator.memory.arena import GLOBAL_BASE
 from gemmlab.emulator.native.code import Code, routines, runtime_library
+from gemmlab.emulator.native.fallback import Callback, WarpMachine
 from gemmlab.emulator.native.faults import explain
-from gemmlab.emulator.native.handover import Callback, WarpMachine
 from gemmlab.emulator.native.kernel import Plan, variable_names
 from gemmlab.emulator.native.layout import (
     COPY,
@@ -27,8 +27,8 @@ from gemmlab.emulator.native.layout import (
     DONE,
     FAULT,
     FUEL,
+    GROW_RING,
     LOOPS,
-    MAKE_ROOM,
     NEEDS_SLOW,
     RECORD,
     SITE,
@@ -44,8 +44,8 @@ from gemmlab.errors import EmulationError
 # If blocks can wait for each other, one thread interleaves blocks with up to this many lanes, as on
 # the NumPy tier.
 RESIDENT_LANES = 8192
-LEAST_ROOM = 8  # initial size of a ring of pending copies
-MOST_BUDGET = 1 << 62  # instructions: a 64-bit limit that no launch reaches
+MIN_CAPACITY = 8  # initial size of a ring of pending copies
+MAX_BUDGET = 1 << 62  # instructions: a 64-bit limit that no launch reaches
 
 
 def _aligned(nbytes: int) -> np.ndarray:
@@ -109,19 +109,19 @@ class Core:
             local_zeroed=local_bytes * WARP,
             warp_stride=plan.warp_bytes,
             patience=patience_of(launch.program),
-            budget=min(launch.max_instructions, MOST_BUDGET),
-            in_step=int(plan.in_step),
+            budget=min(launch.max_instructions, MAX_BUDGET),
+            lockstep=int(plan.lockstep),
             zeroed=plan.warp_bytes - WARP_STATE.size if plan.zeroed else 0,
         ).items():
             self[name] = value
-        self.take_allocations()
+        self.update_allocations()
         self.refresh = refresh  # called when the allocations have changed
         self.rings: dict[int, np.ndarray] = {}  # rings of pending copies, by warp
         self.machine: WarpMachine | None = None  # created for the first instruction that needs it
         self.error: BaseException | None = None  # raised in the callback
-        self.callback = Callback(self._hand_over)
+        self.callback = Callback(self._fall_back)
         # ctypes.cast would leave the callback in a reference cycle.
-        self["hand_over"] = ctypes.c_void_p.from_buffer(self.callback).value or 0
+        self["callback"] = ctypes.c_void_p.from_buffer(self.callback).value or 0
         self.field("functions", np.uint64, len(routines()))[:] = routines()
         loops = [pointer for name in LOOPS for pointer in loop_of(name)]
         self.field("loops", np.uint64, len(loops))[:] = loops
@@ -145,7 +145,7 @@ class Core:
         warps[:, WARP_STATE["number"] // 4] = np.arange(len(warps))
         warps[:, WARP_STATE["once"] // 4] = 1
 
-    def take_allocations(self) -> None:
+    def update_allocations(self) -> None:
         """Update the bounds of the allocations, which malloc and free change."""
         self.edges = self.launch.memory.edges
         starts, ends = (edges + GLOBAL_BASE for edges in self.edges)
@@ -160,13 +160,13 @@ class Core:
         table = self.memory[self.first_site :][: self.num_sites * SITE.size]
         return table.view(np.int64).reshape(-1, SITE.size // 8)
 
-    def _hand_over(self, _: int, index: int, lanes: int) -> int:
+    def _fall_back(self, _: int, index: int, lanes: int) -> int:
         """Execute one instruction for some lanes of the running warp. Returns 0 on failure."""
         try:
             if self.machine is None:
                 self.machine = WarpMachine(self.launch, self)
-            if index == MAKE_ROOM:
-                self.widen_ring()
+            if index == GROW_RING:
+                self.grow_ring()
             else:
                 self.machine.execute(index, lanes)
             if self.launch.memory.edges is not self.edges:
@@ -181,13 +181,13 @@ class Core:
         collector."""
         del self.callback, self.refresh, self.machine
 
-    def widen_ring(self) -> None:
+    def grow_ring(self) -> None:
         """Double the running warp's ring of pending copies, which is full."""
         number = self["warp"]
         warp = self.warp(number, self.plan)
-        first, room = (view(warp, WARP_STATE[x]) for x in ("first_copy", "room"))
+        first, room = (view(warp, WARP_STATE[x]) for x in ("first_copy", "capacity"))
         old = self.rings.get(number, np.zeros((0, COPY.size), np.uint8))
-        size = max(2 * len(old), LEAST_ROOM)
+        size = max(2 * len(old), MIN_CAPACITY)
         ring = _aligned(size * COPY.size).reshape(size, COPY.size)
         ring[: len(old)] = np.roll(old, -int(first[0]), axis=0)
         self.rings[number], first[0], room[0] = ring, 0, size
@@ -216,7 +216,7 @@ class Team:
         self.next_block, self.timer = np.zeros((2, 1), np.int64)
         # The number of unfinished blocks per thread. A block may wait for a later one.
         lanes = align(launch.threads, WARP)
-        self.most = max(1, RESIDENT_LANES // lanes) if code.blocks_meet else 1
+        self.most = max(1, RESIDENT_LANES // lanes) if code.blocks_interact else 1
         self.cores: list[Core] = []
         self.failed: list[Core] = []
         self.errors: list[BaseException] = []
@@ -230,7 +230,7 @@ class Team:
             core["fuel"] = FUEL
             status = self.run(core.memory.ctypes.data)
             if status == NEEDS_SLOW:
-                self.code.compile_slow(core["wanted"])
+                self.code.compile_slow(core["missing_slow"])
             elif status == FAULT:
                 if core.error is not None and not isinstance(core.error, EmulationError):
                     raise core.error
@@ -250,7 +250,7 @@ class Team:
     def refresh(self) -> None:
         """Update the allocations in all cores."""
         for core in self.cores:
-            core.take_allocations()
+            core.update_allocations()
 
     def new_core(self) -> Core:
         core = Core(self.launch, self.code, self.next_block, self.timer, self.refresh)
@@ -287,7 +287,7 @@ def execute(launch: Launch, code: Code, threads: int | None = None) -> Tally:
     if launch.memory.heap is not None:
         launch.memory.heap.reset()
     blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
-    size = threads or (1 if code.blocks_meet else host_threads())
+    size = threads or (1 if code.blocks_interact else host_threads())
     team = Team(launch, code, min(size, blocks))
     try:
         team.finish()

@@ -9,7 +9,7 @@ import numpy as np
 from gemmlab.emulator.arithmetic.lanes import WARP
 
 # Return codes of warp code and the scheduler.
-DONE, PAUSED, DIVERGED, BARRIER, FAULT, NEEDS_SLOW = range(6)
+DONE, PAUSED, RUNNABLE, BARRIER, FAULT, NEEDS_SLOW = range(6)
 # Faults: an access; the end of a basic block; an unsupported instruction; a deadlock; an exceeded
 # instruction budget; lanes at a collective that wait for lanes elsewhere; a misaligned matrix
 # address or stride; wgmma by part of a warp or outside shared memory; an invalid mbarrier
@@ -18,7 +18,7 @@ ACCESS_FAULT, END_FAULT, UNSUPPORTED_FAULT, DEADLOCK, OVER_BUDGET, UNMET = range
 MATRIX_FAULT, WGMMA_FAULT, MBARRIER_FAULT = range(7, 10)
 # States of a warp: converged, with uniform registers as scalars; diverged, with uniform registers
 # still scalars; diverged, with every register a vector.
-TOGETHER, PARTED, SPREAD = range(3)
+CONVERGED, DIVERGED, BROADCAST = range(3)
 FUEL = 1 << 18  # steps after which native code returns to Python to check for interrupts
 SPIN_FUEL = FUEL >> 6  # fuel that one iteration of a spin loop costs
 POPC, AND, OR = range(1, 4)  # operations of bar.red
@@ -94,20 +94,20 @@ CORE = Layout(
     uniform=8,  # pointer: lists of uniform registers
     uniform_starts=8,  # pointer: start of each block's list; the last list has all of them
     num_code_blocks=8,
-    wanted=8,  # the basic block whose slow function is missing
+    missing_slow=8,  # the basic block whose slow function is missing
     variables=8,  # pointer: addresses
     functions=8 * NUM_FUNCTIONS,  # pointers: the runtime's functions
     loops=16 * len(LOOPS),  # pointers: a loop and its data argument
-    hand_over=8,  # pointer: function that executes one instruction in Python
+    callback=8,  # pointer: function that executes one instruction in Python
     fault=8,
     fault_instruction=8,
     fault_lanes=8,
     warp=8,  # index of the running warp
     turn=8,  # index of the next warp to run
     patience=8,  # turns for the lowest lanes of a diverged warp before others get any
-    in_step=8,  # whether only the warps furthest behind may run
+    lockstep=8,  # whether only the warps furthest behind may run
     lowest=4,  # their basic block
-    ordered=8,  # in_step for this round; off if the last round only spun
+    ordered=8,  # lockstep for this round; off if the last round only spun
     spun=8,  # whether a warp spun on memory
     words=8 * WARP,  # addresses or other operands of the lanes
     pointers=8 * WARP,  # host addresses of `words`
@@ -127,7 +127,7 @@ CORE = Layout(
     timer=8,  # pointer: number of reads of %globaltimer
     expected=64,  # threads per barrier; 0 for all
     arrived=64,  # threads that arrived without waiting
-    num_standing=8,  # warps with lanes waiting at a barrier
+    num_at_barrier=8,  # warps with lanes waiting at a barrier
     counted=8 * WARP,  # arrival count of each lane, or the parity it waits for
     tx=8 * WARP,  # bytes that each lane expects
     idle=8,  # consecutive turns in which a warp waiting for an mbarrier made no progress
@@ -142,8 +142,8 @@ WARP_STATE = Layout(
     executed=8,  # instructions
     live=4,  # mask of lanes that have not exited
     pc=4,  # of all live lanes of a converged warp
-    form=4,  # CONVERGED, DIVERGED or BROADCAST
-    standing=4,  # mask of lanes that wait at a barrier
+    form=4,  # CONVERGED, RUNNABLE or BROADCAST
+    at_barrier=4,  # mask of lanes that wait at a barrier
     number=4,
     turns=4,  # steps since all runnable lanes were converged
     votes=4,  # predicates for bar.red
@@ -155,7 +155,7 @@ WARP_STATE = Layout(
     tid_y=4 * WARP,
     tid_z=4 * WARP,
     ring=8,  # pointer: pending copies; blocks start with the fields below at 0
-    room=8,  # capacity of the ring, a power of two
+    capacity=8,  # capacity of the ring, a power of two
     committed=4 * WARP,  # groups of copies committed by each lane
     first_copy=8,  # position in the ring
     copies=8,  # number of pending copies
@@ -179,7 +179,7 @@ COPY_RECORD = Layout(
     low=4,  # low bits of lane 0's addresses
     sectors=8,  # cost; 0 if no pattern is recorded
 )
-MAKE_ROOM = -1  # pseudo-instruction for the callback: the running warp's ring is full
+GROW_RING = -1  # pseudo-instruction for the callback: the running warp's ring is full
 
 
 def tally_offset(block: int) -> int:

@@ -13,8 +13,8 @@ from gemmlab.emulator.memory.spaces import Access
 from gemmlab.emulator.native.builder import Pointer
 from gemmlab.emulator.native.layout import CORE, FAULT, MATRIX_FAULT
 from gemmlab.emulator.native.memory import Space
-from gemmlab.emulator.native.products import SLOT, Product, storage
-from gemmlab.emulator.native.support import note_fault, number
+from gemmlab.emulator.native.products import REGISTER_BYTES, Product, storage
+from gemmlab.emulator.native.support import number, record_fault
 from gemmlab.emulator.native.values import I64, U32, Value, where
 from gemmlab.emulator.tensor_cores import matrices as of_numpy
 from gemmlab.emulator.tensor_cores.fragments import Fragment
@@ -37,7 +37,7 @@ def put(m: Tracer, first: int, registers: Sequence[Any]) -> None:
     """Store registers to the matrix buffer, starting at index `first`."""
     place = m.core.at(CORE["matrices"])
     for k, register in enumerate(registers, first):
-        m.f.store(place.at(SLOT * k), m.value(register).spread(), align=64)
+        m.f.store(place.at(REGISTER_BYTES * k), m.value(register).broadcast(), align=64)
 
 
 def compute(m: Tracer, product: Product) -> list[Value]:
@@ -47,7 +47,7 @@ def compute(m: Tracer, product: Product) -> list[Value]:
     f.invoke(f.load_pointer(functions.at(8 * m.kernel.product_number(product))), None, place)
     first, dtype = product.first_of_d, storage(product.d)
     return [
-        f.load(place.at(SLOT * (first + k)), dtype, True, align=64)
+        f.load(place.at(REGISTER_BYTES * (first + k)), dtype, True, align=64)
         for k in range(product.registers("d"))
     ]
 
@@ -86,7 +86,7 @@ class MatrixSpace(Space):
         mask: Lanes | None,
     ) -> None:
         for k, register in enumerate(registers):
-            value = self.m.value(register).spread()
+            value = self.m.value(register).broadcast()
             value = transposed(value) if is_transposed else value
             self.m.f.store(self._matrix(k), value, align=64)
         lanes = self._naming(len(registers), mask)
@@ -125,7 +125,7 @@ class Matrices:
         return multiply(self.m, product, a, b, c)
 
     def move(self, register: Any, extent: None) -> Value:
-        return transposed(self.m.value(register).spread())
+        return transposed(self.m.value(register).broadcast())
 
 
 class Fragments:
@@ -166,9 +166,9 @@ class Fragments:
             return places
         bits, registers = np.uint32(8 * of.dtype.itemsize), []
         for k in range(0, len(places), of.per_register):
-            word = places[k].spread().astype(U32)
+            word = places[k].broadcast().astype(U32)
             for i, x in enumerate(places[k + 1 : k + of.per_register], 1):
-                word = word | x.spread().astype(U32) << bits * np.uint32(i)
+                word = word | x.broadcast().astype(U32) << bits * np.uint32(i)
             registers.append(word)
         return registers
 
@@ -202,10 +202,10 @@ class Fragments:
         odd = (start.astype(I64) | far * np.int64(of.dtype.itemsize)) & np.int64(step - 1)
         bad = f.bits(odd != np.int64(0)) & m.bits_of(mask)
         with f.when(bad != np.uint32(0)):
-            f.store(m.core.at(CORE["words"]), start.astype(I64).spread(), align=64)
-            f.store(m.core.at(CORE["pointers"]), far.spread(), align=64)
-            note_fault(f, m.core, MATRIX_FAULT, number(f, access.instruction), m.bits_of(mask))
-            m.give(FAULT)
+            f.store(m.core.at(CORE["words"]), start.astype(I64).broadcast(), align=64)
+            f.store(m.core.at(CORE["pointers"]), far.broadcast(), align=64)
+            record_fault(f, m.core, MATRIX_FAULT, number(f, access.instruction), m.bits_of(mask))
+            m.ret(FAULT)
         return base
 
     def _offsets(self, of: Fragment, stride: Any, address: Value) -> list[Value]:

@@ -18,8 +18,8 @@ from gemmlab.emulator.native.support import (
     PTR,
     first_lane,
     lane_offset,
-    note_fault,
     number,
+    record_fault,
     routine,
 )
 from gemmlab.emulator.native.values import BOOL, I64, U32, U64, Value, apply
@@ -75,7 +75,7 @@ class Mbarriers:
         m, f = self.m, self.m.f
         self._put(m.warp.at(WARP_STATE["awaited"]), self._start(access, address))
         self._put(m.warp.at(WARP_STATE["parity"]), self._wide(parity))
-        m.must(m.run("test_phases", m.warp, lanes, number(f, access.instruction)))
+        m.require(m.run("test_phases", m.warp, lanes, number(f, access.instruction)))
         return f.load(m.core.at(CORE["data"]), U32)
 
     def _wide(self, x: Any) -> Value:
@@ -88,7 +88,7 @@ class Mbarriers:
         return moved.view(f"u{nbytes}").astype(I64)
 
     def _put(self, place: Pointer, x: Any) -> None:
-        self.m.f.store(place, self.m.value(x).astype(I64).spread(), align=64)
+        self.m.f.store(place, self.m.value(x).astype(I64).broadcast(), align=64)
 
     def _run(
         self, name: str, access: Access, address: Any, count: Any, tx: Any, mask: Lanes | None
@@ -96,7 +96,7 @@ class Mbarriers:
         m = self.m
         for field, x in (("words", self._start(access, address)), ("counted", count), ("tx", tx)):
             self._put(m.core.at(CORE[field]), x if isinstance(x, Value) else np.int64(x))
-        m.must(m.run(name, m.bits_of(mask), number(m.f, access.instruction)))
+        m.require(m.run(name, m.bits_of(mask), number(m.f, access.instruction)))
 
 
 # Runtime functions
@@ -104,8 +104,8 @@ class Mbarriers:
 
 def _fails(f: Function, core: Pointer, bad: Value, index: Value, lanes: Value) -> None:
     with f.when(bad):
-        note_fault(f, core, MBARRIER_FAULT, index, lanes)
-        f.give(f.constant(np.bool_(False)))
+        record_fault(f, core, MBARRIER_FAULT, index, lanes)
+        f.ret(f.constant(np.bool_(False)))
 
 
 def _outside(f: Function, core: Pointer, address: Value) -> Value:
@@ -171,7 +171,7 @@ def _each_object(name: str, body: Any) -> None:
             _fails(f, core, _outside(f, core, address), index, lanes)
             state = State(f, f.load_pointer(core.at(CORE["shared"])).at(address))
             body(f, core, group, state, lambda bad: _fails(f, core, bad, index, lanes))
-        f.give(f.constant(np.bool_(True)))
+        f.ret(f.constant(np.bool_(True)))
 
     emit.__name__ = name
     routine(BOOL, lanes=U32, index=I64)(emit)
@@ -260,4 +260,4 @@ def test_phases(f: Function, core: Pointer, warp: Pointer, lanes: Value, index: 
         over = f.bits((parities & np.int64(1)) != phase)
         found.value = found.value | group & over
     f.store(core.at(CORE["data"]), found.value)
-    f.give(f.constant(np.bool_(True)))
+    f.ret(f.constant(np.bool_(True)))

@@ -52,7 +52,7 @@ class Space:
 
     def __init__(self, m: Tracer, name: str, counted: bool = True) -> None:
         self.m, self.name, self.counted = m, name, counted
-        self.noted: dict[str, Pointer] = {}  # address register -> record
+        self.recorded: dict[str, Pointer] = {}  # address register -> record
 
     @property
     def f(self) -> Function:
@@ -71,7 +71,7 @@ class Space:
     def store(self, access: Access, address: Any, values: Sequence[Any], mask: Any) -> None:
         address = self.m.value(address)
         for i, x in enumerate(values):
-            item = self.m.value(x).settled().spread()
+            item = self.m.value(x).canonical().broadcast()
             self.f.store(self._item(access, i), item, align=WARP * access.dtype.itemsize)
         self._access(access, address, self.m.bits_of(mask), is_load=False)
 
@@ -91,7 +91,7 @@ class Space:
         spilled = []
         for x in operands:
             place = f.reserve(ir_type(dtype, True))
-            f.store(place, m.value(x).settled().spread(), align=64)
+            f.store(place, m.value(x).canonical().broadcast(), align=64)
             spilled.append(place)
         left = Variable(f, lanes)
         with f.loop(lambda: left.value != NONE):
@@ -105,7 +105,7 @@ class Space:
                 f.store(self._item(access, i).at(at), old)
                 own = (f.load(x.at(at), dtype) for x in spilled[i::count])
                 new = m.value(operation(old, *own))
-                f.store(cell, new.settled().astype(dtype))
+                f.store(cell, new.canonical().astype(dtype))
         return tuple(self._data(access))
 
     def _item(self, access: Access, i: int) -> Pointer:
@@ -127,32 +127,32 @@ class Space:
 
     def call(self, name: str, access: Access, address: Value, lanes: Value, flags: int) -> None:
         """Call a runtime routine for accesses."""
-        record, offset = self._note(address)
+        record, offset = self._record(address)
         if not self.counted:
             self.m.kernel.plan.uncounted.add(access.instruction)
         offset = self.m.value(offset + np.int64(access.offset))
         shape = number(self.f, shape_of(access, flags))
         site = self.m.site(access, self.name)
-        self.m.must(self.m.run(name, site, record, offset, lanes, shape))
+        self.m.require(self.m.run(name, site, record, offset, lanes, shape))
 
-    def _note(self, address: Value) -> tuple[Pointer, Value]:
+    def _record(self, address: Value) -> tuple[Pointer, Value]:
         """Record an address register unless this register, or one at a uniform offset from it, is
         already recorded. Returns the record and the offset."""
         m, f = self.m, self.f
         nbytes = address.dtype.itemsize
         if m.masked:
             record = m.core.at(m.kernel.scratch[self.name])
-            wide = address.spread().view(f"u{nbytes}").astype(I64)
-            m.run("note_64", record, m.lanes, wide)
+            wide = address.broadcast().view(f"u{nbytes}").astype(I64)
+            m.run("record_64", record, m.lanes, wide)
             f.store(record.at(RECORD["wrap"]), number(f, -1 if nbytes == 8 else 0xFFFFFFFF))
             return record, number(f, 0)
         root, moved = address.affine or (address, None)
-        if root.name not in self.noted:
+        if root.name not in self.recorded:
             record = m.core.at(m.kernel.new_record(nbytes))
-            m.run(f"note_{8 * nbytes}", record, m.live, root.spread().view(f"i{nbytes}"))
-            self.noted[root.name] = record
+            m.run(f"record_{8 * nbytes}", record, m.live, root.broadcast().view(f"i{nbytes}"))
+            self.recorded[root.name] = record
         moved = number(f, 0) if moved is None else moved.view(f"i{nbytes}").astype(I64)
-        return self.noted[root.name], moved
+        return self.recorded[root.name], moved
 
     def _load_uniform(self, access: Access, address: Value, lanes: Value) -> tuple[Value, ...]:
         """Load from the same address in all lanes. The fast path is inlined and loads scalars."""
@@ -183,9 +183,9 @@ class Space:
         quick = [f.load(place.at(i * dtype.itemsize), dtype) for i in range(count)]
         f.jump(behind)
         f.place(long)
-        noted, self.noted = self.noted, {}
+        noted, self.recorded = self.recorded, {}
         self._access(access, address, lanes, is_load=True)
-        self.noted = noted
+        self.recorded = noted
         first = lane_offset(first_lane(lanes), dtype)
         slow = [f.load(self._item(access, i).at(first), dtype) for i in range(count)]
         end = f.here

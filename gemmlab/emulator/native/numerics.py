@@ -25,7 +25,7 @@ def _native(emit: Operation) -> Operation:
             return getattr(numerics, emit.__name__)(*operands)
         values = [x if isinstance(x, Value) else some.f.constant(x) for x in operands]
         vector = any(x.vector for x in values)
-        return emit(*(x.spread(vector) for x in values))
+        return emit(*(x.broadcast(vector) for x in values))
 
     return operation
 
@@ -35,31 +35,31 @@ def _arithmetic(name: str, word: str) -> Operation:
 
     def emit(first: Value, *others: Value) -> Value:
         names = ", ".join(x.name for x in (first, *others))
-        return first.make(f"{word} {first.type} {names}", first.dtype).loosened()
+        return first.make(f"{word} {first.type} {names}", first.dtype).with_any_nan()
 
     emit.__name__ = name
     return _native(emit)
 
 
 def fma32(a: Value, b: Value, c: Value) -> Value:
-    return intrinsic("fma", a, b, c).loosened()
+    return intrinsic("fma", a, b, c).with_any_nan()
 
 
 def fma64(a: Value, b: Value, c: Value) -> Value:
-    return intrinsic("fma", a.settled(), b, c)
+    return intrinsic("fma", a.canonical(), b, c)
 
 
 def canonical32(x: Value) -> Value:
-    return x.loosened()
+    return x.with_any_nan()
 
 
 def sqrt32(x: Value) -> Value:
-    return intrinsic("sqrt", x).loosened()
+    return intrinsic("sqrt", x).with_any_nan()
 
 
 def reciprocal(x: Value) -> Value:
     one = x.f.constant(np.float32(1), x.vector)
-    return x.make(f"fdiv {x.type} {one.name}, {x.name}", x.dtype).loosened()
+    return x.make(f"fdiv {x.type} {one.name}, {x.name}", x.dtype).with_any_nan()
 
 
 def count_leading_zeros(x: Value) -> Value:

@@ -36,7 +36,7 @@ from gemmlab.emulator.native.values import (
 )
 from gemmlab.emulator.tensor_cores.matrices import BITS
 
-SLOT = 8 * WARP  # size of a register in memory, bytes
+REGISTER_BYTES = 8 * WARP  # size of a register in memory, bytes
 NAN16 = np.uint16(0x7FFF)
 SPECIAL = 128  # exponent of a float32 infinity or NaN
 NO_EXPONENT = tensor_core.NO_EXPONENT
@@ -176,7 +176,7 @@ class Emitter:
         first = sum(p.registers(x) for x in "abc"[: "abc".index(matrix)])
         found = []
         for k in range(p.registers(matrix)):
-            place = self.registers.at(SLOT * (first + k))
+            place = self.registers.at(REGISTER_BYTES * (first + k))
             found += elements(self.f.load(place, storage(type_), True, align=64), type_)
         return found
 
@@ -236,16 +236,16 @@ class Emitter:
             self.store([self.integers(j, a, b, c[j]) for j in range(len(c))])
         else:
             self.floats(a, b, c)
-        self.f.give()
+        self.f.ret()
 
     def store(self, d: Sequence[Value]) -> None:
         """Store elements to the registers of D."""
-        place = self.registers.at(SLOT * self.product.first_of_d)
+        place = self.registers.at(REGISTER_BYTES * self.product.first_of_d)
         if d[0].dtype == U16:
             pairs = zip(d[::2], d[1::2], strict=True)
             d = [x.astype(U32) | y.astype(U32) << np.uint32(16) for x, y in pairs]
         for k, value in enumerate(d):
-            self.f.store(place.at(SLOT * k), value, align=64)
+            self.f.store(place.at(REGISTER_BYTES * k), value, align=64)
 
     def fused(self, j: int, a: Sequence[Value], b: Sequence[Value], total: Value) -> Value:
         doubles = Doubles(Numerics())
@@ -315,7 +315,7 @@ class Emitter:
 
     def specials(self, a: Sequence[Value], b: Sequence[Value], c: Sequence[Value]) -> None:
         """Overwrite results that involve infinities or NaNs with the IEEE sum."""
-        p, place = self.product, self.registers.at(SLOT * self.product.first_of_d)
+        p, place = self.product, self.registers.at(REGISTER_BYTES * self.product.first_of_d)
         a, b, c = ([sign_or_special(x) for x in matrix] for matrix in (a, b, c))
         nan = np.uint32(NAN32) if p.d == "f32" else np.uint32(NAN16)
         width = 32 if p.d == "f32" else 16
@@ -327,7 +327,7 @@ class Emitter:
             bits = infinite.view(f"u{width // 8}").astype(U32)
             bits = where(total != total, nan, bits)
             register, k = divmod(j, 32 // width)
-            at = place.at(SLOT * register)
+            at = place.at(REGISTER_BYTES * register)
             old = self.f.load(at, U32, True, align=64)
             if width == 16:
                 half = np.uint32(0xFFFF << 16 * k)

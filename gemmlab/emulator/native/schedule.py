@@ -16,6 +16,8 @@ from gemmlab.emulator.native.builder import Function, Pointer, Variable
 from gemmlab.emulator.native.layout import (
     BARRIER,
     BITS,
+    BROADCAST,
+    CONVERGED,
     CORE,
     DEADLOCK,
     DIVERGED,
@@ -23,10 +25,8 @@ from gemmlab.emulator.native.layout import (
     FAULT,
     NEEDS_SLOW,
     OVER_BUDGET,
-    PARTED,
     PAUSED,
-    SPREAD,
-    TOGETHER,
+    RUNNABLE,
     UNIFORM,
     UNMET,
     WARP_STATE,
@@ -37,8 +37,8 @@ from gemmlab.emulator.native.support import (
     count_lanes,
     first_lane,
     lane_offset,
-    note_fault,
     number,
+    record_fault,
     reduced,
     routine,
 )
@@ -81,7 +81,7 @@ def start(f: Function, core: Pointer, block: Value) -> None:
         f.store(core.at(CORE[name]), number(f, 0))
     for name in ("expected", "arrived"):
         f.clear(core.at(CORE[name]), number(f, 4 * NUM_BARRIERS))
-    f.store(core.at(CORE["num_standing"]), number(f, 0))
+    f.store(core.at(CORE["num_at_barrier"]), number(f, 0))
     f.store(core.at(CORE["turn"]), f.load(core.at(CORE["num_warps"]), I64))
     shared_bytes = f.load(core.at(CORE["shared_zeroed"]), I64)
     f.clear(f.load_pointer(core.at(CORE["shared"])), shared_bytes)
@@ -95,7 +95,7 @@ def start(f: Function, core: Pointer, block: Value) -> None:
         left = threads - index.value * WARP
         some = (np.uint64(1) << left.view(U64)).astype(U32) - np.uint32(1)
         set_live(f, warp, where(left >= WARP, np.uint32(0xFFFFFFFF), some))
-        for name in ("pc", "form", "standing", "turns"):
+        for name in ("pc", "form", "at_barrier", "turns"):
             put(f, warp, name, 0)
         f.store(warp.at(WARP_STATE["executed"]), number(f, 0))
         for name in ("first_copy", "copies"):
@@ -104,7 +104,7 @@ def start(f: Function, core: Pointer, block: Value) -> None:
         f.store(warp.at(WARP_STATE["committed"]), committed, align=64)
         f.clear(warp.at(WARP_STATE.size), zeroed)
         index.value = index.value + 1
-    f.give()
+    f.ret()
 
 
 @routine(STATUS)
@@ -131,20 +131,23 @@ def run(f: Function, core: Pointer) -> None:
     f.store(core.at(CORE["block"]), number(f, -1))
     f.branch(f.load(core.at(CORE["fuel"]), I64) > 0, busy, rest)
     f.place(rest)
-    f.give(status(f, PAUSED))
+    f.ret(status(f, PAUSED))
     f.place(out)
-    f.give(result)
+    f.ret(result)
     f.place(done)
-    f.give(status(f, DONE))
+    f.ret(status(f, DONE))
 
 
 @routine(STATUS)
 def run_block(f: Function, core: Pointer) -> None:
-    """Give each warp a turn in rotation. With `in_step`, only the warps at the lowest basic block
+    """Give each warp a turn in rotation. With `lockstep`, only the warps at the lowest basic block
     get a turn, for one basic block, unless they merely spin on other warps. Resumes where it last
     stopped."""
     turn, lowest = core.at(CORE["turn"]), core.at(CORE["lowest"])
-    count, in_step = f.load(core.at(CORE["num_warps"]), I64), f.load(core.at(CORE["in_step"]), I64)
+    count, lockstep = (
+        f.load(core.at(CORE["num_warps"]), I64),
+        f.load(core.at(CORE["lockstep"]), I64),
+    )
     again, over = f.label("again"), f.label("over")
     f.jump(again)
     f.place(again)
@@ -152,7 +155,7 @@ def run_block(f: Function, core: Pointer) -> None:
         f.store(turn, number(f, 0))
         f.store(lowest, call(f, core, "lowest_pc"))
         spun = f.load(core.at(CORE["spun"]), I64)
-        f.store(core.at(CORE["ordered"]), where(spun == 0, in_step, np.int64(0)))
+        f.store(core.at(CORE["ordered"]), where(spun == 0, lockstep, np.int64(0)))
         f.store(core.at(CORE["spun"]), number(f, 0))
     go = f.label("go")
     f.branch(f.load(lowest, U32) == ALL, over, go)
@@ -160,7 +163,7 @@ def run_block(f: Function, core: Pointer) -> None:
     with f.loop(lambda: f.load(turn, I64) < count):
         index = f.load(turn, I64)
         warp = warp_at(f, core, index)
-        runnable = field(f, warp, "live") & ~field(f, warp, "standing")
+        runnable = field(f, warp, "live") & ~field(f, warp, "at_barrier")
         place = call(f, core, "pc_of", warp)
         is_next = f.load(core.at(CORE["ordered"]), I64) == 0
         with f.when((runnable != 0) & (is_next | (place == f.load(lowest, U32)))):
@@ -168,31 +171,31 @@ def run_block(f: Function, core: Pointer) -> None:
             local = f.load(core.at(CORE["local_memory"]), I64)
             nbytes = f.load(core.at(CORE["local_zeroed"]), I64)
             f.store(core.at(CORE["local"]), local + index * nbytes)
-            result = call(f, core, "run_warp", warp, where(in_step == 0, np.int64(QUANTUM), 0))
+            result = call(f, core, "run_warp", warp, where(lockstep == 0, np.int64(QUANTUM), 0))
             with f.when(result >= np.int32(FAULT)):
-                f.give(result)
+                f.ret(result)
         f.store(turn, index + 1)
     with f.when(f.load(core.at(CORE["fuel"]), I64) > 0):
         f.jump(again)
-    f.give(status(f, PAUSED))
+    f.ret(status(f, PAUSED))
     f.place(over)
-    alive = f.load(core.at(CORE["num_standing"]), I64)
+    alive = f.load(core.at(CORE["num_at_barrier"]), I64)
     with f.when(alive == 0):
-        f.give(status(f, DONE))
-    note_fault(f, core, DEADLOCK, number(f, 0), f.constant(NONE))
-    f.give(status(f, FAULT))
+        f.ret(status(f, DONE))
+    record_fault(f, core, DEADLOCK, number(f, 0), f.constant(NONE))
+    f.ret(status(f, FAULT))
 
 
 @routine(U32, warp=PTR)
 def pc_of(f: Function, core: Pointer, warp: Pointer) -> None:
     """Return the lowest basic block among the runnable lanes of a warp, or all ones if there are
     none."""
-    runnable = field(f, warp, "live") & ~field(f, warp, "standing")
+    runnable = field(f, warp, "live") & ~field(f, warp, "at_barrier")
     with f.when(runnable == 0):
-        f.give(f.constant(ALL))
-    with f.when(field(f, warp, "form") == np.uint32(TOGETHER)):
-        f.give(field(f, warp, "pc"))
-    f.give(reduced("umin", where(f.lanes(runnable), vector(f, warp, "pcs"), ALL)))
+        f.ret(f.constant(ALL))
+    with f.when(field(f, warp, "form") == np.uint32(CONVERGED)):
+        f.ret(field(f, warp, "pc"))
+    f.ret(reduced("umin", where(f.lanes(runnable), vector(f, warp, "pcs"), ALL)))
 
 
 @routine(U32)
@@ -204,7 +207,7 @@ def lowest_pc(f: Function, core: Pointer) -> None:
         place = call(f, core, "pc_of", warp_at(f, core, index.value))
         lowest.value = apply(np.minimum, lowest.value, place)
         index.value = index.value + 1
-    f.give(lowest.value)
+    f.ret(lowest.value)
 
 
 # Warps
@@ -216,19 +219,19 @@ def run_warp(f: Function, core: Pointer, warp: Pointer, share: Value) -> None:
     quantum = core.at(CORE["quantum"])
     f.store(quantum, share)
     before = f.load(warp.at(WARP_STATE["executed"]), I64)
-    on, together, parted, meet, other, out = (
-        f.label(x) for x in ("on", "together", "parted", "meet", "other", "out")
+    on, together, diverged, meet, other, out = (
+        f.label(x) for x in ("on", "together", "diverged", "meet", "other", "out")
     )
     result = Variable(f, status(f, DONE))
     f.jump(on)
     f.place(on)
-    f.branch(field(f, warp, "form") == np.uint32(TOGETHER), together, parted)
+    f.branch(field(f, warp, "form") == np.uint32(CONVERGED), together, diverged)
     f.place(together)
     pc = field(f, warp, "pc").astype(I64)
     entry = f.load_pointer(f.load_pointer(core.at(CORE["fast"])).at(pc * 8))
     result.value = f.invoke(entry, STATUS, core, warp)
     f.jump(meet)
-    f.place(parted)
+    f.place(diverged)
     result.value = call(f, core, "step", warp)
     f.jump(meet)
     f.place(meet)
@@ -238,13 +241,13 @@ def run_warp(f: Function, core: Pointer, warp: Pointer, share: Value) -> None:
     f.place(barrier)
     arrived = call(f, core, "arrive", warp)
     with f.when(arrived == np.int32(FAULT)):
-        f.give(arrived)
-    runnable = (field(f, warp, "live") & ~field(f, warp, "standing")) != 0
-    result.value = where(runnable, np.int32(DIVERGED), np.int32(PAUSED))
+        f.ret(arrived)
+    runnable = (field(f, warp, "live") & ~field(f, warp, "at_barrier")) != 0
+    result.value = where(runnable, np.int32(RUNNABLE), np.int32(PAUSED))
     f.jump(same)
     f.place(other)
     # Barriers do not wait for exited lanes, so an exit can release others.
-    nobody = f.load(core.at(CORE["num_standing"]), I64) == 0
+    nobody = f.load(core.at(CORE["num_at_barrier"]), I64) == 0
     check = f.label("check")
     f.branch(nobody, same, check)
     f.place(check)
@@ -252,7 +255,7 @@ def run_warp(f: Function, core: Pointer, warp: Pointer, share: Value) -> None:
     f.jump(same)
     f.place(same)
     left = f.load(quantum, I64)
-    goes_on = (result.value == np.int32(DIVERGED)) & (left > 0)
+    goes_on = (result.value == np.int32(RUNNABLE)) & (left > 0)
     f.branch(goes_on, on, out)
     f.place(out)
     executed = f.load(warp.at(WARP_STATE["executed"]), I64)
@@ -260,29 +263,29 @@ def run_warp(f: Function, core: Pointer, warp: Pointer, share: Value) -> None:
         f.store(core.at(CORE["idle"]), number(f, 0))
     too_much = executed > f.load(core.at(CORE["budget"]), I64)
     with f.when(too_much & (result.value < np.int32(FAULT))):
-        note_fault(f, core, OVER_BUDGET, number(f, 0), field(f, warp, "live"))
-        f.give(status(f, FAULT))
+        record_fault(f, core, OVER_BUDGET, number(f, 0), field(f, warp, "live"))
+        f.ret(status(f, FAULT))
     fuel = f.load(core.at(CORE["fuel"]), I64)
     f.store(core.at(CORE["fuel"]), fuel - (share + 1 - left))
-    f.give(result.value)
+    f.ret(result.value)
 
 
 @routine(STATUS, warp=PTR)
 def step(f: Function, core: Pointer, warp: Pointer) -> None:
     """Run one basic block for the next group of lanes of a diverged warp."""
-    with f.when(field(f, warp, "form") == np.uint32(PARTED)):
-        call(f, core, "spread", warp)
-        put(f, warp, "form", SPREAD)
+    with f.when(field(f, warp, "form") == np.uint32(DIVERGED)):
+        call(f, core, "broadcast_registers", warp)
+        put(f, warp, "form", BROADCAST)
     quantum = core.at(CORE["quantum"])
     f.store(quantum, f.load(quantum, I64) - 1)
-    live, standing = field(f, warp, "live"), field(f, warp, "standing")
-    runnable, pcs = live & ~standing, vector(f, warp, "pcs")
+    live, at_barrier = field(f, warp, "live"), field(f, warp, "at_barrier")
+    runnable, pcs = live & ~at_barrier, vector(f, warp, "pcs")
     with f.when(runnable == 0):  # the remaining live lanes wait at barriers
-        f.give(status(f, PAUSED))
+        f.ret(status(f, PAUSED))
     lane = first_lane(runnable).astype(I64)
     pc = Variable(f, f.load(warp.at(WARP_STATE["pcs"]).at(lane * 4), U32))
     group = Variable(f, f.bits(pcs == pc.value) & runnable)
-    parted, united, go = f.label("parted"), f.label("united"), f.label("go")
+    diverged, united, go = f.label("diverged"), f.label("united"), f.label("go")
     turns = Variable(f, f.constant(NONE))
 
     def is_ready() -> Value:
@@ -296,21 +299,21 @@ def step(f: Function, core: Pointer, warp: Pointer) -> None:
     # If no group is ready, its lanes may wait for each other at different instructions.
     def give_up_unless(ready: Value) -> None:
         with f.when(ready == 0):
-            note_fault(f, core, UNMET, number(f, 0), runnable)
-            f.give(status(f, FAULT))
+            record_fault(f, core, UNMET, number(f, 0), runnable)
+            f.ret(status(f, FAULT))
 
-    f.branch(group.value == runnable, united, parted)
+    f.branch(group.value == runnable, united, diverged)
 
     f.place(united)
-    with f.when(standing == 0), f.when(call(f, core, "enter", warp, pc.value.astype(I64))):
-        put(f, warp, "form", TOGETHER)
+    with f.when(at_barrier == 0), f.when(call(f, core, "enter", warp, pc.value.astype(I64))):
+        put(f, warp, "form", CONVERGED)
         put(f, warp, "pc", pc.value)
         put(f, warp, "turns", 0)
-        f.give(status(f, DIVERGED))
+        f.ret(status(f, RUNNABLE))
     give_up_unless(is_ready())
     f.jump(go)
 
-    f.place(parted)
+    f.place(diverged)
     turns.value = field(f, warp, "turns") + np.uint32(1)
     patience = f.load(core.at(CORE["patience"]), I64).astype(U32)
     backward = turns.value % (patience + np.uint32(BURST)) >= patience
@@ -329,10 +332,10 @@ def step(f: Function, core: Pointer, warp: Pointer) -> None:
     f.place(go)
     code = f.load_pointer(f.load_pointer(core.at(CORE["slow"])).at(pc.value.astype(I64) * 8))
     with f.when(f.is_null(code)):
-        f.store(core.at(CORE["wanted"]), pc.value.astype(I64))
-        f.give(status(f, NEEDS_SLOW))
+        f.store(core.at(CORE["missing_slow"]), pc.value.astype(I64))
+        f.ret(status(f, NEEDS_SLOW))
     put(f, warp, "turns", turns.value)
-    f.give(f.invoke(code, STATUS, core, warp, group.value))
+    f.ret(f.invoke(code, STATUS, core, warp, group.value))
 
 
 # Transitions between fast and slow code
@@ -353,7 +356,7 @@ def _each(f: Function, core: Pointer, index: Value, body: Callable[..., None]) -
 
 
 @routine(None, warp=PTR)
-def spread(f: Function, core: Pointer, warp: Pointer) -> None:
+def broadcast_registers(f: Function, core: Pointer, warp: Pointer) -> None:
     """Store all uniform registers as vectors."""
 
     def one(vector: Value, scalar: Value, size: int) -> None:
@@ -362,10 +365,10 @@ def spread(f: Function, core: Pointer, warp: Pointer) -> None:
             f.store(warp.at(vector), f.bits(holds))
         else:
             value = f.load(warp.at(scalar), np.dtype(f"u{size}"))
-            f.store(warp.at(vector), value.spread(), align=64)
+            f.store(warp.at(vector), value.broadcast(), align=64)
 
     _each(f, core, f.load(core.at(CORE["num_code_blocks"]), I64), one)
-    f.give()
+    f.ret()
 
 
 @routine(BOOL, warp=PTR, pc=I64)
@@ -385,7 +388,7 @@ def enter(f: Function, core: Pointer, warp: Pointer, pc: Value) -> None:
             values = f.load(warp.at(vector), dtype, True, align=64)
             same = (f.bits(values == first) | ~live) == ALL
         with f.when(~same):
-            f.give(f.constant(np.bool_(False)))
+            f.ret(f.constant(np.bool_(False)))
 
     def take(vector: Value, scalar: Value, size: int) -> None:
         if size == BITS:
@@ -398,4 +401,4 @@ def enter(f: Function, core: Pointer, warp: Pointer, pc: Value) -> None:
 
     _each(f, core, pc, agree)
     _each(f, core, pc, take)
-    f.give(f.constant(np.bool_(True)))
+    f.ret(f.constant(np.bool_(True)))

@@ -69,7 +69,7 @@ def lane_numbers(f: Function) -> Value:
     return Value(f, f"<{items}>", I32, True)
 
 
-def note_fault(f: Function, core: Pointer, kind: int, instruction: Value, lanes: Value) -> None:
+def record_fault(f: Function, core: Pointer, kind: int, instruction: Value, lanes: Value) -> None:
     """Record a fault in the core. The caller has stored the lanes' addresses or operands in
     `words`."""
     f.store(core.at(CORE["fault"]), number(f, kind))

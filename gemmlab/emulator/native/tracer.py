@@ -13,7 +13,7 @@ from gemmlab.emulator.memory.spaces import Access
 from gemmlab.emulator.native import ends
 from gemmlab.emulator.native.builder import Function, Module, Pointer
 from gemmlab.emulator.native.copies import Copies
-from gemmlab.emulator.native.handover import SLOT
+from gemmlab.emulator.native.fallback import REGISTER_BYTES
 from gemmlab.emulator.native.layout import (
     CORE,
     COUNTS,
@@ -27,7 +27,13 @@ from gemmlab.emulator.native.matrices import MatrixSpace
 from gemmlab.emulator.native.mbarriers import Mbarriers
 from gemmlab.emulator.native.memory import Parameters, Space
 from gemmlab.emulator.native.runtime import NUMBERS
-from gemmlab.emulator.native.support import ROUTINES, count_lanes, lane_numbers, note_fault, number
+from gemmlab.emulator.native.support import (
+    ROUTINES,
+    count_lanes,
+    lane_numbers,
+    number,
+    record_fault,
+)
 from gemmlab.emulator.native.values import BOOL, I64, U8, U32, U64, NotCovered, Value
 from gemmlab.emulator.native.wgmma import Wgmma
 from gemmlab.ptx.layout import RESERVED, RESERVED_OFFSETS, reserved_shared_bytes
@@ -104,14 +110,14 @@ class Registers:
             return f.lanes(f.load(vector, U32))
         else:
             value = f.load(vector, slot.dtype, True, align=64)
-        return value.loosened() if slot.loose else value
+        return value.with_any_nan() if slot.any_nan else value
 
     def write_back(self) -> None:
         """Store the registers that the block has written."""
         m, f = self.m, self.m.f
         for index, value in self.written.items():
             slot = m.kernel.slots[index]
-            value = value if slot.loose else value.settled()
+            value = value if slot.any_nan else value.canonical()
             if slot.uniform and not m.masked:
                 if value.vector:
                     return  # the block will be traced again and this text discarded
@@ -119,7 +125,7 @@ class Registers:
             elif slot.dtype == BOOL:
                 f.store(m.warp.at(slot.vector), f.bits(value))
             else:
-                f.store(m.warp.at(slot.vector), value.spread(), align=64)
+                f.store(m.warp.at(slot.vector), value.broadcast(), align=64)
 
 
 class Tracer:
@@ -280,26 +286,26 @@ class Tracer:
         self.kernel.plan.reasons[index] = reason
         lanes = self.lanes if guard is None else self.enabled(guard, mask)[1].bits
         with self.f.when(lanes != np.uint32(0)):
-            note_fault(self.f, self.core, UNSUPPORTED_FAULT, number(self.f, index), lanes)
-            self.give(FAULT)
+            record_fault(self.f, self.core, UNSUPPORTED_FAULT, number(self.f, index), lanes)
+            self.ret(FAULT)
 
-    def hand_over(
+    def fall_back(
         self, index: int, mask: Lanes | None, registers: tuple[Any, ...]
     ) -> tuple[Value, ...]:
         """Emit a call that executes an instruction on the NumPy tier. Returns the registers it
         writes."""
-        f, part = self.f, self.kernel.handed[index]
-        first = self.core.at(self.kernel.plan.handed[index])
+        f, fallback = self.f, self.kernel.fallbacks[index]
+        first = self.core.at(self.kernel.plan.fallbacks[index])
         for k, register in enumerate(registers):
-            value = self.value(register).settled().spread()
+            value = self.value(register).canonical().broadcast()
             value = value.astype(U8) if value.dtype == BOOL else value
-            f.store(first.at(SLOT * k), value, align=64)
-        function = f.load_pointer(self.core.at(CORE["hand_over"]))
+            f.store(first.at(REGISTER_BYTES * k), value, align=64)
+        function = f.load_pointer(self.core.at(CORE["callback"]))
         done = f.invoke(function, U32, self.core, number(f, index), self.bits_of(mask))
-        self.must(done != np.uint32(0))
+        self.require(done != np.uint32(0))
         written = []
-        for k, name in enumerate(part.writes, len(registers)):
-            dtype, place = self.kernel.program.dtypes[name], first.at(SLOT * k)
+        for k, name in enumerate(fallback.writes, len(registers)):
+            dtype, place = self.kernel.program.dtypes[name], first.at(REGISTER_BYTES * k)
             bits = f.load(place, U8 if dtype == BOOL else dtype, True, align=64)
             written.append(bits != np.uint8(0) if dtype == BOOL else bits)
         return tuple(written)
@@ -326,10 +332,10 @@ class Tracer:
         function = self.f.load_pointer(place)
         return self.f.invoke(function, ROUTINES[name].result, self.core, *operands)
 
-    def give(self, code: int) -> None:
-        self.f.give(self.f.constant(np.int32(code)))
+    def ret(self, code: int) -> None:
+        self.f.ret(self.f.constant(np.int32(code)))
 
-    def must(self, ok: Value) -> None:
+    def require(self, ok: Value) -> None:
         """Return a fault if `ok` is false. The fault is already recorded."""
         with self.f.when(~ok):
-            self.give(FAULT)
+            self.ret(FAULT)

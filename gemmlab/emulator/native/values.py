@@ -90,15 +90,15 @@ def where(condition: Any, yes: Any, no: Any) -> Value:
     elif condition.dtype != BOOL:
         condition = condition.astype(BOOL)
     vector = condition.vector or any(x.vector for x in values)
-    loose = len(values) == 2 and all(x.loose for x in values)
+    any_nan = len(values) == 2 and all(x.any_nan for x in values)
 
     def side(x: Any) -> Value:
         if isinstance(x, Value):
-            return (x if loose else x.astype(dtype)).spread(vector)
+            return (x if any_nan else x.astype(dtype)).broadcast(vector)
         return f.constant(np.asarray(x).astype(dtype)[()], vector)
 
     name = f.assign(f"select {condition.typed}, {side(yes).typed}, {side(no).typed}")
-    return Value(f, name, dtype, vector, loose)
+    return Value(f, name, dtype, vector, any_nan)
 
 
 def _operator(ufunc: Any) -> Callable[[Any, Any], Value]:
@@ -110,15 +110,15 @@ def _reflected(ufunc: Any) -> Callable[[Any, Any], Value]:
 
 
 class Value:
-    """An SSA value. `loose`: its NaNs may have any payload and become canonical when their bits are
-    read."""
+    """An SSA value. `any_nan`: its NaNs may have any payload, and become canonical when their bits
+    are read."""
 
-    __slots__ = ("affine", "dtype", "f", "loose", "name", "vector")
+    __slots__ = ("affine", "any_nan", "dtype", "f", "name", "vector")
 
     def __init__(
-        self, f: Function, name: str, dtype: np.dtype, vector: bool, loose: bool = False
+        self, f: Function, name: str, dtype: np.dtype, vector: bool, any_nan: bool = False
     ) -> None:
-        self.f, self.name, self.dtype, self.vector, self.loose = f, name, dtype, vector, loose
+        self.f, self.name, self.dtype, self.vector, self.any_nan = f, name, dtype, vector, any_nan
         # (root, offset): this vector is root plus the uniform value offset.
         self.affine: tuple[Value, Value] | None = None
 
@@ -182,26 +182,26 @@ class Value:
 
     # Conversions
 
-    def spread(self, vector: bool = True) -> Value:
+    def broadcast(self, vector: bool = True) -> Value:
         """Broadcast a uniform value to all lanes."""
         if self.vector or not vector:
             return self
         return self.f.splat(self)
 
-    def settled(self) -> Value:
+    def canonical(self) -> Value:
         """Replace NaNs by the canonical NaN."""
-        if not self.loose:
+        if not self.any_nan:
             return self
-        self.loose = False
+        self.any_nan = False
         nan = literal(np.uint32(NAN32).view(F32), self.vector)
         is_nan = self.f.assign(f"fcmp uno {self.typed}, {self.name}")
         condition = ir_type(BOOL, self.vector)
         name = self.f.assign(f"select {condition} {is_nan}, {self.type} {nan}, {self.typed}")
-        self.loose = True
+        self.any_nan = True
         return Value(self.f, name, self.dtype, self.vector)
 
-    def loosened(self) -> Value:
-        return Value(self.f, self.name, self.dtype, self.vector, loose=True)
+    def with_any_nan(self) -> Value:
+        return Value(self.f, self.name, self.dtype, self.vector, any_nan=True)
 
     def _renamed(self, dtype: np.dtype) -> Value:
         """Reinterpret as another type with the same LLVM type."""
@@ -216,7 +216,7 @@ class Value:
             raise NotCovered("a view with another element width")
         if dtype == self.dtype:
             return self
-        source = self.settled()
+        source = self.canonical()
         if dtype.kind == "f" or source.dtype.kind == "f":
             target = ir_type(dtype, self.vector)
             return source.make(f"bitcast {source.typed} to {target}", dtype)
@@ -224,7 +224,7 @@ class Value:
 
     def astype(self, dtype: Any) -> Value:
         """Convert the number; integers are truncated to their low bits."""
-        to, source = np.dtype(dtype), self.settled()
+        to, source = np.dtype(dtype), self.canonical()
         if to == source.dtype:
             return source
         have, want = source.dtype.kind, to.kind
@@ -297,7 +297,7 @@ class Value:
         f = self.f
         operands = [_cast(x, t) for x, t in zip(operands, wanted, strict=True)]
         values = [
-            x.spread(vector) if isinstance(x, Value) else f.constant(x, vector) for x in operands
+            x.broadcast(vector) if isinstance(x, Value) else f.constant(x, vector) for x in operands
         ]
         made = emit(f, result, *values)
         if ufunc in (np.add, np.subtract) and result.kind in "iu":

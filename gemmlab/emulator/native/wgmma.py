@@ -16,8 +16,8 @@ from gemmlab.emulator.arithmetic.lanes import WARP
 from gemmlab.emulator.native.builder import Function, Pointer
 from gemmlab.emulator.native.layout import CORE, FAULT, WARP_STATE, WGMMA_FAULT
 from gemmlab.emulator.native.matrices import ROW, compute, put, transposed
-from gemmlab.emulator.native.products import SLOT, Product
-from gemmlab.emulator.native.support import PTR, lane_numbers, note_fault, number, routine
+from gemmlab.emulator.native.products import REGISTER_BYTES, Product
+from gemmlab.emulator.native.support import PTR, lane_numbers, number, record_fault, routine
 from gemmlab.emulator.native.values import BOOL, I64, U32, U64, Value, where
 from gemmlab.emulator.tensor_cores import wgmma
 from gemmlab.emulator.tensor_cores.matrices import BITS
@@ -89,9 +89,9 @@ class Wgmma:
         f.jump(behind)
         f.place(fault)
         for name, value in zip(("words", "pointers"), descriptors, strict=True):
-            f.store(m.core.at(CORE[name]), value.astype(I64).spread(), align=64)
-        note_fault(f, m.core, WGMMA_FAULT, number(f, index), lanes)
-        m.give(FAULT)
+            f.store(m.core.at(CORE[name]), value.astype(I64).broadcast(), align=64)
+        record_fault(f, m.core, WGMMA_FAULT, number(f, index), lanes)
+        m.ret(FAULT)
         f.place(behind)
         return found
 
@@ -111,9 +111,11 @@ class Wgmma:
     ) -> None:
         """Load 8 rows of a tile into two registers of the matrix buffer."""
         m, f = self.m, self.m.f
-        target = m.core.at(CORE["matrices"] + SLOT * first)
+        target = m.core.at(CORE["matrices"] + REGISTER_BYTES * first)
         flag = f.constant(np.bool_(is_transposed))
-        inside = m.run("load_tile", target, number(f, SLOT * step), descriptor, group, flag)
+        inside = m.run(
+            "load_tile", target, number(f, REGISTER_BYTES * step), descriptor, group, flag
+        )
         with f.when(~inside & (lanes != NONE)):
             f.jump(fault)
 
@@ -158,7 +160,7 @@ def load_tile(
     nbytes = f.load(core.at(CORE["shared_bytes"]), I64)
     most = nbytes + np.int64(CHUNK - 1) >> np.int64(4)
     with f.when(f.bits(chunks < most) != ALL):
-        f.give(f.constant(np.bool_(False)))
+        f.ret(f.constant(np.bool_(False)))
     offsets = f.reserve(f"<{WARP} x i64>")
     f.store(offsets, chunks * np.int64(CHUNK), align=64)
     shared = f.load_pointer(core.at(CORE["shared"]))
@@ -172,4 +174,4 @@ def load_tile(
         for part in parts:
             register = f.load(part, U32, True, align=64)
             f.store(part, transposed(register), align=64)
-    f.give(f.constant(np.bool_(True)))
+    f.ret(f.constant(np.bool_(True)))

@@ -28,7 +28,7 @@ from gemmlab.ptx.ir import Instruction
 if TYPE_CHECKING:
     from gemmlab.emulator.native.launch import Core
 
-SLOT = 8 * WARP  # bytes
+REGISTER_BYTES = 8 * WARP  # bytes
 # Machine attributes whose instructions involve several warps or complete later.
 NOT_ALONE = {"clock", "clusters", "copies", "space_cluster"}
 # Called by native code with the core, the instruction and the lanes; returns 0 on failure.
@@ -42,7 +42,7 @@ def is_known_call(i: Instruction) -> bool:
 
 
 @dataclass(frozen=True)
-class Part:
+class Fallback:
     """The NumPy tier's code of one instruction, as a function of the registers that it reads."""
 
     program: Program
@@ -81,7 +81,7 @@ class Part:
     @cached_property
     def nbytes(self) -> int:
         """Size of the instruction's buffer in a core."""
-        return SLOT * (len(self.reads) + len(self.writes))
+        return REGISTER_BYTES * (len(self.reads) + len(self.writes))
 
     def check(self) -> None:
         """Raise NotCovered if a single warp cannot execute the instruction."""
@@ -103,22 +103,22 @@ class Part:
         return namespace[name]
 
 
-def without(program: Program, block: int, parts: dict[int, Part]) -> str:
+def with_fallbacks(program: Program, block: int, fallbacks: dict[int, Fallback]) -> str:
     """Return the source of a basic block's function with calls in place of the instructions in
-    `parts`. Lines keep the numbers that they have in the program's source."""
+    `fallbacks`. Lines keep the numbers that they have in the program's source."""
     source, body = program.source.splitlines(), program.bodies[block]
     first = next(n for n in range(body.start, -1, -1) if source[n].startswith("def "))
     last = next(n for n in range(body.stop, len(source)) if source[n].startswith("    return "))
     lines = [""] * first + source[first : last + 1]
-    for part in parts.values():
-        if part.block != block or not part.lines:
+    for fallback in fallbacks.values():
+        if fallback.block != block or not fallback.lines:
             continue
-        for line in part.lines:
+        for line in fallback.lines:
             lines[line] = ""
-        written = "".join(f"{name}, " for name in part.writes)
-        read = "".join(f"{name}, " for name in part.reads)
-        call = f"m.hand_over({part.index}, mask, ({read}))"
-        lines[part.lines[0]] = f"    {written}{'= ' if written else ''}{call}"
+        written = "".join(f"{name}, " for name in fallback.writes)
+        read = "".join(f"{name}, " for name in fallback.reads)
+        call = f"m.fall_back({fallback.index}, mask, ({read}))"
+        lines[fallback.lines[0]] = f"    {written}{'= ' if written else ''}{call}"
     return "\n".join(lines)
 
 
@@ -127,7 +127,7 @@ class WarpMachine(Machine):
 
     def __init__(self, launch: Launch, core: Core) -> None:
         self.core, self.whole_launch = core, launch
-        self.parts: dict[int, tuple[Any, list[np.ndarray], list[np.ndarray]]] = {}
+        self.fallbacks: dict[int, tuple[Any, list[np.ndarray], list[np.ndarray]]] = {}
         alone = replace(launch, block=(WARP, 1, 1))
         super().__init__(alone, np.zeros(1, np.int64), Tally.of(launch.program))
 
@@ -165,13 +165,13 @@ class WarpMachine(Machine):
 
     def _part(self, index: int) -> tuple[Any, list[np.ndarray], list[np.ndarray]]:
         """Return an instruction's function and views of the registers it reads and writes."""
-        if index not in self.parts:
-            part, first = Part(self.launch.program, index), self.core.plan.handed[index]
+        if index not in self.fallbacks:
+            fallback, first = Fallback(self.launch.program, index), self.core.plan.fallbacks[index]
             slots = []
-            for k, name in enumerate([*part.reads, *part.writes]):
+            for k, name in enumerate([*fallback.reads, *fallback.writes]):
                 dtype = self.launch.program.dtypes[name]
-                lanes = view(self.core.memory, first + SLOT * k, dtype, WARP)
+                lanes = view(self.core.memory, first + REGISTER_BYTES * k, dtype, WARP)
                 slots.append(lanes.reshape(1, 1, WARP))
-            count = len(part.reads)
-            self.parts[index] = part.function, slots[:count], slots[count:]
-        return self.parts[index]
+            count = len(fallback.reads)
+            self.fallbacks[index] = fallback.function, slots[:count], slots[count:]
+        return self.fallbacks[index]

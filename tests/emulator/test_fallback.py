@@ -163,7 +163,7 @@ def test_a_bug_in_such_an_instruction_comes_through(monkeypatch: pytest.MonkeyPa
         run(text, "k", (2, 1, 1), (32, 1, 1), [np.zeros(64)], tier="native")
 
 
-def test_code_from_disk_knows_what_is_handed_over() -> None:
+def test_code_from_disk_knows_its_fallbacks() -> None:
     from gemmlab.emulator.native import code
 
     text = ptx(SUMS.replace("BODY", BODIES["guarded"]), ["u64"])
@@ -172,7 +172,7 @@ def test_code_from_disk_knows_what_is_handed_over() -> None:
         x = np.zeros(32)
         run(text, "k", (1, 1, 1), (32, 1, 1), [x], tier="native")
         made = code.code_of(translate(text), True)
-        assert len(made.plan.handed) == 2 and x.all()
+        assert len(made.plan.fallbacks) == 2 and x.all()
 
 
 def test_registers_of_clusters_of_one_block() -> None:
