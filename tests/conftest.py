@@ -1,9 +1,19 @@
-"""Makes machine.py known to the tests in every folder: pytest puts this folder on the path."""
+"""Hypothesis profiles, and signals. pytest puts this folder on the path, for `import machine`."""
 
+import os
 import signal
 
-# A shell that starts the tests in the background, or nohup, has them ignore signals, and so would
-# all that they start. Some of them send these.
+from hypothesis import settings
+
+# Emulated launches vary too much in time for a deadline. A test with settings of its own keeps its
+# number of examples in every profile. --hypothesis-profile chooses another one.
+settings.register_profile("fast", deadline=None, max_examples=20)
+settings.register_profile("full", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+settings.load_profile("ci" if os.environ.get("CI") else "full")
+
+# Tests that a shell starts in the background, or nohup, ignore these signals, and their child
+# processes inherit that. Some tests send the signals.
 for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
     if signal.getsignal(number) is signal.SIG_IGN:
         handler = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
