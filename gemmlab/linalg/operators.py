@@ -134,7 +134,13 @@ def _product(a: Tensor, b: Tensor, *, precision: str | None = None) -> Tensor:
 
 
 def _sum_product(
-    c: Tensor, a: Tensor, b: Tensor, *, beta: float, alpha: float, precision: str | None = None
+    c: Tensor,
+    a: Tensor,
+    b: Tensor,
+    *,
+    beta: float = 1,  # the dispatcher leaves out arguments that have their default value
+    alpha: float = 1,
+    precision: str | None = None,
 ) -> Tensor:
     with torch.no_grad():
         return api.product(a, b, c, alpha=alpha, beta=beta, precision=precision)

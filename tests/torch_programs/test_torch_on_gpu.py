@@ -12,7 +12,10 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 import gemmlab  # noqa: E402
 import gemmlab.torch as gt  # noqa: E402
 
-pytestmark = pytest.mark.gpu
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores"),  # Inductor's advice
+]
 U = 2.0**-24
 N = 2048  # large enough for tensor cores to be taken
 
