@@ -14,7 +14,7 @@ from gemmlab.kernels.common import ceil_div
 from gemmlab.linalg import cublas
 from gemmlab.linalg.frameworks import DEFAULT_STREAMS, Framework
 from gemmlab.linalg.planned import Counts
-from gemmlab.linalg.planning.plan import REPORT_BYTES, STATUS_BYTES
+from gemmlab.linalg.planning.plan import REPORT_BYTES, STATUS_BYTES, Address
 from gemmlab.linalg.planning.program import NAMES, Job, Memory
 from gemmlab.linalg.runtime.driver import call, relaxed
 from gemmlab.linalg.runtime.graph import Addresses, Graph, Node, Recording, compile_all
@@ -142,8 +142,8 @@ class TensorCoreRun:
         self._own = Workspace(framework, device, stream)  # of the report
         self._version = -1
         # What keeps the report of the graph, and of the last run, and where that is.
-        self._eager: tuple[Workspace, int] | None = None
-        self._last: tuple[Workspace, int] | None = None
+        self._eager: tuple[Workspace, Address] | None = None
+        self._last: tuple[Workspace, Address] | None = None
         # Now, as what fails now has written nothing.
         compile_all(job.launches(Memory(0, 0, 0), self._multiprocessors))
 

@@ -13,7 +13,6 @@ infinity or a NaN. The same kernels compute `gemmlab.matmul`, with the tile that
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from gemmlab.kernels.gemm.simt import check_layout
 from gemmlab.kernels.gemm.sm90 import mainloop
@@ -21,7 +20,7 @@ from gemmlab.kernels.gemm.sm90.config import BF16X6, TileConfig
 from gemmlab.kernels.rung import Geometry, Rung
 from gemmlab.linalg.arch import sm90
 from gemmlab.linalg.planning import plan
-from gemmlab.linalg.planning.plan import ALIGNMENT, Launch, Operand, Packed, Product
+from gemmlab.linalg.planning.plan import ALIGNMENT, Address, Launch, Operand, Packed, Product
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ def product_of(left: Operand, right: Operand) -> Product:
 
 
 def launches(
-    config: Config, shape: Mapping[str, int], args: Mapping[str, Any]
+    config: Config, shape: Mapping[str, int], args: Mapping[str, Address]
 ) -> tuple[Launch, ...]:
     """All launches of the product for the problem's arguments and a workspace, by name."""
     a, b, c, workspace = (args[name] for name in ("a", "b", "c", "workspace"))

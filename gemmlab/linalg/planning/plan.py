@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Protocol
 
 from gemmlab.kernels.common import ceil_div
 from gemmlab.kernels.gemm.sm90.config import (
@@ -38,6 +39,16 @@ _SHORT = 4096  # up to this k `fp16x3` has short chains; beyond, first parts rou
 _TOTAL = 1024  # of k, after which `bf16x6` moves its sums from registers to memory
 _DEEPEST = 16384  # of k in one launch
 _MOST_PARTS = 64  # launches, however deep
+
+
+class Address(Protocol):
+    """A place in device memory: a number, or a span of a device's buffer."""
+
+    def __add__(self, nbytes: int, /) -> Address: ...
+
+
+Addresses = tuple[Address, Address, Address]
+Value = float | Address  # of a kernel's argument
 
 
 @dataclass(frozen=True)
@@ -147,7 +158,7 @@ class Launch:
     config: PackConfig | TileConfig | None
     grid: Dim3
     block: Dim3
-    args: Mapping[str, int | float]
+    args: Mapping[str, Value]
     maps: tuple[Map, ...] = ()
     cluster: int = 1
     dynamic_smem: int = 0
@@ -158,12 +169,12 @@ class Map:
     """A tensor map: a tensor of 16-bit elements, and the box that a copy takes of it."""
 
     copy: CopyBox
-    address: int
+    address: Address
     shape: tuple[int, int, int]  # elements: along a line, lines, parts of all items
     strides: tuple[int, int]  # bytes: from line to line, from part to part
 
 
-def pack(operand: Operand, packed: Packed, source: int, target: int) -> tuple[Launch, ...]:
+def pack(operand: Operand, packed: Packed, source: Address, target: Address) -> tuple[Launch, ...]:
     """The launches that split the operand at address `source` into memory at `target`.
 
     The first `STATUS_BYTES` of the target must be zero when they start.
@@ -219,11 +230,11 @@ def multiply(
     tile: TileConfig,
     a: Packed,
     b: Packed,
-    addresses: tuple[int, int, int],
+    addresses: Addresses,
     sms: int,
     risk: tuple[int, int] = (0, 2**64 - 1),
-    totals: int = 0,
-    bases: tuple[int, int] | None = None,
+    totals: Address = 0,
+    bases: tuple[Address, Address] | None = None,
 ) -> tuple[Launch, ...]:
     """The launches that multiply packed operands; `addresses` are those of A, B and C.
 
@@ -284,7 +295,7 @@ def segments(k: int) -> list[tuple[int, int]]:
     return [(first, min(length, k - first)) for first in range(0, k, length)]
 
 
-def _map(copy: CopyBox, packed: Packed, address: int, first: int, depth: int) -> Map:
+def _map(copy: CopyBox, packed: Packed, address: Address, first: int, depth: int) -> Map:
     """The parts of a packed operand at `address`, from `first` on along k."""
     line = 2 * packed.pitch  # bytes
     return Map(
@@ -304,8 +315,8 @@ def repair(
     a: Operand,
     b: Operand,
     packed: tuple[Packed, Packed],
-    addresses: tuple[int, int, int],
-    workspaces: tuple[int, int, int],
+    addresses: Addresses,
+    workspaces: Addresses,
     sms: int,
     clear: int = 3,
 ) -> Launch:

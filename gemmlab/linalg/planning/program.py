@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from gemmlab.kernels.common import ceil_div
 from gemmlab.kernels.gemm.sm90.config import SCHEMES, PackConfig, TileConfig
 from gemmlab.linalg.planning import plan
-from gemmlab.linalg.planning.plan import Launch, Operand, Packed
+from gemmlab.linalg.planning.plan import Address, Launch, Operand, Packed, Value
 from gemmlab.linalg.planning.tiers import Choice, tolerated
 from gemmlab.linalg.shapes import Stack
 
@@ -79,10 +79,10 @@ class Factor:
 class Memory:
     """Addresses of two workspaces, whose first 16 bytes are zero, of the report, and of totals."""
 
-    left: int
-    right: int
-    report: int
-    totals: int = 0
+    left: Address
+    right: Address
+    report: Address
+    totals: Address = 0
 
 
 @dataclass(frozen=True)
@@ -151,11 +151,11 @@ class Job:
     def _multiply(
         self,
         scheme: str,
-        parts: tuple[int, int],
-        bases: tuple[int, int],
+        parts: tuple[Address, Address],
+        bases: tuple[Address, Address],
         sms: int,
         risk: tuple[int, int],
-        totals: int,
+        totals: Address,
     ) -> tuple[Launch, ...]:
         """Packed operands have their parts at `parts`, exponents and counts at `bases`."""
         packed = (self.left.packed(scheme), self.right.packed(scheme))
@@ -163,10 +163,14 @@ class Job:
         return plan.multiply(self._product, tile, *packed, addresses, sms, risk, totals, bases)
 
     def _split_again(
-        self, spaces: tuple[int, int], bases: tuple[int, int], sms: int, least_risk: int
+        self,
+        spaces: tuple[Address, Address],
+        bases: tuple[Address, Address],
+        sms: int,
+        least_risk: int,
     ) -> Launch:
         """The splits of both factors for the fallback."""
-        args: dict[str, int] = {"least_risk": least_risk}
+        args: dict[str, Value] = {"least_risk": least_risk}
         blocks = batch = 1
         for side, factor, to, base in zip(
             "ab", (self.left, self.right), spaces, bases, strict=True

@@ -16,7 +16,7 @@ from gemmlab.core.packages import CUTE_DSL
 from gemmlab.errors import InternalError
 from gemmlab.kernels.rung import Dim3, Rung
 from gemmlab.linalg.arch import sm90
-from gemmlab.linalg.planning.plan import Launch
+from gemmlab.linalg.planning.plan import Launch, Value
 
 
 def artifact_of(launch: Launch, arch: str = DEFAULT) -> Artifact:
@@ -54,7 +54,7 @@ def artifacts(
         yield own if is_own else artifact_of(launch, own.arch), launch
 
 
-def arguments(launch: Launch, artifact: Artifact) -> tuple[int | float, ...]:
+def arguments(launch: Launch, artifact: Artifact) -> tuple[Value, ...]:
     """Return the launch's arguments in its kernel's order, without the leading tensor maps.
 
     Raises InternalError unless the launch names exactly the kernel's parameters.
