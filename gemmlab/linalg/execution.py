@@ -1,4 +1,4 @@
-"""Running a planned product on a GPU: memory for its parts, its launches, its counts."""
+"""Run a planned product on a GPU: its workspaces, launches and counts."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from gemmlab.linalg.runtime.driver import call, relaxed
 from gemmlab.linalg.runtime.graph import Addresses, Graph, Node, Recording, compile_all
 
 _CLEARED = max(STATUS_BYTES, REPORT_BYTES)
-PER_THREAD = 2  # cudaStreamPerThread: a handle that is another stream in every thread
-_COUNTED = ("left", "right", "report")  # memory that begins with counts
+PER_THREAD = 2  # cudaStreamPerThread: one handle for a different stream in each thread
+_COUNTED = ("left", "right", "report")  # workspaces that begin with counters
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """What a plan depends on of a GPU."""
+    """The properties of a GPU that a plan depends on."""
 
     name: str
     capability: tuple[int, int]
@@ -34,18 +34,18 @@ class Gpu:
 
 
 class Run(Protocol):
-    """A product that only needs the addresses of its arrays."""
+    """A product that is ready to run once the addresses of its operands are known."""
 
     def enqueue(self, addresses: Addresses) -> None:
-        """On its stream; the GPU's context is current."""
+        """Enqueue the product on its stream. The GPU's context must be current."""
 
     def counts(self) -> Counts | None:
-        """Of the last run, once that is done; None where nothing is counted."""
+        """Wait for the last run and return its counts; None if it counts nothing."""
 
 
 @cache
 def gpu(ordinal: int) -> Gpu:
-    """Facts of GPU number `ordinal`. Raises DeviceError."""
+    """Return the properties of GPU number `ordinal`. Raises DeviceError."""
     call(cu.cuInit, 0)
     device, names = call(cu.cuDeviceGet, ordinal), cu.CUdevice_attribute
     major, minor, sms = (
@@ -61,10 +61,11 @@ def gpu(ordinal: int) -> Gpu:
 
 
 class Workspace:
-    """Memory for the products on one stream, which follow each other; it grows as they need.
+    """Named allocations shared by the products on one stream, which run one after the other.
 
-    `version` changes when memory moves. Who enqueues work that uses it holds `lock` from asking for
-    addresses on: memory that another thread lets grow goes to whoever wants it next.
+    Allocations grow on demand; `version` changes when one moves. A thread must hold `lock` from
+    reading an address until the work that uses it is enqueued, because growth by another thread
+    frees the old memory.
     """
 
     def __init__(self, framework: Framework, device: int, stream: int) -> None:
@@ -74,14 +75,17 @@ class Workspace:
         self.lock = threading.RLock()
 
     def address(self, name: str, nbytes: int) -> int:
-        """Where that many bytes are. Counts at the beginning of new ones are zero."""
+        """Return the address of an allocation of at least `nbytes` bytes.
+
+        The counters at the beginning of a new allocation are zero.
+        """
         _, address, size = self._arrays.get(name, (None, 0, 0))
         nbytes = max(nbytes, _CLEARED)
         if size < nbytes:
             current = self._framework.stream(self._device) == self._stream
             with self._framework.entered(self._device, None if current else self._stream):
                 array = self._framework.maker((ceil_div(nbytes, 4),), self._device)()
-            address = self._framework.facts(array).address
+            address = self._framework.address(array)
             if name in _COUNTED:
                 call(cu.cuMemsetD8Async, address, 0, _CLEARED, self._stream)
             self._arrays[name] = array, address, nbytes
@@ -89,19 +93,19 @@ class Workspace:
         return address
 
     def free(self) -> None:
-        """Give the memory back to the framework's allocator."""
+        """Return the memory to the framework's allocator."""
         with self.lock:
             self._arrays.clear()
             self.version += 1
 
 
 _workspaces: dict[tuple[str, int, int, int], Workspace] = {}
-# Memory of products in recorded CUDA graphs, which may be replayed at any time.
+# Workspaces of products recorded in CUDA graphs, which may be replayed at any time.
 _recorded: list[Workspace] = []
 
 
 def workspace(framework: Framework, device: int, stream: int) -> Workspace:
-    """That of a stream."""
+    """Return the workspace of a stream, per thread for PER_THREAD."""
     thread = threading.get_ident() if stream == PER_THREAD else 0
     return _workspaces.setdefault(
         (framework.name, device, stream, thread), Workspace(framework, device, stream)
@@ -109,9 +113,9 @@ def workspace(framework: Framework, device: int, stream: int) -> Workspace:
 
 
 def _recorded_space(framework: Framework, device: int, stream: int) -> Workspace:
-    """New memory for a product that is recorded, or for its report.
+    """Return a new workspace for a product being recorded in a CUDA graph, or for its report.
 
-    PyTorch allocates from the memory of the graph that it records, which keeps it.
+    While PyTorch records a graph, it allocates from the graph's own pool, which keeps the memory.
     """
     space = Workspace(framework, device, stream)
     if framework.name != "torch":
@@ -120,10 +124,10 @@ def _recorded_space(framework: Framework, device: int, stream: int) -> Workspace
 
 
 def free_workspaces() -> None:
-    """Give all memory for parts back to the frameworks' allocators.
+    """Return all workspaces to the frameworks' allocators.
 
-    Products that run later take new memory. CUDA graphs of CuPy that hold products must not be
-    replayed any more; those of PyTorch own their memory.
+    Later products allocate new ones. CUDA graphs that CuPy recorded with products in them must not
+    be replayed afterwards; those of PyTorch own their memory.
     """
     for space in list(_workspaces.values()):
         space.free()
@@ -139,12 +143,12 @@ class TensorCoreRun:
         self._context = _primary_context(device)
         self._graph: Graph | None = None
         self._space = workspace(framework, device, stream)
-        self._own = Workspace(framework, device, stream)  # of the report
+        self._own = Workspace(framework, device, stream)  # holds the report
         self._version = -1
-        # What keeps the report of the graph, and of the last run, and where that is.
+        # The report's workspace and address: of the graph, and of the last run.
         self._eager: tuple[Workspace, Address] | None = None
         self._last: tuple[Workspace, Address] | None = None
-        # Now, as what fails now has written nothing.
+        # Compile now, so that an error occurs before anything is written.
         compile_all(job.launches(Memory(0, 0, 0), self._multiprocessors))
 
     def enqueue(self, addresses: Addresses) -> None:
@@ -165,7 +169,7 @@ class TensorCoreRun:
                     graph.move(addresses)
                 graph.replay(self._stream)
             except BaseException:
-                # What the splits have counted would stay in the workspace: take another.
+                # The counters may no longer be zero; allocate new ones next time.
                 self._space.free()
                 raise
 
@@ -188,9 +192,9 @@ class TensorCoreRun:
         return Memory(space.address("left", left), space.address("right", right), report, at_totals)
 
     def _record(self, addresses: Addresses) -> None:
-        """Into the CUDA graph that the stream is recorded for, with memory of its own.
+        """Add the product to the CUDA graph that the stream is recording, with its own memory.
 
-        The report is, too: a replay counts there while other products may run.
+        The report has its own memory, too, because a replay may count while other products run.
         """
         place = (self._framework, self._device, self._stream)
         space, own = _recorded_space(*place), _recorded_space(*place)
@@ -204,8 +208,11 @@ class TensorCoreRun:
 
 
 class SgemmRun:
-    """A product by cuBLAS on one stream. Arrays that come twice in a row are recorded: the host's
-    part of a replay is a fifth of that of a call of cuBLAS."""
+    """A product by cuBLAS on one stream.
+
+    The second call in a row with the same addresses is recorded as a CUDA graph, whose replay costs
+    the host a fifth of a call of cuBLAS.
+    """
 
     def __init__(
         self,
@@ -221,7 +228,7 @@ class SgemmRun:
         with _Current(self._context), relaxed():
             self._handle = _handle(device)
         self._space = workspace(framework, device, stream)
-        self._addresses, self._version = (0, 0, 0), -1  # of the last call
+        self._addresses, self._version = (0, 0, 0), -1  # those of the last call
         self._recording: Recording | None = None
 
     def enqueue(self, addresses: Addresses) -> None:
@@ -253,12 +260,12 @@ class SgemmRun:
 
 
 _ACTIVE = cu.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_ACTIVE
-_cublas = threading.Lock()  # a handle serves one thread at a time
+_cublas = threading.Lock()  # only one thread at a time may use a handle
 
 
 @cache
 def _handle(device: int) -> cublas.Handle:
-    """cuBLAS on a GPU, which is current."""
+    """Return the cuBLAS handle of a GPU, which must be current."""
     return cublas.Handle()
 
 
@@ -268,18 +275,18 @@ def _primary_context(device: int) -> Any:
 
 
 def is_current(device: int) -> bool:
-    """Whether this thread's work goes to that GPU, by its primary context."""
+    """Whether the GPU's primary context is this thread's current context."""
     current: bool = cu.cuCtxGetCurrent()[1] == _primary_context(device)
     return current
 
 
 def current(device: int) -> AbstractContextManager[None]:
-    """The GPU's context made current where it is not."""
+    """Make the GPU's primary context current within a context manager."""
     return _Current(_primary_context(device))
 
 
 class _Current(AbstractContextManager[None]):
-    """A context made current where it is not."""
+    """Makes a CUDA context current, if it is not already."""
 
     def __init__(self, context: Any) -> None:
         self._context, self._pushed = context, False
@@ -295,6 +302,6 @@ class _Current(AbstractContextManager[None]):
 
 
 def _is_recording(stream: int) -> bool:
-    """Whether work on the stream goes into a CUDA graph; not to be asked of a default stream."""
+    """Whether a CUDA graph is recording the stream; must not be called for a default stream."""
     capturing: bool = cu.cuStreamIsCapturing(stream)[1] == _ACTIVE
     return capturing

@@ -1,7 +1,7 @@
-"""The arrays of PyTorch and CuPy: what they are, and memory from their own allocators.
+"""PyTorch and CuPy: descriptions of their arrays, and memory from their allocators.
 
-An array of another library that speaks DLPack is taken as an array of whichever of the two is
-installed, without a copy; a result goes back the same way. DLPack orders the streams.
+An array of another library that supports DLPack is imported without a copy into whichever of the
+two is installed, and results are exported the same way. DLPack orders the streams.
 """
 
 from __future__ import annotations
@@ -17,27 +17,29 @@ from typing import Any, NamedTuple, Protocol
 from gemmlab.errors import ArrayError, DTypeError, MissingDependencyError
 from gemmlab.linalg.shapes import contiguous
 
-HOST = -1  # in place of a GPU's number
-_CPU = 1  # kDLCPU, of dlpack.h
-DEFAULT_STREAMS = (0, 1)  # NULL and cudaStreamLegacy: two handles of one stream
+HOST = -1  # device number of host memory
+_CPU = 1  # kDLCPU in dlpack.h
+DEFAULT_STREAMS = (0, 1)  # NULL and cudaStreamLegacy: two handles of the same stream
 _ITEM = 4  # bytes of a float32
 
 
-class Facts(NamedTuple):
-    """What a product depends on of an array; strides in elements."""
+class ArrayDescriptor(NamedTuple):
+    """The properties of an array that a product depends on. Strides are in elements."""
 
     address: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     dtype: Any
-    device: int
+    device: int  # GPU number, or HOST
+
+    @property
+    def form(self) -> tuple[Any, ...]:
+        """All properties except the address; hashable."""
+        return self[1:]
 
     @property
     def is_float32(self) -> bool:
         return str(self.dtype).removeprefix("torch.") == "float32"
-
-
-Form = tuple[Any, ...]  # of an array: all of its facts but the address; hashable, device last
 
 
 class Framework(Protocol):
@@ -46,50 +48,49 @@ class Framework(Protocol):
     name: str
     from_dlpack: Callable[[Any], Any]
 
-    def form(self, array: Any) -> Form:
-        """Equal for arrays whose facts differ in the address alone. Found at every call: quickly.
+    def describe(self, array: Any) -> ArrayDescriptor:
+        """Describe an array. Every call of `matmul` off the short path does this, so it is fast.
 
-        Raises ArrayError for what no product takes.
+        Raises ArrayError for an array that cannot be multiplied.
         """
 
     def address(self, array: Any) -> int: ...
 
-    def alike(self, array: Any, shaped: bool = True) -> Callable[[Any], bool]:
-        """What tells quickly whether another array has the type and form of this one.
+    def matcher(self, array: Any, shaped: bool = True) -> Callable[[Any], bool]:
+        """Return a fast test whether another array has the type and form of this one.
 
-        It keeps no array. Unless `shaped`, it is asked of arrays of the same shape alone.
+        The test keeps no reference to `array`. Unless `shaped`, it does not compare shapes.
         """
-
-    def facts(self, array: Any) -> Facts:
-        """Raises ArrayError, as `form` does."""
 
     def is_on_host(self, array: Any) -> bool: ...
 
     def has_gpu(self) -> bool:
-        """Whether it was built for GPUs, and finds one."""
+        """Whether the library was built for GPUs and finds one."""
 
     def check_kind(self, kind: type) -> None:
-        """Raises ArrayError for a type whose arrays have no memory of their own."""
+        """Raise ArrayError for a type whose arrays have no memory of their own."""
 
     def stream(self, device: int) -> int:
-        """The handle of the current stream."""
+        """Return the handle of the device's current stream."""
 
     def entered(self, device: int, stream: int | None) -> AbstractContextManager[Any]:
-        """The GPU made current, and the stream where one is given."""
+        """Make the GPU current in a context, and the stream if one is given."""
 
     def maker(
         self, shape: tuple[int, ...], device: int, stream: int | None = None
     ) -> Callable[[], Any]:
-        """What makes float32 arrays without values, on that or the current stream of the current
-        GPU."""
+        """Return a function that allocates uninitialized float32 arrays on the current GPU.
+
+        `device` is the current GPU. Allocation is on `stream`, or else on the current stream.
+        """
 
     def copied(self, array: Any, shape: tuple[int, ...]) -> Any:
-        """A contiguous copy of the array broadcast to `shape`."""
+        """Return a contiguous copy of the array, broadcast to `shape`."""
 
     def assign(self, target: Any, source: Any) -> None: ...
 
     def scale(self, target: Any, factor: float) -> None:
-        """target *= factor; 0 leaves zeros whatever was there."""
+        """Compute target *= factor; factor 0 sets zeros regardless of the old values."""
 
 
 class Torch:
@@ -102,60 +103,58 @@ class Torch:
         self._strided, self._cuda = self._torch.strided, self._torch.cuda
         self.address = self._torch.Tensor.data_ptr
         self._object_of = lru_cache(256)(self._stream_of)
-        # NOTE: not public. What torch.compile writes calls them; they take a third of the time that
-        # torch.cuda.current_stream, torch.empty and a look at each property of a tensor do, and a
-        # tenth of torch.cuda.stream's.
-        own = self._torch._C
-        self.stream = getattr(own, "_cuda_getCurrentRawStream", None) or self._handle
-        self._get_stream = getattr(own, "_cuda_getCurrentStream", None)
-        self._set_stream = self._get_stream and getattr(own, "_cuda_setStream", None)
-        guards = getattr(getattr(own, "_dynamo", None), "guards", None)
+        # NOTE: not public. Code generated by torch.compile calls these functions. They take a third
+        # of the time of torch.cuda.current_stream, of torch.empty and of comparing each property of
+        # a tensor, and a tenth of the time of torch.cuda.stream.
+        private = self._torch._C
+        self.stream = getattr(private, "_cuda_getCurrentRawStream", None) or self._handle
+        self._get_stream = getattr(private, "_cuda_getCurrentStream", None)
+        self._set_stream = self._get_stream and getattr(private, "_cuda_setStream", None)
+        guards = getattr(getattr(private, "_dynamo", None), "guards", None)
         self._empty_strided = getattr(guards, "_empty_strided_cuda", None)
         self._guards: Any = getattr(guards, "TensorGuards", None)
 
-    def form(self, array: Any) -> Form:
+    def describe(self, array: Any) -> ArrayDescriptor:
         if array.requires_grad and self._grad():
             raise ArrayError(
-                f"a tensor of shape {tuple(array.shape)} that requires grad, and gemmlab.matmul "
-                "has no derivative: give tensor.detach(), or call it under torch.no_grad()"
+                f"a tensor of shape {tuple(array.shape)} that requires grad, for which this "
+                "product has no derivative: pass tensor.detach(), or call it under torch.no_grad()"
             )
         if array.layout is not self._strided:
             raise ArrayError(
                 f"a tensor of shape {tuple(array.shape)} and layout {array.layout}: only strided "
-                "ones are taken"
+                "tensors are supported"
             )
         if array.is_neg():
             raise ArrayError(
-                f"a tensor of shape {tuple(array.shape)}, the negative of what its memory holds: "
-                "give tensor.resolve_neg()"
+                f"a tensor of shape {tuple(array.shape)} that is a lazily negated view: "
+                "pass tensor.resolve_neg()"
             )
         device = array.get_device()
         if device == HOST and array.device.type != "cpu":
             raise ArrayError(
                 f"a tensor of shape {tuple(array.shape)} on device {array.device}; only CPUs and "
-                "CUDA GPUs are taken"
+                "CUDA GPUs are supported"
             )
         try:
-            has_memory = bool(array.data_ptr()) or not array.numel()
-        except RuntimeError:  # inside torch.func's transforms tensors stand for others
+            address = array.data_ptr()
+            has_memory = address or not array.numel()
+        except RuntimeError:  # inside torch.func transforms, tensors are placeholders
             has_memory = False
         if not has_memory:
-            raise ArrayError(f"a tensor of shape {tuple(array.shape)}, without memory of its own")
-        return array.shape, array.stride(), array.dtype, device
+            raise ArrayError(f"a tensor of shape {tuple(array.shape)} without memory of its own")
+        return ArrayDescriptor(address, array.shape, array.stride(), array.dtype, device)
 
-    def alike(self, array: Any, shaped: bool = True) -> Callable[[Any], bool]:
+    def matcher(self, array: Any, shaped: bool = True) -> Callable[[Any], bool]:
         try:
             guards = self._guards(array, dynamic_dims_sizes=None, dynamic_dims_strides=None)
-        except TypeError:  # there are none, or ones of another version
-            return alike_by(self.form, array)
-        # They compare the dispatch keys too: the layout, the bit of a negative, inference mode.
+        except TypeError:  # this version of PyTorch has no guards, or other ones
+            return match_by_form(self.describe, array)
+        # Guards also compare the dispatch keys: layout, negative bit, inference mode.
         check = guards.check
         if not array.requires_grad:
             return check  # type: ignore[no-any-return]
         return lambda other: check(other) and not self._grad()
-
-    def facts(self, array: Any) -> Facts:
-        return Facts(array.data_ptr(), *self.form(array))
 
     def is_on_host(self, array: Any) -> bool:
         return not array.is_cuda and array.device.type == "cpu"
@@ -164,9 +163,9 @@ class Torch:
         return bool(self._cuda.is_available())
 
     def check_kind(self, kind: type) -> None:
-        # Tensors that wrap others, such as DTensor, give 0 as the address of their elements.
+        # Tensors that wrap others, such as DTensor, report address 0.
         if getattr(kind, "__torch_dispatch__", None) is not self._torch.Tensor.__torch_dispatch__:
-            rule = "such tensors wrap others: give those, as by to_local()"
+            rule = "such tensors wrap others: pass those, e.g. with to_local()"
             raise ArrayError(f"a {kind.__name__}, which has its own __torch_dispatch__: {rule}")
 
     def _handle(self, device: int) -> int:
@@ -183,7 +182,7 @@ class Torch:
 
     def _stream_of(self, handle: int, device: int) -> Any:
         if handle in DEFAULT_STREAMS:
-            # NOTE: to many versions of PyTorch ExternalStream(0) is a new stream of their pool.
+            # NOTE: in many versions of PyTorch, ExternalStream(0) is a new stream from their pool.
             return self._cuda.default_stream(device)
         return self._cuda.ExternalStream(handle, device)
 
@@ -191,7 +190,7 @@ class Torch:
         self, shape: tuple[int, ...], device: int, stream: int | None = None
     ) -> Callable[[], Any]:
         make = partial(self._torch.empty, shape, dtype=self._float32, device=device)
-        if self._empty_strided is not None:  # on the current GPU, as `device` is
+        if self._empty_strided is not None:  # allocates on the current GPU, which is `device`
             make = partial(self._empty_strided, shape, contiguous(shape), self._float32)
         if stream is None:
             return make
@@ -216,10 +215,10 @@ class Torch:
 
 
 def _on_stream(get: Any, set_: Any, stream: Any, make: Callable[[], Any]) -> Callable[[], Any]:
-    """As `_OnStream` around `make`, at a third of its cost."""
+    """Return `make` within `_OnStream`, at a third of the cost."""
     number, device, kind = stream.stream_id, stream.device_index, stream.device_type
 
-    def there() -> Any:
+    def make_on_stream() -> Any:
         before, index, kind_before = get(device)
         set_(stream_id=number, device_index=device, device_type=kind)
         try:
@@ -227,11 +226,11 @@ def _on_stream(get: Any, set_: Any, stream: Any, make: Callable[[], Any]) -> Cal
         finally:
             set_(stream_id=before, device_index=index, device_type=kind_before)
 
-    return there
+    return make_on_stream
 
 
 class _OnStream(AbstractContextManager[None]):
-    """A stream of the current GPU made PyTorch's current one."""
+    """Makes a stream of the current GPU PyTorch's current stream."""
 
     def __init__(self, get: Any, set_: Any, stream: Any) -> None:
         self._get, self._set, self._stream = get, set_, stream
@@ -258,17 +257,23 @@ class CuPy:
         self._current_stream = self._cuda.get_current_stream
         self._object_of = lru_cache(256)(self._stream_of)
 
-    def form(self, array: Any) -> Form:
-        return array.shape, array.strides, array.dtype, array.data.device_id
+    def describe(self, array: Any) -> ArrayDescriptor:
+        shape, strides, data = array.shape, array.strides, array.data
+        if any(stride % _ITEM for stride in strides):
+            rule = f"not multiples of {_ITEM} bytes"
+            raise ArrayError(f"an array of shape {shape} and strides {strides}: {rule}")
+        steps = tuple([stride // _ITEM for stride in strides])
+        return ArrayDescriptor(data.ptr, shape, steps, array.dtype, data.device_id)
 
     def address(self, array: Any) -> int:
         return array.data.ptr  # type: ignore[no-any-return]
 
-    def alike(self, array: Any, shaped: bool = True) -> Callable[[Any], bool]:
-        # As `alike_by`, but stops at what differs first and makes no form of the other.
-        kind, (shape, strides, dtype, device) = type(array), self.form(array)
+    def matcher(self, array: Any, shaped: bool = True) -> Callable[[Any], bool]:
+        # Faster than `match_by_form`: stops at the first difference and describes no array.
+        kind, shape, strides, dtype = type(array), array.shape, array.strides, array.dtype
+        device = array.data.device_id
 
-        def looks_alike(other: Any) -> bool:
+        def matches(other: Any) -> bool:
             return (
                 type(other) is kind
                 and other.strides == strides
@@ -276,15 +281,7 @@ class CuPy:
                 and other.data.device_id == device
             )
 
-        return (lambda x: looks_alike(x) and x.shape == shape) if shaped else looks_alike
-
-    def facts(self, array: Any) -> Facts:
-        shape, strides, dtype, device = self.form(array)
-        if any(stride % _ITEM for stride in strides):
-            rule = f"no multiples of {_ITEM} bytes"
-            raise ArrayError(f"an array of shape {shape} and strides {strides}: {rule}")
-        steps = tuple(stride // _ITEM for stride in strides)
-        return Facts(array.data.ptr, shape, steps, dtype, device)
+        return (lambda x: matches(x) and x.shape == shape) if shaped else matches
 
     def is_on_host(self, array: Any) -> bool:
         return False
@@ -293,7 +290,7 @@ class CuPy:
         return bool(self._cuda.is_available())
 
     def check_kind(self, kind: type) -> None:
-        """All of its arrays have memory."""
+        """All CuPy arrays have memory."""
 
     def stream(self, device: int) -> int:
         return self._current_stream(device).ptr  # type: ignore[no-any-return]
@@ -315,7 +312,7 @@ class CuPy:
         return _within(lambda: entered, make)
 
     def _stream_of(self, handle: int, device: int) -> Any:
-        # NOTE: deprecated by CuPy 14, whose Stream.from_external destroys the caller's stream.
+        # NOTE: CuPy 14 deprecates it, but its Stream.from_external destroys the caller's stream.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
             return self._cuda.ExternalStream(handle, device)
@@ -335,36 +332,46 @@ class CuPy:
             target.fill(0)
 
 
-def alike_by(form: Callable[[Any], Form], array: Any) -> Callable[[Any], bool]:
-    """As `Framework.alike`, by the forms."""
-    kind, known = type(array), form(array)
+def match_by_form(describe: Callable[[Any], ArrayDescriptor], array: Any) -> Callable[[Any], bool]:
+    """A `Framework.matcher` that describes the other array and compares forms."""
+    kind, form = type(array), describe(array).form
 
-    def alike(other: Any) -> bool:
+    def matches(other: Any) -> bool:
         try:
-            return type(other) is kind and form(other) == known
+            return type(other) is kind and describe(other).form == form
         except ArrayError:
             return False
 
-    return alike
+    return matches
 
 
 _FRAMEWORKS: dict[str, Callable[[], Framework]] = {"torch": Torch, "cupy": CuPy}
-_ARRAYS = {"torch": "Tensor", "cupy": "ndarray"}  # the type that all others derive from
+_ARRAYS = {"torch": "Tensor", "cupy": "ndarray"}  # the base type of each library's arrays
+_found: dict[type, Framework | None] = {}
 
 
-def find(array: Any) -> Framework | None:
-    """The framework that an array belongs to; None for all other arrays.
+def find(array: Any, name: str) -> Framework | None:
+    """Return the framework of operand `name`, or None if neither library made the array.
 
-    Raises ArrayError for arrays of a framework that have no memory of their own.
+    Raises ArrayError for an array of a framework that has no memory of its own.
     """
     kind = type(array)
     if kind not in _found:
-        name = _owner(kind)
-        owner = None if name is None else framework(name)
-        if owner is not None:
-            owner.check_kind(kind)
-        _found[kind] = owner
+        owner = _owner(kind)
+        found = None if owner is None else framework(owner)
+        if found is not None:
+            try:
+                found.check_kind(kind)
+            except ArrayError as error:
+                raise ArrayError(f"{name} is {error}") from None
+        _found[kind] = found
     return _found[kind]
+
+
+def _owner(kind: type) -> str | None:
+    """Return the name of the framework whose array type `kind` is or derives from."""
+    names = ((base.__module__.partition(".")[0], base.__name__) for base in kind.__mro__)
+    return next((name for name, array in names if _ARRAYS.get(name) == array), None)
 
 
 @cache
@@ -374,7 +381,7 @@ def framework(name: str) -> Framework:
 
 @cache
 def carrier() -> Framework:
-    """The framework that carries arrays of other libraries."""
+    """Return the framework that imports arrays of other libraries."""
     for name in _FRAMEWORKS:
         try:
             found = framework(name)
@@ -383,41 +390,38 @@ def carrier() -> Framework:
         if found.has_gpu():
             return found
     raise MissingDependencyError(
-        "arrays of other libraries on a GPU are carried by PyTorch or CuPy, and neither is "
-        "installed with support for GPUs; run: pip install cupy-cuda13x"
+        "arrays of other libraries on a GPU need PyTorch or CuPy, and neither is installed with "
+        "support for GPUs; run: pip install cupy-cuda13x"
     )
 
 
-def is_on_host(array: Any, name: str) -> bool:
-    """Whether an array lies in the host's memory.
+def locate(array: Any, name: str) -> tuple[Framework | None, bool]:
+    """Return the framework of operand `name`, and whether the array is in host memory.
 
-    Raises DTypeError for what is no array, ArrayError for one that is in no single place.
+    Raises DTypeError if it is not an array, and ArrayError if its location is unknown.
     """
-    try:
-        framework = find(array)
-    except ArrayError as error:
-        raise ArrayError(f"{name} is {error}") from None
-    if framework is not None:
-        return framework.is_on_host(array)
-    where = getattr(array, "__dlpack_device__", None)
-    if where is None:
-        rule = "arrays are those of PyTorch, CuPy, NumPy and what else has __dlpack_device__"
+    found = find(array, name)
+    if found is not None:
+        return found, found.is_on_host(array)
+    get_device = getattr(array, "__dlpack_device__", None)
+    if get_device is None:
+        rule = "operands are arrays of PyTorch, CuPy, NumPy or a library with __dlpack_device__"
         raise DTypeError(f"{name} is a {type(array).__name__}; {rule}")
     try:
-        device, _ = where()
+        device, _ = get_device()
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
-        raise ArrayError(f"{name} does not say where it is through DLPack: {error}") from error
-    return bool(device == _CPU)
+        raise ArrayError(f"DLPack does not report the device of {name}: {error}") from error
+    return None, bool(device == _CPU)
 
 
 def are_tensors(*operands: Any) -> bool:
-    """Whether the operands are PyTorch's tensors; None may stand in for one that was not given."""
+    """Whether all operands are PyTorch tensors; None stands for an operand that is not given."""
     torch = sys.modules.get("torch")
     return torch is not None and all(x is None or isinstance(x, torch.Tensor) for x in operands)
 
 
 def are_transformed(*operands: Any) -> bool:
-    """Whether autograd or torch.func wants to know of a product of these operands."""
+    """Whether autograd or torch.func must record a product of these operands."""
     if not are_tensors(*operands):
         return False
     torch = sys.modules["torch"]
@@ -427,16 +431,16 @@ def are_transformed(*operands: Any) -> bool:
     return any(torch._C._functorch.is_functorch_wrapped_tensor(x) for x in given)
 
 
-def check_form(framework: Framework, array: Any, name: str) -> Form:
-    """As `Framework.form`; the error names the operand."""
+def describe(framework: Framework, array: Any, name: str) -> ArrayDescriptor:
+    """Describe operand `name`, an array of this framework. Errors name the operand."""
     try:
-        return framework.form(array)
+        return framework.describe(array)
     except ArrayError as error:
         raise ArrayError(f"{name} is {error}") from None
 
 
 def stream_handle(stream: Any) -> int:
-    """A stream's handle: of a number, of PyTorch, of CuPy, or of what has __cuda_stream__."""
+    """Return the handle of a stream: an int, or an object of PyTorch, CuPy or __cuda_stream__."""
     if isinstance(stream, int) and not isinstance(stream, bool):
         return stream
     protocol = getattr(stream, "__cuda_stream__", None)
@@ -450,23 +454,14 @@ def stream_handle(stream: Any) -> int:
     )
 
 
-_found: dict[type, Framework | None] = {}
-
-
-def _owner(kind: type) -> str | None:
-    """The framework whose arrays a type is, or derives from."""
-    names = ((base.__module__.partition(".")[0], base.__name__) for base in kind.__mro__)
-    return next((name for name, array in names if _ARRAYS.get(name) == array), None)
-
-
 def _within(context: Callable[[], Any], make: Callable[[], Any]) -> Callable[[], Any]:
-    """As `make`, each time within a context that is made anew: threads may share the result."""
+    """Return `make` within a new context per call, so that threads may share the function."""
 
-    def there() -> Any:
+    def make_within() -> Any:
         with context():
             return make()
 
-    return there
+    return make_within
 
 
 def _context(manager: Any) -> AbstractContextManager[Any]:

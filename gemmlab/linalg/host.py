@@ -1,51 +1,116 @@
-"""The same product for arrays in the host's memory, by the BLAS that NumPy calls."""
+"""Products of arrays in host memory, by the BLAS that NumPy calls."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from gemmlab.errors import ArrayError, DTypeError
-from gemmlab.linalg.frameworks import HOST, Facts, find
+from gemmlab.linalg import frameworks, operands
+from gemmlab.linalg.frameworks import HOST, ArrayDescriptor, Framework
+from gemmlab.linalg.operands import NAMES, Arrays, Operands, Scalars
+from gemmlab.linalg.planned import ProductPlan
+from gemmlab.linalg.planning import tiers
 
 
-def facts(array: np.ndarray) -> Facts:
-    """Of a NumPy array; strides in elements, rounded down where they are no whole numbers."""
+class HostProduct:
+    """A planned product of arrays on the host."""
+
+    def __init__(self, described: Operands, scalars: Scalars, precision: str | None) -> None:
+        named = described.named
+        out = described.arrays[3]
+        if out is not None and not out.flags.writeable:
+            raise ArrayError(f"out has shape {out.shape} and is read-only")
+        operands.check_arrays(named)
+        sizes = operands.check_sizes(named)
+        operands.check_overlap(named)
+        m, n, k, batch = sizes.m, sizes.n, sizes.k, sizes.batch
+        choice = tiers.choose(precision, tiers.Case(m, n, k, batch))
+        self.plan = ProductPlan(m, n, k, batch, "the host", choice.tier, choice.reason)
+        self._operands, self._scalars = described, scalars
+
+    def is_current(self) -> bool:
+        """Whether the product runs where a new one would: always, on the host."""
+        return True
+
+    def repeat(self, alpha: Any, beta: Any, precision: str | None) -> None:
+        """The short path is for products on GPUs; on the host there is none."""
+
+    def run(self) -> Any:
+        """Compute the product; return `out`, or a new array of the library of a."""
+        result = multiply(*self._operands.arrays, *self._scalars)
+        out, restore = self._operands.given[3], self._operands.restore
+        if out is not None:
+            return out
+        # The product of two vectors is a NumPy scalar.
+        return result if restore is None else restore(np.asarray(result))
+
+
+def describe(framework: Framework | None, given: Arrays) -> Operands:
+    """Describe a, b, c and out, of which a is on the host, as NumPy arrays without copying.
+
+    `framework` is that of a, or None. Raises DTypeError and ArrayError.
+    """
+    arrays: list[Any] = []
+    descriptors: list[ArrayDescriptor | None] = []
+    for name, x in zip(NAMES, given, strict=True):
+        array = descriptor = None
+        if x is not None:
+            owner, on_host = (framework, True) if name == "a" else frameworks.locate(x, name)
+            if owner is not None:
+                descriptor = frameworks.describe(owner, x, name)
+                operands.check_float32(name, descriptor)
+            if not on_host:
+                place = "on the host"
+                raise operands.device_mismatch("a", given[0], place, name, x, "on a GPU")
+            array = _as_numpy(owner, x, name)
+            descriptor = descriptor or _described(array)
+        arrays.append(array)
+        descriptors.append(descriptor)
+    a, b, c, out = arrays
+    restore = _restorer(framework, given[0]) if out is None else None
+    return Operands(given, (a, b, c, out), tuple(descriptors), None, {}, restore=restore)
+
+
+def _described(array: np.ndarray) -> ArrayDescriptor:
+    """Describe a NumPy array; strides that are not whole elements are rounded down."""
     strides = tuple(stride // array.itemsize for stride in array.strides)
-    return Facts(array.ctypes.data, array.shape, strides, array.dtype, HOST)
+    return ArrayDescriptor(array.ctypes.data, array.shape, strides, array.dtype, HOST)
 
 
-def as_numpy(array: Any, name: str) -> np.ndarray:
-    """The array as NumPy sees it, without a copy. Raises ArrayError where there is no such view."""
+def _as_numpy(framework: Framework | None, array: Any, name: str) -> np.ndarray:
+    """Return a NumPy view of operand `name`. Raises ArrayError if there is none."""
     if isinstance(array, np.ma.MaskedArray):
-        rule = "a product knows no masked elements; give its data, as by filled(0)"
+        rule = "products do not support masked elements; pass its data, e.g. with filled(0)"
         raise ArrayError(f"{name} is a masked array of shape {array.shape}: {rule}")
     if isinstance(array, np.ndarray):
         return array
-    if find(array) is not None:
-        array = array.detach()  # what requires grad may be read where that is switched off
+    if framework is not None:
+        array = array.detach()  # DLPack rejects tensors that require grad, even under no_grad
     try:
         return np.from_dlpack(array)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         raise ArrayError(f"{name} cannot be read through DLPack: {error}") from error
 
 
-def returned(result: np.ndarray, like: Any) -> Any:
-    """The result as an array of the library that `like` belongs to. Raises DTypeError where that
-    takes none."""
-    if isinstance(like, np.ndarray):
-        return result
-    array = np.asarray(result)  # of two vectors NumPy makes a scalar
-    if (framework := find(like)) is not None:
-        return framework.from_dlpack(array)
-    module = sys.modules[type(like).__module__.partition(".")[0]]
-    library = like.__array_namespace__() if hasattr(like, "__array_namespace__") else module
-    try:
-        return library.from_dlpack(array)
-    except AttributeError as error:
-        raise DTypeError(f"{library.__name__} has no from_dlpack for the result") from error
+def _restorer(framework: Framework | None, a: Any) -> Callable[[Any], Any] | None:
+    """Return the function that converts a result to an array of a's library; None for NumPy.
+
+    Raises DTypeError if that library cannot import arrays.
+    """
+    if isinstance(a, np.ndarray):
+        return None
+    if framework is not None:
+        return framework.from_dlpack
+    module = sys.modules[type(a).__module__.partition(".")[0]]
+    library = a.__array_namespace__() if hasattr(a, "__array_namespace__") else module
+    if not hasattr(library, "from_dlpack"):
+        raise DTypeError(f"{library.__name__} has no from_dlpack for the result")
+    restore: Callable[[Any], Any] = library.from_dlpack
+    return restore
 
 
 def multiply(
@@ -56,8 +121,10 @@ def multiply(
     alpha: float,
     beta: float,
 ) -> np.ndarray:
-    """alpha·a·b + beta·c, in float32: `out`, which overlaps neither a nor b, or what NumPy makes of
-    arrays of these types."""
+    """Return alpha·a·b + beta·c in float32.
+
+    The result is `out`, which overlaps neither a nor b, or a new array.
+    """
     product = np.matmul(a, b, out=out if beta == 0 else None)
     if alpha != 1:
         product *= np.float32(alpha)

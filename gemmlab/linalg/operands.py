@@ -1,6 +1,7 @@
-"""From arrays to a product that can run: all rules are checked here, before anything is written.
+"""The operands of one product: a record that describes them, the rules they obey, their layout.
 
-What is found out once holds for all arrays of the same shapes, strides and device.
+All rules are checked before anything is written. What is derived here holds for all operands with
+the same forms, so it is computed once per form.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import math
 import numbers
 import reprlib
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,7 +17,7 @@ import numpy as np
 
 from gemmlab.errors import ArrayError, DTypeError, InputError, ShapeError
 from gemmlab.linalg import shapes
-from gemmlab.linalg.frameworks import HOST, Facts
+from gemmlab.linalg.frameworks import HOST, ArrayDescriptor, Framework
 from gemmlab.linalg.planning.program import Factor, Job
 from gemmlab.linalg.planning.tiers import Case, Choice
 from gemmlab.linalg.shapes import Shape, Sizes, Stack
@@ -23,15 +25,42 @@ from gemmlab.linalg.shapes import Shape, Sizes, Stack
 if TYPE_CHECKING:
     from gemmlab.linalg.packed import PackedMatrix
 
+NAMES = ("a", "b", "c", "out")
+Arrays = tuple[Any, Any, Any, Any]  # a, b, c and out; None if not given
+
+
+class Operands(NamedTuple):
+    """The operands of one product, described once, on entry. All are on one kind of device.
+
+    `given` are the caller's objects. `arrays` are the same operands as arrays of one library:
+    `framework`, or NumPy on the host, where `framework` is None. `packed` has the packed operands
+    among "a" and "b"; their `arrays` are the arrays they were packed from. `stream` is the handle
+    that the caller gave. `restore` converts the result to an array of the caller's library; None if
+    it is one already.
+    """
+
+    given: Arrays
+    arrays: Arrays
+    descriptors: tuple[ArrayDescriptor | None, ...]  # of `arrays`
+    framework: Framework | None
+    packed: dict[str, PackedMatrix]
+    stream: int | None = None
+    restore: Callable[[Any], Any] | None = None
+
+    @property
+    def named(self) -> dict[str, ArrayDescriptor]:
+        """The descriptors by name, without operands that are not given."""
+        pairs = zip(NAMES, self.descriptors, strict=True)
+        return {name: x for name, x in pairs if x is not None}
+
 
 @dataclass(frozen=True)
 class Layout:
-    """How a product is laid out: its factors as stacks, in the order that makes C row-major.
+    """The layout of a product: its factors as stacks, in the order that makes C row-major.
 
-    `names` are the caller's arrays behind the left and the right factor; they are the other way
-    round where C is column-major, since then Cᵀ = Bᵀ·Aᵀ is computed. `copies` has the shapes of
-    contiguous copies that are needed first. `through` says that the result is made in new memory
-    and copied to `out`.
+    `names` are the operands behind the left and the right factor. They are swapped if C is
+    column-major, because Cᵀ = Bᵀ·Aᵀ is computed then. `copies` has the shapes of contiguous copies
+    to make first. If `through_copy`, the result is computed in new memory and copied to `out`.
     """
 
     left: Stack
@@ -39,7 +68,7 @@ class Layout:
     c: Stack
     names: tuple[str, str]
     copies: dict[str, Shape] = field(default_factory=dict)
-    through: bool = False
+    through_copy: bool = False
 
 
 class Scalars(NamedTuple):
@@ -53,73 +82,83 @@ _PLAIN = Scalars(1.0, 0.0)
 LARGEST = float(np.finfo(np.float32).max)
 
 
-def check_given(b: Any, c: Any, alpha: Any, beta: Any) -> Scalars:
-    """alpha and beta. Raises DTypeError unless they are real numbers, and for no b; InputError
-    unless they are float32 numbers, for c without beta, and for a beta other than 0 without c."""
+def check_scalars(b: Any, c: Any, alpha: Any, beta: Any) -> Scalars:
+    """Return alpha and beta as float32 numbers.
+
+    Raises DTypeError if b is missing or a scalar is not a real number, and InputError if a scalar
+    is out of float32's range, for c without beta, and for a nonzero beta without c.
+    """
     if b is None:
-        raise DTypeError("b is None; it is an array")
+        raise DTypeError("b is None; it must be an array")
     if alpha is None and beta is None and c is None:
         return _PLAIN
     if c is not None and beta is None:
-        raise InputError("c without beta: beta·c is added, so beta is needed (1 adds all of c)")
+        raise InputError("c without beta: the product adds beta·c, so pass beta (1 adds c itself)")
     scalars = Scalars(_float32("alpha", alpha, 1.0), _float32("beta", beta, 0.0))
     if scalars.beta and c is None:
-        raise InputError(f"beta = {beta} without c: beta·c is added, so c is needed")
+        raise InputError(f"beta = {beta} without c: the product adds beta·c, so pass c")
     return scalars
 
 
 def _float32(name: str, value: Any, default: float) -> float:
-    """A factor as the float32 that multiplies."""
+    """Return a scalar rounded to float32."""
     if value is None:
         return default
     if not isinstance(value, numbers.Real):
-        raise DTypeError(f"{name} is {value!r}, a {type(value).__name__}; it is a real number")
+        raise DTypeError(f"{name} is {value!r}, a {type(value).__name__}; it must be a real number")
     size: Any = abs(value)
     if LARGEST < size < math.inf:
-        rule = f"no float32 number: those end at {LARGEST:.4g}"
+        rule = f"out of the range of float32, which ends at {LARGEST:.4g}"
         raise InputError(f"{name} is {reprlib.repr(value)}, {rule}")
-    # Of -0 makes 0: products are remembered by their factors, and the two are equal.
+    # Adding 0 turns -0 into 0: planned products are keyed by scalars, and the two compare equal.
     return float(np.float32(float(value))) + 0.0
 
 
-def check_arrays(arrays: dict[str, Facts]) -> int:
-    """The device that all arrays are on. Raises DTypeError and ArrayError."""
-    for name, facts in arrays.items():
-        if not facts.is_float32:
-            rule = "gemmlab.matmul computes float32 products"
-            raise DTypeError(
-                f"{name} has dtype {facts.dtype} and shape {tuple(facts.shape)}: {rule}"
-            )
-    (first, own), *others = arrays.items()
-    for name, facts in others:
-        if facts.device != own.device:
-            places = _place(own.device), _place(facts.device)
-            raise apart(first, own, places[0], name, facts, places[1])
-    return own.device
+def check_float32(name: str, array: ArrayDescriptor) -> None:
+    """Raise DTypeError unless the operand has dtype float32."""
+    if not array.is_float32:
+        raise DTypeError(
+            f"{name} has dtype {array.dtype} and shape {tuple(array.shape)}: "
+            "gemmlab.matmul computes float32 products"
+        )
 
 
-def apart(first: str, x: Any, x_place: str, second: str, y: Any, y_place: str) -> ArrayError:
-    """What is to be raised for arrays in different places."""
+def check_arrays(arrays: dict[str, ArrayDescriptor]) -> int:
+    """Return the device that all operands are on. Raises DTypeError and ArrayError."""
+    for name, array in arrays.items():
+        check_float32(name, array)
+    (first, reference), *others = arrays.items()
+    for name, array in others:
+        if array.device != reference.device:
+            places = _place(reference.device), _place(array.device)
+            raise device_mismatch(first, reference, places[0], name, array, places[1])
+    return reference.device
+
+
+def device_mismatch(
+    first: str, x: Any, x_place: str, second: str, y: Any, y_place: str
+) -> ArrayError:
+    """Return the error for operands on different devices."""
     places = f"{named(first, x)} is {x_place} and {named(second, y)} is {y_place}"
     return ArrayError(f"{places}: all arrays must be on one device")
 
 
 def named(name: str, array: Any) -> str:
-    """An operand in words, with its shape where that is told: DLPack alone asks for none."""
+    """Return an operand's name, with its shape if the array has one; DLPack does not require it."""
     shape = getattr(array, "shape", None)
     return name if shape is None else f"{name} (shape {tuple(shape)})"
 
 
-def check_sizes(arrays: dict[str, Facts]) -> Sizes:
-    """The sizes of the product. Raises ShapeError."""
+def check_sizes(arrays: dict[str, ArrayDescriptor]) -> Sizes:
+    """Return the sizes of the product. Raises ShapeError, and ArrayError for `out`."""
     sizes = shapes.multiply(arrays["a"].shape, arrays["b"].shape)
     if "c" in arrays:
         shapes.check_c(arrays["c"].shape, sizes)
     if "out" in arrays:
         out = arrays["out"]
         shapes.check_out(out.shape, sizes)
-        again = any(n > 1 and step == 0 for n, step in zip(out.shape, out.strides, strict=True))
-        if again and 0 not in out.shape:
+        repeats = any(n > 1 and step == 0 for n, step in zip(out.shape, out.strides, strict=True))
+        if repeats and 0 not in out.shape:
             raise ArrayError(
                 f"out has shape {tuple(out.shape)} and strides {tuple(out.strides)}: several of "
                 "its elements share memory"
@@ -127,8 +166,8 @@ def check_sizes(arrays: dict[str, Facts]) -> Sizes:
     return sizes
 
 
-def check_overlap(arrays: dict[str, Facts]) -> None:
-    """Raise ArrayError where `out` shares memory with another array; it may be `c` itself."""
+def check_overlap(arrays: dict[str, ArrayDescriptor]) -> None:
+    """Raise ArrayError if `out` shares memory with another operand; it may be `c` itself."""
     if "out" not in arrays:
         return
     out = arrays["out"]
@@ -143,35 +182,36 @@ def check_overlap(arrays: dict[str, Facts]) -> None:
             )
 
 
-def lay_out(arrays: dict[str, Facts], sizes: Sizes, kept: dict[str, PackedMatrix]) -> Layout:
-    """How the product's arrays are read and written."""
+def lay_out(
+    arrays: dict[str, ArrayDescriptor], sizes: Sizes, packed: dict[str, PackedMatrix]
+) -> Layout:
+    """Return how the product reads and writes its operands."""
     copies: dict[str, Shape] = {}
     a = _factor("a", arrays["a"], sizes, copies)
     b = _factor("b", arrays["b"], sizes, copies)
     fresh = shapes.contiguous(sizes.matrices)
     c = shapes.stack_of(sizes.matrices, fresh, sizes.stack, row=True)
-    through = False
+    through_copy = False
     if "out" in arrays:
-        own = shapes.stack_of(
-            sizes.matrices, _full_strides(arrays["out"], sizes), sizes.stack, row=True
-        )
-        through = own is None or own.lines is None or own.step < 0
-        c = c if through else own
+        strides = _full_strides(arrays["out"], sizes)
+        out = shapes.stack_of(sizes.matrices, strides, sizes.stack, row=True)
+        through_copy = out is None or out.lines is None or out.step < 0
+        c = c if through_copy else out
     assert c is not None and c.lines is not None
     names = ("a", "b")
     if not c.lines[0]:
         a, b, c, names = b.transposed, a.transposed, c.transposed, ("b", "a")
-    if not kept:
+    if not packed:
         a, b, c = shapes.fold(a, b, c)
     assert c.lines is not None
     c = c._replace(row_stride=c.lines[1], column_stride=1)
-    return Layout(a, b.transposed, c, names, copies, through)
+    return Layout(a, b.transposed, c, names, copies, through_copy)
 
 
-def case_of(layout: Layout, gpu: Any, kept: dict[str, PackedMatrix]) -> Case:
-    """What the choice of a tier depends on."""
+def case_of(layout: Layout, gpu: Any, packed: dict[str, PackedMatrix]) -> Case:
+    """Return what the choice of a tier depends on."""
     c = layout.c
-    schemes = [kept[name].precision if name in kept else None for name in layout.names]
+    schemes = [packed[name].precision if name in packed else None for name in layout.names]
     return Case(
         c.rows,
         c.columns,
@@ -179,38 +219,40 @@ def case_of(layout: Layout, gpu: Any, kept: dict[str, PackedMatrix]) -> Case:
         c.batch,
         gpu.capability,
         gpu.multiprocessors,
-        (_along(layout.left), _along(layout.right)),
+        (_is_k_major(layout.left), _is_k_major(layout.right)),
         (schemes[0], schemes[1]),
     )
 
 
-def job_of(layout: Layout, choice: Choice, scalars: Scalars, kept: dict[str, PackedMatrix]) -> Job:
-    """The product as launches on tensor cores."""
+def job_of(
+    layout: Layout, choice: Choice, scalars: Scalars, packed: dict[str, PackedMatrix]
+) -> Job:
+    """Return the product as launches on tensor cores."""
 
     def factor_of(name: str, stack: Stack) -> Factor:
         factor = Factor(name, stack, choice.tier, choice.fallback)
-        if name not in kept:
+        if name not in packed:
             return factor
-        if kept[name].layout != factor.packed():
+        if packed[name].layout != factor.packed():
             raise ShapeError(
-                f"{name} is packed as {kept[name].shape}; for this product it would have to "
-                "be broadcast: pack the broadcast array"
+                f"{name} is packed as {packed[name].shape}, but this product would have to "
+                "broadcast it: pack the broadcast array"
             )
-        return replace(factor, kept=kept[name].address)
+        return replace(factor, kept=packed[name].address)
 
     left, right = layout.names
     factors = factor_of(left, layout.left), factor_of(right, layout.right)
     return Job(*factors, layout.c, choice, scalars.alpha, scalars.beta)
 
 
-def _factor(name: str, facts: Facts, sizes: Sizes, copies: dict[str, Shape]) -> Stack:
-    """The array as a stack that can be read, by way of a copy where it cannot be read itself."""
+def _factor(name: str, array: ArrayDescriptor, sizes: Sizes, copies: dict[str, Shape]) -> Stack:
+    """Return the operand as a readable stack; add to `copies` if it must be copied first."""
     row = name == "a"
-    stack = shapes.stack_of(facts.shape, facts.strides, sizes.stack, row)
+    stack = shapes.stack_of(array.shape, array.strides, sizes.stack, row)
     if stack is not None and (stack if row else stack.transposed).operand() is not None:
         return stack
-    # A copy as it is, unless it broadcasts in part: then as a whole.
-    for shape in (tuple(facts.shape), (*sizes.stack, *facts.shape[-2:])):
+    # Copy the array in its own shape, or broadcast to the whole stack if it broadcasts in part.
+    for shape in (tuple(array.shape), (*sizes.stack, *array.shape[-2:])):
         copies[name] = shape
         stack = shapes.stack_of(shape, shapes.contiguous(shape), sizes.stack, row)
         if stack is not None:
@@ -219,43 +261,43 @@ def _factor(name: str, facts: Facts, sizes: Sizes, copies: dict[str, Shape]) -> 
     return stack
 
 
-def _full_strides(out: Facts, sizes: Sizes) -> Shape:
-    """Strides of `out` with the axes that 1-D operands leave out; those have length 1."""
+def _full_strides(out: ArrayDescriptor, sizes: Sizes) -> Shape:
+    """Return the strides of `out` with the axes of length 1 that 1-D operands leave out."""
     ends = list(out.strides[len(sizes.stack) :])
     columns = ends.pop() if sizes.has_columns else 1
     rows = ends.pop() if sizes.has_rows else sizes.n
     return (*out.strides[: len(sizes.stack)], rows, columns)
 
 
-def _may_overlap(x: Facts, y: Facts) -> bool:
-    """Whether the memory between the first and last elements of both meets."""
+def _may_overlap(x: ArrayDescriptor, y: ArrayDescriptor) -> bool:
+    """Whether the address ranges of two arrays intersect."""
     (x0, x1), (y0, y1) = (shapes.extent(z.shape, z.strides) for z in (x, y))
     return x.address + 4 * x0 < y.address + 4 * y1 and y.address + 4 * y0 < x.address + 4 * x1
 
 
-def _overlap(x: Facts, y: Facts) -> bool:
-    """Whether two arrays have an element in common: NumPy's test, which reads no memory."""
+def _overlap(x: ArrayDescriptor, y: ArrayDescriptor) -> bool:
+    """Whether two arrays share an element, by NumPy's test, which reads no memory."""
     if math.prod(x.shape) == 0 or math.prod(y.shape) == 0:
         return False
     return bool(np.shares_memory(np.asarray(_View(x)), np.asarray(_View(y))))
 
 
 class _View:
-    """An array as NumPy is told of it."""
+    """An array as NumPy's array interface describes it."""
 
-    def __init__(self, facts: Facts) -> None:
+    def __init__(self, array: ArrayDescriptor) -> None:
         self.__array_interface__ = {
             "version": 3,
-            "shape": tuple(facts.shape),
-            "strides": tuple(4 * stride for stride in facts.strides),
+            "shape": tuple(array.shape),
+            "strides": tuple(4 * stride for stride in array.strides),
             "typestr": "<f4",
-            "data": (facts.address, True),
+            "data": (array.address, True),
         }
 
 
-def _along(rows: Stack) -> bool:
-    operand = rows.operand()
-    assert operand is not None, "a factor that cannot be read in place is copied before"
+def _is_k_major(factor: Stack) -> bool:
+    operand = factor.operand()
+    assert operand is not None, "lay_out copies a factor that cannot be read in place"
     return operand.along
 
 

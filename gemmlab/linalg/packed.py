@@ -1,4 +1,4 @@
-"""Operands that are split once and multiplied many times."""
+"""Operands that are packed once and multiplied many times."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cuda.bindings import driver as cu
 from gemmlab.errors import ShapeError, TierError, UnknownNameError
 from gemmlab.kernels.gemm.sm90.config import SCHEMES
 from gemmlab.linalg import shapes
-from gemmlab.linalg.frameworks import Facts, Framework
+from gemmlab.linalg.frameworks import ArrayDescriptor, Framework
 from gemmlab.linalg.planning import plan, tiers
 from gemmlab.linalg.planning.plan import STATUS_BYTES, Packed
 from gemmlab.linalg.planning.program import Factor
@@ -25,66 +25,82 @@ _serials = count()
 class PackedMatrix:
     """A matrix, or a stack of matrices, as 16-bit parts on a GPU; see `gemmlab.pack`.
 
-    Takes 4 bytes per element for `fp16x3`, 6 for `bf16x6`, besides `array`, which it keeps: what
-    is not finite or out of range is computed from there.
+    It takes 4 bytes per element for `fp16x3` and 6 for `bf16x6`, in addition to `array`, from which
+    rows and columns that are not finite or out of range are computed.
     """
 
     def __init__(
-        self, array: Any, facts: Facts, framework: Framework, side: str, precision: str, stream: int
+        self,
+        array: Any,
+        descriptor: ArrayDescriptor,
+        framework: Framework,
+        side: str,
+        precision: str,
+        stream: int,
     ) -> None:
         self.side, self.precision, self.framework = side, precision, framework
-        self.serial = next(_serials)  # planned products know it by this: ids are given again
+        self.serial = next(_serials)  # key in planned products; Python reuses ids
         row = side == "left"
-        stack = shapes.stack_of(facts.shape, facts.strides, tuple(facts.shape[:-2]), row)
+        stack = _stack(descriptor, row)
         if stack is None or (stack if row else stack.transposed).operand() is None:
-            array = framework.copied(array, tuple(facts.shape))
-            facts = framework.facts(array)
-            stack = shapes.stack_of(facts.shape, facts.strides, tuple(facts.shape[:-2]), row)
+            array = framework.copied(array, tuple(descriptor.shape))
+            descriptor = framework.describe(array)
+            stack = _stack(descriptor, row)
         assert stack is not None
-        self.array, self.facts = array, facts
+        self.array, self.descriptor = array, descriptor
         source = stack if row else stack.transposed
         factor = Factor("a" if row else "b", source, precision)
         self.layout: Packed = factor.packed()
-        self._memory = framework.maker((-(-self.layout.nbytes // 4),), facts.device)()
-        self.address = framework.facts(self._memory).address
+        self._memory = framework.maker((-(-self.layout.nbytes // 4),), descriptor.device)()
+        self.address = framework.address(self._memory)
         call(cu.cuMemsetD8Async, self.address, 0, STATUS_BYTES, stream)
-        launches = plan.pack(factor.operand, self.layout, facts.address, self.address)
+        launches = plan.pack(factor.operand, self.layout, descriptor.address, self.address)
         for launch in launches:
             Node(launch).launch(stream)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return tuple(self.facts.shape)
+        return tuple(self.descriptor.shape)
 
-    def alike(self) -> Callable[[Any], bool]:
-        """What tells whether an operand is this one, its array as it was; it does not keep them."""
-        serial, as_it_was = self.serial, self.framework.alike(self.array)
+    def matcher(self) -> Callable[[Any], bool]:
+        """Return a test whether an operand is this one and its array has the same form.
+
+        The test keeps no reference to either.
+        """
+        serial, matches = self.serial, self.framework.matcher(self.array)
         return lambda other: (
-            type(other) is PackedMatrix and other.serial == serial and as_it_was(other.array)
+            type(other) is PackedMatrix and other.serial == serial and matches(other.array)
         )
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the parts."""
+        """Bytes of the packed data, without `array`."""
         return self.layout.nbytes
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """Where it lies, as DLPack says it: on a CUDA GPU."""
-        return 2, self.facts.device
+        """The GPU it is on, as DLPack expresses it: kDLCUDA and the device number."""
+        return 2, self.descriptor.device
 
     def __repr__(self) -> str:
         return f"PackedMatrix(shape={self.shape}, side={self.side!r}, precision={self.precision!r})"
 
 
-def check(side: str, precision: str | None, facts: Facts, capability: tuple[int, int]) -> str:
-    """The scheme to pack for. Raises UnknownNameError, ShapeError and TierError."""
+def _stack(descriptor: ArrayDescriptor, row: bool) -> shapes.Stack | None:
+    shape = descriptor.shape
+    return shapes.stack_of(shape, descriptor.strides, tuple(shape[:-2]), row)
+
+
+def check(
+    side: str, precision: str | None, array: ArrayDescriptor, capability: tuple[int, int]
+) -> str:
+    """Return the scheme to pack for. Raises UnknownNameError, ShapeError and TierError."""
     if side not in SIDES:
         raise UnknownNameError(f"no side {side!r}; an operand is 'left' (a) or 'right' (b)")
     tiers.check_precision(precision)
     if precision == "ieee":
-        raise TierError("precision 'ieee' multiplies float32 numbers as they are: nothing to pack")
-    if not facts.shape or 0 in facts.shape:
-        raise ShapeError(f"a has shape {tuple(facts.shape)}; only what has elements can be packed")
-    sizes = shapes.multiply(facts.shape, facts.shape[-1:])
+        raise TierError("precision 'ieee' multiplies float32 operands directly: nothing to pack")
+    if not array.shape or 0 in array.shape:
+        raise ShapeError(f"a has shape {tuple(array.shape)}; an empty array cannot be packed")
+    sizes = shapes.multiply(array.shape, array.shape[-1:])
     case = tiers.Case(sizes.m, sizes.n, sizes.k, sizes.batch, capability)
     return tiers.choose(precision if precision in SCHEMES else "fp16x3", case).tier

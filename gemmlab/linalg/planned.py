@@ -1,4 +1,4 @@
-"""What is known of a product before it runs (`Plan`), and after (`Report`)."""
+"""The plan of a product, known before it runs, and the report on what ran."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from gemmlab.linalg import dynamo
 
 
 class Counts(NamedTuple):
-    """What the splits of a product have found."""
+    """Counts made on the GPU while the operands are packed."""
 
-    at_risk: int = 0  # elements that float16 would cut short, of both operands
-    wide: int = 0  # rows of a and columns of b with many of them
+    at_risk: int = 0  # elements of both operands that lose bits in float16
+    wide: int = 0  # rows of a and columns of b with many such elements
     not_finite: int = 0  # rows of a and columns of b with an infinity or a NaN
 
     @classmethod
     def of(cls, risk: int, not_finite: int) -> Counts:
-        """From the two numbers that a GPU keeps (`kernels.gemm.sm90.pack`)."""
+        """Decode the two numbers that the GPU stores (`kernels.gemm.sm90.pack`)."""
         return cls(risk % WIDE_COUNT, risk // WIDE_COUNT, not_finite)
 
 
 @dataclass(frozen=True)
 class Report:
-    """What ran. The counts are None for a product that counts nothing (`ieee`)."""
+    """What ran. The counts are None for `ieee`, which counts nothing."""
 
     tier: str  # "fp16x3", "bf16x6" or "ieee"
     reason: str
@@ -36,17 +36,17 @@ class Report:
     def __str__(self) -> str:
         text = f"ran {self.tier}: {self.reason}"
         if self.not_finite:
-            text += f"; {self.not_finite} rows or columns are not finite, computed in float32"
+            text += f"; {self.not_finite} non-finite rows or columns computed in float32"
         return text
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How a product is computed, and why so. `m`, `n`, `k` are those of each matrix in the stack.
+class ProductPlan:
+    """How a product is computed, and why. `m`, `n`, `k` are the sizes of each matrix in the stack.
 
-    `fallback` is the tier that the GPU takes instead of `tier` where more than `tolerated` elements
-    are at risk, or many of one row or column. `copies` names arrays that are copied first,
-    `workspace` counts bytes on the GPU.
+    The GPU runs `fallback` instead of `tier` if more than `tolerated` elements are at risk, or many
+    in one row or column. `copies` names the operands that are copied first. `workspace` is in bytes
+    on the GPU.
     """
 
     m: int
@@ -64,10 +64,9 @@ class Plan:
 
     @dynamo.opaque
     def report(self) -> Report:
-        """Which tier ran the last time, and why. Waits for the product to end.
+        """Return which tier ran last, and why. Waits for the product's stream to become idle.
 
-        Elements at risk are known on the GPU alone: their number is read back, once the stream of
-        the product has nothing left to do.
+        The number of elements at risk is known only on the GPU, and is read back.
         """
         counts = self.counts()
         if counts is None:
@@ -82,11 +81,11 @@ class Plan:
 
     def __str__(self) -> str:
         stack = f"{self.batch} × " if self.batch > 1 else ""
-        parts = [f"{stack}{self.m}×{self.n}×{self.k} on {self.device}: {self.tier}, {self.reason}"]
+        notes = [f"{stack}{self.m}×{self.n}×{self.k} on {self.device}: {self.tier}, {self.reason}"]
         if self.fallback:
-            parts.append(f"{self.fallback} where more than {self.tolerated} elements are at risk")
+            notes.append(f"{self.fallback} if more than {self.tolerated} elements are at risk")
         if self.copies:
-            parts.append(f"copied first: {', '.join(self.copies)}")
+            notes.append(f"copied first: {', '.join(self.copies)}")
         if self.workspace:
-            parts.append(f"workspace {self.workspace} bytes")
-        return "; ".join(parts)
+            notes.append(f"workspace {self.workspace} bytes")
+        return "; ".join(notes)

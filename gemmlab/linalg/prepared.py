@@ -6,21 +6,22 @@ from typing import Any
 
 from gemmlab.errors import InputError, ShapeError, StateError
 from gemmlab.linalg import api, dynamo, frameworks, operands, recent
-from gemmlab.linalg.planned import Plan, Report
+from gemmlab.linalg.planned import ProductPlan, Report
 
 
 class Matmul:
-    """alpha·a·b + beta·c for the same arrays, or others like them, again and again.
+    """alpha·a·b + beta·c, planned once and run many times, for these arrays or others like them.
 
         with gemmlab.Matmul(a, b, out=c) as product:
             product.plan()
             for _ in range(1000):
                 product.execute()
 
-    Arguments are those of `gemmlab.matmul`, and so are the errors. `plan` checks them, chooses the
-    tier and compiles; `execute` enqueues on the stream that is current then, or on `stream`: what a
-    CUDA graph records, too. One thread at a time may use it. Arrays are kept until `free`; where
-    their memory is, is found out by `plan` and `reset_operands`, so it must not move after that.
+    Arguments and errors are those of `gemmlab.matmul`. `plan` checks the operands, chooses the tier
+    and compiles. `execute` enqueues on `stream`, or on the stream that is current at that time, and
+    may be recorded in a CUDA graph. Only one thread at a time may use the object. It keeps the
+    arrays until `free`. `plan` and `reset_operands` read their addresses, so their memory must not
+    move afterwards.
     """
 
     @dynamo.opaque
@@ -38,23 +39,20 @@ class Matmul:
         stream: Any = None,
     ) -> None:
         self._arrays = {"a": a, "b": b, "c": c, "out": out}
-        self._scalars = operands.check_given(b, c, alpha, beta)
+        self._scalars = operands.check_scalars(b, c, alpha, beta)
         self._options: dict[str, Any] = {"alpha": alpha, "beta": beta, "precision": precision}
         self._stream, self._freed = stream, False
-        self._on_host = frameworks.is_on_host(a, "a")
-        self._bound: Any = None
-        self._plan: Plan | None = None
+        frameworks.locate(a, "a")  # raises DTypeError unless it is an array
+        self._product: Any = None
 
     @dynamo.opaque
-    def plan(self) -> Plan:
-        """Check the arrays, choose the tier, compile; the second time, the same plan."""
+    def plan(self) -> ProductPlan:
+        """Check the operands, choose the tier and compile. Later calls return the same plan."""
         self._check_alive()
-        if self._plan is None and self._on_host:
-            self._plan = api.HostProduct(self._given(), self._options["precision"]).plan
-        elif self._plan is None:
+        if self._product is None:
             self._bind()
-        assert self._plan is not None
-        return self._plan
+        plan: ProductPlan = self._product.plan
+        return plan
 
     @dynamo.hide
     def execute(self) -> Any:
@@ -63,24 +61,21 @@ class Matmul:
             dynamo.prepare()
         if dynamo.is_traced() or dynamo.callback():
             return dynamo.untraced("Matmul.execute")(self)
-        if self._plan is None:
+        if self._product is None:
             self._check_alive()
             raise StateError("Matmul.execute before Matmul.plan")
-        if self._bound is None:
-            a, b, c, out = self._arrays.values()
-            return api.matmul(a, b, c, out=out, **self._options)
-        if not self._bound.is_current():
+        if not self._product.is_current():
             self._bind()
-        result = self._bound.run()
-        recent.remember(self._plan)
+        result = self._product.run()
+        recent.remember(self._product.plan)
         return result
 
     @dynamo.opaque
     def reset_operands(self, a: Any = None, b: Any = None, c: Any = None, out: Any = None) -> None:
-        """Take other arrays of the same shapes, strides and device from now on.
+        """Replace operands by other arrays of the same shapes, strides and device.
 
-        Raises ShapeError for arrays that the plan does not fit, InputError for one in place of
-        None; the old ones stay then.
+        Raises ShapeError for arrays that do not fit the plan, and InputError for an operand that
+        the product was planned without. The old arrays then remain in use.
         """
         self.plan()
         changed = {"a": a, "b": b, "c": c, "out": out}
@@ -88,7 +83,7 @@ class Matmul:
         for name, array in changed.items():
             if self._arrays[name] is None:
                 raise InputError(f"the product was planned without {name}")
-            frameworks.is_on_host(array, name)  # raises DTypeError for what is no array
+            frameworks.locate(array, name)  # raises DTypeError unless it is an array
         other = Matmul(
             *({**self._arrays, **changed}[name] for name in ("a", "b", "c")),
             out=changed.get("out", self._arrays["out"]),
@@ -100,19 +95,19 @@ class Matmul:
             if old != new:
                 raise ShapeError(f"{name} is {new}, the product was planned for {old}")
         other.plan()
-        self._arrays, self._bound, self._plan = other._arrays, other._bound, other._plan
+        self._arrays, self._product = other._arrays, other._product
 
     @dynamo.opaque
     def ran(self) -> Report:
-        """Which tier ran the last time, and why. Waits for the GPU."""
+        """Return which tier ran last, and why. Waits for the GPU."""
         return self.plan().report()
 
     @dynamo.opaque
     def free(self) -> None:
-        """Let go of the arrays. The object cannot be used any more."""
+        """Release the arrays. The object cannot be used afterwards."""
         self._freed = True
         self._arrays = dict.fromkeys(self._arrays)
-        self._bound = self._plan = None
+        self._product = None
 
     def __enter__(self) -> Matmul:
         return self
@@ -121,16 +116,10 @@ class Matmul:
         self.free()
 
     def _bind(self) -> None:
-        """Plan for the stream that is current, unless one is given."""
-        from gemmlab.linalg import calls
-
+        """Plan for the given stream, or else for the current one."""
         a, b, c, out = self._arrays.values()
         precision = self._options["precision"]
-        self._bound = calls.Bound(a, b, c, out, self._scalars, precision, self._stream)
-        self._plan = self._bound.call.plan
-
-    def _given(self) -> dict[str, Any]:
-        return {name: array for name, array in self._arrays.items() if array is not None}
+        self._product = api.bind((a, b, c, out), self._scalars, precision, self._stream)
 
     def _check_alive(self) -> None:
         if self._freed:
@@ -138,7 +127,7 @@ class Matmul:
 
 
 def _form(array: Any) -> str:
-    """Kind, type, shape, strides and device, in words."""
+    """Describe an array for a message: type, dtype, shape, strides and device."""
     strides = array.stride() if callable(getattr(array, "stride", None)) else None
     strides = getattr(array, "strides", strides)
     place = getattr(array, "device", "unknown")

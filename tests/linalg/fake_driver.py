@@ -1,7 +1,7 @@
-"""A GPU that is none: its arrays lie in host memory, and NumPy does what kernels would do.
+"""A fake GPU: its arrays are in host memory, and NumPy does the work of the kernels.
 
-Everything up to the launches is gemmlab's own: which memory is read and written, by which strides,
-in which order. Products are computed in float64 from the very addresses that kernels would get.
+Everything up to the launches is gemmlab's code: the memory read and written, the strides, the order
+of work. Products are computed in float64 from the addresses that kernels would receive.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from gemmlab.errors import ArrayError
-from gemmlab.linalg import calls, execution, frameworks, recent
+from gemmlab.linalg import calls, execution, frameworks, gpu_operands, recent
 from gemmlab.linalg.cublas import Sgemm
 from gemmlab.linalg.execution import Gpu
-from gemmlab.linalg.frameworks import Facts, Form, alike_by
+from gemmlab.linalg.frameworks import ArrayDescriptor, match_by_form
 from gemmlab.linalg.planned import Counts
 from gemmlab.linalg.planning.program import NAMES, Job
 
@@ -47,23 +47,21 @@ class Framework:
         self.imports: list[int] = []  # streams that were current when DLPack was read
         self.ran: list[tuple[int, int]] = []  # streams of products, and those that were current
 
-    def form(self, array: Array) -> Form:
+    def describe(self, array: Array) -> ArrayDescriptor:
         values = array.values
         strides = tuple(stride // values.itemsize for stride in values.strides)
-        return values.shape, strides, values.dtype, array.device
+        return ArrayDescriptor(
+            self.address(array), values.shape, strides, values.dtype, array.device
+        )
 
     def address(self, array: Array) -> int:
         return int(array.values.ctypes.data)
 
-    def alike(self, array: Array, shaped: bool = True) -> Any:
-        def unshaped(array: Array) -> Form:
-            _, *others = self.form(array)
-            return tuple(others)
+    def matcher(self, array: Array, shaped: bool = True) -> Any:
+        def unshaped(array: Array) -> ArrayDescriptor:
+            return self.describe(array)._replace(shape=())
 
-        return alike_by(self.form if shaped else unshaped, array)
-
-    def facts(self, array: Array) -> Facts:
-        return Facts(self.address(array), *self.form(array))
+        return match_by_form(self.describe if shaped else unshaped, array)
 
     def is_on_host(self, array: Array) -> bool:
         return False
@@ -188,11 +186,11 @@ def install(monkeypatch: Any, capability: tuple[int, int] = (9, 0)) -> Framework
     monkeypatch.setitem(frameworks._FRAMEWORKS, KIND, lambda: framework)
     monkeypatch.setitem(frameworks._ARRAYS, KIND, Array.__name__)
     monkeypatch.setattr(frameworks, "framework", lambda name: framework)
-    monkeypatch.setattr(calls, "carrier", lambda: framework)
+    monkeypatch.setattr(gpu_operands, "carrier", lambda: framework)
     monkeypatch.setattr(frameworks, "_found", {})
     monkeypatch.setattr(execution, "is_current", lambda device: True)
     monkeypatch.setattr(execution, "current", lambda device: contextlib.nullcontext())
-    monkeypatch.setattr(calls, "_calls", {})
+    monkeypatch.setattr(calls, "_planned", {})
     monkeypatch.setattr(recent._recent, "repeats", {})
     monkeypatch.setattr(execution, "gpu", lambda device: gpu)
     monkeypatch.setattr(execution, "TensorCoreRun", TensorCoreRun)

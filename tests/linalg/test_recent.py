@@ -26,14 +26,14 @@ def bound(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Products that took the long way."""
     taken: list[Any] = []
 
-    class Bound(calls.Bound):
+    class Bound(calls.BoundProduct):
         __slots__ = ()
 
         def __init__(self, *args: Any) -> None:
             taken.append(args)
             super().__init__(*args)
 
-    monkeypatch.setattr(calls, "Bound", Bound)
+    monkeypatch.setattr(calls, "BoundProduct", Bound)
     return taken
 
 
@@ -168,20 +168,24 @@ def test_an_array_that_has_lost_its_memory_is_refused(
 ) -> None:
     """As of PyTorch: storage.resize_(0) leaves the tensor as it was, with address 0."""
     lost: list[Any] = []
-    address, form = gpu.address, gpu.form
+    address, describe = gpu.address, gpu.describe
 
-    def form_of(array: Any) -> Any:
+    def describe_kept(array: Any) -> Any:
         if array in lost:
             raise ArrayError("an array without memory")
-        return form(array)
+        return describe(array)
 
     monkeypatch.setattr(gpu, "address", lambda array: 0 if array in lost else address(array))
-    monkeypatch.setattr(gpu, "form", form_of)
-    monkeypatch.setattr(gpu, "alike", lambda array, shaped=True: lambda other: True)
+    monkeypatch.setattr(gpu, "describe", describe_kept)
+    monkeypatch.setattr(gpu, "matcher", lambda array, shaped=True: lambda other: True)
     arrays = {"a": Array(A), "b": Array(B), "c": Array(OUT), "out": Array(OUT.copy())}
     given = arrays["a"], arrays["b"], arrays["c"]
     gemmlab.matmul(*given, out=arrays["out"], beta=1)
-    monkeypatch.setattr(calls.Call, "__call__", lambda *_: pytest.fail("it was multiplied"))
+
+    def never(*_: Any) -> None:
+        pytest.fail("it was multiplied")
+
+    monkeypatch.setattr(calls.PlannedProduct, "__call__", never)
     lost.append(arrays[name])
     with pytest.raises(ArrayError, match=f"{name} is an array without memory"):
         gemmlab.matmul(*given, out=arrays["out"], beta=1)
