@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmlab.core import scratch, status
+from gemmlab.core import processes, scratch, status
 
 COMMAND = [sys.executable, "-m", "gemmlab"]
 # Work that lets no other Python of its process run, as some compilers do.
@@ -45,7 +45,7 @@ def catches(process, number):
     return bool(caught >> (number - 1) & 1)
 
 
-@pytest.mark.parametrize("delay", [0, 0.05, 0.3, 1.0])
+@pytest.mark.parametrize("delay", [0, 0.05, 0.3, 1.0, 2.0])
 @pytest.mark.slow
 def test_an_interrupt_at_any_moment_ends_it_without_a_traceback(tmp_path, delay):
     where = {**os.environ, "GEMMLAB_CACHE": str(tmp_path / "cache"), "TMPDIR": str(tmp_path)}
@@ -58,6 +58,27 @@ def test_an_interrupt_at_any_moment_ends_it_without_a_traceback(tmp_path, delay)
     assert (running.returncode, "Traceback" in err) == (130, False), err
     assert time.monotonic() - sent < 5
     assert not list(tmp_path.glob(f"{scratch.PREFIX}*"))
+    assert not running_with(tmp_path)
+
+
+def running_with(folder):
+    """Processes whose cache is in this folder."""
+    return [*processes._marked(f"GEMMLAB_CACHE={folder / 'cache'}".encode())]
+
+
+@pytest.mark.parametrize("killed", ["the working process", "the supervisor"])
+@pytest.mark.slow
+def test_a_killed_climb_leaves_no_process_behind(tmp_path, killed):
+    where = {**os.environ, "GEMMLAB_CACHE": str(tmp_path / "cache"), "TMPDIR": str(tmp_path)}
+    with start([*COMMAND, "climb", "--size", "32", "--device", "emulated"], env=where) as running:
+        assert "naive: pass" in running.stderr.readline()  # a second process compiles meanwhile
+        children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
+        os.kill(int(children[0]) if killed == "the working process" else running.pid, 9)
+        running.communicate(timeout=20)
+    if killed == "the working process":
+        assert running.returncode == 137
+        assert not list(tmp_path.glob(f"{scratch.PREFIX}*"))
+    wait_until(lambda: not running_with(tmp_path), 5)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
