@@ -1,8 +1,8 @@
-"""Source positions of the CuTe DSL's operations, each found once.
+"""Cached source positions for the CuTe DSL.
 
-The DSL 4.8.1 finds an operation's line by walking the position table of its Python code from the
-start (`_fast_frameinfo` in cutlass/_mlir_helpers/op.py). Unrolled loops repeat the same places
-thousands of times, and a third of a compilation goes into that walk.
+CuTe DSL 4.8.1 records a source position with each operation. To find it, the DSL walks the position
+table of the Python code from the start (`_fast_frameinfo` in cutlass/_mlir_helpers/op.py). Unrolled
+loops look up the same positions thousands of times, which takes a third of the compile time.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from typing import Any
 
 @contextmanager
 def found_once() -> Iterator[None]:
-    """Within the context, the DSL looks up each place in the code once, with the same result."""
+    """Within the context, the DSL looks up each position once. The results are unchanged."""
     from cutlass._mlir_helpers import op
 
     find = getattr(op, "_fast_frameinfo", None)
     if find is None:  # another version of the DSL
         yield
         return
-    # By identity, since hashing a code object reads all of it. The entry keeps the code alive.
+    # Keyed by identity, since hashing a code object reads all of it. The value keeps the code alive.
     found: dict[tuple[int, int], tuple[CodeType, Any]] = {}
 
     def find_once(frame: FrameType) -> Any:
-        place = id(frame.f_code), frame.f_lasti
-        if place not in found:
-            found[place] = frame.f_code, find(frame)
-        return found[place][1]
+        position = id(frame.f_code), frame.f_lasti
+        if position not in found:
+            found[position] = frame.f_code, find(frame)
+        return found[position][1]
 
     op._fast_frameinfo = find_once
     try:

@@ -1,7 +1,8 @@
-"""Kernels compiled by a second process while this one runs the rungs before them.
+"""A second process that compiles the next rungs while this process runs the current one.
 
-The child saves artifacts to the disk cache, where `compile_rung` finds them. Nothing depends on the
-child: what it has not compiled, this process compiles, and so raises the errors of compilers.
+The child saves artifacts to the disk cache, from which `compile_rung` loads them. No result depends
+on the child: this process compiles whatever the child has not, and raises the compiler's errors.
+The child is a new Python, not a fork, so it does not inherit a CUDA context.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ from gemmlab.problems.problem import WORKSPACE
 
 
 class Ahead:
-    """Compiles the rungs of a climb ahead of their use, for one shape and one architecture.
+    """Compiles a climb's rungs before they are needed, for one shape and one architecture.
 
-    The child is started by the first rung that the cache lacks, to compile those after it. None is
-    started if the process may use only one processor, or if the cache's folder is not writable.
-    A context manager, which ends the child.
+    At the first rung that is not cached, `wait` starts a child that compiles the rungs after it.
+    It starts no child if the process may use only one processor or if the cache folder is not
+    writable. A context manager: leaving it kills the child.
     """
 
     def __init__(self, rungs: Sequence[Rung], shape: Mapping[str, int], arch: str) -> None:
@@ -60,7 +61,7 @@ class Ahead:
         scratch.sweep()
 
     def wait(self, rung: Rung) -> None:
-        """Wait until the child, if it is compiling `rung`, has compiled it."""
+        """If the child is compiling `rung`, wait until it has finished."""
         if self._child is None:
             if not is_cached(rung, self._arch):
                 self._start(self._rungs[self._rungs.index(rung) + 1 :])
@@ -72,7 +73,7 @@ class Ahead:
                     self._listen(None)
 
     def _start(self, rungs: Sequence[Rung]) -> None:
-        """Start a child that compiles those of the rungs that this climb needs compiled."""
+        """Start a child that compiles the rungs that will run and are not cached."""
         names = [
             (rung.problem, rung.name, rung.layout)
             for rung in rungs
@@ -84,7 +85,7 @@ class Ahead:
         if not names or len(os.sched_getaffinity(0)) < 2 or not disk_cache.is_writable():
             return
         request = json.dumps([os.getpid(), self._arch, dict(self._shape), names])
-        # The child inherits the mask, so Ctrl-C reaches only this process.
+        # The child inherits the signal mask, so Ctrl-C interrupts only this process.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         try:
             with suppress(OSError):
@@ -100,7 +101,7 @@ class Ahead:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
     def _listen(self, timeout_ms: int | None) -> None:
-        """Read what the child has said by `timeout_ms`; None: wait until it says something."""
+        """Read the child's output, waiting up to `timeout_ms` for it; None: no limit."""
         assert self._child is not None and self._child.stdout is not None
         pipe = self._child.stdout.fileno()
         said = select.poll()
@@ -110,23 +111,23 @@ class Ahead:
             *lines, self._unread = (self._unread + data).split(b"\n")
             if lines:
                 self._compiling = lines[-1].decode()
-            if not data:  # the child has ended
+            if not data:  # the child has exited
                 self._compiling = ""
 
 
 def _is_listed(rung: Rung) -> bool:
-    """Whether the child finds the same rung in the ladder."""
+    """Whether the child would find this rung in the ladder."""
     with suppress(InputError):
         return ladder.find(rung.name, rung.layout, rung.problem) == rung
     return False
 
 
 def main(request: str) -> None:
-    """Compile the rungs in order; print the label of each before."""
+    """Compile the requested rungs in order. Print each rung's label before compiling it."""
     parent, arch, shape, names = json.loads(request)
     processes.die_with_parent(parent)
     with os.fdopen(os.dup(1), "w", buffering=1) as answers:
-        os.dup2(2, 1)  # compilers' output goes elsewhere
+        os.dup2(2, 1)  # keep compiler output out of the answers
         for problem, name, layout in names:
             rung = ladder.find(name, layout, problem)
             print(label(rung), file=answers)
