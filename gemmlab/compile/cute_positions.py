@@ -22,7 +22,7 @@ def found_once() -> Iterator[None]:
     if find is None:  # another version of the DSL
         yield
         return
-    # Keyed by identity, since hashing a code object reads all of it. The value keeps the code alive.
+    # Keyed by identity: hashing a code object reads all of it. The value keeps the code alive.
     found: dict[tuple[int, int], tuple[CodeType, Any]] = {}
 
     def find_once(frame: FrameType) -> Any:
