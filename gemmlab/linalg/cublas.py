@@ -61,8 +61,8 @@ class Sgemm:
     def __init__(self, a: Operand, b: Operand, c: Stack, alpha: float, beta: float) -> None:
         self._alpha, self._beta = ctypes.c_float(alpha), ctypes.c_float(beta)
         self._operations = (
-            ctypes.c_int(_TRANSPOSED if b.along else _PLAIN),
-            ctypes.c_int(_PLAIN if a.along else _TRANSPOSED),
+            ctypes.c_int(_TRANSPOSED if b.k_major else _PLAIN),
+            ctypes.c_int(_PLAIN if a.k_major else _TRANSPOSED),
         )
         self._sizes = [ctypes.c_int64(size) for size in (c.columns, c.rows, a.depth)]
         self._lds = [ctypes.c_int64(ld) for ld in (b.ld, a.ld, c.row_stride)]

@@ -298,7 +298,7 @@ class _View:
 def _is_k_major(factor: Stack) -> bool:
     operand = factor.operand()
     assert operand is not None, "lay_out copies a factor that cannot be read in place"
-    return operand.along
+    return operand.k_major
 
 
 def _place(device: int) -> str:

@@ -69,24 +69,24 @@ class Stack(NamedTuple):
 
         None where neither are, or where they overlap.
         """
-        for along, length, stride, others, ld in (
+        for k_major, length, stride, others, ld in (
             (True, self.columns, self.column_stride, self.rows, self.row_stride),
             (False, self.rows, self.row_stride, self.columns, self.column_stride),
         ):
             if length > 1 and stride != 1:
                 continue
             if others == 1:
-                return along, length
+                return k_major, length
             if ld >= length:
-                return along, ld
+                return k_major, ld
         return None
 
     def operand(self) -> Operand | None:
         """The matrices as rows to be split; None where they must be copied first."""
         if self.lines is None or self.step < 0:
             return None
-        along, ld = self.lines
-        return Operand(self.rows, self.columns, along, ld, self.batch, self.step)
+        k_major, ld = self.lines
+        return Operand(self.rows, self.columns, k_major, ld, self.batch, self.step)
 
 
 def multiply(a: Shape, b: Shape) -> Sizes:

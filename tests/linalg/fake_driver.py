@@ -129,7 +129,7 @@ class TensorCoreRun:
         factors = []
         for factor in (job.left, job.right):
             x = factor.operand
-            strides = (x.ld, 1) if x.along else (1, x.ld)
+            strides = (x.ld, 1) if x.k_major else (1, x.ld)
             shape = (x.batch, x.vectors, x.depth)
             at = addresses[NAMES.index(factor.name)]
             factors.append(memory(at, shape, (x.batch_stride, *strides)).astype(float))

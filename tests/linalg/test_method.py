@@ -47,8 +47,8 @@ def documented(a: np.ndarray, b: np.ndarray, tile: TileConfig) -> np.ndarray:
     """The product of finite matrices by the method of the page."""
     scheme, promote_k = tile.scheme, tile.promote_k
     one_way = scheme == FP16X3 and a.shape[1] > SHORT
-    rows = reference.split(a, scheme, "down" if one_way else "nearest")
-    columns = reference.split(b.T, scheme, "up" if one_way else "nearest")
+    rows = reference.pack(a, scheme, "down" if one_way else "nearest")
+    columns = reference.pack(b.T, scheme, "up" if one_way else "nearest")
     fill = ((0, 0), (0, 0), (0, -a.shape[1] % LINE))
     left, right = (
         np.pad(reference.as_float32(x.parts, scheme.dtype).astype(float), fill)

@@ -16,8 +16,8 @@ SCHEME = st.sampled_from(list(SCHEMES.values()))
 
 
 @given(SIZES, SIZES, st.booleans(), st.integers(1, 5), SCHEME)
-def test_packed_operands_do_not_overlap(vectors, depth, along, batch, scheme):
-    packed = plan.Packed(scheme, vectors, depth, along, batch)
+def test_packed_operands_do_not_overlap(vectors, depth, k_major, batch, scheme):
+    packed = plan.Packed(scheme, vectors, depth, k_major, batch)
     offsets = list(packed.offsets.values())
     assert offsets == sorted(offsets) and not any(x % plan.ALIGNMENT for x in offsets)
     elements = batch * scheme.parts * packed.lines * packed.pitch
@@ -26,11 +26,11 @@ def test_packed_operands_do_not_overlap(vectors, depth, along, batch, scheme):
 
 
 @given(SIZES, SIZES, st.booleans(), st.integers(1, 5), SCHEME)
-def test_splits_cover_every_vector_and_line(vectors, depth, along, batch, scheme):
+def test_splits_cover_every_vector_and_line(vectors, depth, k_major, batch, scheme):
     operand = plan.Operand(
-        vectors, depth, along, depth if along else vectors, batch, vectors * depth
+        vectors, depth, k_major, depth if k_major else vectors, batch, vectors * depth
     )
-    packed = plan.Packed(scheme, vectors, depth, along, batch)
+    packed = plan.Packed(scheme, vectors, depth, k_major, batch)
     for launch in plan.pack(operand, packed, 1 << 20, 1 << 30):
         config, (x, y, z) = launch.config, launch.grid
         assert x % launch.cluster == 0 and launch.block[0] == config.threads

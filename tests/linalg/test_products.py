@@ -31,14 +31,14 @@ def product(
 ) -> tuple[np.ndarray, np.ndarray]:
     """C of a plan with that tile, from C = `before`, and the report of its fix-up."""
     (m, k), n = a.shape, b.shape[1]
-    along = tile.a_major == "k", tile.b_major == "k"
-    stored = a if along[0] else a.T, b.T if along[1] else b
+    k_major = tile.a_major == "k", tile.b_major == "k"
+    stored = a if k_major[0] else a.T, b.T if k_major[1] else b
     operands = (
-        plan.Operand(m, k, along[0], stored[0].shape[1]),
-        plan.Operand(n, k, along[1], stored[1].shape[1]),
+        plan.Operand(m, k, k_major[0], stored[0].shape[1]),
+        plan.Operand(n, k, k_major[1], stored[1].shape[1]),
     )
     packed = tuple(
-        plan.Packed(tile.scheme, x.vectors, k, x.along, factor=factor)
+        plan.Packed(tile.scheme, x.vectors, k, x.k_major, factor=factor)
         for x, factor in zip(operands, "ab", strict=True)
     )
     memory = Memory(**checks)
@@ -139,7 +139,7 @@ LARGE = TileConfig(scheme=BF16X6, block_n=128, stages=6, promote_k=32, total_k=1
 def test_the_assembler_leaves_wgmma_asynchronous(
     tile: TileConfig, products: int, waits: int
 ) -> None:
-    packed = [plan.Packed(tile.scheme, 64, 64, along) for along in (True, False)]
+    packed = [plan.Packed(tile.scheme, 64, 64, k_major) for k_major in (True, False)]
     [launch] = plan.multiply(plan.Product(64, 64, 64, 64), tile, *packed, (0, 0, 0), sms=2)
     artifact = artifact_of(launch)
     assert artifact.cubin is not None and artifact.resources is not None

@@ -103,7 +103,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> emulation.Memory:
     """Emulated memory; tiles are small, as the emulator takes its time."""
 
     def small(product: plan.Product, a: Packed, b: Packed, sms: int) -> TileConfig:
-        majors = ["k" if packed.along else "mn" for packed in (a, b)]
+        majors = ["k" if packed.k_major else "mn" for packed in (a, b)]
         return TileConfig(a.scheme, majors[0], majors[1], 64, 64, 4, 1)
 
     monkeypatch.setattr(plan, "choose_tile", small)

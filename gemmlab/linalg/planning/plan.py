@@ -1,10 +1,10 @@
-"""A product's plan: which kernels run, on what grids, with what memory. Arithmetic alone, no GPU.
+"""The plan of a product: its kernels, their grids and memory. Arithmetic alone, no GPU.
 
     C (m, n) = alpha · A (m, k) · B (k, n) + beta · C, for each item of a batch
 
 One launch or two convert each operand into a *packed* operand (`kernels.gemm.sm90.pack`). Then one
 launch multiplies (`kernels.gemm.sm90.mainloop`), or several if k is very large. A packed operand
-may be kept and used again.
+can be kept and used again.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from gemmlab.kernels.gemm.sm90.config import (
 from gemmlab.kernels.rung import Dim3
 from gemmlab.linalg.arch import sm90
 
-ALIGNMENT = 128  # bytes, of everything in a workspace
-STATUS_BYTES = 16  # elements at risk and vectors that are not finite, 64 bits each
-REPORT_BYTES = 24  # elements at risk and vectors that are not finite of the last product; a counter
-_SHORT = 4096  # up to this k `fp16x3` has short chains; beyond, first parts rounded one way
-_TOTAL = 1024  # of k, after which `bf16x6` moves its sums from registers to memory
-_DEEPEST = 16384  # of k in one launch
-_MOST_PARTS = 64  # launches, however deep
+ALIGNMENT = 128  # bytes, of every array in a workspace
+STATUS_BYTES = 16  # two 64-bit counts: elements at risk, non-finite vectors
+REPORT_BYTES = 24  # both counts of the last product, and a counter of blocks
+_SHORT = 4096  # largest k with short chains in `fp16x3`; beyond, first parts round one way
+_TOTAL = 1024  # `bf16x6` moves its sums from registers to memory after every so much of k
+_DEEPEST = 16384  # of k per launch, unless there would be more than _MOST_SEGMENTS launches
+_MOST_SEGMENTS = 64
 
 
 class Address(Protocol):
@@ -55,14 +55,14 @@ Value = float | Address  # of a kernel's argument
 class Operand:
     """A float32 matrix in device memory, as rows of A or columns of B: `vectors` of `depth`.
 
-    `along` says that the elements of a vector lie next to each other; `ld` elements lie between
-    vectors then, and otherwise between the elements of one. `batch_stride` elements lie between
-    the items of a batch.
+    If `k_major`, the elements of a vector are contiguous and vectors are `ld` elements apart.
+    Otherwise the vectors are contiguous and the elements of each are `ld` apart. The items of a
+    batch are `batch_stride` elements apart.
     """
 
     vectors: int
     depth: int
-    along: bool
+    k_major: bool
     ld: int
     batch: int = 1
     batch_stride: int = 0
@@ -70,22 +70,22 @@ class Operand:
 
 @dataclass(frozen=True)
 class Packed:
-    """Where a packed operand has what, in bytes from its start; see `kernels.gemm.sm90.pack`."""
+    """The memory layout of a packed operand; see `kernels.gemm.sm90.pack`."""
 
     scheme: Scheme
     vectors: int
     depth: int
-    along: bool
+    k_major: bool
     batch: int = 1
     factor: str = "a"  # or "b"
 
     @property
     def first(self) -> str:
-        """The way its first parts are rounded.
+        """How first parts are rounded: "nearest", "down" or "up".
 
-        Where chains are long, sums are cut off further and further. There a's first parts are
-        rounded down and b's up: the rests have opposite signs, and the products of rests, which are
-        left out, are as much below zero as sums lose.
+        Long chains truncate more. There A's first parts are rounded down and B's up. The remainders
+        then have opposite signs, so leaving out their products adds to each sum about what it loses
+        by truncation.
         """
         if self.scheme.dtype != "float16" or self.depth <= _SHORT:
             return "nearest"
@@ -93,34 +93,34 @@ class Packed:
 
     @property
     def lines(self) -> int:
-        """Contiguous lines of one part of one item."""
-        return self.vectors if self.along else self.depth
+        """Number of contiguous lines in one part of one item."""
+        return self.vectors if self.k_major else self.depth
 
     @property
     def length(self) -> int:
-        """Elements of a line."""
-        return self.depth if self.along else self.vectors
+        """Elements per line."""
+        return self.depth if self.k_major else self.vectors
 
     @property
     def pitch(self) -> int:
-        """Elements from line to line."""
+        """Elements from the start of one line to the next."""
         return ceil_div(self.length, LINE) * LINE
 
     @property
     def padded(self) -> int:
-        """Exponents of an item. A tile that goes on after the last reads what lies behind, which is
-        "risk", and makes no use of it."""
+        """Exponents per item. A tile that extends past the last one reads into "risk", which comes
+        next, and does not use what it reads."""
         return ceil_div(self.vectors, VECTOR_PITCH) * VECTOR_PITCH
 
     @property
     def chunk(self) -> int:
-        """Lines per block of a deep split: a multiple of 64, for at most 32 blocks."""
+        """Lines per block of `pack_deep`: a multiple of 64, for at most 32 blocks."""
         return ceil_div(self.depth, 32 * 64) * 64
 
     @property
     def deep(self) -> bool:
-        """Whether the split across vectors is that of `kernels.gemm.sm90.pack_deep`."""
-        return not self.along and self.depth > sm90.CLUSTERS[-1].deepest
+        """Whether `kernels.gemm.sm90.pack_deep` packs it: too deep for a cluster's registers."""
+        return not self.k_major and self.depth > sm90.CLUSTERS[-1].deepest
 
     @property
     def chunks(self) -> int:
@@ -128,7 +128,7 @@ class Packed:
 
     @cached_property
     def offsets(self) -> dict[str, int]:
-        """Bytes from the start to each part, and "end"."""
+        """Offsets in bytes of each array from the start, and of the "end"."""
         sizes = {
             "status": STATUS_BYTES,
             "unscale": 4 * self.batch * self.padded,
@@ -149,7 +149,7 @@ class Packed:
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel launch: everything but the compiled code.
+    """One kernel launch, except for the compiled code.
 
     `args` are the kernel's arguments by name; `maps`, in order, come before them.
     """
@@ -166,7 +166,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Map:
-    """A tensor map: a tensor of 16-bit elements, and the box that a copy takes of it."""
+    """A tensor map: a tensor of 16-bit elements, and the box that one copy moves."""
 
     copy: CopyBox
     address: Address
@@ -175,9 +175,9 @@ class Map:
 
 
 def pack(operand: Operand, packed: Packed, source: Address, target: Address) -> tuple[Launch, ...]:
-    """The launches that split the operand at address `source` into memory at `target`.
+    """Return the launches that pack the operand at `source` into memory at `target`.
 
-    The first `STATUS_BYTES` of the target must be zero when they start.
+    The first `STATUS_BYTES` at `target` must be zero when they start.
     """
     at = {name: target + offset for name, offset in packed.offsets.items()}
     results = {name: at[name] for name in ("out", "unscale", "risk", "status")}
@@ -190,7 +190,7 @@ def pack(operand: Operand, packed: Packed, source: Address, target: Address) -> 
     }
     args = {**found, **results, "pitch": packed.pitch}
     block = (32 * PACK_WARPS, 1, 1)
-    if operand.along:
+    if operand.k_major:
         warps = PACK_WARPS if operand.depth > sm90.LONG else 1
         config = PackConfig(packed.scheme, packed.first, warps, fours=8)
         grid = (ceil_div(operand.vectors * config.warps, PACK_WARPS), operand.batch, 1)
@@ -213,7 +213,7 @@ def pack(operand: Operand, packed: Packed, source: Address, target: Address) -> 
 
 @dataclass(frozen=True)
 class Product:
-    """C and what is made of it: alpha · A · B + beta · C, C row-major with rows `ldc` apart."""
+    """C = alpha · A · B + beta · C, with C row-major and its rows `ldc` elements apart."""
 
     m: int
     n: int
@@ -236,12 +236,13 @@ def multiply(
     totals: Address = 0,
     bases: tuple[Address, Address] | None = None,
 ) -> tuple[Launch, ...]:
-    """The launches that multiply packed operands; `addresses` are those of A, B and C.
+    """Return the launches that multiply packed operands.
 
-    The exponents and counts of A and B are those of the operands at `bases`, by default their own.
-    At `totals` are `totals_bytes` for these sizes. The kernels do nothing unless the number of
-    elements at risk lies in `risk`, ends included. Where k is very large each takes a part of it
-    and adds to C: no sum gets too many terms then, which would round too often.
+    addresses: of the packed A, the packed B, and C. totals: address of `totals_bytes` bytes. The
+    kernels return at once unless the number of elements at risk lies in `risk`, ends included.
+    bases: the packed operands whose exponents and counts apply, if not A and B themselves. If k is
+    very large, each launch covers a segment of it and adds to C, which limits the number of
+    rounded additions per sum.
     """
     assert a.first == "nearest" or a.first != b.first, "first parts of a and b rounded one way"
     at_a, at_b, at_c = addresses
@@ -277,33 +278,33 @@ def multiply(
 
 
 def totals_bytes(product: Product, tile: TileConfig, sms: int) -> int:
-    """Device memory for totals; its contents do not matter before or after."""
+    """Bytes of device memory for totals. It need not be initialized."""
     return _blocks(product, tile, sms) * tile.totals_bytes if product.k > tile.total_k else 0
 
 
 def _blocks(product: Product, tile: TileConfig, sms: int) -> int:
-    """That stay for all tiles of C."""
+    """The blocks of the persistent kernel."""
     down = ceil_div(product.m, tile.block_m * tile.cluster)
     clusters = down * ceil_div(product.n, tile.block_n) * product.batch
     return min(clusters, sms // tile.cluster) * tile.cluster
 
 
 def segments(k: int) -> list[tuple[int, int]]:
-    """First element and length of the parts of k that one launch after the other multiplies."""
-    parts = min(ceil_div(k, _DEEPEST), _MOST_PARTS)
-    length = ceil_div(k, parts * LINE) * LINE
+    """First element and length of the segment of k that each launch covers."""
+    launches = min(ceil_div(k, _DEEPEST), _MOST_SEGMENTS)
+    length = ceil_div(k, launches * LINE) * LINE
     return [(first, min(length, k - first)) for first in range(0, k, length)]
 
 
 def _map(copy: CopyBox, packed: Packed, address: Address, first: int, depth: int) -> Map:
-    """The parts of a packed operand at `address`, from `first` on along k."""
+    """The tensor map of a packed operand's parts for a segment of k."""
     line = 2 * packed.pitch  # bytes
     return Map(
         copy,
-        address + packed.offsets["out"] + first * (2 if packed.along else line),
+        address + packed.offsets["out"] + first * (2 if packed.k_major else line),
         (
-            depth if packed.along else packed.length,
-            packed.lines if packed.along else depth,
+            depth if packed.k_major else packed.length,
+            packed.lines if packed.k_major else depth,
             packed.batch * packed.scheme.parts,
         ),
         (line, line * packed.lines),
@@ -320,11 +321,11 @@ def repair(
     sms: int,
     clear: int = 3,
 ) -> Launch:
-    """The launch that computes rows and columns of C that are not finite, and ends a product.
+    """Return the launch that repairs non-finite rows and columns of C, the last of a product.
 
-    `addresses` are those of A, B and C, `workspaces` those of packed A, packed B and a report of
-    `REPORT_BYTES`, zero before its first use. Counts of A (1) and of B (2) are cleared as `clear`
-    says, for operands that are split again.
+    addresses: of A, B and C. workspaces: of packed A, packed B, and a report of `REPORT_BYTES`,
+    zeroed before its first use. clear: bit 0 clears the counts of A, bit 1 those of B, for operands
+    that the next product packs again.
     """
     at_a, at_b, report = workspaces
     args = {
@@ -340,10 +341,10 @@ def repair(
         "n": product.n,
         "k": product.k,
         "batch": product.batch,
-        "row_a": a.ld if a.along else 1,
-        "col_a": 1 if a.along else a.ld,
-        "row_b": 1 if b.along else b.ld,
-        "col_b": b.ld if b.along else 1,
+        "row_a": a.ld if a.k_major else 1,
+        "col_a": 1 if a.k_major else a.ld,
+        "row_b": 1 if b.k_major else b.ld,
+        "col_b": b.ld if b.k_major else 1,
         "ldc": product.ldc,
         "batch_a": a.batch_stride if a.batch > 1 else 0,
         "batch_b": b.batch_stride if b.batch > 1 else 0,
@@ -356,20 +357,21 @@ def repair(
 
 
 def choose_tile(product: Product, a: Packed, b: Packed, sms: int) -> TileConfig:
-    """The tile for a product on a GPU with that many multiprocessors: the least time predicted.
+    """Return the tile with the least predicted time on a GPU with `sms` multiprocessors.
 
-    Short chains drift half as far. `bf16x6` always has them: it is there for terms so unequal that
-    a chain is cut off at its full size from the first of its steps on. And it has totals: behind a
-    large term only the additions of its part round. `fp16x3` pays for short chains with the widest
-    tile, which is worth more the larger the product; long ones have `Packed.first` against drift.
-    Which it is depends on k alone, as an operand may be packed before its product is known.
+    Short chains drift half as far as long ones. `bf16x6` always has short chains: its terms may be
+    so unequal that a chain reaches its full size, and truncates, from its first step on. It also
+    has totals, so that behind a large term only the additions of one `_TOTAL` of k round. In
+    `fp16x3` short chains rule out the widest tile, which gains more the larger the product; for
+    long chains, `Packed.first` offsets the drift. The choice depends on k alone, because an operand
+    can be packed before its product is known.
     """
     tiles = _tiles(a, b, *_sums(a.scheme, product.k))
     return min(tiles, key=lambda tile: predicted_clocks(product, tile, sms))
 
 
 def predicted_clocks(product: Product, tile: TileConfig, sms: int) -> int:
-    """Of the multiplication: rounds of all multiprocessors, and for each of them its steps in k."""
+    """Predicted clocks of the multiplication: rounds of tiles, times k-tiles per round."""
     down = ceil_div(product.m, tile.block_m * tile.cluster)
     clusters = down * ceil_div(product.n, tile.block_n) * product.batch
     rounds = ceil_div(clusters, sms // tile.cluster)
@@ -377,7 +379,7 @@ def predicted_clocks(product: Product, tile: TileConfig, sms: int) -> int:
 
 
 def _sums(scheme: Scheme, k: int) -> tuple[int, int]:
-    """`promote_k` and `total_k` of tiles for products that deep."""
+    """`promote_k` and `total_k` for a product of depth k."""
     if scheme == BF16X6:
         return 32, _TOTAL
     return (32 if k <= _SHORT else 64), 0
@@ -388,8 +390,8 @@ def _tiles(a: Packed, b: Packed, promote_k: int, total_k: int) -> Iterator[TileC
         for cluster in (2, 1) if block_n // 2 * (1 + LINE // promote_k) <= MAX_SUMS else ():
             yield TileConfig(
                 scheme=a.scheme,
-                a_major="k" if a.along else "mn",
-                b_major="k" if b.along else "mn",
+                a_major="k" if a.k_major else "mn",
+                b_major="k" if b.k_major else "mn",
                 block_n=block_n,
                 stages=stages,
                 cluster=cluster,

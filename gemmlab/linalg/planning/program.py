@@ -1,15 +1,15 @@
-"""All launches of one product, in order: what a GPU or the emulator is to do. Arithmetic alone.
+"""All launches of one product, in order, for a GPU or the emulator. Arithmetic alone.
 
-| launch               | `fp16x3`, `bf16x6` | by default | does nothing unless …              |
+| launch               | `fp16x3`, `bf16x6` | by default | returns at once unless …           |
 |----------------------|--------------------|------------|------------------------------------|
-| split of a, of b     | yes                | yes        |                                    |
+| pack a, pack b       | yes                | yes        |                                    |
 | multiply             | yes                | yes        | … few elements are at risk         |
-| split again of both  |                    | yes        | … many are                         |
-| multiply in bfloat16 |                    | yes        | … many are                         |
-| fix-up               | yes                | yes        | … some row or column is not finite |
+| repack both          |                    | yes        | … many elements are at risk        |
+| multiply in bfloat16 |                    | yes        | … many elements are at risk        |
+| repair               | yes                | yes        | … some row or column is not finite |
 
-So the GPU decides, and the host never waits for it. The splits count; their counts are zero when a
-product begins, and the fix-up, which comes last, reports them and clears them again.
+So the GPU decides, and the host never waits for it. Packing counts the elements at risk. The counts
+are zero when a product begins; repair, the last launch, reports and clears them.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from gemmlab.linalg.planning.tiers import Choice, tolerated
 from gemmlab.linalg.shapes import Stack
 
 NAMES = ("a", "b", "c")  # of the caller's arrays
-_BLOCK = (256, 1, 1)  # threads of the second split
-_BLOCKS = 4  # per multiprocessor and factor, at most, of the second split
+_BLOCK = (256, 1, 1)  # threads of `repack`
+_BLOCKS = 4  # most blocks of `repack` per multiprocessor and factor
 
 
 class Source(int):
-    """In place of the address of one of the caller's arrays, which may differ from run to run."""
+    """A placeholder for the address of a caller's array, which may differ between runs."""
 
     name: str
 
@@ -41,10 +41,10 @@ class Source(int):
 
 @dataclass(frozen=True)
 class Factor:
-    """One factor of a product: whose it is, and how its parts lie.
+    """One factor of a product: the caller's array, and how it is packed.
 
-    `name` is the caller's array, "a" or "b". `kept` is the address of an operand that was packed
-    before; its parts are left as they are.
+    name: the caller's array, "a" or "b". kept: the address of an operand packed earlier, which is
+    not modified.
     """
 
     name: str
@@ -56,12 +56,12 @@ class Factor:
     @property
     def operand(self) -> Operand:
         operand = self.source.operand()
-        assert operand is not None, "a factor that cannot be read in place is copied before"
+        assert operand is not None, "a factor that cannot be read in place must be copied first"
         return operand
 
     def packed(self, scheme: str | None = None) -> Packed:
         operand = self.operand
-        sizes = (operand.vectors, operand.depth, operand.along, operand.batch)
+        sizes = (operand.vectors, operand.depth, operand.k_major, operand.batch)
         return Packed(SCHEMES[scheme or self.scheme], *sizes, self.name)
 
     @property
@@ -70,14 +70,14 @@ class Factor:
 
     @property
     def workspace(self) -> int:
-        """Bytes for parts. The second split writes over the first, unless that is kept."""
+        """Bytes for the packed operand. `repack` overwrites it unless it is kept."""
         schemes = (self.scheme if self.kept is None else None, self.fallback)
         return max((self.packed(scheme).nbytes for scheme in schemes if scheme), default=0)
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Addresses of two workspaces, whose first 16 bytes are zero, of the report, and of totals."""
+    """Addresses of two workspaces, whose first 16 bytes are zero, the report, and totals."""
 
     left: Address
     right: Address
@@ -87,7 +87,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Job:
-    """A product for tensor cores: C = alpha·left·right + beta·C, C with contiguous rows."""
+    """A product on tensor cores: C = alpha·left·right + beta·C; rows of C are contiguous."""
 
     left: Factor
     right: Factor
@@ -98,22 +98,22 @@ class Job:
 
     @property
     def most_risk(self) -> int:
-        """Elements at risk up to which the first tier runs."""
+        """The most elements at risk with which the first tier runs."""
         if self.choice.fallback is None:
             return 2**64 - 1
         return tolerated(self.left.elements + self.right.elements)
 
     def totals(self, sms: int) -> int:
-        """Bytes for totals."""
+        """Bytes of device memory for totals."""
         schemes = [x for x in (self.choice.tier, self.choice.fallback) if x is not None]
         tiles = (self._tile(scheme, sms) for scheme in schemes)
         return max(plan.totals_bytes(self._product, tile, sms) for tile in tiles)
 
     def launches(self, memory: Memory, sms: int) -> tuple[Launch, ...]:
-        """Everything in order. The caller's arrays are `Source`s of their names."""
+        """All launches in order. `Source`s stand in for the caller's arrays."""
         factors, c = (self.left, self.right), Source("c")
         spaces = (memory.left, memory.right)
-        # Where the exponents and counts of each factor are, and its first parts.
+        # The packed operands with each factor's exponents, counts and first parts.
         bases = (
             memory.left if self.left.kept is None else self.left.kept,
             memory.right if self.right.kept is None else self.right.kept,
@@ -126,7 +126,7 @@ class Job:
         at = memory.totals
         result += self._multiply(self.choice.tier, bases, bases, sms, (0, most), at)
         if self.choice.fallback is not None:
-            result.append(self._split_again(spaces, bases, sms, most + 1))
+            result.append(self._repack(spaces, bases, sms, most + 1))
             risk = (most + 1, 2**64 - 1)
             result += self._multiply(self.choice.fallback, spaces, bases, sms, risk, at)
         addresses = (Source(self.left.name), Source(self.right.name), c)
@@ -157,19 +157,19 @@ class Job:
         risk: tuple[int, int],
         totals: Address,
     ) -> tuple[Launch, ...]:
-        """Packed operands have their parts at `parts`, exponents and counts at `bases`."""
+        """Multiply the parts at `parts`, with the exponents and counts at `bases`."""
         packed = (self.left.packed(scheme), self.right.packed(scheme))
         tile, addresses = self._tile(scheme, sms), (*parts, Source("c"))
         return plan.multiply(self._product, tile, *packed, addresses, sms, risk, totals, bases)
 
-    def _split_again(
+    def _repack(
         self,
         spaces: tuple[Address, Address],
         bases: tuple[Address, Address],
         sms: int,
         least_risk: int,
     ) -> Launch:
-        """The splits of both factors for the fallback."""
+        """The launch that packs both factors again, for the fallback."""
         args: dict[str, Value] = {"least_risk": least_risk}
         blocks = batch = 1
         for side, factor, to, base in zip(
@@ -185,7 +185,7 @@ class Job:
                 "ldx": operand.ld,
                 "batch_x": operand.batch_stride,
                 "pitch": packed.pitch,
-                "k_major": int(operand.along),
+                "k_major": int(operand.k_major),
                 "batch": packed.batch,
             }
             args.update({f"{name}_{side}": value for name, value in given.items()})

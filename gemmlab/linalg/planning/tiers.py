@@ -45,7 +45,7 @@ class Case:
     batch: int = 1
     capability: tuple[int, int] | None = None
     multiprocessors: int = sm90.MULTIPROCESSORS
-    along: tuple[bool, bool] = (True, False)  # whether rows of a, columns of b are contiguous
+    k_major: tuple[bool, bool] = (True, False)  # whether rows of a, columns of b are contiguous
     packed: tuple[str | None, str | None] = (None, None)  # scheme of a packed a, of a packed b
 
     def __str__(self) -> str:
@@ -121,12 +121,12 @@ def tolerated(elements: int) -> int:
 
 def fp16x3_time(case: Case, fallback: bool = True) -> float:
     """Predicted seconds, with the split of operands that are not packed."""
-    vectors, stored = (case.m, case.n), zip(case.along, case.packed, strict=True)
+    vectors, stored = (case.m, case.n), zip(case.k_major, case.packed, strict=True)
     seconds, packed = sm90.LAUNCHES + fallback * sm90.WAY_OUT, []
-    for count, (along, scheme) in zip(vectors, stored, strict=True):
-        packed.append(Packed(SCHEMES["fp16x3"], count, case.k, along, case.batch))
+    for count, (k_major, scheme) in zip(vectors, stored, strict=True):
+        packed.append(Packed(SCHEMES["fp16x3"], count, case.k, k_major, case.batch))
         size = 8 * count * case.k * case.batch
-        if scheme is None and along:
+        if scheme is None and k_major:
             seconds += max(size / sm90.ALONG, count * case.batch * sm90.VECTOR)
         elif scheme is None:
             seconds += size / sm90.ACROSS

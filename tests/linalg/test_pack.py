@@ -47,19 +47,19 @@ def test_the_reference_loses_no_more_than_it_says(
     scheme: Scheme, first: str, bits: int, seed: int
 ) -> None:
     rows = wide(seed)
-    split = reference.split(rows, scheme, first)
+    expected = reference.pack(rows, scheme, first)
     exact = rows.astype(np.float64)
-    error = np.abs(split.sum(scheme) - exact)
+    error = np.abs(expected.sum(scheme) - exact)
     bits -= first != "nearest"
     smallest = {"fp16x3": -24, "bf16x6": -133}[scheme.name]
-    steps = np.ldexp(0.5, smallest + split.unscale)[:, None]  # half of the last part's last bit
+    steps = np.ldexp(0.5, smallest + expected.unscale)[:, None]  # half of the last part's last bit
     assert (error <= np.maximum(np.abs(exact) * 2.0**-bits, steps)).all()
 
 
 @pytest.mark.parametrize(("first", "side"), [("down", 1), ("up", -1)])
 def test_rests_of_first_parts_rounded_one_way_have_one_sign(first: str, side: int) -> None:
     rows = np.random.default_rng(1).standard_normal((20, 50)).astype(np.float32)
-    high, low = reference.as_float32(reference.split(rows, FP16X3, first).parts, "float16")
+    high, low = reference.as_float32(reference.pack(rows, FP16X3, first).parts, "float16")
     assert (low * rows * side >= 0).all() and (low * rows * side > 0).mean() > 0.99
     assert (np.abs(low) <= np.abs(high) * 2.0**-10).all()
 
@@ -68,12 +68,12 @@ def test_rests_of_first_parts_rounded_one_way_have_one_sign(first: str, side: in
 def test_the_largest_element_has_the_peak_exponent(seed: int, scheme: Scheme) -> None:
     rows = wide(seed)
     largest = np.abs(rows.astype(np.float64)).max(axis=1)
-    scaled = np.ldexp(largest, -reference.split(rows, scheme).unscale)
+    scaled = np.ldexp(largest, -reference.pack(rows, scheme).unscale)
     live = largest > 0
     assert (scaled[live] >= 2.0**scheme.peak).all() and (
         scaled[live] < 2.0 ** (scheme.peak + 1)
     ).all()
-    assert (reference.split(rows, scheme).unscale[~live] == 0).all()
+    assert (reference.pack(rows, scheme).unscale[~live] == 0).all()
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -82,13 +82,13 @@ def test_ties_of_the_last_part_go_away_from_zero(sign: int) -> None:
     rests = np.array([2049, -2049, 2047, -2047, 2050, -1])  # the first two are ties
     row = (sign * (1.5 + rests * step)).astype(np.float32)[None]
     kept = sign * (1.5 + np.array([2050, -2048, 2047, -2047, 2050, -1]) * step)
-    assert reference.split(row, FP16X3).sum(FP16X3)[0].tolist() == kept.tolist()
+    assert reference.pack(row, FP16X3).sum(FP16X3)[0].tolist() == kept.tolist()
 
 
 def test_elements_at_risk_are_counted() -> None:
     row = np.array([[1.0, 2.0**-17, 2.0**-18, 0.0, -(2.0**-30)]], np.float32)
-    assert reference.split(row, FP16X3).risk.tolist() == [2]
-    assert reference.split(row, BF16X6).risk.tolist() == [0]
+    assert reference.pack(row, FP16X3).risk.tolist() == [2]
+    assert reference.pack(row, BF16X6).risk.tolist() == [0]
 
 
 def test_a_vector_with_many_elements_at_risk_is_wide() -> None:
@@ -96,23 +96,23 @@ def test_a_vector_with_many_elements_at_risk_is_wide() -> None:
     rows[:, 0] = 1.0
     rows[1, 7:] = 0.0
     rows[2, 8:] = 0.0
-    assert reference.split(rows, FP16X3).status == (2999 + 6 + 7 + WIDE_COUNT * 2, 0)
+    assert reference.pack(rows, FP16X3).status == (2999 + 6 + 7 + WIDE_COUNT * 2, 0)
 
 
 def test_vectors_that_are_not_finite_are_zero_and_marked() -> None:
     rows = np.array([[1.0, np.inf], [np.nan, 1.0], [1.0, 2.0]], np.float32)
-    split = reference.split(rows, FP16X3)
-    assert split.risk.tolist() == [-1, -1, 0]
-    assert not split.parts[:, :2].any() and not split.unscale[:2].any()
+    expected = reference.pack(rows, FP16X3)
+    assert expected.risk.tolist() == [-1, -1, 0]
+    assert not expected.parts[:, :2].any() and not expected.unscale[:2].any()
 
 
 KERNELS = {
-    "along, a warp each": (True, plan.PackConfig(warps=1, fours=2), (11, 130), 3),
-    "along, a block each": (True, plan.PackConfig(fours=1), (2, 1101), 0),
-    "across, one block": (False, plan.PackConfig(cluster=1, fours=2), (37, 50), 1),
-    "across, two blocks": (False, plan.PackConfig(cluster=2, fours=1), (37, 50), 2),
-    "along, rounded down": (True, plan.PackConfig(first="down", warps=1, fours=2), (11, 90), 2),
-    "across, rounded up": (False, plan.PackConfig(first="up", cluster=1, fours=2), (37, 50), 1),
+    "K-major, a warp each": (True, plan.PackConfig(warps=1, fours=2), (11, 130), 3),
+    "K-major, a block each": (True, plan.PackConfig(fours=1), (2, 1101), 0),
+    "MN-major, one block": (False, plan.PackConfig(cluster=1, fours=2), (37, 50), 1),
+    "MN-major, two blocks": (False, plan.PackConfig(cluster=2, fours=1), (37, 50), 2),
+    "K-major, rounded down": (True, plan.PackConfig(first="down", warps=1, fours=2), (11, 90), 2),
+    "MN-major, rounded up": (False, plan.PackConfig(first="up", cluster=1, fours=2), (37, 50), 1),
 }
 
 
@@ -126,11 +126,11 @@ class Target:
         self.address = memory.place(self.raw)
 
     def check(self, x: np.ndarray, first: str = "nearest") -> None:
-        expected, packed = reference.split(x, self.packed.scheme, first), self.packed
+        expected, packed = reference.pack(x, self.packed.scheme, first), self.packed
         parts, offset = packed.scheme.parts, packed.offsets["out"]
         out = self.raw[offset:][: 2 * parts * packed.lines * packed.pitch].view(np.uint16)
         out = out.reshape(parts, packed.lines, packed.pitch)[:, :, : packed.length]
-        out = np.ascontiguousarray(out if packed.along else out.transpose(0, 2, 1))
+        out = np.ascontiguousarray(out if packed.k_major else out.transpose(0, 2, 1))
         values, wanted = (
             reference.as_float32(bits, packed.scheme.dtype) for bits in (out, expected.parts)
         )
@@ -145,15 +145,15 @@ class Target:
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.slow
 def test_kernels_write_what_the_reference_says(name: str) -> None:
-    along, config, (vectors, depth), pad = KERNELS[name]
+    k_major, config, (vectors, depth), pad = KERNELS[name]
     x = matrix(vectors, depth)
-    stored = np.pad(x if along else x.T, ((0, 0), (0, pad)), constant_values=np.nan)
+    stored = np.pad(x if k_major else x.T, ((0, 0), (0, pad)), constant_values=np.nan)
     memory = Memory()
-    target = Target(memory, plan.Packed(FP16X3, vectors, depth, along))
-    operand = plan.Operand(vectors, depth, along, stored.shape[1])
+    target = Target(memory, plan.Packed(FP16X3, vectors, depth, k_major))
+    operand = plan.Operand(vectors, depth, k_major, stored.shape[1])
     (launch,) = plan.pack(operand, target.packed, memory.place(stored), target.address)
-    blocks = -(-vectors * config.warps // 8) if along else -(-vectors // 32) * config.cluster
-    cluster = 1 if along else config.cluster
+    blocks = -(-vectors * config.warps // 8) if k_major else -(-vectors // 32) * config.cluster
+    cluster = 1 if k_major else config.cluster
     memory.run(replace(launch, config=config, grid=(blocks, 1, 1), cluster=cluster))
     target.check(x, config.first)
 
@@ -169,8 +169,8 @@ def test_deep_kernels_write_what_the_reference_says(first: str) -> None:
     read = {"x": source, "vectors": vectors, "depth": depth, "ldx": vectors, "batch_x": 0}
     find = {**read, "peaks": memory.place(peaks), "risk": at["risk"], "chunk": chunk}
     results = {name: at[name] for name in ("out", "unscale", "status")}
-    split = {**find, **results, "pitch": target.packed.pitch}
+    args = {**find, **results, "pitch": target.packed.pitch}
     grid, block = (2, 2, 1), (256, 1, 1)
     memory.run(plan.Launch("find_peaks", plan.PackConfig(), grid, block, find))
-    memory.run(plan.Launch("pack_mn_major_deep", plan.PackConfig(first=first), grid, block, split))
+    memory.run(plan.Launch("pack_mn_major_deep", plan.PackConfig(first=first), grid, block, args))
     target.check(x, first)
