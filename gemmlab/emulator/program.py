@@ -11,6 +11,7 @@ import numpy as np
 
 from gemmlab.emulator.memory.spaces import Access
 from gemmlab.ptx.ir import Function, Instruction, Module, registers
+from gemmlab.ptx.opcodes import FETCHES
 
 
 @dataclass
@@ -61,7 +62,7 @@ class Program:
         """Registers that are read, not counting destinations of atomic operations."""
         found: set[str] = set()
         for i in self.function.instructions:
-            found.update(registers(i.operands[1 if i.root == "atom" else 0 :]))
+            found.update(registers(i.operands[1 if i.root in FETCHES else 0 :]))
         return frozenset(found)
 
     @cached_property

@@ -33,6 +33,7 @@ from gemmlab.ptx.ir import (
 from gemmlab.ptx.lexer import Tokens
 from gemmlab.ptx.locations import Locations
 from gemmlab.ptx.modifiers import read_opcode
+from gemmlab.ptx.opcodes import JUMPS
 from gemmlab.ptx.recent import Recent
 
 
@@ -193,8 +194,7 @@ class Parser(Tokens):
         return Variable(name, space, type_, size, own, pointer, initial, tuple(pointers))
 
     def initializer(self, width: int, type_: str) -> tuple[bytes, list[tuple[int, Symbol]]]:
-        """The initial bytes, with zeros in place of addresses, and the addresses as (offset,
-        symbol)."""
+        """The initial bytes, zero where addresses belong, and (offset, symbol) of each address."""
         data, pointers = b"", list[tuple[int, Symbol]]()
         if self.accept("{"):
             while not self.accept("}"):
@@ -360,7 +360,7 @@ class Parser(Tokens):
     def resolve_labels(self, function: Function) -> None:
         """Replace branch targets by the unique names of the innermost visible labels."""
         for instruction, scopes in self.pending:
-            if instruction.root not in ("bra", "brx"):
+            if instruction.root not in JUMPS:
                 continue
             self.check_branch(function, instruction)
             resolved = []

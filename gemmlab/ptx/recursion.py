@@ -28,6 +28,7 @@ from gemmlab.ptx.ir import (
     Vector,
 )
 from gemmlab.ptx.modifiers import read_opcode
+from gemmlab.ptx.opcodes import ARITHMETIC, ENDS, JUMPS
 
 # Minimum stack size per thread, in bytes and in frames. CUDA's default is 1 KiB.
 STACK_BYTES, LEAST_DEPTH = 16 << 10, 8
@@ -38,24 +39,7 @@ HEADER = 16  # bytes in a frame before its variables
 FRAME, NEXT, LIMIT = (Reg(f"{name}@", "b64") for name in ("frame", "next", "limit"))
 FULL, PLACE, BIT = Reg("full@", "pred"), Reg("place@", "b32"), Reg("bit@", "b32")
 SPACE = "local::frame"  # local memory whose accesses are not counted: arguments, saved registers
-# Instructions that write all of their first operand.
-WRITING = {
-    "mov",
-    "ld",
-    "cvt",
-    "cvta",
-    "add",
-    "sub",
-    "mul",
-    "mad",
-    "fma",
-    "div",
-    "rem",
-    "min",
-    "max",
-}
-WRITING |= {"abs", "neg", "setp", "selp", "and", "or", "xor", "not", "shl", "shr", "shf", "lop3"}
-WRITING |= {"bfe", "bfi", "prmt"}
+WRITING = ARITHMETIC | {"ld"}  # instructions that write all of their first operand
 
 
 def callee_of(module: Module, instruction: Instruction) -> Function | None:
@@ -371,9 +355,9 @@ def _next(function: Function, index: int) -> list[int]:
     """Indices of the instructions that may execute next."""
     i = function.instructions[index]
     targets = []
-    if i.root in ("bra", "brx"):
+    if i.root in JUMPS:
         for name in (o.name for o in i.operands if isinstance(o, Symbol)):
             labels = function.branch_targets.get(name, [name])
             targets += [function.labels[label] for label in labels]
-    ends = i.root in ("bra", "brx", "ret", "exit", "trap") and i.guard is None
+    ends = i.root in ENDS and i.guard is None
     return targets if ends else [*targets, index + 1]

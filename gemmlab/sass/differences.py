@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from gemmlab.emulator import Run
+from gemmlab.ptx.opcodes import ACCESSES
 from gemmlab.sass.code import Code, Instruction
 from gemmlab.sass.counts import Counted
 
@@ -14,9 +15,7 @@ OPERATIONS = {
     **dict.fromkeys(("LDG", "LDS", "LD", "LDL", "LDSM"), "load"),
     **dict.fromkeys(("STG", "STS", "ST", "STL", "STSM"), "store"),
     **dict.fromkeys(("ATOM", "ATOMG", "ATOMS", "RED", "REDG"), "atomic"),
-    **dict.fromkeys(("ld", "ldu", "ldmatrix"), "load"),
-    **dict.fromkeys(("st", "stmatrix"), "store"),
-    **dict.fromkeys(("atom", "red"), "atomic"),
+    **ACCESSES,
 }
 SPILLS = ("LDL", "STL")
 SPACES = {

@@ -31,6 +31,7 @@ from gemmlab.emulator.checks.shadow import (
     strength,
 )
 from gemmlab.ptx.ir import Instruction
+from gemmlab.ptx.opcodes import ATOMICS, FENCES, FETCHES, SCALAR_ACCESSES, WITHOUT_RESULT
 
 OWNER_BITS = 28
 UNINITIALIZED = np.int64(-1)
@@ -39,22 +40,21 @@ UNINITIALIZED = np.int64(-1)
 # None, indices of the accesses)
 Report = Callable[[str, int, int, int | None, int | None, np.ndarray], None]
 Time = tuple[int, int]  # number of the executed basic block in the launch, instruction
-FENCES = {"gpu", "sys", "gl"}
+GLOBAL_SCOPES = {"gpu", "sys", "gl"}  # include the threads of other blocks
 RELEASES = {"release", "acq_rel"}
-ATOMICS = {"atom", "red"}
 SUMS = {"add", "inc", "dec", "xor"}
 WITHIN = {"cta", "cluster"}  # scopes that do not make operations atomic for other blocks
 
 
 def is_fence(i: Instruction) -> bool:
     """Whether an instruction is a fence with a scope that includes other blocks."""
-    return i.root in ("fence", "membar") and bool(FENCES & {*i.modifiers})
+    return i.root in FENCES and bool(GLOBAL_SCOPES & {*i.modifiers})
 
 
 def is_strong(i: Instruction) -> bool:
     """Whether an instruction is a strong access: such accesses may conflict without a race, so
     their order can be visible."""
-    return i.root in ("atom", "red", "ld", "st") and strength(i) != PLAIN
+    return i.root in SCALAR_ACCESSES and strength(i) != PLAIN
 
 
 def is_sum(i: Instruction) -> bool:
@@ -133,7 +133,7 @@ class GlobalShadow:
         self.acquired: defaultdict[int, dict[int, dict[int, Acquire]]] = defaultdict(dict)
         # Atomic operations synchronize blocks only if the kernel reads their results.
         self.has_acquires = any(
-            i.root == "atom"
+            i.root in FETCHES
             or (i.root == "ld" and {"volatile", "relaxed", "acquire"} & {*i.opcode})
             for i in code
         )
@@ -202,7 +202,7 @@ class GlobalShadow:
         """Release and acquire by an atomic operation or a strong access."""
         i = self.code[a.site]
         writes = i.root != "ld"
-        reads = i.root not in ("st", "red")
+        reads = i.root not in WITHOUT_RESULT
         if not self.has_acquires or is_narrow(i):
             return
         is_release = writes and bool(RELEASES & {*i.modifiers})

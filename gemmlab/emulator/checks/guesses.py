@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from gemmlab.emulator.translation.liveness import results
 from gemmlab.ptx.ir import Instruction, Memory, Reg, Symbol, registers
+from gemmlab.ptx.opcodes import ATOMICS
 
 LOOK_AGAIN = {"cas", "min", "max", "and", "or"}
 MOVES = {"mov", "cvta", "add", "sub", "mad", "selp"}  # instructions that compute addresses
@@ -25,7 +26,7 @@ def guesses(code: Sequence[Instruction]) -> frozenset[Pair]:
     loads: defaultdict[str, list[int]] = defaultdict(list)
     for k, i in enumerate(code):
         place = next((o for o in i.operands if isinstance(o, Memory)), None)
-        if place is None or i.root not in ("ld", "atom", "red"):
+        if place is None or i.root not in ATOMICS | {"ld"}:
             continue
         if isinstance(place.base, Symbol):
             names = {place.base.name}

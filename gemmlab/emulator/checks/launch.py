@@ -28,6 +28,7 @@ from gemmlab.errors import (
     UnsupportedInstructionError,
 )
 from gemmlab.ptx.ir import Imm, Instruction, Special
+from gemmlab.ptx.opcodes import ATOMICS, FETCHES, WITHOUT_RESULT
 
 if TYPE_CHECKING:
     from gemmlab.emulator.execution.machine import Launch, Machine
@@ -149,7 +150,7 @@ def is_deterministic(program: Program) -> bool:
             return False
         if is_strong(i):
             operations |= COMMUTATIVE & {*i.modifiers}
-            if not COMMUTATIVE & {*i.modifiers} or (i.root == "atom" and read & {*results(i)}):
+            if not COMMUTATIVE & {*i.modifiers} or (i.root in FETCHES and read & {*results(i)}):
                 return False
     return len(operations) <= 1
 
@@ -167,8 +168,8 @@ def has_one_result(program: Program) -> bool:
     for i in code:
         is_float = bool({"f16", "f16x2", "bf16", "bf16x2", "f32", "f64"} & {*i.opcode})
         adds_nothing = {"add", "or", "xor"} & {*i.modifiers} and i.operands[-1] == Imm(0)
-        unread = i.root == "red" or not read & {*results(i)} or adds_nothing
-        if (i.root in ("atom", "red") and (is_float or not unread)) or reads_clock(i):
+        unread = i.root in WITHOUT_RESULT or not read & {*results(i)} or adds_nothing
+        if (i.root in ATOMICS and (is_float or not unread)) or reads_clock(i):
             return False
         if i.callee == "malloc":
             return False

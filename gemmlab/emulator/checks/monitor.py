@@ -32,6 +32,7 @@ from gemmlab.emulator.program import Block, Program
 from gemmlab.emulator.translation.emit.instructions import is_warp_barrier
 from gemmlab.emulator.translation.liveness import read_registers, results
 from gemmlab.ptx import layout
+from gemmlab.ptx.opcodes import FENCES, FETCHES, LOADS, SCALAR_ACCESSES, WITHOUT_RESULT
 
 if TYPE_CHECKING:
     from gemmlab.emulator.execution.machine import Machine
@@ -51,14 +52,11 @@ def has_flags(program: Program) -> bool:
     operations, and has fences, or accesses with acquire or release semantics."""
     code = program.function.instructions
     read = read_registers(code)
-    draws = any(i.root == "atom" and read & {*results(i)} for i in code)
+    draws = any(i.root in FETCHES and read & {*results(i)} for i in code)
     polls = any(b.spins or b.locks for b in program.blocks)
     return (polls or draws) and any(
-        i.name in ("fence", "membar")
-        or (
-            i.root in ("ld", "st", "atom", "red")
-            and {"acquire", "release", "acq_rel"} & {*i.modifiers}
-        )
+        i.name in FENCES
+        or (i.root in SCALAR_ACCESSES and {"acquire", "release", "acq_rel"} & {*i.modifiers})
         for i in code
     )
 
@@ -326,10 +324,10 @@ class Monitor:
             for cluster in np.unique(clusters).tolist():
                 some, place = here[clusters == cluster], (space, cell, cluster)
                 # Threads with equal addresses execute one after another, as in `memory.atomics`.
-                for turn in some[:, None] if root == "atom" else (some,):
-                    if root not in ("st", "red"):
+                for turn in some[:, None] if root in FETCHES else (some,):
+                    if root not in WITHOUT_RESULT:
                         self.sync_objects.acquire(place, turn)
-                    if root != "ld":
+                    if root not in LOADS:
                         self.sync_objects.release(place, self.clocks.release(turn))
 
     def _report_shared(

@@ -21,13 +21,14 @@ from gemmlab.emulator.checks.shadow import site_of
 from gemmlab.emulator.memory.arena import GLOBAL_BASE
 from gemmlab.emulator.translation.liveness import results, sources
 from gemmlab.ptx.ir import Instruction, Memory, registers
+from gemmlab.ptx.opcodes import SCALAR_ACCESSES, WITHOUT_RESULT
 
 if TYPE_CHECKING:
     from gemmlab.emulator.checks.blocks import GlobalShadow
     from gemmlab.emulator.program import Block, Program
 
 KIND = "unwritten output"
-LOADS = {"ld", "ldu", "atom"}
+LOADS = SCALAR_ACCESSES - WITHOUT_RESULT
 SAME = {"param", "const"}  # state spaces whose contents are part of the launch
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from gemmlab.emulator.arithmetic.lanes import WARP
 from gemmlab.emulator.checks.clocks import Clocks
 from gemmlab.ptx.ir import Instruction
+from gemmlab.ptx.opcodes import ATOMICS
 
 SITE_BITS, COLUMN_BITS, STRENGTH_BITS, EPOCH_BITS = 20, 16, 2, 25
 COLUMN_AT, STRENGTH_AT = SITE_BITS, SITE_BITS + COLUMN_BITS
@@ -34,7 +35,7 @@ STRONG = {"relaxed", "acquire", "release", "acq_rel", "mmio"}
 
 def strength(i: Instruction) -> int:
     """The strength of an access: PLAIN, VOLATILE or ATOMIC."""
-    if i.root in ("atom", "red", "mbarrier") or STRONG & {*i.modifiers}:
+    if i.root in ATOMICS | {"mbarrier"} or STRONG & {*i.modifiers}:
         return ATOMIC
     return VOLATILE if "volatile" in i.modifiers else PLAIN
 

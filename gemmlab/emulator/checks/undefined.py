@@ -25,20 +25,16 @@ from gemmlab.emulator.checks import bits
 from gemmlab.emulator.checks.bits import ALL, DEFINED, NONE, Taint, Values, either, mask_of, whole
 from gemmlab.emulator.program import Block
 from gemmlab.emulator.synchronization import collectives
-from gemmlab.emulator.translation import isa
 from gemmlab.emulator.translation.liveness import live_after, live_at_starts, results, sources
 from gemmlab.ptx.ir import WIDTHS, Instruction, Memory, Operand, Reg, Vector, registers
+from gemmlab.ptx.opcodes import ARITHMETIC, ENDS, EXCHANGES
 
 if TYPE_CHECKING:
     from gemmlab.emulator.checks.monitor import Monitor
 
 KIND = "uninitialized read"
 NEVER_SET = np.iinfo(np.int32).max  # the origin of registers that were never set
-# Arithmetic instructions: the result is undefined if an operand is.
-COMPUTE = {*isa.FORMS, "mov", "cvt", "cvta", "set", "setp", "slct", "addc", "subc", "madc"}
-COMPUTE |= {"dp2a", "dp4a", "isspacep", "mapa", "getctarank"}
-OF_WARP = {"vote", "match", "redux"}
-BRANCHES = {"bra", "ret", "exit", "brx"}
+BRANCHES = ENDS - {"trap"}
 
 
 class Moved(NamedTuple):
@@ -116,7 +112,7 @@ class Undefined:
 
     def _execute(self, k: int, i: Instruction, on: np.ndarray) -> None:
         noted = self.machine.noted.get(k, (None,))
-        is_pure = i.root in COMPUTE
+        is_pure = i.root in ARITHMETIC
         decided = None
         if i.guard is not None:
             decided = self._of([i.guard.reg.name])
@@ -134,7 +130,7 @@ class Undefined:
             self._compute(i, noted[1:], decided, on)
         elif i.name == "shfl":
             self._shuffle(k, i, noted[1:], on)
-        elif i.root in OF_WARP:
+        elif i.root in EXCHANGES:
             taint = self._of(sources(i))
             if taint is not None:
                 found = np.where(on, taint.origin, 0).max(axis=2, keepdims=True)

@@ -13,6 +13,7 @@ from gemmlab.emulator.program import Program
 from gemmlab.emulator.translation.liveness import results
 from gemmlab.ptx import layout
 from gemmlab.ptx.ir import Instruction, Memory, Operand, Reg, Symbol, Vector
+from gemmlab.ptx.opcodes import SCALAR_ACCESSES
 
 NUMBER, MIXED = "", "?"  # origins: no variable; possibly several variables
 # Instructions that compute an address within a variable, and that select an address.
@@ -30,7 +31,7 @@ def variables_meant(program: Program) -> dict[int, tuple[str, range]]:
     found: dict[int, tuple[str, range]] = {}
     for k, i in enumerate(function.instructions):
         for o in i.operands:
-            if isinstance(o, Memory) and i.root in ("ld", "st", "atom", "red"):
+            if isinstance(o, Memory) and i.root in SCALAR_ACCESSES:
                 name = _origin(o.base, origins, places)
                 # A joined access to adjacent addresses given by symbol may span several variables.
                 is_joined = k in program.joined and isinstance(o.base, Symbol)

@@ -14,9 +14,9 @@ from gemmlab.emulator.synchronization.barriers import Barriers
 from gemmlab.emulator.synchronization.clusters import ClusterBarrier
 from gemmlab.emulator.synchronization.mbarriers import Mbarriers, Parked, State
 from gemmlab.emulator.translation.liveness import read_registers, results
+from gemmlab.ptx.opcodes import FENCES
 
 OBJECT_BYTES = 8  # size of an mbarrier
-FENCES = {"fence", "membar"}
 
 if TYPE_CHECKING:
     from gemmlab.emulator.checks.monitor import Monitor

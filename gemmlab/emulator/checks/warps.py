@@ -28,17 +28,16 @@ from gemmlab.emulator.synchronization.warps import WarpWaits, numbers
 from gemmlab.emulator.tensor_cores.wgmma import GROUP_WARPS
 from gemmlab.emulator.translation.translate import is_block_barrier
 from gemmlab.ptx.ir import Instruction
+from gemmlab.ptx.opcodes import ENDS, FULL_WARP
 
 if TYPE_CHECKING:
     from gemmlab.emulator.checks.monitor import Monitor
 
 KIND = "warp participation"
-# Instructions that require all 32 lanes, even those that have exited.
-WHOLE = {"mma", "wmma", "wgmma", "ldmatrix", "stmatrix", "movmatrix", "setmaxnreg"}
 ALL = np.uint32(0xFFFFFFFF)
 OF_GROUP = {"wgmma.mma_async", "setmaxnreg.inc", "setmaxnreg.dec"}
 MODES = ("up", "down", "bfly", "idx")
-ONWARD = {"bra", "ret", "exit"}  # instructions that do not count as other work before an exit
+ONWARD = ENDS - {"brx", "trap"}  # instructions that do not count as other work before an exit
 
 
 def is_aligned(i: Instruction) -> bool:
@@ -209,7 +208,7 @@ class Participation:
         for number, mask in self.machine.ready.items():
             if self.blocks[number].terminator == "exit" and not self.works[number]:
                 self.here &= ~self.machine.active(mask)
-        wanted = np.ones_like(on) if i.root in WHOLE else self.here
+        wanted = np.ones_like(on) if i.root in FULL_WARP else self.here
         missing: np.ndarray = warps & wanted & ~on
         if missing.any():
             bad = on & missing.any(axis=2, keepdims=True)

@@ -19,14 +19,13 @@ import numpy as np
 from gemmlab.core.tensor_map import CHUNK
 from gemmlab.emulator.arithmetic.lanes import WARP, Mask
 from gemmlab.emulator.tensor_cores.wgmma import GROUP_WARPS, Places, Wgmma
+from gemmlab.emulator.translation.liveness import results, sources
 from gemmlab.ptx.ir import Imm, Instruction, Reg, Vector, registers
 
 if TYPE_CHECKING:
     from gemmlab.emulator.checks.monitor import Monitor
 
 NEVER = np.int64(np.iinfo(np.int64).min)  # no group, or a group that has been waited for
-# Instructions that only read their operands. The first operand of all others is the result.
-READERS = {"st", "red", "bar", "barrier", "bra", "wgmma", "cp", "stmatrix", "mbarrier", "setp"}
 
 
 class Reading(NamedTuple):
@@ -153,11 +152,10 @@ class Accumulators:
                 if isinstance(most, Imm):
                     yield Step(k, "wait", most=int(most.value))
             elif i.guard is None:
-                split = 0 if i.root in READERS else 1
-                results = tuple(self.names & {*registers(i.operands[:split])})
-                sources = tuple(self.names & {*registers(i.operands[split:])})
-                if results or sources:
-                    yield Step(k, "move" if is_copy(i) else "touch", results, sources)
+                written = tuple(self.names & {*results(i)})
+                read = tuple(self.names & {*sources(i)})
+                if written or read:
+                    yield Step(k, "move" if is_copy(i) else "touch", written, read)
 
     def execute(self, number: int, mask: Mask | None) -> None:
         """Called before a basic block runs."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from gemmlab.emulator.counters.rules import SiteCounts
 from gemmlab.ptx.ir import Instruction, registers
+from gemmlab.ptx.opcodes import COUNTERS
 
 if TYPE_CHECKING:
     from gemmlab.emulator.execution.tally import Tally
@@ -42,20 +43,15 @@ REDUCTIONS = {"add", "min", "max", "and", "or", "xor", "inc", "dec"}
 
 def operation(instruction: Instruction, space: str, read: frozenset[str]) -> str:
     """The hardware operation of a memory instruction. read: all registers that the kernel reads."""
-    match instruction.root:
-        case "ldu":
-            return "ld"
-        case "cp":
+    name = COUNTERS[instruction.root]
+    match name:
+        case "ldgsts":
             return LDGSTS[instruction.modifiers[1] == "cg"]
-        case "ldmatrix":
-            return "ldsm"
-        case "stmatrix":
-            return "stsm"
         case "red" if space == "shared":  # executed as an atom with an unused result
             return "atom"
         case "atom" if space == "global" and REDUCTIONS.intersection(instruction.modifiers):
             return "atom" if read.intersection(registers(instruction.operands[:1])) else "red"
-    return instruction.root
+    return name
 
 
 def counters(program: Program, tally: Tally) -> dict[str, int]:

@@ -21,6 +21,7 @@ from gemmlab.emulator.native.kernel import Kernel, Plan, site_offsets
 from gemmlab.emulator.native.products import Product
 from gemmlab.emulator.native.values import NotCovered
 from gemmlab.emulator.program import Program
+from gemmlab.ptx.opcodes import ATOMICS
 
 # A basic block with more instructions than this has its slow function compiled separately. Lanes
 # seldom diverge before a long block and are still diverged inside it.
@@ -150,7 +151,7 @@ def blocks_interact(program: Program) -> bool:
             return True
         own = any(word.split("::")[0] in ("shared", "local", "param") for word in i.modifiers)
         shared = {"volatile", "relaxed", "acquire"} & {*i.modifiers}
-        if not own and (i.root in ("atom", "red") or (i.root == "ld" and shared)):
+        if not own and (i.root in ATOMICS or (i.root == "ld" and shared)):
             return True
     return False
 

@@ -42,11 +42,11 @@ from gemmlab.emulator.translation.translate import terminator_of
 from gemmlab.errors import InternalError
 from gemmlab.ptx import layout
 from gemmlab.ptx.ir import Instruction, Symbol
+from gemmlab.ptx.opcodes import ATOMICS, COUNTERS, FETCHES
 
 SOURCE = "<traced>"  # file name of traced code in tracebacks
 COUNTED = ("global", "shared", "local")
 SPACES = (*COUNTED, "param", "generic")
-MEMORY = ("ld", "ldu", "st", "atom", "red", "cp", "wmma", "ldmatrix", "stmatrix")
 TERMINATORS = ("fall", "branch", "switch", "exit", "barrier", "trap", "phase", "sleep")
 
 
@@ -103,7 +103,7 @@ def site_offsets(program: Program) -> dict[tuple[int, str], int]:
     offset = align(tallied(program), 64)
     offsets = {}
     for index, i in enumerate(program.function.instructions):
-        if i.root in MEMORY:
+        if i.root in COUNTERS:
             for space in COUNTED:
                 offsets[index, space] = offset
                 offset += SITE.size
@@ -112,10 +112,10 @@ def site_offsets(program: Program) -> dict[tuple[int, str], int]:
 
 def order_matters(i: Instruction) -> bool:
     """Return whether the order of the lanes affects the instruction's result or what it stores."""
-    if i.root not in ("atom", "red"):
+    if i.root not in ATOMICS:
         return is_known_call(i)
     target = i.operands[0]
-    told = i.root == "atom" and not (isinstance(target, Symbol) and target.name == "_")
+    told = i.root in FETCHES and not (isinstance(target, Symbol) and target.name == "_")
     return told or bool({*i.modifiers} & {"f32", "f64", *HALVES, "inc", "dec", "exch", "cas"})
 
 

@@ -17,11 +17,11 @@ import numpy as np
 from gemmlab.emulator.arithmetic.lanes import Mask, Value, three_axes
 from gemmlab.emulator.synchronization.collectives import bits_of, lanes_of, match_any
 from gemmlab.emulator.synchronization.deadlock import MOST, Stuck
+from gemmlab.ptx.opcodes import EXCHANGES
 
 if TYPE_CHECKING:
     from gemmlab.emulator.execution.machine import Machine
 
-GIVING = {"shfl", "vote", "match", "redux"}  # collectives that read a value from each lane
 Ready = dict[int, Mask | None]  # next basic block -> lanes
 Place = tuple[int, Mask | None]
 
@@ -138,7 +138,7 @@ class WarpWaits:
             groups = {pc: group for pc, group in groups.items() if group.lanes}
             if groups:
                 meeting = Meeting(on, named, min(groups))
-                if opcode[0] in GIVING:
+                if opcode[0] in EXCHANGES:
                     meeting = meeting._replace(values=self._values(groups, meeting))
                 self.due.extend((pc, groups[pc], meeting) for pc in sorted(groups))
 

@@ -6,14 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from gemmlab.emulator.program import Block
 from gemmlab.ptx.ir import Instruction, Memory, Vector, registers
-
-# Instructions whose first operand may be a register but is not a destination.
-NO_RESULT = {"st", "red", "bra", "brx", "bar", "barrier", "cp", "nanosleep", "stmatrix"}
+from gemmlab.ptx.opcodes import WITHOUT_RESULT
 
 
 def results(i: Instruction) -> tuple[str, ...]:
     """Names of the registers that an instruction writes."""
-    is_none = i.root in NO_RESULT and "red" not in i.modifiers
+    is_none = i.root in WITHOUT_RESULT and "red" not in i.modifiers
     if is_none or not i.operands or isinstance(i.operands[0], Memory):
         return ()
     return tuple(registers(i.operands[:1]))

@@ -10,17 +10,18 @@ from collections.abc import Sequence
 
 from gemmlab.emulator.program import Block
 from gemmlab.ptx.ir import Instruction, registers
+from gemmlab.ptx.opcodes import FETCHES
 
 ORDERED = {"volatile", "relaxed", "acquire", "mmio"}  # loads that observe stores of other threads
 
 
 def is_poll(i: Instruction) -> bool:
     """Return whether an instruction reads memory that other threads may be changing."""
-    return i.root == "atom" or (i.root == "ld" and bool(ORDERED & {*i.modifiers}))
+    return i.root in FETCHES or (i.root == "ld" and bool(ORDERED & {*i.modifiers}))
 
 
 def takes_lock(i: Instruction) -> bool:
-    return i.root == "atom" and bool({"cas", "exch"} & {*i.modifiers})
+    return i.root in FETCHES and bool({"cas", "exch"} & {*i.modifiers})
 
 
 def mark_spins(code: Sequence[Instruction], blocks: Sequence[Block]) -> None:

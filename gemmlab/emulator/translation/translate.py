@@ -42,11 +42,10 @@ from gemmlab.ptx.ir import (
     Symbol,
 )
 from gemmlab.ptx.modifiers import read_opcode
+from gemmlab.ptx.opcodes import TERMINATORS
 from gemmlab.ptx.parser import parse
 
 STACK_ALIGNMENT = 8  # bytes; the minimum alignment of local memory
-TERMINATORS = {"bra": "branch", "brx": "switch", "ret": "exit", "exit": "exit", "trap": "trap"}
-TERMINATORS |= {"nanosleep": "sleep"}
 
 
 def translate(text: str, entry: str | None = None, noted: bool = False) -> Program:

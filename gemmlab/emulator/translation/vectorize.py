@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from gemmlab.emulator.translation.liveness import results
 from gemmlab.ptx.ir import (
     WIDTHS,
     Function,
@@ -31,6 +32,7 @@ from gemmlab.ptx.ir import (
     registers,
 )
 from gemmlab.ptx.modifiers import read_opcode
+from gemmlab.ptx.opcodes import ATOMICS, BOUNDARIES, LOADS, STORES
 
 MOST = 1 << 20  # alignment of zero
 # Instructions that preserve some alignment, and their numbers of operands.
@@ -41,12 +43,7 @@ NUM_SOURCES |= dict.fromkeys(("mad", "mad24", "selp", "slct"), 3)
 WIDEST = 16  # bytes
 SPACES = ("global", "shared", "local")
 READ_ONLY = ("param", "const")
-# Instructions that may access any memory or order accesses to it.
-BOUNDARIES = {"bar", "barrier", "membar", "fence", "cp", "mbarrier", "wgmma", "wmma", "call"}
-BOUNDARIES |= {"griddepcontrol", "tensormap", "multimem"}
-READERS, WRITERS = {"ld", "ldu", "ldmatrix"}, {"st", "stmatrix"}
-UPDATERS = {"atom", "red"}
-TOUCHING = BOUNDARIES | READERS | WRITERS | UPDATERS
+TOUCHING = BOUNDARIES | LOADS | STORES | ATOMICS
 
 
 class Home(NamedTuple):
@@ -69,7 +66,7 @@ def joined_accesses(
     spans: first and past-the-end instruction of each basic block.
     """
     code = function.instructions
-    written = [_written(i) for i in code]
+    written = [results(i) for i in code]
     alignment = alignments(code, written, homes)
     constants = _constants(code, written, homes)
     joined: dict[int, Instruction | None] = {}
@@ -153,14 +150,6 @@ def _shifted(aligned: int, count: Operand) -> int:
     """Return a known divisor of a left shift's result, given one of its operand."""
     known = count.value % (1 << 32) if isinstance(count, Imm) else 0
     return min(aligned << min(known, 20), MOST)
-
-
-def _written(instruction: Instruction) -> list[str]:
-    if not instruction.operands or instruction.root in ("st", "bra", "bar", "red"):
-        return []
-    target = instruction.operands[0]
-    items = target.items if isinstance(target, Vector) else (target,)
-    return [x.name for x in items if isinstance(x, Reg)]
 
 
 @dataclass(frozen=True)
@@ -357,8 +346,8 @@ def _touched(i: Instruction) -> tuple[set[str], set[str]]:
     """Return the state spaces that an instruction may read and those that it may write."""
     nothing = set[str]()
     spaces = set(SPACES) if i.root in BOUNDARIES else _spaces(i.modifiers)
-    reads = nothing if i.root in WRITERS else spaces
-    return reads, nothing if i.root in READERS else spaces
+    reads = nothing if i.root in STORES else spaces
+    return reads, nothing if i.root in LOADS else spaces
 
 
 def _groups(
@@ -397,7 +386,7 @@ def _movable(code: Sequence[Instruction], group: Sequence[_Scalar]) -> bool:
             others = (name for i in between for name in _named(i))
         else:
             between = code[access.index + 1 : last]
-            others = (name for i in between for name in _written(i))
+            others = (name for i in between for name in results(i))
         if not items.isdisjoint(others):
             return False
     return True

@@ -16,12 +16,10 @@ from gemmlab.kernels.rung import Rung
 from gemmlab.lab.explain.patterns import Pattern, patterns
 from gemmlab.problems.problem import WORKSPACE, Case, Problem
 from gemmlab.ptx.ir import Instruction, Reg
+from gemmlab.ptx.opcodes import ACCESSES, FLOPS
 
-FLOPS = {"fma": 2, "add": 1, "sub": 1, "mul": 1, "red": 1, "atom": 1}  # of one lane, in float32
 TENSOR_CORES = re.compile(r"^\s*(@!?%\w+\s+)?(wg|w|tcgen05\.)?mma\b", re.MULTILINE)
 SPACES = ("global", "shared")
-OPERATIONS = {"ld": "load", "ldu": "load", "ldmatrix": "load", "st": "store", "stmatrix": "store"}
-OPERATIONS |= {"atom": "atomic", "red": "atomic"}
 COPY = {"global": "load", "shared": "store"}  # an asynchronous copy is both
 DIGITS = "0123456789abcdefghijklmnopqrstuv"  # of lanes and of warps
 NONE = "·"
@@ -106,7 +104,7 @@ def _totals(trace: Trace) -> dict[str, Totals]:
     code, accesses = trace.program.function.instructions, trace.program.accesses
     totals: dict[str, Totals] = {}
     for (index, space), counts in trace.tally.sites.items():
-        kind = f"{space} {OPERATIONS.get(code[index].root) or COPY[space]}"
+        kind = f"{space} {ACCESSES.get(code[index].root) or COPY[space]}"
         old = totals.get(kind, Totals())
         asked, moved = counts.threads * accesses[index].width, SECTOR_BYTES * counts.sectors
         totals[kind] = Totals(

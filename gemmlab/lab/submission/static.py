@@ -17,8 +17,9 @@ from gemmlab.ptx.ir import (
     Symbol,
     Vector,
 )
+from gemmlab.ptx.opcodes import LOADS
 
-_READS = {"ld", "ldu", "ldmatrix", "prefetch", "prefetchu", "isspacep", "tex", "wmma.load"}
+_READS = LOADS | {"prefetch", "prefetchu", "isspacep", "tex", "wmma.load"}
 _PRINTING = {"vprintf", "__assertfail"}
 
 

@@ -27,6 +27,7 @@ from gemmlab.ptx.ir import (
     Vector,
     vector_length,
 )
+from gemmlab.ptx.opcodes import SCALAR_ACCESSES
 
 # Modifiers of ld and st for caching or ordering, with no effect within one block.
 CACHE_WORDS = {"volatile", "relaxed", "acquire", "release", "acq_rel", "weak", "mmio", "nc"}
@@ -38,7 +39,6 @@ SPACES = tuple(WINDOWS)
 INNER = {"shared::cluster": "cluster", "local::frame": "frame"}  # handled as separate spaces
 MOVED = {"pred", "f32", "f64", *(f"{kind}{bits}" for kind in "bus" for bits in (16, 32, 64))}
 WIDE = "types of 128 bits are not emulated"
-HINTED = ("ld", "st", "atom", "red")
 
 
 # Operands
@@ -57,7 +57,7 @@ def group_count(t: Translator, operand: Operand) -> int:
 def instruction(t: Translator, i: Instruction, emitters: Emitters) -> None:
     """Emit one instruction that is not a terminator. `emitters`: the instructions without a row in
     isa.py, by name, by name and last modifier, or by "cc"."""
-    if i.root in HINTED and "L2::cache_hint" in i.modifiers:
+    if i.root in SCALAR_ACCESSES and "L2::cache_hint" in i.modifiers:
         i = replace(i, operands=i.operands[:-1])  # without the cache policy
     name = i.name
     keys = f"{name}.cc" if "cc" in i.modifiers else "", f"{name}.{i.opcode[-1]}", name
