@@ -13,7 +13,7 @@ from gemmlab.emulator import Run, run
 from gemmlab.emulator.execution.machine import Machine
 from gemmlab.emulator.native import compiler, faults
 from gemmlab.emulator.native.code import Code
-from gemmlab.emulator.native.launch import Core
+from gemmlab.emulator.native.core import Core
 from gemmlab.emulator.native.layout import WARP_STATE, view
 from gemmlab.errors import BudgetError
 

@@ -19,6 +19,7 @@ from gemmlab.emulator.native.compiler import Library, build, host, version
 from gemmlab.emulator.native.fallback import is_known_call
 from gemmlab.emulator.native.kernel import Kernel, Plan, site_offsets
 from gemmlab.emulator.native.products import Product
+from gemmlab.emulator.native.support import ROUTINES
 from gemmlab.emulator.native.values import NotCovered
 from gemmlab.emulator.program import Program
 from gemmlab.ptx.opcodes import ATOMICS
@@ -63,7 +64,7 @@ def runtime_library() -> Library:
 
 def routines() -> np.ndarray:
     """Return the addresses of the runtime's functions, in order."""
-    return _pointers(runtime_library()["functions"], len(runtime.NUMBERS))
+    return _pointers(runtime_library()["functions"], len(ROUTINES))
 
 
 @cache

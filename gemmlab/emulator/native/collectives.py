@@ -3,12 +3,13 @@ synchronization/collectives.py."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP
 from gemmlab.emulator.native.builder import Function, Variable
+from gemmlab.emulator.native.context import Lanes
 from gemmlab.emulator.native.support import (
     first_lane,
     gather,
@@ -19,9 +20,6 @@ from gemmlab.emulator.native.support import (
 )
 from gemmlab.emulator.native.values import I32, U32, Value, apply, where
 from gemmlab.emulator.synchronization import collectives
-
-if TYPE_CHECKING:
-    from gemmlab.emulator.native.tracer import Lanes
 
 NONE = np.uint32(0)
 

@@ -6,7 +6,7 @@ each lane, the destinations and the bytes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from gemmlab.emulator.memory.arena import GLOBAL_BASE
 from gemmlab.emulator.memory.spaces import Access
 from gemmlab.emulator.native.bounds import byte_of
 from gemmlab.emulator.native.builder import Function, Pointer, Variable
+from gemmlab.emulator.native.context import Lanes, TraceContext
 from gemmlab.emulator.native.costs import distinct, wavefronts
 from gemmlab.emulator.native.layout import (
     ACCESS_FAULT,
@@ -43,9 +44,6 @@ from gemmlab.emulator.native.support import (
 )
 from gemmlab.emulator.native.values import BOOL, I32, I64, U8, U32, Value, apply, where
 
-if TYPE_CHECKING:
-    from gemmlab.emulator.native.tracer import Lanes, Tracer
-
 ALL, NONE = np.uint32(0xFFFFFFFF), np.uint32(0)
 MOST = 16  # bytes per lane
 BYPASS = 1  # flavour of copies that bypass L1
@@ -55,7 +53,7 @@ LINE, SECTOR = LINE_BYTES.bit_length() - 1, SECTOR_BYTES.bit_length() - 1
 class Copies:
     """Replaces the NumPy tier's `copies` in traced code."""
 
-    def __init__(self, m: Tracer) -> None:
+    def __init__(self, m: TraceContext) -> None:
         self.m = m
 
     def issue(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -25,12 +25,10 @@ from gemmlab.emulator.native.layout import (
     tally_offset,
 )
 from gemmlab.emulator.native.support import count_lanes, number, record_fault
+from gemmlab.emulator.native.tracer import Tracer
 from gemmlab.emulator.native.values import BOOL, I64, U32, NotCovered, Value, where
 from gemmlab.emulator.program import Block
 from gemmlab.emulator.synchronization.mbarriers import MOST_IN_VAIN
-
-if TYPE_CHECKING:
-    from gemmlab.emulator.native.tracer import Tracer
 
 NONE = np.uint32(0)
 OPERATIONS = {"popc": POPC, "and": AND, "or": OR}

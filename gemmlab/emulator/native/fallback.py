@@ -26,7 +26,7 @@ from gemmlab.emulator.translation.emit.calls import KNOWN
 from gemmlab.ptx.ir import Instruction
 
 if TYPE_CHECKING:
-    from gemmlab.emulator.native.launch import Core
+    from gemmlab.emulator.native.core import Core
 
 REGISTER_BYTES = 8 * WARP  # bytes
 # Machine attributes whose instructions involve several warps or complete later.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -16,6 +16,8 @@ from gemmlab.emulator.arithmetic.lanes import WARP, Mask
 from gemmlab.emulator.execution.budget import over_budget
 from gemmlab.emulator.execution.machine import Launch, Machine
 from gemmlab.emulator.execution.tally import Tally
+from gemmlab.emulator.native.code import Code
+from gemmlab.emulator.native.core import Core
 from gemmlab.emulator.native.layout import (
     ACCESS_FAULT,
     CONVERGED,
@@ -35,10 +37,6 @@ from gemmlab.emulator.synchronization.deadlock import deadlock
 from gemmlab.emulator.synchronization.mbarriers import Parked
 from gemmlab.emulator.tensor_cores import fragments
 from gemmlab.errors import GemmlabError, InternalError
-
-if TYPE_CHECKING:
-    from gemmlab.emulator.native.code import Code
-    from gemmlab.emulator.native.launch import Core
 
 
 class UnmetError(GemmlabError):

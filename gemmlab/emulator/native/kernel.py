@@ -20,6 +20,7 @@ from gemmlab.emulator.arithmetic.lanes import WARP
 from gemmlab.emulator.memory.atomics import HALVES
 from gemmlab.emulator.native.builder import Module
 from gemmlab.emulator.native.collectives import Collectives
+from gemmlab.emulator.native.ends import FastEnd, SlowEnd
 from gemmlab.emulator.native.fallback import Fallback, is_known_call, with_fallbacks
 from gemmlab.emulator.native.floats import Doubles, Formats, Halves
 from gemmlab.emulator.native.layout import (
@@ -270,7 +271,8 @@ class Kernel:
             tracer = Tracer(self, index, masked)
             try:
                 with np.errstate(all="ignore"):  # constant folding wraps around as on the GPU
-                    tracer.trace()
+                    end = SlowEnd(tracer) if masked else FastEnd(tracer)
+                    end.finish(self.program.blocks[index], tracer.trace())
                 return tracer
             except NotCovered as reason:
                 self._fall_back(reason, self._traced(reason), self.program.blocks[index])

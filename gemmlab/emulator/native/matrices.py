@@ -4,13 +4,14 @@ tensor_cores/fragments.py."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP
 from gemmlab.emulator.memory.spaces import Access
 from gemmlab.emulator.native.builder import Pointer
+from gemmlab.emulator.native.context import Lanes, TraceContext
 from gemmlab.emulator.native.layout import CORE, FAULT, MATRIX_FAULT
 from gemmlab.emulator.native.memory import Space
 from gemmlab.emulator.native.products import REGISTER_BYTES, Product, storage
@@ -19,28 +20,25 @@ from gemmlab.emulator.native.values import I64, U32, Value, where
 from gemmlab.emulator.tensor_cores import matrices as of_numpy
 from gemmlab.emulator.tensor_cores.fragments import Fragment
 
-if TYPE_CHECKING:
-    from gemmlab.emulator.native.tracer import Lanes, Tracer
-
 ROW = 8  # 16-bit elements per row of an 8×8 matrix
 
 
 def multiply(
-    m: Tracer, product: Product, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]
+    m: TraceContext, product: Product, a: Sequence[Any], b: Sequence[Any], c: Sequence[Any]
 ) -> list[Value]:
     """Return the registers of D. Surplus registers of A and B are ignored; they are copies."""
     put(m, 0, [*a[: product.registers("a")], *b[: product.registers("b")], *c])
     return compute(m, product)
 
 
-def put(m: Tracer, first: int, registers: Sequence[Any]) -> None:
+def put(m: TraceContext, first: int, registers: Sequence[Any]) -> None:
     """Store registers to the matrix buffer, starting at index `first`."""
     place = m.core.at(CORE["matrices"])
     for k, register in enumerate(registers, first):
         m.f.store(place.at(REGISTER_BYTES * k), m.value(register).broadcast(), align=64)
 
 
-def compute(m: Tracer, product: Product) -> list[Value]:
+def compute(m: TraceContext, product: Product) -> list[Value]:
     """Call the product's function on the matrix buffer and return the registers of D."""
     f, place = m.f, m.core.at(CORE["matrices"])
     functions = f.load_pointer(m.core.at(CORE["products"]))
@@ -66,7 +64,7 @@ class MatrixSpace(Space):
     """Shared memory for ldmatrix and stmatrix. Lane 8·j + i holds the address of row i of matrix j,
     16 bytes."""
 
-    def __init__(self, m: Tracer) -> None:
+    def __init__(self, m: TraceContext) -> None:
         super().__init__(m, "shared")
 
     def load_matrices(
@@ -109,7 +107,7 @@ class Matrices:
     """Replaces the module of mma.sync."""
 
     Shape = of_numpy.Shape
-    m: Tracer  # the tracer of the current block
+    m: TraceContext  # the tracer of the current block
 
     def mma(
         self,
@@ -131,7 +129,7 @@ class Matrices:
 class Fragments:
     """Replaces the module of wmma."""
 
-    m: Tracer
+    m: TraceContext
 
     def mma(
         self,

@@ -7,12 +7,13 @@ no warp of a block makes progress, waits return false, as on the NumPy tier.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from gemmlab.emulator.memory.spaces import Access
 from gemmlab.emulator.native.builder import Function, Pointer, Variable
+from gemmlab.emulator.native.context import Lanes, TraceContext
 from gemmlab.emulator.native.layout import CORE, MBARRIER_FAULT, WARP_STATE
 from gemmlab.emulator.native.support import (
     PTR,
@@ -33,9 +34,6 @@ from gemmlab.emulator.synchronization.mbarriers import (
     TX_ZERO,
 )
 
-if TYPE_CHECKING:
-    from gemmlab.emulator.native.tracer import Lanes, Tracer
-
 NONE = np.uint32(0)
 PHASE, VALID = 2 * COUNT_BITS + TX_BITS, 2 * COUNT_BITS + TX_BITS + 1  # bit positions
 NBYTES = 8
@@ -44,7 +42,7 @@ NBYTES = 8
 class Mbarriers:
     """Replaces the NumPy tier's `mbarriers` in traced code."""
 
-    def __init__(self, m: Tracer) -> None:
+    def __init__(self, m: TraceContext) -> None:
         self.m = m
 
     def init(self, access: Access, address: Any, count: Any, mask: Lanes | None) -> None:

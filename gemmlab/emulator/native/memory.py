@@ -8,7 +8,7 @@ register share the record of its address pattern.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from gemmlab.emulator.counters import rules
 from gemmlab.emulator.memory.atomics import Operation
 from gemmlab.emulator.memory.spaces import Access
 from gemmlab.emulator.native.builder import Function, Pointer, Variable
+from gemmlab.emulator.native.context import Lanes, TraceContext
 from gemmlab.emulator.native.layout import (
     ATOMIC,
     CORE,
@@ -31,9 +32,6 @@ from gemmlab.emulator.native.layout import (
 )
 from gemmlab.emulator.native.support import first_lane, lane_offset, number
 from gemmlab.emulator.native.values import I64, Value, ir_type
-
-if TYPE_CHECKING:
-    from gemmlab.emulator.native.tracer import Lanes, Tracer
 
 ALL, NONE = np.uint32(0xFFFFFFFF), np.uint32(0)
 
@@ -50,7 +48,7 @@ def shape_of(access: Access, flags: int) -> int:
 class Space:
     """Global, constant or shared memory."""
 
-    def __init__(self, m: Tracer, name: str, counted: bool = True) -> None:
+    def __init__(self, m: TraceContext, name: str, counted: bool = True) -> None:
         self.m, self.name, self.counted = m, name, counted
         self.recorded: dict[str, Pointer] = {}  # address register -> record
 
@@ -197,7 +195,7 @@ class Space:
 class Parameters(Space):
     """Kernel parameters, which reside in the constant bank and are not counted."""
 
-    def __init__(self, m: Tracer) -> None:
+    def __init__(self, m: TraceContext) -> None:
         super().__init__(m, "param", counted=False)
 
     def load(self, access: Access, address: Any, mask: Any) -> tuple[Value, ...]:

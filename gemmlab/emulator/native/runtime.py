@@ -19,14 +19,13 @@ from gemmlab.emulator.native.support import ROUTINES
 
 # Importing these modules fills the table ROUTINES.
 MODULES = (costs, bounds, accesses, copies, barriers, mbarriers, schedule, wgmma)
-NUMBERS = {name: number for number, name in enumerate(ROUTINES)}
 
 
 def text() -> str:
     """Return the IR of the runtime's functions and of a table of their addresses."""
     module = Module()
     with np.errstate(all="ignore"):
-        for name, routine in ROUTINES.items():
+        for name, routine in sorted(ROUTINES.items()):
             routine.define(module, name)
-    pointers = ", ".join(f"ptr @{name}" for name in ROUTINES)
+    pointers = ", ".join(f"ptr @{name}" for name in sorted(ROUTINES))
     return f"{module.text}@functions = constant [{len(ROUTINES)} x ptr] [{pointers}]\n"

@@ -57,6 +57,11 @@ def call(f: Function, core: Pointer, name: str, *operands: Pointer | Value) -> V
     return f.invoke(Pointer(f, f"@{name}"), ROUTINES[name].result, core, *operands)
 
 
+def table_index(name: str) -> int:
+    """Return a routine's index in the table of their addresses, which is sorted by name."""
+    return sorted(ROUTINES).index(name)
+
+
 # Helpers
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP
 from gemmlab.emulator.execution.machine import CYCLES
-from gemmlab.emulator.memory.spaces import Access
-from gemmlab.emulator.native import ends
 from gemmlab.emulator.native.builder import Function, Module, Pointer
+from gemmlab.emulator.native.context import Lanes, TraceContext
 from gemmlab.emulator.native.copies import Copies
 from gemmlab.emulator.native.fallback import REGISTER_BYTES
 from gemmlab.emulator.native.layout import (
@@ -26,9 +24,7 @@ from gemmlab.emulator.native.layout import (
 from gemmlab.emulator.native.matrices import MatrixSpace
 from gemmlab.emulator.native.mbarriers import Mbarriers
 from gemmlab.emulator.native.memory import Parameters, Space
-from gemmlab.emulator.native.runtime import NUMBERS
 from gemmlab.emulator.native.support import (
-    ROUTINES,
     count_lanes,
     lane_numbers,
     number,
@@ -53,17 +49,6 @@ CLUSTERS: dict[str, str | np.generic] = {"%clusterid": "%ctaid", "%nclusterid": 
 CLUSTERS |= dict.fromkeys(("%cluster_ctaid", "%cluster_ctarank"), np.uint32(0))
 CLUSTERS |= dict.fromkeys(("%cluster_nctaid", "%cluster_nctarank"), np.uint32(1))
 CLUSTERS |= {"%is_explicit_cluster": np.bool_(False)}
-
-
-@dataclass
-class Lanes:
-    """A mask of lanes. It replaces the NumPy tier's mask in traced code."""
-
-    bits: Value
-
-    @property
-    def array(self) -> Value:
-        return self.bits.f.lanes(self.bits)
 
 
 class Bulk:
@@ -128,7 +113,7 @@ class Registers:
                 f.store(m.warp.at(slot.vector), value.broadcast(), align=64)
 
 
-class Tracer:
+class Tracer(TraceContext):
     """Replaces the machine while the code of one basic block is traced.
 
     masked: whether to trace slow code, which executes a given set of lanes.
@@ -147,12 +132,9 @@ class Tracer:
         )
 
     def use(self, f: Function) -> None:
-        """Emit into this function from now on."""
-        self.f = self.kernel.collectives.f = f
+        super().use(f)
+        self.kernel.collectives.f = f
         self.kernel.matrices.m = self.kernel.fragments.m = self
-        self.core, self.warp = f.pointer("core"), f.pointer("warp")
-        self.live = f.load(self.warp.at(WARP_STATE["live"]), U32)
-        self.lanes = f.argument("lanes", U32) if self.masked else self.live
         self.registers = Registers(self)
         self.space_global, self.space_shared = Space(self, "global"), Space(self, "shared")
         self.space_const = Space(self, "global", counted=False)
@@ -162,7 +144,8 @@ class Tracer:
         self.wgmma, self.mbarriers = Wgmma(self), Mbarriers(self)
         self.space_generic, self.space_param = Space(self, "generic"), Parameters(self)
 
-    def trace(self) -> None:
+    def trace(self) -> Any:
+        """Emit the block's code without its terminator. Returns the terminator's operands."""
         block = self.kernel.program.blocks[self.index]
         self._count()
         result = None
@@ -171,8 +154,7 @@ class Tracer:
             mask = Lanes(self.lanes) if self.masked else None
             result = run(self, self.registers, mask)
         self.registers.write_back()
-        end = ends.SlowEnd(self) if self.masked else ends.FastEnd(self)
-        end.finish(block, result)
+        return result
 
     def _count(self) -> None:
         """Count the execution of this basic block by the warp and its lanes."""
@@ -309,33 +291,3 @@ class Tracer:
             bits = f.load(place, U8 if dtype == BOOL else dtype, True, align=64)
             written.append(bits != np.uint8(0) if dtype == BOOL else bits)
         return tuple(written)
-
-    # Used by state spaces and terminators
-
-    def value(self, x: Any) -> Value:
-        return x if isinstance(x, Value) else self.f.constant(x)
-
-    def bits_of(self, mask: Lanes | None) -> Value:
-        return self.lanes if mask is None else mask.bits
-
-    def site(self, access: Access, space: str) -> Pointer:
-        """Return the counts of an access. For a generic access, this is the first of three
-        sites."""
-        space = "global" if space in ("generic", "param") else space
-        if (access.instruction, space) not in self.kernel.sites:
-            raise NotCovered("an access without its own counts")
-        return self.core.at(self.kernel.sites[access.instruction, space])
-
-    def run(self, name: str, *operands: Pointer | Value) -> Value:
-        """Call a runtime routine."""
-        place = self.core.at(CORE["functions"] + 8 * NUMBERS[name])
-        function = self.f.load_pointer(place)
-        return self.f.invoke(function, ROUTINES[name].result, self.core, *operands)
-
-    def ret(self, code: int) -> None:
-        self.f.ret(self.f.constant(np.int32(code)))
-
-    def require(self, ok: Value) -> None:
-        """Return a fault if `ok` is false. The fault is already recorded."""
-        with self.f.when(~ok):
-            self.ret(FAULT)

@@ -5,16 +5,14 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP
+from gemmlab.emulator.native.builder import Function
 from gemmlab.emulator.native.layout import CORE, LOOPS
 from gemmlab.emulator.native.values import BOOL, F64, NotCovered, Value, apply, where
-
-if TYPE_CHECKING:
-    from gemmlab.emulator.native.builder import Function
 
 # (function, result type, *operands in NumPy's computation types) -> result
 Emitter = Callable[..., Value]

@@ -7,13 +7,14 @@ in shared memory are loaded as by ldmatrix.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from gemmlab.core.tensor_map import CHUNK
 from gemmlab.emulator.arithmetic.lanes import WARP
 from gemmlab.emulator.native.builder import Function, Pointer
+from gemmlab.emulator.native.context import Lanes, TraceContext
 from gemmlab.emulator.native.layout import CORE, FAULT, WARP_STATE, WGMMA_FAULT
 from gemmlab.emulator.native.matrices import ROW, compute, put, transposed
 from gemmlab.emulator.native.products import REGISTER_BYTES, Product
@@ -22,9 +23,6 @@ from gemmlab.emulator.native.values import BOOL, I64, U32, U64, Value, where
 from gemmlab.emulator.tensor_cores import wgmma
 from gemmlab.emulator.tensor_cores.matrices import BITS
 
-if TYPE_CHECKING:
-    from gemmlab.emulator.native.tracer import Lanes, Tracer
-
 ALL, NONE = np.uint32(0xFFFFFFFF), np.uint32(0)
 ADDRESS = 0x3FFF  # mask of a descriptor's offset fields, which count 16-byte chunks
 
@@ -32,7 +30,7 @@ ADDRESS = 0x3FFF  # mask of a descriptor's offset fields, which count 16-byte ch
 class Wgmma:
     """Replaces the NumPy tier's `wgmma` in traced code."""
 
-    def __init__(self, m: Tracer) -> None:
+    def __init__(self, m: TraceContext) -> None:
         self.m = m
 
     def commit(self, mask: Lanes | None) -> None:

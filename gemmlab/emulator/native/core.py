@@ -1,0 +1,190 @@
+"""The memory that one host thread runs blocks in, shared between native code and Python."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from gemmlab.emulator.arithmetic.lanes import WARP
+from gemmlab.emulator.execution.machine import Launch, patience_of
+from gemmlab.emulator.memory.arena import GLOBAL_BASE
+from gemmlab.emulator.native.code import Code, routines
+from gemmlab.emulator.native.fallback import Callback, WarpMachine
+from gemmlab.emulator.native.kernel import Plan, variable_names
+from gemmlab.emulator.native.layout import (
+    COPY,
+    CORE,
+    GROW_RING,
+    LOOPS,
+    RECORD,
+    SITE,
+    WARP_STATE,
+    align,
+    view,
+)
+from gemmlab.emulator.native.ufuncs import loop_of
+
+MIN_CAPACITY = 8  # initial size of a ring of pending copies
+MAX_BUDGET = 1 << 62  # instructions: a 64-bit limit that no launch reaches
+
+
+def _aligned(nbytes: int) -> np.ndarray:
+    """Return zeroed memory aligned to 64 bytes."""
+    raw = np.zeros(nbytes + 64, np.uint8)
+    skip = -raw.ctypes.data % 64
+    return raw[skip : skip + nbytes]
+
+
+class Core:
+    """The memory for running one block after another."""
+
+    def __init__(
+        self,
+        launch: Launch,
+        code: Code,
+        next_block: np.ndarray,
+        timer: np.ndarray,
+        refresh: Callable[[], None],
+    ) -> None:
+        self.plan = plan = code.plan
+        self.launch, self.first_site = launch, min(code.sites.values(), default=0)
+        self.num_sites = len(code.sites)
+        num_warps = -(-launch.threads // WARP)
+        local_bytes = align(launch.local_bytes, 16)
+        self.memory = _aligned(plan.core_bytes)
+        self.shared = _aligned(align(launch.shared_bytes, 64) + 64)
+        self.local = _aligned(local_bytes * WARP * num_warps + 64)
+        self.warps = _aligned(plan.warp_bytes * num_warps)
+        names = variable_names(launch.program)
+        # Keeps the arrays alive that the pointers below refer to.
+        self.tables = tables = dict(
+            next_block=next_block,
+            timer=timer,
+            parameters=launch.parameters,
+            variables=np.array([launch.variables[name] for name in names], np.uint64),
+            shared=self.shared,
+            local_memory=self.local,
+            warps=self.warps,
+            slow=code.slow,
+            ready=code.ready,
+            products=code.products,
+            uniform=code.uniform,
+            uniform_starts=code.uniform_starts,
+        )
+        for name, table in tables.items():
+            self[name] = table.ctypes.data
+        for name, value in dict(
+            fast=code.fast,
+            num_code_blocks=len(code.program.blocks),
+            num_blocks=launch.grid[0] * launch.grid[1] * launch.grid[2],
+            block=-1,
+            num_warps=num_warps,
+            threads=launch.threads,
+            parameter_bytes=launch.parameters.size,
+            arena=launch.memory.data.ctypes.data - GLOBAL_BASE,
+            shared_bytes=launch.shared_bytes,
+            shared_zeroed=launch.shared_bytes,
+            dynamic_bytes=launch.dynamic_bytes,
+            local_bytes=local_bytes,
+            local_zeroed=local_bytes * WARP,
+            warp_stride=plan.warp_bytes,
+            patience=patience_of(launch.program),
+            budget=min(launch.max_instructions, MAX_BUDGET),
+            lockstep=int(plan.lockstep),
+            zeroed=plan.warp_bytes - WARP_STATE.size if plan.zeroed else 0,
+        ).items():
+            self[name] = value
+        self.update_allocations()
+        self.refresh = refresh  # called when the allocations have changed
+        self.rings: dict[int, np.ndarray] = {}  # rings of pending copies, by warp
+        self.machine: WarpMachine | None = None  # created for the first instruction that needs it
+        self.error: BaseException | None = None  # raised in the callback
+        self.callback = Callback(self._fall_back)
+        # ctypes.cast would leave the callback in a reference cycle.
+        self["callback"] = ctypes.c_void_p.from_buffer(self.callback).value or 0
+        self.field("functions", np.uint64, len(routines()))[:] = routines()
+        loops = [pointer for name in LOOPS for pointer in loop_of(name)]
+        self.field("loops", np.uint64, len(loops))[:] = loops
+        self.field("nctaid", np.uint32, 3)[:] = launch.grid
+        self.field("ntid", np.uint32, 3)[:] = launch.block
+        words = self.memory.view(np.int64)
+        records = np.fromiter(plan.records, np.int64) // 8
+        words[records + RECORD["pattern"] // 8] = 1  # matches no pattern, since patterns start at 0
+        whole = [-1 if nbytes == 8 else 0xFFFFFFFF for nbytes in plan.records.values()]
+        words[records + RECORD["wrap"] // 8] = whole
+        self._number_threads(launch, plan)
+
+    def _number_threads(self, launch: Launch, plan: Plan) -> None:
+        warps = self.warps.reshape(-1, plan.warp_bytes).view(np.uint32)
+        threads = np.arange(len(warps) * WARP).reshape(-1, WARP)
+        x, y, _ = launch.block
+        tids = {"tid_x": threads % x, "tid_y": threads // x % y, "tid_z": threads // (x * y)}
+        for name, tid in tids.items():
+            first = WARP_STATE[name] // 4
+            warps[:, first : first + WARP] = tid
+        warps[:, WARP_STATE["number"] // 4] = np.arange(len(warps))
+        warps[:, WARP_STATE["once"] // 4] = 1
+
+    def update_allocations(self) -> None:
+        """Update the bounds of the allocations, which malloc and free change."""
+        self.edges = self.launch.memory.edges
+        starts, ends = (edges + GLOBAL_BASE for edges in self.edges)
+        self.tables |= dict(starts=starts, ends=ends)
+        self["starts"], self["ends"] = starts.ctypes.data, ends.ctypes.data
+        self["num_allocations"] = len(starts)
+        sites = self.site_table()
+        sites[:, [SITE["low"] // 8, SITE["high"] // 8]] = 0
+
+    def site_table(self) -> np.ndarray:
+        """Return the counts: one row per site, one column per field of SITE."""
+        table = self.memory[self.first_site :][: self.num_sites * SITE.size]
+        return table.view(np.int64).reshape(-1, SITE.size // 8)
+
+    def _fall_back(self, _: int, index: int, lanes: int) -> int:
+        """Execute one instruction for some lanes of the running warp. Returns 0 on failure."""
+        try:
+            if self.machine is None:
+                self.machine = WarpMachine(self.launch, self)
+            if index == GROW_RING:
+                self.grow_ring()
+            else:
+                self.machine.execute(index, lanes)
+            if self.launch.memory.edges is not self.edges:
+                self.refresh()
+        except BaseException as error:  # exceptions must not propagate through native code
+            self.error = error
+            return 0
+        return 1
+
+    def close(self) -> None:
+        """Break reference cycles, so that memory is freed at once and not by the garbage
+        collector."""
+        del self.callback, self.refresh, self.machine
+
+    def grow_ring(self) -> None:
+        """Double the running warp's ring of pending copies, which is full."""
+        number = self["warp"]
+        warp = self.warp(number, self.plan)
+        first, room = (view(warp, WARP_STATE[x]) for x in ("first_copy", "capacity"))
+        old = self.rings.get(number, np.zeros((0, COPY.size), np.uint8))
+        size = max(2 * len(old), MIN_CAPACITY)
+        ring = _aligned(size * COPY.size).reshape(size, COPY.size)
+        ring[: len(old)] = np.roll(old, -int(first[0]), axis=0)
+        self.rings[number], first[0], room[0] = ring, 0, size
+        view(warp, WARP_STATE["ring"])[0] = ring.ctypes.data
+
+    def warp(self, number: int, plan: Plan) -> np.ndarray:
+        """Return the memory of one warp."""
+        return self.warps[number * plan.warp_bytes : (number + 1) * plan.warp_bytes]
+
+    def field(self, name: str, dtype: Any = np.int64, count: int = 1) -> np.ndarray:
+        return view(self.memory, CORE[name], dtype, count)
+
+    def __setitem__(self, name: str, value: int) -> None:
+        self.field(name)[0] = value
+
+    def __getitem__(self, name: str) -> int:
+        return int(self.field(name)[0])
