@@ -196,8 +196,8 @@ def test_so_is_that_launch_of_a_cuda_kernel(tmp_path):
     ("field", "value", "rule"),
     [
         ("streams", 0, "streams = 0, must be positive"),
-        ("chunk", 0, "chunk = 0 is no positive multiple of threads = 256"),
-        ("chunk", 1000, "chunk = 1000 is no positive multiple"),
+        ("chunk", 0, "chunk = 0 is not a positive multiple of threads = 256"),
+        ("chunk", 1000, "chunk = 1000 is not a positive multiple"),
     ],
 )
 def test_illegal_chunks_are_refused(field, value, rule):

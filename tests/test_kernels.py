@@ -281,9 +281,9 @@ def test_numbers_on_no_16_byte_boundary_take_the_scalar_path(name):
     [
         ("transpose:naive", "block_m", 64, "2048 threads per block"),
         ("transpose:shared", "stride", 63, "stride = 63 is less than tile = 64"),
-        ("shared-padded", "rows", 7, "no multiple of rows = 7"),
+        ("shared-padded", "rows", 7, "not a multiple of rows = 7"),
         ("shared-padded", "tile", 128, "stride = 65 is less than tile = 128"),
-        ("ilp", "loads", 5, "no multiple of rows × loads = 20"),
+        ("ilp", "loads", 5, "not a multiple of rows × loads = 20"),
         ("shared-serial", "threads", 100, "a power of two from 32 to 1024"),
         ("tree-strided", "order", "random", "must be one of interleaved"),
         ("vectorized", "blocks", 0, "must be positive"),

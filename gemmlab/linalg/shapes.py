@@ -2,8 +2,8 @@
 
     a (…, m, k) times b (…, k, n) is (…, m, n)
 
-A 1-D a is one row, a 1-D b one column, and that axis is missing in the result. The axes before the
-last two are a stack of matrices, and broadcast. Strides are in elements.
+A 1-D a is a row and a 1-D b a column; the result then lacks that axis. The axes before the last two
+are a stack of matrices, and broadcast. Strides are in elements.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Sizes:
 
 
 class Stack(NamedTuple):
-    """A stack of matrices in memory, `step` elements from one to the next; 0 if there is one."""
+    """A stack of matrices in memory, `step` elements apart; 0 if there is only one."""
 
     rows: int
     columns: int
@@ -67,7 +67,7 @@ class Stack(NamedTuple):
     def lines(self) -> tuple[bool, int] | None:
         """Whether rows are contiguous (else columns are), and elements from one to the next.
 
-        None where neither are, or where they overlap.
+        None if neither are contiguous, or if they overlap.
         """
         for k_major, length, stride, others, ld in (
             (True, self.columns, self.column_stride, self.rows, self.row_stride),
@@ -82,7 +82,7 @@ class Stack(NamedTuple):
         return None
 
     def operand(self) -> Operand | None:
-        """The matrices as rows to be split; None where they must be copied first."""
+        """The matrices as an operand to pack, by rows; None if they must be copied first."""
         if self.lines is None or self.step < 0:
             return None
         k_major, ld = self.lines

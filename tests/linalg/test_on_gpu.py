@@ -109,7 +109,7 @@ def test_one_wide_row_is_enough(library: Any) -> None:
     assert error(result[:8], a[:8], b) <= 4
 
 
-@pytest.mark.parametrize("k", [257, 4200])  # where k is large a and b are split differently
+@pytest.mark.parametrize("k", [257, 4200])  # for large k, a and b are packed differently
 def test_a_packed_operand_gives_the_same_bits(library: Any, k: int) -> None:
     (x, a), (y, b) = arrays(library, (300, k), (k, 130))
     packed = gemmlab.pack(y, side="right")

@@ -26,7 +26,7 @@ def test_packed_operands_do_not_overlap(vectors, depth, k_major, batch, scheme):
 
 
 @given(SIZES, SIZES, st.booleans(), st.integers(1, 5), SCHEME)
-def test_splits_cover_every_vector_and_line(vectors, depth, k_major, batch, scheme):
+def test_packs_cover_every_vector_and_line(vectors, depth, k_major, batch, scheme):
     operand = plan.Operand(
         vectors, depth, k_major, depth if k_major else vectors, batch, vectors * depth
     )
@@ -118,7 +118,7 @@ def test_tiles_that_break_a_rule_are_refused(wrong):
         TileConfig(**wrong)
 
 
-def test_splits_that_break_a_rule_are_refused():
+def test_packs_that_break_a_rule_are_refused():
     with pytest.raises(InputError):
         PackConfig(warps=2)
     with pytest.raises(InputError):

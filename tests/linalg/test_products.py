@@ -1,4 +1,4 @@
-"""Whole products on the emulator: splits, wgmma, TMA and fix-up as the plan launches them."""
+"""Whole products on the emulator: packing, wgmma, TMA and repair, as the plan launches them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def product(
     beta: float = 0.0,
     **checks: Any,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """C of a plan with that tile, from C = `before`, and the report of its fix-up."""
+    """C of a plan with that tile, from C = `before`, and the report of its repair."""
     (m, k), n = a.shape, b.shape[1]
     k_major = tile.a_major == "k", tile.b_major == "k"
     stored = a if k_major[0] else a.T, b.T if k_major[1] else b

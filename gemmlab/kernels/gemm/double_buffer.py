@@ -49,7 +49,9 @@ class Config:
         simt.check_tiles(self)
         simt.check_fours(self)
         simt.check_warps(self)
-        common.require(self.block_k.bit_count() == 1, f"block_k = {self.block_k}, no power of two")
+        common.require(
+            self.block_k.bit_count() == 1, f"block_k = {self.block_k}, must be a power of two"
+        )
         common.require(self.group > 0, f"group = {self.group}, must be positive")
 
 

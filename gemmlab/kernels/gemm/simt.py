@@ -22,7 +22,7 @@ def check_tiles(config: Any) -> None:
     sizes = (config.block_m, config.block_n, config.block_k, config.thread_m, config.thread_n)
     require(min(sizes) > 0, f"block and thread sizes are {sizes}, must be positive")
     for axis, block, thread in zip("mn", sizes[:2], sizes[3:], strict=True):
-        rule = f"block_{axis} = {block} is no multiple of thread_{axis} = {thread}"
+        rule = f"block_{axis} = {block} is not a multiple of thread_{axis} = {thread}"
         require(block % thread == 0, rule)
     rule = f"{config.threads} threads per block, at most {MAX_THREADS} are allowed"
     require(config.threads <= MAX_THREADS, rule)
@@ -46,7 +46,9 @@ def check_warps(config: Any) -> None:
     """Rules of kernels that divide the block into warp tiles of 4×8 lanes."""
     for axis in "mn":
         block, warp = getattr(config, f"block_{axis}"), getattr(config, f"warp_{axis}")
-        require(block % warp == 0, f"block_{axis} = {block} is no multiple of warp_{axis} = {warp}")
+        require(
+            block % warp == 0, f"block_{axis} = {block} is not a multiple of warp_{axis} = {warp}"
+        )
     for axis, lanes in (("m", 4), ("n", 8)):
         warp, thread = getattr(config, f"warp_{axis}"), getattr(config, f"thread_{axis}")
         rule = f"warp_{axis} = {warp} must be {lanes} lanes of thread_{axis} = {thread}"
@@ -62,7 +64,7 @@ def check_ring(config: Any) -> None:
     for name, size in (("block_m", config.block_m), ("block_n", config.block_n)):
         text = f"{name} = {size} must divide {threads} threads, with at most 8 to a column"
         require(threads % size == 0 and 8 * size % threads == 0, text)
-        text = f"tile {name} × block_k is {size} × {depth}, no multiple of four per thread"
+        text = f"tile {name} × block_k is {size} × {depth}, must be a multiple of four per thread"
         require(size * depth % (4 * threads) == 0, text)
     rule = f"{threads} threads per block, at most {MAX_THREADS} are allowed"
     require(threads <= MAX_THREADS, rule)

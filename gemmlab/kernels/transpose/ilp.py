@@ -33,7 +33,7 @@ class Config:
     def __post_init__(self) -> None:
         simt.check_tile(self)
         step = self.rows * self.loads
-        rule = f"tile = {self.tile} is no multiple of rows × loads = {step}"
+        rule = f"tile = {self.tile} is not a multiple of rows × loads = {step}"
         common.require(self.loads > 0 and self.tile % step == 0, rule)
 
 

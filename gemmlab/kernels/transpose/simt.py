@@ -28,7 +28,7 @@ def check_tile(config: Any) -> None:
     """Rules of kernels that move a square tile through shared memory."""
     tile, stride, rows = config.tile, config.stride, config.rows
     require(tile > 0 and rows > 0, f"tile and rows are {tile} and {rows}, must be positive")
-    require(tile % rows == 0, f"tile = {tile} is no multiple of rows = {rows}")
+    require(tile % rows == 0, f"tile = {tile} is not a multiple of rows = {rows}")
     require(stride >= tile, f"stride = {stride} is less than tile = {tile}")
     threads = tile * rows
     rule = f"{threads} threads per block, at most {MAX_THREADS} are allowed"

@@ -34,7 +34,7 @@ class Config(add.Config):
     def __post_init__(self) -> None:
         super().__post_init__()
         whole = self.chunk > 0 and self.chunk % self.threads == 0
-        rule = f"chunk = {self.chunk} is no positive multiple of threads = {self.threads}"
+        rule = f"chunk = {self.chunk} is not a positive multiple of threads = {self.threads}"
         common.require(whole, rule)
         common.require(self.streams > 0, f"streams = {self.streams}, must be positive")
 

@@ -1,15 +1,15 @@
-"""Which arithmetic a product runs in, and why.
+"""The tier of a product: the arithmetic that it uses, and why.
 
-| tier     | arithmetic                                                | where it can run      |
-|----------|-----------------------------------------------------------|-----------------------|
-| `fp16x3` | three float16 products on tensor cores, scaled by row     | compute capability 9.0 |
-| `bf16x6` | six bfloat16 products on tensor cores, float32's range    | compute capability 9.0 |
-| `ieee`   | float32 multiply-adds: cuBLAS SGEMM, or the host's BLAS   | everywhere            |
+| tier     | arithmetic                                              | where it can run       |
+|----------|---------------------------------------------------------|------------------------|
+| `fp16x3` | three float16 products on tensor cores, scaled by row   | compute capability 9.0 |
+| `bf16x6` | six bfloat16 products on tensor cores, range of float32 | compute capability 9.0 |
+| `ieee`   | float32 multiply-adds: cuBLAS SGEMM, or the host's BLAS | everywhere             |
 
-Without a wish (None) the product is as accurate as float32 arithmetic makes it: `fp16x3` where that
-is predicted to be faster than `ieee`; then the GPU counts the elements that float16 would cut short
-and takes `bf16x6` instead where they are many. Where the kernels cannot be compiled (CuTe DSL is
-missing or broken), it is `ieee`. No other tier is ever taken for one asked by name.
+By default (None) a product is as accurate as float32 arithmetic. It runs in `fp16x3` if that is
+predicted to be faster than `ieee`. The GPU then counts the elements for which float16 is too narrow
+and uses `bf16x6` instead if there are many. If the kernels cannot be compiled (CuTe DSL is missing
+or broken), it runs in `ieee`. A tier requested by name is never replaced by another.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from gemmlab.linalg.arch import sm90
 from gemmlab.linalg.planning.plan import Packed, Product, choose_tile, predicted_clocks
 
 TIERS = ("fp16x3", "bf16x6", "ieee")
-MOST_ITEMS = 65535  # matrices in a stack: the split lays them along an axis of the grid
-# Rows, columns and depth are 32-bit numbers. They are rounded up to tiles, and loops of the split
-# go past their end: by eight steps of 1024 elements and one more.
+MOST_ITEMS = 65535  # matrices in a stack, which are an axis of the grid of `pack`
+# Rows, columns and depth are 32-bit numbers. They are rounded up to tiles, and loops of `pack` run
+# past their end by up to nine steps of 1024 elements.
 MOST_LENGTH = 2**31 - 2**14
 
-# One element at risk in so many is harmless: normal data has one in 60,000 (`gemmlab docs matmul`).
+# One element at risk in this many is tolerated; normal data has one in 60,000 (docs/matmul.md).
 TOLERATED = 8192
 
-_SURE = 0.97  # of SGEMM's time: what is closer than that may go either way
+_SURE = 0.97  # of SGEMM's time; predictions are not exact enough for smaller differences
 
 
 @dataclass(frozen=True)
 class Case:
-    """What a choice depends on: sizes, and the GPU; no `capability` is the host."""
+    """What a choice depends on: sizes and the GPU. `capability` is None on the host."""
 
     m: int
     n: int
@@ -55,7 +55,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Choice:
-    """The tier of a product, the one the GPU may take instead (`fallback`), and why."""
+    """The tier of a product, the reason, and the `fallback` that the GPU may use instead."""
 
     tier: str
     reason: str
@@ -63,7 +63,7 @@ class Choice:
 
 
 def check_precision(precision: str | None) -> None:
-    """Raise UnknownNameError for what is no tier."""
+    """Raise DTypeError unless a string or None, UnknownNameError unless the name of a tier."""
     if precision is not None and not isinstance(precision, str):
         raise DTypeError(f"precision is {precision!r}; it must be None or one of {_listed()}")
     if precision is not None and precision not in TIERS:
@@ -71,7 +71,7 @@ def check_precision(precision: str | None) -> None:
 
 
 def choose(precision: str | None, case: Case) -> Choice:
-    """The tier for a product. Raises TierError where one asked for by name cannot run."""
+    """The tier for a product. Raises TierError if a tier requested by name cannot run."""
     check_precision(precision)
     obstacle = _obstacle(case)
     packed = {scheme for scheme in case.packed if scheme}
@@ -102,8 +102,10 @@ def choose(precision: str | None, case: Case) -> Choice:
 
 
 def without_kernels(error: Exception) -> Choice:
-    """What is left where the kernels for tensor cores cannot be compiled: `ieee`. The first such
-    product of a process warns of it."""
+    """The choice if the kernels for tensor cores cannot be compiled: `ieee`.
+
+    Warns once per process.
+    """
     reason = f"the kernels for tensor cores cannot be compiled: {str(error).splitlines()[0]}"
     _warn_once(f"gemmlab.matmul computes in float32 (ieee), which is slower: {reason}")
     return Choice("ieee", reason)
@@ -115,12 +117,12 @@ def _warn_once(text: str) -> None:
 
 
 def tolerated(elements: int) -> int:
-    """Elements at risk, of both operands together, up to which `fp16x3` is float32-accurate."""
+    """The most elements at risk, in both operands, with which `fp16x3` is float32-accurate."""
     return elements // TOLERATED
 
 
 def fp16x3_time(case: Case, fallback: bool = True) -> float:
-    """Predicted seconds, with the split of operands that are not packed."""
+    """Predicted seconds of `fp16x3`, including packing unless an operand is packed already."""
     vectors, stored = (case.m, case.n), zip(case.k_major, case.packed, strict=True)
     seconds, packed = sm90.LAUNCHES + fallback * sm90.WAY_OUT, []
     for count, (k_major, scheme) in zip(vectors, stored, strict=True):
@@ -137,7 +139,7 @@ def fp16x3_time(case: Case, fallback: bool = True) -> float:
 
 
 def sgemm_time(case: Case) -> float:
-    """Predicted seconds of float32 multiply-adds, no less than what moving the matrices takes."""
+    """Predicted seconds of float32 multiply-adds, at least the time to move the matrices."""
     work = 2 * case.m * case.n * case.k * case.batch
     size = 4 * (case.m * case.k + case.k * case.n + case.m * case.n) * case.batch
     return sm90.SGEMM_START + max(
@@ -146,7 +148,7 @@ def sgemm_time(case: Case) -> float:
 
 
 def _obstacle(case: Case) -> str | None:
-    """Why tensor cores cannot take this product."""
+    """Why this product cannot run on tensor cores; None if it can."""
     if case.capability is None:
         return "the arrays are on the host"
     if case.capability != sm90.CAPABILITY:
