@@ -6,6 +6,7 @@ Nothing here needs the CuTe DSL: planning and launching compiled kernels work wi
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from gemmlab.kernels.common import MAX_SMEM, require
 
@@ -187,6 +188,8 @@ class TileConfig:
         return CopyBox(self.scheme.dtype, lines // self.cluster, self.cluster > 1)
 
     @property
-    def copies(self) -> tuple[CopyBox, ...]:
-        """The copies whose tensor maps are the kernel's first parameters, in order."""
-        return self.a_copy, self.b_copy
+    def tensor_maps(self) -> tuple[Any, ...]:
+        """The kernel's first parameters, of A and of B, for the compiler: CuTe copy atoms."""
+        from gemmlab.kernels.gemm.sm90.tiles import tensor_map
+
+        return tensor_map(self.a_copy), tensor_map(self.b_copy)

@@ -10,9 +10,21 @@ import cutlass
 from cutlass import Int16, Int32, cute
 from cutlass.cute.nvgpu import cpasync, warpgroup
 
-from gemmlab.kernels.gemm.sm90.config import LINE
+from gemmlab.kernels.gemm.sm90.config import LINE, CopyBox
 
 ELEMENTS = {"float16": cutlass.Float16, "bfloat16": cutlass.BFloat16}
+
+
+def tensor_map(copy: CopyBox) -> cute.CopyAtom:
+    """Return a tensor map for compilation: instruction and box. The tensor is bound at launch."""
+    box, element = (LINE, copy.lines, 1), ELEMENTS[copy.dtype]
+    atom = warpgroup.make_smem_layout_atom(warpgroup.SmemLayoutAtomKind.MN_SW128, element)
+    pointer = cute.make_ptr(element, 0, cute.AddressSpace.gmem, assumed_align=128)
+    tensor = cute.make_tensor(pointer, cute.make_layout(box))
+    load, multicast = cpasync.CopyBulkTensorTileG2SOp, cpasync.CopyBulkTensorTileG2SMulticastOp
+    op = multicast() if copy.multicast else load()
+    layout = cute.tile_to_shape(atom, box, order=(0, 1, 2))
+    return cpasync.make_tiled_tma_atom(op, tensor, layout, box).atom
 
 
 @cute.jit
