@@ -1,1 +1,1 @@
-"""The library face: products of matrices that are already there."""
+"""The library: products of float32 matrices that are already in memory."""

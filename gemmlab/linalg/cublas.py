@@ -1,7 +1,7 @@
 """cuBLAS SGEMM: the `ieee` tier on a GPU, float32 multiply-adds (CUBLAS_DEFAULT_MATH).
 
-Called through the C interface, as its Python bindings cost more than the small products that it
-is for. cuBLAS counts columns first: a row-major C is to it the transpose, and Cᵀ = Bᵀ·Aᵀ.
+It is called through its C interface, because its Python bindings cost more time than the small
+products it is used for. cuBLAS is column-major: a row-major C is its Cᵀ, and Cᵀ = Bᵀ·Aᵀ.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from gemmlab.errors import DeviceError, MissingDependencyError
 from gemmlab.linalg.planning.plan import Operand
 from gemmlab.linalg.shapes import Stack
 
-WORKSPACE = 32 << 20  # bytes: what cuBLAS asks for on Hopper GPUs
+WORKSPACE = 32 << 20  # bytes: the size that NVIDIA recommends for Hopper GPUs
 _PLAIN, _TRANSPOSED = 0, 1  # CUBLAS_OP_N, CUBLAS_OP_T
 
 
 @cache
 def library() -> Any:
-    """The loaded library. Raises MissingDependencyError."""
+    """Load the cuBLAS library. Raises MissingDependencyError."""
     from cuda.pathfinder import load_nvidia_dynamic_lib
 
     try:
@@ -32,31 +32,34 @@ def library() -> Any:
 
 
 class Handle:
-    """cuBLAS on the current GPU, for one stream at a time."""
+    """A cuBLAS handle for the current GPU; it uses one stream at a time."""
 
     def __init__(self) -> None:
         self._library = library()
         self._handle = ctypes.c_void_p()
         self.call("cublasCreate_v2", ctypes.byref(self._handle), handle=False)
-        self._on = (-1, -1)
+        self._in_use = (-1, -1)  # stream and address of the workspace
 
     def use(self, stream: int, workspace: int) -> None:
-        """Work on this stream, with `WORKSPACE` bytes at this address."""
-        if self._on != (stream, workspace):
+        """Set the stream and the address of a workspace of `WORKSPACE` bytes."""
+        if self._in_use != (stream, workspace):
             self.call("cublasSetStream_v2", ctypes.c_void_p(stream))
             sizes = ctypes.c_void_p(workspace), ctypes.c_size_t(WORKSPACE)
             self.call("cublasSetWorkspace_v2", *sizes)
-            self._on = (stream, workspace)
+            self._in_use = (stream, workspace)
 
     def call(self, function: str, *args: Any, handle: bool = True) -> None:
-        """Call a function of cuBLAS with this handle; DeviceError names it and its status."""
+        """Call a cuBLAS function with this handle. Raises DeviceError with name and status."""
         status = getattr(self._library, function)(*([self._handle] if handle else []), *args)
         if status:
             raise DeviceError(f"{function}: cuBLAS status {status}")
 
 
 class Sgemm:
-    """C = alpha·A·B + beta·C: rows of A and columns of B as operands, C with contiguous rows."""
+    """C = alpha·A·B + beta·C.
+
+    `a` describes the rows of A, `b` the columns of B; C has contiguous rows.
+    """
 
     def __init__(self, a: Operand, b: Operand, c: Stack, alpha: float, beta: float) -> None:
         self._alpha, self._beta = ctypes.c_float(alpha), ctypes.c_float(beta)
@@ -70,13 +73,14 @@ class Sgemm:
         self._batch = c.batch
 
     def launch(self, handle: Handle, addresses: tuple[int, int, int]) -> None:
-        """Enqueue it for a, b and c at these addresses."""
+        """Enqueue the product of a, b and c at these addresses."""
         a, b, c = (ctypes.c_void_p(address) for address in addresses)
-        parts: list[Any] = []
+        matrices: list[Any] = []
         for array, ld, step in zip((b, a, c), self._lds, self._steps, strict=True):
-            parts.append((array, ld) if self._batch == 1 else (array, ld, step))
+            matrices.append((array, ld) if self._batch == 1 else (array, ld, step))
+        left, right, result = matrices
         alpha, beta = ctypes.byref(self._alpha), ctypes.byref(self._beta)
-        args = (*self._operations, *self._sizes, alpha, *parts[0], *parts[1], beta, *parts[2])
+        args = (*self._operations, *self._sizes, alpha, *left, *right, beta, *result)
         if self._batch == 1:
             handle.call("cublasSgemm_v2_64", *args)
         else:

@@ -1,15 +1,15 @@
-"""Keeps torch.compile out of a product's own code.
+"""Keep torch.compile from tracing the library's own code.
 
-Dynamo traces into every Python function that it meets. In a product it would record the addresses
-of the tensors that it happens to see as constants, and later calls would use freed memory. So the
-public functions are opaque: under torch.compile they break the graph and run as ordinary Python.
-With `fullgraph=True`, Dynamo's error gives `REASON`.
+Dynamo traces every Python function that it encounters. Inside a product it would record tensor
+addresses as constants, and later calls would use freed memory. The public functions are therefore
+opaque: under torch.compile they break the graph and run as ordinary Python. With `fullgraph=True`,
+Dynamo's error shows `REASON`.
 
     if not dynamo.ready: dynamo.prepare()
     if dynamo.is_traced() or dynamo.callback(): return dynamo.untraced("name")(…)
 
-An ordinary call costs about 80 ns. Dynamo traces these lines, too, except for what `prepare` and
-`untraced` do the first time: it breaks the graph there, runs that, and traces from the next line.
+These lines cost an ordinary call about 80 ns. Dynamo traces them, too, except for the first calls
+of `prepare` and `untraced`: there it breaks the graph, runs the call, and resumes on the next line.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ R = TypeVar("R")
 
 REASON = "gemmlab's products are not traced; they run as they are, between compiled graphs"
 
-ready = False  # PyTorch has been imported, and the next two functions are its own
+ready = False  # PyTorch is imported, and the next two functions are replaced by its own
 
 
 def is_traced() -> bool:
@@ -34,10 +34,10 @@ def is_traced() -> bool:
 
 
 def callback() -> Any:
-    """What would trace the functions that the caller calls, if anything.
+    """Return Dynamo's callback if it would trace functions that the caller calls.
 
-    Dynamo runs a function untraced if it sees no tensor among its arguments, and still traces what
-    that function calls: with a packed operand, say, or for a method of `Matmul`.
+    Dynamo does not trace a function without tensors among its arguments, e.g. with a packed operand
+    or a method of `Matmul`, but it still traces the functions that it calls.
     """
     return None
 
@@ -47,13 +47,13 @@ _untraced: dict[str, Callable[..., Any]] = {}
 
 
 def hide(function: Callable[P, R]) -> Callable[P, R]:
-    """Register a function that begins with the two lines above, by its qualified name."""
+    """Register a function that begins with the two lines above, under its qualified name."""
     _functions[function.__qualname__] = function
     return function
 
 
 def opaque(function: Callable[P, R]) -> Callable[P, R]:
-    """The function behind those two lines. They cost more here than in the function itself."""
+    """Wrap a function in those two lines; this costs more than lines in the function itself."""
     name = hide(function).__qualname__
 
     @wraps(function)
@@ -69,10 +69,10 @@ def opaque(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def prepare() -> None:
-    """Take PyTorch's own `is_traced` and `callback` once it has been imported."""
+    """Replace `is_traced` and `callback` by PyTorch's functions, if PyTorch is imported."""
     global ready, is_traced, callback
     torch: Any = sys.modules.get("torch")
-    if hasattr(torch, "compiler"):  # else it may be half imported
+    if hasattr(torch, "compiler"):  # else PyTorch is absent or still being imported
         is_traced = torch.compiler.is_dynamo_compiling
         # NOTE: not public; torch.compiler.disable uses it as well.
         callback = torch._C._dynamo.eval_frame.get_eval_frame_callback
@@ -80,12 +80,12 @@ def prepare() -> None:
 
 
 def untraced(name: str) -> Callable[..., Any]:
-    """A registered function that Dynamo does not trace."""
+    """Return a registered function, wrapped so that Dynamo does not trace it."""
     if name not in _untraced:
         torch = sys.modules["torch"]
-        torch._dynamo.graph_break(msg=REASON)  # what `fullgraph=True` refuses, with the reason
+        torch._dynamo.graph_break(msg=REASON)  # an error under `fullgraph=True`, with the reason
         disable = torch.compiler.disable
-        # Versions before 2.7 take no reason.
+        # Versions before 2.7 have no parameter `reason`.
         reason = {"reason": REASON} if "reason" in inspect.signature(disable).parameters else {}
         _untraced[name] = disable(_functions[name], **reason)
     return _untraced[name]

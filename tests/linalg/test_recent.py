@@ -63,6 +63,21 @@ def test_the_second_product_takes_the_short_way(
     assert len(bound) == 1
 
 
+def test_each_operand_is_described_once(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, described = [], []
+    find, describe = frameworks.find, gpu.describe
+    monkeypatch.setattr(frameworks, "find", lambda x, name: found.append(name) or find(x, name))
+    monkeypatch.setattr(gpu, "describe", lambda x: described.append(id(x)) or describe(x))
+    arrays = Array(A), Array(B), Array(OUT), Array(OUT.copy())
+    a, b, c, out = arrays
+    monkeypatch.setattr(gpu, "matcher", lambda array, shaped=True: lambda other: False)
+    for _ in range(2):  # planned by the first, found by the second
+        gemmlab.matmul(a, b, c, out=out, beta=1)
+        assert found == ["a"] and described == [id(x) for x in arrays]
+        found.clear()
+        described.clear()
+
+
 OPTIONS = st.fixed_dictionaries(
     {
         "alpha": st.sampled_from([None, 2.0, -0.5]),
