@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
@@ -84,13 +85,17 @@ class Workspace:
         if size < nbytes:
             current = self._framework.stream(self._device) == self._stream
             with self._framework.entered(self._device, None if current else self._stream):
-                array = self._framework.maker((ceil_div(nbytes, 4),), self._device)()
+                make = self._framework.maker((ceil_div(nbytes, 4),), self._device)
+                array = self._allocated(make)
             address = self._framework.address(array)
             if name in _COUNTED:
                 call(cu.cuMemsetD8Async, address, 0, _CLEARED, self._stream)
             self._arrays[name] = array, address, nbytes
             self.version += 1
         return address
+
+    def _allocated(self, make: Callable[[], Any]) -> Any:
+        return self._framework.kept(make)
 
     def free(self) -> None:
         """Return the memory to the framework's allocator."""
@@ -112,15 +117,52 @@ def workspace(framework: Framework, device: int, stream: int) -> Workspace:
     )
 
 
+class _RecordedSpace(Workspace):
+    """A workspace from the pool of the graph being recorded, if the framework has one."""
+
+    def _allocated(self, make: Callable[[], Any]) -> Any:
+        return make()
+
+
 def _recorded_space(framework: Framework, device: int, stream: int) -> Workspace:
-    """Return a new workspace for a product being recorded in a CUDA graph, or for its report.
+    """Return a new workspace for a product being recorded in a CUDA graph.
 
     While PyTorch records a graph, it allocates from the graph's own pool, which keeps the memory.
     """
-    space = Workspace(framework, device, stream)
+    space = _RecordedSpace(framework, device, stream)
     if framework.name != "torch":
         _recorded.append(space)
     return space
+
+
+_SLAB, _SLOT = 1 << 16, 256  # bytes allocated at once, bytes for each report
+
+
+class _RecordedReports:
+    """Device memory for the reports of recorded products on one GPU.
+
+    The driver allocates it, and it is never freed: a graph may be replayed at any time. PyTorch's
+    allocator would not do, since only results may outlive a recording there.
+    """
+
+    def __init__(self) -> None:
+        self._next = self._end = 0
+
+    def address(self, stream: int) -> Address:
+        """Return the address of a new report, which the stream sets to zero."""
+        if self._next == self._end:
+            with relaxed():
+                self._next = int(call(cu.cuMemAlloc, _SLAB))
+            self._end = self._next + _SLAB
+        address = self._next
+        self._next += _SLOT
+        call(cu.cuMemsetD8Async, address, 0, _CLEARED, stream)
+        return address
+
+
+@cache
+def _recorded_reports(device: int) -> _RecordedReports:
+    return _RecordedReports()
 
 
 def free_workspaces() -> None:
@@ -145,9 +187,9 @@ class TensorCoreRun:
         self._space = workspace(framework, device, stream)
         self._own = Workspace(framework, device, stream)  # holds the report
         self._version = -1
-        # The report's workspace and address: of the graph, and of the last run.
-        self._eager: tuple[Workspace, Address] | None = None
-        self._last: tuple[Workspace, Address] | None = None
+        # The addresses of the graph's report and of the last run's.
+        self._eager: Address | None = None
+        self._last: Address | None = None
         # Compile now, so that an error occurs before anything is written.
         compile_all(job.launches(Memory(0, 0, 0), self._multiprocessors))
 
@@ -158,11 +200,11 @@ class TensorCoreRun:
                 return
             graph = self._graph
             if graph is None or self._version != self._space.version:
-                memory = self._place(self._space, self._own)
+                memory = self._place(self._space, self._own.address("report", REPORT_BYTES))
                 launches = self._job.launches(memory, self._multiprocessors)
                 with relaxed():
                     graph = self._graph = Graph(launches)
-                self._version, self._eager = self._space.version, (self._own, memory.report)
+                self._version, self._eager = self._space.version, memory.report
             self._last = self._eager
             try:
                 if graph.addresses != addresses:
@@ -176,17 +218,15 @@ class TensorCoreRun:
     def counts(self) -> Counts:
         if self._last is None:
             return Counts()
-        _, report = self._last
         with _Current(self._context):
             call(cu.cuStreamSynchronize, self._stream)
             raw = bytearray(REPORT_BYTES)
-            call(cu.cuMemcpyDtoH, raw, report, REPORT_BYTES)
+            call(cu.cuMemcpyDtoH, raw, self._last, REPORT_BYTES)
         risk, not_finite = (int.from_bytes(raw[i : i + 8], "little") for i in (0, 8))
         return Counts.of(risk, not_finite)
 
-    def _place(self, space: Workspace, own: Workspace) -> Memory:
+    def _place(self, space: Workspace, report: Address) -> Memory:
         left, right = self._job.left.workspace, self._job.right.workspace
-        report = own.address("report", REPORT_BYTES)
         totals = self._job.totals(self._multiprocessors)
         at_totals = space.address("totals", totals) if totals else 0
         return Memory(space.address("left", left), space.address("right", right), report, at_totals)
@@ -196,15 +236,15 @@ class TensorCoreRun:
 
         The report has its own memory, too, because a replay may count while other products run.
         """
-        place = (self._framework, self._device, self._stream)
-        space, own = _recorded_space(*place), _recorded_space(*place)
-        memory = self._place(space, own)
+        space = _recorded_space(self._framework, self._device, self._stream)
+        report = _recorded_reports(self._device).address(self._stream)
+        memory = self._place(space, report)
         with relaxed():
             nodes = [Node(launch) for launch in self._job.launches(memory, self._multiprocessors)]
         for node in nodes:
             node.move(addresses)
             node.launch(self._stream)
-        self._last = own, memory.report
+        self._last = report
 
 
 class SgemmRun:

@@ -10,6 +10,7 @@ import importlib
 import sys
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, lru_cache, partial
 from typing import Any, NamedTuple, Protocol
@@ -83,6 +84,9 @@ class Framework(Protocol):
 
         `device` is the current GPU. Allocation is on `stream`, or else on the current stream.
         """
+
+    def kept(self, make: Callable[[], Any]) -> Any:
+        """An array by `make`, of a maker without a stream, that lives on after the caller's."""
 
     def copied(self, array: Any, shape: tuple[int, ...]) -> Any:
         """Return a contiguous copy of the array, broadcast to `shape`."""
@@ -198,6 +202,18 @@ class Torch:
         if self._set_stream is None:
             return _within(lambda: self._cuda.stream(entered), make)
         return _on_stream(self._get_stream, self._set_stream, entered, make)
+
+    def kept(self, make: Callable[[], Any]) -> Any:
+        # The CUDA graphs of torch.compile take over what the calling thread allocates while they
+        # warm up, and refuse what outlives a step. Another thread's memory is its own.
+        stream = self._cuda.current_stream()
+
+        def allocate() -> Any:
+            with self._cuda.stream(stream):
+                return make()
+
+        with ThreadPoolExecutor(1) as other:
+            return other.submit(allocate).result()
 
     def copied(self, array: Any, shape: tuple[int, ...]) -> Any:
         copy = self.maker(shape, array.get_device())()
@@ -316,6 +332,9 @@ class CuPy:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)
             return self._cuda.ExternalStream(handle, device)
+
+    def kept(self, make: Callable[[], Any]) -> Any:
+        return make()
 
     def copied(self, array: Any, shape: tuple[int, ...]) -> Any:
         copy = self.maker(shape, array.device.id)()

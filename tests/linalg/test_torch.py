@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -130,6 +132,16 @@ def test_a_given_stream_is_left_again_after_an_error(monkeypatch: pytest.MonkeyP
     with pytest.raises(ZeroDivisionError):
         framework.maker((2, 3), 0, 98)()
     assert entered[3:] == [(98, 0, 1), (1, 0, 1)]
+
+
+def test_memory_that_is_kept_is_allocated_by_another_thread() -> None:
+    """torch.compile's CUDA graphs claim what the thread that runs a step allocates."""
+    framework, threads = Torch(), []
+    framework._cuda = SimpleNamespace(
+        current_stream=lambda: "own", stream=lambda stream: threads.append(stream) or nullcontext()
+    )
+    framework.kept(lambda: threads.append(threading.get_ident()))
+    assert threads[0] == "own" and threads[1] != threading.get_ident()
 
 
 def test_transforms_and_gradients_go_through_the_operators() -> None:
