@@ -335,9 +335,9 @@ def walk(group: cutlass.Constexpr) -> Any:
     """The block's column and row in C, in bands of `group` rows walked column by column."""
     bx, by, _ = cute.arch.block_idx()
     if cutlass.const_expr(group > 1):
-        across, down, _ = cute.arch.grid_dim()
-        turn = by * across + bx
-        top = turn // (group * across) * group
-        rows = cutlass.min(group, down - top)
-        bx, by = (turn - top * across) // rows, top + (turn - top * across) % rows
+        columns, rows, _ = cute.arch.grid_dim()
+        turn = by * columns + bx
+        top = turn // (group * columns) * group
+        band = cutlass.min(group, rows - top)
+        bx, by = (turn - top * columns) // band, top + (turn - top * columns) % band
     return bx, by

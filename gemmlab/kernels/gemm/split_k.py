@@ -49,15 +49,15 @@ def add_slices(rC: cute.Tensor, workspace: cute.Pointer, config: cutlass.Constex
     """
     thread, _, _ = cute.arch.thread_idx()
     bx, by, bz = cute.arch.block_idx()
-    across, down, slices = cute.arch.grid_dim()
-    tile, size = Int64(by) * across + bx, config.block_m * config.block_n
+    columns, rows, slices = cute.arch.grid_dim()
+    tile, size = Int64(by) * columns + bx, config.block_m * config.block_n
     fours = config.thread_m * config.thread_n // 4
     # (slice, four, thread, element): the fours of neighbouring threads are adjacent.
     strides = size, 4 * config.threads, 4, 1
     mine = cute.make_layout((slices, fours, config.threads, 4), stride=strides)
     partial = cute.make_tensor(workspace + tile * slices * size, mine)
     tickets = cute.make_ptr(
-        Int32, (workspace + Int64(across) * down * slices * size).toint(), workspace.memspace
+        Int32, (workspace + Int64(columns) * rows * slices * size).toint(), workspace.memspace
     )
     flat = cute.make_tensor(rC.iterator, cute.make_layout((fours, 4), stride=(4, 1)))
     for q in cutlass.range_constexpr(fours):

@@ -55,9 +55,9 @@ def kernel(
 
 
 def geometry(config: Config, shape: Mapping[str, int]) -> Geometry:
-    across = common.ceil_div(shape["n"], config.block_n)
-    down = common.ceil_div(shape["m"], config.block_m)
-    return Geometry((across, down, 1), (config.block_n, config.block_m, 1))
+    columns = common.ceil_div(shape["n"], config.block_n)
+    rows = common.ceil_div(shape["m"], config.block_m)
+    return Geometry((columns, rows, 1), (config.block_n, config.block_m, 1))
 
 
 RUNGS = (

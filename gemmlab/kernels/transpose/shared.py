@@ -64,9 +64,9 @@ def kernel(
 
 
 def geometry(config: Config, shape: Mapping[str, int]) -> Geometry:
-    across = common.ceil_div(shape["n"], config.tile)
-    down = common.ceil_div(shape["m"], config.tile)
-    return Geometry((across, down, 1), (config.tile, config.rows, 1))
+    columns = common.ceil_div(shape["n"], config.tile)
+    rows = common.ceil_div(shape["m"], config.tile)
+    return Geometry((columns, rows, 1), (config.tile, config.rows, 1))
 
 
 RUNGS = tuple(

@@ -183,7 +183,7 @@ def pack_four(
         if size > 0 and size < (127 + scheme.floor) << 23:
             counts[e] += 1
         rest[e] = value
-    element = ELEMENTS[scheme.dtype]
+    dtype = ELEMENTS[scheme.dtype]
     values = cute.make_rmem_tensor(4, Float32)
     values.store(rest.load())
     for part in cutlass.range_constexpr(scheme.parts):
@@ -193,10 +193,10 @@ def pack_four(
         head = cute.make_rmem_tensor(4, Float32)
         for e in cutlass.range_constexpr(4):
             head[e] = first_part(rest[e], config.first if part == 0 else "nearest")
-        rounded = head.load().to(element)
+        rounded = head.load().to(dtype)
         rest.store(rest.load() - rounded.to(Float32))
         address = (target + part * step).toint()
-        aligned = cute.make_ptr(element, address, cute.AddressSpace.gmem, assumed_align=8)
+        aligned = cute.make_ptr(dtype, address, cute.AddressSpace.gmem, assumed_align=8)
         cute.make_tensor(aligned, cute.make_layout(4)).store(rounded)
 
 

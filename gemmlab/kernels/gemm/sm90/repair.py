@@ -125,10 +125,10 @@ def kernel(
     if not_finite > 0:
         shape = cute.make_layout((2, REPAIR_TILE), stride=(REPAIR_TILE, 1))
         sM = cute.make_tensor(cute.arch.alloc_smem(Int32, 2 * REPAIR_TILE), shape)
-        across, down = cute.ceil_div(n, REPAIR_TILE), cute.ceil_div(m, REPAIR_TILE)
-        for tile in cutlass.range(bx, across * down * batch, blocks):
-            item, turn = tile // (across * down), tile % (across * down)
-            row0, col0 = turn // across * REPAIR_TILE, turn % across * REPAIR_TILE
+        columns, rows = cute.ceil_div(n, REPAIR_TILE), cute.ceil_div(m, REPAIR_TILE)
+        for tile in cutlass.range(bx, columns * rows * batch, blocks):
+            item, turn = tile // (columns * rows), tile % (columns * rows)
+            row0, col0 = turn // columns * REPAIR_TILE, turn % columns * REPAIR_TILE
             cute.arch.sync_threads()
             if thread < REPAIR_TILE:
                 sM[0, thread] = mark(risk_a, item * Int32(batch_a != 0), m, row0 + thread)
