@@ -338,7 +338,7 @@ def live_registers(function: Function) -> list[set[Reg]]:
         writes.append(_registers(i.operands[:1]) if writing else set())
         if i.guard is not None:
             reads[-1].add(i.guard.reg)
-    behind: list[set[Reg]] = [set() for _ in code]
+    live: list[set[Reg]] = [set() for _ in code]
     before: list[set[Reg]] = [set() for _ in (*code, None)]
     changed = True
     while changed:
@@ -346,9 +346,9 @@ def live_registers(function: Function) -> list[set[Reg]]:
         for index in reversed(range(len(code))):
             after: set[Reg] = set().union(*(before[k] for k in _next(function, index)))
             now = reads[index] | (after - writes[index])
-            if now != before[index] or after != behind[index]:
-                before[index], behind[index], changed = now, after, True
-    return behind
+            if now != before[index] or after != live[index]:
+                before[index], live[index], changed = now, after, True
+    return live
 
 
 def _next(function: Function, index: int) -> list[int]:

@@ -13,6 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from gemmlab.ptx.opcodes import ARITHMETIC, FLOPS
 from gemmlab.sass.code import ENDLESS, Block, Code, Instruction
 from gemmlab.sass.flow import Guess, least_change
 from gemmlab.sass.lines import Executed, Lines, PtxLine
@@ -31,7 +32,7 @@ FIXED_ROOTS = frozenset(
 # Arithmetic that is one instruction in PTX and in machine code. It stays in its loop or in each
 # copy of the loop.
 SIMPLE_ROOTS = frozenset({"FFMA", "FADD", "FMUL", "DFMA", "DADD", "DMUL", "HFMA2", "HADD2"})
-SIMPLE_PTX = frozenset({"fma", "add", "sub", "mul"})
+SIMPLE_PTX = ARITHMETIC & FLOPS.keys()
 
 
 @dataclass(frozen=True)

@@ -147,7 +147,7 @@ class GlobalShadow:
             self.fences[owner] = [*earlier, *here, release]
 
     def _release(self, clocks: Clocks, owner: int, rows: np.ndarray, index: int) -> Release:
-        known = clocks.together(rows)[: clocks.members]
+        known = clocks.joined(rows)[: clocks.members]
         if self.fences[owner]:
             known = np.maximum(known, self.fences[owner][-1].known)
         return Release((self.step, index), known)

@@ -81,14 +81,14 @@ class Clocks:
         self.after_barrier(blocks)
 
     def release(self, rows: np.ndarray) -> np.ndarray:
-        """Release: the joined clock of the threads (see `together`); then their clocks advance."""
+        """Release: the joined clock of the threads (see `joined`); then their clocks advance."""
         self.before_change()
-        released = self.together(rows)
+        released = self.joined(rows)
         self.now = self.now.copy()
         self.now[rows] += 1
         return released
 
-    def together(self, rows: np.ndarray) -> np.ndarray:
+    def joined(self, rows: np.ndarray) -> np.ndarray:
         """The joined vector clock of threads of one cluster, including their own epochs."""
         first, last = int(rows.min()) // self.threads, int(rows.max()) // self.threads
         released: np.ndarray = self.known[first].copy()

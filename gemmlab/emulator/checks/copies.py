@@ -221,7 +221,7 @@ class WatchedBulkCopies(BulkCopies):
         rows = self.monitor.rows(mask)
         of_cell, of_row = unfenced // (self.monitor.row * self.cluster_size), rows // clocks.members
         for cluster in np.intersect1d(of_cell, of_row).tolist():
-            shadow.fence(unfenced[of_cell == cluster], clocks.together(rows[of_row == cluster]))
+            shadow.fence(unfenced[of_cell == cluster], clocks.joined(rows[of_row == cluster]))
 
     def _object(self, cell: int) -> np.ndarray:
         """The granules of an mbarrier, (1, granules)."""

@@ -70,7 +70,7 @@ class Exits:
         self.exit(mask)
         for block in np.flatnonzero(on.any(axis=1)).tolist():
             rows = block * clocks.threads + np.flatnonzero(on[block])
-            joined = clocks.together(rows)[: clocks.members]
+            joined = clocks.joined(rows)[: clocks.members]
             self.joined[block] = np.maximum(self.joined[block], joined)
             if monitor.machine.live[block].any():
                 continue

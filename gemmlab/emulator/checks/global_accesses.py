@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class GlobalAccesses:
-    """Of one chunk; `blocks` are the records of the launch, None where nobody asks for them."""
+    """The global memory accesses of one chunk. blocks: the records of the launch, if needed."""
 
     def __init__(self, monitor: Monitor, blocks: GlobalShadow | None) -> None:
         self.monitor, self.blocks, machine = monitor, blocks, monitor.machine
@@ -55,11 +55,13 @@ class GlobalAccesses:
             self.monitor.undefined.store(site, "global", rest[-1], cells)
         self.touch(name, site, starts, access.width, rest[-1], changed)
         if changed is not None and strength(self.monitor.code[site]) == PLAIN:
-            self._meeting(
+            self._check_conflicts(
                 site, self.monitor.rows(rest[-1]), cells, self.monitor.written(rest, access)
             )
 
-    def _meeting(self, site: int, rows: np.ndarray, cells: np.ndarray, written: np.ndarray) -> None:
+    def _check_conflicts(
+        self, site: int, rows: np.ndarray, cells: np.ndarray, written: np.ndarray
+    ) -> None:
         """Check for threads that write to one location with the same instruction, in one warp or in
         several."""
         left = self.monitor.values(self.monitor.machine.space_global.memory.data, cells)

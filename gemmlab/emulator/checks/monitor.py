@@ -142,12 +142,12 @@ class Monitor:
 
     def _meet(self, number: int, mask: Mask | None) -> None:
         """bar.warp.sync, once for all lanes, which may be at several instructions."""
-        machine, meeting = self.machine, self.machine.warps.meeting
-        if meeting is None:
+        machine, rendezvous = self.machine, self.machine.warps.rendezvous
+        if rendezvous is None:
             members = np.broadcast_to(machine.warps.members(number), machine.extent.shape)
             self.warp_barrier(machine.active(mask), members)
-        elif meeting.first == number:
-            self.warp_barrier(meeting.lanes, meeting.named)
+        elif rendezvous.first == number:
+            self.warp_barrier(rendezvous.lanes, rendezvous.named)
 
     def after(self, number: int, block: Block, mask: Mask | None) -> None:
         """Called after a basic block has run and before its lanes move on."""

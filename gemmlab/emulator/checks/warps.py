@@ -124,7 +124,7 @@ class Participation:
         bad = on & (named & bit == 0)
         if bad.any():
             self._report(index, bad, lambda b, w: f"mask {_mask(named, bad, b, w)} excludes them")
-        if machine.warps.meeting is None and (named != named[..., :1]).any():
+        if machine.warps.rendezvous is None and (named != named[..., :1]).any():
             unlike = named & bits_of(on) & ~match_any(on, named, named)
             bad = on & (unlike != 0)
             if bad.any():
@@ -159,9 +159,9 @@ class Participation:
             self._report(index, uneven, lambda b, w: text)
         if self.named is None:
             return
-        meeting = self.machine.warps.meeting
+        rendezvous = self.machine.warps.rendezvous
         source = np.broadcast_to(np.where(inside, source, LANE), self.shape)
-        giving = bits_of(on if meeting is None else meeting.lanes) & self.named
+        giving = bits_of(on if rendezvous is None else rendezvous.lanes) & self.named
         unknown = on & (giving >> source.astype(np.uint32) & 1 == 0) & (source != LANE)
         if unknown.any():
             self.monitor.undefined.shuffle(unknown)
@@ -299,7 +299,7 @@ class WatchedWaits(WarpWaits):
 
     def stuck(self, number: int) -> Iterator[Stuck]:
         elsewhere = np.zeros(self.machine.extent.shape[1:], bool)
-        for mask in self.standing.values():
+        for mask in self.waiting.values():
             elsewhere |= mask.array[number]
         for waiting in self.machine.barriers.waiting:
             elsewhere |= waiting.lanes[number]

@@ -265,7 +265,7 @@ class Machine:
         """Whether any lane can run, after waking lanes whose wait is over."""
         if self.warps.due:
             return True
-        if self.warps.standing and not self.ready:
+        if self.warps.waiting and not self.ready:
             self.warps.retry()
         self.mbarriers.wake()
         if self.bulk.flights:
@@ -306,9 +306,9 @@ class Machine:
         other lanes of their warps."""
         if self.warps.due:
             return self.warps.next_due()
-        self.warps.meeting = None
+        self.warps.rendezvous = None
         self.turns = self.turns + 1 if len(self.ready) > 1 else 0
-        recalled = bool(self.warps.standing)
+        recalled = bool(self.warps.waiting)
         if self.order.is_lockstep and not recalled:
             for pc in sorted(self.ready, reverse=self.is_burst()):
                 if self.warps.lacking(pc, self.ready[pc]) is None:
@@ -401,11 +401,11 @@ class Machine:
 
     def together(self, mask: Mask | None) -> np.ndarray:
         """All lanes that take part in a collective: `mask`, and lanes at identical instructions."""
-        return self.active(mask) if self.warps.meeting is None else self.warps.meeting.lanes
+        return self.active(mask) if self.warps.rendezvous is None else self.warps.rendezvous.lanes
 
     def given(self, value: Value) -> Value:
         """The operand of a collective, for all lanes that take part."""
-        return value if self.warps.meeting is None else self.warps.meeting.given(value)
+        return value if self.warps.rendezvous is None else self.warps.rendezvous.given(value)
 
     def lanes_of(self, mask: Mask | None) -> int:
         return self.num_lanes if mask is None else mask.lanes

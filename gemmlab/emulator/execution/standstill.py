@@ -102,7 +102,7 @@ def _state(launch: Launch, machines: Sequence[Machine]) -> Iterator[np.ndarray]:
         yield np.array([id(m), len(m.bulk.flights), *(target for target, _ in m.asleep)])
         yield m.live
         yield from (m.active(mask) for _, mask in m.asleep)
-        yield from (mask.array for _, mask in sorted(m.warps.standing.items()))
+        yield from (mask.array for _, mask in sorted(m.warps.waiting.items()))
         yield from map(np.asarray, m.registers)
         yield m.space_shared.data
         yield m.space_local.data

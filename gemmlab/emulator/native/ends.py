@@ -28,7 +28,7 @@ from gemmlab.emulator.native.support import count_lanes, number, record_fault
 from gemmlab.emulator.native.tracer import Tracer
 from gemmlab.emulator.native.values import BOOL, I64, U32, NotCovered, Value, where
 from gemmlab.emulator.program import Block
-from gemmlab.emulator.synchronization.mbarriers import MOST_IN_VAIN
+from gemmlab.emulator.synchronization.mbarriers import MAX_TIMEOUTS
 
 NONE = np.uint32(0)
 OPERATIONS = {"popc": POPC, "and": AND, "or": OR}
@@ -149,8 +149,8 @@ class End:
         with f.when(f.load(core.at(CORE["idle"]), I64) > most):
             f.store(core.at(CORE["idle"]), number(f, 0))
             f.store(core.at(CORE["time_out"]), f.load(core.at(CORE["num_warps"]), I64))
-            f.increment(core.at(CORE["in_vain"]), number(f, 1))
-            with f.when(f.load(core.at(CORE["in_vain"]), I64) > np.int64(MOST_IN_VAIN)):
+            f.increment(core.at(CORE["timeouts"]), number(f, 1))
+            with f.when(f.load(core.at(CORE["timeouts"]), I64) > np.int64(MAX_TIMEOUTS)):
                 self.retry(going, waiting, following)
                 record_fault(f, core, DEADLOCK, number(f, 0), f.constant(np.uint32(0xFFFFFFFF)))
                 m.ret(FAULT)

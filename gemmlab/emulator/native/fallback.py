@@ -159,7 +159,7 @@ class WarpMachine(Machine):
             results = function(self, mask, *reads)
             self.bulk.land_all()
         if self.mbarriers.has_changed:
-            self.mbarriers.has_changed, self.core["in_vain"] = False, 0
+            self.mbarriers.has_changed, self.core["timeouts"] = False, 0
         for slot, value in zip(writes, results, strict=True):
             slot[:] = three_axes(value)
 

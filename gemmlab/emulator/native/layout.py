@@ -132,7 +132,7 @@ CORE = Layout(
     tx=8 * WARP,  # bytes that each lane expects
     idle=8,  # consecutive turns in which a warp waiting for an mbarrier made no progress
     time_out=8,  # waits that are to return false
-    in_vain=8,  # consecutive timeouts without other progress
+    timeouts=8,  # consecutive timeouts without other progress
     products=8,  # pointer: functions that multiply matrices
     matrices=NUM_REGISTERS * 8 * WARP,  # registers of A, B, C and D in order
 )

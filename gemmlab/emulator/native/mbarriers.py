@@ -148,7 +148,7 @@ class State:
         with f.when(done):
             self.phase.value = self.phase.value ^ np.int64(1)
             self.pending.value = self.expected.value
-            f.store(core.at(CORE["in_vain"]), number(f, 0))
+            f.store(core.at(CORE["timeouts"]), number(f, 0))
         f.store(self.place, self.word(self.pending.value))
         return apply(np.abs, self.tx.value) > np.int64(MAX_TX)
 

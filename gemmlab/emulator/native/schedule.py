@@ -77,7 +77,7 @@ def start(f: Function, core: Pointer, block: Value) -> None:
         here = rest.view(U64) // extent.view(U64)
         f.store(core.at(CORE["ctaid"] + 4 * axis), (rest - here.view(I64) * extent).astype(U32))
         rest = here.view(I64)
-    for name in ("idle", "time_out", "in_vain", "spun"):
+    for name in ("idle", "time_out", "timeouts", "spun"):
         f.store(core.at(CORE[name]), number(f, 0))
     for name in ("expected", "arrived"):
         f.clear(core.at(CORE[name]), number(f, 4 * NUM_BARRIERS))

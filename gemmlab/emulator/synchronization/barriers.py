@@ -86,10 +86,8 @@ class Barriers:
         used = {w.barrier for w in self.waiting} | set(np.flatnonzero(self.arrived.any(axis=1)))
         for barrier in sorted(used):
             group = [w for w in self.waiting if w.barrier == barrier]
-            standing = np.logical_or.reduce(
-                [np.zeros_like(machine.live), *(w.lanes for w in group)]
-            )
-            warps = standing.any(axis=2) & ~(machine.live & ~standing).any(axis=2)
+            present = np.logical_or.reduce([np.zeros_like(machine.live), *(w.lanes for w in group)])
+            warps = present.any(axis=2) & ~(machine.live & ~present).any(axis=2)
             arrived = WARP * warps.sum(axis=1) + self.arrived[barrier]
             everyone = WARP * machine.live.any(axis=2).sum(axis=1)
             wanted = np.where(self.expected[barrier] > 0, self.expected[barrier], everyone)
@@ -98,27 +96,25 @@ class Barriers:
                 continue
             # If more warps wait than the barrier expects, the first warps complete it.
             places = wanted - self.arrived[barrier]
-            standing &= (WARP * np.cumsum(warps, axis=1) <= places[:, None])[:, :, None]
+            present &= (WARP * np.cumsum(warps, axis=1) <= places[:, None])[:, :, None]
             over = opened & (arrived > wanted)
             is_over |= bool(over.any())
             self.arrived[barrier][opened] = self.expected[barrier][opened & ~over] = 0
             votes = [
-                standing & w.lanes & three_axes(w.predicate) for w in group if w.block.reduction
+                present & w.lanes & three_axes(w.predicate) for w in group if w.block.reduction
             ]
             for w in group:
-                free = w.lanes & standing & opened[:, None, None]
+                free = w.lanes & present & opened[:, None, None]
                 if not free.any():
                     continue
                 if votes:
-                    self._reduce(w, free, np.logical_or.reduce(votes), standing)
+                    self._reduce(w, free, np.logical_or.reduce(votes), present)
                 machine.go(w.block.targets[-1], machine.make_mask(free))
                 w.lanes = w.lanes & ~free
         self.waiting = [w for w in self.waiting if w.lanes.any()]
         return is_over
 
-    def _reduce(
-        self, w: Waiting, free: np.ndarray, votes: np.ndarray, standing: np.ndarray
-    ) -> None:
+    def _reduce(self, w: Waiting, free: np.ndarray, votes: np.ndarray, present: np.ndarray) -> None:
         """Write the result of bar.red, reduced over each thread block, to the released lanes."""
         slot = w.block.result
         assert slot is not None
@@ -126,7 +122,7 @@ class Barriers:
         result = {
             "popc": count,
             "or": count > 0,
-            "and": count == standing.sum(axis=(1, 2), keepdims=True),
+            "and": count == present.sum(axis=(1, 2), keepdims=True),
         }[w.block.reduction]
         registers = self.machine.registers
         kind = registers[slot].dtype

@@ -29,7 +29,7 @@ COUNT_BITS, TX_BITS = 20, 22
 MAX_COUNT = MAX_TX = (1 << COUNT_BITS) - 1  # arrivals; bytes, of either sign
 COUNT_MASK, TX_MASK, TX_ZERO = MAX_COUNT, (1 << TX_BITS) - 1, 1 << (TX_BITS - 1)
 # After this many rounds in which waits timed out and no phase completed, none ever will.
-MOST_IN_VAIN = 1000
+MAX_TIMEOUTS = 1000
 
 
 @dataclass
@@ -88,7 +88,7 @@ class Mbarriers:
         self.all_words = machine.space_shared.data.reshape(-1).view(np.uint64)
         self.parked: list[Parked] = []
         self.has_changed = False  # a phase has completed since the last `wake`
-        self.in_vain = 0  # rounds of timeouts since a phase completed
+        self.timeouts = 0  # rounds in which all waits timed out, since a phase completed
 
     # Called by generated code, with addresses and operands per lane
 
@@ -132,14 +132,14 @@ class Mbarriers:
             if (count[left] > state.pending[object_of]).any() or (count < 1).any():
                 message = "more arrivals than the mbarrier's phase has pending"
                 self._fail(access, mask, np.ones(len(cells), bool), message, cells * 8)
-            who, which = left[now], object_of[now]
+            chosen, which = left[now], object_of[now]
             seen = State.of(self.all_words[objects][which])
-            seen.pending = seen.pending - so_far[now] + count[who]
-            before[who] = seen.words()
-            state.pending -= np.bincount(which, count[who], len(objects)).astype(np.int64)
-            state.tx += np.bincount(which, tx[who], len(objects)).astype(np.int64)
+            seen.pending = seen.pending - so_far[now] + count[chosen]
+            before[chosen] = seen.words()
+            state.pending -= np.bincount(which, count[chosen], len(objects)).astype(np.int64)
+            state.tx += np.bincount(which, tx[chosen], len(objects)).astype(np.int64)
             if drops:
-                state.expected -= np.bincount(which, count[who], len(objects)).astype(np.int64)
+                state.expected -= np.bincount(which, count[chosen], len(objects)).astype(np.int64)
             self._store(access, objects, state)
             left = left[~now]
         result = np.zeros(self.machine.extent.shape, np.uint64)
@@ -195,9 +195,9 @@ class Mbarriers:
             self._release(p, p.lanes, np.False_)
 
     def give_up(self) -> None:
-        """Make all waits return false, at most MOST_IN_VAIN times without progress."""
-        self.in_vain += 1
-        if self.in_vain <= MOST_IN_VAIN:
+        """Make all waits return false, at most MAX_TIMEOUTS times without progress."""
+        self.timeouts += 1
+        if self.timeouts <= MAX_TIMEOUTS:
             self.time_out()
 
     def stuck(self, number: int) -> Iterator[Stuck]:
@@ -269,7 +269,7 @@ class Mbarriers:
         if done.any():
             state.phase ^= done
             state.pending = np.where(done, state.expected, state.pending)
-            self.has_changed, self.in_vain = True, 0
+            self.has_changed, self.timeouts = True, 0
         self.all_words[objects] = state.words()
 
     def _fail(

@@ -45,7 +45,7 @@ class Given(Exception):
         self.value = value
 
 
-class Meeting(NamedTuple):
+class Rendezvous(NamedTuple):
     """Lanes that execute one collective together, at several identical instructions."""
 
     lanes: np.ndarray
@@ -75,9 +75,9 @@ class WarpWaits:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self.standing: dict[int, Mask] = {}  # basic block -> lanes that wait at its start
-        self.meeting: Meeting | None = None
-        self.due: deque[tuple[int, Mask, Meeting]] = deque()
+        self.waiting: dict[int, Mask] = {}  # basic block -> lanes that wait at its start
+        self.rendezvous: Rendezvous | None = None
+        self.due: deque[tuple[int, Mask, Rendezvous]] = deque()
 
     def members(self, pc: int) -> np.ndarray:
         """The membermasks of the collective at the start of basic block `pc`, as bits."""
@@ -137,33 +137,33 @@ class WarpWaits:
             groups = {pc: Mask(on & parts[pc].array, machine.extent) for pc in pcs}
             groups = {pc: group for pc, group in groups.items() if group.lanes}
             if groups:
-                meeting = Meeting(on, named, min(groups))
+                rendezvous = Rendezvous(on, named, min(groups))
                 if opcode[0] in EXCHANGES:
-                    meeting = meeting._replace(values=self._values(groups, meeting))
-                self.due.extend((pc, groups[pc], meeting) for pc in sorted(groups))
+                    rendezvous = rendezvous._replace(values=self._values(groups, rendezvous))
+                self.due.extend((pc, groups[pc], rendezvous) for pc in sorted(groups))
 
-    def _values(self, groups: dict[int, Mask], meeting: Meeting) -> np.ndarray:
-        """The operands of all lanes of a meeting. Each basic block is run up to its collective,
+    def _values(self, groups: dict[int, Mask], rendezvous: Rendezvous) -> np.ndarray:
+        """The operands of all lanes of a rendezvous. Each basic block is run up to its collective,
         which is its first instruction."""
         machine, values = self.machine, None
         for pc, group in groups.items():
-            self.meeting = meeting
+            self.rendezvous = rendezvous
             try:
                 machine.launch.program.blocks[pc].run(machine, machine.registers, group)
             except Given as given:
-                value = np.broadcast_to(three_axes(given.value), meeting.lanes.shape)
+                value = np.broadcast_to(three_axes(given.value), rendezvous.lanes.shape)
                 values = value if values is None else np.where(group.array, value, values)
-            self.meeting = None
+            self.rendezvous = None
         assert values is not None
         return values
 
     def next_due(self) -> Place:
-        """The next basic block of the current meeting, and its lanes."""
-        pc, mask, self.meeting = self.due.popleft()
+        """The next basic block of the current rendezvous, and its lanes."""
+        pc, mask, self.rendezvous = self.due.popleft()
         return pc, mask
 
     def hold(self) -> None:
-        """Move ready lanes with missing members to `standing`."""
+        """Move ready lanes with missing members to `waiting`."""
         machine = self.machine
         for pc, mask in [*machine.ready.items()]:
             lacking = self.lacking(pc, mask)
@@ -174,12 +174,12 @@ class WarpWaits:
             rest = self._part(mask, ~lacking)
             if rest is not None:
                 machine.ready[pc] = rest
-            self.standing[pc] = Mask(mask.array & lacking, machine.extent)
+            self.waiting[pc] = Mask(mask.array & lacking, machine.extent)
 
     def recall(self) -> None:
-        """Move the lanes in `standing` back to the machine's ready lanes."""
-        standing, self.standing = self.standing, {}
-        for pc, mask in standing.items():
+        """Move the lanes in `waiting` back to the machine's ready lanes."""
+        waiting, self.waiting = self.waiting, {}
+        for pc, mask in waiting.items():
             self.machine.go(pc, mask)
 
     def retry(self) -> None:
@@ -192,7 +192,7 @@ class WarpWaits:
     def groups(self, number: int) -> Iterator[Group]:
         """The groups of lanes of one block that wait for members."""
         machine = self.machine
-        for pc, mask in self.standing.items():
+        for pc, mask in self.waiting.items():
             site = machine.launch.program.blocks[pc].first
             named = np.broadcast_to(self.members(pc), machine.extent.shape)[number]
             for warp in np.flatnonzero(mask.array[number].any(axis=1)).tolist():
