@@ -1,0 +1,15 @@
+"""Kernels of a float32 product on Hopper's tensor cores, for the library and the top rungs.
+
+| file            | what it has                                                               |
+|-----------------|---------------------------------------------------------------------------|
+| `config.py`     | schemes (`fp16x3`, `bf16x6`) and configurations; needs no CuTe DSL        |
+| `pack.py`       | float32 operands to 16-bit parts; `pack_deep.py` if they are very deep    |
+| `mainloop.py`   | the product: producer and consumers of a ring of stages                   |
+| `scheduling.py` | the order of stages, of tiles, and of consumer warpgroups                 |
+| `tiles.py`      | tiles in shared memory, TMA copies                                        |
+| `totals.py`     | a second level of sums, for `bf16x6`                                      |
+| `epilogue.py`   | undoes the scaling; alpha, beta; stores C                                 |
+| `repack.py`     | packs again in bfloat16 if float16 is too narrow                          |
+| `repair.py`     | rows and columns with infinities and NaNs, in float32                     |
+| `pdl.py`        | programmatic dependent launch                                             |
+"""
