@@ -1,8 +1,8 @@
-// One warp, one access. The launch says which element each lane takes; a negative index: none.
+// One warp, one access. The indices select each lane's element; a negative index disables the lane.
 #include <cstdint>
 using u64 = unsigned long long;
 
-constexpr int SIZE = 1024;  // elements that the indices reach
+constexpr int SIZE = 1024;  // elements that the indices can address
 
 #define OF_TYPE(name, T)                                                              \
     extern "C" __global__ void global_ld_##name(const int* at, T* out, const T* in) { \
@@ -35,7 +35,7 @@ OF_TYPE(b32, unsigned)
 OF_TYPE(b64, uint2)
 OF_TYPE(b128, uint4)
 
-// Memory of each thread's own. The first store is to where the indices say.
+// Local memory. The first store is to the address that the index selects.
 #define LOCAL(name, T)                                                                \
     extern "C" __global__ void local_##name(const int* at, T* out) {                  \
         T own[32];                                                                    \
@@ -82,7 +82,7 @@ extern "C" __global__ void shared_atom_b32(const int* at, unsigned* out) {
 
 __device__ unsigned address(const void* shared) { return __cvta_generic_to_shared(shared); }
 
-// Asynchronous copies: the indices say where from (`ld`) or where to (`st`). `cg` goes past L1.
+// Asynchronous copies. The indices select the source (`ld`) or target (`st`). `cg` bypasses L1.
 #define COPY(name, cache, T, from, to)                                                \
     extern "C" __global__ void name(const int* at, T* out, const T* in) {             \
         __shared__ T s[SIZE];                                                         \
@@ -105,7 +105,7 @@ COPY(copy_st_b64, ca, uint2, lane, i)
 COPY(copy_st_b128, ca, uint4, lane, i)
 COPY(copy_cg_st_b128, cg, uint4, lane, i)
 
-// Matrices of 8 rows of 16 bytes: the indices say where the rows are. Every lane takes part.
+// Matrices of 8 rows of 16 bytes. The indices select the rows. Every lane takes part.
 #define MATRICES(number, registers)                                                   \
     extern "C" __global__ void ldmatrix_##number(const int* at, unsigned* out) {      \
         __shared__ uint4 s[SIZE];                                                     \

@@ -1,4 +1,4 @@
-// Kernels in which lanes of a warp do not do together what they must; 64 threads, or as it says.
+// Kernels in which lanes of a warp do not execute collectives as required; 64 threads unless stated.
 #include <cooperative_groups.h>
 #include <cuda_fp16.h>
 #include <mma.h>
@@ -144,7 +144,7 @@ KERNEL elect_without_itself(int* o) {
   o[t] = p;
 }
 
-// Values of lanes that give none
+// Values from inactive lanes
 
 KERNEL lane_outside_mask(int* o) {
   int t = threadIdx.x, v = t;
@@ -216,7 +216,7 @@ KERNEL leader_has_exited(int* o) {
   o[t] = __shfl_sync(FULL, t, 0);  // expect: warp participation
 }
 
-// Masks and branches as programs have them
+// Masks and branches as in real programs
 
 KERNEL short_circuit_vote(int* o, const int* a) {
   int t = threadIdx.x, r = 0;
@@ -459,7 +459,7 @@ KERNEL goto_out(int* o, const int* a) {
 done:
   o[t] = 1;
 }
-KERNEL mask_from_thread_index(int* o) {  // lanes of warp 1 shift too far
+KERNEL mask_from_thread_index(int* o) {  // the shift is too large in the lanes of warp 1
   int t = threadIdx.x;
   unsigned m = (1ull << t) | 1u;
   o[t] = __any_sync(m, 1);  // expect: warp participation
@@ -583,7 +583,7 @@ KERNEL wrong_mask_and_index(int* o, const int* a) {
   o[t] = a[__shfl_xor_sync(1u, t * 1000000, 1)];  // expect: warp participation
 }
 
-// .aligned, and guards
+// .aligned instructions and guards
 
 KERNEL guarded_ldmatrix(int* o) {
   __shared__ __align__(16) int s[64];
@@ -660,7 +660,7 @@ KERNEL movmatrix_of_a_quarter(int* o) {
   o[t] = v;
 }
 
-// Of a warpgroup
+// Instructions of a warpgroup
 
 #define WGMMA(d) \
   asm volatile("wgmma.fence.sync.aligned;"); \

@@ -1,4 +1,4 @@
-// Kernels that look like those in planted_warps.cu, and are right; 64 threads, or as it says.
+// Correct kernels that resemble those in planted_warps.cu; 64 threads unless stated.
 #include <cooperative_groups.h>
 #include <cooperative_groups/reduce.h>
 #include <cooperative_groups/scan.h>
@@ -44,7 +44,7 @@ KERNEL block_sum(int* o) {  // 224 threads
     if (t == 0) o[0] = v;
   }
 }
-KERNEL eight_lanes_sum(int* o) {  // lanes 4 to 7 read others, and nobody uses that
+KERNEL eight_lanes_sum(int* o) {  // lanes 4 to 7 read inactive lanes, but the result is not used
   int t = threadIdx.x, v = t;
   if (t < 8) {
     for (int k = 4; k; k >>= 1) v += __shfl_down_sync(0xffu, v, k);
@@ -252,7 +252,7 @@ KERNEL switch_by_warp(int* o) {  // 128 threads
   o[t] = v;
 }
 
-// Masks and branches as programs have them
+// Masks and branches as in real programs
 
 KERNEL vote_before_and(int* o, const int* a) {
   int t = threadIdx.x;
@@ -537,7 +537,7 @@ KERNEL early_exit_then_arrive(int* o) {
   o[t] = t;
 }
 
-// .aligned, and guards
+// .aligned instructions and guards
 
 KERNEL guarded_ldmatrix_right(int* o) {
   __shared__ __align__(16) int s[64];
@@ -603,7 +603,7 @@ KERNEL one_warpgroup_of_two(int* o) {  // 256 threads
   o[t] = d[0];
 }
 
-// Lanes of a warp that wait for an mbarrier or for memory apart from each other
+// Lanes of a warp that wait separately for an mbarrier or for memory
 
 __device__ unsigned sm(const void* p) { return __cvta_generic_to_shared(p); }
 __device__ void init(unsigned long long* b, int n) { asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(sm(b)), "r"(n) : "memory"); }

@@ -1,9 +1,9 @@
-// Neighbouring accesses as CUDA C++ writes them; the machine code says which ptxas joins.
+// Adjacent accesses in CUDA C++; the machine code shows which of them ptxas joins.
 
 #define KERNEL(name) extern "C" __global__ void __launch_bounds__(256) name(float *x, int n)
 #define T ((int)threadIdx.x)
 
-// Each word of a float4 by itself: in a row, in a column, and both in turn.
+// The words of a float4: contiguous, in a column, and alternating between both.
 KERNEL(staged_in_turn) {
   __shared__ float rows[256][8], columns[8][256];
   float4 v = reinterpret_cast<float4 *>(x)[T];
@@ -57,7 +57,7 @@ KERNEL(loads_of_tiles) {
   x[T] = sum;
 }
 
-// Variables lie side by side.
+// Adjacent variables.
 KERNEL(variables) {
   __shared__ float mean, deviation;
   __shared__ int count, last;
@@ -147,7 +147,7 @@ KERNEL(guarded) {
   x[T] = rows[n & 255][T & 3];
 }
 
-// Each store may be what a load behind it reads.
+// Each store may alias a later load.
 KERNEL(may_alias) {
   __shared__ float rows[256][4];
   float4 v = reinterpret_cast<float4 *>(x)[T];

@@ -1,4 +1,4 @@
-// Kernels whose machine code takes other ways than their PTX: each is about one of them.
+// Kernels whose machine code differs strongly from their PTX, each in one respect.
 
 extern "C" {
 

@@ -1,5 +1,5 @@
 // Tiles of 128×128×8 of A (rows along k) and B (columns along k), loaded by float4 and stored to
-// shared memory word by word; 8×8 results a thread. C is column-major; sizes are multiples.
+// shared memory word by word; 8×8 results per thread. C is column-major; sizes are multiples.
 extern "C" __global__ void __launch_bounds__(256) sgemm(const float* A, const float* B, float* C, int M, int N, int K) {
   __shared__ float As[128][8]; __shared__ float Bs[8][128];
   int t = threadIdx.x; int by = blockIdx.y, bx = blockIdx.x;

@@ -1,5 +1,5 @@
 //! gemmlab args=x:f32[n],y:f32[n]=empty n=512 block=64 grid=1
-// Two slots, stored by the copy engine in turn.
+// The copy engine stores from two buffers in turn.
 extern "C" __global__ void k(const float* x, float* y) {
   __shared__ __align__(16) float s[2][64]; int t = threadIdx.x;
   for (int i = 0; i < 8; ++i) {

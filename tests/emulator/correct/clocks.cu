@@ -1,5 +1,5 @@
 //! gemmlab args=x:f32[n],y:f32[n]=empty,t:u64[n]=empty,e:u64[n]=empty n=256 block=64 grid=4
-// Times itself: of course the clock shows another time when warps run in another order.
+// The kernel times itself, so its results depend on the order of warps.
 extern "C" __global__ void k(const float* x, float* y, long long* t, unsigned long long* e) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   long long start = clock64();

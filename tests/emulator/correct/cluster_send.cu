@@ -1,5 +1,5 @@
 //! gemmlab args=x:u32[n],y:u32[n]=empty n=128 block=64 grid=2 cluster=2
-// Each block waits for what it gets: then the other has reached into it for the last time.
+// Each block waits for the data sent to it, which is the last remote access to its memory.
 extern "C" __global__ void k(const unsigned* x, unsigned* y) {
   __shared__ alignas(16) unsigned s[64];
   __shared__ unsigned long long full;

@@ -1,5 +1,5 @@
 //! gemmlab args=x:f32[8*n],y:f32[n]=empty n=64 block=n grid=1
-// cp.async, three stages deep.
+// cp.async in a pipeline of three stages.
 __device__ void load(float* to, const float* from) {
   unsigned at = __cvta_generic_to_shared(to);
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(at), "l"(from) : "memory");

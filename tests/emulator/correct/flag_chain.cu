@@ -1,5 +1,5 @@
 //! gemmlab args=y:f32[n]=empty,flags:u32[n]=zeros n=8 block=32 grid=n
-// Each block waits for the one before it, with release and acquire.
+// Each block waits for the previous one, with release and acquire.
 extern "C" __global__ void k(float* y, unsigned* flags) {
   int b = blockIdx.x;
   if (threadIdx.x != 0) return;

@@ -1,5 +1,5 @@
 //! gemmlab args=a:f32[m*p],b:f32[p*n],c:f32[m*n]=empty,m,n,p m=37 n=29 p=32 block=16,16 grid=2,3
-// Rows and columns beyond the matrix are garbage in shared memory, and never stored.
+// Shared memory past the edge of the matrix holds garbage that does not reach the output.
 extern "C" __global__ void k(const float* a, const float* b, float* c, int m, int n, int p) {
   __shared__ float sa[16][17], sb[16][17];
   int tx = threadIdx.x, ty = threadIdx.y, r = blockIdx.y * 16 + ty, q = blockIdx.x * 16 + tx;

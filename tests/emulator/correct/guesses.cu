@@ -1,5 +1,5 @@
 //! gemmlab args=x:f32[256],y:f64[1]=zeros,z:f32[2]=zeros block=64 grid=4
-// What is loaded before a loop of atomicCAS need not be new, nor what atomicMax makes larger.
+// Initial values for atomicCAS loops and for atomicMax may be stale.
 extern "C" __global__ void k(const float* x, double* y, float* z) {
   __shared__ int most;
   if (threadIdx.x == 0) most = 0;

@@ -1,5 +1,5 @@
 //! gemmlab args=y:i32[16]=empty block=8 grid=2
-// Addresses on the heap depend on the order of threads.
+// Heap addresses depend on the order of threads.
 struct Node {
   int value;
   Node* next;

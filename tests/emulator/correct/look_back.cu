@@ -1,5 +1,5 @@
 //! gemmlab args=x:u32[n],y:u32[n]=empty,st:u32[8]=zeros,val:u32[16]=zeros,tick:u32[1]=zeros n=1024 block=128 grid=8
-// Each block adds up what the blocks before it have told, by a status beside the values.
+// Each block adds the values that previous blocks published with a status word.
 extern "C" __global__ void k(const unsigned* x, unsigned* y, unsigned* st, unsigned* val, unsigned* tick) {
   __shared__ unsigned s[128], tile, before;
   int t = threadIdx.x;

@@ -1,5 +1,5 @@
 //! gemmlab args=x:f16[8*8],y:u32[n]=empty n=32 block=n grid=1
-// A matrix goes through shared memory and comes back transposed, twice in the same place.
+// A matrix is stored to shared memory and loaded transposed, twice at the same address.
 extern "C" __global__ void k(const unsigned* x, unsigned* y) {
   __shared__ alignas(16) unsigned s[32];
   int t = threadIdx.x;

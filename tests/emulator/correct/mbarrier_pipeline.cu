@@ -1,5 +1,5 @@
 //! gemmlab args=x:f32[8*n],y:f32[n]=empty n=32 block=2*n grid=1
-// A producer warp and a consumer warp, two stages, an mbarrier for full and one for empty each.
+// A producer warp and a consumer warp with two stages, each with a full and an empty mbarrier.
 __device__ void init(unsigned at) {
   asm volatile("mbarrier.init.shared.b64 [%0], 32;" ::"r"(at) : "memory");
 }

@@ -1,7 +1,7 @@
 //! gemmlab args=x:u32[n],y:u32[n]=empty n=128 block=32 grid=1
-// Threads merge four elements each, and read one beyond the end.
+// Each thread merges four elements and reads one past the end.
 extern "C" __global__ void k(const unsigned* x, unsigned* y) {
-  // two sorted halves are made by a count, then merged; one element is read beyond the end
+  // two sorted halves are made by counting, then merged; one element past the end is read
   __shared__ unsigned s[136];
   int t = threadIdx.x;
   for (int i = t; i < 128; i += 32) s[i] = (i % 64) * 2 + (i >= 64);

@@ -1,5 +1,5 @@
 //! gemmlab args=x:f32[64],y:f32[128]=empty block=64 grid=2 cluster=2
-// Each block of a cluster loads a half for both.
+// Each block of a cluster loads one half for both blocks.
 extern "C" __global__ void k(const float* x, float* y) {
   __shared__ __align__(16) float s[64]; __shared__ unsigned long long full;
   int t = threadIdx.x; unsigned rank, f = __cvta_generic_to_shared(&full), d = __cvta_generic_to_shared(s);

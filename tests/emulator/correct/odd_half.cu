@@ -1,5 +1,5 @@
 //! gemmlab args=x:f16[n],y:f16[n]=empty,n n=63 block=32 grid=1
-// Of the last pair of halves one is never written, and not stored.
+// One half of the last pair is never written, and not stored.
 #include <cuda_fp16.h>
 extern "C" __global__ void k(const half* x, half* y, int n) {
   __shared__ __align__(4) half s[64];

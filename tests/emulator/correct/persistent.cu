@@ -1,5 +1,5 @@
 //! gemmlab args=x:f32[n],y:f32[n]=empty,c:u32[1]=zeros n=512 block=64 grid=2
-// Blocks fetch tiles until there are none left.
+// Blocks fetch tiles until none are left.
 extern "C" __global__ void k(const float* x, float* y, unsigned* c) {
   __shared__ unsigned tile;
   while (true) {

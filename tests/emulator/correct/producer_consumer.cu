@@ -1,5 +1,5 @@
 //! gemmlab args=x:f32[4*n],y:f32[n]=empty n=64 block=2*n grid=2
-// Named barriers: 1 says that the tile is full, 2 that it is empty.
+// Named barriers: 1 means that the tile is full, 2 that it is empty.
 extern "C" __global__ void k(const float* x, float* y) {
   __shared__ float s[64];
   int t = threadIdx.x;

@@ -1,5 +1,5 @@
 //! gemmlab args=x:u32[n],y:u32[n]=empty n=64 block=n grid=1
-// All threads write the same value to one word: no race.
+// All threads write the same value to one word, which is not a race.
 extern "C" __global__ void k(const unsigned* x, unsigned* y) {
   __shared__ unsigned found;
   int t = threadIdx.x;

@@ -1,5 +1,5 @@
 //! gemmlab args=x:u32[n],y:u32[n]=empty n=64 block=n grid=1
-// Lanes of one instruction meet in a word with one value, or one after another.
+// Lanes of one instruction write the same value to a word, or write to it in turn.
 extern "C" __global__ void k(const unsigned* x, unsigned* y) {
   int t = threadIdx.x;
   y[t / 8] = t / 8;

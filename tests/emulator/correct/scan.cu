@@ -1,5 +1,5 @@
 //! gemmlab args=x:u32[n],y:u32[n]=empty n=128 block=n grid=1
-// Shuffles within warps, then sums of warps by the first of them.
+// Shuffles within warps, then the first warp scans the sums of the warps.
 extern "C" __global__ void k(const unsigned* x, unsigned* y) {
   __shared__ unsigned sums[4];
   int t = threadIdx.x, lane = t % 32;

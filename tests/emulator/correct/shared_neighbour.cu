@@ -1,5 +1,5 @@
 //! gemmlab args=x:f32[n],y:f32[n]=empty n=64 block=n grid=1
-// Loads one element too many, and does not use it; pointers walk through both arrays in turn.
+// Loads one unused element past an array; pointers alternate between both arrays.
 extern "C" __global__ void k(const float* x, float* y) {
   __shared__ float a[64], b[64];
   int t = threadIdx.x;

@@ -1,5 +1,5 @@
 //! gemmlab args=y:u32[1]=empty block=64 grid=1
-// A lock in shared memory around a plain counter.
+// A lock in shared memory protects a plain counter.
 extern "C" __global__ void k(unsigned* y) {
   __shared__ unsigned lock, count;
   if (threadIdx.x == 0) lock = count = 0;

@@ -1,5 +1,5 @@
 //! gemmlab args=x:f32[n],y:f32[n]=empty,n n=256 block=128 grid=2
-// The halo of the array's ends is never written, and read, but not used.
+// The halo at the array's ends is never written; it is read but not used.
 extern "C" __global__ void k(const float* x, float* y, int n) {
   __shared__ float s[130];
   int t = threadIdx.x, i = blockIdx.x * 128 + t;

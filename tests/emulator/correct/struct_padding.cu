@@ -1,5 +1,5 @@
 //! gemmlab args=x:u32[n],y:u32[n]=empty n=64 block=n grid=1
-// Copies a struct with the padding between its members, which nobody writes.
+// Copies a struct, including padding that was never written.
 struct P { unsigned char a; unsigned b; };
 extern "C" __global__ void k(const unsigned* x, unsigned* y) {
   __shared__ P s[64], r[64]; int t = threadIdx.x;

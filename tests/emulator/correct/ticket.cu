@@ -1,5 +1,5 @@
 //! gemmlab args=part:f32[n]=empty,y:f32[1]=empty,count:u32[1]=zeros n=8 block=64 grid=n
-// The last block to draw a number adds up what the others have left.
+// The block that draws the last ticket adds the values that the other blocks stored.
 extern "C" __global__ void k(float* part, float* y, unsigned* count) {
   __shared__ bool is_last;
   if (threadIdx.x == 0) {

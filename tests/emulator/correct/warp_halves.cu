@@ -1,5 +1,5 @@
 //! gemmlab args=x:f32[n],y:f32[n]=empty n=64 block=n grid=1
-// Each half of a warp orders its own accesses, with a mask of its own.
+// Each half of a warp synchronizes its own accesses with its own mask.
 extern "C" __global__ void k(const float* x, float* y) {
   __shared__ float s[64];
   int t = threadIdx.x;

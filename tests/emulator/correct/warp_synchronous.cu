@@ -1,5 +1,5 @@
 //! gemmlab args=x:f32[n],y:f32[1]=empty n=32 block=n grid=1
-// A reduction within a warp, through shared memory.
+// A reduction within a warp through shared memory.
 extern "C" __global__ void k(const float* x, float* y) {
   __shared__ float s[32];
   int t = threadIdx.x;

@@ -1,5 +1,5 @@
 //! gemmlab block=64 grid=1 args=x:f32[128],y:f32[128]=empty
-// Two warps take turns by a flag; lane 0 of each looks at it, the others wait for lane 0.
+// Two warps take turns with a flag. Lane 0 of each polls it, and the other lanes wait for lane 0.
 __global__ void relay(const float *x, float *y) {
   __shared__ float data[32];
   __shared__ volatile int turn;

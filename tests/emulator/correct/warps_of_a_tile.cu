@@ -1,5 +1,5 @@
 //! gemmlab args=x:i32[128],y:i32[128]=empty block=128 grid=1
-// The first lanes of two warps meet by flags, while the others wait for them.
+// The first lanes of two warps synchronize with flags while the other lanes wait for them.
 #include <cooperative_groups.h>
 namespace cg = cooperative_groups;
 extern "C" __global__ void k(const int* x, int* y) {

@@ -1,5 +1,5 @@
 //! gemmlab args=x:f32[n],y:f32[n]=empty,n n=70 block=128 grid=1
-// Threads past the end leave before the barrier.
+// Threads past the end exit before the barrier.
 extern "C" __global__ void k(const float* x, float* y, int n) {
   __shared__ float s[128];
   int t = threadIdx.x;

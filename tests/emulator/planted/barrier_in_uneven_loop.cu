@@ -1,5 +1,5 @@
 //! gemmlab args=x:f32[n],y:f32[n]=empty n=64 block=64 grid=1
-// Warps go round the loop with the barrier unequally often.
+// Warps execute different numbers of iterations of a loop with a barrier.
 extern "C" __global__ void k(const float* x, float* y) {
   __shared__ float s[64];
   int t = threadIdx.x;

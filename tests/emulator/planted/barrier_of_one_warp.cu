@@ -1,5 +1,5 @@
 //! gemmlab args=y:f32[n]=empty n=64 block=n grid=1
-// Only the first warp comes to the first barrier.
+// Only the first warp reaches the first barrier.
 extern "C" __global__ void k(float* y) {
   int t = threadIdx.x;
   if (t < 32) {

@@ -1,5 +1,5 @@
 //! gemmlab args=x:f32[n],y:f32[n]=empty,f:u32[1]=zeros,buf:f32[32]=empty n=32 block=32 grid=2
-// A flag says that the data is there; no fence lies between.
+// A flag signals that the data is ready, without a fence in between.
 extern "C" __global__ void k(const float* x, float* y, volatile unsigned* f, float* buf) {
   int t = threadIdx.x;
   if (blockIdx.x == 0) {

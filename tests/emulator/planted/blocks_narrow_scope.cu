@@ -1,5 +1,5 @@
 //! gemmlab args=data:f32[1]=empty,flag:i32[1]=zeros,y:f32[1]=empty block=1 grid=2
-// The release is for the threads of its own block.
+// The release has block scope, but another block reads the data.
 extern "C" __global__ void k(float* data, int* flag, float* y) {
   if (blockIdx.x == 0) {
     *data = 3.0f;

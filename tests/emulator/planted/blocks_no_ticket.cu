@@ -1,5 +1,5 @@
 //! gemmlab args=part:f32[n]=zeros,y:f32[1]=empty n=8 block=32 grid=n
-// Block 7 hopes that it is the last one.
+// Block 7 assumes that it runs last.
 extern "C" __global__ void k(float* part, float* y) {
   if (threadIdx.x != 0) return;
   part[blockIdx.x] = blockIdx.x + 1;

@@ -1,5 +1,5 @@
 //! gemmlab args=part:f32[n]=empty,y:f32[1]=empty,count:u32[1]=zeros n=8 block=32 grid=n
-// The last block to draw a number adds up what no fence has made visible.
+// The block with the last ticket adds values that no fence made visible.
 extern "C" __global__ void k(float* part, float* y, unsigned* count) {
   if (threadIdx.x != 0) return;
   part[blockIdx.x] = blockIdx.x;

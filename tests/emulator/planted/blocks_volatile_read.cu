@@ -1,5 +1,5 @@
 //! gemmlab args=x:f32[32*n],parts:f32[n]=empty,y:f32[1]=empty,count:i32[1]=zeros n=5 block=32 grid=n
-// The last block reads what others wrote, but they executed no fence: volatile does not help.
+// The last block reads values written without a fence; volatile does not help.
 extern "C" __global__ void k(const float* x, float* parts, float* y, int* count) {
   __shared__ bool last;
   float v = x[blockIdx.x * 32 + threadIdx.x];

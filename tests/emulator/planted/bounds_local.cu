@@ -1,5 +1,5 @@
 //! gemmlab args=x:u32[n],y:f32[n]=empty n=128 block=n grid=1
-// An index that grows past a thread's own array.
+// An index exceeds the bounds of a local array.
 extern "C" __global__ void k(const unsigned* x, float* y) {
   float own[8];
   int t = threadIdx.x;

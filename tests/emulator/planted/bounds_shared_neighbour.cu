@@ -1,5 +1,5 @@
 //! gemmlab args=x:f32[n],y:f32[n]=empty n=64 block=n grid=1
-// The last thread stores behind the first array: there the second one begins.
+// The last thread writes past the first array, into the second one.
 extern "C" __global__ void k(const float* x, float* y) {
   __shared__ float a[64], b[64];
   int t = threadIdx.x;

@@ -1,5 +1,5 @@
 //! gemmlab args=x:f32[n],y:f32[n]=empty n=64 block=n grid=1
-// Asks once whether the copy has arrived, and goes on whatever the answer is.
+// Tests once whether the copy has completed, and ignores the result.
 extern "C" __global__ void k(const float* x, float* y) {
   __shared__ alignas(16) float s[64];
   __shared__ unsigned long long full;

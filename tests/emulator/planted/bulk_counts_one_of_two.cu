@@ -1,5 +1,5 @@
 //! gemmlab args=x:f32[64],y:f32[32]=empty block=32 grid=1
-// The phase counts the bytes of one copy, and two are on their way.
+// The phase expects the bytes of one copy, but two are pending.
 extern "C" __global__ void k(const float* x, float* y) {
   __shared__ unsigned long long bar;
   __shared__ __align__(128) float a[32], b[32];

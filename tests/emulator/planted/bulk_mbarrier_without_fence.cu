@@ -1,5 +1,5 @@
 //! gemmlab args=x:f32[n],y:f32[n]=empty n=64 block=n grid=1
-// No fence shows the copy engine that the mbarrier is there.
+// No fence makes the mbarrier visible to the copy engine.
 extern "C" __global__ void k(const float* x, float* y) {
   __shared__ alignas(16) float s[64];
   __shared__ unsigned long long full;

@@ -1,5 +1,5 @@
 //! gemmlab args=x:f32[n],y:f32[n]=empty n=64 block=n grid=1
-// Threads have set the tile to zero; no fence orders that before what the copy engine brings.
+// Threads cleared the tile; no fence orders this before the copy engine's writes.
 extern "C" __global__ void k(const float* x, float* y) {
   __shared__ alignas(16) float s[64];
   __shared__ unsigned long long full;

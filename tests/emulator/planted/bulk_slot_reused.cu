@@ -1,5 +1,5 @@
 //! gemmlab args=x:f32[n],y:f32[n]=empty n=1024 block=64 grid=1
-// Nobody waits until the others have read a slot before it is filled again.
+// A stage is filled again before all consumers have read it.
 extern "C" __global__ void k(const float* x, float* y) {
   __shared__ __align__(16) float s[2][64];
   __shared__ unsigned long long full[2];

@@ -1,5 +1,5 @@
 //! gemmlab args=y:f32[32]=empty block=32 grid=1
-// The block's shared memory is gone before the copy has read it.
+// The block exits before the copy has read its shared memory.
 extern "C" __global__ void k(float* y) {
   __shared__ __align__(128) float s[32];
   s[threadIdx.x] = 2.0f;

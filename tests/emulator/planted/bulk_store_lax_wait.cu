@@ -1,5 +1,5 @@
 //! gemmlab args=y:f32[32]=empty,z:f32[32]=empty block=32 grid=1
-// .read waits until the source may change; the target need not be there.
+// .read waits until the source has been read; the target may not be written yet.
 extern "C" __global__ void k(float* y, float* z) {
   __shared__ __align__(128) float s[32];
   s[threadIdx.x] = threadIdx.x;

@@ -1,5 +1,5 @@
 //! gemmlab args=x:f32[n],y:f32[n]=empty,z:f32[n]=empty n=64 block=n grid=1
-// What the copy engine stores is read before the wait for it.
+// The target of a bulk store is read before the wait for it.
 extern "C" __global__ void k(const float* x, float* y, float* z) {
   __shared__ alignas(16) float s[64];
   int t = threadIdx.x;

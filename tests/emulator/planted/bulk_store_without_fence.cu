@@ -1,5 +1,5 @@
 //! gemmlab args=y:f32[n]=empty n=64 block=n grid=1
-// The copy engine reads what threads have stored, which no fence has shown it.
+// The copy engine reads stores of threads that no fence made visible to it.
 extern "C" __global__ void k(float* y) {
   __shared__ alignas(16) float s[64];
   int t = threadIdx.x;

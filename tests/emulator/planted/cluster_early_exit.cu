@@ -1,5 +1,5 @@
 //! gemmlab args=x:u32[n],y:u32[n]=empty n=256 block=64 grid=4 cluster=2
-// A block may be gone while the other one still reads its shared memory.
+// A block may have exited while the other one still reads its shared memory.
 extern "C" __global__ void k(const unsigned* x, unsigned* y) {
   __shared__ unsigned s[64];
   int t = threadIdx.x, i = blockIdx.x * 64 + t;

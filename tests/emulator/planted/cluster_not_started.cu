@@ -1,5 +1,5 @@
 //! gemmlab args=x:u32[n],y:u32[n]=empty n=256 block=64 grid=4 cluster=2
-// Nobody waits until the other block has started.
+// A store to the other block's shared memory without waiting until that block has started.
 extern "C" __global__ void k(const unsigned* x, unsigned* y) {
   __shared__ unsigned s[64];
   int t = threadIdx.x, i = blockIdx.x * 64 + t;

@@ -1,5 +1,5 @@
 //! gemmlab args=x:u32[n],y:u32[n]=empty n=128 block=64 grid=2 cluster=2
-// A relaxed arrival tells nobody of the stores before it.
+// A relaxed arrival does not make earlier stores visible.
 extern "C" __global__ void k(const unsigned* x, unsigned* y) {
   __shared__ unsigned s[64];
   int t = threadIdx.x, i = blockIdx.x * 64 + t;

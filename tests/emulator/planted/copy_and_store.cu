@@ -1,5 +1,5 @@
 //! gemmlab args=x:f32[32],y:f32[32]=empty block=32 grid=1
-// A thread stores what is there already, and a copy is on its way to that place.
+// A thread stores to the target of a pending copy.
 extern "C" __global__ void k(const float* x, float* y) {
   __shared__ float s[32];
   unsigned at = (unsigned)__cvta_generic_to_shared(s + threadIdx.x);

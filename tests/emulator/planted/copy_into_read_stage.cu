@@ -1,5 +1,5 @@
 //! gemmlab args=x:f32[4*n],y:f32[n]=empty n=64 block=n grid=1
-// The copy for the next step goes where other warps still read.
+// The copy for the next step overwrites a stage that other warps still read.
 extern "C" __global__ void k(const float* x, float* y) {
   __shared__ float s[64];
   int t = threadIdx.x;

@@ -1,5 +1,5 @@
 //! gemmlab args=x:f32[2*n],y:f32[n]=empty n=64 block=n grid=1
-// Two groups; the wait lets one of them go on, and it is the one that is read.
+// Of two groups, the wait leaves one pending, and that one is read.
 extern "C" __global__ void k(const float* x, float* y) {
   __shared__ float s[2][64];
   int t = threadIdx.x;

@@ -1,5 +1,5 @@
 //! gemmlab args=x:f16[8*64],y:u32[n]=empty n=64 block=n grid=1
-// ldmatrix of rows that other threads copy, and nobody has waited for.
+// ldmatrix reads rows whose copies by other threads may be pending.
 extern "C" __global__ void k(const uint4* x, unsigned* y) {
   __shared__ alignas(16) uint4 s[64];
   int t = threadIdx.x;

@@ -1,5 +1,5 @@
 //! gemmlab args=x:f32[n],y:f32[n]=empty n=64 block=n grid=1
-// Each thread waits for its own copy and reads another's.
+// Each thread waits for its own copy but reads another thread's.
 extern "C" __global__ void k(const float* x, float* y) {
   __shared__ float s[64];
   int t = threadIdx.x;

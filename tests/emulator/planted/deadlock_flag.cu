@@ -1,5 +1,5 @@
 //! gemmlab args=y:u32[2]=zeros block=32 grid=2
-// Each block waits for the flag of the other one before it sets its own.
+// Each block waits for the other's flag before it sets its own.
 extern "C" __global__ void k(volatile unsigned* y) {
   while (y[1 - blockIdx.x] == 0) {  // expect: deadlock
   }

@@ -1,5 +1,5 @@
 //! gemmlab args=y:u32[n]=empty n=32 block=n grid=1
-// 33 arrivals are expected, 32 come.
+// The mbarrier expects 33 arrivals and receives 32.
 extern "C" __global__ void k(unsigned* y) {
   __shared__ unsigned long long full;
   unsigned at = __cvta_generic_to_shared(&full);

@@ -1,5 +1,5 @@
 //! gemmlab args=x:f32[n],y:f32[n]=empty n=32 block=2*n grid=1
-// The consumers wait for the phase before the one in which the producers arrive.
+// The consumers wait with the wrong parity.
 extern "C" __global__ void k(const float* x, float* y) {
   __shared__ unsigned long long full;
   __shared__ float s[32];

@@ -1,5 +1,5 @@
 //! gemmlab args=x:f32[n],y:f32[n]=empty,z:f32[n]=empty n=128 block=n grid=1
-// No barrier between the write to global memory and the read by another thread of the block.
+// No barrier between a write to global memory and another thread's read in the same block.
 extern "C" __global__ void k(const float* x, float* y, float* z) {
   int t = threadIdx.x;
   y[t] = 2 * x[t];

@@ -1,5 +1,5 @@
 //! gemmlab args=x:f32[n],y:f32[n]=zeros,z:f32[n]=empty,c:u32[1]=zeros n=256 block=64 grid=4
-// The barrier opens when all blocks but one have come.
+// The barrier opens when all blocks but one have arrived.
 extern "C" __global__ void k(const float* x, float* y, float* z, unsigned* c) {
   int i = blockIdx.x * 64 + threadIdx.x;
   y[i] = 2 * x[i];

@@ -1,5 +1,5 @@
 //! gemmlab args=x:f32[n],y:f32[n]=empty n=256 block=64 grid=1
-// The consumers say that they are done before they read.
+// The consumers arrive before they read.
 extern "C" __global__ void k(const float* x, float* y) {
   __shared__ float s[32]; __shared__ unsigned long long full, empty;
   int t = threadIdx.x, w = t / 32, l = t % 32;

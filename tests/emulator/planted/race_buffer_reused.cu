@@ -1,5 +1,5 @@
 //! gemmlab args=x:f32[n],y:f32[n]=empty n=128 block=128 grid=1
-// The second reduction writes where threads still read the first one's result.
+// The second reduction overwrites the first one's result while threads still read it.
 extern "C" __global__ void k(const float* x, float* y) {
   __shared__ float s[4]; int t = threadIdx.x; float v = x[t], m = v;
   for (int d = 16; d; d /= 2) m = fmaxf(m, __shfl_xor_sync(~0u, m, d));

@@ -1,5 +1,5 @@
 //! gemmlab args=x:f32[1],y:f32[1]=empty block=64 grid=1
-// The flag may be seen before the data: no fence stands between the two.
+// The flag may become visible before the data, since there is no fence between them.
 extern "C" __global__ void k(const float* x, float* y) {
   __shared__ float data;
   __shared__ volatile int ready;

@@ -1,5 +1,5 @@
 //! gemmlab args=x:i32[n],y:i32[n]=empty n=64 block=64 grid=1
-// The largest is read while others still make it larger.
+// The maximum is read while other threads still update it.
 extern "C" __global__ void k(const int* x, int* y) {
   __shared__ int largest;
   if (threadIdx.x == 0) largest = 0;

@@ -1,5 +1,5 @@
 //! gemmlab args=x:f32[n],y:f32[n]=empty n=128 block=64 grid=1
-// The mbarrier is initialised again while others may still wait at it.
+// The mbarrier is initialized again while other threads may still wait at it.
 extern "C" __global__ void k(const float* x, float* y) {
   __shared__ float s[2][64];
   __shared__ unsigned long long done;

@@ -1,5 +1,5 @@
 //! gemmlab args=y:u32[n]=empty n=64 block=n grid=1
-// The mbarrier is used by threads that do not know whether it is initialised.
+// Threads use the mbarrier without waiting for its initialization.
 extern "C" __global__ void k(unsigned* y) {
   __shared__ unsigned long long full;
   unsigned at = __cvta_generic_to_shared(&full);

@@ -1,5 +1,5 @@
 //! gemmlab args=x:f32[n],y:f32[n]=empty n=64 block=2*n grid=1
-// Consumers wait for a barrier at which they meet each other only.
+// Consumers wait at a barrier that only synchronizes consumers.
 extern "C" __global__ void k(const float* x, float* y) {
   __shared__ float s[64];
   int t = threadIdx.x;

@@ -1,5 +1,5 @@
 //! gemmlab args=x:f32[n],y:f32[n]=empty n=256 block=128 grid=2
-// Only the first block meets between the read and the write.
+// Only the first block has a barrier between the read and the write.
 extern "C" __global__ void k(const float* x, float* y) {
   __shared__ float s[128];
   int t = threadIdx.x, i = blockIdx.x * 128 + t;

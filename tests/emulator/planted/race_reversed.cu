@@ -1,5 +1,5 @@
 //! gemmlab args=x:f32[n],y:f32[n]=empty n=128 block=n grid=1
-// No barrier between the write and another thread's read.
+// No barrier between a write and another thread's read.
 extern "C" __global__ void k(const float* x, float* y) {
   __shared__ float s[128];
   int t = threadIdx.x;

@@ -1,5 +1,5 @@
 //! gemmlab args=x:f32[n],y:f32[n]=empty n=128 block=n grid=1
-// Each step reads what its neighbour may have overwritten in the same step.
+// Each step reads values that a neighbour may overwrite in the same step.
 extern "C" __global__ void k(const float* x, float* y) {
   __shared__ float s[128];
   int t = threadIdx.x;

@@ -1,5 +1,5 @@
 //! gemmlab args=y:u32[n]=empty n=32 block=n grid=1
-// Lanes read what the warp has stored as a matrix, without __syncwarp() in between.
+// Lanes read what the warp stored as a matrix, without __syncwarp() in between.
 extern "C" __global__ void k(unsigned* y) {
   __shared__ alignas(16) unsigned s[32];
   int t = threadIdx.x;

@@ -1,5 +1,5 @@
 //! gemmlab args=x:f32[n],y:f32[n]=empty n=32 block=96 grid=1
-// Warp 2 waits for warp 1 before it writes, but not for warp 0, for which warp 1 has waited later.
+// Warp 2 waits for warp 1 before it writes, but not for warp 0, for which warp 1 waits later.
 extern "C" __global__ void k(const float* x, float* y) {
   __shared__ float s[32];
   int t = threadIdx.x, lane = t % 32;

@@ -1,5 +1,5 @@
 //! gemmlab args=x:f32[4*n],y:f32[n]=empty n=64 block=n grid=1
-// The next tile is stored while other warps still read this one.
+// The next tile is stored while other warps still read the current one.
 extern "C" __global__ void k(const float* x, float* y) {
   __shared__ float tile[64];
   int t = threadIdx.x;

@@ -1,5 +1,5 @@
 //! gemmlab args=x:f32[n],y:f32[1]=empty n=256 block=n grid=1
-// A sum by halves that lacks the barrier at the end of each step.
+// A tree reduction without the barrier at the end of each step.
 extern "C" __global__ void k(const float* x, float* y) {
   __shared__ float s[256];
   int t = threadIdx.x;

@@ -1,5 +1,5 @@
 //! gemmlab args=y:u32[n]=empty n=64 block=n grid=1
-// All threads write the same word, each another value.
+// All threads write different values to the same word.
 extern "C" __global__ void k(unsigned* y) {
   __shared__ unsigned last;
   last = threadIdx.x;  // expect: shared race

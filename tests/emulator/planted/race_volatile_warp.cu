@@ -1,5 +1,5 @@
 //! gemmlab args=x:f32[n],y:f32[1]=empty n=64 block=32 grid=1
-// The end of a reduction as it was written for GPUs before Volta.
+// The last steps of a reduction as written for GPUs before Volta.
 extern "C" __global__ void k(const float* x, float* y) {
   __shared__ volatile float s[64];
   int t = threadIdx.x;

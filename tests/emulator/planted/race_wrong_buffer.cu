@@ -1,5 +1,5 @@
 //! gemmlab args=x:f32[8*n],y:f32[n]=empty n=64 block=n grid=1
-// Two buffers, one barrier for each step; but the step loads into the buffer that is being read.
+// Two buffers with one barrier per step, but each step loads into the buffer that is being read.
 extern "C" __global__ void k(const float* x, float* y) {
   __shared__ float tile[2][64];
   int t = threadIdx.x;

@@ -1,5 +1,5 @@
 //! gemmlab args=y:u32[1]=empty block=64 grid=1
-// Counts from whatever is there.
+// The counter is not initialized.
 extern "C" __global__ void k(unsigned* y) {
   __shared__ unsigned count;
   atomicAdd(&count, 1);  // expect: uninitialized read

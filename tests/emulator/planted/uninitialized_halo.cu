@@ -1,5 +1,5 @@
 //! gemmlab args=x:f32[n],y:f32[n]=empty n=64 block=n grid=1
-// Nobody loads the element beyond the tile.
+// The element past the tile is never loaded.
 extern "C" __global__ void k(const float* x, float* y) {
   __shared__ float s[65];
   int t = threadIdx.x;

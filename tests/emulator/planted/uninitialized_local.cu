@@ -1,5 +1,5 @@
 //! gemmlab args=x:u32[n],y:f32[n]=empty n=64 block=n grid=1
-// One element of each thread's own array is never written.
+// One element of the local array is never written.
 extern "C" __global__ void k(const unsigned* x, float* y) {
   float own[8];
   int t = threadIdx.x;

@@ -1,5 +1,5 @@
 //! gemmlab args=a:f16[256],c:f32[256]=empty block=32 grid=1
-// The sums begin with what the output holds.
+// The accumulators are not initialized.
 #include <mma.h>
 using namespace nvcuda::wmma;
 extern "C" __global__ void k(const __half* a, float* c) {

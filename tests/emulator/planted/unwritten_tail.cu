@@ -1,5 +1,5 @@
 //! gemmlab args=x:f32[n],y:f32[n]=empty,n n=64 block=32 grid=2
-// The guard cuts off four elements too many.
+// The guard excludes four elements too many.
 extern "C" __global__ void k(const float* x, float* y, int n) {
   int i = blockIdx.x * blockDim.x + threadIdx.x;
   if (i < n - 4) {

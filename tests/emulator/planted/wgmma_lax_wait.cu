@@ -1,7 +1,7 @@
 //! gemmlab args=x:f16[64*16+8*16],y:f32[64*8]=empty block=128 grid=1
-// Two products are under way, and the wait leaves one of them: it is the one that is stored.
+// Of two pending products the wait leaves one, and that one is stored.
 __device__ unsigned long long descriptor(const void* tile) {
-  // Pieces of 8×8 numbers: 128 bytes to the next one along k, 256 to the next 8 rows.
+  // Core matrices of 8×8 numbers, 128 bytes apart along k and 256 bytes apart along rows.
   return (unsigned)__cvta_generic_to_shared(tile) >> 4 | 8ull << 16 | 16ull << 32;
 }
 extern "C" __global__ void k(const uint4* x, float* y) {

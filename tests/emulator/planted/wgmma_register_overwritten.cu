@@ -1,5 +1,5 @@
 //! gemmlab args=x:f16[8*16],y:f32[64*8]=empty block=128 grid=1
-// A lies in registers, one of which changes while the tensor cores still read it.
+// A register that holds A changes while the tensor cores still read it.
 extern "C" __global__ void k(const uint4* x, float* y) {
   __shared__ alignas(128) uint4 b[16];
   int t = threadIdx.x;

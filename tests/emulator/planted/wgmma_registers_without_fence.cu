@@ -1,5 +1,5 @@
 //! gemmlab args=x:f16[64*16+8*16],y:f32[64*8]=empty block=128 grid=1
-// Accumulators are written behind the fence, so that wgmma may add to what was there before.
+// Accumulators are written after the fence, so wgmma may use their old values.
 __device__ unsigned long long descriptor(const void* tile) {
   return (unsigned)__cvta_generic_to_shared(tile) >> 4 | 8ull << 16 | 16ull << 32;
 }

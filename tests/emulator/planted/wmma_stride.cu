@@ -1,5 +1,5 @@
 //! gemmlab args=a:f16[n],b:f16[n],c:f32[256]=empty n=512 block=32 grid=1
-// Rows of a matrix begin at multiples of 16 bytes.
+// Rows of a matrix must be aligned to 16 bytes.
 #include <mma.h>
 using namespace nvcuda;
 extern "C" __global__ void k(const half* a, const half* b, float* c) {
