@@ -230,7 +230,9 @@ def job_of(
     """Return the product as launches on tensor cores."""
 
     def factor_of(name: str, stack: Stack) -> Factor:
-        factor = Factor(name, stack, choice.tier, choice.fallback)
+        operand = stack.operand()
+        assert operand is not None, "a factor that cannot be read in place must be copied first"
+        factor = Factor(name, operand, choice.tier, choice.fallback)
         if name not in packed:
             return factor
         if packed[name].layout != factor.packed():

@@ -48,8 +48,9 @@ class PackedMatrix:
             stack = _stack(descriptor, row)
         assert stack is not None
         self.array, self.descriptor = array, descriptor
-        source = stack if row else stack.transposed
-        factor = Factor("a" if row else "b", source, precision)
+        operand = (stack if row else stack.transposed).operand()
+        assert operand is not None, "a factor that cannot be read in place must be copied first"
+        factor = Factor("a" if row else "b", operand, precision)
         self.layout: Packed = factor.packed()
         self._memory = framework.maker((-(-self.layout.nbytes // 4),), descriptor.device)()
         self.address = framework.address(self._memory)

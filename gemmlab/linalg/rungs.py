@@ -19,8 +19,10 @@ from gemmlab.kernels.gemm.sm90 import mainloop
 from gemmlab.kernels.gemm.sm90.config import BF16X6, TileConfig
 from gemmlab.kernels.rung import Geometry, Rung
 from gemmlab.linalg.arch import sm90
-from gemmlab.linalg.planning import plan
-from gemmlab.linalg.planning.plan import ALIGNMENT, Address, Launch, Operand, Packed, Product
+from gemmlab.linalg.planning.plan import ALIGNMENT, Address, Launch, Operand
+from gemmlab.linalg.planning.program import Factor, Job, Memory, placed
+from gemmlab.linalg.planning.tiers import Choice
+from gemmlab.linalg.shapes import Stack
 
 
 @dataclass(frozen=True)
@@ -44,8 +46,13 @@ def operands(config: Config, shape: Mapping[str, int]) -> tuple[Operand, Operand
     return Operand(n, k, True, k), Operand(m, k, True, k)
 
 
-def product_of(left: Operand, right: Operand) -> Product:
-    return Product(left.vectors, right.vectors, left.depth, right.vectors)
+def product_of(config: Config, shape: Mapping[str, int]) -> Job:
+    """The product with the rung's tile. Its factors are "a" and "b", whichever arrays they are."""
+    left, right = operands(config, shape)
+    scheme = config.scheme.name
+    c = Stack(left.vectors, right.vectors, right.vectors, 1)
+    factors = Factor("a", left, scheme), Factor("b", right, scheme)
+    return Job(*factors, c, Choice(scheme, "the rung's own"), tile=config)
 
 
 def launches(
@@ -53,26 +60,15 @@ def launches(
 ) -> tuple[Launch, ...]:
     """All launches of the product. args: the problem's arguments and a workspace, by name."""
     a, b, c, workspace = (args[name] for name in ("a", "b", "c", "workspace"))
-    left, right = operands(config, shape)
-    left_packed, right_packed = (
-        Packed(config.scheme, x.vectors, x.depth, x.k_major, factor=name)
-        for x, name in ((left, "a"), (right, "b"))
-    )
-    packed = (left_packed, right_packed)
     first, second = (a, b) if config.layout == "row" else (b, a)
-    begin = workspace + packed[0].nbytes
-    works = workspace, begin, begin + packed[1].nbytes
-    product = product_of(left, right)
-    needs_totals = plan.totals_bytes(product, config, sm90.MULTIPROCESSORS) > 0
-    totals = works[2] + (ALIGNMENT if needs_totals else 0)  # any address will do if none is used
-    return (
-        *plan.pack(left, packed[0], first, works[0]),
-        *plan.pack(right, packed[1], second, works[1]),
-        *plan.multiply(
-            product, config, *packed, (*works[:2], c), sm90.MULTIPROCESSORS, totals=totals
-        ),
-        plan.repair(product, left, right, packed, (first, second, c), works, sm90.MULTIPROCESSORS),
-    )
+    product = product_of(config, shape)
+    begin = workspace + product.left.workspace
+    report = begin + product.right.workspace
+    # Any address will do for totals if there are none.
+    totals = report + (ALIGNMENT if product.totals(sm90.MULTIPROCESSORS) else 0)
+    memory = Memory(workspace, begin, report, totals)
+    planned = product.launches(memory, sm90.MULTIPROCESSORS)
+    return placed(planned, {"a": first, "b": second, "c": c})
 
 
 def geometry(config: Config, shape: Mapping[str, int]) -> Geometry:
@@ -84,9 +80,9 @@ def geometry(config: Config, shape: Mapping[str, int]) -> Geometry:
 
 def workspace(config: Config, shape: Mapping[str, int]) -> int:
     """Bytes: both packed operands with their counts, the report, and totals."""
-    both = operands(config, shape)
-    parts = sum(Packed(config.scheme, x.vectors, x.depth, x.k_major).nbytes for x in both)
-    return parts + ALIGNMENT + plan.totals_bytes(product_of(*both), config, sm90.MULTIPROCESSORS)
+    product = product_of(config, shape)
+    parts = product.left.workspace + product.right.workspace
+    return parts + ALIGNMENT + product.totals(sm90.MULTIPROCESSORS)
 
 
 def requires(config: Config, shape: Mapping[str, int]) -> str | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +9,6 @@ import numpy as np
 from gemmlab.devices.device import Span
 from gemmlab.devices.emulated import EmulatedDevice, HostBuffer
 from gemmlab.linalg.planning.plan import Launch
-from gemmlab.linalg.planning.program import Source
 from gemmlab.linalg.runtime import executor
 from gemmlab.linalg.runtime.kernels import artifact_of
 
@@ -32,10 +29,3 @@ class Memory:
     def run(self, launch: Launch) -> None:
         """Run one launch to its end."""
         executor.run(self._device, [executor.bind(launch, artifact_of(launch))])
-
-
-def placed(launch: Launch, addresses: Mapping[str, Span]) -> Launch:
-    """The launch with the caller's arrays at these addresses."""
-    given = launch.args.items()
-    args = {name: addresses[x.name] if isinstance(x, Source) else x for name, x in given}
-    return replace(launch, args=args)

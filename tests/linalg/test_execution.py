@@ -78,7 +78,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
 
 def run_of(size: int, stream: int = 7) -> TensorCoreRun:
     stack = Stack(size, size, size, 1)
-    factors = (Factor(name, stack, "fp16x3", "bf16x6") for name in "ab")
+    factors = (Factor(name, stack.operand(), "fp16x3", "bf16x6") for name in "ab")
     job = Job(*factors, stack, BY_DEFAULT)
     return TensorCoreRun(job, fake_driver.Framework(), 0, stream)
 

@@ -32,8 +32,8 @@ def job(
     """a (batch, m, k) times one b (k, n), both by rows."""
     a, b = Stack(m, k, k, 1, batch, m * k if batch > 1 else 0), Stack(k, n, n, 1)
     c = Stack(m, n, n, 1, batch, m * n if batch > 1 else 0)
-    left = Factor("a", a, choice.tier, choice.fallback, kept[0])
-    right = Factor("b", b.transposed, choice.tier, choice.fallback, kept[1])
+    left = Factor("a", a.operand(), choice.tier, choice.fallback, kept[0])
+    right = Factor("b", b.transposed.operand(), choice.tier, choice.fallback, kept[1])
     return Job(left, right, c, choice)
 
 
@@ -150,8 +150,8 @@ def test_the_product_is_float32_accurate_on_the_emulator(
     sizes = (wanted.left.workspace, wanted.right.workspace, REPORT_BYTES)
     spaces = [np.zeros(size, np.uint8) for size in sizes]
     launches = wanted.launches(Memory(*(memory.place(space) for space in spaces)), sms=2)
-    for launch in launches:
-        memory.run(emulation.placed(launch, at))
+    for launch in program.placed(launches, at):
+        memory.run(launch)
 
     exact, size = (x(a).astype(float) @ x(b).astype(float) for x in (np.asarray, np.abs))
     finite = np.isfinite(size)

@@ -14,7 +14,8 @@ are zero when a product begins; repair, the last launch, reports and clears them
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from gemmlab.kernels.common import ceil_div
 from gemmlab.kernels.gemm.sm90.config import SCHEMES, PackConfig, TileConfig
@@ -43,21 +44,16 @@ class Source(int):
 class Factor:
     """One factor of a product: the caller's array, and how it is packed.
 
-    name: the caller's array, "a" or "b". kept: the address of an operand packed earlier, which is
+    name: the caller's array, "a" or "b". operand: rows of the left factor, or columns of the right
+    one. kept: the address of an operand packed earlier, which is
     not modified.
     """
 
     name: str
-    source: Stack  # rows of the left factor, or columns of the right one
+    operand: Operand
     scheme: str
     fallback: str | None = None
     kept: int | None = None
-
-    @property
-    def operand(self) -> Operand:
-        operand = self.source.operand()
-        assert operand is not None, "a factor that cannot be read in place must be copied first"
-        return operand
 
     def packed(self, scheme: str | None = None) -> Packed:
         operand = self.operand
@@ -95,6 +91,7 @@ class Job:
     choice: Choice
     alpha: float = 1.0
     beta: float = 0.0
+    tile: TileConfig | None = None  # None: the fastest, as predicted
 
     @property
     def most_risk(self) -> int:
@@ -145,6 +142,8 @@ class Job:
         )
 
     def _tile(self, scheme: str, sms: int) -> TileConfig:
+        if self.tile is not None:
+            return self.tile
         packed = (self.left.packed(scheme), self.right.packed(scheme))
         return plan.choose_tile(self._product, *packed, sms)
 
@@ -193,3 +192,15 @@ class Job:
             batch = max(batch, packed.batch)
         config = PackConfig(packed.scheme)
         return Launch("repack", config, (blocks, batch, 2), _BLOCK, args)
+
+
+def placed(launches: Iterable[Launch], arrays: Mapping[str, Address]) -> tuple[Launch, ...]:
+    """The launches with the addresses of the caller's arrays, by name, instead of `Source`s."""
+
+    def value(given: Value) -> Value:
+        return arrays[given.name] if isinstance(given, Source) else given
+
+    return tuple(
+        replace(launch, args={name: value(given) for name, given in launch.args.items()})
+        for launch in launches
+    )
