@@ -105,7 +105,7 @@ def run(
     dynamic_smem: bytes. order: of warps and blocks, see schedule.Order. cluster: blocks in x, y, z;
     the default is the kernel's .reqnctapercluster. trace: filled by the launch. tier: "auto",
     "numpy" or "native", see tiers.py. tensor: "exact" rounds tensor core products as hardware does,
-    "fast" sums them in float32. check: kinds of checks to run, see CHECKS. uninitialized: array
+    "fast" sums them in float32. check: the checks to run, see CHECKS. uninitialized: array
     arguments that the kernel must write before it reads them. outputs: array arguments of which the
     kernel should leave no element unwritten, see checks/outputs.py. max_instructions: per warp.
     variables: PTX name of a module variable -> its bytes, which replace the initial value.
@@ -118,9 +118,9 @@ def run(
     if tensor not in ("exact", "fast"):
         raise InputError(f"tensor {tensor!r} is not 'exact' or 'fast'")
     kinds = kinds_of(check) if check is not None else frozenset[str]()
-    noted = check is not None
+    recorded = check is not None
     prepared = prepare(
-        ptx, entry, grid, block, args, dynamic_smem, cluster, noted=noted, values=variables
+        ptx, entry, grid, block, args, dynamic_smem, cluster, recorded=recorded, values=variables
     )
     launch = replace(
         prepared.launch,
@@ -201,15 +201,15 @@ def prepare(
     dynamic_smem: int = 0,
     cluster: Dim3 | None = None,
     *,
-    noted: bool = False,
+    recorded: bool = False,
     values: Mapping[str, np.ndarray] = MappingProxyType({}),
 ) -> Prepared:
     """Build a launch and fill its memory.
 
-    noted: record operand values for the checks. values: the `variables` of `run`; the other
+    recorded: record operand values for the checks. values: the `variables` of `run`; the other
     parameters are also those of `run`. Raises PtxSyntaxError, InputError, LaunchError.
     """
-    program = translate(ptx, entry, noted)
+    program = translate(ptx, entry, recorded)
     most, threads = program.function.maxntid, math.prod(block)
     if most is not None and threads > math.prod(most):
         raise LaunchError(f"{threads} threads per block; the kernel's .maxntid is {most}")

@@ -111,7 +111,7 @@ class Undefined:
         self.has_found, self.unknown = False, None
 
     def _execute(self, k: int, i: Instruction, on: np.ndarray) -> None:
-        noted = self.machine.noted.get(k, (None,))
+        recorded = self.machine.recorded.get(k, (None,))
         is_pure = i.root in ARITHMETIC
         decided = None
         if i.guard is not None:
@@ -120,16 +120,16 @@ class Undefined:
                 what = "decides a branch" if i.root in BRANCHES else "decides whether this executes"
                 self._report(k, decided, on, what, [i.guard.reg.name])
                 decided = None
-            guard = np.False_ if noted[0] is None else noted[0]  # None: not executed
+            guard = np.False_ if recorded[0] is None else recorded[0]  # None: not executed
             on = on & np.broadcast_to(three_axes(guard), self.shape)
         if i.root in ("ld", "ldu"):
             self._load(k, i, on)
         elif i.root == "st" and "async" not in i.modifiers:
             self._store(k, i, on)
         elif is_pure:
-            self._compute(i, noted[1:], decided, on)
+            self._compute(i, recorded[1:], decided, on)
         elif i.name == "shfl":
-            self._shuffle(k, i, noted[1:], on)
+            self._shuffle(k, i, recorded[1:], on)
         elif i.root in EXCHANGES:
             taint = self._of(sources(i))
             if taint is not None:

@@ -115,7 +115,7 @@ class Participation:
         """The lanes that pass an instruction's guard."""
         if self.code[index].guard is None:
             return on
-        enabled: np.ndarray = on & three_axes(self.machine.noted[index][0])
+        enabled: np.ndarray = on & three_axes(self.machine.recorded[index][0])
         return enabled
 
     def _collective(self, index: int, on: np.ndarray, named: np.ndarray) -> None:
@@ -148,7 +148,7 @@ class Participation:
 
     def _shuffle(self, index: int, on: np.ndarray) -> None:
         """Mark results of a shuffle that come from inactive lanes as undefined."""
-        _, distance, segment = self.machine.noted[index]
+        _, distance, segment = self.machine.recorded[index]
         mode = next(m for m in self.code[index].modifiers if m in MODES)
         source, inside = source_lanes(mode, distance, segment)
         # The width of a segment minus 1; valid if its set bits are exactly the lowest ones.

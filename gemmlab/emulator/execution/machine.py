@@ -116,7 +116,7 @@ class Machine:
     executed: int = 0  # instructions in those basic blocks
     turns: int = 0  # basic blocks since all ready lanes were converged
     specials: dict[str, Value] = field(default_factory=dict)
-    noted: dict[int, tuple[Value, ...]] = field(default_factory=dict)  # operands, for the checks
+    recorded: dict[int, tuple[Value, ...]] = field(default_factory=dict)  # operands, for the checks
     first_warp: int = 0  # number within its block of the first warp that this machine runs
 
     def __post_init__(self) -> None:

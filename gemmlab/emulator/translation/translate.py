@@ -48,17 +48,19 @@ from gemmlab.ptx.parser import parse
 STACK_ALIGNMENT = 8  # bytes; the minimum alignment of local memory
 
 
-def translate(text: str, entry: str | None = None, noted: bool = False) -> Program:
-    """Parse and translate one entry of a PTX text. noted: store in `machine.noted` the values that
-    decide which operands an instruction uses, for the checks. Raises PtxSyntaxError,
-    UnknownNameError."""
+def translate(text: str, entry: str | None = None, recorded: bool = False) -> Program:
+    """Parse and translate one entry of a PTX text.
+
+    recorded: for the checks, store the values that decide which operands an instruction uses in
+    `machine.recorded`. Raises PtxSyntaxError, UnknownNameError.
+    """
     module = parse(text)
     function = module.entry(entry)
 
     def make() -> Program:
-        return FunctionTranslator(module, inline_calls(module, function), noted).program()
+        return FunctionTranslator(module, inline_calls(module, function), recorded).program()
 
-    found: Program = module.programs.get((function.name, noted), make)
+    found: Program = module.programs.get((function.name, recorded), make)
     return found
 
 
@@ -223,7 +225,7 @@ class FunctionTranslator(Translator):
                 self.line(f"m.count_guarded({self.index}, g, mask)")
             mark = len(self.lines)
             try:
-                if self.noted:
+                if self.recorded:
                     self.note(instruction)
                 if problem := read_opcode(instruction.opcode).problem:
                     self.unsupported(problem)
@@ -245,7 +247,7 @@ class FunctionTranslator(Translator):
         """Store the guard and the values that decide which operands determine the result."""
         values = [self.value(*decider, typed=False) for decider in deciders(i)]
         if i.guard is not None or values:
-            self.line(f"m.noted[{self.index}] = {', '.join([str(self.guard(i)), *values])},")
+            self.line(f"m.recorded[{self.index}] = {', '.join([str(self.guard(i)), *values])},")
 
     def homes(self) -> dict[str, Home]:
         """Return the locations of variables. Shared variables lie in one piece of memory, local
