@@ -3,7 +3,7 @@
 The emulator counts blocks of PTX, and ptxas records the PTX line of each machine instruction. Every
 instruction therefore votes on the count of its machine block. Instructions that ptxas cannot move
 are the most reliable: the branch at the block's end, then memory accesses and barriers. Arithmetic
-may have been hoisted out of a loop or above a branch. `flow.least_change` finds the thread counts
+may have been hoisted out of a loop or above a branch. `flow.closest_flow` finds the thread counts
 closest to the votes in which every block is entered as often as it is left.
 """
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from gemmlab.ptx.opcodes import ARITHMETIC, FLOPS
 from gemmlab.sass.code import ENDLESS, Block, Code, Instruction
-from gemmlab.sass.flow import Guess, least_change
+from gemmlab.sass.flow import Estimate, closest_flow
 from gemmlab.sass.lines import Executed, Lines, PtxLine
 from gemmlab.sass.warps import warps
 
@@ -43,24 +43,26 @@ class Counted:
     taken: tuple[int, ...]  # threads that took the branch at the block's end
 
 
-def count(code: Code, lines: Lines, entering: Executed) -> Counted:
-    """Return the counts of each block of `code`. entering: the warps and threads launched."""
+def count(code: Code, lines: Lines, launched: Executed) -> Counted:
+    """Return the counts of each block of `code`. launched: the warps and threads launched."""
     places = _places(code)
     votes = [
-        Votes() if _around_routine(code, block) else _votes(code, block, lines, places)
+        Votes() if _is_slow_path(code, block) else _votes(code, block, lines, places)
         for block in code.blocks
     ]
-    guesses = _guesses(code, votes)
-    guesses = _shared_out(votes, guesses, lines, places)
+    estimates = _estimates(code, votes)
+    estimates = _distribute_duplicates(votes, estimates, lines, places)
     edges = [[(edge.target, int(edge.cold)) for edge in block.edges] for block in code.blocks]
-    threads, along = least_change(guesses, edges, entering.threads)
+    threads, edge_threads = closest_flow(estimates, edges, launched.threads)
     rolled = _unrolled(code, lines, places, threads)
     if rolled:
-        guesses = [rolled.get(i, guess) for i, guess in enumerate(guesses)]
-        threads, along = least_change(guesses, edges, entering.threads)
-    said = [one.fixed + one.movable for one in votes]
-    blocks = tuple(map(Executed, warps(code, lines, said, threads, along, entering), threads))
-    return Counted(blocks, tuple(flows[0] if flows else 0 for flows in along))
+        estimates = [rolled.get(i, estimate) for i, estimate in enumerate(estimates)]
+        threads, edge_threads = closest_flow(estimates, edges, launched.threads)
+    all_votes = [one.fixed + one.movable for one in votes]
+    blocks = tuple(
+        map(Executed, warps(code, lines, all_votes, threads, edge_threads, launched), threads)
+    )
+    return Counted(blocks, tuple(flows[0] if flows else 0 for flows in edge_threads))
 
 
 def threads_on(
@@ -148,65 +150,69 @@ def _is_one_to_one(root: str, line: PtxLine) -> bool:
     return root in FIXED_ROOTS or (root in SIMPLE_ROOTS and line.root in SIMPLE_PTX)
 
 
-def _around_routine(code: Code, block: Block) -> bool:
+def _is_slow_path(code: Code, block: Block) -> bool:
     """Whether the block calls a routine or is where one returns. This is a slow path that shares
     its PTX lines with the fast path."""
     before = code.instructions[block.first - 1] if block.first else None
     return code.instructions[block.last - 1].calls_routine or bool(before and before.calls_routine)
 
 
-def _guess(said: Counter[Executed]) -> Guess:
+def _estimate(votes: Counter[Executed]) -> Estimate:
     """Return the weighted median of the votes. Its weight is that of the votes with exactly this
     value."""
-    half, so_far = said.total() / 2, 0
-    for executed in sorted(said, key=lambda executed: executed.threads):
-        so_far += said[executed]
+    half, so_far = votes.total() / 2, 0
+    for executed in sorted(votes, key=lambda executed: executed.threads):
+        so_far += votes[executed]
         if so_far >= half:
-            return Guess(executed.threads, said[executed])
-    return Guess(0, 0)
+            return Estimate(executed.threads, votes[executed])
+    return Estimate(0, 0)
 
 
-def _guesses(code: Code, votes: Sequence[Votes]) -> list[Guess]:
-    """Return a guess per block from its fixed votes or, without any, from its movable ones.
+def _estimates(code: Code, votes: Sequence[Votes]) -> list[Estimate]:
+    """Return an estimate per block from its fixed votes or, without any, from its movable ones.
 
     In front of a loop, votes for the loop's count are ignored: those instructions were hoisted.
     """
-    guesses = [_guess(one.fixed or one.movable) for one in votes]
+    estimates = [_estimate(one.fixed or one.movable) for one in votes]
     heads = {e.target for i, block in enumerate(code.blocks) for e in block.edges if e.target <= i}
     for i, block in enumerate(code.blocks):
-        loops = {guesses[e.target].times for e in block.edges if e.target in heads and e.target > i}
+        loops = {
+            estimates[e.target].times for e in block.edges if e.target in heads and e.target > i
+        }
         own = Counter({e: n for e, n in votes[i].movable.items() if e.threads not in loops})
         if own and not votes[i].fixed:
-            guesses[i] = _guess(own)
-    return guesses
+            estimates[i] = _estimate(own)
+    return estimates
 
 
-def _shared_out(
-    votes: Sequence[Votes], guesses: Sequence[Guess], lines: Lines, places: Places
-) -> list[Guess]:
+def _distribute_duplicates(
+    votes: Sequence[Votes], estimates: Sequence[Estimate], lines: Lines, places: Places
+) -> list[Estimate]:
     """Distribute the count of a line that ptxas duplicated into several blocks. If only one of
     them has no fixed votes, it gets the remainder; an example is a loop with its first iteration
     peeled."""
-    shared = list(guesses)
+    shared = list(estimates)
     for (number, kind), copies in places.items():
         line = lines.get(number or 0)
         unknown = [i for i in copies if not votes[i].fixed]
         if line is None or len(copies) < 2 or len(unknown) > 1 or not unknown:
             continue
         if line.branch if kind == "branch" else kind in FIXED_ROOTS and line.clear:
-            others = sum(copies[i] * guesses[i].times for i in copies if i != unknown[0])
+            others = sum(copies[i] * estimates[i].times for i in copies if i != unknown[0])
             left = max(0, line.executed.threads - others)
-            shared[unknown[0]] = Guess(left // copies[unknown[0]], FIXED)
+            shared[unknown[0]] = Estimate(left // copies[unknown[0]], FIXED)
     return shared
 
 
-def _unrolled(code: Code, lines: Lines, places: Places, threads: Sequence[int]) -> dict[int, Guess]:
-    """Return guesses for unrolled loops, which have blocks with several copies of the body.
+def _unrolled(
+    code: Code, lines: Lines, places: Places, threads: Sequence[int]
+) -> dict[int, Estimate]:
+    """Return estimates for unrolled loops, which have blocks with several copies of the body.
 
     The block with the most copies executes as many iterations as it can, and the others the rest.
     This assumes that all threads execute the same number of iterations.
     """
-    found: dict[int, Guess] = {}
+    found: dict[int, Estimate] = {}
     for (number, root), copies in places.items():
         line = lines.get(number or 0)
         if line is None or not _is_one_to_one(root, line):
@@ -227,5 +233,5 @@ def _unrolled(code: Code, lines: Lines, places: Places, threads: Sequence[int]) 
         for i in sorted(copies, key=lambda i: -copies[i]):
             times = rounds // copies[i] if i in loops else min(1, rounds // copies[i])
             rounds -= times * copies[i]
-            found[i] = Guess(entries * times, BRANCH)
+            found[i] = Estimate(entries * times, BRANCH)
     return found

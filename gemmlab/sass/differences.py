@@ -23,8 +23,8 @@ SPACES = {
     **dict.fromkeys(("LDS", "LDSM", "STS", "STSM", "ATOMS"), "shared"),
     **dict.fromkeys(SPILLS, "local"),
 }
-LOOP = "compare-and-swap loop; iterations not counted"
-OTHERWISE = "vectorized differently than the emulator assumes; affects wavefronts"
+CAS_LOOP = "compare-and-swap loop; iterations not counted"
+VECTORIZED_DIFFERENTLY = "vectorized differently than the emulator assumes; affects wavefronts"
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Difference:
 
 
 @dataclass
-class Asked:
+class PtxAccesses:
     """The accesses of one kind in one line of PTX."""
 
     space: str
@@ -67,20 +67,20 @@ def differences(run: Run, code: Code, counted: Counted) -> tuple[Difference, ...
 
 
 def _accesses(run: Run, code: Code, counted: Counted) -> Iterator[Difference]:
-    done = _done(code, counted)
-    for place, asked in sorted(_asked(run).items()):
+    done = _machine_accesses(code, counted)
+    for place, requested in sorted(_ptx_accesses(run).items()):
         line, operation = place
         made = done.pop(place, [])
-        access, warps = f"{asked.space} {operation}", sum(times for _, times in made)
+        access, warps = f"{requested.space} {operation}", sum(times for _, times in made)
         widths = {one.width for one, _ in made if one.root in ("LDS", "STS")}
-        if not widths <= asked.widths:
-            yield Difference(OTHERWISE, access, (line,), asked.warps, warps)
+        if not widths <= requested.widths:
+            yield Difference(VECTORIZED_DIFFERENTLY, access, (line,), requested.warps, warps)
             continue
         if operation == "atomic" and (loop := done.pop((line, "load"), [])):
             warps += sum(times for _, times in loop)
-            yield Difference(LOOP, access, (line,), asked.warps, warps)
-        elif what := _way(asked, made, warps):
-            yield Difference(what, access, (line,), asked.warps, warps)
+            yield Difference(CAS_LOOP, access, (line,), requested.warps, warps)
+        elif what := _classify(requested, made, warps):
+            yield Difference(what, access, (line,), requested.warps, warps)
     for (line, operation), made in sorted(done.items()):
         for one, times in made:
             what = "spilled" if one.root in SPILLS else "added"
@@ -88,23 +88,23 @@ def _accesses(run: Run, code: Code, counted: Counted) -> Iterator[Difference]:
             yield Difference(what, access, (line,) if line else (), 0, times)
 
 
-def _way(asked: Asked, made: Sequence[tuple[Instruction, int]], warps: int) -> str:
+def _classify(requested: PtxAccesses, made: Sequence[tuple[Instruction, int]], warps: int) -> str:
     """Return how the accesses made for a line differ from those it requests, or "" if they do
     not."""
     if not made:
-        return "merged into another access or eliminated" if asked.warps else ""
-    if warps > asked.warps:
+        return "merged into another access or eliminated" if requested.warps else ""
+    if warps > requested.warps:
         guarded = any(one.guard for one, _ in made)
         return "predicated: issued with no active thread" if guarded else "hoisted above a branch"
-    if warps < asked.warps:
-        fewer = len(made) < asked.instructions
+    if warps < requested.warps:
+        fewer = len(made) < requested.instructions
         return "merged into another access or eliminated" if fewer else "hoisted out of a loop"
-    return "duplicated or split" if len(made) > asked.instructions else ""
+    return "duplicated or split" if len(made) > requested.instructions else ""
 
 
-def _asked(run: Run) -> dict[tuple[int, str], Asked]:
+def _ptx_accesses(run: Run) -> dict[tuple[int, str], PtxAccesses]:
     """Return the PTX accesses to global, shared and local memory by line and operation."""
-    found: dict[tuple[int, str], Asked] = {}
+    found: dict[tuple[int, str], PtxAccesses] = {}
     instructions, accesses = run.program.function.instructions, run.program.accesses
     for block, warps in zip(run.program.blocks, run.tally.warps.tolist(), strict=True):
         for index in range(block.first, block.last):
@@ -114,15 +114,17 @@ def _asked(run: Run) -> dict[tuple[int, str], Asked]:
             if operation and not {"param", "const"} & {*words}:
                 spaces = (word for word in words if word in ("global", "shared", "local"))
                 space = next(spaces, "shared" if one.root.endswith("matrix") else "generic")
-                asked = found.setdefault((one.line, operation), Asked(space))
-                asked.instructions += 1
-                asked.warps += warps
+                requested = found.setdefault((one.line, operation), PtxAccesses(space))
+                requested.instructions += 1
+                requested.warps += warps
                 if index in accesses:
-                    asked.widths.add(accesses[index].width)
+                    requested.widths.add(accesses[index].width)
     return found
 
 
-def _done(code: Code, counted: Counted) -> dict[tuple[int, str], list[tuple[Instruction, int]]]:
+def _machine_accesses(
+    code: Code, counted: Counted
+) -> dict[tuple[int, str], list[tuple[Instruction, int]]]:
     """Return the machine code's accesses by line and operation, each with the warps that executed
     it."""
     found: dict[tuple[int, str], list[tuple[Instruction, int]]] = defaultdict(list)

@@ -16,15 +16,15 @@ from typing import NamedTuple
 UNLIMITED = 1 << 62
 
 
-class Guess(NamedTuple):
+class Estimate(NamedTuple):
     """An estimated count of a block, and the cost per unit of deviation."""
 
     times: int
     weight: int
 
 
-def least_change(
-    guesses: Sequence[Guess],
+def closest_flow(
+    estimates: Sequence[Estimate],
     edges: Sequence[Sequence[tuple[int, int]]],
     entering: int,
 ) -> tuple[list[int], list[list[int]]]:
@@ -33,30 +33,30 @@ def least_change(
 
     edges: for each block its (target, cost per unit); target -1 leaves the graph.
     """
-    blocks = len(guesses)
+    blocks = len(estimates)
     leave, source, sink = 2 * blocks, 2 * blocks + 1, 2 * blocks + 2
     network = _Network(2 * blocks + 3)
-    more, less, along = [], [], list[list[int]]()
-    for block, (count, weight) in enumerate(guesses):
+    more, less, edge_arcs = [], [], list[list[int]]()
+    for block, (count, weight) in enumerate(estimates):
         into, out = 2 * block, 2 * block + 1
         more.append(network.arc(into, out, UNLIMITED, weight))
         less.append(network.arc(out, into, count, weight))
-        # The guess is an initial flow, which drains at `into` and is supplied at `out`.
+        # The estimate is an initial flow, which drains at `into` and is supplied at `out`.
         network.arc(source, out, count, 0)
         network.arc(into, sink, count, 0)
         targets = (leave if target < 0 else 2 * target for target, _ in edges[block])
         costs = (cost for _, cost in edges[block])
-        along.append(
+        edge_arcs.append(
             [network.arc(out, to, UNLIMITED, cost) for to, cost in zip(targets, costs, strict=True)]
         )
     network.arc(source, 0, entering, 0)
     network.arc(leave, sink, entering, 0)
     network.send(source, sink)
     counts = [
-        guess.times + network.flow(up) - network.flow(down)
-        for guess, up, down in zip(guesses, more, less, strict=True)
+        estimate.times + network.flow(up) - network.flow(down)
+        for estimate, up, down in zip(estimates, more, less, strict=True)
     ]
-    return counts, [[network.flow(arc) for arc in arcs] for arcs in along]
+    return counts, [[network.flow(arc) for arc in arcs] for arcs in edge_arcs]
 
 
 @dataclass

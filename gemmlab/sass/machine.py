@@ -77,8 +77,8 @@ def analyse(artifact: Artifact, run: Run) -> MachineCode:
         raise CompileError(f"the machine code of {artifact.entry} has no PTX line information")
     lines = ptx_lines(run)
     tally = run.tally
-    entering = Executed(int(tally.warps[:1].sum()), int(tally.lanes[:1].sum()))
-    counted = count(code, lines, entering)
+    launched = Executed(int(tally.warps[:1].sum()), int(tally.lanes[:1].sum()))
+    counted = count(code, lines, launched)
     return MachineCode(code, counted, lines, differences(run, code, counted))
 
 
