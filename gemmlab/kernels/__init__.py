@@ -7,7 +7,7 @@ row-major; in the *course layout* A is row-major, B and C are column-major.
 Names in every kernel:
 
 | name             | meaning                                                                       |
-|------------------|--------------------------------------------------------------------------------|
+|------------------|-------------------------------------------------------------------------------|
 | `mA`, `sA`, `rA` | a tensor in global memory, in shared memory, in registers                     |
 | `BM`, `BN`, `BK` | rows and columns of C per block, and the depth of its tiles along k           |
 | `WM`, `WN`       | rows and columns of C per warp                                                |

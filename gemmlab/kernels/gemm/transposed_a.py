@@ -60,7 +60,7 @@ def pitch(config: Config, width: int) -> int:
     return width // 32 * 36 + 4 if config.arrangement == "padded" else width
 
 
-def place(config: Config, k: Int32, x: Int32, width: int) -> Int32:
+def offset(config: Config, k: Int32, x: Int32, width: int) -> Int32:
     """The offset of element (k,x) in a tile. Aligned groups of four along x stay together."""
     if config.arrangement == "padded":
         x = x + x // 32 * 4
@@ -111,18 +111,18 @@ def kernel(
         four_a = simt.load_four(mA, by * BM + a_m, k0 + a_k, 1, wide)
         four_b = simt.load_four(mB, k0 + b_k, bx * BN + b_n, unit, wide)
         for e in cutlass.range_constexpr(4):
-            sA[place(config, a_k, a_m, BM) + e * pitch(config, BM)] = four_a[e]
+            sA[offset(config, a_k, a_m, BM) + e * pitch(config, BM)] = four_a[e]
         if cutlass.const_expr(unit == 0):
             for e in cutlass.range_constexpr(4):
-                sB[place(config, b_k, b_n, BN) + e * pitch(config, BN)] = four_b[e]
+                sB[offset(config, b_k, b_n, BN) + e * pitch(config, BN)] = four_b[e]
         else:
-            simt.quad(sB, place(config, b_k, b_n, BN)).store(four_b)
+            simt.quad(sB, offset(config, b_k, b_n, BN)).store(four_b)
         cute.arch.sync_threads()
         for kk in cutlass.range_constexpr(BK):
             for i in cutlass.range_constexpr(0, TM, 4):
-                simt.read_four(sA, place(config, kk, ty * TM + i, BM), rA, i)
+                simt.read_four(sA, offset(config, kk, ty * TM + i, BM), rA, i)
             for j in cutlass.range_constexpr(0, TN, 4):
-                simt.read_four(sB, place(config, kk, tx * TN + j, BN), rB, j)
+                simt.read_four(sB, offset(config, kk, tx * TN + j, BN), rB, j)
             for i in cutlass.range_constexpr(TM):
                 for j in cutlass.range_constexpr(TN):
                     rC[i, j] += rA[i] * rB[j]

@@ -56,7 +56,7 @@ def pair(
 
 @cute.jit
 def unscale(
-    sums: cute.Tensor, places: cute.Tensor, corner: tuple, exponents: tuple, alpha: Float32
+    sums: cute.Tensor, coords: cute.Tensor, corner: tuple, exponents: tuple, alpha: Float32
 ) -> None:
     """sums = alpha·2^(ua + ub)·sums. `exponents` holds ua of all rows and ub of all columns."""
     row0, col0 = corner
@@ -64,10 +64,10 @@ def unscale(
     rU = cute.make_rmem_tensor(2, Int32)
     cU = cute.make_rmem_tensor((2, pairs), Int32)
     for r in cutlass.range_constexpr(2):
-        rU[r] = exponents[0][row0 + places[(0, r, 0), 0, 0][0]]
+        rU[r] = exponents[0][row0 + coords[(0, r, 0), 0, 0][0]]
     for e in cutlass.range_constexpr(2):
         for j in cutlass.range_constexpr(pairs):
-            cU[e, j] = exponents[1][col0 + places[(e, 0, j), 0, 0][1]]
+            cU[e, j] = exponents[1][col0 + coords[(e, 0, j), 0, 0][1]]
 
     # Rows and columns outside C have arbitrary exponents, whose sum could overflow.
     is_normal = largest(rU) <= 126 - largest(cU)
@@ -87,7 +87,7 @@ def unscale(
 @cute.jit
 def store(
     sums: cute.Tensor,
-    places: cute.Tensor,
+    coords: cute.Tensor,
     mC: cute.Tensor,
     corner: tuple,
     beta: Float32,
@@ -97,7 +97,7 @@ def store(
     m, n = mC.shape
     pairs = sums.shape[0][2]
     for r in cutlass.range_constexpr(2):
-        row, col = corner[0] + places[(0, r, 0), 0, 0][0], corner[1] + places[(0, r, 0), 0, 0][1]
+        row, col = corner[0] + coords[(0, r, 0), 0, 0][0], corner[1] + coords[(0, r, 0), 0, 0][1]
         start = mC.iterator + cute.crd2idx((row, col), mC.layout)
         # Load a whole row of C before storing to it: loads do not move ahead of stores.
         if beta != 0:
@@ -128,7 +128,7 @@ def store(
 @cute.jit
 def finish_tile(
     sums: cute.Tensor,
-    places: cute.Tensor,
+    coords: cute.Tensor,
     output: Output,
     tile: tuple,
     sizes: tuple,
@@ -136,7 +136,7 @@ def finish_tile(
 ) -> None:
     """Write the thread's elements of one tile of C.
 
-    places: row and column of each sum within the tile. tile: batch item, tile row, tile column.
+    coords: row and column of each sum within the tile. tile: batch item, tile row, tile column.
     """
     item, tile_m, tile_n = tile
     m, n = sizes
@@ -149,5 +149,5 @@ def finish_tile(
     row0, col0 = tile_m * config.block_m, tile_n * config.block_n
     wide = row0 + config.block_m <= m and col0 + config.block_n <= n
     wide = wide and mC.iterator.toint() % 8 == 0 and ldc % 2 == 0
-    unscale(sums, places, (row0, col0), (uA, uB), output.alpha)
-    store(sums, places, mC, (row0, col0), output.beta, wide)
+    unscale(sums, coords, (row0, col0), (uA, uB), output.alpha)
+    store(sums, coords, mC, (row0, col0), output.beta, wide)

@@ -50,7 +50,7 @@ from gemmlab.kernels.gemm.sm90.scheduling import (
     tile_coordinates,
     wait_for_turn,
 )
-from gemmlab.kernels.gemm.sm90.tiles import ELEMENTS, Source, fetch, source_of, tiles_of
+from gemmlab.kernels.gemm.sm90.tiles import ELEMENTS, TmaOperand, fetch, tiles_of, tma_operand
 from gemmlab.kernels.signature import signatures
 
 POINTERS = {
@@ -113,8 +113,8 @@ def set_up_ring(
 
 @cute.jit
 def produce(
-    source_a: Source,
-    source_b: Source,
+    operand_a: TmaOperand,
+    operand_b: TmaOperand,
     ring: Ring,
     work: Work,
     config: cutlass.Constexpr,
@@ -126,15 +126,15 @@ def produce(
         item, tile_m, tile_n = tile_coordinates(tile, work.m, work.n, config)
         for k_tile in cutlass.range(work.k_tiles, unroll=1):
             for part in cutlass.range_constexpr(PARTS - 1, -1, -1):
-                part_a = item * source_a.item_stride * PARTS + part
-                part_b = item * source_b.item_stride * PARTS + part
+                part_a = item * operand_a.item_stride * PARTS + part
+                part_b = item * operand_b.item_stride * PARTS + part
                 bar = ring.full + stage
                 # NOTE: a wait for the phase before a new barrier's first returns at once.
                 cute.arch.mbarrier_wait(ring.empty + stage, phase ^ 1)
                 with cute.arch.elect_one():
                     cute.arch.mbarrier_arrive_and_expect_tx(bar, config.stage_bytes)
-                fetch(source_a, tile_m, k_tile, part_a, stage, bar)
-                fetch(source_b, tile_n, k_tile, part_b, stage, bar)
+                fetch(operand_a, tile_m, k_tile, part_a, stage, bar)
+                fetch(operand_b, tile_n, k_tile, part_b, stage, bar)
                 stage, phase = next_stage(stage, phase, STAGES)
 
 
@@ -225,7 +225,7 @@ def consume(
     chains = [cute.make_rmem_tensor(sums.layout, Float32) for _ in range(config.chains)]
     own_totals = totals.totals_of(totals_c, thread, config)
     TOTAL = config.total_k // LINE  # k-tiles
-    places = mma.get_slice(thread).partition_C(cute.make_identity_tensor((BM, BN)))
+    coords = mma.get_slice(thread).partition_C(cute.make_identity_tensor((BM, BN)))
 
     stage, phase = Int32(0), Int32(0)
     if consumer == CONSUMERS - 1 and cutlass.const_expr(CONSUMERS > 1):
@@ -247,7 +247,7 @@ def consume(
                 totals.move_to_totals(own_totals, sums, k_tile + 1, work.k_tiles, TOTAL)
         if work.k_tiles > TOTAL and cutlass.const_expr(TOTAL > 0):
             totals.add_totals(sums, own_totals)
-        finish_tile(sums, places, output, (item, tile_m, tile_n), (work.m, work.n), config)
+        finish_tile(sums, coords, output, (item, tile_m, tile_n), (work.m, work.n), config)
     if consumer == 0 and cutlass.const_expr(CONSUMERS > 1):
         wait_for_turn(consumer)  # completes the phase that the last warpgroup's pass_turn began
 
@@ -297,10 +297,10 @@ def kernel(
             cute.arch.setmaxregister_decrease(REGISTERS[CONSUMERS][0])
         if warp == WARPS * CONSUMERS:
             parts = batch * config.scheme.parts
-            a = source_of(
+            a = tma_operand(
                 map_a, ring.a, BM, config.a_major, 1, (m, k, parts), item_stride_a, config
             )
-            b = source_of(
+            b = tma_operand(
                 map_b, ring.b, BN, config.b_major, CLUSTER, (n, k, parts), item_stride_b, config
             )
             produce(a, b, ring, work, config)

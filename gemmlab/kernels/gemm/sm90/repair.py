@@ -127,8 +127,8 @@ def kernel(
         sM = cute.make_tensor(cute.arch.alloc_smem(Int32, 2 * REPAIR_TILE), shape)
         columns, rows = cute.ceil_div(n, REPAIR_TILE), cute.ceil_div(m, REPAIR_TILE)
         for tile in cutlass.range(bx, columns * rows * batch, blocks):
-            item, turn = tile // (columns * rows), tile % (columns * rows)
-            row0, col0 = turn // columns * REPAIR_TILE, turn % columns * REPAIR_TILE
+            item, tile_in_item = tile // (columns * rows), tile % (columns * rows)
+            row0, col0 = tile_in_item // columns * REPAIR_TILE, tile_in_item % columns * REPAIR_TILE
             cute.arch.sync_threads()
             if thread < REPAIR_TILE:
                 sM[0, thread] = mark(risk_a, item * Int32(batch_a != 0), m, row0 + thread)

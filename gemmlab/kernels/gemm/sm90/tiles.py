@@ -48,7 +48,7 @@ def tiles_of(
     return swizzled(pointer, cute.tile_to_shape(atom, (rows, LINE, stages), order))
 
 
-class Source(NamedTuple):
+class TmaOperand(NamedTuple):
     """One operand as TMA copies it. A box is the part of a tensor that one TMA copy moves."""
 
     copy: cute.CopyAtom  # with the tensor map
@@ -62,7 +62,7 @@ class Source(NamedTuple):
 
 
 @cute.jit
-def source_of(
+def tma_operand(
     copy: cute.CopyAtom,
     pointer: cute.Pointer,
     rows: cutlass.Constexpr,
@@ -71,7 +71,7 @@ def source_of(
     extents: tuple,
     item_stride: Int32,
     config: cutlass.Constexpr,
-) -> Source:
+) -> TmaOperand:
     """The operand of extents (vectors, k, parts of all items), copied to stages at `pointer`.
 
     TMA sees shared memory as a list of 128-byte lines; a box is a number of consecutive lines. A
@@ -89,12 +89,12 @@ def source_of(
     smem, gmem = cute.group_modes(smem, 0, 2), cute.group_modes(gmem, 0, 3)
     smem, gmem = cpasync.tma_partition(copy, 0, cute.make_layout(1), smem, gmem)
     bx, _, _ = cute.arch.block_idx()
-    return Source(copy, gmem, smem, major, boxes, shares, bx % shares, item_stride)
+    return TmaOperand(copy, gmem, smem, major, boxes, shares, bx % shares, item_stride)
 
 
 @cute.jit
 def fetch(
-    source: Source,
+    operand: TmaOperand,
     tile: Int32,
     k_tile: Int32,
     part: Int32,
@@ -102,12 +102,12 @@ def fetch(
     bar: cute.Pointer,
 ) -> None:
     """Start the TMA copies of this block's share of a tile. `bar` counts the bytes that arrive."""
-    boxes, shares, share = source.boxes, source.shares, source.share
+    boxes, shares, share = operand.boxes, operand.shares, operand.share
     all_blocks = Int16((1 << shares) - 1)
     for i in cutlass.range_constexpr(boxes):
         x, y = k_tile, tile * shares + share
-        if cutlass.const_expr(source.major != "k"):
+        if cutlass.const_expr(operand.major != "k"):
             x, y = tile * boxes + i, k_tile * shares + share
-        target = source.smem[None, (stage * boxes + i) * shares + share]
-        box = source.gmem[None, x, y, part]
-        cute.copy(source.copy, box, target, tma_bar_ptr=bar, mcast_mask=all_blocks)
+        target = operand.smem[None, (stage * boxes + i) * shares + share]
+        box = operand.gmem[None, x, y, part]
+        cute.copy(operand.copy, box, target, tma_bar_ptr=bar, mcast_mask=all_blocks)
