@@ -312,6 +312,39 @@ def load_remote(pointer: cute.Pointer, block: Int32) -> Int32:
     return cute.arch.inline_ptx(text, write_only_types=[Int32], read_only_args=[address])
 
 
+@cute.jit
+def share_scales(
+    sW: cute.Tensor,
+    scales: tuple,
+    inside: cutlass.Boolean,
+    rank: Int32,
+    at: Int64,
+    config: cutlass.Constexpr,
+) -> list:
+    """Find the scales of the strip from the peaks of all blocks of the cluster.
+
+    sW: (warps, STRIP), whose row 0 has the block's peaks. Returns the scales of the thread's four
+    vectors. The caller must wait for the cluster before sW changes: others may still read it.
+    """
+    unscale, risk, status = scales
+    thread, _, _ = cute.arch.thread_idx()
+    if inside and rank == 0:
+        element(risk, at)[0] = Int32(0)
+    cute.arch.cluster_arrive()
+    cute.arch.cluster_wait()
+    sS = cute.make_tensor(cute.arch.alloc_smem(Int32, STRIP, 16), cute.make_layout(STRIP))
+    if thread < STRIP:
+        peak = sW[0, thread]
+        for block in cutlass.range_constexpr(config.cluster):
+            peak = cutlass.max(peak, load_remote(sW.iterator + thread, block))
+        sS[thread] = scale_of(peak, config.scheme)
+        if inside and rank == 0:
+            record_scale(at, sS[thread], unscale, risk, status)
+    cute.arch.cluster_arrive()
+    cute.arch.sync_threads()
+    return [sS[thread % LANES * 4 + e] for e in range(4)]
+
+
 @cute.kernel
 def pack_mn_major(
     x: cute.Pointer,
@@ -353,24 +386,10 @@ def pack_mn_major(
     )
     reduce_strip(sW, peaks, "max")
 
-    # Warp 0 of each block reads what the other blocks have found.
+    # Thread i < STRIP of each block has vector i of the strip.
     at = Int64(item) * cute.round_up(vectors, VECTOR_PITCH) + bx // CLUSTER * STRIP + thread
     inside = thread < STRIP and bx // CLUSTER * STRIP + thread < vectors
-    if inside and rank == 0:
-        element(risk, at)[0] = Int32(0)
-    cute.arch.cluster_arrive()
-    cute.arch.cluster_wait()
-    sS = cute.make_tensor(cute.arch.alloc_smem(Int32, STRIP, 16), cute.make_layout(STRIP))
-    if thread < STRIP:
-        peak = sW[0, thread]
-        for block in cutlass.range_constexpr(CLUSTER):
-            peak = cutlass.max(peak, load_remote(sW.iterator + thread, block))
-        sS[thread] = scale_of(peak, scheme)
-        if inside and rank == 0:
-            record_scale(at, sS[thread], unscale, risk, status)
-    cute.arch.cluster_arrive()  # waited for below, as other blocks may still read this block's sW
-    cute.arch.sync_threads()
-    scales = [sS[thread % LANES * 4 + e] for e in range(4)]
+    scales = share_scales(sW, (unscale, risk, status), inside, rank, at, config)
 
     counts = cute.make_rmem_tensor(4, Int32)
     counts.fill(0)
@@ -380,7 +399,7 @@ def pack_mn_major(
         if line < depth and column < vectors:
             four, start = held[None, i].load(), target + Int64(line) * pitch
             pack_four(four, scales, counts, start, Int64(depth) * pitch, config)
-    cute.arch.cluster_wait()
+    cute.arch.cluster_wait()  # no block still reads this block's peaks
     reduce_strip(sW, counts, "add")
     if inside and sW[0, thread] > 0:
         add_risk(risk + at, sW[0, thread], depth, status)
