@@ -29,7 +29,7 @@ MOST_ITEMS = 65535  # matrices in a stack, which are an axis of the grid of `pac
 # past their end by up to nine steps of 1024 elements.
 MOST_LENGTH = 2**31 - 2**14
 
-# One element at risk in this many is tolerated; normal data has one in 60,000 (`gemmlab docs matmul`).
+# One element at risk in so many is tolerated; normal data has one in 60,000: `gemmlab docs matmul`.
 TOLERATED = 8192
 
 _SURE = 0.97  # of SGEMM's time; predictions are not exact enough for smaller differences
