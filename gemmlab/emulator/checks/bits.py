@@ -11,7 +11,7 @@ from gemmlab.emulator.arithmetic.lanes import three_axes
 from gemmlab.ptx.ir import WIDTHS, Imm, Instruction
 
 ALL, NONE = np.uint64(0xFFFFFFFFFFFFFFFF), np.uint64(0)
-Values = tuple[Any, ...]  # values of the operands that translate.deciders lists
+Values = tuple[Any, ...]  # values of the operands that translate.selectors lists
 
 
 class Taint(NamedTuple):

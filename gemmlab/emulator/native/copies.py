@@ -45,7 +45,7 @@ from gemmlab.emulator.native.support import (
 from gemmlab.emulator.native.values import BOOL, I32, I64, U8, U32, Value, apply, where
 
 ALL, NONE = np.uint32(0xFFFFFFFF), np.uint32(0)
-MOST = 16  # bytes per lane
+LANE_BYTES = 16  # space per lane in a ring entry
 BYPASS = 1  # flavour of copies that bypass L1
 LINE, SECTOR = LINE_BYTES.bit_length() - 1, SECTOR_BYTES.bit_length() - 1
 
@@ -346,8 +346,8 @@ def enqueue_copy(
     with f.loop(lambda: left.value != NONE):
         lane = first_lane(left.value)
         left.value = left.value & (left.value - np.uint32(1))
-        to = entry.at(COPY["data"]).at(lane.astype(I64) * MOST)
-        f.clear(to, number(f, MOST))
+        to = entry.at(COPY["data"]).at(lane.astype(I64) * LANE_BYTES)
+        f.clear(to, number(f, LANE_BYTES))
         size = f.load(core.at(CORE["data"]).at(lane_offset(lane, U32)), U32).astype(I64)
         source = f.load_pointer(core.at(CORE["pointers"]).at(lane_offset(lane, I64)))
         k = Variable(f, number(f, 0))
@@ -365,7 +365,7 @@ def _each(
     with f.loop(lambda: left.value != NONE):
         lane = first_lane(left.value).astype(I64)
         left.value = left.value & (left.value - np.uint32(1))
-        there, here = f.load_pointer(pointers.at(lane * 8)), data.at(lane * MOST)
+        there, here = f.load_pointer(pointers.at(lane * 8)), data.at(lane * LANE_BYTES)
         source, target = (here, there) if to_pointers else (there, here)
         bits = f.assign(f"load {kind}, ptr {source.name}, align 4")
         f.do(f"store {kind} {bits}, ptr {target.name}, align 4")

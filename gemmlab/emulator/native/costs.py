@@ -25,7 +25,7 @@ from gemmlab.emulator.native.values import I32, I64, U16, U32, Value, apply, whe
 ALL, LOWER_HALF = np.uint32(0xFFFFFFFF), np.uint32(0xFFFF)
 NOINLINE = "noinline #0"  # inlining would make every access save the registers these use
 # lowest address of a pattern wider than 32 bits, so that it fails every bounds check
-FAR = -(1 << 62)
+OUT_OF_BOUNDS = -(1 << 62)
 
 
 def distinct(f: Function, keys: Value, lanes: Value) -> Value:
@@ -127,7 +127,7 @@ def analyse_pattern(f: Function, core: Pointer, record: Pointer) -> None:
     f.store(record.at(RECORD["index"]), index, align=64)
     low, high = reduced("smin", index).astype(I64), reduced("smax", index).astype(I64)
     near = f.bits(index.astype(I64) == pattern) == ALL
-    f.store(record.at(RECORD["lowest"]), where(near, low, np.int64(FAR)))
+    f.store(record.at(RECORD["lowest"]), where(near, low, np.int64(OUT_OF_BOUNDS)))
     f.store(record.at(RECORD["highest"]), high)
     f.store(record.at(RECORD["low_bits"]), reduced("or", index).astype(I64))
     step = f.element(index, 1)

@@ -181,9 +181,9 @@ class Space:
         quick = [f.load(place.at(i * dtype.itemsize), dtype) for i in range(count)]
         f.jump(behind)
         f.place(long)
-        noted, self.recorded = self.recorded, {}
+        recorded, self.recorded = self.recorded, {}
         self._access(access, address, lanes, is_load=True)
-        self.recorded = noted
+        self.recorded = recorded
         first = lane_offset(first_lane(lanes), dtype)
         slow = [f.load(self._item(access, i).at(first), dtype) for i in range(count)]
         end = f.here

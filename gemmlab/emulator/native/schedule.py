@@ -247,9 +247,9 @@ def run_warp(f: Function, core: Pointer, warp: Pointer, share: Value) -> None:
     f.jump(same)
     f.place(other)
     # Barriers do not wait for exited lanes, so an exit can release others.
-    nobody = f.load(core.at(CORE["num_at_barrier"]), I64) == 0
+    none_waiting = f.load(core.at(CORE["num_at_barrier"]), I64) == 0
     check = f.label("check")
-    f.branch(nobody, same, check)
+    f.branch(none_waiting, same, check)
     f.place(check)
     call(f, core, "release_all")
     f.jump(same)

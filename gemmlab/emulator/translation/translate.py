@@ -29,7 +29,7 @@ from gemmlab.emulator.translation.emit import instructions
 from gemmlab.emulator.translation.emit.collectives import members_of
 from gemmlab.emulator.translation.spins import mark_spins
 from gemmlab.emulator.translation.translator import Translator, Unsupported, immediate
-from gemmlab.emulator.translation.vectorize import Home, joined_accesses
+from gemmlab.emulator.translation.vectorize import Location, joined_accesses
 from gemmlab.errors import PtxSyntaxError
 from gemmlab.ptx.inline import inline_calls
 from gemmlab.ptx.ir import (
@@ -117,7 +117,7 @@ def basic_blocks(function: Function) -> list[Block]:
     return blocks
 
 
-def deciders(i: Instruction) -> list[tuple[Operand, np.dtype]]:
+def selectors(i: Instruction) -> list[tuple[Operand, np.dtype]]:
     """Return the operands whose values decide which other operands matter, with their types."""
     flag = np.dtype(bool)
     if i.root == "selp":
@@ -137,7 +137,7 @@ class FunctionTranslator(Translator):
     def program(self) -> Program:
         blocks = basic_blocks(self.function)
         spans = [(b.first, b.last) for b in blocks]
-        self.joined = joined_accesses(self.function, spans, self.homes())
+        self.joined = joined_accesses(self.function, spans, self.locations())
         live: set[str] = set()
         for block in blocks:
             self.body(block)
@@ -245,19 +245,19 @@ class FunctionTranslator(Translator):
 
     def note(self, i: Instruction) -> None:
         """Store the guard and the values that decide which operands determine the result."""
-        values = [self.value(*decider, typed=False) for decider in deciders(i)]
+        values = [self.value(*selector, typed=False) for selector in selectors(i)]
         if i.guard is not None or values:
             self.line(f"m.recorded[{self.index}] = {', '.join([str(self.guard(i)), *values])},")
 
-    def homes(self) -> dict[str, Home]:
-        """Return the locations of variables. Shared variables lie in one piece of memory, local
+    def locations(self) -> dict[str, Location]:
+        """Return the locations of variables. Shared variables lie in one region of memory, local
         ones in another."""
         variables = self.variables.values()
-        found = {v.name: Home(v.name, 0, v.alignment) for v in variables if v.space == "global"}
+        found = {v.name: Location(v.name, 0, v.alignment) for v in variables if v.space == "global"}
         local = [v for v in variables if v.space == "local"]
         aligned = max([STACK_ALIGNMENT, *(v.alignment for v in local)])
-        found |= {v.name: Home("local", self.local[v.name], aligned) for v in local}
-        return found | {name: Home("shared", offset) for name, offset in self.shared.items()}
+        found |= {v.name: Location("local", self.local[v.name], aligned) for v in local}
+        return found | {name: Location("shared", offset) for name, offset in self.shared.items()}
 
     def block_source(
         self, number: int, block: Block, slots: dict[str, int]

@@ -34,7 +34,7 @@ from gemmlab.ptx.ir import (
 from gemmlab.ptx.modifiers import read_opcode
 from gemmlab.ptx.opcodes import ATOMICS, BOUNDARIES, LOADS, STORES
 
-MOST = 1 << 20  # alignment of zero
+MAX_ALIGNMENT = 1 << 20  # alignment of zero
 # Instructions that preserve some alignment, and their numbers of operands.
 NUM_SOURCES = {"mov": 1, "cvt": 1, "cvta": 1, "neg": 1, "bfi": 4}
 NUM_SOURCES |= dict.fromkeys(("add", "sub", "and", "or", "xor", "mul", "mul24", "shl", "rem"), 2)
@@ -46,19 +46,19 @@ READ_ONLY = ("param", "const")
 TOUCHING = BOUNDARIES | LOADS | STORES | ATOMICS
 
 
-class Home(NamedTuple):
-    """The location of a variable: an offset into a piece of memory that variables may share."""
+class Location(NamedTuple):
+    """The location of a variable: an offset into a region of memory that variables may share."""
 
     memory: str
     offset: int  # bytes
-    alignment: int = MOST  # of the piece
+    alignment: int = MAX_ALIGNMENT  # of the region
 
 
-Homes = Mapping[str, Home]
+Locations = Mapping[str, Location]
 
 
 def joined_accesses(
-    function: Function, spans: Iterable[tuple[int, int]], homes: Homes
+    function: Function, spans: Iterable[tuple[int, int]], locations: Locations
 ) -> dict[int, Instruction | None]:
     """Return, for the index of each joined access, the vector access to execute there, or None if
     another index of the group executes it.
@@ -67,11 +67,11 @@ def joined_accesses(
     """
     code = function.instructions
     written = [results(i) for i in code]
-    alignment = alignments(code, written, homes)
-    constants = _constants(code, written, homes)
+    alignment = alignments(code, written, locations)
+    constants = _constants(code, written, locations)
     joined: dict[int, Instruction | None] = {}
     for first, last in spans:
-        for group in _Block(code, written, alignment, homes, constants).groups(first, last):
+        for group in _Block(code, written, alignment, locations, constants).groups(first, last):
             joined |= dict.fromkeys(x.index for x in group)
             where, instruction = _wide(code, group)
             joined[where] = instruction
@@ -79,7 +79,7 @@ def joined_accesses(
 
 
 def alignments(
-    code: Sequence[Instruction], written: Sequence[Sequence[str]], homes: Homes
+    code: Sequence[Instruction], written: Sequence[Sequence[str]], locations: Locations
 ) -> dict[str, int]:
     """Return, for each register, the largest power of two that divides all its possible values."""
     known: dict[str, int] = {}
@@ -87,39 +87,39 @@ def alignments(
     for instruction, targets in zip(code, written, strict=True):
         for target in targets:
             writers.setdefault(target, []).append(instruction)
-            known[target] = MOST
+            known[target] = MAX_ALIGNMENT
     changed = True
     while changed:
         changed = False
         for name, instructions in writers.items():
-            value = min(_result(i, known, homes) for i in instructions)
+            value = min(_result(i, known, locations) for i in instructions)
             if value < known[name]:
                 known[name], changed = value, True
     return known
 
 
 def _divisor(value: int) -> int:
-    return min(value & -value, MOST) if value else MOST
+    return min(value & -value, MAX_ALIGNMENT) if value else MAX_ALIGNMENT
 
 
-def _of(operand: Operand, known: Mapping[str, int], homes: Homes) -> int:
+def _of(operand: Operand, known: Mapping[str, int], locations: Locations) -> int:
     if isinstance(operand, Reg):
         return known.get(operand.name, 1)
     if isinstance(operand, Imm) and operand.width == 0:
         return _divisor(operand.value)
-    if isinstance(operand, Symbol) and operand.name in homes:
-        home = homes[operand.name]
-        return min(home.alignment, _divisor(home.offset + operand.offset))
+    if isinstance(operand, Symbol) and operand.name in locations:
+        location = locations[operand.name]
+        return min(location.alignment, _divisor(location.offset + operand.offset))
     return 1
 
 
-def _result(i: Instruction, known: Mapping[str, int], homes: Homes) -> int:
+def _result(i: Instruction, known: Mapping[str, int], locations: Locations) -> int:
     """Return a known divisor of an integer instruction's result, or 1."""
     if isinstance(i.operands[0], Vector) or len(i.operands) - 1 != NUM_SOURCES.get(i.root):
         return 1
     if "sat" in i.modifiers or i.modifiers[-1][0] not in "bsu":
         return 1
-    sources = [_of(o, known, homes) for o in i.operands[1:]]
+    sources = [_of(o, known, locations) for o in i.operands[1:]]
     match i.root:
         case "mov" | "cvta":
             return sources[0]
@@ -132,9 +132,9 @@ def _result(i: Instruction, known: Mapping[str, int], homes: Homes) -> int:
         case "and":
             return max(sources)
         case "mul" | "mul24" if {"lo", "wide"} & {*i.modifiers}:
-            return min(sources[0] * sources[1], MOST)
+            return min(sources[0] * sources[1], MAX_ALIGNMENT)
         case "mad" | "mad24" if {"lo", "wide"} & {*i.modifiers}:
-            return min(sources[0] * sources[1], sources[2], MOST)
+            return min(sources[0] * sources[1], sources[2], MAX_ALIGNMENT)
         case "shl":
             return _shifted(sources[0], i.operands[2])
         case "bfi" if isinstance(i.operands[3], Imm):
@@ -149,26 +149,26 @@ def _result(i: Instruction, known: Mapping[str, int], homes: Homes) -> int:
 def _shifted(aligned: int, count: Operand) -> int:
     """Return a known divisor of a left shift's result, given one of its operand."""
     known = count.value % (1 << 32) if isinstance(count, Imm) else 0
-    return min(aligned << min(known, 20), MOST)
+    return min(aligned << min(known, 20), MAX_ALIGNMENT)
 
 
 @dataclass(frozen=True)
-class _Place:
-    """An address: an offset from a register's value at one instruction, or into a piece of
+class _Address:
+    """An address: an offset from a register's value at one instruction, or into a region of
     memory."""
 
-    # register and the index of the instruction that wrote it, or the name of a piece and -1
+    # register and the index of the instruction that wrote it, or the name of a region and -1
     root: tuple[str, int]
     offset: int
 
 
 @dataclass(frozen=True)
-class _Scalar:
+class _Access:
     """A load or store that may be joined with others, usually of one element."""
 
     index: int  # the instruction's
     memory: Memory
-    place: _Place
+    place: _Address
     items: tuple[Operand, ...]  # registers of its elements
     type: str  # element type: untyped bits, or an integer type if the registers are wider
 
@@ -196,15 +196,16 @@ class _Block:
         code: Sequence[Instruction],
         written: Sequence[Sequence[str]],
         alignment: Mapping[str, int],
-        homes: Homes,
-        constants: Mapping[str, _Place],
+        locations: Locations,
+        constants: Mapping[str, _Address],
     ) -> None:
-        self.code, self.written, self.alignment, self.homes = code, written, alignment, homes
-        self.pieces = {v.memory: v.alignment for v in homes.values()}
+        self.code, self.written = code, written
+        self.alignment, self.locations = alignment, locations
+        self.regions = {v.memory: v.alignment for v in locations.values()}
         self.values = {**constants}  # extended by what the block writes
-        self.pending: dict[Chunk, list[_Scalar]] = {}
+        self.pending: dict[Chunk, list[_Access]] = {}
 
-    def groups(self, first: int, last: int) -> Iterator[list[_Scalar]]:
+    def groups(self, first: int, last: int) -> Iterator[list[_Access]]:
         """Return groups of accesses to execute as one, each in order of address."""
         for index in range(first, last):
             i = self.code[index]
@@ -213,12 +214,12 @@ class _Block:
                 yield from self._closed(i, chunk, access)
                 if chunk and access:
                     self.pending.setdefault(chunk, []).append(access)
-            self._note(index)
+            self._record(index)
         yield from self._close(list(self.pending))
 
     def _closed(
-        self, i: Instruction, chunk: Chunk | None, access: _Scalar | None
-    ) -> Iterator[list[_Scalar]]:
+        self, i: Instruction, chunk: Chunk | None, access: _Access | None
+    ) -> Iterator[list[_Access]]:
         """Return the groups that must end before an instruction."""
         reads, writes = _touched(i)
         ended = []
@@ -234,12 +235,12 @@ class _Block:
                 ended.append(other)
         yield from self._close(ended)
 
-    def _close(self, chunks: Iterable[Chunk]) -> Iterator[list[_Scalar]]:
+    def _close(self, chunks: Iterable[Chunk]) -> Iterator[list[_Access]]:
         for chunk in chunks:
             size = self._size(WIDTHS[chunk[1]], chunk[2])
             yield from _groups(self.code, self.pending.pop(chunk), size)
 
-    def _chunk(self, index: int) -> tuple[Chunk | None, _Scalar | None]:
+    def _chunk(self, index: int) -> tuple[Chunk | None, _Access | None]:
         """Return the chunk of an access that may be joined, and the access; (None, None) for
         others."""
         i = self.code[index]
@@ -255,22 +256,22 @@ class _Block:
             return None, None
         words = (i.root, *(w for w in i.modifiers[:-1] if w not in ("v2", "v4")))
         chunk = words, type_, place.root, place.offset // size
-        return chunk, _Scalar(index, memory, place, items, type_)
+        return chunk, _Access(index, memory, place, items, type_)
 
     def _size(self, width: int, root: tuple[str, int]) -> int:
         """Return the size of chunks relative to a root: the largest whose alignment is certain."""
         name, _ = root
-        return min(WIDEST, 4 * width, self.pieces.get(name) or self.alignment.get(name, 1))
+        return min(WIDEST, 4 * width, self.regions.get(name) or self.alignment.get(name, 1))
 
-    def _place(self, base: Operand, offset: int) -> _Place | None:
-        if isinstance(base, Symbol) and base.name in self.homes:
-            return _at(self.homes[base.name], base.offset + offset)
+    def _place(self, base: Operand, offset: int) -> _Address | None:
+        if isinstance(base, Symbol) and base.name in self.locations:
+            return _at(self.locations[base.name], base.offset + offset)
         if isinstance(base, Reg):
-            value = self.values.get(base.name, _Place((base.name, -1), 0))
+            value = self.values.get(base.name, _Address((base.name, -1), 0))
             return replace(value, offset=value.offset + offset)
         return None
 
-    def _note(self, index: int) -> None:
+    def _record(self, index: int) -> None:
         """Record the values that an instruction writes to registers: known addresses or new
         roots."""
         i = self.code[index]
@@ -283,24 +284,24 @@ class _Block:
                 case "add", (_, Reg() as source, Imm(value, 0)):
                     place = self._place(source, value)
         for name in names:
-            self.values[name] = place or _Place((name, index), 0)
+            self.values[name] = place or _Address((name, index), 0)
 
 
-def _at(home: Home, offset: int) -> _Place:
-    return _Place((home.memory, -1), home.offset + offset)
+def _at(location: Location, offset: int) -> _Address:
+    return _Address((location.memory, -1), location.offset + offset)
 
 
 def _constants(
-    code: Sequence[Instruction], written: Sequence[Sequence[str]], homes: Homes
-) -> dict[str, _Place]:
+    code: Sequence[Instruction], written: Sequence[Sequence[str]], locations: Locations
+) -> dict[str, _Address]:
     """Return the registers whose only value is the address of one variable."""
-    found: dict[str, _Place] = {}
+    found: dict[str, _Address] = {}
     times = Counter(name for names in written for name in names)
     for i in code:
         match i.opcode[0], i.operands:
-            case "mov", (Reg(name), Symbol(variable, offset)) if variable in homes:
+            case "mov", (Reg(name), Symbol(variable, offset)) if variable in locations:
                 if times[name] == 1 and i.guard is None:
-                    found[name] = _at(homes[variable], offset)
+                    found[name] = _at(locations[variable], offset)
     return found
 
 
@@ -351,13 +352,13 @@ def _touched(i: Instruction) -> tuple[set[str], set[str]]:
 
 
 def _groups(
-    code: Sequence[Instruction], gathered: list[_Scalar], size: int
-) -> Iterator[list[_Scalar]]:
+    code: Sequence[Instruction], gathered: list[_Access], size: int
+) -> Iterator[list[_Access]]:
     """Return the groups of a chunk to join: all of it, or halves."""
     is_store = code[gathered[0].index].root == "st"
     if is_store and len(gathered[0].items) > min(len(x.items) for x in gathered):
         return  # ptxas starts with the first store and joins no narrower ones to it
-    by_slot: dict[int, _Scalar] = {}
+    by_slot: dict[int, _Access] = {}
     for access in gathered:
         if not by_slot.keys() & {*access.slots}:
             by_slot |= dict.fromkeys(access.slots, access)
@@ -375,7 +376,7 @@ def _groups(
                 yield group
 
 
-def _movable(code: Sequence[Instruction], group: Sequence[_Scalar]) -> bool:
+def _movable(code: Sequence[Instruction], group: Sequence[_Access]) -> bool:
     """Return whether all loads may move to the first of them, or all stores to the last: no
     instruction in between names a loaded register or writes a stored one."""
     first, last = min(x.index for x in group), max(x.index for x in group)
@@ -398,7 +399,7 @@ def _named(i: Instruction) -> Iterator[str]:
         yield i.guard.reg.name
 
 
-def _wide(code: Sequence[Instruction], group: Sequence[_Scalar]) -> tuple[int, Instruction]:
+def _wide(code: Sequence[Instruction], group: Sequence[_Access]) -> tuple[int, Instruction]:
     """Return the vector access of a group and the index at which it executes."""
     choose = min if code[group[0].index].root == "ld" else max
     at = choose(group, key=lambda access: access.index)
