@@ -1,1 +1,1 @@
-"""What every part may use: processes, files and texts, and nothing about kernels."""
+"""Utilities that all parts share: processes, files, text. Nothing here depends on kernels."""

@@ -1,10 +1,10 @@
-"""Numbers as a reader wants them: three digits, a prefix, a unit."""
+"""Format numbers for readers: three digits, an SI prefix, a unit."""
 
-_PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z", "Y", "R", "Q")  # of the SI, powers of 1000
+_PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z", "Y", "R", "Q")  # SI, powers of 1000
 
 
 def scaled(value: float) -> str:
-    """Three digits and a decimal prefix of the SI: 16.8M, 8.8P."""
+    """Format with three digits and an SI prefix: 16.8M, 8.8P."""
     for prefix in _PREFIXES:
         if abs(float(f"{value:.3g}")) < 1000:
             return f"{value:.3g}{prefix}"
@@ -13,7 +13,7 @@ def scaled(value: float) -> str:
 
 
 def seconds(value: float) -> str:
-    """Three digits and a unit: 58µs; whole seconds from 1000 on."""
+    """Format seconds with three digits and a unit, e.g. 58µs; whole seconds from 1000 s on."""
     for factor, unit in ((1e-9, "ns"), (1e-6, "µs"), (1e-3, "ms")):
         if float(f"{value / factor:.3g}") < 1000:
             return f"{value / factor:.3g}{unit}"
@@ -25,5 +25,5 @@ def percent(value: float) -> str:
 
 
 def digits(value: float) -> str:
-    """Three digits; all digits of the whole number from 1000 on."""
+    """Format with three digits; from 1000 on, as a whole number with all its digits."""
     return f"{value:.3g}" if abs(float(f"{value:.3g}")) < 1000 else f"{value:,.0f}"

@@ -90,15 +90,15 @@ class Stack(NamedTuple):
 
 
 def multiply(a: Shape, b: Shape) -> Sizes:
-    """The product of arrays of these shapes. Raises ShapeError naming operand, shape and rule."""
+    """Return the sizes of the product of arrays of these shapes. Raises ShapeError."""
     for name, shape in (("a", a), ("b", b)):
         if not shape:
-            raise ShapeError(f"{name} is 0-D; matmul takes arrays of one axis or more, use * here")
+            raise ShapeError(f"{name} is 0-D; matmul needs at least one axis, use * instead")
     (m, k), (rows, n) = _matrix(a, row=True), _matrix(b, row=False)
     if k != rows:
         raise ShapeError(
             f"a has shape {tuple(a)} and b has shape {tuple(b)}: "
-            f"the last axis of a ({k}) must be as long as the rows of b ({rows})"
+            f"the last axis of a ({k}) must match the number of rows of b ({rows})"
         )
     stack = broadcast(a[:-2], b[:-2])
     if stack is None:
@@ -110,7 +110,7 @@ def multiply(a: Shape, b: Shape) -> Sizes:
 
 
 def broadcast(*shapes: Shape) -> Shape | None:
-    """The shape that these broadcast to, by NumPy's rules; None where they do not."""
+    """Return the shape that these broadcast to by NumPy's rules; None if they do not."""
     rank = max(map(len, shapes))
     result = []
     for lengths in zip(*((1,) * (rank - len(s)) + tuple(s) for s in shapes), strict=True):
@@ -122,29 +122,29 @@ def broadcast(*shapes: Shape) -> Shape | None:
 
 
 def check_out(shape: Shape, product: Sizes) -> None:
-    """Raise ShapeError unless an `out` of this shape is what the product is."""
+    """Raise ShapeError unless an `out` of this shape has the shape of the product."""
     if tuple(shape) != product.result:
-        raise ShapeError(f"out has shape {tuple(shape)}, the product has {product.result}")
+        raise ShapeError(f"out has shape {tuple(shape)}, the product has shape {product.result}")
 
 
 def check_c(shape: Shape, product: Sizes) -> None:
     """Raise ShapeError unless a `c` of this shape broadcasts to the product."""
     if broadcast(shape, product.result) != product.result:
-        rule = f"it must broadcast to the product's {product.result}"
+        rule = f"it must broadcast to the product's shape {product.result}"
         raise ShapeError(f"c has shape {tuple(shape)}: {rule}")
 
 
 def stack_of(shape: Shape, strides: Shape, stack: Shape, row: bool) -> Stack | None:
-    """An operand in memory as a stack of matrices for a product with stack `stack`.
+    """Return an operand as a stack of matrices for a product with the stack axes `stack`.
 
-    `row` says what a 1-D operand is. None where no single step leads from each matrix to the next,
-    as with axes that broadcast only in part.
+    A 1-D operand is a row if `row`, else a column. None if the distance between matrices is not
+    constant, e.g. if some axes broadcast and others do not.
     """
     if len(shape) == 1:
         vector = Stack(1, shape[0], shape[0], strides[0])
         return vector if row else vector.transposed
     lead = len(stack) - (len(shape) - 2)
-    # An axis that broadcasts repeats the same memory: stride 0.
+    # A broadcast axis has stride 0.
     axes = [(length, 0) for length in stack[:lead]]
     for i, length in enumerate(stack[lead:]):
         axes.append((length, strides[i] if shape[i] == length else 0))
@@ -159,7 +159,10 @@ def stack_of(shape: Shape, strides: Shape, stack: Shape, row: bool) -> Stack | N
 
 
 def fold(a: Stack, b: Stack, c: Stack) -> tuple[Stack, Stack, Stack]:
-    """A stack times one matrix as one product, where rows go on from matrix to matrix."""
+    """Merge the products of a stack with a single matrix into one product, if possible.
+
+    The rows of the stack must be equally spaced across matrix boundaries.
+    """
     if b.batch > 1 or a.batch == 1:
         return a, b, c
     if not all(x.rows == 1 or x.step == x.rows * x.row_stride for x in (a, c)):
@@ -174,12 +177,12 @@ def fold(a: Stack, b: Stack, c: Stack) -> tuple[Stack, Stack, Stack]:
 
 @lru_cache(1024)
 def contiguous(shape: Shape) -> Shape:
-    """Strides of an array of that shape without gaps, last axis first."""
+    """Return the strides of a row-major array of that shape without gaps."""
     return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
 
 
 def extent(shape: Shape, strides: Shape) -> tuple[int, int]:
-    """The first and one past the last element that an array reaches, from its address."""
+    """Return the offsets of the lowest element and one past the highest, from the address."""
     if 0 in shape:
         return 0, 0
     ends = [(length - 1) * stride for length, stride in zip(shape, strides, strict=True)]

@@ -1,1 +1,1 @@
-"""What the library knows of a GPU architecture: kernels, tiles, times. One file for each."""
+"""One file per GPU architecture: its kernels, tile sizes and measured times."""

@@ -23,8 +23,8 @@ KERNELS = {
 STAGES = {192: 5, 128: 6, 64: 8}
 STEP_CLOCKS = {192: 2600, 128: 1850, 64: 1100}
 ROUND_CLOCKS = 3000  # to fill the pipeline and to write C
-LONG = 1024  # elements; a whole block packs a longer K-major vector
-# Clusters that pack MN-major operands, the smallest first; more blocks, then more per thread.
+LONG = 1024  # elements; a whole block packs each longer K-major vector
+# Configurations that pack MN-major operands, smallest first: more blocks, then more per thread.
 CLUSTERS = (
     *(PackConfig(cluster=cluster, fours=4) for cluster in (1, 2, 4, 8)),
     PackConfig(fours=8),
@@ -32,10 +32,13 @@ CLUSTERS = (
     PackConfig(fours=16, threads=512),
 )
 
-# The prediction, fitted to times of 50 shapes on an H200 (`benchmarks/h200/matmul.json`). Seconds:
-LAUNCHES, WAY_OUT = 10.8e-6, 6e-6  # of packing, product and repair; of launches that end at once
+# Coefficients of predicted times in seconds, fitted to 50 shapes on an H200
+# (`benchmarks/h200/matmul.json`).
+LAUNCHES, WAY_OUT = 10.8e-6, 6e-6  # packing, product and repair; launches that exit immediately
 CLOCK = 0.9 / 1.755e9  # per predicted clock of the product
 VECTOR = 0.65e-9  # to pack a vector, however short
-ALONG, ACROSS, STORE = 3.3e12, 2.3e12, 6e12  # bytes per second: packing, and writing C
-# SGEMM: operations per second of large products, operations that halve that, bytes per second.
+# Bytes per second: packing K-major and MN-major operands, and writing C.
+ALONG, ACROSS, STORE = 3.3e12, 2.3e12, 6e12
+# SGEMM: start; operations per second of large products, and at which size half of that is reached;
+# bytes per second.
 SGEMM_START, SGEMM_RATE, SGEMM_HALF, SGEMM_BYTES = 3.5e-6, 52e12, 0.5e9, 4.0e12

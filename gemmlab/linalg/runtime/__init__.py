@@ -1,1 +1,1 @@
-"""Planned launches, run on a device, through the CUDA driver, or as a CUDA graph."""
+"""Run planned launches: on a device, through the CUDA driver, or as a CUDA graph."""

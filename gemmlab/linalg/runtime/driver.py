@@ -1,6 +1,6 @@
-"""Launches through the CUDA driver, prepared once: tensor maps, arguments, launch configuration.
+"""Launches through the CUDA driver, whose tensor maps, arguments and configuration are built once.
 
-`cuda.core.launch` converts its arguments at every call; here they are bytes that the driver reads.
+`cuda.core.launch` converts its arguments at every call; here the driver reads prepared bytes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ _C_TYPES: dict[str, Any] = {
 
 
 def call(function: Any, *args: Any) -> Any:
-    """Call the driver; DeviceError names the function and what it said, or tells of no driver."""
+    """Call the driver and return its first result.
+
+    Raises DeviceError with the function and its error code, or if there is no driver.
+    """
     try:
         error, *values = function(*args)
     except DynamicLibNotFoundError as missing:
@@ -42,7 +45,7 @@ def call(function: Any, *args: Any) -> Any:
 
 @contextmanager
 def relaxed() -> Iterator[None]:
-    """Let this thread load code, and make and destroy graphs, while a stream is recorded."""
+    """Allow this thread to load code and to create and destroy graphs during stream capture."""
     mode = cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
     before = call(cu.cuThreadExchangeStreamCaptureMode, mode)
     try:
@@ -52,14 +55,17 @@ def relaxed() -> Iterator[None]:
 
 
 def load(artifact: Artifact) -> Any:
-    """The artifact's kernel as a function of the current context."""
+    """Load the artifact's kernel into the current context."""
     assert artifact.cubin is not None
     module = call(cu.cuModuleLoadData, artifact.cubin)
     return call(cu.cuModuleGetFunction, module, artifact.entry.encode())
 
 
 def _attributes(cluster: Dim3) -> list[Any]:
-    """Blocks per cluster, and leave to be set up before the kernel before has ended."""
+    """Return launch attributes: the cluster size and programmatic dependent launch.
+
+    The latter lets the kernel start before the previous kernel on the stream has finished.
+    """
     size, early = cu.CUlaunchAttribute(), cu.CUlaunchAttribute()
     size.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
     size.value.clusterDim.x, size.value.clusterDim.y, size.value.clusterDim.z = cluster
@@ -69,7 +75,7 @@ def _attributes(cluster: Dim3) -> list[Any]:
 
 
 class Prepared:
-    """A launch that only needs its stream."""
+    """A launch that is ready except for its stream."""
 
     def __init__(self, function: Any, bound: Call) -> None:
         self._function = function
@@ -93,7 +99,7 @@ class Prepared:
             call(cu.cuFuncSetAttribute, function, name, bound.dynamic_smem)
 
     def launch(self, stream: int) -> None:
-        """Enqueue on the stream with that handle."""
+        """Enqueue the launch on a stream, given its handle."""
         self._config.hStream = stream
         address = ctypes.addressof(self._pointers)
         call(cu.cuLaunchKernelEx, self._config, self._function, address, 0)

@@ -35,16 +35,16 @@ class Call(NamedTuple):
 
 
 def bind(launch: Launch, artifact: Artifact) -> Call:
-    """Bind a launch to its compiled kernel. Raises InternalError as `arguments` does."""
+    """Bind a launch to its compiled kernel. Raises the errors of `arguments`."""
     args = [*map(_tensor_map, launch.maps), *arguments(launch, artifact)]
     cluster = None if launch.cluster == 1 else (launch.cluster, 1, 1)
     return Call(artifact, launch.grid, launch.block, args, launch.dynamic_smem, cluster)
 
 
 def run(device: Device, calls: Iterable[Call]) -> Launched:
-    """Run launches in order, each to its end; return the sums of their counters and times.
+    """Run launches in order, each to completion; return the sums of their counters and times.
 
-    Raises as `Device.launch`.
+    Raises the errors of `Device.launch`.
     """
     counters: Counter[str] = Counter()
     seconds: list[float] = []
@@ -56,7 +56,7 @@ def run(device: Device, calls: Iterable[Call]) -> Launched:
 
 
 class Chain:
-    """A device that runs all launches of a rung at one shape when asked to launch its kernel."""
+    """A device for one rung and shape: launching the kernel runs all launches of the rung."""
 
     def __init__(self, device: Device, rung: Rung, shape: Mapping[str, int]) -> None:
         self._device, self._rung, self._shape = device, rung, shape
@@ -74,7 +74,7 @@ class Chain:
         dynamic_smem: int = 0,
         cluster: Dim3 | None = None,
     ) -> Launched:
-        """Run all launches, as `run`."""
+        """Run all launches with `run`."""
         return run(self._device, self._calls(artifact, args))
 
     def measure(
@@ -86,7 +86,7 @@ class Chain:
         dynamic_smem: int = 0,
         cluster: Dim3 | None = None,
     ) -> float:
-        """Seconds of a GPU: the sum of all launches, each the median of its own repetitions."""
+        """Return the GPU time in seconds: the sum over launches of each one's median time."""
         assert isinstance(self._device, CudaDevice)
         return sum(self._device.measure(*call) for call in self._calls(artifact, args))
 
@@ -98,12 +98,12 @@ class Chain:
 
 
 def chained(device: Any, rung: Rung, shape: Mapping[str, int]) -> Any:
-    """The device itself, or one that runs all launches of a rung that has several."""
+    """Return the device, wrapped in a Chain if the rung has several launches."""
     return device if rung.launches is None else Chain(device, rung, shape)
 
 
 def _tensor_map(wanted: Map) -> TensorMap:
-    """The tensor map that a plan asks for: the box is swizzled, and zero outside the tensor."""
+    """Return the tensor map for a planned Map: swizzled boxes, zeros outside the tensor."""
     across, down = wanted.strides
     return TensorMap(
         wanted.address,

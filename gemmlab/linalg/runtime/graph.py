@@ -1,7 +1,7 @@
-"""Launches recorded once as a CUDA graph: one call enqueues all of them, at any addresses.
+"""Launches recorded once as a CUDA graph, which one call enqueues for any addresses.
 
-A graph of launches in a row costs the host about as much as one launch. Only the caller's arrays
-move from run to run; their addresses are changed in the graph's nodes before it is launched.
+Launching a graph of several kernels costs the host about as much as launching one kernel. Only the
+addresses of the caller's arrays change between runs; they are updated in the graph's nodes.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ Addresses = tuple[int, int, int]  # of the caller's arrays, in the order of NAME
 
 
 def compile_all(launches: Sequence[Launch]) -> None:
-    """Compile their kernels, which takes seconds unless that was done before."""
+    """Compile the kernels of launches. This takes seconds unless they are cached."""
     for launch in launches:
         artifact(launch.kernel, launch.config, launch.block)
 
 
 class Node(driver.Prepared):
-    """A prepared launch, as a node of a graph too; it knows which arguments are the caller's."""
+    """A prepared launch and graph node; it records which arguments are the caller's arrays."""
 
     def __init__(self, launch: Launch) -> None:
         code = (launch.kernel, launch.config, launch.block)
@@ -52,7 +52,7 @@ class Node(driver.Prepared):
         self.params.kernelParams = ctypes.addressof(self._pointers)
 
     def move(self, addresses: Addresses) -> bool:
-        """Take the caller's addresses; whether any of them is new."""
+        """Set the addresses of the caller's arrays; return whether any of them changed."""
         moved = False
         for i, value in self._moving:
             if value.value != addresses[i]:
@@ -62,7 +62,7 @@ class Node(driver.Prepared):
 
 
 class Recording:
-    """Work that was enqueued once, on a stream of its own, and can be again, by one call."""
+    """A CUDA graph of work that was captured once, on a temporary stream."""
 
     def __init__(self, work: Callable[[int], None]) -> None:
         stream = driver.call(cu.cuStreamCreate, cu.CUstream_flags.CU_STREAM_NON_BLOCKING)
@@ -76,7 +76,7 @@ class Recording:
         self._executable = driver.call(cu.cuGraphInstantiate, self._graph, 0)
 
     def replay(self, stream: int) -> None:
-        """Enqueue all of it on the stream with that handle."""
+        """Enqueue the graph on a stream, given its handle."""
         (error,) = cu.cuGraphLaunch(self._executable, stream)
         if error:
             raise DeviceError(f"cuGraphLaunch: {error.name}")
@@ -84,24 +84,24 @@ class Recording:
     def __del__(self) -> None:
         executable = getattr(self, "_executable", None)
         if executable is not None and cu is not None:
-            # The last reference may go while some stream is recorded, or after the driver has.
+            # This may run during a stream capture, or after the driver was shut down.
             with suppress(DeviceError), driver.relaxed():
                 cu.cuGraphExecDestroy(executable)
                 cu.cuGraphDestroy(self._graph)
 
 
 class Graph(Recording):
-    """Launches in a row, as one."""
+    """A CUDA graph of consecutive launches."""
 
     def __init__(self, launches: Sequence[Launch]) -> None:
         self._nodes = [Node(launch) for launch in launches]
         super().__init__(self._launch_nodes)
-        self._handles = _in_a_row(self._graph)
+        self._handles = _chain_of_nodes(self._graph)
         assert len(self._handles) == len(self._nodes)
         self.addresses: Addresses = (0, 0, 0)
 
     def move(self, addresses: Addresses) -> None:
-        """Take the caller's addresses from now on."""
+        """Set the addresses of the caller's arrays for later replays."""
         for node, handle in zip(self._nodes, self._handles, strict=True):
             if node.move(addresses):
                 driver.call(
@@ -116,7 +116,7 @@ class Graph(Recording):
 
 @cache
 def _function(kernel: str, config: Any, block: Dim3, context: int) -> Any:
-    """The compiled kernel, loaded once into each context."""
+    """Return the compiled kernel, loaded once per context."""
     return driver.load(artifact(kernel, config, block))
 
 
@@ -124,21 +124,21 @@ def _context() -> int:
     return int(driver.call(cu.cuCtxGetCurrent))
 
 
-def _in_a_row(graph: Any) -> list[Any]:
-    """The nodes of a graph in which each depends on the one before."""
+def _chain_of_nodes(graph: Any) -> list[Any]:
+    """Return the nodes of a graph in which each node depends on the previous one, in order."""
     _, count = _call(cu.cuGraphGetRootNodes, graph, 0)
     nodes, _ = _call(cu.cuGraphGetRootNodes, graph, count)
-    row = []
+    chain = []
     while nodes:
         (node,) = nodes
-        row.append(node)
+        chain.append(node)
         count = _call(cu.cuGraphNodeGetDependentNodes, node, 0)[-1]
         nodes = _call(cu.cuGraphNodeGetDependentNodes, node, count)[0] if count else []
-    return row
+    return chain
 
 
 def _call(function: Any, *args: Any) -> tuple[Any, ...]:
-    """As `driver.call`, for functions that give back several values."""
+    """Call the driver like `driver.call`, but return all results."""
     error, *values = function(*args)
     driver.call(lambda: (error,))
     return tuple(values)

@@ -46,8 +46,11 @@ def artifact(name: str, config: Any, block: Dim3, arch: str = DEFAULT) -> Artifa
 def artifacts(
     rung: Rung, shape: Mapping[str, int], args: Mapping[str, Any], own: Artifact
 ) -> Iterator[tuple[Artifact, Launch]]:
-    """The launches of a rung that has several, and their kernels, for the arguments of its problem
-    and the workspace by name. `own` is the rung's kernel. Errors as `artifact_of`."""
+    """Yield the launches of a rung that has several, each after its compiled kernel.
+
+    `args` are the problem's arguments and the workspace by name; `own` is the rung's kernel. Raises
+    the errors of `artifact_of`.
+    """
     assert rung.launches is not None
     for launch in rung.launches(rung.config, shape, args):
         is_own = launch.config == rung.config
