@@ -203,7 +203,7 @@ def _emulate(
     check_launch(artifact.arch, grid3, block3, static_smem, dynamic_smem, registers)
     check_compiled_block(artifact, block3)
     clusters = None if cluster is None else _three("cluster", cluster)
-    most = emulator.MOST_INSTRUCTIONS if max_instructions is None else max_instructions
+    most = emulator.MAX_INSTRUCTIONS if max_instructions is None else max_instructions
     if not isinstance(most, (int, np.integer)) or most < 1:
         raise InputError(f"max_instructions={most!r} is not a positive whole number")
     return emulator.run(

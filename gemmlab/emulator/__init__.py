@@ -2,12 +2,12 @@
 
 from gemmlab.emulator.checks import CHECKS, Finding
 from gemmlab.emulator.counters.trace import Trace
-from gemmlab.emulator.execution.budget import MOST_INSTRUCTIONS
+from gemmlab.emulator.execution.budget import MAX_INSTRUCTIONS
 from gemmlab.emulator.run import Run, run, static_smem_bytes
 
 __all__ = [
     "CHECKS",
-    "MOST_INSTRUCTIONS",
+    "MAX_INSTRUCTIONS",
     "Finding",
     "Run",
     "Trace",

@@ -18,7 +18,7 @@ from gemmlab.emulator.arithmetic.lanes import WARP
 from gemmlab.emulator.checks import Finding, Output, kinds_of, run_checked
 from gemmlab.emulator.counters import pipes, totals
 from gemmlab.emulator.counters.trace import Trace
-from gemmlab.emulator.execution.budget import MOST_INSTRUCTIONS
+from gemmlab.emulator.execution.budget import MAX_INSTRUCTIONS
 from gemmlab.emulator.execution.coordinates import (
     GRID_WORKSPACE,
     GRID_WORKSPACE_BITS,
@@ -45,7 +45,7 @@ MIN_CHUNKS = 16
 # Threads that a GPU can hold at once: 132 multiprocessors of 64 warps.
 RESIDENT_LANES = 132 * 64 * WARP
 # Bytes; the maximum over all GPUs. gemmlab.hardware has the limits of each GPU.
-MOST_SHARED, MOST_LOCAL = 228 << 10, 512 << 10
+MAX_SHARED, MAX_LOCAL = 228 << 10, 512 << 10
 MAX_CLUSTER = 16  # blocks; sizes above 8 are opt-in on hardware
 DONE = object()
 
@@ -96,7 +96,7 @@ def run(
     check: str | Iterable[str] | None = None,
     uninitialized: Sequence[np.ndarray] = (),
     outputs: Sequence[np.ndarray] = (),
-    max_instructions: int = MOST_INSTRUCTIONS,
+    max_instructions: int = MAX_INSTRUCTIONS,
     variables: Mapping[str, np.ndarray] = MappingProxyType({}),
 ) -> Run:
     """Run one entry function of a PTX module.
@@ -226,8 +226,8 @@ def prepare(
         shared = layout.dynamic_shared_offset(module, function) + dynamic_smem
     local = layout.local_layout(function)[1]
     for what, nbytes, limit in (
-        ("shared memory per block", shared, MOST_SHARED),
-        ("local memory per thread", local, MOST_LOCAL),
+        ("shared memory per block", shared, MAX_SHARED),
+        ("local memory per thread", local, MAX_LOCAL),
     ):
         if nbytes > limit:
             raise LaunchError(f"{nbytes:,} bytes of {what}; the maximum of any GPU is {limit:,}")

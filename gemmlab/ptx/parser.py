@@ -56,9 +56,9 @@ _LINKAGE = {".visible", ".extern", ".weak", ".common"}
 
 
 # A module takes about 25 bytes of memory per character of its text.
-MOST_CHARACTERS, MOST_MODULES = 16 << 20, 64
+MAX_CHARACTERS, MAX_MODULES = 16 << 20, 64
 MODULES: Recent[str, Module] = Recent(
-    MOST_CHARACTERS, lambda text: max(len(text), MOST_CHARACTERS // MOST_MODULES)
+    MAX_CHARACTERS, lambda text: max(len(text), MAX_CHARACTERS // MAX_MODULES)
 )
 
 

@@ -71,12 +71,12 @@ def test_a_launch_hashes_nothing_again(parsed: list[str], monkeypatch: pytest.Mo
 def test_what_is_large_or_old_is_not_kept(
     parsed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(MODULES, "most", parser.MOST_CHARACTERS // parser.MOST_MODULES * 3)
+    monkeypatch.setattr(MODULES, "most", parser.MAX_CHARACTERS // parser.MAX_MODULES * 3)
     texts = [f"{FILE}// {n}" for n in range(4)]
     for text in (*texts, texts[1], texts[3], texts[0]):
         parse(text)
     assert [int(text[-1]) for text in parsed] == [0, 1, 2, 3, 0]
-    large = FILE + " " * parser.MOST_CHARACTERS
+    large = FILE + " " * parser.MAX_CHARACTERS
     assert parse(large) is parse(large)  # the last module is kept, whatever its size
     parse(texts[0])
     parse(large)

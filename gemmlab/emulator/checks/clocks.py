@@ -19,7 +19,7 @@ import numpy as np
 from gemmlab.emulator.arithmetic.lanes import WARP, Extent
 
 # Epochs of engines start above all epochs of threads, so the two cannot be confused.
-FIRST_FLIGHT = 1 << 24
+FIRST_ENGINE_EPOCH = 1 << 24
 
 
 class Clocks:
@@ -39,7 +39,7 @@ class Clocks:
         self.known = np.zeros((extent.blocks, self.members), np.int32)
         self.seen: np.ndarray | None = None
         self.engines: dict[object, int] = {}  # engine -> column
-        self.flights = FIRST_FLIGHT  # the common epoch of all engines
+        self.engine_epoch = FIRST_ENGINE_EPOCH  # the common epoch of all engines
         self.settled = 0  # every thread has acquired all threads of its cluster up to this epoch
 
     def column(self, rows: np.ndarray) -> np.ndarray:

@@ -16,12 +16,12 @@ from gemmlab.emulator.memory.async_copies import AsyncCopies, Pending, Target
 from gemmlab.emulator.memory.bulk_copies import (
     BulkCopies,
     Bytes,
-    Flight,
     Lane,
     Origin,
     Place,
     SharedBox,
     TensorBox,
+    Transfer,
     Words,
 )
 from gemmlab.emulator.memory.reductions import Combine
@@ -100,23 +100,23 @@ class WatchedBulkCopies(BulkCopies):
         super().__init__(monitor.machine)
         self.monitor = monitor
         self.only_reads = False  # the current wait is wait_group.read
-        self.unfinished: list[Flight] = []  # copies of which only the reads have been waited for
+        self.unfinished: list[Transfer] = []  # copies of which only the reads have been waited for
         self.exit, monitor.machine.exit = monitor.machine.exit, self._exit  # type: ignore[method-assign]
 
     def _exit(self, mask: Mask | None) -> None:
         """Check that no copy uses the shared memory of a block whose last thread has exited."""
         self.exit(mask)
         monitor, threads = self.monitor, self.monitor.clocks.threads
-        for flight in self.flights:
-            block = flight.thread // threads
-            places = [self._in_shared(place) for place in (flight.source, *flight.targets)]
+        for transfer in self.transfers:
+            block = transfer.thread // threads
+            places = [self._in_shared(place) for place in (transfer.source, *transfer.targets)]
             known = [cells for cells in places if cells is not None and cells.size]
             at = [int(cells[0]) // monitor.row for cells in known]
             if any(not monitor.machine.live[b].any() for b in at):
                 what = "a block exits while a copy that was not waited for uses its shared memory"
-                where, thread = monitor.machine.block_index(block), flight.thread % threads
+                where, thread = monitor.machine.block_index(block), transfer.thread % threads
                 monitor.findings.add(
-                    "missing wait", what, flight.instruction, monitor.exits.site, where, [thread]
+                    "missing wait", what, transfer.instruction, monitor.exits.site, where, [thread]
                 )
 
     def _start(
@@ -129,8 +129,8 @@ class WatchedBulkCopies(BulkCopies):
         nbytes: int,
     ) -> None:
         super()._start(lane, source, targets, combine, cells, nbytes)
-        monitor, shadow, flight = self.monitor, self.monitor.shadow, self.flights[-1]
-        row, site = np.array([[flight.thread]]), flight.instruction
+        monitor, shadow, transfer = self.monitor, self.monitor.shadow, self.transfers[-1]
+        row, site = np.array([[transfer.thread]]), transfer.instruction
         for cell in cells:
             shadow.check_fence(
                 row, self._object(cell), site, "an mbarrier's initialization and its use"
@@ -156,31 +156,31 @@ class WatchedBulkCopies(BulkCopies):
         for cell in cells:
             monitor.sync_objects.release(("pending", cell), monitor.clocks.release(row[0]))
 
-    def _land(self, due: list[Flight]) -> None:
+    def _complete(self, due: list[Transfer]) -> None:
         clocks, sync_objects, shadow = (
             self.monitor.clocks,
             self.monitor.sync_objects,
             self.monitor.shadow,
         )
-        for flight in due:
-            clocks.flights += 1
-            holder = column = flight.thread % clocks.members
-            epoch = int(clocks.now[flight.thread])
-            for cell in flight.cells:
-                column, epoch = clocks.engine(cell), clocks.flights
+        for transfer in due:
+            clocks.engine_epoch += 1
+            holder = column = transfer.thread % clocks.members
+            epoch = int(clocks.now[transfer.thread])
+            for cell in transfer.cells:
+                column, epoch = clocks.engine(cell), clocks.engine_epoch
                 released = np.zeros(clocks.known.shape[1], np.int32)
                 released[column] = epoch
                 sync_objects.release(("pending", cell), released)
-            for k, target in enumerate(flight.targets):
+            for k, target in enumerate(transfer.targets):
                 written = self._in_shared(target)
                 if written is None:
-                    self._arrive(flight, target)
-                elif written is not None and flight.cells:
-                    shadow.complete_writes(written, clocks.engine(flight.cells[k]), epoch)
-            read = self._in_shared(flight.source)
+                    self._arrive(transfer, target)
+                elif written is not None and transfer.cells:
+                    shadow.complete_writes(written, clocks.engine(transfer.cells[k]), epoch)
+            read = self._in_shared(transfer.source)
             if read is not None:
                 shadow.complete_reads(read, holder, column, epoch)
-            super()._land([flight])  # after the release, because it may complete the phase
+            super()._complete([transfer])  # after the release, because it may complete the phase
 
     def wait(self, most: int, only_reads: bool, mask: Mask | None) -> None:
         self.only_reads = only_reads
@@ -188,21 +188,23 @@ class WatchedBulkCopies(BulkCopies):
         self.only_reads = False
         if not only_reads and self.unfinished:
             done = self._awaited(self.unfinished, most, mask)
-            landed = set(map(id, done))
-            self.unfinished = [f for f in self.unfinished if id(f) not in landed]
-            for flight in done:
-                for target in flight.targets:
-                    self._arrive(flight, target)
+            completed = set(map(id, done))
+            self.unfinished = [t for t in self.unfinished if id(t) not in completed]
+            for transfer in done:
+                for target in transfer.targets:
+                    self._arrive(transfer, target)
 
-    def _arrive(self, flight: Flight, target: Place) -> None:
+    def _arrive(self, transfer: Transfer, target: Place) -> None:
         """The thread acquires the copy's writes to global memory, unless it waited for the reads
         only."""
         clocks, blocks = self.monitor.clocks, self.monitor.blocks
         if self.only_reads:
-            self.unfinished.append(flight)
+            self.unfinished.append(transfer)
         elif blocks is not None:
-            column = flight.thread % clocks.members
-            blocks.complete_writes(self._in_global(target), column, int(clocks.now[flight.thread]))
+            column = transfer.thread % clocks.members
+            blocks.complete_writes(
+                self._in_global(target), column, int(clocks.now[transfer.thread])
+            )
 
     def fence(self, mask: Mask | None) -> None:
         self._show(mask, np.flatnonzero(self.monitor.shadow.unfenced))

@@ -37,7 +37,7 @@ ERRORS: tuple[tuple[type[EmulationError], str], ...] = (
     (BudgetError, "never ends"),
     (EmulationError, "error"),
 )
-MOST = 100  # findings per launch
+MAX_FINDINGS = 100  # findings per launch
 SHOWN = 4  # threads and addresses per finding
 
 
@@ -88,7 +88,7 @@ class Findings:
         if other is not None and (index, other) in self.may_meet:
             return False
         is_new = self._key(kind, index, other) not in self.found
-        return kind in self.kinds and is_new and len(self.found) < MOST
+        return kind in self.kinds and is_new and len(self.found) < MAX_FINDINGS
 
     def _key(self, kind: str, index: int, other: int | None) -> tuple[str, object, object]:
         first, second = (None if k is None else self.code[k].source or k for k in (index, other))

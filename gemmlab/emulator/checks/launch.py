@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 OTHER_ORDERS = ("reversed", 1)
 CLOCKS = ("%clock", "%globaltimer")
 COMMUTATIVE = {"add", "and", "or", "xor", "min", "max"}  # each commutes with itself only
-MOST_RECORDS = 1 << 22  # shared memory granules per chunk
+MAX_RECORDS = 1 << 22  # shared memory granules per chunk
 GLOBAL_CHECKS = {"global race", "uninitialized read", "order dependent", "unwritten output"}
 
 
@@ -79,7 +79,7 @@ class Checks:
     def most_clusters(self, launch: Launch) -> int:
         """The maximum number of clusters per chunk, which limits the size of the records."""
         records = launch.shared_bytes // self.granule * math.prod(launch.cluster)
-        return max(1, MOST_RECORDS // max(records, 1))
+        return max(1, MAX_RECORDS // max(records, 1))
 
 
 def run_checked(

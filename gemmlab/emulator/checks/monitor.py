@@ -37,7 +37,7 @@ from gemmlab.ptx.opcodes import FENCES, FETCHES, LOADS, SCALAR_ACCESSES, WITHOUT
 if TYPE_CHECKING:
     from gemmlab.emulator.execution.machine import Machine
 
-MOST_PLACES = 256  # cached patterns of shared accesses
+MAX_PLACES = 256  # cached patterns of shared accesses
 _LOCAL_NAME = re.compile(r"_ZZ.*E\d+(\w+)")  # mangled C++ name of a local variable
 
 
@@ -236,7 +236,7 @@ class Monitor:
         cells = self.pieces(starts, access.width)
         place = Place(cells, self._beyond(access.instruction, starts % self.shared.shape[1], cells))
         if is_pattern:
-            if len(self.places) == MOST_PLACES:
+            if len(self.places) == MAX_PLACES:
                 self.places.clear()
             self.places[key] = place
         return place

@@ -21,7 +21,7 @@ from gemmlab.ptx.opcodes import ATOMICS
 SITE_BITS, COLUMN_BITS, STRENGTH_BITS, EPOCH_BITS = 20, 16, 2, 25
 COLUMN_AT, STRENGTH_AT = SITE_BITS, SITE_BITS + COLUMN_BITS
 EPOCH_AT = STRENGTH_AT + STRENGTH_BITS
-MOST_LOADS = 1 << 22  # granules of loads that have not been recorded yet
+MAX_LOADS = 1 << 22  # granules of loads that have not been recorded yet
 IN_FLIGHT = (1 << EPOCH_BITS) - 1  # the epoch of an incomplete copy; no thread has acquired it
 # Strength of an access: strong ones do not race with each other (PTX ISA, "memory consistency
 # model"). Volatile accesses by lanes of one warp do: the warp does not run in lockstep.
@@ -138,7 +138,7 @@ class Shadow:
 
     def _note(self, reads: Reads) -> None:
         self.loads.append(reads)
-        if self.clocks.cluster_size > 1 or len(self.loads) * reads.cells.size > MOST_LOADS:
+        if self.clocks.cluster_size > 1 or len(self.loads) * reads.cells.size > MAX_LOADS:
             self.record_loads()
 
     def load_initialized(

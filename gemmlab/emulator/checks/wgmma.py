@@ -54,9 +54,9 @@ class WatchedWgmma(Wgmma):
         cells = monitor.pieces(starts.reshape(-1), CHUNK).reshape(len(rows), -1)
         shadow.load_initialized(rows[:, None], cells, index, in_flight=True)
         shadow.check_fence(rows[:, None], cells, index, "a write and a read")
-        clocks.flights += 1
+        clocks.engine_epoch += 1
         holder = clocks.column(rows)
-        self.readings.append(Reading(at, self.committed[at], holder, cells, clocks.flights))
+        self.readings.append(Reading(at, self.committed[at], holder, cells, clocks.engine_epoch))
         return super()._read(index, at, chunks)
 
     def commit(self, mask: Mask | None) -> None:

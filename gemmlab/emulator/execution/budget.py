@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gemmlab.emulator.execution.machine import Machine
 
 # About a minute for a single warp. A warp of a GEMM executes a few tens times k instructions.
-MOST_INSTRUCTIONS = 10_000_000
+MAX_INSTRUCTIONS = 10_000_000
 
 
 def over_budget(machine: Machine, number: int, mask: Mask | None) -> NoReturn:

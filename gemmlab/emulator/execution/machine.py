@@ -22,7 +22,7 @@ import numpy as np
 from gemmlab.emulator.arithmetic.lanes import WARP, Extent, Mask, Value, three_axes
 from gemmlab.emulator.counters.trace import Trace
 from gemmlab.emulator.execution import printing
-from gemmlab.emulator.execution.budget import MOST_INSTRUCTIONS, over_budget
+from gemmlab.emulator.execution.budget import MAX_INSTRUCTIONS, over_budget
 from gemmlab.emulator.execution.coordinates import Dim3, block_index, special_registers
 from gemmlab.emulator.execution.schedule import Order, candidates
 from gemmlab.emulator.execution.tally import Tally
@@ -86,7 +86,7 @@ class Launch:
     trace: Trace | None = None
     exact_tensor: bool = True  # tensor cores round as hardware does
     checks: Checks | None = None
-    max_instructions: int = MOST_INSTRUCTIONS  # per warp
+    max_instructions: int = MAX_INSTRUCTIONS  # per warp
     screen: printing.Screen = field(default_factory=printing.Screen)
 
     def address_of(self, symbol: Symbol) -> int:
@@ -268,10 +268,10 @@ class Machine:
         if self.warps.waiting and not self.ready:
             self.warps.retry()
         self.mbarriers.wake()
-        if self.bulk.flights:
-            self.bulk.land_some()
+        if self.bulk.transfers:
+            self.bulk.complete_some()
             if not self.ready or self.steps % PATIENCE == 0:
-                self.bulk.land_awaited()
+                self.bulk.complete_awaited()
             self.mbarriers.wake()
         if self.steps % PATIENCE == 0:
             self.mbarriers.time_out()

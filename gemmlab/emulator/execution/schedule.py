@@ -12,7 +12,7 @@ from gemmlab.errors import InputError
 
 if TYPE_CHECKING:
     from gemmlab.emulator.execution.machine import Machine
-    from gemmlab.emulator.memory.bulk_copies import Flight
+    from gemmlab.emulator.memory.bulk_copies import Transfer
     from gemmlab.emulator.synchronization.warps import Ready
 
 WarpOrder = str | int
@@ -43,11 +43,11 @@ class Order:
             return self.random.sample(firsts, len(firsts))
         return firsts[::-1] if self.is_reversed else firsts
 
-    def landing(self, flights: list[Flight]) -> list[Flight]:
+    def to_complete(self, transfers: list[Transfer]) -> list[Transfer]:
         """The in-flight copies that complete now, although no thread waits for them yet."""
         if self.random is not None:
-            return [f for f in flights if self.random.random() < 0.1]
-        return flights if self.is_reversed else []
+            return [t for t in transfers if self.random.random() < 0.1]
+        return transfers if self.is_reversed else []
 
     def pick(self, warps: Sequence[int]) -> int:
         """The warp to run next, out of those that can run."""

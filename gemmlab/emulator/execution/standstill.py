@@ -16,7 +16,7 @@ import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP, Mask, Value
 from gemmlab.emulator.memory.spaces import Access, GlobalSpace, SharedSpace, offsets_of
-from gemmlab.emulator.synchronization.deadlock import MOST
+from gemmlab.emulator.synchronization.deadlock import MAX_ENTRIES
 from gemmlab.emulator.translation.spins import is_poll
 from gemmlab.emulator.translation.translator import CLOCKS
 from gemmlab.errors import DeadlockError, Site
@@ -63,9 +63,9 @@ class Standstill:
     def _report(self, chunks: Sequence[Chunk], rounds: int, unstarted: int) -> NoReturn:
         """Run each chunk for `rounds` more rounds and report the addresses its warps poll."""
         polls = {p.key: p for chunk in chunks for p in _polls(chunk, rounds)}.values()
-        lines = [str(p) for p in polls][:MOST]
-        if len(polls) > MOST:
-            lines.append(f"and {len(polls) - MOST} more")
+        lines = [str(p) for p in polls][:MAX_ENTRIES]
+        if len(polls) > MAX_ENTRIES:
+            lines.append(f"and {len(polls) - MAX_ENTRIES} more")
         if unstarted:
             lines.append(f"{unstarted} blocks have not started, because no GPU has room for them")
         message = f"deadlock: memory no longer changes; {'; '.join(lines)}"
@@ -99,7 +99,7 @@ class Poll(NamedTuple):
 def _state(launch: Launch, machines: Sequence[Machine]) -> Iterator[np.ndarray]:
     """All state that determines future execution, the largest part last."""
     for m in machines:
-        yield np.array([id(m), len(m.bulk.flights), *(target for target, _ in m.asleep)])
+        yield np.array([id(m), len(m.bulk.transfers), *(target for target, _ in m.asleep)])
         yield m.live
         yield from (m.active(mask) for _, mask in m.asleep)
         yield from (mask.array for _, mask in sorted(m.warps.waiting.items()))

@@ -104,13 +104,13 @@ class AsyncCopies:
 
     def wait(self, most: int, mask: Mask | None) -> None:
         """cp.async.wait_group: complete all groups of a thread except the last `most`."""
-        self._land(self.committed - most, mask)
+        self._complete(self.committed - most, mask)
 
-    def land_all(self, mask: Mask | None) -> None:
+    def complete_all(self, mask: Mask | None) -> None:
         """cp.async.mbarrier.arrive: complete all copies of a thread. Groups do not change."""
-        self._land(self.committed + 1, mask)
+        self._complete(self.committed + 1, mask)
 
-    def _land(self, limit: np.ndarray, mask: Mask | None) -> None:
+    def _complete(self, limit: np.ndarray, mask: Mask | None) -> None:
         """Complete the copies whose group number is below their thread's limit."""
         if mask is not None:
             limit = np.where(mask.array, limit, 0)

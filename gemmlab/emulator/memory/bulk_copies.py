@@ -124,7 +124,7 @@ class TensorBox:
 
 
 @dataclass
-class Flight:
+class Transfer:
     """An in-flight copy. It completes either at an mbarrier per target, or as part of a bulk group
     of the issuing thread."""
 
@@ -157,7 +157,7 @@ class BulkCopies:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self.flights: list[Flight] = []
+        self.transfers: list[Transfer] = []
         self.committed = np.zeros(machine.extent.shape, np.int64)  # groups per thread
         self.shared = machine.space_shared.data
         self.memory = machine.launch.memory
@@ -301,14 +301,14 @@ class BulkCopies:
 
         only_reads: wait only until sources have been read (.read). Only the checks distinguish it.
         """
-        self._land(self._awaited(self.flights, most, mask))
+        self._complete(self._awaited(self.transfers, most, mask))
 
-    def _awaited(self, flights: list[Flight], most: int, mask: Mask | None) -> list[Flight]:
+    def _awaited(self, transfers: list[Transfer], most: int, mask: Mask | None) -> list[Transfer]:
         limit = self.committed - most
         if mask is not None:
             limit = np.where(mask.array, limit, 0)
         flat = limit.reshape(-1)
-        return [f for f in flights if not f.cells and f.group < flat[f.thread]]
+        return [t for t in transfers if not t.cells and t.group < flat[t.thread]]
 
     def fence(self, mask: Mask | None) -> None:
         """fence.proxy.async: used only by the checks. The emulator's copies see all earlier writes
@@ -319,33 +319,33 @@ class BulkCopies:
 
     # Called by the machine
 
-    def land_awaited(self) -> None:
+    def complete_awaited(self) -> None:
         """Complete the copies that signal mbarriers, or all copies once every thread has exited."""
         over = not self.machine.live.any()
-        self._land([f for f in self.flights if f.cells or over])
+        self._complete([t for t in self.transfers if t.cells or over])
 
-    def land_all(self) -> None:
+    def complete_all(self) -> None:
         """Complete all copies."""
-        if self.flights:
-            self._land(self.flights)
+        if self.transfers:
+            self._complete(self.transfers)
 
-    def land_some(self) -> None:
+    def complete_some(self) -> None:
         """Complete the copies that the scheduling order picks."""
-        self._land(self.machine.order.landing(self.flights))
+        self._complete(self.machine.order.to_complete(self.transfers))
 
-    def _land(self, due: list[Flight]) -> None:
+    def _complete(self, due: list[Transfer]) -> None:
         if not due:
             return
-        landed = set(map(id, due))
-        self.flights = [f for f in self.flights if id(f) not in landed]
-        for f in due:
-            data = f.source.read()
-            for target in f.targets:
-                target.write(data if f.combine is None else f.combine(target.read(), data))
-            if f.cells:
-                cells = np.array(f.cells)
-                access = Access(f.instruction, 0, MBARRIER, 1)
-                self.machine.mbarriers.add_tx(access, cells, np.full(len(cells), -f.nbytes))
+        completed = set(map(id, due))
+        self.transfers = [t for t in self.transfers if id(t) not in completed]
+        for t in due:
+            data = t.source.read()
+            for target in t.targets:
+                target.write(data if t.combine is None else t.combine(target.read(), data))
+            if t.cells:
+                cells = np.array(t.cells)
+                access = Access(t.instruction, 0, MBARRIER, 1)
+                self.machine.mbarriers.add_tx(access, cells, np.full(len(cells), -t.nbytes))
 
     # Lanes, and the sources and targets of their copies
 
@@ -394,8 +394,10 @@ class BulkCopies:
     ) -> None:
         thread = (lane.block * self.machine.extent.warps + lane.warp) * WARP + lane.lane
         group = int(self.committed[lane.block, lane.warp, lane.lane])
-        flight = Flight(lane.instruction, thread, group, source, targets, combine, cells, nbytes)
-        self.flights.append(flight)
+        transfer = Transfer(
+            lane.instruction, thread, group, source, targets, combine, cells, nbytes
+        )
+        self.transfers.append(transfer)
 
     def _block(self, lane: Lane, address: int, rank: int | None) -> tuple[int, int]:
         """Block and offset of a shared address. rank: of the target block; None uses the rank in

@@ -90,7 +90,7 @@ class Copies:
     def wait(self, most: int, mask: Lanes | None) -> None:
         self._complete(-most, mask)
 
-    def land_all(self, mask: Lanes | None) -> None:
+    def complete_all(self, mask: Lanes | None) -> None:
         self._complete(1, mask)
 
     def wait_all(self, mask: Lanes | None) -> None:

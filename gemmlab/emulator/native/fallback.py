@@ -157,7 +157,7 @@ class WarpMachine(Machine):
         mask = None if on.all() else Mask(on, self.extent)
         with np.errstate(all="ignore"):
             results = function(self, mask, *reads)
-            self.bulk.land_all()
+            self.bulk.complete_all()
         if self.mbarriers.has_changed:
             self.mbarriers.has_changed, self.core["timeouts"] = False, 0
         for slot, value in zip(writes, results, strict=True):

@@ -12,7 +12,7 @@ from gemmlab.errors import DeadlockError, Site
 if TYPE_CHECKING:
     from gemmlab.emulator.execution.machine import Machine
 
-MOST = 4  # entries in a report
+MAX_ENTRIES = 4  # entries in a report
 
 
 class Stuck(NamedTuple):
@@ -36,9 +36,9 @@ def deadlock(machine: Machine) -> NoReturn:
     code = machine.launch.program.function.instructions
     waits = (machine.warps, machine.barriers, machine.mbarriers, machine.clusters)
     found = [w for part in waits for w in part.stuck(number)]
-    lines = [f"{w.what}, {place(code[w.instruction].site)}" for w in found[:MOST]]
-    if len(found) > MOST:
-        lines.append(f"and {len(found) - MOST} more")
+    lines = [f"{w.what}, {place(code[w.instruction].site)}" for w in found[:MAX_ENTRIES]]
+    if len(found) > MAX_ENTRIES:
+        lines.append(f"and {len(found) - MAX_ENTRIES} more")
     if len(blocks) > 1:
         lines.append(f"{len(blocks) - 1} more blocks also wait")
     index = machine.block_index(number)

@@ -16,7 +16,7 @@ import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import Mask, Value, three_axes
 from gemmlab.emulator.synchronization.collectives import bits_of, lanes_of, match_any
-from gemmlab.emulator.synchronization.deadlock import MOST, Stuck
+from gemmlab.emulator.synchronization.deadlock import MAX_ENTRIES, Stuck
 from gemmlab.ptx.opcodes import EXCHANGES
 
 if TYPE_CHECKING:
@@ -214,6 +214,6 @@ class WarpWaits:
             lanes = np.zeros(self.machine.extent.shape[1:], bool)
             for group in groups:
                 lanes[group.warp] |= group.lanes
-            warps = ", ".join(str(group.warp) for group in groups[:MOST])
+            warps = ", ".join(str(group.warp) for group in groups[:MAX_ENTRIES])
             opcode = ".".join(self.machine.launch.program.function.instructions[site].opcode)
             yield Stuck(site, lanes, f"{opcode}, warp {warps}: {text}")

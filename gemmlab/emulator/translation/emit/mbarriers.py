@@ -91,7 +91,7 @@ def emit_arrive_on_copies(t: Translator, i: Instruction) -> None:
         t.unsupported()
     where = shared_address(t, i, i.operands[0])
     mask, indent = enabled(t, i)
-    t.line(f"{indent}m.copies.land_all({mask})")
+    t.line(f"{indent}m.copies.complete_all({mask})")
     if "noinc" in rest:
         one, zero = t.constant(ONE), t.constant(ZERO)
         t.line(f"{indent}m.mbarriers.arrive({where}, {one}, {zero}, {mask})")
