@@ -38,7 +38,7 @@ LAUNCHES, WAY_OUT = 10.8e-6, 6e-6  # packing, product and repair; launches that 
 CLOCK = 0.9 / 1.755e9  # per predicted clock of the product
 VECTOR = 0.65e-9  # to pack a vector, however short
 # Bytes per second: packing K-major and MN-major operands, and writing C.
-ALONG, ACROSS, STORE = 3.3e12, 2.3e12, 6e12
+PACK_K_MAJOR, PACK_MN_MAJOR, STORE = 3.3e12, 2.3e12, 6e12
 # SGEMM: start; operations per second of large products, and at which size half of that is reached;
 # bytes per second.
 SGEMM_START, SGEMM_RATE, SGEMM_HALF, SGEMM_BYTES = 3.5e-6, 52e12, 0.5e9, 4.0e12

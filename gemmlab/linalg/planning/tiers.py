@@ -129,9 +129,9 @@ def fp16x3_time(case: Case, fallback: bool = True) -> float:
         packed.append(Packed(SCHEMES["fp16x3"], count, case.k, k_major, case.batch))
         size = 8 * count * case.k * case.batch
         if scheme is None and k_major:
-            seconds += max(size / sm90.ALONG, count * case.batch * sm90.VECTOR)
+            seconds += max(size / sm90.PACK_K_MAJOR, count * case.batch * sm90.VECTOR)
         elif scheme is None:
-            seconds += size / sm90.ACROSS
+            seconds += size / sm90.PACK_MN_MAJOR
     product = Product(case.m, case.n, case.k, case.n, case.batch)
     sms = case.multiprocessors
     clocks = predicted_clocks(product, choose_tile(product, packed[0], packed[1], sms), sms)
