@@ -8,7 +8,6 @@ import io
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,7 +15,9 @@ from gemmlab.emulator.checks.blocks import UNINITIALIZED, GlobalShadow, is_stron
 from gemmlab.emulator.checks.findings import CHECKS, Finding, Findings
 from gemmlab.emulator.checks.monitor import Monitor, granule_of, shared_place
 from gemmlab.emulator.checks.outputs import Output, find_unwritten
+from gemmlab.emulator.execution.machine import Launch, Machine
 from gemmlab.emulator.execution.schedule import Order
+from gemmlab.emulator.execution.tally import Tally
 from gemmlab.emulator.memory.arena import GLOBAL_BASE, Allocation
 from gemmlab.emulator.program import Program
 from gemmlab.emulator.translation.liveness import read_registers, results
@@ -29,10 +30,6 @@ from gemmlab.errors import (
 )
 from gemmlab.ptx.ir import Imm, Instruction, Special
 from gemmlab.ptx.opcodes import ATOMICS, FETCHES, WITHOUT_RESULT
-
-if TYPE_CHECKING:
-    from gemmlab.emulator.execution.machine import Launch, Machine
-    from gemmlab.emulator.execution.tally import Tally
 
 OTHER_ORDERS = ("reversed", 1)
 CLOCKS = ("%clock", "%globaltimer")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from gemmlab.emulator.checks.variables import variables_meant
 from gemmlab.emulator.checks.waits import watch_waits
 from gemmlab.emulator.checks.warps import Participation
 from gemmlab.emulator.checks.wgmma import Accumulators, WatchedWgmma
+from gemmlab.emulator.execution.machine import Machine
 from gemmlab.emulator.memory.arena import GLOBAL_BASE
 from gemmlab.emulator.memory.spaces import Access, LocalSpace, SharedSpace, offsets_of
 from gemmlab.emulator.program import Block, Program
@@ -33,9 +34,6 @@ from gemmlab.emulator.translation.emit.instructions import is_warp_barrier
 from gemmlab.emulator.translation.liveness import read_registers, results
 from gemmlab.ptx import layout
 from gemmlab.ptx.opcodes import FENCES, FETCHES, LOADS, SCALAR_ACCESSES, WITHOUT_RESULT
-
-if TYPE_CHECKING:
-    from gemmlab.emulator.execution.machine import Machine
 
 MAX_PLACES = 256  # cached patterns of shared accesses
 _LOCAL_NAME = re.compile(r"_ZZ.*E\d+(\w+)")  # mangled C++ name of a local variable

@@ -12,20 +12,18 @@ from collections.abc import Sequence
 from functools import reduce
 from itertools import combinations, permutations
 from operator import and_
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from gemmlab.emulator.checks.blocks import GlobalShadow
 from gemmlab.emulator.checks.findings import SHOWN, Findings
 from gemmlab.emulator.checks.shadow import site_of
 from gemmlab.emulator.memory.arena import GLOBAL_BASE
+from gemmlab.emulator.program import Block, Program
 from gemmlab.emulator.translation.liveness import results, sources
 from gemmlab.ptx.ir import Instruction, Memory, registers
 from gemmlab.ptx.opcodes import SCALAR_ACCESSES, WITHOUT_RESULT
-
-if TYPE_CHECKING:
-    from gemmlab.emulator.checks.blocks import GlobalShadow
-    from gemmlab.emulator.program import Block, Program
 
 KIND = "unwritten output"
 LOADS = SCALAR_ACCESSES - WITHOUT_RESULT

@@ -10,20 +10,18 @@ Improved Monte Carlo Factorization Algorithm, 1980, section 2).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP, Mask, Value
+from gemmlab.emulator.execution.machine import Launch, Machine
 from gemmlab.emulator.memory.spaces import Access, GlobalSpace, SharedSpace, offsets_of
 from gemmlab.emulator.synchronization.deadlock import MAX_ENTRIES
 from gemmlab.emulator.translation.spins import is_poll
 from gemmlab.emulator.translation.translator import CLOCKS
 from gemmlab.errors import DeadlockError, Site
 from gemmlab.ptx.ir import Special
-
-if TYPE_CHECKING:
-    from gemmlab.emulator.execution.machine import Launch, Machine
 
 
 class Chunk(NamedTuple):
