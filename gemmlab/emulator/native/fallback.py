@@ -149,7 +149,7 @@ class WarpMachine(Machine):
 
     def execute(self, index: int, lanes: int) -> None:
         """Execute one instruction for some lanes of the warp. Raises EmulationError."""
-        function, reads, writes = self._part(index)
+        function, reads, writes = self._code_and_registers(index)
         self.blocks[0], self.first_warp = self.core["block"], self.core["warp"]
         self.space_local.data = self.space_frame.data = self._local(self.first_warp)
         on = (lanes >> np.arange(WARP) & 1).astype(bool).reshape(1, 1, WARP)
@@ -163,7 +163,7 @@ class WarpMachine(Machine):
         for slot, value in zip(writes, results, strict=True):
             slot[:] = three_axes(value)
 
-    def _part(self, index: int) -> tuple[Any, list[np.ndarray], list[np.ndarray]]:
+    def _code_and_registers(self, index: int) -> tuple[Any, list[np.ndarray], list[np.ndarray]]:
         """Return an instruction's function and views of the registers it reads and writes."""
         if index not in self.fallbacks:
             fallback, first = Fallback(self.launch.program, index), self.core.plan.fallbacks[index]
