@@ -7,19 +7,19 @@ reads and writes A and B once more, and elements 2^17 times smaller than their r
 bits.
 
 Tensor cores truncate sums, so a long accumulation drifts towards zero (Ootomo and Yokota, 2022).
-Here none is long. Every `promote_k` (32 or 64) of k starts a new *chain*: a sum that the tensor
-cores form from zero, smallest products first. Ordinary float32 additions, which round, add finished
-chains to the thread's sums.
+Here every accumulation is short. Each `promote_k` (32 or 64) of k starts a new *chain*, a sum that
+the tensor cores form from zero, smallest products first. Ordinary float32 additions, which round,
+add finished chains to the thread's sums.
 
-A ring of stages in shared memory connects producer and consumers. A stage holds one part (hi, lo,
-…) of a tile of A and of a tile of B.
+A ring of stages in shared memory connects the producer and the consumers. A stage holds one part
+(hi, lo, …) of a tile of A and of a tile of B.
 
-| warps                         | work                    | wait for    | arrive at                |
-|-------------------------------|-------------------------|-------------|--------------------------|
-| of the consumer warpgroups    | wgmma, sums, C          | full[stage] | empty[stage], all blocks |
-|                               |                         | their turn  | next warpgroup's turn    |
-| first of the producer's four  | TMA: A, a share of B    | empty[stage]| full[stage]              |
-| its other three               | none                    |             |                          |
+| warps                       | work                 | wait on               | arrive on           |
+|-----------------------------|----------------------|-----------------------|---------------------|
+| 4 per consumer warpgroup    | wgmma, sums, C       | full[stage], own turn | empty[stage] of all |
+|                             |                      |                       | blocks, next turn   |
+| 1 of the producer warpgroup | TMA: A, a share of B | empty[stage]          | full[stage]         |
+| 3 others of it              | none                 |                       |                     |
 
 | barrier       | arrivals per phase                          | the phase ends when               |
 |---------------|---------------------------------------------|-----------------------------------|
@@ -30,8 +30,8 @@ A ring of stages in shared memory connects producer and consumers. A stage holds
 
 Consumer warpgroups take turns: while one adds up its chains, the wgmma of the other keep the tensor
 cores busy. The blocks of a cluster compute tiles below each other in C. They need the same tiles of
-B: each copies a share and multicasts it. The limit is power: the tensor cores are busy, and the
-clock drops.
+B: each copies a share and multicasts it. Limiter: power. The tensor cores are busy and the clock
+drops.
 """
 
 from typing import NamedTuple
