@@ -11,7 +11,7 @@ from gemmlab.devices.emulated import EmulatedDevice, HostBuffer, _on_host
 from gemmlab.errors import LaunchError
 from gemmlab.kernels import ladder
 from gemmlab.lab.bench.protocol import Protocol
-from gemmlab.lab.bench.session import Plan
+from gemmlab.lab.bench.session import BenchPlan
 from gemmlab.linalg.runtime.executor import Chain, chained
 
 SHAPE = {"m": 70, "n": 50, "k": 20}
@@ -52,7 +52,7 @@ def test_a_rung_plans_all_of_its_launches_inside_its_workspace(name: str, layout
     ("arch", "why"), [("sm_90a", "several launches"), ("sm_80", "needs sm_90a")]
 )
 def test_a_rung_that_cannot_be_benched_is_skipped(arch: str, why: str) -> None:
-    plan = Plan(problems.find("gemm"), tuple(RUNGS[:1]), (SHAPE,), "normal", 0, ())
+    plan = BenchPlan(problems.find("gemm"), tuple(RUNGS[:1]), (SHAPE,), "normal", 0, ())
     job, refused = plan.job(SHAPE, Protocol(), arch)
     assert not job.kernels and [x.status for x in refused] == ["skipped"]
     assert why in refused[0].message

@@ -69,7 +69,7 @@ def bench(
     names = [name for name in rungs or () if not name.endswith(SUFFIXES)]
     first = [ladder.find(name).problem for name in names[:1]] + [own.problem for own in guests]
     work = problems.find(problem or [*first, "gemm"][0])
-    plan = session.Plan(
+    plan = session.BenchPlan(
         problem=work,
         rungs=rungs_of(work.name, names or None, layout) if names or not guests else [],
         guests=guests,

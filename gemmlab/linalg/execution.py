@@ -16,7 +16,7 @@ from gemmlab.linalg import cublas
 from gemmlab.linalg.frameworks import DEFAULT_STREAMS, Framework
 from gemmlab.linalg.planned import Counts
 from gemmlab.linalg.planning.plan import REPORT_BYTES, STATUS_BYTES, Address
-from gemmlab.linalg.planning.program import NAMES, Job, Memory
+from gemmlab.linalg.planning.program import NAMES, Job, WorkspaceAddresses
 from gemmlab.linalg.runtime.driver import call, relaxed
 from gemmlab.linalg.runtime.graph import Addresses, Graph, Node, Recording, compile_all
 
@@ -191,7 +191,7 @@ class TensorCoreRun:
         self._eager: Address | None = None
         self._last: Address | None = None
         # Compile now, so that an error occurs before anything is written.
-        compile_all(job.launches(Memory(0, 0, 0), self._multiprocessors))
+        compile_all(job.launches(WorkspaceAddresses(0, 0, 0), self._multiprocessors))
 
     def enqueue(self, addresses: Addresses) -> None:
         with self._space.lock:
@@ -225,11 +225,13 @@ class TensorCoreRun:
         risk, not_finite = (int.from_bytes(raw[i : i + 8], "little") for i in (0, 8))
         return Counts.of(risk, not_finite)
 
-    def _place(self, space: Workspace, report: Address) -> Memory:
+    def _place(self, space: Workspace, report: Address) -> WorkspaceAddresses:
         left, right = self._job.left.workspace, self._job.right.workspace
         totals = self._job.totals(self._multiprocessors)
         at_totals = space.address("totals", totals) if totals else 0
-        return Memory(space.address("left", left), space.address("right", right), report, at_totals)
+        return WorkspaceAddresses(
+            space.address("left", left), space.address("right", right), report, at_totals
+        )
 
     def _record(self, addresses: Addresses) -> None:
         """Add the product to the CUDA graph that the stream is recording, with its own memory.

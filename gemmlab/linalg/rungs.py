@@ -19,8 +19,8 @@ from gemmlab.kernels.gemm.sm90 import mainloop
 from gemmlab.kernels.gemm.sm90.config import BF16X6, TileConfig
 from gemmlab.kernels.rung import Geometry, Rung
 from gemmlab.linalg.arch import sm90
-from gemmlab.linalg.planning.plan import ALIGNMENT, Address, Launch, Operand
-from gemmlab.linalg.planning.program import Factor, Job, Memory, placed
+from gemmlab.linalg.planning.plan import ALIGNMENT, Address, Operand, PlannedLaunch
+from gemmlab.linalg.planning.program import Factor, Job, WorkspaceAddresses, placed
 from gemmlab.linalg.planning.tiers import Choice
 from gemmlab.linalg.shapes import Stack
 
@@ -57,7 +57,7 @@ def product_of(config: Config, shape: Mapping[str, int]) -> Job:
 
 def launches(
     config: Config, shape: Mapping[str, int], args: Mapping[str, Address]
-) -> tuple[Launch, ...]:
+) -> tuple[PlannedLaunch, ...]:
     """All launches of the product. args: the problem's arguments and a workspace, by name."""
     a, b, c, workspace = (args[name] for name in ("a", "b", "c", "workspace"))
     first, second = (a, b) if config.layout == "row" else (b, a)
@@ -66,7 +66,7 @@ def launches(
     report = begin + product.right.workspace
     # Any address will do for totals if there are none.
     totals = report + (ALIGNMENT if product.totals(sm90.MULTIPROCESSORS) else 0)
-    memory = Memory(workspace, begin, report, totals)
+    memory = WorkspaceAddresses(workspace, begin, report, totals)
     planned = product.launches(memory, sm90.MULTIPROCESSORS)
     return placed(planned, {"a": first, "b": second, "c": c})
 

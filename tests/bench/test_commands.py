@@ -167,7 +167,7 @@ def test_on_a_gpu_the_whole_way():
     from gemmlab.kernels import ladder
     from gemmlab.lab.bench.protocol import Protocol
 
-    plan = session.Plan(
+    plan = session.BenchPlan(
         *(problems.find("gemm"), [ladder.find("naive")], [{"m": 256, "n": 256, "k": 256}]),
         *("normal", 0, None),
     )

@@ -18,7 +18,7 @@ from gemmlab.lab.bench import baselines, machine, worker
 from gemmlab.lab.bench.contenders import Bound, Contender, CopyContender, KernelContender
 from gemmlab.lab.bench.job import Job, Kernel
 from gemmlab.lab.bench.protocol import Protocol
-from gemmlab.lab.bench.session import Plan
+from gemmlab.lab.bench.session import BenchPlan
 from gemmlab.lab.judge import Stage
 
 GEMM = problems.find("gemm")
@@ -70,7 +70,7 @@ def measured(monkeypatch):
         monkeypatch.setattr(baselines, "make", lambda *args: library)
         bench = install(monkeypatch, device)
         rungs = [ladder.find(name, problem=problem.name) for name in names]
-        plan = Plan(problem, rungs, shapes, problem.families[0], 0, None)
+        plan = BenchPlan(problem, rungs, shapes, problem.families[0], 0, None)
         jobs = [plan.job(shape, PROTOCOL, device.arch)[0] for shape in shapes]
         return take(device, jobs), device, bench
 

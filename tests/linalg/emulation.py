@@ -8,12 +8,12 @@ import numpy as np
 
 from gemmlab.devices.device import Span
 from gemmlab.devices.emulated import EmulatedDevice, HostBuffer
-from gemmlab.linalg.planning.plan import Launch
+from gemmlab.linalg.planning.plan import PlannedLaunch
 from gemmlab.linalg.runtime import executor
 from gemmlab.linalg.runtime.kernels import artifact_of
 
 
-class Memory:
+class DeviceImage:
     """An emulated device, and arrays in its memory."""
 
     def __init__(self, **checks: Any) -> None:
@@ -26,6 +26,6 @@ class Memory:
         buffer.data, buffer.nbytes = array.reshape(-1).view(np.uint8), array.nbytes
         return Span(buffer, 0, array.nbytes)
 
-    def run(self, launch: Launch) -> None:
+    def run(self, launch: PlannedLaunch) -> None:
         """Run one launch to its end."""
         executor.run(self._device, [executor.bind(launch, artifact_of(launch))])

@@ -11,8 +11,8 @@ import pytest
 
 from gemmlab.linalg import execution
 from gemmlab.linalg.execution import Gpu, TensorCoreRun
-from gemmlab.linalg.planning.plan import Launch
-from gemmlab.linalg.planning.program import Factor, Job, Memory
+from gemmlab.linalg.planning.plan import PlannedLaunch
+from gemmlab.linalg.planning.program import Factor, Job, WorkspaceAddresses
 from gemmlab.linalg.planning.tiers import Choice
 from gemmlab.linalg.runtime import graph
 from gemmlab.linalg.shapes import Stack
@@ -23,7 +23,7 @@ BY_DEFAULT = Choice("fp16x3", "", "bf16x6")
 class Node:
     """A launch that does nothing."""
 
-    def __init__(self, launch: Launch) -> None: ...
+    def __init__(self, launch: PlannedLaunch) -> None: ...
 
     def move(self, addresses: Any) -> None: ...
 
@@ -36,7 +36,7 @@ class Driver:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.recording = False
         self.compiled: list[str] = []
-        self.memories: list[Memory] = []  # of all launches, in order
+        self.memories: list[WorkspaceAddresses] = []  # of all launches, in order
         driver = self
 
         class Graph:
@@ -50,10 +50,10 @@ class Driver:
                 assert self.addresses is not None
                 driver.launched.append(self.reports)
 
-        self.launched: list[Memory] = []
+        self.launched: list[WorkspaceAddresses] = []
         of_job = Job.launches
 
-        def launches(job: Job, memory: Memory, sms: int) -> Any:
+        def launches(job: Job, memory: WorkspaceAddresses, sms: int) -> Any:
             self.memories.append(memory)
             return of_job(job, memory, sms)
 

@@ -8,7 +8,7 @@ import pytest
 
 from gemmlab.compile.artifact import Artifact, ParameterType
 from gemmlab.errors import InternalError
-from gemmlab.linalg.planning.plan import Launch
+from gemmlab.linalg.planning.plan import PlannedLaunch
 from gemmlab.linalg.runtime.kernels import arguments
 
 ARTIFACT = Artifact(
@@ -17,7 +17,7 @@ ARTIFACT = Artifact(
     "sm_90a",
     tuple(ParameterType("u64", 8, 8, True, name) for name in ("x", "out", "n")),
 )
-LAUNCH = Launch("pack_k_major", None, (1, 1, 1), (32, 1, 1), {"n": 3, "out": 2, "x": 1})
+LAUNCH = PlannedLaunch("pack_k_major", None, (1, 1, 1), (32, 1, 1), {"n": 3, "out": 2, "x": 1})
 
 
 def test_arguments_come_in_the_order_of_the_kernel() -> None:

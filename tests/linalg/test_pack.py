@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from emulation import Memory
+from emulation import DeviceImage
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -119,7 +119,7 @@ KERNELS = {
 class Target:
     """A packed operand in the emulator's memory, and what must be in it."""
 
-    def __init__(self, memory: Memory, packed: plan.Packed) -> None:
+    def __init__(self, memory: DeviceImage, packed: plan.Packed) -> None:
         self.packed = packed
         self.raw = np.full(packed.nbytes, 0x7E, np.uint8)
         self.raw[: plan.STATUS_BYTES] = 0
@@ -148,7 +148,7 @@ def test_kernels_write_what_the_reference_says(name: str) -> None:
     k_major, config, (vectors, depth), pad = KERNELS[name]
     x = matrix(vectors, depth)
     stored = np.pad(x if k_major else x.T, ((0, 0), (0, pad)), constant_values=np.nan)
-    memory = Memory()
+    memory = DeviceImage()
     target = Target(memory, plan.Packed(FP16X3, vectors, depth, k_major))
     operand = plan.Operand(vectors, depth, k_major, stored.shape[1])
     (launch,) = plan.pack(operand, target.packed, memory.place(stored), target.address)
@@ -162,7 +162,7 @@ def test_kernels_write_what_the_reference_says(name: str) -> None:
 @pytest.mark.slow
 def test_deep_kernels_write_what_the_reference_says(first: str) -> None:
     vectors, depth, chunk = 133, 70, 64
-    x, memory = matrix(vectors, depth), Memory()
+    x, memory = matrix(vectors, depth), DeviceImage()
     target = Target(memory, plan.Packed(FP16X3, vectors, depth, False))
     at = {name: target.address + offset for name, offset in target.packed.offsets.items()}
     source, peaks = memory.place(np.ascontiguousarray(x.T)), np.zeros((2, 256), np.int32)
@@ -171,6 +171,8 @@ def test_deep_kernels_write_what_the_reference_says(first: str) -> None:
     results = {name: at[name] for name in ("out", "unscale", "status")}
     args = {**find, **results, "pitch": target.packed.pitch}
     grid, block = (2, 2, 1), (256, 1, 1)
-    memory.run(plan.Launch("find_peaks", plan.PackConfig(), grid, block, find))
-    memory.run(plan.Launch("pack_mn_major_deep", plan.PackConfig(first=first), grid, block, args))
+    memory.run(plan.PlannedLaunch("find_peaks", plan.PackConfig(), grid, block, find))
+    memory.run(
+        plan.PlannedLaunch("pack_mn_major_deep", plan.PackConfig(first=first), grid, block, args)
+    )
     target.check(x, first)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from emulation import Memory
+from emulation import DeviceImage
 
 from gemmlab.compile.resources import sass
 from gemmlab.kernels.gemm.sm90.config import BF16X6, TileConfig
@@ -41,7 +41,7 @@ def product(
         plan.Packed(tile.scheme, x.vectors, k, x.k_major, factor=factor)
         for x, factor in zip(operands, "ab", strict=True)
     )
-    memory = Memory(**checks)
+    memory = DeviceImage(**checks)
     c = before(m, n)
     arrays = [*(np.ascontiguousarray(x) for x in stored), c]
     work = [np.full(x.nbytes, 0x70, np.uint8) for x in packed]  # what was there before

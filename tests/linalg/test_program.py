@@ -11,8 +11,8 @@ import pytest
 from gemmlab.kernels.gemm.sm90.config import TileConfig
 from gemmlab.linalg.planned import Counts
 from gemmlab.linalg.planning import plan, program
-from gemmlab.linalg.planning.plan import REPORT_BYTES, STATUS_BYTES, Launch, Packed
-from gemmlab.linalg.planning.program import Factor, Job, Memory, Source
+from gemmlab.linalg.planning.plan import REPORT_BYTES, STATUS_BYTES, Packed, PlannedLaunch
+from gemmlab.linalg.planning.program import Factor, Job, Source, WorkspaceAddresses
 from gemmlab.linalg.planning.tiers import Choice
 from gemmlab.linalg.shapes import Stack
 
@@ -37,12 +37,14 @@ def job(
     return Job(left, right, c, choice)
 
 
-def kernels(launches: tuple[Launch, ...]) -> list[str]:
+def kernels(launches: tuple[PlannedLaunch, ...]) -> list[str]:
     return [launch.kernel for launch in launches]
 
 
 def test_by_default_the_gpu_may_choose() -> None:
-    launches = job(BY_DEFAULT, 300, 200, 100).launches(Memory(1 << 20, 2 << 20, 3 << 20), 132)
+    launches = job(BY_DEFAULT, 300, 200, 100).launches(
+        WorkspaceAddresses(1 << 20, 2 << 20, 3 << 20), 132
+    )
     again = ["repack", "multiply_packed"]
     assert kernels(launches) == [
         "pack_k_major",
@@ -57,7 +59,9 @@ def test_by_default_the_gpu_may_choose() -> None:
 
 
 def test_a_tier_asked_for_is_the_only_one() -> None:
-    launches = job(ALONE, 300, 200, 100).launches(Memory(1 << 20, 2 << 20, 3 << 20), 132)
+    launches = job(ALONE, 300, 200, 100).launches(
+        WorkspaceAddresses(1 << 20, 2 << 20, 3 << 20), 132
+    )
     assert kernels(launches) == [
         "pack_k_major",
         "pack_mn_major",
@@ -68,7 +72,9 @@ def test_a_tier_asked_for_is_the_only_one() -> None:
 
 def test_a_packed_operand_is_not_split_and_not_cleared() -> None:
     kept = 7 << 20
-    launches = job(BY_DEFAULT, 300, 200, 100, kept=(None, kept)).launches(Memory(0, 128, 256), 132)
+    launches = job(BY_DEFAULT, 300, 200, 100, kept=(None, kept)).launches(
+        WorkspaceAddresses(0, 128, 256), 132
+    )
     assert kernels(launches) == [
         "pack_k_major",
         "multiply_packed",
@@ -85,7 +91,9 @@ def test_a_packed_operand_is_not_split_and_not_cleared() -> None:
 
 
 def test_sources_are_the_callers_arrays_and_no_others() -> None:
-    launches = job(BY_DEFAULT, 30, 20, 10, batch=3).launches(Memory(1 << 20, 2 << 20, 3 << 20), 132)
+    launches = job(BY_DEFAULT, 30, 20, 10, batch=3).launches(
+        WorkspaceAddresses(1 << 20, 2 << 20, 3 << 20), 132
+    )
     named = [{x.name for x in launch.args.values() if isinstance(x, Source)} for launch in launches]
     assert named == [{"a"}, {"b"}, {"c"}, {"a", "b"}, {"c"}, {"a", "b", "c"}]
 
@@ -99,7 +107,7 @@ def test_workspaces_hold_the_larger_of_both_splits(batch: int) -> None:
 
 
 @pytest.fixture
-def memory(monkeypatch: pytest.MonkeyPatch) -> emulation.Memory:
+def memory(monkeypatch: pytest.MonkeyPatch) -> emulation.DeviceImage:
     """Emulated memory; tiles are small, as the emulator takes its time."""
 
     def small(product: plan.Product, a: Packed, b: Packed, sms: int) -> TileConfig:
@@ -107,7 +115,7 @@ def memory(monkeypatch: pytest.MonkeyPatch) -> emulation.Memory:
         return TileConfig(a.scheme, majors[0], majors[1], 64, 64, 4, 1)
 
     monkeypatch.setattr(plan, "choose_tile", small)
-    return emulation.Memory()
+    return emulation.DeviceImage()
 
 
 def narrow(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
@@ -131,7 +139,7 @@ def all_wide(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
 )
 @pytest.mark.slow
 def test_the_product_is_float32_accurate_on_the_emulator(
-    memory: emulation.Memory,
+    memory: emulation.DeviceImage,
     monkeypatch: pytest.MonkeyPatch,
     make: Callable[[np.random.Generator, tuple[int, int]], np.ndarray],
     batch: int,
@@ -149,7 +157,9 @@ def test_the_product_is_float32_accurate_on_the_emulator(
     at = {name: memory.place(array) for name, array in (("a", a), ("b", b), ("c", c))}
     sizes = (wanted.left.workspace, wanted.right.workspace, REPORT_BYTES)
     spaces = [np.zeros(size, np.uint8) for size in sizes]
-    launches = wanted.launches(Memory(*(memory.place(space) for space in spaces)), sms=2)
+    launches = wanted.launches(
+        WorkspaceAddresses(*(memory.place(space) for space in spaces)), sms=2
+    )
     for launch in program.placed(launches, at):
         memory.run(launch)
 

@@ -16,7 +16,7 @@ import gemmlab
 from gemmlab.errors import CompileError, MissingDependencyError
 from gemmlab.linalg import execution
 from gemmlab.linalg.planning import tiers
-from gemmlab.linalg.planning.program import Job, Memory
+from gemmlab.linalg.planning.program import Job, WorkspaceAddresses
 from gemmlab.linalg.runtime import kernels
 from gemmlab.linalg.runtime.graph import compile_all
 
@@ -29,7 +29,7 @@ class Compiling(fake_driver.TensorCoreRun):
     """Compiles first, as the real one does."""
 
     def __init__(self, job: Job, *place: Any) -> None:
-        compile_all(job.launches(Memory(0, 0, 0), 132))
+        compile_all(job.launches(WorkspaceAddresses(0, 0, 0), 132))
         super().__init__(job, *place)
 
 

@@ -45,7 +45,7 @@ class Guest:
 
 
 @dataclass(frozen=True)
-class Plan:
+class BenchPlan:
     """Rungs and guests of one problem, all in one layout and class, in several shapes.
 
     `baselines` None: all that are installed.
@@ -138,8 +138,8 @@ class Plan:
         return " ".join(words)
 
 
-def measure(plan: Plan, protocol: Protocol, arch: str) -> Outcome:
-    """Compile for `arch` and measure on GPU 0. Raises as `Plan.job` and `measure_jobs` do."""
+def measure(plan: BenchPlan, protocol: Protocol, arch: str) -> Outcome:
+    """Compile for `arch` and measure on GPU 0. Raises as `BenchPlan.job` and `measure_jobs` do."""
     made = [plan.job(shape, protocol, arch) for shape in plan.shapes]
     outcome = measure_jobs([job for job, _ in made], protocol, arch)
     outcome.refusals[:0] = [refusal for _, refused in made for refusal in refused]

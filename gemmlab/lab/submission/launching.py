@@ -55,7 +55,7 @@ def contender(
     )
 
 
-class Launch:
+class Launcher:
     """A kernel that is launched on one case after the other."""
 
     def __init__(self, device: Device, artifact: Artifact, submission: Submission) -> None:

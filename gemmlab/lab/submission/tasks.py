@@ -20,7 +20,7 @@ from gemmlab.hardware.occupancy import occupancy
 from gemmlab.lab.judge import Examination, precision
 from gemmlab.lab.judge.buffers import spoilt
 from gemmlab.lab.submission import cases
-from gemmlab.lab.submission.launching import Launch, call_of, check_arguments, emulator
+from gemmlab.lab.submission.launching import Launcher, call_of, check_arguments, emulator
 from gemmlab.lab.submission.static import forbidden
 from gemmlab.lab.submission.steps import Trial
 from gemmlab.lab.submission.submission import Submission
@@ -72,11 +72,11 @@ def emulate(submission: Submission) -> Iterator[Answer]:
     """Trials at small shapes, then counters at a larger one."""
     artifact = _artifact(submission)
     every, one = (
-        Launch(emulator(artifact.arch, orders), artifact, submission) for orders in (True, False)
+        Launcher(emulator(artifact.arch, orders), artifact, submission) for orders in (True, False)
     )
     first = submission.problem.families[0]
 
-    def launch(case: Case) -> Launch:
+    def launch(case: Case) -> Launcher:
         """Other orders for every shape: what numbers there are hardly changes who meets whom."""
         return every if case.family == first else one
 
@@ -89,7 +89,7 @@ def emulate(submission: Submission) -> Iterator[Answer]:
     problem, shape = submission.problem, cases.counted_shape(submission)
     yield {"begun": "counters"}
     case = problem.case(shape, submission.layout, problem.families[0], submission.seed + 1000)
-    found = Launch(EmulatedDevice(artifact.arch), artifact, submission).examine(case)
+    found = Launcher(EmulatedDevice(artifact.arch), artifact, submission).examine(case)
     yield {"trial": _told(case, found, purpose="counted")}
     if found.launched is not None:
         yield {"counters": found.launched.counters, "shape": shape}
@@ -102,7 +102,7 @@ def try_on_gpu(submission: Submission) -> Iterator[Answer]:
     device = CudaDevice()
     artifact = _artifact(submission, device.arch)
     yield {"device": device.name, "arch": device.arch, "versions": device.versions()}
-    launch = Launch(device, artifact, submission)
+    launch = Launcher(device, artifact, submission)
     yield from try_out(lambda case: launch, submission, large=True)
 
 
@@ -114,7 +114,7 @@ def time_on_gpu(request: Any) -> Iterator[Answer]:
 
 
 def try_out(
-    launch: Callable[[Case], Launch], submission: Submission, large: bool
+    launch: Callable[[Case], Launcher], submission: Submission, large: bool
 ) -> Iterator[Answer]:
     """Every case up to the first wrong one, on inputs of its own; then one over its own result."""
     first: tuple[Case, np.ndarray] | None = None

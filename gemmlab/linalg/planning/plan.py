@@ -148,7 +148,7 @@ class Packed:
 
 
 @dataclass(frozen=True)
-class Launch:
+class PlannedLaunch:
     """One kernel launch, except for the compiled code.
 
     `args` are the kernel's arguments by name; `maps`, in order, come before them.
@@ -174,7 +174,9 @@ class Map:
     strides: tuple[int, int]  # bytes: from line to line, from part to part
 
 
-def pack(operand: Operand, packed: Packed, source: Address, target: Address) -> tuple[Launch, ...]:
+def pack(
+    operand: Operand, packed: Packed, source: Address, target: Address
+) -> tuple[PlannedLaunch, ...]:
     """Return the launches that pack the operand at `source` into memory at `target`.
 
     The first `STATUS_BYTES` at `target` must be zero when they start.
@@ -194,20 +196,20 @@ def pack(operand: Operand, packed: Packed, source: Address, target: Address) -> 
         warps = PACK_WARPS if operand.depth > sm90.LONG else 1
         config = PackConfig(packed.scheme, packed.first, warps, fours=8)
         grid = (ceil_div(operand.vectors * config.warps, PACK_WARPS), operand.batch, 1)
-        return (Launch("pack_k_major", config, grid, block, args),)
+        return (PlannedLaunch("pack_k_major", config, grid, block, args),)
     if not packed.deep:
         config = next(config for config in sm90.CLUSTERS if operand.depth <= config.deepest)
         config = replace(config, scheme=packed.scheme, first=packed.first)
         strips = ceil_div(operand.vectors, STRIP)
         grid, block = (strips * config.cluster, operand.batch, 1), (config.threads, 1, 1)
-        return (Launch("pack_mn_major", config, grid, block, args, cluster=config.cluster),)
+        return (PlannedLaunch("pack_mn_major", config, grid, block, args, cluster=config.cluster),)
     config = PackConfig(packed.scheme, packed.first)
     grid = (ceil_div(operand.vectors, DEEP_STRIP), packed.chunks, operand.batch)
     chunks = {"peaks": at["peaks"], "chunk": packed.chunk}
     find = {**found, "risk": at["risk"], **chunks}
     return (
-        Launch("find_peaks", PackConfig(packed.scheme), grid, block, find),
-        Launch("pack_mn_major_deep", config, grid, block, {**args, **chunks}),
+        PlannedLaunch("find_peaks", PackConfig(packed.scheme), grid, block, find),
+        PlannedLaunch("pack_mn_major_deep", config, grid, block, {**args, **chunks}),
     )
 
 
@@ -235,7 +237,7 @@ def multiply(
     risk: tuple[int, int] = (0, 2**64 - 1),
     totals: Address = 0,
     bases: tuple[Address, Address] | None = None,
-) -> tuple[Launch, ...]:
+) -> tuple[PlannedLaunch, ...]:
     """Return the launches that multiply packed operands.
 
     addresses: of the packed A, the packed B, and C. totals: address of `totals_bytes` bytes. The
@@ -273,7 +275,7 @@ def multiply(
         }
         grid, block = (blocks, 1, 1), (tile.threads, 1, 1)
         sizes = tile.cluster, tile.smem_bytes
-        launches.append(Launch("multiply_packed", tile, grid, block, args, maps, *sizes))
+        launches.append(PlannedLaunch("multiply_packed", tile, grid, block, args, maps, *sizes))
     return tuple(launches)
 
 
@@ -320,7 +322,7 @@ def repair(
     workspaces: Addresses,
     sms: int,
     clear: int = 3,
-) -> Launch:
+) -> PlannedLaunch:
     """Return the launch that repairs non-finite rows and columns of C, the last of a product.
 
     addresses: of A, B and C. workspaces: of packed A, packed B, and a report of `REPORT_BYTES`,
@@ -353,7 +355,7 @@ def repair(
         "clear": clear,
     }
     tiles = ceil_div(product.m, REPAIR_TILE) * ceil_div(product.n, REPAIR_TILE) * product.batch
-    return Launch("repair_non_finite", None, (min(tiles, sms), 1, 1), (256, 1, 1), args)
+    return PlannedLaunch("repair_non_finite", None, (min(tiles, sms), 1, 1), (256, 1, 1), args)
 
 
 def choose_tile(product: Product, a: Packed, b: Packed, sms: int) -> TileConfig:

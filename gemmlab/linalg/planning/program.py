@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from gemmlab.kernels.common import ceil_div
 from gemmlab.kernels.gemm.sm90.config import SCHEMES, PackConfig, TileConfig
 from gemmlab.linalg.planning import plan
-from gemmlab.linalg.planning.plan import Address, Launch, Operand, Packed, Value
+from gemmlab.linalg.planning.plan import Address, Operand, Packed, PlannedLaunch, Value
 from gemmlab.linalg.planning.tiers import Choice, tolerated
 from gemmlab.linalg.shapes import Stack
 
@@ -72,7 +72,7 @@ class Factor:
 
 
 @dataclass(frozen=True)
-class Memory:
+class WorkspaceAddresses:
     """Addresses of two workspaces, whose first 16 bytes are zero, the report, and totals."""
 
     left: Address
@@ -106,7 +106,7 @@ class Job:
         tiles = (self._tile(scheme, sms) for scheme in schemes)
         return max(plan.totals_bytes(self._product, tile, sms) for tile in tiles)
 
-    def launches(self, memory: Memory, sms: int) -> tuple[Launch, ...]:
+    def launches(self, memory: WorkspaceAddresses, sms: int) -> tuple[PlannedLaunch, ...]:
         """All launches in order. `Source`s stand in for the caller's arrays."""
         factors, c = (self.left, self.right), Source("c")
         spaces = (memory.left, memory.right)
@@ -115,7 +115,7 @@ class Job:
             memory.left if self.left.kept is None else self.left.kept,
             memory.right if self.right.kept is None else self.right.kept,
         )
-        result: list[Launch] = []
+        result: list[PlannedLaunch] = []
         for factor, base in zip(factors, bases, strict=True):
             if factor.kept is None:
                 result += plan.pack(factor.operand, factor.packed(), Source(factor.name), base)
@@ -150,15 +150,15 @@ class Job:
     def _multiply(
         self,
         scheme: str,
-        parts: tuple[Address, Address],
+        data: tuple[Address, Address],
         bases: tuple[Address, Address],
         sms: int,
         risk: tuple[int, int],
         totals: Address,
-    ) -> tuple[Launch, ...]:
-        """Multiply the parts at `parts`, with the exponents and counts at `bases`."""
+    ) -> tuple[PlannedLaunch, ...]:
+        """Multiply the packed data at `data`, with the exponents and counts at `bases`."""
         packed = (self.left.packed(scheme), self.right.packed(scheme))
-        tile, addresses = self._tile(scheme, sms), (*parts, Source("c"))
+        tile, addresses = self._tile(scheme, sms), (*data, Source("c"))
         return plan.multiply(self._product, tile, *packed, addresses, sms, risk, totals, bases)
 
     def _repack(
@@ -167,7 +167,7 @@ class Job:
         bases: tuple[Address, Address],
         sms: int,
         least_risk: int,
-    ) -> Launch:
+    ) -> PlannedLaunch:
         """The launch that packs both factors again, for the fallback."""
         args: dict[str, Value] = {"least_risk": least_risk}
         blocks = batch = 1
@@ -191,10 +191,12 @@ class Job:
             blocks = max(blocks, min(packed.lines, ceil_div(_BLOCKS * sms, packed.batch)))
             batch = max(batch, packed.batch)
         config = PackConfig(packed.scheme)
-        return Launch("repack", config, (blocks, batch, 2), _BLOCK, args)
+        return PlannedLaunch("repack", config, (blocks, batch, 2), _BLOCK, args)
 
 
-def placed(launches: Iterable[Launch], arrays: Mapping[str, Address]) -> tuple[Launch, ...]:
+def placed(
+    launches: Iterable[PlannedLaunch], arrays: Mapping[str, Address]
+) -> tuple[PlannedLaunch, ...]:
     """The launches with the addresses of the caller's arrays, by name, instead of `Source`s."""
 
     def value(given: Value) -> Value:

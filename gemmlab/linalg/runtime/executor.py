@@ -18,7 +18,7 @@ from gemmlab.devices.cuda import CudaDevice
 from gemmlab.devices.device import Argument, Buffer, Device, Dim3, Launched
 from gemmlab.kernels.gemm.sm90.config import LINE
 from gemmlab.kernels.rung import Rung
-from gemmlab.linalg.planning.plan import Launch, Map
+from gemmlab.linalg.planning.plan import Map, PlannedLaunch
 from gemmlab.linalg.runtime.kernels import arguments, artifacts
 from gemmlab.problems.problem import WORKSPACE
 
@@ -34,7 +34,7 @@ class Call(NamedTuple):
     cluster: Dim3 | None
 
 
-def bind(launch: Launch, artifact: Artifact) -> Call:
+def bind(launch: PlannedLaunch, artifact: Artifact) -> Call:
     """Bind a launch to its compiled kernel. Raises the errors of `arguments`."""
     args = [*map(_tensor_map, launch.maps), *arguments(launch, artifact)]
     cluster = None if launch.cluster == 1 else (launch.cluster, 1, 1)

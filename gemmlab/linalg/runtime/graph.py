@@ -16,7 +16,7 @@ from cuda.bindings import driver as cu
 
 from gemmlab.errors import DeviceError
 from gemmlab.kernels.rung import Dim3
-from gemmlab.linalg.planning.plan import Launch
+from gemmlab.linalg.planning.plan import PlannedLaunch
 from gemmlab.linalg.planning.program import NAMES, Source
 from gemmlab.linalg.runtime import driver
 from gemmlab.linalg.runtime.executor import bind
@@ -25,7 +25,7 @@ from gemmlab.linalg.runtime.kernels import artifact
 Addresses = tuple[int, int, int]  # of the caller's arrays, in the order of NAMES
 
 
-def compile_all(launches: Sequence[Launch]) -> None:
+def compile_all(launches: Sequence[PlannedLaunch]) -> None:
     """Compile the kernels of launches. This takes seconds unless they are cached."""
     for launch in launches:
         artifact(launch.kernel, launch.config, launch.block)
@@ -34,7 +34,7 @@ def compile_all(launches: Sequence[Launch]) -> None:
 class Node(driver.Prepared):
     """A prepared launch and graph node; it records which arguments are the caller's arrays."""
 
-    def __init__(self, launch: Launch) -> None:
+    def __init__(self, launch: PlannedLaunch) -> None:
         code = (launch.kernel, launch.config, launch.block)
         function = _function(*code, _context())
         bound = bind(launch, artifact(*code))
@@ -93,7 +93,7 @@ class Recording:
 class Graph(Recording):
     """A CUDA graph of consecutive launches."""
 
-    def __init__(self, launches: Sequence[Launch]) -> None:
+    def __init__(self, launches: Sequence[PlannedLaunch]) -> None:
         self._nodes = [Node(launch) for launch in launches]
         super().__init__(self._launch_nodes)
         self._handles = _chain_of_nodes(self._graph)

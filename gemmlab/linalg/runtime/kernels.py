@@ -16,10 +16,10 @@ from gemmlab.core.packages import CUTE_DSL
 from gemmlab.errors import InternalError
 from gemmlab.kernels.rung import Dim3, Rung
 from gemmlab.linalg.arch import sm90
-from gemmlab.linalg.planning.plan import Launch, Value
+from gemmlab.linalg.planning.plan import PlannedLaunch, Value
 
 
-def artifact_of(launch: Launch, arch: str = DEFAULT) -> Artifact:
+def artifact_of(launch: PlannedLaunch, arch: str = DEFAULT) -> Artifact:
     """Compile the kernel of a launch. Raises the errors of `compile.cute.compile_kernel`."""
     return artifact(launch.kernel, launch.config, launch.block, arch)
 
@@ -45,7 +45,7 @@ def artifact(name: str, config: Any, block: Dim3, arch: str = DEFAULT) -> Artifa
 
 def artifacts(
     rung: Rung, shape: Mapping[str, int], args: Mapping[str, Any], own: Artifact
-) -> Iterator[tuple[Artifact, Launch]]:
+) -> Iterator[tuple[Artifact, PlannedLaunch]]:
     """Yield the launches of a rung that has several, each after its compiled kernel.
 
     `args` are the problem's arguments and the workspace by name; `own` is the rung's kernel. Raises
@@ -57,7 +57,7 @@ def artifacts(
         yield own if is_own else artifact_of(launch, own.arch), launch
 
 
-def arguments(launch: Launch, artifact: Artifact) -> tuple[Value, ...]:
+def arguments(launch: PlannedLaunch, artifact: Artifact) -> tuple[Value, ...]:
     """Return the launch's arguments in its kernel's order, without the leading tensor maps.
 
     Raises InternalError unless the launch names exactly the kernel's parameters.
