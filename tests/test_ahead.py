@@ -1,4 +1,4 @@
-"""Rungs compiled by a second process: what it leaves in the cache, and what happens without it."""
+"""Rungs compiled by a second process: its cache entries, and the behaviour without it."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def test_pinned_tools_are_the_same_everywhere():
     assert f"hatchling=={pins['hatchling']}" in (ROOT / ".ci" / "sdist").read_text()
 
 
-# What may skip: a test that needs a GPU or a framework.
+# Files whose tests may be skipped: these need a GPU or a framework.
 MAY_SKIP = {"machine.py", "test_torch.py", "test_on_gpu.py", "test_on_two_gpus.py"}
 MAY_SKIP |= {"test_streams_on_gpu.py", "test_process.py"}
 MAY_SKIP |= {"test_torch_on_gpu.py", "test_torch_operators.py", "test_torch_override.py"}

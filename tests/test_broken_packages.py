@@ -1,4 +1,4 @@
-"""A package that is installed but broken: one sentence, and what does not need it goes on."""
+"""A broken installed package: a one-sentence error; commands that do not need it still work."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from gemmlab.core import packages
 from gemmlab.errors import InputError, MissingDependencyError
 
 REINSTALL = "run: pip install --force-reinstall 'nvidia-cutlass-dsl==4.8.1'"
-# What `import cutlass` executes instead of the real package, and what is said of it.
+# The code of the broken `cutlass`, and the expected message.
 BREAKAGES = {
     "a library is missing": (
         "raise ImportError('libcute.so: cannot open shared object file')",
@@ -35,7 +35,7 @@ def broken_package(folder, text):
     """Let Python import a broken `cutlass` from this folder, in child processes too."""
     (folder / "cutlass").mkdir()
     (folder / "cutlass" / "__init__.py").write_text(text)
-    # The real package's .pth file goes before PYTHONPATH; this is run after it.
+    # The real package's .pth file precedes PYTHONPATH; this code runs after it.
     (folder / "sitecustomize.py").write_text(f"import sys; sys.path.insert(0, {str(folder)!r})")
     return folder
 
@@ -123,7 +123,7 @@ def test_a_missing_package_names_the_install(monkeypatch):
 
 @pytest.mark.parametrize("version", ["4.8.1", "4.3.0"])
 def test_modules_that_do_not_fit_another_version_are_its_fault(monkeypatch, version):
-    """With the version that they were written for, an import error is a bug of theirs."""
+    """With the pinned version of cutlass, an import error in a kernel is gemmlab's bug."""
     monkeypatch.setattr(packages.importlib.metadata, "version", lambda name: version)
     expected = MissingDependencyError if version != "4.8.1" else AttributeError
     with pytest.raises(expected, match="no attribute 'gone'"), packages.CUTE_DSL.importing():

@@ -1,4 +1,4 @@
-"""Rungs of several launches: what runs them, and what leaves them out."""
+"""Rungs with several launches: the commands that run them, and those that skip them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two climbs compared: what is said of each rung, and with which exit code."""
+"""Comparison of two climbs: the output for each rung, and the exit code."""
 
 import json
 from dataclasses import replace
@@ -23,7 +23,7 @@ SLOWER = replace(BASE, time_s=2e-3)
         (replace(BASE, verdict="not run"), BASE, "mended", []),
         (BASE, replace(BASE, verdict="skipped"), "differs", []),
         (BASE, replace(BASE, counters=None), "same", []),
-        (replace(BASE, time_s=1e-3), SLOWER, "same", []),  # told, but not judged
+        (replace(BASE, time_s=1e-3), SLOWER, "same", []),  # shown, but not judged
         (
             BASE,
             replace(BASE, counters=BASE.counters | {metrics.PTX_INSTRUCTIONS: 9001}),

@@ -1,4 +1,4 @@
-"""A kernel is compiled anew when a file that it imports changes, and for no other reason."""
+"""A kernel is recompiled if and only if its file or a file that it imports changes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gemmlab.kernels import ladder
 
 
 def names(text: str) -> set[str]:
-    """Of the files in a closure."""
+    """The names of the files in a closure."""
     return set(text.split("\0")[::2])
 
 

@@ -1,4 +1,4 @@
-"""Source to Artifact: rungs, CUDA C++, PTX, the cache, and what is refused. Needs no GPU."""
+"""Source to Artifact: rungs, CUDA C++, PTX, the cache, and errors. Needs no GPU."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ ARCHS = ["sm_80", "sm_90a", "sm_100a"]
 STATIC_SMEM = {"naive": 0, "uncoalesced": 0, "tile-1d": 4096, "tile-2d-4x4-bk32": 32768}
 STATIC_SMEM |= {"padded": 2 * 4 * 8 * 148, "warp-tile": 2 * 4 * 8 * 132}
 STATIC_SMEM |= dict.fromkeys(["double-buffer", "rasterized"], 2 * 2 * 4 * 8 * 132)
-STATIC_SMEM["split-k"] = STATIC_SMEM["rasterized"] + 16  # and the number that was drawn
-STATIC_SMEM["async-copy"] = 0  # all of it is dynamic
+STATIC_SMEM["split-k"] = STATIC_SMEM["rasterized"] + 16  # and the ticket
+STATIC_SMEM["async-copy"] = 0  # all shared memory is dynamic
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -82,7 +82,7 @@ def test_every_rung_compiles(name: str, layout: str, arch: str) -> None:
 
     used = artifact.resources
     assert used is not None
-    # Ampere's code for a ring of tiles keeps a few addresses in local memory.
+    # Ampere's machine code spills a few addresses of the tile ring to local memory.
     assert used.spill_bytes == 0 or (name, arch) == ("async-copy", "sm_80")
     assert used.static_smem_bytes == STATIC_SMEM.get(name, 8192)
     threads = artifact.block[0] * artifact.block[1]
@@ -93,10 +93,10 @@ def test_every_rung_compiles(name: str, layout: str, arch: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.slow
 def test_arithmetic_is_one_fma_per_k(name: str, layout: str) -> None:
-    """No separate multiply or add: every rung then gives the same bits."""
+    """No separate multiply or add, so that every rung gives the same bits."""
     artifact = load(name, layout=layout)
     opcodes = set(re.findall(r"\b(\w+)\.(?:rn\.)?f32\b", artifact.ptx))
-    assert opcodes == ({"fma", "add"} if name == "split-k" else {"fma"})  # it adds up slices
+    assert opcodes == ({"fma", "add"} if name == "split-k" else {"fma"})  # it adds the slices
     assert count(artifact, "ld.local.b32") == 0
 
 
@@ -124,9 +124,9 @@ def test_fragments_are_read_by_128_bit_loads_alone(name: str, layout: str) -> No
     assert artifact.resources is not None and artifact.resources.registers <= 128
     assert artifact.cubin is not None
     code = resources.sass(artifact.cubin, artifact.entry)
-    # Two of A and two of B in each of eight steps; two loops where whole tiles have their own.
+    # Two loads of A and two of B in each of eight steps; two loops if whole tiles have their own.
     loops = count(artifact, "fma.rn.f32") // (8 * 8 * 8)
-    loads = re.findall(r"\bLDS(?:\.\d+)?(?= R\d)", code)  # ptxas adds some that go to RZ
+    loads = re.findall(r"\bLDS(?:\.\d+)?(?= R\d)", code)  # ptxas adds some with target RZ
     assert loads == ["LDS.128"] * 32 * loops
     copies = count(artifact, "cp.async.ca.shared.global")
     assert len(re.findall(r"\bLDG\.E\.128\b", code)) == (0 if copies else 2 * loops)
@@ -139,7 +139,7 @@ def test_line_numbers_lead_to_the_kernel_file() -> None:
 
 
 def test_each_place_in_the_code_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The PTX, line numbers included, and the machine code are those of the DSL's own lookups."""
+    """PTX, including line numbers, and machine code are the same as with the DSL's own lookups."""
     find, places = op._fast_frameinfo, []
 
     def look_up(frame: FrameType) -> object:

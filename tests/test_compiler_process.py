@@ -1,4 +1,4 @@
-"""NVRTC's own process: it may crash, be killed or interrupted, and the next compilation works."""
+"""NVRTC's process: after a crash, a kill or an interrupt, the next compilation works."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_crash_is_an_error_that_names_signal_and_file(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     crashing = tmp_path / "compiler.py"
-    # At the second request, for which the missing header is assumed empty.
+    # At the second request, where the missing header is assumed empty.
     answer = json.dumps({"error": "E", "log": 'k.cu(1): cannot open source file "lab.h"'})
     crashing.write_text(
         f"import os, signal\ninput()\nprint({answer!r}, flush=True)\n"

@@ -1,4 +1,4 @@
-"""Devices: the emulated one end to end, and what is said when there is no GPU."""
+"""Devices: the emulated one end to end, and the errors without a GPU."""
 
 import sys
 
@@ -50,7 +50,7 @@ def test_without_cuda_core_the_message_names_what_brings_it(monkeypatch, version
     ("init", "said"), [(no_library, "has no NVIDIA driver"), (no_gpu, "CUDA_ERROR_NO_DEVICE")]
 )
 def test_the_driver_is_looked_for_before_any_package(monkeypatch, init, said):
-    """No package helps a machine that has no GPU."""
+    """Without a GPU, the message does not recommend a package."""
     monkeypatch.setattr(driver, "cuInit", init)
     monkeypatch.setitem(sys.modules, "cuda.core", None)
     with pytest.raises(DeviceError, match=said):
@@ -88,7 +88,7 @@ def test_launch_limits_are_checked_before_anything_runs():
 
 
 def test_the_emulator_traps_what_leaves_its_span():
-    """`naive`, told that C has one row more than it has."""
+    """`naive`, called with one row of C too many."""
     step = ladder.find("naive", "row")
     device = open_device("emulated")
     artifact = compile_rung(step, device.arch)

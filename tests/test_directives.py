@@ -1,4 +1,4 @@
-"""Directives: what is read, what it comes to, and how wrong ones are refused."""
+"""Directives: parsing, evaluation, and the errors for wrong ones."""
 
 import contextlib
 
@@ -55,7 +55,7 @@ def test_every_word_that_is_given_replaces_the_files(word):
 
 
 def test_the_sizes_of_a_case_stay_its_own():
-    """Those that the directive gives are for other purposes, such as timing."""
+    """The directive's sizes are for other purposes, such as timing."""
     words = read("//! gemmlab args=a,b,c,m,n,k,tile m=64 n=m tile=m/2 grid=m,n block=tile\n")
     problem = problems.find("gemm")
     case = problem.case({"m": 6, "n": 5, "k": 4}, "row", "normal", 0)

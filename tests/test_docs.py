@@ -1,4 +1,4 @@
-"""`gemmlab docs`: every page can be read, as Markdown and laid out for a terminal."""
+"""`gemmlab docs`: prints every page, as Markdown or formatted for a terminal."""
 
 import pytest
 

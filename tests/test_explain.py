@@ -64,7 +64,7 @@ def test_every_rung_is_explained_at_a_ragged_shape(rung):
             continue
         assert one.formula
         assert one.reason if abs(one.difference or 0) > 0.001 else not one.reason
-        if one.name.endswith("elements"):  # what lanes ask for is modelled exactly, or why not
+        if one.name.endswith("elements"):  # requested traffic: exact, or a reason
             assert one.counted == one.model or one.reason
 
 
@@ -90,7 +90,7 @@ def test_naive_is_a_broadcast_and_a_coalesced_load():
     assert "coalesced" in b.sentence and (b.cost, b.bytes_used) == (4, 128)
     assert explanation_pictures.sector_lines(a, 80) == ["[*·······]"]
     assert explanation_pictures.sector_lines(c, 80) == ["[01234567][89abcdef][ghijklmn][opqrstuv]"]
-    assert found.counted.loop.operations == found.counted.loop.chain  # one chain of sums
+    assert found.counted.loop.operations == found.counted.loop.chain  # one dependent chain of sums
     sectors = row(found, "global load sectors")
     assert sectors.difference == pytest.approx(-3 / 8) and "share their sector" in sectors.reason
 
@@ -250,7 +250,7 @@ def test_a_picture_has_a_line_per_wavefront_and_brackets_per_sector(places, widt
     assert len(lines) == shared.cost and {len(line) for line in lines} == {32}
     words = {a + i for a in addresses if a is not None for i in range(0, width, 4)}
     drawn = sum(cell != "·" for line in lines for cell in line)
-    assert drawn >= len(words)  # a word that two phases read is drawn twice
+    assert drawn >= len(words)  # a word read in two phases is drawn twice
     assert len(explanation_pictures.picture(shared, 80)) <= 5
 
     moved = pattern(addresses, width, "global", operation)

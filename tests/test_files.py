@@ -1,4 +1,4 @@
-"""`gemmlab emulate FILE`: somebody's file, called as its directive says."""
+"""`gemmlab emulate FILE`: a user's file, called by its directive."""
 
 import json
 from pathlib import Path
@@ -59,7 +59,7 @@ def test_a_file_runs_as_it_says(write):
 
 
 def test_lines_of_a_file_are_found_in_each_folder(write, tmp_path, monkeypatch):
-    """One text, named alike from where it lies: PTX says in full where a file is."""
+    """The same text under the same relative name: PTX contains the absolute path."""
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         monkeypatch.chdir(tmp_path / name)

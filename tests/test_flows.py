@@ -1,4 +1,4 @@
-"""The host's side of a kernel: what flows move, what the judge finds in a broken one, pictures."""
+"""Host flows: the data that they move, the judge's findings in broken ones, time lines."""
 
 from contextlib import nullcontext
 from dataclasses import replace
@@ -101,7 +101,7 @@ def test_chunks_and_streams_do_not_change_the_result(n, blocks, streams):
 
 
 def explicit(host, a, b, c, wait=True, copy_b=True, n=None):
-    """The rung's flow, with something left out."""
+    """The rung's flow, without some operations."""
     d_a, d_b, d_c = (host.device_like(vector) for vector in (a, b, c))
     stream = host.stream()
     stream.copy_in(d_a, a)
@@ -212,7 +212,7 @@ def test_more_managed_memory_than_is_free_is_refused_with_both_numbers():
 
 
 class Clockwork:
-    """A device whose operations each take one more millisecond than the one before."""
+    """A device on which each operation takes one millisecond longer than the previous one."""
 
     counters = None
 
@@ -251,7 +251,7 @@ def test_a_time_line_begins_with_its_first_operation():
 def test_the_run_of_median_time_is_kept(monkeypatch):
     monkeypatch.setattr(flow, "_MEASURE_S", 0.0)
     arrays = [np.zeros(4, np.float32) for _ in range(3)]
-    # Four operations a run, of 1 to 4, of 5 to 8 and of 9 to 12 ms.
+    # Four operations per run: 1 to 4 ms, 5 to 8 ms and 9 to 12 ms.
     assert flow.measure_flow(
         Clockwork(), ARTIFACT, EXPLICIT.program, arrays
     ).time_s == pytest.approx(0.026)

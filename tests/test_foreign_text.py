@@ -1,4 +1,4 @@
-"""What others wrote, names and messages, is printed as it is: nothing in it is a mark for us."""
+"""Names and messages of other programs are printed literally, never as Rich markup."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ GEMM = "//! gemmlab problem=gemm block=32 grid=1\n"
 
 @pytest.fixture
 def gemmlab(capsys, tmp_path, monkeypatch):
-    """Run a command in a folder with an odd name: exit code, and all that it prints."""
+    """Run a command in a folder with an odd name; return the exit code and the whole output."""
     folder = tmp_path / "[i]:x:"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -68,7 +68,7 @@ def test_of_a_path(gemmlab, monkeypatch):
 
 @pytest.mark.parametrize("command", ["climb", "explain", "show", "new", "docs", "judge", "nothing"])
 def test_of_the_command_line(gemmlab, command):
-    words = WORDS.replace(":", "")  # which parts a ladder's name from a rung's
+    words = WORDS.replace(":", "")  # a colon separates a ladder's name from a rung's
     code, out = gemmlab(*([] if command == "nothing" else [command]), words)
     assert code == 2 and words in out
 

@@ -41,7 +41,7 @@ def test_unknown_architectures_name_those_there_are(arch):
         ("sm_90", 256, 128, 8192, 2, "registers"),
         ("sm_90", 256, 255, 0, 1, "registers"),
         ("sm_90", 32, 16, 0, 32, "blocks"),
-        ("sm_90", 256, 32, 48 * 1024, 4, "shared memory"),  # 49 KB each with the reserved one
+        ("sm_90", 256, 32, 48 * 1024, 4, "shared memory"),  # 49 KB each with the reserved 1 KB
         ("sm_90", 128, 32, 227 * 1024, 1, "shared memory"),
         ("sm_80", 256, 128, 8192, 2, "registers"),
         ("sm_86", 1024, 32, 0, 1, "warps"),

@@ -1,4 +1,4 @@
-"""CUDA C++ as people write it for nvcc compiles here, with no toolkit and no host compiler."""
+"""CUDA C++ written for nvcc compiles without a toolkit or host compiler."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Published files bring the code that launches and times them; NVRTC compiles what is left."""
+"""Published files contain host code that launches and times kernels; NVRTC compiles the rest."""
 
 import numpy as np
 import pytest
@@ -85,7 +85,7 @@ GLOBALS = {
 @pytest.mark.parametrize("around", ["{}", "namespace lab {{ {} }}", 'extern "C" {{ {}\n }}'])
 def test_variables_types_and_aliases_of_the_host_are_left_out(text, around):
     if "template" in text and 'extern "C"' in around:
-        around = "{}"  # C has none
+        around = "{}"  # C has no namespaces
     source = f"{around.format(text)}\n{HELPER}{KERNEL}"
     assert compile_cuda(source, "scale<32>").left_out == (GLOBALS[text],)
 

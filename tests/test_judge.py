@@ -1,4 +1,4 @@
-"""The judge, tested by sabotage: a host function stands in for the kernel."""
+"""The judge, tested with faults: a host function replaces the kernel."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ GEOMETRY = ((1, 1, 1), (32, 1, 1), 0)
 
 
 class FakeDevice:
-    """Runs `kernel(a, b, c, case)` on the images in its memory, which reach into the guards."""
+    """Runs `kernel(a, b, c, case)` on its memory, including the guards."""
 
     name, arch = "fake", "sm_90a"
 
@@ -56,13 +56,13 @@ def run(kernel, m=40, n=33, k=65, family="normal", layout="row"):
 
 
 def multiply(a, b, c, case):
-    """The right answer, written the way the layout wants it."""
+    """The correct result in the given layout."""
     with np.errstate(invalid="ignore"):
         case.result(c)[:] = (case.a @ case.b).astype(np.float32)
 
 
 def beyond(c, elements):
-    """A view of `elements` around `c` in the same memory: behind it, or before it if negative."""
+    """A view of `elements` elements after `c` in memory, or before it if negative."""
     whole, size = c.base.view(np.float32), c.size
     start = (c.ctypes.data - whole.ctypes.data) // 4
     if elements < 0:
@@ -71,7 +71,7 @@ def beyond(c, elements):
 
 
 def after(change):
-    """The right answer, then a change to what lies in memory."""
+    """The correct result, followed by a change in memory."""
 
     def kernel(a, b, c, case):
         multiply(a, b, c, case)
@@ -187,7 +187,7 @@ def test_a_result_that_was_right_for_other_inputs_is_wrong():
 
 def test_the_poison_spoils_a_kernel_that_adds_to_the_output():
     def kernel(a, b, c, case):
-        with np.errstate(invalid="ignore"):  # the poison is a signalling NaN
+        with np.errstate(invalid="ignore"):  # the poison is a signaling NaN
             c += (case.a @ case.b).ravel()
 
     assert run(kernel).verdict.status == "wrong answer"

@@ -1,4 +1,4 @@
-"""Every rung of every ladder: all shapes, families of inputs and layouts, on every device."""
+"""Every rung of every ladder: all shapes, input families and layouts, on every device."""
 
 import re
 from dataclasses import replace
@@ -17,8 +17,8 @@ from gemmlab.lab import judge
 from gemmlab.linalg.runtime.executor import chained
 from gemmlab.problems.gemm import GemmCase
 
-# Per problem: the first shape is tried on every family, the others on the first family. One
-# element, one below and above a tile, primes, thin, tall, and none where the problem allows it.
+# Per problem: the first shape is run with every family, the others with the first family. One
+# element, one below and above a tile, primes, thin, tall, and zero if the problem allows it.
 SHAPES = {
     "gemm": (
         *((67, 35, 19), (1, 1, 1), (33, 130, 17), (129, 130, 9)),
@@ -42,7 +42,7 @@ opened = cache(open_device)
 
 
 def examined(rung, shape, family="", device="emulated"):
-    """What the judge found on one launch of a rung."""
+    """The judge's result for one launch of a rung."""
     target = opened(device)
     problem = problems.find(rung.problem)
     sizes = dict(zip(problem.axes, shape, strict=True))
@@ -69,7 +69,7 @@ def test_every_problem_is_tried():
 @pytest.mark.slow
 def test_every_rung_is_right(name, layout, shape, family, device):
     rungs = [ladder.in_layout(rung, layout) for rung in ladder.rungs(name)]
-    if family == "wide":  # `test_fp16x3_loses_wide_rows` has it
+    if family == "wide":  # see `test_fp16x3_loses_wide_rows`
         rungs = [rung for rung in rungs if rung.name != "fp16x3"]
     sizes = dict(zip(problems.find(name).axes, shape, strict=True))
     rungs = [rung for rung in rungs if not rung.requires(rung.config, sizes)]
@@ -103,7 +103,7 @@ def atomics(counted, space):
 
 
 @pytest.mark.parametrize("layout", ["row", "course"])
-# Whole blocks with a rest in k beside blocks at the edges; more rows of blocks than one group.
+# Whole blocks with a remainder in k, and edge blocks; more rows of blocks than one group.
 @pytest.mark.parametrize("shape", [(260, 392, 44), (1100, 136, 12)])
 @pytest.mark.slow
 def test_every_gemm_rung_gives_the_bits_of_naive(layout, shape):
@@ -143,7 +143,7 @@ def test_split_k_adds_its_slices_in_the_order_of_k(layout, shape, slices):
     stage = judge.Stage(device, problems.find("gemm"), case, bytes_needed)
     grid, block, dynamic_smem = rung.geometry(rung.config, case.shape)
     assert grid[2] == slices
-    for _ in range(2):  # the second launch finds what the first left in the workspace
+    for _ in range(2):  # the second launch sees the workspace as the first left it
         device.launch(compile_rung(rung), grid, block, stage.args, dynamic_smem)
         image = stage.guarded["c"].read()[0].view(np.float32)
         np.testing.assert_array_equal(case.result(image), total)
@@ -160,10 +160,10 @@ def test_padding_swizzle_and_lanes_take_wavefronts_away(layout):
     }
     loads = blocks * steps * warps * 4  # LDS.128: two of A and two of B
     assert {c[SHARED_LOADS] for c in counted.values()} == {loads}
-    # A costs two each. B, read two fours apart, eight; side by side four; shared by lane pairs two.
+    # Wavefronts: A two. B, read two fours apart, eight; adjacent four; shared by lane pairs two.
     waves = {name: c[SHARED_LOAD_WAVEFRONTS] / loads for name, c in counted.items()}
     assert waves == dict(zip(names, (5, 3, 3, 2), strict=True))
-    # Per tile of 8 and warp, four stores of A in two wavefronts each; so too of a transposed B.
+    # Per tile of 8 and warp: four stores of A, two wavefronts each; the same for a transposed B.
     stores = blocks * steps // 8 * warps * (4 if layout == "row" else 8)
     before, *after = (c[EXCESSIVE] for c in counted.values())
     assert (before, after) == (loads // 2 * 4 + stores, [0, 0, 0])
@@ -215,7 +215,7 @@ def test_trees_differ_in_divergence_and_conflicts_as_they_should(order):
     assert counted[SHARED_LOAD_WAVEFRONTS] == blocks * (2 * waves + 1)
     assert counted[SHARED_STORE_WAVEFRONTS] == blocks * (waves + THREADS // 32)
     assert counted[EXCESSIVE] == blocks * 3 * (waves - requests)
-    # A warp is parted where some of its lanes add; at the end thread 0 leaves its warp.
+    # A warp diverges if some of its lanes add; at the end thread 0 diverges.
     parted = sum(warps for warps, lanes, _ in steps if lanes < 32)
     assert counted[DIVERGENT] == blocks * (parted + 1)
 
@@ -255,7 +255,7 @@ def test_a_histogram_per_block_leaves_256_additions_to_global_memory(family):
 
 
 def test_a_rung_names_its_architecture_where_its_instructions_exist_on_no_other():
-    """PTX ISA: wgmma and setmaxnreg belong to sm_90a."""
+    """PTX ISA: wgmma and setmaxnreg require sm_90a."""
     for rung in (rung for name in problems.NAMES for rung in ladder.rungs(name)):
         specific = re.search(r"\b(wgmma|setmaxnreg)\.", compile_rung(rung).ptx)
         assert rung.arch == ("sm_90a" if specific else None), rung.name
@@ -264,7 +264,7 @@ def test_a_rung_names_its_architecture_where_its_instructions_exist_on_no_other(
 @needs_gpu
 @pytest.mark.parametrize("name", ["vectorized", "deterministic"])
 def test_numbers_on_no_16_byte_boundary_take_the_scalar_path(name):
-    device = opened("cuda")  # the emulator's buffers are all aligned
+    device = opened("cuda")  # all of the emulator's buffers are aligned
     rung, n = ladder.find(name), 1003
     held, out = device.allocate(4 * (n + 3)), device.allocate(4)
     for shift in range(4):

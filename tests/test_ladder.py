@@ -1,4 +1,4 @@
-"""The registry and the records in it."""
+"""The registry of kernels and its entries."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def rung(request: pytest.FixtureRequest) -> Rung:
 
 @pytest.fixture(params=[r for r in RUNGS if r.launches is None], ids=lambda rung: rung.name)
 def simt_rung(request: pytest.FixtureRequest) -> Rung:
-    """One that multiplies on FP32 units, in one launch."""
+    """A rung that multiplies on FP32 units, in one launch."""
     found: Rung = request.param
     return found
 

@@ -1,4 +1,4 @@
-"""Links between the pages: each leads to a file of the project, and to a heading in it."""
+"""Links between the pages: each target file, and heading in it, exists."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a release holds: a wheel the pages that messages name, an sdist what its tests need."""
+"""Contents of releases: a wheel has the pages that messages name, an sdist has what tests need."""
 
 import re
 import tomllib
@@ -17,12 +17,12 @@ SOURCES = [path for path in (ROOT / "gemmlab").rglob("*") if path.suffix in (".p
 
 
 def files_of(builder):
-    """The paths inside a release, as Hatchling would pack it, without packing it."""
+    """The paths that Hatchling would pack into a release."""
     return {Path(file.distribution_path) for file in builder(str(ROOT)).recurse_included_files()}
 
 
 def test_an_sdist_has_all_that_tests_open():
-    held = files_of(SdistBuilder) | {Path("pyproject.toml")}  # which is added in any case
+    held = files_of(SdistBuilder) | {Path("pyproject.toml")}  # always added
     opened = {name for path in (ROOT / "tests").rglob("*.py") for name in named(path)}
     assert {"benchmarks", "docs", "gemmlab", "README.md", ".pre-commit-config.yaml"} <= opened
     for name in {*opened, "scripts", "tests"}:
@@ -33,7 +33,7 @@ def test_an_sdist_has_all_that_tests_open():
 
 
 def named(path):
-    """What a test names right below the root of the project."""
+    """The entries of the project's root folder that a test names."""
     names = re.findall(r'(?:ROOT|parents\[2\]|parent) / "([^"]+)"', path.read_text())
     return [name for name in names if (ROOT / name).exists()]
 

@@ -17,7 +17,7 @@ IN_RANGE = [name for name in GEMM.families if name not in precision.WIDE_FAMILIE
 
 
 def masked(bits, nearest):
-    """Rounds float32 without the lowest `bits` of the mantissa: to nearest even, or cut off."""
+    """Drop the lowest `bits` bits of float32 mantissas: round to nearest even, or truncate."""
 
     def rounding(x):
         word = np.ascontiguousarray(x).view(np.uint32)
@@ -34,7 +34,7 @@ def float16(x):
 
 
 def float16_cut(x):
-    """Towards zero, where float16 has the number: beyond, infinite as to nearest."""
+    """Round toward zero within float16's range; beyond it to infinity, as to nearest does."""
     half = x.astype(np.float16)
     away = np.isfinite(half) & (np.abs(half.astype(np.float32)) > np.abs(x))
     return np.where(away, np.nextafter(half, np.float16(0)), half).astype(np.float32)
@@ -95,7 +95,7 @@ def test_an_honest_kernel_keeps_the_bounds_of_its_class(kernel, family):
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.slow
 def test_a_kernel_is_in_no_better_class_than_its_own(kernel):
-    """And without numbers beyond float16's range, bfloat16 alone does not pass as float16."""
+    """Without numbers beyond float16's range, only bfloat16 fails to pass as float16."""
     name, multiply = KERNELS[kernel]
     found = {
         family: [kept(multiply, drawn(shape, family)) for shape in SHAPES]
@@ -116,7 +116,7 @@ def test_a_kernel_is_in_no_better_class_than_its_own(kernel):
     ],
 )
 def test_among_small_numbers_float16_may_lose_what_float16_loses(scale, rounding, name):
-    """Its subnormals are in the class; zeros in their place are not."""
+    """float16's subnormals are in the class; flushing these to zero is not."""
     case = drawn((300, 400, 1), "normal")
     case.a *= np.float32(scale)
     assert kept(one_part(rounding), case) == name

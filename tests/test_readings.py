@@ -13,7 +13,7 @@ from gemmlab.kernels import ladder
 
 FOLDER = Path(__file__).parent.parent / "benchmarks" / "h200"
 DOCUMENT = json.loads((FOLDER / "counters.json").read_text())
-# The aligned shape takes longer; the ragged one has every kind of access that it has.
+# The ragged shape has every kind of access that the aligned one has, and is faster.
 GEMM = [r for r in DOCUMENT["readings"] if r["shape"]["m"] % 32]
 OTHERS = json.loads((FOLDER / "counters-families.json").read_text())["readings"]
 READINGS = [{"problem": "gemm", "family": DOCUMENT["family"]} | r for r in GEMM] + OTHERS
@@ -36,17 +36,17 @@ EQUAL = (
     "smsp__inst_executed_op_ldgsts.sum",
     "l1tex__t_sectors_pipe_lsu_mem_global_op_ldgsts_cache_access.sum",
 )
-# Equal where ptxas has not turned a branch into predicates: hardware counts an instruction whose
-# lanes are all off as executed. It does so around guarded accesses to shared memory.
+# Equal unless ptxas converted a branch into predicates, as it does around guarded shared memory
+# accesses: hardware counts an instruction as executed even if all its lanes are off.
 INSTRUCTIONS = ("smsp__inst_executed_op_shared_ld.sum", "smsp__inst_executed_op_shared_st.sum")
-# Hardware adds waits that no address explains, never fewer wavefronts: the largest factor allowed.
+# Hardware adds waits that addresses do not explain, never fewer wavefronts: the largest factor.
 AT_LEAST = {
     "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum": 1.01,
     "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum": 1.16,
-    # More only where a warp's atomics go to eight lines at once.
+    # More only if a warp's atomics access eight lines at once.
     "l1tex__t_sectors_pipe_lsu_mem_global_op_red.sum": 1.02,
 }
-# Of the machine code, all instructions, and all that access memory.
+# Machine code: all instructions, and all memory instructions.
 EXECUTED = ("smsp__inst_executed.sum", "smsp__thread_inst_executed.sum")
 
 
@@ -82,7 +82,7 @@ def test_counters_are_the_hardwares(reading):
     counters, hardware = run.counters, reading["counters"]
     names = [name for name in EQUAL if name in hardware]
     assert {name: counters[name] for name in names} == {name: hardware[name] for name in names}
-    # With cp.async hardware counts three loads more per tile and warp, which have no wavefronts.
+    # With cp.async hardware counts three more loads per tile and warp, without wavefronts.
     copies = hardware.get("smsp__inst_executed_op_ldgsts.sum")
     for name in INSTRUCTIONS:
         assert counters[name] <= hardware[name]

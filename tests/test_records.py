@@ -1,4 +1,4 @@
-"""Records as JSON, the numbers read off them, and the sentences made of those."""
+"""Records as JSON, the metrics derived from them, and the sentences about those."""
 
 import json
 from dataclasses import replace
@@ -126,7 +126,7 @@ def test_notes_say_what_went_wrong_and_what_was_not_counted():
     ("min_bytes", "flops", "percent"),
     [
         (96 * 10**6, 10**6, 20.0),  # 20 µs at 4.8 TB/s
-        (6 * 10**7, 10**6, None),  # which L2 can hold: no bound
+        (6 * 10**7, 10**6, None),  # fits in L2: no bound
         (6 * 10**7, 669 * 10**7, 100.0),  # by its FLOPs
     ],
 )

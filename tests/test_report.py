@@ -1,4 +1,4 @@
-"""The README says what the records say."""
+"""The README agrees with the records."""
 
 import itertools
 import re

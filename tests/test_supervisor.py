@@ -1,4 +1,4 @@
-"""What a user at a terminal sees and does: Ctrl-C at any moment, and never a second of silence."""
+"""The command line at a terminal: Ctrl-C at any moment, and never a second without output."""
 
 import fcntl
 import functools
@@ -19,13 +19,13 @@ import pytest
 from gemmlab.core import processes, scratch, status
 
 COMMAND = [sys.executable, "-m", "gemmlab"]
-# Work that lets no other Python of its process run, as some compilers do.
+# Work that holds the GIL, as some compilers do.
 DEAF = "import ctypes; ctypes.PyDLL(None).usleep(int({} * 1e6))"
 SPLIT = "from gemmlab.cli import supervisor; from gemmlab.core import status; supervisor.split(); "
 
 
 def start(command, **options):
-    """In a process that heeds SIGINT, as in a terminal; what runs in the background ignores it."""
+    """Run in a process with SIGINT enabled, as at a terminal; background processes ignore it."""
     heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     return subprocess.Popen(command, preexec_fn=heed, **pipes | options)
@@ -39,7 +39,7 @@ def wait_until(true, seconds=20.0):
 
 
 def catches(process, number):
-    """Whether it has a handler for a signal."""
+    """Whether the process has a handler for a signal."""
     text = Path(f"/proc/{process.pid}/status").read_text()
     caught = int(text.split("SigCgt:")[1].split()[0], 16)
     return bool(caught >> (number - 1) & 1)
@@ -62,7 +62,7 @@ def test_an_interrupt_at_any_moment_ends_it_without_a_traceback(tmp_path, delay)
 
 
 def running_with(folder):
-    """Processes whose cache is in this folder."""
+    """Processes whose cache folder is this one."""
     return [*processes._marked(f"GEMMLAB_CACHE={folder / 'cache'}".encode())]
 
 
@@ -71,7 +71,7 @@ def running_with(folder):
 def test_a_killed_climb_leaves_no_process_behind(tmp_path, killed):
     where = {**os.environ, "GEMMLAB_CACHE": str(tmp_path / "cache"), "TMPDIR": str(tmp_path)}
     with start([*COMMAND, "climb", "--size", "32", "--device", "emulated"], env=where) as running:
-        assert "naive: pass" in running.stderr.readline()  # a second process compiles meanwhile
+        assert "naive: pass" in running.stderr.readline()  # a second process is compiling
         children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
         os.kill(int(children[0]) if killed == "the working process" else running.pid, 9)
         running.communicate(timeout=20)
@@ -106,7 +106,7 @@ def test_what_came_from_it_ends_with_it():
 
 
 def cmdline(pid):
-    """Empty of a process that is dead and not waited for."""
+    """Empty for a zombie: a process that has exited but was not waited for."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
@@ -137,7 +137,7 @@ def test_how_it_ended_is_told():
 
 
 def test_an_interrupt_in_a_program_of_ones_own_aborts_no_compiler(tmp_path):
-    """The exception waits for the end of what C++ would not let it through."""
+    """The exception is delayed until the C++ call that cannot propagate it returns."""
     code = (
         "import os, signal\n"
         "from gemmlab.core import interrupts\n"
@@ -179,7 +179,7 @@ def on_a_terminal(command, columns=80, keys=()):
 
 @pytest.mark.slow
 def test_silence_on_a_terminal_never_lasts_a_second():
-    """What is shown instead is gone in the end."""
+    """The replacement text is erased at the end."""
     code = f"status.say('thinking \\x1b[31m 1'); {DEAF.format(1.6)}; print('done')"
     ended, text, gap = on_a_terminal([sys.executable, "-c", SPLIT + code], columns=40)
     assert (ended, gap < 1) == (0, True), gap
@@ -247,7 +247,7 @@ def test_scratch_folders_go_with_their_process(tmp_path, monkeypatch):
     alive = [sys.executable, "-c", leave.format("input()")]
     left = Path(subprocess.run(dead, capture_output=True, text=True, check=True).stdout.strip())
     assert left.is_dir()
-    (tmp_path / "gemmlab-results").mkdir()  # somebody's own
+    (tmp_path / "gemmlab-results").mkdir()  # the user's own folder
     with start(alive, stdin=subprocess.PIPE) as other:
         held = Path(other.stdout.readline().strip())
         with scratch.folder() as own:

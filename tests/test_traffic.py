@@ -1,4 +1,4 @@
-"""Models of traffic: closed forms, their texts, and the record of what hardware read."""
+"""Traffic models: closed forms, their texts, and the hardware's readings."""
 
 import json
 import math
@@ -29,7 +29,7 @@ def cube(size):
 
 
 def value_of(text):
-    """What a formula's text with numbers comes to."""
+    """The value of a formula's text with numbers."""
     text = re.sub(r"⌈([^/⌉]+)/([^⌉]+)⌉", r"(-(-(\1)//(\2)))", text)
     return eval(text.replace("·", "*"))
 
@@ -101,9 +101,9 @@ def test_a_reading_of_hardware_is_the_model(rung):
     assert {r.shape["m"] for r in made} >= {1024, 4096}
     for reading in made:
         model = models.model(ladder.find(rung), reading.shape)
-        if rung == "naive":  # A is one sector for 32 lanes, B four
+        if rung == "naive":  # 32 lanes read one sector of A and four of B
             assert reading.l1_bytes == 32 * (1 + 4) * model.global_loads.value / 2 / 32
-        elif rung == "double-buffer":  # a tile more than it needs
+        elif rung == "double-buffer":  # one tile more than needed
             tile = model.global_loads.value * 4 * 8 / reading.shape["k"]
             assert reading.l1_bytes == 4 * model.global_loads.value + tile
         else:
@@ -123,7 +123,7 @@ def test_device_memory_reads_inputs_once_where_l2_holds_them():
     [("naive", 1.01), ("shared", 2), ("tile-2d-8x8", 1.1), ("float4", 1.06), ("rasterized", 1.4)],
 )
 def test_shared_reads_are_an_estimate_from_below(rung, factor):
-    """Blocks that do not keep step read more: up to twice as much on an H200."""
+    """Blocks that drift apart read more: up to twice as much on an H200."""
     made = (r for r in readings("gemm", rung, "row") if r.rung == rung)
     (reading,) = (r for r in made if r.shape["m"] == 4096)
     blocks = next(r["blocks_per_sm"] for r in OCCUPANCY["rungs"] if r["rung"] == rung)

@@ -1,4 +1,4 @@
-"""Variables of a kernel's module and the types of its parameters, as the C++ source has them."""
+"""Variables of a kernel's module and the types of its parameters, as declared in C++."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def kernel() -> gemmlab.Artifact:
 
 
 def test_variables_have_the_types_of_the_source(kernel: gemmlab.Artifact) -> None:
-    # Without TAPS and table: they are const, and so in the code.
+    # Without TAPS and table: const, so part of the code.
     told = {v.name: (v.dtype, v.shape) for v in kernel.variable_types}
-    assert told.pop("_ZZ1kE5times") == ("uint32", ())  # as PTX has it: C++ cannot name it
+    assert told.pop("_ZZ1kE5times") == ("uint32", ())  # PTX's name: C++ cannot name this variable
     assert told == {
         "lab::filter": ("float32", (2, 8)),
         "lab::seen": ("uint8", (3,)),
@@ -88,7 +88,7 @@ def test_a_launch_finds_what_was_set_and_leaves_what_it_wrote(
         assert kernel.variables["_ZZ1kE5times"] == launches
     np.testing.assert_array_equal(kernel.variables["lab::seen"], [0, 0, 7])
     np.testing.assert_array_equal(kernel.variables["narrow"], [0, 1.5])
-    assert gemmlab.load(SOURCE, entry="k").variables["counter"] == 5  # each has its own
+    assert gemmlab.load(SOURCE, entry="k").variables["counter"] == 5  # its own copy
 
 
 @pytest.mark.parametrize("device", DEVICES)
