@@ -18,7 +18,7 @@ from gemmlab.linalg.shapes import Stack
 
 U = 2.0**-24
 BY_DEFAULT = Choice("fp16x3", "", "bf16x6")
-ALONE = Choice("fp16x3", "asked for")
+ALONE = Choice("fp16x3", "requested")
 
 
 def job(

@@ -67,7 +67,7 @@ def check_precision(precision: str | None) -> None:
     if precision is not None and not isinstance(precision, str):
         raise DTypeError(f"precision is {precision!r}; it must be None or one of {_listed()}")
     if precision is not None and precision not in TIERS:
-        raise UnknownNameError(f"no precision {precision!r}; there is {_listed()}, and None")
+        raise UnknownNameError(f"no precision {precision!r}; it must be None or one of {_listed()}")
 
 
 def choose(precision: str | None, case: Case) -> Choice:
@@ -82,9 +82,9 @@ def choose(precision: str | None, case: Case) -> Choice:
             raise TierError(f"precision {precision!r} cannot run: {obstacle}")
         if packed - {precision}:
             raise TierError(f"precision {precision!r}: an operand is packed for {packed.pop()!r}")
-        return Choice(precision, "asked for")
+        return Choice(precision, "requested")
     if precision == "ieee":
-        return Choice("ieee", "asked for")
+        return Choice("ieee", "requested")
     if len(packed) > 1:
         raise TierError("a is packed for one precision and b for another")
     if packed:

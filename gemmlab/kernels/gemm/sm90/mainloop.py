@@ -155,7 +155,7 @@ def tiled_mma(config: cutlass.Constexpr) -> cute.TiledMma:
 
 @cute.jit
 def release(ring: Ring, stage: Int32, config: cutlass.Constexpr) -> None:
-    """Tell the producers of all blocks of the cluster that this warp has read the stage."""
+    """Signal to the producers of the cluster's blocks that this warp has read the stage."""
     lane = cute.arch.lane_idx()
     if lane < config.cluster:
         cute.arch.mbarrier_arrive(ring.empty + stage, lane)

@@ -16,7 +16,7 @@ the matrix's pitch is.
 |---------|---------|-----------------------------------------------------------------------------|
 | out     | element | parts (batch, part, line, pitch); lines are contiguous                      |
 | unscale | vector  | exponent of the power of two that undoes the scale                          |
-| risk    | vector  | number of elements too small beside the largest to keep all their bits;     |
+| risk    | vector  | number of elements too small relative to the largest to keep all bits;      |
 |         |         | -1 if the vector has an infinity or a NaN; its parts are then 0             |
 | status  | matrix  | [0] += elements at risk, and 2^40 per wide vector, which has many of them;  |
 |         |         | [1] += vectors with an infinity or a NaN                                    |

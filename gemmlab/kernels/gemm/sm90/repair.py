@@ -3,7 +3,7 @@
 A row of A or column of B with an infinity or a NaN is marked by `pack`, and its parts are zero. At
 this point its elements of C hold only beta·C. Blocks take turns at the tiles of C. For each tile
 that a marked row or column crosses, a block forms the float32 product as the `shared` rung does,
-and adds it to the marked elements. Two counters tell whether anything is marked; if nothing is,
+and adds it to the marked elements. Two counters show whether anything is marked; if nothing is,
 every block ends at once.
 
 The last block to end copies the counts of `pack` to `report`. It clears those of A if bit 0 of
