@@ -1,4 +1,4 @@
-"""A launch's arguments go to its kernel by name."""
+"""The arguments of a launch reach its kernel by name."""
 
 from __future__ import annotations
 

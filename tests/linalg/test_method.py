@@ -1,4 +1,4 @@
-"""Products on the emulator are, bit for bit, what the method of `docs/fp16x3.md` makes them."""
+"""Products on the emulator match the method of `docs/fp16x3.md` bit for bit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gemmlab.linalg import reference
 from gemmlab.linalg.planning import plan
 
 FORMATS = {"float16": tensor_core.F16, "bfloat16": tensor_core.BF16}
-# Parts of A and of B, in order: what belongs to the last bits first, while the sum is small.
+# Parts of A and of B in the order of their products: the smallest first, while the sum is small.
 PRODUCTS = {
     "fp16x3": ((0, 1), (1, 0), (0, 0)),
     "bf16x6": ((1, 1), (0, 2), (2, 0), (0, 1), (1, 0), (0, 0)),
@@ -22,7 +22,7 @@ PRODUCTS = {
 CASES = [
     (SMALL, "normal", (64, 64, 96)),
     (SMALL, "tiny", (20, 20, 64)),
-    (SMALL, "normal", (12, 70, 150)),  # deeper than what counts as short here
+    (SMALL, "normal", (12, 70, 150)),  # deeper than the limit for short chains, as set here
     (replace(SMALL, promote_k=32, a_major="mn", b_major="k"), "wide", (30, 33, 101)),
     (replace(SMALL, scheme=BF16X6), "wide", (33, 20, 70)),
     (replace(SMALL, scheme=BF16X6, promote_k=32, total_k=128), "wide", (33, 20, 350)),
@@ -36,7 +36,7 @@ def operands(family: str, shape: tuple[int, int, int]) -> tuple[np.ndarray, np.n
     a, b = rng.standard_normal((m, k)), rng.standard_normal((k, n))
     if family == "wide":
         a *= 2.0 ** -rng.integers(0, 40, (m, k))
-    if family == "tiny":  # subnormal rows, and a product that is subnormal too
+    if family == "tiny":  # subnormal rows, with a subnormal product
         a[::2] *= 1e-41
         a[1::2] *= 1e-20
         b[:, 1::2] *= 1e-20
@@ -44,7 +44,7 @@ def operands(family: str, shape: tuple[int, int, int]) -> tuple[np.ndarray, np.n
 
 
 def documented(a: np.ndarray, b: np.ndarray, tile: TileConfig) -> np.ndarray:
-    """The product of finite matrices by the method of the page."""
+    """The product of finite matrices, by the documented method."""
     scheme, promote_k = tile.scheme, tile.promote_k
     one_way = scheme == FP16X3 and a.shape[1] > SHORT
     rows = reference.pack(a, scheme, "down" if one_way else "nearest")
@@ -82,7 +82,7 @@ def test_products_are_what_the_method_says(
 @pytest.mark.parametrize(("span", "exact"), [(140, True), (150, False)])
 @pytest.mark.slow
 def test_bfloat16_holds_what_lies_within_2_to_140(span: int, exact: bool) -> None:
-    """An element beside one that is larger by that span, where the other factor is zero."""
+    """An element is 2^span times smaller than its neighbour, which is multiplied by zero."""
     a, b = np.zeros((64, 64), np.float32), np.zeros((64, 64), np.float32)
     a[0, :2] = 2.0**100, 1.2345678 * 2.0 ** (100 - span)
     b[1, 0] = 1.7654321

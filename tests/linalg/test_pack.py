@@ -1,4 +1,4 @@
-"""Split kernels write, bit for bit, what their reference says; the reference keeps its rules."""
+"""The packing kernels match their reference bit for bit; the reference keeps its rules."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SEEDS, SCHEME = st.integers(0, 2**32 - 1), st.sampled_from(list(SCHEMES.values()
 
 
 def matrix(vectors: int, depth: int) -> np.ndarray:
-    """Row vectors of every kind: plain, tiny, huge, wide in range, zero, not finite."""
+    """Row vectors of all kinds: ordinary, tiny, huge, of wide range, zero, not finite."""
     rng = np.random.default_rng(vectors * depth)
     rows = rng.standard_normal((vectors, depth))
     scales = np.resize([1.0, 1e-41, 1e-37, 1e38, 1.0, 0.0, 1.0, 1.0], vectors)
@@ -30,7 +30,7 @@ def matrix(vectors: int, depth: int) -> np.ndarray:
 
 
 def wide(seed: int) -> np.ndarray:
-    """Rows whose elements lie anywhere in the range of float32, or close together."""
+    """Rows whose elements span the range of float32, or a narrow one."""
     rng = np.random.default_rng(seed)
     middle, spread = rng.uniform(-149, 128), rng.choice([0.0, 4.0, 40.0])
     exponents = np.clip(middle + spread * rng.standard_normal((3, 8)), -149, 127)
@@ -52,7 +52,7 @@ def test_the_reference_loses_no_more_than_it_says(
     error = np.abs(expected.sum(scheme) - exact)
     bits -= first != "nearest"
     smallest = {"fp16x3": -24, "bf16x6": -133}[scheme.name]
-    steps = np.ldexp(0.5, smallest + expected.unscale)[:, None]  # half of the last part's last bit
+    steps = np.ldexp(0.5, smallest + expected.unscale)[:, None]  # half an ulp of the last part
     assert (error <= np.maximum(np.abs(exact) * 2.0**-bits, steps)).all()
 
 
@@ -117,7 +117,7 @@ KERNELS = {
 
 
 class Target:
-    """A packed operand in the emulator's memory, and what must be in it."""
+    """A packed operand in the emulator's memory, checked against the reference."""
 
     def __init__(self, memory: DeviceImage, packed: plan.Packed) -> None:
         self.packed = packed

@@ -1,4 +1,4 @@
-"""Plans keep the rules of TMA, fit the GPU and cover the product, whatever its shape."""
+"""For products of all shapes, plans obey the rules of TMA, fit the GPU and cover the product."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_sums_are_kept_from_drifting(m, n, k, scheme):
 
 
 def copies(tile: TileConfig) -> tuple[int, int]:
-    """Boxes of A and of B, of all blocks of the cluster, that fill a slot."""
+    """How many boxes of A and of B fill a stage, from all blocks of the cluster."""
     a = 1 if tile.a_major == "k" else tile.block_m // LINE
     b = 1 if tile.b_major == "k" else tile.block_n // LINE
     return a, b * tile.cluster

@@ -44,7 +44,7 @@ def product(
     memory = DeviceImage(**checks)
     c = before(m, n)
     arrays = [*(np.ascontiguousarray(x) for x in stored), c]
-    work = [np.full(x.nbytes, 0x70, np.uint8) for x in packed]  # what was there before
+    work = [np.full(x.nbytes, 0x70, np.uint8) for x in packed]  # stale contents
     for counted in work:
         counted[: plan.STATUS_BYTES] = 0
     report = np.zeros(plan.REPORT_BYTES, np.uint8)
@@ -108,7 +108,7 @@ def test_a_deep_product_is_added_up_in_parts(
     a, b = matrices(40, 70, k)
     a[3, 140] = np.inf
     c, _ = product(a, b, tile, alpha=2.0, beta=0.5)
-    with np.errstate(invalid="ignore"):  # of BLAS, not of what it returns
+    with np.errstate(invalid="ignore"):  # a warning from within BLAS; its result is right
         exact = 2 * a.astype(float) @ b.astype(float) + before(40, 70) / 2
         magnitude = 2 * abs(a).astype(float) @ abs(b).astype(float) + before(40, 70) / 2
     finite = np.arange(40) != 3
@@ -144,8 +144,8 @@ def test_the_assembler_leaves_wgmma_asynchronous(
     artifact = artifact_of(launch)
     assert artifact.cubin is not None and artifact.resources is not None
     code = sass(artifact.cubin)
-    assert code.count("HGMMA") == 4 * products  # four steps of 16 in a stage
-    assert code.count("WARPGROUP.DEPBAR") == waits  # one for each stage freed early, one for all
+    assert code.count("HGMMA") == 4 * products  # a stage has four steps of 16
+    assert code.count("WARPGROUP.DEPBAR") == waits  # one per stage released early, one at the end
     assert artifact.resources.spill_bytes == 0
 
 

@@ -1,4 +1,4 @@
-"""All launches of a product: what they are, what memory they take, and what they compute."""
+"""All launches of a product: their kernels, their memory, and their results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def job(
     batch: int = 1,
     kept: tuple[int | None, ...] = (None,) * 2,
 ) -> Job:
-    """a (batch, m, k) times one b (k, n), both by rows."""
+    """a (batch, m, k) times one b (k, n), both row-major."""
     a, b = Stack(m, k, k, 1, batch, m * k if batch > 1 else 0), Stack(k, n, n, 1)
     c = Stack(m, n, n, 1, batch, m * n if batch > 1 else 0)
     left = Factor("a", a.operand(), choice.tier, choice.fallback, kept[0])
@@ -54,7 +54,7 @@ def test_by_default_the_gpu_may_choose() -> None:
         "repair_non_finite",
     ]
     first, last = (x for x in launches if x.kernel == "multiply_packed")
-    assert first.args["most_risk"] + 1 == last.args["least_risk"]  # one of them runs, not both
+    assert first.args["most_risk"] + 1 == last.args["least_risk"]  # exactly one of them computes
     assert first.args["least_risk"] == 0 and last.args["most_risk"] == 2**64 - 1
 
 
@@ -82,12 +82,12 @@ def test_a_packed_operand_is_not_split_and_not_cleared() -> None:
         "multiply_packed",
         "repair_non_finite",
     ]
-    assert launches[-1].args["clear"] == 1  # counts of a alone
+    assert launches[-1].args["clear"] == 1  # clears the counts of a alone
     assert all(
         kept in launch.args.values() for launch in launches if launch.kernel != "pack_k_major"
     )
     last = launches[-2]
-    assert last.maps[1].address < kept  # the fallback's parts lie in the workspace
+    assert last.maps[1].address < kept  # the parts for the fallback are in the workspace
 
 
 def test_sources_are_the_callers_arrays_and_no_others() -> None:
@@ -108,7 +108,7 @@ def test_workspaces_hold_the_larger_of_both_splits(batch: int) -> None:
 
 @pytest.fixture
 def memory(monkeypatch: pytest.MonkeyPatch) -> emulation.DeviceImage:
-    """Emulated memory; tiles are small, as the emulator takes its time."""
+    """Emulated memory, and small tiles, because the emulator is slow."""
 
     def small(product: plan.Product, a: Packed, b: Packed, sms: int) -> TileConfig:
         majors = ["k" if packed.k_major else "mn" for packed in (a, b)]
@@ -123,7 +123,7 @@ def narrow(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
 
 
 def one_wide(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
-    """A first row that hides its other elements behind one, which the first column is too."""
+    """One huge element makes the first row and the first column wide."""
     x = narrow(rng, shape)
     x[0, 0] = 1e10
     return x
@@ -145,7 +145,7 @@ def test_the_product_is_float32_accurate_on_the_emulator(
     batch: int,
     wide: int,
 ) -> None:
-    """From arrays to C through every launch of the default; wide rows go to bfloat16."""
+    """From arrays to C through all launches of the default; wide rows run in bfloat16."""
     monkeypatch.setattr(program, "tolerated", lambda elements: 200)
     m, n, k = 20, 24, 40
     rng = np.random.default_rng(1)

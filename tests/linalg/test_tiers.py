@@ -1,4 +1,4 @@
-"""Which tier is taken, and what is said about it."""
+"""The choice of a tier, and its reason."""
 
 from __future__ import annotations
 
