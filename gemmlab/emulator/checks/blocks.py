@@ -30,8 +30,9 @@ from gemmlab.emulator.checks.shadow import (
     site_of,
     strength,
 )
+from gemmlab.emulator.translation.spins import is_poll
 from gemmlab.ptx.ir import Instruction
-from gemmlab.ptx.opcodes import ATOMICS, FENCES, FETCHES, SCALAR_ACCESSES, WITHOUT_RESULT
+from gemmlab.ptx.opcodes import ATOMICS, FENCES, SCALAR_ACCESSES, WITHOUT_RESULT
 
 OWNER_BITS = 28
 UNINITIALIZED = np.int64(-1)
@@ -132,11 +133,7 @@ class GlobalShadow:
         # acquiring block -> releasing block -> column of the acquiring thread -> acquire
         self.acquired: defaultdict[int, dict[int, dict[int, Acquire]]] = defaultdict(dict)
         # Atomic operations synchronize blocks only if the kernel reads their results.
-        self.has_acquires = any(
-            i.root in FETCHES
-            or (i.root == "ld" and {"volatile", "relaxed", "acquire"} & {*i.opcode})
-            for i in code
-        )
+        self.has_acquires = any(map(is_poll, code))
 
     def fence(self, clocks: Clocks, owners: np.ndarray, rows: np.ndarray, index: int) -> None:
         """A fence by the threads `rows`, whose clusters are `owners`."""

@@ -218,7 +218,7 @@ class Undefined:
             self.memory[moved.space][moved.cells] = found
 
     def _shuffle(self, k: int, i: Instruction, values: Values, on: np.ndarray) -> None:
-        mode = next(m for m in i.modifiers if m in ("up", "down", "bfly", "idx"))
+        mode = next(m for m in i.modifiers if m in collectives.SHUFFLES)
         taint = self._exact(i.operands[1])
         if taint is not None:
             taint = Taint(*(collectives.shuffle(mode, x, *values)[0] for x in taint))

@@ -18,6 +18,7 @@ from gemmlab.emulator.arithmetic.lanes import WARP, Mask, three_axes
 from gemmlab.emulator.program import Block
 from gemmlab.emulator.synchronization.collectives import (
     LANE,
+    SHUFFLES,
     bits_of,
     lanes_of,
     match_any,
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 KIND = "warp participation"
 ALL = np.uint32(0xFFFFFFFF)
 OF_GROUP = {"wgmma.mma_async", "setmaxnreg.inc", "setmaxnreg.dec"}
-MODES = ("up", "down", "bfly", "idx")
 ONWARD = ENDS - {"brx", "trap"}  # instructions that do not count as other work before an exit
 
 
@@ -149,7 +149,7 @@ class Participation:
     def _shuffle(self, index: int, on: np.ndarray) -> None:
         """Mark results of a shuffle that come from inactive lanes as undefined."""
         _, distance, segment = self.machine.recorded[index]
-        mode = next(m for m in self.code[index].modifiers if m in MODES)
+        mode = next(m for m in self.code[index].modifiers if m in SHUFFLES)
         source, inside = source_lanes(mode, distance, segment)
         # The width of a segment minus 1; valid if its set bits are exactly the lowest ones.
         size = ~(three_axes(segment) >> np.uint32(8)) & np.uint32(31)

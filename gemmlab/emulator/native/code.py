@@ -22,6 +22,7 @@ from gemmlab.emulator.native.products import Product
 from gemmlab.emulator.native.support import ROUTINES
 from gemmlab.emulator.native.values import NotCovered
 from gemmlab.emulator.program import Program
+from gemmlab.emulator.translation.spins import is_poll
 from gemmlab.ptx.opcodes import ATOMICS
 
 # A basic block with more instructions than this has its slow function compiled separately. Lanes
@@ -151,8 +152,7 @@ def blocks_interact(program: Program) -> bool:
         if is_known_call(i) or i.name.startswith("cp.reduce"):
             return True
         own = any(word.split("::")[0] in ("shared", "local", "param") for word in i.modifiers)
-        shared = {"volatile", "relaxed", "acquire"} & {*i.modifiers}
-        if not own and (i.root in ATOMICS or (i.root == "ld" and shared)):
+        if not own and (i.root in ATOMICS or is_poll(i)):
             return True
     return False
 

@@ -14,6 +14,7 @@ from gemmlab.emulator.arithmetic.lanes import WARP, Value, three_axes
 
 ALL = 0xFFFFFFFF  # the membermask of the full warp
 LANE = np.arange(WARP)
+SHUFFLES = ("up", "down", "bfly", "idx")  # modes of shfl
 
 
 def bits_of(lanes: np.ndarray) -> np.ndarray:
