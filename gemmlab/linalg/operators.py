@@ -1,11 +1,11 @@
 """The operators `gemmlab::mm`, `addmm`, `bmm`, `baddbmm` and `linear`.
 
-They take what PyTorch's operators of the same names take, and `precision`, a tier of
-`gemmlab.matmul`. They differentiate in both modes, any number of times, on the same tier, and work
-under `torch.compile`, `torch.export`, `torch.func` and in CUDA graphs.
+They take the arguments of PyTorch's operators of the same names, and `precision`, a tier of
+`gemmlab.matmul`. They have derivatives of any order in forward and reverse mode, computed on the
+same tier, and work under `torch.compile`, `torch.export`, `torch.func` and in CUDA graphs.
 
-CUDA tensors are multiplied by `gemmlab.matmul`, with its errors. On the CPU, PyTorch's operator of
-the same name runs, in any of its dtypes.
+CUDA tensors are multiplied by `gemmlab.matmul`, with its errors. CPU tensors of any dtype are
+passed to PyTorch's operator of the same name.
 
 Conventions: PyTorch, "The Custom Operators Manual".
 """
@@ -30,12 +30,12 @@ _SCALED = f"*, float beta=1, float alpha=1, {_PRECISION}"
 
 
 def mm(a: Tensor, b: Tensor, *, precision: str | None = None) -> Tensor:
-    """a·b: (m, k) by (k, n)."""
+    """Return a·b: (m, k) by (k, n)."""
     return torch.ops.gemmlab.mm(a, b, precision=precision)
 
 
 def bmm(a: Tensor, b: Tensor, *, precision: str | None = None) -> Tensor:
-    """a·b for each matrix of two stacks: (s, m, k) by (s, k, n)."""
+    """Return a·b for each pair of matrices of two stacks: (s, m, k) by (s, k, n)."""
     return torch.ops.gemmlab.bmm(a, b, precision=precision)
 
 
@@ -48,7 +48,7 @@ def addmm(
     alpha: float = 1,
     precision: str | None = None,
 ) -> Tensor:
-    """beta·c + alpha·a·b; c broadcasts to (m, n) and is not read where beta is 0."""
+    """Return beta·c + alpha·a·b; c broadcasts to (m, n) and is not read if beta is 0."""
     scalars = {"beta": beta, "alpha": alpha}
     return torch.ops.gemmlab.addmm(c, a, b, **scalars, precision=precision)
 
@@ -62,7 +62,7 @@ def baddbmm(
     alpha: float = 1,
     precision: str | None = None,
 ) -> Tensor:
-    """beta·c + alpha·a·b for each matrix of the stacks; c broadcasts to (s, m, n)."""
+    """Return beta·c + alpha·a·b for each pair of matrices; c broadcasts to (s, m, n)."""
     scalars = {"beta": beta, "alpha": alpha}
     return torch.ops.gemmlab.baddbmm(c, a, b, **scalars, precision=precision)
 
@@ -70,7 +70,7 @@ def baddbmm(
 def linear(
     x: Tensor, weight: Tensor, bias: Tensor | None = None, *, precision: str | None = None
 ) -> Tensor:
-    """x·weightᵀ + bias: x (…, k), weight (n, k), bias (n)."""
+    """Return x·weightᵀ + bias: x (…, k), weight (n, k), bias (n)."""
     return torch.ops.gemmlab.linear(x, weight, bias, precision=precision)
 
 
@@ -83,7 +83,7 @@ def matmul(
     beta: float | None = None,
     precision: str | None = None,
 ) -> Tensor:
-    """`gemmlab.matmul`, made of the operators above."""
+    """Compute `gemmlab.matmul` with the operators above."""
     vector_a, vector_b = a.dim() == 1, b.dim() == 1
     if vector_a:
         a = a[None]
@@ -109,13 +109,13 @@ def matmul(
 def _define(
     name: str, arguments: str, run: Callable[..., Tensor], on_cpu: Callable[..., Tensor]
 ) -> None:
-    """Define an operator by what runs on a GPU and on the CPU."""
+    """Define an operator with its CUDA kernel, its CPU function and a fake implementation."""
     tags = (torch.Tag.pt2_compliant_tag,)
     _LIBRARY.define(f"{name}({arguments}) -> Tensor", tags=tags)
     _LIBRARY.impl(name, run, "CUDA")
 
     def host(*args: Any, precision: str | None = None, **scalars: float) -> Tensor:
-        # Autocast would still apply to PyTorch's operator. These take what they are given.
+        # Disable autocast, which would convert the arguments of PyTorch's operator.
         with torch.autocast("cpu", enabled=False):
             return on_cpu(*args, **scalars)
 
@@ -128,7 +128,7 @@ def _define(
 
 
 def _product(a: Tensor, b: Tensor, *, precision: str | None = None) -> Tensor:
-    # Autograd has already recorded this call; below it, gradients play no part.
+    # Autograd has recorded the operator already.
     with torch.no_grad():
         return api.product(a, b, precision=precision)
 
@@ -138,7 +138,7 @@ def _sum_product(
     a: Tensor,
     b: Tensor,
     *,
-    beta: float = 1,  # the dispatcher leaves out arguments that have their default value
+    beta: float = 1,  # the dispatcher omits arguments that have their default value
     alpha: float = 1,
     precision: str | None = None,
 ) -> Tensor:
@@ -169,11 +169,11 @@ _LIBRARY.impl("linear", _linear, "CompositeImplicitAutograd")
 
 
 def _differentiate(name: str, multiply: Callable[..., Tensor]) -> None:
-    """Give an operator its derivatives, which are products by `multiply`.
+    """Register an operator's derivatives, which are products computed by `multiply`.
 
-    Of C = beta·c + alpha·A·B with the gradient G: alpha·G·Bᵀ, alpha·Aᵀ·G, and beta·G summed to the
-    shape of c. Registered by hand, since `torch.library.register_autograd` has no forward mode and
-    returns tangents of 0 there.
+    For C = beta·c + alpha·A·B and the gradient G of C they are alpha·G·Bᵀ, alpha·Aᵀ·G, and beta·G
+    summed to the shape of c. This does not use `torch.library.register_autograd`, which lacks
+    forward mode and returns zero tangents there.
     """
     operator = getattr(torch.ops.gemmlab, name).default
 
@@ -181,14 +181,14 @@ def _differentiate(name: str, multiply: Callable[..., Tensor]) -> None:
         with torch._C._AutoDispatchBelowAutograd():
             return operator.redispatch(keys & torch._C._after_autograd_keyset, *tensors, **options)
 
-    # Autograd's kernel runs once per level of torch.func, and handles that level alone.
+    # The autograd kernel runs once per level of torch.func and handles only that level.
     class Product(torch.autograd.function._SingleLevelFunction):  # type: ignore[misc]
         @staticmethod
         def forward(ctx: Any, keys: Any, options: dict[str, Any], *tensors: Tensor) -> Tensor:
             ctx.options, ctx.shape_of_c = options, tensors[0].shape
             ctx.save_for_backward(*tensors[-2:])
             ctx.save_for_forward(*tensors[-2:])
-            # Off within this function, but the level below may record, too.
+            # Gradients are disabled within this function, but the level below may record them.
             with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True):
                 return below(keys, tensors, options)
 
@@ -238,18 +238,18 @@ for _name, _multiply in {"mm": mm, "addmm": mm, "bmm": bmm, "baddbmm": bmm}.item
     _differentiate(_name, _multiply)
 
 
-# -- torch.func.vmap: one more stack of matrices
+# -- torch.func.vmap: adds a stack axis
 
 
 def _first(x: Tensor, dim: int | None, size: int) -> Tensor:
-    """The tensor with the mapped dimension in front."""
+    """Return the tensor with the mapped dimension first."""
     return x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0)
 
 
 def _mm_over(
     info: Any, dims: tuple[Any, ...], a: Tensor, b: Tensor, *, precision: str | None = None
 ) -> tuple[Tensor, int]:
-    if dims[1] is None:  # one product of all rows
+    if dims[1] is None:  # merge all rows into one product
         a = a.movedim(dims[0], 0)
         return mm(a.flatten(0, 1), b, precision=precision).unflatten(0, a.shape[:2]), 0
     a, b = (_first(x, dim, info.batch_size) for x, dim in zip((a, b), dims[:2], strict=True))

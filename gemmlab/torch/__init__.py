@@ -1,8 +1,8 @@
-"""gemmlab in PyTorch programs: products as operators, and one line that makes a program use them.
+"""gemmlab for PyTorch: products as operators, and `enable()`, which makes a program use gemmlab.
 
 import gemmlab.torch
 
-gemmlab.torch.enable()      # from here on, float32 products run on tensor cores where faster
+gemmlab.torch.enable()      # float32 products now run on tensor cores where that is faster
 train(model)
 print(gemmlab.torch.report())
 """

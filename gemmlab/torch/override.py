@@ -1,17 +1,17 @@
-"""One line that makes the float32 products of a PyTorch program run on `gemmlab.matmul`.
+"""Run the float32 products of a PyTorch program on `gemmlab.matmul`.
 
-`enable()` replaces the CUDA kernels of eight of PyTorch's operators: mm, addmm, bmm and baddbmm,
-each with and without `out`. Everything that multiplies matrices calls one of them: `matmul`, `@`,
-`einsum`, `linear`, `nn.Linear`, attention's math path, `cdist`, `matrix_exp`, their backward
-passes, and the code that `torch.compile` makes.
+`enable()` replaces the CUDA kernels of eight PyTorch operators: mm, addmm, bmm and baddbmm, each
+with and without `out`. All matrix products of PyTorch call one of them: `matmul`, `@`, `einsum`,
+`linear`, `nn.Linear`, attention's math path, `cdist`, `matrix_exp`, their backward passes, and the
+code that `torch.compile` generates.
 
-Why there, and not in a mode: a `TorchFunctionMode` sees only calls from Python, so it misses
-backward passes and the products inside of PyTorch's own functions; a `TorchDispatchMode` makes
-every operator of the program pay for a Python call, and compiled code runs without it. A kernel
-lies below autograd, autocast and vmap, which therefore work as before.
+Modes are no alternative. A `TorchFunctionMode` intercepts only calls from Python, so it misses
+backward passes and products inside PyTorch's own functions. A `TorchDispatchMode` adds a Python
+call to every operator of the program, and compiled code bypasses it. Kernels are below autograd,
+autocast and vmap, which therefore work as before.
 
-A product that gemmlab cannot take, or that it is not predicted to speed up, runs on the kernel that
-it ran on before. A program that allows TF32 keeps what it asked for.
+A product that gemmlab does not support, or is not predicted to speed up, runs on PyTorch's kernel.
+So do all products of a program that allows TF32.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ with TORCH.importing():
     from torch import Tensor
 
 OPERATORS = ("mm", "addmm", "bmm", "baddbmm")
-_SHAPES = 4096  # whose predictions are kept
+_SHAPES = 4096  # number of shapes whose predictions are cached
 
 
 @dataclass(frozen=True)
 class Report:
-    """What became of the program's products since `enable()`.
+    """The products of the program since `enable()`.
 
-    `taken` counts those that ran on gemmlab, `left` the others, by the reason. `saved_s` is the
-    predicted difference in GPU time to PyTorch's float32, not a measurement.
+    `taken` counts those that ran on gemmlab, `left` the others by reason. `saved_s` is the GPU time
+    saved compared with PyTorch's float32, as predicted; it is not measured.
     """
 
     taken: int
@@ -62,7 +62,7 @@ class Report:
 
 @dataclass
 class _State:
-    """What is replaced while it is on, and what has been counted."""
+    """The replaced kernels while enabled, and the counts."""
 
     library: Any = None
     left: Counter[str] = field(default_factory=Counter)
@@ -75,17 +75,17 @@ _lock = threading.Lock()
 
 
 def enable() -> None:
-    """Run float32 products of all CUDA tensors on gemmlab wherever it is predicted to be faster.
+    """Run float32 products of CUDA tensors on gemmlab if that is predicted to be faster.
 
-    It holds for the whole process and for models that are already compiled, until `disable()`.
-    Resets `report()`. With a PyTorch built without CUDA there is nothing to replace, and the
-    program runs as before. Raises MissingDependencyError if PyTorch is older than 2.9.
+    Applies to the whole process, including models that are already compiled, until `disable()`.
+    Resets `report()`. Has no effect if PyTorch was built without CUDA. Raises
+    MissingDependencyError if PyTorch is older than 2.9.
     """
     _enable("CUDA", OPERATORS if torch.version.cuda else ())
 
 
 def disable() -> None:
-    """Put PyTorch's own kernels back. Without effect where nothing was enabled."""
+    """Restore PyTorch's own kernels. Has no effect unless enabled."""
     with _lock:
         if _state.library is not None:
             _state.library._destroy()
@@ -94,7 +94,7 @@ def disable() -> None:
 
 @contextmanager
 def enabled() -> Iterator[None]:
-    """`enable()` within a `with` block, in all threads; afterwards it is as it was before."""
+    """Enable within a `with` block, in all threads; then restore the previous state."""
     was_on = _state.library is not None
     if not was_on:
         enable()
@@ -106,7 +106,7 @@ def enabled() -> Iterator[None]:
 
 
 def report() -> Report:
-    """What became of the products since `enable()`."""
+    """Return a report on the products since `enable()`."""
     left = dict(_state.left.most_common())
     return Report(_state.taken, left, _state.saved_s)
 
@@ -116,8 +116,8 @@ def _enable(key: str, operators: tuple[str, ...] = OPERATORS) -> None:
     global _state
     if not hasattr(torch.library, "get_kernel"):
         raise MissingDependencyError(
-            f"PyTorch {torch.__version__} cannot hand out its own kernels, which gemmlab.torch "
-            "calls for products that it leaves alone; run: pip install 'torch>=2.9'"
+            f"PyTorch {torch.__version__} lacks torch.library.get_kernel, which gemmlab.torch "
+            "needs to call PyTorch's own kernels; run: pip install 'torch>=2.9'"
         )
     with _lock:
         if _state.library is not None:
@@ -133,7 +133,7 @@ def _enable(key: str, operators: tuple[str, ...] = OPERATORS) -> None:
 
 
 def _kernel(own: Any) -> Callable[..., Tensor]:
-    """The kernel in place of PyTorch's `own`; `args` end with the two factors."""
+    """Return the kernel that replaces PyTorch's `own`; its `args` end with the two factors."""
 
     def run(keys: Any, *args: Tensor, **options: Any) -> Tensor:
         reason, saved_s = _judge(args, options)
@@ -161,7 +161,7 @@ def _multiply(args: tuple[Tensor, ...], *, out: Tensor | None = None, **scalars:
 
 
 def _judge(args: tuple[Tensor, ...], options: dict[str, Any]) -> tuple[str, float]:
-    """Why a product is left alone, "" if it is not; and the seconds that gemmlab should save."""
+    """Return why PyTorch computes a product, or "" and the seconds that gemmlab should save."""
     out = options.get("out")
     tensors = args if out is None else (*args, out)
     if any(x.dtype != torch.float32 for x in tensors):
@@ -170,12 +170,12 @@ def _judge(args: tuple[Tensor, ...], options: dict[str, Any]) -> tuple[str, floa
         return "the program allows TF32", 0.0
     a, b = args[-2:]
     if a.dim() != b.dim() or a.shape[-1] != b.shape[-2]:
-        return "shapes that do not fit", 0.0  # the error is PyTorch's
+        return "incompatible shapes", 0.0  # PyTorch raises the error
     device = a.get_device()
     if any(x.get_device() != device for x in tensors):
         return "tensors on several devices", 0.0
     if out is not None and out.shape != (*a.shape[:-1], b.shape[-1]):
-        return "an out of another shape", 0.0  # PyTorch resizes it
+        return "out has another shape", 0.0  # PyTorch resizes it
     batch = a.shape[0] if a.dim() == 3 else 1
     return _predicted(a.shape[-2], b.shape[-1], a.shape[-1], batch, device)
 
