@@ -1,4 +1,4 @@
-"""Outputs of which a launch leaves elements unwritten.
+"""Finds outputs that a launch has not written completely.
 
 An array that the kernel reads or updates atomically is not an output. An output whose contents are
 undefined must be written completely. Any other output may keep elements in two cases: data decides
@@ -31,7 +31,7 @@ SAME = {"param", "const"}  # state spaces whose contents are part of the launch
 
 
 class Output(NamedTuple):
-    """An array that a kernel is meant to write."""
+    """An array that a kernel is expected to write."""
 
     name: str  # "argument 1"
     start: int  # first byte in the arena
@@ -50,7 +50,7 @@ def find_unwritten(
 ) -> None:
     """Report the elements of an output that a launch has not written, if it has written others.
 
-    granule: bytes that one entry of `shadow` stands for.
+    granule: bytes per entry of `shadow`.
     """
     cells = output.granules(granule)
     when = shadow.written.when[cells]
@@ -64,7 +64,9 @@ def find_unwritten(
     is_missing = np.logical_or.reduce(missing_bytes.reshape(-1, output.itemsize), axis=1)
     if not output.is_undefined:
         sites = np.unique(site_of(shadow.written.by[cells][written])).tolist()
-        if is_told(~is_missing, output.sizes) or not placed_by_data(program).isdisjoint(sites):
+        if is_set_by_sizes(~is_missing, output.sizes) or not placed_by_data(program).isdisjoint(
+            sites
+        ):
             return
     elements = np.flatnonzero(is_missing)
     site = shadow.writer(int(written[np.abs(written - bad[0]).argmin()]) + cells.start)
@@ -79,9 +81,13 @@ def find_unwritten(
     findings.add(KIND, message, site, addresses=[address])
 
 
-def is_told(is_written: np.ndarray, sizes: Sequence[int]) -> bool:
-    """Whether integer arguments say which elements of an array are written: n, the first n of an
-    array that has no other shape; or m, n and ld, the first n of every ld in m rows or columns."""
+def is_set_by_sizes(is_written: np.ndarray, sizes: Sequence[int]) -> bool:
+    """Whether integer arguments determine which elements of an array are written.
+
+    They do if the kernel writes the first n elements of an array whose length is not a product of
+    two arguments, or the first n of every ld elements, in m rows or columns. is_written: per
+    element. sizes: the positive integer arguments.
+    """
     total, written = len(is_written), np.flatnonzero(is_written)
     shapes = [shape for shape in permutations(sizes, 3) if shape[1] < shape[2]]
     if total not in {a * b for a, b in combinations(sizes, 2)}:
@@ -94,10 +100,8 @@ def is_told(is_written: np.ndarray, sizes: Sequence[int]) -> bool:
 
 
 def placed_by_data(program: Program) -> set[int]:
-    """Stores whose address, or whether they execute, depends on values the kernel has loaded.
-
-    Parameters and constants are not such values.
-    """
+    """Instructions whose addresses or execution depend on values that the kernel has loaded, other
+    than parameters and constants."""
     code, blocks = program.function.instructions, program.blocks
     controlled = _controlled(code, blocks)
     tainted, dependent = set[str](), 0  # registers; blocks, as bits
@@ -125,17 +129,17 @@ def _reads(i: Instruction) -> set[str]:
 
 
 def _addresses(i: Instruction) -> set[str]:
-    """Registers that decide where an instruction accesses memory, and whether it does."""
+    """Registers that determine the addresses of an instruction, and its guard."""
     places = [o for o in i.operands if isinstance(o, Memory)]
     parts = [part for place in places for part in (place, *place.coordinates)]
     return {*registers(parts)} | ({i.guard.reg.name} if i.guard is not None else set())
 
 
 def _controlled(code: Sequence[Instruction], blocks: Sequence[Block]) -> list[int]:
-    """Of each basic block, the blocks that its branch decides about, as bits (Ferrante 1987)."""
+    """For each basic block, the blocks control-dependent on it, as bits (Ferrante 1987)."""
     end = len(blocks) - 1
     successors = [_successors(code[block.last - 1], block, end) for block in blocks[:-1]]
-    # Of each block, those that every path from it to the end passes: its post-dominators.
+    # For each block, its post-dominators: the blocks on every path from it to the end.
     after = [(1 << len(blocks)) - 1] * end + [1 << end]
     changed = True
     while changed:
@@ -154,7 +158,7 @@ def _controlled(code: Sequence[Instruction], blocks: Sequence[Block]) -> list[in
 
 
 def _successors(last: Instruction, block: Block, end: int) -> list[int]:
-    """Blocks that may run next; `last` is the block's last instruction."""
+    """The blocks that may run next. last: the block's last instruction."""
     leaves = [end] if block.terminator in ("exit", "trap") else []
     if last.guard is not None or block.terminator not in ("branch", "switch", "exit", "trap"):
         return leaves + block.targets
