@@ -56,7 +56,7 @@ def stopped(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     counts, stop = list[int](), faults._over_budget
 
     def watched(machine: Machine, code: Code, core: Core) -> NoReturn:
-        executed = view(core.warp(core["warp"], code.plan), WARP_STATE["executed"], np.int64)
+        executed = view(core.warp(core["warp"]), WARP_STATE["executed"], np.int64)
         counts.append(int(executed[0]))
         stop(machine, code, core)
 

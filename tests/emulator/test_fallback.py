@@ -172,7 +172,7 @@ def test_code_from_disk_knows_its_fallbacks() -> None:
         x = np.zeros(32)
         run(text, "k", (1, 1, 1), (32, 1, 1), [x], tier="native")
         made = code.code_of(translate(text), True)
-        assert len(made.plan.fallbacks) == 2 and x.all()
+        assert len(made.metadata.fallbacks) == 2 and x.all()
 
 
 def test_registers_of_clusters_of_one_block() -> None:

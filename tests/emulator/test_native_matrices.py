@@ -32,7 +32,7 @@ def both(text: str, args: list[Any], block: int, smem: int = 0) -> None:
     for x, y in zip(*copies, strict=True):
         np.testing.assert_array_equal(x, y)
     assert counters[0] == counters[1]
-    assert not code_of(translate(text), block % 32 == 0).plan.fallbacks
+    assert not code_of(translate(text), block % 32 == 0).metadata.fallbacks
 
 
 def numbers(rng: np.random.Generator, kind: str, type_: str, count: int) -> np.ndarray:

@@ -27,7 +27,7 @@ OWN bool even(int n) { return n == 0 || odd(n - 1); }
 OWN bool odd(int n) { return n != 0 && even(n - 1); }
 extern "C" __global__ void mutual(int* y) { y[threadIdx.x] = even(threadIdx.x); }
 
-// A struct by value, an array of its own, and registers that are needed after both calls.
+// A struct passed by value, a local array, and registers that are live across both calls.
 struct Big { double a[3]; int b; };
 OWN Big walk(Big v, int depth, int lane) {
     int own[8];
@@ -45,7 +45,7 @@ extern "C" __global__ void structs(double* y) {
     y[threadIdx.x] = r.b + r.a[0] + 2 * r.a[1] + 3 * r.a[2];
 }
 
-// Through pointers to functions, in which the lanes of a warp part; and a shuffle in between.
+// Calls through function pointers, which diverge the warp, with a shuffle in between.
 struct Node { __device__ virtual float f(float x) const = 0; };
 struct Leaf : Node {
     float k;

@@ -60,7 +60,7 @@ BODIES = {
         "shfl.sync.down.b32 %r5, %r0, 1, 31, -1; st.global.u32 [%q2], %r5;",
         "is stored to global memory",
     ),
-    "of a lane that nobody looks at": (
+    "of a lane whose value is not used": (
         "setp.eq.u32 %p1, %r0, 0; mov.u32 %r5, 7; @%p1 ld.shared.u32 %r5, [%r3+128];"
         "shfl.sync.idx.b32 %r5, %r5, 3, 31, -1; st.global.u32 [%q2], %r5;",
         None,

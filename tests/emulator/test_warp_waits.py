@@ -25,7 +25,7 @@ KERNEL tiles(int* o) {  // lanes of two tiles run together, each with its own ma
     o[t] = all + 2 * any + 4 * pred + 100 * odd + 10000 * same + 1000000 * agree;
     o[t] += 100000000 * (__reduce_add_sync(m, 1) / 16 + __reduce_max_sync(m, t % 32) / 16);
 }
-KERNEL both_sides(int* o) {  // one shuffle, in each half of an `if`
+KERNEL both_sides(int* o) {  // the same shuffle in both branches of an `if`
     int t = threadIdx.x, v = t * t;
     if (t % 32 < 16) o[t] = __shfl_xor_sync(FULL, v + 1, 16);
     else o[t] = 2 * __shfl_xor_sync(FULL, v + 2, 16);
@@ -35,7 +35,7 @@ KERNEL votes(int* o) {
     if (t % 32 < 16) o[t] = __ballot_sync(FULL, t & 1);
     else o[t] = ~__ballot_sync(FULL, t & 2);
 }
-KERNEL meet_and_write(int* o) {  // what one half has written the other reads
+KERNEL meet_and_write(int* o) {  // each half reads what the other wrote
     __shared__ int s[96];
     int t = threadIdx.x;
     if (t % 32 < 16) {
@@ -84,7 +84,7 @@ KERNEL other_masks(int* o) {
     if (t % 32 < 16) __syncwarp(); else __syncwarp(0xffff8000u);
     o[t] = 1;
 }
-KERNEL others_spin(int* o) {  // until warp 0 goes on
+KERNEL others_spin(int* o) {  // until warp 0 continues
     int t = threadIdx.x;
     volatile int* flag = o;
     if (t == 0) __syncwarp();

@@ -39,7 +39,7 @@ def arrive(f: Function, core: Pointer, warp: Pointer) -> None:
     ids = f.load(core.at(CORE["ids"]), U32, vector=True, align=64)
     counts = f.load(core.at(CORE["counts"]), U32, vector=True, align=64)
     counted = f.load(core.at(CORE["barrier_has_counts"]), U32) != 0
-    goes_on = f.load(core.at(CORE["barrier_goes_on"]), U32) != 0
+    is_arrive = f.load(core.at(CORE["barrier_is_arrive"]), U32) != 0
     bad_count = f.bits((counts % np.uint32(WARP) != 0) | (counts == 0)) & f.bits(counted)
     bad = (f.bits(ids >= np.uint32(NUM_BARRIERS)) | bad_count) & lanes
     with f.when(bad != 0):
@@ -58,7 +58,7 @@ def arrive(f: Function, core: Pointer, warp: Pointer) -> None:
             f.store(expected, apply(np.maximum, f.load(expected, U32), most))
         stays, behind = f.label("stays"), f.label("behind")
         passes = f.label("passes")
-        f.branch(goes_on, passes, stays)
+        f.branch(is_arrive, passes, stays)
         f.place(passes)
         f.increment(core.at(CORE["arrived"]).at(offset), f.constant(np.uint32(WARP)))
         f.jump(behind)

@@ -17,7 +17,7 @@ from gemmlab.core import disk_cache
 from gemmlab.emulator.native import compiler, runtime
 from gemmlab.emulator.native.compiler import Library, build, host, version
 from gemmlab.emulator.native.fallback import is_known_call
-from gemmlab.emulator.native.kernel import Kernel, Plan, site_offsets
+from gemmlab.emulator.native.kernel import Kernel, Metadata, site_offsets
 from gemmlab.emulator.native.products import Product
 from gemmlab.emulator.native.support import ROUTINES
 from gemmlab.emulator.native.values import NotCovered
@@ -94,26 +94,26 @@ class Code:
         image = self._restore()
         self._libraries["fast"] = library = Library(image, ["fast"])
         self.fast = library["fast"]
-        products = [product_library(product) for product in self.plan.products]
+        products = [product_library(product) for product in self.metadata.products]
         self.products = np.array([library["multiply"] for library in products], np.uint64)
         # Entries are null until slow functions are compiled.
         count = len(self.program.blocks)
         self.slow, self.ready = np.zeros(count, np.uint64), np.zeros(count, np.uint64)
-        sizes = [len(registers) for registers in self.plan.uniform]
+        sizes = [len(registers) for registers in self.metadata.uniform]
         self.uniform_starts = np.cumsum([0, *sizes])
-        self.uniform = np.array([x for some in self.plan.uniform for x in some], np.int64)
+        self.uniform = np.array([x for some in self.metadata.uniform for x in some], np.int64)
 
     def _restore(self) -> bytes:
-        """Load or build the fast functions. The cached file starts with the plan as one line of
+        """Load or build the fast functions. The cached file starts with the metadata as one line of
         JSON."""
         data = disk_cache.load(f"{self.name}.fast")
         if data is None:
             kernel = self._traced()
-            plan = json.dumps(asdict(kernel.plan), default=sorted)
-            data = plan.encode() + b"\n" + build(kernel.fast_text)
+            metadata = json.dumps(asdict(kernel.metadata), default=sorted)
+            data = metadata.encode() + b"\n" + build(kernel.fast_text)
             disk_cache.save(f"{self.name}.fast", data)
         head, _, image = data.partition(b"\n")
-        self.plan = Plan.from_json(json.loads(head))
+        self.metadata = Metadata.from_json(json.loads(head))
         return image
 
     def _traced(self) -> Kernel:

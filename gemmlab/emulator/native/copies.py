@@ -249,7 +249,7 @@ def _last_of_each(f: Function, targets: Value, lanes: Value) -> Value:
     return last.value
 
 
-def _turns(f: Function, sources: Value, lanes: Value) -> Value:
+def _tag_cycles(f: Function, sources: Value, lanes: Value) -> Value:
     """Return the cycle in which L1 looks up each lane's line: each tag bank serves one line per
     cycle."""
     lines = sources >> np.int64(LINE)
@@ -279,7 +279,7 @@ def _count_through_l1(
     """Count wavefronts of copies through L1. Lanes of one tag cycle and one phase cost as many
     wavefronts as the busiest bank has words to read or write. A lane's words occupy neighbouring
     banks, so a lane uses one aligned group of banks."""
-    turns = _turns(f, sources, lanes)
+    turns = _tag_cycles(f, sources, lanes)
     turns_at = _spill(f, turns)
     shift = (np.int64(2) + (width >> 3)).broadcast()  # width 4, 8, 16: shift 2, 3, 4
     mask = (np.int64(BANKS) // (width >> 2) - 1).broadcast()

@@ -13,7 +13,7 @@ from gemmlab.emulator.execution.machine import Launch, patience_of
 from gemmlab.emulator.memory.arena import GLOBAL_BASE
 from gemmlab.emulator.native.code import Code, routines
 from gemmlab.emulator.native.fallback import Callback, WarpMachine
-from gemmlab.emulator.native.kernel import Plan, variable_names
+from gemmlab.emulator.native.kernel import variable_names
 from gemmlab.emulator.native.layout import (
     COPY,
     CORE,
@@ -49,15 +49,15 @@ class Core:
         timer: np.ndarray,
         refresh: Callable[[], None],
     ) -> None:
-        self.plan = plan = code.plan
+        self.metadata = metadata = code.metadata
         self.launch, self.first_site = launch, min(code.sites.values(), default=0)
         self.num_sites = len(code.sites)
         num_warps = -(-launch.threads // WARP)
         local_bytes = align(launch.local_bytes, 16)
-        self.memory = _aligned(plan.core_bytes)
+        self.memory = _aligned(metadata.core_bytes)
         self.shared = _aligned(align(launch.shared_bytes, 64) + 64)
         self.local = _aligned(local_bytes * WARP * num_warps + 64)
-        self.warps = _aligned(plan.warp_bytes * num_warps)
+        self.warps = _aligned(metadata.warp_bytes * num_warps)
         names = variable_names(launch.program)
         # Keeps the arrays alive that the pointers below refer to.
         self.tables = tables = dict(
@@ -90,11 +90,11 @@ class Core:
             dynamic_bytes=launch.dynamic_bytes,
             local_bytes=local_bytes,
             local_zeroed=local_bytes * WARP,
-            warp_stride=plan.warp_bytes,
+            warp_stride=metadata.warp_bytes,
             patience=patience_of(launch.program),
             budget=min(launch.max_instructions, MAX_BUDGET),
-            lockstep=int(plan.lockstep),
-            zeroed=plan.warp_bytes - WARP_STATE.size if plan.zeroed else 0,
+            lockstep=int(metadata.lockstep),
+            zeroed=metadata.warp_bytes - WARP_STATE.size if metadata.zeroed else 0,
         ).items():
             self[name] = value
         self.update_allocations()
@@ -111,14 +111,14 @@ class Core:
         self.field("nctaid", np.uint32, 3)[:] = launch.grid
         self.field("ntid", np.uint32, 3)[:] = launch.block
         words = self.memory.view(np.int64)
-        records = np.fromiter(plan.records, np.int64) // 8
+        records = np.fromiter(metadata.records, np.int64) // 8
         words[records + RECORD["pattern"] // 8] = 1  # matches no pattern, since patterns start at 0
-        whole = [-1 if nbytes == 8 else 0xFFFFFFFF for nbytes in plan.records.values()]
+        whole = [-1 if nbytes == 8 else 0xFFFFFFFF for nbytes in metadata.records.values()]
         words[records + RECORD["wrap"] // 8] = whole
-        self._number_threads(launch, plan)
+        self._number_threads(launch)
 
-    def _number_threads(self, launch: Launch, plan: Plan) -> None:
-        warps = self.warps.reshape(-1, plan.warp_bytes).view(np.uint32)
+    def _number_threads(self, launch: Launch) -> None:
+        warps = self.warps.reshape(-1, self.metadata.warp_bytes).view(np.uint32)
         threads = np.arange(len(warps) * WARP).reshape(-1, WARP)
         x, y, _ = launch.block
         tids = {"tid_x": threads % x, "tid_y": threads // x % y, "tid_z": threads // (x * y)}
@@ -167,7 +167,7 @@ class Core:
     def grow_ring(self) -> None:
         """Double the running warp's ring of pending copies, which is full."""
         number = self["warp"]
-        warp = self.warp(number, self.plan)
+        warp = self.warp(number)
         first, room = (view(warp, WARP_STATE[x]) for x in ("first_copy", "capacity"))
         old = self.rings.get(number, np.zeros((0, COPY.size), np.uint8))
         size = max(2 * len(old), MIN_CAPACITY)
@@ -176,9 +176,10 @@ class Core:
         self.rings[number], first[0], room[0] = ring, 0, size
         view(warp, WARP_STATE["ring"])[0] = ring.ctypes.data
 
-    def warp(self, number: int, plan: Plan) -> np.ndarray:
+    def warp(self, number: int) -> np.ndarray:
         """Return the memory of one warp."""
-        return self.warps[number * plan.warp_bytes : (number + 1) * plan.warp_bytes]
+        nbytes = self.metadata.warp_bytes
+        return self.warps[number * nbytes : (number + 1) * nbytes]
 
     def field(self, name: str, dtype: Any = np.int64, count: int = 1) -> np.ndarray:
         return view(self.memory, CORE[name], dtype, count)

@@ -129,7 +129,7 @@ class End:
         m, f, core = self.m, self.f, self.m.core
         assert block.result is not None
         slot = m.kernel.slots[block.result]
-        if m.kernel.plan.lockstep or slot.dtype != BOOL:
+        if m.kernel.metadata.lockstep or slot.dtype != BOOL:
             raise NotCovered("an mbarrier wait in a program whose warps run in lockstep")
         access, address, parity = operands
         complete = m.mbarriers.test(access, address, parity, lanes)
@@ -194,8 +194,8 @@ class End:
         put("barrier_has_counts", int(len(operands) > 1))
         if len(operands) > 1:
             put("counts", m.value(operands[1]).broadcast())
-        put("barrier_goes_on", int("arrive" in code.modifiers))
-        put("barrier_votes", NONE_BITS if predicate is None else f.bits(m.value(predicate)))
+        put("barrier_is_arrive", int("arrive" in code.modifiers))
+        put("barrier_votes", 0 if predicate is None else f.bits(m.value(predicate)))
         operation, offset = 0, 0
         if block.reduction and block.result is not None:
             slot = m.kernel.slots[block.result]
@@ -211,15 +211,12 @@ class End:
         raise NotImplementedError
 
 
-NONE_BITS = 0
-
-
 class FastEnd(End):
     """All live lanes are converged, and stay so unless a branch diverges."""
 
     def go(self, target: int) -> None:
         m, f = self.m, self.f
-        if m.kernel.plan.lockstep:
+        if m.kernel.metadata.lockstep:
             self.save_pc(target)
             m.ret(RUNNABLE)
             return

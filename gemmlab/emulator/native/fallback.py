@@ -166,7 +166,10 @@ class WarpMachine(Machine):
     def _code_and_registers(self, index: int) -> tuple[Any, list[np.ndarray], list[np.ndarray]]:
         """Return an instruction's function and views of the registers it reads and writes."""
         if index not in self.fallbacks:
-            fallback, first = Fallback(self.launch.program, index), self.core.plan.fallbacks[index]
+            fallback, first = (
+                Fallback(self.launch.program, index),
+                self.core.metadata.fallbacks[index],
+            )
             slots = []
             for k, name in enumerate([*fallback.reads, *fallback.writes]):
                 dtype = self.launch.program.dtypes[name]

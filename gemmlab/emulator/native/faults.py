@@ -63,7 +63,7 @@ def explain(launch: Launch, code: Code, core: Core) -> NoReturn:
         lanes[0, warp] = _lanes(core["fault_lanes"])
         mask = Mask(lanes, machine.extent)
         if core["fault"] == UNSUPPORTED_FAULT:
-            machine.unsupported(index, code.plan.reasons[index], None, mask)
+            machine.unsupported(index, code.metadata.reasons[index], None, mask)
         elif core["fault"] == MBARRIER_FAULT:
             _mbarrier(machine, core, index, mask)
         elif core["fault"] == WGMMA_FAULT:
@@ -171,7 +171,7 @@ def _end(machine: Machine, core: Core, index: int, mask: Mask) -> None:
 def _over_budget(machine: Machine, code: Code, core: Core) -> NoReturn:
     """Report that the running warp exceeded its budget, at the lanes that would execute next."""
     number, last = core["warp"], len(code.program.blocks) - 1
-    warp = core.warp(number, code.plan)
+    warp = core.warp(number)
     on = _lanes(core["fault_lanes"] or 0xFFFFFFFF)
     together = view(warp, WARP_STATE["form"], np.uint32)[0] == CONVERGED
     pcs = view(warp, WARP_STATE["pc" if together else "pcs"], np.uint32, 1 if together else WARP)
@@ -195,7 +195,7 @@ def _deadlock(machine: Machine, code: Code, core: Core) -> NoReturn:
     blocks, barriers = code.program.blocks, machine.barriers
     at_barrier: dict[tuple[int, int], np.ndarray] = {}
     for number in range(machine.extent.warps):
-        warp = core.warp(number, code.plan)
+        warp = core.warp(number)
 
         def field(name: str, count: int = 1, warp: np.ndarray = warp) -> np.ndarray:
             return view(warp, WARP_STATE[name], np.uint32, count)

@@ -63,7 +63,7 @@ class Slot:
 
 
 @dataclass
-class Plan:
+class Metadata:
     """Facts about the compiled code that Python needs to run it."""
 
     warp_bytes: int = 0
@@ -83,8 +83,8 @@ class Plan:
     uniform: list[list[list[int]]] = field(default_factory=list)
 
     @classmethod
-    def from_json(cls, read: dict[str, Any]) -> Plan:
-        """Restore a plan from JSON, which turns integer keys into strings."""
+    def from_json(cls, read: dict[str, Any]) -> Metadata:
+        """Restore metadata from JSON, which turns integer keys into strings."""
         numbered = {
             name: {int(k): v for k, v in read[name].items()}
             for name in ("records", "reasons", "fallbacks")
@@ -93,7 +93,7 @@ class Plan:
         return cls(**{**read, **numbered, "uncounted": {*read["uncounted"]}, "products": products})
 
 
-def tallied(program: Program) -> int:
+def tally_end(program: Program) -> int:
     """Return the offset in a core where the counts of basic blocks and instructions end."""
     return counts_offset(len(program.blocks), len(program.function.instructions))
 
@@ -101,7 +101,7 @@ def tallied(program: Program) -> int:
 def site_offsets(program: Program) -> dict[tuple[int, str], int]:
     """Return the offset of each memory instruction's counts by instruction index and state
     space."""
-    offset = align(tallied(program), 64)
+    offset = align(tally_end(program), 64)
     offsets = {}
     for index, i in enumerate(program.function.instructions):
         if i.root in COUNTERS:
@@ -139,11 +139,13 @@ class Kernel:
         for block in program.blocks:
             if block.terminator not in TERMINATORS:
                 raise self._not_covered("a terminator without native code", block.last - 1)
-        self.plan = Plan(lockstep=any(map(order_matters, program.function.instructions)))
+        self.metadata = Metadata(lockstep=any(map(order_matters, program.function.instructions)))
         self.sites = site_offsets(program)
-        self.plan.core_bytes = align(max([*self.sites.values()], default=CORE.size) + SITE.size, 64)
+        self.metadata.core_bytes = align(
+            max([*self.sites.values()], default=CORE.size) + SITE.size, 64
+        )
         if not self.sites:
-            self.plan.core_bytes = align(tallied(program), 64)
+            self.metadata.core_bytes = align(tally_end(program), 64)
         # Slow code records its addresses anew for each access.
         self.scratch = {space: self.new_record(8) for space in SPACES}
         ends = [
@@ -181,7 +183,7 @@ class Kernel:
         for slot in slots:
             slot.scalar = offset = align(offset, 8)
             offset += 8
-        self.plan.warp_bytes = align(offset, 64)
+        self.metadata.warp_bytes = align(offset, 64)
         for block in self.program.blocks:
             if block.result is not None:  # written by the runtime, as a vector
                 slots[block.result].uniform = slots[block.result].any_nan = False
@@ -189,23 +191,23 @@ class Kernel:
 
     def new_record(self, nbytes: int) -> int:
         """Allocate a record for an address register of `nbytes` bytes."""
-        offset = self.plan.core_bytes
-        self.plan.records[offset] = nbytes
-        self.plan.core_bytes += RECORD.size
+        offset = self.metadata.core_bytes
+        self.metadata.records[offset] = nbytes
+        self.metadata.core_bytes += RECORD.size
         return offset
 
     def copy_record(self, index: int) -> int:
         """Allocate the record of a cp.async instruction."""
         if index not in self.copy_records:
-            self.copy_records[index] = align(self.plan.core_bytes, 64)
-            self.plan.core_bytes = self.copy_records[index] + COPY_RECORD.size
+            self.copy_records[index] = align(self.metadata.core_bytes, 64)
+            self.metadata.core_bytes = self.copy_records[index] + COPY_RECORD.size
         return self.copy_records[index]
 
     def product_number(self, product: Product) -> int:
         """Return the product's index in the table of product functions."""
-        if product not in self.plan.products:
-            self.plan.products.append(product)
-        return self.plan.products.index(product)
+        if product not in self.metadata.products:
+            self.metadata.products.append(product)
+        return self.metadata.products.index(product)
 
     def _fast(self) -> str:
         """Return the IR of the fast functions.
@@ -224,9 +226,11 @@ class Kernel:
             changed = self._weaken(traced[index].registers)
             todo |= {i for i, t in traced.items() if changed & t.registers.used}
         live = self._live_registers(traced)
-        self.plan.zeroed = bool(live[0])
+        self.metadata.zeroed = bool(live[0])
         uniform = {i for i, slot in enumerate(self.slots) if slot.uniform}
-        self.plan.uniform = [[self._entry(i) for i in uniform & some] for some in (*live, uniform)]
+        self.metadata.uniform = [
+            [self._entry(i) for i in uniform & some] for some in (*live, uniform)
+        ]
         return _module("fast", [traced[i].module for i in blocks])
 
     def _weaken(self, registers: Registers) -> set[int]:
@@ -310,8 +314,8 @@ class Kernel:
             except NotCovered as why:
                 raise self._not_covered(f"{reason}: {why}", other) from reason
             self.fallbacks[other] = fallback
-            self.plan.fallbacks[other] = align(self.plan.core_bytes, 64)
-            self.plan.core_bytes = self.plan.fallbacks[other] + fallback.nbytes
+            self.metadata.fallbacks[other] = align(self.metadata.core_bytes, 64)
+            self.metadata.core_bytes = self.metadata.fallbacks[other] + fallback.nbytes
         source = with_fallbacks(self.program, self.fallbacks[index].block, self.fallbacks)
         exec(compile(source, SOURCE, "exec"), self.namespace)
 

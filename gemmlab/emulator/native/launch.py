@@ -154,7 +154,7 @@ def _add(tally: Tally, core: Core, code: Code) -> None:
         (instruction, space), row = sites[index], table[index].tolist()
         site = {name: row[at // 8] for name, at in SITE.offsets.items()}
         requests = site["full"] + site["requests"]
-        if instruction in code.plan.uncounted:
+        if instruction in code.metadata.uncounted:
             continue
         counts = SiteCounts(requests, WARP * site["full"] + site["threads"])
         if space == "shared":

@@ -71,7 +71,9 @@ class MatrixSpace(Space):
         self, access: Access, address: Any, count: int, is_transposed: bool, mask: Lanes | None
     ) -> list[Value]:
         """Return one register per matrix."""
-        self.call("load_rows", access, self.m.value(address), self._naming(count, mask), 0)
+        self.call(
+            "load_rows", access, self.m.value(address), self._addressing_lanes(count, mask), 0
+        )
         loaded = [self.m.f.load(self._matrix(k), U32, True, align=64) for k in range(count)]
         return [transposed(x) for x in loaded] if is_transposed else loaded
 
@@ -87,14 +89,14 @@ class MatrixSpace(Space):
             value = self.m.value(register).broadcast()
             value = transposed(value) if is_transposed else value
             self.m.f.store(self._matrix(k), value, align=64)
-        lanes = self._naming(len(registers), mask)
+        lanes = self._addressing_lanes(len(registers), mask)
         self.call("store_rows", access, self.m.value(address), lanes, 0)
 
     def _matrix(self, k: int) -> Pointer:
         """Return a pointer to the rows of matrix k."""
         return self.m.core.at(CORE["data"] + k * 4 * WARP)
 
-    def _naming(self, count: int, mask: Lanes | None) -> Value:
+    def _addressing_lanes(self, count: int, mask: Lanes | None) -> Value:
         """Return the lanes whose addresses are used. If any lane is active, that is the first
         8·count lanes of the warp."""
         every = np.uint32((1 << ROW * count) - 1)

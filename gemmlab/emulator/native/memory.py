@@ -127,7 +127,7 @@ class Space:
         """Call a runtime routine for accesses."""
         record, offset = self._record(address)
         if not self.counted:
-            self.m.kernel.plan.uncounted.add(access.instruction)
+            self.m.kernel.metadata.uncounted.add(access.instruction)
         offset = self.m.value(offset + np.int64(access.offset))
         shape = number(self.f, shape_of(access, flags))
         site = self.m.site(access, self.name)

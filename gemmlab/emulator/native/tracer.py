@@ -265,7 +265,7 @@ class Tracer(TraceContext):
 
     def unsupported(self, index: int, reason: str, guard: Any, mask: Lanes | None) -> None:
         """Emit a fault for lanes that reach an instruction that no tier supports."""
-        self.kernel.plan.reasons[index] = reason
+        self.kernel.metadata.reasons[index] = reason
         lanes = self.lanes if guard is None else self.enabled(guard, mask)[1].bits
         with self.f.when(lanes != np.uint32(0)):
             record_fault(self.f, self.core, UNSUPPORTED_FAULT, number(self.f, index), lanes)
@@ -277,7 +277,7 @@ class Tracer(TraceContext):
         """Emit a call that executes an instruction on the NumPy tier. Returns the registers it
         writes."""
         f, fallback = self.f, self.kernel.fallbacks[index]
-        first = self.core.at(self.kernel.plan.fallbacks[index])
+        first = self.core.at(self.kernel.metadata.fallbacks[index])
         for k, register in enumerate(registers):
             value = self.value(register).canonical().broadcast()
             value = value.astype(U8) if value.dtype == BOOL else value

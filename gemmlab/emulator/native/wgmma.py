@@ -64,7 +64,7 @@ class Wgmma:
         of_b = product.registers("a")
         of_c = of_b + product.registers("b")
         from_registers = isinstance(a, tuple)
-        descriptors = [self._of_warp(x) for x in ((number(f, 0) if from_registers else a), b)]
+        descriptors = [self._uniform(x) for x in ((number(f, 0) if from_registers else a), b)]
         lanes, fault = m.bits_of(mask), f.label("fault")
         with f.when((lanes != NONE) & (lanes != ALL)):
             f.jump(fault)
@@ -76,7 +76,7 @@ class Wgmma:
             for half in range(wgmma.ROWS // ROW):
                 group = part + np.int64(half)
                 self._tile(descriptors[0], group, p.transposes_a, half, 2, lanes, fault)
-        keeps = self._of_warp(scale_d)
+        keeps = self._uniform(scale_d)
         found, per = [], product.registers("c")
         for column in range(p.n // ROW):
             self._tile(descriptors[1], number(f, column), p.transposes_b, of_b, 1, lanes, fault)
@@ -93,7 +93,7 @@ class Wgmma:
         f.place(behind)
         return found
 
-    def _of_warp(self, x: Any) -> Value:
+    def _uniform(self, x: Any) -> Value:
         """Return a value that all lanes share, as a scalar."""
         return self.m.f.element(self.m.value(x), 0)
 
