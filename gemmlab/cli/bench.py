@@ -22,7 +22,7 @@ def bench(
         ),
     ] = None,
     problem: Annotated[
-        str | None, typer.Option(help="gemm (default), transpose, sum, histogram or vector-add.")
+        str | None, typer.Option(help="A problem that `gemmlab list` shows; default: gemm.")
     ] = None,
     shape: Annotated[
         list[str] | None,

@@ -27,7 +27,7 @@ def climb(
     problem: Annotated[
         str | None,
         typer.Argument(
-            metavar="PROBLEM", help="gemm (default), transpose, sum, histogram or vector-add."
+            metavar="PROBLEM", help="A problem that `gemmlab list` shows; default: gemm."
         ),
     ] = None,
     every: Annotated[

@@ -11,7 +11,7 @@ import typer
 def new(
     problem: Annotated[
         str,
-        typer.Argument(metavar="PROBLEM", help="gemm, transpose, sum, histogram or vector-add."),
+        typer.Argument(metavar="PROBLEM", help="A problem that `gemmlab list` shows."),
     ],
     lang: Annotated[str, typer.Option(help="cu (CUDA C++) or cute (Python, CuTe DSL).")] = "cu",
     output: Annotated[
