@@ -129,6 +129,12 @@ def one(tensor: cute.Tensor, at: Any) -> cute.Tensor:
 
 
 @cute.jit
+def element(pointer: cute.Pointer, i: Int64) -> cute.Tensor:
+    """The element at `pointer + i`, as a tensor of one."""
+    return cute.make_tensor(pointer + i, cute.make_layout(1))
+
+
+@cute.jit
 def copy_async(
     source: cute.Tensor, target: cute.Tensor, inside: cutlass.Boolean, guarded: cutlass.Constexpr
 ) -> None:

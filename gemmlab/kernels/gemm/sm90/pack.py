@@ -75,12 +75,6 @@ def power(e: Int32) -> Float32:
 
 
 @cute.jit
-def element(pointer: cute.Pointer, i: Int64) -> cute.Tensor:
-    """The element at `pointer + i`, as a tensor of one."""
-    return cute.make_tensor(pointer + i, cute.make_layout(1))
-
-
-@cute.jit
 def scale_of(peak: Int32, scheme: cutlass.Constexpr) -> Int32:
     """The exponent of a vector's scale, from the bits of its largest magnitude; 0 if that is 0."""
     exponent = (peak >> 23) - 127
@@ -106,10 +100,10 @@ def load_inside(tensor: cute.Tensor, i: Int32, j: Int32, wide: cutlass.Boolean) 
 @cute.jit
 def record_scale(at: Int64, scale: Int32, unscale: Any, risk: Any, status: cute.Pointer) -> None:
     """Write how to undo a vector's scale, and mark the vector if it is not finite."""
-    element(unscale, at)[0] = -scale
+    simt.element(unscale, at)[0] = -scale
     if scale == NOT_FINITE:
-        element(unscale, at)[0] = Int32(0)
-        element(risk, at)[0] = Int32(-1)
+        simt.element(unscale, at)[0] = Int32(0)
+        simt.element(risk, at)[0] = Int32(-1)
         atomics.add(status + 1, Uint64(1))
 
 
@@ -299,7 +293,7 @@ def pack_k_major(
     count = reduce_threads(counts[0] + counts[1] + counts[2] + counts[3], config.warps, "add")
     if vector < vectors and first == 0:
         at = Int64(item) * cute.round_up(vectors, VECTOR_PITCH) + vector
-        element(risk, at)[0] = count
+        simt.element(risk, at)[0] = count
         count_risk(Int32(0), count, depth, status)
         record_scale(at, scale, unscale, risk, status)
 
@@ -329,7 +323,7 @@ def share_scales(
     unscale, risk, status = scales
     thread, _, _ = cute.arch.thread_idx()
     if inside and rank == 0:
-        element(risk, at)[0] = Int32(0)
+        simt.element(risk, at)[0] = Int32(0)
     cute.arch.cluster_arrive()
     cute.arch.cluster_wait()
     sS = cute.make_tensor(cute.arch.alloc_smem(Int32, STRIP, 16), cute.make_layout(STRIP))

@@ -71,9 +71,9 @@ def find_peaks(
     padded = cute.round_up(vectors, VECTOR_PITCH)
     vector = bx * DEEP_STRIP + thread
     if thread < DEEP_STRIP and vector < vectors:
-        pack.element(peaks, (Int64(item) * chunks + by) * padded + vector)[0] = sW[0, thread]
+        simt.element(peaks, (Int64(item) * chunks + by) * padded + vector)[0] = sW[0, thread]
         if by == 0:
-            pack.element(risk, Int64(item) * padded + vector)[0] = Int32(0)
+            simt.element(risk, Int64(item) * padded + vector)[0] = Int32(0)
 
 
 @cute.kernel
@@ -110,7 +110,7 @@ def pack_mn_major_deep(
         peak = Int32(0)
         if vector < vectors:
             for i in cutlass.range(chunks, unroll=8):
-                seen = pack.element(peaks, (Int64(item) * chunks + i) * padded + vector)[0]
+                seen = simt.element(peaks, (Int64(item) * chunks + i) * padded + vector)[0]
                 peak = cutlass.max(peak, seen)
         sS[thread] = pack.scale_of(peak, scheme)
         if inside and by == 0:

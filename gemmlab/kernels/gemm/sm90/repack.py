@@ -60,7 +60,7 @@ def kernel(
 ):
     pdl_wait()
     _, item, side = cute.arch.block_idx()
-    if pack.element(status_a, Int64(0))[0] + pack.element(status_b, Int64(0))[0] >= least_risk:
+    if simt.element(status_a, 0)[0] + simt.element(status_b, 0)[0] >= least_risk:
         if side == 0 and item < batch_a:
             sizes = (vectors_a, depth_a, ldx_a, batch_x_a, pitch_a, k_major_a)
             repack_operand(x_a, out_a, unscale_a, risk_a, sizes, config)
@@ -98,8 +98,8 @@ def repack_operand(
                 at = first + i + e
                 if k_major != 0:
                     at = first + line
-                scales[e] = -pack.element(unscale, at)[0]
-                if pack.element(risk, at)[0] < 0:
+                scales[e] = -simt.element(unscale, at)[0]
+                if simt.element(risk, at)[0] < 0:
                     scales[e] = Int32(pack.NOT_FINITE)
             four = pack.load_inside(mX, line, i, wide)
             pack.pack_four(four, scales, counts, target + i, Int64(lines) * pitch, config)

@@ -35,18 +35,12 @@ EACH = REPAIR_TILE // 16  # rows, and columns, per thread, 16 apart
 
 
 @cute.jit
-def element(pointer: cute.Pointer) -> cute.Tensor:
-    """The element at `pointer`, as a tensor of one."""
-    return cute.make_tensor(pointer, cute.make_layout(1))
-
-
-@cute.jit
 def mark(risk: cute.Pointer, item: Int32, length: Int32, vector: Int32) -> Int32:
     """1 if the vector has an infinity or a NaN, else 0."""
     found = Int32(0)
     if vector < length:
         at = Int64(item) * cute.round_up(length, VECTOR_PITCH) + vector
-        found = Int32(element(risk + at)[0] < 0)
+        found = Int32(simt.element(risk, at)[0] < 0)
     return found
 
 
@@ -91,6 +85,26 @@ def add_products(
                 mC[row, col] += alpha * rC[i, j]
 
 
+@cute.jit
+def report_counts(report: cute.Pointer, statuses: tuple, counts: tuple, clear: Int32) -> None:
+    """The last block to end writes both counts to `report`, and clears those that `clear` names."""
+    thread, _, _ = cute.arch.thread_idx()
+    blocks, _, _ = cute.arch.grid_dim()
+    cute.arch.sync_threads()
+    if thread == 0:
+        cute.arch.fence_acq_rel_gpu()  # this block has finished reading the counts
+        ended = cute.arch.atomic_add(report + 2, Uint64(1), sem="relaxed", scope="gpu")
+        cute.arch.fence_acq_rel_gpu()
+        if ended == blocks - 1:
+            simt.element(report, 0)[0] = counts[0]
+            simt.element(report, 1)[0] = counts[1]
+            simt.element(report, 2)[0] = Uint64(0)
+            for side in cutlass.range_constexpr(2):
+                if clear & (1 << side) != 0:
+                    simt.element(statuses[side], 0)[0] = Uint64(0)
+                    simt.element(statuses[side], 1)[0] = Uint64(0)
+
+
 @cute.kernel
 def kernel(
     a: cute.Pointer,
@@ -120,8 +134,8 @@ def kernel(
     thread, _, _ = cute.arch.thread_idx()
     bx, _, _ = cute.arch.block_idx()
     blocks, _, _ = cute.arch.grid_dim()
-    at_risk = element(status_a)[0] + element(status_b)[0]
-    not_finite = element(status_a + 1)[0] + element(status_b + 1)[0]
+    at_risk = simt.element(status_a, 0)[0] + simt.element(status_b, 0)[0]
+    not_finite = simt.element(status_a, 1)[0] + simt.element(status_b, 1)[0]
     if not_finite > 0:
         shape = cute.make_layout((2, REPAIR_TILE), stride=(REPAIR_TILE, 1))
         sM = cute.make_tensor(cute.arch.alloc_smem(Int32, 2 * REPAIR_TILE), shape)
@@ -149,19 +163,7 @@ def kernel(
                 mC = cute.make_tensor(c + item * batch_c, cute.make_layout((m, n), stride=(ldc, 1)))
                 add_products(mA, mB, mC, sM, (row0, col0), alpha)
 
-    cute.arch.sync_threads()
-    if thread == 0:
-        cute.arch.fence_acq_rel_gpu()  # this block has finished reading the counts
-        ended = cute.arch.atomic_add(report + 2, Uint64(1), sem="relaxed", scope="gpu")
-        cute.arch.fence_acq_rel_gpu()
-        if ended == blocks - 1:
-            element(report)[0] = at_risk
-            element(report + 1)[0] = not_finite
-            element(report + 2)[0] = Uint64(0)
-            for status, bit in ((status_a, 1), (status_b, 2)):
-                if clear & bit != 0:
-                    element(status)[0] = Uint64(0)
-                    element(status + 1)[0] = Uint64(0)
+    report_counts(report, (status_a, status_b), (at_risk, not_finite), clear)
 
 
 SIGNATURES = signatures(POINTERS, kernel)
