@@ -80,8 +80,8 @@ def product_library(product: Product) -> Library:
 
 
 class Code:
-    """A compiled program. `rows`: whether each row of a thread block is a multiple of whole warps.
-    Raises NotCovered."""
+    """A compiled program. `rows`: whether a warp never spans two rows of its thread block. Raises
+    NotCovered."""
 
     def __init__(self, program: Program, rows: bool) -> None:
         self.program, self.rows = program, rows
