@@ -422,7 +422,7 @@ def _scalar(entry: str, index: int, parameter: ParameterType, arg: Argument) -> 
             raise LaunchError(f"{declared}: cannot take {type(arg.buffer).__name__}")
         return np.uint64(_address(arg))
     if isinstance(arg, list):
-        raise LaunchError(f"{declared}: only a pointer to tensor maps takes a list ({len(arg)})")
+        raise LaunchError(f"{declared}: a list is accepted only for a pointer to tensor maps")
     if parameter.ptx_type in ("f32", "f64"):
         return np.float32(arg) if parameter.size == 4 else np.float64(arg)
     if parameter.size not in (1, 2, 4, 8) or not isinstance(arg, (int, np.integer)):

@@ -1,4 +1,4 @@
-"""A GPU that is none, for tests of all that happens before kernels run."""
+"""A fake GPU, for tests of everything that happens before kernels run."""
 
 import fake_driver
 import pytest

@@ -35,7 +35,7 @@ class Array:
 
 
 class Wrapper(Array):
-    """An array that holds others, as DTensor does."""
+    """An array that wraps others, like DTensor."""
 
 
 class Framework:
@@ -44,8 +44,8 @@ class Framework:
     def __init__(self) -> None:
         self.made: list[tuple[int, ...]] = []  # shapes of new arrays
         self.current = 7  # stream
-        self.imports: list[int] = []  # streams that were current when DLPack was read
-        self.ran: list[tuple[int, int]] = []  # streams of products, and those that were current
+        self.imports: list[int] = []  # the current stream at each DLPack import
+        self.ran: list[tuple[int, int]] = []  # per product: its stream, and the current one
 
     def describe(self, array: Array) -> ArrayDescriptor:
         values = array.values
@@ -112,7 +112,7 @@ class Framework:
 
 
 def memory(address: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
-    """float32 numbers that lie there; strides in elements."""
+    """Return float32 numbers at an address; strides in elements."""
     first = (ctypes.c_float * 1).from_address(address)
     base = np.frombuffer(first, np.float32)
     steps = tuple(4 * stride for stride in strides)
@@ -120,7 +120,7 @@ def memory(address: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> np
 
 
 class TensorCoreRun:
-    """What the launches of a job compute, with the choice that the GPU would make."""
+    """Computes what a job's launches would."""
 
     def __init__(self, job: Job, framework: Framework, device: int, stream: int) -> None:
         self.job, self.found = job, Counts()
@@ -145,7 +145,7 @@ class TensorCoreRun:
 
 
 class SgemmRun:
-    """cuBLAS as its documentation says: matrices by columns, C = alpha·op(A)·op(B) + beta·C."""
+    """cuBLAS as documented: column-major matrices, C = alpha·op(A)·op(B) + beta·C."""
 
     def __init__(self, sgemm: Sgemm, names: Any, *place: Any) -> None:
         self._sgemm, self._names = sgemm, (*names, "c")

@@ -1,4 +1,4 @@
-"""Who owns which memory, with a driver that does nothing."""
+"""Ownership of memory, with a driver that does nothing."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class Node:
 
 
 class Driver:
-    """What runs ask of the driver, noted."""
+    """Records the calls that runs make to the driver."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.recording = False
         self.compiled: list[str] = []
-        self.memories: list[WorkspaceAddresses] = []  # of all launches, in order
+        self.memories: list[WorkspaceAddresses] = []  # one per launch, in order
         driver = self
 
         class Graph:

@@ -37,7 +37,7 @@ def numbers(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
 
 @st.composite
 def strided(draw: Any, shape: tuple[int, ...]) -> np.ndarray:
-    """An array of that shape whose memory has gaps, other orders of axes, or reversed axes."""
+    """Draw an array of that shape with gaps, permuted axes or reversed axes."""
     order = draw(st.permutations(range(len(shape))))
     gaps = [draw(st.sampled_from([1, 1, 2])) for _ in shape]
     base = numbers(tuple(shape[axis] * gaps[axis] for axis in order), draw(st.integers(0, 9)))
@@ -48,7 +48,7 @@ def strided(draw: Any, shape: tuple[int, ...]) -> np.ndarray:
 
 @st.composite
 def factors(draw: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Operands that fit, by all the rules: 1-D, stacks, broadcast."""
+    """Draw compatible operands: 1-D, stacks, broadcast."""
     m, n, k = draw(SIZES), draw(SIZES), draw(SIZES)
     stack = draw(st.lists(SIZES, max_size=3))
     shapes = []
@@ -187,7 +187,7 @@ def test_where_beta_is_0_c_is_not_read_and_may_be_left_out(
 ) -> None:
     a, b, how = numbers((4, 5)), numbers((5, 6)), {"beta": beta, "precision": precision}
     for c in (None, made(np.full((4, 6), np.nan, np.float32))):
-        for _ in range(2):  # the second one takes the short way
+        for _ in range(2):  # the second product takes the short path
             found = gemmlab.matmul(made(a), made(b), c, **how)
             assert close(getattr(found, "values", found), a, b)
     out = made(np.full((4, 6), np.nan, np.float32))
@@ -279,7 +279,7 @@ def test_out_whose_elements_share_memory_is_refused(gpu: fake_driver.Framework) 
 
 
 class Kind(np.ndarray):
-    """A subclass, as units and the like are."""
+    """A subclass, like that of a units library."""
 
 
 def test_on_the_host_the_kind_of_array_is_numpys_choice() -> None:
@@ -318,7 +318,7 @@ def test_what_dlpack_refuses_is_named() -> None:
 
 
 class Bare:
-    """An array that has what DLPack asks for, and nothing more."""
+    """An array with only the methods that DLPack requires."""
 
     def __init__(self, array: np.ndarray, device: tuple[int, int]) -> None:
         self._array, self._device = array, device
@@ -426,7 +426,7 @@ def test_results_go_to_the_library_of_a_whatever_carried_them(gpu: fake_driver.F
     with gemmlab.Matmul(foreign(A), fake_driver.Array(B), stream=99) as product:
         product.plan()
         kind, values, stream = product.execute()
-    # DLPack orders the streams that are current: the product's must be, on both ways.
+    # DLPack orders current streams, so the product's stream must be current both ways.
     assert kind == "foreign" and close(values, A, B)
     assert (gpu.imports, stream) == ([99], 99)
 

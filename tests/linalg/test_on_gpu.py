@@ -1,4 +1,4 @@
-"""Products on a real GPU; skipped where there is none."""
+"""Products on a GPU; skipped without one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PRECISIONS = ("fp16x3", "bf16x6", "ieee", None)
 
 @pytest.fixture(params=["torch", "cupy"])
 def library(request: pytest.FixtureRequest) -> Any:
-    """A library of arrays that finds a GPU."""
+    """A library of arrays that supports this GPU."""
     module = pytest.importorskip(request.param, reason=f"{request.param} is not installed")
     found = module.cuda.is_available()
     if not found:
@@ -34,7 +34,7 @@ def library(request: pytest.FixtureRequest) -> Any:
 
 
 def arrays(library: Any, *shapes: tuple[int, ...]) -> list[tuple[Any, np.ndarray]]:
-    """Normal numbers on the GPU, and the same ones on the host in float64."""
+    """Normal numbers on the GPU, and the same numbers on the host in float64."""
     rng = np.random.default_rng(0)
     result = []
     for shape in shapes:

@@ -20,11 +20,11 @@ if torch.cuda.get_device_capability(1) != (9, 0):
     pytest.skip("the kernels are for compute capability 9.0", allow_module_level=True)
 
 N = 1024
-MOST = 8.0  # units of 2^-24: SGEMM needs some; what reads zeros is off by 10^5
+MOST = 8.0  # units of 2^-24: a few for SGEMM, 10^5 if zeros are read
 
 
 def pair(device: int, n: int = N) -> list[Any]:
-    """Two tensors on that GPU, and the same numbers in float64 on the host."""
+    """Return two tensors on that GPU, and the same numbers in float64 on the host."""
     rng = np.random.default_rng(device)
     values = [rng.standard_normal((n, n)).astype(np.float32) for _ in "ab"]
     return [torch.asarray(x).to(f"cuda:{device}") for x in values] + [
@@ -50,7 +50,7 @@ def test_the_operands_gpu_computes(precision: str | None, step: int) -> None:
 
 
 def test_gpus_take_turns_and_serve_threads() -> None:
-    """Each with workspaces, kernels and a cuBLAS handle of its own."""
+    """Each GPU has its own workspaces, kernels and cuBLAS handle."""
     wrong: list[Any] = []
 
     def work(seed: int) -> None:

@@ -1,4 +1,4 @@
-"""Products like ones before: they take the short way, and nothing that differs does."""
+"""Products like earlier ones take the short path, and only those."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Array = fake_driver.Array
 
 @pytest.fixture
 def bound(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Products that took the long way."""
+    """Products that took the long path."""
     taken: list[Any] = []
 
     class Bound(calls.BoundProduct):
@@ -54,7 +54,7 @@ def test_the_second_product_takes_the_short_way(
     gpu: Any, bound: list[Any], pair: Any, into: bool, alpha: float | None
 ) -> None:
     for turn in range(3):
-        a, b = (x + np.float32(turn) for x in pair)  # other numbers, at other addresses
+        a, b = (x + np.float32(turn) for x in pair)  # other values at other addresses
         out = Array(np.zeros((a @ b).shape, np.float32)) if into else None
         result = gemmlab.matmul(Array(a), Array(b), out=out, alpha=alpha)
         assert close(result.values, a if alpha is None else np.float32(alpha) * a, b)
@@ -71,7 +71,7 @@ def test_each_operand_is_described_once(gpu: Any, monkeypatch: pytest.MonkeyPatc
     arrays = Array(A), Array(B), Array(OUT), Array(OUT.copy())
     a, b, c, out = arrays
     monkeypatch.setattr(gpu, "matcher", lambda array, shaped=True: lambda other: False)
-    for _ in range(2):  # planned by the first, found by the second
+    for _ in range(2):  # the first call plans, the second finds the plan
         gemmlab.matmul(a, b, c, out=out, beta=1)
         assert found == ["a"] and described == [id(x) for x in arrays]
         found.clear()
@@ -157,7 +157,7 @@ def test_few_forms_in_turn_all_take_the_short_way(gpu: Any, bound: list[Any]) ->
 @pytest.mark.parametrize("kind", [float, np.float32])
 def test_factors_are_compared_by_value(gpu: Any, bound: list[Any], kind: Any) -> None:
     a, b, c = Array(A), Array(B), Array(numbers((4, 6)))
-    for text in ("0.1", "0.1", "0.2", "0.2", "0.1"):  # another object each time
+    for text in ("0.1", "0.1", "0.2", "0.2", "0.1"):  # a new object each time
         result = gemmlab.matmul(a, b, c, alpha=kind(text), beta=kind(2 * kind(text)))
         exact = float(text) * (A @ B + 2 * c.values)
         assert np.allclose(result.values, exact, rtol=1e-5, atol=1e-5)
@@ -181,7 +181,7 @@ def test_out_between_rows_of_a_leaves_the_short_way_to_others(gpu: Any, bound: l
 def test_an_array_that_has_lost_its_memory_is_refused(
     gpu: Any, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """As of PyTorch: storage.resize_(0) leaves the tensor as it was, with address 0."""
+    """As in PyTorch, where storage.resize_(0) only changes the tensor's address to 0."""
     lost: list[Any] = []
     address, describe = gpu.address, gpu.describe
 
@@ -208,7 +208,7 @@ def test_an_array_that_has_lost_its_memory_is_refused(
 
 @pytest.fixture
 def pack(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Packs without a GPU; the fake one multiplies the array that the operand keeps."""
+    """Pack without a GPU; the fake GPU multiplies the operand's original array."""
     monkeypatch.setattr(packed, "call", lambda *_: None)
     monkeypatch.setattr(packed, "Node", lambda launch: SimpleNamespace(launch=lambda stream: None))
     return functools.partial(gemmlab.pack, side="right")
@@ -256,7 +256,7 @@ def test_another_c_takes_the_long_way(gpu: Any, bound: list[Any]) -> None:
 
 def test_few_products_are_kept_and_the_last_comes_first(gpu: Any, bound: list[Any]) -> None:
     a, b = Array(A), Array(B)
-    for alpha in (1.0, 2.0, 3.0, 4.0, 1.0, 5.0, 1.0):  # 5.0 takes the place of 2.0
+    for alpha in (1.0, 2.0, 3.0, 4.0, 1.0, 5.0, 1.0):  # 5.0 replaces 2.0
         gemmlab.matmul(a, b, alpha=alpha)
         (repeats,) = recent._recent.repeats.values()
         assert repeats[0]._alpha is alpha and len(repeats) <= 4

@@ -1,6 +1,6 @@
-"""Streams, threads, graphs and memory of products on a real GPU; skipped where there is none.
+"""Streams, threads, graphs and memory of products on a GPU; skipped without one.
 
-Inputs come late: a stream sleeps before it writes them. Work that does not wait reads zeros.
+Inputs are written late, after a stream has slept. Work that does not wait reads zeros.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if torch.cuda.get_device_capability() != (9, 0):
 
 SLEEP = 50_000_000  # clocks: some 30 ms
 N = 1100  # k is large enough for totals in memory
-MOST = 8.0  # units of 2^-24: SGEMM needs some; what reads zeros is off by 10^5
+MOST = 8.0  # units of 2^-24: a few for SGEMM, 10^5 if zeros are read
 
 
 def late(values: np.ndarray, stream: Any) -> Any:
-    """Zeros that become these values on that stream, some time from now."""
+    """Zeros that the stream overwrites with these values after a delay."""
     (source,) = on_gpu(values)
     target = torch.zeros_like(source)
     torch.cuda.synchronize()
@@ -50,7 +50,7 @@ def on_gpu(*values: np.ndarray) -> list[Any]:
 
 
 def warm(stream: Any, *operands: Any, **options: Any) -> None:
-    """Compile, load and allocate what the product needs, so that the next one is quick."""
+    """Compile, load and allocate everything, so that the next product is fast."""
     torch.cuda.synchronize()
     with torch.cuda.stream(stream):
         gemmlab.matmul(*operands, **options)
@@ -155,7 +155,7 @@ def test_one_handle_may_be_a_stream_of_each_thread(precision: str) -> None:
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_graphs_are_replayed_beside_other_products(precision: str | None) -> None:
-    """Two graphs and products outside of them, of one shape and recorded on one stream."""
+    """Two graphs recorded on one stream, and other products, all of the same shape."""
     a, b = pair()
     (x, y), side = (
         (torch.asarray(z, dtype=torch.float32).cuda() for z in (a, b)),
@@ -179,7 +179,7 @@ def test_graphs_are_replayed_beside_other_products(precision: str | None) -> Non
     for result in results:
         assert error(result, a, b) <= MOST
         assert precision == "ieee" or torch.equal(result, outside)
-    if precision != "ieee":  # what is not finite is still seen, and counts begin at zero
+    if precision != "ieee":  # non-finite values are still detected, and counts start at zero
         x[3] = float("nan")
         torch.cuda.synchronize()
         with torch.cuda.stream(side):
@@ -244,7 +244,7 @@ def test_a_packed_operand_serves_other_streams_and_leaves_no_memory() -> None:
 
 
 class Foreign:
-    """An array of a library with a stream of its own, which DLPack orders."""
+    """An array of a library with its own stream, which DLPack orders."""
 
     def __init__(self, tensor: Any, stream: Any) -> None:
         self.tensor, self.stream, self.shape = tensor, stream, tensor.shape

@@ -1,4 +1,4 @@
-"""PyTorch's tensors on the host, and what is refused of them; skipped where it is not installed."""
+"""PyTorch tensors on the host, and those that are rejected; skipped without PyTorch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EXACT = A.numpy() @ B.numpy()
 
 
 class Wrapped(torch.Tensor):
-    """A tensor that holds another, as DTensor does: it has no memory of its own."""
+    """A tensor that wraps another, like DTensor: it has no memory of its own."""
 
     @staticmethod
     def __new__(cls, held: Any) -> Any:
@@ -34,7 +34,7 @@ class Wrapped(torch.Tensor):
 
 
 class Named(torch.Tensor):
-    """A subclass that is stored as any tensor is."""
+    """A subclass with ordinary storage."""
 
 
 @pytest.mark.parametrize("a", [A, torch.nn.Parameter(A), A.as_subclass(Named)])

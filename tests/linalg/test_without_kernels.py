@@ -1,4 +1,4 @@
-"""Products where the kernels for tensor cores cannot be compiled: CuTe DSL is broken."""
+"""Products if the tensor core kernels cannot be compiled because the CuTe DSL is broken."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ A, B = RNG.standard_normal((2, SIZE, SIZE), dtype=np.float32)
 
 
 class Compiling(fake_driver.TensorCoreRun):
-    """Compiles first, as the real one does."""
+    """Compiles first, like the real class."""
 
     def __init__(self, job: Job, *place: Any) -> None:
         compile_all(job.launches(WorkspaceAddresses(0, 0, 0), 132))
@@ -35,7 +35,7 @@ class Compiling(fake_driver.TensorCoreRun):
 
 @pytest.fixture
 def broken(gpu: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`import cutlass` fails, as it does where a library of it is missing; nothing is cached."""
+    """Make `import cutlass` fail, as if one of its libraries were missing; cache nothing."""
     (tmp_path / "cutlass").mkdir()
     text = "raise ImportError('libcute.so: cannot open shared object file')"
     (tmp_path / "cutlass" / "__init__.py").write_text(text)
