@@ -1,7 +1,7 @@
 """A is transposed on its way into shared memory, so both fragments are rows there.
 
 Change from `float4`: the tile of A is stored as (BK, BM). The eight elements of A for a step in k
-are then consecutive, like those of B: two LDS.128 each. `float4` has to read A four steps ahead.
+are then consecutive, like those of B: two LDS.128 each. `float4` reads A for four steps at once.
 The price: four scalar stores after one LDG.128, with two lanes of a warp in each bank. Global
 traffic stays M·N·K·(1/BM + 1/BN) elements.
 
