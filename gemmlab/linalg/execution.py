@@ -141,8 +141,8 @@ _SLAB, _SLOT = 1 << 16, 256  # bytes allocated at once, bytes for each report
 class _RecordedReports:
     """Device memory for the reports of recorded products on one GPU.
 
-    The driver allocates it, and it is never freed: a graph may be replayed at any time. PyTorch's
-    allocator would not do, since only results may outlive a recording there.
+    The driver allocates it, and it is never freed, because a graph may be replayed at any time.
+    PyTorch's allocator is unsuitable: only results may outlive a recording there.
     """
 
     def __init__(self) -> None:

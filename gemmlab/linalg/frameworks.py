@@ -86,7 +86,7 @@ class Framework(Protocol):
         """
 
     def kept(self, make: Callable[[], Any]) -> Any:
-        """An array by `make`, of a maker without a stream, that lives on after the caller's."""
+        """Call `make`, a maker without a stream; the array may outlive the caller's results."""
 
     def copied(self, array: Any, shape: tuple[int, ...]) -> Any:
         """Return a contiguous copy of the array, broadcast to `shape`."""
@@ -204,8 +204,9 @@ class Torch:
         return _on_stream(self._get_stream, self._set_stream, entered, make)
 
     def kept(self, make: Callable[[], Any]) -> Any:
-        # The CUDA graphs of torch.compile take over what the calling thread allocates while they
-        # warm up, and refuse what outlives a step. Another thread's memory is its own.
+        # While torch.compile's CUDA graphs warm up, they own all memory that the calling thread
+        # allocates and raise an error if any of it outlives a step. Another thread's memory is
+        # exempt.
         stream = self._cuda.current_stream()
 
         def allocate() -> Any:
