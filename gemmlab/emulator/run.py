@@ -22,10 +22,10 @@ from gemmlab.emulator.execution.budget import MAX_INSTRUCTIONS
 from gemmlab.emulator.execution.coordinates import (
     GRID_WORKSPACE,
     GRID_WORKSPACE_BITS,
-    Dim3,
     blocks_of_clusters,
 )
-from gemmlab.emulator.execution.machine import Launch, Machine
+from gemmlab.emulator.execution.launch import Dim3, Launch
+from gemmlab.emulator.execution.machine import Machine
 from gemmlab.emulator.execution.schedule import Order, WarpOrder
 from gemmlab.emulator.execution.standstill import Chunk, Standstill
 from gemmlab.emulator.execution.tally import Tally

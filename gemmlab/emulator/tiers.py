@@ -14,7 +14,7 @@ from functools import cache
 from typing import NoReturn
 
 from gemmlab.emulator.arithmetic.lanes import WARP
-from gemmlab.emulator.execution.machine import Launch
+from gemmlab.emulator.execution.launch import Launch
 from gemmlab.emulator.execution.tally import Tally
 from gemmlab.emulator.native.compiler import missing
 from gemmlab.emulator.native.values import NotCovered

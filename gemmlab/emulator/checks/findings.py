@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from gemmlab.emulator.checks.guesses import guesses
-from gemmlab.emulator.execution.coordinates import Dim3
+from gemmlab.emulator.execution.launch import Dim3
 from gemmlab.errors import (
     BudgetError,
     DeadlockError,

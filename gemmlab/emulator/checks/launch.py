@@ -15,7 +15,8 @@ from gemmlab.emulator.checks.blocks import UNINITIALIZED, GlobalShadow, is_stron
 from gemmlab.emulator.checks.findings import CHECKS, Finding, Findings
 from gemmlab.emulator.checks.monitor import Monitor, granule_of, shared_place
 from gemmlab.emulator.checks.outputs import Output, find_unwritten
-from gemmlab.emulator.execution.machine import Launch, Machine
+from gemmlab.emulator.execution.launch import Launch
+from gemmlab.emulator.execution.machine import Machine
 from gemmlab.emulator.execution.schedule import Order
 from gemmlab.emulator.execution.tally import Tally
 from gemmlab.emulator.memory.arena import GLOBAL_BASE, Allocation

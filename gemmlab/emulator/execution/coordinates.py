@@ -8,17 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP, Extent, Value, collapse
+from gemmlab.emulator.execution.launch import Dim3, Launch
 from gemmlab.ptx import layout
-
-if TYPE_CHECKING:
-    from gemmlab.emulator.execution.machine import Launch
-
-Dim3 = tuple[int, int, int]
 
 
 def blocks_of_clusters(grid: Dim3, cluster: Dim3, numbers: Sequence[int]) -> np.ndarray:

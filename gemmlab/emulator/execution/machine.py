@@ -15,19 +15,18 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP, Extent, Mask, Value, three_axes
-from gemmlab.emulator.counters.trace import Trace
 from gemmlab.emulator.execution import printing
-from gemmlab.emulator.execution.budget import MAX_INSTRUCTIONS, over_budget
-from gemmlab.emulator.execution.coordinates import Dim3, block_index, special_registers
+from gemmlab.emulator.execution.budget import over_budget
+from gemmlab.emulator.execution.coordinates import block_index, special_registers
+from gemmlab.emulator.execution.launch import Dim3, Launch
 from gemmlab.emulator.execution.schedule import Order, candidates
 from gemmlab.emulator.execution.tally import Tally
 from gemmlab.emulator.memory import heap
-from gemmlab.emulator.memory.arena import GlobalMemory
 from gemmlab.emulator.memory.async_copies import AsyncCopies, Source, Target
 from gemmlab.emulator.memory.bulk_copies import BulkCopies
 from gemmlab.emulator.memory.spaces import (
@@ -48,11 +47,7 @@ from gemmlab.emulator.synchronization.warps import WarpWaits
 from gemmlab.emulator.tensor_cores.matrices import MatrixSpace
 from gemmlab.emulator.tensor_cores.wgmma import Wgmma
 from gemmlab.emulator.translation.emit.calls import FATAL
-from gemmlab.errors import EmulationError, LaunchError, UnsupportedInstructionError
-from gemmlab.ptx.ir import Symbol
-
-if TYPE_CHECKING:
-    from gemmlab.emulator.checks import Checks
+from gemmlab.errors import EmulationError, UnsupportedInstructionError
 
 Side = Mask | Literal[False] | None  # lanes on one side of a branch; False if there are none
 # Lanes that spin on a lock could starve the lanes that would release it. After PATIENCE basic
@@ -67,38 +62,6 @@ CYCLES = 4
 def patience_of(program: Program) -> int:
     """Number of basic blocks after which lanes that did not run take priority."""
     return SPIN_PATIENCE if any(block.spins for block in program.blocks) else PATIENCE
-
-
-@dataclass(frozen=True)
-class Launch:
-    """Everything that all blocks of a launch share."""
-
-    program: Program
-    grid: Dim3
-    block: Dim3
-    parameters: np.ndarray  # bytes
-    memory: GlobalMemory
-    variables: dict[str, int]  # .global and .const variable -> address
-    shared_bytes: int  # static and dynamic
-    local_bytes: int  # per thread
-    dynamic_bytes: int = 0
-    cluster: Dim3 = (1, 1, 1)  # in blocks
-    trace: Trace | None = None
-    exact_tensor: bool = True  # tensor cores round as hardware does
-    checks: Checks | None = None
-    max_instructions: int = MAX_INSTRUCTIONS  # per warp
-    screen: printing.Screen = field(default_factory=printing.Screen)
-
-    def address_of(self, symbol: Symbol) -> int:
-        """The address of a global variable or a function. Raises LaunchError if it has none."""
-        address = self.variables.get(symbol.name, self.program.module.code_address(symbol.name))
-        if address is None:
-            raise LaunchError(f"a variable holds the address of {symbol.name}, which has none")
-        return (address + symbol.offset) % (1 << 64)
-
-    @property
-    def threads(self) -> int:
-        return self.block[0] * self.block[1] * self.block[2]
 
 
 @dataclass

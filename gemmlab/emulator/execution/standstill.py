@@ -15,7 +15,8 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP, Mask, Value
-from gemmlab.emulator.execution.machine import Launch, Machine
+from gemmlab.emulator.execution.launch import Launch
+from gemmlab.emulator.execution.machine import Machine
 from gemmlab.emulator.memory.spaces import Access, GlobalSpace, SharedSpace, offsets_of
 from gemmlab.emulator.synchronization.deadlock import MAX_ENTRIES
 from gemmlab.emulator.translation.spins import is_poll

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP
-from gemmlab.emulator.execution.machine import Launch, patience_of
+from gemmlab.emulator.execution.launch import Launch
+from gemmlab.emulator.execution.machine import patience_of
 from gemmlab.emulator.memory.arena import GLOBAL_BASE
 from gemmlab.emulator.native.code import Code, routines
 from gemmlab.emulator.native.fallback import Callback, WarpMachine

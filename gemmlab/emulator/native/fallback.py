@@ -17,7 +17,8 @@ import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP, Mask, Value, three_axes
 from gemmlab.emulator.execution.coordinates import special_registers
-from gemmlab.emulator.execution.machine import Launch, Machine
+from gemmlab.emulator.execution.launch import Launch
+from gemmlab.emulator.execution.machine import Machine
 from gemmlab.emulator.execution.tally import Tally
 from gemmlab.emulator.native.layout import view
 from gemmlab.emulator.native.values import NotCovered

@@ -14,7 +14,8 @@ import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP, Mask
 from gemmlab.emulator.execution.budget import over_budget
-from gemmlab.emulator.execution.machine import Launch, Machine
+from gemmlab.emulator.execution.launch import Launch
+from gemmlab.emulator.execution.machine import Machine
 from gemmlab.emulator.execution.tally import Tally
 from gemmlab.emulator.native.code import Code
 from gemmlab.emulator.native.core import Core

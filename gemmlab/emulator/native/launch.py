@@ -12,7 +12,7 @@ import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP
 from gemmlab.emulator.counters.rules import SiteCounts
-from gemmlab.emulator.execution.machine import Launch
+from gemmlab.emulator.execution.launch import Launch
 from gemmlab.emulator.execution.tally import Tally
 from gemmlab.emulator.native.code import Code, runtime_library
 from gemmlab.emulator.native.core import Core
