@@ -124,7 +124,7 @@ def test_a_listing_begins_with_the_hottest_line(write, capsys):
         (["problem=gem"], 2, "gemm"),
         (["--order", "sideways"], 2, "order"),
         (["--tier", "fast"], 2, "auto, numpy, native"),
-        (["--check", ""], 2, "there is all, or uninitialized"),
+        (["--check", ""], 2, "the checks are all, uninitialized"),
         (["--ptx"], 2, "--ptx goes with --lines"),
         (["--tier", "native", "--order", "reversed"], 2, "need the NumPy tier"),
     ],
