@@ -164,7 +164,7 @@ wgmma.mma_async | sync aligned m64n8k32 satfinite (s32 s8 u8) | {%r1,%r2,%r3,%r4
 
 
 class Form(NamedTuple):
-    """A line: words that keep their order are in one tuple."""
+    """A line of the table. Words whose order is significant are in one tuple."""
 
     name: str
     groups: tuple[tuple[str, ...], ...]
@@ -175,7 +175,7 @@ class Form(NamedTuple):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The modifiers in the order of the PTX ISA manual."""
+        """Return the modifiers in the order of the PTX ISA manual."""
         return tuple(word for group in self.groups for word in group)
 
     @property
@@ -183,7 +183,7 @@ class Form(NamedTuple):
         return (*self.name.split("."), *self.words)
 
     def orders(self, count: int) -> Iterator[list[str]]:
-        """Some other orders of the modifiers that mean the same."""
+        """Return some other orders of the modifiers that are equivalent."""
         chance = random.Random(str(self))
         for _ in range(count):
             places = [k for k, group in enumerate(self.groups) for _ in group]

@@ -32,14 +32,18 @@ def leading(bits: int, shift: bool) -> Reference:
     return reference
 
 
-def told(number: int, bits: int) -> int:
+def as_interpreted(number: int, bits: int) -> int:
     """Return a position or length as machine code and ptxas's constant folding interpret it."""
     return number & 255 if bits == 32 else min(number, 255)
 
 
 def extract(bits: int, signed: bool) -> Reference:
     def reference(a: int, position: int, length: int) -> int:
-        a, position, length = a % (1 << bits), told(position, bits), told(length, bits)
+        a, position, length = (
+            a % (1 << bits),
+            as_interpreted(position, bits),
+            as_interpreted(length, bits),
+        )
         if length == 0:
             return 0
         top = min(position + length - 1, bits - 1)
@@ -54,7 +58,7 @@ def extract(bits: int, signed: bool) -> Reference:
 
 def insert(bits: int) -> Reference:
     def reference(a: int, b: int, position: int, length: int) -> int:
-        position, length = told(position, bits), told(length, bits)
+        position, length = as_interpreted(position, bits), as_interpreted(length, bits)
         mask = ((1 << length) - 1) << position
         return b & ~mask | a << position & mask
 

@@ -69,7 +69,7 @@ def test_auto_changes_over_when_a_launch_is_long(monkeypatch: pytest.MonkeyPatch
     x, used = loop(1000)
     # Effects of the abandoned NumPy run are undone.
     assert used == "native" and (x == 1000).all()
-    assert loop(10)[1] == "native"  # it is compiled by now
+    assert loop(10)[1] == "native"  # compiled by the launch before
 
 
 @needs_native
@@ -189,7 +189,7 @@ def test_damaged_code_is_compiled_again(tmp_path: Path, damage: str) -> None:
 @needs_native
 @pytest.mark.slow
 def test_compiled_code_is_found_by_another_process(tmp_path: Path) -> None:
-    runtime_library.cache_clear()  # so that it is on disk, too
+    runtime_library.cache_clear()  # so that it is written to disk, too
     loop(1, "native")
     compile_nothing = (
         "from gemmlab.emulator.native import code, compiler; compiler.EFFORT = 0\n"

@@ -1,4 +1,4 @@
-"""Outputs that a launch leaves unwritten in part: found where that is a mistake, not elsewhere."""
+"""Partly unwritten outputs are reported if they are mistakes, and only then."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SOURCE = Path(__file__).parent / "outputs.cu"
 class Case(NamedTuple):
     name: str
     words: list[str]
-    message: str | None  # the beginning of what is expected
+    message: str | None  # start of the expected message
     line: int
 
 
