@@ -26,6 +26,7 @@ from gemmlab.emulator.memory.bulk_copies import (
 )
 from gemmlab.emulator.memory.reductions import Combine
 from gemmlab.emulator.memory.spaces import Access, offsets_of
+from gemmlab.emulator.observer import Observer
 
 if TYPE_CHECKING:
     from gemmlab.emulator.checks.monitor import Monitor
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 
 def watch_copies(monitor: Monitor) -> None:
     monitor.machine.copies = WatchedCopies(monitor)
-    monitor.machine.bulk = WatchedBulkCopies(monitor)
+    monitor.machine.bulk = bulk = WatchedBulkCopies(monitor)
+    monitor.machine.observers.append(bulk)
 
 
 class WatchedTarget(Target):
@@ -93,7 +95,7 @@ class WatchedCopies(AsyncCopies):
             self.monitor.global_accesses.touch("copy", site, starts[part], size, among, None)
 
 
-class WatchedBulkCopies(BulkCopies):
+class WatchedBulkCopies(BulkCopies, Observer):
     """Bulk copies: a thread acquires them by waiting for the mbarrier phase that they complete."""
 
     def __init__(self, monitor: Monitor) -> None:
@@ -101,11 +103,9 @@ class WatchedBulkCopies(BulkCopies):
         self.monitor = monitor
         self.only_reads = False  # the current wait is wait_group.read
         self.unfinished: list[Transfer] = []  # copies of which only the reads have been waited for
-        self.exit, monitor.machine.exit = monitor.machine.exit, self._exit  # type: ignore[method-assign]
 
-    def _exit(self, mask: Mask | None) -> None:
+    def exited(self, lanes: np.ndarray) -> None:
         """Check that no copy uses the shared memory of a block whose last thread has exited."""
-        self.exit(mask)
         monitor, threads = self.monitor, self.monitor.clocks.threads
         for transfer in self.transfers:
             block = transfer.thread // threads

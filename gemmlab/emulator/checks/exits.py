@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gemmlab.emulator.arithmetic.lanes import Mask
+from gemmlab.emulator.observer import Observer
 
 if TYPE_CHECKING:
     from gemmlab.emulator.checks.monitor import Monitor
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 KIND = "cluster lifetime"
 
 
-class Exits:
+class Exits(Observer):
     """The remote accesses and exits of the blocks of one chunk."""
 
     def __init__(self, monitor: Monitor) -> None:
@@ -35,7 +35,6 @@ class Exits:
         self.sites = np.zeros((blocks, members), np.int64)
         self.joined = np.zeros((blocks, members), np.int64)  # joined clocks of the exited threads
         self.site_of_exit = np.zeros(blocks, np.int64)
-        self.exit, monitor.machine.exit = monitor.machine.exit, self._exit  # type: ignore[method-assign]
 
     def reach(self, rows: np.ndarray, cells: np.ndarray, site: int) -> None:
         """Record that each thread accesses the corresponding granule of shared memory."""
@@ -64,10 +63,11 @@ class Exits:
                 what = "a thread accesses the shared memory of a block that may not have started"
                 self._report(what, site, None, some[known == 0])
 
-    def _exit(self, mask: Mask | None) -> None:
+    def exited(self, lanes: np.ndarray) -> None:
+        if self.size == 1:
+            return
         monitor, clocks = self.monitor, self.monitor.clocks
-        on = monitor.machine.active(mask).reshape(monitor.machine.num_blocks, -1).copy()
-        self.exit(mask)
+        on = lanes.reshape(monitor.machine.num_blocks, -1)
         for block in np.flatnonzero(on.any(axis=1)).tolist():
             rows = block * clocks.threads + np.flatnonzero(on[block])
             joined = clocks.joined(rows)[: clocks.members]

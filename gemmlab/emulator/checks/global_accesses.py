@@ -14,17 +14,17 @@ from gemmlab.emulator.checks.stores import overwritten
 from gemmlab.emulator.execution.coordinates import block_index
 from gemmlab.emulator.memory.arena import GLOBAL_BASE
 from gemmlab.emulator.memory.spaces import Access, GlobalSpace, offsets_of
+from gemmlab.emulator.observer import Observer
 
 if TYPE_CHECKING:
     from gemmlab.emulator.checks.monitor import Monitor
 
 
-class GlobalAccesses:
+class GlobalAccesses(Observer):
     """The global memory accesses of one chunk. blocks: the records of the launch, if needed."""
 
     def __init__(self, monitor: Monitor, blocks: GlobalShadow | None) -> None:
-        self.monitor, self.blocks, machine = monitor, blocks, monitor.machine
-        self.malloc, machine.malloc = machine.malloc, self._malloc  # type: ignore[method-assign]
+        self.monitor, self.blocks = monitor, blocks
 
     def before(
         self, space: GlobalSpace, name: str, access: Access, address: Value, rest: tuple[Any, ...]
@@ -168,13 +168,11 @@ class GlobalAccesses:
         addresses = (starts[:SHOWN] + GLOBAL_BASE).tolist()
         self.monitor.findings.add(kind, message, site, other, block, here, addresses)
 
-    def _malloc(self, sizes: Value, mask: Mask | None) -> np.ndarray:
-        """malloc, which marks the new block as uninitialized."""
-        found = self.malloc(sizes, mask)
+    def allocated(self, addresses: np.ndarray, sizes: Value) -> None:
+        """Mark memory from malloc as uninitialized."""
         if self.blocks is not None:
             nbytes = self.monitor.machine.chunk.spread(three_axes(sizes))
-            for at in map(tuple, np.argwhere(found > 0)):
-                first = -(-(int(found[at]) - GLOBAL_BASE) // self.monitor.granule)
-                end = (int(found[at]) - GLOBAL_BASE + int(nbytes[at])) // self.monitor.granule
+            for at in map(tuple, np.argwhere(addresses > 0)):
+                first = -(-(int(addresses[at]) - GLOBAL_BASE) // self.monitor.granule)
+                end = (int(addresses[at]) - GLOBAL_BASE + int(nbytes[at])) // self.monitor.granule
                 self.blocks.written.when[first:end] = UNINITIALIZED
-        return found

@@ -23,7 +23,7 @@ from gemmlab.emulator.checks.matrices import watch_matrices
 from gemmlab.emulator.checks.shadow import ATOMIC, Shadow, column_of, pack, strength
 from gemmlab.emulator.checks.undefined import Undefined
 from gemmlab.emulator.checks.variables import variables_meant
-from gemmlab.emulator.checks.waits import watch_waits
+from gemmlab.emulator.checks.waits import BarrierWaits, ClusterWaits, MbarrierWaits
 from gemmlab.emulator.checks.warps import Participation
 from gemmlab.emulator.checks.wgmma import Accumulators, WatchedWgmma
 from gemmlab.emulator.execution.machine import Machine
@@ -116,12 +116,14 @@ class Monitor:
         self._wrap(machine.space_global, self.global_accesses.before, self.global_accesses.after)
         self._wrap(machine.space_local, self._local_before, self._local_after)
         self.exits = Exits(self)
-        watch_waits(self)
+        machine.observers += [self.global_accesses, self.exits]
+        machine.observers += [BarrierWaits(self), MbarrierWaits(self), ClusterWaits(self)]
         watch_copies(self)
         watch_matrices(self)
         machine.wgmma = WatchedWgmma(self)
         self.accumulators = Accumulators(self)
         self.participation = Participation(self)
+        machine.observers.append(self.participation)
 
     def before(self, number: int, block: Block, mask: Mask | None) -> None:
         """Called before a basic block runs."""

@@ -1,18 +1,15 @@
-"""Barriers, mbarriers and cluster barriers that update vector clocks."""
+"""Updates vector clocks at barriers, mbarriers and cluster barriers."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gemmlab.emulator.arithmetic.lanes import Mask, Value, three_axes
+from gemmlab.emulator.arithmetic.lanes import Mask
 from gemmlab.emulator.checks.warps import ALL
-from gemmlab.emulator.memory.spaces import Access
+from gemmlab.emulator.observer import Observer
 from gemmlab.emulator.program import Block
-from gemmlab.emulator.synchronization.barriers import Barriers
-from gemmlab.emulator.synchronization.clusters import ClusterBarrier
-from gemmlab.emulator.synchronization.mbarriers import Mbarriers, Parked, State
 from gemmlab.emulator.translation.liveness import read_registers, results
 from gemmlab.ptx.opcodes import FENCES
 
@@ -22,49 +19,34 @@ if TYPE_CHECKING:
     from gemmlab.emulator.checks.monitor import Monitor
 
 
-def watch_waits(monitor: Monitor) -> None:
-    machine = monitor.machine
-    machine.barriers = WatchedBarriers(monitor)
-    machine.mbarriers = WatchedMbarriers(monitor)
-    machine.clusters = WatchedClusterBarrier(monitor)
-
-
-class WatchedBarriers(Barriers):
+class BarrierWaits(Observer):
     """bar and barrier."""
 
     def __init__(self, monitor: Monitor) -> None:
-        super().__init__(monitor.machine)
-        self.monitor = monitor
+        self.monitor, self.machine = monitor, monitor.machine
 
-    def arrive(
-        self, block: Block, operands: tuple[Value, ...], predicate: Value, mask: Mask | None
+    def barrier_passed(self) -> None:
+        self.monitor.clocks.barrier(np.arange(self.machine.num_blocks))
+
+    def barrier_arrived(self, barrier: int, lanes: np.ndarray) -> None:
+        clocks = self.monitor.clocks
+        for number in np.flatnonzero(lanes.any(axis=(1, 2))).tolist():
+            rows = number * clocks.threads + np.flatnonzero(lanes[number])
+            self.monitor.sync_objects.release((number, barrier), clocks.release(rows))
+
+    def barrier_opened(
+        self,
+        barrier: int,
+        groups: list[tuple[Block, np.ndarray]],
+        counted: np.ndarray,
+        arrived: np.ndarray,
     ) -> None:
-        monitor, on = self.monitor, self.machine.active(mask)
-        code = self.machine.launch.program.function.instructions
-        if (
-            mask is None
-            and "sync" in code[block.last - 1].modifiers
-            and self._is_everyone(operands)
-        ):
-            monitor.clocks.barrier(np.arange(len(on)))
-        elif "arrive" in code[block.last - 1].modifiers:
-            ids = np.broadcast_to(three_axes(operands[0]), on.shape)
-            self._leave(on, ids)
-        super().arrive(block, operands, predicate, mask)
-
-    def _open(self) -> bool:
-        before = [(w, w.lanes) for w in self.waiting]
-        expected, arrived = self.expected.copy(), self.arrived.copy()
-        is_over = super()._open()
-        opened: dict[tuple[int, int], list[tuple[Block, np.ndarray]]] = {}
-        for w, lanes in before:
-            free = lanes & ~w.lanes
-            for number in np.flatnonzero(free.any(axis=(1, 2))).tolist():
-                opened.setdefault((number, w.barrier), []).append((w.block, free[number]))
-        for (number, barrier), groups in opened.items():
-            counted = bool(expected[barrier, number])
-            self._go_on(number, barrier, groups, counted, int(arrived[barrier, number]))
-        return is_over
+        opened: dict[int, list[tuple[Block, np.ndarray]]] = {}
+        for block, lanes in groups:
+            for number in np.flatnonzero(lanes.any(axis=(1, 2))).tolist():
+                opened.setdefault(number, []).append((block, lanes[number]))
+        for number, here in opened.items():
+            self._go_on(number, barrier, here, bool(counted[number]), int(arrived[number]))
 
     def _go_on(
         self,
@@ -115,100 +97,56 @@ class WatchedBarriers(Barriers):
                 message = "lanes of the same warp took another path and exited"
                 monitor.findings.add(kind, message, first, None, at, np.flatnonzero(lanes).tolist())
 
-    def _leave(self, on: np.ndarray, ids: np.ndarray) -> None:
-        """bar.arrive: release the clocks of the threads to the barrier."""
-        clocks = self.monitor.clocks
-        for number in np.flatnonzero(on.any(axis=(1, 2))).tolist():
-            for barrier in np.unique(ids[number][on[number]]).tolist():
-                lanes = np.flatnonzero(on[number] & (ids[number] == barrier))
-                released = clocks.release(number * clocks.threads + lanes)
-                self.monitor.sync_objects.release((number, barrier), released)
 
-
-class WatchedMbarriers(Mbarriers):
+class MbarrierWaits(Observer):
     """mbarriers: a wait that observes the completion of a phase acquires the phase's arrivals."""
 
     def __init__(self, monitor: Monitor) -> None:
-        super().__init__(monitor.machine)
         self.monitor = monitor
         # A wait may return false, so it acquires nothing if the kernel ignores its result.
         read = read_registers(monitor.code)
         self.ignored = {k for k, i in enumerate(monitor.code) if not read & {*results(i)}}
 
-    def init(self, access: Access, address: Value, count: Value, mask: Mask | None) -> None:
-        super().init(access, address, count, mask)
-        rows, cells = self._touched(access, address, mask)
-        self.monitor.shadow.store(rows, cells, access.instruction)
+    def mbarrier_initialized(self, index: int, cells: np.ndarray, mask: Mask | None) -> None:
+        self.monitor.shadow.store(*self._touched(cells, mask), index)
 
-    def arrive(
-        self,
-        access: Access,
-        address: Value,
-        count: Value,
-        tx: Value,
-        mask: Mask | None,
-        drops: bool = False,
-    ) -> np.ndarray:
-        self._use(access, address, mask)
+    def mbarrier_arrived(self, index: int, cells: np.ndarray, mask: Mask | None) -> None:
+        self.monitor.shadow.use(*self._touched(cells, mask), index)
         rows = self.monitor.rows(mask)
-        cells = self.cells(access, address, mask)
         size = OBJECT_BYTES // self.monitor.granule
-        self.monitor.exits.reach(rows, cells * size, access.instruction)
+        self.monitor.exits.reach(rows, cells * size, index)
         for cell in np.unique(cells).tolist():
             released = self.monitor.clocks.release(rows[cells == cell])
             self.monitor.sync_objects.release(("pending", cell), released)
-        return super().arrive(access, address, count, tx, mask, drops)
 
-    def wait(self, block: Block, operands: tuple[Any, ...], mask: Mask | None) -> None:
-        access, address, _ = operands
-        self._use(access, address, mask)
-        waiting = len(self.parked)
-        super().wait(block, operands, mask)
-        is_ignored = block.last - 1 in self.ignored
-        if len(self.parked) == waiting and not is_ignored:  # the phase was already complete
-            cells = np.zeros(self.machine.extent.shape, np.int64)
-            on = self.machine.active(mask)
-            cells[on] = self.cells(access, address, mask)
-            self._learn(on, cells)
+    def mbarrier_awaited(self, index: int, cells: np.ndarray, mask: Mask | None) -> None:
+        self.monitor.shadow.use(*self._touched(cells, mask), index)
 
-    def _release(self, p: Parked, lanes: np.ndarray, answer: np.bool_) -> None:
-        if answer and lanes.any() and p.block.last - 1 not in self.ignored:
-            self._learn(lanes, p.cells)
-        super()._release(p, lanes, answer)
-
-    def _store(self, access: Access, objects: np.ndarray, state: State) -> None:
-        before = State.of(self.all_words[objects]).phase
-        super()._store(access, objects, state)
-        for cell in objects[before != State.of(self.all_words[objects]).phase].tolist():
-            self.monitor.sync_objects.move(("pending", cell), ("complete", cell))
-
-    def _learn(self, lanes: np.ndarray, cells: np.ndarray) -> None:
+    def mbarrier_passed(self, index: int, cells: np.ndarray, lanes: np.ndarray) -> None:
+        if index in self.ignored:
+            return
         rows = np.flatnonzero(lanes)
         of = cells.reshape(-1)[rows]
         for cell in np.unique(of).tolist():
             self.monitor.sync_objects.acquire(("complete", cell), rows[of == cell])
 
-    def _use(self, access: Access, address: Value, mask: Mask | None) -> None:
-        """Check an arrival or a wait, which are atomic, against the object's initialization."""
-        rows, cells = self._touched(access, address, mask)
-        self.monitor.shadow.use(rows, cells, access.instruction)
+    def mbarrier_completed(self, cells: np.ndarray) -> None:
+        for cell in cells.tolist():
+            self.monitor.sync_objects.move(("pending", cell), ("complete", cell))
 
-    def _touched(
-        self, access: Access, address: Value, mask: Mask | None
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _touched(self, cells: np.ndarray, mask: Mask | None) -> tuple[np.ndarray, np.ndarray]:
+        """The rows of the active threads and the granules of their objects."""
         size = OBJECT_BYTES // self.monitor.granule
-        cells = self.cells(access, address, mask)[:, None] * size + np.arange(size)
-        return self.monitor.rows(mask)[:, None], cells
+        return self.monitor.rows(mask)[:, None], cells[:, None] * size + np.arange(size)
 
 
-class WatchedClusterBarrier(ClusterBarrier):
+class ClusterWaits(Observer):
     """barrier.cluster"""
 
     def __init__(self, monitor: Monitor) -> None:
-        super().__init__(monitor.machine)
         self.monitor = monitor
 
-    def arrive(self, index: int, mask: Mask | None) -> None:
+    def cluster_arrived(self, index: int, mask: Mask | None) -> None:
         rows, clocks, code = self.monitor.rows(mask), self.monitor.clocks, self.monitor.code
         clusters = rows // clocks.members
         # A relaxed arrival releases only what an earlier fence has released.
@@ -218,18 +156,13 @@ class WatchedClusterBarrier(ClusterBarrier):
         for cluster in np.unique(clusters).tolist() if releases else ():
             released = clocks.release(rows[clusters == cluster])
             self.monitor.sync_objects.release(("pending cluster", cluster), released)
-        super().arrive(index, mask)
 
-    def release(self) -> None:
-        before, waiting = self.completed.copy(), list(self.waiting)
-        super().release()
-        size, clocks = self.size, self.monitor.clocks
-        for block in np.flatnonzero((self.completed != before).reshape(-1)).tolist():
-            if block % size == 0:
-                cluster = block // size
-                self.monitor.sync_objects.move(("pending cluster", cluster), ("cluster", cluster))
-        for _, lanes in waiting:
-            rows = np.flatnonzero(lanes & (self.arrivals <= self.completed))
-            clusters = rows // clocks.members
-            for cluster in np.unique(clusters).tolist():
-                self.monitor.sync_objects.acquire(("cluster", cluster), rows[clusters == cluster])
+    def cluster_completed(self, clusters: np.ndarray) -> None:
+        for cluster in clusters.tolist():
+            self.monitor.sync_objects.move(("pending cluster", cluster), ("cluster", cluster))
+
+    def cluster_passed(self, lanes: np.ndarray) -> None:
+        rows = np.flatnonzero(lanes)
+        clusters = rows // self.monitor.clocks.members
+        for cluster in np.unique(clusters).tolist():
+            self.monitor.sync_objects.acquire(("cluster", cluster), rows[clusters == cluster])

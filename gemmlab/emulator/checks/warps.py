@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP, Mask, three_axes
+from gemmlab.emulator.observer import Observer
 from gemmlab.emulator.program import Block
 from gemmlab.emulator.synchronization.collectives import (
     LANE,
@@ -56,7 +57,7 @@ class Unknown(NamedTuple):
     named: np.ndarray  # membermask as bits
 
 
-class Participation:
+class Participation(Observer):
     """The participation check of one chunk."""
 
     def __init__(self, monitor: Monitor) -> None:
@@ -81,7 +82,6 @@ class Participation:
         self.unknown: dict[int, Unknown] = {}  # shuffle -> its latest reads of inactive lanes
         self.used: set[int] = set()  # shuffles whose undefined results have been reported
         self.machine.warps = WatchedWaits(self)
-        self.exit, self.machine.exit = self.machine.exit, self._exit  # type: ignore[method-assign]
 
     def before(self, number: int, block: Block, mask: Mask | None) -> None:
         """Called before a basic block runs."""
@@ -224,8 +224,7 @@ class Participation:
         words = [f"{numbers(some)} of the warp: {what}" for some, what in groups if some.any()]
         return f"it requires a full warp ({', '.join(words)})"
 
-    def _exit(self, mask: Mask | None) -> None:
-        self.exit(mask)
+    def exited(self, lanes: np.ndarray) -> None:
         if not self.machine.live.any():
             self.end()
 

@@ -38,6 +38,7 @@ from gemmlab.emulator.memory.spaces import (
     SharedSpace,
     Space,
 )
+from gemmlab.emulator.observer import Observer
 from gemmlab.emulator.program import Block, Program
 from gemmlab.emulator.synchronization.barriers import Barriers
 from gemmlab.emulator.synchronization.clusters import ClusterBarrier, ClusterSpace
@@ -84,6 +85,7 @@ class Machine:
 
     def __post_init__(self) -> None:
         launch, num_warps = self.launch, -(-self.launch.threads // WARP)
+        self.observers: list[Observer] = []
         self.num_blocks = len(self.blocks)
         self.extent = extent = Extent(self.num_blocks, num_warps)
         self.chunk = chunk = Chunk(extent, self.tally.sites, self.fault)
@@ -171,7 +173,10 @@ class Machine:
         return printing.vprintf(self, where, arguments, mask)
 
     def malloc(self, sizes: Value, mask: Mask | None) -> np.ndarray:
-        return heap.allocate(self, sizes, mask)
+        found = heap.allocate(self, sizes, mask)
+        for observer in self.observers:
+            observer.allocated(found, sizes)
+        return found
 
     def free(self, index: int, addresses: Value, mask: Mask | None) -> None:
         heap.release(self, index, addresses, mask)
@@ -396,13 +401,14 @@ class Machine:
         return yes, Mask(rest, self.extent, self.lanes_of(mask) - yes.lanes)
 
     def exit(self, mask: Mask | None) -> None:
-        if mask is None:
-            self.live[:] = False
-            return
-        self.live &= ~mask.array
-        self.whole = False
-        self.barriers.release()
-        self.clusters.release()
+        lanes = self.active(mask).copy()
+        self.live &= ~lanes
+        if mask is not None:
+            self.whole = False
+            self.barriers.release()
+            self.clusters.release()
+        for observer in self.observers:
+            observer.exited(lanes)
 
     def switch(self, block: Block, index: Value, mask: Mask | None) -> None:
         """brx.idx: jump to the target in the table. An index past the table is undefined in PTX

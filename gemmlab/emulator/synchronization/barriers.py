@@ -46,6 +46,8 @@ class Barriers:
         machine, index = self.machine, block.last - 1
         modifiers = machine.launch.program.function.instructions[index].modifiers
         if mask is None and "sync" in modifiers and self._is_everyone(operands):
+            for observer in machine.observers:
+                observer.barrier_passed()
             machine.go(block.targets[-1], None)
             return
         on = machine.active(mask).copy()
@@ -63,6 +65,8 @@ class Barriers:
             expected = np.where(lanes, count, 0).max(axis=(1, 2))
             self.expected[barrier] = np.maximum(self.expected[barrier], expected)
             if "arrive" in modifiers:
+                for observer in machine.observers:
+                    observer.barrier_arrived(barrier, lanes)
                 self.arrived[barrier] += WARP * np.count_nonzero(lanes.any(axis=2), axis=1)
                 machine.go(block.targets[-1], machine.make_mask(lanes))
             else:
@@ -83,7 +87,9 @@ class Barriers:
     def _open(self) -> bool:
         """Complete at most one phase of each barrier. Returns whether another may be complete."""
         machine, is_over = self.machine, False
-        used = {w.barrier for w in self.waiting} | set(np.flatnonzero(self.arrived.any(axis=1)))
+        used = {w.barrier for w in self.waiting} | {
+            *np.flatnonzero(self.arrived.any(axis=1)).tolist()
+        }
         for barrier in sorted(used):
             group = [w for w in self.waiting if w.barrier == barrier]
             present = np.logical_or.reduce([np.zeros_like(machine.live), *(w.lanes for w in group)])
@@ -97,14 +103,19 @@ class Barriers:
             # If more warps wait than the barrier expects, the first warps complete it.
             places = wanted - self.arrived[barrier]
             present &= (WARP * np.cumsum(warps, axis=1) <= places[:, None])[:, :, None]
+            released = [w.lanes & present & opened[:, None, None] for w in group]
+            if machine.observers:
+                groups = [(w.block, free) for w, free in zip(group, released, strict=True)]
+                for observer in machine.observers:
+                    counted = self.expected[barrier] > 0
+                    observer.barrier_opened(barrier, groups, counted, self.arrived[barrier])
             over = opened & (arrived > wanted)
             is_over |= bool(over.any())
             self.arrived[barrier][opened] = self.expected[barrier][opened & ~over] = 0
             votes = [
                 present & w.lanes & three_axes(w.predicate) for w in group if w.block.reduction
             ]
-            for w in group:
-                free = w.lanes & present & opened[:, None, None]
+            for w, free in zip(group, released, strict=True):
                 if not free.any():
                     continue
                 if votes:

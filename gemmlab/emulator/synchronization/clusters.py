@@ -77,6 +77,8 @@ class ClusterBarrier:
         if (on & self.must_wait).any():
             message = "a thread arrives twice at its cluster's barrier without a wait in between"
             self.machine.fault(EmulationError, message, index, on & self.must_wait, self.arrivals)
+        for observer in self.machine.observers:
+            observer.cluster_arrived(index, mask)
         self.must_wait |= on
         self.arrivals[on] += 1
         self.release()
@@ -98,10 +100,14 @@ class ClusterBarrier:
         some = machine.live.any(axis=(1, 2)).reshape(-1, self.size).any(axis=1)
         complete = ~missing.reshape(-1, self.size).any(axis=1) & some
         self.completed += np.repeat(complete, self.size).reshape(-1, 1, 1)
+        for observer in machine.observers:
+            observer.cluster_completed(np.flatnonzero(complete))
         waiting, self.waiting = self.waiting, []
         for block, lanes in waiting:
             free = lanes & (self.arrivals <= self.completed)
             if free.any():
+                for observer in machine.observers:
+                    observer.cluster_passed(free)
                 machine.go(block.targets[-1], machine.make_mask(free))
             if (rest := lanes & ~free).any():
                 self.waiting.append((block, rest))

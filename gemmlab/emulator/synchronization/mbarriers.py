@@ -100,6 +100,8 @@ class Mbarriers:
         zero, one = np.zeros_like(count), np.ones_like(count)
         self.all_words[cells] = State(count, count, zero, zero, one).words()
         self.has_changed = True
+        for observer in self.machine.observers:
+            observer.mbarrier_initialized(access.instruction, cells, mask)
 
     def invalidate(self, access: Access, address: Value, mask: Mask | None) -> None:
         cells, _ = self._lanes(access, address, mask)
@@ -120,6 +122,8 @@ class Mbarriers:
         drops: arrive_drop, which also lowers the expected arrivals of the following phases.
         """
         cells, (count, tx) = self._lanes(access, address, mask, count, tx)
+        for observer in self.machine.observers:
+            observer.mbarrier_arrived(access.instruction, cells, mask)
         before = np.zeros(cells.shape, np.uint64)
         left = np.arange(len(cells))
         while left.size:
@@ -165,13 +169,15 @@ class Mbarriers:
         machine, on = self.machine, self.machine.active(mask)
         cells = np.zeros(on.shape, np.int64)
         cells[on], (parity,) = self._lanes(access, address, mask, phase)
+        for observer in machine.observers:
+            observer.mbarrier_awaited(access.instruction, cells[on], mask)
         wanted = np.zeros(on.shape, np.int64)
         wanted[on] = parity & 1
         self._valid(access, mask, cells[on])
         self.parked.append(Parked(block, on.copy(), cells, wanted))
         self.has_changed = True
         if mask is None and not self._incomplete(self.parked[-1]).any():
-            self.parked.pop()
+            self._passed(self.parked.pop(), on)
             self._set(block, np.True_, None)
             machine.go(block.targets[-1], None)
 
@@ -225,8 +231,14 @@ class Mbarriers:
 
     def _release(self, p: Parked, lanes: np.ndarray, answer: np.bool_) -> None:
         if lanes.any():
+            if answer:
+                self._passed(p, lanes)
             self._set(p.block, answer, lanes)
             self.machine.go(p.block.targets[-1], self.machine.make_mask(lanes))
+
+    def _passed(self, p: Parked, lanes: np.ndarray) -> None:
+        for observer in self.machine.observers:
+            observer.mbarrier_passed(p.block.last - 1, p.cells, lanes)
 
     def _set(self, block: Block, answer: np.bool_, lanes: np.ndarray | None) -> None:
         assert block.result is not None
@@ -270,6 +282,8 @@ class Mbarriers:
             state.phase ^= done
             state.pending = np.where(done, state.expected, state.pending)
             self.has_changed, self.timeouts = True, 0
+            for observer in self.machine.observers:
+                observer.mbarrier_completed(objects[done])
         self.all_words[objects] = state.words()
 
     def _fail(

@@ -1,0 +1,80 @@
+"""The events of a machine that its observers see, such as the checks and traces."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gemmlab.emulator.arithmetic.lanes import Mask, Value
+
+if TYPE_CHECKING:
+    from gemmlab.emulator.program import Block
+
+
+class Observer:
+    """Observes one machine. The machine calls these methods for each object in its `observers`.
+
+    A subclass overrides the events it needs and must not change the machine. lanes: (blocks, warps,
+    32) bool. mask: the active lanes, None for all. cells: for each active lane, the index of its
+    mbarrier among the 8-byte words of the chunk's shared memory. index: of the instruction.
+    """
+
+    # Threads
+
+    def exited(self, lanes: np.ndarray) -> None:
+        """Lanes have exited. They are no longer live."""
+
+    def allocated(self, addresses: np.ndarray, sizes: Value) -> None:
+        """malloc has returned memory. addresses: per lane, 0 if the lane received none. sizes: in
+        bytes."""
+
+    # Barriers of a block
+
+    def barrier_passed(self) -> None:
+        """All threads of each block have arrived at a barrier together, and pass it."""
+
+    def barrier_arrived(self, barrier: int, lanes: np.ndarray) -> None:
+        """bar.arrive: lanes arrive at a barrier without waiting."""
+
+    def barrier_opened(
+        self,
+        barrier: int,
+        groups: list[tuple[Block, np.ndarray]],
+        counted: np.ndarray,
+        arrived: np.ndarray,
+    ) -> None:
+        """A phase of a barrier is complete in some blocks.
+
+        groups: the lanes that stop waiting, by the basic block that ends with the instruction at
+        which they waited. counted: per block, whether the barrier has a thread count. arrived: per
+        block, the threads that executed bar.arrive in this phase.
+        """
+
+    # mbarriers
+
+    def mbarrier_initialized(self, index: int, cells: np.ndarray, mask: Mask | None) -> None:
+        """mbarrier.init has written the objects."""
+
+    def mbarrier_arrived(self, index: int, cells: np.ndarray, mask: Mask | None) -> None:
+        """Lanes arrive. Called before their arrivals can complete a phase."""
+
+    def mbarrier_awaited(self, index: int, cells: np.ndarray, mask: Mask | None) -> None:
+        """Lanes begin to wait for a phase."""
+
+    def mbarrier_passed(self, index: int, cells: np.ndarray, lanes: np.ndarray) -> None:
+        """Lanes see that the phase is complete. cells: (blocks, warps, 32), valid at `lanes`."""
+
+    def mbarrier_completed(self, cells: np.ndarray) -> None:
+        """A phase of each object is complete. cells: one per object."""
+
+    # Barriers of a cluster
+
+    def cluster_arrived(self, index: int, mask: Mask | None) -> None:
+        """Lanes arrive. Called before their arrivals can complete a phase."""
+
+    def cluster_completed(self, clusters: np.ndarray) -> None:
+        """A phase of each cluster's barrier is complete. clusters: their numbers in the chunk."""
+
+    def cluster_passed(self, lanes: np.ndarray) -> None:
+        """Lanes stop waiting at their cluster's barrier."""
