@@ -29,9 +29,10 @@ def describe(framework: Framework | None, given: Arrays, stream: int | None) -> 
         or not (out is None or type(out) is kind)
     ):
         is_foreign = framework is None and kind is not PackedMatrix
+        own_type = None if framework is None else kind
         if framework is None:
             framework = carrier() if is_foreign else a.framework
-        arrays, packed = _imported(framework, given, stream)
+        arrays, packed = _imported(framework, own_type, given, stream)
         if arrays[3] is not out or is_foreign:
             restore = _restorer(a, out)
     try:
@@ -59,11 +60,12 @@ def _described_by_name(framework: Framework, arrays: Arrays) -> tuple[ArrayDescr
 
 
 def _imported(
-    framework: Framework, given: Arrays, stream: int | None
+    framework: Framework, own_type: type | None, given: Arrays, stream: int | None
 ) -> tuple[Arrays, dict[str, PackedMatrix]]:
     """Return all operands as arrays of the framework, and the packed operands among them.
 
-    For arrays of other libraries, DLPack makes the product's stream wait for theirs.
+    Arrays of `own_type` belong to the framework; the library of others is looked up. For arrays of
+    other libraries, DLPack makes the product's stream wait for theirs.
     """
     packed: dict[str, PackedMatrix] = {}
     arrays = []
@@ -72,7 +74,7 @@ def _imported(
             if (name, array.side) not in (("a", "left"), ("b", "right")):
                 raise ArrayError(f"{name} is packed for the {array.side} side of a product")
             packed[name], array = array, array.array
-        if array is not None:
+        if array is not None and type(array) is not own_type:
             owner, on_host = frameworks.locate(array, name)
             if owner is not framework:
                 if on_host:

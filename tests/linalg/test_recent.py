@@ -76,6 +76,9 @@ def test_each_operand_is_described_once(gpu: Any, monkeypatch: pytest.MonkeyPatc
         assert found == ["a"] and described == [id(x) for x in arrays]
         found.clear()
         described.clear()
+    other = type("Other", (Array,), {})(B)  # a subclass: its library is looked up, too
+    gemmlab.matmul(a, other, c, out=out, beta=1)
+    assert found == ["a", "b"] and described == [id(x) for x in (a, other, c, out)]
 
 
 OPTIONS = st.fixed_dictionaries(
