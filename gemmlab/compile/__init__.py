@@ -20,16 +20,32 @@ def load(
     arch: str | None = None,
     layout: str | None = None,
 ) -> Artifact:
-    """Compile one kernel for one GPU architecture.
+    """Compile one kernel for one GPU architecture. No GPU is needed.
 
-    `source` is a path to a .cu, .cuh or .ptx file, CUDA C++ or PTX text, or the name of a rung, for
-    which `layout` selects the memory layout. For text, #include "file" is relative to the working
-    directory. `entry` names the kernel if the source has several. `arch` is "sm_90a" by default,
-    except that PTX is assembled for its own target if the assembler supports it.
+    Args:
+        source: path to a .cu, .cuh or .ptx file, CUDA C++ or PTX text, or the name of a rung. In
+            text, #include "file" is relative to the working directory.
+        entry: name of the kernel, if the source has several; also an instance of a template.
+        arch: "sm_90a" by default, except that PTX is assembled for its own target if the assembler
+            supports it.
+        layout: memory layout of a rung's matrices. Other sources have none.
 
-    Raises UnknownNameError for an unknown file, rung, entry or architecture, CompileError with the
-    compiler's log, PtxSyntaxError with the line, and MissingDependencyError with the command that
-    installs what is missing.
+    Returns:
+        The kernel's PTX and machine code, which `emulate` and devices launch.
+
+    Raises:
+        UnknownNameError: no file, rung, entry or architecture has that name.
+        InputError: an option does not apply to this kind of source.
+        CompileError: the compiler rejected the source; `log` is its output.
+        PtxSyntaxError: PTX text does not parse; `line` is the line.
+        MissingDependencyError: a compiler is missing; the message has the command that installs it.
+
+    Examples:
+        >>> kernel = gemmlab.load(
+        ...     'extern "C" __global__ void twice(float *x) { x[threadIdx.x] *= 2; }'
+        ... )
+        >>> kernel.entry, kernel.arch, kernel.parameters[0].dtype
+        ('twice', 'sm_90a', 'float32')
     """
     text = str(source)
     if isinstance(source, str) and ".version" in text and ".target" in text:

@@ -17,7 +17,7 @@ class Resources:
     """The resources that a kernel uses on a multiprocessor, as reported by ptxas."""
 
     registers: int  # per thread
-    spill_bytes: int  # local memory per thread
+    spill_bytes: int  # of local memory, per thread
     static_smem_bytes: int  # per block, without the system's reserved shared memory
 
 
@@ -61,23 +61,26 @@ class VariableType:
 class Artifact:
     """One compiled kernel. `cubin` and `resources` are None if the PTX was not assembled."""
 
-    entry: str
+    entry: str  # name of the kernel in the PTX
     ptx: str = field(repr=False)
-    arch: str  # "sm_90a"
+    arch: str  # the GPU architecture, e.g. "sm_90a"
     parameters: tuple[ParameterType, ...]
     cubin: bytes | None = field(default=None, repr=False)
     resources: Resources | None = None
-    block: tuple[int, int, int] | None = None  # .reqntid: the only block size it can run with
+    block: tuple[int, int, int] | None = None  # the only block size it can run with (.reqntid)
     dynamic_smem_bytes: int = 0
-    origin: str = ""  # "naive", "kernel.cu"
-    versions: dict[str, str] = field(default_factory=dict)  # compiler name -> version
+    origin: str = ""  # a rung or a file: "naive", "kernel.cu"
+    versions: dict[str, str] = field(default_factory=dict)  # by name of the compiler
     options: str = ""  # the compiler's options
     left_out: tuple[str, ...] = ()  # host functions and headers removed from the source
-    variable_types: tuple[VariableType, ...] = ()  # __device__ and __constant__ of its module
+    variable_types: tuple[VariableType, ...] = ()  # of its module
 
     @cached_property
     def variables(self) -> Variables:
-        """The values of the module's variables, to read and set. Each Artifact has its own."""
+        """The module's `__device__` and `__constant__` variables, to read and set.
+
+        Each Artifact has its own values. They persist between its launches.
+        """
         from gemmlab.compile import variables
 
         return variables.of(self)

@@ -46,21 +46,32 @@ PLAIN |= {"float8_e4m3fn": "uint8", "float8_e5m2": "uint8"}
 class TensorMap:
     """The box of an array that one TMA copy moves, and the box's layout in shared memory.
 
-    array: 1 to 5 axes. The last axis is contiguous; other strides are multiples of 16 bytes. A
-    NumPy array for the emulator, or a Span of GPU memory together with `shape` and `format`.
-    box: elements along each axis, in the order of the array's axes: 1 to 256 each. A row (the last
-    axis) is a multiple of 16 bytes. Kernels pass coordinates in reverse order, last axis first.
-    swizzle: "128B" XORs bits 4 to 6 of a shared address with bits 7 to 9, "64B" bits 4 and 5 with
-    bits 7 and 8, "32B" bit 4 with bit 7. A row of the box is at most that many bytes.
-    fill: the value of elements outside the array. "nan" requires a floating-point format.
-    element_strides: along each axis, TMA copies every n-th element of the box: 1 to 8, and 1 along
-    the last axis.
-    format: the element format, by default that of the array's dtype. "bfloat16" and "tfloat32"
-    describe arrays whose dtype NumPy lacks.
-    shape: the shape of an `array` that has none; such an array is contiguous unless `strides`
-    (bytes) are given.
+    Attributes:
+        array: a NumPy array for the emulator, or a Span of GPU memory together with `shape` and
+            `format`. 1 to 5 axes; the last one is contiguous, other strides are multiples of 16
+            bytes.
+        box: elements along each axis, in the order of the array's axes: 1 to 256 each. A row (the
+            last axis) is a multiple of 16 bytes. Kernels pass coordinates in reverse order, last
+            axis first.
+        swizzle: "128B" XORs bits 4 to 6 of a shared address with bits 7 to 9, "64B" bits 4 and 5
+            with bits 7 and 8, "32B" bit 4 with bit 7. A row of the box is at most that many bytes.
+        fill: the value of elements outside the array. "nan" requires a floating-point format.
+        element_strides: along each axis, TMA copies every n-th element of the box: 1 to 8, and 1
+            along the last axis.
+        format: the element format, by default that of the array's dtype. "bfloat16" and "tfloat32"
+            describe arrays whose dtype NumPy lacks.
+        shape: the shape of an `array` that has none.
+        strides: bytes, of an `array` that has no shape; it is contiguous by default.
 
-    Raises ShapeError, DTypeError or InputError naming the value and the rule it breaks.
+    Raises:
+        ShapeError: a shape, box or stride breaks a rule; the message names both.
+        DTypeError: `format` is unknown or does not have the dtype's size.
+        InputError: `swizzle` or `fill` is unknown, or `fill` does not apply to the format.
+
+    Examples:
+        >>> x = np.zeros((256, 256), np.float16)
+        >>> gemmlab.TensorMap(x, box=(64, 64), swizzle="128B").format
+        'float16'
     """
 
     array: Any

@@ -9,15 +9,33 @@ from gemmlab.errors import DeviceError, MissingDependencyError, UnknownNameError
 __all__ = ["CHOICES", "Buffer", "Device", "Launched", "Span", "open_device"]
 
 CHOICES = ("auto", "emulated", "cuda")
+"""The names that `open_device` takes."""
 
 
 def open_device(name: str = "auto", arch: str | None = None, tier: str = "auto") -> Device:
-    """Open a device: "cuda", "emulated", or "auto" for a GPU if one is usable, else the emulator.
+    """Open a GPU or the emulator.
 
-    `arch` is the architecture to compile for: by default the GPU's, or sm_90a on the emulator.
-    `tier` is the emulator's tier: auto, numpy or native. Raises UnknownNameError for an unknown
-    name, arch or tier; for "cuda" also MissingDependencyError (package) and DeviceError (no driver
-    or no GPU).
+    Args:
+        name: "cuda", "emulated", or "auto" for a GPU if one is usable, else the emulator.
+        arch: architecture to compile for; by default the GPU's, or "sm_90a" on the emulator.
+        tier: the emulator's tier: "auto", "numpy" or "native".
+
+    Raises:
+        UnknownNameError: no device, architecture or tier has that name.
+        MissingDependencyError: "cuda" was requested and a package is missing.
+        DeviceError: "cuda" was requested and there is no driver or no GPU.
+
+    Examples:
+        >>> device = gemmlab.open_device("emulated")
+        >>> device.name, device.arch
+        ('emulated', 'sm_90a')
+        >>> x = device.allocate(128)  # bytes
+        >>> x.write(np.arange(32, dtype=np.float32))
+        >>> kernel = gemmlab.load("__global__ void twice(float *x) { x[threadIdx.x] *= 2; }")
+        >>> args = [gemmlab.devices.Span(x, 0, 128)]
+        >>> launched = device.launch(kernel, (1, 1, 1), (32, 1, 1), args)
+        >>> x.read().view(np.float32)[:4]
+        array([0., 2., 4., 6.], dtype=float32)
     """
     from gemmlab.devices.emulated import EmulatedDevice
 

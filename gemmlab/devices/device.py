@@ -24,7 +24,8 @@ class Buffer(Protocol):
 
     nbytes: int
 
-    def write(self, data: np.ndarray, offset: int = 0) -> None: ...
+    def write(self, data: np.ndarray, offset: int = 0) -> None:
+        """Copy an array's bytes to the buffer, from byte `offset` on."""
 
     def read(self) -> np.ndarray:
         """Return a copy of all bytes, as uint8."""
@@ -35,7 +36,7 @@ class Span:
     """A pointer argument: the bytes of a buffer that a kernel may access."""
 
     buffer: Buffer
-    offset: int
+    offset: int  # bytes from the start of the buffer
     nbytes: int
 
     def __add__(self, nbytes: int) -> Span:
@@ -52,17 +53,18 @@ Argument = Span | TensorMap | list[TensorMap] | int | float
 class Launched:
     """The measurements of one launch: counters on the emulator, seconds on a GPU."""
 
-    counters: dict[str, int] | None = None
+    counters: dict[str, int] | None = None  # by Nsight Compute's names
     time_s: float | None = None
 
 
 class Device(Protocol):
-    """Allocates memory and launches artifacts."""
+    """Allocates memory and launches artifacts: a GPU or the emulator."""
 
     name: str  # "emulated", "cuda:0 NVIDIA H200"
     arch: str  # architecture to compile for, "sm_90a"
 
-    def allocate(self, nbytes: int) -> Buffer: ...
+    def allocate(self, nbytes: int) -> Buffer:
+        """Allocate device memory. It is freed with the last reference to the buffer."""
 
     def launch(
         self,
@@ -72,10 +74,26 @@ class Device(Protocol):
         args: Sequence[Argument],
         dynamic_smem: int = 0,
         cluster: Dim3 | None = None,
-    ) -> Launched: ...
+    ) -> Launched:
+        """Run a kernel to completion.
+
+        Args:
+            artifact: the kernel.
+            grid: blocks in x, y, z.
+            block: threads per block in x, y, z.
+            args: one item per kernel parameter: a `Span` for a pointer, a `TensorMap`, or a list
+                of them for a pointer to maps, an int or a float.
+            dynamic_smem: dynamic shared memory per block, in bytes.
+            cluster: blocks per cluster in x, y, z; by default as compiled.
+
+        Raises:
+            LaunchError: a limit is exceeded, or arguments do not fit.
+            EmulationError: an error in the kernel, on the emulator.
+            DeviceError: an error from the driver, on a GPU.
+        """
 
     def runtime(self, artifact: Artifact) -> AbstractContextManager[Runtime]:
-        """The runtime of one flow (devices/flow.py). All work is complete when the context ends."""
+        """Return the runtime of one host flow. All work is complete when the context ends."""
 
     def versions(self) -> dict[str, str]:
         """Return the driver and library versions needed to reproduce a result."""

@@ -120,38 +120,54 @@ def emulate(
 ) -> Run:
     """Run a kernel on the emulator, in this process.
 
-    grid, block: one to three counts, in x, y, z.
-    args: one per kernel parameter. A NumPy array is a device buffer, updated in place if the launch
-    succeeds. A `TensorMap` is passed by value, or through global memory for a pointer parameter,
-    which also takes a list of maps. ints and floats are converted to the parameter's declared type;
-    NumPy scalars must match its size. A struct is bytes or a tuple of its fields (arrays, tensor
-    maps and NumPy scalars).
-    dynamic_smem: dynamic shared memory, in bytes.
-    order: the order in which warps and blocks run: "in-order", "reversed", or an integer seed for a
-    random order. A kernel whose results depend on it has a race.
-    cluster: blocks per cluster in x, y, z; by default as compiled.
-    trace: a `Trace` to fill, for more detail than totals.
-    tier: "numpy", "native" (compiled by LLVM), or "auto", which compiles long launches. A trace, a
-    check, a cluster or another order requires "numpy".
-    tensor: "exact" rounds tensor core products like the hardware, bit for bit; "fast" sums them in
-    float32.
-    check: "all", a name in `gemmlab.emulator.CHECKS`, or several names. The result's `findings`
-    then report the kernel's errors with lines of PTX and source. An error that would raise an
-    exception becomes the last finding instead.
-    uninitialized: the arrays in `args` to treat as never written.
-    outputs: the arrays that the kernel must overwrite completely. The check `outputs` reports
-    elements it leaves unwritten, unless the kernel reads the array, or loaded data or integer
-    arguments decide which elements it writes.
-    max_instructions: the instruction budget of a warp, beyond which BudgetError is raised.
-
     The module's variables start from `artifact.variables`, which is updated if the launch succeeds.
-    Returns a `Run`, whose `counters` have Nsight Compute's names.
 
-    Raises DTypeError for an artifact that is not an Artifact and for an array whose type differs
-    from the one in the kernel's source (if known), InputError for an unknown order or mode,
-    LaunchError if a limit of `artifact.arch` is exceeded or arguments do not fit, EmulationError
-    (OutOfBoundsError, DeadlockError, …) for an error in the kernel, and TierError if tier "native"
-    cannot run or does not support the kernel.
+    Args:
+        artifact: a kernel, as returned by `gemmlab.load`.
+        grid: blocks in x, y, z: one to three counts.
+        block: threads per block in x, y, z: one to three counts.
+        args: one item per kernel parameter. A NumPy array is a device buffer, updated in place if
+            the launch succeeds. A `TensorMap` is passed by value, or through global memory for a
+            pointer parameter, which also takes a list of maps. ints and floats are converted to
+            the parameter's declared type; NumPy scalars must match its size. A struct is bytes or
+            a tuple of its fields (arrays, tensor maps and NumPy scalars).
+        dynamic_smem: dynamic shared memory per block, in bytes.
+        order: the order in which warps and blocks run: "in-order", "reversed", or an integer seed
+            for a random order. A kernel whose results depend on it has a race.
+        cluster: blocks per cluster in x, y, z; by default as compiled.
+        trace: a `gemmlab.emulator.Trace` to fill, for more detail than totals.
+        tier: "numpy", "native" (compiled by LLVM), or "auto", which compiles long launches. A
+            trace, a check, a cluster or another order requires "numpy".
+        tensor: "exact" rounds tensor core products like the hardware, bit for bit; "fast" sums
+            them in float32.
+        check: "all", a name in `gemmlab.emulator.CHECKS`, or several names. The result's
+            `findings` then report the kernel's errors with lines of PTX and source. An error that
+            would raise an exception becomes the last finding instead.
+        uninitialized: the arrays in `args` to treat as never written.
+        outputs: the arrays that the kernel must overwrite completely. The check `outputs` reports
+            elements it leaves unwritten, unless the kernel reads the array, or loaded data or
+            integer arguments decide which elements it writes.
+        max_instructions: the instruction budget of a warp, 10 million by default.
+
+    Returns:
+        The counters, under Nsight Compute's names, and the findings.
+
+    Raises:
+        DTypeError: `artifact` is not an Artifact, or the dtype of an array differs from the one in
+            the kernel's source (if known).
+        InputError: an order, mode or budget is not valid, or the kernel wrote to a read-only array.
+        LaunchError: a limit of `artifact.arch` is exceeded, or arguments do not fit.
+        EmulationError: an error in the kernel: OutOfBoundsError, DeadlockError, BudgetError, ….
+        TierError: tier "native" cannot run or does not support the kernel.
+
+    Examples:
+        >>> kernel = gemmlab.load("__global__ void twice(float *x) { x[threadIdx.x] *= 2; }")
+        >>> x = np.arange(32, dtype=np.float32)
+        >>> run = gemmlab.emulate(kernel, grid=1, block=32, args=[x])
+        >>> x[:4]
+        array([0., 2., 4., 6.], dtype=float32)
+        >>> run.counters["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"]
+        4
     """
     if not isinstance(artifact, Artifact):
         what = type(artifact).__name__

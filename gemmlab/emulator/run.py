@@ -60,10 +60,10 @@ class Run:
     """
 
     counters: dict[str, int]
-    program: Program = field(repr=False, compare=False)
-    tally: Tally = field(repr=False, compare=False)
+    program: Program = field(repr=False, compare=False)  # the translated kernel
+    tally: Tally = field(repr=False, compare=False)  # the executions of each basic block
     tier: str = "numpy"
-    findings: tuple[Finding, ...] = ()  # from the checks; an error that ended the launch is last
+    findings: tuple[Finding, ...] = ()  # of the checks; an error that ended the launch is last
 
     def by_ptx_line(self) -> dict[int, dict[str, int]]:
         """The counters of each PTX line that has instructions. Lines count from 1.
@@ -99,19 +99,34 @@ def run(
     max_instructions: int = MAX_INSTRUCTIONS,
     variables: Mapping[str, np.ndarray] = MappingProxyType({}),
 ) -> Run:
-    """Run one entry function of a PTX module.
-
-    grid, block: sizes in x, y, z. args: one per parameter; NumPy arrays become device buffers.
-    dynamic_smem: bytes. order: of warps and blocks, see schedule.Order. cluster: blocks in x, y, z;
-    the default is the kernel's .reqnctapercluster. trace: filled by the launch. tier: "auto",
-    "numpy" or "native", see tiers.py. tensor: "exact" rounds tensor core products as hardware does,
-    "fast" sums them in float32. check: the checks to run, see CHECKS. uninitialized: array
-    arguments that the kernel must write before it reads them. outputs: array arguments of which the
-    kernel should leave no element unwritten, see checks/outputs.py. max_instructions: per warp.
-    variables: PTX name of a module variable -> its bytes, which replace the initial value.
+    """Run one entry function of a PTX module; `gemmlab.emulate` is the interface for an Artifact.
 
     Array arguments and `variables` are updated in place after the whole launch has succeeded.
-    Raises PtxSyntaxError, InputError, LaunchError, EmulationError, and the errors of `tiers.run`.
+
+    Args:
+        ptx: the text of the module.
+        entry: name of the entry function; None if the module has only one.
+        grid: blocks in x, y, z.
+        block: threads per block in x, y, z.
+        args: one per parameter, as for `gemmlab.emulate`.
+        dynamic_smem: dynamic shared memory per block, in bytes.
+        order: of warps and blocks: "in-order", "reversed" or an integer seed.
+        cluster: blocks in x, y, z; by default the kernel's .reqnctapercluster.
+        trace: filled by the launch.
+        tier: "auto", "numpy" or "native".
+        tensor: "exact" rounds tensor core products as hardware does, "fast" sums them in float32.
+        check: the checks to run: "all", or names in `CHECKS`.
+        uninitialized: array arguments that the kernel must write before it reads them.
+        outputs: array arguments of which the kernel should leave no element unwritten.
+        max_instructions: per warp.
+        variables: PTX name of a module variable -> its bytes, which replace the initial value.
+
+    Raises:
+        PtxSyntaxError: the text does not parse.
+        InputError: an order, mode or check is unknown, or the kernel wrote to a read-only array.
+        LaunchError: sizes or arguments do not fit the kernel.
+        EmulationError: an error in the kernel, if `check` is None.
+        TierError: the requested tier cannot run this launch.
     """
     warp_order = Order(order)
     tiers.check(tier)
@@ -268,7 +283,12 @@ def _in_order(launch: Launch, order: Order) -> Tally:
 
 
 def static_smem_bytes(ptx: str, entry: str | None) -> int:
-    """Statically declared shared memory of a kernel, in bytes per block."""
+    """Return the statically declared shared memory of a kernel, in bytes per block.
+
+    Raises:
+        PtxSyntaxError: the text does not parse.
+        UnknownNameError: the module has no such entry.
+    """
     program = translate(ptx, entry)
     return layout.static_shared_bytes(program.module, program.function)
 

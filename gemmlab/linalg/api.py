@@ -34,23 +34,49 @@ def matmul(
 ) -> Any:
     """Compute alpha·a·b + beta·c with float32 accuracy, on tensor cores where that is faster.
 
-    a (…, m, k), b (…, k, n): float32 arrays of PyTorch, CuPy, NumPy or any library with DLPack, or
-    operands of `gemmlab.pack`. Shapes follow NumPy's matmul: 1-D operands, and stacks of matrices
-    that broadcast. c: broadcasts to the result (…, m, n) and requires beta. If beta is 0, c is not
-    read, as in BLAS, and may be omitted. out: receives the result; it may be c and must overlap
-    neither a nor b. Returns `out`, or a new array of a's library.
+    Shapes follow NumPy's matmul: 1-D operands, and stacks of matrices that broadcast. The call
+    enqueues the work and does not wait for the GPU. NumPy arrays are multiplied on the host, by
+    BLAS. `last_plan` reports the chosen precision and the reason; see `gemmlab docs matmul`.
 
-    precision: "fp16x3", "bf16x6" or "ieee"; None selects the fastest with float32 accuracy.
-    `last_plan` reports the choice and its reason; `gemmlab docs matmul` explains them. If the CuTe
-    DSL is missing or broken, None selects "ieee" and issues one RuntimeWarning.
+    Args:
+        a: (…, m, k), a float32 array of PyTorch, CuPy, NumPy or any library with DLPack, or a
+            left operand of `gemmlab.pack`.
+        b: (…, k, n), likewise.
+        c: float32, broadcasts to the result (…, m, n), and requires `beta`. If `beta` is 0, it is
+            not read, as in BLAS, and may be omitted.
+        out: receives the result, float32 (…, m, n). It may be `c` and must overlap neither `a`
+            nor `b`.
+        alpha: factor of a·b, 1 by default.
+        beta: factor of c, required with `c`.
+        precision: "fp16x3", "bf16x6" or "ieee". None selects the fastest with float32 accuracy; if
+            the CuTe DSL is missing or broken, that is "ieee", with one RuntimeWarning.
+        stream: the CUDA stream for the work, a handle or an object with `__cuda_stream__`. None is
+            the current stream of the library of `a`.
 
-    stream: the CUDA stream for the work, a handle or an object with __cuda_stream__; by default the
-    library's current stream. The call does not wait for the GPU. NumPy arrays are multiplied on the
-    host, by BLAS.
+    Returns:
+        `out`, or a new array (…, m, n) of the library of `a`.
 
-    Raises ShapeError, DTypeError, ArrayError (devices, memory), UnknownNameError, TierError (a
-    precision that cannot run on this device), InputError (c without beta), MissingDependencyError
-    and DeviceError. If it raises, nothing has been written.
+    Raises:
+        ShapeError: shapes do not match.
+        DTypeError: an operand is not a float32 array.
+        ArrayError: an array is on the wrong device or in unusable memory, or overlaps `out`.
+        InputError: `c` without `beta`, `beta` without `c`, or an invalid `alpha` or `beta`.
+        UnknownNameError: no precision has that name.
+        TierError: this device cannot run the requested precision.
+        MissingDependencyError: a package that the arrays require is missing or broken.
+        DeviceError: there is no usable GPU, or the driver reported an error.
+
+    If it raises, nothing has been written.
+
+    Examples:
+        >>> a = np.arange(6, dtype=np.float32).reshape(2, 3)
+        >>> b = np.ones((3, 2), np.float32)
+        >>> gemmlab.matmul(a, b)
+        array([[ 3.,  3.],
+               [12., 12.]], dtype=float32)
+        >>> gemmlab.matmul(a, b, np.float32([1, 2]), beta=10)
+        array([[13., 23.],
+               [22., 32.]], dtype=float32)
     """
     if not dynamo.ready:
         dynamo.prepare()
@@ -110,15 +136,32 @@ def bind(
 
 @dynamo.opaque
 def pack(a: Any, /, *, side: str = "left", precision: str | None = None, stream: Any = None) -> Any:
-    """Pack an operand once, for many products: `a` for side "left", `b` for side "right".
+    """Pack an operand on a GPU once, to multiply it many times.
 
-    a: a float32 array (…, rows, columns) on a GPU. precision: "fp16x3" (None) or "bf16x6". The
-    packed operand keeps a reference to the array, which must not change while it is in use: rows
-    and columns that are not finite, or out of float16's range, are computed from it. Products on
-    streams other than `stream` must wait for `stream` first, and must have completed before the
+    The packed operand keeps a reference to the array, which must not change while it is in use:
+    rows and columns that are not finite, or out of float16's range, are computed from it. Products
+    on streams other than `stream` must wait for `stream` first, and must have completed before the
     operand is deleted. A CUDA graph needs the operand for as long as it is replayed.
 
-    Raises the errors of `matmul`, and ArrayError for an array on the host, where nothing is packed.
+    Args:
+        a: float32 (…, rows, columns), on a GPU.
+        side: "left" to use it as `a` of `matmul`, "right" as `b`.
+        precision: "fp16x3" or "bf16x6"; None is "fp16x3".
+        stream: as for `matmul`.
+
+    Returns:
+        A `PackedMatrix`, which `matmul` and `Matmul` take in place of the array.
+
+    Raises:
+        ArrayError: the array is on the host.
+        UnknownNameError: no side or precision has that name.
+        ShapeError: the array is empty.
+        TierError: the precision is "ieee", which packs nothing, or this device cannot run it.
+        GemmlabError: otherwise as `matmul`.
+
+    Examples:
+        >>> w = gemmlab.pack(weights, side="right")  # doctest: +SKIP
+        >>> y = gemmlab.matmul(x, w)  # doctest: +SKIP
     """
     framework, on_host = frameworks.locate(a, "a")
     if on_host:
@@ -138,9 +181,16 @@ def pack(a: Any, /, *, side: str = "left", precision: str | None = None, stream:
 
 @dynamo.opaque
 def last_plan() -> ProductPlan:
-    """Return the plan of this thread's last product, with its reasons.
+    """Return the plan of this thread's last product: the precision, and why it was chosen.
 
-    Its `report()` says which tier ran. Raises StateError before the first product.
+    Raises:
+        StateError: no product has been computed in this thread.
+
+    Examples:
+        >>> _ = gemmlab.matmul(np.eye(2, dtype=np.float32), np.ones((2, 2), np.float32))
+        >>> plan = gemmlab.last_plan()
+        >>> plan.tier, plan.m, plan.n, plan.k
+        ('ieee', 2, 2, 2)
     """
     plan = recent.last_plan()
     if plan is None:

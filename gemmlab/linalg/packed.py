@@ -27,6 +27,11 @@ class PackedMatrix:
 
     It takes 4 bytes per element for `fp16x3` and 6 for `bf16x6`, in addition to `array`, from which
     rows and columns that are not finite or out of range are computed.
+
+    Attributes:
+        array: the float32 array, or a copy if its strides do not suit the kernels.
+        side: "left" or "right".
+        precision: "fp16x3" or "bf16x6".
     """
 
     def __init__(

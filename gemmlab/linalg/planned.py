@@ -29,9 +29,9 @@ class Report:
 
     tier: str  # "fp16x3", "bf16x6" or "ieee"
     reason: str
-    at_risk: int | None = None  # see `Counts`
-    wide: int | None = None
-    not_finite: int | None = None
+    at_risk: int | None = None  # elements of both operands that lose bits in float16
+    wide: int | None = None  # rows of a and columns of b with many such elements
+    not_finite: int | None = None  # rows of a and columns of b with an infinity or a NaN
 
     def __str__(self) -> str:
         text = f"ran {self.tier}: {self.reason}"
@@ -42,24 +42,23 @@ class Report:
 
 @dataclass(frozen=True)
 class ProductPlan:
-    """How a product is computed, and why. `m`, `n`, `k` are the sizes of each matrix in the stack.
+    """How a product is computed, and why.
 
     The GPU runs `fallback` instead of `tier` if more than `tolerated` elements are at risk, or many
-    in one row or column. `copies` names the operands that are copied first. `workspace` is in bytes
-    on the GPU.
+    in one row or column.
     """
 
-    m: int
+    m: int  # m, n and k are the sizes of each matrix in the stack
     n: int
     k: int
-    batch: int
+    batch: int  # matrices in the stack
     device: str
-    tier: str
+    tier: str  # "fp16x3", "bf16x6" or "ieee"
     reason: str
     fallback: str | None = None
     tolerated: int | None = None
-    copies: tuple[str, ...] = ()
-    workspace: int = 0
+    copies: tuple[str, ...] = ()  # the operands that are copied first
+    workspace: int = 0  # bytes on the GPU
     counts: Callable[[], Counts | None] = field(default=lambda: None, repr=False, compare=False)
 
     @dynamo.opaque

@@ -10,18 +10,22 @@ from gemmlab.linalg.planned import ProductPlan, Report
 
 
 class Matmul:
-    """alpha·a·b + beta·c, planned once and run many times, for these arrays or others like them.
+    """A product alpha·a·b + beta·c that is planned once and run many times.
 
-        with gemmlab.Matmul(a, b, out=c) as product:
-            product.plan()
-            for _ in range(1000):
-                product.execute()
+    Arguments and errors are those of `gemmlab.matmul`. The object keeps the arrays until `free`, or
+    until the end of a `with` block. `plan` and `reset_operands` read their addresses, so their
+    memory must not move afterwards. Only one thread at a time may use the object.
 
-    Arguments and errors are those of `gemmlab.matmul`. `plan` checks the operands, chooses the tier
-    and compiles. `execute` enqueues on `stream`, or on the stream that is current at that time, and
-    may be recorded in a CUDA graph. Only one thread at a time may use the object. It keeps the
-    arrays until `free`. `plan` and `reset_operands` read their addresses, so their memory must not
-    move afterwards.
+    Examples:
+        >>> a, b = np.ones((2, 3), np.float32), np.ones((3, 2), np.float32)
+        >>> c = np.empty((2, 2), np.float32)
+        >>> with gemmlab.Matmul(a, b, out=c) as product:
+        ...     plan = product.plan()
+        ...     for _ in range(1000):
+        ...         _ = product.execute()
+        >>> c
+        array([[3., 3.],
+               [3., 3.]], dtype=float32)
     """
 
     @dynamo.opaque
@@ -47,7 +51,10 @@ class Matmul:
 
     @dynamo.opaque
     def plan(self) -> ProductPlan:
-        """Check the operands, choose the tier and compile. Later calls return the same plan."""
+        """Check the operands, choose the precision and compile. Later calls return the same plan.
+
+        Raises the errors of `gemmlab.matmul`, and StateError after `free`.
+        """
         self._check_alive()
         if self._product is None:
             self._bind()
@@ -56,7 +63,16 @@ class Matmul:
 
     @dynamo.hide
     def execute(self) -> Any:
-        """Enqueue the product. Returns `out`, or a new array each time."""
+        """Enqueue the product on `stream`, or on the stream that is current at this call.
+
+        A CUDA graph can record it.
+
+        Returns:
+            `out`, or a new array each time.
+
+        Raises:
+            StateError: before `plan` or after `free`.
+        """
         if not dynamo.ready:
             dynamo.prepare()
         if dynamo.is_traced() or dynamo.callback():
@@ -74,8 +90,17 @@ class Matmul:
     def reset_operands(self, a: Any = None, b: Any = None, c: Any = None, out: Any = None) -> None:
         """Replace operands by other arrays of the same shapes, strides and device.
 
-        Raises ShapeError for arrays that do not fit the plan, and InputError for an operand that
-        the product was planned without. The old arrays then remain in use.
+        Args:
+            a: replaces `a`; None keeps it.
+            b: replaces `b`; None keeps it.
+            c: replaces `c`; None keeps it.
+            out: replaces `out`; None keeps it.
+
+        Raises:
+            ShapeError: an array does not fit the plan.
+            InputError: the product was planned without this operand.
+
+        If it raises, the old arrays remain in use.
         """
         self.plan()
         changed = {"a": a, "b": b, "c": c, "out": out}

@@ -1,10 +1,14 @@
 """gemmlab for PyTorch: products as operators, and `enable()`, which makes a program use gemmlab.
 
-import gemmlab.torch
+    import gemmlab.torch
 
-gemmlab.torch.enable()      # float32 products now run on tensor cores where that is faster
-train(model)
-print(gemmlab.torch.report())
+    gemmlab.torch.enable()  # float32 products now run on tensor cores where that is faster
+    train(model)
+    print(gemmlab.torch.report())
+
+The operators take what PyTorch's operators of the same names take, and the `precision` of
+`gemmlab.matmul`. CUDA tensors must be float32 and are multiplied by `gemmlab.matmul`, with its
+errors. On the CPU, PyTorch's operator of the same name runs, in any of its dtypes.
 """
 
 from gemmlab.linalg.operators import addmm, baddbmm, bmm, linear, mm

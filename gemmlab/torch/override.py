@@ -78,8 +78,17 @@ def enable() -> None:
     """Run float32 products of CUDA tensors on gemmlab if that is predicted to be faster.
 
     Applies to the whole process, including models that are already compiled, until `disable()`.
-    Resets `report()`. Has no effect if PyTorch was built without CUDA. Raises
-    MissingDependencyError if PyTorch is older than 2.9.
+    Resets `report()`. Has no effect if PyTorch was built without CUDA.
+
+    Raises:
+        MissingDependencyError: PyTorch is older than 2.9.
+
+    Examples:
+        >>> gemmlab.torch.enable()
+        >>> y = torch.nn.Linear(64, 64)(torch.ones(8, 64))  # not a CUDA tensor: PyTorch's kernel
+        >>> gemmlab.torch.report().taken
+        0
+        >>> gemmlab.torch.disable()
     """
     _enable("CUDA", OPERATORS if torch.version.cuda else ())
 
@@ -94,7 +103,11 @@ def disable() -> None:
 
 @contextmanager
 def enabled() -> Iterator[None]:
-    """Enable within a `with` block, in all threads; then restore the previous state."""
+    """Enable within a `with` block, in all threads; then restore the previous state.
+
+    Raises:
+        MissingDependencyError: PyTorch is older than 2.9.
+    """
     was_on = _state.library is not None
     if not was_on:
         enable()

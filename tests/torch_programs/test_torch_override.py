@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
+import gemmlab  # noqa: E402
 import gemmlab.torch as gt  # noqa: E402
 from gemmlab.torch import override  # noqa: E402
 
@@ -133,3 +135,8 @@ def test_autocast_and_vmap_work_as_before(on: None) -> None:
     mapped = torch.func.vmap(torch.mm)(torch.stack([A, B]), torch.stack([B, A]))
     torch.testing.assert_close(mapped, torch.stack([A @ B, B @ A]))
     torch.func.jvp(torch.mm, (A, B), (A, B))
+
+
+def test_the_example_of_enable_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    [example] = doctest.DocTestFinder().find(gt.enable, globs={"gemmlab": gemmlab, "torch": torch})
+    assert not doctest.DocTestRunner().run(example).failed, capsys.readouterr().out

@@ -17,7 +17,6 @@ from gemmlab.errors import (
 )
 from gemmlab.ptx.ir import Instruction
 
-# Check -> kinds of findings. Errors that end a launch are always reported.
 CHECKS: dict[str, tuple[str, ...]] = {
     "uninitialized": ("uninitialized read",),
     "races": ("shared race",),
@@ -30,6 +29,7 @@ CHECKS: dict[str, tuple[str, ...]] = {
     "outputs": ("unwritten output",),
     "order": ("order dependent",),
 }
+"""The checks, and the kinds of findings of each. Errors that end a launch are always reported."""
 ERRORS: tuple[tuple[type[EmulationError], str], ...] = (
     (OutOfBoundsError, "out of bounds"),
     (MisalignedAddressError, "misaligned"),
@@ -45,13 +45,13 @@ SHOWN = 4  # threads and addresses per finding
 class Finding:
     """A bug in a kernel."""
 
-    kind: str
+    kind: str  # as in `CHECKS`, or the error that ended the launch: "out of bounds", "deadlock"
     message: str
-    site: Site  # the instruction at which the bug was detected
+    site: Site  # the instruction that revealed the bug
     other: Site | None = None  # the earlier of two conflicting accesses
-    block: Dim3 | None = None
-    threads: tuple[int, ...] = ()  # linear indices in the block, at most SHOWN
-    addresses: tuple[int, ...] = ()  # bytes in the state space, at most SHOWN
+    block: Dim3 | None = None  # index in x, y, z
+    threads: tuple[int, ...] = ()  # linear indices in the block, at most 4
+    addresses: tuple[int, ...] = ()  # bytes in the state space, at most 4
 
     @property
     def stops(self) -> bool:

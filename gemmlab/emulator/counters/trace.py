@@ -46,7 +46,15 @@ class Site:
 
 @dataclass
 class Trace:
-    """Filled by one launch. `program`, `tally` and `allocations` are set when it completes."""
+    """The memory accesses of a launch's first block. One launch fills it.
+
+    Attributes:
+        sites: one item per memory instruction, by its index and state space, "global" or "shared",
+            with the addresses of its first 64 executions.
+        allocations: the buffers and variables in device memory.
+        program: the translated kernel, after the launch.
+        tally: the executions of each basic block, after the launch.
+    """
 
     sites: dict[tuple[int, str], Site] = field(default_factory=dict)
     allocations: Sequence[Allocation] = ()

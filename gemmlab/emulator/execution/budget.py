@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 # About a minute for a single warp. A warp of a GEMM executes a few tens times k instructions.
 MAX_INSTRUCTIONS = 10_000_000
+"""The default instruction budget of a warp."""
 
 
 def over_budget(machine: Machine, number: int, mask: Mask | None) -> NoReturn:
