@@ -76,7 +76,7 @@ def kept(multiply, case):
     with np.errstate(invalid="ignore", over="ignore"):
         c = np.asarray(multiply(case.a, case.b), np.float32)
     verdict = compare(c, case.reference(), case.magnitude(), GEMM.bound_u(case.shape))
-    return precision.kept(verdict, case, c.ravel())
+    return precision.class_of(verdict, case, c.ravel())
 
 
 def drawn(shape, family, seed=0):

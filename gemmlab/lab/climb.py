@@ -115,10 +115,10 @@ class _Step:
             return record
         self._say("timing")
         if self.rung.program is None:
-            stage = judge.Stage(device, self.problem, self.case, self._workspace())
+            memory = judge.CaseMemory(device, self.problem, self.case, self._workspace())
             grid, block, dynamic_smem = geometry
             own = chained(device, self.rung, self.case.shape)
-            seconds = own.measure(artifact, grid, block, stage.args, dynamic_smem)
+            seconds = own.measure(artifact, grid, block, memory.args, dynamic_smem)
         else:
             arrays = list(judge.arrays(self.problem, self.case).values())
             run = flow.measure_flow(device, artifact, self.rung.program, arrays)

@@ -19,7 +19,7 @@ from gemmlab.lab.bench.contenders import Bound, Contender, CopyContender, Kernel
 from gemmlab.lab.bench.job import Job, Kernel
 from gemmlab.lab.bench.protocol import Protocol
 from gemmlab.lab.bench.session import BenchPlan
-from gemmlab.lab.judge import Stage
+from gemmlab.lab.judge import CaseMemory
 
 GEMM = problems.find("gemm")
 SHAPE = {"m": 20, "n": 30, "k": 7}
@@ -191,11 +191,11 @@ def test_finished_cases_survive_the_end(measured, monkeypatch):
 def fails_on_second_call():
     original, calls = worker.Measurement._operand_sets, []
 
-    def method(self, stage):
-        calls.append(stage)
+    def method(self, memory):
+        calls.append(memory)
         if len(calls) == 2:
             raise DeviceError("second")
-        return original(self, stage)
+        return original(self, memory)
 
     return method
 
@@ -247,7 +247,7 @@ def test_a_copy_moves_as_many_bytes_as_the_problem(measured):
         problem = problems.find(name)
         shape = {axis: shape[axis] for axis in problem.axes}
         case = problem.case(shape, "row", problem.families[0], 0)
-        CopyContender(device).bind(Stage(device, problem, case).args).run()
+        CopyContender(device).bind(CaseMemory(device, problem, case).args).run()
         written, held = copied.pop()
         assert 2 * written == problem.min_bytes(shape) <= 2 * held
 

@@ -29,8 +29,8 @@ from gemmlab.lab.bench.nvbench import Step
 from gemmlab.lab.bench.protocol import Protocol
 from gemmlab.lab.bench.results import Circumstances, Entry, result
 from gemmlab.lab.environment import own_version
-from gemmlab.lab.judge import Stage, Verdict, precision
-from gemmlab.lab.judge.buffers import spoilt
+from gemmlab.lab.judge import CaseMemory, Verdict, precision
+from gemmlab.lab.judge.buffers import corrupted
 from gemmlab.problems.problem import Case
 
 ROTATION = 2.25  # operands together are larger than this many L2 caches,
@@ -108,10 +108,10 @@ class Measurement:
     def _measure(self, job: Job, entries: list[Entry]) -> Iterator[Step | None]:
         """One case from judgement to judgement."""
         start = time.perf_counter()
-        stage = self._stage(job, job.seed)
+        memory = self._place(job, job.seed)
         for entry in entries:
-            self._judge(entry, stage)
-        sets = self._operand_sets(stage)
+            self._judge(entry, memory)
+        sets = self._operand_sets(memory)
         launches = [self._rotating(entry, sets) for entry in entries]
         self._settle(next(filter(None, launches), None), RESETTLE_S)
         for number in range(self._protocol.rounds):
@@ -119,8 +119,8 @@ class Measurement:
                 entry.turns.append(self._turns)
                 yield self._step(launch and self._turn(entry, launch, number))
                 entry.readings.append(self._sensors.read())
-        del stage, sets, launches
-        fresh = self._stage(job, job.seed + 1)
+        del memory, sets, launches
+        fresh = self._place(job, job.seed + 1)
         for entry in entries:
             self._judge(entry, fresh)
         self._finished += 1
@@ -143,49 +143,52 @@ class Measurement:
         self._turns += 1
         return step
 
-    def _stage(self, job: Job, seed: int) -> Stage:
+    def _place(self, job: Job, seed: int) -> CaseMemory:
         problem = problems.find(job.problem)
         case = problem.case(job.shape, job.layout, job.family, seed)
-        return Stage(self._device, problem, case)
+        return CaseMemory(self._device, problem, case)
 
-    def _judge(self, entry: Entry, stage: Stage) -> None:
+    def _judge(self, entry: Entry, memory: CaseMemory) -> None:
         """Run once on poisoned output and examine; refuse what does not run or is wrong."""
         if entry.refusal is not None:
             return
         try:
-            bound = entry.contender.bind(stage.args)
+            bound = entry.contender.bind(memory.args)
             bound.run()
             bound.deliver()
             self._device.gpu.sync()  # whatever stream it works on
             if entry.contender.solves:
-                verdict, image = judge.inspect(stage)
+                verdict, image = judge.inspect(memory)
                 entry.max_error_u = max(entry.max_error_u or 0.0, verdict.max_error_u or 0.0)
-                if not _suffices(verdict, stage.case, image, entry.job):
+                if not _suffices(verdict, memory.case, image, entry.job):
                     entry.refuse(verdict.status, verdict.message)
                 elif entry.turns:
-                    self._judge_over_result(entry, stage, bound, image)
+                    self._judge_over_result(entry, memory, bound, image)
             if not entry.turns:
                 self._time_launch(entry, bound)
             elif self._clock is not None and entry.refusal is None:
                 entry.cupti_s = self._clock.measure(bound.run, self._device.gpu.sync)
         except Exception as error:  # a library may raise anything
             entry.refuse("not run", f"{type(error).__name__}: {error}")
-        stage.restore(stage.case.output if entry.refusal is None else None)
+        memory.restore(memory.case.output if entry.refusal is None else None)
 
     def _judge_over_result(
-        self, entry: Entry, stage: Stage, bound: Bound, image: np.ndarray
+        self, entry: Entry, memory: CaseMemory, bound: Bound, image: np.ndarray
     ) -> None:
-        """Once more over its result, in which elements are spoilt: timed launches, too, find their
-        work done, and may not leave it at that. What accumulates starts from zeros every time."""
-        output = stage.guarded[stage.case.output]
-        if {p.name: p.kind for p in stage.problem.parameters}[stage.case.output] != "output":
+        """Run again on the result with some elements corrupted; refuse a kernel that keeps them.
+
+        A timed launch also finds a complete output, and must not skip its work. Accumulators are
+        exempt: they start from zeros every time.
+        """
+        output = memory.guarded[memory.case.output]
+        if {p.name: p.kind for p in memory.problem.parameters}[memory.case.output] != "output":
             return
-        output.buffer.write(spoilt(image, stage.case.seed), output.span.offset)
+        output.buffer.write(corrupted(image, memory.case.seed), output.span.offset)
         bound.run()
         bound.deliver()
         self._device.gpu.sync()
-        verdict, image = judge.inspect(stage)
-        if not _suffices(verdict, stage.case, image, entry.job):
+        verdict, image = judge.inspect(memory)
+        if not _suffices(verdict, memory.case, image, entry.job):
             entry.refuse("forbidden", f"keeps what its output held before: {verdict.message}")
 
     def _time_launch(self, entry: Entry, bound: Bound) -> None:
@@ -200,14 +203,14 @@ class Measurement:
                 return
         entry.refuse("not timed", f"{1e3 * late_s:.3g} ms of its work is on another stream")
 
-    def _operand_sets(self, stage: Stage) -> list[Arguments]:
+    def _operand_sets(self, memory: CaseMemory) -> list[Arguments]:
         """Copies of the operands that together are larger than the L2, at least two."""
-        nbytes = sum(guarded.image.nbytes for guarded in stage.guarded.values())
+        nbytes = sum(guarded.image.nbytes for guarded in memory.guarded.values())
         wanted = int(ROTATION * self._facts["l2_bytes"] / max(nbytes, 1)) + 1
-        return [self._copy(stage) for _ in range(max(2, min(wanted, MOST_SETS)))]
+        return [self._copy(memory) for _ in range(max(2, min(wanted, MOST_SETS)))]
 
-    def _copy(self, stage: Stage) -> Arguments:
-        images = {id(guarded.span.buffer): guarded.image for guarded in stage.guarded.values()}
+    def _copy(self, memory: CaseMemory) -> Arguments:
+        images = {id(guarded.span.buffer): guarded.image for guarded in memory.guarded.values()}
 
         def copied(arg: Any) -> Any:
             if not isinstance(arg, Span):
@@ -217,7 +220,7 @@ class Measurement:
             buffer.write(image)
             return Span(buffer, 0, image.nbytes)
 
-        return [copied(arg) for arg in stage.args]
+        return [copied(arg) for arg in memory.args]
 
     def _rotating(self, entry: Entry, sets: list[Arguments]) -> Callable[[], None] | None:
         """A launch that takes the next set of operands each time; None for who was refused."""
@@ -243,7 +246,7 @@ class Measurement:
 
 def _suffices(verdict: Verdict, case: Case, image: np.ndarray, job: Job) -> bool:
     """Whether a result is right in the class that the job is judged in."""
-    return precision.suffices(precision.kept(verdict, case, image), job.precision)
+    return precision.suffices(precision.class_of(verdict, case, image), job.precision)
 
 
 def _versions() -> dict[str, str]:

@@ -1,10 +1,10 @@
-"""Device memory laid out so that a kernel cannot misbehave unseen.
+"""Guarded device memory, which reveals illegal accesses.
 
     | guard | data | guard |
 
-Guards and the output start as signalling NaNs: loaded by mistake they spoil the result, and a
-store that was never made, or made next to the output, shows bit for bit. An accumulator starts as
-zeros, which is its contract.
+Guards and the output are filled with signaling NaNs. A kernel that loads them gets a wrong result;
+missing stores and stores outside the output show in the bits. An accumulator starts as zeros, as
+its contract requires.
 """
 
 from __future__ import annotations
@@ -17,42 +17,44 @@ import numpy as np
 from gemmlab.devices.device import Buffer, Device, Span
 from gemmlab.problems.problem import WORKSPACE, Case, Parameter, Problem
 
-GUARD_BYTES = 4096  # a multiple of 256, so that data stays as aligned as the allocation
-# Words that fill memory.
+GUARD_BYTES = 4096  # a multiple of 256: preserves the alignment of the allocation
+# 32-bit fill patterns
 GUARD = 0x7FA5A5A5
 ZEROS = 0
 POISON = 0x7F8DEAD1
 
-SPOILT = 8  # elements
+CORRUPTED = 8  # elements
 
 
 def filled(word: int, nbytes: int) -> np.ndarray:
-    """`nbytes` bytes of one 32-bit word over and over."""
+    """Return uint8 (nbytes,): `word`, 32 bits, repeated."""
     return np.full(-(-nbytes // 4), word, np.uint32).view(np.uint8)[:nbytes]
 
 
-def spoilt(result: np.ndarray, seed: int) -> np.ndarray:
-    """A result as bytes, with a few elements replaced at random places: a kernel that looks whether
-    its work is done already, and so skips it, leaves some of them. Few, because one that looks at
-    samples of each tile would come upon many."""
+def corrupted(result: np.ndarray, seed: int) -> np.ndarray:
+    """Return `result`, 1-D, as uint8 with up to CORRUPTED random elements replaced.
+
+    A kernel that skips work because the output looks complete leaves some of them in place. They
+    are few, so that a kernel that checks samples of each tile misses them.
+    """
     image = result.copy()
     rng = np.random.default_rng([seed, image.size])
-    hit = rng.integers(0, image.size, SPOILT)
+    hit = rng.integers(0, image.size, CORRUPTED)
     image[hit] = image[hit] * 2 + 12345
     return image.view(np.uint8)
 
 
-class Held(NamedTuple):
-    """What a guarded buffer holds after a launch."""
+class Contents(NamedTuple):
+    """The contents of a guarded buffer after a launch."""
 
-    data: np.ndarray  # bytes
-    before: int = 0  # bytes changed in the guard before it
-    after: int = 0
+    data: np.ndarray  # uint8
+    before: int = 0  # modified bytes in the guard before the data
+    after: int = 0  # modified bytes in the guard after the data
 
 
 @dataclass(frozen=True)
 class Guarded:
-    """One guarded buffer; `image` is the data it started with, as bytes."""
+    """A guarded buffer; `image`, uint8, is its initial data."""
 
     buffer: Buffer
     image: np.ndarray
@@ -64,7 +66,7 @@ class Guarded:
         return guarded
 
     def restore(self) -> None:
-        """Write guards and data as they were at the start."""
+        """Write the guards and the initial data."""
         guard = filled(GUARD, GUARD_BYTES)
         self.buffer.write(np.concatenate([guard, self.image, guard]))
 
@@ -72,26 +74,27 @@ class Guarded:
     def span(self) -> Span:
         return Span(self.buffer, GUARD_BYTES, self.image.nbytes)
 
-    def read(self) -> Held:
-        held = self.buffer.read()
+    def read(self) -> Contents:
+        whole = self.buffer.read()
         guard = filled(GUARD, GUARD_BYTES)
-        before, data, after = np.split(held, [GUARD_BYTES, GUARD_BYTES + self.image.nbytes])
+        before, data, after = np.split(whole, [GUARD_BYTES, GUARD_BYTES + self.image.nbytes])
         changed = (int(np.count_nonzero(part != guard)) for part in (before, after))
-        return Held(data, *changed)
+        return Contents(data, *changed)
 
 
-def first_image(parameter: Parameter, case: Case) -> np.ndarray:
-    """What an input or output holds before the launch, as bytes."""
+def initial_image(parameter: Parameter, case: Case) -> np.ndarray:
+    """Return the contents of an input or output before the launch, as uint8."""
     if parameter.kind == "input":
         return np.ascontiguousarray(case.buffers[parameter.name]).view(np.uint8)
     start = POISON if parameter.kind == "output" else ZEROS
     return filled(start, case.output_size * np.dtype(case.output_dtype).itemsize)
 
 
-class Stage:
-    """A case in device memory, ready to launch: `args` in the order of the problem's C ABI.
+class CaseMemory:
+    """The buffers of a case in device memory; `args` are the arguments of a launch.
 
-    Behind them comes a workspace of that many bytes, zero, where the kernel takes one.
+    The arguments have the order of the problem's C ABI. If `workspace` is not None, a zeroed buffer
+    of that many bytes follows them.
     """
 
     def __init__(
@@ -104,7 +107,7 @@ class Stage:
             if parameter.kind == "scalar":
                 self.args.append(case.scalars[parameter.name])
                 continue
-            self._place(device, parameter.name, first_image(parameter, case))
+            self._place(device, parameter.name, initial_image(parameter, case))
         if workspace is not None:
             self._place(device, WORKSPACE.name, filled(ZEROS, workspace))
 
@@ -112,11 +115,11 @@ class Stage:
         self.guarded[name] = Guarded.place(device, image)
         self.args.append(self.guarded[name].span)
 
-    def read(self) -> dict[str, Held]:
-        """What all of its buffers hold now, by name."""
+    def read(self) -> dict[str, Contents]:
+        """Return the current contents of all buffers, by name."""
         return {name: guarded.read() for name, guarded in self.guarded.items()}
 
     def restore(self, name: str | None = None) -> None:
-        """Write the buffer of that parameter, or all of them, as they were at the start."""
+        """Restore the initial contents of the buffer `name`, or of all buffers."""
         for guarded in self.guarded.values() if name is None else [self.guarded[name]]:
             guarded.restore()

@@ -1,7 +1,8 @@
-"""One run of a flow, examined: what it left in the host's arrays, and around the device's memory.
+"""Judge one run of a flow by its host arrays and the guards of its device memory.
 
-The rules are those of a launch (judge.py). The host's output starts as poison, and so does what a
-flow allocates on the device, between guards: a copy that is missing, or not waited for, shows.
+The rules are the same as for a launch (judge.py). The host's output starts as poison. Device
+allocations also start as poison and have guards, which reveals missing copies and copies that the
+flow did not wait for.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from gemmlab.compile.artifact import Artifact
 from gemmlab.devices.device import Device, Span
 from gemmlab.devices.flow import Program, run_flow
 from gemmlab.errors import EmulationError
-from gemmlab.lab.judge.buffers import POISON, Guarded, Held, filled, first_image
-from gemmlab.lab.judge.judge import Examination, fault, inspect_held
+from gemmlab.lab.judge.buffers import POISON, Contents, Guarded, filled, initial_image
+from gemmlab.lab.judge.judge import Examination, error_verdict, inspect_contents
 from gemmlab.lab.judge.verdict import Verdict
 from gemmlab.problems.problem import Case, Problem
 
@@ -23,9 +24,9 @@ from gemmlab.problems.problem import Case, Problem
 def examine_flow(
     device: Device, artifact: Artifact, program: Program, problem: Problem, case: Case
 ) -> Examination:
-    """Run `program(host, *arrays)` once on `case` and judge what it did.
+    """Run `program(host, *arrays)` once on `case` and judge the result.
 
-    Raises as `run_flow` does, but for what the emulated kernel does wrong: that becomes a verdict.
+    An EmulationError becomes a verdict. Raises all other errors of `run_flow`.
     """
     images = arrays(problem, case)
     placed: list[Guarded] = []
@@ -37,23 +38,23 @@ def examine_flow(
     try:
         run = run_flow(device, artifact, program, list(images.values()), allocate)
     except EmulationError as error:
-        return Examination(fault(error, problem.bound_u(case.shape)))
-    held = {name: Held(array.view(np.uint8)) for name, array in images.items()}
-    held |= {f"device memory {i}": guarded.read() for i, guarded in enumerate(placed)}
-    verdict, image = inspect_held(held, problem, case)
+        return Examination(error_verdict(error, problem.bound_u(case.shape)))
+    contents = {name: Contents(array.view(np.uint8)) for name, array in images.items()}
+    contents |= {f"device memory {i}": guarded.read() for i, guarded in enumerate(placed)}
+    verdict, image = inspect_contents(contents, problem, case)
     return Examination(verdict, run.launched, image, run.timeline)
 
 
 def judge_arrays(images: Mapping[str, np.ndarray], problem: Problem, case: Case) -> Verdict:
-    """Judge what a launch left in the host's `arrays`."""
-    held = {name: Held(array.view(np.uint8)) for name, array in images.items()}
-    return inspect_held(held, problem, case)[0]
+    """Judge the host arrays `images`, made by `arrays`, after a launch."""
+    contents = {name: Contents(array.view(np.uint8)) for name, array in images.items()}
+    return inspect_contents(contents, problem, case)[0]
 
 
 def arrays(problem: Problem, case: Case) -> dict[str, np.ndarray]:
-    """The case in ordinary host memory, one array for each of the problem's inputs and outputs."""
+    """Return one 1-D host array for each input and output of the problem, by name."""
     return {
-        parameter.name: first_image(parameter, case).copy().view(parameter.dtype)
+        parameter.name: initial_image(parameter, case).copy().view(parameter.dtype)
         for parameter in problem.parameters
         if parameter.kind != "scalar"
     }

@@ -1,7 +1,8 @@
-"""One launch, examined: guards, inputs, unwritten output, then every element of the result.
+"""Judge one launch: check the guards, the inputs, unwritten output, then each result element.
 
-An element passes when |c - c64| <= bound_u · u · magnitude, and where float64 says NaN or an
-infinity, only the same will do. The first rule broken, in the order above, is the status.
+An element c passes if |c - c64| <= bound_u · u · magnitude, where c64 is the float64 reference and
+u = 2**-24. If c64 is NaN or infinite, c must equal it. The first check that fails, in the order
+above, determines the status.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from gemmlab.errors import (
     OutOfBoundsError,
     UnsupportedInstructionError,
 )
-from gemmlab.lab.judge.buffers import POISON, Held, Stage, filled
+from gemmlab.lab.judge.buffers import POISON, CaseMemory, Contents, filled
 from gemmlab.lab.judge.verdict import Mismatch, Status, Verdict
 from gemmlab.problems.problem import Case, Problem, U
 
@@ -49,17 +50,17 @@ _FINDING_STATUS: dict[str, Status] = {
     "never ends": "never ends",
     "error": "emulation error",
 }
-_SHOWN = 5
-_SLAB = 2**18  # elements that are compared at once: few enough for a cache
+_SHOWN = 5  # wrong elements listed in a verdict
+_SLAB = 2**18  # elements compared at a time, so that temporaries fit in the cache
 
 
 class Examination(NamedTuple):
-    """A verdict and what it rests on; what follows it is None when the launch failed."""
+    """A verdict and the data it is based on. If the launch failed, the other fields are None."""
 
     verdict: Verdict
     launched: Launched | None = None
-    image: np.ndarray | None = None  # the output as it lies in memory, 1-D
-    timeline: tuple[Operation, ...] | None = None  # of a flow
+    image: np.ndarray | None = None  # memory image of the output, 1-D
+    timeline: tuple[Operation, ...] | None = None  # None for a single launch
 
 
 def examine(
@@ -70,61 +71,63 @@ def examine(
     case: Case,
     workspace: int | None = None,
 ) -> Examination:
-    """Launch `artifact` once on `case` and judge what it did to memory.
+    """Launch `artifact` once on `case` and judge the memory that it leaves.
 
-    `geometry` is (grid, block, bytes of dynamic shared memory); `workspace` the bytes of memory
-    that the kernel takes besides the problem's arguments, None where it takes none.
-    A grid with a 0 in it is a case with nothing to do: nothing is launched, the memory is judged.
-    What the emulated kernel does wrong becomes a verdict. A launch past a limit (LaunchError) and a
-    device that fails (DeviceError) are raised: they say nothing about the result.
+    `geometry` is (grid, block, bytes of dynamic shared memory). `workspace` is the size in bytes of
+    an additional buffer argument, None if the kernel has none. If an extent of the grid is 0, the
+    kernel is not launched and the initial memory is judged.
+
+    An EmulationError becomes a verdict. Raises LaunchError for a launch that exceeds a limit and
+    DeviceError for a device failure: neither says anything about the result.
     """
     grid, block, dynamic_smem = geometry
     bound = problem.bound_u(case.shape)
-    stage = Stage(device, problem, case, workspace)
+    memory = CaseMemory(device, problem, case, workspace)
     try:
         launched = Launched()
         if 0 not in grid:
-            launched = device.launch(artifact, grid, block, stage.args, dynamic_smem)
+            launched = device.launch(artifact, grid, block, memory.args, dynamic_smem)
     except EmulationError as error:
-        return Examination(fault(error, bound))
-    verdict, image = inspect(stage)
+        return Examination(error_verdict(error, bound))
+    verdict, image = inspect(memory)
     return Examination(verdict, launched, image)
 
 
-def fault(error: EmulationError, bound: float) -> Verdict:
-    """What the emulated kernel did wrong, as a verdict."""
+def error_verdict(error: EmulationError, bound: float) -> Verdict:
+    """Return the verdict for an error of the emulated kernel; `bound` is in units of u."""
     if isinstance(error, CheckError):
         return Verdict(_FINDING_STATUS[error.kind], str(error), bound)
     status = next(status for kind, status in _EMULATION_STATUS if isinstance(error, kind))
     return Verdict(status, str(error), bound)
 
 
-def inspect(stage: Stage) -> tuple[Verdict, np.ndarray]:
-    """Read a stage back after a launch and apply the rules in order; the output comes along."""
-    return inspect_held(stage.read(), stage.problem, stage.case)
+def inspect(memory: CaseMemory) -> tuple[Verdict, np.ndarray]:
+    """Judge the memory of a case after a launch; also return the output's 1-D memory image."""
+    return inspect_contents(memory.read(), memory.problem, memory.case)
 
 
-def inspect_held(
-    held: Mapping[str, Held], problem: Problem, case: Case
+def inspect_contents(
+    contents: Mapping[str, Contents], problem: Problem, case: Case
 ) -> tuple[Verdict, np.ndarray]:
-    """Apply the rules in order to what inputs and output hold, by name; of other memory that is
-    `held`, to its guards. Returns the output, too, as it lies in memory.
+    """Judge the contents of buffers, by name; also return the output's 1-D memory image.
+
+    Buffers other than the inputs and the output are checked for modified guards only.
     """
     bound = problem.bound_u(case.shape)
-    image = held[case.output].data.view(case.output_dtype)
+    image = contents[case.output].data.view(case.output_dtype)
 
     def failed(status: Status, message: str) -> tuple[Verdict, np.ndarray]:
         return Verdict(status, message, bound), image
 
-    for name, (_, before, after) in held.items():
+    for name, (_, before, after) in contents.items():
         if before or after:
             message = f"{before} bytes before and {after} bytes after {name} were overwritten"
             return failed("guard overwritten", message)
     for name, given in case.buffers.items():
         was = np.ascontiguousarray(given).view(np.uint8)
-        if np.array_equal(held[name].data, was):
+        if np.array_equal(contents[name].data, was):
             continue
-        changed = np.flatnonzero(held[name].data != was)
+        changed = np.flatnonzero(contents[name].data != was)
         message = f"{changed.size} bytes of the input {name} changed, the first at {changed[0]}"
         return failed("input modified", message)
     missing = case.result(_untouched(image))
@@ -138,13 +141,13 @@ def inspect_held(
 
 
 def _must_write(problem: Problem, case: Case) -> bool:
-    """Whether the kernel has to write every element; to an accumulator it only adds."""
+    """Return whether the kernel must write every element: not if it adds to an accumulator."""
     kinds = {parameter.name: parameter.kind for parameter in problem.parameters}
     return kinds[case.output] == "output"
 
 
 def _untouched(image: np.ndarray) -> np.ndarray:
-    """Which elements still hold the poison, all of their bytes."""
+    """Return a mask of the elements that still hold the poison in all of their bytes."""
     word = np.dtype(f"u{image.itemsize}")
     return np.asarray(image.view(word) == filled(POISON, image.itemsize).view(word))
 
@@ -152,7 +155,7 @@ def _untouched(image: np.ndarray) -> np.ndarray:
 def compare(
     got: np.ndarray, expected: np.ndarray, magnitude: np.ndarray, bound_u: float
 ) -> Verdict:
-    """Judge `got` against the float64 `expected`, same shape, element by element."""
+    """Compare `got` element by element with `expected`, float64, and `magnitude`, same shapes."""
     error_u = errors(got, expected, magnitude)
     wrong = error_u > bound_u
     count = int(np.count_nonzero(wrong))
@@ -176,7 +179,7 @@ def compare(
 
 
 def errors(got: np.ndarray, expected: np.ndarray, magnitude: np.ndarray) -> np.ndarray:
-    """|got - expected| in units of u·magnitude; inf where a NaN or an infinity is out of place."""
+    """Return |got - expected| in units of u·magnitude; inf for a wrong NaN or infinity."""
     error_u = np.empty(got.shape)
     rows = max(1, _SLAB * len(got) // max(got.size, 1))
 

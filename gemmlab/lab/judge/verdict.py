@@ -1,4 +1,4 @@
-"""What the judge says."""
+"""The judge's verdict on one launch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Status = Literal[
 
 @dataclass(frozen=True)
 class Mismatch:
-    """One element outside the bound; `error_u` is inf where a NaN or an infinity is wrong."""
+    """An element outside the bound; `error_u` is inf for a wrong NaN or infinity."""
 
     index: tuple[int, ...]
     got: float
@@ -36,11 +36,11 @@ class Mismatch:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The judge's finding on one launch.
+    """The verdict on one launch.
 
-    Errors are in units of u·magnitude, u = 2**-24. `max_error_u` is None when no result was
-    compared, and inf when a NaN or an infinity is out of place. `wrong_count` counts elements
-    outside the bound; `first` holds up to five of them in index order, `worst` the largest.
+    Errors are in units of u·magnitude, u = 2**-24. `max_error_u` is None if no result was compared
+    and inf for a wrong NaN or infinity. `wrong_count` is the number of elements outside the bound;
+    `first` lists up to five of them in index order, `worst` the one with the largest error.
     """
 
     status: Status

@@ -15,9 +15,9 @@ from gemmlab.errors import EmulationError, LaunchError
 from gemmlab.lab import judge
 from gemmlab.lab.bench.job import Kernel
 from gemmlab.lab.directives.call import Call, bind
-from gemmlab.lab.judge import Examination, Stage
+from gemmlab.lab.judge import CaseMemory, Examination
 from gemmlab.lab.judge.buffers import Guarded, filled
-from gemmlab.lab.judge.judge import fault
+from gemmlab.lab.judge.judge import error_verdict
 from gemmlab.lab.submission.submission import Submission
 from gemmlab.problems.problem import Case
 
@@ -66,13 +66,13 @@ class Launcher:
     ) -> Examination:
         """Launch once and judge. The output starts as poison, as what the directive says, or as
         what `prefilled` makes of its bytes. Raises LaunchError, InputError, DeviceError."""
-        stage = Stage(self._device, self._submission.problem, case)
+        memory = CaseMemory(self._device, self._submission.problem, case)
         word = self._submission.output_word
         if prefilled is not None:
-            self._fill(stage, prefilled)
+            self._fill(memory, prefilled)
         elif word is not None and self._writes_all:
-            self._fill(stage, lambda image: filled(word, image.nbytes))
-        spans = {name: guarded.span for name, guarded in stage.guarded.items()}
+            self._fill(memory, lambda image: filled(word, image.nbytes))
+        spans = {name: guarded.span for name, guarded in memory.guarded.items()}
         call = call_of(self._submission, case, {**case.scalars, **spans})
         args = [self._placed(arg) for arg in call.args]
         launched = None
@@ -82,20 +82,20 @@ class Launcher:
                     self._artifact, call.grid, call.block, args, call.smem
                 )
         except EmulationError as error:
-            verdict = fault(error, stage.problem.bound_u(case.shape))
+            verdict = error_verdict(error, memory.problem.bound_u(case.shape))
             return Examination(replace(verdict, message=call.named(verdict.message)))
-        verdict, image = judge.inspect(stage)
+        verdict, image = judge.inspect(memory)
         return Examination(verdict, launched, image)
 
     @property
     def _writes_all(self) -> bool:
         return any(parameter.kind == "output" for parameter in self._submission.problem.parameters)
 
-    def _fill(self, stage: Stage, made: Callable[[np.ndarray], np.ndarray]) -> None:
+    def _fill(self, memory: CaseMemory, made: Callable[[np.ndarray], np.ndarray]) -> None:
         """Start the output as something else than poison."""
-        old = stage.guarded[stage.case.output]
+        old = memory.guarded[memory.case.output]
         new = Guarded(old.buffer, made(old.image))
-        stage.guarded[stage.case.output] = new
+        memory.guarded[memory.case.output] = new
         new.restore()
 
     def _placed(self, arg: Any) -> Any:

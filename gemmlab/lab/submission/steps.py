@@ -18,7 +18,7 @@ from gemmlab.errors import (
 )
 from gemmlab.lab.judge import Status as LaunchStatus
 from gemmlab.lab.judge import Verdict
-from gemmlab.lab.judge.judge import fault
+from gemmlab.lab.judge.judge import error_verdict
 from gemmlab.lab.records import finite
 
 Status = (
@@ -70,7 +70,7 @@ _OF_CUDA_ERROR: dict[str, Status] = {
 def status_of(error: BaseException) -> Status:
     """The status that an exception in a step means."""
     if isinstance(error, EmulationError):
-        return fault(error, 0.0).status
+        return error_verdict(error, 0.0).status
     if isinstance(error, DeviceError) and (found := _CUDA_ERROR.search(str(error))):
         return _OF_CUDA_ERROR.get(found[0], "not run")
     if _NO_MEMORY.search(str(error)):  # of a compiler, or of a library that is loaded

@@ -18,7 +18,7 @@ from gemmlab.errors import InputError
 from gemmlab.hardware.limits import check_launch
 from gemmlab.hardware.occupancy import occupancy
 from gemmlab.lab.judge import Examination, precision
-from gemmlab.lab.judge.buffers import spoilt
+from gemmlab.lab.judge.buffers import corrupted
 from gemmlab.lab.submission import cases
 from gemmlab.lab.submission.launching import Launcher, call_of, check_arguments, emulator
 from gemmlab.lab.submission.static import forbidden
@@ -130,7 +130,7 @@ def try_out(
     if first is not None and _replaces(submission):
         case, image = first
         yield {"begun": f"{_name(case)} over its own result"}
-        again = launch(case).examine(case, lambda _: spoilt(image, case.seed))
+        again = launch(case).examine(case, lambda _: corrupted(image, case.seed))
         yield {"trial": _told(case, again, purpose="over its own result, spoilt")}
 
 
@@ -146,7 +146,7 @@ def _replaces(submission: Submission) -> bool:
 
 def _told(case: Case, found: Examination, purpose: str = "") -> Answer:
     verdict, absolute = found.verdict, None
-    kept = precision.kept(verdict, case, found.image)
+    kept = precision.class_of(verdict, case, found.image)
     if found.image is not None and verdict.max_error_u is not None:
         with np.errstate(invalid="ignore"):
             difference = np.abs(case.result(found.image) - case.reference())
