@@ -2,18 +2,40 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Literal,
+    NamedTuple,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+)
 
 import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import Mask, Value
 
 if TYPE_CHECKING:
+    from gemmlab.emulator.memory.spaces import Access
     from gemmlab.emulator.program import Block
 
 
+class Request(NamedTuple):
+    """The execution of a memory instruction."""
+
+    kind: Literal["load", "store", "update"]  # the method of the state space
+    access: Access
+    address: Value
+    values: Sequence[Value]  # of a store
+    mask: Mask | None
+
+
 class Observer:
-    """Observes one machine. The machine calls these methods for each object in its `observers`.
+    """Observes one machine. The machine calls these methods for each object in its `observers`, and
+    a state space calls `accessing` and `accessed` for each object in its own list.
 
     A subclass overrides the events it needs and must not change the machine. lanes: (blocks, warps,
     32) bool. mask: the active lanes, None for all. cells: for each active lane, the index of its
@@ -28,6 +50,14 @@ class Observer:
     def allocated(self, addresses: np.ndarray, sizes: Value) -> None:
         """malloc has returned memory. addresses: per lane, 0 if the lane received none. sizes: in
         bytes."""
+
+    # Memory
+
+    def accessing(self, request: Request) -> None:
+        """A load, store or atomic operation is about to execute. It may fail."""
+
+    def accessed(self, request: Request, result: Any) -> None:
+        """The access has executed. result: what the method of the state space returned."""
 
     # Barriers of a block
 
@@ -78,3 +108,38 @@ class Observer:
 
     def cluster_passed(self, lanes: np.ndarray) -> None:
         """Lanes stop waiting at their cluster's barrier."""
+
+
+class Observable(Protocol):
+    """A state space with observers."""
+
+    observers: list[Observer]
+
+
+S = TypeVar("S", bound=Observable)
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def observed(
+    method: Callable[Concatenate[S, Access, Value, P], R],
+) -> Callable[Concatenate[S, Access, Value, P], R]:
+    """Report the calls of a space's `load`, `store` or `update` to the observers of the space."""
+    kind: Any = method.__name__
+
+    def access_memory(
+        space: S, access: Access, address: Value, /, *rest: P.args, **options: P.kwargs
+    ) -> R:
+        if not space.observers:
+            return method(space, access, address, *rest, **options)
+        values: Any = rest[0] if kind == "store" else ()
+        mask: Any = rest[-1]
+        request = Request(kind, access, address, values, mask)
+        for observer in space.observers:
+            observer.accessing(request)
+        result = method(space, access, address, *rest, **options)
+        for observer in space.observers:
+            observer.accessed(request, result)
+        return result
+
+    return access_memory

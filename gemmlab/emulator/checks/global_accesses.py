@@ -13,8 +13,8 @@ from gemmlab.emulator.checks.shadow import ATOMIC, PLAIN, strength
 from gemmlab.emulator.checks.stores import overwritten
 from gemmlab.emulator.execution.coordinates import block_index
 from gemmlab.emulator.memory.arena import GLOBAL_BASE
-from gemmlab.emulator.memory.spaces import Access, GlobalSpace, offsets_of
-from gemmlab.emulator.observer import Observer
+from gemmlab.emulator.memory.spaces import offsets_of
+from gemmlab.emulator.observer import Observer, Request
 
 if TYPE_CHECKING:
     from gemmlab.emulator.checks.monitor import Monitor
@@ -25,46 +25,43 @@ class GlobalAccesses(Observer):
 
     def __init__(self, monitor: Monitor, blocks: GlobalShadow | None) -> None:
         self.monitor, self.blocks = monitor, blocks
+        self.memory = monitor.machine.launch.memory.data
+        self.starts: np.ndarray  # per active lane, offset in the arena of the current access
+        self.changed: np.ndarray | None  # per granule, whether the current store changes it
 
-    def before(
-        self, space: GlobalSpace, name: str, access: Access, address: Value, rest: tuple[Any, ...]
-    ) -> tuple[np.ndarray, np.ndarray | None]:
-        offsets = self.monitor.machine.chunk.spread(offsets_of(access, address) - GLOBAL_BASE)
-        starts = offsets.reshape(-1) if rest[-1] is None else offsets[rest[-1].array]
-        changed = None
-        if name == "store" and self.blocks is not None:
-            old = self.monitor.values(space.memory.data, self.monitor.pieces(starts, access.width))
-            changed = (old != self.monitor.written(rest, access)).any(axis=2)
-        return starts, changed
+    def accessing(self, request: Request) -> None:
+        access, mask = request.access, request.mask
+        offsets = offsets_of(access, request.address) - GLOBAL_BASE
+        offsets = self.monitor.machine.chunk.spread(offsets)
+        self.starts = offsets.reshape(-1) if mask is None else offsets[mask.array]
+        self.changed = None
+        if request.kind == "store" and self.blocks is not None:
+            cells = self.monitor.pieces(self.starts, access.width)
+            old = self.monitor.values(self.memory, cells)
+            self.changed = (old != self.monitor.written(request)).any(axis=2)
 
-    def after(
-        self,
-        name: str,
-        access: Access,
-        rest: tuple[Any, ...],
-        state: tuple[np.ndarray, np.ndarray | None],
-    ) -> None:
-        (starts, changed), site = state, access.instruction
+    def accessed(self, request: Request, result: Any) -> None:
+        name, access, mask = request.kind, request.access, request.mask
+        starts, site = self.starts, access.instruction
         cells = self.monitor.pieces(starts, access.width)
         if name == "load" and self.blocks is not None:
             words = self.blocks.written.when.take(cells)
             is_bad = words.min(initial=0) == UNINITIALIZED
             unwritten = words == UNINITIALIZED if is_bad else None
-            self.monitor.undefined.load(site, "global", rest[-1], cells, unwritten)
+            self.monitor.undefined.load(site, "global", mask, cells, unwritten)
         elif name == "store":
-            self.monitor.undefined.store(site, "global", rest[-1], cells)
-        self.touch(name, site, starts, access.width, rest[-1], changed)
-        if changed is not None and strength(self.monitor.code[site]) == PLAIN:
-            self._check_conflicts(
-                site, self.monitor.rows(rest[-1]), cells, self.monitor.written(rest, access)
-            )
+            self.monitor.undefined.store(site, "global", mask, cells)
+        self.touch(name, site, starts, access.width, mask, self.changed)
+        if self.changed is not None and strength(self.monitor.code[site]) == PLAIN:
+            written = self.monitor.written(request)
+            self._check_conflicts(site, self.monitor.rows(mask), cells, written)
 
     def _check_conflicts(
         self, site: int, rows: np.ndarray, cells: np.ndarray, written: np.ndarray
     ) -> None:
         """Check for threads that write to one location with the same instruction, in one warp or in
         several."""
-        left = self.monitor.values(self.monitor.machine.space_global.memory.data, cells)
+        left = self.monitor.values(self.memory, cells)
         starts = cells[:, 0] * self.monitor.granule
         within = overwritten(rows // WARP, cells, written, left).any(axis=1)
         if within.any():
@@ -87,7 +84,7 @@ class GlobalAccesses(Observer):
     ) -> None:
         """Record that each active thread has accessed `nbytes` bytes of global memory at `starts`.
 
-        name: the method of the state space, or "copy" for the source of an asynchronous copy.
+        name: the kind of the request, or "copy" for the source of an asynchronous copy.
         """
         rows, strong = self.monitor.rows(mask), strength(self.monitor.code[site])
         cells = self.monitor.pieces(starts, nbytes)

@@ -13,8 +13,9 @@ import numpy as np
 
 from gemmlab.emulator.checks.blocks import UNINITIALIZED, GlobalShadow, is_strong
 from gemmlab.emulator.checks.findings import CHECKS, Finding, Findings
-from gemmlab.emulator.checks.monitor import Monitor, granule_of, shared_place
+from gemmlab.emulator.checks.monitor import Monitor, granule_of
 from gemmlab.emulator.checks.outputs import Output, find_unwritten
+from gemmlab.emulator.checks.places import shared_place
 from gemmlab.emulator.execution.launch import Launch
 from gemmlab.emulator.execution.machine import Machine
 from gemmlab.emulator.execution.schedule import Order

@@ -1,26 +1,25 @@
 """Monitors the memory accesses and synchronization of one chunk of blocks.
 
-A monitor wraps the memory methods of a machine without changing their effect. waits.py handles
-synchronization, copies.py asynchronous copies.
+Observers of the machine check its events: the memory accesses of each state space, waits, exits,
+copies. They share the clocks and records of a monitor.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-from typing import Any, NamedTuple
-
 import numpy as np
 
-from gemmlab.emulator.arithmetic.lanes import WARP, Mask, Value, three_axes
+from gemmlab.emulator.arithmetic.lanes import WARP, Mask, three_axes
 from gemmlab.emulator.checks.blocks import GlobalShadow, is_fence
 from gemmlab.emulator.checks.clocks import Clocks, SyncObjects
 from gemmlab.emulator.checks.copies import watch_copies
 from gemmlab.emulator.checks.exits import Exits
 from gemmlab.emulator.checks.findings import Findings
 from gemmlab.emulator.checks.global_accesses import GlobalAccesses
+from gemmlab.emulator.checks.local_accesses import LocalAccesses
 from gemmlab.emulator.checks.matrices import watch_matrices
-from gemmlab.emulator.checks.shadow import ATOMIC, Shadow, column_of, pack, strength
+from gemmlab.emulator.checks.places import shared_place
+from gemmlab.emulator.checks.shadow import ATOMIC, Shadow, pack
+from gemmlab.emulator.checks.shared_accesses import SharedAccesses
 from gemmlab.emulator.checks.undefined import Undefined
 from gemmlab.emulator.checks.variables import variables_meant
 from gemmlab.emulator.checks.waits import BarrierWaits, ClusterWaits, MbarrierWaits
@@ -28,15 +27,12 @@ from gemmlab.emulator.checks.warps import Participation
 from gemmlab.emulator.checks.wgmma import Accumulators, WatchedWgmma
 from gemmlab.emulator.execution.machine import Machine
 from gemmlab.emulator.memory.arena import GLOBAL_BASE
-from gemmlab.emulator.memory.spaces import Access, LocalSpace, SharedSpace, offsets_of
+from gemmlab.emulator.observer import Request
 from gemmlab.emulator.program import Block, Program
 from gemmlab.emulator.translation.emit.instructions import is_warp_barrier
 from gemmlab.emulator.translation.liveness import read_registers, results
 from gemmlab.ptx import layout
 from gemmlab.ptx.opcodes import FENCES, FETCHES, LOADS, SCALAR_ACCESSES, WITHOUT_RESULT
-
-MAX_PLACES = 256  # cached patterns of shared accesses
-_LOCAL_NAME = re.compile(r"_ZZ.*E\d+(\w+)")  # mangled C++ name of a local variable
 
 
 def granule_of(program: Program) -> int:
@@ -59,27 +55,6 @@ def has_flags(program: Program) -> bool:
     )
 
 
-def shared_place(program: Program, address: int) -> str:
-    """A shared address as "name+offset", relative to the last variable that starts before it."""
-    offsets = layout.shared_offsets(program.module, program.function)
-    below = [(offset, name) for name, offset in offsets.items() if offset <= address]
-    offset, name = max(below, default=(0, "shared memory"))
-    return f"{plain_name(name)}+{address - offset}"
-
-
-def plain_name(name: str) -> str:
-    """The name of a variable in the source."""
-    mangled = _LOCAL_NAME.fullmatch(name)
-    return mangled[1] if mangled else name
-
-
-class Place(NamedTuple):
-    """The granules of a shared memory access."""
-
-    cells: np.ndarray  # (n, granules per access)
-    beyond: np.ndarray | None  # which are outside the intended variable; None if none are
-
-
 class Monitor:
     """Monitors one machine from its start."""
 
@@ -93,17 +68,17 @@ class Monitor:
         self.sync_objects = SyncObjects(self.clocks)
         self.shared = machine.space_shared.data
         self.row = self.shared.shape[1] // self.granule  # granules of a block
-        self.shadow = Shadow(self.shared.size // self.granule, self.clocks, self._report_shared)
+        self.shadow = Shadow(self.shared.size // self.granule, self.clocks, self.report_shared)
         reserved = layout.reserved_shared_bytes(machine.launch.program.function) // self.granule
         if reserved:  # CUDA initializes it with zeros
             zeros = pack(0, np.array(0), np.array(0), ATOMIC)
             self.shadow.written.reshape(-1, self.row)[:, :reserved] = zeros
         self.everyone = np.arange(machine.live.size)
-        self.places: dict[tuple[Access, tuple[int, ...], bytes], Place] = {}
         self.variables = variables_meant(machine.launch.program)
         self.word = np.dtype(f"u{min(self.granule, 8)}")  # for comparing values
-        self.local = np.zeros(machine.space_local.data.size // self.granule, bool)
-        self.granules = {"shared": self.shadow.written.size, "local": self.local.size}
+        local = LocalAccesses(self, machine.space_local)
+        machine.space_local.observers.append(local)
+        self.granules = {"shared": self.shadow.written.size, "local": local.written.size}
         self.undefined = Undefined(self)
         self.has_flags = has_flags(machine.launch.program)
         self.fences = [
@@ -111,10 +86,9 @@ class Monitor:
             for b in machine.launch.program.blocks
         ]
         for space in (machine.space_shared, machine.space_cluster):
-            self._wrap(space, self._shared_before, self._shared_after)
+            space.observers.append(SharedAccesses(self, space))
         self.global_accesses = GlobalAccesses(self, shadow)
-        self._wrap(machine.space_global, self.global_accesses.before, self.global_accesses.after)
-        self._wrap(machine.space_local, self._local_before, self._local_after)
+        machine.space_global.observers.append(self.global_accesses)
         self.exits = Exits(self)
         machine.observers += [self.global_accesses, self.exits]
         machine.observers += [BarrierWaits(self), MbarrierWaits(self), ClusterWaits(self)]
@@ -175,32 +149,6 @@ class Monitor:
 
     # Memory accesses
 
-    def _wrap(
-        self,
-        space: Any,
-        before: Callable[..., Any],
-        after: Callable[..., None],
-    ) -> None:
-        """Call `before` and `after` around each access of a state space."""
-        for name in ("load", "store", "update"):
-            if not hasattr(space, name):
-                continue
-            access_memory = getattr(space, name)
-
-            def watched(
-                access: Access,
-                address: Value,
-                *rest: Any,
-                name: str = name,
-                access_memory: Callable[..., Any] = access_memory,
-            ) -> Any:
-                state = before(space, name, access, address, rest)
-                result = access_memory(access, address, *rest)
-                after(name, access, rest, state)
-                return result
-
-            setattr(space, name, watched)
-
     def pieces(self, starts: np.ndarray, nbytes: int) -> np.ndarray:
         """The granules of accesses that start at the given bytes, (n, granules per access)."""
         pieces: np.ndarray = (starts // self.granule)[:, None] + np.arange(nbytes // self.granule)
@@ -212,108 +160,16 @@ class Monitor:
         found: np.ndarray = words.take(cells, axis=0, mode="clip")
         return found
 
-    def written(self, rest: tuple[Any, ...], access: Access) -> np.ndarray:
+    def written(self, store: Request) -> np.ndarray:
         """The values that a store writes, in the format of `values`."""
-        values, mask = rest
-        shape = self.machine.extent.shape
-        columns = [np.broadcast_to(three_axes(v), shape) for v in values]
+        mask, shape = store.mask, self.machine.extent.shape
+        columns = [np.broadcast_to(three_axes(v), shape) for v in store.values]
         columns = [v.reshape(-1) if mask is None else v[mask.array] for v in columns]
-        bits = np.ascontiguousarray(np.stack(columns, axis=1).astype(access.dtype, copy=False))
+        bits = np.ascontiguousarray(
+            np.stack(columns, axis=1).astype(store.access.dtype, copy=False)
+        )
         words = self.granule // self.word.itemsize
         return bits.view(self.word).reshape(len(bits), -1, words)
-
-    def _shared_cells(
-        self, space: SharedSpace, access: Access, address: Value, mask: Mask | None
-    ) -> Place:
-        """The granules that the active threads access."""
-        offsets = offsets_of(access, address)
-        key = access, offsets.shape, offsets.tobytes()
-        is_pattern = space.has_one_pattern(offsets, mask)
-        if is_pattern and key in self.places:
-            return self.places[key]
-        block, index = space.locate(access, address, mask)
-        starts = block * self.shared.shape[1] + index * access.dtype.itemsize
-        cells = self.pieces(starts, access.width)
-        place = Place(cells, self._beyond(access.instruction, starts % self.shared.shape[1], cells))
-        if is_pattern:
-            if len(self.places) == MAX_PLACES:
-                self.places.clear()
-            self.places[key] = place
-        return place
-
-    def _beyond(self, site: int, starts: np.ndarray, cells: np.ndarray) -> np.ndarray | None:
-        """Which granules are outside the intended variable; None if none are."""
-        if site not in self.variables:
-            return None
-        _, inside = self.variables[site]
-        last = cells.shape[1] * self.granule
-        if not starts.size or (inside.start <= starts.min() and starts.max() + last <= inside.stop):
-            return None
-        at = cells * self.granule % self.shared.shape[1]
-        beyond: np.ndarray = (at < inside.start) | (at + self.granule > inside.stop)
-        return beyond
-
-    def _shared_before(
-        self, space: SharedSpace, name: str, access: Access, address: Value, rest: tuple[Any, ...]
-    ) -> tuple[Place, np.ndarray | None]:
-        place = self._shared_cells(space, access, address, rest[-1])
-        cells, changed = place.cells, None
-        if name == "store":
-            old = self.values(self.shared, cells)
-            changed = (old != self.written(rest, access)).any(axis=2)
-        return place, changed
-
-    def _shared_after(
-        self,
-        name: str,
-        access: Access,
-        rest: tuple[Any, ...],
-        state: tuple[Place, np.ndarray | None],
-    ) -> None:
-        ((cells, beyond), changed), site = state, access.instruction
-        rows = self.rows(rest[-1])[:, None]
-        if beyond is not None and name != "load":
-            self._report_beyond(site, rows, cells, beyond)
-        self.exits.reach(rows[:, 0], cells[:, 0], site)
-        strong = strength(self.code[site])
-        if strong and self.has_flags:
-            self.flags("shared", rows[:, 0], cells[:, 0], site)
-        if name == "load":
-            unwritten = self.shadow.load(rows, cells, site, strong)
-            if beyond is not None:
-                unwritten = beyond if unwritten is None else unwritten | beyond
-            self.undefined.load(site, "shared", rest[-1], cells, unwritten)
-            return
-        self.undefined.store(site, "shared", rest[-1], cells)
-        if name == "update":
-            self._unwritten(rows, cells, site)
-        self.shadow.store(rows, cells, site, strong, changed)
-        if name == "store" and not strong:
-            left = self.values(self.shared, cells)
-            lost = (left != self.written(rest, access)).any(axis=2)
-            if lost.any():
-                winners = self.shadow.written[cells[lost]]
-                rows = np.broadcast_to(rows, cells.shape)[lost]
-                columns = column_of(winners)
-                what = "write after write, by one instruction"
-                self._report_shared("shared race", what, site, site, rows, columns, cells[lost])
-
-    def _report_beyond(
-        self, site: int, rows: np.ndarray, cells: np.ndarray, beyond: np.ndarray
-    ) -> None:
-        name, inside = self.variables[site]
-        what = f"a store past the bounds of {plain_name(name)}, which has {len(inside)} bytes"
-        rows = np.broadcast_to(rows, cells.shape)[beyond]
-        none = np.zeros(len(rows), np.int64)
-        self._report_shared("beyond variable", what, site, None, rows, none, cells[beyond])
-
-    def _unwritten(self, rows: np.ndarray, cells: np.ndarray, site: int) -> None:
-        bad = self.shadow.written[cells] == 0
-        if bad.any():
-            what = "an atomic operation updates memory that was never written"
-            rows = np.broadcast_to(rows, cells.shape)[bad]
-            none = np.zeros(len(rows), np.int64)
-            self._report_shared("uninitialized read", what, site, None, rows, none, cells[bad])
 
     def flags(self, space: str, rows: np.ndarray, cells: np.ndarray, site: int) -> None:
         """Release and acquire by strong accesses, in kernels that synchronize through memory."""
@@ -330,7 +186,7 @@ class Monitor:
                     if root not in LOADS:
                         self.sync_objects.release(place, self.clocks.release(turn))
 
-    def _report_shared(
+    def report_shared(
         self,
         kind: str,
         what: str,
@@ -358,26 +214,6 @@ class Monitor:
         at = self.machine.block_index(block)
         numbers = dict.fromkeys((rows[here] % threads).tolist())
         self.findings.add(kind, message, site, other, at, numbers, addresses.tolist())
-
-    # Local memory
-
-    def _local_before(
-        self, space: LocalSpace, name: str, access: Access, address: Value, rest: tuple[Any, ...]
-    ) -> np.ndarray:
-        offsets, mask = self.machine.chunk.spread(offsets_of(access, address)), rest[-1]
-        starts = offsets.reshape(-1) if mask is None else offsets[mask.array]
-        return self.pieces(starts + self.rows(mask) * space.data.shape[3], access.width)
-
-    def _local_after(
-        self, name: str, access: Access, rest: tuple[Any, ...], cells: np.ndarray
-    ) -> None:
-        site, mask = access.instruction, rest[-1]
-        if name == "store":
-            self.local[cells] = True
-            self.undefined.store(site, "local", mask, cells)
-            return
-        written = self.local.take(cells)
-        self.undefined.load(site, "local", mask, cells, None if written.all() else ~written)
 
     def place_of(self, space: str, cell: int) -> str:
         """The location of a granule, for messages."""

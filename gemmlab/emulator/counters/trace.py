@@ -1,19 +1,20 @@
 """Traces of memory accesses.
 
-A `Trace` passed to `run` records the addresses of each memory instruction in the first block, by
-wrapping the memory methods of that block's machine. After the launch it also holds the program and
-its tally. Other blocks, and launches without a trace, are not affected.
+A `Trace` passed to `run` records the addresses of each memory instruction in the first block. After
+the launch it also holds the program and its tally. Other blocks, and launches without a trace, are
+not affected.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from gemmlab.emulator.arithmetic.lanes import WARP, Mask, Value, three_axes
+from gemmlab.emulator.arithmetic.lanes import WARP, Value, three_axes
+from gemmlab.emulator.observer import Observer, Request
 
 if TYPE_CHECKING:
     from gemmlab.emulator.execution.machine import Machine
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from gemmlab.emulator.program import Program
 
 KEPT = 64  # recorded executions per instruction
-OPERATIONS = {"load": "load", "store": "store", "update": "atomic"}  # method of a space -> name
+OPERATIONS = {"load": "load", "store": "store", "update": "atomic"}  # kind of request -> name
 
 
 class Requests(NamedTuple):
@@ -63,31 +64,28 @@ class Trace:
 
     def watch(self, machine: Machine) -> None:
         """Start recording the accesses of the machine's first block."""
-        for name in ("global", "shared"):
-            space = getattr(machine, f"space_{name}")
-            for method, operation in OPERATIONS.items():
-                if hasattr(space, method):
-                    original = getattr(space, method)
-                    setattr(space, method, self._recording(machine, name, operation, original))
+        machine.space_global.observers.append(Recorder(self, machine, "global"))
+        machine.space_shared.observers.append(Recorder(self, machine, "shared"))
 
-    def _recording(
-        self, machine: Machine, space: str, operation: str, access_memory: Callable[..., Any]
-    ) -> Callable[..., Any]:
-        """A replacement of the method `access_memory` that records its calls."""
 
-        def recorded(access: Access, address: Value, *rest: Any) -> Any:
-            mask: Mask | None = rest[-1]
-            key = access.instruction, space
-            site = self.sites.get(key)
-            if site is None:
-                site = self.sites[key] = Site(access.instruction, space, operation, access.width)
-            if len(site.executions) < KEPT:
-                active = machine.active(mask)[0].copy()
-                if active.any():
-                    site.executions.append(Requests(_addresses(access, address, active), active))
-            return access_memory(access, address, *rest)
+class Recorder(Observer):
+    """Records the accesses of one state space."""
 
-        return recorded
+    def __init__(self, trace: Trace, machine: Machine, space: str) -> None:
+        self.trace, self.machine, self.space = trace, machine, space
+
+    def accessing(self, request: Request) -> None:
+        access, key = request.access, (request.access.instruction, self.space)
+        site = self.trace.sites.get(key)
+        if site is None:
+            operation = OPERATIONS[request.kind]
+            site = Site(access.instruction, self.space, operation, access.width)
+            self.trace.sites[key] = site
+        if len(site.executions) < KEPT:
+            active = self.machine.active(request.mask)[0].copy()
+            if active.any():
+                addresses = _addresses(access, request.address, active)
+                site.executions.append(Requests(addresses, active))
 
 
 def _addresses(access: Access, address: Value, active: np.ndarray) -> np.ndarray:

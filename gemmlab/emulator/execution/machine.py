@@ -29,9 +29,9 @@ from gemmlab.emulator.execution.tally import Tally
 from gemmlab.emulator.memory import heap
 from gemmlab.emulator.memory.async_copies import AsyncCopies, Source, Target
 from gemmlab.emulator.memory.bulk_copies import BulkCopies
+from gemmlab.emulator.memory.generic import GenericSpace
 from gemmlab.emulator.memory.spaces import (
     Chunk,
-    GenericSpace,
     GlobalSpace,
     LocalSpace,
     ParamSpace,

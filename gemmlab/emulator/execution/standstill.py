@@ -14,10 +14,11 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from gemmlab.emulator.arithmetic.lanes import WARP, Mask, Value
+from gemmlab.emulator.arithmetic.lanes import WARP
 from gemmlab.emulator.execution.launch import Launch
 from gemmlab.emulator.execution.machine import Machine
-from gemmlab.emulator.memory.spaces import Access, GlobalSpace, SharedSpace, offsets_of
+from gemmlab.emulator.memory.spaces import offsets_of
+from gemmlab.emulator.observer import Observer, Request
 from gemmlab.emulator.synchronization.deadlock import MAX_ENTRIES
 from gemmlab.emulator.translation.spins import is_poll
 from gemmlab.emulator.translation.translator import CLOCKS
@@ -120,36 +121,31 @@ def _agree(kept: list[np.ndarray], now: Iterator[np.ndarray]) -> bool:
 def _polls(chunk: Chunk, rounds: int) -> list[Poll]:
     """The addresses that the warps of a chunk poll during the given number of rounds."""
     m, found = chunk.machine, list[Poll]()
-    code = m.launch.program.function.instructions
-
-    def watch(space: GlobalSpace | SharedSpace, name: str, where: Callable[[int], str]) -> None:
-        plain = getattr(space, name)
-
-        def watched(access: Access, address: Value, *rest: Any) -> Any:
-            result = plain(access, address, *rest)
-            if is_poll(code[access.instruction]):
-                on = m.active(_mask(rest))
-                where_to = offsets_of(access, address)
-                places, values = np.broadcast_arrays(where_to, result[0], on)[:2]
-                for block, warp in np.argwhere(on.any(axis=2)).tolist():
-                    lane = int(on[block, warp].argmax())
-                    at, held = int(places[block, warp, lane]), values[block, warp, lane].item()
-                    site, index = code[access.instruction].site, m.block_index(block)
-                    thread = warp * WARP + lane
-                    found.append(Poll(site, index, warp, thread, at, where(at), held))
-            return result
-
-        setattr(space, name, watched)
-
-    for name in ("load", "update"):
-        watch(m.space_global, name, m.launch.memory.name_of)
-        watch(m.space_shared, name, lambda at: f"shared address {at:#x}")
-        watch(m.space_cluster, name, lambda at: f"shared address {at:#x}")
+    m.space_global.observers.append(Polls(m, found, m.launch.memory.name_of))
+    for space in (m.space_shared, m.space_cluster):
+        space.observers.append(Polls(m, found, lambda at: f"shared address {at:#x}"))
     for _ in range(rounds):
         next(chunk.steps)
     return found
 
 
-def _mask(rest: Sequence[Any]) -> Mask | None:
-    mask: Mask | None = rest[-1]
-    return mask
+class Polls(Observer):
+    """Adds the polls in one state space to `found`. where: the name of an address."""
+
+    def __init__(self, machine: Machine, found: list[Poll], where: Callable[[int], str]) -> None:
+        self.machine, self.found, self.where = machine, found, where
+
+    def accessed(self, request: Request, result: Any) -> None:
+        m, access = self.machine, request.access
+        instruction = m.launch.program.function.instructions[access.instruction]
+        if not is_poll(instruction):
+            return
+        on = m.active(request.mask)
+        addresses = offsets_of(access, request.address)
+        places, values = np.broadcast_arrays(addresses, result[0], on)[:2]
+        for block, warp in np.argwhere(on.any(axis=2)).tolist():
+            lane = int(on[block, warp].argmax())
+            at, held = int(places[block, warp, lane]), values[block, warp, lane].item()
+            index, thread = m.block_index(block), warp * WARP + lane
+            poll = Poll(instruction.site, index, warp, thread, at, self.where(at), held)
+            self.found.append(poll)

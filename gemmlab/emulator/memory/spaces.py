@@ -20,6 +20,7 @@ from gemmlab.emulator.counters import rules
 from gemmlab.emulator.counters.rules import SiteCounts
 from gemmlab.emulator.memory.arena import GLOBAL_BASE, GlobalMemory
 from gemmlab.emulator.memory.atomics import Operation, update
+from gemmlab.emulator.observer import Observer, observed
 from gemmlab.errors import EmulationError, MisalignedAddressError, OutOfBoundsError
 
 # Bits 48 and up of a generic address select the state space, like the windows of hardware.
@@ -109,7 +110,9 @@ class GlobalSpace:
     memory: GlobalMemory
     chunk: Chunk
     counted: bool = True
+    observers: list[Observer] = field(default_factory=list)
 
+    @observed
     def load(self, access: Access, address: Value, mask: Mask | None) -> tuple[Value, ...]:
         index = self._access(access, address, mask)
         view = self.memory.view(access.dtype)
@@ -120,6 +123,7 @@ class GlobalSpace:
             return tuple(view.take(index + i if i else index) for i in range(access.num_elements))
         return tuple(expand(view.take(index + i), mask) for i in range(access.num_elements))
 
+    @observed
     def store(
         self, access: Access, address: Value, values: Sequence[Value], mask: Mask | None
     ) -> None:
@@ -132,6 +136,7 @@ class GlobalSpace:
             else:
                 view[index + i] = self.chunk.spread(value)[mask.array]
 
+    @observed
     def update(
         self,
         access: Access,
@@ -218,7 +223,9 @@ class SharedSpace:
     nbytes: int  # accessible by the kernel; `data` is padded
     chunk: Chunk
     patterns: dict[tuple[Access, tuple[int, ...], bytes], Pattern] = field(default_factory=dict)
+    observers: list[Observer] = field(default_factory=list)
 
+    @observed
     def load(self, access: Access, address: Value, mask: Mask | None) -> tuple[Value, ...]:
         view = self.data.view(access.dtype)
         offsets = offsets_of(access, address)
@@ -231,6 +238,7 @@ class SharedSpace:
         values = (view[block, index + i] for i in range(access.num_elements))
         return tuple(values if mask is None else (expand(v, mask) for v in values))
 
+    @observed
     def store(
         self, access: Access, address: Value, values: Sequence[Value], mask: Mask | None
     ) -> None:
@@ -247,6 +255,7 @@ class SharedSpace:
             spread = self.chunk.spread(value)
             view[block, index + i] = spread if mask is None else spread[mask.array]
 
+    @observed
     def update(
         self,
         access: Access,
@@ -347,7 +356,9 @@ class LocalSpace:
     data: np.ndarray
     chunk: Chunk
     counted: bool = True
+    observers: list[Observer] = field(default_factory=list)
 
+    @observed
     def load(self, access: Access, address: Value, mask: Mask | None) -> tuple[Value, ...]:
         index = self._access(access, address, mask)
         view = self.data.view(access.dtype)
@@ -355,6 +366,7 @@ class LocalSpace:
             np.take_along_axis(view, index + i, axis=3)[..., 0] for i in range(access.num_elements)
         )
 
+    @observed
     def store(
         self, access: Access, address: Value, values: Sequence[Value], mask: Mask | None
     ) -> None:
@@ -420,74 +432,3 @@ class ParamSpace:
         message = "parameters are read-only"
         offsets = three_axes(address).astype(np.int64)
         self.chunk.report(OutOfBoundsError, message, access, offsets == offsets, offsets, mask)
-
-
-@dataclass
-class GenericSpace:
-    """Generic addressing: the window of each lane's address selects the space."""
-
-    windows: dict[int, Space]  # window number -> space; 0 is global
-    chunk: Chunk
-
-    def load(self, access: Access, address: Value, mask: Mask | None) -> tuple[Value, ...]:
-        result: tuple[Value, ...] | None = None
-        for space, inner, part in self._split(access, address, mask):
-            values = space.load(access, inner, part)
-            if result is None or part is None:
-                result = values
-            else:
-                result = tuple(
-                    np.where(part.array, v, r) for v, r in zip(values, result, strict=True)
-                )
-        assert result is not None
-        return result
-
-    def store(
-        self, access: Access, address: Value, values: Sequence[Value], mask: Mask | None
-    ) -> None:
-        for space, inner, part in self._split(access, address, mask):
-            space.store(access, inner, values, part)
-
-    def update(
-        self,
-        access: Access,
-        address: Value,
-        operation: Operation,
-        operands: Sequence[Value],
-        mask: Mask | None,
-    ) -> tuple[np.ndarray, ...]:
-        result = (np.zeros(self.chunk.extent.shape, access.dtype),) * access.num_elements
-        for space, inner, part in self._split(access, address, mask):
-            if not isinstance(space, (GlobalSpace, SharedSpace)):
-                message = "atomic operations need global or shared memory"
-                bad = np.ones((1, 1, 1), bool)
-                offsets = three_axes(address).view(np.int64)
-                self.chunk.report(OutOfBoundsError, message, access, bad, offsets, part)
-            values = space.update(access, inner, operation, operands, part)
-            result = tuple(
-                v if part is None else np.where(part.array, v, r)
-                for v, r in zip(values, result, strict=True)
-            )
-        return result
-
-    def _split(
-        self, access: Access, address: Value, mask: Mask | None
-    ) -> list[tuple[Space, Value, Mask | None]]:
-        window = three_axes(address) >> np.uint64(WINDOW_BITS)
-        active = window if mask is None else self.chunk.spread(window)[mask.array]
-        found = np.unique(active)
-        parts: list[tuple[Space, Value, Mask | None]] = []
-        for number in found.tolist():
-            if number not in self.windows:
-                bad = window == np.uint64(number)
-                message = "generic address outside all state spaces"
-                offsets = three_axes(address).view(np.int64)
-                self.chunk.report(OutOfBoundsError, message, access, bad, offsets, mask)
-            inner = address - np.uint64(number << WINDOW_BITS)
-            part = mask
-            if len(found) > 1:
-                on = self.chunk.spread(window == np.uint64(number))
-                on = on if mask is None else on & mask.array
-                part = Mask(on, self.chunk.extent)
-            parts.append((self.windows[number], inner, part))
-        return parts
