@@ -66,7 +66,7 @@ def test_a_rung(copy):
     assert "small-tiles" in listed
     words = ["climb", "--rungs", "shared,small-tiles", "--size", "32", "--device", "emulated"]
     assert run(f"import sys; sys.argv[1:] = {words}; {climb}").count("pass") == 2
-    for name in ("tests", "benchmarks", "pyproject.toml"):
+    for name in ("tests", "pyproject.toml"):
         copy_of = shutil.copy if (ROOT / name).is_file() else shutil.copytree
         copy_of(ROOT / name, target / name)
     # What is demanded of every rung: its place, readings of hardware, a model, an explanation.

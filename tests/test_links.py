@@ -6,7 +6,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")])
+PAGES = sorted(
+    page
+    for folder in ("", "docs", "benchmarks", "tests/readings")
+    for page in (ROOT / folder).glob("*.md")
+)
 
 
 def prose(page: Path) -> str:

@@ -11,7 +11,7 @@ from gemmlab import problems, sass
 from gemmlab.compile.cute import compile_rung
 from gemmlab.kernels import ladder
 
-FOLDER = Path(__file__).parent.parent / "benchmarks" / "h200"
+FOLDER = Path(__file__).parent / "readings"
 DOCUMENT = json.loads((FOLDER / "counters.json").read_text())
 # The ragged shape has every kind of access that the aligned one has, and is faster.
 GEMM = [r for r in DOCUMENT["readings"] if r["shape"]["m"] % 32]

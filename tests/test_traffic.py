@@ -16,8 +16,8 @@ from gemmlab.kernels import ladder
 from gemmlab.lab.explain import models
 from gemmlab.lab.explain.readings import readings
 
-H200 = Path(__file__).parent.parent / "benchmarks" / "h200"
-OCCUPANCY = json.loads((H200 / "occupancy.json").read_text())
+READINGS = Path(__file__).parent / "readings"
+OCCUPANCY = json.loads((READINGS / "occupancy.json").read_text())
 FIELDS = [f"global_{x}s" for x in ("load", "store", "atomic")]
 FIELDS += [f"shared_{x}s" for x in ("load", "store", "atomic")]
 RUNGS = [r for name in problems.NAMES for r in ladder.rungs(name) if r.launches is None]

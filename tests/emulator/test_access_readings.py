@@ -10,7 +10,7 @@ import pytest
 
 import gemmlab
 
-FILE = accesses.FILE.parents[2] / "benchmarks" / "h200" / "accesses.json"
+FILE = accesses.FILE.parents[1] / "readings" / "accesses.json"
 READINGS = json.loads(FILE.read_text())
 # Counts that the hardware adds to every launch of one warp.
 BESIDES = {"l1tex__data_pipe_lsu_wavefronts_mem_shared.sum": 4}

@@ -16,7 +16,7 @@ from test_wgmma import pipeline
 from gemmlab import TensorMap
 from gemmlab.emulator import run
 
-FILE = Path(__file__).parents[2] / "benchmarks" / "h200" / "hopper.json"
+FILE = Path(__file__).parents[1] / "readings" / "hopper.json"
 READINGS = json.loads(FILE.read_text())
 
 

@@ -9,7 +9,7 @@ import pytest
 from test_checks import CORRECT, MARK, PLANTED
 
 ROOT = Path(__file__).parents[2]
-READINGS = json.loads((ROOT / "benchmarks" / "h200" / "sanitizer.json").read_text())
+READINGS = json.loads((ROOT / "tests" / "readings" / "sanitizer.json").read_text())
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 
 

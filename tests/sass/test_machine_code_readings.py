@@ -8,7 +8,7 @@ from cases import LAUNCHES
 
 from gemmlab import sass
 
-FILE = Path(__file__).parents[2] / "benchmarks" / "h200" / "machine-code.json"
+FILE = Path(__file__).parents[1] / "readings" / "machine-code.json"
 READINGS = {r["launch"]: r for r in json.loads(FILE.read_text())["readings"]}
 TOTALS = ("smsp__inst_executed.sum", "smsp__thread_inst_executed.sum")
 
