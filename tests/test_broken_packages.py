@@ -89,7 +89,7 @@ def test_env_tells_that_it_is_broken_and_what_mends_it(broken):
     assert f"run: {dsl['install']}" == REINSTALL
     text = gemmlab(broken, "env").stdout
     assert "4.8.1, broken" in text and "libcute.so: cannot open" in text
-    assert f"\n{dsl['install']}\n  brings or mends nvidia-cutlass-dsl" in text
+    assert f"\n{dsl['install']}\n  installs or repairs nvidia-cutlass-dsl" in text
 
 
 @pytest.mark.slow

@@ -90,8 +90,8 @@ def test_compare_takes_what_climb_writes(run):
         ('[1, {"rung": 1}]', "b.json holds 1, which is no record"),
         ('[{"rung": "first"}]', "a record in b.json lacks arch, bound_u"),
         (None, "a record in b.json is damaged: time_s is 'x', not float | None"),
-        ('[{"kernel": "first"}]', "a.json holds records of climb, b.json of bench"),
-        ('[{"kernel": "a"}, {"rung": "b"}]', "b.json holds records of climb and others"),
+        ('[{"kernel": "first"}]', "records of climb (a.json) with records of bench (b.json)"),
+        ('[{"kernel": "a"}, {"rung": "b"}]', "b.json contains records of both climb and bench"),
         ("[" * 100_000, "b.json holds no records, as it is no JSON"),
     ],
 )

@@ -144,7 +144,10 @@ def test_climb_writes_the_file_whole(gemmlab, tmp_path):
         (["--shape", "3,4,5", "--size", "3"], "not both"),
         (["--family", "gaussian"], "cancellation"),
         (["--rungs", "naive,nave"], "naive"),
-        (["--rungs", "naive,naive-tnn"], "naive, naive-tnn: two layouts; say which with --layout"),
+        (
+            ["--rungs", "naive,naive-tnn"],
+            "naive, naive-tnn: different layouts; choose one with --layout",
+        ),
         (["gemm", "--rungs", "transpose:naive"], "is a rung of transpose, not of gemm"),
         (["--rungs", "naive,sum:naive"], "no rung 'naive'; rungs: global-atomics"),
         (["--rungs", "ilp", "--layout", "course"], "has layout 'row' only"),
@@ -155,7 +158,7 @@ def test_climb_writes_the_file_whole(gemmlab, tmp_path):
         (["--arch", "sm_12"], "sm_90"),
         (["--seed", "-1"], "seed -1"),
         (["-o", "/nowhere/at/all.json"], "/nowhere/at"),
-        (["-o", "/"], "is a folder"),
+        (["-o", "/"], "this is a folder"),
         (["conv"], "gemm"),
         (["--sise", "3"], "--sise"),
     ],
@@ -227,8 +230,8 @@ def test_rungs_are_named_as_list_names_them(gemmlab, args, climbed):
 @pytest.mark.parametrize(
     ("args", "told"),
     [
-        (["--all", "gemm"], "--all climbs every ladder"),
-        (["--all", "--size", "3"], "--all climbs every ladder"),
+        (["--all", "gemm"], "--all cannot be combined"),
+        (["--all", "--size", "3"], "--all cannot be combined"),
         (["transpose", "--shape", "1,2,3"], "it must be M,N"),
         (["transpose", "--layout", "course"], "has layout 'row' only"),
         (["transpose", "--rungs", "float4"], "rungs: naive, shared, shared-padded, ilp"),

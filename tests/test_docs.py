@@ -40,7 +40,7 @@ def test_a_terminal_gets_a_page_laid_out(gemmlab, monkeypatch):
 @pytest.mark.parametrize("name", ["nothing", "", "../README", "/etc/passwd"])
 def test_no_other_file_is_shown(gemmlab, name):
     code, out, err = gemmlab(name)
-    assert (code, out) == (2, "") and "there is: api, architecture" in err
+    assert (code, out) == (2, "") and "available: api, architecture" in err
 
 
 def test_an_install_without_pages_says_so(gemmlab, monkeypatch, tmp_path):

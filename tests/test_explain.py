@@ -320,7 +320,7 @@ def test_the_page_as_svg_needs_no_network(gemmlab, tmp_path):
         (["naive", "--size", "8", "--shape", "1,2,3"], "not both"),
         (["naive", "--size", "0"], "m = 0"),
         (["sum:vectorized", "--layout", "course"], "layout 'row' only"),
-        (["naive", "--svg", "/no/such/folder/p.svg"], "no folder"),
+        (["naive", "--svg", "/no/such/folder/p.svg"], "does not exist"),
     ],
 )
 def test_mistakes_are_one_message(gemmlab, args, told):

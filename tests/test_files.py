@@ -125,7 +125,7 @@ def test_a_listing_begins_with_the_hottest_line(write, capsys):
         (["--order", "sideways"], 2, "order"),
         (["--tier", "fast"], 2, "auto, numpy, native"),
         (["--check", ""], 2, "the checks are all, uninitialized"),
-        (["--ptx"], 2, "--ptx goes with --lines"),
+        (["--ptx"], 2, "--ptx requires --lines"),
         (["--tier", "native", "--order", "reversed"], 2, "need the NumPy tier"),
     ],
 )

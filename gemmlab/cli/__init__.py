@@ -1,1 +1,1 @@
-"""The command line: a file for each command, the options that several share, and the supervisor."""
+"""The command line: one file per command, shared options, and the supervisor."""

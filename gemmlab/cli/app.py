@@ -1,8 +1,8 @@
 """The command line. Results go to stdout, progress and errors to stderr.
 
-Exit codes: 0 all well, 1 a verdict failed, a rung could not run or became slower, 2 a wrong option
-or value, 3 no device or a missing package, 4 the emulated kernel did something wrong, 130
-interrupted. supervisor.py sees to interruptions.
+Exit codes: 0 success; 1 a verdict failed, a rung could not run or became slower; 2 an invalid
+option or value; 3 no device or a missing package; 4 an error in the emulated kernel; 130
+interrupted. supervisor.py handles interrupts.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ app = typer.Typer(
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Run the command line and exit; an error of gemmlab's own is one message, no traceback."""
+    """Run the command line and exit. Print gemmlab's own errors without a traceback."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # an old locale may have no "→"
             stream.reconfigure(errors="replace")
@@ -75,7 +75,7 @@ def common(
     """Write GPU kernels in Python; see on any machine why they are fast or slow."""
 
 
-# In the order in which --help lists them.
+# The order of the list in --help.
 app.command()(climb)
 app.command(name="list")(list_)
 for command in (show, explain, emulate, new, judge, bench, compare, export, env, docs):

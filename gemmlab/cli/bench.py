@@ -1,4 +1,4 @@
-"""`gemmlab bench`: kernels timed beside libraries on a GPU."""
+"""`gemmlab bench`: time kernels and libraries on a GPU."""
 
 from __future__ import annotations
 
@@ -17,43 +17,46 @@ def bench(
         list[str] | None,
         typer.Argument(
             metavar="RUNG|FILE",
-            help="Rungs, by their names in `gemmlab list`, and kernel files with a directive, "
-            "which are judged at this shape alone. Default: the whole ladder.",
+            help="Names of rungs (see `gemmlab list`), and kernel files with a directive, which "
+            "are judged at this shape only. Default: the whole ladder.",
         ),
     ] = None,
     problem: Annotated[
-        str | None, typer.Option(help="A problem that `gemmlab list` shows; default: gemm.")
+        str | None, typer.Option(help="A problem from `gemmlab list`. Default: gemm.")
     ] = None,
     shape: Annotated[
         list[str] | None,
-        typer.Option(metavar="M,N,K", help="One size per axis. Repeat it for more shapes."),
+        typer.Option(metavar="M,N,K", help="One size per axis. Repeat the option for more shapes."),
     ] = None,
     layout: Layout = None,
-    family: Annotated[str | None, typer.Option(help="Family of inputs, as in climb.")] = None,
+    family: Annotated[
+        str | None, typer.Option(help="Distribution of the inputs, as for climb.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the random inputs.")] = 0,
     baselines: Annotated[
         str | None,
         typer.Option(
             metavar="A,B",
-            help="Libraries to compare with: cublas, torch, cupy, triton; copy, cub. Default: all "
-            "that are installed.",
+            help="Libraries to compare with: cublas, torch, cupy, triton, cub; copy is a "
+            "device-to-device copy. Default: all that are installed.",
         ),
     ] = None,
-    rounds: Annotated[int, typer.Option(help="Rounds in which the contenders take turns.")] = 5,
-    min_samples: Annotated[int, typer.Option(help="Fewest cold runs of each contender.")] = 10,
-    min_time: Annotated[float, typer.Option(help="Least GPU time of each, in seconds.")] = 0.5,
+    rounds: Annotated[int, typer.Option(help="Number of interleaved rounds.")] = 5,
+    min_samples: Annotated[int, typer.Option(help="Minimum number of cold runs per kernel.")] = 10,
+    min_time: Annotated[float, typer.Option(help="Minimum GPU time per kernel, in seconds.")] = 0.5,
     max_noise: Annotated[
-        float, typer.Option(help="Noise below which a round may end, in percent.")
+        float, typer.Option(help="Noise, in percent, below which a round may end.")
     ] = 0.5,
-    timeout: Annotated[float, typer.Option(help="Time limit of each, in seconds.")] = 15,
+    timeout: Annotated[float, typer.Option(help="Time limit per kernel, in seconds.")] = 15,
     as_json: AsJson = False,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Write a file per record to this folder.")
+        Path | None,
+        typer.Option("-o", "--output", help="Also write one file per record to this folder."),
     ] = None,
 ) -> None:
     """Time kernels against cuBLAS and other libraries; needs a GPU.
 
-    Times are taken by NVBench's protocol, in interleaved rounds: see `gemmlab docs measuring`.
+    NVBench measures the times, in interleaved rounds: see `gemmlab docs measuring`.
     """
     from gemmlab import problems
     from gemmlab.devices import open_device

@@ -1,4 +1,4 @@
-"""`gemmlab climb`: the rungs of a ladder run, judged and counted."""
+"""`gemmlab climb`: run the rungs of a ladder, check their results, count their work."""
 
 from __future__ import annotations
 
@@ -26,12 +26,10 @@ if TYPE_CHECKING:
 def climb(
     problem: Annotated[
         str | None,
-        typer.Argument(
-            metavar="PROBLEM", help="A problem that `gemmlab list` shows; default: gemm."
-        ),
+        typer.Argument(metavar="PROBLEM", help="A problem from `gemmlab list`. Default: gemm."),
     ] = None,
     every: Annotated[
-        bool, typer.Option("--all", help="Climb every ladder, at its default shape.")
+        bool, typer.Option("--all", help="Climb every ladder at its default shape.")
     ] = False,
     size: Annotated[
         int | None, typer.Option(help="Size of every axis: M = N = K for gemm, N for sum.")
@@ -43,13 +41,13 @@ def climb(
         str | None,
         typer.Option(
             metavar="A,B",
-            help="Rungs to climb, by their names in `gemmlab list`. Default: all. Without a "
-            "problem, rungs of several ladders can be named.",
+            help="Names of the rungs to climb (see `gemmlab list`), of several ladders if no "
+            "PROBLEM is given. Default: all.",
         ),
     ] = None,
     layout: Layout = None,
     device: Annotated[
-        str, typer.Option(help="auto (a GPU if there is one), emulated or cuda.")
+        str, typer.Option(help="auto (a GPU if there is one), emulated, or cuda.")
     ] = "auto",
     arch: Arch = None,
     tier: Annotated[
@@ -59,7 +57,8 @@ def climb(
     family: Annotated[
         str | None,
         typer.Option(
-            help="Family of inputs: normal, uniform, wide, …; for histogram uniform, single, text."
+            help="Distribution of the inputs: normal, uniform, wide, …; for histogram: uniform, "
+            "single, text."
         ),
     ] = None,
     as_json: AsJson = False,
@@ -67,10 +66,10 @@ def climb(
         Path | None, typer.Option("-o", "--output", help="Also write the records to this file.")
     ] = None,
 ) -> None:
-    """Run, judge and count every rung of a ladder.
+    """Run every rung of a ladder, check its result and count its work.
 
-    Prints a table of the rungs, and a sentence on what each step changed. With a GPU the rungs are
-    timed, too. Exit code 1 if a rung fails.
+    Prints a table of the rungs and one sentence per step about what it changed. On a GPU the rungs
+    are also timed. The exit code is 1 if a rung fails.
     """
     from gemmlab import problems
     from gemmlab.devices import open_device
@@ -78,7 +77,10 @@ def climb(
 
     given = (problem, size, shape, rungs, layout, family)
     if every and any(option is not None for option in given):
-        raise InputError("--all climbs every ladder as it is; give no problem, shape or rungs")
+        raise InputError(
+            "--all cannot be combined with a problem, --size, --shape, --rungs, --layout or "
+            "--family"
+        )
     climbs = []
     for name, chosen in _ladders(problem, every, rungs, layout).items():
         work = problems.find(name)
@@ -92,7 +94,7 @@ def climb(
 
     done: list[list[Record]] = []
 
-    def tell() -> list[Record]:
+    def output_all() -> list[Record]:
         flat = list(chain.from_iterable(done))
         if output:
             records.write(output, flat)
@@ -103,9 +105,9 @@ def climb(
         return flat
 
     def stop() -> None:
-        """What is done is not lost."""
+        """Output the records so far, then exit."""
         with suppress(Exception):
-            print(f"gemmlab: interrupted after {len(tell())} rungs", file=sys.stderr)
+            print(f"gemmlab: interrupted after {len(output_all())} rungs", file=sys.stderr)
             sys.stdout.flush()
         os._exit(130)
 
@@ -116,19 +118,19 @@ def climb(
             for record in take_steps(work, case, chosen, target, progress.say):
                 done[-1].append(record)
                 progress.finish(record)
-    if not all(record.passed for record in tell()):
+    if not all(record.passed for record in output_all()):
         raise typer.Exit(1)
 
 
 def _ladders(
     problem: str | None, every: bool, rungs: str | None, layout: str | None
 ) -> dict[str, list[Rung]]:
-    """What is to be climbed, by the names of the ladders."""
+    """Return the rungs to climb, by problem."""
     from gemmlab import problems
     from gemmlab.kernels import ladder
 
     if problem is not None:
-        problems.find(problem)  # before its rungs are looked for
+        problems.find(problem)  # report an unknown problem before unknown rungs
     if every or rungs is None:
         names = problems.NAMES if every else (problem or "gemm",)
         return {name: rungs_of(name, None, layout) for name in names}
@@ -139,7 +141,7 @@ def _ladders(
 
 
 class _Progress:
-    """A line per rung on stderr; to a terminal also what is being done."""
+    """Print one line per rung to stderr, and keep the status line current."""
 
     def __init__(self, total: int) -> None:
         from gemmlab.report import tables
@@ -169,7 +171,7 @@ def _print_climbs(ladders: Iterable[Sequence[Record]]) -> None:
 
 
 def _print_climb(out: Console, done: Sequence[Record]) -> None:
-    """One ladder: what was computed on what, the table, what it cannot hold, and the steps."""
+    """Print one ladder: case and device, the table, notes, the timeline and the steps."""
     from gemmlab.report import steps, tables, timeline
 
     one = done[0]

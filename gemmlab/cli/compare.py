@@ -1,4 +1,4 @@
-"""`gemmlab compare`: two sets of records of `bench`, or two of `climb`."""
+"""`gemmlab compare`: compare two sets of records of `bench`, or two of `climb`."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ if TYPE_CHECKING:
 
     from gemmlab.lab.changes import Change
 
-_SHOWN = 3  # numbers of a rung that differ
+_SHOWN = 3  # differing numbers shown per rung
 
 
 def compare(
     a: Annotated[
         Path,
         typer.Argument(
-            metavar="BEFORE", help="Records of bench or climb: a file, or a folder of them."
+            metavar="BEFORE", help="Old records, of bench or climb: a file or a folder."
         ),
     ],
-    b: Annotated[Path, typer.Argument(metavar="AFTER", help="The same.")],
+    b: Annotated[Path, typer.Argument(metavar="AFTER", help="New records, of the same command.")],
 ) -> None:
     """Compare two benches or two climbs, kernel by kernel.
 
-    Benches: faster, slower, same or undecided. Same: the medians of cold GPU time differ by at most
-    1 %. Faster or slower: they differ by more, and nine samples in ten of one lie below nine in ten
-    of the other (p90 of one under p10 of the other). Undecided: they differ by more, but the
-    samples overlap. Exit code 1 if any is slower.
+    A kernel of a bench is "same" if the medians of cold GPU time differ by at most 1 %. It is
+    "faster" or "slower" if they differ by more and the samples are separated (the p90 of one side
+    is below the p10 of the other), "undecided" if they overlap. The exit code is 1 if a kernel is
+    slower.
 
-    Climbs: verdicts, counts and times. Exit code 1 if a rung passed before and does not now.
+    For climbs, verdicts, counts and times are compared. The exit code is 1 if a rung that passed
+    now fails.
     """
     from gemmlab.errors import InputError
     from gemmlab.lab import changes, records
@@ -43,7 +44,9 @@ def compare(
     (climbed_a, before), (climbed_b, after) = _read(a), _read(b)
     if climbed_a != climbed_b:
         climb, bench = (a, b) if climbed_a else (b, a)
-        raise InputError(f"{climb} holds records of climb, {bench} of bench: compare two of a kind")
+        raise InputError(
+            f"cannot compare records of climb ({climb}) with records of bench ({bench})"
+        )
     sides = ((before, a), (after, b))
     if climbed_a:
         changed = changes.compare(*(records.decoded(records.Record, *side) for side in sides))
@@ -58,19 +61,19 @@ def compare(
 
 
 def _read(path: Path) -> tuple[bool, list[Any]]:
-    """Whether the records of a file or a folder are those of climbs, and all of them."""
+    """Return all records of a file or a folder, and whether they are records of climb."""
     from gemmlab.errors import InputError
     from gemmlab.lab.records import entries
 
     found = entries(path)
     kinds = {"rung" in entry for entry in found if isinstance(entry, dict)} or {False}
     if len(kinds) > 1:
-        raise InputError(f"{path} holds records of climb and others: compare files")
+        raise InputError(f"{path} contains records of both climb and bench: compare single files")
     return kinds.pop(), found
 
 
 def _print_changes(out: Console, found: Sequence[Change]) -> None:
-    """A table per case, what else differs, and how often each was said."""
+    """Print a table per case, other differences, and how many rungs have each status."""
     from collections import Counter
 
     from rich.text import Text
@@ -91,7 +94,7 @@ def _print_changes(out: Console, found: Sequence[Change]) -> None:
     for line in changes.conditions(found):
         out.print(line)
     if any(one.time_ratio for one in found):
-        out.print("A climb times a rung once; `gemmlab bench` says what is faster.")
+        out.print("A climb times each rung only once; use `gemmlab bench` to compare speeds.")
     counts = Counter(one.status for one in found)
     out.print(", ".join(f"{number} {status}" for status, number in counts.most_common()))
 
@@ -100,10 +103,10 @@ def _row(one: Change) -> list[str]:
     from gemmlab.report.steps import number
 
     moves = one.moves
-    told = [f"{name} {number(old)} → {number(new)}" for name, old, new in moves[:_SHOWN]]
+    shown = [f"{name} {number(old)} → {number(new)}" for name, old, new in moves[:_SHOWN]]
     if moves[_SHOWN:]:
-        told.append(f"and {len(moves) - _SHOWN} more")
-    return [one.rung, one.verdict, one.status, ", ".join(told) or "–"]
+        shown.append(f"and {len(moves) - _SHOWN} more")
+    return [one.rung, one.verdict, one.status, ", ".join(shown) or "–"]
 
 
 def _times(one: Change) -> list[str]:

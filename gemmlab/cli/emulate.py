@@ -1,4 +1,4 @@
-"""`gemmlab emulate`: a kernel file on the emulator, as its directive says."""
+"""`gemmlab emulate`: run a kernel file on the emulator, as its directive describes."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gemmlab.cli.options import AsJson
+
 if TYPE_CHECKING:
     import numpy as np
 
     from gemmlab.lab.kernel_file import FileRun
 
-_SHOWN = 4  # numbers of an array
-_KEPT = "An array that may keep elements needs a fill: o:f32[n]=zeros."
+_SHOWN = 4  # elements shown per array
+_FILL_HINT = "If elements may stay unwritten, give the array initial values: o:f32[n]=zeros."
 TIER_NAMES = {"numpy": "NumPy", "native": "native"}
 
 
@@ -27,56 +29,62 @@ def emulate(
         list[str] | None,
         typer.Argument(
             metavar="NAME=VALUE",
-            help="Words of a directive, in place of the file's own: entry=f grid=4 block=256 "
+            help="Values that override the file's directive: entry=f grid=4 block=256 "
             "args=x:f32[n],n n=1000 smem=0 problem=gemm layout=row.",
         ),
     ] = None,
-    lines: Annotated[bool, typer.Option("--lines", help="Show what each line cost.")] = False,
+    lines: Annotated[
+        bool, typer.Option("--lines", help="Show the cost of each source line.")
+    ] = False,
     by_ptx: Annotated[
-        bool, typer.Option("--ptx", help="With --lines: lines of the PTX, not of the source.")
+        bool, typer.Option("--ptx", help="With --lines: of each PTX line instead.")
     ] = False,
     by_sass: Annotated[
         bool,
-        typer.Option("--sass", help="Show where the machine code differs from its PTX."),
+        typer.Option(
+            "--sass", help="Show where memory accesses of the machine code differ from the PTX."
+        ),
     ] = False,
     order: Annotated[
-        str, typer.Option(help="Order of warps and blocks: in-order, reversed, or a seed.")
+        str,
+        typer.Option(help="Order of warps and blocks: in-order, reversed, or a seed to shuffle."),
     ] = "in-order",
     tier: Annotated[
         str,
-        typer.Option(help="auto, numpy, or native (by LLVM): see `gemmlab docs emulator`."),
+        typer.Option(
+            help="Emulator tier: auto, numpy, or native (compiled by LLVM); see "
+            "`gemmlab docs emulator`."
+        ),
     ] = "auto",
     seed: Annotated[int, typer.Option(min=0, help="Seed of the random arrays.")] = 0,
     arch: Annotated[str | None, typer.Option(help="GPU architecture to compile for.")] = None,
     check: Annotated[
         str | None,
-        typer.Option(help="Checks to run: all, or A,B; see `gemmlab docs checks`."),
+        typer.Option(help="Checks to run: all, or names A,B; see `gemmlab docs checks`."),
     ] = None,
     max_instructions: Annotated[
         int | None,
-        typer.Option(help="Instructions of a warp after which the kernel counts as endless."),
+        typer.Option(help="Stop the kernel when a warp has executed this many instructions."),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON on stdout, and nothing else.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Run a kernel file on the emulator and count; needs no GPU.
+    """Run a kernel file on the emulator and print its counters; needs no GPU.
 
-    The file says how it is called in a comment at its top, "//! gemmlab block=256 grid=4 args=…";
-    the same words can be given here. The exit code is 1 where a problem was named and the result is
-    wrong, 4 where the kernel did something that is not allowed or a check found something.
+    A directive at the top of the file describes the launch: "//! gemmlab block=256 grid=4 args=…".
+    NAME=VALUE arguments override it. The exit code is 1 if a problem is named and the result is
+    wrong, 4 if the kernel makes an error or a check finds one.
     """
     from gemmlab.errors import EmulationError, InputError
     from gemmlab.lab import kernel_file
     from gemmlab.lab.directives.directive import parse
 
     if by_ptx and not lines:
-        raise InputError("--ptx goes with --lines")
+        raise InputError("--ptx requires --lines")
     how: dict[str, Any] = {"order": int(order) if order.lstrip("-").isdigit() else order}
     how["check"] = None if check is None else check.split(",")
     how["max_instructions"] = max_instructions
     how |= {"tier": tier}
-    # What the kernel itself prints is in nobody's way there.
+    # Keep the kernel's own output out of the JSON.
     printed = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
     with printed:
         done = kernel_file.run(file, parse(words or []), arch=arch, seed=seed, **how)
@@ -102,7 +110,7 @@ def _as_json(done: FileRun, lines: bool, by_sass: bool, checked: bool) -> dict[s
         "block": done.call.block,
         "dynamic_smem_bytes": done.call.smem,
         "tier": done.run.tier,
-        # Of a launch that was stopped they would be zeros.
+        # The counters of a stopped launch are all zero.
         "counters": None if _is_stopped(done) else done.run.counters | counted,
     }
     if done.verdict is not None:
@@ -133,7 +141,7 @@ def _print(done: FileRun, lines: bool, by_ptx: bool, by_sass: bool, checked: boo
         out.print(findings.summary(done.run.findings))
         kinds = {finding.kind for finding in done.run.findings}
         if "unwritten output" in kinds and done.verdict is None:
-            out.print(_KEPT)
+            out.print(_FILL_HINT)
     if _is_stopped(done):
         return
     out.print()
@@ -169,7 +177,7 @@ def _is_stopped(done: FileRun) -> bool:
 
 
 def _preview(array: np.ndarray) -> str:
-    """The first numbers of an array, as it is after the run."""
+    """Format an array's dtype, size and first elements."""
     first = ", ".join(f"{value:.6g}" for value in array[:_SHOWN].tolist())
     more = ", …" if array.size > _SHOWN else ""
     return f"{array.dtype}[{array.size}]: {first}{more}"

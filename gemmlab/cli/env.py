@@ -1,27 +1,25 @@
-"""`gemmlab env`: what this machine has of what gemmlab can use."""
+"""`gemmlab env`: list the versions, packages and hardware that gemmlab finds."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+from gemmlab.cli.options import AsJson
 
 _NAMES = {
     "gpu_missing_because": "no GPU",
-    "device_auto": "kernels run on",
-    "native_tier": "native tier for",
+    "device_auto": "default device",
+    "native_tier": "native tier CPU",
     "native_tier_missing_because": "no native tier",
 }
 
 
 def env(
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON on stdout, and nothing else.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Say what this machine has, what is missing, and what brings it."""
+    """Show the GPU, the packages, what is missing, and how to install it."""
     from rich.text import Text
 
     from gemmlab.lab import environment
@@ -36,14 +34,14 @@ def env(
     out.print(tables.facts({_NAMES.get(k, k): str(value) for k, value in found.items() if value}))
     out.print()
     rows = [[p["name"], _state(p), p["purpose"]] for p in packages]
-    out.print(tables.plain_table(["package", "version", "what for"], rows))
+    out.print(tables.plain_table(["package", "version", "purpose"], rows))
     for package in packages:
         if package["trouble"]:
             out.print()
             out.print(Text(package["trouble"]))
     for command, names in _commands(packages).items():
         out.print()
-        out.print(Text(f"{command}\n  brings or mends {', '.join(names)}"), soft_wrap=True)
+        out.print(Text(f"{command}\n  installs or repairs {', '.join(names)}"), soft_wrap=True)
 
 
 def _state(package: dict[str, str | None]) -> str:
@@ -52,7 +50,7 @@ def _state(package: dict[str, str | None]) -> str:
 
 
 def _commands(packages: Sequence[dict[str, str | None]]) -> dict[str, list[str]]:
-    """Each command that helps, with the packages that it is for."""
+    """Return the install commands, each with the names of the packages that it installs."""
     by_command: dict[str, list[str]] = {}
     for package in packages:
         if package["install"]:

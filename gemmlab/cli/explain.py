@@ -1,4 +1,4 @@
-"""`gemmlab explain`: why a kernel is as fast as it is."""
+"""`gemmlab explain`: explain the performance of a kernel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gemmlab.core import status
 
 def explain(
     rung: Annotated[
-        str, typer.Argument(metavar="RUNG", help="A rung's name, as in `gemmlab list`.")
+        str, typer.Argument(metavar="RUNG", help="Name of a rung; see `gemmlab list`.")
     ],
     size: Annotated[int | None, typer.Option(help="Size of every axis.")] = None,
     shape: Annotated[
@@ -22,15 +22,18 @@ def explain(
     layout: Layout = None,
     gpu: Annotated[
         str | None,
-        typer.Option(help="H200, A100, RTX2080Ti, …. Default: this machine's GPU, else H200."),
+        typer.Option(
+            help="The GPU to explain it for: H200, A100, RTX2080Ti, …. Default: this machine's "
+            "GPU, or H200 if there is none."
+        ),
     ] = None,
     as_json: AsJson = False,
     svg: Annotated[Path | None, typer.Option(help="Also write the page as SVG.")] = None,
 ) -> None:
-    """Explain why a kernel is as fast as it is; needs no GPU.
+    """Explain the performance of a kernel; needs no GPU.
 
-    Traffic, roofline, occupancy, access patterns, and a model beside what the emulator counts: see
-    `gemmlab docs explain`.
+    Shows memory traffic, roofline, occupancy and access patterns, and compares a model with the
+    emulator's counts: see `gemmlab docs explain`.
     """
     import json
 

@@ -1,4 +1,4 @@
-"""`gemmlab export`: a problem in the files of other benchmarks."""
+"""`gemmlab export`: write a problem in the format of other benchmarks."""
 
 from __future__ import annotations
 
@@ -12,17 +12,20 @@ def export(
     problem: Annotated[
         str, typer.Argument(metavar="PROBLEM", help="gemm, transpose, sum or vector-add.")
     ],
-    folder: Annotated[Path, typer.Option("-o", "--output", help="Where to; made if missing.")],
+    folder: Annotated[
+        Path, typer.Option("-o", "--output", help="Folder to write to; created if missing.")
+    ],
     solution: Annotated[
         Path | None,
         typer.Option(
-            help="Also this kernel file, as a solution.json; its directive says problem=, entry=."
+            help="Also export this kernel file as solution.json. Its directive must have problem= "
+            "and entry=."
         ),
     ] = None,
 ) -> None:
-    """Write a problem for FlashInfer-Bench and SOL-ExecBench.
+    """Export a problem to FlashInfer-Bench and SOL-ExecBench.
 
-    As a definition and workloads; with a kernel file, its solution.
+    Writes a definition and workloads, and a solution if a kernel file is given.
     """
     from gemmlab import problems
     from gemmlab.compile import source
@@ -35,6 +38,6 @@ def export(
     if solution:
         files["solution.json"] = [flashinfer.solution(work, solution, source.read(solution))]
     make_folder(folder)
-    for name, told in files.items():
-        flashinfer.write(folder / name, told)
+    for name, content in files.items():
+        flashinfer.write(folder / name, content)
         print(folder / name)

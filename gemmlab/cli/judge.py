@@ -1,4 +1,4 @@
-"""`gemmlab judge`: a kernel file's verdict."""
+"""`gemmlab judge`: check and time a kernel file."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from gemmlab.cli.options import AsJson
 
 if TYPE_CHECKING:
     from gemmlab.lab.submission.steps import Step
@@ -26,13 +28,13 @@ def judge(
         list[str] | None,
         typer.Argument(
             metavar="NAME=VALUE",
-            help="Words of a directive, in place of the file's own: problem=gemm entry=f "
+            help="Values that override the file's directive: problem=gemm entry=f "
             "args=a,b,c,m,n,k layout=row block=16,16 grid=ceil_div(n,16),ceil_div(m,16) smem=0 "
             "multiple=128,128,8 output=finite precision=tf32, and sizes to time: m=4096.",
         ),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Seed of the inputs. Default: one that nobody knows.")
+        int | None, typer.Option(min=0, help="Seed of the random inputs. Default: random.")
     ] = None,
     arch: Annotated[
         str | None, typer.Option(help="GPU architecture to compile for. Default: sm_90a.")
@@ -41,28 +43,26 @@ def judge(
         float, typer.Option(min=1, help="Time limit of each step, in seconds.")
     ] = 120,
     memory_limit: Annotated[
-        float, typer.Option(min=1, help="Memory limit of each step but those on a GPU, in GiB.")
+        float, typer.Option(min=1, help="Memory limit of each step without a GPU, in GiB.")
     ] = 8,
     emulated: Annotated[
         bool, typer.Option("--emulated", help="Do not use a GPU, even if there is one.")
     ] = False,
     workload: Annotated[
         Path | None,
-        typer.Option(help="Also try the shapes of this FlashInfer-Bench workload.jsonl."),
+        typer.Option(help="Also test the shapes in this FlashInfer-Bench workload.jsonl."),
     ] = None,
     trace: Annotated[
         Path | None,
         typer.Option(help="Also write the result to this FlashInfer-Bench trace.jsonl."),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON on stdout, and nothing else.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Judge a kernel file: is it right, exact, fast?
+    """Judge a kernel file: is it correct, accurate and fast?
 
-    How right and how exact it is, how fast beside cuBLAS, and what to improve first: see
-    `gemmlab docs judging`. Without a GPU everything but the timing works. Exit code 0 if it passes,
-    1 if not.
+    Checks the results, classifies the precision, compares the speed with cuBLAS and says what to
+    improve first: see `gemmlab docs judging`. Everything but the timing works without a GPU. The
+    exit code is 0 if the kernel passes, 1 if it fails.
     """
     from gemmlab import problems
     from gemmlab.compile import source
@@ -92,7 +92,7 @@ def judge(
             gpu=not emulated,
             shapes=tuple(tuple(shape.values()) for shape in shapes),
         )
-        result = judge_file(file, directive, options, _told)
+        result = judge_file(file, directive, options, _report_step)
     if trace:
         flashinfer.write(trace, flashinfer.traces(result))
     if as_json:
@@ -103,5 +103,5 @@ def judge(
         raise typer.Exit(1)
 
 
-def _told(step: Step) -> None:
+def _report_step(step: Step) -> None:
     print(f"{step.name}: {step.status}, {step.seconds:.1f} s", file=sys.stderr)

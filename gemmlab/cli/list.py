@@ -1,4 +1,4 @@
-"""`gemmlab list`: the rungs of every ladder."""
+"""`gemmlab list`: list the rungs of every ladder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gemmlab new`: a file to start a kernel from."""
+"""`gemmlab new`: write a template for a kernel."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ import typer
 def new(
     problem: Annotated[
         str,
-        typer.Argument(metavar="PROBLEM", help="A problem that `gemmlab list` shows."),
+        typer.Argument(metavar="PROBLEM", help="A problem from `gemmlab list`."),
     ],
     lang: Annotated[str, typer.Option(help="cu (CUDA C++) or cute (Python, CuTe DSL).")] = "cu",
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Default: PROBLEM.cu or .py, here.")
+        Path | None,
+        typer.Option("-o", "--output", help="File to write. Default: PROBLEM.cu or PROBLEM.py."),
     ] = None,
 ) -> None:
-    """Write a file to start a kernel from.
+    """Write a template for a kernel: simple, correct code to start from.
 
-    It is simple and right, and has the directive that says how it is called.
+    Its directive describes the launch, so `gemmlab judge` can run it as it is.
     """
     from gemmlab.lab.submission import start
 

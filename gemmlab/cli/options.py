@@ -1,4 +1,4 @@
-"""Options that several commands share, and what is read from them."""
+"""Options that several commands share, and functions that interpret them."""
 
 from __future__ import annotations
 
@@ -17,17 +17,22 @@ if TYPE_CHECKING:
 
 Layout = Annotated[
     str | None,
-    typer.Option(help="row (default), or course: A row-major, B and C column-major."),
+    typer.Option(
+        help="row (default): all matrices row-major; course: A row-major, B and C column-major."
+    ),
 ]
 Arch = Annotated[
     str | None,
-    typer.Option(help="GPU architecture to compile for, e.g. sm_90a. Default: the device's own."),
+    typer.Option(help="GPU architecture to compile for, e.g. sm_90a. Default: the device's."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON on stdout, and nothing else.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print only JSON to stdout.")]
 
 
 def shape_of(problem: Problem, size: int | None, text: str | None) -> dict[str, int]:
-    """The shape that --size or --shape asks for; the problem checks its range."""
+    """Return the shape given by --size or --shape, or the default one. Its range is not checked.
+
+    Raises InputError for both options, ShapeError for a --shape that cannot be parsed.
+    """
     if text is None:
         return dict.fromkeys(problem.axes, problem.default_size if size is None else size)
     if size is not None:
@@ -43,24 +48,28 @@ def shape_of(problem: Problem, size: int | None, text: str | None) -> dict[str, 
 
 
 def rungs_of(problem: str, names: Sequence[str] | None, layout: str | None) -> list[Rung]:
-    """Rungs of one ladder, all in one layout: `layout`, or the one that their names mean."""
+    """Return the named rungs of one ladder; all of them if `names` is None.
+
+    All rungs have one layout: `layout`, or the one that their names imply. Raises InputError for
+    names of different layouts.
+    """
     from gemmlab.kernels import ladder
 
     wanted = [rung.name for rung in ladder.rungs(problem)] if names is None else names
     named = [ladder.find(name, layout, problem) for name in wanted]
-    found = list({ladder.label(rung): rung for rung in named}.values())  # each once
+    found = list({ladder.label(rung): rung for rung in named}.values())  # without duplicates
     if len({rung.layout for rung in found}) > 1:
-        raise InputError(f"{', '.join(wanted)}: two layouts; say which with --layout")
+        raise InputError(f"{', '.join(wanted)}: different layouts; choose one with --layout")
     return found
 
 
 def check_writable(path: Path | None, option: str = "-o") -> None:
-    """Find out before the work, not after it, that the file cannot be written."""
+    """Raise InputError, before any work is done, if the file cannot be written."""
     if path is None:
         return
     if path.is_dir():
-        raise InputError(f"{option} {path}: is a folder")
+        raise InputError(f"{option} {path}: this is a folder, not a file")
     if not path.parent.is_dir():
-        raise InputError(f"{option} {path}: no folder {path.parent}")
+        raise InputError(f"{option} {path}: folder {path.parent} does not exist")
     if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise InputError(f"{option} {path}: no permission to write there")
+        raise InputError(f"{option} {path}: permission denied")

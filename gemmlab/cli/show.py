@@ -1,4 +1,4 @@
-"""`gemmlab show`: a kernel's lesson, source, PTX, SASS or resources."""
+"""`gemmlab show`: print a kernel's lesson, source, PTX, SASS or resources."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from gemmlab.errors import InputError
 
 def show(
     rung: Annotated[
-        str, typer.Argument(metavar="RUNG", help="A rung's name, as in `gemmlab list`.")
+        str, typer.Argument(metavar="RUNG", help="Name of a rung; see `gemmlab list`.")
     ],
     source: Annotated[
-        bool, typer.Option("--source", help="Its source: the rung's file and its kernel's.")
+        bool, typer.Option("--source", help="Show the source files of the rung and its kernel.")
     ] = False,
-    ptx: Annotated[bool, typer.Option("--ptx", help="Its PTX.")] = False,
-    sass: Annotated[bool, typer.Option("--sass", help="Its machine code.")] = False,
+    ptx: Annotated[bool, typer.Option("--ptx", help="Show the PTX.")] = False,
+    sass: Annotated[bool, typer.Option("--sass", help="Show the machine code (SASS).")] = False,
     resources: Annotated[
-        bool, typer.Option("--resources", help="Its registers, spills, shared memory, occupancy.")
+        bool,
+        typer.Option("--resources", help="Show registers, spills, shared memory and occupancy."),
     ] = False,
     layout: Layout = None,
     arch: Annotated[
@@ -30,9 +31,9 @@ def show(
 ) -> None:
     """Show a kernel: its lesson, source, PTX, SASS or resources."""
     if source + ptx + sass + resources > 1:
-        raise InputError("give one of --source, --ptx, --sass, --resources")
+        raise InputError("give only one of --source, --ptx, --sass, --resources")
     if arch is not None and not ptx + sass + resources:
-        raise InputError("--arch goes with --ptx, --sass or --resources")
+        raise InputError("--arch requires --ptx, --sass or --resources")
     from gemmlab.kernels import ladder
     from gemmlab.lab import views
     from gemmlab.report import tables
