@@ -8,7 +8,7 @@ from gemmlab import problems
 from gemmlab.errors import CompileError, InputError
 from gemmlab.kernels import ladder
 from gemmlab.lab.bench.protocol import Protocol
-from gemmlab.lab.bench.session import Plan
+from gemmlab.lab.bench.session import BenchPlan
 from gemmlab.lab.submission import process
 from gemmlab.lab.submission.guest import guest
 
@@ -24,7 +24,7 @@ def made(judge, monkeypatch):
     def make(text, *rungs, shape=SHAPE):
         guests = [guest(judge.file(text))]
         found = [ladder.find(name) for name in rungs]
-        plan = Plan(GEMM, found, [shape], "normal", 0, None, guests)
+        plan = BenchPlan(GEMM, found, [shape], "normal", 0, None, guests)
         plan.check()
         return plan.job(shape, Protocol(), "sm_90a")
 
