@@ -1,4 +1,4 @@
-"""Directives: parsing, evaluation, and the errors for wrong ones."""
+"""Directives: parsing, evaluation, and errors."""
 
 import contextlib
 
@@ -35,7 +35,7 @@ def test_lines_at_the_top_are_one_directive():
 
 
 @pytest.mark.parametrize("text", ["", "__global__ void f() {}", "// gemmlab entry=f", "#include"])
-def test_no_directive_is_an_empty_one(text):
+def test_a_file_without_a_directive_gives_an_empty_one(text):
     assert read(text) == Directive()
 
 
@@ -47,15 +47,15 @@ def test_python_and_options():
 
 
 @pytest.mark.parametrize("word", ["smem=0", "output=nan", "precision=ieee", "block=1", "n=1"])
-def test_every_word_that_is_given_replaces_the_files(word):
+def test_options_replace_the_words_of_the_file(word):
     own = read("//! gemmlab smem=64 output=finite precision=fp16 block=8 n=5\n")
     name, value = word.split("=")
     words = own.overridden(parse([word]))
     assert (words.sizes[name] if name == "n" else "".join(getattr(words, name))) == value
 
 
-def test_the_sizes_of_a_case_stay_its_own():
-    """The directive's sizes are for other purposes, such as timing."""
+def test_the_sizes_of_a_case_take_precedence():
+    """The directive's sizes are for other uses, such as timing."""
     words = read("//! gemmlab args=a,b,c,m,n,k,tile m=64 n=m tile=m/2 grid=m,n block=tile\n")
     problem = problems.find("gemm")
     case = problem.case({"m": 6, "n": 5, "k": 4}, "row", "normal", 0)
@@ -85,7 +85,7 @@ def test_ceil_div_is_the_ceiling(a, b):
 
 
 @given(st.text(alphabet="nm0123456789+-*/%<>()., cel_divax'\"[]=", max_size=30))
-def test_no_text_does_more_than_raise_our_own_error(text):
+def test_arbitrary_text_raises_only_gemmlab_errors(text):
     with contextlib.suppress(GemmlabError):
         assert isinstance(evaluate(text, {"n": 5, "m": 0}), int)
 
@@ -95,15 +95,15 @@ def test_no_text_does_more_than_raise_our_own_error(text):
     [
         ("n/0", InputError, "divides by zero"),
         ("n % (m - 3)", InputError, "divides by zero"),
-        ("q + 1", UnknownNameError, "names 'q'; the sizes are: n, m"),
-        ("2 ** 99", InputError, "no expression"),
-        ("__import__('os')", InputError, "no expression"),
-        ("n.real", InputError, "no expression"),
-        ("True", InputError, "no expression"),
+        ("q + 1", UnknownNameError, r"unknown size 'q' in 'q \+ 1'; known sizes: n, m"),
+        ("2 ** 99", InputError, "not an integer expression"),
+        ("__import__('os')", InputError, "not an integer expression"),
+        ("n.real", InputError, "not an integer expression"),
+        ("True", InputError, "not an integer expression"),
         ("1 << 64", InputError, "shifts by 64"),
         ("9999999999 * 9999999999", InputError, "64 bits"),
-        ("ceil_div(n)", InputError, "two values"),
-        ("(" * 500, InputError, "no expression|nested"),
+        ("ceil_div(n)", InputError, "two arguments"),
+        ("(" * 500, InputError, "not an integer expression|nested"),
     ],
 )
 def test_bad_expressions(text, error, words):
@@ -114,11 +114,11 @@ def test_bad_expressions(text, error, words):
 @pytest.mark.parametrize(
     ("line", "error", "words"),
     [
-        ("blok=16", UnknownNameError, "no word 'blok'; did you mean 'block'"),
+        ("blok=16", UnknownNameError, "unknown word 'blok' in a directive; did you mean 'block'"),
         ("block", InputError, "not of the form name=value"),
         ("block=", InputError, "not of the form name=value"),
-        ("block=16 block=8", InputError, "block comes twice"),
-        ("args=,", InputError, "args=, in a directive gives no value"),
+        ("block=16 block=8", InputError, "block is given twice"),
+        ("args=,", InputError, "args=, in a directive has no value"),
         ("grid=ceil_div(n,128", InputError, "brackets"),
     ],
 )
@@ -143,12 +143,12 @@ def test_a_call_has_arrays_numbers_and_sizes():
 @pytest.mark.parametrize(
     ("words", "error", "message"),
     [
-        ("args=x:f33[4]", UnknownNameError, "no type 'f33'"),
-        ("args=x:f32[4]=noise", UnknownNameError, "no fill 'noise'"),
+        ("args=x:f33[4]", UnknownNameError, "unknown type 'f33'"),
+        ("args=x:f32[4]=noise", UnknownNameError, "unknown fill 'noise'"),
         ("args=x:f32", InputError, "not of the form"),
         ("args=x:f32[-4]", InputError, "has -4 elements"),
-        ("colour=7", UnknownNameError, "colour, which nothing in it uses; its words are problem"),
-        ("args=n", UnknownNameError, "no size 'n'"),
+        ("colour=7", UnknownNameError, "sets colour, but does not use it; valid words: problem"),
+        ("args=n", UnknownNameError, "unknown size 'n'; known sizes: none"),
         ("grid=1,2,3,4", InputError, "one to three numbers"),
         ("grid=", InputError, "name=value"),
     ],
@@ -182,8 +182,8 @@ def test_arguments_of_a_problem_are_found_by_name():
 @pytest.mark.parametrize(
     ("words", "error", "message"),
     [
-        ("grid=1 args=a,b,m", InputError, "does not have the output, c"),
-        ("grid=1 args=a,x,c", UnknownNameError, "no size 'x'"),
+        ("grid=1 args=a,b,m", InputError, "does not include the output, c"),
+        ("grid=1 args=a,x,c", UnknownNameError, "unknown size 'x'"),
         ("grid=1 layout=col,row,row", UnknownNameError, "no layout col,row,row"),
         ("grid=1 layout=course,row", UnknownNameError, "no layout course,row"),
     ],
@@ -198,5 +198,5 @@ def test_arrays_that_memory_cannot_hold(monkeypatch):
         raise MemoryError
 
     monkeypatch.setattr("gemmlab.lab.directives.call._filled", fail)
-    with pytest.raises(InputError, match=r"'x:f32\[n\]' has 400,000,000,000 bytes; .* memory"):
+    with pytest.raises(InputError, match=r"'x:f32\[n\]' needs 400,000,000,000 bytes, .* memory"):
         prepare(read("//! gemmlab block=1 grid=1 args=x:f32[n] n=100*1000*1000*1000"))

@@ -140,7 +140,7 @@ def test_a_word_that_means_nothing_is_an_error_for_a_problem_too(write, capsys):
     assert (code, out) == (
         2,
         "",
-    ) and "bogus, which nothing in it uses; its words are problem" in err
+    ) and "sets bogus, but does not use it; valid words: problem" in err
     assert err.rstrip().endswith("sizes: m, n, k")
 
 
@@ -152,7 +152,7 @@ def test_a_negative_seed_is_refused(write, capsys):
 def test_a_missing_file_and_one_without_a_directive(write, capsys):
     assert run_command(capsys, "nowhere.cu")[0] == 2
     code, _, err = run_command(capsys, write(GATHER.partition("\n")[2]))
-    assert code == 2 and "does not say grid and block of gather(.u64, .u64, .u32)" in err
+    assert code == 2 and "does not give the grid and block of gather(.u64, .u64, .u32)" in err
 
 
 def test_json_of_a_launch_that_was_stopped_has_no_counters(write, capsys):

@@ -1,4 +1,4 @@
-"""Somebody's kernel file, run once on the emulator as its directive says."""
+"""Run the kernel of a user's file once on the emulator, launched as its directive says."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FileRun:
-    """What came of it. `verdict` is there where a problem is named and the launch ended."""
+    """A run and its result; no verdict without a problem, or if a finding ended the launch."""
 
     artifact: Artifact
     call: Call
@@ -34,9 +34,9 @@ class FileRun:
 
 
 def directive_of(path: Path, options: Directive) -> Directive:
-    """The directive in the file, with the command line's words in place of its own.
+    """Return the file's directive, with the words of `options` in place of its own.
 
-    Raises UnknownNameError where there is no such file, InputError where it cannot be read.
+    Raises UnknownNameError if the file does not exist, InputError if it cannot be read.
     """
     return read(source.read(path)).overridden(options)
 
@@ -50,16 +50,16 @@ def run(
     family: str | None = None,
     **how: Any,
 ) -> FileRun:
-    """Compile and emulate once. `how` goes to `gemmlab.emulate`.
+    """Compile the file and emulate one launch. `how` is passed to `gemmlab.emulate`.
 
-    Raises InputError or UnknownNameError with the word of the directive at fault, CompileError for
-    the file, LaunchError and EmulationError as `gemmlab.emulate` does.
+    Raises InputError or UnknownNameError that names the directive's invalid word, CompileError for
+    the file, and LaunchError and EmulationError as `gemmlab.emulate` does.
     """
     directive = directive_of(path, options)
     artifact = load(path, entry=directive.entry, arch=arch)
     status.say(f"emulating {artifact.entry}")
     if not directive.grid or not directive.block:
-        raise InputError(_how_to_call(path, artifact))
+        raise InputError(_missing_launch(path, artifact))
     if directive.problem is None:
         call = prepare(directive, seed)
         return FileRun(artifact, call, _emulated(artifact, call, [], how))
@@ -77,12 +77,12 @@ def run(
     return FileRun(artifact, call, ran, judge.judge_arrays(images, problem, case))
 
 
-def _how_to_call(path: Path, artifact: Artifact) -> str:
-    """What to say of a file that does not tell how its kernel is launched."""
+def _missing_launch(path: Path, artifact: Artifact) -> str:
+    """Return the error message for a file without a grid or block."""
     types = ", ".join(f".{p.ptx_type}" if p.size <= 8 else "struct" for p in artifact.parameters)
     return (
-        f"{path} does not say grid and block of {artifact.entry}({types}): give "
-        "grid=… block=… args=… here, or in a comment at its top, "
+        f"{path} does not give the grid and block of {artifact.entry}({types}): add "
+        "grid=… block=… args=… to the command, or to a comment at the top of the file, "
         "//! gemmlab block=256 grid=ceil_div(n,256) args=x:f32[n],n n=1000"
     )
 
@@ -90,15 +90,18 @@ def _how_to_call(path: Path, artifact: Artifact) -> str:
 def _emulated(
     artifact: Artifact, call: Call, results: list[np.ndarray], how: dict[str, Any]
 ) -> Run:
-    """results: arrays that the kernel must write before it reads them, besides those with the fill
-    `empty`."""
+    """Emulate one launch.
+
+    The kernel must write the arrays in `results`, and those with the fill `empty`, before it reads
+    them.
+    """
     ran = emulate(
         artifact,
         grid=call.grid,
         block=call.block,
         args=call.args,
         dynamic_smem=call.smem,
-        cluster=call.cluster if math.prod(call.cluster) > 1 else None,  # else as compiled
+        cluster=call.cluster if math.prod(call.cluster) > 1 else None,  # None: as compiled
         uninitialized=[*results, *call.filled("empty")],
         outputs=call.filled(None),
         **how,

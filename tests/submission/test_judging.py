@@ -235,9 +235,9 @@ BAD = {
     "no directive": ("__global__ void f() {}", (), "bad directive", "problem=…"),
     "no grid": (gemm().replace("grid=", "hgrid="), (), "bad directive", "grid"),
     "unknown word": (gemm(), ("layuot=row",), "bad directive", "did you mean 'layout'"),
-    "unused word": (gemm(), ("tile=16",), "bad directive", "tile, which nothing in it uses"),
+    "unused word": (gemm(), ("tile=16",), "bad directive", "sets tile, but does not use it"),
     "division by zero": (gemm(), ("grid=n/(m-m)",), "bad directive", "divides by zero"),
-    "an unknown name": (gemm(), ("grid=q",), "bad directive", "no size 'q'"),
+    "an unknown name": (gemm(), ("grid=q",), "bad directive", "unknown size 'q'"),
     "no such problem": (gemm(), ("problem=fft",), "bad directive", "no problem named 'fft'"),
     "no such class": (gemm(), ("precision=half",), "bad directive", "ieee, x3, tf32"),
     "nothing to time": (gemm(), ("m=0",), "bad directive", "a positive multiple of 1"),
@@ -252,7 +252,7 @@ BAD = {
         "launch refused",
         "a in args= is an array",
     ),
-    "no output": (gemm(), ("args=a,b,a,m,n,k",), "bad directive", "does not have the output"),
+    "no output": (gemm(), ("args=a,b,a,m,n,k",), "bad directive", "does not include the output"),
     "too many threads": (gemm(), ("block=64,64",), "launch refused", "4096 threads"),
     "too much shared memory": (
         gemm(

@@ -1,4 +1,4 @@
-"""How a kernel in somebody's file is called: the words at its top, and what they come to."""
+"""Directives: comments in a kernel file that say how to launch its kernel."""
 
 from gemmlab.lab.directives.directive import Directive, read
 from gemmlab.lab.directives.expressions import evaluate

@@ -1,7 +1,7 @@
-"""What a directive comes to for given sizes: grid, block and arguments.
+"""Evaluate a directive for given sizes to the grid, block and arguments of a launch.
 
-`prepare` is for a kernel that describes its own arguments, `bind` for one of a known problem, whose
-arguments are the problem's by name.
+`prepare` handles a directive that describes all arguments itself; `bind` handles the kernel of a
+known problem, whose arguments it looks up by name.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ class Call:
     smem: int  # bytes of dynamic shared memory
     cluster: Dim3
     args: tuple[Any, ...]
-    words: tuple[str, ...]  # of args=, one for each argument
+    words: tuple[str, ...]  # the words of args=, one for each argument
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the arguments."""
+        """The names of the arguments."""
         return tuple(word.split(":")[0] for word in self.words)
 
     def filled(self, fill: str | None) -> list[np.ndarray]:
-        """The arrays whose word has this fill, or none."""
+        """Return the array arguments whose word has this fill; None selects words without one."""
         arrays = [
             (_ARRAY.fullmatch(word), arg)
             for word, arg in zip(self.words, self.args, strict=True)
@@ -55,13 +55,16 @@ class Call:
         return [arg for found, arg in arrays if found and found["fill"] == fill]
 
     def named(self, message: str) -> str:
-        """A message of the emulator with the arguments' names in place of their numbers."""
+        """Replace the arguments' numbers in a message of the emulator by their names."""
         names = self.names
         return re.sub(r"\bargument (\d+)", lambda m: f"argument {names[int(m[1])]}", message)
 
 
 def dims(words: tuple[str, ...], what: str, names: Mapping[str, int]) -> Dim3:
-    """One to three expressions as x, y, z; what is not given is 1."""
+    """Evaluate one to three expressions as x, y, z; missing extents are 1.
+
+    `what` names the directive's word in messages. Raises InputError or UnknownNameError.
+    """
     if not 1 <= len(words) <= 3:
         given = ",".join(words) or "missing"
         raise InputError(f"{what} is {given}; it must have one to three numbers, x,y,z")
@@ -69,10 +72,12 @@ def dims(words: tuple[str, ...], what: str, names: Mapping[str, int]) -> Dim3:
     return x, y, z
 
 
-def sizes_of(directive: Directive, own: Mapping[str, int] | None = None) -> dict[str, int]:
-    """`own`, and the sizes a directive gives, in its order; one may use those before it, and `own`,
-    which it does not replace."""
-    known = dict(own or {})
+def sizes_of(directive: Directive, given: Mapping[str, int] | None = None) -> dict[str, int]:
+    """Return `given` and the sizes that the directive adds, evaluated in its order.
+
+    A size may refer to `given` and to earlier sizes. Sizes in `given` take precedence.
+    """
+    known = dict(given or {})
     for name, text in directive.sizes.items():
         if name not in known:
             known[name] = evaluate(text, known)
@@ -80,27 +85,29 @@ def sizes_of(directive: Directive, own: Mapping[str, int] | None = None) -> dict
 
 
 def check_sizes(directive: Directive, axes: Sequence[str] = ()) -> None:
-    """Raise UnknownNameError for a size that nothing in the directive uses, and that is none of the
-    problem's axes."""
+    """Raise UnknownNameError for a size that the directive does not use and that is not an axis."""
     unknown = directive.sizes.keys() - directive.names() - set(axes)
     if unknown:
         words = [field.name for field in fields(Directive) if field.name != "sizes"]
-        sizes = f", and sizes: {', '.join(axes)}" if axes else ", and sizes that it uses"
+        sizes = f"; sizes: {', '.join(axes)}" if axes else "; sizes must be used in an expression"
         raise UnknownNameError(
-            f"the directive has {', '.join(sorted(unknown))}, which nothing in it uses; its words "
-            f"are {', '.join(words)}{sizes}"
+            f"the directive sets {', '.join(sorted(unknown))}, but does not use it; valid words: "
+            f"{', '.join(words)}{sizes}"
         )
 
 
 def shape_of(directive: Directive, default: Shape) -> dict[str, int]:
-    """The sizes that the directive gives of `default`'s axes, and `default` for the rest."""
+    """Return the directive's size of each axis in `default`, or the default if it gives none."""
     known = {axis: size for axis, size in default.items() if axis not in directive.sizes}
     known = sizes_of(directive, known)
     return {axis: known[axis] for axis in default}
 
 
 def prepare(directive: Directive, seed: int = 0) -> Call:
-    """Grid, block and arguments. Raises InputError or UnknownNameError with the word at fault."""
+    """Evaluate a directive; `seed` determines the contents of its arrays.
+
+    Raises InputError or UnknownNameError that names the invalid word.
+    """
     check_sizes(directive)
     sizes = sizes_of(directive)
     args = [argument(word, sizes, seed) for word in directive.args]
@@ -108,9 +115,10 @@ def prepare(directive: Directive, seed: int = 0) -> Call:
 
 
 def layout_of(directive: Directive, problem: Problem) -> str:
-    """The problem's layout that the words mean: its name, or the order of each matrix, row,col,col.
+    """Return the name of the problem's layout that the directive selects.
 
-    Raises UnknownNameError.
+    The directive gives that name, or the order of each matrix: row,col,col. Raises
+    UnknownNameError.
     """
     words = directive.layout
     if not words:
@@ -120,21 +128,20 @@ def layout_of(directive: Directive, problem: Problem) -> str:
         known |= {("row", "row", "row"): "row", ("row", "col", "col"): "course"}
     if words not in known:
         choices = " or ".join(",".join(key) for key in known)
-        raise UnknownNameError(f"{problem.name} has no layout {','.join(words)}; it is {choices}")
+        raise UnknownNameError(f"{problem.name} has no layout {','.join(words)}; choose {choices}")
     return known[words]
 
 
 def bind(directive: Directive, problem: Problem, case: Case, given: Mapping[str, Any]) -> Call:
-    """The launch for one case. `given` holds what each of the problem's arguments is, by name.
+    """Return the launch for one case; `given` has the problem's arguments by name.
 
-    Without args the kernel takes all of them in the problem's order. The case's sizes count, also
-    where the directive gives others. Raises as `prepare`, and InputError for a kernel that does not
-    take the output.
+    Without args=, the kernel takes all of them in the problem's order. The case's sizes take
+    precedence over the directive's. Raises as `prepare`, and InputError if args= lacks the output.
     """
     sizes = sizes_of(directive, {**case.shape, **case.scalars})
     words = directive.args or tuple(parameter.name for parameter in problem.parameters)
     if case.output not in words:
-        raise InputError(f"args={','.join(words)} does not have the output, {case.output}")
+        raise InputError(f"args={','.join(words)} does not include the output, {case.output}")
     args = [given[word] if word in given else argument(word, sizes, case.seed) for word in words]
     return Call(*_launch(directive, sizes), tuple(args), words)
 
@@ -149,7 +156,7 @@ def _launch(directive: Directive, sizes: Mapping[str, int]) -> tuple[Dim3, Dim3,
 
 
 def argument(word: str, sizes: Mapping[str, int], seed: int) -> np.ndarray | int | float:
-    """An array "x:f32[n]=normal", a number "2.5", or an expression of sizes "m * k"."""
+    """Evaluate a word of args=: an array "x:f32[n]=normal", a number "2.5", or "m * k"."""
     if ":" not in word and "[" not in word:
         if _FLOAT.fullmatch(word) and not word.lstrip("+-").isdigit():
             return float(word.rstrip("f"))
@@ -158,7 +165,9 @@ def argument(word: str, sizes: Mapping[str, int], seed: int) -> np.ndarray | int
     if not found:
         raise InputError(f"argument {word!r} is not of the form name:type[count]=fill")
     if found["type"] not in TYPES:
-        raise UnknownNameError(f"argument {word!r}: no type {found['type']!r}; {', '.join(TYPES)}")
+        raise UnknownNameError(
+            f"argument {word!r} has an unknown type {found['type']!r}; choose {', '.join(TYPES)}"
+        )
     count = evaluate(found["count"], sizes)
     if count < 0:
         raise InputError(f"argument {word!r} has {count} elements")
@@ -167,11 +176,11 @@ def argument(word: str, sizes: Mapping[str, int], seed: int) -> np.ndarray | int
         return _filled(found["name"], dtype, count, found["fill"] or "normal", seed)
     except MemoryError:
         nbytes = f"{count * dtype.itemsize:,} bytes"
-        raise InputError(f"argument {word!r} has {nbytes}; there is not enough memory") from None
+        raise InputError(f"argument {word!r} needs {nbytes}, more than the free memory") from None
 
 
 def _filled(name: str, dtype: np.dtype, count: int, fill: str, seed: int) -> np.ndarray:
-    """`count` numbers, the same for the same name, type, count, fill and seed."""
+    """Return an array of `count` elements that depends on the arguments only."""
     rng = np.random.default_rng([seed, count, zlib.crc32(f"{name} {dtype} {fill}".encode())])
     whole = dtype.kind != "f"
     match fill:
@@ -179,7 +188,7 @@ def _filled(name: str, dtype: np.dtype, count: int, fill: str, seed: int) -> np.
             return np.zeros(count, dtype)
         case "ones":
             return np.ones(count, dtype)
-        case "empty":  # to be written before it is read; NaN, or -1
+        case "empty":  # NaN, or -1 for integers: the kernel must write before it reads
             return np.full(count * dtype.itemsize, 0xFF, np.uint8).view(dtype)
         case "arange":
             return np.arange(count).astype(dtype)
@@ -189,4 +198,6 @@ def _filled(name: str, dtype: np.dtype, count: int, fill: str, seed: int) -> np.
         case "uniform":
             drawn = rng.integers(0, 256, count) if whole else rng.random(count)
             return drawn.astype(dtype)
-    raise UnknownNameError(f"{name}: no fill {fill!r}; there is {', '.join(FILLS)}")
+    raise UnknownNameError(
+        f"argument {name} has an unknown fill {fill!r}; choose {', '.join(FILLS)}"
+    )

@@ -1,10 +1,10 @@
-"""The comment at the top of a kernel's file that says how to call it.
+"""The comment at the top of a kernel file that says how to launch the kernel.
 
     //! gemmlab problem=gemm entry=sgemm args=a,b,c,m,n,k layout=row,col,col
     //! gemmlab block=16,16 grid=ceil_div(n,128),ceil_div(m,128)
 
-`#!` does for `//!` in Python. Several such lines are one. A kernel of no known problem describes
-its own arguments, and gives sizes to the names it uses:
+In Python the marker is `#!` instead of `//!`. Several lines form one directive. For a kernel that
+solves none of gemmlab's problems, the directive describes the arguments and defines the sizes:
 
     //! gemmlab args=x:f32[n],y:f32[n]=zeros,n,2.5 n=1000 block=256 grid=ceil_div(n,256)
 """
@@ -26,8 +26,7 @@ _LISTS = ("args", "layout", "block", "grid", "cluster", "multiple")
 
 @dataclass(frozen=True)
 class Directive:
-    """The words of a directive; None and () are words that it does not have. Numbers stay
-    expressions: sizes come later."""
+    """The words of a directive, None or () if absent. Numbers are unevaluated expressions."""
 
     problem: str | None = None
     entry: str | None = None
@@ -36,15 +35,15 @@ class Directive:
     block: tuple[str, ...] = ()
     grid: tuple[str, ...] = ()
     cluster: tuple[str, ...] = ()
-    smem: str | None = None  # bytes of dynamic shared memory; none
-    multiple: tuple[str, ...] = ()  # one per axis: the kernel takes multiples of it only
-    # What it may find in its output: "nan", or "finite" where it multiplies that by 0.
+    smem: str | None = None  # bytes of dynamic shared memory; default 0
+    multiple: tuple[str, ...] = ()  # per axis: the kernel only accepts multiples of this number
+    # Initial contents of the output: "nan" (default), or "finite" if the kernel multiplies it by 0.
     output: str | None = None
-    precision: str | None = None  # the precision class it wants to be judged in; ieee
+    precision: str | None = None  # requested precision class; default ieee
     sizes: Mapping[str, str] = field(default_factory=dict)  # n=1000
 
     def names(self) -> set[str]:
-        """All names that its expressions use."""
+        """Return all names that the expressions refer to."""
         texts = (
             self.smem or "",
             *self.sizes.values(),
@@ -53,17 +52,17 @@ class Directive:
         return {name for text in texts for name in _NAME.findall(text)}
 
     def overridden(self, other: Directive) -> Directive:
-        """These words, with those that `other` gives in their place."""
+        """Return this directive with the words of `other` in place of its own."""
         given = {f.name: getattr(other, f.name) for f in fields(self)}
         changed = {name: value for name, value in given.items() if value not in (None, ())}
         return replace(self, **changed | {"sizes": {**self.sizes, **other.sizes}})
 
 
 def read(text: str) -> Directive:
-    """The directive in the comment that a file begins with; an empty one where there is none.
+    """Read the directive in a file's leading comment; without one, return an empty directive.
 
-    Raises InputError for a word that is no name=value or comes twice, UnknownNameError for one
-    that a directive does not have.
+    Raises InputError for a word that is repeated or is not of the form name=value, and
+    UnknownNameError for a likely misspelling of a word.
     """
     words: list[str] = []
     for line in text.splitlines():
@@ -75,7 +74,7 @@ def read(text: str) -> Directive:
 
 
 def parse(words: list[str]) -> Directive:
-    """A directive from its words, "block=16,16". Errors as `read`."""
+    """Parse words such as "block=16,16". Raises as `read`."""
     plain = {f.name for f in fields(Directive)} - {"sizes"}
     given: dict[str, str] = {}
     for word in words:
@@ -83,21 +82,23 @@ def parse(words: list[str]) -> Directive:
         if not equals or not value or not _NAME.fullmatch(name):
             raise InputError(f"{word!r} in a directive is not of the form name=value")
         if name in given:
-            raise InputError(f"{name} comes twice in a directive")
+            raise InputError(f"{name} is given twice in a directive")
         given[name] = value
     sizes = {name: value for name, value in given.items() if name not in plain}
     for name in sizes:
         if close := difflib.get_close_matches(name, plain, n=1, cutoff=0.7):
-            raise UnknownNameError(f"a directive has no word {name!r}; did you mean {close[0]!r}?")
+            raise UnknownNameError(
+                f"unknown word {name!r} in a directive; did you mean {close[0]!r}?"
+            )
     lists = {name: tuple(split(given[name], ",")) for name in _LISTS if name in given}
     if empty := [name for name, parts in lists.items() if not parts]:
-        raise InputError(f"{empty[0]}={given[empty[0]]} in a directive gives no value")
+        raise InputError(f"{empty[0]}={given[empty[0]]} in a directive has no value")
     texts = {name: given[name] for name in plain & given.keys() - set(_LISTS)}
     return Directive(**texts, **lists, sizes=sizes)  # type: ignore[arg-type]
 
 
 def split(text: str, separators: str) -> list[str]:
-    """Cut at separators outside brackets. Raises InputError for brackets that do not match."""
+    """Split at separators outside brackets. Raises InputError for unbalanced brackets."""
     parts, depth = [""], 0
     for character in text:
         depth += (character in "([") - (character in ")]")
@@ -108,5 +109,5 @@ def split(text: str, separators: str) -> list[str]:
         else:
             parts[-1] += character
     if depth:
-        raise InputError(f"{text.strip()!r}: brackets do not match")
+        raise InputError(f"unbalanced brackets in {text.strip()!r}")
     return [part.strip() for part in parts if part.strip()]

@@ -1,4 +1,4 @@
-"""Whole-number arithmetic on names: "ceil_div(n, 128)", "m * k + 1". Nothing else is evaluated."""
+"""Integer expressions such as "ceil_div(n, 128)" and "m * k + 1". Nothing else is evaluated."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _OPERATORS: dict[type[ast.AST], Callable[[int, int], int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
-    ast.Div: operator.floordiv,  # as C divides positive integers
+    ast.Div: operator.floordiv,  # as in C for positive integers
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
     ast.LShift: operator.lshift,
@@ -23,19 +23,19 @@ _FUNCTIONS: dict[str, Callable[..., int]] = {
     "min": min,
     "max": max,
 }
-_LARGEST = 2**63  # of any value on the way; larger shifts and products are refused, not computed
+_LARGEST = 2**63  # bound on intermediate values, which also bounds the cost of an evaluation
 
 
 def evaluate(text: str, names: Mapping[str, int]) -> int:
-    """The value of an expression of whole numbers, `names`, + - * / // % << >>, ceil_div, min, max.
+    """Evaluate an expression of integers, `names`, + - * / // % << >>, ceil_div, min and max.
 
-    Raises InputError for what is no such expression, a division by zero and a value past 2**63;
-    UnknownNameError for a name that is not in `names`.
+    Raises InputError for any other expression, a division by zero, and a value outside the range of
+    int64; UnknownNameError for a name that is not in `names`.
     """
     try:
         tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError, MemoryError, RecursionError):
-        raise InputError(f"{text!r} is no expression of whole numbers") from None
+        raise InputError(f"{text!r} is not an integer expression") from None
     try:
         return _value(tree.body, text, names)
     except ZeroDivisionError:
@@ -51,8 +51,8 @@ def _value(node: ast.AST, text: str, names: Mapping[str, int]) -> int:
         case ast.Name(id=name):
             if name not in names:
                 known = ", ".join(names) or "none"
-                what = f"{text!r} names {name!r}" if text.strip() != name else f"no size {name!r}"
-                raise UnknownNameError(f"{what}; the sizes are: {known}")
+                where = f" in {text!r}" if text.strip() != name else ""
+                raise UnknownNameError(f"unknown size {name!r}{where}; known sizes: {known}")
             return names[name]
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -_value(operand, text, names)
@@ -63,12 +63,15 @@ def _value(node: ast.AST, text: str, names: Mapping[str, int]) -> int:
             return _checked(_OPERATORS[type(op)](a, b), text)
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _FUNCTIONS:
             if len(args) < 2 or (name == "ceil_div" and len(args) != 2):
-                raise InputError(f"{text!r}: {name} takes two values")
+                raise InputError(f"{text!r}: {name} takes two arguments")
             return _checked(_FUNCTIONS[name](*(_value(arg, text, names) for arg in args)), text)
-    raise InputError(f"{text!r} is no expression of whole numbers, names, + - * / % and ceil_div")
+    raise InputError(
+        f"{text!r} is not an integer expression: use integers, sizes, + - * / // % << >>, "
+        "ceil_div, min and max"
+    )
 
 
 def _checked(value: int, text: str) -> int:
     if not -_LARGEST <= value < _LARGEST:
-        raise InputError(f"{text!r} comes to more than 64 bits hold")
+        raise InputError(f"the value of {text!r} does not fit in 64 bits")
     return value
