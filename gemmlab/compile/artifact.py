@@ -59,16 +59,16 @@ class VariableType:
 
 @dataclass(frozen=True)
 class Artifact:
-    """One compiled kernel. `cubin` and `resources` are None if the PTX was not assembled."""
+    """One compiled kernel, as `gemmlab.load` returns it."""
 
     entry: str  # name of the kernel in the PTX
     ptx: str = field(repr=False)
     arch: str  # the GPU architecture, e.g. "sm_90a"
     parameters: tuple[ParameterType, ...]
-    cubin: bytes | None = field(default=None, repr=False)
-    resources: Resources | None = None
+    cubin: bytes | None = field(default=None, repr=False)  # None if the PTX was not assembled
+    resources: Resources | None = None  # of the cubin
     block: tuple[int, int, int] | None = None  # the only block size it can run with (.reqntid)
-    dynamic_smem_bytes: int = 0
+    dynamic_smem_bytes: int = 0  # per block, that a rung needs
     origin: str = ""  # a rung or a file: "naive", "kernel.cu"
     versions: dict[str, str] = field(default_factory=dict)  # by name of the compiler
     options: str = ""  # the compiler's options

@@ -13,12 +13,27 @@ from gemmlab.ptx.parser import parse
 
 
 class Variables(MutableMapping[str, Any]):
-    """Values by name: the state that the last launch left and the next launch starts from.
+    """The module's variables by name, as the last launch left them and the next launch finds them.
 
     Reading returns a read-only copy, or a NumPy scalar. A value to set must have the declared
-    shape; an array must also have the declared dtype, while numbers and lists are converted. Raises
-    UnknownNameError, ShapeError, DTypeError, and DeviceError for a variable that a GPU's driver
-    cannot find.
+    shape; an array must also have the declared dtype, while numbers and lists are converted.
+
+    Raises:
+        UnknownNameError: the module has no variable of that name.
+        ShapeError: a value does not have the declared shape.
+        DTypeError: an array does not have the declared dtype, or a variable is deleted.
+        DeviceError: a GPU's driver cannot find the variable.
+
+    Examples:
+        >>> kernel = gemmlab.load(
+        ...     "__constant__ float scale; __device__ int calls;"
+        ...     "__global__ void multiply(float *x) { *x *= scale; calls++; }"
+        ... )
+        >>> kernel.variables["scale"] = 3
+        >>> x = np.ones(1, np.float32)
+        >>> run = gemmlab.emulate(kernel, grid=1, block=1, args=[x])
+        >>> x.item(), kernel.variables["calls"].item()
+        (3.0, 1)
     """
 
     def __init__(self, images: Mapping[VariableType, bytes]) -> None:

@@ -48,10 +48,10 @@ class ProductPlan:
     in one row or column.
     """
 
-    m: int  # m, n and k are the sizes of each matrix in the stack
+    m: int  # m, n and k are those of each pair of matrices in the stacks
     n: int
     k: int
-    batch: int  # matrices in the stack
+    batch: int  # pairs of matrices
     device: str
     tier: str  # "fp16x3", "bf16x6" or "ieee"
     reason: str

@@ -41,15 +41,11 @@ _SHAPES = 4096  # number of shapes whose predictions are cached
 
 @dataclass(frozen=True)
 class Report:
-    """The products of the program since `enable()`.
+    """The products of the program since `enable()`."""
 
-    `taken` counts those that ran on gemmlab, `left` the others by reason. `saved_s` is the GPU time
-    saved compared with PyTorch's float32, as predicted; it is not measured.
-    """
-
-    taken: int
-    left: dict[str, int]
-    saved_s: float
+    taken: int  # products that ran on gemmlab
+    left: dict[str, int]  # the other products, by reason
+    saved_s: float  # seconds of GPU time saved compared with PyTorch's float32: a prediction
 
     def __str__(self) -> str:
         lines = [
