@@ -43,7 +43,18 @@ SHOWN = 4  # threads and addresses per finding
 
 @dataclass(frozen=True)
 class Finding:
-    """A bug in a kernel."""
+    """A bug in a kernel, which a check found.
+
+    Examples:
+        >>> kernel = gemmlab.load(
+        ...     "__global__ void swap(float *y) { __shared__ float s[64]; int i = threadIdx.x;"
+        ...     "s[i] = i; y[i] = s[i ^ 32]; }"  # no __syncthreads() between the two
+        ... )
+        >>> y = np.zeros(64, np.float32)
+        >>> run = gemmlab.emulate(kernel, grid=1, block=64, args=[y], check="races")
+        >>> run.findings[0].kind
+        'shared race'
+    """
 
     kind: str  # as in `CHECKS`, or the error that ended the launch: "out of bounds", "deadlock"
     message: str
