@@ -29,8 +29,8 @@ def carry_out(title: str, target: Path) -> list[str]:
             file.write_text(rest)
         else:
             lines = rest.splitlines(keepends=True)
-            before = "".join(line[1:] for line in lines if line[0] == " ")
-            after = "".join(line[1:] for line in lines)
+            before = "".join(line[1:] for line in lines if line[0] in " -")
+            after = "".join(line[1:] for line in lines if line[0] in " +")
             old = file.read_text()
             assert old.count(before) == 1, f"{name}: {before!r} is not there once"
             file.write_text(old.replace(before, after))
@@ -115,3 +115,24 @@ def test_an_arithmetic_instruction(copy):
     launch = LAUNCH.replace("KERNEL", KERNEL.replace("BODY", body))
     expected = [(n + 0xFFFFFFFE) // 2 for n in range(64)]
     assert run(launch + "    print(x.tolist())") == f"{expected}\n" * 2
+
+
+PRODUCT = """
+from gemmlab.linalg.planning.plan import Operand
+from gemmlab.linalg.planning.program import Factor, Job, WorkspaceAddresses
+from gemmlab.linalg.planning.tiers import Case, choose
+from gemmlab.linalg.shapes import Stack
+n = 4096
+choice = choose(None, Case(n, n, n, capability=CAPABILITY, multiprocessors=148))
+factors = (Factor(x, Operand(n, n, x == "a", n), choice.tier, arch=choice.arch) for x in "ab")
+job = Job(*factors, Stack(n, n, n, 1), choice)
+launches = job.launches(WorkspaceAddresses(0, 0, 0), 148)
+print(choice.tier, {launch.arch.target for launch in launches})
+"""
+
+
+def test_an_architecture(copy):
+    target, run = copy
+    assert len(carry_out("Add an architecture", target)) == 2
+    assert run(PRODUCT.replace("CAPABILITY", "(9, 0)")) == "fp16x3 {'sm_90a'}\n"
+    assert run(PRODUCT.replace("CAPABILITY", "(10, 0)")) == "fp16x3 {'sm_100a'}\n"

@@ -173,10 +173,10 @@ def pack(a: Any, /, *, side: str = "left", precision: str | None = None, stream:
     given = None if stream is None else frameworks.stream_handle(stream)
     framework, array, descriptor = gpu_operands.describe_one(framework, a, given)
     device = operands.check_arrays({"a": descriptor})
-    scheme = packed.check(side, precision, descriptor, execution.gpu(device).capability)
+    choice = packed.check(side, precision, descriptor, execution.gpu(device).capability)
     handle = framework.stream(device) if given is None else given
     with framework.entered(device, given), execution.current(device):
-        return packed.PackedMatrix(array, descriptor, framework, side, scheme, handle)
+        return packed.PackedMatrix(array, descriptor, framework, side, choice, handle)
 
 
 @dynamo.opaque

@@ -232,7 +232,7 @@ def job_of(
     def factor_of(name: str, stack: Stack) -> Factor:
         operand = stack.operand()
         assert operand is not None, "a factor that cannot be read in place must be copied first"
-        factor = Factor(name, operand, choice.tier, choice.fallback)
+        factor = Factor(name, operand, choice.tier, choice.fallback, arch=choice.arch)
         if name not in packed:
             return factor
         if packed[name].layout != factor.packed():

@@ -40,10 +40,10 @@ class PackedMatrix:
         descriptor: ArrayDescriptor,
         framework: Framework,
         side: str,
-        precision: str,
+        choice: tiers.Choice,
         stream: int,
     ) -> None:
-        self.side, self.precision, self.framework = side, precision, framework
+        self.side, self.precision, self.framework = side, choice.tier, framework
         self.serial = next(_serials)  # key in planned products; Python reuses ids
         row = side == "left"
         stack = _stack(descriptor, row)
@@ -55,7 +55,7 @@ class PackedMatrix:
         self.array, self.descriptor = array, descriptor
         operand = (stack if row else stack.transposed).operand()
         assert operand is not None, "a factor that cannot be read in place must be copied first"
-        factor = Factor("a" if row else "b", operand, precision)
+        factor = Factor("a" if row else "b", operand, choice.tier, arch=choice.arch)
         self.layout: Packed = factor.packed()
         self._memory = framework.maker((-(-self.layout.nbytes // 4),), descriptor.device)()
         self.address = framework.address(self._memory)
@@ -98,8 +98,8 @@ def _stack(descriptor: ArrayDescriptor, row: bool) -> shapes.Stack | None:
 
 def check(
     side: str, precision: str | None, array: ArrayDescriptor, capability: tuple[int, int]
-) -> str:
-    """Return the scheme to pack for. Raises UnknownNameError, ShapeError and TierError."""
+) -> tiers.Choice:
+    """Return the tier to pack for. Raises UnknownNameError, ShapeError and TierError."""
     if side not in SIDES:
         raise UnknownNameError(f"no side {side!r}; an operand is 'left' (a) or 'right' (b)")
     tiers.check_precision(precision)
@@ -109,4 +109,4 @@ def check(
         raise ShapeError(f"a has shape {tuple(array.shape)}; an empty array cannot be packed")
     sizes = shapes.multiply(array.shape, array.shape[-1:])
     case = tiers.Case(sizes.m, sizes.n, sizes.k, sizes.batch, capability)
-    return tiers.choose(precision if precision in SCHEMES else "fp16x3", case).tier
+    return tiers.choose(precision if precision in SCHEMES else "fp16x3", case)

@@ -18,7 +18,7 @@ from gemmlab.kernels.gemm.simt import check_layout
 from gemmlab.kernels.gemm.sm90 import mainloop
 from gemmlab.kernels.gemm.sm90.config import BF16X6, TileConfig
 from gemmlab.kernels.rung import Geometry, Rung
-from gemmlab.linalg.arch import sm90
+from gemmlab.linalg.arch.sm90 import SM90
 from gemmlab.linalg.planning.plan import ALIGNMENT, Address, Operand, PlannedLaunch
 from gemmlab.linalg.planning.program import Factor, Job, WorkspaceAddresses, placed
 from gemmlab.linalg.planning.tiers import Choice
@@ -65,9 +65,9 @@ def launches(
     begin = workspace + product.left.workspace
     report = begin + product.right.workspace
     # Any address will do for totals if there are none.
-    totals = report + (ALIGNMENT if product.totals(sm90.MULTIPROCESSORS) else 0)
+    totals = report + (ALIGNMENT if product.totals(SM90.multiprocessors) else 0)
     memory = WorkspaceAddresses(workspace, begin, report, totals)
-    planned = product.launches(memory, sm90.MULTIPROCESSORS)
+    planned = product.launches(memory, SM90.multiprocessors)
     return placed(planned, {"a": first, "b": second, "c": c})
 
 
@@ -82,7 +82,7 @@ def workspace(config: Config, shape: Mapping[str, int]) -> int:
     """Bytes: both packed operands with their counts, the report, and totals."""
     product = product_of(config, shape)
     parts = product.left.workspace + product.right.workspace
-    return parts + ALIGNMENT + product.totals(sm90.MULTIPROCESSORS)
+    return parts + ALIGNMENT + product.totals(SM90.multiprocessors)
 
 
 def requires(config: Config, shape: Mapping[str, int]) -> str | None:
@@ -104,7 +104,7 @@ RUNGS = tuple(
         requires=requires,
         workspace=workspace,
         launches=launches,
-        arch=sm90.ARCH,
+        arch=SM90.target,
     )
     for config, change in (
         (Config(), "three float16 products on tensor cores"),

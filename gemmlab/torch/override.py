@@ -28,7 +28,6 @@ from typing import Any
 from gemmlab.core.packages import TORCH
 from gemmlab.errors import GemmlabError, MissingDependencyError
 from gemmlab.linalg import api
-from gemmlab.linalg.arch.sm90 import CAPABILITY
 from gemmlab.linalg.planning import tiers
 
 with TORCH.importing():
@@ -203,6 +202,5 @@ def _predicted(m: int, n: int, k: int, batch: int, device: int) -> tuple[str, fl
     case = tiers.Case(m, n, k, batch, capability, properties.multi_processor_count)
     choice = tiers.choose(None, case)
     if choice.tier == "ieee":
-        shapes = capability == CAPABILITY
-        return "no faster by prediction" if shapes else choice.reason, 0.0
+        return "no faster by prediction" if case.arch else choice.reason, 0.0
     return "", tiers.sgemm_time(case) - tiers.fp16x3_time(case)

@@ -30,7 +30,7 @@ from gemmlab.kernels.gemm.sm90.config import (
     TileConfig,
 )
 from gemmlab.kernels.rung import Dim3
-from gemmlab.linalg.arch import sm90
+from gemmlab.linalg.arch import DEFAULT, Architecture
 
 ALIGNMENT = 128  # bytes, of every array in a workspace
 STATUS_BYTES = 16  # two 64-bit counts: elements at risk, non-finite vectors
@@ -78,6 +78,7 @@ class Packed:
     k_major: bool
     batch: int = 1
     factor: str = "a"  # or "b"
+    arch: Architecture = DEFAULT
 
     @property
     def first(self) -> str:
@@ -120,7 +121,7 @@ class Packed:
     @property
     def deep(self) -> bool:
         """Whether `kernels.gemm.sm90.pack_deep` packs it: too deep for a cluster's registers."""
-        return not self.k_major and self.depth > sm90.CLUSTERS[-1].deepest
+        return not self.k_major and self.depth > self.arch.clusters[-1].deepest
 
     @property
     def chunks(self) -> int:
@@ -154,7 +155,7 @@ class PlannedLaunch:
     `args` are the kernel's arguments by name; `maps`, in order, come before them.
     """
 
-    kernel: str  # a name of runtime/kernels.py
+    kernel: str  # a name of `arch.kernels`
     config: PackConfig | TileConfig | None
     grid: Dim3
     block: Dim3
@@ -162,6 +163,12 @@ class PlannedLaunch:
     maps: tuple[Map, ...] = ()
     cluster: int = 1
     dynamic_smem: int = 0
+    arch: Architecture = DEFAULT
+
+    @property
+    def code(self) -> tuple[str, PackConfig | TileConfig | None, Dim3, Architecture]:
+        """What the compiled code depends on."""
+        return self.kernel, self.config, self.block, self.arch
 
 
 @dataclass(frozen=True)
@@ -193,23 +200,25 @@ def pack(
     args = {**found, **results, "pitch": packed.pitch}
     block = (32 * PACK_WARPS, 1, 1)
     if operand.k_major:
-        warps = PACK_WARPS if operand.depth > sm90.LONG else 1
+        warps = PACK_WARPS if operand.depth > packed.arch.long else 1
         config = PackConfig(packed.scheme, packed.first, warps, fours=8)
         grid = (ceil_div(operand.vectors * config.warps, PACK_WARPS), operand.batch, 1)
-        return (PlannedLaunch("pack_k_major", config, grid, block, args),)
+        return (PlannedLaunch("pack_k_major", config, grid, block, args, arch=packed.arch),)
     if not packed.deep:
-        config = next(config for config in sm90.CLUSTERS if operand.depth <= config.deepest)
+        config = next(config for config in packed.arch.clusters if operand.depth <= config.deepest)
         config = replace(config, scheme=packed.scheme, first=packed.first)
         strips = ceil_div(operand.vectors, STRIP)
         grid, block = (strips * config.cluster, operand.batch, 1), (config.threads, 1, 1)
-        return (PlannedLaunch("pack_mn_major", config, grid, block, args, cluster=config.cluster),)
+        rest = (), config.cluster, 0, packed.arch
+        return (PlannedLaunch("pack_mn_major", config, grid, block, args, *rest),)
     config = PackConfig(packed.scheme, packed.first)
     grid = (ceil_div(operand.vectors, DEEP_STRIP), packed.chunks, operand.batch)
     chunks = {"peaks": at["peaks"], "chunk": packed.chunk}
     find = {**found, "risk": at["risk"], **chunks}
+    arch, any_part = packed.arch, PackConfig(packed.scheme)
     return (
-        PlannedLaunch("find_peaks", PackConfig(packed.scheme), grid, block, find),
-        PlannedLaunch("pack_mn_major_deep", config, grid, block, {**args, **chunks}),
+        PlannedLaunch("find_peaks", any_part, grid, block, find, arch=arch),
+        PlannedLaunch("pack_mn_major_deep", config, grid, block, {**args, **chunks}, arch=arch),
     )
 
 
@@ -274,8 +283,8 @@ def multiply(
             "most_risk": risk[1],
         }
         grid, block = (blocks, 1, 1), (tile.threads, 1, 1)
-        sizes = tile.cluster, tile.smem_bytes
-        launches.append(PlannedLaunch("multiply_packed", tile, grid, block, args, maps, *sizes))
+        rest = maps, tile.cluster, tile.smem_bytes, a.arch
+        launches.append(PlannedLaunch("multiply_packed", tile, grid, block, args, *rest))
     return tuple(launches)
 
 
@@ -355,7 +364,8 @@ def repair(
         "clear": clear,
     }
     tiles = ceil_div(product.m, REPAIR_TILE) * ceil_div(product.n, REPAIR_TILE) * product.batch
-    return PlannedLaunch("repair_non_finite", None, (min(tiles, sms), 1, 1), (256, 1, 1), args)
+    grid, block, arch = (min(tiles, sms), 1, 1), (256, 1, 1), packed[0].arch
+    return PlannedLaunch("repair_non_finite", None, grid, block, args, arch=arch)
 
 
 def choose_tile(product: Product, a: Packed, b: Packed, sms: int) -> TileConfig:
@@ -369,15 +379,16 @@ def choose_tile(product: Product, a: Packed, b: Packed, sms: int) -> TileConfig:
     can be packed before its product is known.
     """
     tiles = _tiles(a, b, *_sums(a.scheme, product.k))
-    return min(tiles, key=lambda tile: predicted_clocks(product, tile, sms))
+    return min(tiles, key=lambda tile: predicted_clocks(product, tile, sms, a.arch))
 
 
-def predicted_clocks(product: Product, tile: TileConfig, sms: int) -> int:
+def predicted_clocks(product: Product, tile: TileConfig, sms: int, arch: Architecture) -> int:
     """Predicted clocks of the multiplication: rounds of tiles, times k-tiles per round."""
     down = ceil_div(product.m, tile.block_m * tile.cluster)
     clusters = down * ceil_div(product.n, tile.block_n) * product.batch
     rounds = ceil_div(clusters, sms // tile.cluster)
-    return rounds * (ceil_div(product.k, LINE) * sm90.STEP_CLOCKS[tile.block_n] + sm90.ROUND_CLOCKS)
+    steps = ceil_div(product.k, LINE)
+    return rounds * (steps * arch.step_clocks[tile.block_n] + arch.round_clocks)
 
 
 def _sums(scheme: Scheme, k: int) -> tuple[int, int]:
@@ -388,7 +399,7 @@ def _sums(scheme: Scheme, k: int) -> tuple[int, int]:
 
 
 def _tiles(a: Packed, b: Packed, promote_k: int, total_k: int) -> Iterator[TileConfig]:
-    for block_n, stages in sm90.STAGES.items():
+    for block_n, stages in a.arch.stages.items():
         for cluster in (2, 1) if block_n // 2 * (1 + LINE // promote_k) <= MAX_SUMS else ():
             yield TileConfig(
                 scheme=a.scheme,

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 from gemmlab.kernels.common import ceil_div
 from gemmlab.kernels.gemm.sm90.config import SCHEMES, PackConfig, TileConfig
+from gemmlab.linalg.arch import DEFAULT, Architecture
 from gemmlab.linalg.planning import plan
 from gemmlab.linalg.planning.plan import Address, Operand, Packed, PlannedLaunch, Value
 from gemmlab.linalg.planning.tiers import Choice, tolerated
@@ -45,8 +46,8 @@ class Factor:
     """One factor of a product: the caller's array, and how it is packed.
 
     name: the caller's array, "a" or "b". operand: rows of the left factor, or columns of the right
-    one. kept: the address of an operand packed earlier, which is
-    not modified.
+    one. kept: the address of an operand packed earlier, which is not modified. arch: the
+    architecture whose kernels pack it.
     """
 
     name: str
@@ -54,11 +55,12 @@ class Factor:
     scheme: str
     fallback: str | None = None
     kept: int | None = None
+    arch: Architecture = DEFAULT
 
     def packed(self, scheme: str | None = None) -> Packed:
         operand = self.operand
         sizes = (operand.vectors, operand.depth, operand.k_major, operand.batch)
-        return Packed(SCHEMES[scheme or self.scheme], *sizes, self.name)
+        return Packed(SCHEMES[scheme or self.scheme], *sizes, self.name, self.arch)
 
     @property
     def elements(self) -> int:
@@ -191,7 +193,8 @@ class Job:
             blocks = max(blocks, min(packed.lines, ceil_div(_BLOCKS * sms, packed.batch)))
             batch = max(batch, packed.batch)
         config = PackConfig(packed.scheme)
-        return PlannedLaunch("repack", config, (blocks, batch, 2), _BLOCK, args)
+        grid, arch = (blocks, batch, 2), packed.arch
+        return PlannedLaunch("repack", config, grid, _BLOCK, args, arch=arch)
 
 
 def placed(

@@ -20,7 +20,7 @@ from functools import cache
 
 from gemmlab.errors import DTypeError, TierError, UnknownNameError
 from gemmlab.kernels.gemm.sm90.config import SCHEMES
-from gemmlab.linalg.arch import sm90
+from gemmlab.linalg.arch import ARCHITECTURES, DEFAULT, Architecture
 from gemmlab.linalg.planning.plan import Packed, Product, choose_tile, predicted_clocks
 
 TIERS = ("fp16x3", "bf16x6", "ieee")
@@ -44,9 +44,14 @@ class Case:
     k: int
     batch: int = 1
     capability: tuple[int, int] | None = None
-    multiprocessors: int = sm90.MULTIPROCESSORS
+    multiprocessors: int = DEFAULT.multiprocessors
     k_major: tuple[bool, bool] = (True, False)  # whether rows of a, columns of b are contiguous
     packed: tuple[str | None, str | None] = (None, None)  # scheme of a packed a, of a packed b
+
+    @property
+    def arch(self) -> Architecture | None:
+        """The architecture whose kernels run on the GPU; None if there are none."""
+        return None if self.capability is None else ARCHITECTURES.get(self.capability)
 
     def __str__(self) -> str:
         stack = f"{self.batch} × " if self.batch > 1 else ""
@@ -55,11 +60,15 @@ class Case:
 
 @dataclass(frozen=True)
 class Choice:
-    """The tier of a product, the reason, and the `fallback` that the GPU may use instead."""
+    """The tier of a product, the reason, and the `fallback` that the GPU may use instead.
+
+    `arch` has the kernels; `ieee` does not use them.
+    """
 
     tier: str
     reason: str
     fallback: str | None = None
+    arch: Architecture = DEFAULT
 
 
 def check_precision(precision: str | None) -> None:
@@ -73,7 +82,7 @@ def check_precision(precision: str | None) -> None:
 def choose(precision: str | None, case: Case) -> Choice:
     """The tier for a product. Raises TierError if a tier requested by name cannot run."""
     check_precision(precision)
-    obstacle = _obstacle(case)
+    obstacle, arch = _obstacle(case), case.arch or DEFAULT
     packed = {scheme for scheme in case.packed if scheme}
     if precision == "ieee" and packed:
         raise TierError("precision 'ieee' takes no packed operand: its parts have 16 bits")
@@ -82,7 +91,7 @@ def choose(precision: str | None, case: Case) -> Choice:
             raise TierError(f"precision {precision!r} cannot run: {obstacle}")
         if packed - {precision}:
             raise TierError(f"precision {precision!r}: an operand is packed for {packed.pop()!r}")
-        return Choice(precision, "requested")
+        return Choice(precision, "requested", arch=arch)
     if precision == "ieee":
         return Choice("ieee", "requested")
     if len(packed) > 1:
@@ -91,13 +100,13 @@ def choose(precision: str | None, case: Case) -> Choice:
         (scheme,) = packed
         if obstacle:
             raise TierError(f"an operand is packed for {scheme!r}, which cannot run: {obstacle}")
-        return Choice(scheme, "an operand is packed for it", _fallback(scheme))
+        return Choice(scheme, "an operand is packed for it", _fallback(scheme), arch)
     if obstacle:
         return Choice("ieee", obstacle)
     fast, plain = fp16x3_time(case), sgemm_time(case)
     words = f"predicted {_micro(fast)}, float32 multiply-adds {_micro(plain)}"
     if fast < _SURE * plain:
-        return Choice("fp16x3", words, "bf16x6")
+        return Choice("fp16x3", words, "bf16x6", arch)
     return Choice("ieee", f"fp16x3 is no faster at {case}: {words}")
 
 
@@ -123,27 +132,31 @@ def tolerated(elements: int) -> int:
 
 def fp16x3_time(case: Case, fallback: bool = True) -> float:
     """Predicted seconds of `fp16x3`, including packing unless an operand is packed already."""
+    arch = case.arch or DEFAULT
     vectors, stored = (case.m, case.n), zip(case.k_major, case.packed, strict=True)
-    seconds, packed = sm90.LAUNCHES + fallback * sm90.WAY_OUT, []
+    seconds, packed = arch.launch_time + fallback * arch.fallback_time, []
     for count, (k_major, scheme) in zip(vectors, stored, strict=True):
-        packed.append(Packed(SCHEMES["fp16x3"], count, case.k, k_major, case.batch))
+        packed.append(Packed(SCHEMES["fp16x3"], count, case.k, k_major, case.batch, arch=arch))
         size = 8 * count * case.k * case.batch
         if scheme is None and k_major:
-            seconds += max(size / sm90.PACK_K_MAJOR, count * case.batch * sm90.VECTOR)
+            seconds += max(size / arch.pack_k_major_rate, count * case.batch * arch.vector_time)
         elif scheme is None:
-            seconds += size / sm90.PACK_MN_MAJOR
+            seconds += size / arch.pack_mn_major_rate
     product = Product(case.m, case.n, case.k, case.n, case.batch)
     sms = case.multiprocessors
-    clocks = predicted_clocks(product, choose_tile(product, packed[0], packed[1], sms), sms)
-    return seconds + clocks * sm90.CLOCK + 4 * case.m * case.n * case.batch / sm90.STORE
+    tile = choose_tile(product, packed[0], packed[1], sms)
+    clocks = predicted_clocks(product, tile, sms, arch)
+    written = 4 * case.m * case.n * case.batch  # bytes
+    return seconds + clocks * arch.clock_time + written / arch.store_rate
 
 
 def sgemm_time(case: Case) -> float:
     """Predicted seconds of float32 multiply-adds, at least the time to move the matrices."""
+    arch = case.arch or DEFAULT
     work = 2 * case.m * case.n * case.k * case.batch
     size = 4 * (case.m * case.k + case.k * case.n + case.m * case.n) * case.batch
-    return sm90.SGEMM_START + max(
-        (work + sm90.SGEMM_HALF) / sm90.SGEMM_RATE, size / sm90.SGEMM_BYTES
+    return arch.sgemm_start + max(
+        (work + arch.sgemm_half) / arch.sgemm_rate, size / arch.sgemm_bytes
     )
 
 
@@ -151,9 +164,10 @@ def _obstacle(case: Case) -> str | None:
     """Why this product cannot run on tensor cores; None if it can."""
     if case.capability is None:
         return "the arrays are on the host"
-    if case.capability != sm90.CAPABILITY:
+    if case.arch is None:
         major, minor = case.capability
-        return f"the GPU has compute capability {major}.{minor}, its kernels are for 9.0"
+        known = ", ".join(f"{major}.{minor}" for major, minor in ARCHITECTURES)
+        return f"the GPU has compute capability {major}.{minor}, its kernels are for {known}"
     if case.batch > MOST_ITEMS:
         return f"{case.batch} matrices in the stack, at most {MOST_ITEMS} are possible"
     longest = max(case.m, case.n, case.k)

@@ -15,7 +15,6 @@ from typing import Any
 from cuda.bindings import driver as cu
 
 from gemmlab.errors import DeviceError
-from gemmlab.kernels.rung import Dim3
 from gemmlab.linalg.planning.plan import PlannedLaunch
 from gemmlab.linalg.planning.program import NAMES, Source
 from gemmlab.linalg.runtime import driver
@@ -28,16 +27,15 @@ Addresses = tuple[int, int, int]  # of the caller's arrays, in the order of NAME
 def compile_all(launches: Sequence[PlannedLaunch]) -> None:
     """Compile the kernels of launches. This takes seconds unless they are cached."""
     for launch in launches:
-        artifact(launch.kernel, launch.config, launch.block)
+        artifact(*launch.code)
 
 
 class Node(driver.Prepared):
     """A prepared launch and graph node; it records which arguments are the caller's arrays."""
 
     def __init__(self, launch: PlannedLaunch) -> None:
-        code = (launch.kernel, launch.config, launch.block)
-        function = _function(*code, _context())
-        bound = bind(launch, artifact(*code))
+        function = _function(launch.code, _context())
+        bound = bind(launch, artifact(*launch.code))
         super().__init__(function, bound)
         self._moving = [
             (NAMES.index(argument.name), value)
@@ -115,9 +113,9 @@ class Graph(Recording):
 
 
 @cache
-def _function(kernel: str, config: Any, block: Dim3, context: int) -> Any:
+def _function(code: tuple[Any, ...], context: int) -> Any:
     """Return the compiled kernel, loaded once per context."""
-    return driver.load(artifact(kernel, config, block))
+    return driver.load(artifact(*code))
 
 
 def _context() -> int:

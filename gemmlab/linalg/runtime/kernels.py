@@ -10,35 +10,34 @@ from typing import Any
 
 from gemmlab import kernels
 from gemmlab.compile import cache as disk
-from gemmlab.compile.architectures import DEFAULT
 from gemmlab.compile.artifact import Artifact
 from gemmlab.core.packages import CUTE_DSL
 from gemmlab.errors import InternalError
 from gemmlab.kernels.rung import Dim3, Rung
-from gemmlab.linalg.arch import sm90
+from gemmlab.linalg.arch import DEFAULT, Architecture
 from gemmlab.linalg.planning.plan import PlannedLaunch, Value
 
 
-def artifact_of(launch: PlannedLaunch, arch: str = DEFAULT) -> Artifact:
+def artifact_of(launch: PlannedLaunch) -> Artifact:
     """Compile the kernel of a launch. Raises the errors of `compile.cute.compile_kernel`."""
-    return artifact(launch.kernel, launch.config, launch.block, arch)
+    return artifact(*launch.code)
 
 
 @cache
-def artifact(name: str, config: Any, block: Dim3, arch: str = DEFAULT) -> Artifact:
-    """Compile a kernel, given its name, configuration and block."""
+def artifact(name: str, config: Any, block: Dim3, arch: Architecture = DEFAULT) -> Artifact:
+    """Compile a kernel, given its name, configuration, block and architecture."""
     from gemmlab.compile import cute
 
-    file, function = sm90.KERNELS[name]
+    file, function = arch.kernels[name]
 
     def build() -> Artifact:
         with CUTE_DSL.importing():
-            module = import_module(f"{sm90.PACKAGE}.{file}")
+            module = import_module(f"{arch.package}.{file}")
         kernel, parameters = getattr(module, function), module.SIGNATURES[function]
-        return cute.compile_kernel(kernel, parameters, config, block, f"matmul_{name}", arch)
+        return cute.compile_kernel(kernel, parameters, config, block, f"matmul_{name}", arch.target)
 
-    folder = Path(kernels.__file__).parent.joinpath(*sm90.PACKAGE.split(".")[2:])
-    parts = ["linalg", name, repr(config), repr(block), arch]
+    folder = Path(kernels.__file__).parent.joinpath(*arch.package.split(".")[2:])
+    parts = ["linalg", name, repr(config), repr(block), arch.target]
     made_by = [cute.sources(folder / f"{file}.py"), repr(cute.versions())]
     return disk.fetch([*parts, *made_by], build, f"kernel matmul_{name}")
 
@@ -54,7 +53,7 @@ def artifacts(
     assert rung.launches is not None
     for launch in rung.launches(rung.config, shape, args):
         is_own = launch.config == rung.config
-        yield own if is_own else artifact_of(launch, own.arch), launch
+        yield own if is_own else artifact_of(launch), launch
 
 
 def arguments(launch: PlannedLaunch, artifact: Artifact) -> tuple[Value, ...]:
