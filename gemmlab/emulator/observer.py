@@ -44,12 +44,21 @@ class Observer:
 
     # Threads
 
+    def before(self, number: int, block: Block, mask: Mask | None) -> None:
+        """A basic block is about to run."""
+
+    def after(self, number: int, block: Block, mask: Mask | None) -> None:
+        """A basic block has run. Its lanes have not moved on yet."""
+
     def exited(self, lanes: np.ndarray) -> None:
         """Lanes have exited. They are no longer live."""
 
     def allocated(self, addresses: np.ndarray, sizes: Value) -> None:
         """malloc has returned memory. addresses: per lane, 0 if the lane received none. sizes: in
         bytes."""
+
+    def deadlocked(self, number: int) -> None:
+        """No thread can run. number: of the first block of the chunk that has live threads."""
 
     # Memory
 
@@ -58,6 +67,21 @@ class Observer:
 
     def accessed(self, request: Request, result: Any) -> None:
         """The access has executed. result: what the method of the state space returned."""
+
+    # Tensor cores
+
+    def wgmma_read(self, index: int, at: tuple[np.ndarray, ...], chunks: np.ndarray) -> None:
+        """wgmma is about to read a tile.
+
+        at: block and warp of each warp that reads. chunks: (warps, …), the numbers of the 16-byte
+        chunks of the block's shared memory.
+        """
+
+    def wgmma_committed(self, mask: Mask | None) -> None:
+        """wgmma.commit_group"""
+
+    def wgmma_awaited(self, most: int, mask: Mask | None) -> None:
+        """wgmma.wait_group. most: groups that may remain pending."""
 
     # Barriers of a block
 

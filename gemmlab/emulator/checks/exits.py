@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gemmlab.emulator.arithmetic.lanes import Mask
 from gemmlab.emulator.observer import Observer
+from gemmlab.emulator.program import Block
 
 if TYPE_CHECKING:
     from gemmlab.emulator.checks.monitor import Monitor
@@ -62,6 +64,9 @@ class Exits(Observer):
             if (known == 0).any():
                 what = "a thread accesses the shared memory of a block that may not have started"
                 self._report(what, site, None, some[known == 0])
+
+    def before(self, number: int, block: Block, mask: Mask | None) -> None:
+        self.site = max(block.last - 1, 0)
 
     def exited(self, lanes: np.ndarray) -> None:
         if self.size == 1:

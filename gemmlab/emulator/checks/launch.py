@@ -72,8 +72,9 @@ class Checks:
                     cells = output.granules(self.granule)
                     self.blocks.written.when[cells] = UNINITIALIZED
 
-    def watch(self, machine: Machine) -> Monitor:
-        return Monitor(machine, self.findings, self.blocks)
+    def watch(self, machine: Machine) -> None:
+        """Add the observers of the checks to a machine that has not started."""
+        Monitor(machine, self.findings, self.blocks)
 
     def most_clusters(self, launch: Launch) -> int:
         """The maximum number of clusters per chunk, which limits the size of the records."""

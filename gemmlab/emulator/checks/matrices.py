@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gemmlab.core.tensor_map import CHUNK
-from gemmlab.emulator.arithmetic.lanes import WARP, Mask, Value
 from gemmlab.emulator.checks.shadow import PLAIN
-from gemmlab.emulator.memory.spaces import Access, offsets_of
-from gemmlab.emulator.tensor_cores.matrices import MatrixSpace
+from gemmlab.emulator.memory.spaces import offsets_of
+from gemmlab.emulator.observer import Observer, Request
 
 if TYPE_CHECKING:
     from gemmlab.emulator.checks.monitor import Monitor
@@ -19,53 +17,33 @@ if TYPE_CHECKING:
 ALL_LANES = np.uint32(0xFFFFFFFF)
 
 
-def watch_matrices(monitor: Monitor) -> None:
-    space = monitor.machine.space_matrices
-    watched = WatchedMatrixSpace(space.data, space.nbytes, space.chunk)
-    watched.monitor = monitor
-    monitor.machine.space_matrices = watched
+class MatrixAccesses(Observer):
+    """Observes the shared memory of ldmatrix and stmatrix."""
 
+    def __init__(self, monitor: Monitor) -> None:
+        self.monitor = monitor
+        self.old: np.ndarray  # contents of the rows before the current access
 
-class WatchedMatrixSpace(MatrixSpace):
-    """Shared memory for ldmatrix and stmatrix."""
+    def accessing(self, request: Request) -> None:
+        if request.kind == "store":
+            self.old = self.monitor.values(self.monitor.shared, self._cells(request))
 
-    monitor: Monitor
-
-    def load_matrices(
-        self, access: Access, address: Value, count: int, transposed: bool, mask: Mask | None
-    ) -> list[np.ndarray]:
-        result = super().load_matrices(access, address, count, transposed, mask)
-        rows, starts = self._named(access, address, count, mask)
-        monitor = self.monitor
-        monitor.shadow.load_initialized(
-            rows[:, None], monitor.pieces(starts, CHUNK), access.instruction
-        )
+    def accessed(self, request: Request, result: Any) -> None:
+        monitor, index, cells = self.monitor, request.access.instruction, self._cells(request)
+        rows = monitor.rows(request.mask)[:, None]
+        if request.kind == "store":
+            changed = (self.old != monitor.values(monitor.shared, cells)).any(axis=2)
+            monitor.shadow.store(rows, cells, index, PLAIN, changed)
+            return
+        monitor.shadow.load_initialized(rows, cells, index)
         # .sync.aligned: a later write by any lane of the warp is ordered after the reads.
-        on = monitor.machine.active(mask)
+        warps = monitor.machine.active(request.mask).any(axis=2, keepdims=True)
+        on = monitor.machine.live & warps
         monitor.warp_barrier(on, np.broadcast_to(ALL_LANES, on.shape))
-        return result
 
-    def store_matrices(
-        self,
-        access: Access,
-        address: Value,
-        registers: Sequence[Value],
-        transposed: bool,
-        mask: Mask | None,
-    ) -> None:
-        rows, starts = self._named(access, address, len(registers), mask)
-        monitor = self.monitor
-        cells = monitor.pieces(starts, CHUNK)
-        old = monitor.values(self.data, cells)
-        super().store_matrices(access, address, registers, transposed, mask)
-        changed = (old != monitor.values(self.data, cells)).any(axis=2)
-        monitor.shadow.store(rows[:, None], cells, access.instruction, PLAIN, changed)
-
-    def _named(
-        self, access: Access, address: Value, count: int, mask: Mask | None
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """The lanes that hold row addresses, flat, and the byte offsets of the rows in `data`."""
-        on = self.monitor.machine.active(mask) & (np.arange(WARP) < 8 * count)
-        block = np.arange(len(self.data))[:, None, None] * self.data.shape[1]
-        starts: np.ndarray = self.chunk.spread(block + offsets_of(access, address))[on]
-        return np.flatnonzero(on), starts
+    def _cells(self, request: Request) -> np.ndarray:
+        """The granules of the rows, (rows, granules per row)."""
+        data, machine = self.monitor.shared, self.monitor.machine
+        block = np.arange(len(data))[:, None, None] * data.shape[1]
+        starts = machine.chunk.spread(block + offsets_of(request.access, request.address))
+        return self.monitor.pieces(starts[machine.active(request.mask)], CHUNK)

@@ -16,7 +16,7 @@ from gemmlab.emulator.checks.exits import Exits
 from gemmlab.emulator.checks.findings import Findings
 from gemmlab.emulator.checks.global_accesses import GlobalAccesses
 from gemmlab.emulator.checks.local_accesses import LocalAccesses
-from gemmlab.emulator.checks.matrices import watch_matrices
+from gemmlab.emulator.checks.matrices import MatrixAccesses
 from gemmlab.emulator.checks.places import shared_place
 from gemmlab.emulator.checks.shadow import ATOMIC, Shadow, pack
 from gemmlab.emulator.checks.shared_accesses import SharedAccesses
@@ -24,10 +24,10 @@ from gemmlab.emulator.checks.undefined import Undefined
 from gemmlab.emulator.checks.variables import variables_meant
 from gemmlab.emulator.checks.waits import BarrierWaits, ClusterWaits, MbarrierWaits
 from gemmlab.emulator.checks.warps import Participation
-from gemmlab.emulator.checks.wgmma import Accumulators, WatchedWgmma
+from gemmlab.emulator.checks.wgmma import Accumulators, TileReads
 from gemmlab.emulator.execution.machine import Machine
 from gemmlab.emulator.memory.arena import GLOBAL_BASE
-from gemmlab.emulator.observer import Request
+from gemmlab.emulator.observer import Observer, Request
 from gemmlab.emulator.program import Block, Program
 from gemmlab.emulator.translation.emit.instructions import is_warp_barrier
 from gemmlab.emulator.translation.liveness import read_registers, results
@@ -55,7 +55,7 @@ def has_flags(program: Program) -> bool:
     )
 
 
-class Monitor:
+class Monitor(Observer):
     """Monitors one machine from its start."""
 
     def __init__(self, machine: Machine, findings: Findings, shadow: GlobalShadow | None) -> None:
@@ -93,22 +93,16 @@ class Monitor:
         machine.observers += [self.global_accesses, self.exits]
         machine.observers += [BarrierWaits(self), MbarrierWaits(self), ClusterWaits(self)]
         watch_copies(self)
-        watch_matrices(self)
-        machine.wgmma = WatchedWgmma(self)
-        self.accumulators = Accumulators(self)
+        machine.space_matrices.observers.append(MatrixAccesses(self))
         self.participation = Participation(self)
-        machine.observers.append(self.participation)
+        machine.observers += [TileReads(self), Accumulators(self), self.participation]
+        machine.observers += [self.undefined, self]
 
     def before(self, number: int, block: Block, mask: Mask | None) -> None:
-        """Called before a basic block runs."""
-        machine = self.machine
-        self.exits.site = max(block.last - 1, 0)
-        self.accumulators.execute(number, mask)
-        self.participation.before(number, block, mask)
         if self.blocks is not None:
             self.blocks.step += 1
             for index in self.fences[number]:
-                rows = np.flatnonzero(machine.active(mask))
+                rows = np.flatnonzero(self.machine.active(mask))
                 owners = self.cluster_numbers(rows // self.clocks.threads)
                 self.blocks.fence(self.clocks, owners, rows, index)
         if block.members is not None and is_warp_barrier(self.code[block.first]):
@@ -122,11 +116,6 @@ class Monitor:
             self.warp_barrier(machine.active(mask), members)
         elif rendezvous.first == number:
             self.warp_barrier(rendezvous.lanes, rendezvous.named)
-
-    def after(self, number: int, block: Block, mask: Mask | None) -> None:
-        """Called after a basic block has run and before its lanes move on."""
-        self.participation.after(number, block, mask)
-        self.undefined.after(number, block, mask)
 
     def warp_barrier(self, on: np.ndarray, members: np.ndarray) -> None:
         """bar.warp.sync: synchronize the lanes of each warp that have the same membermask."""

@@ -23,6 +23,7 @@ import numpy as np
 from gemmlab.emulator.arithmetic.lanes import WARP, Mask, three_axes
 from gemmlab.emulator.checks import bits
 from gemmlab.emulator.checks.bits import ALL, DEFINED, NONE, Taint, Values, either, mask_of, whole
+from gemmlab.emulator.observer import Observer
 from gemmlab.emulator.program import Block
 from gemmlab.emulator.synchronization import collectives
 from gemmlab.emulator.translation.liveness import live_after, live_at_starts, results, sources
@@ -47,7 +48,7 @@ class Moved(NamedTuple):
     origins: np.ndarray | None  # origins of loaded granules, in the shape of `cells`
 
 
-class Undefined:
+class Undefined(Observer):
     """The undefined values of the threads of one chunk."""
 
     def __init__(self, monitor: Monitor) -> None:

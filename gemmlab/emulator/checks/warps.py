@@ -9,7 +9,7 @@ warp; wgmma and setmaxnreg require all warps of a warpgroup.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -25,8 +25,7 @@ from gemmlab.emulator.synchronization.collectives import (
     match_any,
     source_lanes,
 )
-from gemmlab.emulator.synchronization.deadlock import Stuck
-from gemmlab.emulator.synchronization.warps import WarpWaits, numbers
+from gemmlab.emulator.synchronization.warps import numbers
 from gemmlab.emulator.tensor_cores.wgmma import GROUP_WARPS
 from gemmlab.emulator.translation.translate import is_block_barrier
 from gemmlab.ptx.ir import Instruction
@@ -81,10 +80,8 @@ class Participation(Observer):
         self.named: np.ndarray | None = None
         self.unknown: dict[int, Unknown] = {}  # shuffle -> its latest reads of inactive lanes
         self.used: set[int] = set()  # shuffles whose undefined results have been reported
-        self.machine.warps = WatchedWaits(self)
 
     def before(self, number: int, block: Block, mask: Mask | None) -> None:
-        """Called before a basic block runs."""
         on = self.machine.active(mask)
         self.named = None
         if block.members is not None:
@@ -101,7 +98,7 @@ class Participation(Observer):
                 self._aligned(index, on)
 
     def after(self, number: int, block: Block, mask: Mask | None) -> None:
-        """Called after a basic block has run, when the values of guards are known."""
+        """Check guarded instructions, because the values of guards are known now."""
         on = self.machine.active(mask)
         if self.named is not None and self.code[block.first].guard is not None:
             self._collective(block.first, self._enabled(block.first, on), self.named)
@@ -189,11 +186,21 @@ class Participation(Observer):
 
         self._report(index, lanes, text, other)
 
-    def stuck(self, index: int, warp: tuple[int, int], lanes: np.ndarray, text: str) -> None:
-        """Report lanes that wait at a collective forever."""
-        bad = np.zeros(self.shape, bool)
-        bad[warp] = lanes
-        self._report(index, bad, lambda b, w: text)
+    def deadlocked(self, number: int) -> None:
+        """Report a wrong mask if lanes wait for members that wait elsewhere."""
+        elsewhere = np.zeros(self.shape[1:], bool)
+        for mask in self.machine.warps.waiting.values():
+            elsewhere |= mask.array[number]
+        for waiting in self.machine.barriers.waiting:
+            elsewhere |= waiting.lanes[number]
+        for group in self.machine.warps.groups(number):
+            if not (group.absent & ~elsewhere[group.warp]).any():
+                bad = np.zeros(self.shape, bool)
+                bad[number, group.warp] = group.lanes
+                others = numbers(group.absent)
+                text = f"mask {group.members:#x} includes {others}, which wait elsewhere"
+                self._report(group.site, bad, lambda b, w, text=text: text)  # type: ignore[misc]
+        self.end()
 
     def _aligned(self, index: int, on: np.ndarray) -> None:
         """Check an instruction that all lanes of a warp must execute together."""
@@ -287,25 +294,3 @@ def _left(named: np.ndarray, left: np.ndarray, bad: np.ndarray, block: int, warp
     others = numbers(left[block, warp, lane])
     mask = _mask(named, bad, block, warp)
     return f"mask {mask} includes {others}, which took another path and exited"
-
-
-class WatchedWaits(WarpWaits):
-    """Reports a wrong mask if lanes wait for members that wait elsewhere."""
-
-    def __init__(self, participation: Participation) -> None:
-        super().__init__(participation.machine)
-        self.participation = participation
-
-    def stuck(self, number: int) -> Iterator[Stuck]:
-        elsewhere = np.zeros(self.machine.extent.shape[1:], bool)
-        for mask in self.waiting.values():
-            elsewhere |= mask.array[number]
-        for waiting in self.machine.barriers.waiting:
-            elsewhere |= waiting.lanes[number]
-        for group in self.groups(number):
-            if not (group.absent & ~elsewhere[group.warp]).any():
-                others = numbers(group.absent)
-                text = f"mask {group.members:#x} includes {others}, which wait elsewhere"
-                self.participation.stuck(group.site, (number, group.warp), group.lanes, text)
-        self.participation.end()
-        yield from super().stuck(number)

@@ -18,7 +18,9 @@ import numpy as np
 
 from gemmlab.core.tensor_map import CHUNK
 from gemmlab.emulator.arithmetic.lanes import WARP, Mask
-from gemmlab.emulator.tensor_cores.wgmma import GROUP_WARPS, Places, Wgmma
+from gemmlab.emulator.observer import Observer
+from gemmlab.emulator.program import Block
+from gemmlab.emulator.tensor_cores.wgmma import GROUP_WARPS, Places
 from gemmlab.emulator.translation.liveness import results, sources
 from gemmlab.ptx.ir import Imm, Instruction, Reg, Vector, registers
 
@@ -38,16 +40,15 @@ class Reading(NamedTuple):
     epoch: int
 
 
-class WatchedWgmma(Wgmma):
+class TileReads(Observer):
     """Models the tensor cores of each warpgroup as an engine whose clock a wait acquires."""
 
     def __init__(self, monitor: Monitor) -> None:
-        super().__init__(monitor.machine)
         self.monitor = monitor
         self.committed = np.zeros(monitor.machine.extent.shape[:2], np.int64)  # groups per warp
         self.readings: list[Reading] = []
 
-    def _read(self, index: int, at: Places, chunks: np.ndarray) -> np.ndarray:
+    def wgmma_read(self, index: int, at: Places, chunks: np.ndarray) -> None:
         monitor, shadow, clocks = self.monitor, self.monitor.shadow, self.monitor.clocks
         rows = (at[0] * monitor.machine.extent.warps + at[1]) * WARP
         starts = at[0][:, None] * monitor.shared.shape[1] + chunks.reshape(len(rows), -1) * CHUNK
@@ -57,12 +58,11 @@ class WatchedWgmma(Wgmma):
         clocks.engine_epoch += 1
         holder = clocks.column(rows)
         self.readings.append(Reading(at, self.committed[at], holder, cells, clocks.engine_epoch))
-        return super()._read(index, at, chunks)
 
-    def commit(self, mask: Mask | None) -> None:
+    def wgmma_committed(self, mask: Mask | None) -> None:
         self.committed += self.monitor.machine.active(mask).any(axis=2)
 
-    def wait(self, most: int, mask: Mask | None) -> None:
+    def wgmma_awaited(self, most: int, mask: Mask | None) -> None:
         monitor, clocks = self.monitor, self.monitor.clocks
         on = monitor.machine.active(mask).any(axis=2)
         done, left = np.where(on, self.committed - most, NEVER), []
@@ -101,7 +101,7 @@ class Step(NamedTuple):
     most: int = 0  # groups that may remain pending after a wait
 
 
-class Accumulators:
+class Accumulators(Observer):
     """The registers of wgmma, with the group that last used each of them, per warp."""
 
     def __init__(self, monitor: Monitor) -> None:
@@ -157,8 +157,7 @@ class Accumulators:
                 if written or read:
                     yield Step(k, "move" if is_copy(i) else "touch", written, read)
 
-    def execute(self, number: int, mask: Mask | None) -> None:
-        """Called before a basic block runs."""
+    def before(self, number: int, block: Block, mask: Mask | None) -> None:
         steps = self.steps[number]
         if not steps:
             return

@@ -121,7 +121,8 @@ class Machine:
         self.wgmma = Wgmma(self)
         if launch.trace is not None and self.blocks[0] == 0:
             launch.trace.watch(self)
-        self.monitor = None if launch.checks is None else launch.checks.watch(self)
+        if launch.checks is not None:
+            launch.checks.watch(self)
 
     def memories(self) -> tuple[np.ndarray, np.ndarray]:
         """Zeroed shared memory, (blocks, bytes), and local memory, (blocks, warps, 32, bytes)."""
@@ -216,11 +217,11 @@ class Machine:
             block = program.blocks[pc]
             warps = all_warps if mask is None else mask.warps
             tally.execute(pc, block, warps, self.lanes_of(mask))
-            if self.monitor is not None:
-                self.monitor.before(pc, block, mask)
+            for observer in self.observers:
+                observer.before(pc, block, mask)
             result = block.run(self, self.registers, mask)
-            if self.monitor is not None:
-                self.monitor.after(pc, block, mask)
+            for observer in self.observers:
+                observer.after(pc, block, mask)
             self.finish(block, result, mask)
             self.steps += 1
             self.executed += block.last - block.first

@@ -33,6 +33,8 @@ def deadlock(machine: Machine) -> NoReturn:
     """Raise DeadlockError for the first block that has waiting threads."""
     blocks = np.flatnonzero(machine.live.any(axis=(1, 2)))
     number = int(blocks[0])
+    for observer in machine.observers:
+        observer.deadlocked(number)
     code = machine.launch.program.function.instructions
     waits = (machine.warps, machine.barriers, machine.mbarriers, machine.clusters)
     found = [w for part in waits for w in part.stuck(number)]

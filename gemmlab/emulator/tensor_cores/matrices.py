@@ -19,6 +19,7 @@ from gemmlab.emulator.arithmetic.doubles import fused
 from gemmlab.emulator.arithmetic.formats import FORMATS, narrow, widen
 from gemmlab.emulator.arithmetic.lanes import WARP, Extent, Mask, Value, three_axes
 from gemmlab.emulator.memory.spaces import Access, SharedSpace, offsets_of
+from gemmlab.emulator.observer import observed
 
 BITS = {"f16": 16, "bf16": 16, "tf32": 32, "e4m3": 8, "e5m2": 8, "f32": 32, "s32": 32, "f64": 64}
 BITS |= {"s8": 8, "u8": 8, "s4": 4, "u4": 4}
@@ -177,8 +178,9 @@ class MatrixSpace(SharedSpace):
         self, access: Access, address: Value, count: int, transposed: bool, mask: Mask | None
     ) -> list[np.ndarray]:
         """ldmatrix. Returns one register per matrix."""
-        where, warps = self._rows(access, address, count, mask)
-        rows = self.data.view(np.uint16)[where].reshape(-1, count, 8, 8)
+        warps, addressing = self._lanes(count, mask)
+        (rows,) = self.load(access, address, addressing)
+        rows = rows.reshape(-1, count, 8, 8)
         registers = np.zeros((count, *self.chunk.extent.shape), np.uint32)
         registers[:, warps] = np.moveaxis(to_lanes(rows, transposed), 1, 0)
         return list(registers)
@@ -191,20 +193,34 @@ class MatrixSpace(SharedSpace):
         transposed: bool,
         mask: Mask | None,
     ) -> None:
-        where, warps = self._rows(access, address, len(registers), mask)
+        warps, addressing = self._lanes(len(registers), mask)
         held = [self.chunk.spread(three_axes(r))[warps] for r in registers]
         rows = to_matrices(np.stack(held, axis=1), transposed)
-        self.data.view(np.uint16)[where] = rows.reshape(-1, 8)
+        self.store(access, address, (rows.reshape(-1, 8),), addressing)
 
-    def _rows(
-        self, access: Access, address: Value, count: int, mask: Mask | None
-    ) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
-        """Check and count an access. Returns block and element indices of the rows, and the active
-        warps. Eight rows form one phase, for loads as for stores; phases do not merge."""
+    @observed
+    def load(self, access: Access, address: Value, mask: Mask | None) -> tuple[Value, ...]:
+        """The row at the address of each active lane, as one array: (lanes, 8) uint16."""
+        return (self.data.view(np.uint16)[self._rows(access, address, mask)],)
+
+    @observed
+    def store(
+        self, access: Access, address: Value, values: Sequence[Value], mask: Mask | None
+    ) -> None:
+        """The inverse of `load`. values: one array of rows."""
+        (self.data.view(np.uint16)[self._rows(access, address, mask)],) = values
+
+    def _lanes(self, count: int, mask: Mask | None) -> tuple[np.ndarray, Mask]:
+        """The active warps, and their lanes that have the address of a row."""
         extent = self.chunk.extent
         on = np.ones(extent.shape, bool) if mask is None else mask.array
         warps = np.asarray(on.any(axis=2))
-        addressing = Mask(warps[..., None] & (np.arange(WARP) < 8 * count), extent)
-        offsets = offsets_of(access, address)
-        block, first = self._general(access, offsets, addressing, is_load=False)
-        return (block[:, None], first[:, None] + np.arange(8)), warps
+        return warps, Mask(warps[..., None] & (np.arange(WARP) < 8 * count), extent)
+
+    def _rows(
+        self, access: Access, address: Value, mask: Mask | None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Check and count an access. Returns block and element indices of the rows. Eight rows form
+        one phase, for loads as for stores; phases do not merge."""
+        block, first = self._general(access, offsets_of(access, address), mask, is_load=False)
+        return block[:, None], first[:, None] + np.arange(8)

@@ -176,10 +176,14 @@ class Wgmma:
         return full
 
     def commit(self, mask: Mask | None) -> None:
-        """wgmma.commit_group: used only by the checks, since results are already available."""
+        """wgmma.commit_group: has no effect, since results are already available."""
+        for observer in self.machine.observers:
+            observer.wgmma_committed(mask)
 
     def wait(self, most: int, mask: Mask | None) -> None:
-        """wgmma.wait_group: used only by the checks. most: groups that may remain pending."""
+        """wgmma.wait_group: has no effect. most: groups that may remain pending."""
+        for observer in self.machine.observers:
+            observer.wgmma_awaited(most, mask)
 
     def _of_warps(self, value: Value, at: Places) -> np.ndarray:
         """The value of each warp, given per lane and uniform in a warp."""
@@ -236,16 +240,13 @@ class Wgmma:
         if outside.any():
             message = "the tile of a matrix descriptor ends past the end of shared memory"
             self._fail(index, OutOfBoundsError, message, at, outside)
-        data = self._read(index, at, chunks)
+        for observer in self.machine.observers:
+            observer.wgmma_read(index, at, chunks)
+        data = self.shared[at[0][:, None, None], chunks]
         if not transposed:
             return values(data.reshape(len(start), -1, ROW_BYTES), type_)
         tiles = values(data, type_).transpose(0, 1, 3, 2)
         return tiles.reshape(len(start), -1, tiles.shape[3])
-
-    def _read(self, index: int, at: Places, chunks: np.ndarray) -> np.ndarray:
-        """The given 16-byte chunks of each warp's shared memory: (warps, …, 16) bytes."""
-        data: np.ndarray = self.shared[at[0][:, None, None], chunks]
-        return data
 
     def _accumulators(self, p: Product, registers: Sequence[Value], at: Places) -> np.ndarray:
         """The accumulators of each warp: (warps, 16, N)."""
