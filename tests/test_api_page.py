@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import gemmlab
+import gemmlab.sass
 
 ROOT = Path(__file__).parent.parent
 script = runpy.run_path(str(ROOT / "scripts" / "write-api-page"))

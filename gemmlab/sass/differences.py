@@ -34,8 +34,8 @@ class Difference:
     what: str
     access: str  # such as "global load", or the name of a routine
     lines: tuple[int, ...]  # PTX lines
-    ptx: int
-    machine: int
+    ptx: int  # warp-level accesses in the PTX
+    machine: int  # warp-level accesses in the machine code
 
 
 @dataclass

@@ -30,15 +30,18 @@ GENERIC = frozenset({"LD", "ST", "ATOM", "RED"})  # the address selects the memo
 class MachineCode:
     """A kernel's machine code and what one emulated launch executed of it."""
 
-    code: Code
-    counted: Counted
-    lines: Lines
-    differences: tuple[Difference, ...]
+    code: Code  # the instructions and basic blocks
+    counted: Counted  # the executions of each basic block
+    lines: Lines  # the emulator's counts by PTX line
+    differences: tuple[Difference, ...]  # of memory accesses, to the PTX
 
     @property
     def counters(self) -> dict[str, int]:
-        """Instructions per warp and per thread under Nsight Compute's names. If known, also
-        predicated-on thread-instructions, and accesses per warp to each kind of memory."""
+        """Instructions per warp and per thread under Nsight Compute's names.
+
+        If known, also predicated-on thread-instructions, and accesses per warp to each kind of
+        memory.
+        """
         warps = threads = 0
         on: int | None = 0
         accesses = dict.fromkeys(ACCESSES.values(), 0)
@@ -65,10 +68,21 @@ class MachineCode:
 
 
 def analyse(artifact: Artifact, run: Run) -> MachineCode:
-    """Derive the execution counts of the artifact's machine code from `run`, an emulated launch.
+    """Derive the execution counts of a kernel's machine code from an emulated launch.
 
-    Raises CompileError if the artifact has no machine code or the code has no PTX lines;
-    MissingDependencyError if nvdisasm is not installed.
+    Args:
+        artifact: the kernel.
+        run: the launch, as `gemmlab.emulate` returns it.
+
+    Raises:
+        CompileError: the artifact has no machine code, or the code has no PTX lines.
+        MissingDependencyError: nvdisasm is not installed.
+
+    Examples:
+        >>> kernel = gemmlab.load("__global__ void twice(float *x) { x[threadIdx.x] *= 2; }")
+        >>> run = gemmlab.emulate(kernel, grid=1, block=32, args=[np.ones(32, np.float32)])
+        >>> gemmlab.sass.analyse(kernel, run).counters["smsp__inst_executed_op_global_ld.sum"]
+        1
     """
     if artifact.cubin is None:
         raise CompileError(f"{artifact.entry} was not assembled, so it has no machine code")
