@@ -13,5 +13,5 @@ def in_this_process(task, request, limits):
         for answer in getattr(tasks, task)(request):
             answers.append(json.loads(json.dumps(answer)))
     except Exception as error:
-        return process.Ended(answers, status_of(error), str(error))
-    return process.Ended(answers)
+        return process.TaskResult(answers, status_of(error), str(error))
+    return process.TaskResult(answers)

@@ -149,9 +149,9 @@ def test_the_commands(judge, tmp_path, capsys, monkeypatch):
 
     assert gemmlab("new", "gemm") == (0, "gemm.cu\n", "")
     code, _, err = gemmlab("new", "gemm")
-    assert code == 2 and "gemm.cu is there already" in err
+    assert code == 2 and "gemm.cu already exists" in err
     code, _, err = gemmlab("new", "gemm", "--lang", "c")
-    assert code == 2 and "there is: cu, cute" in err
+    assert code == 2 and "choose cu, cute" in err
     assert gemmlab("export", "gemm", "-o", "problem", "--solution", "gemm.cu")[0] == 0
     judge("")  # from here on without processes
     solution, work = "problem/solution.json", "problem/workload.jsonl"

@@ -71,5 +71,5 @@ def test_what_cannot_be_measured_together_is_told_first(made, change, told):
 
 
 def test_a_layout_that_is_not_the_files(judge):
-    with pytest.raises(InputError, match="in layout row, not course"):
+    with pytest.raises(InputError, match="has layout row, not course"):
         guest(judge.file(gemm()), "course")

@@ -77,7 +77,7 @@ def test_nothing_is_left_behind(tmp_path, monkeypatch):
     )
     assert ended.message.endswith("done")
     assert ended.output.startswith("line\nline\n") and "more bytes" in ended.output
-    assert len(ended.output) < 2 * process.KEPT
+    assert len(ended.output) < 2 * process.OUTPUT_BYTES
     assert not list(scratch.iterdir())
     stop = time.monotonic() + 5
     while _lives(int(pid_file.read_text())) and time.monotonic() < stop:

@@ -219,11 +219,11 @@ def test_what_the_driver_says_of_a_kernel_is_its_status(error, status):
 @pytest.mark.parametrize(("on_gpu", "verdict"), [(True, "pass"), (False, "unsupported")])
 def test_what_only_the_emulator_does_not_know_is_left_to_a_gpu(judge, monkeypatch, on_gpu, verdict):
     told = {
-        "emulate": process.Ended([], "unsupported", "no such instruction"),
-        "try_on_gpu": process.Ended([{"arch": "sm_90a"}])
+        "emulate": process.TaskResult([], "unsupported", "no such instruction"),
+        "try_on_gpu": process.TaskResult([{"arch": "sm_90a"}])
         if on_gpu
-        else process.Ended([], "not run", "no GPU"),
-        "time_on_gpu": process.Ended([{"score": 50.0}]),
+        else process.TaskResult([], "not run", "no GPU"),
+        "time_on_gpu": process.TaskResult([{"score": 50.0}]),
     }
 
     def run(task, request, limits):

@@ -1,1 +1,1 @@
-"""Somebody's kernel file, judged step by step in processes of their own: `gemmlab docs judging`."""
+"""Judge a user's kernel file step by step, in separate processes: see `gemmlab docs judging`."""

@@ -1,4 +1,4 @@
-"""What a submission is tried on: ragged shapes, every input family, inputs nobody saw before."""
+"""The test cases of a submission: ragged shapes, every input family, fresh random inputs."""
 
 from __future__ import annotations
 
@@ -12,16 +12,19 @@ from gemmlab.problems.problem import Case, Shape
 
 Sizes = tuple[int, ...]
 
-EMULATED = 2**22  # product of the sizes: larger shapes that were asked for wait for a GPU
+EMULATED = 2**22  # product of the sizes; larger shapes that the user adds run on a GPU only
 
 
 @dataclass(frozen=True)
 class Shapes:
-    """Of one problem, in the order of its axes. The first of `small` sees every family."""
+    """The shapes of one problem, in the order of its axes.
 
-    small: tuple[Sizes, ...]  # for the emulator
-    large: tuple[Sizes, ...]  # for a GPU, which is tried on both
-    counted: Sizes  # what counters are told of: large enough that edges weigh little
+    The first shape in `small` is tried with every input family.
+    """
+
+    small: tuple[Sizes, ...]  # for the emulator and a GPU
+    large: tuple[Sizes, ...]  # for a GPU only
+    counted: Sizes  # for the counters; large enough that partial tiles contribute little
 
 
 _VECTOR = Shapes(
@@ -30,7 +33,7 @@ _VECTOR = Shapes(
     counted=(2**14,),
 )
 _LONG = ((20_011, 3, 2), (3, 20_011, 2), (2, 3, 20_011))
-SHAPES = {  # among them what is long in one axis alone: many tiles, or turns of a loop
+SHAPES = {  # some are long in a single axis: many tiles, or many iterations of a loop
     "gemm": Shapes(
         small=((33, 31, 17), (1, 1, 1), (260, 3, 5), (1, 261, 9), (2, 3, 131), (129, 65, 20)),
         large=((127, 129, 65), (1, 1000, 300), *_LONG, (1000, 513, 777), (1536, 1024, 2048)),
@@ -48,7 +51,10 @@ SHAPES = {  # among them what is long in one axis alone: many tiles, or turns of
 
 
 def cases(submission: Submission, large: bool) -> Iterator[Case]:
-    """Each shape on the first family, the first shape on all; every case has its own seed."""
+    """Yield the first shape with every family, then the other shapes with the first family.
+
+    `large` adds the large shapes and the last shape with every family. All seeds differ.
+    """
     problem = submission.problem
     shapes = SHAPES[problem.name]
     asked = (sizes for sizes in submission.shapes if large or math.prod(sizes) <= EMULATED)
@@ -64,10 +70,10 @@ def cases(submission: Submission, large: bool) -> Iterator[Case]:
 
 
 def families(submission: Submission) -> list[str]:
-    """Those that hold numbers of the class that the kernel wants to be judged in."""
+    """Return the input families that the requested precision class can represent."""
     narrow = submission.precision == "fp16"
-    own = submission.problem.families
-    return [family for family in own if not (narrow and family in WIDE_FAMILIES)]
+    every = submission.problem.families
+    return [family for family in every if not (narrow and family in WIDE_FAMILIES)]
 
 
 def counted_shape(submission: Submission) -> Shape:

@@ -1,4 +1,4 @@
-"""What process.run starts: takes on its limits, runs one task, tells what comes of it."""
+"""The child process of `process.run`: sets its limits, runs one task, writes its answers."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 from gemmlab.core.processes import die_with_parent
 from gemmlab.lab.submission.process import ANSWERS, DONE, REQUEST
 
-FILE_BYTES = 2**30  # of any file it writes
+FILE_BYTES = 2**30  # largest file that the process may write
 
 
 def main(folder: Path, parent: int) -> None:
-    # A judge that is killed cannot end us; a kernel that hangs would keep the GPU for ever.
+    # A judge that is killed cannot stop this process, and a kernel that hangs would block the GPU.
     die_with_parent(parent)
     task, request, memory_bytes = pickle.loads((folder / REQUEST).read_bytes())
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -25,23 +25,23 @@ def main(folder: Path, parent: int) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     with (folder / ANSWERS).open("w", encoding="utf-8", buffering=1) as answers:
 
-        def tell(answer: dict[str, Any]) -> None:
+        def write(answer: dict[str, Any]) -> None:
             answers.write(json.dumps(answer) + "\n")
 
         try:
             from gemmlab.lab.submission import tasks
 
             for answer in getattr(tasks, task)(request):
-                tell(answer)
-            tell({DONE: True})
-        except BaseException as error:  # whatever the file's code raises, SystemExit too
+                write(answer)
+            write({DONE: True})
+        except BaseException as error:  # the file's code may raise anything, including SystemExit
             from gemmlab.lab.submission.steps import status_of
 
-            words = str(error) or type(error).__name__
+            message = str(error) or type(error).__name__
             status = status_of(error)
             if status == "crashed":
-                words = f"{type(error).__name__}: {words}"
-            tell({"error": status, "message": words[:2000]})
+                message = f"{type(error).__name__}: {message}"
+            write({"error": status, "message": message[:2000]})
 
 
 if __name__ == "__main__":

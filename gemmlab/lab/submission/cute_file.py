@@ -1,5 +1,4 @@
-"""The kernel of a Python file that is written in CuTe DSL. Runs the file: in the compiling process
-only."""
+"""Compile the CuTe DSL kernel of a Python file. Executes the file: for the compile process only."""
 
 from __future__ import annotations
 
@@ -16,17 +15,17 @@ from gemmlab.problems.problem import Parameter
 
 
 def compile_file(submission: Submission) -> Artifact:
-    """PTX of the file's `@cute.kernel`, which takes the arguments that args= names.
+    """Compile the file's `@cute.kernel`, whose parameters are described by args=.
 
-    Raises UnknownNameError where there is none of that name, InputError where the block is not
-    the same for every shape, CompileError, MissingDependencyError for CuTe DSL.
+    Raises UnknownNameError if the file has no such kernel, InputError or UnknownNameError if the
+    block is not constant, CompileError, and MissingDependencyError without CuTe DSL.
     """
-    CUTE_DSL.load()  # which the file imports
+    CUTE_DSL.load()  # the file imports it
     directive = submission.directive
-    block = dims(directive.block, "block", {})  # .reqntid: one for all shapes
+    block = dims(directive.block, "block", {})  # compiled in as .reqntid, so equal for all shapes
     name, kernel = _kernel(submission)
-    own = [_parameter(submission, word) for word in submission.argument_words]
-    return compile_kernel(kernel, own, None, block, name, submission.arch)
+    parameters = [_parameter(submission, word) for word in submission.argument_words]
+    return compile_kernel(kernel, parameters, None, block, name, submission.arch)
 
 
 def _kernel(submission: Submission) -> tuple[str, Any]:
@@ -40,14 +39,17 @@ def _kernel(submission: Submission) -> tuple[str, Any]:
     if wanted is None and len(found) == 1:
         return next(iter(found.items()))
     if wanted not in found:
-        there = ", ".join(found) or "none"
-        what = f"no @cute.kernel {wanted!r}" if wanted else "no single @cute.kernel"
-        raise UnknownNameError(f"{submission.path.name} has {what}; there is: {there}")
+        known = ", ".join(found) or "none"
+        what = f"no @cute.kernel {wanted!r}" if wanted else "no single @cute.kernel: give entry="
+        raise UnknownNameError(f"{submission.path.name} has {what}; its kernels: {known}")
     return wanted, found[wanted]
 
 
 def _parameter(submission: Submission, word: str) -> Parameter:
-    """Of the problem's own arguments as they are; sizes are int32, other numbers float32."""
+    """Return the parameter for a word of args=.
+
+    The problem's arguments have the problem's types. Other integers are int32, floats float32.
+    """
     known = {parameter.name: parameter for parameter in submission.problem.parameters}
     if word in known:
         return known[word]
@@ -55,6 +57,8 @@ def _parameter(submission: Submission, word: str) -> Parameter:
         name, _, rest = word.partition(":")
         element = rest.partition("[")[0]
         if element not in TYPES:
-            raise InputError(f"argument {word!r}: no type {element!r}; {', '.join(TYPES)}")
+            raise InputError(
+                f"argument {word!r} has an unknown type {element!r}; choose {', '.join(TYPES)}"
+            )
         return Parameter(name, TYPES[element].name, "input")
     return Parameter(word, "float32" if "." in word else "int32", "scalar")

@@ -1,4 +1,4 @@
-"""A kernel file among the contenders of `gemmlab bench`."""
+"""A kernel file as a contender of `gemmlab bench`."""
 
 from __future__ import annotations
 
@@ -19,34 +19,37 @@ from gemmlab.problems.problem import Shape
 
 
 def guest(path: Path, layout: str | None = None) -> Guest:
-    """The kernel of a file, called as its directive says, to be compiled when it is known for what.
+    """Return a contender that launches the kernel of a file as its directive says.
 
-    Raises InputError and UnknownNameError for the file, for its directive, and where its layout is
-    not the one asked for; its kernel raises CompileError, with the status of the judge's step that
-    failed.
+    It compiles when the architecture is known, and raises CompileError with the status of the
+    judge's step that failed. Raises InputError and UnknownNameError for the file or its directive,
+    and InputError if the file's layout is not `layout`.
     """
     text = judging.read_file(path)
     try:
         directive = read(text)
-        told = Submission(path, directive, DEFAULT, seed=0)
-        told.check()
+        uncompiled = Submission(path, directive, DEFAULT, seed=0)
+        uncompiled.check()
     except GemmlabError as error:
         raise InputError(f"{path}: {error}") from error
-    if layout not in (None, told.layout):
-        raise InputError(f"{path} is in layout {told.layout}, not {layout}")
+    if layout not in (None, uncompiled.layout):
+        raise InputError(f"{path} has layout {uncompiled.layout}, not {layout}")
 
     @cache
     def compiled(arch: str) -> Submission:
         return judging.prepare(path, judging.Options(arch=arch, seed=0))
 
     def kernel(shape: Shape, arch: str) -> Kernel:
-        fitted = told.fitted(tuple(shape[axis] for axis in told.problem.axes))
+        fitted = uncompiled.fitted(tuple(shape[axis] for axis in uncompiled.problem.axes))
         if fitted != dict(shape):
-            raise ShapeError(f"takes multiples of {','.join(directive.multiple)} only")
-        own = compiled(arch)
-        artifact = load(own.ptx, entry=own.entry, arch=arch)
-        case = own.problem.case(shape, own.layout, own.problem.families[0], own.seed)
-        found = precision.classify([told.precision], own.ptx, told.precision)
-        return contender(own, artifact, case, path.name, found)
+            raise ShapeError(f"only accepts multiples of {','.join(directive.multiple)}")
+        submission = compiled(arch)
+        problem, wanted = submission.problem, submission.precision
+        artifact = load(submission.ptx, entry=submission.entry, arch=arch)
+        case = problem.case(shape, submission.layout, problem.families[0], submission.seed)
+        found = precision.classify([wanted], submission.ptx, wanted)
+        return contender(submission, artifact, case, path.name, found)
 
-    return Guest(str(path), told.problem.name, told.layout, told.precision, kernel)
+    return Guest(
+        str(path), uncompiled.problem.name, uncompiled.layout, uncompiled.precision, kernel
+    )

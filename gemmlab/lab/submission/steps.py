@@ -1,4 +1,4 @@
-"""What the judge says of a file: steps in order, the first that fails is the verdict."""
+"""The judgement of a file: its steps in order. The first step that fails determines the verdict."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ Status = (
         "compile error",
         "no entry",
         "launch refused",
-        "forbidden",  # a trick, or state that outlives a launch
-        "low precision",  # right, but in a cheaper class than the one it wants to be judged in
+        "forbidden",  # a trick, or state that persists between launches
+        "low precision",  # correct, but only in a cheaper class than the requested one
         "time limit",
         "memory limit",
         "crashed",
         "impossible time",
         "not run",
-        "skipped",  # nothing was found wrong, nothing was tried
+        "skipped",  # not tried; counts as passed
     ]
 )
 STATUSES: tuple[str, ...] = tuple(name for part in get_args(Status) for name in get_args(part))
 
-# The first that fits; a class stands before those it derives from.
-_OF_ERROR: tuple[tuple[type[BaseException], Status], ...] = (
+# The first match applies, so a class precedes its base classes.
+_ERROR_STATUS: tuple[tuple[type[BaseException], Status], ...] = (
     (CompileError, "compile error"),
     (LaunchError, "launch refused"),
     (UnknownNameError, "no entry"),
@@ -53,8 +53,8 @@ _OF_ERROR: tuple[tuple[type[BaseException], Status], ...] = (
 )
 _NO_MEMORY = re.compile(r"error: out of memory|bad_alloc|failed to map segment|OUT_OF_MEMORY")
 _CUDA_ERROR = re.compile(r"\bCUDA_ERROR_\w+")
-# How the driver calls what a kernel does wrong.
-_OF_CUDA_ERROR: dict[str, Status] = {
+# The driver's names for faults of a kernel.
+_CUDA_ERROR_STATUS: dict[str, Status] = {
     "CUDA_ERROR_ILLEGAL_ADDRESS": "out of bounds",
     "CUDA_ERROR_MISALIGNED_ADDRESS": "misaligned",
     "CUDA_ERROR_ILLEGAL_INSTRUCTION": "crashed",
@@ -68,20 +68,23 @@ _OF_CUDA_ERROR: dict[str, Status] = {
 
 
 def status_of(error: BaseException) -> Status:
-    """The status that an exception in a step means."""
+    """Return the status for an exception raised in a step."""
     if isinstance(error, EmulationError):
         return error_verdict(error, 0.0).status
     if isinstance(error, DeviceError) and (found := _CUDA_ERROR.search(str(error))):
-        return _OF_CUDA_ERROR.get(found[0], "not run")
-    if _NO_MEMORY.search(str(error)):  # of a compiler, or of a library that is loaded
+        return _CUDA_ERROR_STATUS.get(found[0], "not run")
+    if _NO_MEMORY.search(str(error)):  # from a compiler or the dynamic loader
         return "memory limit"
-    return next((status for kind, status in _OF_ERROR if isinstance(error, kind)), "crashed")
+    return next((status for kind, status in _ERROR_STATUS if isinstance(error, kind)), "crashed")
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One launch on one case. `precision` is the best class whose bounds the result keeps, None
-    where it keeps none or was not compared."""
+    """One launch on one case.
+
+    `precision` is the best class whose bounds the result satisfies; None if it satisfies none or
+    was not compared.
+    """
 
     shape: dict[str, int]
     layout: str
@@ -89,8 +92,8 @@ class Trial:
     seed: int
     verdict: Verdict
     precision: str | None = None
-    purpose: str = ""  # where it is more than being right
-    max_absolute_error: float | None = None  # of finite elements
+    purpose: str = ""  # if the launch checks more than the result of the case
+    max_absolute_error: float | None = None  # over elements whose difference is finite
 
     @property
     def name(self) -> str:
@@ -100,14 +103,14 @@ class Trial:
 
 @dataclass
 class Step:
-    """One step, with what it found out."""
+    """One step and its findings."""
 
     name: str
     status: Status = "pass"
     message: str = ""
     seconds: float = 0.0
     trials: list[Trial] = field(default_factory=list)
-    output: str = ""  # what the file's code printed, cut short
+    output: str = ""  # printed by the file's code, truncated
 
     @property
     def passed(self) -> bool:
@@ -116,7 +119,7 @@ class Step:
 
 @dataclass
 class Judgement:
-    """All that was found out about one file."""
+    """The findings on one file. A field has its default if the step that sets it did not run."""
 
     file: str
     problem: str = ""
@@ -125,7 +128,7 @@ class Judgement:
     seed: int = 0
     arch: str = ""
     steps: list[Step] = field(default_factory=list)
-    precision: str | None = None  # class, see precision.py
+    precision: str | None = None  # class, see judge/precision.py
     counters: dict[str, int] | None = None
     counted_shape: dict[str, int] | None = None
     resources: dict[str, Any] | None = None
@@ -136,8 +139,10 @@ class Judgement:
 
     @property
     def verdict(self) -> Status:
-        """The status of the first step that failed, else "pass"; what the emulator does not support
-        is no failure where a GPU did."""
+        """The status of the first step that failed, else "pass".
+
+        An instruction that the emulator does not support is no failure if the GPU step passed.
+        """
         on_gpu = any(step.name == "GPU" and step.status == "pass" for step in self.steps)
         failed = (step.status for step in self.steps if not step.passed)
         return next((status for status in failed if status != "unsupported" or not on_gpu), "pass")
@@ -147,6 +152,6 @@ class Judgement:
         return self.verdict == "pass"
 
     def as_json(self) -> dict[str, Any]:
-        """Strict: NaN and infinities become None."""
-        told: dict[str, Any] = finite({**asdict(self), "verdict": self.verdict})
-        return told
+        """Return a dictionary for strict JSON: NaN and infinities become None."""
+        record: dict[str, Any] = finite({**asdict(self), "verdict": self.verdict})
+        return record

@@ -1,4 +1,4 @@
-"""A file and how it is called: what every step of the judge starts from."""
+"""A kernel file with its directive: the input of every step of the judge."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from gemmlab.lab.judge.precision import CLASSES
 from gemmlab.problems.problem import Problem
 
 SUFFIXES = (".cu", ".cuh", ".ptx", ".py")
-FINITE = 0x4B8DEAD1  # a float32 of 1.9e7, for the output of a kernel that multiplies it by 0
+FINITE = 0x4B8DEAD1  # float32 1.9e7: initial output of a kernel that multiplies it by 0
 
 
 @dataclass(frozen=True)
 class Submission:
-    """Can be sent from process to process. `ptx` is empty until the file is compiled."""
+    """A kernel file to judge; picklable. `ptx` and `entry` are empty until it is compiled."""
 
     path: Path
     directive: Directive
     arch: str
     seed: int
-    shapes: tuple[tuple[int, ...], ...] = ()  # to be tried besides the judge's own
+    shapes: tuple[tuple[int, ...], ...] = ()  # additional test shapes
     ptx: str = ""
     entry: str = ""
 
@@ -39,22 +39,22 @@ class Submission:
 
     @property
     def precision(self) -> str:
-        """The class that the kernel wants to be judged in."""
+        """The requested precision class."""
         return self.directive.precision or "ieee"
 
     @property
     def argument_words(self) -> tuple[str, ...]:
-        """What the kernel takes: without args= all of the problem's arguments in their order."""
-        own = tuple(parameter.name for parameter in self.problem.parameters)
-        return self.directive.args or own
+        """The words of args=; by default all the problem's arguments in their order."""
+        every = tuple(parameter.name for parameter in self.problem.parameters)
+        return self.directive.args or every
 
     @property
     def output_word(self) -> int | None:
-        """What fills the output before a launch, where it is not the judge's usual NaNs."""
+        """The 32-bit pattern that fills the output before a launch; None for the judge's NaNs."""
         return FINITE if self.directive.output == "finite" else None
 
     def fitted(self, sizes: tuple[int, ...]) -> dict[str, int]:
-        """A shape of about these sizes that the kernel takes: multiples of what it says."""
+        """Round sizes, in the order of the axes, up to multiples that the kernel accepts."""
         steps = self.multiples()
         return {
             axis: max(-(-size // step) * step, step if size else 0)
@@ -66,26 +66,31 @@ class Submission:
         return tuple(evaluate(word, {}) for word in words)
 
     def timed_shape(self, size: int) -> dict[str, int]:
-        """The sizes that the directive gives, and about `size` for the other axes."""
+        """Return the directive's sizes; `size`, rounded up by `fitted`, for the other axes."""
         return shape_of(self.directive, self.fitted((size,) * len(self.problem.axes)))
 
     def check(self) -> None:
-        """Raise InputError or UnknownNameError for a word that is missing or means nothing."""
+        """Raise InputError, UnknownNameError or ShapeError for a missing or invalid word."""
         words = self.directive
         for name, example in _NEEDED.items():
             if not getattr(words, name):
-                raise InputError(f"the directive does not say {name}=…; {example}")
+                raise InputError(f"the directive has no {name}=…; {example}")
         axes = self.problem.axes
         for name, known in (("precision", CLASSES), ("output", ("nan", "finite"))):
             value = getattr(words, name)
             if value is not None and value not in known:
-                raise UnknownNameError(f"no {name}={value}; there is: {', '.join(known)}")
+                raise UnknownNameError(f"unknown {name}={value}; choose {', '.join(known)}")
         if len(words.multiple) not in (0, len(axes)):
-            raise InputError(f"multiple={','.join(words.multiple)}: one number for each of {axes}")
+            raise InputError(
+                f"multiple={','.join(words.multiple)} must have one number for each of "
+                f"{', '.join(axes)}"
+            )
         if any(step < 1 for step in self.multiples()):
-            raise InputError(f"multiple={','.join(words.multiple)}: must be positive")
+            raise InputError(f"multiple={','.join(words.multiple)} must be positive")
         if words.cluster not in ((), ("1",)):
-            raise InputError(f"cluster={','.join(words.cluster)}: clusters are not judged yet")
+            raise InputError(
+                f"cluster={','.join(words.cluster)}: the judge does not support clusters"
+            )
         check_sizes(words, axes)
         sizes_of(words, dict.fromkeys(axes, 1))
         for (axis, timed), step in zip(self.timed_shape(1).items(), self.multiples(), strict=True):

@@ -1,1 +1,1 @@
-"""One file for each problem and language; start.py hands them out."""
+"""Starter files, one for each problem and language, which start.py copies."""
