@@ -153,7 +153,7 @@ def pack(a: Any, /, *, side: str = "left", precision: str | None = None, stream:
         A `PackedMatrix`, which `matmul` and `Matmul` take in place of the array.
 
     Raises:
-        ArrayError: the array is on the host.
+        ArrayError: the array is on the host, or is already packed.
         UnknownNameError: no side or precision has that name.
         ShapeError: the array is empty.
         TierError: the precision is "ieee", which packs nothing, or this device cannot run it.
@@ -170,6 +170,8 @@ def pack(a: Any, /, *, side: str = "left", precision: str | None = None, stream:
         )
     from gemmlab.linalg import execution, gpu_operands, packed
 
+    if isinstance(a, packed.PackedMatrix):
+        raise ArrayError(f"a is already packed, for the {a.side} side; pack the array itself")
     given = None if stream is None else frameworks.stream_handle(stream)
     framework, array, descriptor = gpu_operands.describe_one(framework, a, given)
     device = operands.check_arrays({"a": descriptor})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import fake_driver
@@ -22,6 +23,7 @@ from gemmlab.errors import (
     UnknownNameError,
 )
 from gemmlab.linalg.operands import check_scalars
+from gemmlab.linalg.packed import PackedMatrix
 from gemmlab.linalg.planned import Counts
 
 SIZES = st.integers(1, 5)
@@ -328,6 +330,14 @@ class Bare:
 
     def __dlpack__(self, **options: Any) -> Any:
         return self._array.__dlpack__(**options)
+
+
+def test_an_operand_is_packed_once() -> None:
+    packed = object.__new__(PackedMatrix)
+    packed.side, packed.array, packed.framework = "right", None, fake_driver.Framework()
+    packed.descriptor = SimpleNamespace(device=0)
+    with pytest.raises(ArrayError, match="a is already packed, for the right side"):
+        gemmlab.pack(packed)
 
 
 def test_arrays_that_tell_no_shape_are_named_too() -> None:
