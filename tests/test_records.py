@@ -65,6 +65,11 @@ def test_a_failed_write_leaves_the_old_file(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_records_of_a_climb_may_be_in_a_file_called_run(tmp_path):
+    records.write(tmp_path / "run.json", [BASE])
+    assert records.read(tmp_path) == records.read(tmp_path / "run.json") == [BASE]
+
+
 def test_metrics():
     assert metrics.sectors_per_load(BASE) == 4.0
     assert metrics.intensity(BASE) == 2 * 64 * 64 * 16 / (32 * 4096)

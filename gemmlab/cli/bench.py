@@ -50,8 +50,7 @@ def bench(
     timeout: Annotated[float, typer.Option(help="Time limit per kernel, in seconds.")] = 15,
     as_json: AsJson = False,
     output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="Also write one file per record to this folder."),
+        Path | None, typer.Option("-o", "--output", help="Also write the run to this new folder.")
     ] = None,
 ) -> None:
     """Time kernels against cuBLAS and other libraries; needs a GPU.
@@ -83,6 +82,8 @@ def bench(
         baselines=None if baselines is None else tuple(baselines.split(",")),
     )
     plan.check()
+    if output:
+        record.check_new(output)
     arch = open_device("cuda").arch
     status.say("measuring")
     outcome = session.measure(plan, protocol, arch)

@@ -74,23 +74,49 @@ def dumps(records: Iterable[Record]) -> str:
     return json.dumps([record.as_json() for record in records], indent=2, allow_nan=False) + "\n"
 
 
+RUN = "run.json"  # in the folder of a run: what all its results, FOLDER/*/*/*.json, have in common
+
+
 def entries(source: Path) -> list[Any]:
     """The JSON of a file, or of all files below a folder in order of path, as one list.
 
-    Raises InputError for a source that cannot be read, is no JSON or holds nothing.
+    A result in the folder of a run gets the keys of the run's record.
+
+    Raises:
+        InputError: The source cannot be read, is not JSON, or is empty.
     """
     found: list[Any] = []
     for file in sorted(source.rglob("*.json")) if source.is_dir() else [source]:
-        try:
-            held = json.loads(file.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise InputError(f"{file} cannot be read: {error.strerror}") from error
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{file} holds no records, as it is no JSON: {error}") from error
-        found += held if isinstance(held, list) else [held]
+        held = _parsed(file)
+        if isinstance(held, list):
+            found += held
+        elif not isinstance(held, dict):
+            found.append(held)
+        elif file.name != RUN:
+            found.append(_common(file) | held)
     if not found:
         raise InputError(f"{source} holds no records")
     return found
+
+
+def _common(file: Path) -> Json:
+    """The keys that a result shares with the others of its run; none if it belongs to no run."""
+    run = file.resolve().parent.parent.parent / RUN
+    if not run.exists():
+        return {}
+    held = _parsed(run)
+    if not isinstance(held, dict):
+        raise InputError(f"{run} is not the record of a run")
+    return held
+
+
+def _parsed(file: Path) -> Any:
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{file} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{file} holds no records, as it is no JSON: {error}") from error
 
 
 def decoded(kind: type[Kind], held: Iterable[Any], source: Path) -> list[Kind]:

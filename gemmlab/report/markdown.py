@@ -22,7 +22,7 @@ def ladder_table(records: Sequence[Record], baseline: str) -> str:
     """
     if not records:
         raise InputError("no records to make a table of")
-    order = records[0].protocol["interleaved"]
+    order = records[0].interleaved
     rungs = [r for r in records if "launch" in r.details]
     rows = [
         [

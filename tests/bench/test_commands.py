@@ -20,7 +20,8 @@ from gemmlab.lab.bench.job import Outcome, Refusal
 from gemmlab.report import bench_tables
 from gemmlab.report.tables import console
 
-RECORDS = Path(__file__).parent.parent.parent / "benchmarks" / "h200" / "bench"
+ROOT = Path(__file__).parent.parent.parent
+RUNS = sorted(file.parent for file in (ROOT / "benchmarks" / "h200" / "bench").glob("*/run.json"))
 
 
 @pytest.fixture
@@ -119,6 +120,14 @@ def test_what_was_finished_is_kept(gemmlab, outcome, tmp_path, error, code):
     assert record.read(tmp_path) == [BASE]
 
 
+def test_a_second_run_needs_its_own_folder(gemmlab, outcome, tmp_path):
+    outcome.records.append(BASE)
+    assert gemmlab("bench", "naive", "-o", str(tmp_path))[0] == 0
+    code, _, err = gemmlab("bench", "naive", "-o", str(tmp_path))
+    assert code == 2 and "already holds a run" in err
+    assert len(outcome.plans) == 1  # the mistake is found before anything is measured
+
+
 @pytest.mark.parametrize("width", [60, 120, 200])
 def test_a_narrow_table_says_what_it_leaves_out(width):
     out = console()
@@ -140,19 +149,34 @@ def test_compare(gemmlab, tmp_path, after, code, told):
     assert found == code and f"1 {told}" in out and "float4" in out
 
 
+def test_compare_reads_runs_folders_of_runs_and_cases(gemmlab, tmp_path):
+    before, after = tmp_path / "before", tmp_path / "after"
+    record.write(before / "one", [BASE])
+    record.write(before / "two", [replace(BASE, kernel="naive")])
+    record.write(after, [BASE, replace(BASE, kernel="naive", machine={"gpu": "A", "driver": "2"})])
+    _, out, _ = gemmlab("compare", str(before), str(after))
+    assert "2 same" in out and "driver" not in out
+    case = after / "gemm" / "1000x1000x1000-row-normal"
+    assert "1 same, 1 only in B" in gemmlab("compare", str(before / "one"), str(case))[1]
+
+
 def test_compare_needs_records(gemmlab, tmp_path):
     code, _, err = gemmlab("compare", str(tmp_path), str(tmp_path))
     assert code == 2 and "holds no records" in err
 
 
-@pytest.mark.parametrize("found", record.read(RECORDS), ids=lambda r: f"{r.kernel}-{r.case}")
-def test_committed_records_are_plausible_and_complete(found):
+@pytest.mark.parametrize(
+    ("run", "found"),
+    [(run, found) for run in RUNS for found in record.read(run)],
+    ids=lambda x: x.name if isinstance(x, Path) else f"{x.kernel}-{x.case}",
+)
+def test_committed_records_are_plausible_and_complete(run, found):
     assert found.max_error_u is None or found.max_error_u <= found.bound_u
     assert found.gpu_p10_s <= found.gpu_median_s <= found.gpu_p90_s
     assert found.roof_percent("datasheet") <= 115  # the L2 may hold some of the bytes
     assert found.command.startswith("gemmlab bench ") and found.versions["cuda-driver"]
     assert found.percent_of_baseline > 0 and found.baseline["details"]["call"]
-    assert record.path(RECORDS, found).exists()
+    assert record.path(run, found).exists()
 
 
 def test_every_problem_has_baselines():

@@ -94,7 +94,7 @@ def test_records_hold_what_was_measured(measured):
     assert 0 < naive.max_error_u <= naive.bound_u and naive.precision == "ieee"
     assert (naive.power_w, naive.temperature_c) == (300, 40)
     assert naive.machine["roofs"]["measured"]["bandwidth_gbs"] == pytest.approx(214.7, rel=1e-2)
-    assert naive.protocol["interleaved"] == ["cublas", "naive", "shared"]
+    assert naive.interleaved == ["cublas", "naive", "shared"]
     assert naive.command.startswith("gemmlab bench gemm:naive gemm:shared --shape 20,30,7 ")
     options = dict(zip(bench.argv[6::2], bench.argv[7::2], strict=True))
     assert options["--min-samples"] == "4" and options["--timeout"] == "5"

@@ -56,6 +56,8 @@ BASE = Record(
     baseline={"kernel": "cublas", "gpu_median_s": 0.5e-4, "details": {}},
     details={"call": "f"},
     command="gemmlab bench float4",
+    rotation_bytes=9 * 10**6,
+    interleaved=["cublas", "float4"],
     date="2026-01-01T00:00:00+00:00",
     protocol={"rounds": 3},
     machine=MACHINE,
@@ -169,14 +171,37 @@ def test_what_follows_from_a_record():
 
 def test_records_come_back_as_they_were(tmp_path):
     other = replace(BASE, kernel="kernel.cu", gpu_noise_percent=None, baseline=None)
-    record.write(tmp_path, [BASE, other])
-    case = tmp_path / "gemm" / "1000x1000x1000-row-normal"
+    run = tmp_path / "run"
+    record.write(run, [BASE, other])
+    case = run / "gemm" / "1000x1000x1000-row-normal"
+    shared = json.loads((run / "run.json").read_text())
+    assert shared.keys() == {"date", "protocol", "machine", "versions"}
+    assert not shared.keys() & json.loads((case / "float4.json").read_text()).keys()
     assert {file.name for file in case.iterdir()} == {"float4.json", "kernel.cu.json"}
-    assert record.read(tmp_path) == [BASE, other]
+    assert record.read(tmp_path) == record.read(run) == record.read(case) == [BASE, other]
     assert record.read(case / "float4.json") == [BASE]
     listed = tmp_path / "list.json"
     listed.write_text(record.dumps([BASE, other]))
     assert record.read(listed) == [BASE, other]
+
+
+def test_a_folder_holds_one_run(tmp_path):
+    record.write(tmp_path, [BASE])
+    with pytest.raises(InputError, match="already holds a run"):
+        record.write(tmp_path, [replace(BASE, kernel="naive")])
+    assert record.read(tmp_path) == [BASE]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [(None, "lacks date, machine, protocol, versions"), ("[]", r"run\.json"), ("no", r"run\.json")],
+)
+def test_a_result_needs_the_record_of_its_run(tmp_path, text, message):
+    record.write(tmp_path, [BASE])
+    run = tmp_path / "run.json"
+    run.unlink() if text is None else run.write_text(text)
+    with pytest.raises(InputError, match=message):
+        record.read(tmp_path)
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", "no", '{"kernel": 3}', "[3]"])

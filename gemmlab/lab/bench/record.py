@@ -1,6 +1,11 @@
-"""What one contender did in one case on one machine, as a JSON file of its own.
+"""The result of one contender in one case, with the run that measured it.
 
+A run is a folder with one record of its circumstances, and a file for each result:
+
+    FOLDER/run.json
     FOLDER/gemm/4096x4096x4096-row-normal/float4.json
+
+In Python, and in a JSON list, each record holds both.
 
 A record holds measured values and what is needed to measure them again. What follows from them
 (TFLOPS, percentages) is computed when it is asked for. There is a record only for a result that the
@@ -11,14 +16,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from gemmlab.lab.records import Json, decoded, entries, make_folder, write_text
+from gemmlab.errors import InputError
+from gemmlab.lab.records import RUN, Json, decoded, entries, make_folder, write_text
 
 IEEE = "ieee"  # the precision class of float32 arithmetic without tensor cores
+
+# What all records of a run have in common.
+_OF_A_RUN = ("date", "protocol", "machine", "versions")
 
 _FLAT_LIST = re.compile(r"\[\n[^][{}]*\]")
 
@@ -64,8 +73,10 @@ class Record:
     baseline: Json | None  # {kernel, title, gpu_median_s, details}, in the same rounds
     details: Json  # of a kernel: compiler, launch, resources; of a library: version, compute type
     command: str  # measures this record again, with all that it was interleaved with
-    date: str  # ISO 8601, UTC, when all was measured
-    protocol: Json
+    rotation_bytes: int  # of the operands through which successive launches rotate
+    interleaved: list[str]  # all contenders of the case, in the order of their turns
+    date: str  # ISO 8601, UTC: the end of the run
+    protocol: Json  # durations, NVBench's version
     machine: Json  # GPU, driver, clocks, power limit, measured and datasheet roofs
     versions: dict[str, str]
     cupti_s: float | None = None  # by CUPTI's time stamps, caches warm; None where not taken
@@ -107,24 +118,42 @@ def dumps(records: Iterable[Record]) -> str:
 
 
 def path(folder: Path, record: Record) -> Path:
-    """Where the record of this kernel and case is kept."""
+    """The file of this result in the folder of its run."""
     sizes = "x".join(map(str, record.shape.values()))
     case = f"{sizes}-{record.layout}-{record.family}"
     return folder / record.problem / case / f"{record.kernel}.json"
 
 
-def write(folder: Path, records: Iterable[Record]) -> None:
-    """Write each record to its own file, whole or not at all. Raises InputError."""
+def check_new(folder: Path) -> None:
+    """Raise InputError if the folder already holds a run."""
+    if (folder / RUN).exists():
+        raise InputError(f"{folder} already holds a run; name a new folder")
+
+
+def write(folder: Path, records: Sequence[Record]) -> None:
+    """Write the records of one run. Each file is written completely or not at all.
+
+    Raises:
+        InputError: The folder already holds a run or cannot be written.
+    """
+    check_new(folder)
+    if records:
+        make_folder(folder)
+        write_text(folder / RUN, _text({key: getattr(records[0], key) for key in _OF_A_RUN}))
     for record in records:
         file = path(folder, record)
         make_folder(file.parent)
-        write_text(file, _text(asdict(record)))
+        result = {key: value for key, value in asdict(record).items() if key not in _OF_A_RUN}
+        write_text(file, _text(result))
 
 
 def read(source: Path) -> list[Record]:
     """The record of a file, the list of one, or all records below a folder, in order of path.
 
-    Raises InputError for a source that holds none, or something else.
+    The folder may be that of a run, of several runs, or of a case.
+
+    Raises:
+        InputError: The source holds no records, or something else.
     """
     return decoded(Record, entries(source), source)
 

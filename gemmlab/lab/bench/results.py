@@ -149,13 +149,13 @@ def _record(
         baseline=_baseline(entries, sampled),
         details=contender.details,
         command=job.command,
+        rotation_bytes=entry.rotation_bytes,
+        interleaved=[other.contender.name for other in entries],
         date=circumstances.date,
         protocol=asdict(protocol)
         | {
             "nvbench": importlib.metadata.version("cuda-bench"),
             "cold": "L2 flushed before each sample",
-            "rotation_bytes": entry.rotation_bytes,
-            "interleaved": [other.contender.name for other in entries],
         },
         machine=circumstances.machine,
         versions=circumstances.versions,
