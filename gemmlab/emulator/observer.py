@@ -19,6 +19,8 @@ import numpy as np
 from gemmlab.emulator.arithmetic.lanes import Mask, Value
 
 if TYPE_CHECKING:
+    from gemmlab.emulator.memory.async_copies import Pending
+    from gemmlab.emulator.memory.bulk_copies import Transfer
     from gemmlab.emulator.memory.spaces import Access
     from gemmlab.emulator.program import Block
 
@@ -67,6 +69,32 @@ class Observer:
 
     def accessed(self, request: Request, result: Any) -> None:
         """The access has executed. result: what the method of the state space returned."""
+
+    # Asynchronous copies
+
+    def copy_issued(self, source: Request, nbytes: Value, copy: Pending) -> None:
+        """cp.async has read global memory. nbytes: per lane, how much of the access width."""
+
+    def copy_completed(self, copy: Pending) -> None:
+        """Copies of cp.async have written shared memory, since their threads wait for them."""
+
+    def transfer_started(self, transfer: Transfer) -> None:
+        """A thread has started a bulk copy."""
+
+    def transfer_completed(self, transfer: Transfer, only_reads: bool) -> None:
+        """A bulk copy has written its targets and is about to signal its mbarriers.
+
+        only_reads: the thread waits only until the copy has read its source.
+        """
+
+    def transfers_awaited(self, most: int, only_reads: bool, mask: Mask | None) -> None:
+        """cp.async.bulk.wait_group is over. most: groups that may remain pending."""
+
+    def proxy_fenced(self, mask: Mask | None) -> None:
+        """fence.proxy.async"""
+
+    def mbarrier_init_fenced(self, mask: Mask | None) -> None:
+        """fence.mbarrier_init"""
 
     # Tensor cores
 

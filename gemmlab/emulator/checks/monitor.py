@@ -11,7 +11,7 @@ import numpy as np
 from gemmlab.emulator.arithmetic.lanes import WARP, Mask, three_axes
 from gemmlab.emulator.checks.blocks import GlobalShadow, is_fence
 from gemmlab.emulator.checks.clocks import Clocks, SyncObjects
-from gemmlab.emulator.checks.copies import watch_copies
+from gemmlab.emulator.checks.copies import AsyncCopyChecks, BulkCopyChecks
 from gemmlab.emulator.checks.exits import Exits
 from gemmlab.emulator.checks.findings import Findings
 from gemmlab.emulator.checks.global_accesses import GlobalAccesses
@@ -92,7 +92,7 @@ class Monitor(Observer):
         self.exits = Exits(self)
         machine.observers += [self.global_accesses, self.exits]
         machine.observers += [BarrierWaits(self), MbarrierWaits(self), ClusterWaits(self)]
-        watch_copies(self)
+        machine.observers += [AsyncCopyChecks(self), BulkCopyChecks(self)]
         machine.space_matrices.observers.append(MatrixAccesses(self))
         self.participation = Participation(self)
         machine.observers += [TileReads(self), Accumulators(self), self.participation]

@@ -101,7 +101,7 @@ class Machine:
         self.space_frame = LocalSpace(local, chunk, counted=False)
         self.space_param = ParamSpace(launch.parameters, chunk)
         target = Target(shared, launch.shared_bytes, chunk)
-        self.copies = AsyncCopies(Source(launch.memory, chunk), target, chunk)
+        self.copies = AsyncCopies(Source(launch.memory, chunk), target, chunk, self.observers)
         self.space_matrices = MatrixSpace(shared, launch.shared_bytes, chunk)
         cluster_size = math.prod(launch.cluster)
         self.space_cluster = ClusterSpace(shared, launch.shared_bytes, chunk)

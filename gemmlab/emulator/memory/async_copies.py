@@ -16,6 +16,7 @@ from gemmlab.emulator.arithmetic.lanes import Mask, Value, three_axes
 from gemmlab.emulator.counters import rules
 from gemmlab.emulator.memory.arena import GLOBAL_BASE
 from gemmlab.emulator.memory.spaces import Access, Chunk, GlobalSpace, SharedSpace, offsets_of
+from gemmlab.emulator.observer import Observer, Request
 from gemmlab.errors import EmulationError
 
 
@@ -39,6 +40,7 @@ class AsyncCopies:
     source: Source
     target: Target
     chunk: Chunk
+    observers: list[Observer]  # of the machine
     pending: list[Pending] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -70,7 +72,10 @@ class AsyncCopies:
         self._count(to, sources, targets, size, on, bypass)
         values = self.source.read(to, sources[on], size[on])
         cells = self.target.cells(to, targets)[on]
-        self.pending.append(Pending(np.flatnonzero(on), self.committed[on], cells, values))
+        copy = Pending(np.flatnonzero(on), self.committed[on], cells, values)
+        self.pending.append(copy)
+        for observer in self.observers:
+            observer.copy_issued(Request("load", origin, source, (), mask), nbytes, copy)
 
     def _count(
         self,
@@ -117,8 +122,11 @@ class AsyncCopies:
         left = []
         for copy in self.pending:
             due = copy.group < limit.reshape(-1)[copy.lanes]
-            self.target.put(copy if due.all() else copy.part(due))
-            if not due.all():
+            done = copy if due.all() else copy.part(due)
+            self.target.put(done)
+            for observer in self.observers:
+                observer.copy_completed(done)
+            if done is not copy:
                 left.append(copy.part(~due))
         self.pending = left
 

@@ -299,11 +299,14 @@ class BulkCopies:
     def wait(self, most: int, only_reads: bool, mask: Mask | None) -> None:
         """cp.async.bulk.wait_group: complete all groups of a thread except the last `most`.
 
-        only_reads: wait only until sources have been read (.read). Only the checks distinguish it.
+        only_reads: wait only until sources have been read (.read); this matters to observers only.
         """
-        self._complete(self._awaited(self.transfers, most, mask))
+        self._complete(self.awaited(self.transfers, most, mask), only_reads)
+        for observer in self.machine.observers:
+            observer.transfers_awaited(most, only_reads, mask)
 
-    def _awaited(self, transfers: list[Transfer], most: int, mask: Mask | None) -> list[Transfer]:
+    def awaited(self, transfers: list[Transfer], most: int, mask: Mask | None) -> list[Transfer]:
+        """The transfers for which such a wait waits."""
         limit = self.committed - most
         if mask is not None:
             limit = np.where(mask.array, limit, 0)
@@ -311,11 +314,14 @@ class BulkCopies:
         return [t for t in transfers if not t.cells and t.group < flat[t.thread]]
 
     def fence(self, mask: Mask | None) -> None:
-        """fence.proxy.async: used only by the checks. The emulator's copies see all earlier writes
-        without it."""
+        """fence.proxy.async: has no effect, since copies see all earlier writes."""
+        for observer in self.machine.observers:
+            observer.proxy_fenced(mask)
 
     def fence_init(self, mask: Mask | None) -> None:
-        """fence.mbarrier_init: used only by the checks."""
+        """fence.mbarrier_init: has no effect."""
+        for observer in self.machine.observers:
+            observer.mbarrier_init_fenced(mask)
 
     # Called by the machine
 
@@ -333,7 +339,7 @@ class BulkCopies:
         """Complete the copies that the scheduling order picks."""
         self._complete(self.machine.order.to_complete(self.transfers))
 
-    def _complete(self, due: list[Transfer]) -> None:
+    def _complete(self, due: list[Transfer], only_reads: bool = False) -> None:
         if not due:
             return
         completed = set(map(id, due))
@@ -342,6 +348,8 @@ class BulkCopies:
             data = t.source.read()
             for target in t.targets:
                 target.write(data if t.combine is None else t.combine(target.read(), data))
+            for observer in self.machine.observers:
+                observer.transfer_completed(t, only_reads)
             if t.cells:
                 cells = np.array(t.cells)
                 access = Access(t.instruction, 0, MBARRIER, 1)
@@ -398,6 +406,8 @@ class BulkCopies:
             lane.instruction, thread, group, source, targets, combine, cells, nbytes
         )
         self.transfers.append(transfer)
+        for observer in self.machine.observers:
+            observer.transfer_started(transfer)
 
     def _block(self, lane: Lane, address: int, rank: int | None) -> tuple[int, int]:
         """Block and offset of a shared address. rank: of the target block; None uses the rank in
