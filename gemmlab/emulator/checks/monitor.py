@@ -85,18 +85,27 @@ class Monitor(Observer):
             [k for k in range(b.first, b.last) if is_fence(self.code[k])]
             for b in machine.launch.program.blocks
         ]
-        for space in (machine.space_shared, machine.space_cluster):
-            space.observers.append(SharedAccesses(self, space))
+        self.exits = Exits(self)
+        self.participation = Participation(self)
         self.global_accesses = GlobalAccesses(self, shadow)
         machine.space_global.observers.append(self.global_accesses)
-        self.exits = Exits(self)
-        machine.observers += [self.global_accesses, self.exits]
-        machine.observers += [BarrierWaits(self), MbarrierWaits(self), ClusterWaits(self)]
-        machine.observers += [AsyncCopyChecks(self), BulkCopyChecks(self)]
+        for space in (machine.space_shared, machine.space_cluster):
+            space.observers.append(SharedAccesses(self, space))
         machine.space_matrices.observers.append(MatrixAccesses(self))
-        self.participation = Participation(self)
-        machine.observers += [TileReads(self), Accumulators(self), self.participation]
-        machine.observers += [self.undefined, self]
+        machine.observers += [
+            self,
+            self.global_accesses,
+            self.exits,
+            BarrierWaits(self),
+            MbarrierWaits(self),
+            ClusterWaits(self),
+            AsyncCopyChecks(self),
+            BulkCopyChecks(self),
+            TileReads(self),
+            Accumulators(self),
+            self.participation,
+            self.undefined,  # after participation, which finds undefined results of shuffles
+        ]
 
     def before(self, number: int, block: Block, mask: Mask | None) -> None:
         if self.blocks is not None:
