@@ -20,7 +20,7 @@ SLOWER = replace(BASE, time_s=2e-3)
         (BASE, replace(BASE, host_s=9.0, message="other words"), "same", []),
         (BASE, replace(BASE, verdict="wrong answer"), "broken", []),
         (BASE, replace(BASE, emulator_bits_equal=False), "broken", []),
-        (replace(BASE, verdict="not run"), BASE, "mended", []),
+        (replace(BASE, verdict="not run"), BASE, "fixed", []),
         (BASE, replace(BASE, verdict="skipped"), "differs", []),
         (BASE, replace(BASE, counters=None), "same", []),
         (replace(BASE, time_s=1e-3), SLOWER, "same", []),  # shown, but not judged
@@ -85,14 +85,14 @@ def test_compare_takes_what_climb_writes(run):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("[]", "b.json holds no records"),
-        ("{", "b.json holds no records, as it is no JSON"),
-        ('[1, {"rung": 1}]', "b.json holds 1, which is no record"),
+        ("[]", "b.json contains no records"),
+        ("{", "b.json contains no records; it is not JSON"),
+        ('[1, {"rung": 1}]', "b.json contains 1, which is not a record"),
         ('[{"rung": "first"}]', "a record in b.json lacks arch, bound_u"),
-        (None, "a record in b.json is damaged: time_s is 'x', not float | None"),
+        (None, "a record in b.json is invalid: time_s is 'x', not float | None"),
         ('[{"kernel": "first"}]', "records of climb (a.json) with records of bench (b.json)"),
         ('[{"kernel": "a"}, {"rung": "b"}]', "b.json contains records of both climb and bench"),
-        ("[" * 100_000, "b.json holds no records, as it is no JSON"),
+        ("[" * 100_000, "b.json contains no records; it is not JSON"),
     ],
 )
 def test_what_is_no_record_is_one_sentence(run, text, told):

@@ -60,7 +60,7 @@ def test_climb_prints_a_table_of_at_most_120_columns_and_a_sentence_per_step(gem
 def test_a_narrow_table_says_what_it_leaves_out(gemmlab, monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
     _, out, _ = gemmlab("climb", "--size", "16", "--rungs", "naive,shared", "--device", "emulated")
-    assert "pass" in out and "…" not in out and "left out at this width:" in out
+    assert "pass" in out and "…" not in out and "omitted at this width:" in out
     assert max(map(len, out.splitlines())) <= 60
 
 
@@ -79,8 +79,11 @@ def test_the_narrowest_terminal_gets_40_columns(gemmlab, monkeypatch, columns):
         (["climb", "--size", "2147483647"], "takes at least 110,680,464,339.2 GB of memory, but"),
         (["climb", "sum", "--size", "274877906944"], "takes at least 2,199.0 GB of memory, but"),
         (["new", "gemm", "-o", "/nowhere/k.cu"], "/nowhere/k.cu cannot be written: No such file"),
-        (["export", "gemm", "-o", "/dev/null"], "/dev/null is no folder"),
-        (["export", "gemm", "-o", "/dev/null/x"], "folder /dev/null/x cannot be made: Not a direc"),
+        (["export", "gemm", "-o", "/dev/null"], "/dev/null is not a folder"),
+        (
+            ["export", "gemm", "-o", "/dev/null/x"],
+            "folder /dev/null/x cannot be created: Not a direc",
+        ),
         (
             ["explain", "naive", "--size", "8", "--svg", "/dev/full"],
             "/dev/full cannot be written",

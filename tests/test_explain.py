@@ -121,27 +121,33 @@ def test_counts_of_a_large_shape_are_made_at_a_smaller_one():
 @pytest.mark.parametrize(
     ("name", "sizes", "least_us", "told"),
     [
-        ("naive", (1024, 1024, 1024), 32.1, "No launch takes less than 32.1µs, by the FP32 peak."),
+        (
+            "naive",
+            (1024, 1024, 1024),
+            32.1,
+            "Minimum time of a launch: 32.1µs, limited by the FP32 peak.",
+        ),
         (
             "naive",
             (64, 64, 64),
             0.00784,
-            "No launch takes less than 7.84ns, by the FP32 peak. 49.2kB to and from device memory "
-            "take 10.2ns, less what L2 (60 MiB) holds already.",
+            "Minimum time of a launch: 7.84ns, limited by the FP32 peak. Moving 49.2kB to and from "
+            "device memory takes 10.2ns, less if L2 (60 MiB) already holds some of the data.",
         ),
         (
             "transpose:naive",
             (1024, 1024),
             0,
-            "No FLOPs. 8.39MB to and from device memory take 1.75µs: the least time of a launch, "
-            "unless L2 (60 MiB) holds the data already.",
+            "No FLOPs. Moving 8.39MB to and from device memory takes 1.75µs, the minimum time of a "
+            "launch unless L2 (60 MiB) already holds the data.",
         ),
         (
             "sum:vectorized",
             (10**8,),
             70.2,
-            "No launch takes less than 70.2µs, by the bandwidth of device memory. 400MB to and "
-            "from device memory take 83.3µs, less what L2 (60 MiB) holds already.",
+            "Minimum time of a launch: 70.2µs, limited by the bandwidth of device memory. Moving "
+            "400MB to and from device memory takes 83.3µs, less if L2 (60 MiB) already holds some "
+            "of the data.",
         ),
     ],
 )

@@ -289,9 +289,9 @@ def test_a_picture_shows_what_took_most_of_each_column_and_what_would_not_be_see
     ]
     told = [replace(BASE, timeline=serial), replace(BASE, rung="other", timeline=parallel)]
     assert timeline.lines(told, 29) == [
-        "explicit, 8ms, 500µs a column",
+        "explicit, 8ms, 500µs per column",
         "  stream 0   ▓▓▓▓▓▓▓▓█░░░░░░░",
-        "other, 8ms, 500µs a column",
+        "other, 8ms, 500µs per column",
         "  stream 0   ▓▓▓▓░░",
         "  stream 1       ▓▓▓▓",
         "  host               ▒▒▒▒▒▒▒▒",

@@ -91,7 +91,7 @@ def test_metrics():
             "first → second (begins): PTX instructions rise 2× (9,000 → 18,000), "
             "shared wavefronts appear (0 → 64).",
         ),
-        (changed(ptx_instructions=9100), "first → second (begins): no counter moved by a tenth."),
+        (changed(ptx_instructions=9100), "first → second (begins): no counter changed by 10 %."),
         (
             replace(BASE, rung="second", occupancy={"fraction": 0.25}),
             "first → second (begins): occupancy in % falls 4× (100 → 25).",
@@ -122,9 +122,9 @@ def test_notes_say_what_went_wrong_and_what_was_not_counted():
     different = replace(BASE, emulator_bits_equal=False)
     told = tables.notes([failed, uncounted, different])
     assert told[0] == "first: wrong answer: 7 elements"
-    assert "different bits" in told[1] and "--device emulated" in told[2]
+    assert "differ in bits" in told[1] and "--device emulated" in told[2]
     assert not different.passed and not failed.passed and uncounted.passed
-    assert "same bits" in tables.notes([replace(BASE, emulator_bits_equal=True)])[0]
+    assert "bitwise equal" in tables.notes([replace(BASE, emulator_bits_equal=True)])[0]
 
 
 @pytest.mark.parametrize(

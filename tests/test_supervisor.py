@@ -129,7 +129,7 @@ def test_an_interrupted_climb_keeps_what_is_done(tmp_path):
 
 def test_how_it_ended_is_told():
     with start([sys.executable, "-c", SPLIT + "import os; os.abort()"]) as running:
-        assert running.communicate(timeout=20) == ("", "gemmlab: ended by Aborted\n")
+        assert running.communicate(timeout=20) == ("", "gemmlab: killed by a signal: Aborted\n")
     assert running.returncode == 134
     with start([sys.executable, "-c", SPLIT + "import sys; sys.exit(7)"]) as running:
         assert running.communicate(timeout=20) == ("", "")

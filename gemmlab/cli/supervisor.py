@@ -1,13 +1,15 @@
-"""The command line is two processes: one works, and one, which imports next to nothing, attends it.
+"""The command line runs as two processes: a worker, and a supervisor that imports almost nothing.
 
-The working process may spend seconds in a compiler that lets no Python run. So it is the other that
+The worker may spend seconds in a compiler that holds the GIL. The supervisor therefore
 
-- ends all of it at once on SIGINT, SIGTERM, SIGHUP and SIGQUIT, and removes what it leaves behind,
-- shows on a terminal what is being done while nothing is printed,
-- says how the working process ended, if a signal ended it.
+- kills all processes at once on SIGINT, SIGTERM, SIGHUP and SIGQUIT, and removes their temporary
+  folders,
+- draws the status line on a terminal while nothing is printed,
+- reports the signal if one kills the worker.
 
-The working process leads a process group in the background, so that keys reach the other alone.
-What it prints to a terminal goes through a pseudo-terminal, so that it and the status take turns.
+The worker leads a background process group, so that only the supervisor receives signals from the
+keyboard. The worker's terminal output passes through a pseudo-terminal, so that it does not mix
+with the status line.
 """
 
 from __future__ import annotations
@@ -22,45 +24,43 @@ from typing import NoReturn
 
 from gemmlab.core import status
 
-QUIET_S = 0.3  # after this long without output the status is shown
-GRACE_S = 10.0  # for work that may keep what is done
-LAST_WORDS_S = 0.5  # what is printed last may take this long to arrive
-RUN = "GEMMLAB_RUN"  # in the environment of all that comes from a command
+QUIET_S = 0.3  # show the status line after this long without output
+GRACE_S = 10.0  # for an interrupted worker to output its results so far
+DRAIN_S = 0.5  # how long to wait for a finished worker's last output
+RUN = "GEMMLAB_RUN"  # environment variable that marks the worker and all its child processes
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 def split() -> None:
-    """Go on in a process that is attended; this one never returns from here."""
+    """Fork. Return in the child, the worker; supervise it in this process and never return."""
     _Supervisor().start()
 
 
 class _Supervisor:
-    """The attending process."""
-
     def __init__(self) -> None:
         self._child = 0
         self._screens: list[_Screen] = []
         self._mark = ""
-        self._channel = -1  # what the working process tells
-        self._told = b""  # the beginning of a message
+        self._channel = -1  # file descriptor: messages from the worker, see status.py
+        self._unread = b""  # the beginning of the next message
         self._interruptible = False
-        self._deadline = 0.0  # for work that was interrupted
+        self._deadline = 0.0  # when to kill an interrupted worker; 0 if it was not interrupted
 
     def start(self) -> None:
-        heeded = [number for number in _ENDING if signal.getsignal(number) != signal.SIG_IGN]
-        for number in heeded:
+        handled = [number for number in _ENDING if signal.getsignal(number) != signal.SIG_IGN]
+        for number in handled:
             signal.signal(number, self._stop)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # who starts us may ignore it
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # the parent may have set it to SIG_IGN
         self._mark = os.urandom(16).hex()
         self._screens = _screens()
         self._channel, write_end = os.pipe()
         own, mask = os.getpid(), signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
-        self._child = os.fork()  # nothing ends us before we know whom to end
+        self._child = os.fork()  # signals are blocked until its process id is known
         if self._child == 0:
-            self._become_worker(own, write_end, heeded)
+            self._become_worker(own, write_end, handled)
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             return
-        with suppress(OSError):  # it may have done so itself, or be gone
+        with suppress(OSError):  # the child may have done so itself, or have exited
             os.setpgid(self._child, self._child)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         os.close(write_end)
@@ -68,19 +68,19 @@ class _Supervisor:
             os.close(screen.slave)
         signal.signal(signal.SIGWINCH, lambda *_: self._resize())
         signal.signal(signal.SIGTSTP, self._suspend)
-        self._attend()
+        self._supervise()
 
-    def _become_worker(self, parent: int, channel: int, heeded: list[signal.Signals]) -> None:
+    def _become_worker(self, parent: int, channel: int, handled: list[signal.Signals]) -> None:
         from gemmlab.core.processes import die_with_parent
 
         with suppress(OSError):
             os.setpgid(0, 0)
-        for number in heeded:
+        for number in handled:
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         die_with_parent(parent)
         os.close(self._channel)
-        if os.isatty(0):  # to read from it would stop what is in the background
+        if os.isatty(0):  # reading from the terminal would stop a background process
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         for screen in self._screens:
             screen.use()
@@ -88,9 +88,9 @@ class _Supervisor:
         os.environ[RUN] = self._mark
         status.connect(channel)
 
-    # While it works
+    # While the worker runs
 
-    def _attend(self) -> NoReturn:
+    def _supervise(self) -> NoReturn:
         waiting = [self._channel, *(screen.master for screen in self._screens)]
         shown = next((screen for screen in self._screens if screen.shows_status), None)
         while True:
@@ -111,9 +111,9 @@ class _Supervisor:
                 shown.show()
 
     def _listen(self) -> bool:
-        """Heed what the working process tells; False when it tells no more."""
+        """Process the worker's messages. Return False when the worker has closed the channel."""
         data = os.read(self._channel, 2**16)
-        *messages, self._told = (self._told + data).split(b"\n")
+        *messages, self._unread = (self._unread + data).split(b"\n")
         for message in messages:
             kind, text = message[:1].decode(), message[1:].decode(errors="replace")
             if kind == status.TEXT:
@@ -128,24 +128,24 @@ class _Supervisor:
             screen.resize()
 
     def _suspend(self, number: int, frame: object) -> None:
-        """Ctrl-Z stops both, until both go on."""
+        """On Ctrl-Z, stop both processes; continue both after SIGCONT."""
         os.killpg(self._child, signal.SIGSTOP)
         for screen in self._screens:
             screen.clear()
         os.kill(os.getpid(), signal.SIGSTOP)
         os.killpg(self._child, signal.SIGCONT)
 
-    # The end
+    # Exit
 
     def _stop(self, number: int, frame: object) -> None:
-        """What a signal does."""
+        """Handle a signal: interrupt the worker if it can output its results so far, else end."""
         while select.select([self._channel], [], [], 0)[0] if self._child else False:
             if not self._listen():
                 break
         if number == signal.SIGINT and self._interruptible and not self._deadline:
             self._deadline = time.monotonic() + GRACE_S
             for screen in self._screens:
-                screen.tell("keeping what is done; Ctrl-C again ends at once")
+                screen.tell("finishing with the results so far; press Ctrl-C again to quit")
             os.killpg(self._child, signal.SIGINT)
         else:
             self._end(number)
@@ -174,12 +174,12 @@ class _Supervisor:
         if code < 0:
             words = signal.strsignal(-code) or f"signal {-code}"
             with suppress(OSError):
-                os.write(2, f"gemmlab: ended by {words}\n".encode())
+                os.write(2, f"gemmlab: killed by a signal: {words}\n".encode())
         os._exit(code if code >= 0 else 128 - code)
 
     def _drain(self) -> None:
-        """What was printed last."""
-        stop = time.monotonic() + LAST_WORDS_S
+        """Print the worker's remaining output."""
+        stop = time.monotonic() + DRAIN_S
         for screen in self._screens:
             while select.select([screen.master], [], [], max(stop - time.monotonic(), 0))[0]:
                 if not screen.copy():
@@ -188,7 +188,7 @@ class _Supervisor:
 
 
 class _Screen:
-    """A terminal that streams of the working process go to, and a pseudo-terminal in its place."""
+    """A terminal, and the pseudo-terminal that the worker's streams use in its place."""
 
     def __init__(self, stream: int) -> None:
         self._streams = [stream]
@@ -196,13 +196,13 @@ class _Screen:
         import termios
 
         mode = termios.tcgetattr(self.slave)
-        mode[1] &= ~termios.OPOST  # the terminal itself does that
+        mode[1] &= ~termios.OPOST  # the real terminal does the output processing
         termios.tcsetattr(self.slave, termios.TCSANOW, mode)
         self.resize()
         self._text, self._since = " ".join(["gemmlab", *sys.argv[1:2]]), time.monotonic()
-        self._printed = self._since  # when
-        self._at_start = True  # of a line
-        self._drawn = False
+        self._printed = self._since  # time of the last output
+        self._at_start = True  # the cursor is at the start of a line
+        self._drawn = False  # the status line is visible
 
     def add(self, stream: int) -> None:
         self._streams.append(stream)
@@ -212,14 +212,14 @@ class _Screen:
         return 2 in self._streams and os.environ.get("TERM") != "dumb"
 
     def use(self) -> None:
-        """Put it in the place of the terminal."""
+        """In the worker, redirect the streams to the pseudo-terminal."""
         for stream in self._streams:
             os.dup2(self.slave, stream)
         os.close(self.slave)
         os.close(self.master)
 
     def copy(self) -> bool:
-        """Print what there is to print; False where there will be no more."""
+        """Print the worker's pending output. Return False at its end."""
         try:
             data = os.read(self.master, 2**16)
         except OSError:
@@ -236,7 +236,7 @@ class _Screen:
             self._text, self._since = text, time.monotonic()
 
     def show(self) -> None:
-        """Draw the status, if it is time to."""
+        """Draw the status line if there was no output for QUIET_S seconds."""
         quiet = time.monotonic() - self._printed > QUIET_S
         if quiet and self._at_start and self._text and self._is_ours():
             line = status.frame(self._text, self._since, status.columns(self._streams[0]))
@@ -258,20 +258,20 @@ class _Screen:
             fcntl.ioctl(self.master, termios.TIOCSWINSZ, size)
 
     def _is_ours(self) -> bool:
-        """Whether nothing else is in the foreground of the terminal."""
+        """Whether this process group is in the terminal's foreground."""
         try:
             return os.tcgetpgrp(self._streams[0]) == os.getpgrp()
-        except OSError:  # it is not the one that controls this process
+        except OSError:  # not the controlling terminal of this process
             return True
 
     def _write(self, data: bytes) -> None:
-        with suppress(OSError):  # the terminal may be gone
+        with suppress(OSError):  # the terminal may have closed
             while data:
                 data = data[os.write(self._streams[0], data) :]
 
 
 def _screens() -> list[_Screen]:
-    """One for each terminal among stdout and stderr; none where there are no pseudo-terminals."""
+    """Return one screen per terminal among stdout and stderr, if pseudo-terminals are available."""
     found: dict[int, _Screen] = {}
     for stream in (1, 2):
         with suppress(OSError):

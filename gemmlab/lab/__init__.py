@@ -1,1 +1,1 @@
-"""The lab: kernels climbed, judged, timed and explained; its results are records."""
+"""The lab: runs, judges, times and explains kernels. Its results are records."""

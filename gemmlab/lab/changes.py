@@ -1,8 +1,8 @@
-"""Two climbs, rung by rung: verdicts, counts and times that are not what they were.
+"""Compare two climbs, rung by rung: verdicts, counts and times.
 
-Counts are the emulator's and repeat exactly: any difference is one of the code. A climb times each
-rung in one session, whose spread is not known: how the time changed is told, and not judged.
-`gemmlab bench` does that.
+The emulator's counts are deterministic, so any difference comes from the code. A climb times each
+rung in one session, so the noise is unknown: the ratio of times is reported but not judged. Use
+`gemmlab bench` to judge speeds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gemmlab.lab.records import Record
 
 Case = tuple[str, tuple[int, ...], str, str]  # problem, sizes, layout, family
 Move = tuple[str, float, float]  # name, old and new value
-Status = Literal["same", "differs", "broken", "mended", "only in A", "only in B"]
+Status = Literal["same", "differs", "broken", "fixed", "only in A", "only in B"]
 
 METRICS = (
     *COUNTS,
@@ -37,7 +37,7 @@ METRICS = (
 
 @dataclass(frozen=True)
 class Change:
-    """One rung in one case, before and after; None for a side that has no record of it."""
+    """One rung in one case: its record on each side, None if a side has no record."""
 
     rung: str
     case: Case
@@ -46,24 +46,27 @@ class Change:
 
     @property
     def status(self) -> Status:
-        """ "broken": it passed and no longer does."""
+        """ "broken": it passed before and fails now; "fixed": the reverse."""
         if self.before is None:
             return "only in B"
         if self.after is None:
             return "only in A"
         if self.before.passed != self.after.passed:
-            return "mended" if self.after.passed else "broken"
+            return "fixed" if self.after.passed else "broken"
         return "differs" if self.before.verdict != self.after.verdict or self.moves else "same"
 
     @property
     def verdict(self) -> str:
-        """Of both sides, where they differ: "pass → wrong answer"."""
+        """The verdict; both verdicts if they differ: "pass → wrong answer"."""
         verdicts = [record.verdict for record in (self.before, self.after) if record]
         return " → ".join(dict.fromkeys(verdicts))
 
     @property
     def moves(self) -> list[Move]:
-        """What both sides have and differs: numbers of a climb's table, or else counters."""
+        """The metrics whose values differ; the counters that differ if no metric does.
+
+        Values that only one side has are ignored.
+        """
         if self.before is None or self.after is None:
             return []
         known = [(x.name, x.value(self.before), x.value(self.after)) for x in METRICS]
@@ -73,15 +76,18 @@ class Change:
 
     @property
     def time_ratio(self) -> float | None:
-        """New time over the old one; None where one was not timed."""
+        """The new time over the old one; None if a side was not timed."""
         if not (self.before and self.after and self.before.time_s and self.after.time_s):
             return None
         return self.after.time_s / self.before.time_s
 
 
 def compare(before: Sequence[Record], after: Sequence[Record]) -> list[Change]:
-    """Every rung of either side, in the order of the first. Raises InputError for nothing in
-    common, and for a side with two records of one rung in one case."""
+    """Compare every rung of either side, in the order of `before`, then of `after`.
+
+    Raises InputError if the sides have no rung and case in common, or if a side has two records of
+    the same rung and case.
+    """
     old, new = _by_key(before), _by_key(after)
     if not old.keys() & new.keys():
         raise InputError("the two climbs have no rung and case in common")
@@ -89,16 +95,16 @@ def compare(before: Sequence[Record], after: Sequence[Record]) -> list[Change]:
 
 
 def conditions(found: Iterable[Change]) -> list[str]:
-    """What differs between the sides besides the rungs: device, architecture, seed, versions."""
-    told: dict[str, None] = {}
+    """Describe differences in device, architecture, seed and versions, without duplicates."""
+    differences: dict[str, None] = {}
     for before, after in ((one.before, one.after) for one in found):
         if before is None or after is None:
             continue
         for name in ("device", "arch", "seed"):
-            told |= _unlike(name, getattr(before, name), getattr(after, name))
+            differences |= _unlike(name, getattr(before, name), getattr(after, name))
         for name in {**before.versions, **after.versions}:
-            told |= _unlike(name, before.versions.get(name), after.versions.get(name))
-    return list(told)
+            differences |= _unlike(name, before.versions.get(name), after.versions.get(name))
+    return list(differences)
 
 
 def _unlike(name: str, old: object, new: object) -> dict[str, None]:
@@ -106,7 +112,7 @@ def _unlike(name: str, old: object, new: object) -> dict[str, None]:
 
 
 def _differing(pairs: Iterable[tuple[str, float | None, float | None]]) -> list[Move]:
-    """Those that both sides have and that are not equal."""
+    """Select the values that both sides have and that differ."""
     both = ((n, old, new) for n, old, new in pairs if old is not None and new is not None)
     return [(n, old, new) for n, old, new in both if old != new]
 

@@ -1,4 +1,4 @@
-"""The main job: every rung of a ladder compiled, run, judged and counted, one record each."""
+"""Compile, run, judge and count every rung of a ladder; one record per rung."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from gemmlab.lab.records import Json, Record
 from gemmlab.linalg.runtime.executor import chained
 from gemmlab.problems.problem import Case, Problem
 
-Progress = Callable[[str, str], None]  # rung, what is being done
+Progress = Callable[[str, str], None]  # rung, current activity
 
 
 def climb(
@@ -39,7 +39,7 @@ def climb(
     device: Device,
     progress: Progress = lambda rung, doing: None,
 ) -> Iterator[Record]:
-    """Yield one record per rung, in order; a rung that cannot run gets a record that says why."""
+    """Yield one record per rung, in order. The record of a rung that cannot run has the reason."""
     if isinstance(device, EmulatedDevice):
         device = EmulatedDevice(device.arch, device.tier, device.check, machine_code=True)
     rungs = list(rungs)
@@ -50,7 +50,7 @@ def climb(
 
 @dataclass(frozen=True)
 class _Step:
-    """One rung on one case."""
+    """Runs one rung on one case."""
 
     problem: Problem
     case: Case
@@ -97,7 +97,7 @@ class _Step:
         return record
 
     def _examine(self, device: Device, artifact: Artifact, geometry: Geometry) -> Examination:
-        """The kernel by itself, or inside the rung's flow."""
+        """Run the rung's kernel, or its host flow if it has one, and judge the result."""
         program = self.rung.program
         if program is None:
             workspace, own = self._workspace(), chained(device, self.rung, self.case.shape)
@@ -129,7 +129,7 @@ class _Step:
     def _counted(
         self, record: Record, found: Examination, artifact: Artifact, geometry: Geometry
     ) -> Record:
-        """Counters from the emulator, on the same artifact and inputs, and are the bits equal."""
+        """Add counters by emulating the same artifact on the same inputs, and compare the bits."""
         if not self._countable():
             return record
         self._say("counting")
@@ -147,7 +147,7 @@ class _Step:
         return replace(record, emulator_bits_equal=equal)
 
     def _countable(self) -> bool:
-        """Whether the case is small enough to be emulated as well, within a minute or so."""
+        """Whether the case is small enough to be emulated in about a minute."""
         most = self.problem.emulated_size ** len(self.problem.axes)
         return bool(math.prod(self.case.shape.values()) <= most)
 

@@ -1,4 +1,4 @@
-"""What this machine has of what gemmlab can use."""
+"""The versions, packages and hardware that gemmlab finds on this machine."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import platform
 from gemmlab.core.packages import CUDA_BINDINGS, CUDA_CORE, CUTE_DSL, LLVMLITE, PACKAGES, Package
 from gemmlab.errors import MissingDependencyError
 
-# Worth the second that importing them takes: what most commands need.
+# Packages that `report` imports, to find broken ones. Most commands need them; importing the others
+# would take too long.
 _TRIED = (CUTE_DSL, CUDA_BINDINGS, CUDA_CORE, LLVMLITE)
 
 
 def own_version() -> str:
-    """gemmlab's version; "unknown" in a checkout that was not installed."""
+    """Return gemmlab's version; "unknown" in a checkout that is not installed."""
     try:
         return importlib.metadata.version("gemmlab")
     except importlib.metadata.PackageNotFoundError:
@@ -21,7 +22,7 @@ def own_version() -> str:
 
 
 def report() -> dict[str, object]:
-    """Python, platform, packages, device and cache folder, as plain JSON."""
+    """Return Python, platform, packages, device and cache folder as JSON data."""
     from gemmlab.compile import cache
     from gemmlab.devices import open_device
     from gemmlab.emulator.native.compiler import host, missing
@@ -42,13 +43,16 @@ def report() -> dict[str, object]:
         "native_tier": None if missing() else host()[0],
         "native_tier_missing_because": missing(),
         "cache": str(cache.folder()),
-        "packages": [_told(package, has_gpu) for package in PACKAGES],
+        "packages": [_as_json(package, has_gpu) for package in PACKAGES],
     }
 
 
-def _told(package: Package, has_gpu: bool) -> dict[str, str | None]:
-    """A package as JSON. `install` is the command that brings or mends it; None where it works,
-    and where it would be of no use."""
+def _as_json(package: Package, has_gpu: bool) -> dict[str, str | None]:
+    """Return a package as JSON data.
+
+    `install` is the command that installs or repairs it; None if it works, or if it is missing and
+    useless without a GPU.
+    """
     version, trouble = package.version, None
     install = None if version or (package.needs_gpu and not has_gpu) else package.install
     if version and package in _TRIED:

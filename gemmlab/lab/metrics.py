@@ -1,4 +1,4 @@
-"""Numbers read off a record: what the table shows and what steps are explained by."""
+"""Numbers computed from a record, for tables and for the sentences about steps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GLOBAL_STORE_REQUESTS = "l1tex__t_requests_pipe_lsu_mem_global_op_st.sum"
 GLOBAL_STORE_SECTORS = "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum"
 SHARED_LOAD_WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_ld.sum"
 SHARED_STORE_WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_st.sum"
-SHARED_WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"  # of every operation
+SHARED_WAVEFRONTS = "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"  # all operations
 SHARED_EXCESSIVE = "derived__memory_l1_wavefronts_shared_excessive"
 SHARED_ATOMIC_CONFLICTS = "l1tex__data_bank_conflicts_pipe_lsu_mem_shared_op_atom.sum"
 PTX_INSTRUCTIONS = "ptx_inst_executed.sum"
@@ -29,7 +29,7 @@ Value = Callable[[Record], float | None]
 
 
 def counted(*names: str) -> Value:
-    """Sum of counters; None when one of them was not counted."""
+    """Return a function that sums counters; its value is None if a counter is missing."""
 
     def value(record: Record) -> float | None:
         counters = record.counters or {}
@@ -51,7 +51,8 @@ shared_atomics = counted(SHARED_ATOMICS)
 
 
 def ratio(over: str, under: str) -> Value:
-    """One counter per another; None where one was not counted or there is nothing to divide by."""
+    """Return a function that divides two counters; its value is None if one is missing or `under`
+    is 0."""
 
     def value(record: Record) -> float | None:
         top, bottom = counted(over)(record), counted(under)(record)
@@ -60,27 +61,27 @@ def ratio(over: str, under: str) -> Value:
     return value
 
 
-# 4 is best for 32 lanes of 4 bytes, 16 for 16 bytes.
+# The minimum is 4 for 32 lanes of 4 bytes, 16 for 32 lanes of 16 bytes.
 sectors_per_load = ratio(GLOBAL_LOAD_SECTORS, GLOBAL_LOAD_REQUESTS)
 sectors_per_store = ratio(GLOBAL_STORE_SECTORS, GLOBAL_STORE_REQUESTS)
 
 
 def intensity(record: Record) -> float | None:
-    """FLOPs per byte of counted global sectors, before any cache."""
+    """FLOPs per byte of the global sectors that L1 is asked for."""
     sectors = global_sectors(record)
     return record.flops / (SECTOR_BYTES * sectors) if sectors else None
 
 
 def gigabytes_per_second(record: Record) -> float | None:
-    """The least bytes that the problem must move, over the time that it took."""
+    """The problem's minimum traffic over the time."""
     return record.min_bytes / record.time_s / 1e9 if record.time_s else None
 
 
 def roof_percent(record: Record) -> float | None:
-    """How near the time is to the data sheet's: by float32 peak or bandwidth, the nearer one.
+    """Speed in percent of the data sheet's roof: float32 peak or bandwidth, whichever limits.
 
-    None where the bandwidth is nearer and is no bound: launches are timed with warm caches, and L2
-    can hold the data.
+    None if the bandwidth limits but the data fits in L2: launches are timed with warm caches, so
+    device memory is then no bound.
     """
     product = gpu(record.device)
     if product is None or not record.time_s:
@@ -105,7 +106,7 @@ def occupancy_percent(record: Record) -> float | None:
 
 
 def operations(*names: str) -> Value:
-    """How many operations of these names the time line has; None where a rung has none."""
+    """Return a function that counts a timeline's operations with these names; None without one."""
 
     def value(record: Record) -> float | None:
         if record.timeline is None:
@@ -116,7 +117,8 @@ def operations(*names: str) -> Value:
 
 
 def moved(*names: str) -> Value:
-    """Bytes that operations of these names move between host and device."""
+    """Return a function that sums the bytes that operations with these names move between host and
+    device; None without a timeline."""
 
     def value(record: Record) -> float | None:
         if record.timeline is None:
@@ -126,7 +128,7 @@ def moved(*names: str) -> Value:
     return value
 
 
-# What devices/flow.py calls the operations of a time line; touching managed memory moves pages.
+# The names of a timeline's operations in devices/flow.py. Accesses to managed memory move pages.
 COPIES, PREFETCHES = ("copy in", "copy out"), ("prefetch in", "prefetch out")
 TOUCHES = ("kernel", "host read")
 bytes_in = moved("copy in", "prefetch in", "kernel")
@@ -137,14 +139,14 @@ transfers = operations(*COPIES, *PREFETCHES)
 
 @dataclass(frozen=True)
 class Metric:
-    """Something that may move from one rung to the next."""
+    """A number that is compared between rungs. `plural` is the grammatical number of `name`."""
 
     name: str
     plural: bool
     value: Value
 
 
-# Counts of warp-level events, each about a cycle of some unit: their sizes can be compared.
+# Counts of warp-level events. Each costs about a cycle of some unit, so changes are comparable.
 COUNTS = (
     Metric("global load requests", True, counted(GLOBAL_LOAD_REQUESTS)),
     Metric("global load sectors", True, counted(GLOBAL_LOAD_SECTORS)),
@@ -156,12 +158,12 @@ COUNTS = (
     Metric("excessive shared wavefronts", True, shared_excessive),
     Metric("PTX instructions", True, instructions),
 )
-# Of the host's side, in bytes and in number.
+# Transfers between host and device: bytes and number.
 TRANSFERS = (
     Metric("bytes copied", True, moved(*COPIES)),
-    Metric("bytes moved by touch", True, bytes_by_touch),
+    Metric("bytes moved by page faults", True, bytes_by_touch),
     Metric("bytes prefetched", True, moved(*PREFETCHES)),
-    Metric("transfers asked for", True, transfers),
+    Metric("explicit transfers", True, transfers),
 )
 OCCUPANCY = Metric("occupancy in %", False, occupancy_percent)
 TIME = Metric("time in µs", False, microseconds)

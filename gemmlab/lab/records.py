@@ -1,4 +1,4 @@
-"""One record per (rung, shape, device): everything the lab says about a run, as plain JSON."""
+"""Records of a climb: one per rung, shape and device, stored as JSON."""
 
 from __future__ import annotations
 
@@ -20,16 +20,18 @@ Kind = TypeVar("Kind")
 
 @dataclass(frozen=True)
 class Record:
-    """What one rung did on one case.
+    """The result of one rung on one case.
 
-    `verdict` is a judge's status ("pass", "wrong answer", …), "skipped" when the kernel does not
-    take the shape, or "not run" when it could not be compiled or launched; `message` says why.
-    Errors are in units of u·magnitude, u = 2**-24; None where nothing was compared or a NaN or
-    infinity is out of place. `counters` come from the emulator, on a GPU too; None when the case is
-    too large to be emulated beside it, or there was nothing to launch. `time_s` is GPU time, None
-    on the emulator; `host_s` is what the whole step took. `timeline` is of a rung with a host side
-    of its own, each operation as devices/flow.py describes it: `time_s` is then the length of it,
-    copies included, and `counters` are of all its launches, of which `launch` is one over all.
+    `verdict` is a judge's status ("pass", "wrong answer", …), "skipped" if the kernel does not
+    support the shape, or "not run" if it could not be compiled or launched; `message` is the
+    reason. Errors are in units of u·magnitude, u = 2**-24 (the unit roundoff of float32); None if
+    nothing was compared or a NaN or infinity is misplaced. `counters` come from the emulator, also
+    for a run on a GPU; None if the case is too large to emulate or the grid is empty. `time_s` is
+    GPU time, None on the emulator; `host_s` is the wall time of the whole step.
+
+    `timeline` exists for rungs with a host flow; devices/flow.py describes its operations. For
+    them, `time_s` spans the whole timeline, copies included, `counters` sum over all launches, and
+    `launch` describes the launch that would cover the whole problem.
     """
 
     rung: str
@@ -62,7 +64,7 @@ class Record:
 
     @property
     def passed(self) -> bool:
-        """Nothing is wrong with it; a skipped rung has not failed."""
+        """Whether the rung did not fail. A skipped rung passes."""
         return self.verdict in ("pass", "skipped") and self.emulator_bits_equal is not False
 
     def as_json(self) -> Json:
@@ -70,15 +72,15 @@ class Record:
 
 
 def dumps(records: Iterable[Record]) -> str:
-    """A JSON list, strict: NaN and infinities become null."""
+    """Return the records as a strict JSON list; NaN and infinities become null."""
     return json.dumps([record.as_json() for record in records], indent=2, allow_nan=False) + "\n"
 
 
-RUN = "run.json"  # in the folder of a run: what all its results, FOLDER/*/*/*.json, have in common
+RUN = "run.json"  # a run's record in its folder: the keys that all results FOLDER/*/*/*.json share
 
 
 def entries(source: Path) -> list[Any]:
-    """The JSON of a file, or of all files below a folder in order of path, as one list.
+    """Return the JSON entries of a file, or of all files below a folder in order of path.
 
     A result in the folder of a run gets the keys of the run's record.
 
@@ -95,12 +97,12 @@ def entries(source: Path) -> list[Any]:
         elif file.name != RUN:
             found.append(_common(file) | held)
     if not found:
-        raise InputError(f"{source} holds no records")
+        raise InputError(f"{source} contains no records")
     return found
 
 
 def _common(file: Path) -> Json:
-    """The keys that a result shares with the others of its run; none if it belongs to no run."""
+    """Return the keys that all results of the file's run share; {} if it belongs to no run."""
     run = file.resolve().parent.parent.parent / RUN
     if not run.exists():
         return {}
@@ -116,29 +118,36 @@ def _parsed(file: Path) -> Any:
     except OSError as error:
         raise InputError(f"{file} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{file} holds no records, as it is no JSON: {error}") from error
+        raise InputError(f"{file} contains no records; it is not JSON: {error}") from error
 
 
 def decoded(kind: type[Kind], held: Iterable[Any], source: Path) -> list[Kind]:
-    """Records, of a dataclass, from their JSON. Raises InputError for what is none; it names the
-    source."""
+    """Convert JSON entries to records of the dataclass `kind`.
+
+    Raises InputError, naming the source, for an entry that is not such a record.
+    """
     return [_decoded(kind, entry, source) for entry in held]
 
 
 def _decoded(kind: type[Kind], entry: Any, source: Path) -> Kind:
     known = {x.name: x for x in fields(kind)}  # type: ignore[arg-type]
     if not isinstance(entry, dict):
-        raise InputError(f"{source} holds {reprlib.repr(entry)}, which is no record")
+        raise InputError(f"{source} contains {reprlib.repr(entry)}, which is not a record")
     needed = {name for name, x in known.items() if x.default is x.default_factory is MISSING}
     for problem, names in (("lacks", needed - entry.keys()), ("has", entry.keys() - known)):
         if names:
-            rule = "is it of another version, or another kind?"
-            raise InputError(f"a record in {source} {problem} {', '.join(sorted(names))}: {rule}")
+            listed = ", ".join(sorted(names))
+            raise InputError(
+                f"a record in {source} {problem} {listed}: it is of another kind, or written by "
+                "another version"
+            )
     for name, value in entry.items():
         annotation = str(known[name].type)
         if not isinstance(value, _types(annotation)):
-            told = f"{name} is {reprlib.repr(value)}, not {annotation}"
-            raise InputError(f"a record in {source} is damaged: {told}")
+            raise InputError(
+                f"a record in {source} is invalid: "
+                f"{name} is {reprlib.repr(value)}, not {annotation}"
+            )
     return kind(**entry)
 
 
@@ -149,36 +158,35 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 
 def _types(annotation: str) -> tuple[type, ...]:
-    """Classes of an annotation such as "list[Json] | None"; what a list holds is not looked at."""
+    """Return the classes of an annotation such as "list[Json] | None"; item types are ignored."""
     names = (part.strip().partition("[")[0] for part in annotation.split("|"))
     return tuple(found for name in names for found in _TYPES[name])
 
 
 def read(path: Path) -> list[Record]:
-    """Records that `write` wrote. Raises InputError for a file that is not such a list."""
+    """Read the records that `write` wrote. Raises InputError for any other content."""
     return decoded(Record, entries(path), path)
 
 
 def write(path: Path, records: Iterable[Record]) -> None:
-    """Write the list to `path`, whole or not at all. Raises InputError."""
+    """Write the records to `path` atomically. Raises InputError if it cannot be written."""
     write_text(path, dumps(records))
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder, and those that it lies in. Raises InputError where it cannot be made."""
+    """Create a folder and its parents. Raises InputError if that fails."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
-        raise InputError(f"{path} is no folder") from None
+        raise InputError(f"{path} is not a folder") from None
     except OSError as error:
-        raise InputError(f"folder {path} cannot be made: {error.strerror}") from error
+        raise InputError(f"folder {path} cannot be created: {error.strerror}") from error
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file, whole or not at all. Raises InputError where it cannot be written.
+    """Write a file atomically. Raises InputError if it cannot be written.
 
-    A symbolic link keeps pointing where it does, and what is no regular file (a pipe, a device) is
-    written into, not replaced.
+    Follows symbolic links. A pipe or a device is written to, not replaced.
     """
     try:
         _write(path.resolve(), text)
@@ -204,7 +212,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def finite(value: Any) -> Any:
-    """JSON data in which NaN and infinities are None."""
+    """Return JSON data with NaN and infinities replaced by None."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""What there is to see of one rung without running it."""
+"""Views of one rung that need no run: source, PTX, machine code, resources."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ from gemmlab.kernels.rung import Rung
 
 
 def source(rung: Rung) -> str:
-    """The text of the rung's files, its own one first."""
+    """Return the text of the rung's files, its own file first."""
     files = [module.__file__ for module in rung.modules]
     return "\n\n".join(Path(file).read_text(encoding="utf-8") for file in files if file)
 
 
 def ptx(rung: Rung, arch: str | None = None) -> str:
-    """PTX; CompileError or UnknownNameError where it cannot be made for `arch`."""
+    """Return the PTX for `arch` (default: sm_90a).
+
+    Raises CompileError if it does not compile, UnknownNameError for an unknown architecture.
+    """
     return compile_rung(rung, arch or DEFAULT).ptx
 
 
 def sass(rung: Rung, arch: str | None = None) -> str:
-    """Machine code as text; errors as `ptx`."""
+    """Return the disassembled machine code. Raises the same errors as `ptx`."""
     artifact = compile_rung(rung, arch or DEFAULT)
     if artifact.cubin is None:
         raise CompileError(f"{artifact.entry} has no machine code for {artifact.arch}")
@@ -32,7 +35,7 @@ def sass(rung: Rung, arch: str | None = None) -> str:
 
 
 def resources(rung: Rung, arch: str | None = None) -> dict[str, str]:
-    """What one block takes of a multiprocessor and how many fit, name by name."""
+    """Return the resources of one block and the occupancy, as named texts."""
     artifact = compile_rung(rung, arch or DEFAULT)
     taken = artifact.resources
     if taken is None or artifact.block is None:

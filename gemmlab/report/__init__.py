@@ -1,1 +1,1 @@
-"""Records to Markdown and SVG. Touches no device."""
+"""Format the lab's results as tables, pages, Markdown and SVG. Uses no device."""

@@ -1,4 +1,4 @@
-"""Records and comparisons as tables for a terminal."""
+"""Terminal tables of benchmark records and comparisons."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gemmlab.report.tables import plain_table
 Column = tuple[str, Callable[[Record], str | None]]  # heading, cell
 
 
-def _written(value: float | None, write: Callable[[float], str]) -> str | None:
+def _formatted(value: float | None, write: Callable[[float], str]) -> str | None:
     return None if value is None else write(value)
 
 
@@ -31,29 +31,29 @@ def _whole(value: float) -> str:
     return f"{value:.0f}"
 
 
-# NVBench's columns first, in its order. Those that a narrow terminal has no room for go from last.
+# NVBench's columns come first, in NVBench's order. A narrow terminal omits columns from the end.
 COLUMNS: tuple[Column, ...] = (
     ("sam-\nples", lambda r: str(r.samples)),
     ("CPU\ntime", lambda r: seconds(r.cpu_mean_s)),
-    ("\nnoise", lambda r: _written(r.cpu_noise_percent, _noise)),
+    ("\nnoise", lambda r: _formatted(r.cpu_noise_percent, _noise)),
     ("GPU\ntime", lambda r: seconds(r.gpu_median_s)),
-    ("\nnoise", lambda r: _written(r.gpu_noise_percent, _noise)),
-    ("batch\nGPU", lambda r: _written(r.batch_mean_s, seconds)),
-    ("\nTFLOPS", lambda r: _written(r.tflops, digits)),
+    ("\nnoise", lambda r: _formatted(r.gpu_noise_percent, _noise)),
+    ("batch\nGPU", lambda r: _formatted(r.batch_mean_s, seconds)),
+    ("\nTFLOPS", lambda r: _formatted(r.tflops, digits)),
     ("\nGB/s", lambda r: None if r.tflops else digits(r.gigabytes_per_second)),
-    ("% of\n{baseline}", lambda r: _written(r.percent_of_baseline, percent)),
-    ("% of roof,\nmeasured", lambda r: _written(r.roof_percent("measured"), percent)),
-    ("data-\nsheet", lambda r: _written(r.roof_percent("datasheet"), percent)),
-    ("error\nu", lambda r: _written(r.max_error_u, digits)),
+    ("% of\n{baseline}", lambda r: _formatted(r.percent_of_baseline, percent)),
+    ("% of roof,\nmeasured", lambda r: _formatted(r.roof_percent("measured"), percent)),
+    ("data-\nsheet", lambda r: _formatted(r.roof_percent("datasheet"), percent)),
+    ("error\nu", lambda r: _formatted(r.max_error_u, digits)),
     ("\nclass", lambda r: r.precision),
-    ("SM\nMHz", lambda r: _written(r.sm_mhz, _whole)),
-    ("\n°C", lambda r: _written(r.temperature_c, _whole)),
-    ("\nW", lambda r: _written(r.power_w, _whole)),
+    ("SM\nMHz", lambda r: _formatted(r.sm_mhz, _whole)),
+    ("\n°C", lambda r: _formatted(r.temperature_c, _whole)),
+    ("\nW", lambda r: _formatted(r.power_w, _whole)),
 )
 
 
 def print_records(out: Console, records: Iterable[Record]) -> None:
-    """A table per case, the machine above it and NVBench's warnings below."""
+    """Print one table per case, with the machine above it and NVBench's warnings below."""
     for number, (_, group) in enumerate(groupby(records, lambda record: record.case)):
         own = list(group)
         if number:
@@ -61,13 +61,13 @@ def print_records(out: Console, records: Iterable[Record]) -> None:
         out.print(heading(own[0]))
         out.print()
         out.print(bench_table(own, out.width))
-        told = [f"{record.kernel} {warning}" for record in own for warning in record.warnings]
-        if told:
-            out.print(f"\nWarnings: {'; '.join(told)}.")
+        found = [f"{record.kernel}: {warning}" for record in own for warning in record.warnings]
+        if found:
+            out.print(f"\nWarnings: {'; '.join(found)}.")
 
 
 def heading(record: Record) -> str:
-    """What was measured on what."""
+    """Return two lines that describe the machine, the case and the protocol."""
     machine = record.machine
     sizes = tuple(record.shape.values())
     case = case_name(record.problem, sizes, record.layout, record.family)
@@ -79,7 +79,10 @@ def heading(record: Record) -> str:
 
 
 def bench_table(records: Sequence[Record], width: int) -> Table:
-    """One row per contender, fastest last, in as many columns as `width` holds."""
+    """Return a table with one row per contender, in the order of `records`.
+
+    Columns that do not fit `width` are omitted; the caption names them.
+    """
     baseline = next((r.baseline["kernel"] for r in records if r.baseline), "")
     columns = [column for column in COLUMNS if any(column[1](record) for record in records)]
     cells = [[r.kernel, *((cell(r) or "–") for _, cell in columns)] for r in records]
@@ -94,7 +97,7 @@ def bench_table(records: Sequence[Record], width: int) -> Table:
         table.add_row(*(Text(cell) for cell in row[:shown]))
     if shown < len(headings):
         left_out = (name.replace("-\n", "").replace("\n", " ") for name in headings[shown:])
-        table.caption = f"left out at this width: {', '.join(left_out)}"
+        table.caption = f"omitted at this width: {', '.join(left_out)}"
         table.caption_justify = "left"
     return table
 
@@ -105,7 +108,7 @@ def _widths(headings: Sequence[str], cells: Sequence[Sequence[str]], shown: int)
 
 
 def print_comparison(out: Console, found: Sequence[Comparison]) -> None:
-    """A table per case with the numbers that each word rests on, and how often each was said."""
+    """Print one table per case, differences of the machines, and how many kernels changed how."""
     for case, group in groupby(sorted(found, key=lambda one: one.case), lambda one: one.case):
         out.print(case_name(*case), style="bold")
         out.print(comparison_table(group))
@@ -117,13 +120,13 @@ def print_comparison(out: Console, found: Sequence[Comparison]) -> None:
 
 
 def comparison_table(found: Iterable[Comparison]) -> Table:
-    """One row per kernel of a case."""
+    """Return a table with one row per kernel of a case."""
     rows = [
         [
             one.kernel,
             _range(one.before),
             _range(one.after),
-            _written(one.ratio, lambda ratio: f"{ratio:.3f}") or "–",
+            _formatted(one.ratio, lambda ratio: f"{ratio:.3f}") or "–",
             one.change,
             one.clocks,
         ]

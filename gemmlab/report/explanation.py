@@ -1,4 +1,4 @@
-"""An explanation as a page for a terminal: sections of facts, pictures and one table."""
+"""A terminal page for an explanation: sections of facts, pictures and tables."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from gemmlab.report import explanation_pictures, tables
 
 _ROOFLINE_WIDTH = 64
 _SVG_WIDTH = 118
-_PLAIN_FRACTION = 1024  # a larger product of numerator and denominator tells nobody anything
+_PLAIN_FRACTION = 1024  # largest numerator·denominator of a fraction worth showing
 
 
 def show(explanation: Explanation, out: Console) -> None:
-    """Print every section that has something to say."""
+    """Print every section that has content."""
     e = explanation
     out.print(Text(f"{e.rung}: {e.change}", style="bold"))
     gpu = e.gpu
@@ -44,7 +44,7 @@ def show(explanation: Explanation, out: Console) -> None:
 
 
 def as_svg(explanation: Explanation) -> str:
-    """The same page as SVG text."""
+    """Return the page as SVG text."""
     title = f"gemmlab explain {explanation.rung}"
     return tables.picture(lambda out: show(explanation, out), _SVG_WIDTH, title, "explain")
 
@@ -55,21 +55,21 @@ def _sections(e: Explanation, width: int) -> Iterator[tuple[str, Iterable[Render
     yield "Launch and occupancy", [tables.facts(dict(_launch(e)))]
     yield "Threads and warps", _warps(e)
     if e.counted:
-        yield "What warp 0 of the first block asks of memory", _patterns(e, width)
+        yield "Memory accesses of warp 0 in the first block", _patterns(e, width)
     if e.rows:
         assert e.counted
-        yield f"Model beside count, {times(e.counted.shape)}", _rows(e)
+        yield f"Model and count, {times(e.counted.shape)}", _rows(e)
     if e.counted:
-        yield "Caches and waiting", _caches(e)
+        yield "Caches and latency", _caches(e)
 
 
 def _work(e: Explanation) -> Iterator[tuple[str, str]]:
     work, traffic = e.work, e.work.traffic
     flops = f"{traffic.flops.symbols} = " if traffic and work.flops else ""
     yield "FLOPs", f"{flops}{scaled(work.flops)}" if work.flops else "none"
-    yield "least traffic", f"{scaled(work.least_bytes)}B: inputs read once, outputs written once"
+    yield "minimum traffic", f"{scaled(work.least_bytes)}B: inputs read once, outputs written once"
     if traffic is None:
-        yield "traffic", "there is no model of this kernel"
+        yield "requested traffic", "no model of this kernel"
         return
     asked = [
         f"{field.split('_')[1]} {quantity.symbols} = {scaled(quantity.value)}"
@@ -77,23 +77,23 @@ def _work(e: Explanation) -> Iterator[tuple[str, str]]:
         if (quantity := getattr(traffic, field)) and quantity.value
     ]
     total = f": {scaled(traffic.global_bytes)}B" if traffic.global_bytes is not None else ""
-    yield "lanes ask for", f"{', '.join(asked)} elements{total}" if asked else "nothing"
+    yield "requested traffic", f"{', '.join(asked)} elements{total}" if asked else "none"
     if work.threads:
-        told = f"{_shares(e, work.per_thread)} per thread"
+        per_thread = f"{_shares(e, work.per_thread)} per thread"
         per_result = _shares(e, work.per_result)
-        yield "loads", told + (per_result and f"; {per_result} per result")
+        yield "loads", per_thread + (per_result and f"; {per_result} per result")
 
 
 def _shares(e: Explanation, share: Callable[[str], Fraction | None]) -> str:
-    told = []
+    shares = []
     for space in ("global", "shared"):
         value = share(f"{space}_loads")
-        told.append("" if value is None else f"{_in_k(e, value)} {space}")
-    return " and ".join(filter(None, told))
+        shares.append("" if value is None else f"{_in_k(e, value)} {space}")
+    return " and ".join(filter(None, shares))
 
 
 def _in_k(e: Explanation, value: Fraction) -> str:
-    """64 (K/8): as a share of the inner extent of a product, where that is a plain fraction."""
+    """Format a value, for a matrix product also as a simple fraction of K: "64 (K/8)"."""
     part = value / e.shape["k"] if e.shape.get("k") else Fraction(0)
     if not part or part.numerator * part.denominator > _PLAIN_FRACTION:
         return _exact(value)
@@ -103,7 +103,7 @@ def _in_k(e: Explanation, value: Fraction) -> str:
 
 
 def _exact(value: Fraction) -> str:
-    """Four digits; all digits of the whole number from 1000 on."""
+    """Format with four digits; from 1000 on, as a whole number with all its digits."""
     return f"{float(value):.4g}" if value < 1000 else f"{float(value):,.0f}"
 
 
@@ -117,27 +117,29 @@ def _roofline(e: Explanation, width: int) -> Iterator[RenderableType]:
     yield from map(Text, explanation_pictures.roofline_lines(roof, e.points, ceiling, columns))
     for mark, point in zip("abc", e.points, strict=False):
         yield (
-            f"{mark}  {point.name}, {digits(point.intensity)} FLOP/byte: {point.tflops:.3g} TFLOPS "
-            f"by {point.bound} {point.condition}"
+            f"{mark}  {point.name}, {digits(point.intensity)} FLOP/byte: {point.tflops:.3g} TFLOPS"
+            f", limited by {point.bound}, {point.condition}"
         )
     if ceiling and ceiling < e.peak_tflops:
-        yield f"╌  L1 and shared memory, a wavefront per clock and SM: at most {ceiling:.3g} TFLOPS"
+        yield f"╌  L1 and shared memory, 1 wavefront per clock per SM: at most {ceiling:.3g} TFLOPS"
     yield f"Ridge at {roof.ridge:.3g} FLOP/byte. {_bound(e)}"
     if e.peak_tflops > e.gpu.fp32_tflops:
-        yield f"The FP32 peak is {e.gpu.fp32_tflops:.3g} TFLOPS: this roof is higher."
+        yield f"This roof is above the FP32 peak of {e.gpu.fp32_tflops:.3g} TFLOPS."
 
 
 def _bound(e: Explanation) -> str:
-    """The time that no launch is under, and what device memory adds where L2 holds nothing."""
+    """Return the minimum time of a launch, and the time of device memory if L2 holds no data."""
     least, memory = e.least_time_s, e.memory_time_s
     by = f"the {e.peak}" if least == e.arithmetic_time_s else "the bandwidth of device memory"
-    bound = f"No launch takes less than {seconds(least)}, by {by}."
+    bound = f"Minimum time of a launch: {seconds(least)}, limited by {by}."
     if memory <= e.arithmetic_time_s:
-        return bound if memory else "Nothing is moved."
-    moved = f"{scaled(e.work.least_bytes)}B to and from device memory take {seconds(memory)}"
+        return bound if memory else "No data is moved."
+    moved = (
+        f"Moving {scaled(e.work.least_bytes)}B to and from device memory takes {seconds(memory)}"
+    )
     if least:
-        return f"{bound} {moved}, less what L2 ({_l2(e)}) holds already."
-    return f"{moved}: the least time of a launch, unless L2 ({_l2(e)}) holds the data already."
+        return f"{bound} {moved}, less if L2 ({_l2(e)}) already holds some of the data."
+    return f"{moved}, the minimum time of a launch unless L2 ({_l2(e)}) already holds the data."
 
 
 def _l2(e: Explanation) -> str:
@@ -154,7 +156,7 @@ def _launch(e: Explanation) -> Iterator[tuple[str, str]]:
     if e.resources:
         taken = e.resources
         yield (
-            "takes",
+            "resources",
             f"{taken.registers} registers per thread, {taken.spill_bytes} bytes spilled; shared "
             f"memory {taken.static_smem_bytes:,} bytes static (≤ {limits.STATIC_SMEM:,}), "
             f"{dynamic:,} dynamic (sum ≤ {sm.smem_per_block:,})",
@@ -165,10 +167,10 @@ def _launch(e: Explanation) -> Iterator[tuple[str, str]]:
         yield (
             "occupancy",
             f"{found.fraction:.0%}: {found.warps_per_sm} of {sm.warps_per_sm} warps, "
-            f"{found.blocks_per_sm} blocks; limited by {found.limiter} (room: {room})",
+            f"{found.blocks_per_sm} blocks; limited by {found.limiter} (blocks by limit: {room})",
         )
     if e.refusal:
-        yield "refused", e.refusal
+        yield "cannot run", e.refusal
 
 
 def _dims(counts: Iterable[int]) -> str:
@@ -176,8 +178,8 @@ def _dims(counts: Iterable[int]) -> str:
 
 
 def _span(numbers: Iterable[int]) -> str:
-    told = sorted(set(numbers))
-    return str(told[0]) if len(told) == 1 else f"{told[0]}–{told[-1]}"
+    ordered = sorted(set(numbers))
+    return str(ordered[0]) if len(ordered) == 1 else f"{ordered[0]}–{ordered[-1]}"
 
 
 def _warps(e: Explanation) -> Iterator[RenderableType]:
@@ -187,25 +189,28 @@ def _warps(e: Explanation) -> Iterator[RenderableType]:
     by_axis = zip("xyz", e.geometry.block, zip(*first, strict=True), strict=True)
     spans = ", ".join(f"{axis} {_span(values)}" for axis, size, values in by_axis if size > 1)
     yield (
-        f"Thread id = x{f' + {x}·y' if y > 1 else ''}{f' + {x * y}·z' if z > 1 else ''}, cut into "
-        f"{_some(-(-threads // 32), 'warp')} of 32. Warp 0: {spans or 'x 0'}."
+        f"Thread id = x{f' + {x}·y' if y > 1 else ''}{f' + {x * y}·z' if z > 1 else ''}; "
+        f"{_some(-(-threads // 32), 'warp')} of 32 per block. Warp 0: {spans or 'x 0'}."
     )
     if e.counted is None:
         return
-    parted = e.counted.counters["ptx_branch_divergent.sum"]
+    divergent = e.counted.counters["ptx_branch_divergent.sum"]
     yield (
-        f"{_some(parted, 'time')} a branch parts the lanes of a warp, whose sides then run one "
-        "after the other."
-        if parted
-        else "No branch parts the lanes of a warp."
+        f"Divergent branches: {divergent:,}. The paths of a divergent warp run one after the other."
+        if divergent
+        else "No branch diverges."
     )
     if e.counted.owners:
         owners = e.counted.owners
         rows, columns = explanation_pictures.tile_steps(owners)
-        each = "element" if rows * columns == 1 else f"{rows}×{columns} elements, the upper left"
+        each = (
+            "element"
+            if rows * columns == 1
+            else f"{rows}×{columns} elements (the upper left one's warp)"
+        )
         yield (
-            f"Which warp (0 to v) writes which of the first block's {len(owners)}×{len(owners[0])} "
-            f"results; a character per {each}:"
+            f"The warp (0 to v) that writes each of the first block's {len(owners)}×"
+            f"{len(owners[0])} results; one character per {each}:"
         )
         yield from (Text(f"  {line}") for line in explanation_pictures.tile_lines(owners))
 
@@ -220,7 +225,7 @@ def _patterns(e: Explanation, width: int) -> Iterator[RenderableType]:
 
 def _headline(p: Pattern) -> str:
     where = f"{p.space} {p.operation}" + (f" {p.target}" if p.target else "")
-    unit, cost = "wavefront", f"least {p.least}"
+    unit, cost = "wavefront", f"minimum {p.least}"
     if p.space == "global":
         unit, cost = "sector", f"{p.bytes_used} of {p.bytes_moved} bytes used"
     many = f"{p.instructions}× " if p.instructions > 1 else ""
@@ -246,7 +251,7 @@ def _rows(e: Explanation) -> Iterator[RenderableType]:
         )
         for row in e.rows
     ]
-    yield tables.plain_table(("", "formula", "model", "counted", "differs"), cells)
+    yield tables.plain_table(("", "formula", "model", "counted", "difference"), cells)
     for row in e.rows:
         if row.reason:
             yield f"{row.name}: {row.reason}."
@@ -256,13 +261,13 @@ def _caches(e: Explanation) -> Iterator[RenderableType]:
     counted, caches = e.counted, e.caches
     assert counted and caches
     yield (
-        f"At {times(counted.shape)} lanes ask for {scaled(caches.asked)}B of loads: "
-        f"{scaled(caches.sectors)}B of sectors in L1. Inputs and outputs are "
+        f"At {times(counted.shape)}, lanes request loads of {scaled(caches.asked)}B, in "
+        f"{scaled(caches.sectors)}B of L1 sectors. Inputs and outputs are "
         f"{scaled(caches.least)}B. {_device_memory(e)}"
     )
-    ceiling = f": {caches.wavefront_tflops:.3g} TFLOPS at most" if e.work.flops else ""
+    ceiling = f": at most {caches.wavefront_tflops:.3g} TFLOPS" if e.work.flops else ""
     yield (
-        f"{scaled(caches.wavefronts)} wavefronts of L1 and shared memory, one per clock and SM, "
+        f"{scaled(caches.wavefronts)} wavefronts of L1 and shared memory, 1 per clock per SM, "
         f"take at least {seconds(caches.wavefront_s)}{ceiling}."
     )
     if counted.loop:
@@ -274,13 +279,13 @@ def _caches(e: Explanation) -> Iterator[RenderableType]:
 def _device_memory(e: Explanation) -> str:
     memory, l2 = e.device_memory, f"the {_l2(e)} of L2"
     if memory.fits_l2:
-        return f"They fit in {l2}: device memory moves them about once, whatever lanes ask for."
-    more = f"At {times(e.shape)} they are {scaled(e.work.least_bytes)}B, more than {l2}"
+        return f"They fit in {l2}, so device memory moves them about once."
+    more = f"At {times(e.shape)}, they are {scaled(e.work.least_bytes)}B, more than {l2}"
     if memory.reads is None:
         return f"{more}."
     return (
-        f"{more}; if blocks that run together share what they read, {scaled(memory.reads)}B come "
-        "from device memory."
+        f"{more}. If concurrent blocks share their reads, {scaled(memory.reads)}B are read from "
+        "device memory."
     )
 
 
@@ -297,20 +302,18 @@ def _measured(readings: Sequence[Reading]) -> RenderableType:
         for r in readings
     ]
     name = f"measured, {readings[0].device}"
-    headings = (name, "loads in L1", "hits", "from L2", "from memory", "time")
+    headings = (name, "loads from L1", "L1 hits", "from L2", "from memory", "time")
     return tables.plain_table(headings, rows)
 
 
 def _loop(loop: Loop) -> str:
     chains = loop.operations / loop.chain
     waiting = (
-        "each waits for the one before it"
-        if chains == 1
-        else f"{chains:.3g} of them do not wait for each other"
+        "each depends on the previous one" if chains == 1 else f"in {chains:.3g} independent chains"
     )
     operations, words = _some(loop.operations, "operation"), f"{loop.words_loaded} words"
     if loop.words_loaded:
-        words += f" ({loop.operations / loop.words_loaded:.3g} each)"
+        words += f" ({loop.operations / loop.words_loaded:.3g} operations per word)"
     loads = f"{loop.global_loads} global and {loop.shared_loads} shared loads"
     return f"Inner loop: {operations} on {words} from {loads}; {waiting}."
 

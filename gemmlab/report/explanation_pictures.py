@@ -1,4 +1,4 @@
-"""Explanations as lines of characters: a roofline, banks, sectors, and who owns what of a tile."""
+"""Text pictures: the roofline, banks and sectors of a request, and the warps that write a tile."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gemmlab.lab.explain.explanation import Point
 from gemmlab.lab.explain.patterns import Pattern
 
 SEVERAL = "*"
-WORDS = SECTOR_BYTES // BANK_BYTES  # of a sector
+WORDS = SECTOR_BYTES // BANK_BYTES  # per sector
 _MARKS = "abc"  # of points on the roofline
 
 
@@ -24,8 +24,10 @@ _MARKS = "abc"  # of points on the roofline
 
 
 def picture(pattern: Pattern, width: int, height: int = 4) -> list[str]:
-    """One warp's request in at most `height` lines of `width` characters and one that says what was
-    left out. A lane's digit stands for each 4-byte word that it asks for."""
+    """Draw one warp's request: each 4-byte word as the digit of the lane that accesses it.
+
+    Returns at most `height` lines of `width` characters, and one that counts the omitted lines.
+    """
     if pattern.space == "shared":
         lines, kind = bank_lines(pattern), "wavefronts"
     else:
@@ -35,7 +37,7 @@ def picture(pattern: Pattern, width: int, height: int = 4) -> list[str]:
 
 
 def bank_lines(pattern: Pattern) -> list[str]:
-    """A line per wavefront, a column per bank."""
+    """Draw a request to shared memory: one line per wavefront, one column per bank."""
     addresses, active = _lanes(pattern)
     is_load = pattern.operation == "load"
     phases = rules.phases(addresses[None], active[None], pattern.width, is_load)[0]
@@ -57,7 +59,7 @@ def bank_lines(pattern: Pattern) -> list[str]:
 
 
 def sector_lines(pattern: Pattern, width: int) -> list[str]:
-    """The sectors that are touched, in order, each as its eight words in brackets."""
+    """Draw a request to global memory: the accessed sectors in order, each as "[eight words]"."""
     addresses, active = _lanes(pattern)
     readers: dict[int, set[int]] = {}
     for lane in np.flatnonzero(active).tolist():
@@ -86,13 +88,13 @@ def _mark(lanes: set[int]) -> str:
 
 
 def tile_lines(owners: Sequence[str]) -> list[str]:
-    """Which warp wrote which element of a tile, thinned out."""
+    """Return the owners of a tile, downsampled by `tile_steps`. `owners`: see Counted."""
     rows, columns = tile_steps(owners)
     return [line[::columns] for line in owners[::rows]]
 
 
 def tile_steps(owners: Sequence[str], height: int = 8, width: int = 32) -> tuple[int, int]:
-    """Rows and columns that one character stands for."""
+    """Return the number of rows and of columns that one character represents."""
     return -(-len(owners) // height), -(-len(owners[0]) // width)
 
 
@@ -102,9 +104,9 @@ def tile_steps(owners: Sequence[str], height: int = 8, width: int = 32) -> tuple
 def roofline_lines(
     gpu: Gpu, points: Sequence[Point], ceiling: float | None, width: int, height: int = 8
 ) -> list[str]:
-    """TFLOPS over FLOPs per byte, both logarithmic; points are marked a, b, c on the roof.
+    """Plot TFLOPS over FLOPs per byte, both logarithmic, with the points a, b and c on the roof.
 
-    ceiling: TFLOPS that another unit allows, a dotted line where that is below the peak.
+    ceiling: the TFLOPS limit of another unit, drawn as a dotted line if it is below the peak.
     """
     intensities = [gpu.ridge, *(point.intensity for point in points)]
     left = math.log2(min(gpu.ridge / 8, *intensities)) - 1

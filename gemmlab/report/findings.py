@@ -1,4 +1,4 @@
-"""What checks found, as a table for a terminal."""
+"""A terminal table of the emulator's findings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def summary(findings: Sequence[Finding]) -> Group:
-    """How many there are, and a row for each: what, where in the code, who."""
+    """Return the number of findings and a table: kind, place in the code, message, threads."""
     count = len(findings)
     head = Text(f"checks: {count or 'no'} finding{'' if count == 1 else 's'}")
     if not count:
@@ -32,7 +32,7 @@ def summary(findings: Sequence[Finding]) -> Group:
 
 
 def _place(site: Site) -> str:
-    """A place in the code, the file without its folders."""
+    """Return "file, PTX line n", the file without its folder."""
     source = f"{PurePath(site.source).name}, " if site.source else ""
     return f"{source}PTX line {site.ptx_line}"
 

@@ -1,4 +1,4 @@
-"""A judgement for a terminal."""
+"""A judgement as text for a terminal."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from gemmlab.lab import metrics
 from gemmlab.lab.submission.steps import Judgement, Step
 from gemmlab.report.tables import plain_table
 
-SHOWN = 5  # wrong elements
-CELL = 200  # characters
-LINES = 30
+SHOWN = 5  # wrong elements shown
+CELL = 200  # characters of a message shown in the table
+LINES = 30  # lines of a message shown below the table
 
-# Counters worth a line, by the name that a table gives them.
+# The counters shown, by their names on the page.
 COUNTERS = {
     "PTX instructions": (metrics.PTX_INSTRUCTIONS,),
     "global load requests": (metrics.GLOBAL_LOAD_REQUESTS,),
@@ -23,21 +23,21 @@ COUNTERS = {
     "global store requests": (metrics.GLOBAL_STORE_REQUESTS,),
     "global store sectors": (metrics.GLOBAL_STORE_SECTORS,),
     "shared wavefronts": (metrics.SHARED_WAVEFRONTS,),
-    "of them repeats": (metrics.SHARED_EXCESSIVE,),
+    "excessive shared wavefronts": (metrics.SHARED_EXCESSIVE,),
     "global atomics": metrics.GLOBAL_ATOMICS,
     "divergent branches": (metrics.DIVERGENT_BRANCHES,),
 }
 
 
 def print_judgement(out: Console, result: Judgement) -> None:
-    """Steps, what was wrong, counters, advice, class, score and the verdict."""
+    """Print the steps, errors, counters, advice, precision class, score and verdict."""
     out.print(f"{result.file}, seed {result.seed}, {result.arch}")
     out.print()
     rows = [
         [step.name, step.status, seconds(step.seconds), _short(step.message)]
         for step in result.steps
     ]
-    out.print(plain_table(["step", "status", "time", "what was found"], rows))
+    out.print(plain_table(["step", "status", "time", "result"], rows))
     for step in result.steps:
         if not step.passed:
             _print_wrong(out, step)
@@ -59,39 +59,39 @@ def print_judgement(out: Console, result: Judgement) -> None:
 
 
 def _short(message: str) -> str:
-    """What a cell of a table has room for; the rest is told below it, where it matters."""
+    """Shorten a message for a table cell: its first line, at most CELL characters."""
     first, *more = message.splitlines() or [""]
     cut = first if len(first) <= CELL else f"{first[:CELL].rsplit(' ', 1)[0]} …"
     return f"{cut} …" if more and cut == first else cut
 
 
 def _print_wrong(out: Console, step: Step) -> None:
-    """All of what was found, up to a screenful, the elements that are wrong in the first launch
-    that is, and what the code printed."""
+    """Print a failed step's message, the wrong elements of its first wrong launch, and the code's
+    own output."""
     if _short(step.message) != step.message:
         lines = step.message.splitlines()
         out.print("\n" + "\n".join(lines[:LINES]), soft_wrap=True)
         if len(lines) > LINES:
-            out.print(f"… and {len(lines) - LINES} more lines; --json has them all")
+            out.print(f"… and {len(lines) - LINES} more lines; use --json to see all of them")
     wrong = next((trial for trial in step.trials if trial.verdict.first), None)
     if wrong is not None:
         rows = [
             [str(one.index), f"{one.got:.9g}", f"{one.expected:.9g}", f"{digits(one.error_u)} u"]
             for one in wrong.verdict.first[:SHOWN]
         ]
-        out.print(f"\nThe first that are wrong, {wrong.name}:")
-        out.print(plain_table(["at", "got", "expected", "error"], rows))
+        out.print(f"\nThe first wrong elements, {wrong.name}:")
+        out.print(plain_table(["index", "got", "expected", "error"], rows))
     if step.output.strip():
-        out.print(f"\nIt printed:\n{step.output.rstrip()}", soft_wrap=True)
+        out.print(f"\nOutput of the code:\n{step.output.rstrip()}", soft_wrap=True)
 
 
 def _print_counters(out: Console, result: Judgement) -> None:
     assert result.counters is not None
     sizes = "×".join(str(size) for size in (result.counted_shape or {}).values())
     out.print(f"\nCounted by the emulator at {sizes}:")
-    told = []
+    shown = []
     for name, counters in COUNTERS.items():
         value = sum(result.counters.get(counter, 0) for counter in counters)
         if value:
-            told.append(f"{name} {scaled(value)}")
-    out.print(", ".join(told))
+            shown.append(f"{name} {scaled(value)}")
+    out.print(", ".join(shown))

@@ -1,4 +1,4 @@
-"""A kernel's text with what each line cost beside it, hottest first."""
+"""A kernel's lines with their costs, hottest first."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.text import Text
 
 Counters = Mapping[str, int]
 
-# Heading, and what of a line's counters stands under it. Bytes and wavefronts are what L1 moves.
+# Heading, and the value computed from a line's counters.
 COLUMNS: tuple[tuple[str, Callable[[Counters], int]], ...] = (
     ("warp\ninstr.", lambda c: c["ptx_inst_executed.sum"]),
     ("lanes\non", lambda c: c["ptx_thread_inst_executed_pred_on.sum"]),
@@ -19,13 +19,13 @@ COLUMNS: tuple[tuple[str, Callable[[Counters], int]], ...] = (
     ("global\nsectors", lambda c: _sum(c, "l1tex__t_sectors_pipe_lsu_mem_global")),
     ("local\nsectors", lambda c: _sum(c, "l1tex__t_sectors_pipe_lsu_mem_local")),
     ("shared\nwavefr.", lambda c: c["l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"]),
-    ("of them\nconflicts", lambda c: c["derived__memory_l1_wavefronts_shared_excessive"]),
+    ("bank\nconflicts", lambda c: c["derived__memory_l1_wavefronts_shared_excessive"]),
 )
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line of text; `place` is "file:12" or "12"; `costs` stand under the COLUMNS."""
+    """One line of text. `place` is "file:12" or "12"; `costs` has one value per column."""
 
     place: str
     text: str
@@ -33,15 +33,16 @@ class Line:
 
 
 def ptx_lines(ptx: str, counted: Mapping[int, Counters]) -> list[Line]:
-    """Lines of the PTX that were executed, hottest first."""
+    """Return the executed lines of the PTX, hottest first. `counted`: counters by line number."""
     text = ptx.splitlines()
     return _hottest(Line(str(n), text[n - 1].strip(), _costs(c)) for n, c in counted.items())
 
 
 def source_lines(counted: Mapping[str, Counters]) -> list[Line]:
-    """Lines of the source that were executed, hottest first; files are read where they still are.
+    """Return the executed lines of the source, hottest first. `counted`: counters by "file:line".
 
-    Instructions that the compiler ascribes to no line stand in one of their own.
+    The text of a line is empty if its file no longer exists. Instructions that the compiler assigns
+    to no line share one entry, "no line".
     """
     texts: dict[str, list[str]] = {}
     lines = []
@@ -58,7 +59,10 @@ def source_lines(counted: Mapping[str, Counters]) -> list[Line]:
 
 
 def table(lines: Sequence[Line], width: int) -> Table:
-    """A row per line, a column for each cost that any line has; the text gets what is left."""
+    """Return a table with one row per line and a column for each cost that is not always zero.
+
+    The text takes the remaining width.
+    """
     shown = [i for i in range(len(COLUMNS)) if any(line.costs[i] for line in lines)]
     made = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold", width=width)
     for i in shown:
@@ -76,12 +80,12 @@ def _costs(counters: Counters) -> tuple[int, ...]:
 
 
 def _hottest(lines: Iterable[Line]) -> list[Line]:
-    """Those that were executed; the cost that counts is issue slots and what L1 moves."""
+    """Drop the lines that were not executed, and sort the others by `_heat`, highest first."""
     return sorted((x for x in lines if x.costs[0]), key=_heat, reverse=True)
 
 
 def _heat(line: Line) -> int:
-    """Roughly cycles: one per instruction, per 128 bytes of global memory, per wavefront."""
+    """Estimate a line's cycles: one per instruction, per 4 sectors (128 bytes), per wavefront."""
     instructions, _, _, global_sectors, local_sectors, wavefronts, _ = line.costs
     return instructions + -(-(global_sectors + local_sectors) // 4) + wavefronts
 

@@ -1,4 +1,4 @@
-"""How `gemmlab emulate` tells what was executed of the machine code."""
+"""The executed machine code as text and as JSON, for `gemmlab emulate`."""
 
 from __future__ import annotations
 
@@ -14,23 +14,26 @@ from gemmlab.report import tables
 if TYPE_CHECKING:
     from gemmlab.lab.kernel_file import FileRun
 
-_SHOWN = 6  # lines of PTX that a row names
+_SHOWN = 6  # PTX line numbers shown per row
 
 
 def analysed(done: FileRun) -> tuple[sass.MachineCode | None, str]:
-    """The machine code, and where the counts of instructions come from."""
+    """Return the machine code, or None, and a sentence on the source of the instruction counts."""
     if any(finding.stops for finding in done.run.findings):
         return None, ""
     try:
         machine = sass.analyse(done.artifact, done.run)
     except (CompileError, MissingDependencyError) as error:
-        return None, f"Instructions are counted of PTX alone: {error}."
-    origin = "smsp__… instructions are of the machine code, its blocks counted by way of the PTX's."
+        return None, f"Only PTX instructions are counted: {error}."
+    origin = (
+        "smsp__… counters count machine instructions; their basic blocks' execution counts are "
+        "derived from the PTX's."
+    )
     return machine, origin
 
 
 def as_json(machine: sass.MachineCode) -> dict[str, Any]:
-    """Every basic block, and every difference from the PTX."""
+    """Return all basic blocks and all differences from the PTX as JSON data."""
     code = machine.code
     blocks = [
         {
@@ -44,10 +47,10 @@ def as_json(machine: sass.MachineCode) -> dict[str, Any]:
 
 
 def differences(machine: sass.MachineCode) -> Table | str:
-    """A row for each way in which memory is accessed that is not the PTX's."""
+    """Return a table of the memory accesses that ptxas changed, or a sentence if there are none."""
     if not machine.differences:
-        return "Its memory accesses are those of the PTX, one for one."
-    headings = ["what ptxas did", "access", "PTX", "machine code", "lines of PTX"]
+        return "The machine code has the same memory accesses as the PTX."
+    headings = ["change by ptxas", "access", "PTX", "machine code", "PTX lines"]
     rows = []
     for row in machine.differences:
         lines = ", ".join(map(str, row.lines[:_SHOWN])) + (", …" if row.lines[_SHOWN:] else "")

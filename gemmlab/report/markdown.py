@@ -1,4 +1,4 @@
-"""Records as Markdown tables, and a document whose tables are kept up to date between markers."""
+"""Markdown tables of records, and their insertion between markers of a document."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _LIBRARIES = ("cublas", "nvmath-python", "cupy", "torch")
 
 
 def ladder_table(records: Sequence[Record], baseline: str) -> str:
-    """The rungs of one case in the order in which they were measured, in percent of a baseline.
+    """Return a table of one case's rungs, in the order of measurement, with percent of a baseline.
 
-    `baseline` is what a reader calls that; a sentence above the table says how it was measured.
-    Raises InputError for no records.
+    `baseline` is the baseline's name for readers; a sentence above the table describes the
+    measurement. Raises InputError if `records` is empty.
     """
     if not records:
-        raise InputError("no records to make a table of")
+        raise InputError("no records for a table")
     order = records[0].interleaved
     rungs = [r for r in records if "launch" in r.details]
     rows = [
@@ -49,23 +49,23 @@ def ladder_table(records: Sequence[Record], baseline: str) -> str:
 
 
 def _measured(record: Record, baseline: str) -> str:
-    """What was measured on what, and against what."""
+    """Return a sentence that describes the machine, the case, the protocol and the baseline."""
     sizes = "×".join(map(str, record.shape.values()))
-    told = (
+    measured = (
         f"{record.machine['gpu']}, {sizes}, {record.layout} layout, {record.family} inputs; "
         f"medians of cold runs in {record.protocol['rounds']} interleaved rounds."
     )
     against = record.baseline
     if against is None:
-        return told
+        return measured
     versions = (f"{name} {against['details'].get(name)}" for name in _LIBRARIES)
     known = ", ".join(version for version in versions if not version.endswith("None"))
     time = figures.seconds(against["gpu_median_s"])
-    return f"{told} {baseline}: {against['title']} ({known}), {time}."
+    return f"{measured} {baseline}: {against['title']} ({known}), {time}."
 
 
 def time_table(records: Sequence[Climbed]) -> str:
-    """Records of a climb: each rung, and its time at each shape."""
+    """Return a table of a climb: one row per rung, one column with its time per shape."""
     sizes = list(dict.fromkeys(tuple(r.shape.values()) for r in records))
     times = {(r.rung, tuple(r.shape.values())): r.time_s for r in records}
     headings = ["rung", "what it changes", *("×".join(f"{x:,}" for x in size) for size in sizes)]
@@ -84,9 +84,9 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def fill(document: str, parts: Mapping[str, str]) -> str:
-    """The document with the text between `<!-- name -->` and `<!-- /name -->` replaced.
+    """Return the document with the text between `<!-- name -->` and `<!-- /name -->` replaced.
 
-    Raises InputError for a name without markers.
+    `parts` maps names to new text. Raises InputError if a name has no markers.
     """
     for name, text in parts.items():
         pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)

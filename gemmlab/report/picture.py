@@ -1,4 +1,4 @@
-"""What a terminal shows, as an SVG file that needs no network."""
+"""A climb's terminal output as a self-contained SVG file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WIDTH = 118  # columns
 
 
 def climb_picture(records: Sequence[Record], title: str) -> str:
-    """The table of a climb and its steps, as SVG text."""
+    """Return the table of a climb and its steps as SVG text."""
 
     def draw(out: Console) -> None:
         out.print(tables.climb_table(records, WIDTH))

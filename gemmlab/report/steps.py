@@ -1,4 +1,4 @@
-"""One sentence per step of the ladder: which numbers moved, read from the two records alone."""
+"""One sentence per step of the ladder: the numbers that changed between two rungs' records."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from itertools import pairwise
 from gemmlab.lab.metrics import COUNTS, OCCUPANCY, TIME, TRANSFERS, Metric
 from gemmlab.lab.records import Record
 
-_SHOWN = 3
-_NOTABLE = 1.1  # a smaller ratio is no move
+_SHOWN = 3  # counters per sentence
+_NOTABLE = 1.1  # smaller ratios are not reported
 
 
 def sentences(records: Sequence[Record]) -> list[str]:
-    """A sentence for each pair of neighbours among the records that passed and have numbers."""
-    told = [r for r in records if r.verdict == "pass" and (r.counters or r.time_s is not None)]
-    return [sentence(*pair) for pair in pairwise(told)]
+    """Return a sentence for each adjacent pair of the records that passed and have numbers."""
+    passed = [r for r in records if r.verdict == "pass" and (r.counters or r.time_s is not None)]
+    return [sentence(*pair) for pair in pairwise(passed)]
 
 
 def sentence(before: Record, after: Record) -> str:
-    """The counters that moved most, in number; transfers, occupancy and, on a GPU, the time."""
+    """Describe the counters that changed most (absolutely), transfers, occupancy, and GPU time."""
     counts = [move for metric in COUNTS if (move := _Move.of(metric, before, after))]
     counts = sorted(counts, key=lambda move: -abs(move.new - move.old))[:_SHOWN]
     rest = (*TRANSFERS, OCCUPANCY, TIME)
     others = [move for metric in rest if (move := _Move.of(metric, before, after))]
-    told = ", ".join(move.words() for move in counts + others)
-    unmoved = "no counter moved by a tenth" if after.counters else "nothing was counted"
-    return f"{before.rung} → {after.rung} ({after.change}): {told or unmoved}."
+    moves = ", ".join(move.words() for move in counts + others)
+    unchanged = "no counter changed by 10 %" if after.counters else "nothing was counted"
+    return f"{before.rung} → {after.rung} ({after.change}): {moves or unchanged}."
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class _Move:
 
     @classmethod
     def of(cls, metric: Metric, before: Record, after: Record) -> _Move | None:
-        """The move, if the metric has both values and moved notably."""
+        """Return the move, or None if a value is missing or the change is not notable."""
         old, new = metric.value(before), metric.value(after)
         if old is None or new is None or max(old, new) < _NOTABLE * min(old, new) or old == new:
             return None
@@ -58,5 +58,5 @@ class _Move:
 
 
 def number(value: float) -> str:
-    """Whole numbers with separators, small ones with three digits."""
+    """Format whole numbers and numbers from 1000 on with separators, others with three digits."""
     return f"{value:,.0f}" if value >= 1000 or value == int(value) else f"{value:.3g}"

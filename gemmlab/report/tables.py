@@ -1,4 +1,4 @@
-"""Records and lists as tables for a terminal."""
+"""Terminal tables, and the console that prints them."""
 
 from __future__ import annotations
 
@@ -19,16 +19,18 @@ from gemmlab.lab.records import Record
 
 Write = Callable[[float], str]
 
-PLAIN_WIDTH = 120  # columns, where the output is no terminal and COLUMNS says nothing
-# Names and messages of others hold what looks like marks: [bold], :x:.
-_AS_IT_IS: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
-LEAST_WIDTH = 40  # what is narrower wraps lines itself
+PLAIN_WIDTH = 120  # columns, if the output is not a terminal and COLUMNS is not set
+LEAST_WIDTH = 40  # columns; a narrower terminal wraps the lines
+# Names and messages can contain text that Rich would interpret: [bold], :x:.
+_VERBATIM: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console of the terminal's width, or COLUMNS, or 120, but no narrower than `LEAST_WIDTH`.
-    NO_COLOR is kept everywhere. What it prints is printed as it is."""
-    made = Console(stderr=stderr, **_AS_IT_IS)
+    """Return a console that prints text verbatim and honors NO_COLOR.
+
+    Its width is COLUMNS, the terminal's width, or PLAIN_WIDTH, but at least LEAST_WIDTH.
+    """
+    made = Console(stderr=stderr, **_VERBATIM)
     if not made.is_terminal and "COLUMNS" not in os.environ:
         made.width = PLAIN_WIDTH
     made.width = max(made.width, LEAST_WIDTH)
@@ -36,18 +38,20 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def picture(draw: Callable[[Console], None], width: int, title: str, name: str) -> str:
-    """What `draw` prints at a width, as SVG text that needs no network; `name` tells it from other
-    pictures on a page."""
-    out = Console(record=True, width=width, file=io.StringIO(), **_AS_IT_IS)
+    """Return the output of `draw` at a width as self-contained SVG text.
+
+    `name` prefixes the SVG's ids; it must be unique on a page.
+    """
+    out = Console(record=True, width=width, file=io.StringIO(), **_VERBATIM)
     draw(out)
     svg = out.export_svg(title=title, unique_id=name)
-    # The template names a font on a server; every viewer has a monospaced one of its own.
+    # Rich's template downloads a font. Without it, viewers use their own monospaced font.
     return re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Column:
-    """One number of a record: its heading, and how it is written."""
+    """A number of a record: its heading, its value and its format."""
 
     heading: str
     value: Callable[[Record], float | None]
@@ -55,7 +59,7 @@ class Column:
 
     @property
     def name(self) -> str:
-        """The heading in one line."""
+        """The heading on one line."""
         return self.heading.replace("-\n", "").replace("/\n", "/").replace("\n", " ")
 
 
@@ -63,12 +67,12 @@ COLUMNS = (
     Column("error\nu", lambda record: record.max_error_u, digits),
     Column("bytes\nin", metrics.bytes_in, scaled),
     Column("bytes\nout", metrics.bytes_out, scaled),
-    Column("of them\ntouched", metrics.bytes_by_touch, scaled),
+    Column("bytes\ntouched", metrics.bytes_by_touch, scaled),
     Column("trans-\nfers", metrics.transfers, scaled),
     Column("sect./\nload", metrics.sectors_per_load, digits),
     Column("sect./\nstore", metrics.sectors_per_store, digits),
     Column("shared\nwavefr.", metrics.shared_wavefronts, scaled),
-    Column("of them\nexcess", metrics.shared_excessive, scaled),
+    Column("excess\nwavefr.", metrics.shared_excessive, scaled),
     Column("global\natomics", metrics.global_atomics, scaled),
     Column("shared\natomics", metrics.shared_atomics, scaled),
     Column("diver-\ngences", metrics.divergent_branches, scaled),
@@ -82,14 +86,14 @@ COLUMNS = (
     Column("GB/s", metrics.gigabytes_per_second, digits),
     Column("of\nroof", metrics.roof_percent, percent),
 )
-WORDS_WIDTH = 16  # columns that a rung's words need at least
+CHANGE_WIDTH = 16  # least width of the column "what it changes"
 
 
 def climb_table(records: Sequence[Record], width: int) -> Table:
-    """One row per rung, and a column for every number that is not nothing in all of them.
+    """Return a table with one row per rung and a column for each number that some rung has.
 
-    What a rung changes is told where `width` has room for it; columns that do not fit are left out,
-    and a line below says which.
+    Columns that do not fit `width` are omitted; the caption names them. The column "what it
+    changes" appears only if there is room for it.
     """
     columns = [column for column in COLUMNS if any(column.value(record) for record in records)]
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
@@ -97,10 +101,10 @@ def climb_table(records: Sequence[Record], width: int) -> Table:
     while (room := width - _total_width(records, columns)) < 0 and columns:
         left_out.insert(0, columns.pop().name)
     if left_out:
-        table.caption = f"left out at this width: {', '.join(left_out)}"
+        table.caption = f"omitted at this width: {', '.join(left_out)}"
         table.caption_justify = "left"
     rows = [_cells(record, columns) for record in records]
-    wide = room > WORDS_WIDTH
+    wide = room > CHANGE_WIDTH
     table.add_column("rung", no_wrap=True)
     if wide:
         table.add_column("what it changes", ratio=1)
@@ -109,8 +113,8 @@ def climb_table(records: Sequence[Record], width: int) -> Table:
         table.add_column(column.heading, justify="right", no_wrap=True)
     for record, (rung, verdict, *numbers) in zip(records, rows, strict=True):
         style = "green" if record.verdict == "pass" else "yellow" if record.passed else "red"
-        words = [Text(rung), Text(record.change)][: 1 + wide]
-        table.add_row(*words, Text(verdict, style=style), *numbers)
+        names = [Text(rung), Text(record.change)][: 1 + wide]
+        table.add_row(*names, Text(verdict, style=style), *numbers)
     return table
 
 
@@ -126,28 +130,31 @@ def _total_width(records: Iterable[Record], columns: Sequence[Column]) -> int:
 
 
 def _width(column: Iterable[str]) -> int:
-    """Of a column of the table, the space behind it included."""
+    """Return the width of a column, including one space of padding."""
     return 1 + max(len(line) for cell in column for line in cell.split("\n"))
 
 
 def notes(records: Iterable[Record]) -> list[str]:
-    """What the table cannot hold: why a rung did not pass, what was not counted, equal bits."""
-    told = list(records)
-    lines = [f"{r.rung}: {r.verdict}: {r.message}" for r in told if r.verdict != "pass"]
+    """Return lines below the table: why rungs failed, whether bits are equal, missing counts."""
+    climbed = list(records)
+    lines = [f"{r.rung}: {r.verdict}: {r.message}" for r in climbed if r.verdict != "pass"]
     lines += [
-        f"{record.rung}: the GPU and the emulator wrote different bits"
-        for record in told
+        f"{record.rung}: the results of the GPU and the emulator differ in bits"
+        for record in climbed
         if record.emulator_bits_equal is False
     ]
-    checked = [record for record in told if record.emulator_bits_equal is not None]
+    checked = [record for record in climbed if record.emulator_bits_equal is not None]
     if checked and all(record.emulator_bits_equal for record in checked):
-        lines.append("Counters are the emulator's; GPU and emulator wrote the same bits.")
-    timed = [record for record in told if record.time_s is not None]
-    free = [r.rung for r in timed if r.counters and r.emulator_bits_equal is None]
-    if free:
-        lines.append(f"Bits not compared, their order of additions being free: {', '.join(free)}.")
+        lines.append(
+            "Counters are from the emulator, whose results are bitwise equal to the GPU's."
+        )
+    timed = [record for record in climbed if record.time_s is not None]
+    unordered = [r.rung for r in timed if r.counters and r.emulator_bits_equal is None]
+    if unordered:
+        names = ", ".join(unordered)
+        lines.append(f"Bits not compared, because the order of additions is not fixed: {names}.")
     if any(record.counters is None for record in timed):
-        lines.append("Not counted beside a GPU, being large: --device emulated counts any size.")
+        lines.append("Too large to count beside the GPU; --device emulated counts any size.")
     return lines
 
 
@@ -161,7 +168,7 @@ def plain_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table
 
 
 def facts(pairs: Mapping[str, str]) -> Table:
-    """Names and values, one pair a line."""
+    """Return a table of names and values, one pair per row."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, show_header=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")

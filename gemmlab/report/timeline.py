@@ -1,6 +1,6 @@
-"""What the host's side of a kernel did, from records alone: a picture of its time, or its bytes.
+"""The timeline of a rung's copies, launches and host reads, drawn from its record.
 
-explicit, 1.94ms, 40µs a column
+explicit, 1.94ms, 40µs per column
   stream 0   ▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓█░░░░░░░░░░░░░░░░░
 """
 
@@ -25,22 +25,23 @@ _LABEL = "  stream 00  "
 
 
 def lines(records: Sequence[Record], width: int) -> list[str]:
-    """For all records with a time line: a picture of each, of at most `width` columns, where all
-    were timed, else what each one moved.
+    """Draw the timeline of each record that has one, at most `width` columns wide.
+
+    If an operation was not timed, list the operations and their bytes instead.
     """
-    told = [record for record in records if record.timeline]
-    if not all(_ends(record) for record in told):
-        return [f"{record.rung}: {_moved(record)}" for record in told]
-    pictures = [line for record in told for line in picture(record, width)]
+    shown = [record for record in records if record.timeline]
+    if not all(_ends(record) for record in shown):
+        return [f"{record.rung}: {_moved(record)}" for record in shown]
+    pictures = [line for record in shown for line in picture(record, width)]
     return [*pictures, LEGEND] if pictures else []
 
 
 def picture(record: Record, width: int) -> list[str]:
-    """The rung and its time, then a row for each stream and the host."""
+    """Draw one timeline: the rung and its time, then one row per stream and one for the host."""
     timeline, end_ms = record.timeline or [], max(_ends(record))
     columns = max(width - len(_LABEL), 10)
     step = end_ms / columns
-    rows = [f"{record.rung}, {seconds(end_ms / 1e3)}, {seconds(step / 1e3)} a column"]
+    rows = [f"{record.rung}, {seconds(end_ms / 1e3)}, {seconds(step / 1e3)} per column"]
     streams = {line["stream"] for line in timeline}
     for stream in sorted(streams, key=lambda stream: (stream is None, stream)):
         label = "  host" if stream is None else f"  stream {stream}"
@@ -50,8 +51,9 @@ def picture(record: Record, width: int) -> list[str]:
 
 
 def _bar(own: Sequence[Json], step: float, columns: int) -> str:
-    """One row: each column that was busy for half of its time has the block that took most of it.
-    What is too short to win one anywhere is given the one where it took longest.
+    """Draw one row. A column that is busy at least half of its time shows its longest operation.
+
+    An operation too short to appear that way takes the column that has its largest share.
     """
     shares = [defaultdict[str, float](float) for _ in range(columns)]
     for line in own:
@@ -70,16 +72,17 @@ def _bar(own: Sequence[Json], step: float, columns: int) -> str:
 
 
 def _ends(record: Record) -> list[float]:
-    """When operations ended, in ms; nothing where one was not timed."""
+    """Return the end times of the operations in ms; an empty list if one was not timed."""
     ends = [line["end_ms"] for line in record.timeline or []]
     return [] if None in ends else ends
 
 
 def _moved(record: Record) -> str:
-    """Operations by name in the order of their first, how many, and their bytes."""
+    """List the operations by name, in order of first appearance, with their number and bytes."""
     timeline = record.timeline or []
-    told = []
+    groups = []
     for name in dict.fromkeys(line["name"] for line in timeline):
         sizes = [line["bytes"] for line in timeline if line["name"] == name]
-        told.append(f"{len(sizes)} × {name}" + (f" ({scaled(sum(sizes))}B)" if any(sizes) else ""))
-    return ", ".join(told)
+        moved = f" ({scaled(sum(sizes))}B)" if any(sizes) else ""
+        groups.append(f"{len(sizes)} × {name}{moved}")
+    return ", ".join(groups)

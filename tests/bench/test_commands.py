@@ -89,7 +89,7 @@ def test_bench_prints_a_table_and_writes_a_file_per_record(gemmlab, outcome, tmp
     code, out, _ = gemmlab("bench", "float4", "naive", "--shape", "9,9,9", "-o", str(tmp_path))
     assert code == 0
     assert out.startswith("NVIDIA H200, 132 SMs, driver 1.2") and "1000×1000×1000" in out
-    assert "Warnings: naive noise 9 %" in out and "cublas" in out
+    assert "Warnings: naive: noise 9 %" in out and "cublas" in out
     assert record.read(tmp_path) == [BASE, noisy]
     [plan] = outcome.plans
     assert plan.shapes == [{"m": 9, "n": 9, "k": 9}]
@@ -135,7 +135,7 @@ def test_a_narrow_table_says_what_it_leaves_out(width):
     with out.capture() as held:
         out.print(bench_tables.bench_table([BASE], width))
     assert max(map(len, held.get().splitlines())) <= width
-    assert ("left out at this width" in held.get()) == (width == 60)
+    assert ("omitted at this width" in held.get()) == (width == 60)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_compare_reads_runs_folders_of_runs_and_cases(gemmlab, tmp_path):
 
 def test_compare_needs_records(gemmlab, tmp_path):
     code, _, err = gemmlab("compare", str(tmp_path), str(tmp_path))
-    assert code == 2 and "holds no records" in err
+    assert code == 2 and "contains no records" in err
 
 
 @pytest.mark.parametrize(
