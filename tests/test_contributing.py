@@ -26,6 +26,8 @@ def carry_out(title: str, target: Path) -> list[str]:
         file = target / name
         if language == "python":
             assert not file.exists()
+            file.parent.mkdir(exist_ok=True)
+            file.parent.mkdir(exist_ok=True)
             file.write_text(rest)
         else:
             lines = rest.splitlines(keepends=True)
@@ -66,14 +68,47 @@ def test_a_rung(copy):
     assert "small-tiles" in listed
     words = ["climb", "--rungs", "shared,small-tiles", "--size", "32", "--device", "emulated"]
     assert run(f"import sys; sys.argv[1:] = {words}; {climb}").count("pass") == 2
+    # What is demanded of every rung: its place, readings of hardware, a model, an explanation.
+    chosen = "small-tiles or test_order or test_tiles or complete or was_read or has_a_model"
+    run_tests(target, run, ("ladder", "readings", "traffic", "explain"), chosen)
+
+
+def run_tests(target, run, names, chosen):
+    """Run tests of the copy: in tests/test_<name>.py, those that match `chosen`."""
     for name in ("tests", "pyproject.toml"):
         copy_of = shutil.copy if (ROOT / name).is_file() else shutil.copytree
         copy_of(ROOT / name, target / name)
-    # What is demanded of every rung: its place, readings of hardware, a model, an explanation.
-    files = [f"tests/test_{name}.py" for name in ("ladder", "readings", "traffic", "explain")]
-    chosen = "small-tiles or test_order or test_tiles or complete or was_read or has_a_model"
+    files = [f"tests/test_{name}.py" for name in names]
     arguments = [*files, "-n", "0", "-q", "-p", "no:cacheprovider", "-k", chosen]
     run(f"import pytest, sys; sys.exit(pytest.main({arguments}))")
+
+
+SUBMISSION = """//! gemmlab problem=square entry=square args=x,y,n block=256 grid=ceil_div(n,256)
+extern "C" __global__ void square(const float* x, float* y, long long n) {
+  long long i = blockIdx.x * 256LL + threadIdx.x;
+  if (i < n) y[i] = x[i] * x[i];
+}
+"""
+
+
+def test_a_problem(copy):
+    target, run = copy
+    assert len(set(carry_out("Add a problem", target))) == 4
+    (target / "square.cu").write_text(SUBMISSION)
+
+    def gemmlab(*words):
+        return run(
+            f"import sys; sys.argv[1:] = {[*words]}; from gemmlab.__main__ import main; main()"
+        )
+
+    assert "square-naive" in gemmlab("list")
+    assert "pass" in gemmlab("climb", "square", "--size", "1000", "--device", "emulated")
+    assert "pass" in gemmlab("judge", "square.cu", "--emulated")
+    assert "square-naive" in gemmlab("explain", "square-naive", "--size", "1000")
+    gemmlab("export", "square", "-o", "exported")
+    chosen = "square or complete or was_read or has_a_model"
+    names = ("ladder", "problems", "kernels", "readings", "traffic", "explain")
+    run_tests(target, run, names, chosen)
 
 
 KERNEL = """

@@ -76,7 +76,7 @@ def bench(
         rungs=rungs_of(work.name, names or None, layout) if names or not guests else [],
         guests=guests,
         shapes=[shape_of(work, None, text) for text in shape or ()]
-        or [shape_of(work, session.SIZES.get(work.name, session.VECTOR), None)],
+        or [shape_of(work, work.measured_size, None)],
         family=work.families[0] if family is None else family,
         seed=seed,
         baselines=None if baselines is None else tuple(baselines.split(",")),

@@ -22,7 +22,7 @@ from typing import Literal
 import numpy as np
 
 from gemmlab.problems.inputs import FAMILIES, draw
-from gemmlab.problems.problem import TINY, Case, Parameter, Shape, check_case
+from gemmlab.problems.problem import TINY, Case, Parameter, Shape, Shapes, Tensors, check_case
 from gemmlab.problems.rounding import sizes, sum_bound_u
 
 INT32_MAX = 2**31 - 1
@@ -92,6 +92,17 @@ class Gemm:
     )
     default_size = 512
     emulated_size = 512
+    measured_size = 4096
+    judged = Shapes(
+        small=((33, 31, 17), (1, 1, 1), (260, 3, 5), (1, 261, 9), (2, 3, 131), (129, 65, 20)),
+        large=(
+            *((127, 129, 65), (1, 1000, 300)),
+            *((20_011, 3, 2), (3, 20_011, 2), (2, 3, 20_011)),
+            *((1000, 513, 777), (1536, 1024, 2048)),
+        ),
+        counted=(256, 256, 64),
+    )
+    tensors: Tensors | None = Tensors({"a": ("m", "k"), "b": ("k", "n"), "c": ("m", "n")}, "a @ b")
 
     def case(self, shape: Shape, layout: str, family: str, seed: int) -> Case:
         """Draw the inputs.

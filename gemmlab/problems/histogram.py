@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from gemmlab.problems.inputs import generator
-from gemmlab.problems.problem import TINY, Case, Parameter, Shape, check_case
+from gemmlab.problems.problem import TINY, VECTOR, Case, Parameter, Shape, Tensors, check_case
 
 BINS = 256
 MOST = 2**32 - 1  # the largest value of a uint32 count
@@ -90,6 +90,9 @@ class Histogram:
     )
     default_size = 2**17
     emulated_size = 2**21
+    measured_size = 2**28
+    judged = VECTOR
+    tensors: Tensors | None = None
 
     def case(self, shape: Shape, layout: str, family: str, seed: int) -> Case:
         """Draw the bytes.

@@ -18,6 +18,7 @@ TINY = 2.0**-126  # the smallest normal float32
 
 Kind = Literal["input", "output", "accumulator", "scalar", "workspace"]
 Shape = Mapping[str, int]  # axis name -> extent, {"m": 256, "n": 256, "k": 256}
+Sizes = tuple[int, ...]  # extents in the order of the problem's axes
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,33 @@ class Parameter:
 
 
 WORKSPACE = Parameter("workspace", "float32", "workspace")
+
+
+@dataclass(frozen=True)
+class Shapes:
+    """The shapes that the judge tries. It tries the first one in `small` with every input family.
+
+    Each axis should be long once while the others are short: many tiles, or many iterations.
+    """
+
+    small: tuple[Sizes, ...]  # for the emulator and a GPU
+    large: tuple[Sizes, ...]  # for a GPU only
+    counted: Sizes  # for the counters; large enough that partial tiles contribute little
+
+
+VECTOR = Shapes(
+    small=((1000,), (1,), (31,), (257,), (4099,)),
+    large=((100_003,), (2**22 + 1,)),
+    counted=(2**14,),
+)
+
+
+@dataclass(frozen=True)
+class Tensors:
+    """A problem in the schema of FlashInfer-Bench: see `lab.submission.flashinfer`."""
+
+    shapes: Mapping[str, tuple[str, ...]]  # tensor -> axes; the axis "one" has extent 1
+    torch: str  # the result as an expression in PyTorch
 
 
 class Case(Protocol):
@@ -74,6 +102,9 @@ class Problem(Protocol):
     parameters: tuple[Parameter, ...]
     default_size: int  # extent of every axis if no shape is given
     emulated_size: int  # of every axis: largest size also emulated, for counters, in a GPU's run
+    measured_size: int  # extent of every axis in measurements if no shape is given
+    judged: Shapes
+    tensors: Tensors | None  # None if the schema cannot express them: it has no unsigned numbers
 
     def case(self, shape: Shape, layout: str, family: str, seed: int) -> Case: ...
 

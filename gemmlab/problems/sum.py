@@ -23,7 +23,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from gemmlab.problems.inputs import FAMILIES, draw
-from gemmlab.problems.problem import TINY, Case, Parameter, Shape, U, check_case
+from gemmlab.problems.problem import TINY, VECTOR, Case, Parameter, Shape, Tensors, U, check_case
 from gemmlab.problems.rounding import sizes, sum_bound_u
 
 MOST = 2**38  # 1 TB of float32
@@ -67,6 +67,9 @@ class Sum:
     )
     default_size = 2**17
     emulated_size = 2**21
+    measured_size = 2**28
+    judged = VECTOR
+    tensors: Tensors | None = Tensors({"x": ("n",), "out": ("one",)}, "x.sum().reshape(1)")
 
     def case(self, shape: Shape, layout: str, family: str, seed: int) -> Case:
         """Draw x.

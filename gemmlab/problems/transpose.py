@@ -16,7 +16,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from gemmlab.problems.inputs import FAMILIES, draw
-from gemmlab.problems.problem import TINY, Case, Parameter, Shape, check_case
+from gemmlab.problems.problem import TINY, Case, Parameter, Shape, Shapes, Tensors, check_case
 
 MOST = 2**31 - 1024  # keeps the indices of a block at the edge within 32 bits
 
@@ -60,6 +60,13 @@ class Transpose:
     )
     default_size = 512
     emulated_size = 2048
+    measured_size = 8192
+    judged = Shapes(
+        small=((33, 31), (1, 1), (260, 2), (3, 261), (129, 65)),
+        large=((1000, 777), (1, 5000), (20_011, 3), (4097, 2049)),
+        counted=(512, 512),
+    )
+    tensors: Tensors | None = Tensors({"a": ("m", "n"), "b": ("n", "m")}, "a.T.contiguous()")
 
     def case(self, shape: Shape, layout: str, family: str, seed: int) -> Case:
         """Draw A.

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from gemmlab.problems.inputs import FAMILIES, draw
-from gemmlab.problems.problem import TINY, Case, Parameter, Shape, check_case
+from gemmlab.problems.problem import TINY, VECTOR, Case, Parameter, Shape, Tensors, check_case
 
 MOST = 2**38  # 1 TB of float32
 
@@ -63,6 +63,9 @@ class VectorAdd:
     )
     default_size = 2**22
     emulated_size = 2**22
+    measured_size = 2**28
+    judged = VECTOR
+    tensors: Tensors | None = Tensors({"a": ("n",), "b": ("n",), "c": ("n",)}, "a + b")
 
     def case(self, shape: Shape, layout: str, family: str, seed: int) -> Case:
         """Draw a and b.

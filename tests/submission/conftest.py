@@ -7,12 +7,13 @@ from gemmlab.compile import load
 from gemmlab.lab.directives.directive import parse
 from gemmlab.lab.submission import cases, judging, process
 from gemmlab.lab.submission.judging import Options
+from gemmlab.problems.problem import Shapes
 
 # Fewer and smaller than a user's, each with something ragged.
-VECTOR = cases.Shapes(small=((100,), (1,), (33,)), large=(), counted=(512,))
+VECTOR = Shapes(small=((100,), (1,), (33,)), large=(), counted=(512,))
 QUICK = cases.SHAPES | {
-    "gemm": cases.Shapes(((18, 17, 5), (1, 1, 1), (2, 3, 18)), (), (32, 32, 32)),
-    "transpose": cases.Shapes(((18, 17), (1, 40)), (), (64, 64)),
+    "gemm": Shapes(((18, 17, 5), (1, 1, 1), (2, 3, 18)), (), (32, 32, 32)),
+    "transpose": Shapes(((18, 17), (1, 40)), (), (64, 64)),
     **dict.fromkeys(("sum", "histogram", "vector-add"), VECTOR),
 }
 

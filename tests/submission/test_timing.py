@@ -18,6 +18,7 @@ from gemmlab.lab.directives import read
 from gemmlab.lab.submission import cases, process, tasks, timing
 from gemmlab.lab.submission.steps import status_of
 from gemmlab.lab.submission.submission import Submission
+from gemmlab.problems.problem import Shapes
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "bench"))
 from fakes import FakeGpu, FakeSensors, install
@@ -181,7 +182,7 @@ def test_the_clocks_have_to_agree(submission, timed):
 
 
 def test_trials_on_a_gpu_see_large_shapes_and_every_family_there(submission, monkeypatch):
-    large = cases.Shapes(((9, 8, 7),), ((40, 30, 20),), (16, 16, 16))
+    large = Shapes(((9, 8, 7),), ((40, 30, 20),), (16, 16, 16))
     monkeypatch.setattr(cases, "SHAPES", {"gemm": large})
     monkeypatch.setattr(cuda, "CudaDevice", lambda: FakeGpu({}))
     told = list(tasks.try_on_gpu(submission(gemm())))

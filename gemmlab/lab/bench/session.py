@@ -24,8 +24,6 @@ from gemmlab.lab.bench.protocol import Protocol
 from gemmlab.lab.bench.record import IEEE
 from gemmlab.problems.problem import Problem, Shape
 
-SIZES = {"gemm": 4096, "transpose": 8192}  # where none is given; otherwise
-VECTOR = 2**28
 _ALONE = "its kernel alone, operands in device memory"  # of a rung whose subject is the host
 
 

@@ -28,23 +28,10 @@ from gemmlab.lab.environment import own_version
 from gemmlab.lab.records import write_text
 from gemmlab.lab.submission.cases import SHAPES
 from gemmlab.lab.submission.steps import Judgement, Trial
-from gemmlab.problems.problem import Problem, U
+from gemmlab.problems.problem import Problem, Tensors, U
 
 Json = dict[str, Any]
 
-# Shapes of tensors by the problem's axes, and the reference.
-_TENSORS: dict[str, dict[str, list[str]]] = {
-    "gemm": {"a": ["m", "k"], "b": ["k", "n"], "c": ["m", "n"]},
-    "transpose": {"a": ["m", "n"], "b": ["n", "m"]},
-    "sum": {"x": ["n"], "out": ["one"]},
-    "vector-add": {"a": ["n"], "b": ["n"], "c": ["n"]},
-}
-_REFERENCE = {
-    "gemm": "def run(a, b):\n    return a @ b\n",
-    "transpose": "def run(a):\n    return a.T.contiguous()\n",
-    "sum": "def run(x):\n    return x.sum().reshape(1)\n",
-    "vector-add": "def run(a, b):\n    return a + b\n",
-}
 _STATUS = {
     "pass": "PASSED",
     **dict.fromkeys(("wrong answer", "unwritten output", "low precision"), "INCORRECT_NUMERICAL"),
@@ -69,7 +56,8 @@ class Solution:
 
 def definition(problem: Problem) -> Json:
     """Raises InputError for a problem that the schema cannot hold."""
-    tensors = _tensors(problem)
+    own = _tensors(problem)
+    tensors = own.shapes
     axes: Json = {axis: {"type": "var"} for axis in problem.axes}
     if any("one" in shape for shape in tensors.values()):
         axes["one"] = {"type": "const", "value": 1}
@@ -77,19 +65,20 @@ def definition(problem: Problem) -> Json:
 
     def specified(output: bool) -> Json:
         return {
-            name: {"shape": shape, "dtype": kinds[name].dtype}
+            name: {"shape": list(shape), "dtype": kinds[name].dtype}
             for name, shape in tensors.items()
             if (kinds[name].kind != "input") == output
         }
 
+    inputs = specified(output=False)
     return {
         "name": problem.name,
         "op_type": problem.name,
         "description": type(problem).__doc__,
         "axes": axes,
-        "inputs": specified(output=False),
+        "inputs": inputs,
         "outputs": specified(output=True),
-        "reference": f"import torch\n\n\n{_REFERENCE[problem.name]}",
+        "reference": f"import torch\n\n\ndef run({', '.join(inputs)}):\n    return {own.torch}\n",
     }
 
 
@@ -97,8 +86,9 @@ def read_definition(text: str) -> Problem:
     """The problem of gemmlab's that a definition is of. Raises InputError for any other."""
     told = _object(text, "definition")
     name = told.get("name")
-    if not isinstance(name, str) or name not in _TENSORS:
-        raise InputError(f"definition {name!r} is none of gemmlab's: {', '.join(_TENSORS)}")
+    known = [name for name in problems.NAMES if problems.find(name).tensors]
+    if not isinstance(name, str) or name not in known:
+        raise InputError(f"definition {name!r} is none of gemmlab's: {', '.join(known)}")
     problem = problems.find(name)
     own = definition(problem)
     for part in ("axes", "inputs", "outputs"):
@@ -240,10 +230,10 @@ def write(path: Path, told: Iterable[Json]) -> None:
     write_text(path, lines(told))
 
 
-def _tensors(problem: Problem) -> dict[str, list[str]]:
-    if problem.name not in _TENSORS:
+def _tensors(problem: Problem) -> Tensors:
+    if problem.tensors is None:
         raise InputError(f"the schema of FlashInfer-Bench has no unsigned numbers: {problem.name}")
-    return _TENSORS[problem.name]
+    return problem.tensors
 
 
 def _object(text: str, what: str) -> Json:

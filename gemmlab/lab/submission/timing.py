@@ -8,7 +8,7 @@ from typing import Any
 
 from gemmlab.compile import Artifact, load
 from gemmlab.errors import MissingDependencyError
-from gemmlab.lab.bench import baselines, session, worker
+from gemmlab.lab.bench import baselines, worker
 from gemmlab.lab.bench.job import Job, Outcome
 from gemmlab.lab.bench.kernel_clock import KernelClock
 from gemmlab.lab.bench.protocol import Protocol
@@ -40,7 +40,7 @@ class Request:
 
     @property
     def shape(self) -> Shape:
-        size = session.SIZES.get(self.submission.problem.name, session.VECTOR)
+        size = self.submission.problem.measured_size
         return self.submission.timed_shape(size)
 
 
