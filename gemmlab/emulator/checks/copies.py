@@ -10,7 +10,6 @@ import numpy as np
 from gemmlab.core.tensor_map import CHUNK
 from gemmlab.emulator.arithmetic.lanes import Mask, Value, three_axes
 from gemmlab.emulator.checks.shadow import ATOMIC, PLAIN, site_of
-from gemmlab.emulator.checks.waits import OBJECT_BYTES
 from gemmlab.emulator.memory.arena import GLOBAL_BASE
 from gemmlab.emulator.memory.async_copies import Pending
 from gemmlab.emulator.memory.bulk_copies import (
@@ -24,6 +23,7 @@ from gemmlab.emulator.memory.bulk_copies import (
 )
 from gemmlab.emulator.memory.spaces import offsets_of
 from gemmlab.emulator.observer import Observer, Request
+from gemmlab.emulator.synchronization.mbarriers import OBJECT_BYTES
 
 if TYPE_CHECKING:
     from gemmlab.emulator.checks.monitor import Monitor

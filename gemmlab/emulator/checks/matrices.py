@@ -8,13 +8,12 @@ import numpy as np
 
 from gemmlab.core.tensor_map import CHUNK
 from gemmlab.emulator.checks.shadow import PLAIN
+from gemmlab.emulator.checks.warps import ALL
 from gemmlab.emulator.memory.spaces import offsets_of
 from gemmlab.emulator.observer import Observer, Request
 
 if TYPE_CHECKING:
     from gemmlab.emulator.checks.monitor import Monitor
-
-ALL_LANES = np.uint32(0xFFFFFFFF)
 
 
 class MatrixAccesses(Observer):
@@ -39,7 +38,7 @@ class MatrixAccesses(Observer):
         # .sync.aligned: a later write by any lane of the warp is ordered after the reads.
         warps = monitor.machine.active(request.mask).any(axis=2, keepdims=True)
         on = monitor.machine.live & warps
-        monitor.warp_barrier(on, np.broadcast_to(ALL_LANES, on.shape))
+        monitor.warp_barrier(on, np.broadcast_to(ALL, on.shape))
 
     def _cells(self, request: Request) -> np.ndarray:
         """The granules of the rows, (rows, granules per row)."""

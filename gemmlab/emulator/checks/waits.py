@@ -10,10 +10,9 @@ from gemmlab.emulator.arithmetic.lanes import Mask
 from gemmlab.emulator.checks.warps import ALL
 from gemmlab.emulator.observer import Observer
 from gemmlab.emulator.program import Block
+from gemmlab.emulator.synchronization.mbarriers import OBJECT_BYTES
 from gemmlab.emulator.translation.liveness import read_registers, results
 from gemmlab.ptx.opcodes import FENCES
-
-OBJECT_BYTES = 8  # size of an mbarrier
 
 if TYPE_CHECKING:
     from gemmlab.emulator.checks.monitor import Monitor

@@ -14,10 +14,7 @@ from gemmlab.emulator.native.bounds import byte_of
 from gemmlab.emulator.native.builder import Function, Pointer, Variable
 from gemmlab.emulator.native.layout import CORE, COUNT, FLAVOUR, RECORD, SITE, SIZE, WIDTH
 from gemmlab.emulator.native.support import PTR, call, first_lane, gather, number, routine, scatter
-from gemmlab.emulator.native.values import BOOL, I32, I64, U16, U32, Value, where
-
-ALL, LOWER_HALF = np.uint32(0xFFFFFFFF), np.uint32(0xFFFF)
-
+from gemmlab.emulator.native.values import ALL, BOOL, I32, I64, LOWER_HALF, U16, U32, Value, where
 
 # Elements
 

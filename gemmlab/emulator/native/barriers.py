@@ -18,17 +18,8 @@ from gemmlab.emulator.native.support import (
     reduced,
     routine,
 )
-from gemmlab.emulator.native.values import I64, U32, Value, apply, where
-from gemmlab.emulator.native.warps import (
-    NONE,
-    STATUS,
-    field,
-    put,
-    status,
-    vector,
-    warp_at,
-    warps_of,
-)
+from gemmlab.emulator.native.values import I64, NONE, U32, Value, apply, where
+from gemmlab.emulator.native.warps import STATUS, field, put, status, vector, warp_at, warps_of
 from gemmlab.emulator.synchronization.barriers import NUM_BARRIERS
 
 

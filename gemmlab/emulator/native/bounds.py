@@ -31,9 +31,7 @@ from gemmlab.emulator.native.support import (
     reduced,
     routine,
 )
-from gemmlab.emulator.native.values import BOOL, I32, I64, U32, Value, where
-
-ALL = np.uint32(0xFFFFFFFF)
+from gemmlab.emulator.native.values import ALL, BOOL, I32, I64, U32, Value, where
 
 
 def byte_of(shape: Value, place: int) -> Value:

@@ -18,10 +18,8 @@ from gemmlab.emulator.native.support import (
     reduced,
     shuffled,
 )
-from gemmlab.emulator.native.values import I32, U32, Value, apply, where
+from gemmlab.emulator.native.values import I32, NONE, U32, Value, apply, where
 from gemmlab.emulator.synchronization import collectives
-
-NONE = np.uint32(0)
 
 
 class Collectives:

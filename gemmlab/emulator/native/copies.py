@@ -42,9 +42,8 @@ from gemmlab.emulator.native.support import (
     record_fault,
     routine,
 )
-from gemmlab.emulator.native.values import BOOL, I32, I64, U8, U32, Value, apply, where
+from gemmlab.emulator.native.values import ALL, BOOL, I32, I64, NONE, U8, U32, Value, apply, where
 
-ALL, NONE = np.uint32(0xFFFFFFFF), np.uint32(0)
 LANE_BYTES = 16  # space per lane in a ring entry
 BYPASS = 1  # flavour of copies that bypass L1
 LINE, SECTOR = LINE_BYTES.bit_length() - 1, SECTOR_BYTES.bit_length() - 1

@@ -20,9 +20,8 @@ from gemmlab.emulator.native.support import (
     scatter,
     shuffled,
 )
-from gemmlab.emulator.native.values import I32, I64, U16, U32, Value, apply, where
+from gemmlab.emulator.native.values import ALL, I32, I64, LOWER_HALF, U16, U32, Value, apply, where
 
-ALL, LOWER_HALF = np.uint32(0xFFFFFFFF), np.uint32(0xFFFF)
 NOINLINE = "noinline #0"  # inlining would make every access save the registers these use
 # lowest address of a pattern wider than 32 bits, so that it fails every bounds check
 OUT_OF_BOUNDS = -(1 << 62)

@@ -26,11 +26,10 @@ from gemmlab.emulator.native.layout import (
 )
 from gemmlab.emulator.native.support import count_lanes, number, record_fault
 from gemmlab.emulator.native.tracer import Tracer
-from gemmlab.emulator.native.values import BOOL, I64, U32, NotCovered, Value, where
+from gemmlab.emulator.native.values import BOOL, I64, NONE, U32, NotCovered, Value, where
 from gemmlab.emulator.program import Block
 from gemmlab.emulator.synchronization.mbarriers import MAX_TIMEOUTS
 
-NONE = np.uint32(0)
 OPERATIONS = {"popc": POPC, "and": AND, "or": OR}
 
 

@@ -20,7 +20,7 @@ from gemmlab.emulator.execution.coordinates import special_registers
 from gemmlab.emulator.execution.launch import Launch
 from gemmlab.emulator.execution.machine import Machine
 from gemmlab.emulator.execution.tally import Tally
-from gemmlab.emulator.native.layout import view
+from gemmlab.emulator.native.layout import REGISTER_BYTES, view
 from gemmlab.emulator.native.values import NotCovered
 from gemmlab.emulator.program import Program
 from gemmlab.emulator.translation.emit.calls import KNOWN
@@ -29,7 +29,6 @@ from gemmlab.ptx.ir import Instruction
 if TYPE_CHECKING:
     from gemmlab.emulator.native.core import Core
 
-REGISTER_BYTES = 8 * WARP  # bytes
 # Machine attributes whose instructions involve several warps or complete later.
 NOT_ALONE = {"clock", "clusters", "copies", "space_cluster"}
 # Called by native code with the core, the instruction and the lanes; returns 0 on failure.

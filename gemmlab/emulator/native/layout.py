@@ -8,6 +8,7 @@ import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP
 
+REGISTER_BYTES = 8 * WARP  # of a register in memory
 # Return codes of warp code and the scheduler.
 DONE, PAUSED, RUNNABLE, BARRIER, FAULT, NEEDS_SLOW = range(6)
 # Faults: an access; the end of a basic block; an unsupported instruction; a deadlock; an exceeded

@@ -12,9 +12,9 @@ from gemmlab.emulator.arithmetic.lanes import WARP
 from gemmlab.emulator.memory.spaces import Access
 from gemmlab.emulator.native.builder import Pointer
 from gemmlab.emulator.native.context import Lanes, TraceContext
-from gemmlab.emulator.native.layout import CORE, FAULT, MATRIX_FAULT
+from gemmlab.emulator.native.layout import CORE, FAULT, MATRIX_FAULT, REGISTER_BYTES
 from gemmlab.emulator.native.memory import Space
-from gemmlab.emulator.native.products import REGISTER_BYTES, Product, storage
+from gemmlab.emulator.native.products import Product, storage
 from gemmlab.emulator.native.support import number, record_fault
 from gemmlab.emulator.native.values import I64, U32, Value, where
 from gemmlab.emulator.tensor_cores import matrices as of_numpy

@@ -23,20 +23,18 @@ from gemmlab.emulator.native.support import (
     record_fault,
     routine,
 )
-from gemmlab.emulator.native.values import BOOL, I64, U32, U64, Value, apply
+from gemmlab.emulator.native.values import BOOL, I64, NONE, U32, U64, Value, apply
 from gemmlab.emulator.synchronization.mbarriers import (
     COUNT_BITS,
     COUNT_MASK,
     MAX_COUNT,
     MAX_TX,
-    TX_BITS,
+    OBJECT_BYTES,
+    PHASE_BIT,
     TX_MASK,
     TX_ZERO,
+    VALID_BIT,
 )
-
-NONE = np.uint32(0)
-PHASE, VALID = 2 * COUNT_BITS + TX_BITS, 2 * COUNT_BITS + TX_BITS + 1  # bit positions
-NBYTES = 8
 
 
 class Mbarriers:
@@ -109,8 +107,10 @@ def _fails(f: Function, core: Pointer, bad: Value, index: Value, lanes: Value) -
 def _outside(f: Function, core: Pointer, address: Value) -> Value:
     """Return whether an mbarrier at this address would be misaligned or outside shared memory."""
     nbytes = f.load(core.at(CORE["shared_bytes"]), I64)
-    odd = address & np.int64(NBYTES - 1)
-    return (address < np.int64(0)) | (address + np.int64(NBYTES) > nbytes) | (odd != np.int64(0))
+    odd = address & np.int64(OBJECT_BYTES - 1)
+    return (
+        (address < np.int64(0)) | (address + np.int64(OBJECT_BYTES) > nbytes) | (odd != np.int64(0))
+    )
 
 
 def _of_lane(f: Function, core: Pointer, name: str, lane: Value) -> Value:
@@ -132,13 +132,13 @@ class State:
         self.pending.value = word & np.int64(COUNT_MASK)
         self.expected.value = word >> np.int64(COUNT_BITS) & np.int64(COUNT_MASK)
         self.tx.value = (word >> np.int64(2 * COUNT_BITS) & np.int64(TX_MASK)) - np.int64(TX_ZERO)
-        self.phase.value = word >> np.int64(PHASE) & np.int64(1)
+        self.phase.value = word >> np.int64(PHASE_BIT) & np.int64(1)
         return word < np.int64(0)
 
     def word(self, pending: Value) -> Value:
         tx = (self.tx.value + np.int64(TX_ZERO)) << np.int64(2 * COUNT_BITS)
         counts = pending | self.expected.value << np.int64(COUNT_BITS)
-        return counts | tx | self.phase.value << np.int64(PHASE) | np.int64(-1 << VALID)
+        return counts | tx | self.phase.value << np.int64(PHASE_BIT) | np.int64(-1 << VALID_BIT)
 
     def store(self, core: Pointer) -> Value:
         """Write the fields, after advancing the phase if it is complete. Returns whether the
@@ -254,7 +254,7 @@ def test_phases(f: Function, core: Pointer, warp: Pointer, lanes: Value, index: 
         _fails(f, core, _outside(f, core, address), index, lanes)
         word = f.load(shared.at(address), I64)
         _fails(f, core, word >= np.int64(0), index, lanes)
-        phase = word >> np.int64(PHASE) & np.int64(1)
+        phase = word >> np.int64(PHASE_BIT) & np.int64(1)
         over = f.bits((parities & np.int64(1)) != phase)
         found.value = found.value | group & over
     f.store(core.at(CORE["data"]), found.value)

@@ -31,9 +31,7 @@ from gemmlab.emulator.native.layout import (
     WIDTH,
 )
 from gemmlab.emulator.native.support import first_lane, lane_offset, number
-from gemmlab.emulator.native.values import I64, Value, ir_type
-
-ALL, NONE = np.uint32(0xFFFFFFFF), np.uint32(0)
+from gemmlab.emulator.native.values import ALL, I64, NONE, Value, ir_type
 
 
 def shape_of(access: Access, flags: int) -> int:

@@ -19,6 +19,7 @@ from gemmlab.emulator.arithmetic.formats import FORMATS
 from gemmlab.emulator.arithmetic.lanes import WARP
 from gemmlab.emulator.native.builder import Function, Module
 from gemmlab.emulator.native.floats import Doubles
+from gemmlab.emulator.native.layout import REGISTER_BYTES
 from gemmlab.emulator.native.numerics import Numerics
 from gemmlab.emulator.native.ufuncs import intrinsic
 from gemmlab.emulator.native.values import (
@@ -34,13 +35,11 @@ from gemmlab.emulator.native.values import (
     apply,
     where,
 )
-from gemmlab.emulator.tensor_cores.matrices import BITS
+from gemmlab.emulator.tensor_cores.matrices import BITS, INTEGERS
 
-REGISTER_BYTES = 8 * WARP  # size of a register in memory, bytes
 NAN16 = np.uint16(0x7FFF)
 SPECIAL = 128  # exponent of a float32 infinity or NaN
 NO_EXPONENT = tensor_core.NO_EXPONENT
-INTEGERS = ("s8", "u8", "s4", "u4")
 EXACT = 8  # the sum of this many 27-bit terms and the accumulator fits int32
 Place = tuple[int, int]  # index of an element among those of a lane, and the lane
 

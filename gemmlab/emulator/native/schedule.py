@@ -42,18 +42,8 @@ from gemmlab.emulator.native.support import (
     reduced,
     routine,
 )
-from gemmlab.emulator.native.values import BOOL, I64, U8, U32, U64, Value, apply, where
-from gemmlab.emulator.native.warps import (
-    ALL,
-    NONE,
-    STATUS,
-    field,
-    put,
-    status,
-    vector,
-    warp_at,
-    warps_of,
-)
+from gemmlab.emulator.native.values import ALL, BOOL, I64, NONE, U8, U32, U64, Value, apply, where
+from gemmlab.emulator.native.warps import STATUS, field, put, status, vector, warp_at, warps_of
 from gemmlab.emulator.synchronization.barriers import NUM_BARRIERS
 
 QUANTUM = 4  # time slice of a warp in steps

@@ -11,11 +11,11 @@ from gemmlab.emulator.execution.machine import CYCLES
 from gemmlab.emulator.native.builder import Function, Module, Pointer
 from gemmlab.emulator.native.context import Lanes, TraceContext
 from gemmlab.emulator.native.copies import Copies
-from gemmlab.emulator.native.fallback import REGISTER_BYTES
 from gemmlab.emulator.native.layout import (
     CORE,
     COUNTS,
     FAULT,
+    REGISTER_BYTES,
     UNSUPPORTED_FAULT,
     WARP_STATE,
     counts_offset,
@@ -37,7 +37,6 @@ from gemmlab.ptx.layout import RESERVED, RESERVED_OFFSETS, reserved_shared_bytes
 if TYPE_CHECKING:
     from gemmlab.emulator.native.kernel import Kernel
 
-ALL = np.uint32(0xFFFFFFFF)
 # Attributes of the NumPy tier's machine that have no native counterpart.
 NUMPY_ONLY = {"clusters"}
 NUMPY_ONLY |= {"printf", "malloc", "free"}

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 BOOL, U8, U16, U32, U64 = (np.dtype(t) for t in ("?", "u1", "u2", "u4", "u8"))
 I32, I64, F16, F32, F64 = (np.dtype(t) for t in ("i4", "i8", "f2", "f4", "f8"))
+# sets of lanes, as bits
+ALL, NONE, LOWER_HALF = np.uint32(0xFFFFFFFF), np.uint32(0), np.uint32(0xFFFF)
 NAN32 = 0x7FFFFFFF  # the canonical NaN, which the hardware returns
 
 

@@ -10,7 +10,6 @@ from gemmlab.emulator.native.support import number
 from gemmlab.emulator.native.values import I32, I64, U32, Value
 
 STATUS = I32
-ALL, NONE = np.uint32(0xFFFFFFFF), np.uint32(0)
 
 
 def status(f: Function, code: int) -> Value:

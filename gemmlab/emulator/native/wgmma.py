@@ -15,15 +15,14 @@ from gemmlab.core.tensor_map import CHUNK
 from gemmlab.emulator.arithmetic.lanes import WARP
 from gemmlab.emulator.native.builder import Function, Pointer
 from gemmlab.emulator.native.context import Lanes, TraceContext
-from gemmlab.emulator.native.layout import CORE, FAULT, WARP_STATE, WGMMA_FAULT
+from gemmlab.emulator.native.layout import CORE, FAULT, REGISTER_BYTES, WARP_STATE, WGMMA_FAULT
 from gemmlab.emulator.native.matrices import ROW, compute, put, transposed
-from gemmlab.emulator.native.products import REGISTER_BYTES, Product
+from gemmlab.emulator.native.products import Product
 from gemmlab.emulator.native.support import PTR, lane_numbers, number, record_fault, routine
-from gemmlab.emulator.native.values import BOOL, I64, U32, U64, Value, where
+from gemmlab.emulator.native.values import ALL, BOOL, I64, NONE, U32, U64, Value, where
 from gemmlab.emulator.tensor_cores import wgmma
 from gemmlab.emulator.tensor_cores.matrices import BITS
 
-ALL, NONE = np.uint32(0xFFFFFFFF), np.uint32(0)
 ADDRESS = 0x3FFF  # mask of a descriptor's offset fields, which count 16-byte chunks
 
 

@@ -25,7 +25,9 @@ from gemmlab.errors import EmulationError
 if TYPE_CHECKING:
     from gemmlab.emulator.execution.machine import Machine
 
+OBJECT_BYTES = 8
 COUNT_BITS, TX_BITS = 20, 22
+PHASE_BIT, VALID_BIT = 62, 63  # positions
 MAX_COUNT = MAX_TX = (1 << COUNT_BITS) - 1  # arrivals; bytes, of either sign
 COUNT_MASK, TX_MASK, TX_ZERO = MAX_COUNT, (1 << TX_BITS) - 1, 1 << (TX_BITS - 1)
 # After this many rounds in which waits timed out and no phase completed, none ever will.
@@ -49,20 +51,21 @@ class State:
             bits & COUNT_MASK,
             bits >> COUNT_BITS & COUNT_MASK,
             (bits >> 2 * COUNT_BITS & TX_MASK) - TX_ZERO,
-            bits >> 62 & 1,
-            bits >> 63 & 1,
+            bits >> PHASE_BIT & 1,
+            bits >> VALID_BIT & 1,
         )
 
     def words(self) -> np.ndarray:
         tx = self.tx + TX_ZERO << 2 * COUNT_BITS
-        bits = self.pending | self.expected << COUNT_BITS | tx | self.phase << 62 | self.valid << 63
+        flags = self.phase << PHASE_BIT | self.valid << VALID_BIT
+        bits = self.pending | self.expected << COUNT_BITS | tx | flags
         words: np.ndarray = bits.view(np.uint64)
         return words
 
 
 def phase_of(state: Value) -> Value:
     """The parity of the phase to which an arrival belonged."""
-    return state >> np.uint64(62) & np.uint64(1)
+    return state >> np.uint64(PHASE_BIT) & np.uint64(1)
 
 
 def pending_of(state: Value) -> Value:

@@ -22,6 +22,7 @@ from gemmlab.emulator.memory.spaces import Access, SharedSpace, offsets_of
 from gemmlab.emulator.observer import observed
 
 BITS = {"f16": 16, "bf16": 16, "tf32": 32, "e4m3": 8, "e5m2": 8, "f32": 32, "s32": 32, "f64": 64}
+INTEGERS = ("s8", "u8", "s4", "u4")
 BITS |= {"s8": 8, "u8": 8, "s4": 4, "u4": 4}
 
 

@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from gemmlab.emulator.tensor_cores.matrices import BITS, DEPTHS, Shape
+from gemmlab.emulator.tensor_cores.matrices import BITS, DEPTHS, INTEGERS, Shape
 from gemmlab.emulator.translation.emit.instructions import Emitters, enabled, memory_operand
 from gemmlab.emulator.translation.translator import U32, Translator
 from gemmlab.ptx.ir import Instruction, Operand, Vector
@@ -17,7 +17,6 @@ REGISTERS: dict[str, np.dtype] = {
     "f32": np.dtype("f4"),
     "s32": np.dtype("i4"),
 }  # otherwise u4
-INTEGERS = ("s8", "u8", "s4", "u4")
 
 
 def _items(operand: Operand) -> tuple[Operand, ...]:
