@@ -50,5 +50,5 @@ def test_one_for_every_block_is_not(judge, text):
 def test_repeats_are_a_share_of_all_wavefronts_atomics_too(judge):
     """Bytes that meet in a bin are no bank conflict that padding would help against."""
     [met] = [sentence for sentence in judge(HISTOGRAM).advice if "wavefronts" in sentence]
-    assert met.startswith("atomics that meet") and "pad" not in met
+    assert met.startswith("atomic conflicts") and "pad" not in met
     assert 0 < float(met.partition("(")[2].partition("%")[0]) < 100

@@ -73,12 +73,12 @@ def test_a_solution_comes_back(judge):
 @pytest.mark.parametrize(
     ("name", "directive", "told"),
     [
-        ("k.cu", "", "k.cu does not say problem=gemm: a solution begins with a line //! gemmlab"),
-        ("k.cu", "//! gemmlab block=32 entry=f", "k.cu does not say problem=gemm"),
-        ("k.cu", "//! gemmlab problem=gemm block=32", "k.cu does not say entry=, the kernel"),
-        ("k.cu", "//! gemmlab problem=sum entry=f", "k.cu is a kernel of sum, not of gemm"),
-        ("k.cu", "//! gemmlab problem=gemm entry=f layout=row,col,col", "has the layout course"),
-        ("k.ptx", "//! gemmlab problem=gemm entry=f", r"is CUDA C\+\+ \(.cu\) or Python"),
+        ("k.cu", "", "k.cu has no problem=gemm: a solution must begin with a line //! gemmlab"),
+        ("k.cu", "//! gemmlab block=32 entry=f", "k.cu has no problem=gemm"),
+        ("k.cu", "//! gemmlab problem=gemm block=32", "k.cu has no entry=, the kernel"),
+        ("k.cu", "//! gemmlab problem=sum entry=f", "k.cu solves sum, not gemm"),
+        ("k.cu", "//! gemmlab problem=gemm entry=f layout=row,col,col", "has layout course"),
+        ("k.ptx", "//! gemmlab problem=gemm entry=f", r"must be CUDA C\+\+ \(.cu\) or Python"),
     ],
 )
 def test_a_file_that_nobody_could_run_is_no_solution(name, directive, told):

@@ -103,7 +103,7 @@ def test_a_file_cannot_have_another_kernel_judged(judge):
         "os._exit(0)\n"
     )
     found = judge(text, suffix=".py", apart=True)
-    assert (found.verdict, found.steps[-1].message) == ("crashed", "no PTX came of it")
+    assert (found.verdict, found.steps[-1].message) == ("crashed", "the file produced no PTX")
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
-"""What to improve first: what the counters say beyond the least that the kernel needs, ranked.
+"""Advice on what to improve first, ranked by the counters' excess over an ideal kernel.
 
-The costs are turns of the unit at fault, so that they can be compared: a wavefront of shared
-memory, four sectors of the L1 (128 bytes), one branch for both its sides.
+Costs are estimated in issue slots of the unit that limits the kernel, so that they are comparable:
+one slot is a shared-memory wavefront, four L1 sectors (128 bytes), or an instruction.
 """
 
 from __future__ import annotations
@@ -26,35 +26,35 @@ from gemmlab.lab.metrics import (
 )
 from gemmlab.lab.submission.steps import Judgement
 
-SECTORS_PER_TURN = 4  # 128 bytes
-LEAST_SECTORS = 4  # of a request of 32 lanes, 4 bytes each, side by side
-NOTABLE = 0.02  # of all instructions; less is not worth a sentence
+SECTORS_PER_SLOT = 4  # 128 bytes
+LEAST_SECTORS = 4  # of a coalesced request of 32 lanes, 4 bytes each
+NOTABLE = 0.02  # cost relative to all instructions below which there is no advice
 LOW_OCCUPANCY = 0.3
-MANY_ATOMICS = 0.5  # per load; a block that combines its values first needs far fewer
-TURNS_PER_BRANCH = 10  # instructions on the side that the others wait for, about
+MANY_ATOMICS = 0.5  # per load; combining values in a block first takes far fewer
+SLOTS_PER_BRANCH = 10  # typical number of instructions on one side of a divergent branch
 
 
 class Finding(NamedTuple):
-    """A cost, in turns, and what it comes from."""
+    """A cost, in issue slots, and the advice on it."""
 
-    turns: float
+    slots: float
     sentence: str
 
 
 def sentences(result: Judgement, ptx: str) -> list[str]:
-    """Ranked, the costliest first; of the resources alone where nothing was counted."""
+    """Return advice, the costliest first, then on resources; only that without counters."""
     found: list[Finding] = []
     if result.counters:
         least = NOTABLE * result.counters[PTX_INSTRUCTIONS]
         counted = [*_memory(result.counters, ptx), *_others(result.counters)]
         if result.problem == "gemm":
             counted += _reuse(result.counters)
-        found = sorted((one for one in counted if one.turns > least), key=lambda one: -one.turns)
-    return [one.sentence for one in found] + list(_resources(result.resources or {}))
+        found = sorted((f for f in counted if f.slots > least), key=lambda f: -f.slots)
+    return [finding.sentence for finding in found] + list(_resources(result.resources or {}))
 
 
 def _memory(c: dict[str, int], ptx: str) -> Iterator[Finding]:
-    """Global and shared memory."""
+    """Yield findings on global and shared memory; `c` are the counters by name."""
     for what, code, requests, sectors in (
         ("load", "ld", c[GLOBAL_LOAD_REQUESTS], c[GLOBAL_LOAD_SECTORS]),
         ("store", "st", c[GLOBAL_STORE_REQUESTS], c[GLOBAL_STORE_SECTORS]),
@@ -62,20 +62,20 @@ def _memory(c: dict[str, int], ptx: str) -> Iterator[Finding]:
         least = LEAST_SECTORS * _widest(code, ptx)
         if sectors > least * requests:
             yield Finding(
-                (sectors - least * requests) / SECTORS_PER_TURN,
-                f"uncoalesced {what}s: {digits(sectors / requests)} sectors per request, where "
-                f"{least} would do: let neighbouring threads {what} neighbouring words",
+                (sectors - least * requests) / SECTORS_PER_SLOT,
+                f"uncoalesced {what}s: {digits(sectors / requests)} sectors per request instead of "
+                f"{least}: let adjacent threads {what} adjacent words",
             )
     shared, atomic = c[SHARED_WAVEFRONTS], c[SHARED_ATOMIC_CONFLICTS]
     for what, repeats, remedy in (
         ("bank conflicts", c[SHARED_EXCESSIVE] - atomic, "pad or swizzle the tile"),
-        ("atomics that meet", atomic, "give each warp values of its own, and add those up"),
+        ("atomic conflicts", atomic, "accumulate per warp, then add up the partial results"),
     ):
         if repeats:
             yield Finding(
                 repeats,
                 f"{what}: {scaled(repeats)} of {scaled(shared)} shared-memory wavefronts "
-                f"({percent(100 * repeats / shared)}) are repeats: {remedy}",
+                f"({percent(100 * repeats / shared)}) are replays: {remedy}",
             )
 
 
@@ -83,27 +83,27 @@ def _others(c: dict[str, int]) -> Iterator[Finding]:
     local = sum(count for name, count in c.items() if re.search("t_sectors.*_mem_local_", name))
     if local:
         yield Finding(
-            local / SECTORS_PER_TURN,
+            local / SECTORS_PER_SLOT,
             f"local memory: {scaled(local)} sectors of spilled registers or indexed arrays: use "
-            "fewer registers, or indices known at compile time",
+            "fewer registers, or compile-time indices",
         )
     if c[DIVERGENT_BRANCHES]:
         yield Finding(
-            TURNS_PER_BRANCH * c[DIVERGENT_BRANCHES],
-            f"divergence: {scaled(c[DIVERGENT_BRANCHES])} branches part a warp: let whole warps "
-            "take the same side",
+            SLOTS_PER_BRANCH * c[DIVERGENT_BRANCHES],
+            f"divergence: {scaled(c[DIVERGENT_BRANCHES])} divergent branches: let all threads of a "
+            "warp take the same side",
         )
     atomics, loads = sum(c.get(name, 0) for name in GLOBAL_ATOMICS), c[GLOBAL_LOAD_REQUESTS]
     if atomics > MANY_ATOMICS * loads:
         yield Finding(
-            32 * atomics,  # lanes, one after the other at the worst
-            f"{scaled(atomics)} atomic instructions on global memory, for {scaled(loads)} loads: "
+            32 * atomics,  # in the worst case, the lanes are serialized
+            f"{scaled(atomics)} atomic instructions on global memory for {scaled(loads)} loads: "
             "combine values in a block first",
         )
 
 
 def _reuse(c: dict[str, int]) -> Iterator[Finding]:
-    """Of a product, whose every input is used again and again."""
+    """Yield findings on data reuse of a matrix product, which uses every input many times."""
     loads, instructions = c[GLOBAL_LOAD_REQUESTS], c[PTX_INSTRUCTIONS]
     if not c[SHARED_LOAD_WAVEFRONTS]:
         yield Finding(
@@ -114,16 +114,16 @@ def _reuse(c: dict[str, int]) -> Iterator[Finding]:
 
 
 def _widest(code: str, ptx: str) -> int:
-    """Elements of 4 bytes that its widest access of global memory has per lane."""
+    """Return the 4-byte elements per lane of the widest global `code` instruction, ld or st."""
     return max((int(n) for n in re.findall(rf"\b{code}\.global[\w.:]*\.v(\d)", ptx)), default=1)
 
 
 def _resources(taken: dict[str, object]) -> Iterator[str]:
     spilled, fraction = taken.get("spill_bytes"), taken.get("fraction")
     if spilled:
-        yield f"registers: {spilled} bytes per thread are spilled or on the stack"
+        yield f"registers: {spilled} bytes of local memory per thread for spills and the stack"
     if isinstance(fraction, float) and fraction < LOW_OCCUPANCY:
         yield (
-            f"occupancy: {percent(100 * fraction)} of the warps that fit, limited by "
+            f"occupancy: {percent(100 * fraction)} of the warps that an SM supports, limited by "
             f"{taken['limiter']}: independent work in each thread must hide the latency"
         )

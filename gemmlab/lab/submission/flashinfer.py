@@ -1,13 +1,13 @@
 """Problems and results in the JSON schema of FlashInfer-Bench and SOL-ExecBench.
 
-    definition.json   what is computed: axes, inputs, outputs, a reference in PyTorch
-    workload.jsonl    one shape a line
-    solution.json     somebody's source, and its entry
-    trace.jsonl       one result a line: definition, workload, solution, evaluation
+    definition.json   the problem: axes, inputs, outputs, a reference in PyTorch
+    workload.jsonl    one shape per line
+    solution.json     a kernel's source and entry point
+    trace.jsonl       one result per line: definition, workload, solution, evaluation
 
-The schema has row-major tensors only, and no unsigned numbers: so there are no definitions of
-column-major layouts and of histograms. It has no pass without a time either: what passed on the
-emulator alone is written as a workload, with no evaluation.
+The schema only has row-major tensors and no unsigned integers, so it cannot represent column-major
+layouts and histograms. It requires a time for a pass, so a kernel that passed only on the emulator
+is written as workloads without an evaluation.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _LANGUAGES = {".cu": ("cuda", "cuda_cpp"), ".py": ("python", "cute_dsl")}
 
 @dataclass(frozen=True)
 class Solution:
-    """Somebody's source: one kernel file that says how it is called."""
+    """The source of a solution: one kernel file with a directive."""
 
     name: str
     definition: str
@@ -55,7 +55,7 @@ class Solution:
 
 
 def definition(problem: Problem) -> Json:
-    """Raises InputError for a problem that the schema cannot hold."""
+    """Return a problem's definition. Raises InputError if the schema cannot represent it."""
     own = _tensors(problem)
     tensors = own.shapes
     axes: Json = {axis: {"type": "var"} for axis in problem.axes}
@@ -83,77 +83,80 @@ def definition(problem: Problem) -> Json:
 
 
 def read_definition(text: str) -> Problem:
-    """The problem of gemmlab's that a definition is of. Raises InputError for any other."""
-    told = _object(text, "definition")
-    name = told.get("name")
+    """Return the problem of a definition. Raises InputError if it is not gemmlab's."""
+    given = _object(text, "definition")
+    name = given.get("name")
     known = [name for name in problems.NAMES if problems.find(name).tensors]
     if not isinstance(name, str) or name not in known:
-        raise InputError(f"definition {name!r} is none of gemmlab's: {', '.join(known)}")
+        raise InputError(f"unknown definition {name!r}; gemmlab has {', '.join(known)}")
     problem = problems.find(name)
-    own = definition(problem)
+    expected = definition(problem)
     for part in ("axes", "inputs", "outputs"):
-        if told.get(part) != own[part]:
-            raise InputError(f"definition {name!r}: {part} differ from gemmlab's own")
+        if given.get(part) != expected[part]:
+            raise InputError(f"definition {name!r}: its {part} differ from gemmlab's definition")
     return problem
 
 
 def workload(problem: Problem, shape: Mapping[str, int]) -> Json:
-    """One shape; its name depends on nothing else."""
+    """Return the workload for one shape; its uuid depends only on the problem and the shape."""
     sizes = {axis: shape[axis] for axis in problem.axes}
     inputs = [p.name for p in problem.parameters if p.kind == "input"]
-    words = f"{problem.name} {sizes}"
+    key = f"{problem.name} {sizes}"
     return {
-        "uuid": str(uuid.uuid5(uuid.NAMESPACE_OID, words)),
+        "uuid": str(uuid.uuid5(uuid.NAMESPACE_OID, key)),
         "axes": sizes,
         "inputs": dict.fromkeys(inputs, {"type": "random"}),
     }
 
 
 def workloads(problem: Problem) -> list[Json]:
-    """A line for each shape that the judge tries, as the schema keeps workloads: as traces."""
+    """Return the judge's shapes as workload lines, which the schema stores as traces."""
     shapes = SHAPES[problem.name]
     sized = [dict(zip(problem.axes, s, strict=True)) for s in (*shapes.small, *shapes.large)]
     return [_trace(problem.name, workload(problem, shape)) for shape in sized]
 
 
 def read_workloads(text: str, problem: Problem) -> list[dict[str, int]]:
-    """The shapes of a workload.jsonl. Raises InputError with the line at fault."""
+    """Return the shapes in a workload.jsonl. Raises InputError that names the invalid line."""
     shapes = []
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
             continue
-        told = _object(line, f"workload, line {number}")
-        own = told.get("workload", told)
-        axes = own.get("axes") if isinstance(own, dict) else None
+        given = _object(line, f"workload, line {number}")
+        given = given.get("workload", given)
+        axes = given.get("axes") if isinstance(given, dict) else None
         if not isinstance(axes, dict) or not set(problem.axes) <= axes.keys():
-            raise InputError(f"workload, line {number}: no sizes of {', '.join(problem.axes)}")
+            needed = ", ".join(problem.axes)
+            raise InputError(f"workload, line {number}: axes must give {needed}")
         sizes = {axis: axes[axis] for axis in problem.axes}
         if not all(isinstance(size, int) and size > 0 for size in sizes.values()):
-            raise InputError(f"workload, line {number}: {sizes}: sizes are positive numbers")
+            raise InputError(f"workload, line {number}: {sizes} must be positive integers")
         shapes.append(sizes)
     return shapes
 
 
 def solution(problem: Problem, file: Path, text: str) -> Json:
-    """A kernel file and its text as a solution, for both: FlashInfer-Bench has one language,
-    SOL-ExecBench a list of others, and no hardware but B200 and LOCAL.
+    """Return a kernel file with this text as a solution for FlashInfer-Bench and SOL-ExecBench.
 
-    Raises InputError for a language or a layout that they have not, and where the directive does
-    not name this problem and an entry, without which nobody could run it.
+    FlashInfer-Bench reads `language`, SOL-ExecBench `languages`, with other names. The only
+    hardware that SOL-ExecBench knows is B200 and LOCAL.
+
+    Raises InputError for an unsupported language or layout, and if the directive does not give this
+    problem and an entry, which a runner needs.
     """
     if file.suffix not in _LANGUAGES:
-        raise InputError(f"{file}: a solution is CUDA C++ (.cu) or Python (.py)")
+        raise InputError(f"{file}: a solution must be CUDA C++ (.cu) or Python (.py)")
     language, other = _LANGUAGES[file.suffix]
     directive = read(text)
     if directive.problem is None or directive.entry is None:
         missing = f"problem={problem.name}" if directive.problem is None else "entry=, the kernel"
         mark = "#!" if file.suffix == ".py" else "//!"
         line = f"{mark} gemmlab problem={problem.name} entry=… args=… block=… grid=…"
-        raise InputError(f"{file} does not say {missing}: a solution begins with a line {line}")
+        raise InputError(f"{file} has no {missing}: a solution must begin with a line {line}")
     if directive.problem != problem.name:
-        raise InputError(f"{file} is a kernel of {directive.problem}, not of {problem.name}")
+        raise InputError(f"{file} solves {directive.problem}, not {problem.name}")
     if (layout := layout_of(directive, problem)) != "row":
-        raise InputError(f"{file} has the layout {layout}; a solution's tensors are row-major")
+        raise InputError(f"{file} has layout {layout}; a solution's tensors are row-major")
     return {
         "name": file.stem,
         "definition": problem.name,
@@ -171,26 +174,27 @@ def solution(problem: Problem, file: Path, text: str) -> Json:
 
 
 def read_solution(text: str) -> Solution:
-    """The source of a solution. Raises InputError for one of several files, or with no entry."""
-    told = _object(text, "solution")
+    """Return the source of a solution. Raises InputError for several files or a missing entry."""
+    given = _object(text, "solution")
     try:
-        [source] = told["sources"]
-        file, _, entry = str(told["spec"]["entry_point"]).partition("::")
-        name, definition, path = (str(told["name"]), str(told["definition"]), str(source["path"]))
+        [source] = given["sources"]
+        file, _, entry = str(given["spec"]["entry_point"]).partition("::")
+        name, definition, path = str(given["name"]), str(given["definition"]), str(source["path"])
         content = str(source["content"])
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(
-            f"solution: {error}; the judge takes one source, a kernel file with a directive"
+            f"solution: {error}; it must have one source, a kernel file with a directive"
         ) from None
     if file != path or not entry or PurePath(path).name != path:
-        raise InputError(f"solution: entry_point {file}::{entry} is not in its one file, {path}")
+        raise InputError(f"solution: entry_point {file}::{entry} is not in its only file, {path}")
     return Solution(name, definition, path, content, entry)
 
 
 def traces(result: Judgement) -> list[Json]:
-    """A line for each shape that was timed or failed, or for those that were tried.
+    """Return the trace lines of a judgement.
 
-    Raises InputError for a problem that the schema cannot hold, or none.
+    A failure and a timed pass give one line, an untimed pass one workload per shape. Raises
+    InputError if the file names no problem or the schema cannot represent it.
     """
     problem = problems.find(result.problem)
     _tensors(problem)
@@ -201,49 +205,51 @@ def traces(result: Judgement) -> list[Json]:
         trial = trial or max(step.trials, key=_error, default=None)
         shape = trial.shape if trial else dict.fromkeys(problem.axes, 1)
         status = _STATUS.get(step.status, OTHER)
-        told = _evaluation(result, status, f"{step.status}: {step.message}")
+        evaluation = _evaluation(result, status, f"{step.status}: {step.message}")
         if status == "INCORRECT_NUMERICAL" and trial is not None:
-            told["correctness"] = _correctness(trial)
-        return [_trace(problem.name, workload(problem, shape), name, told)]
+            evaluation["correctness"] = _correctness(trial)
+        return [_trace(problem.name, workload(problem, shape), name, evaluation)]
     trials = [trial for step in result.steps for trial in step.trials]
     if result.best_seconds is None:
         tried = {tuple(trial.shape.items()): trial.shape for trial in trials}
         return [_trace(problem.name, workload(problem, shape)) for shape in tried.values()]
-    told = _evaluation(result, "PASSED", "")
-    told["correctness"] = _correctness(max(trials, key=_error))
-    own, baseline = result.best_seconds
-    told["performance"] = {
-        "latency_ms": 1e3 * own,
+    evaluation = _evaluation(result, "PASSED", "")
+    evaluation["correctness"] = _correctness(max(trials, key=_error))
+    seconds, baseline = result.best_seconds
+    evaluation["performance"] = {
+        "latency_ms": 1e3 * seconds,
         "reference_latency_ms": 1e3 * baseline,
-        "speedup_factor": baseline / own,
+        "speedup_factor": baseline / seconds,
     }
-    return [_trace(problem.name, workload(problem, result.runs[0]["shape"]), name, told)]
+    return [_trace(problem.name, workload(problem, result.runs[0]["shape"]), name, evaluation)]
 
 
-def lines(told: Iterable[Json]) -> str:
-    """JSON lines. Numbers that are not finite are words, as in the schema."""
-    return "".join(json.dumps(_finite(one), allow_nan=False) + "\n" for one in told)
+def lines(objects: Iterable[Json]) -> str:
+    """Return JSON lines. The schema writes NaN and infinities as strings."""
+    return "".join(json.dumps(_finite(each), allow_nan=False) + "\n" for each in objects)
 
 
-def write(path: Path, told: Iterable[Json]) -> None:
-    """Whole or not at all. Raises InputError."""
-    write_text(path, lines(told))
+def write(path: Path, objects: Iterable[Json]) -> None:
+    """Write JSON lines atomically. Raises InputError if the file cannot be written."""
+    write_text(path, lines(objects))
 
 
 def _tensors(problem: Problem) -> Tensors:
     if problem.tensors is None:
-        raise InputError(f"the schema of FlashInfer-Bench has no unsigned numbers: {problem.name}")
+        raise InputError(
+            f"FlashInfer-Bench's schema has no unsigned integers, as {problem.name} requires"
+        )
     return problem.tensors
 
 
 def _object(text: str, what: str) -> Json:
     try:
-        told = json.loads(text)
+        given = json.loads(text)
     except ValueError as error:
         raise InputError(f"{what}: {error}") from None
-    if not isinstance(told, dict):
+    if not isinstance(given, dict):
         raise InputError(f"{what}: not a JSON object")
-    return told
+    return given
 
 
 def _trace(
@@ -258,10 +264,10 @@ def _trace(
 
 
 def _evaluation(result: Judgement, status: str, log: str) -> Json:
-    timed = result.runs[0]["machine"]["gpu"] if result.runs else f"emulated {result.arch}"
+    hardware = result.runs[0]["machine"]["gpu"] if result.runs else f"emulated {result.arch}"
     return {
         "status": status,
-        "environment": {"hardware": timed, "libs": {"gemmlab": own_version()}},
+        "environment": {"hardware": hardware, "libs": {"gemmlab": own_version()}},
         "timestamp": datetime.now(UTC).isoformat(timespec="seconds"),
         "log": log,
         "correctness": None,
@@ -270,7 +276,7 @@ def _evaluation(result: Judgement, status: str, log: str) -> Json:
 
 
 def _correctness(trial: Trial) -> Json:
-    """The relative error is relative to |A||B|, as everywhere in gemmlab."""
+    """Return the errors of a trial; the relative error is relative to |A||B|."""
     error_u = _error(trial)
     return {
         "max_relative_error": error_u * U,
@@ -286,9 +292,9 @@ def _error(trial: Trial) -> float:
 def _finite(value: Any) -> Any:
     match value:
         case dict():
-            return {name: _finite(one) for name, one in value.items()}
+            return {name: _finite(item) for name, item in value.items()}
         case list():
-            return [_finite(one) for one in value]
+            return [_finite(item) for item in value]
         case float() if value != value:
             return "NaN"
         case float() if value in (float("inf"), float("-inf")):

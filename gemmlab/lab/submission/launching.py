@@ -1,4 +1,4 @@
-"""A submission's kernel launched on a case, on either device, and what it did to memory."""
+"""Launch a submission's kernel on a case, emulated or on a GPU, and examine the memory."""
 
 from __future__ import annotations
 
@@ -21,20 +21,23 @@ from gemmlab.lab.judge.judge import error_verdict
 from gemmlab.lab.submission.submission import Submission
 from gemmlab.problems.problem import Case
 
-# What one launch in one order shows.
+# Checks that need a single launch, in one thread order.
 ONE_ORDER = ("uninitialized", "races", "global-races", "barriers", "warps", "copies", "clusters")
 
 
 def emulator(arch: str, orders: bool = True) -> EmulatedDevice:
-    """The emulator that submissions run on; the one place that says what it checks.
+    """Return the emulator for submissions, with all checks.
 
-    All, or without `orders` what takes a third of the time.
+    Without `orders`, it omits those that run further thread orders and takes a third of the time.
     """
     return EmulatedDevice(arch, check="all" if orders else ONE_ORDER)
 
 
 def call_of(submission: Submission, case: Case, given: dict[str, Any] | None = None) -> Call:
-    """Grid, block and arguments, which are the problem's by name where nothing is `given`."""
+    """Return the launch for a case.
+
+    `given` has the problem's arguments by name; without it, their names stand for them.
+    """
     names = {parameter.name: parameter.name for parameter in submission.problem.parameters}
     return bind(submission.directive, submission.problem, case, given or names)
 
@@ -42,7 +45,7 @@ def call_of(submission: Submission, case: Case, given: dict[str, Any] | None = N
 def contender(
     submission: Submission, artifact: Artifact, case: Case, name: str, precision: str | None
 ) -> Kernel:
-    """The kernel as one of those that are timed, called as on this case."""
+    """Return the kernel, launched as for this case, as a contender of the benchmark."""
     call = call_of(submission, case)
     return Kernel(
         name=name,
@@ -56,7 +59,7 @@ def contender(
 
 
 class Launcher:
-    """A kernel that is launched on one case after the other."""
+    """Launches a submission's kernel on cases."""
 
     def __init__(self, device: Device, artifact: Artifact, submission: Submission) -> None:
         self._device, self._artifact, self._submission = device, artifact, submission
@@ -64,8 +67,12 @@ class Launcher:
     def examine(
         self, case: Case, prefilled: Callable[[np.ndarray], np.ndarray] | None = None
     ) -> Examination:
-        """Launch once and judge. The output starts as poison, as what the directive says, or as
-        what `prefilled` makes of its bytes. Raises LaunchError, InputError, DeviceError."""
+        """Launch once and judge.
+
+        The output starts as poison, or as the directive's output= says. `prefilled`, if given, maps
+        the initial bytes of the output, uint8, to other ones. Raises LaunchError, InputError and
+        DeviceError.
+        """
         memory = CaseMemory(self._device, self._submission.problem, case)
         word = self._submission.output_word
         if prefilled is not None:
@@ -91,29 +98,29 @@ class Launcher:
     def _writes_all(self) -> bool:
         return any(parameter.kind == "output" for parameter in self._submission.problem.parameters)
 
-    def _fill(self, memory: CaseMemory, made: Callable[[np.ndarray], np.ndarray]) -> None:
-        """Start the output as something else than poison."""
+    def _fill(self, memory: CaseMemory, prefilled: Callable[[np.ndarray], np.ndarray]) -> None:
+        """Replace the initial contents of the output."""
         old = memory.guarded[memory.case.output]
-        new = Guarded(old.buffer, made(old.image))
+        new = Guarded(old.buffer, prefilled(old.image))
         memory.guarded[memory.case.output] = new
         new.restore()
 
     def _placed(self, arg: Any) -> Any:
-        """An array of the directive's own in device memory."""
+        """Place an array that the directive defines in device memory; return other arguments."""
         if not isinstance(arg, np.ndarray):
             return arg
         return Guarded.place(self._device, arg.view(np.uint8)).span
 
 
 def check_arguments(artifact: Artifact, submission: Submission, call: Call) -> None:
-    """Raise LaunchError, with the words, where parameters and arguments do not fit.
+    """Raise LaunchError if the arguments do not match the kernel's parameters.
 
-    `call` has the names of the problem's arguments in their places.
+    `call` has names in place of the problem's arguments.
     """
     words, wanted = ", ".join(call.words), len(artifact.parameters)
     if wanted != len(call.args):
         raise LaunchError(
-            f"{artifact.entry} takes {wanted} arguments, args= gives {len(call.args)}: {words}"
+            f"{artifact.entry} takes {wanted} arguments, but args= gives {len(call.args)}: {words}"
         )
     scalars = {p.name for p in submission.problem.parameters if p.kind == "scalar"}
     for word, parameter, arg in zip(call.words, artifact.parameters, call.args, strict=True):
@@ -122,5 +129,6 @@ def check_arguments(artifact: Artifact, submission: Submission, call: Call) -> N
         if (array and not parameter.is_pointer) or (isinstance(arg, float) and not floats):
             what = "an array" if array else "a float"
             raise LaunchError(
-                f"{artifact.entry}: {word} in args= is {what}, the parameter .{parameter.ptx_type}"
+                f"{artifact.entry}: {word} in args= is {what}, but the parameter has type "
+                f".{parameter.ptx_type}"
             )

@@ -38,6 +38,7 @@ Status = (
         "skipped",  # not tried; counts as passed
     ]
 )
+OVER_RESULT = "over its own corrupted result"  # purpose of a trial
 STATUSES: tuple[str, ...] = tuple(name for part in get_args(Status) for name in get_args(part))
 
 # The first match applies, so a class precedes its base classes.

@@ -1,7 +1,7 @@
-"""What runs in processes of their own. Each task tells what it finds as it goes, as JSON values.
+"""The tasks that run in child processes. Each yields its findings as JSON objects.
 
-Only `compile_file` runs code of the file on the host, and all that is taken from it is PTX: the
-other tasks assemble that themselves.
+Only `compile_file` runs the file's code on the host, and the judge takes only PTX from it. The
+other tasks assemble the PTX themselves.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gemmlab.lab.judge.buffers import corrupted
 from gemmlab.lab.submission import cases
 from gemmlab.lab.submission.launching import Launcher, call_of, check_arguments, emulator
 from gemmlab.lab.submission.static import forbidden
-from gemmlab.lab.submission.steps import Trial
+from gemmlab.lab.submission.steps import OVER_RESULT, Trial
 from gemmlab.lab.submission.submission import Submission
 from gemmlab.problems.problem import Case
 
@@ -30,7 +30,7 @@ Answer = dict[str, Any]
 
 
 def compile_file(submission: Submission) -> Iterator[Answer]:
-    """The file's PTX and the entry that is meant."""
+    """Compile the file; yield its PTX and the entry."""
     if submission.path.suffix == ".py":
         from gemmlab.lab.submission import cute_file
 
@@ -38,12 +38,16 @@ def compile_file(submission: Submission) -> Iterator[Answer]:
     else:
         wanted = submission.directive.entry
         artifact = load(submission.path, entry=wanted, arch=submission.arch)
-    told = {"ptx": artifact.ptx, "entry": artifact.entry, "versions": artifact.versions}
-    yield told | {"left_out": artifact.left_out}
+    yield {
+        "ptx": artifact.ptx,
+        "entry": artifact.entry,
+        "versions": artifact.versions,
+        "left_out": artifact.left_out,
+    }
 
 
 def check_statically(submission: Submission) -> Iterator[Answer]:
-    """Resources; parameters, launch limits and the rules of static.py are checked."""
+    """Check the parameters, the launch limits and the rules of static.py; yield the resources."""
     artifact = _artifact(submission)
     taken = artifact.resources
     if taken is not None:
@@ -69,18 +73,18 @@ def check_statically(submission: Submission) -> Iterator[Answer]:
 
 
 def emulate(submission: Submission) -> Iterator[Answer]:
-    """Trials at small shapes, then counters at a larger one."""
+    """Run the small shapes with checks, then count at a larger shape without."""
     artifact = _artifact(submission)
-    every, one = (
+    all_orders, one_order = (
         Launcher(emulator(artifact.arch, orders), artifact, submission) for orders in (True, False)
     )
     first = submission.problem.families[0]
 
     def launch(case: Case) -> Launcher:
-        """Other orders for every shape: what numbers there are hardly changes who meets whom."""
-        return every if case.family == first else one
+        """Try several thread orders once per shape: the input values hardly affect races."""
+        return all_orders if case.family == first else one_order
 
-    passed = True  # checks take time, and have been made when instructions are counted
+    passed = True
     for answer in try_out(launch, submission, large=False):
         yield answer
         passed = passed and ("trial" not in answer or answer["trial"]["precision"] is not None)
@@ -90,13 +94,13 @@ def emulate(submission: Submission) -> Iterator[Answer]:
     yield {"begun": "counters"}
     case = problem.case(shape, submission.layout, problem.families[0], submission.seed + 1000)
     found = Launcher(EmulatedDevice(artifact.arch), artifact, submission).examine(case)
-    yield {"trial": _told(case, found, purpose="counted")}
+    yield {"trial": _trial(case, found, purpose="counted")}
     if found.launched is not None:
         yield {"counters": found.launched.counters, "shape": shape}
 
 
 def try_on_gpu(submission: Submission) -> Iterator[Answer]:
-    """Trials at small and large shapes on GPU 0."""
+    """Run the small and large shapes on GPU 0."""
     from gemmlab.devices.cuda import CudaDevice
 
     device = CudaDevice()
@@ -107,7 +111,7 @@ def try_on_gpu(submission: Submission) -> Iterator[Answer]:
 
 
 def time_on_gpu(request: Any) -> Iterator[Answer]:
-    """The timed runs, one after the other; see timing.py."""
+    """Run the timed runs of timing.py."""
     from gemmlab.lab.submission import timing
 
     yield from timing.take(request)
@@ -116,43 +120,46 @@ def time_on_gpu(request: Any) -> Iterator[Answer]:
 def try_out(
     launch: Callable[[Case], Launcher], submission: Submission, large: bool
 ) -> Iterator[Answer]:
-    """Every case up to the first wrong one, on inputs of its own; then one over its own result."""
+    """Run the cases up to the first failure, then the first one again on its own corrupted result.
+
+    `launch` returns the launcher for a case; `large` adds the large shapes.
+    """
     first: tuple[Case, np.ndarray] | None = None
     for case in cases.cases(submission, large):
         yield {"begun": _name(case)}
         found = launch(case).examine(case)
-        told = _told(case, found)
-        yield {"trial": told}
-        if told["precision"] is None:
+        trial = _trial(case, found)
+        yield {"trial": trial}
+        if trial["precision"] is None:
             return
         if first is None and found.image is not None:
             first = case, found.image
     if first is not None and _replaces(submission):
         case, image = first
-        yield {"begun": f"{_name(case)} over its own result"}
+        yield {"begun": f"{_name(case)} {OVER_RESULT}"}
         again = launch(case).examine(case, lambda _: corrupted(image, case.seed))
-        yield {"trial": _told(case, again, purpose="over its own result, spoilt")}
+        yield {"trial": _trial(case, again, OVER_RESULT)}
 
 
 def _artifact(submission: Submission, arch: str | None = None) -> Artifact:
-    """Assembled here, from PTX alone."""
+    """Assemble the submission's PTX in this process."""
     return load(submission.ptx, entry=submission.entry, arch=arch)
 
 
 def _replaces(submission: Submission) -> bool:
-    """Whether the kernel has to write its output whatever that held."""
+    """Return whether the kernel overwrites its output rather than adding to it."""
     return any(parameter.kind == "output" for parameter in submission.problem.parameters)
 
 
-def _told(case: Case, found: Examination, purpose: str = "") -> Answer:
+def _trial(case: Case, found: Examination, purpose: str = "") -> Answer:
     verdict, absolute = found.verdict, None
-    kept = precision.class_of(verdict, case, found.image)
+    best = precision.class_of(verdict, case, found.image)
     if found.image is not None and verdict.max_error_u is not None:
         with np.errstate(invalid="ignore"):
             difference = np.abs(case.result(found.image) - case.reference())
         absolute = float(difference[np.isfinite(difference)].max(initial=0.0))
     shape, seed = dict(case.shape), case.seed
-    return asdict(Trial(shape, case.layout, case.family, seed, verdict, kept, purpose, absolute))
+    return asdict(Trial(shape, case.layout, case.family, seed, verdict, best, purpose, absolute))
 
 
 def _name(case: Case) -> str:
