@@ -171,3 +171,14 @@ def test_an_architecture(copy):
     assert len(carry_out("Add an architecture", target)) == 2
     assert run(PRODUCT.replace("CAPABILITY", "(9, 0)")) == "fp16x3 {'sm_90a'}\n"
     assert run(PRODUCT.replace("CAPABILITY", "(10, 0)")) == "fp16x3 {'sm_100a'}\n"
+
+
+def test_a_precision(copy):
+    target, run = copy
+    assert len(set(carry_out("Add a precision", target))) == 3
+    words = ["climb", "--rungs", "bf16x9", "--size", "32", "--device", "emulated"]
+    climb = "from gemmlab.__main__ import main; main()"
+    assert "pass" in run(f"import sys; sys.argv[1:] = {words}; {climb}")
+    choose = "from gemmlab.linalg.planning.tiers import Case, choose"
+    case = "Case(64, 64, 64, capability=(9, 0))"
+    assert run(f"{choose}; print(choose('bf16x9', {case}).tier)") == "bf16x9\n"

@@ -109,4 +109,4 @@ def check(
         raise ShapeError(f"a has shape {tuple(array.shape)}; an empty array cannot be packed")
     sizes = shapes.multiply(array.shape, array.shape[-1:])
     case = tiers.Case(sizes.m, sizes.n, sizes.k, sizes.batch, capability)
-    return tiers.choose(precision if precision in SCHEMES else "fp16x3", case)
+    return tiers.choose(precision if precision in SCHEMES else tiers.FASTEST, case)

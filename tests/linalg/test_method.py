@@ -73,7 +73,8 @@ def documented(a: np.ndarray, b: np.ndarray, tile: TileConfig) -> np.ndarray:
 def test_products_are_what_the_method_says(
     tile: TileConfig, family: str, shape: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plan, "_SHORT", SHORT)
+    promote_k = lambda scheme, k: 32 if scheme.short_k is None or k <= SHORT else 64  # noqa: E731
+    monkeypatch.setattr(plan, "_promote_k", promote_k)
     a, b = operands(family, shape)
     c, _ = product(a, b, tile)
     assert np.array_equal(c, documented(a, b, tile))

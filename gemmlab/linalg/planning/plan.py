@@ -16,7 +16,6 @@ from typing import Protocol
 
 from gemmlab.kernels.common import ceil_div
 from gemmlab.kernels.gemm.sm90.config import (
-    BF16X6,
     DEEP_STRIP,
     LINE,
     MAX_SUMS,
@@ -35,8 +34,6 @@ from gemmlab.linalg.arch import DEFAULT, Architecture
 ALIGNMENT = 128  # bytes, of every array in a workspace
 STATUS_BYTES = 16  # two 64-bit counts: elements at risk, non-finite vectors
 REPORT_BYTES = 24  # both counts of the last product, and a counter of blocks
-_SHORT = 4096  # largest k with short chains in `fp16x3`; beyond, first parts round one way
-_TOTAL = 1024  # `bf16x6` moves its sums from registers to memory after every so much of k
 _DEEPEST = 16384  # of k per launch, unless there would be more than _MOST_SEGMENTS launches
 _MOST_SEGMENTS = 64
 
@@ -88,7 +85,7 @@ class Packed:
         then have opposite signs, so leaving out their products adds to each sum about what it loses
         by truncation.
         """
-        if self.scheme.dtype != "float16" or self.depth <= _SHORT:
+        if _promote_k(self.scheme, self.depth) < LINE:
             return "nearest"
         return {"a": "down", "b": "up"}[self.factor]
 
@@ -373,12 +370,12 @@ def choose_tile(product: Product, a: Packed, b: Packed, sms: int) -> TileConfig:
 
     Short chains drift half as far as long ones. `bf16x6` always has short chains: its terms may be
     so unequal that a chain reaches its full size, and truncates, from its first step on. It also
-    has totals, so that behind a large term only the additions of one `_TOTAL` of k round. In
+    has totals, so that behind a large term only the additions of one `total_k` of k round. In
     `fp16x3` short chains rule out the widest tile, which gains more the larger the product; for
     long chains, `Packed.first` offsets the drift. The choice depends on k alone, because an operand
     can be packed before its product is known.
     """
-    tiles = _tiles(a, b, *_sums(a.scheme, product.k))
+    tiles = _tiles(a, b, product.k)
     return min(tiles, key=lambda tile: predicted_clocks(product, tile, sms, a.arch))
 
 
@@ -391,14 +388,13 @@ def predicted_clocks(product: Product, tile: TileConfig, sms: int, arch: Archite
     return rounds * (steps * arch.step_clocks[tile.block_n] + arch.round_clocks)
 
 
-def _sums(scheme: Scheme, k: int) -> tuple[int, int]:
-    """`promote_k` and `total_k` for a product of depth k."""
-    if scheme == BF16X6:
-        return 32, _TOTAL
-    return (32 if k <= _SHORT else 64), 0
+def _promote_k(scheme: Scheme, k: int) -> int:
+    """The length of chains in a product of depth k."""
+    return 32 if scheme.short_k is None or k <= scheme.short_k else LINE
 
 
-def _tiles(a: Packed, b: Packed, promote_k: int, total_k: int) -> Iterator[TileConfig]:
+def _tiles(a: Packed, b: Packed, k: int) -> Iterator[TileConfig]:
+    promote_k = _promote_k(a.scheme, k)
     for block_n, stages in a.arch.stages.items():
         for cluster in (2, 1) if block_n // 2 * (1 + LINE // promote_k) <= MAX_SUMS else ():
             yield TileConfig(
@@ -409,5 +405,5 @@ def _tiles(a: Packed, b: Packed, promote_k: int, total_k: int) -> Iterator[TileC
                 stages=stages,
                 cluster=cluster,
                 promote_k=promote_k,
-                total_k=total_k,
+                total_k=a.scheme.total_k,
             )

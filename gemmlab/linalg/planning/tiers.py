@@ -23,7 +23,8 @@ from gemmlab.kernels.gemm.sm90.config import SCHEMES
 from gemmlab.linalg.arch import ARCHITECTURES, DEFAULT, Architecture
 from gemmlab.linalg.planning.plan import Packed, Product, choose_tile, predicted_clocks
 
-TIERS = ("fp16x3", "bf16x6", "ieee")
+TIERS = (*SCHEMES, "ieee")
+FASTEST = "fp16x3"  # scheme
 MOST_ITEMS = 65535  # matrices in a stack, which are an axis of the grid of `pack`
 # Rows, columns and depth are 32-bit numbers. They are rounded up to tiles, and loops of `pack` run
 # past their end by up to nine steps of 1024 elements.
@@ -100,13 +101,14 @@ def choose(precision: str | None, case: Case) -> Choice:
         (scheme,) = packed
         if obstacle:
             raise TierError(f"an operand is packed for {scheme!r}, which cannot run: {obstacle}")
-        return Choice(scheme, "an operand is packed for it", _fallback(scheme), arch)
+        fallback = SCHEMES[scheme].fallback
+        return Choice(scheme, "an operand is packed for it", fallback, arch)
     if obstacle:
         return Choice("ieee", obstacle)
     fast, plain = fp16x3_time(case), sgemm_time(case)
     words = f"predicted {_micro(fast)}, float32 multiply-adds {_micro(plain)}"
     if fast < _SURE * plain:
-        return Choice("fp16x3", words, "bf16x6", arch)
+        return Choice(FASTEST, words, SCHEMES[FASTEST].fallback, arch)
     return Choice("ieee", f"fp16x3 is no faster at {case}: {words}")
 
 
@@ -136,7 +138,7 @@ def fp16x3_time(case: Case, fallback: bool = True) -> float:
     vectors, stored = (case.m, case.n), zip(case.k_major, case.packed, strict=True)
     seconds, packed = arch.launch_time + fallback * arch.fallback_time, []
     for count, (k_major, scheme) in zip(vectors, stored, strict=True):
-        packed.append(Packed(SCHEMES["fp16x3"], count, case.k, k_major, case.batch, arch=arch))
+        packed.append(Packed(SCHEMES[FASTEST], count, case.k, k_major, case.batch, arch=arch))
         size = 8 * count * case.k * case.batch
         if scheme is None and k_major:
             seconds += max(size / arch.pack_k_major_rate, count * case.batch * arch.vector_time)
@@ -174,10 +176,6 @@ def _obstacle(case: Case) -> str | None:
     if longest > MOST_LENGTH:
         return f"an axis of {longest}, at most {MOST_LENGTH} is possible"
     return None
-
-
-def _fallback(scheme: str) -> str | None:
-    return "bf16x6" if scheme == "fp16x3" else None
 
 
 def _listed() -> str:

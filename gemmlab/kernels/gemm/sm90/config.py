@@ -34,6 +34,10 @@ class Scheme:
     `pack` scales each row of A and each column of B so that its largest element has exponent
     `peak`. Elements whose exponent is then below `floor` are at risk: they lose bits. If the parts
     hold one bit less than a float32 number, rounding the last part `has_ties`.
+
+    Up to a depth of `short_k`, or always if it is None, chains of sums in the tensor cores are
+    short. Every `total_k` of k the sums move from registers to memory; 0 means never. If many
+    elements are at risk, the `fallback` computes a product that named no scheme.
     """
 
     name: str
@@ -42,6 +46,9 @@ class Scheme:
     peak: int
     floor: int
     has_ties: bool
+    short_k: int | None = None
+    total_k: int = 0
+    fallback: str | None = None
 
     @property
     def parts(self) -> int:
@@ -54,7 +61,16 @@ class Scheme:
 
 # Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores", 2022: hi·hi + hi·lo +
 # lo·hi. In rows scaled to 2^14, lo needs no scale: wgmma supports float16 subnormals.
-FP16X3 = Scheme("fp16x3", "float16", ((0, 1), (1, 0), (0, 0)), peak=14, floor=-3, has_ties=True)
+FP16X3 = Scheme(
+    "fp16x3",
+    "float16",
+    ((0, 1), (1, 0), (0, 0)),
+    peak=14,
+    floor=-3,
+    has_ties=True,
+    short_k=4096,
+    fallback="bf16x6",
+)
 # Three bfloat16 parts hold all 24 bits of a float32 number over its range of exponents.
 BF16X6 = Scheme(
     "bf16x6",
@@ -63,6 +79,7 @@ BF16X6 = Scheme(
     peak=30,
     floor=-110,
     has_ties=False,
+    total_k=1024,
 )
 SCHEMES = {scheme.name: scheme for scheme in (FP16X3, BF16X6)}
 
