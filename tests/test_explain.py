@@ -92,7 +92,7 @@ def test_naive_is_a_broadcast_and_a_coalesced_load():
     assert explanation_pictures.sector_lines(c, 80) == ["[01234567][89abcdef][ghijklmn][opqrstuv]"]
     assert found.counted.loop.operations == found.counted.loop.chain  # one dependent chain of sums
     sectors = row(found, "global load sectors")
-    assert sectors.difference == pytest.approx(-3 / 8) and "share their sector" in sectors.reason
+    assert sectors.difference == pytest.approx(-3 / 8) and "share a sector" in sectors.reason
 
 
 def test_a_tile_of_64_sums_has_64_chains():
@@ -112,8 +112,7 @@ def test_counts_of_a_large_shape_are_made_at_a_smaller_one():
     assert found.counted.shape == {"m": 512, "n": 512}
     [note] = found.notes
     assert note == (
-        "Counted at 512×512, where following every access takes seconds; "
-        "100000×100000 is 38,147 times the work."
+        "Counted at 512×512 to keep emulation short; 100000×100000 is 38,147 times the work."
     )
     assert found.work.traffic.global_loads.value == 10**10
 

@@ -1,4 +1,4 @@
-"""Why a kernel is as fast as it is: formulas, the compiler's facts and the emulator's counts."""
+"""Explain a kernel's performance by formulas, compiler output and the emulator's counts."""
 
 from gemmlab.lab.explain.explanation import Explanation, default_gpu, explain
 

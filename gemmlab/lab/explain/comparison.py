@@ -1,4 +1,4 @@
-"""Model beside count, and why they differ."""
+"""Compare a traffic model with the emulator's counts, and give reasons for differences."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NOTABLE = 0.0005  # a smaller difference is rounding
 
 @dataclass(frozen=True)
 class Row:
-    """One number by the model and by the emulator; None where there is none."""
+    """One number by the model and by the emulator; None if either is missing."""
 
     name: str
     formula: str  # with the numbers put in
@@ -26,17 +26,17 @@ class Row:
 
     @property
     def difference(self) -> float | None:
-        """Of the model's value; None where one of them is missing or the model says 0."""
+        """counted / model - 1; None if one is missing or the model's value is 0."""
         if self.counted is None or not self.model:
             return None
         return self.counted / self.model - 1
 
 
 def compare(traffic: Traffic, counted: Counted) -> tuple[Row, ...]:
-    """Every number that is not nothing, of one rung at the shape that was counted.
+    """Return a row for every number that is not zero on both sides, at the counted shape.
 
-    The models' requests, sectors and wavefronts are those of the best pattern: 32 lanes, one
-    element each, side by side.
+    The model's requests, sectors and wavefronts assume the best pattern of one-element accesses: 32
+    adjacent lanes.
     """
     return tuple(row for row in _rows(traffic, counted) if row.model or row.counted)
 
@@ -59,7 +59,7 @@ def _rows(traffic: Traffic, counted: Counted) -> Iterator[Row]:
 
 
 def _kinds(traffic: Traffic, counted: Counted) -> Iterator[tuple[str, Totals, int]]:
-    """Name, counts and bytes of an element of each kind of access."""
+    """Yield the name, the counts and the bytes per element of each kind of access."""
     for space in ("global", "shared"):
         for operation in ("load", "store", "atomic"):
             name = f"{space} {operation}"
@@ -73,39 +73,39 @@ def _row(
         return Row(name, "", None, counted)
     formula = quantity.numbers if divisor == 1 else quantity.numbers_over(divisor)
     row = Row(name, formula, quantity.value / divisor, counted, reason)
-    told = row.difference is not None and abs(row.difference) > _NOTABLE
-    return row if told else Row(name, formula, row.model, counted)
+    notable = row.difference is not None and abs(row.difference) > _NOTABLE
+    return row if notable else Row(name, formula, row.model, counted)
 
 
 def _few(totals: Totals, size: int) -> str:
-    """Why there are fewer or more requests than elements / 32."""
+    """Explain why the number of requests is not elements / 32."""
     if not totals.requests:
         return ""
     reasons = []
     elements = totals.bytes_asked / totals.lanes / size
     if elements > 1:
-        reasons.append(f"a lane takes {elements:.3g} elements at a time")
+        reasons.append(f"a lane accesses {elements:.3g} elements per request")
     if totals.lanes < LANES * totals.requests:
-        reasons.append(f"{totals.lanes / totals.requests:.3g} of 32 lanes take part on average")
+        reasons.append(f"{totals.lanes / totals.requests:.3g} of 32 lanes are active on average")
     return "; ".join(reasons)
 
 
 def _sectors(totals: Totals) -> str:
     reasons = []
     if totals.shares_sectors:
-        reasons.append("lanes that ask for the same bytes share their sector")
+        reasons.append("lanes that access the same bytes share a sector")
     if totals.wastes_sectors:
         share = totals.bytes_asked / (SECTOR_BYTES * totals.sectors)
-        reasons.append(f"sectors are used in part, {share:.3g} bytes asked for per byte moved")
+        reasons.append(f"sectors are partly used, {share:.3g} bytes requested per byte moved")
     return "; ".join(reasons)
 
 
 def _waves(totals: Totals) -> str:
     reasons = []
     if totals.bytes_asked > WAVE_BYTES * totals.ideal_wavefronts:
-        reasons.append("a word that several lanes read is read once")
+        reasons.append("a word that several lanes access is served once")
     elif totals.bytes_asked < WAVE_BYTES * totals.ideal_wavefronts:
-        reasons.append("wavefronts of fewer than 32 words")
+        reasons.append("wavefronts have fewer than 32 words")
     if totals.wavefronts > totals.ideal_wavefronts:
         excess = totals.wavefronts - totals.ideal_wavefronts
         reasons.append(f"bank conflicts cost {excess:,} wavefronts")

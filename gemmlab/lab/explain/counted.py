@@ -1,4 +1,4 @@
-"""What the emulator counts of one rung on one shape, instruction by instruction."""
+"""The emulator's counts for one rung at one shape, per instruction."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from gemmlab.ptx.opcodes import ACCESSES, FLOPS
 
 TENSOR_CORES = re.compile(r"^\s*(@!?%\w+\s+)?(wg|w|tcgen05\.)?mma\b", re.MULTILINE)
 SPACES = ("global", "shared")
-COPY = {"global": "load", "shared": "store"}  # an asynchronous copy is both
-DIGITS = "0123456789abcdefghijklmnopqrstuv"  # of lanes and of warps
+COPY = {"global": "load", "shared": "store"}  # an asynchronous copy counts as both
+DIGITS = "0123456789abcdefghijklmnopqrstuv"  # one per lane or warp, 0 to 31
 NONE = "·"
 
 
 @dataclass(frozen=True)
 class Totals:
-    """All loads, stores or atomics of one state space, lane by lane and request by request."""
+    """Sums over all loads, stores or atomics of one state space."""
 
     requests: int = 0
     lanes: int = 0
@@ -35,26 +35,29 @@ class Totals:
     sectors: int = 0
     wavefronts: int = 0
     ideal_wavefronts: int = 0
-    shares_sectors: bool = False  # some instruction's lanes ask for more than its sectors hold
-    wastes_sectors: bool = False  # some instruction's sectors hold more than its lanes ask for
+    shares_sectors: bool = False  # an instruction requests more bytes than its sectors have
+    wastes_sectors: bool = False  # an instruction requests fewer bytes than its sectors have
 
 
 @dataclass(frozen=True)
 class Loop:
-    """The basic block that does most of the arithmetic, once through, for one thread."""
+    """One iteration, for one thread, of the basic block that does most of the arithmetic."""
 
     operations: int  # float32 fma, add, sub, mul
-    chain: int  # the longest chain of them in which each waits for the one before
+    chain: int  # length of their longest dependence chain
     global_loads: int  # instructions
     shared_loads: int
-    words_loaded: int  # by both, 4 bytes each
+    words_loaded: int  # of 4 bytes, by both kinds of loads
 
 
 @dataclass(frozen=True)
 class Counted:
-    """One emulated launch. `flops` is None for a kernel on tensor cores. `owners` says which warp
-    of the first block wrote which element of a two-dimensional output: a string of `DIGITS` per
-    row."""
+    """The counts of one emulated launch.
+
+    `flops` is None for a kernel on tensor cores. `owners` has a string per row of the first block's
+    part of a two-dimensional output: the digit of the warp that wrote each element. It is empty for
+    other outputs.
+    """
 
     shape: dict[str, int]
     counters: dict[str, int]
@@ -69,8 +72,10 @@ class Counted:
 
 
 def count(problem: Problem, rung: Rung, artifact: Artifact, shape: Mapping[str, int]) -> Counted:
-    """Emulate the rung once, on inputs of the problem's first family. Raises EmulationError for an
-    instruction that the emulator does not know."""
+    """Emulate the rung once, on inputs of the problem's first family.
+
+    Raises EmulationError for an instruction that the emulator does not support.
+    """
     case = problem.case(shape, rung.layout, problem.families[0], seed=0)
     given = dict(case.buffers) | dict(case.scalars)
     given[case.output] = np.zeros(case.output_size, case.output_dtype)
@@ -155,7 +160,7 @@ def _hottest(trace: Trace) -> Loop | None:
 
 
 def _chain(body: Sequence[Instruction]) -> int:
-    """Length of the longest chain of dependent float32 operations."""
+    """Return the length of the longest chain of dependent float32 operations."""
     depth: dict[str, int] = {}
     for instruction in body:
         registers = [o.name for o in instruction.operands if isinstance(o, Reg)]
@@ -168,7 +173,7 @@ def _chain(body: Sequence[Instruction]) -> int:
 
 
 def _owners(trace: Trace, case: Case, output: int) -> tuple[str, ...]:
-    """From the stores of the first block: the smallest rectangle of the output that holds them."""
+    """Return the owners of the smallest rectangle that contains all stores of the first block."""
     if case.result(np.zeros(case.output_size)).ndim != 2:
         return ()
     own = next(a for a in trace.allocations if a.name == f"argument {output}")

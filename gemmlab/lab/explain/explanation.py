@@ -1,4 +1,4 @@
-"""Everything that formulas, the compiler and the emulator say of one rung on one GPU."""
+"""Explain one rung on one GPU by formulas, compiler output and the emulator's counts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from gemmlab.problems.problem import Problem, Shape
 
 @dataclass(frozen=True)
 class Work:
-    """What is to be done at the shape that was asked for, by formulas alone."""
+    """The work at the requested shape, by formulas."""
 
     flops: int
     least_bytes: int  # each input read once, each output written once
@@ -48,11 +48,12 @@ class Work:
     traffic: Traffic | None
 
     def per_thread(self, field: str) -> Fraction | None:
-        """Elements that a thread asks for, of one field of the traffic."""
+        """Elements that one thread requests, for a field of `Traffic`; None if unknown."""
         return self._share(field, self.threads)
 
     def per_result(self, field: str) -> Fraction | None:
-        """The same for an element of the output, where each is written once."""
+        """Elements requested per element of the output; None if unknown, or if outputs are not
+        written exactly once."""
         results = self.traffic and self.traffic.results
         return self._share(field, results.value if results else 0)
 
@@ -66,38 +67,38 @@ FP32_PEAK = "FP32 peak"
 
 @dataclass(frozen=True)
 class Point:
-    """A place on the roofline."""
+    """A point on the roofline."""
 
     name: str
-    condition: str  # when that is what device memory moves
+    condition: str  # under which device memory moves this many bytes
     intensity: float  # FLOPs per byte
-    tflops: float  # that they allow
-    bound: str  # "memory", or what the peak is called
+    tflops: float  # attainable at this intensity
+    bound: str  # "memory", or the name of the peak
 
 
 @dataclass(frozen=True)
 class DeviceMemory:
-    """What is read from device memory at the shape that was asked for."""
+    """Reads from device memory at the requested shape."""
 
-    fits_l2: bool  # inputs and outputs together do
-    reads: float | None  # bytes, estimated where they do not; None: no estimate
+    fits_l2: bool  # inputs and outputs together fit in L2
+    reads: float | None  # estimated bytes if they do not fit; None: no estimate
 
 
 @dataclass(frozen=True)
 class Caches:
-    """Who has to serve how much, in bytes, at the shape that was counted."""
+    """Requests to each level of the memory hierarchy at the counted shape."""
 
-    asked: int  # by lanes, of loads from global memory
-    sectors: int  # that L1 finds for them
-    least: int  # of inputs and outputs, each once
+    asked: int  # bytes of global loads requested by lanes
+    sectors: int  # bytes of the L1 sectors of these loads
+    least: int  # bytes of inputs and outputs, each moved once
     wavefronts: int  # of L1 and shared memory
-    wavefront_s: float  # that they take at one per clock and SM
-    wavefront_tflops: float | None  # and the FLOPs that this allows; None without any
+    wavefront_s: float  # their minimum time, at one per clock per SM
+    wavefront_tflops: float | None  # the rate that this time allows; None without wavefronts
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """One rung at one shape on one GPU; parts that need a count are None or empty without one."""
+    """One rung at one shape on one GPU. Without counts, parts that need them are None or empty."""
 
     rung: str
     change: str
@@ -105,12 +106,12 @@ class Explanation:
     layout: str
     shape: dict[str, int]
     gpu: Gpu
-    peak: str  # what bounds its FLOPs: `FP32_PEAK`, or a share of that of the tensor cores
+    peak: str  # name of the peak that bounds its FLOPs: `FP32_PEAK`, or that of the tensor cores
     peak_tflops: float
-    arch: str  # what the kernel was compiled for
+    arch: str  # the architecture that the kernel was compiled for
     geometry: Geometry
     resources: Resources | None
-    refusal: str  # why the kernel refuses the shape, or the GPU the launch; "" if nobody does
+    refusal: str  # why the kernel or the GPU cannot run this shape; "" if it can run
     occupancy: Occupancy | None
     work: Work
     points: tuple[Point, ...]
@@ -118,50 +119,50 @@ class Explanation:
     rows: tuple[Row, ...]
     caches: Caches | None
     device_memory: DeviceMemory
-    measured: tuple[Reading, ...]  # of this rung, and of others at the same shapes
+    measured: tuple[Reading, ...]  # for this rung, and for others at the same shapes
     notes: tuple[str, ...]
 
     @property
     def arithmetic_time_s(self) -> float:
-        """What the FLOPs take at the peak."""
+        """The time of the FLOPs at the peak."""
         return self.work.flops / (self.peak_tflops * 1e12)
 
     @property
     def memory_time_s(self) -> float:
-        """What the least bytes take at the bandwidth of device memory. A launch whose data L2 holds
-        already, or keeps, need not move them."""
+        """The time of the minimum traffic at the bandwidth of device memory. It is no bound for
+        data that L2 holds before or after the launch."""
         return self.work.least_bytes / (self.gpu.bandwidth_gbs * 1e9)
 
     @property
     def least_time_s(self) -> float:
-        """No launch is faster, whatever L2 holds: the FLOPs at the peak, or, at the bandwidth of
-        device memory, what of the least bytes is more than L2."""
+        """A lower bound for any launch, whatever L2 holds: the FLOPs at the peak, or the minimum
+        traffic less the size of L2 at the bandwidth of device memory."""
         more = max(self.work.least_bytes - self.gpu.l2_mb * 2**20, 0)
         return max(self.arithmetic_time_s, more / (self.gpu.bandwidth_gbs * 1e9))
 
     @property
     def roof(self) -> Gpu:
-        """The GPU as this kernel's roofline sees it: with the peak of the units that it uses."""
+        """The GPU with `peak_tflops` as its float32 peak, for this kernel's roofline."""
         return replace(self.gpu, fp32_tflops=self.peak_tflops)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data, with what the properties work out."""
-        told = asdict(self)
+        """Return the fields and the computed properties as JSON data."""
+        data = asdict(self)
         for name in ("least_time_s", "arithmetic_time_s", "memory_time_s"):
-            told[name] = getattr(self, name)
-        told["gpu"]["ridge"] = self.gpu.ridge
-        told["geometry"] = self.geometry._asdict()
-        for row, plain in zip(self.rows, told["rows"], strict=True):
+            data[name] = getattr(self, name)
+        data["gpu"]["ridge"] = self.gpu.ridge
+        data["geometry"] = self.geometry._asdict()
+        for row, plain in zip(self.rows, data["rows"], strict=True):
             plain["difference"] = row.difference
         for field in ("global_loads", "shared_loads"):
             for name, share in (("thread", self.work.per_thread), ("result", self.work.per_result)):
                 value = share(field)
-                told["work"][f"{field}_per_{name}"] = None if value is None else float(value)
-        return told
+                data["work"][f"{field}_per_{name}"] = None if value is None else float(value)
+        return data
 
 
 def default_gpu() -> Gpu:
-    """The GPU of this machine, as its driver describes it, or else an H200 by its data sheet."""
+    """Return this machine's GPU, as its driver describes it; without one, an H200's data sheet."""
     try:
         return CudaDevice().facts
     except (DeviceError, MissingDependencyError):
@@ -169,15 +170,16 @@ def default_gpu() -> Gpu:
 
 
 def times(shape: Mapping[str, int]) -> str:
-    """512×512×64"""
+    """Format a shape, e.g. "512×512×64"."""
     return "×".join(map(str, shape.values()))
 
 
 def explain(problem: Problem, rung: Rung, shape: Shape, gpu: Gpu) -> Explanation:
-    """Explain `rung` at `shape` on `gpu`. Counts are the emulator's, at that shape or, where it is
-    too large, at a smaller one; `notes` says so.
+    """Explain `rung` at `shape` on `gpu`.
 
-    Raises ShapeError for a size that the problem does not have.
+    The emulator counts at that shape, or at a smaller one if it is too large; a note says so.
+    Raises ShapeError for a size outside the problem's range, ArchitectureError if the rung cannot
+    run on `gpu`.
     """
     _check(problem, rung, shape)
     notes: list[str] = []
@@ -192,7 +194,7 @@ def explain(problem: Problem, rung: Rung, shape: Shape, gpu: Gpu) -> Explanation
     resident = _occupancy(gpu, artifact, geometry)
     peak, peak_tflops = _peak(rung, gpu)
     if peak == FP32_PEAK and TENSOR_CORES.search(artifact.ptx):
-        notes.append("It computes on tensor cores: the float32 peak is not its roof.")
+        notes.append("The kernel uses tensor cores: the float32 peak is not its roof.")
     return Explanation(
         rung=label(rung),
         change=rung.change,
@@ -219,20 +221,24 @@ def explain(problem: Problem, rung: Rung, shape: Shape, gpu: Gpu) -> Explanation
 
 
 def _check(problem: Problem, rung: Rung, shape: Shape) -> None:
-    """Without drawing inputs: a tiny case finds what is too small, the C ABI what is too large."""
+    """Raise ShapeError for a size outside the problem's range.
+
+    Makes no inputs of that shape: a tiny case detects sizes that are too small, the C interface's
+    integer types those that are too large.
+    """
     tiny = {axis: min(size, 1) for axis, size in shape.items()}
     problem.case(tiny, rung.layout, problem.families[0], seed=0)
     types = {parameter.name: parameter.dtype for parameter in problem.parameters}
     for axis, size in shape.items():
         dtype = types.get(axis, "int64")
         if size > np.iinfo(dtype).max:
-            raise ShapeError(f"{axis} = {size} is more than {np.iinfo(dtype).max}, an {dtype}")
+            raise ShapeError(f"{axis} = {size} exceeds {np.iinfo(dtype).max}, the largest {dtype}")
 
 
 def _compile(rung: Rung, gpu: Gpu, notes: list[str]) -> Artifact:
-    """For the GPU's architecture where CuTe DSL can, else for the default one, and a note.
+    """Compile for the GPU's architecture; if CuTe DSL cannot, for the default one, with a note.
 
-    Raises ArchitectureError for a rung that needs another GPU.
+    Raises ArchitectureError if the rung needs another GPU.
     """
     arch = f"{gpu.arch}a" if f"{gpu.arch}a" in ARCHITECTURES else gpu.arch
     if lacking := rung.lacks(arch):
@@ -251,11 +257,11 @@ def _compile(rung: Rung, gpu: Gpu, notes: list[str]) -> Artifact:
 
 
 def _peak(rung: Rung, gpu: Gpu) -> tuple[str, float]:
-    """What bounds the kernel's FLOPs, and TFLOPS."""
+    """Return the name of the peak that bounds the kernel's FLOPs, and its TFLOPS."""
     scheme = getattr(rung.config, "scheme", None)
     if scheme is None or gpu.tensor_tflops is None:
         return FP32_PEAK, gpu.fp32_tflops
-    products = len(scheme.products)  # of 16 bits, that stand for one of float32
+    products = len(scheme.products)  # 16-bit products per float32 product
     return f"16-bit peak of tensor cores ÷ {products} products", gpu.tensor_tflops / products
 
 
@@ -280,7 +286,7 @@ def _occupancy(gpu: Gpu, artifact: Artifact, geometry: Geometry) -> Occupancy | 
     smem = taken.static_smem_bytes + geometry.dynamic_smem_bytes
     try:
         return occupancy(gpu.arch, math.prod(geometry.block), taken.registers, smem)
-    except LaunchError:  # more than the GPU has: the refusal says so
+    except LaunchError:  # the block exceeds the GPU's resources; see _refusal
         return None
 
 
@@ -289,7 +295,7 @@ def _count(
 ) -> Counted | None:
     if rung.launches is not None:
         notes.append(
-            "Not counted: its kernel is one launch of several. `gemmlab climb` counts all."
+            "Not counted: this kernel is one launch of several. `gemmlab climb` counts all of them."
         )
         return None
     small = dict(shape)
@@ -297,7 +303,7 @@ def _count(
         small = {axis: min(size, problem.default_size) for axis, size in shape.items()}
         ratio = math.prod(shape.values()) / math.prod(small.values())
         notes.append(
-            f"Counted at {times(small)}, where following every access takes seconds; "
+            f"Counted at {times(small)} to keep emulation short; "
             f"{times(shape)} is {digits(ratio)} times the work."
         )
     try:
@@ -310,15 +316,15 @@ def _count(
 def _points(
     problem: Problem, roof: Gpu, peak: str, work: Work, counted: Counted | None
 ) -> tuple[Point, ...]:
-    """By the least bytes, by the bytes that lanes ask for, and by the sectors that L1 finds."""
-    found = [("least traffic", "if caches serve every reuse", work.flops, work.least_bytes)]
+    """Return the points of the minimum traffic, the requested traffic and the counted sectors."""
+    found = [("minimum traffic", "if caches serve all reuse", work.flops, work.least_bytes)]
     asked = work.traffic and work.traffic.global_bytes
     if asked:
-        found.append(("asked for by lanes", "if no cache serves any", work.flops, asked))
+        found.append(("requested traffic", "without cache hits", work.flops, asked))
     if counted:
         moved = sum(counted.of(f"global {op}").sectors for op in ("load", "store", "atomic"))
         flops = problem.flops(counted.shape)
-        found.append(("sectors counted", "if L2 serves none", flops, SECTOR_BYTES * moved))
+        found.append(("counted sectors", "without L2 hits", flops, SECTOR_BYTES * moved))
     return tuple(
         Point(
             name,
@@ -333,7 +339,7 @@ def _points(
 
 
 def _caches(problem: Problem, gpu: Gpu, counted: Counted) -> Caches:
-    """A request of L1 takes a wavefront at least, and one for each 128 bytes."""
+    """A request to L1 takes at least one wavefront, and at least one per 128 bytes."""
     loads = counted.of("global load")
     waves = sum(
         max(totals.requests, totals.wavefronts, totals.sectors * SECTOR_BYTES // 128)

@@ -1,4 +1,4 @@
-"""Which model of traffic stands for which kernel: one line per kernel file."""
+"""The traffic model of each kernel: one line per kernel file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _BY_KERNEL: Mapping[str, Model] = {
     "histogram.global_atomics": traffic.atomic_histogram,
     "histogram.shared_atomics": traffic.staged_histogram,
 }
-# Of the kernels of a problem that are not named above.
+# For kernels of a problem that are not named above.
 _BY_PROBLEM: Mapping[str, Model] = {
     "gemm": traffic.staged_product,
     "vector-add": traffic.vector_sum,
@@ -39,7 +39,7 @@ _BY_PROBLEM: Mapping[str, Model] = {
 
 
 def model(rung: Rung, shape: Mapping[str, int]) -> Traffic | None:
-    """What the rung should ask for at that shape; None where there is no model of it."""
+    """Return the rung's modeled traffic at a shape; None if it has no model."""
     _, _, kernel = rung.kernel.__module__.partition("gemmlab.kernels.")
     found = _BY_KERNEL.get(kernel)
     if rung.launches is not None:

@@ -1,8 +1,8 @@
-"""What the 32 lanes of a warp ask memory for together, and what that costs.
+"""The access patterns of a warp's 32 lanes, and their cost.
 
-Global memory is served in sectors of 32 bytes, shared memory in wavefronts in which each of 32
-banks gives one word of 4 bytes (CUDA C++ Programming Guide, "Device Memory Accesses" and "Shared
-Memory"). The costs are those of the emulator's counting rules.
+Global memory is accessed in sectors of 32 bytes, shared memory in wavefronts, in which each of 32
+banks serves one 4-byte word (CUDA C++ Programming Guide, "Device Memory Accesses" and "Shared
+Memory"). The emulator's counting rules give the costs.
 """
 
 from __future__ import annotations
@@ -17,24 +17,26 @@ from gemmlab.emulator.counters import rules
 from gemmlab.emulator.counters.rules import BANK_BYTES, SECTOR_BYTES
 from gemmlab.emulator.counters.trace import Requests, Site, Trace
 
-_SHOWN = 10
+_SHOWN = 10  # executions whose costs are listed
 IRREGULAR = "different addresses"
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """One warp's request by a memory instruction, or by several that do the same elsewhere."""
+    """One warp's request by a memory instruction, or by several with the same pattern."""
 
     space: str  # "global" or "shared"
     operation: str  # "load", "store" or "atomic"
-    target: str  # the argument in global memory, "" in shared
+    target: str  # name of the argument in global memory; "" for shared memory
     width: int  # bytes per lane
-    instructions: int  # of the program that have this pattern
+    instructions: int  # instructions of the program with this pattern
     source: str  # file:line of one of them
-    addresses: tuple[int | None, ...]  # by lane, bytes from the line of 128 that the lowest is in
+    addresses: tuple[
+        int | None, ...
+    ]  # by lane, bytes from the lowest 128-byte line; None: inactive
     cost: int  # sectors (global) or wavefronts (shared)
-    least: int  # what as many bytes cost at best
-    bytes_used: int  # different bytes that the lanes ask for
+    least: int  # the minimum cost for as many bytes
+    bytes_used: int  # distinct bytes requested
     sentence: str
 
     @property
@@ -43,15 +45,15 @@ class Pattern:
 
     @property
     def bytes_moved(self) -> int:
-        """Of global memory: whole sectors."""
+        """Bytes of the sectors; for global memory."""
         return self.cost * SECTOR_BYTES
 
 
 def patterns(trace: Trace, names: Mapping[int, str], warp: int = 0) -> tuple[Pattern, ...]:
-    """The patterns of one warp of the first block, in the order of the program.
+    """Return the patterns of one warp of the first block, in program order.
 
-    names: of kernel arguments, by their number. Of an instruction that is executed several times
-    the dearest execution is taken.
+    names: names of the kernel arguments by index. An instruction that is executed several times is
+    represented by its most expensive execution.
     """
     found: dict[tuple[object, ...], Pattern] = {}
     for site in sorted(trace.sites.values(), key=lambda site: site.instruction):
@@ -66,11 +68,11 @@ def patterns(trace: Trace, names: Mapping[int, str], warp: int = 0) -> tuple[Pat
 
 
 def _shape(pattern: Pattern) -> object:
-    """The same for patterns that differ in where they are, or by chance."""
+    """Return a key that is equal for patterns that differ only in their position or by the data."""
     asked = [address for address in pattern.addresses if address is not None]
     if _arrangement(np.array(asked), pattern.width).endswith(IRREGULAR):
-        by_chance = pattern.operation == "atomic"  # where it goes depends on the data
-        return pattern.source, None if by_chance else (len(set(asked)), pattern.cost)
+        by_data = pattern.operation == "atomic"  # its addresses depend on the data
+        return pattern.source, None if by_data else (len(set(asked)), pattern.cost)
     relative = tuple(None if a is None else a - asked[0] for a in pattern.addresses)
     return relative, pattern.cost
 
@@ -80,8 +82,8 @@ def _pattern(trace: Trace, site: Site, names: Mapping[int, str], warp: int) -> P
     if not executed:
         return None
     costs = [_cost(site, request, warp) for request in executed]
-    dearest = max(range(len(costs)), key=lambda i: costs[i])
-    request, (cost, least) = executed[dearest], costs[dearest]
+    worst = max(range(len(costs)), key=lambda i: costs[i])
+    request, (cost, least) = executed[worst], costs[worst]
     active = request.active[warp]
     asked = request.addresses[warp][active]
     base = int(asked.min()) // 128 * 128
@@ -111,11 +113,11 @@ def _argument(trace: Trace, address: int, names: Mapping[int, str]) -> str:
         if 0 <= address - allocation.address < allocation.nbytes:
             kind, _, number = allocation.name.partition(" ")
             return names[int(number)] if kind == "argument" else number
-    raise AssertionError("the emulator lets no access past its allocations")
+    raise AssertionError("the emulator rejects accesses outside allocations")
 
 
 def _cost(site: Site, request: Requests, warp: int) -> tuple[int, int]:
-    """Sectors or wavefronts of one execution, and the least for as many bytes."""
+    """Return the sectors or wavefronts of one execution, and the minimum for as many bytes."""
     addresses, active = request.addresses[warp : warp + 1], request.active[warp : warp + 1]
     if site.space == "global":
         asked = addresses[active][:, None] + np.arange(site.width)
@@ -126,11 +128,11 @@ def _cost(site: Site, request: Requests, warp: int) -> tuple[int, int]:
 
 
 def _changes(what: str, numbers: Sequence[int]) -> str:
-    """Numbers that are not the same in every execution, as the end of a sentence."""
+    """Return the end of a sentence: the numbers per execution; "" if all are equal."""
     if len(set(numbers)) == 1:
         return ""
     some = ", ".join(map(str, numbers[:_SHOWN]))
-    return f"; {what} in turn {some}{', …' if len(numbers) > _SHOWN else ''}"
+    return f"; {what} per execution: {some}{', …' if len(numbers) > _SHOWN else ''}"
 
 
 # Words
@@ -144,8 +146,8 @@ def _global_words(asked: np.ndarray, width: int, cost: int, least: int, used: in
     if cost == least:
         return f"{where}: coalesced" if share == 1 else where
     if share > 0.5 and cost == least + 1:
-        return f"{where}, not from a 32-byte boundary on: a sector more than {least}"
-    return f"{where}: {share:.1%} of the bytes that move are used"
+        return f"{where}, not aligned to 32 bytes: one sector more than {least}"
+    return f"{where}: {share:.1%} of the bytes moved are used"
 
 
 def _shared_words(asked: np.ndarray, width: int, cost: int, least: int, used: int) -> str:
@@ -166,7 +168,7 @@ def _shared_words(asked: np.ndarray, width: int, cost: int, least: int, used: in
 
 
 def _arrangement(asked: np.ndarray, width: int) -> str:
-    """Where active lanes go, one after the other."""
+    """Describe the distances between the addresses of consecutive active lanes."""
     if len(asked) == 1:
         return "one lane"
     steps = np.diff(asked)
@@ -184,4 +186,4 @@ def _arrangement(asked: np.ndarray, width: int) -> str:
 def _apart(step: int, width: int) -> str:
     if step == 0:
         return "at one address"
-    return "side by side" if step == width else f"{abs(step):,} bytes apart"
+    return "adjacent" if step == width else f"{abs(step):,} bytes apart"

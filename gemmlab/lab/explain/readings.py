@@ -1,4 +1,4 @@
-"""What Nsight Compute read of the caches under some rungs: a record kept beside this file."""
+"""Nsight Compute's cache measurements for some rungs, stored beside this file."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from importlib import resources
 from typing import Any
 
 _FILE = "caches-h200.json"
-_COMPANIONS = ("naive", "float4")  # shown beside every other rung: the first and a tiled one
+_COMPANIONS = ("naive", "float4")  # shown with every rung, for comparison
 SECTOR_BYTES = 32
 
 
 @dataclass(frozen=True)
 class Reading:
-    """One launch that began with empty caches. Each level asks the next for a part of its bytes."""
+    """One launch, with empty caches at the start."""
 
     device: str
     rung: str
     shape: dict[str, int]
-    l1_bytes: int  # sectors that L1 was asked for
-    l1_hit: float  # the share that it had
-    l2_bytes: int  # that L1 read from L2
+    l1_bytes: int  # loaded from L1, in whole sectors
+    l1_hit: float  # hit rate, 0 to 1
+    l2_bytes: int  # read by L1 from L2
     dram_bytes: int  # read from device memory
     time_s: float
 
 
 def readings(problem: str, rung: str, layout: str) -> tuple[Reading, ...]:
-    """Of a rung in a layout, and beside it of the two that tell most; none where none were made."""
+    """Return the readings of a rung in a layout, then those of `_COMPANIONS` at the same shapes."""
     document = _document()
     made = [r for r in document["readings"] if (r["problem"], r["layout"]) == (problem, layout)]
     own = [r for r in made if r["rung"] == rung]
