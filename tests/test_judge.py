@@ -1,4 +1,4 @@
-"""The judge, tested with faults: a host function replaces the kernel."""
+"""The judge, tested by fault injection: a host function replaces the kernel."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ GEOMETRY = ((1, 1, 1), (32, 1, 1), 0)
 
 
 class FakeDevice:
-    """Runs `kernel(a, b, c, case)` on its memory, including the guards."""
+    """Runs `kernel(a, b, c, case)` on views of guarded buffers, which reach into the guards."""
 
     name, arch = "fake", "sm_90a"
 
@@ -62,7 +62,7 @@ def multiply(a, b, c, case):
 
 
 def beyond(c, elements):
-    """A view of `elements` elements after `c` in memory, or before it if negative."""
+    """Return a view of `elements` elements after `c` in memory, or before it if negative."""
     whole, size = c.base.view(np.float32), c.size
     start = (c.ctypes.data - whole.ctypes.data) // 4
     if elements < 0:
@@ -71,7 +71,7 @@ def beyond(c, elements):
 
 
 def after(change):
-    """The correct result, followed by a change in memory."""
+    """Return a kernel that computes the correct result and then applies `change` to memory."""
 
     def kernel(a, b, c, case):
         multiply(a, b, c, case)
@@ -133,7 +133,7 @@ def modify_input(a, b, c, case):
         (just_below, "pass"),
     ],
 )
-def test_sabotage_after_the_right_answer(change, status, layout):
+def test_a_fault_after_a_correct_result_is_found(change, status, layout):
     found = run(after(change), layout=layout).verdict
     assert found.status == status, found.message
     assert found.passed is (status == "pass")
@@ -147,7 +147,7 @@ def test_sabotage_after_the_right_answer(change, status, layout):
         (write_past_an_input, "0 bytes before and 4 bytes after b"),
     ],
 )
-def test_the_verdict_says_which_guard(change, message):
+def test_the_verdict_names_the_overwritten_guard(change, message):
     assert message in run(after(change)).verdict.message
 
 
@@ -161,7 +161,7 @@ def test_tf32_inputs_are_a_wrong_answer():
     assert run(kernel).verdict.status == "wrong answer"
 
 
-def test_a_kernel_that_writes_nothing_leaves_every_element():
+def test_a_kernel_that_writes_nothing_has_unwritten_output():
     found = run(lambda a, b, c, case: None).verdict
     assert found.status == "unwritten output"
     assert "1320 of 1320" in found.message
@@ -170,22 +170,22 @@ def test_a_kernel_that_writes_nothing_leaves_every_element():
 @pytest.mark.parametrize("layout", GEMM.layouts)
 def test_an_unwritten_corner_is_counted_and_located(layout):
     def kernel(a, b, c, case):
-        kept = case.result(c)[32:, 32:].copy()
+        before = case.result(c)[32:, 32:].copy()
         multiply(a, b, c, case)
-        case.result(c)[32:, 32:] = kept
+        case.result(c)[32:, 32:] = before
 
     found = run(kernel, layout=layout).verdict
     assert found.status == "unwritten output"
     assert "8 of 1320" in found.message and "(32, 32)" in found.message
 
 
-def test_a_result_that_was_right_for_other_inputs_is_wrong():
+def test_a_result_for_other_inputs_is_wrong():
     other = GEMM.case({"m": 40, "n": 33, "k": 65}, "row", "normal", 1)
     found = run(lambda a, b, c, case: multiply(a, b, c, other)).verdict
     assert found.status == "wrong answer" and found.wrong_count > 1000
 
 
-def test_the_poison_spoils_a_kernel_that_adds_to_the_output():
+def test_a_kernel_that_adds_to_the_poisoned_output_is_wrong():
     def kernel(a, b, c, case):
         with np.errstate(invalid="ignore"):  # the poison is a signaling NaN
             c += (case.a @ case.b).ravel()
@@ -194,7 +194,7 @@ def test_the_poison_spoils_a_kernel_that_adds_to_the_output():
 
 
 @pytest.mark.parametrize("wrong", [-1, 0])
-def test_infinities_must_have_their_sign(wrong):
+def test_infinities_must_have_the_right_sign(wrong):
     def kernel(a, b, c, case):
         multiply(a, b, c, case)
         c[np.isinf(c)] *= np.float32(wrong) if wrong else np.float32("nan")
@@ -208,7 +208,7 @@ def test_nan_and_infinity_in_the_right_places_pass():
     assert run(multiply, family="special").verdict.passed
 
 
-def test_a_wrong_answer_tells_where_and_how_much():
+def test_a_wrong_answer_has_indices_and_errors():
     def kernel(a, b, c, case):
         multiply(a, b, c, case)
         c[[5, 9]] += np.array([1, 1000], np.float32)
@@ -230,7 +230,7 @@ def test_only_the_first_five_wrong_elements_are_listed():
 @pytest.mark.parametrize("shape", [(1, 1, 1), (1, 33, 7), (31, 1, 1), (64, 64, 8)])
 @pytest.mark.parametrize("family", GEMM.families)
 @pytest.mark.parametrize("layout", GEMM.layouts)
-def test_the_right_answer_passes(shape, family, layout):
+def test_a_correct_result_passes(shape, family, layout):
     examined = run(multiply, *shape, family=family, layout=layout)
     assert examined.verdict.passed, examined.verdict.message
     assert examined.image.size == shape[0] * shape[1]
@@ -247,7 +247,7 @@ def test_the_right_answer_passes(shape, family, layout):
         (EmulationError, "emulation error"),
     ],
 )
-def test_what_the_emulator_objects_to_is_the_verdict(error, status):
+def test_errors_of_the_emulator_become_verdicts(error, status):
     def kernel(a, b, c, case):
         raise error("lane 3 did it")
 
@@ -257,7 +257,7 @@ def test_what_the_emulator_objects_to_is_the_verdict(error, status):
     assert examined.launched is None and not examined.verdict.passed
 
 
-def test_a_refused_launch_is_no_verdict():
+def test_a_refused_launch_is_raised():
     def kernel(a, b, c, case):
         raise LaunchError("too many threads")
 
@@ -266,7 +266,7 @@ def test_a_refused_launch_is_no_verdict():
 
 
 class Accumulating:
-    """Runs `kernel(x, out)` on the sum's memory."""
+    """Runs `kernel(x, out)` on the memory of a sum problem."""
 
     name, arch = "fake", "sm_90a"
 
@@ -289,7 +289,7 @@ def accumulate(kernel, n=50, grid=(1, 1, 1)):
     return judge.examine(Accumulating(kernel), NOTHING, (grid, (32, 1, 1), 0), total, case).verdict
 
 
-def test_an_accumulator_holds_zeros_that_a_kernel_adds_to():
+def test_an_accumulator_starts_as_zeros():
     def add(x, out):
         out += x.sum()
 
@@ -297,7 +297,7 @@ def test_an_accumulator_holds_zeros_that_a_kernel_adds_to():
     assert accumulate(lambda x, out: None).status == "wrong answer"
 
 
-def test_a_grid_of_no_blocks_is_not_launched():
+def test_an_empty_grid_is_not_launched():
     def never(x, out):
         raise AssertionError
 

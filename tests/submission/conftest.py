@@ -1,4 +1,4 @@
-"""Judge a text as a file."""
+"""The fixture `judge`, which judges the text of a kernel file."""
 
 import pytest
 from inline import in_this_process
@@ -9,7 +9,7 @@ from gemmlab.lab.submission import cases, judging, process
 from gemmlab.lab.submission.judging import Options
 from gemmlab.problems.problem import Shapes
 
-# Fewer and smaller than a user's, each with something ragged.
+# Fewer and smaller shapes than in production; most are ragged.
 VECTOR = Shapes(small=((100,), (1,), (33,)), large=(), counted=(512,))
 QUICK = cases.SHAPES | {
     "gemm": Shapes(((18, 17, 5), (1, 1, 1), (2, 3, 18)), (), (32, 32, 32)),
@@ -19,7 +19,7 @@ QUICK = cases.SHAPES | {
 
 
 class Judge:
-    """Without a GPU; `apart`, in processes as a user does."""
+    """Judges without a GPU; with `apart`, in child processes as in production."""
 
     def __init__(self, folder, monkeypatch):
         self._folder, self._monkeypatch = folder, monkeypatch
@@ -39,7 +39,7 @@ class Judge:
         file = self.file(text, suffix)
         try:
             given = parse(list(words))
-        except Exception:  # the command line refuses those; in a file they are a verdict
+        except Exception:  # an error on the command line, but a verdict in a file
             file.write_text(text.replace("//! gemmlab", f"//! gemmlab {' '.join(words)}", 1))
             given = parse([])
         return judging.judge_file(file, given, Options(**{"gpu": False, "seed": 1, **options}))

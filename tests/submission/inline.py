@@ -1,4 +1,4 @@
-"""A task of the judge without its process: quick, for kernels that are known to end."""
+"""Run a task of the judge in this process: fast, but only for kernels that terminate."""
 
 import json
 
@@ -7,7 +7,7 @@ from gemmlab.lab.submission.steps import status_of
 
 
 def in_this_process(task, request, limits):
-    """What process.run does, here."""
+    """A replacement for `process.run`."""
     answers = []
     try:
         for answer in getattr(tasks, task)(request):

@@ -1,4 +1,4 @@
-"""Kernel files for the judge: a right one, and what turns it into wrong and dishonest ones."""
+"""Kernel files for the judge: a correct one, and its variants."""
 
 HEAD = """\
 //! gemmlab problem=gemm entry=gemm args=a,b,c,m,n,k layout=row
@@ -18,12 +18,12 @@ LOOP = """\
 
 
 def gemm(loop=LOOP, before="", first="  if (!inside) return;\n", store="c[row * n + col] = sum;"):
-    """A product; its parts can be replaced."""
+    """Return a matrix product; each part of the source can be replaced."""
     return f"{HEAD}{before}\n{SIGNATURE} {{\n{INDICES}{first}{loop}  {store}\n}}\n"
 
 
 def rounded(function):
-    """A product of inputs that `function`, the body of a float from float x, makes narrower."""
+    """Return a product of rounded inputs; `function` is the body of float cut(float x)."""
     before = f"__device__ float cut(float x) {{ {function} }}"
     return gemm(
         LOOP.replace("a[row * k + i]", "cut(a[row * k + i])")
@@ -47,7 +47,7 @@ BF16_CUT = "return __uint_as_float(__float_as_uint(x) & 0xffff0000u);"
 
 
 def in_parts(mask):
-    """Each input as the sum of two narrow ones, three of whose four products are added up."""
+    """Return a product that splits each input in two parts and adds three of the four products."""
     before = (
         "__device__ float high(float x) "
         f"{{ return __uint_as_float(__float_as_uint(x) & {mask}u); }}"

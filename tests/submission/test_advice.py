@@ -1,10 +1,10 @@
-"""What the judge says is to be improved first."""
+"""The judge's advice on what to improve first."""
 
 import pytest
 
 from gemmlab.lab.submission import start
 
-# Values of a block are combined in shared memory first.
+# Each block combines its values in shared memory first.
 SUM = """\
 //! gemmlab problem=sum block=256 grid=ceil_div(n,256)
 extern "C" __global__ void total(const float* x, float* out, long long n) {
@@ -35,20 +35,20 @@ extern "C" __global__ void count(const unsigned char* data, unsigned* counts, lo
 
 
 @pytest.mark.parametrize("problem", ["sum", "histogram"])
-def test_an_atomic_for_every_load_is_too_many(judge, problem):
+def test_one_global_atomic_per_load_is_too_many(judge, problem):
     found = judge(start.text(problem, "cu"))
     assert "combine values in a block first" in found.advice[0]
 
 
 @pytest.mark.parametrize("text", [SUM, HISTOGRAM])
-def test_one_for_every_block_is_not(judge, text):
+def test_one_global_atomic_per_block_is_not(judge, text):
     found = judge(text)
     assert found.verdict == "pass"
     assert not any("combine" in sentence for sentence in found.advice)
 
 
-def test_repeats_are_a_share_of_all_wavefronts_atomics_too(judge):
-    """Bytes that meet in a bin are no bank conflict that padding would help against."""
-    [met] = [sentence for sentence in judge(HISTOGRAM).advice if "wavefronts" in sentence]
-    assert met.startswith("atomic conflicts") and "pad" not in met
-    assert 0 < float(met.partition("(")[2].partition("%")[0]) < 100
+def test_atomic_conflicts_are_a_share_of_all_wavefronts(judge):
+    """Atomics to the same bin are not bank conflicts, and padding does not help."""
+    [advice] = [sentence for sentence in judge(HISTOGRAM).advice if "wavefronts" in sentence]
+    assert advice.startswith("atomic conflicts") and "pad" not in advice
+    assert 0 < float(advice.partition("(")[2].partition("%")[0]) < 100

@@ -1,4 +1,4 @@
-"""Problems and results in FlashInfer-Bench's schema: written, read back, and refused."""
+"""Problems and results in FlashInfer-Bench's schema: writing, reading, and errors."""
 
 import json
 from pathlib import Path
@@ -17,13 +17,13 @@ KEEPING = gemm(before="__device__ float kept;", store="c[row * n + col] = kept =
 
 
 @pytest.mark.parametrize("name", ["gemm", "transpose", "sum", "vector-add"])
-def test_problems_come_back(name):
+def test_problems_round_trip(name):
     problem = problems.find(name)
-    told = flashinfer.definition(problem)
-    assert flashinfer.read_definition(json.dumps(told)) is problem
-    tensors = {**told["inputs"], **told["outputs"]}
-    assert all(set(tensor["shape"]) <= told["axes"].keys() for tensor in tensors.values())
-    assert "def run(" in told["reference"]
+    result = flashinfer.definition(problem)
+    assert flashinfer.read_definition(json.dumps(result)) is problem
+    tensors = {**result["inputs"], **result["outputs"]}
+    assert all(set(tensor["shape"]) <= result["axes"].keys() for tensor in tensors.values())
+    assert "def run(" in result["reference"]
     lines = flashinfer.workloads(problem)
     shapes = flashinfer.read_workloads(flashinfer.lines(lines), problem)
     assert shapes == [line["workload"]["axes"] for line in lines] and shapes
@@ -54,24 +54,24 @@ def test_a_bare_workload_is_read_too():
         ),
     ],
 )
-def test_what_is_no_such_file_is_refused(read):
+def test_invalid_files_are_refused(read):
     with pytest.raises(InputError):
         read()
 
 
-def test_a_solution_comes_back(judge):
+def test_a_solution_round_trips(judge):
     file = judge.file(gemm())
-    told = flashinfer.solution(GEMM, file, file.read_text())
-    spec = told["spec"]  # each reads its own words, and passes over the other's
+    result = flashinfer.solution(GEMM, file, file.read_text())
+    spec = result["spec"]  # FlashInfer-Bench reads language, SOL-ExecBench languages
     assert (spec["language"], spec["languages"]) == ("cuda", ["cuda_cpp"])
     assert spec["target_hardware"] == ["LOCAL"]
-    found = flashinfer.read_solution(json.dumps(told))
+    found = flashinfer.read_solution(json.dumps(result))
     assert (found.name, found.definition, found.entry) == ("kernel", "gemm", "gemm")
     assert found.text == gemm()
 
 
 @pytest.mark.parametrize(
-    ("name", "directive", "told"),
+    ("name", "directive", "message"),
     [
         ("k.cu", "", "k.cu has no problem=gemm: a solution must begin with a line //! gemmlab"),
         ("k.cu", "//! gemmlab block=32 entry=f", "k.cu has no problem=gemm"),
@@ -81,8 +81,8 @@ def test_a_solution_comes_back(judge):
         ("k.ptx", "//! gemmlab problem=gemm entry=f", r"must be CUDA C\+\+ \(.cu\) or Python"),
     ],
 )
-def test_a_file_that_nobody_could_run_is_no_solution(name, directive, told):
-    with pytest.raises(InputError, match=told):
+def test_a_file_without_a_complete_directive_is_no_solution(name, directive, message):
+    with pytest.raises(InputError, match=message):
         flashinfer.solution(GEMM, Path(name), f"{directive}\n__global__ void f() {{}}\n")
 
 
@@ -99,16 +99,16 @@ def test_a_file_that_nobody_could_run_is_no_solution(name, directive, told):
         ),
     ],
 )
-def test_failures_have_the_status_and_what_goes_with_it(judge, text, status):
-    [told] = flashinfer.traces(judge(text))
-    evaluation = told["evaluation"]
+def test_failures_have_the_schemas_status_and_fields(judge, text, status):
+    [result] = flashinfer.traces(judge(text))
+    evaluation = result["evaluation"]
     assert evaluation["status"] == status and evaluation["performance"] is None
     assert (evaluation["correctness"] is not None) == (status == "INCORRECT_NUMERICAL")
-    assert told["solution"] == "kernel" and set(told["workload"]["axes"]) == {"m", "n", "k"}
-    json.loads(flashinfer.lines([told]))
+    assert result["solution"] == "kernel" and set(result["workload"]["axes"]) == {"m", "n", "k"}
+    json.loads(flashinfer.lines([result]))
 
 
-def test_a_pass_without_a_time_is_a_workload(judge):
+def test_an_untimed_pass_gives_workloads(judge):
     lines = flashinfer.traces(judge(gemm()))
     assert lines and all(line["evaluation"] is None for line in lines)
 
@@ -117,19 +117,19 @@ def test_a_timed_pass_has_correctness_and_performance(judge):
     passed = judge(gemm())
     passed.score, passed.best_seconds = 50.0, (2e-3, 1e-3)
     passed.runs = [{"shape": {"m": 64, "n": 64, "k": 64}, "machine": {"gpu": "Fake"}}]
-    [told] = flashinfer.traces(passed)
-    assert told["evaluation"]["status"] == "PASSED"
-    assert told["evaluation"]["performance"] == {
+    [result] = flashinfer.traces(passed)
+    assert result["evaluation"]["status"] == "PASSED"
+    assert result["evaluation"]["performance"] == {
         "latency_ms": 2.0,
         "reference_latency_ms": 1.0,
         "speedup_factor": 0.5,
     }
-    assert 0 < told["evaluation"]["correctness"]["max_relative_error"] < 1e-6
+    assert 0 < result["evaluation"]["correctness"]["max_relative_error"] < 1e-6
 
 
-def test_numbers_that_are_not_finite_are_words():
-    told = flashinfer.lines([{"a": float("inf"), "b": [float("nan")], "c": 1.0}])
-    assert json.loads(told) == {"a": "Infinity", "b": ["NaN"], "c": 1.0}
+def test_nan_and_infinity_are_strings():
+    result = flashinfer.lines([{"a": float("inf"), "b": [float("nan")], "c": 1.0}])
+    assert json.loads(result) == {"a": "Infinity", "b": ["NaN"], "c": 1.0}
 
 
 def test_a_file_without_a_problem_has_no_trace():
@@ -153,17 +153,17 @@ def test_the_commands(judge, tmp_path, capsys, monkeypatch):
     code, _, err = gemmlab("new", "gemm", "--lang", "c")
     assert code == 2 and "choose cu, cute" in err
     assert gemmlab("export", "gemm", "-o", "problem", "--solution", "gemm.cu")[0] == 0
-    judge("")  # from here on without processes
+    judge("")  # installs the replacement of process.run
     solution, work = "problem/solution.json", "problem/workload.jsonl"
     *lines, last = [json.loads(line) for line in (tmp_path / work).read_text().splitlines()[:4]]
-    last["workload"]["axes"] = {"m": 7, "n": 70, "k": 9}  # no shape of the judge's own
+    last["workload"]["axes"] = {"m": 7, "n": 70, "k": 9}  # not one of the judge's shapes
     (tmp_path / work).write_text("\n".join(map(json.dumps, [*lines, last])))
     options = ("--emulated", "--workload", work, "--trace", "trace.jsonl", "--json")
     code, out, err = gemmlab("judge", solution, *options)
-    told = json.loads(out)
-    assert code == 0 and told["verdict"] == "pass" and told["file"] == "gemm.cu"
+    result = json.loads(out)
+    assert code == 0 and result["verdict"] == "pass" and result["file"] == "gemm.cu"
     assert "emulator: pass" in err
-    shapes = [tuple(trial["shape"].values()) for trial in told["steps"][-1]["trials"]]
+    shapes = [tuple(trial["shape"].values()) for trial in result["steps"][-1]["trials"]]
     assert (7, 70, 9) in shapes
     lines = [json.loads(line) for line in (tmp_path / "trace.jsonl").read_text().splitlines()]
     assert {line["definition"] for line in lines} == {"gemm"}

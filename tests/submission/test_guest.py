@@ -1,4 +1,4 @@
-"""A kernel file as one of the contenders of `gemmlab bench`."""
+"""A kernel file as a contender of `gemmlab bench`."""
 
 import pytest
 from inline import in_this_process
@@ -18,7 +18,7 @@ SHAPE = {"m": 33, "n": 20, "k": 17}
 
 @pytest.fixture
 def made(judge, monkeypatch):
-    """The job of a file and of rungs, and who was refused."""
+    """Make the job for a file and rungs; returns it with the refusals."""
     monkeypatch.setattr(process, "run", in_this_process)
 
     def make(text, *rungs, shape=SHAPE):
@@ -31,7 +31,7 @@ def made(judge, monkeypatch):
     return make
 
 
-def test_a_file_is_timed_beside_rungs_as_its_directive_says(made):
+def test_a_file_is_timed_with_rungs_as_its_directive_says(made):
     job, refusals = made(gemm(), "naive")
     naive, own = job.kernels
     assert not refusals and (naive.name, own.name) == ("naive", "kernel.cu")
@@ -46,30 +46,30 @@ def test_a_cheaper_class_is_measured_in_that_class(made):
     assert job.precision == job.kernels[0].precision == "tf32"
 
 
-def test_a_shape_that_a_file_does_not_take_is_skipped(made):
+def test_a_shape_that_a_file_does_not_accept_is_skipped(made):
     job, [refusal] = made(gemm().replace("layout=row", "layout=row multiple=16,16,8"))
     assert not job.kernels and (refusal.status, refusal.failed) == ("skipped", False)
     assert "multiples of 16,16,8" in refusal.message
 
 
-def test_what_the_judge_would_refuse_is_not_timed(made):
+def test_a_forbidden_kernel_is_not_timed(made):
     with pytest.raises(CompileError, match=r"kernel.cu: forbidden: gemm keeps kept"):
         made(gemm(before="__device__ float kept;", store="c[row * n + col] = kept = sum;"))
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (("layout=row", "layout=row,col,col"), "course"),
         (("problem=gemm", "problem=sum"), "of sum"),
         (("grid=", "hgrid="), "kernel.cu: "),
     ],
 )
-def test_what_cannot_be_measured_together_is_told_first(made, change, told):
-    with pytest.raises(InputError, match=told):
+def test_files_that_do_not_match_the_rungs_are_refused(made, change, message):
+    with pytest.raises(InputError, match=message):
         made(gemm().replace(*change), "naive")
 
 
-def test_a_layout_that_is_not_the_files(judge):
+def test_another_layout_is_refused(judge):
     with pytest.raises(InputError, match="has layout row, not course"):
         guest(judge.file(gemm()), "course")

@@ -1,4 +1,4 @@
-"""The judge on right, imprecise, wrong and dishonest kernel files, from file to verdict."""
+"""The judge on correct, imprecise, wrong and dishonest kernel files, from file to verdict."""
 
 import io
 import re
@@ -16,7 +16,7 @@ from gemmlab.lab.submission.steps import Judgement, Step
 from gemmlab.report import judgement
 
 
-def test_a_right_kernel_passes_with_class_counters_and_advice(judge):
+def test_a_correct_kernel_passes_with_class_counters_and_advice(judge):
     found = judge(gemm())
     assert found.verdict == "pass" and found.precision == "ieee", found.steps[-1].message
     assert [step.name for step in found.steps] == ["directive", "compile", "checks", "emulator"]
@@ -26,7 +26,7 @@ def test_a_right_kernel_passes_with_class_counters_and_advice(judge):
     assert found.score is None
 
 
-def test_every_case_has_inputs_of_its_own_and_none_that_can_be_known(judge):
+def test_every_case_and_judgement_has_different_inputs(judge):
     first, second = (judge(gemm(), seed=None) for _ in range(2))
     seeds = [trial.seed for trial in first.steps[-1].trials[:-2]]
     assert len(set(seeds)) == len(seeds) and first.seed != second.seed
@@ -59,8 +59,8 @@ def test_a_declared_class_passes_in_that_class(judge):
     assert judge(rounded(BF16), "precision=fp16").verdict == "low precision"
 
 
-def test_words_have_the_last_say(judge):
-    """Also where they say what is so by default."""
+def test_options_override_the_directive(judge):
+    """Even if they give a default."""
     half = rounded(FP16).replace("layout=row", "layout=row precision=fp16")
     assert judge(half).verdict == "pass"
     assert judge(half, "precision=ieee").verdict == "low precision"
@@ -68,8 +68,8 @@ def test_words_have_the_last_say(judge):
     assert judge(scaled, "output=nan").verdict == "wrong answer"
 
 
-def test_sizes_to_time_change_nothing_in_what_is_right(judge):
-    """The cases keep theirs: a right kernel passes, a grid that covers too little does not."""
+def test_timed_sizes_do_not_change_the_test_cases(judge):
+    """A correct kernel passes, and a grid that covers too little fails."""
     found = judge(gemm(), "m=8", "n=8", "k=8")
     assert found.verdict == "pass", found.steps[-1]
     plain = judge(gemm())
@@ -131,15 +131,14 @@ def test_a_wrong_kernel_fails_for_the_right_reason(judge, name):
         assert verdict.wrong_count and verdict.worst and verdict.first[0].index == (0, 0)
 
 
-def test_what_asks_for_float16_is_no_better_whatever_its_results(judge):
-    """Nothing beyond float16's range is asked of it: it must not rank where that is."""
+def test_a_kernel_that_requests_float16_is_fp16_at_best(judge):
+    """It was not tried beyond float16's range, so it must not rank in a class that includes it."""
     for text in (gemm(), rounded(TF32), rounded(FP16)):
         found = judge(text, "precision=fp16")
         assert (found.verdict, found.precision) == ("pass", "fp16")
 
 
-def test_messages_speak_the_authors_language(judge):
-    """Arguments by name; where a hint helps, a hint."""
+def test_messages_name_arguments_and_give_hints(judge):
     found = judge(gemm(first=""), "args=a,b,c,m,n,k")
     assert "the end of argument " in found.steps[-1].message
     assert re.search(r"argument [abc]\b", found.steps[-1].message)
@@ -154,7 +153,7 @@ def test_messages_speak_the_authors_language(judge):
     assert late.verdict == "wrong answer" and "finite" not in late.steps[-1].message
 
 
-def test_what_prints_or_asserts_is_judged(judge):
+def test_printf_and_assert_are_judged(judge):
     text = gemm(store='assert(m > 0); printf("%d\\n", row); c[row * n + col] = sum;')
     assert judge(text).verdict == "pass"
     failing = gemm(first="  assert(row < m - 1);\n  if (!inside) return;\n")
@@ -162,12 +161,12 @@ def test_what_prints_or_asserts_is_judged(judge):
     assert found.verdict == "emulation error" and "kernel.cu:" in found.steps[-1].message
 
 
-def test_what_reads_its_output_is_told_how_and_passes(judge):
+def test_a_kernel_that_reads_its_output_gets_a_hint_and_passes_with_it(judge):
     assert "needs output=finite" in judge(SCALED).steps[-1].message
     assert judge(SCALED, "output=finite").verdict == "pass"
 
 
-# One for each trick that a file of one kernel can try.
+# Tricks of a kernel file, and the status that each gets.
 SABOTAGE = {
     "keeps a result from launch to launch": (
         gemm(before="__device__ float kept[4];", store="c[row * n + col] = kept[0] = sum;"),
@@ -277,8 +276,8 @@ def test_a_bad_file_gets_a_verdict(judge, name):
 @pytest.mark.parametrize(
     ("number", "shown"), [(1, "a word"), (2, "2. a word"), (90, "and 60 more lines")]
 )
-def test_a_long_message_stands_below_the_table(number, shown):
-    """In whole up to a screenful; of more lines it says how many."""
+def test_a_long_message_is_printed_below_the_table(number, shown):
+    """All of it up to a screenful, then the number of omitted lines."""
     lines = [f"{i}. {40 * 'a word '}" for i in range(1, number + 1)]
     step = Step("compile", "compile error", "\n".join(lines if number > 1 else ["a word"]))
     out = Console(width=100, record=True, file=io.StringIO())
@@ -304,7 +303,7 @@ SHALLOW = """
 
 
 def test_every_axis_is_long_once(judge, monkeypatch):
-    """Alone, so that it costs little: a second tile is what shows that a barrier is missing."""
+    """The other axes are short to save time. Only a second tile reveals a missing barrier."""
     for name, shapes in cases.SHAPES.items():
         axes = range(len(problems.find(name).axes))
         for axis in axes:
@@ -329,7 +328,7 @@ def test_ptx_and_templates(judge):
     assert judge(lines, suffix=".ptx").verdict == "pass"
 
 
-def test_multiples_are_all_that_is_asked_for(judge):
+def test_only_the_multiples_that_a_kernel_accepts_are_tried(judge):
     text = gemm(first="", loop=LOOP).replace("layout=row", "layout=row multiple=16,16,8")
     found = judge(text)
     assert found.verdict == "pass"
@@ -337,7 +336,7 @@ def test_multiples_are_all_that_is_asked_for(judge):
     assert all(s["m"] % 16 == s["n"] % 16 == s["k"] % 8 == 0 for s in shapes)
 
 
-def test_a_directive_may_bring_arrays_and_numbers(judge):
+def test_a_directive_may_define_arrays_and_numbers(judge):
     text = gemm(store="c[row * n + col] = alpha * sum + spare[0];").replace(
         "int k)", "int k, float alpha, const float* spare)"
     )
@@ -348,7 +347,7 @@ def test_a_directive_may_bring_arrays_and_numbers(judge):
 @pytest.mark.parametrize("problem", ["gemm", "transpose", "sum", "histogram", "vector-add"])
 @pytest.mark.parametrize("language", start.LANGUAGES)
 @pytest.mark.slow
-def test_starting_files_pass(judge, problem, language):
+def test_starter_files_pass(judge, problem, language):
     suffix = start.LANGUAGES[language]
     found = judge(start.text(problem, language), suffix=suffix)
     assert found.verdict == "pass", found.steps[-1]

@@ -1,4 +1,4 @@
-"""A task that hangs, dies, hoards, chatters or hides: a status, and nothing left behind."""
+"""Child processes: every failure of a task becomes a status, and cleanup is complete."""
 
 import functools
 import os
@@ -52,7 +52,7 @@ def compiled(tmp_path, text, seconds=20.0):
 
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.slow
-def test_whatever_a_file_does_is_a_status(tmp_path, name):
+def test_every_failure_of_a_file_is_a_status(tmp_path, name):
     text, status, message = FILES[name]
     ended = compiled(tmp_path, text, 2.0 if name == "hangs" else 20.0)
     assert ended.status == status, ended
@@ -61,7 +61,7 @@ def test_whatever_a_file_does_is_a_status(tmp_path, name):
 
 @pytest.mark.slow
 def test_nothing_is_left_behind(tmp_path, monkeypatch):
-    """Of a file that starts a process outside of its session, and prints a million lines."""
+    """The file starts a process outside its session and prints a million lines."""
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
@@ -87,7 +87,7 @@ def test_nothing_is_left_behind(tmp_path, monkeypatch):
 
 
 def _lives(pid):
-    """A process that was killed and that nobody waits for is dead, too."""
+    """Return whether a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except OSError:
@@ -95,7 +95,7 @@ def _lives(pid):
 
 
 def test_a_file_cannot_have_another_kernel_judged(judge):
-    """What comes of its code has to be PTX: not the name of a rung, or of a file."""
+    """The compile task must answer with PTX, not with the name of a rung or a file."""
     text = (
         "#! gemmlab problem=gemm block=32,32 grid=1\n"
         "import os, pathlib\n"
@@ -122,7 +122,7 @@ def test_a_file_cannot_have_another_kernel_judged(judge):
     ],
 )
 @pytest.mark.slow
-def test_whatever_a_file_writes_as_answers_is_a_verdict(judge, lines):
+def test_forged_answers_give_a_verdict(judge, lines):
     text = (
         "#! gemmlab problem=gemm block=32,32 grid=1\n"
         "import os, pathlib\n"
@@ -137,7 +137,7 @@ HANGS = gemm("  volatile int one = 1; float sum = 0; while (one == 1) sum += 1;\
 
 
 @pytest.mark.slow
-def test_a_kernel_that_hangs_is_told_with_its_case(judge, monkeypatch):
+def test_the_message_on_a_hanging_kernel_names_the_case(judge, monkeypatch):
     def hurried(task, request, limits):
         return run(task, request, replace(limits, seconds=4.0 if task == "emulate" else 60.0))
 
@@ -150,11 +150,11 @@ def test_a_kernel_that_hangs_is_told_with_its_case(judge, monkeypatch):
 NEXT = "from gemmlab.core import scratch\nwith scratch.folder(): pass"
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems end no child with its parent")
+@pytest.mark.skipif(sys.platform != "linux", reason="requires prctl(PR_SET_PDEATHSIG)")
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 @pytest.mark.slow
 def test_a_judge_that_is_stopped_leaves_no_process(tmp_path, how):
-    """One that is killed cannot end its child any more: that ends with it. Nor do files stay."""
+    """The child is killed with the judge, even by SIGKILL, and temporary files are removed."""
     file, pid_file, scratch = tmp_path / "kernel.py", tmp_path / "pid", tmp_path / "scratch"
     scratch.mkdir()
     file.write_text(
@@ -165,7 +165,7 @@ def test_a_judge_that_is_stopped_leaves_no_process(tmp_path, how):
     )
     command = [sys.executable, "-m", "gemmlab", "judge", str(file), "--emulated"]
     where = {**os.environ, "TMPDIR": str(scratch)}
-    # What runs in the background ignores SIGINT, and so would its children.
+    # A background job ignores SIGINT, and its children inherit that.
     heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     own = {"stderr": subprocess.DEVNULL, "env": where, "preexec_fn": heed}
     with subprocess.Popen(command, **own) as judging:
@@ -174,7 +174,7 @@ def test_a_judge_that_is_stopped_leaves_no_process(tmp_path, how):
     _wait_until(lambda: not _lives(int(pid_file.read_text())))
     if how != signal.SIGKILL:
         assert judging.returncode == 128 + how
-    else:  # nobody is left to remove them but the next run
+    else:  # the next run removes the folder of a killed judge
         subprocess.run([sys.executable, "-c", NEXT], env=where, check=True)
     assert not list(scratch.iterdir())
 
@@ -188,7 +188,7 @@ def _wait_until(true, seconds=20.0):
 
 @pytest.mark.slow
 def test_the_file_changes_nothing_in_the_process_that_judges(judge):
-    """Host code runs where the PTX is made, and nothing but PTX comes out of there."""
+    """Host code runs only in the compile process, which returns only PTX."""
     trick = (
         "import numpy, gemmlab.lab.judge.judge as judge\n"
         "judge.compare = numpy.allclose = lambda *args: True\n"

@@ -1,4 +1,4 @@
-"""What may be said of a kernel without running it: whether it keeps something in its module."""
+"""Static checks: whether a kernel keeps state in variables of its module."""
 
 import pytest
 
@@ -45,7 +45,7 @@ KEEPS_NOTHING = {
 
 
 @pytest.mark.parametrize("name", [*KEEPS, *KEEPS_NOTHING])
-def test_what_a_kernel_writes_into_its_module_it_keeps(judge, name):
+def test_writable_module_variables_are_found(judge, name):
     before, body = (KEEPS | KEEPS_NOTHING)[name]
     text = f'{before}\nextern "C" __global__ void k(float* x, int n) {{ {body} }}\n'
     found = forbidden(judge.artifact(text).ptx)
@@ -54,8 +54,8 @@ def test_what_a_kernel_writes_into_its_module_it_keeps(judge, name):
 
 @pytest.mark.parametrize("name", ["$str", "__unnamed_1", "kept"])
 @pytest.mark.parametrize("where", [".shared .u32 s; ", "/* a comment */ ", ""])
-def test_no_name_or_place_hides_it(name, where):
-    """In PTX by hand, where names are free."""
+def test_a_module_variable_is_found_under_any_name(name, where):
+    """Handwritten PTX can use any name, including those that compilers use for strings."""
     ptx = (
         ".version 8.0\n.target sm_90a\n.address_size 64\n"
         f"{where}.global .align 4 .b8 {name}[4] = {{1}};\n"

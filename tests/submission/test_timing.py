@@ -1,4 +1,4 @@
-"""What needs a GPU, on a fake one: trials on it, three timed runs, and the score."""
+"""The judge's GPU steps on a fake GPU: trials, three timed runs, and the score."""
 
 import sys
 from dataclasses import replace
@@ -40,7 +40,7 @@ def submission(judge):
 
 @pytest.fixture
 def timed(monkeypatch):
-    """Take the timed runs on the fake; what the task tells."""
+    """Time a submission on the fake GPU and return the task's answer."""
     for module, name in ((machine, "LEAST_S"), (machine, "PAUSE_S"), (worker, "RESETTLE_S")):
         monkeypatch.setattr(module, name, 0.0)
 
@@ -60,23 +60,23 @@ def timed(monkeypatch):
     monkeypatch.setattr(worker, "run", measured)
 
     def take(submission, precision="ieee"):
-        [told] = timing.take(timing.Request(submission, "sm_90a", precision))
-        return told
+        [result] = timing.take(timing.Request(submission, "sm_90a", precision))
+        return result
 
     return take
 
 
 @pytest.mark.slow
-def test_the_score_is_of_the_best_of_three_runs_each_on_fresh_inputs(submission, timed):
-    told = timed(submission(gemm()))
-    assert told["score"] == pytest.approx(200, rel=0.02) and "% of cublas" in told["message"]
-    own = [run for run in told["runs"] if run["kernel"] == timing.NAME]
+def test_the_score_is_the_best_of_three_runs_with_different_inputs(submission, timed):
+    result = timed(submission(gemm()))
+    assert result["score"] == pytest.approx(200, rel=0.02) and "% of cublas" in result["message"]
+    own = [run for run in result["runs"] if run["kernel"] == timing.NAME]
     assert len(own) == len({run["seed"] for run in own}) == 3
     assert own[0]["shape"] == {"m": 33, "n": 20, "k": 17}
-    assert told["best_seconds"][0] == pytest.approx(5e-4, rel=0.01)
+    assert result["best_seconds"][0] == pytest.approx(5e-4, rel=0.01)
 
 
-def test_arguments_in_another_order_and_numbers_are_timed_too(submission, timed):
+def test_kernels_with_additional_arguments_are_timed(submission, timed):
     text = gemm(store="c[row * n + col] = alpha * sum + 0.0f * c[row * n + col];")
     text = text.replace("int n, int k)", "int n, int k, float alpha)")
     text = text.replace("args=a,b,c,m,n,k", "args=a,b,c,m,n,k,1.0 output=finite")
@@ -84,21 +84,21 @@ def test_arguments_in_another_order_and_numbers_are_timed_too(submission, timed)
 
 
 def test_a_wrong_result_has_no_score(submission, timed):
-    told = timed(submission(gemm(store="c[row * n + col] = sum * 1.01f;")))
-    assert told["status"] == "wrong answer" and "score" not in told
+    result = timed(submission(gemm(store="c[row * n + col] = sum * 1.01f;")))
+    assert result["status"] == "wrong answer" and "score" not in result
 
 
 @pytest.mark.parametrize(("precision", "text"), [("tf32", rounded(TF32)), ("bf16", rounded(BF16))])
 @pytest.mark.slow
 def test_a_cheaper_class_is_scored_against_cublas_in_that_class(submission, timed, precision, text):
-    told = timed(submission(text), precision)
-    assert told["score"] > 0 and blas.COMPUTE_TYPES[precision] in told["message"]
-    assert {run["precision"] for run in told["runs"]} == {precision, "ieee"}  # NumPy's is
+    result = timed(submission(text), precision)
+    assert result["score"] > 0 and blas.COMPUTE_TYPES[precision] in result["message"]
+    assert {run["precision"] for run in result["runs"]} == {precision, "ieee"}  # NumPy's is
     assert timed(submission(text), "ieee")["status"] == "wrong answer"
 
 
 TRICKS = {
-    # All see the loop of timed launches by what the launch before has left.
+    # Each detects the timing loop by what the previous launch left in memory.
     "finds its work done, at the timed shape": gemm(
         first="  if (!inside || m == 33 && fabsf(c[row * n + col]) < 1e30f) return;\n"
     ),
@@ -132,13 +132,12 @@ LEAVES_IT = [name for name in TRICKS if "finds" in name]
 
 @pytest.mark.parametrize("name", LEAVES_IT)
 @pytest.mark.slow
-def test_who_finds_the_work_done_and_leaves_it_has_no_score(submission, timed, name):
-    told = timed(submission(TRICKS[name]))
-    assert told["status"] == "forbidden" and "its output held before" in told["message"]
+def test_a_kernel_that_skips_completed_work_has_no_score(submission, timed, name):
+    result = timed(submission(TRICKS[name]))
+    assert result["status"] == "forbidden" and "its output held before" in result["message"]
 
 
-def test_arrays_of_its_own_carry_nothing_from_launch_to_launch(submission, timed, monkeypatch):
-    """A kernel may keep what it likes there: the next launch finds what the directive says."""
+def test_arrays_of_the_directive_are_refilled_before_each_launch(submission, timed, monkeypatch):
     found, launch = [], FakeGpu.prepare
 
     def watched(self, artifact, grid, block, args, smem=0):
@@ -157,18 +156,18 @@ def test_arrays_of_its_own_carry_nothing_from_launch_to_launch(submission, timed
     assert len(found) > 10 and not any(found)
 
 
-def test_what_ends_the_runs_early_is_the_verdict(submission, timed, monkeypatch):
+def test_an_error_that_ends_the_runs_is_the_verdict(submission, timed, monkeypatch):
     def broken(self):
         raise DeviceError("an illegal memory access")
 
     monkeypatch.setattr(FakeSensors, "read", broken)
-    told = timed(submission(gemm()))
-    assert told["status"] == "not run" and told["message"].endswith("an illegal memory access")
+    result = timed(submission(gemm()))
+    assert result["status"] == "not run" and result["message"].endswith("an illegal memory access")
 
 
-def test_the_clocks_have_to_agree(submission, timed):
-    told = timed(submission(gemm()))
-    run = timing.Record(**told["runs"][-1])
+def test_the_clocks_must_agree(submission, timed):
+    result = timed(submission(gemm()))
+    run = timing.Record(**result["runs"][-1])
     events = run.gpu_mean_s
     for clocks, named in (
         ({"cpu_mean_s": 1.02 * events}, None),
@@ -181,13 +180,13 @@ def test_the_clocks_have_to_agree(submission, timed):
         assert found is None if named is None else named in found
 
 
-def test_trials_on_a_gpu_see_large_shapes_and_every_family_there(submission, monkeypatch):
+def test_trials_on_a_gpu_include_large_shapes_and_every_family(submission, monkeypatch):
     large = Shapes(((9, 8, 7),), ((40, 30, 20),), (16, 16, 16))
     monkeypatch.setattr(cases, "SHAPES", {"gemm": large})
     monkeypatch.setattr(cuda, "CudaDevice", lambda: FakeGpu({}))
-    told = list(tasks.try_on_gpu(submission(gemm())))
-    assert told[0]["device"] == "cuda:0 Fake"
-    trials = [answer["trial"] for answer in told if "trial" in answer]
+    result = list(tasks.try_on_gpu(submission(gemm())))
+    assert result[0]["device"] == "cuda:0 Fake"
+    trials = [answer["trial"] for answer in result if "trial" in answer]
     assert all(trial["precision"] == "ieee" for trial in trials)
     seen = {trial["family"] for trial in trials if trial["shape"]["m"] == 40}
     assert len(seen) == 9
@@ -195,13 +194,13 @@ def test_trials_on_a_gpu_see_large_shapes_and_every_family_there(submission, mon
 
 
 @pytest.mark.slow
-def test_clocks_of_a_gpu_that_others_use_accuse_nobody(submission, timed, monkeypatch):
+def test_clocks_that_disagree_on_a_shared_gpu_are_no_accusation(submission, timed, monkeypatch):
     monkeypatch.setattr(timing, "disagree", lambda record: "1 µs by one clock, 2 µs by another")
     assert timed(submission(gemm()))["status"] == "impossible time"
     reading = replace(FakeSensors().read(), others=2)
     monkeypatch.setattr(FakeSensors, "read", lambda self: reading)
-    told = timed(submission(gemm()))
-    assert told["status"] == "not run" and "other processes on the GPU: 2" in told["message"]
+    result = timed(submission(gemm()))
+    assert result["status"] == "not run" and "other processes on the GPU: 2" in result["message"]
 
 
 @pytest.mark.parametrize(
@@ -213,13 +212,15 @@ def test_clocks_of_a_gpu_that_others_use_accuse_nobody(submission, timed, monkey
         ("CUDA_ERROR_NO_DEVICE: no CUDA-capable device", "not run"),
     ],
 )
-def test_what_the_driver_says_of_a_kernel_is_its_status(error, status):
+def test_errors_of_the_driver_have_a_status(error, status):
     assert status_of(DeviceError(f"running gemm on cuda:0: {error}")) == status
 
 
 @pytest.mark.parametrize(("on_gpu", "verdict"), [(True, "pass"), (False, "unsupported")])
-def test_what_only_the_emulator_does_not_know_is_left_to_a_gpu(judge, monkeypatch, on_gpu, verdict):
-    told = {
+def test_an_instruction_that_the_emulator_lacks_is_tried_on_a_gpu(
+    judge, monkeypatch, on_gpu, verdict
+):
+    result = {
         "emulate": process.TaskResult([], "unsupported", "no such instruction"),
         "try_on_gpu": process.TaskResult([{"arch": "sm_90a"}])
         if on_gpu
@@ -228,7 +229,7 @@ def test_what_only_the_emulator_does_not_know_is_left_to_a_gpu(judge, monkeypatc
     }
 
     def run(task, request, limits):
-        return told.get(task) or in_this_process(task, request, limits)
+        return result.get(task) or in_this_process(task, request, limits)
 
     monkeypatch.setattr(process, "run", run)
     monkeypatch.setattr(cuda, "has_driver", lambda: True)
