@@ -30,7 +30,7 @@ from gemmlab.lab.bench.protocol import Protocol
 from gemmlab.lab.bench.results import Circumstances, Entry, result
 from gemmlab.lab.environment import own_version
 from gemmlab.lab.judge import CaseMemory, Verdict, precision
-from gemmlab.lab.judge.buffers import corrupted
+from gemmlab.lab.judge.buffers import corrupted, must_write
 from gemmlab.problems.problem import Case
 
 ROTATION = 2.25  # operands together are larger than this many L2 caches,
@@ -181,7 +181,7 @@ class Measurement:
         exempt: they start from zeros every time.
         """
         output = memory.guarded[memory.case.output]
-        if {p.name: p.kind for p in memory.problem.parameters}[memory.case.output] != "output":
+        if not must_write(memory.problem):
             return
         output.buffer.write(corrupted(image, memory.case.seed), output.span.offset)
         bound.run()

@@ -44,6 +44,11 @@ def corrupted(result: np.ndarray, seed: int) -> np.ndarray:
     return image.view(np.uint8)
 
 
+def must_write(problem: Problem) -> bool:
+    """Return whether a kernel must write every output element: not if it adds to an accumulator."""
+    return any(parameter.kind == "output" for parameter in problem.parameters)
+
+
 class Contents(NamedTuple):
     """The contents of a guarded buffer after a launch."""
 

@@ -25,7 +25,7 @@ from gemmlab.errors import (
     OutOfBoundsError,
     UnsupportedInstructionError,
 )
-from gemmlab.lab.judge.buffers import POISON, CaseMemory, Contents, filled
+from gemmlab.lab.judge.buffers import POISON, CaseMemory, Contents, filled, must_write
 from gemmlab.lab.judge.verdict import Mismatch, Status, Verdict
 from gemmlab.problems.problem import Case, Problem, U
 
@@ -131,19 +131,13 @@ def inspect_contents(
         message = f"{changed.size} bytes of the input {name} changed, the first at {changed[0]}"
         return failed("input modified", message)
     missing = case.result(_untouched(image))
-    if _must_write(problem, case) and missing.any():
+    if must_write(problem) and missing.any():
         at = tuple(int(i) for i in np.argwhere(missing)[0])
         message = (
             f"{np.count_nonzero(missing)} of {missing.size} elements never written, first {at}"
         )
         return failed("unwritten output", message)
     return compare(case.result(image), case.reference(), case.magnitude(), bound), image
-
-
-def _must_write(problem: Problem, case: Case) -> bool:
-    """Return whether the kernel must write every element: not if it adds to an accumulator."""
-    kinds = {parameter.name: parameter.kind for parameter in problem.parameters}
-    return kinds[case.output] == "output"
 
 
 def _untouched(image: np.ndarray) -> np.ndarray:

@@ -16,7 +16,7 @@ from gemmlab.lab import judge
 from gemmlab.lab.bench.job import Kernel
 from gemmlab.lab.directives.call import Call, bind
 from gemmlab.lab.judge import CaseMemory, Examination
-from gemmlab.lab.judge.buffers import Guarded, filled
+from gemmlab.lab.judge.buffers import Guarded, filled, must_write
 from gemmlab.lab.judge.judge import error_verdict
 from gemmlab.lab.submission.submission import Submission
 from gemmlab.problems.problem import Case
@@ -77,7 +77,7 @@ class Launcher:
         word = self._submission.output_word
         if prefilled is not None:
             self._fill(memory, prefilled)
-        elif word is not None and self._writes_all:
+        elif word is not None and must_write(memory.problem):
             self._fill(memory, lambda image: filled(word, image.nbytes))
         spans = {name: guarded.span for name, guarded in memory.guarded.items()}
         call = call_of(self._submission, case, {**case.scalars, **spans})
@@ -93,10 +93,6 @@ class Launcher:
             return Examination(replace(verdict, message=call.named(verdict.message)))
         verdict, image = judge.inspect(memory)
         return Examination(verdict, launched, image)
-
-    @property
-    def _writes_all(self) -> bool:
-        return any(parameter.kind == "output" for parameter in self._submission.problem.parameters)
 
     def _fill(self, memory: CaseMemory, prefilled: Callable[[np.ndarray], np.ndarray]) -> None:
         """Replace the initial contents of the output."""

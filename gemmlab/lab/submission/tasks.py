@@ -18,7 +18,7 @@ from gemmlab.errors import InputError
 from gemmlab.hardware.limits import check_launch
 from gemmlab.hardware.occupancy import occupancy
 from gemmlab.lab.judge import Examination, precision
-from gemmlab.lab.judge.buffers import corrupted
+from gemmlab.lab.judge.buffers import corrupted, must_write
 from gemmlab.lab.submission import cases
 from gemmlab.lab.submission.launching import Launcher, call_of, check_arguments, emulator
 from gemmlab.lab.submission.static import forbidden
@@ -134,7 +134,7 @@ def try_out(
             return
         if first is None and found.image is not None:
             first = case, found.image
-    if first is not None and _replaces(submission):
+    if first is not None and must_write(submission.problem):
         case, image = first
         yield {"begun": f"{_name(case)} {OVER_RESULT}"}
         again = launch(case).examine(case, lambda _: corrupted(image, case.seed))
@@ -144,11 +144,6 @@ def try_out(
 def _artifact(submission: Submission, arch: str | None = None) -> Artifact:
     """Assemble the submission's PTX in this process."""
     return load(submission.ptx, entry=submission.entry, arch=arch)
-
-
-def _replaces(submission: Submission) -> bool:
-    """Return whether the kernel overwrites its output rather than adding to it."""
-    return any(parameter.kind == "output" for parameter in submission.problem.parameters)
 
 
 def _trial(case: Case, found: Examination, purpose: str = "") -> Answer:
