@@ -145,11 +145,26 @@ def test_a_counter(copy):
 
 def test_an_arithmetic_instruction(copy):
     target, run = copy
-    assert len(carry_out("Add a PTX instruction", target)) == 2
+    changed = carry_out("Add a PTX instruction", target)
+    assert changed[:2] == ["gemmlab/ptx/modifiers.py", "gemmlab/emulator/translation/isa.py"]
     body = "avg.u32 %r2, %r0, 0xFFFFFFFE; st.global.u32 [%q0], %r2;"
     launch = LAUNCH.replace("KERNEL", KERNEL.replace("BODY", body))
     expected = [(n + 0xFFFFFFFE) // 2 for n in range(64)]
     assert run(launch + "    print(x.tolist())") == f"{expected}\n" * 2
+
+
+def test_a_memory_instruction(copy):
+    """On both tiers, with every check, and counted as a load."""
+    target, run = copy
+    assert len(carry_out("Add a PTX instruction", target)[2:]) == 3
+    body = "st.global.u32 [%q0], %r0; ldnot.global.u32 %r2, [%q0]; st.global.u32 [%q0], %r2;"
+    launch = LAUNCH.replace("KERNEL", KERNEL.replace("BODY", body))
+    loads = "smsp__inst_executed_op_global_ld.sum"
+    expected = [2**32 - 1 - n for n in range(64)]
+    told = run(launch + f"    print(x.tolist(), result.counters[{loads!r}])")
+    assert told == f"{expected} 2\n" * 2
+    checked = launch.replace("tier=tier", "tier=tier, check='all'")
+    assert run(checked + "    print(x.tolist(), result.findings)") == f"{expected} ()\n" * 2
 
 
 PRODUCT = """

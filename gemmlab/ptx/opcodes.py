@@ -104,6 +104,7 @@ STORES = opcodes(lambda o: o.access == "store")
 ATOMICS = opcodes(lambda o: o.access == "atomic")
 # Accesses in which each lane has its own address and data.
 SCALAR_ACCESSES = opcodes(lambda o: o.access and not o.needs_full_warp)
+SCALAR_LOADS = LOADS & SCALAR_ACCESSES
 COUNTERS = {name: o.counter for name, o in OPCODES.items() if o.counter}
 BOUNDARIES = opcodes(lambda o: o.is_boundary)
 FENCES = opcodes(lambda o: o.is_fence)

@@ -32,7 +32,7 @@ from gemmlab.emulator.checks.shadow import (
 )
 from gemmlab.emulator.translation.spins import is_poll
 from gemmlab.ptx.ir import Instruction
-from gemmlab.ptx.opcodes import ATOMICS, FENCES, SCALAR_ACCESSES, WITHOUT_RESULT
+from gemmlab.ptx.opcodes import ATOMICS, FENCES, SCALAR_ACCESSES, SCALAR_LOADS, WITHOUT_RESULT
 
 OWNER_BITS = 28
 UNINITIALIZED = np.int64(-1)
@@ -198,7 +198,7 @@ class GlobalShadow:
     def synchronize(self, a: Accesses) -> None:
         """Release and acquire by an atomic operation or a strong access."""
         i = self.code[a.site]
-        writes = i.root != "ld"
+        writes = i.root not in SCALAR_LOADS
         reads = i.root not in WITHOUT_RESULT
         if not self.has_acquires or is_narrow(i):
             return
@@ -267,7 +267,7 @@ class GlobalShadow:
         own = words & (1 << OWNER_BITS) - 1 == a.owners
         self._compare_threads(records, a, what, there & own)
         suspect = there & ~own
-        is_store, narrow = self.code[a.site].root != "ld", is_narrow(self.code[a.site])
+        is_store, narrow = self.code[a.site].root not in SCALAR_LOADS, is_narrow(self.code[a.site])
         is_plain_read = not is_store and not a.strength
         # A reduction depends on whether another block's plain write comes first; a flag does not.
         sums = records is self.written and is_sum(self.code[a.site])

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from gemmlab.emulator.translation.liveness import results
 from gemmlab.ptx.ir import Instruction, Memory, Reg, Symbol, registers
-from gemmlab.ptx.opcodes import ATOMICS
+from gemmlab.ptx.opcodes import ATOMICS, SCALAR_LOADS
 
 LOOK_AGAIN = {"cas", "min", "max", "and", "or"}
 MOVES = {"mov", "cvta", "add", "sub", "mad", "selp"}  # instructions that compute addresses
@@ -26,14 +26,14 @@ def guesses(code: Sequence[Instruction]) -> frozenset[Pair]:
     loads: defaultdict[str, list[int]] = defaultdict(list)
     for k, i in enumerate(code):
         place = next((o for o in i.operands if isinstance(o, Memory)), None)
-        if place is None or i.root not in ATOMICS | {"ld"}:
+        if place is None or i.root not in ATOMICS | SCALAR_LOADS:
             continue
         if isinstance(place.base, Symbol):
             names = {place.base.name}
         else:
             names = arrays[place.base.name] if isinstance(place.base, Reg) else set()
         for name in names:
-            if i.root == "ld":
+            if i.root in SCALAR_LOADS:
                 loads[name].append(k)
             elif LOOK_AGAIN & {*i.modifiers}:
                 pairs |= {pair for load in loads[name] for pair in ((load, k), (k, load))}

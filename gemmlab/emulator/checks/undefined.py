@@ -28,7 +28,7 @@ from gemmlab.emulator.program import Block
 from gemmlab.emulator.synchronization import collectives
 from gemmlab.emulator.translation.liveness import live_after, live_at_starts, results, sources
 from gemmlab.ptx.ir import WIDTHS, Instruction, Memory, Operand, Reg, Vector, registers
-from gemmlab.ptx.opcodes import ARITHMETIC, ENDS, EXCHANGES
+from gemmlab.ptx.opcodes import ARITHMETIC, ENDS, EXCHANGES, SCALAR_LOADS
 
 if TYPE_CHECKING:
     from gemmlab.emulator.checks.monitor import Monitor
@@ -123,7 +123,7 @@ class Undefined(Observer):
                 decided = None
             guard = np.False_ if recorded[0] is None else recorded[0]  # None: not executed
             on = on & np.broadcast_to(three_axes(guard), self.shape)
-        if i.root in ("ld", "ldu"):
+        if i.root in SCALAR_LOADS:
             self._load(k, i, on)
         elif i.root == "st" and "async" not in i.modifiers:
             self._store(k, i, on)
