@@ -61,7 +61,7 @@ def test_a_forbidden_kernel_is_not_timed(made):
     ("change", "message"),
     [
         (("layout=row", "layout=row,col,col"), "course"),
-        (("problem=gemm", "problem=sum"), "of sum"),
+        (("problem=gemm", "problem=sum"), "for sum"),
         (("grid=", "hgrid="), "kernel.cu: "),
     ],
 )

@@ -1,1 +1,1 @@
-"""Times, by NVBench's protocol, against libraries in the same run: `gemmlab docs measuring`."""
+"""Time kernels and libraries in one run, by NVBench's protocol: see `gemmlab docs measuring`."""

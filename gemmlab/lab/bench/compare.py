@@ -1,12 +1,11 @@
-"""Two sets of records, kernel by kernel: which became faster, which slower.
+"""Compare two sets of records, kernel by kernel.
 
     same        the medians of cold GPU time differ by at most TOLERANCE
-    faster      they differ by more, and nine samples in ten of the new are below nine in ten of
-                the old: the new p90 is less than the old p10
-    slower      the other way round
+    faster      the medians differ by more, and the new p90 is less than the old p10
+    slower      the medians differ by more, and the new p10 is greater than the old p90
     undecided   the medians differ by more, but the samples overlap
 
-p10 and p90 are taken over the samples of all rounds, so that a drift between rounds widens them.
+p10 and p90 are percentiles over the samples of all rounds, so drift between rounds widens them.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Change = Literal["same", "faster", "slower", "undecided", "only in A", "only in 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One kernel in one case, before and after; None for a side that has no record of it."""
+    """One kernel in one case: its record on each side, None if a side has no record."""
 
     kernel: str
     case: Case
@@ -34,7 +33,7 @@ class Comparison:
 
     @property
     def ratio(self) -> float | None:
-        """New median time over the old one."""
+        """The new median time over the old one; None if a side has no record."""
         if self.before is None or self.after is None:
             return None
         return self.after.gpu_median_s / self.before.gpu_median_s
@@ -54,7 +53,7 @@ class Comparison:
 
     @property
     def clocks(self) -> str:
-        """The SM clocks, where they differ and may be why."""
+        """The SM clocks, if they differ by more than TOLERANCE; else ""."""
         if self.before is None or self.after is None:
             return ""
         old, new = self.before.sm_mhz, self.after.sm_mhz
@@ -64,8 +63,11 @@ class Comparison:
 
 
 def compare(before: Sequence[Record], after: Sequence[Record]) -> list[Comparison]:
-    """Every kernel of either side, in the order of the first. Raises InputError for nothing in
-    common, and for a side with two records of one kernel in one case."""
+    """Compare every kernel of either side, in the order of `before`, then of `after`.
+
+    Raises InputError if the sides have no kernel and case in common, or if a side has two records
+    of the same kernel and case.
+    """
     old, new = _by_key(before), _by_key(after)
     if not old.keys() & new.keys():
         raise InputError("the two sides have no kernel and case in common")
@@ -73,15 +75,15 @@ def compare(before: Sequence[Record], after: Sequence[Record]) -> list[Compariso
 
 
 def machines(found: Iterable[Comparison]) -> list[str]:
-    """What differs between the machines of the two sides."""
+    """Describe how the GPU and the driver differ between the sides."""
     pairs = [(one.before, one.after) for one in found]
-    told = {
+    differences = {
         f"{fact}: {before.machine[fact]} → {after.machine[fact]}"
         for fact in ("gpu", "driver")
         for before, after in pairs
         if before and after and before.machine[fact] != after.machine[fact]
     }
-    return sorted(told)
+    return sorted(differences)
 
 
 def _by_key(records: Iterable[Record]) -> dict[tuple[str, Case], Record]:

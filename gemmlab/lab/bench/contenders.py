@@ -1,7 +1,7 @@
-"""What takes part in a measurement: something that does a problem's work in given memory.
+"""Contenders: the kernels and libraries that a measurement compares.
 
-Kernel or library, a contender is bound to the arguments of the problem's C ABI, and is launched,
-judged and timed by the same code.
+A contender is bound to the arguments of the problem's C interface. The same code launches, judges
+and times all contenders.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from gemmlab.lab.bench.record import IEEE
 from gemmlab.lab.judge.buffers import filled
 from gemmlab.problems.problem import Problem
 
-# Instructions and types that make a product cheaper, and perhaps less exact, than float32's.
+# Instructions and types that make a product faster, and possibly less accurate, than float32's.
 _NOT_IEEE = re.compile(r"\b(w?mma|wgmma|tcgen05)\.|\.(f16|bf16|tf32|e4m3|e5m2)")
-# What the compiler says of source lines: paths of one machine.
+# Line information contains paths of the machine that compiled the PTX.
 _LINE_INFORMATION = re.compile(r"^\s*\.(?:loc|file)\b.*\n?", re.MULTILINE)
 
-Arguments = Sequence[Any]  # in the order of the problem's C ABI: Span of a pointer, int, float
+Arguments = Sequence[Any]  # in the order of the C interface: Span for a pointer, int, float
 
 
 def _nothing() -> None:
@@ -36,9 +36,10 @@ def _nothing() -> None:
 
 
 class Bound(NamedTuple):
-    """A contender with its operands: `run` enqueues the work, which is what is timed.
+    """A contender with its operands.
 
-    `deliver` brings the result to the output that the judge reads, where `run` leaves it elsewhere.
+    `run` enqueues the work; it is timed. `deliver` copies the result to the output that the judge
+    reads, if `run` leaves it elsewhere; it is not timed.
     """
 
     run: Callable[[], None]
@@ -50,19 +51,22 @@ class Contender(ABC):
 
     name: str
     title: str
-    precision: str | None = IEEE  # precision class, None where it is not known
-    solves = True  # False: moves as many bytes, and is not judged
-    synchronizes = False  # waits for the GPU itself, so that its launch cannot be timed apart
-    details: dict[str, Any]  # what a reader needs to run it again
+    precision: str | None = IEEE  # precision class; None if unknown
+    solves = True  # False: only moves as many bytes, and is not judged
+    synchronizes = False  # waits for the GPU, so NVBench cannot use its blocking kernel
+    details: dict[str, Any]  # what a reader needs to reproduce the run
 
     @abstractmethod
     def bind(self, args: Arguments) -> Bound:
-        """Make ready to launch on these operands, again and again."""
+        """Prepare repeated launches on these operands."""
 
 
 class KernelContender(Contender):
-    """A kernel. What it accumulates into is zeroed inside the timed work, as any caller has to, and
-    arrays of its own are filled again: they carry nothing from launch to launch."""
+    """A kernel.
+
+    The timed work includes clearing its accumulators, as any caller must, and restoring the arrays
+    that its directive declares, so that no data carries over between launches.
+    """
 
     def __init__(self, device: CudaDevice, problem: Problem, kernel: Kernel) -> None:
         self.name, self.title = kernel.name, kernel.title
@@ -71,7 +75,7 @@ class KernelContender(Contender):
         self._device, self._problem, self._kernel = device, problem, kernel
 
     def bind(self, args: Arguments) -> Bound:
-        """Raises LaunchError past a limit."""
+        """Raises LaunchError if the launch exceeds a limit of the GPU."""
         grid, block, smem = self._kernel.geometry
         own = [] if self._kernel.workspace is None else [self._zeros(self._kernel.workspace)]
         chosen, filled_again = self._chosen(args)
@@ -92,8 +96,8 @@ class KernelContender(Contender):
         return Bound(run if sums or filled_again else launch)
 
     def _chosen(self, args: Arguments) -> tuple[Arguments, list[tuple[Span, Span]]]:
-        """The arguments that the kernel takes, by name where it says which; of those that are
-        arrays of its own, a copy of what they start as."""
+        """Return the kernel's arguments, and (array, copy of its initial content) for each array
+        that its directive declares."""
         names = [parameter.name for parameter in self._problem.parameters]
         given = dict(zip(names, args, strict=True))
         if self._kernel.output_word is not None:
@@ -120,17 +124,16 @@ class KernelContender(Contender):
         return span
 
     def _zeros(self, nbytes: int) -> Span:
-        span = Span(self._device.allocate(max(nbytes, 1)), 0, nbytes)  # drivers allocate no 0 bytes
+        # The driver rejects allocations of 0 bytes.
+        span = Span(self._device.allocate(max(nbytes, 1)), 0, nbytes)
         if nbytes:
             self._device.clear(span)
         return span
 
 
 class CopyContender(Contender):
-    """As many bytes as the problem must move, copied within device memory: half read, half written.
-
-    Of a problem that only reads, half of the input.
-    """
+    """A copy within device memory that moves as many bytes as the problem must: half of them read,
+    half written. For a problem that mostly reads, it copies half of the input."""
 
     name, title = "copy", "device-to-device copy of as many bytes"
     solves = False
@@ -142,7 +145,7 @@ class CopyContender(Contender):
     def bind(self, args: Arguments) -> Bound:
         spans = [arg for arg in args if isinstance(arg, Span)]
         nbytes = sum(span.nbytes for span in spans) // 2
-        # The larger input, where that is enough.
+        # Read the largest operand if it is large enough.
         source = max(spans, key=lambda span: span.nbytes)
         if source.nbytes < nbytes:
             source = Span(self._device.allocate(nbytes), 0, nbytes)
@@ -155,7 +158,7 @@ def _precision(ptx: str) -> str | None:
 
 
 def _launch_details(kernel: Kernel) -> dict[str, Any]:
-    """What a reader needs to launch the same code: the hashes tell whether it is the same."""
+    """Return what a reader needs to repeat the launch. The hashes identify the code."""
     artifact, (grid, block, smem) = kernel.artifact, kernel.geometry
     details: dict[str, Any] = {
         "entry": artifact.entry,

@@ -1,5 +1,5 @@
-// The float32 roof as it is on this machine, at the clocks that it sustains: eight independent
-// chains of FMAs per thread, in registers alone, so that nothing but the FMA pipe can be the limit.
+// Measures the float32 peak at the clock that the machine sustains. Each thread runs eight
+// independent chains of FMAs in registers, so only the FMA pipe limits the rate.
 extern "C" __global__ void fma_peak(float *out, float a, float b, int rounds)
 {
     float x[8];

@@ -1,4 +1,4 @@
-"""What is asked of a measurement, and what comes of it. Can be sent from process to process."""
+"""A measurement's input (Job) and output (Outcome). Both can be pickled."""
 
 from __future__ import annotations
 
@@ -16,29 +16,30 @@ Dim3 = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Kernel:
-    """A compiled kernel and how it is launched in one case.
+    """A compiled kernel and its launch in one case.
 
-    `precision` is the class that it was found to be in; None where its PTX is to tell.
+    `precision` is its precision class; None to derive it from the PTX.
     """
 
     name: str
     title: str
     artifact: Artifact
     geometry: tuple[Dim3, Dim3, int]  # grid, block, bytes of dynamic shared memory
-    workspace: int | None = None  # bytes, zero at first, that it takes as its last argument
-    # What it takes where that is not the problem's own arguments in their order: the name of one of
-    # those, a number, or an array.
+    workspace: int | None = None  # bytes of zeros passed as its last argument; None: no such one
+    # Its arguments: a name is an argument of the problem, an array is copied to the device. None:
+    # the problem's arguments in order.
     args: tuple[str | int | float | np.ndarray, ...] | None = None
-    output_word: int | None = None  # 32 bits that fill its output before it runs
+    output_word: int | None = None  # 32-bit pattern that fills its output before it runs
     precision: str | None = None
 
 
 @dataclass(frozen=True)
 class Job:
-    """One case, and what takes part in it. `baselines` None: all that are installed.
+    """One case and its contenders.
 
-    `command` is what its records name as the way to measure them again. `precision` is the class
-    that results are judged in, and that cuBLAS computes in.
+    `baselines` None selects all that are installed. `command` is the command that repeats the
+    measurement, for the records. `precision` is the class in which results are judged and cuBLAS
+    computes.
     """
 
     problem: str
@@ -58,7 +59,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Refusal:
-    """A contender without a record: it did not run, its result is wrong, its time impossible."""
+    """A contender without a record: it did not run, or its result or its time is wrong."""
 
     kernel: str
     case: str
@@ -67,7 +68,7 @@ class Refusal:
 
     @property
     def failed(self) -> bool:
-        """A kernel that does not take the shape has not."""
+        """Whether this is an error. A kernel that does not support the shape is only skipped."""
         return self.status != "skipped"
 
     def __str__(self) -> str:
@@ -76,9 +77,10 @@ class Refusal:
 
 @dataclass
 class Outcome:
-    """What came of a measurement, in the order in which it was asked for.
+    """The results of a measurement, in the order of its jobs.
 
-    `ended_by` is what ended it early, in which case only finished cases are told of.
+    `ended_by` is the exception that ended it early, or None. If it ended early, only finished cases
+    are included.
     """
 
     records: list[Record] = field(default_factory=list)
@@ -87,5 +89,5 @@ class Outcome:
 
 
 def case_name(problem: str, sizes: Sequence[int], layout: str, family: str) -> str:
-    """ "gemm 64×64×64, row, normal"."""
+    """Format a case, e.g. "gemm 64×64×64, row, normal"."""
     return f"{problem} {'×'.join(map(str, sizes))}, {layout}, {family}"

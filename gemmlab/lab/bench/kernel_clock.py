@@ -1,7 +1,7 @@
-"""A third clock: when CUPTI saw work begin and end on the GPU, whatever stream it was on.
+"""GPU times by CUPTI, which sees work on all streams.
 
-NVBench's GPU time is what lies between two events of one stream, which work on another stream
-escapes. CUPTI's activity records hold the time stamps of every kernel, copy and memset.
+NVBench measures the time between two events on one stream, so it misses work on other streams.
+CUPTI's activity records have time stamps of every kernel, copy and memset.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ from gemmlab.core.packages import CUPTI
 WARM_UP_S = 0.1
 LAUNCHES = 5
 _BUFFER_BYTES = 8 * 2**20
-_ALL_RECORDS = 0  # as many as a buffer holds
-_FORCED = 1  # flush records of work that has not ended, too
+_ALL_RECORDS = 0  # as many as fit into a buffer
+_FORCED = 1  # also flush records of unfinished work
 
 
 class KernelClock:
-    """CUPTI's activity records in this process. Raises MissingDependencyError without them."""
+    """CUPTI's activity records in this process.
+
+    Raises MissingDependencyError if CUPTI is not installed.
+    """
 
     def __init__(self) -> None:
         cupti: Any = CUPTI.load()
@@ -32,9 +35,10 @@ class KernelClock:
         cupti.activity_register_callbacks(lambda: (_BUFFER_BYTES, _ALL_RECORDS), self._completed)
 
     def measure(self, launch: Callable[[], None], wait: Callable[[], None]) -> float | None:
-        """Median seconds of work that one `launch` causes, of all streams added up, caches warm.
+        """Return the median seconds of the work of one `launch`, summed over all streams.
 
-        `wait` returns when the whole GPU is idle. None where CUPTI refuses, or saw nothing.
+        Caches are warm. `wait` returns when the whole GPU is idle. The result is None if CUPTI
+        fails or records no work.
         """
         until = time.perf_counter() + WARM_UP_S
         while time.perf_counter() < until:

@@ -1,7 +1,7 @@
-"""The machine while it measures: facts once, clocks, temperature and power again and again.
+"""The state of the machine during a measurement: constant facts, clocks, temperature and power.
 
-Clocks are left as they are found: locking them takes rights that a user of a shared GPU does not
-have. So kernels run until the clock settles, and every record says what it was.
+Clocks are not locked, because users of a shared GPU lack the permission. Instead, kernels run until
+the clock settles, and every record has the clock.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from typing import Any
 
 from gemmlab.devices.cuda import CudaDevice
 
-SETTLED = 0.01  # relative change of the clock
-LEAST_S = 3.0  # of work before the first measurement
-MOST_S = 10.0
-PAUSE_S = 0.2  # between two looks at the clock
+SETTLED = 0.01  # largest relative change of a settled clock
+LEAST_S = 3.0  # warm-up before the first measurement
+MOST_S = 10.0  # longest warm-up
+PAUSE_S = 0.2  # between two readings of the clock
 
 
 @dataclass(frozen=True)
 class Reading:
-    """None for what the driver does not tell."""
+    """One reading of the sensors; None for values that the driver does not report."""
 
     sm_mhz: float | None = None
     temperature_c: float | None = None
     power_w: float | None = None
-    others: int | None = None  # processes besides ours that have a context on the GPU
+    others: int | None = None  # other processes with a context on the GPU
 
 
 class Sensors:
-    """Of one GPU, through NVML."""
+    """The sensors of one GPU, read through NVML."""
 
     def __init__(self, device: CudaDevice) -> None:
         from cuda.core.system.typing import FieldId
@@ -48,7 +48,7 @@ class Sensors:
         )
 
     def facts(self) -> dict[str, Any]:
-        """What does not change while the machine runs."""
+        """Return the constants: driver version, maximum clocks, power limit."""
         from cuda.core import system
 
         return {
@@ -66,7 +66,7 @@ class Sensors:
 
 
 def facts(device: CudaDevice, sensors: Sensors) -> dict[str, Any]:
-    """What a reader of a record needs to know of the machine."""
+    """Return the description of the machine for its records."""
     properties = device.gpu.properties
     bus_gbs = 2 * 1e3 * properties.memory_clock_rate * properties.global_memory_bus_width / 8 / 1e9
     return {
@@ -86,10 +86,10 @@ def settle(
     least_s: float,
     now: Callable[[], float] = time.perf_counter,
 ) -> float:
-    """Repeat `work` until the clock settles; seconds that it took.
+    """Repeat `work` until the clock settles; return the seconds that it took.
 
-    It has settled when two looks, PAUSE_S apart, differ by less than SETTLED, not before `least_s`.
-    MOST_S ends it in any case.
+    The clock has settled when two readings, PAUSE_S apart, differ by less than SETTLED. The work is
+    repeated for at least `least_s` and about MOST_S at most. `now` returns seconds.
     """
     start, before = now(), sm_mhz()
     while True:
@@ -105,13 +105,16 @@ def settle(
 
 
 def _others(processes: Iterable[Any]) -> int | None:
-    """How many are neither we nor who started us; None where NVML counts in another namespace."""
+    """Count the processes other than this one and its parent.
+
+    Returns None if neither is listed although others are: NVML then uses another namespace's ids.
+    """
     own, found = {os.getpid(), os.getppid()}, {process.pid for process in processes}
     return len(found - own) if found & own else None
 
 
 def _told(ask: Callable[[], Any]) -> Any:
-    """What NVML answers; None where it refuses, as it may on any machine for any question."""
+    """Return the result of an NVML query; None if it fails. Any query can fail on some machine."""
     try:
         return ask()
     except Exception:  # NVML's errors and cuda.core's own have no common base
@@ -119,5 +122,5 @@ def _told(ask: Callable[[], Any]) -> Any:
 
 
 def _dotted(version: tuple[int, ...]) -> str:
-    """As the driver writes itself: 580.159.04."""
+    """Format a version as the driver does: 580.159.04."""
     return ".".join(f"{part:02d}" for part in version)

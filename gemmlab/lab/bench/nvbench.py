@@ -1,12 +1,13 @@
-"""NVBench takes the samples, through cuda-bench.
+"""Take samples with NVBench, through cuda-bench.
 
-NVBench runs what is registered with it once per process, tells its numbers only when all has run,
-and calls back for the work. So everything that one process measures is one NVBench benchmark with
-one axis, the number of the step, and its callback takes the next step from an iterator. What has to
-happen between two steps, such as judging or uploading, happens in that iterator.
+NVBench runs its registered benchmarks once per process, calls back for the work, and reports at the
+end. Therefore all measurements of a process form one NVBench benchmark whose single axis is the
+index of the step. The callback takes the next step from an iterator, which also does the work
+between steps, such as judging and uploading.
 
-Each step is NVBench's protocol whole: cold runs, each after an L2 flush and held back by a blocking
-kernel until it is enqueued, until its stopping criterion is met; then batches, back to back.
+Each step is NVBench's complete protocol: cold runs until its stopping criterion is met, each after
+an L2 flush and behind a blocking kernel that waits until the work is enqueued; then batches of
+back-to-back launches.
 """
 
 from __future__ import annotations
@@ -40,10 +41,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Sampled:
-    """What NVBench found in one step. `batch_samples` is 0 where there was no batch."""
+    """NVBench's results of one step. `batch_samples` is 0 if there was no batch."""
 
-    gpu_s: np.ndarray  # of each cold run
-    sm_mhz: np.ndarray  # during each cold run
+    gpu_s: np.ndarray  # one per cold run
+    sm_mhz: np.ndarray  # one per cold run
     cpu: Moments  # seconds
     batch_samples: int
     batch_mean_s: float
@@ -52,11 +53,12 @@ class Sampled:
 def sample(
     steps: Iterator[Step | None], count: int, stream: Any, protocol: Protocol
 ) -> tuple[list[Sampled | None], BaseException | None]:
-    """Take `count` steps on a cuda.core stream; None for a step that is None, or never came.
+    """Take `count` steps on a cuda.core stream. Works once per process.
 
-    The iterator is run to its end. What it or a launch raises ends the measurement, and comes back
-    beside the samples taken so far. Once per process. Raises MissingDependencyError, and
-    DeviceError where NVBench itself fails.
+    Returns the samples of each step, None for a step that is None or was not reached, and the
+    exception that ended the measurement early, or None. The exception can come from the iterator or
+    from a launch. Without one, the iterator is run to its end. Raises MissingDependencyError, and
+    DeviceError if NVBench itself fails.
     """
     bench = _library()
     raised: list[BaseException] = []
@@ -99,7 +101,7 @@ def sample(
 def _library() -> Any:
     bench: Any = NVBENCH.load()
     try:
-        bench.NVBenchRuntimeError  # noqa: B018 - loads the extension, which needs a driver
+        bench.NVBenchRuntimeError  # noqa: B018 - loads the extension module, which needs a driver
     except ImportError as error:
         raise NVBENCH.unusable(error) from error
     return bench
@@ -112,11 +114,11 @@ def _read(report: Path) -> list[Sampled | None]:
 
 
 def _sampled(state: Any) -> Sampled | None:
-    """A step's numbers; None where it was skipped or no sample was taken."""
+    """Return a step's results; None if it was skipped or has no samples."""
     if state.is_skipped or not state.samples:
         return None
-    told = {tag: summary.value for tag, summary in state.summaries.items()}
-    noise = told.get("nv/cold/time/cpu/stdev/relative")
+    values = {tag: summary.value for tag, summary in state.summaries.items()}
+    noise = values.get("nv/cold/time/cpu/stdev/relative")
     if not (isinstance(noise, float) and math.isfinite(noise) and noise >= 0):
         noise = None  # too few samples
     percent = None if noise is None else 100 * noise
@@ -124,7 +126,7 @@ def _sampled(state: Any) -> Sampled | None:
     return Sampled(
         gpu_s=gpu_s,
         sm_mhz=np.asarray(state.frequencies or [], np.float64) / 1e6,
-        cpu=Moments(gpu_s.size, told["nv/cold/time/cpu/mean"], percent),
-        batch_samples=told.get("nv/batch/sample_size") or 0,
-        batch_mean_s=told.get("nv/batch/time/gpu/mean") or 0.0,
+        cpu=Moments(gpu_s.size, values["nv/cold/time/cpu/mean"], percent),
+        batch_samples=values.get("nv/batch/sample_size") or 0,
+        batch_mean_s=values.get("nv/batch/time/gpu/mean") or 0.0,
     )

@@ -1,4 +1,4 @@
-"""How long and how often to measure: NVBench's parameters, shared out among interleaved rounds."""
+"""How long and how often to measure: NVBench's parameters, divided among interleaved rounds."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from gemmlab.errors import InputError
 
 @dataclass(frozen=True)
 class Protocol:
-    """What one contender gets in one case, over all rounds together.
+    """The limits for one contender in one case, in total over all rounds.
 
-    A round measures every contender once, so that a drift of clocks or temperature falls on all of
-    them. Within a round NVBench stops when the noise (standard deviation over mean) is below
-    `max_noise_percent` or no longer falls, not before `min_samples` and `min_time_s` of GPU time,
-    and in any case when `timeout_s` of wall time is over. Raises InputError for a value below its
-    least.
+    A round measures every contender once, so that drift of clocks or temperature affects all of
+    them. Within a round, NVBench takes at least its share of `min_samples` and of `min_time_s` of
+    GPU time, and stops when the noise (standard deviation over mean) is below `max_noise_percent`
+    or no longer falls, or after its share of `timeout_s` of wall time. Raises InputError for a
+    value below its minimum.
     """
 
     rounds: int = 5
     min_samples: int = 10
-    min_time_s: float = 0.5  # of cold samples, and again of batches
+    min_time_s: float = 0.5  # for cold samples, and the same for batches
     max_noise_percent: float = 0.5
     timeout_s: float = 15.0
 
@@ -34,9 +34,9 @@ class Protocol:
                 raise InputError(f"{name} = {getattr(self, name)} must be positive and finite")
 
     def nvbench_options(self) -> list[str]:
-        """NVBench's command line for one round of one contender.
+        """Return NVBench's command-line options for one round of one contender.
 
-        A throttled sample is not thrown away: clocks are as the machine has them, and recorded.
+        Throttled samples are kept: clocks are not locked, but recorded.
         """
         options = {
             "--min-samples": math.ceil(self.min_samples / self.rounds),
@@ -49,7 +49,7 @@ class Protocol:
         return [text for name, value in options.items() for text in (name, f"{value:g}")]
 
     def command_options(self) -> list[str]:
-        """The same protocol as options of `gemmlab bench`."""
+        """Return the protocol as options of `gemmlab bench`."""
         return [
             f"--rounds {self.rounds}",
             f"--min-samples {self.min_samples}",

@@ -1,15 +1,15 @@
-"""The result of one contender in one case, with the run that measured it.
+"""The results of a measurement: one record per contender and case.
 
-A run is a folder with one record of its circumstances, and a file for each result:
+A run is stored as a folder with one file for what all results share, and one file per result:
 
     FOLDER/run.json
     FOLDER/gemm/4096x4096x4096-row-normal/float4.json
 
-In Python, and in a JSON list, each record holds both.
+In Python, and in a JSON list, each record contains both.
 
-A record holds measured values and what is needed to measure them again. What follows from them
-(TFLOPS, percentages) is computed when it is asked for. There is a record only for a result that the
-judge passed, before and after the timing, and for a time that the hardware can reach.
+A record contains measured values and what is needed to repeat the measurement. Derived values
+(TFLOPS, percentages) are computed on demand. A record exists only if the judge passed the result,
+before and after the timing, and the time is possible on the hardware.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from gemmlab.lab.records import RUN, Json, decoded, entries, make_folder, write_
 
 IEEE = "ieee"  # the precision class of float32 arithmetic without tensor cores
 
-# What all records of a run have in common.
+# The keys that all records of a run share.
 _OF_A_RUN = ("date", "protocol", "machine", "versions")
 
 _FLAT_LIST = re.compile(r"\[\n[^][{}]*\]")
@@ -36,11 +36,12 @@ Case = tuple[str, tuple[int, ...], str, str]  # problem, sizes, layout, family
 
 @dataclass(frozen=True)
 class Record:
-    """Times in seconds, noise in percent, errors in units of u·magnitude, u = 2**-24.
+    """The result of one contender in one case.
 
-    GPU times are of cold runs: L2 flushed before each. A batch is back-to-back launches over
-    rotating operands; None where one launch takes longer than a batch should. CPU time is wall
-    time of a cold run, its launch included.
+    Times are in seconds, noise in percent, errors in units of u·magnitude, u = 2**-24 (the unit
+    roundoff of float32). GPU times are those of cold runs, each after an L2 flush. A batch is a
+    sequence of back-to-back launches over rotating operands; None if one launch takes longer than a
+    batch should. CPU time is the wall time of a cold run, including its launch.
     """
 
     kernel: str  # "float4", "cublas"
@@ -49,11 +50,11 @@ class Record:
     shape: dict[str, int]
     layout: str
     family: str
-    seed: int  # of the case judged before timing; judged after it: the next one
+    seed: int  # of the inputs judged before timing; the inputs judged after it have seed + 1
     flops: int
     min_bytes: int
-    precision: str | None  # precision class, None where it is not known
-    max_error_u: float | None  # of both judgements; None for a copy, which solves nothing
+    precision: str | None  # precision class; None if unknown
+    max_error_u: float | None  # over both judgements; None for a copy, which is not judged
     bound_u: float
     samples: int
     gpu_mean_s: float
@@ -66,20 +67,20 @@ class Record:
     cpu_noise_percent: float | None
     batch_samples: int
     batch_mean_s: float | None
-    sm_mhz: float | None  # mean over cold samples, measured on the GPU
+    sm_mhz: float | None  # mean over the cold runs, measured on the GPU
     temperature_c: float | None
     power_w: float | None
     warnings: list[str]
-    baseline: Json | None  # {kernel, title, gpu_median_s, details}, in the same rounds
-    details: Json  # of a kernel: compiler, launch, resources; of a library: version, compute type
-    command: str  # measures this record again, with all that it was interleaved with
-    rotation_bytes: int  # of the operands through which successive launches rotate
+    baseline: Json | None  # {kernel, title, gpu_median_s, details}, measured in the same rounds
+    details: Json  # for a kernel: compiler, launch, resources; for a library: version, compute type
+    command: str  # repeats the measurement, with all contenders
+    rotation_bytes: int  # total size of the operand sets through which launches rotate
     interleaved: list[str]  # all contenders of the case, in the order of their turns
     date: str  # ISO 8601, UTC: the end of the run
     protocol: Json  # durations, NVBench's version
     machine: Json  # GPU, driver, clocks, power limit, measured and datasheet roofs
     versions: dict[str, str]
-    cupti_s: float | None = None  # by CUPTI's time stamps, caches warm; None where not taken
+    cupti_s: float | None = None  # by CUPTI's time stamps, caches warm; None if not measured
 
     @property
     def case(self) -> Case:
@@ -87,22 +88,25 @@ class Record:
 
     @property
     def tflops(self) -> float | None:
-        """None where the problem is bound by its bytes: fewer operations than bytes."""
+        """The FLOP rate; None for a memory-bound problem, with fewer operations than bytes."""
         computes = self.flops > self.min_bytes
         return self.flops / self.gpu_median_s / 1e12 if computes else None
 
     @property
     def gigabytes_per_second(self) -> float:
-        """The least bytes that the problem must move, over the time."""
+        """The problem's minimum traffic over the time."""
         return self.min_bytes / self.gpu_median_s / 1e9
 
     @property
     def percent_of_baseline(self) -> float | None:
-        """Speed in percent of the baseline's, in the same rounds."""
+        """Speed in percent of the baseline's speed in the same rounds."""
         return 100 * self.baseline["gpu_median_s"] / self.gpu_median_s if self.baseline else None
 
     def roof_percent(self, roofs: str) -> float | None:
-        """Speed in percent of the "measured" or the "datasheet" roof, the nearer one."""
+        """Speed in percent of the roof that limits: peak or bandwidth, whichever takes longer.
+
+        `roofs` is "measured" or "datasheet". None if a peak is unknown.
+        """
         roof: Mapping[str, float | None] = self.machine["roofs"][roofs]
         peak = roof["fp32_tflops" if self.precision == IEEE else "tensor_tflops"]
         bandwidth = roof["bandwidth_gbs"]
@@ -113,12 +117,12 @@ class Record:
 
 
 def dumps(records: Iterable[Record]) -> str:
-    """A JSON list, strict."""
+    """Return the records as a strict JSON list."""
     return _text([asdict(record) for record in records])
 
 
 def path(folder: Path, record: Record) -> Path:
-    """The file of this result in the folder of its run."""
+    """Return the file of this result in the folder of its run."""
     sizes = "x".join(map(str, record.shape.values()))
     case = f"{sizes}-{record.layout}-{record.family}"
     return folder / record.problem / case / f"{record.kernel}.json"
@@ -148,7 +152,7 @@ def write(folder: Path, records: Sequence[Record]) -> None:
 
 
 def read(source: Path) -> list[Record]:
-    """The record of a file, the list of one, or all records below a folder, in order of path.
+    """Read the records of a file, or all records below a folder in order of path.
 
     The folder may be that of a run, of several runs, or of a case.
 
@@ -159,13 +163,13 @@ def read(source: Path) -> list[Record]:
 
 
 def _text(data: Any) -> str:
-    """Strict JSON with lists of numbers or words on one line each."""
+    """Format strict JSON, with each list of numbers or strings on one line."""
     text = json.dumps(_rounded(data), indent=2, ensure_ascii=False, allow_nan=False)
     return _FLAT_LIST.sub(lambda found: " ".join(found[0].split()), text) + "\n"
 
 
 def _rounded(value: Any) -> Any:
-    """Floats to seven digits, which is all that NVBench's float32 samples hold."""
+    """Round floats to seven digits, the precision of NVBench's float32 samples."""
     if isinstance(value, float):
         return float(f"{value:.7g}")
     if isinstance(value, dict):

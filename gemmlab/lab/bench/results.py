@@ -1,4 +1,4 @@
-"""Samples and verdicts to records, or to refusals that say why there is no record."""
+"""Turn samples and verdicts into records, or into refusals with a reason."""
 
 from __future__ import annotations
 
@@ -24,35 +24,35 @@ from gemmlab.lab.bench.statistics import Spread, pooled, warnings
 
 COMPANY = "other processes on the GPU"  # a warning
 
-Samples = Sequence[Sampled | None]  # by step
+Samples = Sequence[Sampled | None]  # one item per step
 
 
 @dataclass
 class Entry:
-    """One contender in one case, and what is found out about it."""
+    """One contender in one case, with what has been measured so far."""
 
     job: Job
     contender: Contender
     refusal: Refusal | None = None
-    max_error_u: float | None = None  # the largest so far
-    launch_s: float = 0.0  # about, of one launch
+    max_error_u: float | None = None  # the largest error so far, in u·magnitude
+    launch_s: float = 0.0  # approximate time of one launch
     rotation_bytes: int = 0
     cupti_s: float | None = None
-    turns: list[int] = field(default_factory=list)  # steps in which it was measured
-    readings: list[Reading] = field(default_factory=list)  # after each of them
+    turns: list[int] = field(default_factory=list)  # indices of its steps
+    readings: list[Reading] = field(default_factory=list)  # one after each step
 
     def refuse(self, status: str, message: str) -> None:
         if self.refusal is None:
             self.refusal = Refusal(self.contender.name, self.job.case, status, message)
 
     def samples(self, sampled: Samples) -> list[Sampled]:
-        """Of its own steps."""
+        """Return the samples of this contender's steps."""
         return [one for turn in self.turns if (one := sampled[turn]) is not None]
 
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What all records of a measurement have in common."""
+    """What all records of a measurement share."""
 
     machine: dict[str, Any]
     datasheet: Roofs
@@ -68,7 +68,7 @@ class Circumstances:
         protocol: Protocol,
         versions: dict[str, str],
     ) -> Circumstances:
-        """`probes` are the samples of the copy and of the FMA kernel."""
+        """Collect them. `probes` are the samples of the copy and of the FMA kernel."""
         datasheet = roofs.datasheet(
             *(facts["gpu"], facts["arch"], facts["sms"]),
             *(facts["sm_max_mhz"] or 0.0, facts["bus_gbs"]),
@@ -83,10 +83,10 @@ class Circumstances:
 def result(
     entry: Entry, entries: Sequence[Entry], sampled: Samples, circumstances: Circumstances
 ) -> Record | Refusal:
-    """Of one of the contenders of a case."""
+    """Return the record of one contender, or its refusal. `entries`: all contenders of its case."""
     found = entry.samples(sampled)
     if not found:
-        entry.refuse("not run", "no sample in the time limit")
+        entry.refuse("not run", "no sample within the time limit")
     elif entry.refusal is None:
         try:
             return _record(entry, found, entries, sampled, circumstances)
@@ -116,7 +116,7 @@ def _record(
     )
     limits.check(gpu.median, min_bytes)
     if batches:
-        limits.check(batch_s, 0)  # the L2 may hold operands of a launch before
+        limits.check(batch_s, 0)  # L2 may still hold operands of an earlier launch
     protocol = circumstances.protocol
     return Record(
         kernel=contender.name,
@@ -164,7 +164,7 @@ def _record(
 
 
 def _baseline(entries: Sequence[Entry], sampled: Samples) -> dict[str, Any] | None:
-    """The time of the problem's reference in the same rounds; None where it has none."""
+    """Return the problem's reference and its time in the same rounds; None if it has none."""
     known = {entry.contender.name: entry for entry in entries if entry.refusal is None}
     for name in baselines.references(entries[0].job.problem):
         if name in known and (found := known[name].samples(sampled)):
@@ -178,7 +178,7 @@ def _baseline(entries: Sequence[Entry], sampled: Samples) -> dict[str, Any] | No
 
 
 def _company(readings: Sequence[Reading]) -> list[str]:
-    """Who else may have had the GPU: times are then of a part of it."""
+    """Return a warning if other processes may have used the GPU at the same time."""
     others = max((reading.others or 0 for reading in readings), default=0)
     return [f"{COMPANY}: {others}"] if others else []
 

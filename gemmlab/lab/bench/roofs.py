@@ -1,7 +1,7 @@
-"""What the hardware can do at most: as its data sheet says, and as two probes measure it.
+"""The hardware's peak rates, from its data sheet and from two measured probes.
 
-The probes: a kernel of nothing but FMAs (fma_peak.cu), and a copy of a large buffer in device
-memory, whose bytes count twice, read and written.
+The probes are a kernel of FMAs only (fma_peak.cu), and a copy of a large buffer in device memory,
+whose bytes count twice: read and written.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FMAS_PER_ROUND = 16 * 8  # per thread, see fma_peak.cu
 
 @dataclass(frozen=True)
 class Roofs:
-    """Peaks in TFLOPS and GB/s; `tensor_tflops` of float16 inputs, None where not known."""
+    """Peaks in TFLOPS and GB/s. `tensor_tflops` is for float16 inputs; None if unknown."""
 
     fp32_tflops: float
     bandwidth_gbs: float
@@ -36,7 +36,7 @@ class Roofs:
 
 
 def datasheet(name: str, arch: str, sms: int, sm_mhz: float, memory_gbs: float) -> Roofs:
-    """Of the product of that name; of one not in the table, from what the driver says."""
+    """Return the peaks of a GPU by its name; if it is not in the table, from the driver's facts."""
     product = gpu(name)
     if product is not None:
         return Roofs(
@@ -48,7 +48,7 @@ def datasheet(name: str, arch: str, sms: int, sm_mhz: float, memory_gbs: float) 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a kernel needs at least on some hardware, whatever it does."""
+    """The lower bound for a kernel's time on some hardware."""
 
     roofs: Roofs
     flops: int
@@ -56,10 +56,11 @@ class Limits:
     precision: str | None
 
     def check(self, seconds: float, nbytes: int) -> None:
-        """Raise ImplausibleTimeError for a time in which nothing can move so many bytes.
+        """Raise ImplausibleTimeError if the hardware cannot do the work in `seconds`.
 
-        Or do so many operations; those of an unknown precision class are held to the tensor
-        cores. Bytes that the L2 holds when the kernel ends need not have gone to memory.
+        The work is `flops`, at the tensor cores' peak unless the precision class is ieee, and
+        moving `nbytes`, less the size of L2: data in L2 when the kernel ends need not have reached
+        memory.
         """
         roofs = self.roofs
         peak = roofs.fp32_tflops if self.precision == IEEE else roofs.tensor_tflops
@@ -74,19 +75,19 @@ class Limits:
 
 
 def fma_probe(arch: str) -> Artifact:
-    """The FMA kernel, compiled. Raises CompileError, MissingDependencyError."""
+    """Compile the FMA kernel. Raises CompileError, MissingDependencyError."""
     file = Path(__file__).parent / "fma_peak.cu"
     return compile_cuda(file.read_text(encoding="utf-8"), "fma_peak", arch, file.name)
 
 
 def copy_launch(device: CudaDevice) -> Callable[[], None]:
-    """Copy COPY_BYTES within device memory."""
+    """Return a launch that copies COPY_BYTES within device memory."""
     source, target = (Span(device.allocate(COPY_BYTES), 0, COPY_BYTES) for _ in range(2))
     return lambda: device.copy(target, source)
 
 
 def fma_launch(device: CudaDevice, probe: Artifact, sms: int) -> Callable[[], None]:
-    """Fill the GPU with FMAs, `fma_flops` operations."""
+    """Return a launch that fills the GPU with FMAs: `fma_flops` operations."""
     blocks = BLOCKS_PER_SM * sms
     out = Span(device.allocate(4 * blocks * BLOCK), 0, 4 * blocks * BLOCK)
     return device.prepare(probe, (blocks, 1, 1), (BLOCK, 1, 1), [out, 0.999, 0.001, ROUNDS])
@@ -97,7 +98,7 @@ def fma_flops(sms: int) -> int:
 
 
 def measured(copy_s: float | None, fma_s: float | None, sms: int) -> Roofs:
-    """From the median times of both probes; 0 for one that took no sample."""
+    """Return the peaks by the probes' median times; 0 for a probe without samples."""
     return Roofs(
         fp32_tflops=fma_flops(sms) / fma_s / 1e12 if fma_s else 0.0,
         bandwidth_gbs=2 * COPY_BYTES / copy_s / 1e9 if copy_s else 0.0,

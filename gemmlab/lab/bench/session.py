@@ -1,7 +1,7 @@
-"""From a ladder to a measurement, and the process that makes it.
+"""Plan a measurement, and run it in a separate process.
 
-The work is done in a process of its own: NVBench runs once per process, and a kernel that breaks
-the CUDA context, or brings the process down, takes nothing else with it.
+NVBench runs once per process. A kernel that corrupts the CUDA context, or crashes the process,
+affects only the separate process.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from gemmlab.lab.bench.protocol import Protocol
 from gemmlab.lab.bench.record import IEEE
 from gemmlab.problems.problem import Problem, Shape
 
-_ALONE = "its kernel alone, operands in device memory"  # of a rung whose subject is the host
+_ALONE = "its kernel alone, operands in device memory"  # title of a rung with a host flow
 
 
 @dataclass(frozen=True)
 class Guest:
-    """A kernel that is no rung, under the name that the command line has for it.
+    """A kernel that is not a rung; `name` is the file on the command line.
 
-    `kernel` is its launch for a shape, compiled for an architecture; it raises ShapeError for a
-    shape that it does not take. Its results are judged in the precision class that it wants.
+    `kernel(shape, arch)` compiles it and returns its launch; it raises ShapeError for a shape that
+    the kernel does not support. `precision` is the class in which its results are judged.
     """
 
     name: str
@@ -44,9 +44,9 @@ class Guest:
 
 @dataclass(frozen=True)
 class BenchPlan:
-    """Rungs and guests of one problem, all in one layout and class, in several shapes.
+    """Rungs and guests of one problem, layout and precision class, and the shapes to measure.
 
-    `baselines` None: all that are installed.
+    `baselines` None selects all that are installed.
     """
 
     problem: Problem
@@ -63,30 +63,29 @@ class BenchPlan:
 
     @property
     def precision(self) -> str:
-        """The class that results are judged in, and that cuBLAS computes in."""
+        """The class in which results are judged and cuBLAS computes."""
         return self.guests[0].precision if self.guests else IEEE
 
     def check(self) -> None:
-        """Raise UnknownNameError for a family or a baseline, InputError for the seed, and for
-        kernels that cannot be measured together."""
+        """Raise UnknownNameError for an unknown family or baseline, InputError for an invalid seed
+        or for kernels that cannot be measured together."""
         for guest in self.guests:
             same = (guest.problem, guest.layout, guest.precision)
             if same != (self.problem.name, self.layout, self.precision):
                 raise InputError(
-                    f"{guest.name} is of {', '.join(same)}, others of {self.problem.name}, "
-                    f"{self.layout}, {self.precision}: measure them one by one"
+                    f"{guest.name} is for {', '.join(same)}, other kernels for "
+                    f"{self.problem.name}, {self.layout}, {self.precision}: measure them separately"
                 )
         known = baselines.names(self.problem.name)
         for name in self.baselines or ():
             if name not in known:
-                there = ", ".join(known)
                 raise UnknownNameError(
-                    f"no baseline {name!r} for {self.problem.name}; there is: {there}"
+                    f"no baseline {name!r} for {self.problem.name}; available: {', '.join(known)}"
                 )
         self.problem.case(dict.fromkeys(self.problem.axes, 1), self.layout, self.family, self.seed)
 
     def job(self, shape: Shape, protocol: Protocol, arch: str) -> tuple[Job, list[Refusal]]:
-        """One shape, with the rungs compiled; those that do not take it are refused.
+        """Compile the rungs for one shape; refuse those that do not support it.
 
         Raises CompileError, MissingDependencyError.
         """
@@ -100,7 +99,7 @@ class BenchPlan:
                 refusals.append(Refusal(name, case, "skipped", broken))
                 continue
             if rung.launches is not None:
-                rule = f"several launches; `gemmlab climb --rungs {name}` times them one by one"
+                rule = f"several launches; `gemmlab climb --rungs {name}` times them"
                 refusals.append(Refusal(name, case, "skipped", rule))
                 continue
             artifact = cute.compile_rung(rung, arch)
@@ -145,10 +144,10 @@ def measure(plan: BenchPlan, protocol: Protocol, arch: str) -> Outcome:
 
 
 def measure_jobs(jobs: Sequence[Job], protocol: Protocol, arch: str) -> Outcome:
-    """Measure every job on GPU 0, whose architecture is `arch`, in a process of its own.
+    """Measure every job in a separate process on GPU 0, whose architecture is `arch`.
 
-    Raises DeviceError where there is no GPU or the process dies, MissingDependencyError where
-    NVBench or a baseline asked for is not installed.
+    Raises DeviceError if there is no GPU or the process dies, MissingDependencyError if NVBench or
+    a requested baseline is not installed.
     """
     from gemmlab.lab.bench import worker
 
@@ -158,10 +157,10 @@ def measure_jobs(jobs: Sequence[Job], protocol: Protocol, arch: str) -> Outcome:
         outcome = pool.submit(worker.run, list(jobs), protocol, probe)
         try:
             return outcome.result()
-        except KeyboardInterrupt:  # which the process got too: it says what it has
+        except KeyboardInterrupt:  # the process got it too and returns its results so far
             return outcome.result()
         except BrokenProcessPool as error:
-            raise DeviceError("the measuring process died; its last words are above") from error
+            raise DeviceError("the measuring process died; its output is above") from error
 
 
 def _interrupt() -> NoReturn:

@@ -1,4 +1,4 @@
-"""Samples to numbers. Times in seconds, noise in percent of the mean."""
+"""Statistics of samples. Times are in seconds, noise in percent of the mean."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 
 from gemmlab.lab.bench.protocol import Protocol
 
-FEWEST_FOR_NOISE = 5  # samples; NVBench states no noise of fewer
+FEWEST_FOR_NOISE = 5  # samples; NVBench reports no noise for fewer
 
 
 @dataclass(frozen=True)
 class Spread:
-    """What many samples say together; `noise_percent` is None for too few."""
+    """Statistics of samples. `noise_percent` is None for fewer than FEWEST_FOR_NOISE."""
 
     samples: int
     mean: float
@@ -26,7 +26,7 @@ class Spread:
 
     @classmethod
     def of(cls, samples: np.ndarray) -> Spread:
-        """Of at least one sample."""
+        """Compute them from at least one sample."""
         values = np.asarray(samples, np.float64)
         p10, median, p90 = (float(value) for value in np.percentile(values, (10, 50, 90)))
         mean = float(values.mean())
@@ -38,7 +38,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Moments:
-    """Mean and noise of samples that are no longer there themselves."""
+    """Mean and noise of samples that were not kept."""
 
     samples: int
     mean: float
@@ -46,7 +46,7 @@ class Moments:
 
 
 def pooled(parts: Sequence[Moments]) -> Moments:
-    """Mean and noise of all samples of the parts; no noise where one part has none."""
+    """Return mean and noise over the samples of all parts; no noise if a part has none."""
     count = sum(part.samples for part in parts)
     mean = sum(part.samples * part.mean for part in parts) / count
     noises = [part.noise_percent for part in parts]
@@ -60,13 +60,13 @@ def pooled(parts: Sequence[Moments]) -> Moments:
 
 
 def warnings(spread: Spread, protocol: Protocol) -> list[str]:
-    """What NVBench warns of: too few samples in the time limit, and noise that stayed high."""
-    told = []
+    """Return NVBench's warnings: too few samples within the time limit, or too much noise."""
+    found = []
     if spread.samples < protocol.min_samples:
-        told.append(
+        found.append(
             f"{spread.samples} samples in the time limit of {protocol.timeout_s:g} s, "
             f"not {protocol.min_samples}"
         )
     if spread.noise_percent is not None and spread.noise_percent > protocol.max_noise_percent:
-        told.append(f"noise {spread.noise_percent:.2g} %, above {protocol.max_noise_percent:g} %")
-    return told
+        found.append(f"noise {spread.noise_percent:.2g} %, above {protocol.max_noise_percent:g} %")
+    return found

@@ -1,7 +1,7 @@
-"""The measurement itself, in the process that has the GPU.
+"""Run a measurement, in the process that uses the GPU.
 
-For each case: judge every contender, let the clock settle, then rounds in which NVBench measures
-one contender after the other, then judge them again on fresh inputs.
+For each case: judge every contender, wait until the clock settles, measure all contenders with
+NVBench in interleaved rounds, and judge them again on new inputs.
 """
 
 from __future__ import annotations
@@ -33,26 +33,27 @@ from gemmlab.lab.judge import CaseMemory, Verdict, precision
 from gemmlab.lab.judge.buffers import corrupted, must_write
 from gemmlab.problems.problem import Case
 
-ROTATION = 2.25  # operands together are larger than this many L2 caches,
-MOST_SETS = 256  # unless that takes more sets of them than this
-RESETTLE_S = 0.5  # of work before each further case
-ASIDE_S = 1e-4  # of work on another stream than the one that is timed is not seen for sure
+ROTATION = 2.25  # the operand sets are together larger than this many L2 caches,
+MOST_SETS = 256  # but there are at most this many sets
+RESETTLE_S = 0.5  # warm-up before each case
+ASIDE_S = 1e-4  # shorter work on a stream that is not timed cannot be detected reliably
 PROBES = 2  # steps before the first case: copy, FMA
 
 
 def run(
     jobs: Sequence[Job], protocol: Protocol, probe: Artifact, clock: KernelClock | None = None
 ) -> Outcome:
-    """Measure the jobs in this process, which can do so once. `probe`: see roofs.fma_probe.
+    """Measure the jobs in this process; works once per process.
 
-    `clock` times launches a second time, after they were judged the second time.
+    `probe` is the kernel of roofs.fma_probe. `clock`, if given, also times the launches, after the
+    second judgement. Raises the same errors as nvbench.sample.
     """
     device = CudaDevice()
     return Measurement(device, Sensors(device), jobs, protocol, probe, clock).take()
 
 
 class Measurement:
-    """All jobs of one process."""
+    """The measurement of all jobs of a process."""
 
     def __init__(
         self,
@@ -70,7 +71,7 @@ class Measurement:
         self._turns = self._finished = 0
 
     def take(self) -> Outcome:
-        """Raises as nvbench.sample does."""
+        """Measure. Raises the same errors as nvbench.sample."""
         count = PROBES + self._protocol.rounds * sum(len(own) for _, own in self._cases)
         sampled, error = nvbench.sample(self._walk(), count, self._device.stream, self._protocol)
         circumstances = Circumstances.of(
@@ -93,7 +94,7 @@ class Measurement:
         return [Entry(job, contender) for contender in (*libraries, *kernels)]
 
     def _walk(self) -> Iterator[Step | None]:
-        """Every step in order, and between them all that is not measured."""
+        """Yield every step in order; between them, do the work that is not measured."""
         yield from self._measure_roofs()
         for job, entries in self._cases:
             yield from self._measure(job, entries)
@@ -106,7 +107,7 @@ class Measurement:
             yield self._step(Step(launch, batched=False))
 
     def _measure(self, job: Job, entries: list[Entry]) -> Iterator[Step | None]:
-        """One case from judgement to judgement."""
+        """Judge, measure and judge again the contenders of one case."""
         start = time.perf_counter()
         memory = self._place(job, job.seed)
         for entry in entries:
@@ -128,10 +129,10 @@ class Measurement:
         print(f"{job.case}: {len(entries)} contenders, {took:.1f} s", file=sys.stderr, flush=True)
 
     def _turn(self, entry: Entry, launch: Callable[[], None], number: int) -> Step | None:
-        """A contender's turn in a round; none where earlier ones have used up its time.
+        """Return a contender's step in a round; None if earlier rounds used up its time.
 
-        A turn is two launches at least, one to warm up. There is no batch of launches that take
-        longer than a batch should.
+        A step takes at least two launches, the first to warm up. It has no batch if one launch
+        takes longer than a batch should.
         """
         protocol = self._protocol
         if 2 * number * entry.launch_s > protocol.timeout_s:
@@ -149,14 +150,14 @@ class Measurement:
         return CaseMemory(self._device, problem, case)
 
     def _judge(self, entry: Entry, memory: CaseMemory) -> None:
-        """Run once on poisoned output and examine; refuse what does not run or is wrong."""
+        """Run once on a poisoned output; refuse the contender on an error or a wrong result."""
         if entry.refusal is not None:
             return
         try:
             bound = entry.contender.bind(memory.args)
             bound.run()
             bound.deliver()
-            self._device.gpu.sync()  # whatever stream it works on
+            self._device.gpu.sync()  # all streams
             if entry.contender.solves:
                 verdict, image = judge.inspect(memory)
                 entry.max_error_u = max(entry.max_error_u or 0.0, verdict.max_error_u or 0.0)
@@ -189,11 +190,11 @@ class Measurement:
         self._device.gpu.sync()
         verdict, image = judge.inspect(memory)
         if not _suffices(verdict, memory.case, image, entry.job):
-            entry.refuse("forbidden", f"keeps what its output held before: {verdict.message}")
+            entry.refuse("forbidden", f"keeps old contents of its output: {verdict.message}")
 
     def _time_launch(self, entry: Entry, bound: Bound) -> None:
-        """About how long one launch takes; and does the stream that is timed do all of it?"""
-        for _ in range(3):  # Python itself may pause
+        """Measure roughly the time of a launch; refuse the contender if it uses other streams."""
+        for _ in range(3):  # Python may pause
             start = time.perf_counter()
             self._wait_for(bound.run)
             entry.launch_s = time.perf_counter() - start
@@ -204,7 +205,7 @@ class Measurement:
         entry.refuse("not timed", f"{1e3 * late_s:.3g} ms of its work is on another stream")
 
     def _operand_sets(self, memory: CaseMemory) -> list[Arguments]:
-        """Copies of the operands that together are larger than the L2, at least two."""
+        """Return copies of the operands, at least two, that together are larger than L2."""
         nbytes = sum(guarded.image.nbytes for guarded in memory.guarded.values())
         wanted = int(ROTATION * self._facts["l2_bytes"] / max(nbytes, 1)) + 1
         return [self._copy(memory) for _ in range(max(2, min(wanted, MOST_SETS)))]
@@ -223,7 +224,7 @@ class Measurement:
         return [copied(arg) for arg in memory.args]
 
     def _rotating(self, entry: Entry, sets: list[Arguments]) -> Callable[[], None] | None:
-        """A launch that takes the next set of operands each time; None for who was refused."""
+        """Return a launch that uses the next set of operands each time; None if refused."""
         if entry.refusal is not None:
             return None
         bound: list[Bound] = [entry.contender.bind(args) for args in sets]
@@ -245,7 +246,7 @@ class Measurement:
 
 
 def _suffices(verdict: Verdict, case: Case, image: np.ndarray, job: Job) -> bool:
-    """Whether a result is right in the class that the job is judged in."""
+    """Whether a result is correct in the job's precision class."""
     return precision.suffices(precision.class_of(verdict, case, image), job.precision)
 
 

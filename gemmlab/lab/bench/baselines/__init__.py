@@ -1,4 +1,4 @@
-"""What kernels are compared with.
+"""The libraries that kernels are compared with.
 
     gemm        cublas, torch, cupy, triton
     transpose   copy, torch, cupy
@@ -6,13 +6,14 @@
     histogram   copy, cub, torch
     vector-add  copy, torch, cupy
 
-Baselines work on the memory that the kernels get, in the same layout and leading dimensions.
-`cublas` goes through the first of nvmath-python, CuPy and PyTorch that is installed, and its record
-says through which, in which version, with which compute type: float32 with TF32 off, unless
-another precision class is asked for.
+Baselines use the same memory as the kernels, with the same layout and leading dimensions. `cublas`
+is called through the first of nvmath-python, CuPy and PyTorch that is installed. Its record names
+that package, its version and the compute type: float32 with TF32 off, unless another precision
+class is requested.
 
-Percentages are of the first of a problem's references that was measured in the same rounds: of
-cuBLAS, or where that could not be, of torch.mm or cupy.matmul, which call it; elsewhere of a copy.
+Percentages are relative to the first of a problem's references that was measured in the same
+rounds. For gemm these are cuBLAS, torch.mm and cupy.matmul, which both call cuBLAS; for other
+problems, a copy.
 """
 
 from __future__ import annotations
@@ -47,12 +48,12 @@ _REFERENCES = {"gemm": ("cublas", "torch", "cupy")}
 
 
 def references(problem: str) -> tuple[str, ...]:
-    """What percentages are of, the best first."""
+    """Return the names of a problem's references for percentages, the preferred one first."""
     return _REFERENCES.get(problem, ("copy",))
 
 
 def names(problem: str) -> tuple[str, ...]:
-    """The baselines that there are for a problem, installed or not."""
+    """Return the names of a problem's baselines, installed or not."""
     own = tuple(_BASELINES.get(problem, {}))
     return own if problem == "gemm" else ("copy", *own)
 
@@ -64,9 +65,10 @@ def make(
     wanted: tuple[str, ...] | None,
     precision: str = IEEE,
 ) -> list[Contender]:
-    """The baselines wanted, by default all whose package is installed; cuBLAS in that class.
+    """Create the baselines `wanted`; None selects all that are installed.
 
-    Raises MissingDependencyError for one that was asked for by name.
+    cuBLAS computes in the class `precision`. Raises MissingDependencyError if a baseline requested
+    by name is not installed.
     """
     made: list[Contender] = []
     for name in names(problem.name) if wanted is None else wanted:

@@ -1,4 +1,4 @@
-"""gemmlab's device memory as arrays of CuPy and PyTorch, without a copy, on gemmlab's stream."""
+"""Zero-copy CuPy and PyTorch arrays of gemmlab's device memory, on gemmlab's stream."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from gemmlab.devices.device import Span
 
 
 class DeviceArray:
-    """`shape` elements of `dtype` in device memory; strides in elements, None for contiguous.
+    """An array of `shape` and `dtype` in device memory; strides in elements, None for contiguous.
 
-    Speaks the CUDA Array Interface, version 3, and names no stream to wait for.
+    Implements the CUDA Array Interface, version 3, without a stream to synchronize with.
     """
 
     def __init__(
@@ -25,7 +25,7 @@ class DeviceArray:
     ) -> None:
         assert isinstance(span.buffer, CudaBuffer)
         size = int(dtype[-1])
-        self.span = span  # keeps the memory
+        self.span = span  # keeps the memory alive
         self.__cuda_array_interface__ = {
             "version": 3,
             "shape": shape,
@@ -37,20 +37,20 @@ class DeviceArray:
 
 
 def matrix(span: Span, rows: int, columns: int, leading: int, row_major: bool) -> DeviceArray:
-    """A float32 matrix; `leading` elements from one row (column) to the next."""
+    """Return a float32 matrix; `leading` is the leading dimension in elements."""
     strides = (leading, 1) if row_major else (1, leading)
     return DeviceArray(span, (rows, columns), "<f4", strides)
 
 
 def cupy_on(device: CudaDevice) -> Any:
-    """CuPy, its work on the device's stream. Raises MissingDependencyError."""
+    """Return CuPy, set to the device's stream. Raises MissingDependencyError."""
     cupy = CUPY.load()
     _enter_stream(cupy, device)
     return cupy
 
 
 def torch_on(device: CudaDevice) -> Any:
-    """PyTorch, its work on the device's stream and TF32 off. Raises MissingDependencyError."""
+    """Return PyTorch, set to the device's stream, TF32 off. Raises MissingDependencyError."""
     torch: Any = TORCH.load()
     torch.cuda.set_stream(torch.cuda.ExternalStream(int(device.stream.handle)))
     torch.backends.cuda.matmul.allow_tf32 = False
@@ -59,5 +59,8 @@ def torch_on(device: CudaDevice) -> Any:
 
 @cache
 def _enter_stream(cupy: Any, device: CudaDevice) -> Any:
-    """For good. One that is only `use`d is forgotten when a library leaves a `with` of its own."""
+    """Make the device's stream current permanently.
+
+    Stream.use() would not suffice: its effect ends when a library leaves its own `with` block.
+    """
     return cupy.cuda.Stream.from_external(device.stream).__enter__()

@@ -1,4 +1,4 @@
-"""C = A·B by libraries: cuBLAS, and the products of PyTorch and CuPy, which call it too."""
+"""C = A·B by libraries: cuBLAS, and PyTorch and CuPy, which also call cuBLAS."""
 
 from __future__ import annotations
 
@@ -16,10 +16,9 @@ from gemmlab.lab.bench.baselines.arrays import cupy_on, matrix, torch_on
 from gemmlab.lab.bench.contenders import Arguments, Bound, Contender
 from gemmlab.lab.bench.record import IEEE
 
-_TUNING = 5  # runs of each of cuBLASLt's candidates
-# How cuBLAS multiplies float32 arrays, by precision class: in float32, or rounded on the way to
-# the tensor cores; where 16 bits are allowed, TF32 is too, whichever it finds faster. Names without
-# CUBLAS_, as in its manual.
+_TUNING = 5  # runs of each of cuBLASLt's candidate algorithms
+# cuBLAS's compute type for float32 arrays, without the prefix CUBLAS_, by precision class. The FAST
+# types round the operands for tensor cores; those of 16 bits also allow TF32 if it is faster.
 COMPUTE_TYPES = {
     "ieee": "COMPUTE_32F",
     "x3": "COMPUTE_32F",
@@ -30,7 +29,7 @@ COMPUTE_TYPES = {
 
 
 class Product(Contender):
-    """What the baselines of this problem share: its operands as arrays of some library."""
+    """Base class of the baselines of gemm: its operands as arrays of a library."""
 
     def __init__(self, layout: str) -> None:
         self._row = layout == "row"
@@ -45,9 +44,9 @@ class Product(Contender):
 
 
 class NvmathCublas(Product):
-    """cuBLASLt through nvmath-python's stateful Matmul, planned and tuned once, C written in place.
+    """cuBLASLt through nvmath-python's stateful Matmul, planned and autotuned once; C in place.
 
-    Tuned: the best of the candidates that its heuristic proposes, which is as fast as cuBLAS can.
+    Autotuning selects the fastest of the candidates that cuBLASLt's heuristic proposes.
     """
 
     name, title = "cublas", "cuBLAS through nvmath-python"
@@ -68,7 +67,7 @@ class NvmathCublas(Product):
         self._matmul: Any = None
         self.details = {
             "call": f"nvmath.linalg.advanced.Matmul, plan, autotune(iterations={_TUNING})",
-            "compute_type": _told(compute_type),
+            "compute_type": _described(compute_type),
             "cublas": _cublas_version(),
             "nvmath-python": importlib.metadata.version("nvmath-python"),
         }
@@ -104,13 +103,13 @@ class CupyCublas(Product):
         self._compute_type = getattr(self._cublas, f"CUBLAS_{COMPUTE_TYPES[precision]}")
         self.details = {
             "call": "cublasGemmEx, CUBLAS_GEMM_DEFAULT, CUBLAS_DEFAULT_MATH",
-            "compute_type": _told(COMPUTE_TYPES[precision]),
+            "compute_type": _described(COMPUTE_TYPES[precision]),
             "cublas": _dotted(self._cublas.getVersion(self._handle)),
             "cupy": self._cupy.__version__,
         }
 
     def bind(self, args: Arguments) -> Bound:
-        """cuBLAS is column-major: a row-major C is the transpose of Bᵀ·Aᵀ."""
+        """cuBLAS is column-major, so it computes a row-major C as Cᵀ = Bᵀ·Aᵀ."""
         a, b, c, m, n, k, lda, ldb, ldc = args
         a, b, c = (span.buffer.address + span.offset for span in (a, b, c))
         blas, float32 = self._cublas, self._cupy.cuda.runtime.CUDA_R_32F
@@ -152,7 +151,7 @@ class TorchMatmul(Product):
 
 
 class TorchCublas(TorchMatmul):
-    """The last resort for cuBLAS."""
+    """cuBLAS through PyTorch, if neither nvmath-python nor CuPy is installed."""
 
     name, title = "cublas", "cuBLAS through torch.mm with TF32 off"
 
@@ -177,9 +176,9 @@ class CupyMatmul(Product):
 
 
 def cublas(device: CudaDevice, layout: str, precision: str = IEEE) -> Contender:
-    """cuBLAS through the best way to it that is installed, computing in that class.
+    """Return cuBLAS in a precision class, through the best installed package.
 
-    Raises MissingDependencyError where there is no way to that class.
+    Raises MissingDependencyError if no installed package supports the class.
     """
     for way in (NvmathCublas, CupyCublas):
         try:
@@ -195,11 +194,11 @@ def cublas(device: CudaDevice, layout: str, precision: str = IEEE) -> Contender:
 
 
 def _class_of(precision: str) -> str:
-    """The class of what cuBLAS does where this one is asked for: it has no x3."""
+    """Return the precision class that cuBLAS delivers for a requested one; it has no x3."""
     return IEEE if precision == "x3" else precision
 
 
-def _told(compute_type: str) -> str:
+def _described(compute_type: str) -> str:
     return f"CUBLAS_{compute_type}" + (", TF32 off" if compute_type == "COMPUTE_32F" else "")
 
 
@@ -210,5 +209,5 @@ def _cublas_version() -> str:
 
 
 def _dotted(version: int) -> str:
-    """130100 is 13.1.0; from cuBLAS 11 to 12 the same."""
+    """Format cuBLAS's version number, 11 and newer: 130100 is 13.1.0."""
     return f"{version // 10000}.{version // 100 % 100}.{version % 100}"

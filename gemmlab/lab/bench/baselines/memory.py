@@ -1,6 +1,6 @@
-"""Libraries for the problems that move more than they compute: transpose, vectors.
+"""Libraries for the memory-bound problems: transpose and vectors.
 
-CUB comes through CuPy, whose sum and bincount call it.
+CUB is called through CuPy's sum and device_histogram.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ BINS = 256
 
 
 class _Library(Contender):
-    """What they share: one library, and its arrays."""
+    """Base class: a baseline that calls one library."""
 
     call: str
-    _result: Any = None  # where the library makes one; held, so that its memory is used again
+    _result: Any = None  # a result that the library allocates, kept so that its memory is reused
 
     def __init__(self, device: CudaDevice, layout: str) -> None:
         self._library, name = self._load(device)
@@ -103,7 +103,7 @@ class CubHistogram(_Cupy):
 
 
 class TorchHistogram(_Torch):
-    """Waits for the GPU to learn how many bins there are."""
+    """torch.bincount waits for the GPU to determine the number of bins."""
 
     name, title, call = "torch", "torch.bincount", "torch.bincount(data, minlength=256)"
     synchronizes = True

@@ -1,6 +1,6 @@
-"""C = A·B in Triton: the tiled kernel that one writes there first, its products in float32 (ieee).
+"""C = A·B in Triton: the basic tiled kernel, in float32 (input_precision="ieee").
 
-Triton's own default for float32 is TF32, which is another precision class.
+Triton's default for float32 is TF32, another precision class.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ WARPS, STAGES = 8, 3
 
 
 class TritonMatmul(Product):
-    """One program computes one tile of C."""
+    """The Triton kernel; each program computes one tile of C."""
 
     name, title = "triton", "a tiled Triton kernel, input_precision ieee"
 

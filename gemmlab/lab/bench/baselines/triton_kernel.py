@@ -1,4 +1,4 @@
-"""The Triton kernel of `triton_gemm`; imported only where Triton is installed."""
+"""The Triton kernel of `triton_gemm`; imported only if Triton is installed."""
 
 import triton
 import triton.language as tl
