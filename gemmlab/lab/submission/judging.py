@@ -54,7 +54,7 @@ def judge_file(
     Faults of the file are part of the judgement. Raises InputError if the path is not a kernel file
     or cannot be read, UnknownNameError if it does not exist and for an unknown architecture.
     """
-    return _opened(path, words, options, progress).judge()
+    return _prepared(path, words, options, progress).judge()
 
 
 def prepare(path: Path, options: Options) -> Submission:
@@ -62,7 +62,7 @@ def prepare(path: Path, options: Options) -> Submission:
 
     Raises CompileError if a step fails, and as `judge_file`.
     """
-    judge = _opened(path, Directive(), options)
+    judge = _prepared(path, Directive(), options)
     found = judge.judge(runs=False)
     if not found.passed:
         raise CompileError(f"{path}: {found.verdict}: {found.steps[-1].message}")
@@ -76,7 +76,7 @@ def read_file(path: Path) -> str:
     return source.read(path)
 
 
-def _opened(
+def _prepared(
     path: Path, words: Directive, options: Options, progress: Progress = lambda step: None
 ) -> _Judge:
     text = read_file(path)
@@ -177,7 +177,7 @@ class _Judge:
         needed = "timing also requires a GPU"
         if not cuda.has_driver():  # avoids starting a process
             return Step("GPU", "skipped", f"{cuda.NO_DRIVER}; {needed}")
-        step, found = self._run("GPU", "try_on_gpu", self.submission, None)
+        step, found = self._run("GPU", "try_on_gpu", self.submission, on_gpu=True)
         if step.status == "not run" and not found:
             return replace(step, status="skipped", message=f"{step.message}; {needed}")
         self._judge_trials(step)
@@ -186,7 +186,7 @@ class _Judge:
 
     def _time(self) -> Step:
         request = timing.Request(self.submission, self._result.arch, self._class())
-        step, found = self._run("timing", "time_on_gpu", request, None)
+        step, found = self._run("timing", "time_on_gpu", request, on_gpu=True)
         self._result.runs = found.get("runs", [])
         self._result.score = found.get("score")
         if "best_seconds" in found:
@@ -199,20 +199,20 @@ class _Judge:
     # Shared by the steps
 
     def _run(
-        self, name: str, task: str, request: Any, memory: int | None = -1
+        self, name: str, task: str, request: Any, on_gpu: bool = False
     ) -> tuple[Step, dict[str, Any]]:
-        """Run a task; return the step with its trials, and its answers merged, the last first.
+        """Run a task; return the step with its trials, and the task's answers merged.
 
-        `memory` is the limit in bytes: -1 for that of the options, None for no limit.
+        If several answers have the same key, the last one counts.
         """
-        limit = self._options.memory_bytes if memory == -1 else memory
-        runs_it = task == "compile_file" and self.submission.path.suffix == ".py"
+        memory_bytes = None if on_gpu else self._options.memory_bytes
+        runs_file = task == "compile_file" and self.submission.path.suffix == ".py"
         say(f"judging {self.submission.path.name}: {name}")
-        ended = process.run(task, request, Limits(self._options.seconds, limit, runs_it))
+        ended = process.run(task, request, Limits(self._options.seconds, memory_bytes, runs_file))
         step = Step(name, ended.status or "pass", ended.message, output=ended.output)
         found: dict[str, Any] = {}
         for answer in ended.answers:
-            if "trial" in answer and not runs_it:
+            if "trial" in answer and not runs_file:  # the file's code may have forged it
                 step.trials.append(_trial(answer["trial"]))
             found |= answer
         if ended.status is not None and process.BEGUN in found:
