@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 from gemmlab.errors import UnknownNameError
+from gemmlab.hardware import specs
 
-# Supported by both the CuTe DSL and NVRTC.
-ARCHITECTURES = (
-    "sm_80",
-    "sm_86",
-    "sm_87",
-    "sm_89",
-    "sm_90",
-    "sm_90a",
-    "sm_100",
-    "sm_100a",
-    "sm_103",
-    "sm_103a",
-    "sm_120",
-    "sm_120a",
-    "sm_121",
-    "sm_121a",
+# The CuTe DSL compiles for GPUs from Ampere on, NVRTC of CUDA 13 from Turing on.
+ARCHITECTURES = tuple(
+    target for row in specs.ARCHITECTURES.values() if row.has_cute for target in sorted(row.targets)
 )
-# NVRTC of CUDA 13 supports GPUs from Turing on, the CuTe DSL from Ampere on.
-NVRTC_ARCHITECTURES = ("sm_75", *ARCHITECTURES, "sm_110", "sm_110a")
+NVRTC_ARCHITECTURES = tuple(
+    target for row in specs.ARCHITECTURES.values() for target in sorted(row.targets)
+)
 DEFAULT = "sm_90a"
 
 

@@ -19,7 +19,7 @@ from gemmlab.devices import tensor_maps
 from gemmlab.devices.device import Argument, Dim3, Launched, Span, check_compiled_block
 from gemmlab.errors import DeviceError, GemmlabError, LaunchError
 from gemmlab.hardware.limits import STATIC_SMEM, check_launch
-from gemmlab.hardware.specs import Gpu, architecture
+from gemmlab.hardware.specs import Gpu, architecture, target_of
 
 if TYPE_CHECKING:
     from gemmlab.devices.flow_cuda import CudaRuntime
@@ -29,9 +29,6 @@ _WARM_UP_S = 0.05
 _MEASURE_S = 0.3
 _REPEATS = 50
 TIMING = {"timing_enabled": True}  # event options
-
-# Compute capability -> the architecture with its architecture-specific instructions.
-_SPECIFIC = {(9, 0): "sm_90a", (10, 0): "sm_100a"}
 
 
 class CudaBuffer:
@@ -98,7 +95,7 @@ class CudaDevice:
             self.stream = self.gpu.create_stream()
             major, minor = self.gpu.compute_capability
             self.name = f"cuda:{ordinal} {self.gpu.name}"
-        self.arch = arch or _SPECIFIC.get((major, minor), f"sm_{major}{minor}")
+        self.arch = arch or target_of(major, minor)
         self._kernels: dict[tuple[str, str | bytes], Any] = {}
 
     def allocate(self, nbytes: int) -> CudaBuffer:

@@ -28,6 +28,10 @@ class Architecture:
     smem_per_block: int  # the opt-in maximum, static and dynamic together
     smem_reserved: int  # per block, reserved by the system
     fp32_lanes: int  # float32 FMAs per clock per SM
+    # What compilers accept, the target for such a GPU first. "sm_90a" has instructions that exist
+    # on this architecture alone.
+    targets: tuple[str, ...] = ()
+    has_cute: bool = True  # whether the CuTe DSL compiles for it, and not NVRTC alone
     smem_unit: int = 128  # allocation granularity of shared memory
     registers_per_sm: int = 64 * KB
     register_unit: int = 256  # allocation granularity of registers, per warp
@@ -65,17 +69,21 @@ ARCHITECTURES = {
     arch.name: arch
     for arch in (
         Architecture("sm_70", 64, 32, 96 * KB, 96 * KB, 0, 64, smem_unit=256),
-        Architecture("sm_75", 32, 16, 64 * KB, 64 * KB, 0, 64, smem_unit=256),
-        Architecture("sm_80", 64, 32, 164 * KB, 163 * KB, KB, 64),
-        Architecture("sm_86", 48, 16, 100 * KB, 99 * KB, KB, 128),
-        Architecture("sm_87", 48, 16, 164 * KB, 163 * KB, KB, 128),
-        Architecture("sm_89", 48, 24, 100 * KB, 99 * KB, KB, 128),
-        Architecture("sm_90", 64, 32, 228 * KB, 227 * KB, KB, 128),
-        Architecture("sm_100", 64, 32, 228 * KB, 227 * KB, KB, 128),
-        Architecture("sm_103", 64, 32, 228 * KB, 227 * KB, KB, 128),
-        Architecture("sm_110", 48, 24, 228 * KB, 227 * KB, KB, 128),
-        Architecture("sm_120", 48, 24, 100 * KB, 99 * KB, KB, 128),
-        Architecture("sm_121", 48, 24, 100 * KB, 99 * KB, KB, 128),
+        Architecture(
+            "sm_75", 32, 16, 64 * KB, 64 * KB, 0, 64, ("sm_75",), has_cute=False, smem_unit=256
+        ),
+        Architecture("sm_80", 64, 32, 164 * KB, 163 * KB, KB, 64, ("sm_80",)),
+        Architecture("sm_86", 48, 16, 100 * KB, 99 * KB, KB, 128, ("sm_86",)),
+        Architecture("sm_87", 48, 16, 164 * KB, 163 * KB, KB, 128, ("sm_87",)),
+        Architecture("sm_89", 48, 24, 100 * KB, 99 * KB, KB, 128, ("sm_89",)),
+        Architecture("sm_90", 64, 32, 228 * KB, 227 * KB, KB, 128, ("sm_90a", "sm_90")),
+        Architecture("sm_100", 64, 32, 228 * KB, 227 * KB, KB, 128, ("sm_100a", "sm_100")),
+        Architecture("sm_103", 64, 32, 228 * KB, 227 * KB, KB, 128, ("sm_103", "sm_103a")),
+        Architecture(
+            "sm_110", 48, 24, 228 * KB, 227 * KB, KB, 128, ("sm_110", "sm_110a"), has_cute=False
+        ),
+        Architecture("sm_120", 48, 24, 100 * KB, 99 * KB, KB, 128, ("sm_120", "sm_120a")),
+        Architecture("sm_121", 48, 24, 100 * KB, 99 * KB, KB, 128, ("sm_121", "sm_121a")),
     )
 }
 
@@ -117,6 +125,13 @@ def product(name: str) -> Gpu:
 
 def _plain(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def target_of(major: int, minor: int) -> str:
+    """Return what to compile for on a GPU of this compute capability, such as "sm_90a"."""
+    name = f"sm_{major}{minor}"
+    known = ARCHITECTURES.get(name)
+    return known.targets[0] if known and known.targets else name
 
 
 def architecture(arch: str) -> Architecture:
