@@ -21,7 +21,7 @@ def new(
 ) -> None:
     """Write a template for a kernel: simple, correct code to start from.
 
-    Its directive describes the launch, so `gemmlab judge` can run it as it is.
+    Its directive describes the launch, so `gemmlab judge` can run it unchanged.
     """
     from gemmlab.lab.submission import start
 

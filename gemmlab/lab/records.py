@@ -56,7 +56,7 @@ class Record:
     occupancy: Json | None = None  # {blocks_per_sm, warps_per_sm, fraction, limiter, limits}
     counters: dict[str, int] | None = None
     timeline: list[Json] | None = None  # [{name, stream, bytes, start_ms, end_ms}]
-    emulator_bits_equal: bool | None = None  # to the GPU's, where the order of additions is fixed
+    emulator_bits_equal: bool | None = None  # to the GPU's; None if not compared
     time_s: float | None = None
     tflops: float | None = None
     host_s: float | None = None

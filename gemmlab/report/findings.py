@@ -22,11 +22,11 @@ def summary(findings: Sequence[Finding]) -> Group:
     if not count:
         return Group(head)
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    for name in ("kind", "where", "what", "who"):
+    for name in ("kind", "location", "message", "threads"):
         table.add_column(name)
     for f in findings:
         places = [_place(site) for site in (f.site, f.other) if site is not None]
-        cells = (f.kind, "\nafter ".join(places), f.message, _who(f))
+        cells = (f.kind, "\nafter ".join(places), f.message, _threads(f))
         table.add_row(*map(Text, cells))
     return Group(head, table)
 
@@ -37,7 +37,7 @@ def _place(site: Site) -> str:
     return f"{source}PTX line {site.ptx_line}"
 
 
-def _who(f: Finding) -> str:
+def _threads(f: Finding) -> str:
     lines = []
     if f.block is not None:
         lines.append(f"block {', '.join(map(str, f.block))}")

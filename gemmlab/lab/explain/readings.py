@@ -8,9 +8,10 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from gemmlab.emulator.counters.rules import SECTOR_BYTES
+
 _FILE = "caches-h200.json"
 _COMPANIONS = ("naive", "float4")  # shown with every rung, for comparison
-SECTOR_BYTES = 32
 
 
 @dataclass(frozen=True)
