@@ -10,7 +10,10 @@ import typer
 
 def export(
     problem: Annotated[
-        str, typer.Argument(metavar="PROBLEM", help="gemm, transpose, sum or vector-add.")
+        str,
+        typer.Argument(
+            metavar="PROBLEM", help="A problem from `gemmlab list` without unsigned data."
+        ),
     ],
     folder: Annotated[
         Path, typer.Option("-o", "--output", help="Folder to write to; created if missing.")
