@@ -136,10 +136,10 @@ def test_the_command_line_tells_differences(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["emulate", str(path)])
     told = capsys.readouterr().out
-    assert WARPS in told and "of the machine code" in told
+    assert WARPS in told and "count machine instructions" in told
     with pytest.raises(SystemExit):
         main(["emulate", str(path), "--sass"])
-    assert "accesses are those of the PTX, one for one" in capsys.readouterr().out
+    assert "has the same memory accesses as the PTX" in capsys.readouterr().out
     with pytest.raises(SystemExit):
         main(["emulate", str(path), "--sass", "--json"])
     told = json.loads(capsys.readouterr().out)
@@ -163,7 +163,7 @@ def test_without_machine_code_the_command_line_says_that_counts_are_of_ptx(
         main(["emulate", str(path)])
     told = capsys.readouterr().out
     assert WARPS not in told
-    assert "counted of PTX alone: nvdisasm is not installed" in told
+    assert "Only PTX instructions are counted: nvdisasm is not installed" in told
 
 
 def test_a_climb_counts_machine_code(capsys):
