@@ -136,12 +136,12 @@ def test_split_k_adds_its_slices_in_the_order_of_k(layout, shape, slices):
 
     device = opened("emulated")
     bytes_needed = rung.workspace(rung.config, case.shape)
-    stage = judge.Stage(device, problems.find("gemm"), case, bytes_needed)
+    memory = judge.CaseMemory(device, problems.find("gemm"), case, bytes_needed)
     grid, block, dynamic_smem = rung.geometry(rung.config, case.shape)
     assert grid[2] == slices
     for _ in range(2):  # the second launch sees the workspace as the first left it
-        device.launch(compile_rung(rung), grid, block, stage.args, dynamic_smem)
-        image = stage.guarded["c"].read()[0].view(np.float32)
+        device.launch(compile_rung(rung), grid, block, memory.args, dynamic_smem)
+        image = memory.guarded["c"].read()[0].view(np.float32)
         np.testing.assert_array_equal(case.result(image), total)
 
 

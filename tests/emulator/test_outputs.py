@@ -70,7 +70,7 @@ def test_the_command_says_how_elements_may_be_left(
     is_found = fill != "=zeros"
     assert (ended.value.code or 0) == (4 if is_found else 0)
     assert ("4 of 64 elements of argument o" in out) == is_found
-    assert ("needs a fill" in out) == is_found
+    assert ("give the array initial values" in out) == is_found
 
 
 @pytest.mark.parametrize("how", ["outputs", "uninitialized"])
