@@ -26,6 +26,8 @@ START = """
 import time
 from gemmlab.lab.ahead import Ahead
 from gemmlab.kernels import ladder
+
+pytestmark = pytest.mark.slow  # child processes that compile
 ahead = Ahead([ladder.find("naive"), ladder.find("async-copy")], dict(m=8, n=8, k=8), "sm_90a")
 ahead.wait(ladder.find("naive"))
 print(ahead._child.pid, flush=True)

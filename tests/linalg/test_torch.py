@@ -239,6 +239,7 @@ def test_torch_compile_sees_operators_alone(
     assert set(inside) == ({torch.ops.gemmlab.mm} if is_traced else set())
 
 
+@pytest.mark.slow
 def test_a_graph_without_breaks_is_refused_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     forget_torch(monkeypatch)
     for _ in "first", "again":

@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import gemmlab.torch as gt  # noqa: E402
 
+pytestmark = pytest.mark.slow
 F64 = torch.float64
 
 
