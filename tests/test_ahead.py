@@ -22,12 +22,11 @@ from gemmlab.linalg.runtime import kernels
 
 ARCH, SHAPE = "sm_90a", {"m": 8, "n": 8, "k": 8}
 FIRST, SECOND, THIRD = (ladder.find(name) for name in ("naive", "uncoalesced", "shared"))
+pytestmark = pytest.mark.slow  # child processes that compile
 START = """
 import time
 from gemmlab.lab.ahead import Ahead
 from gemmlab.kernels import ladder
-
-pytestmark = pytest.mark.slow  # child processes that compile
 ahead = Ahead([ladder.find("naive"), ladder.find("async-copy")], dict(m=8, n=8, k=8), "sm_90a")
 ahead.wait(ladder.find("naive"))
 print(ahead._child.pid, flush=True)
