@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from gemmlab.compile.architectures import DEFAULT, NVRTC_ARCHITECTURES, check_architecture
 from gemmlab.compile.artifact import Artifact, ParameterType, Resources
@@ -12,6 +14,8 @@ from gemmlab.errors import InputError
 
 __all__ = ["Artifact", "ParameterType", "Resources", "load"]
 
+SUFFIXES = (".cu", ".cuh", ".ptx", ".py")
+
 
 def load(
     source: str | Path,
@@ -19,16 +23,20 @@ def load(
     entry: str | None = None,
     arch: str | None = None,
     layout: str | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> Artifact:
     """Compile one kernel for one GPU architecture. No GPU is needed.
 
     Args:
-        source: path to a .cu, .cuh or .ptx file, CUDA C++ or PTX text, or the name of a rung. In
-            text, #include "file" is relative to the working directory.
+        source: path to a .cu, .cuh, .ptx or .py file, text of one of these kinds, or the name of a
+            rung. A .py file has a kernel of the CuTe DSL and is executed; its directive gives the
+            block and the types of the arguments. In text, #include "file" is relative to the
+            working directory.
         entry: name of the kernel, if the source has several; also an instance of a template.
         arch: "sm_90a" by default, except that PTX is assembled for its own target if the assembler
             supports it.
         layout: memory layout of a rung's matrices. Other sources have none.
+        settings: other values in a rung's configuration, such as {"block_m": 64}.
 
     Returns:
         The kernel's PTX and machine code, which `emulate` and devices launch.
@@ -50,26 +58,35 @@ def load(
     text = str(source)
     if isinstance(source, str) and ".version" in text and ".target" in text:
         return _load_ptx(text, entry, arch, "PTX text")
+    if isinstance(source, str) and "\n" in text and "cute.kernel" in text:
+        _check_plain(layout, settings, "text")
+        return _load_cute(text, entry, arch)
     if isinstance(source, str) and ("\n" in text or "__global__" in text):
-        _check_layout(layout, "text")
+        _check_plain(layout, settings, "text")
         return _load_cuda(text, entry, arch, "kernel.cu")
     path = Path(text)
-    if path.suffix not in (".cu", ".cuh", ".ptx"):
+    if path.suffix not in SUFFIXES:
         if isinstance(source, Path) or "/" in text or path.is_file():
-            raise InputError(f"{text} is not a .cu, .cuh or .ptx file")
+            raise InputError(f"{text} is not a kernel file: {', '.join(SUFFIXES)}")
         if entry is not None:
             raise InputError(f"entry is {entry!r}, but the rung {text!r} has one kernel")
-        return _load_rung(text, layout, arch or DEFAULT)
-    _check_layout(layout, text)
+        return _load_rung(text, layout, arch or DEFAULT, settings or {})
+    _check_plain(layout, settings, text)
     content = read(path)
+    if path.suffix == ".py":
+        return _load_cute(path, entry, arch)
     if path.suffix == ".ptx":
         return _load_ptx(content, entry, arch, text)
     return _load_cuda(content, entry, arch, text)
 
 
-def _check_layout(layout: str | None, source: str) -> None:
+def _check_plain(layout: str | None, settings: Mapping[str, Any] | None, source: str) -> None:
     if layout is not None:
         raise InputError(f"layout is {layout!r}, but only a rung has a layout; {source} has none")
+    if settings:
+        raise InputError(
+            f"only a rung has settings such as {next(iter(settings))}; {source} has none"
+        )
 
 
 def _load_cuda(text: str, entry: str | None, arch: str | None, name: str) -> Artifact:
@@ -78,7 +95,17 @@ def _load_cuda(text: str, entry: str | None, arch: str | None, name: str) -> Art
     return nvrtc.compile_cuda(text, entry, arch or DEFAULT, name)
 
 
-def _load_rung(name: str, layout: str | None, arch: str) -> Artifact:
+def _load_cute(source: str | Path, entry: str | None, arch: str | None) -> Artifact:
+    from gemmlab.compile import cute_file
+    from gemmlab.compile.directive import Directive
+
+    check_architecture(arch or DEFAULT)
+    if isinstance(source, str):
+        return cute_file.load_text(source, entry, arch or DEFAULT)
+    return cute_file.load_file(source, Directive(entry=entry), arch or DEFAULT)
+
+
+def _load_rung(name: str, layout: str | None, arch: str, settings: Mapping[str, Any]) -> Artifact:
     """Look in the cache by name first: a hit does not import the CuTe DSL."""
     from gemmlab.compile import cache, cute
 
@@ -86,10 +113,12 @@ def _load_rung(name: str, layout: str | None, arch: str) -> Artifact:
 
     def build() -> Artifact:
         from gemmlab.kernels import ladder
+        from gemmlab.kernels.settings import configured
 
-        return cute.compile_rung(ladder.find(name, layout), arch)
+        return cute.compile_rung(configured(ladder.find(name, layout), settings), arch)
 
-    parts = ["rung", name, layout or "", arch, cute.sources(), repr(cute.versions())]
+    given = repr(sorted(settings.items()))
+    parts = ["rung", name, layout or "", arch, given, cute.sources(), repr(cute.versions())]
     return cache.fetch(parts, build, name)
 
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gemmlab.core.symbols import demangled
+
 if TYPE_CHECKING:
     from gemmlab.compile.variables import Variables
 
@@ -36,6 +38,12 @@ class ParameterType:
     is_pointer: bool  # by the source if known; else declared .ptr, or 64 bits wide
     name: str = ""
     dtype: str = ""
+
+    def __str__(self) -> str:
+        """The declaration, with NumPy's names of types where known: "float32 *x", ".u64"."""
+        type_ = self.dtype or (f".{self.ptx_type}" if self.size <= 8 else f"{self.size} bytes")
+        star = "*" if self.is_pointer and self.dtype else ""
+        return f"{type_} {star}{self.name}".rstrip()
 
 
 @dataclass(frozen=True)
@@ -74,6 +82,12 @@ class Artifact:
     options: str = ""  # the compiler's options
     left_out: tuple[str, ...] = ()  # host functions and headers removed from the source
     variable_types: tuple[VariableType, ...] = ()  # of its module
+
+    @property
+    def signature(self) -> str:
+        """The kernel's declaration: "scale(float32 *x, int32 n)"."""
+        name = demangled(self.entry).partition("(")[0]
+        return f"{name}({', '.join(map(str, self.parameters))})"
 
     @cached_property
     def variables(self) -> Variables:

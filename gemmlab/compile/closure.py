@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -16,6 +16,15 @@ def closure(*files: Path) -> str:
     Paths of files in the package are relative to the package, so the text does not depend on where
     gemmlab is installed.
     """
+    return "\0".join(f"{_name(file)}\0{text}" for file, text in _texts(files))
+
+
+def members(*files: Path) -> list[str]:
+    """Return the paths of the files whose texts `closure` returns."""
+    return [_name(file) for file, _ in _texts(files)]
+
+
+def _texts(files: Iterable[Path]) -> list[tuple[Path, str]]:
     texts: dict[Path, str] = {}
     pending = [file.resolve() for file in files]
     while pending:
@@ -23,7 +32,7 @@ def closure(*files: Path) -> str:
         if file not in texts:
             texts[file] = file.read_text(encoding="utf-8")
             pending += _files(_imported(texts[file]))
-    return "\0".join(f"{_name(file)}\0{texts[file]}" for file in sorted(texts))
+    return sorted(texts.items())
 
 
 @cache

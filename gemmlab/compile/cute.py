@@ -40,7 +40,13 @@ def compile_rung(rung: Rung, arch: str = DEFAULT) -> Artifact:
     artifact = cache.fetch(
         _key(rung, arch),
         lambda: compile_kernel(
-            rung.kernel, parameters(rung), rung.config, geometry.block, entry_name(rung), arch
+            rung.kernel,
+            parameters(rung),
+            rung.config,
+            geometry.block,
+            entry_name(rung),
+            arch,
+            rewrite=rung.rewrite,
         ),
         label(rung),
     )
@@ -56,7 +62,7 @@ def is_cached(rung: Rung, arch: str) -> bool:
 def _key(rung: Rung, arch: str) -> list[str]:
     """All text that determines the rung's artifact."""
     name, config = entry_name(rung), repr(rung.config)
-    return ["cute", name, config, arch, sources(rung.kernel), repr(versions())]
+    return ["cute", name, config, arch, sources(rung.rewrite or rung.kernel), repr(versions())]
 
 
 def parameters(rung: Rung) -> tuple[Parameter, ...]:
@@ -67,7 +73,6 @@ def parameters(rung: Rung) -> tuple[Parameter, ...]:
     return own if rung.workspace is None else (*own, WORKSPACE)
 
 
-@interrupts.deferred()
 def compile_kernel(
     kernel: Callable[..., None],
     parameters: Sequence[Parameter],
@@ -75,12 +80,42 @@ def compile_kernel(
     block: Dim3,
     entry: str,
     arch: str,
+    line_info: bool = True,
+    rewrite: Callable[[bytes, str], bytes] | None = None,
 ) -> Artifact:
     """Compile one `@cute.kernel` for one block size.
 
-    Raises CompileError with the DSL's message, and MissingDependencyError if the DSL is missing or
-    broken.
+    `line_info` adds the PTX text and the lines and paths of the source to the cubin; the machine
+    code is the same without. `rewrite` is a rung's pass over the machine code.
+
+    Raises CompileError with the DSL's message or that of the pass, and MissingDependencyError if
+    the DSL or a tool that the pass needs is missing or broken.
     """
+    made = compile_alone(kernel, parameters, config, block, entry, arch, line_info)
+    if rewrite is not None and made.cubin is not None:
+        made = replace(made, cubin=rewrite(made.cubin, made.entry))
+    return measured(made)
+
+
+def measured(artifact: Artifact) -> Artifact:
+    """Return a compiled artifact with its resources, which another process reads."""
+    assert artifact.cubin is not None and artifact.arch is not None
+    return replace(
+        artifact, resources=resources.read(artifact.cubin, artifact.entry, artifact.arch)
+    )
+
+
+@interrupts.deferred()
+def compile_alone(
+    kernel: Callable[..., None],
+    parameters: Sequence[Parameter],
+    config: Any,
+    block: Dim3,
+    entry: str,
+    arch: str,
+    line_info: bool = True,
+) -> Artifact:
+    """Compile as `compile_kernel`, but start no process: the artifact lacks its resources."""
     with CUTE_DSL.importing():
         import cutlass
         from cutlass import cute
@@ -101,7 +136,7 @@ def compile_kernel(
     with scratch.folder() as folder, cute_positions.found_once(), warnings.catch_warnings():
         # A loop over a thread's registers must be unrolled, however long it is.
         warnings.filterwarnings("ignore", message="This static loop has")
-        options = f"--generate-line-info --gpu-arch {arch}"
+        options = f"{'--generate-line-info ' * line_info}--gpu-arch {arch}"
         try:
             compiled = cute.compile(
                 launch,
@@ -123,7 +158,6 @@ def compile_kernel(
         parameters=tuple(map(_named, artifact.parameters, names)),
         arch=arch,
         cubin=cubin,
-        resources=resources.read(cubin, artifact.entry, arch),
         versions=versions(),
         options=options,
     )
@@ -148,8 +182,8 @@ def versions() -> dict[str, str]:
     return {CUTE_DSL.name: version}
 
 
-def sources(kernel: Path | Callable[..., None] | None = None) -> str:
-    """Return the source text of a kernel, given the kernel or its file; None means all kernels."""
+def sources(kernel: Path | Callable[..., Any] | None = None) -> str:
+    """Return the source text of a kernel, given its file or a function in it; None: all kernels."""
     host = Path(__file__).with_name("cute_launch.py")
     if kernel is None:
         return closure(host, *sorted(Path(kernels.__file__).parent.rglob("*.py")))

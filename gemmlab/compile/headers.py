@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import re
+import tempfile
 from contextlib import ExitStack
 from functools import cache as memoized
 from pathlib import Path
@@ -136,6 +137,19 @@ def include_paths(source: str, name: str, nvrtc: Any, version: str) -> list[Path
     except (AttributeError, RuntimeError):  # the bindings or NVRTC are older than 13.5
         found = _installed()
     return [Path(name).resolve().parent, *found]
+
+
+def foreign(log: str, source: Path) -> str | None:
+    """Return a file that a compiler's log names and that `source` should not include, or None.
+
+    It may include files in its folder and headers of CUDA.
+    """
+    folders = [source.resolve().parent, cache.folder().resolve(), Path(tempfile.gettempdir())]
+    for name in re.findall(r"(/[^\s(\"']+)\(\d+\)", log):
+        path = Path(name).resolve()
+        if not any(path.is_relative_to(folder) for folder in [*folders, *_installed()]):
+            return str(name)
+    return None
 
 
 @memoized

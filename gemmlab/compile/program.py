@@ -9,6 +9,7 @@ from pathlib import Path
 from gemmlab.compile import headers
 from gemmlab.compile.host_code import without_host_code
 from gemmlab.compile.source import read
+from gemmlab.errors import InputError
 
 ERROR = re.compile(r"^(.*)\((\d+)\): (?:catastrophic )?error(?: #\d+-D)?: (.*)$", re.MULTILINE)
 _NO_HEADER = re.compile(r'(?:could not|cannot) open source file "([^"]+)"')
@@ -35,6 +36,7 @@ class Program:
         self.name = name
         self.headers = headers.provided(source)
         self._folder, self._from_disk = Path(name).resolve().parent, set[str]()
+        self._barred = set[str]()  # headers that exist but cannot be read
         self.source = self._with_headers(source, self._folder)
         self._left_out = dict[str, str]()  # name -> the error that caused its removal
 
@@ -79,9 +81,15 @@ class Program:
             for name, why in self._left_out.items()
             if re.search(rf"(?<![\w:]){re.escape(name)}\b", log)
         ]
-        missing = [name for name, why in self._left_out.items() if why == "not found"]
+        missing = [
+            name
+            for name, why in self._left_out.items()
+            if why == "not found" and name not in self._barred
+        ]
         if missing:
             lines.append(f"headers not found, assumed empty: {', '.join(missing)}")
+        if self._barred:
+            lines.append(f"headers that cannot be read: {', '.join(sorted(self._barred))}")
         return "\n".join(lines)
 
     def _of_thrust(self, errors: dict[tuple[str, int], str]) -> set[str]:
@@ -107,8 +115,13 @@ class Program:
                 if header in self.headers or not path.is_file() or not _QUOTABLE.fullmatch(name):
                     continue
                 if name not in self._from_disk:
+                    try:
+                        found = read(path)
+                    except InputError:
+                        self._barred.add(header)
+                        continue
                     self._from_disk.add(name)
-                    self.headers[name] = self._with_headers(read(path), path.parent)
+                    self.headers[name] = self._with_headers(found, path.parent)
                 return f'{include[1]}"{name}"'
             return include[0]
 

@@ -44,6 +44,16 @@ def _lines(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
+def summary(text: str) -> str:
+    """Return the first sentence of a file's leading comment or docstring; "" without one."""
+    for line in text.splitlines():
+        words = line.strip().lstrip('/#*;"').strip()
+        if words and not words.startswith(("!", "include", "define", "pragma")):
+            is_told = line.lstrip().startswith(("//", "#", "*", "/*", '"""'))
+            return words.rstrip('"*/').strip() if is_told else ""
+    return ""
+
+
 def instances(source: str) -> dict[str, str]:
     """Return an instance of each kernel template: "sgemm" -> "sgemm<128, 8>".
 

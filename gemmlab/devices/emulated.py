@@ -91,6 +91,21 @@ class EmulatedDevice:
         machine = sass.counters(artifact, run) if self.machine_code else {}
         return Launched(counters=run.counters | machine)
 
+    def traced(
+        self,
+        artifact: Artifact,
+        grid: Dim3,
+        block: Dim3,
+        args: Sequence[Argument],
+        dynamic_smem: int,
+        cluster: Dim3 | None,
+        trace: Trace,
+    ) -> Run:
+        """Run a kernel as `launch` does, and fill a trace."""
+        on_host = [_on_host(arg) for arg in args]
+        how = (self.tier, self.check)
+        return _emulate(artifact, grid, block, on_host, dynamic_smem, cluster, *how, trace=trace)
+
     @contextmanager
     def runtime(self, artifact: Artifact) -> Iterator[EmulatedRuntime]:
         from gemmlab.devices.flow_emulated import EmulatedRuntime
@@ -174,7 +189,7 @@ def emulate(
         raise DTypeError(f"emulate takes an Artifact, as returned by gemmlab.load, not {what}")
     if not isinstance(args, Sequence) or isinstance(args, str):
         raise LaunchError(f"args must be a list, one item per parameter, not {args!r}")
-    arguments.check_dtypes(artifact, args)
+    arguments.check_types(artifact, args)
     return _emulate(
         artifact,
         grid,

@@ -109,6 +109,12 @@ def gpu(device: str) -> Gpu | None:
     return max(found, key=lambda gpu: len(gpu.name), default=None)
 
 
+def with_architecture(arch: str) -> Gpu | None:
+    """Return the first GPU of the table with an architecture, or None."""
+    name = architecture(arch).name
+    return next((gpu for gpu in GPUS if gpu.arch == name), None)
+
+
 def product(name: str) -> Gpu:
     """Return the first product whose name starts with `name`, ignoring case, spaces and dashes, as
     in "rtx2080ti".

@@ -37,6 +37,7 @@ class Traffic:
     shared_stores: Quantity | None = ZERO
     shared_atomics: Quantity | None = ZERO
     results: Quantity | None = None  # output elements, if each is written once
+    thread_tile: tuple[int, int] | None = None  # TM×TN elements of C per thread, of a product
     load_bytes: int = 4  # of a loaded element in global memory; all others have 4
     more: Mapping[str, str] = field(default_factory=dict)
 
@@ -65,11 +66,20 @@ def _sizes(config: Any, **names: str) -> list[Quantity]:
 # C = A·B
 
 
-def direct_product(config: Any, shape: Mapping[str, int]) -> Traffic:
+def direct_product(_config: Any, shape: Mapping[str, int]) -> Traffic:
     """Every thread reads a row of A and a column of B from global memory."""
     m, n, k = _axes(shape)
     flops = loads = 2 * m * n * k
-    return Traffic(flops, loads, global_stores=m * n, results=m * n)
+    return Traffic(flops, loads, global_stores=m * n, results=m * n, thread_tile=(1, 1))
+
+
+def accesses_per_result(thread_tile: tuple[int, int], k: int) -> float:
+    """K·(1/TM + 1/TN) + 1: what a thread loads for K steps, and its store, per element of C.
+
+    A thread loads TM elements of A and TN of B per step, from wherever they are.
+    """
+    tm, tn = thread_tile
+    return k * (1 / tm + 1 / tn) + 1
 
 
 def staged_product(config: Any, shape: Mapping[str, int]) -> Traffic:
@@ -100,6 +110,7 @@ def tiled_product(config: Any, shape: Mapping[str, int]) -> Traffic:
         staged_product(config, shape),
         shared_loads=tiles * bk * threads * (tm + tn),
         shared_stores=tiles * bk * (bm + bn),
+        thread_tile=(tm.value, tn.value),
     )
 
 
@@ -163,7 +174,7 @@ def shared_reads(config: Any, shape: Mapping[str, int], at_once: int) -> float:
 # B = Aᵀ
 
 
-def direct_transpose(config: Any, shape: Mapping[str, int]) -> Traffic:
+def direct_transpose(_config: Any, shape: Mapping[str, int]) -> Traffic:
     """Every element is loaded once and stored once."""
     m, n = _axes(shape)
     return Traffic(ZERO, global_loads=m * n, global_stores=m * n, results=m * n)
@@ -190,7 +201,7 @@ def _sum_blocks(config: Any, shape: Mapping[str, int]) -> tuple[Quantity, Quanti
     return n, t, ceil_div(n, t)
 
 
-def atomic_sum(config: Any, shape: Mapping[str, int]) -> Traffic:
+def atomic_sum(_config: Any, shape: Mapping[str, int]) -> Traffic:
     """Every element is added to one accumulator in global memory."""
     (n,) = _axes(shape)
     return Traffic(n, global_loads=n, global_atomics=n)
@@ -255,7 +266,7 @@ def _shuffled(n: Quantity, t: Quantity, blocks: Quantity) -> Traffic:
 # Byte histogram
 
 
-def atomic_histogram(config: Any, shape: Mapping[str, int]) -> Traffic:
+def atomic_histogram(_config: Any, shape: Mapping[str, int]) -> Traffic:
     """Every byte is counted by an atomic in global memory."""
     (n,) = _axes(shape)
     return Traffic(ZERO, global_loads=n, global_atomics=n, load_bytes=1)
@@ -281,7 +292,7 @@ def staged_histogram(config: Any, shape: Mapping[str, int]) -> Traffic:
 # c = a + b
 
 
-def vector_sum(config: Any, shape: Mapping[str, int]) -> Traffic:
+def vector_sum(_config: Any, shape: Mapping[str, int]) -> Traffic:
     """Two elements are loaded and their sum is stored."""
     (n,) = _axes(shape)
     return Traffic(n, global_loads=2 * n, global_stores=n, results=n)

@@ -1,22 +1,16 @@
 """`gemmlab.matmul`, `pack` and `last_plan`: products of float32 matrices already in memory.
 
-An operand takes one way: `frameworks` finds its library, `host` or `gpu_operands` describes it,
-`operands` checks the descriptors and lays the product out, and the planned product runs. A call
-like a recent one skips all of this (recent.py).
+Products that autograd, Dynamo or JAX must record become operators; `entry` computes all others.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import sys
+from typing import Any
 
-from gemmlab.errors import ArrayError, StateError
-from gemmlab.linalg import dynamo, frameworks, host, operands, recent
-from gemmlab.linalg.operands import Scalars
+from gemmlab.errors import ArrayError, InputError, StateError
+from gemmlab.linalg import dynamo, entry, frameworks, operands, recent
 from gemmlab.linalg.planned import ProductPlan
-from gemmlab.linalg.planning import tiers
-
-if TYPE_CHECKING:
-    from gemmlab.linalg.calls import BoundProduct
 
 
 @dynamo.hide
@@ -49,7 +43,7 @@ def matmul(
         alpha: factor of a·b, 1 by default.
         beta: factor of c, required with `c`.
         precision: "fp16x3", "bf16x6" or "ieee". None selects the fastest with float32 accuracy; if
-            the CuTe DSL is missing or broken, that is "ieee", with one RuntimeWarning.
+            kernels are neither built nor can be compiled, that is "ieee", with one RuntimeWarning.
         stream: the CUDA stream for the work, a handle or an object with `__cuda_stream__`. None is
             the current stream of the library of `a`.
 
@@ -88,50 +82,22 @@ def matmul(
     if is_traced or dynamo.callback():
         options = {"alpha": alpha, "beta": beta, "precision": precision, "stream": stream}
         return dynamo.untraced("matmul")(a, b, c, out=out, **options)
-    return product(a, b, c, out=out, alpha=alpha, beta=beta, precision=precision, stream=stream)
-
-
-def product(
-    a: Any,
-    b: Any,
-    c: Any = None,
-    *,
-    out: Any = None,
-    alpha: float | None = None,
-    beta: float | None = None,
-    precision: str | None = None,
-    stream: Any = None,
-) -> Any:
-    """`matmul` for callers that Dynamo does not trace."""
     result = recent.again(a, b, c, out, alpha, beta, precision, stream)
     if result is not None:
         return result
-    scalars = operands.check_scalars(b, c, alpha, beta)
     if out is None and stream is None and frameworks.are_transformed(a, b, c):
         from gemmlab.linalg import operators  # imports PyTorch
 
+        operands.check_scalars(b, c, alpha, beta)
         return operators.matmul(a, b, c, alpha=alpha, beta=beta, precision=precision)
-    planned = bind((a, b, c, out), scalars, precision, stream)
-    result = planned.run()
-    recent.remember(planned.plan)
-    if repeat := planned.repeat(alpha, beta, precision):
-        recent.keep(repeat, a, b)
-    return result
+    if frameworks.are_tracers(a, b, c):
+        from gemmlab.linalg import jax_operators  # imports JAX
 
-
-def bind(
-    given: operands.Arrays, scalars: Scalars, precision: str | None, stream: Any
-) -> host.HostProduct | BoundProduct:
-    """Describe the operands a, b, c and out, and plan their product. Raises as `matmul` does."""
-    if precision is not None:
-        tiers.check_precision(precision)
-    framework, on_host = frameworks.locate(given[0], "a")
-    if on_host:
-        return host.HostProduct(host.describe(framework, given), scalars, precision)
-    from gemmlab.linalg import calls, gpu_operands  # these import the driver's bindings
-
-    handle = None if stream is None else frameworks.stream_handle(stream)
-    return calls.BoundProduct(gpu_operands.describe(framework, given, handle), scalars, precision)
+        operands.check_scalars(b, c, alpha, beta)
+        if out is not None or stream is not None:
+            raise InputError("under JAX's transformations, matmul takes neither out nor stream")
+        return jax_operators.matmul(a, b, c, alpha=alpha, beta=beta, precision=precision)
+    return entry.compute((a, b, c, out), alpha, beta, precision, stream)
 
 
 @dynamo.opaque
@@ -168,17 +134,34 @@ def pack(a: Any, /, *, side: str = "left", precision: str | None = None, stream:
         raise ArrayError(
             f"{operands.named('a', a)} is on the host; operands can be packed only on a GPU"
         )
-    from gemmlab.linalg import execution, gpu_operands, packed
+    from gemmlab.linalg import gpu_operands, packed
+    from gemmlab.linalg.runtime import gpus
 
     if isinstance(a, packed.PackedMatrix):
         raise ArrayError(f"a is already packed, for the {a.side} side; pack the array itself")
     given = None if stream is None else frameworks.stream_handle(stream)
     framework, array, descriptor = gpu_operands.describe_one(framework, a, given)
     device = operands.check_arrays({"a": descriptor})
-    choice = packed.check(side, precision, descriptor, execution.gpu(device).capability)
+    choice = packed.check(side, precision, descriptor, gpus.gpu(device).capability)
     handle = framework.stream(device) if given is None else given
-    with framework.entered(device, given), execution.current(device):
+    with framework.entered(device, given), gpus.current(device):
         return packed.PackedMatrix(array, descriptor, framework, side, choice, handle)
+
+
+@dynamo.opaque
+def free_workspaces() -> None:
+    """Return the memory that products on GPUs keep for later products.
+
+    Later products allocate new memory. CUDA graphs that CuPy recorded with products in them must
+    not be replayed afterwards; those of PyTorch own their memory.
+
+    Examples:
+        >>> gemmlab.free_workspaces()
+    """
+    # Unless this module was imported, there are no workspaces.
+    workspaces = sys.modules.get("gemmlab.linalg.runtime.workspaces")
+    if workspaces is not None:
+        workspaces.free_workspaces()
 
 
 @dynamo.opaque

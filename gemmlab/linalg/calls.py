@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from gemmlab.errors import CompileError, MissingDependencyError
-from gemmlab.linalg import cublas, execution, operands, shapes
-from gemmlab.linalg.execution import PER_THREAD
+from gemmlab.linalg import cublas, operands, shapes
 from gemmlab.linalg.operands import NAMES, Arrays, Operands, Scalars
 from gemmlab.linalg.packed import PackedMatrix
 from gemmlab.linalg.planned import ProductPlan
 from gemmlab.linalg.planning import tiers
+from gemmlab.linalg.planning.program import Job
 from gemmlab.linalg.planning.tiers import Choice
 from gemmlab.linalg.recent import Repeat
+from gemmlab.linalg.runtime import gpus, products
+from gemmlab.linalg.runtime.products import Run
+from gemmlab.linalg.runtime.workspaces import PER_THREAD
 
 _MOST_PRODUCTS = 256  # planned products that are kept
 _CONSTANT = (type(None), int, float, np.floating)  # types of immutable scalars
@@ -28,69 +32,65 @@ class PlannedProduct:
     It does not keep packed operands alive.
     """
 
-    def __init__(
-        self, described: Operands, scalars: Scalars, precision: str | None, stream: int
-    ) -> None:
+    def __init__(self, described: Operands, stream: int) -> None:
         framework, arrays, packed = described.framework, described.named, described.packed
+        scalars, precision = described.scalars, described.precision
         assert framework is not None
         self.framework, self.stream, self._beta = framework, stream, scalars.beta
         self.device = operands.check_arrays(arrays)
-        sizes = operands.check_sizes(arrays)
+        self._arrays, sizes = arrays, operands.check_sizes(arrays)
+        self._result = sizes.result
         self._make = framework.maker(sizes.result, self.device)
-        self._make_on_stream = framework.maker(sizes.result, self.device, stream)
-        # Index, first byte and end of each operand, relative to its address.
-        self._extents = [
-            (i, *(4 * end for end in shapes.extent(arrays[name].shape, arrays[name].strides)))
-            for i, name in enumerate(NAMES)
-            if name in arrays
-        ]
+        self._make_on_stream: Callable[[], Any] | None = None
         self._layout = layout = operands.lay_out(arrays, sizes, packed)
-        gpu = execution.gpu(self.device)
-        choice = tiers.choose(precision, operands.case_of(layout, gpu, packed))
-        self._run: Any = None
-        workspace, tolerated = 0, None
+        self._gpu = gpus.gpu(self.device)
+        self._job: Job | None = None
+        self._run: Run | None = None
         if not sizes.k or 0 in sizes.result:
-            choice = Choice("ieee", "nothing to multiply: an axis is empty")
+            self._choice = Choice("ieee", "nothing to multiply: an axis is empty")
         else:
+            choice = tiers.choose(precision, operands.case_of(layout, self._gpu, packed))
             try:
-                self._run, workspace, tolerated = self._runner(choice, scalars, packed)
+                self._choose(choice, scalars, packed)
             except (CompileError, MissingDependencyError) as error:
                 if choice.tier == "ieee" or precision is not None or packed:
                     raise
-                choice = tiers.without_kernels(error)
-                self._run, workspace, tolerated = self._runner(choice, scalars, packed)
+                self._choose(tiers.without_kernels(error), scalars, packed)
         self._needs_no_copy = self._run is not None and not (layout.copies or layout.through_copy)
-        self.plan = ProductPlan(
+        # Whether c is read where it is; else it is copied to the result first.
+        self._adds = layout.d is not None and self._choice.tier != "ieee"
+
+    def _choose(self, choice: Choice, scalars: Scalars, packed: dict[str, PackedMatrix]) -> None:
+        """Prepare the product's run in a tier. Raises CompileError and MissingDependencyError."""
+        layout, place = self._layout, (self.framework, self.device, self.stream)
+        self._choice, self._job = choice, None
+        if choice.tier == "ieee":
+            sgemm = cublas.Sgemm(layout.left, layout.right, layout.c, scalars.alpha, scalars.beta)
+            self._run = products.SgemmRun(sgemm, layout.names, *place)
+        else:
+            self._job = operands.job_of(layout, choice, scalars, packed)
+            self._run = products.TensorCoreRun(self._job, *place)
+
+    @cached_property
+    def plan(self) -> ProductPlan:
+        """Made when it is asked for, because most programs do not ask."""
+        layout, choice, job, run = self._layout, self._choice, self._job, self._run
+        workspace = 0 if run is None else cublas.WORKSPACE
+        return ProductPlan(
             m=layout.c.rows,
             n=layout.c.columns,
-            k=sizes.k,
+            k=layout.left.depth,
             batch=layout.c.batch,
-            device=f"GPU {self.device} {gpu.name}",
+            device=f"GPU {self.device} {self._gpu.name}",
             tier=choice.tier,
             reason=choice.reason,
             fallback=choice.fallback,
-            tolerated=tolerated,
+            tolerated=None if job is None else job.most_wide,
+            most_doubtful=None if job is None else job.most_doubtful,
             copies=tuple(layout.copies),
-            workspace=workspace,
-            counts=(lambda: None) if self._run is None else self._run.counts,
+            workspace=workspace if job is None else sum(job.sizes(self._gpu.multiprocessors)),
+            counts=(lambda: None) if run is None else run.counts,
         )
-
-    def _runner(
-        self, choice: Choice, scalars: Scalars, packed: dict[str, PackedMatrix]
-    ) -> tuple[Any, int, int | None]:
-        """Return the run of the product in a tier, its workspace in bytes, and the number of
-        elements at risk that it tolerates. Raises CompileError and MissingDependencyError."""
-        layout, place = self._layout, (self.framework, self.device, self.stream)
-        if choice.tier == "ieee":
-            a, b = layout.left.operand(), layout.right.operand()
-            assert a is not None and b is not None
-            sgemm = cublas.Sgemm(a, b, layout.c, scalars.alpha, scalars.beta)
-            return execution.SgemmRun(sgemm, layout.names, *place), cublas.WORKSPACE, None
-        job = operands.job_of(layout, choice, scalars, packed)
-        run = execution.TensorCoreRun(job, *place)
-        totals = job.totals(execution.gpu(self.device).multiprocessors)
-        workspace = job.left.workspace + job.right.workspace + totals
-        return run, workspace, job.most_risk if choice.fallback else None
 
     def __call__(self, arrays: Arrays, addresses: Sequence[int], given_stream: int | None) -> Any:
         """Enqueue the product of a, b, c and out, at these addresses, on its stream.
@@ -99,18 +99,20 @@ class PlannedProduct:
         Returns `out`, or a new array.
         """
         _, _, c, out = arrays
-        device_is_current = execution.is_current(self.device)
+        device_is_current = gpus.is_current(self.device)
         # Without work by the framework, the product's stream need not be the current one.
-        if device_is_current and self._needs_no_copy and (c is out or not self._beta):
-            if out is not None:
-                self._run.enqueue((addresses[0], addresses[1], addresses[3]))
-                return out
-            out = self._make() if given_stream is None else self._make_on_stream()
-            self._run.enqueue((addresses[0], addresses[1], self.framework.address(out)))
+        copies_c = self._beta and c is not out and not self._adds
+        if device_is_current and self._needs_no_copy and not copies_c:
+            assert self._run is not None
+            at_a, at_b, at_d, at = addresses
+            if out is None:
+                out = self._make() if given_stream is None else self._made_on_stream()
+                at = self.framework.address(out)
+            self._run.enqueue((at_a, at_b, at, at_d))
             return out
         if device_is_current and given_stream is None:
             return self._copy_and_run(arrays, addresses)
-        with self.framework.entered(self.device, given_stream), execution.current(self.device):
+        with self.framework.entered(self.device, given_stream), gpus.current(self.device):
             return self._copy_and_run(arrays, addresses)
 
     def writes_apart(self, addresses: Sequence[int], c_is_out: bool) -> bool:
@@ -123,11 +125,27 @@ class PlannedProduct:
                 return False
         return True
 
+    @cached_property
+    def _extents(self) -> list[tuple[int, int, int]]:
+        """Index, first byte and end of each operand, relative to its address."""
+        found = []
+        for i, name in enumerate(NAMES):
+            if name in self._arrays:
+                first, end = shapes.extent(self._arrays[name].shape, self._arrays[name].strides)
+                found.append((i, 4 * first, 4 * end))
+        return found
+
+    def _made_on_stream(self) -> Any:
+        """Return new memory for the result, allocated on the product's stream."""
+        if self._make_on_stream is None:
+            self._make_on_stream = self.framework.maker(self._result, self.device, self.stream)
+        return self._make_on_stream()
+
     def _copy_and_run(self, arrays: Arrays, addresses: Sequence[int]) -> Any:
         """Enqueue the product in the general case: copied operands, a separate c, an empty k."""
         framework, layout = self.framework, self._layout
         a, b, c, out = arrays
-        at_a, at_b = addresses[0], addresses[1]
+        at_a, at_b, at_d, _ = addresses
         if "a" in layout.copies:
             a = framework.copied(a, layout.copies["a"])
             at_a = framework.address(a)
@@ -136,10 +154,10 @@ class PlannedProduct:
             at_b = framework.address(b)
         is_new = out is None or layout.through_copy
         target = self._make() if is_new else out
-        if self._beta and target is not c:
+        if self._beta and target is not c and not self._adds:
             framework.assign(target, c)
         if self._run is not None:
-            self._run.enqueue((at_a, at_b, framework.address(target)))
+            self._run.enqueue((at_a, at_b, framework.address(target), at_d))
         else:
             framework.scale(target, self._beta)
         if layout.through_copy and out is not None:
@@ -149,26 +167,33 @@ class PlannedProduct:
 
 
 class BoundProduct:
-    """A planned product together with the operands that it runs with."""
+    """A planned product together with the operands that it runs with.
 
-    __slots__ = ("_addresses", "_operands", "_place", "planned")
+    `comes_again` is whether it was planned for an earlier call.
+    """
 
-    def __init__(self, described: Operands, scalars: Scalars, precision: str | None) -> None:
-        _, (_, _, c, out), descriptors, framework, packed, given_stream, _ = described
+    __slots__ = ("_addresses", "_operands", "_place", "comes_again", "planned")
+
+    def __init__(self, described: Operands) -> None:
+        _, _, c, out = described.arrays
+        descriptors, packed = described.descriptors, described.packed
+        framework, given_stream = described.framework, described.stream
         assert framework is not None and descriptors[0] is not None
         device = descriptors[0].device
         stream = framework.stream(device) if given_stream is None else given_stream
         place = stream if stream != PER_THREAD else (stream, threading.get_ident())
         serials = tuple(operand.serial for operand in packed.values()) if packed else None
         forms = [None if x is None else x[1:] for x in descriptors]
-        key = (*forms, serials, scalars, precision, place, framework)
+        key = (*forms, serials, described.scalars, described.precision, place, framework)
         planned = _planned.get(key)
+        self.comes_again = planned is not None
         addresses = [0 if x is None else x[0] for x in descriptors]
         if planned is None or (out is not None and not planned.writes_apart(addresses, c is out)):
-            operands.check_overlap(described.named)
+            if out is not None:
+                operands.check_overlap(described.named)
             if planned is None:
                 with framework.entered(device, given_stream):
-                    planned = PlannedProduct(described, scalars, precision, stream)
+                    planned = PlannedProduct(described, stream)
                 _keep(key, planned)
         self.planned, self._operands = planned, described
         self._addresses, self._place = addresses, place
@@ -184,7 +209,7 @@ class BoundProduct:
         stream = self.planned.framework.stream(self.planned.device)
         return stream == self._place or (stream, threading.get_ident()) == self._place
 
-    def repeat(self, alpha: Any, beta: Any, precision: str | None) -> Repeat | None:
+    def repeat(self, alpha: Any, beta: Any) -> Repeat | None:
         """Return the short path for products like this one.
 
         None if a scalar is mutable, an operand was imported from another library, or the address
@@ -208,14 +233,16 @@ class BoundProduct:
             else:  # the shapes of a and b are the key of the lookup
                 matchers.append(matcher(x, shaped=name not in ("a", "b")))
         is_packed = "a" in packed, "b" in packed
+        precision = self._operands.precision
         return Repeat(self.planned, matchers, is_packed, alpha, beta, precision)
 
     def run(self) -> Any:
         """Enqueue the product. Returns `out`, or a new array of the library of a."""
-        planned, (_, arrays, _, _, _, stream, restore) = self.planned, self._operands
+        planned, described = self.planned, self._operands
+        arrays, stream, restore = described.arrays, described.stream, described.restore
         if restore is None:
             return planned(arrays, self._addresses, stream)
-        with planned.framework.entered(planned.device, stream), execution.current(planned.device):
+        with planned.framework.entered(planned.device, stream), gpus.current(planned.device):
             return restore(planned(arrays, self._addresses, None))
 
 

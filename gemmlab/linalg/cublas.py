@@ -11,8 +11,7 @@ from functools import cache
 from typing import Any
 
 from gemmlab.errors import DeviceError, MissingDependencyError
-from gemmlab.linalg.planning.plan import Operand
-from gemmlab.linalg.shapes import Stack
+from gemmlab.linalg.shapes import Operand, Stack
 
 WORKSPACE = 32 << 20  # bytes: the size that NVIDIA recommends for Hopper GPUs
 _PLAIN, _TRANSPOSED = 0, 1  # CUBLAS_OP_N, CUBLAS_OP_T
@@ -21,13 +20,15 @@ _PLAIN, _TRANSPOSED = 0, 1  # CUBLAS_OP_N, CUBLAS_OP_T
 @cache
 def library() -> Any:
     """Load the cuBLAS library. Raises MissingDependencyError."""
+    from cuda import bindings
     from cuda.pathfinder import load_nvidia_dynamic_lib
 
     try:
         return ctypes.CDLL(load_nvidia_dynamic_lib("cublas").abs_path)
     except (OSError, RuntimeError) as error:
+        cuda = f"cu{bindings.__version__.partition('.')[0]}"
         raise MissingDependencyError(
-            f"precision 'ieee' on a GPU needs cuBLAS ({error}); run: pip install 'gemmlab[cu13]'"
+            f"precision 'ieee' on a GPU needs cuBLAS ({error}); run: pip install 'gemmlab[{cuda}]'"
         ) from error
 
 

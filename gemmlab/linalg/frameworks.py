@@ -19,7 +19,7 @@ from gemmlab.errors import ArrayError, DTypeError, MissingDependencyError
 from gemmlab.linalg.shapes import contiguous
 
 HOST = -1  # device number of host memory
-_CPU = 1  # kDLCPU in dlpack.h
+CPU = 1  # kDLCPU in dlpack.h
 DEFAULT_STREAMS = (0, 1)  # NULL and cudaStreamLegacy: two handles of the same stream
 _ITEM = 4  # bytes of a float32
 
@@ -38,9 +38,10 @@ class ArrayDescriptor(NamedTuple):
         """All properties except the address; hashable."""
         return self[1:]
 
-    @property
-    def is_float32(self) -> bool:
-        return str(self.dtype).removeprefix("torch.") == "float32"
+
+@lru_cache(64)
+def is_float32(dtype: Any) -> bool:
+    return str(dtype).removeprefix("torch.") == "float32"
 
 
 class Framework(Protocol):
@@ -431,7 +432,7 @@ def locate(array: Any, name: str) -> tuple[Framework | None, bool]:
         device, _ = get_device()
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
         raise ArrayError(f"DLPack does not report the device of {name}: {error}") from error
-    return None, bool(device == _CPU)
+    return None, bool(device == CPU)
 
 
 def are_tensors(*operands: Any) -> bool:
@@ -442,13 +443,23 @@ def are_tensors(*operands: Any) -> bool:
 
 def are_transformed(*operands: Any) -> bool:
     """Whether autograd or torch.func must record a product of these operands."""
-    if not are_tensors(*operands):
+    torch = sys.modules.get("torch")
+    if torch is None:
         return False
-    torch = sys.modules["torch"]
-    given = [x for x in operands if x is not None]
-    if torch.is_grad_enabled() and any(x.requires_grad for x in given):
-        return True
-    return any(torch._C._functorch.is_functorch_wrapped_tensor(x) for x in given)
+    records, is_wrapped = torch.is_grad_enabled(), torch._C._functorch.is_functorch_wrapped_tensor
+    kind, found = torch.Tensor, False
+    for x in operands:
+        if x is not None:
+            if not isinstance(x, kind):
+                return False
+            found = found or (records and x.requires_grad) or is_wrapped(x)
+    return found
+
+
+def are_tracers(*operands: Any) -> bool:
+    """Whether JAX traces a function that multiplies these operands."""
+    jax = sys.modules.get("jax")
+    return jax is not None and any(isinstance(x, jax.core.Tracer) for x in operands)
 
 
 def describe(framework: Framework, array: Any, name: str) -> ArrayDescriptor:

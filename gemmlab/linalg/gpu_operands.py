@@ -8,11 +8,17 @@ from typing import Any
 from gemmlab.errors import ArrayError, DTypeError
 from gemmlab.linalg import frameworks
 from gemmlab.linalg.frameworks import ArrayDescriptor, Framework, carrier, find
-from gemmlab.linalg.operands import NAMES, Arrays, Operands, device_mismatch
+from gemmlab.linalg.operands import NAMES, Arrays, Operands, Scalars, device_mismatch
 from gemmlab.linalg.packed import PackedMatrix
 
 
-def describe(framework: Framework | None, given: Arrays, stream: int | None) -> Operands:
+def describe(
+    framework: Framework | None,
+    given: Arrays,
+    scalars: Scalars,
+    precision: str | None,
+    stream: int | None,
+) -> Operands:
     """Describe a, b, c and out, of which a is on a GPU.
 
     `framework` is that of a; None for a packed operand or an array of another library. `stream` is
@@ -37,10 +43,11 @@ def describe(framework: Framework | None, given: Arrays, stream: int | None) -> 
             restore = _restorer(a, out)
     try:
         describe = framework.describe
-        descriptors = tuple([None if x is None else describe(x) for x in arrays])
+        descriptors = [None if x is None else describe(x) for x in arrays]
     except ArrayError:
         descriptors = _described_by_name(framework, arrays)
-    return Operands(given, arrays, descriptors, framework, packed, stream, restore)
+    rest = scalars, precision, framework, packed, stream, restore
+    return Operands(given, arrays, descriptors, *rest)
 
 
 def describe_one(
@@ -53,10 +60,10 @@ def describe_one(
     return framework, array, frameworks.describe(framework, array, "a")
 
 
-def _described_by_name(framework: Framework, arrays: Arrays) -> tuple[ArrayDescriptor | None, ...]:
+def _described_by_name(framework: Framework, arrays: Arrays) -> list[ArrayDescriptor | None]:
     """Describe operands; errors name the operand, which costs time."""
     pairs = zip(NAMES, arrays, strict=True)
-    return tuple(None if x is None else frameworks.describe(framework, x, n) for n, x in pairs)
+    return [None if x is None else frameworks.describe(framework, x, n) for n, x in pairs]
 
 
 def _imported(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,32 +16,42 @@ from gemmlab.linalg.planned import ProductPlan
 from gemmlab.linalg.planning import tiers
 
 
+class HostPlan(NamedTuple):
+    """The plan of a product on the host, without its arrays."""
+
+    plan: ProductPlan
+
+
 class HostProduct:
     """A planned product of arrays on the host."""
 
-    def __init__(self, described: Operands, scalars: Scalars, precision: str | None) -> None:
+    comes_again = False  # it is planned for each call
+
+    def __init__(self, described: Operands) -> None:
         named = described.named
         out = described.arrays[3]
         if out is not None and not out.flags.writeable:
             raise ArrayError(f"out has shape {out.shape} and is read-only")
         operands.check_arrays(named)
         sizes = operands.check_sizes(named)
-        operands.check_overlap(named)
+        if out is not None:
+            operands.check_overlap(named)
         m, n, k, batch = sizes.m, sizes.n, sizes.k, sizes.batch
-        choice = tiers.choose(precision, tiers.Case(m, n, k, batch))
-        self.plan = ProductPlan(m, n, k, batch, "the host", choice.tier, choice.reason)
-        self._operands, self._scalars = described, scalars
+        choice = tiers.choose(described.precision, tiers.Case(m, n, k, batch))
+        plan = ProductPlan(m, n, k, batch, "the host", choice.tier, choice.reason)
+        self.plan, self.planned = plan, HostPlan(plan)
+        self._operands = described
 
     def is_current(self) -> bool:
         """Whether the product runs where a new one would: always, on the host."""
         return True
 
-    def repeat(self, alpha: Any, beta: Any, precision: str | None) -> None:
+    def repeat(self, alpha: Any, beta: Any) -> None:
         """The short path is for products on GPUs; on the host there is none."""
 
     def run(self) -> Any:
         """Compute the product; return `out`, or a new array of the library of a."""
-        result = multiply(*self._operands.arrays, *self._scalars)
+        result = multiply(*self._operands.arrays, *self._operands.scalars)
         out, restore = self._operands.given[3], self._operands.restore
         if out is not None:
             return out
@@ -49,7 +59,9 @@ class HostProduct:
         return result if restore is None else restore(np.asarray(result))
 
 
-def describe(framework: Framework | None, given: Arrays) -> Operands:
+def describe(
+    framework: Framework | None, given: Arrays, scalars: Scalars, precision: str | None
+) -> Operands:
     """Describe a, b, c and out, of which a is on the host, as NumPy arrays without copying.
 
     `framework` is that of a, or None. Raises DTypeError and ArrayError.
@@ -72,7 +84,7 @@ def describe(framework: Framework | None, given: Arrays) -> Operands:
         descriptors.append(descriptor)
     a, b, c, out = arrays
     restore = _restorer(framework, given[0]) if out is None else None
-    return Operands(given, (a, b, c, out), tuple(descriptors), None, {}, restore=restore)
+    return Operands(given, (a, b, c, out), descriptors, scalars, precision, restore=restore)
 
 
 def _described(array: np.ndarray) -> ArrayDescriptor:

@@ -17,10 +17,10 @@ import numpy as np
 
 from gemmlab.errors import ArrayError, DTypeError, InputError, ShapeError
 from gemmlab.linalg import shapes
-from gemmlab.linalg.frameworks import HOST, ArrayDescriptor, Framework
+from gemmlab.linalg.frameworks import HOST, ArrayDescriptor, Framework, is_float32
 from gemmlab.linalg.planning.program import Factor, Job
 from gemmlab.linalg.planning.tiers import Case, Choice
-from gemmlab.linalg.shapes import Shape, Sizes, Stack
+from gemmlab.linalg.shapes import Operand, Shape, Sizes, Stack
 
 if TYPE_CHECKING:
     from gemmlab.linalg.packed import PackedMatrix
@@ -29,7 +29,15 @@ NAMES = ("a", "b", "c", "out")
 Arrays = tuple[Any, Any, Any, Any]  # a, b, c and out; None if not given
 
 
-class Operands(NamedTuple):
+class Scalars(NamedTuple):
+    """alpha and beta, rounded to float32."""
+
+    alpha: float
+    beta: float
+
+
+@dataclass(slots=True)
+class Operands:
     """The operands of one product, described once, on entry. All are on one kind of device.
 
     `given` are the caller's objects. `arrays` are the same operands as arrays of one library:
@@ -41,9 +49,11 @@ class Operands(NamedTuple):
 
     given: Arrays
     arrays: Arrays
-    descriptors: tuple[ArrayDescriptor | None, ...]  # of `arrays`
-    framework: Framework | None
-    packed: dict[str, PackedMatrix]
+    descriptors: list[ArrayDescriptor | None]  # of `arrays`
+    scalars: Scalars
+    precision: str | None
+    framework: Framework | None = None
+    packed: dict[str, PackedMatrix] = field(default_factory=dict)
     stream: int | None = None
     restore: Callable[[Any], Any] | None = None
 
@@ -54,28 +64,24 @@ class Operands(NamedTuple):
         return {name: x for name, x in pairs if x is not None}
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Layout:
-    """The layout of a product: its factors as stacks, in the order that makes C row-major.
+    """The layout of a product: its factors, in the order that makes C row-major.
 
-    `names` are the operands behind the left and the right factor. They are swapped if C is
-    column-major, because Cᵀ = Bᵀ·Aᵀ is computed then. `copies` has the shapes of contiguous copies
-    to make first. If `through_copy`, the result is computed in new memory and copied to `out`.
+    `left` has the rows of the left factor, `right` the columns of the right one. `names` are the
+    operands behind them. They are swapped if C is column-major, because Cᵀ = Bᵀ·Aᵀ is computed
+    then. `copies` has the shapes of contiguous copies to make first. If `through_copy`, the result
+    is computed in new memory and copied to `out`. `d` is c in the shape and order of `c`, the
+    result, if it can be added from where it is.
     """
 
-    left: Stack
-    right: Stack
+    left: Operand
+    right: Operand
     c: Stack
     names: tuple[str, str]
     copies: dict[str, Shape] = field(default_factory=dict)
     through_copy: bool = False
-
-
-class Scalars(NamedTuple):
-    """alpha and beta, rounded to float32."""
-
-    alpha: float
-    beta: float
+    d: Stack | None = None
 
 
 _PLAIN = Scalars(1.0, 0.0)
@@ -116,7 +122,7 @@ def _float32(name: str, value: Any, default: float) -> float:
 
 def check_float32(name: str, array: ArrayDescriptor) -> None:
     """Raise DTypeError unless the operand has dtype float32."""
-    if not array.is_float32:
+    if not is_float32(array.dtype):
         raise DTypeError(
             f"{name} has dtype {array.dtype} and shape {tuple(array.shape)}: "
             "gemmlab.matmul computes float32 products"
@@ -126,12 +132,13 @@ def check_float32(name: str, array: ArrayDescriptor) -> None:
 def check_arrays(arrays: dict[str, ArrayDescriptor]) -> int:
     """Return the device that all operands are on. Raises DTypeError and ArrayError."""
     for name, array in arrays.items():
-        check_float32(name, array)
-    (first, reference), *others = arrays.items()
-    for name, array in others:
+        if not is_float32(array.dtype):
+            check_float32(name, array)
+    reference = arrays["a"]
+    for name, array in arrays.items():
         if array.device != reference.device:
             places = _place(reference.device), _place(array.device)
-            raise device_mismatch(first, reference, places[0], name, array, places[1])
+            raise device_mismatch("a", reference, places[0], name, array, places[1])
     return reference.device
 
 
@@ -168,8 +175,6 @@ def check_sizes(arrays: dict[str, ArrayDescriptor]) -> Sizes:
 
 def check_overlap(arrays: dict[str, ArrayDescriptor]) -> None:
     """Raise ArrayError if `out` shares memory with another operand; it may be `c` itself."""
-    if "out" not in arrays:
-        return
     out = arrays["out"]
     for name in ("a", "b", "c"):
         other = arrays.get(name)
@@ -189,38 +194,47 @@ def lay_out(
     copies: dict[str, Shape] = {}
     a = _factor("a", arrays["a"], sizes, copies)
     b = _factor("b", arrays["b"], sizes, copies)
-    fresh = shapes.contiguous(sizes.matrices)
-    c = shapes.stack_of(sizes.matrices, fresh, sizes.stack, row=True)
-    through_copy = False
+    m, n, batch = sizes.m, sizes.n, sizes.batch
+    c: Stack | None = Stack(m, n, n, 1, batch, m * n if batch > 1 else 0)  # a new array
+    d, through_copy = None, False
     if "out" in arrays:
-        strides = _full_strides(arrays["out"], sizes)
+        strides = _full_strides(arrays["out"].strides, sizes)
         out = shapes.stack_of(sizes.matrices, strides, sizes.stack, row=True)
         through_copy = out is None or out.lines is None or out.step < 0
         c = c if through_copy else out
+    if "c" in arrays:
+        d = _added(arrays, sizes)
     assert c is not None and c.lines is not None
-    names = ("a", "b")
-    if not c.lines[0]:
+    names, (is_row_major, pitch) = ("a", "b"), c.lines
+    if not is_row_major:
         a, b, c, names = b.transposed, a.transposed, c.transposed, ("b", "a")
-    if not packed:
-        a, b, c = shapes.fold(a, b, c)
-    assert c.lines is not None
-    c = c._replace(row_stride=c.lines[1], column_stride=1)
-    return Layout(a, b.transposed, c, names, copies, through_copy)
+        d = d and d.transposed
+    if a.batch > 1 and not packed:
+        a, b, c, d = shapes.fold(a, b, c, d)
+        assert c.lines is not None
+        _, pitch = c.lines
+    c = Stack(c.rows, c.columns, pitch, 1, c.batch, c.step)
+    left, right = a.operand(), b.transposed.operand()
+    assert left is not None and right is not None, "`_factor` copies what cannot be read in place"
+    return Layout(left, right, c, names, copies, through_copy, d)
 
 
 def case_of(layout: Layout, gpu: Any, packed: dict[str, PackedMatrix]) -> Case:
     """Return what the choice of a tier depends on."""
     c = layout.c
-    schemes = [packed[name].precision if name in packed else None for name in layout.names]
+    left, right = layout.names
     return Case(
         c.rows,
         c.columns,
-        layout.left.columns,
+        layout.left.depth,
         c.batch,
         gpu.capability,
         gpu.multiprocessors,
-        (_is_k_major(layout.left), _is_k_major(layout.right)),
-        (schemes[0], schemes[1]),
+        (layout.left.k_major, layout.right.k_major),
+        (
+            packed[left].precision if left in packed else None,
+            packed[right].precision if right in packed else None,
+        ),
     )
 
 
@@ -229,9 +243,7 @@ def job_of(
 ) -> Job:
     """Return the product as launches on tensor cores."""
 
-    def factor_of(name: str, stack: Stack) -> Factor:
-        operand = stack.operand()
-        assert operand is not None, "a factor that cannot be read in place must be copied first"
+    def factor_of(name: str, operand: Operand) -> Factor:
         factor = Factor(name, operand, choice.tier, choice.fallback, arch=choice.arch)
         if name not in packed:
             return factor
@@ -244,7 +256,8 @@ def job_of(
 
     left, right = layout.names
     factors = factor_of(left, layout.left), factor_of(right, layout.right)
-    return Job(*factors, layout.c, choice, scalars.alpha, scalars.beta)
+    d = layout.d if scalars.beta else None
+    return Job(*factors, layout.c, choice, scalars.alpha, scalars.beta, d=d)
 
 
 def _factor(name: str, array: ArrayDescriptor, sizes: Sizes, copies: dict[str, Shape]) -> Stack:
@@ -263,12 +276,29 @@ def _factor(name: str, array: ArrayDescriptor, sizes: Sizes, copies: dict[str, S
     return stack
 
 
-def _full_strides(out: ArrayDescriptor, sizes: Sizes) -> Shape:
-    """Return the strides of `out` with the axes of length 1 that 1-D operands leave out."""
-    ends = list(out.strides[len(sizes.stack) :])
+def _added(arrays: dict[str, ArrayDescriptor], sizes: Sizes) -> Stack | None:
+    """Return c, broadcast to the result, as matrices that are added from where they are.
+
+    None if the matrices are not equally spaced, or if c may be `out`: the caller then
+    copies another c there first.
+    """
+    c, out = arrays["c"], arrays.get("out")
+    if out is not None and (c.shape, c.strides) == (out.shape, out.strides):
+        return None
+    missing = len(sizes.result) - len(c.shape)
+    lengths = (1,) * missing + tuple(c.shape)
+    strides = (0,) * missing + tuple(c.strides)
+    steps = tuple(0 if n == 1 else step for n, step in zip(lengths, strides, strict=True))
+    full = _full_strides(steps, sizes)
+    return shapes.stack_of(sizes.matrices, full, sizes.stack, row=True)
+
+
+def _full_strides(strides: Shape, sizes: Sizes) -> Shape:
+    """Return the strides of a result with the axes of length 1 that 1-D operands leave out."""
+    ends = list(strides[len(sizes.stack) :])
     columns = ends.pop() if sizes.has_columns else 1
     rows = ends.pop() if sizes.has_rows else sizes.n
-    return (*out.strides[: len(sizes.stack)], rows, columns)
+    return (*strides[: len(sizes.stack)], rows, columns)
 
 
 def _may_overlap(x: ArrayDescriptor, y: ArrayDescriptor) -> bool:
@@ -295,12 +325,6 @@ class _View:
             "typestr": "<f4",
             "data": (array.address, True),
         }
-
-
-def _is_k_major(factor: Stack) -> bool:
-    operand = factor.operand()
-    assert operand is not None, "lay_out copies a factor that cannot be read in place"
-    return operand.k_major
 
 
 def _place(device: int) -> str:

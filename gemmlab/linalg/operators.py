@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gemmlab.core.packages import TORCH
-from gemmlab.linalg import api
+from gemmlab.linalg import entry
 
 with TORCH.importing():
     import torch
@@ -130,7 +130,7 @@ def _define(
 def _product(a: Tensor, b: Tensor, *, precision: str | None = None) -> Tensor:
     # Autograd has recorded the operator already.
     with torch.no_grad():
-        return api.product(a, b, precision=precision)
+        return entry.product(a, b, precision=precision)
 
 
 def _sum_product(
@@ -143,7 +143,7 @@ def _sum_product(
     precision: str | None = None,
 ) -> Tensor:
     with torch.no_grad():
-        return api.product(a, b, c, alpha=alpha, beta=beta, precision=precision)
+        return entry.product(a, b, c, alpha=alpha, beta=beta, precision=precision)
 
 
 def _linear(

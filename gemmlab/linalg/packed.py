@@ -16,7 +16,7 @@ from gemmlab.linalg.planning import plan, tiers
 from gemmlab.linalg.planning.plan import STATUS_BYTES, Packed
 from gemmlab.linalg.planning.program import Factor
 from gemmlab.linalg.runtime.driver import call
-from gemmlab.linalg.runtime.graph import Node
+from gemmlab.linalg.runtime.workspaces import workspace
 
 SIDES = ("left", "right")
 _serials = count()
@@ -61,8 +61,10 @@ class PackedMatrix:
         self.address = framework.address(self._memory)
         call(cu.cuMemsetD8Async, self.address, 0, STATUS_BYTES, stream)
         launches = plan.pack(factor.operand, self.layout, descriptor.address, self.address)
-        for launch in launches:
-            Node(launch).launch(stream)
+        space = workspace(framework, descriptor.device, stream)
+        with space.lock:
+            for bound in space.launcher.bind(launches):
+                bound.launch(stream, ())
 
     @property
     def shape(self) -> tuple[int, ...]:

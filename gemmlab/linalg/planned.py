@@ -16,11 +16,12 @@ class Counts(NamedTuple):
     at_risk: int = 0  # elements of both operands that lose bits in float16
     wide: int = 0  # rows of a and columns of b with many such elements
     not_finite: int = 0  # rows of a and columns of b with an infinity or a NaN
+    doubtful: int = 0  # elements of the result that were computed again in float32
 
     @classmethod
-    def of(cls, risk: int, not_finite: int) -> Counts:
-        """Decode the two numbers that the GPU stores (`kernels.gemm.sm90.pack`)."""
-        return cls(risk % WIDE_COUNT, risk // WIDE_COUNT, not_finite)
+    def of(cls, risk: int, not_finite: int, doubtful: int) -> Counts:
+        """Decode the numbers that the GPU stores (`kernels.gemm.sm90.repair`)."""
+        return cls(risk % WIDE_COUNT, risk // WIDE_COUNT, not_finite, doubtful)
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,14 @@ class Report:
     at_risk: int | None = None  # elements of both operands that lose bits in float16
     wide: int | None = None  # rows of a and columns of b with many such elements
     not_finite: int | None = None  # rows of a and columns of b with an infinity or a NaN
+    doubtful: int | None = None  # elements of the result that were computed again in float32
 
     def __str__(self) -> str:
         text = f"ran {self.tier}: {self.reason}"
         if self.not_finite:
             text += f"; {self.not_finite} non-finite rows or columns computed in float32"
+        if self.doubtful:
+            text += f"; {self.doubtful} elements of the result computed in float32"
         return text
 
 
@@ -44,8 +48,9 @@ class Report:
 class ProductPlan:
     """How a product is computed, and why.
 
-    The GPU runs `fallback` instead of `tier` if more than `tolerated` elements are at risk, or many
-    in one row or column.
+    The GPU runs `fallback` instead of `tier` if more than `tolerated` rows of a and columns of b
+    are wide: many of their elements are at risk. It runs `fallback` after `tier` if more than
+    `most_doubtful` elements of the result are doubtful.
     """
 
     m: int  # m, n and k are those of each pair of matrices in the stacks
@@ -57,6 +62,7 @@ class ProductPlan:
     reason: str
     fallback: str | None = None
     tolerated: int | None = None
+    most_doubtful: int | None = None
     copies: tuple[str, ...] = ()  # the operands that are copied first
     workspace: int = 0  # bytes on the GPU
     counts: Callable[[], Counts | None] = field(default=lambda: None, repr=False, compare=False)
@@ -72,17 +78,21 @@ class ProductPlan:
             return Report(self.tier, self.reason)
         if self.fallback is None or self.tolerated is None:
             return Report(self.tier, self.reason, *counts)
-        found = f"{counts.at_risk} elements at risk, {self.tolerated} are tolerated"
+        found, tier = f"{counts.at_risk} elements at risk", self.tier
         if counts.wide:
-            found += f"; rows and columns with many of them: {counts.wide}, none is tolerated"
-        many = counts.wide > 0 or counts.at_risk > self.tolerated
-        return Report(self.fallback if many else self.tier, f"{found}; {self.reason}", *counts)
+            found += f"; {counts.wide} rows and columns with many, {self.tolerated} are tolerated"
+        if counts.wide > self.tolerated:
+            tier = self.fallback
+        elif self.most_doubtful is not None and counts.doubtful > self.most_doubtful:
+            found += f"; {counts.doubtful} doubtful results, {self.most_doubtful} are tolerated"
+            tier, counts = self.fallback, counts._replace(doubtful=0)
+        return Report(tier, f"{found}; {self.reason}", *counts)
 
     def __str__(self) -> str:
         stack = f"{self.batch} × " if self.batch > 1 else ""
         notes = [f"{stack}{self.m}×{self.n}×{self.k} on {self.device}: {self.tier}, {self.reason}"]
         if self.fallback:
-            notes.append(f"{self.fallback} if more than {self.tolerated} elements are at risk")
+            notes.append(f"{self.fallback} if more than {self.tolerated} rows and columns are wide")
         if self.copies:
             notes.append(f"copied first: {', '.join(self.copies)}")
         if self.workspace:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gemmlab.errors import InputError, ShapeError, StateError
-from gemmlab.linalg import api, dynamo, frameworks, operands, recent
+from gemmlab.linalg import dynamo, entry, frameworks, operands, recent
 from gemmlab.linalg.planned import ProductPlan, Report
 
 
@@ -53,7 +53,9 @@ class Matmul:
     def plan(self) -> ProductPlan:
         """Check the operands, choose the precision and compile. Later calls return the same plan.
 
-        Raises the errors of `gemmlab.matmul`, and StateError after `free`.
+        Raises:
+            GemmlabError: an error of `gemmlab.matmul`.
+            StateError: after `free`.
         """
         self._check_alive()
         if self._product is None:
@@ -83,7 +85,7 @@ class Matmul:
         if not self._product.is_current():
             self._bind()
         result = self._product.run()
-        recent.remember(self._product.plan)
+        recent.remember(self._product.planned)
         return result
 
     @dynamo.opaque
@@ -144,7 +146,7 @@ class Matmul:
         """Plan for the given stream, or else for the current one."""
         a, b, c, out = self._arrays.values()
         precision = self._options["precision"]
-        self._product = api.bind((a, b, c, out), self._scalars, precision, self._stream)
+        self._product = entry.bind((a, b, c, out), self._scalars, precision, self._stream)
 
     def _check_alive(self) -> None:
         if self._freed:

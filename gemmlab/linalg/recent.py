@@ -2,23 +2,42 @@
 
 Most programs multiply arrays of few forms, over and over. A `Repeat` matches each operand against
 the form of an earlier one; if all match, the earlier checks and plan still apply. All other
-products take the long path, `api.bind`.
+products take the long path, `entry.compute`.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from gemmlab.linalg.frameworks import stream_handle
+from gemmlab.linalg.frameworks import Framework, stream_handle
+from gemmlab.linalg.operands import Arrays
 from gemmlab.linalg.planned import ProductPlan
-
-if TYPE_CHECKING:
-    from gemmlab.linalg.calls import PlannedProduct
 
 _MOST_SHAPES = 256  # pairs of shapes for which products are kept
 _MOST_ALIKE = 4  # products kept per pair; trying one takes the host about 0.2 µs
+
+
+class Planned(Protocol):
+    """A planned product, on a GPU or on the host."""
+
+    @property
+    def plan(self) -> ProductPlan: ...
+
+
+class Repeatable(Planned, Protocol):
+    """A product on a GPU, planned for operands with given forms on one stream."""
+
+    framework: Framework
+    device: int
+    stream: int
+
+    def writes_apart(self, addresses: Sequence[int], c_is_out: bool) -> bool:
+        """Whether the address range of `out` intersects no other operand's; c may be `out`."""
+
+    def __call__(self, arrays: Arrays, addresses: Sequence[int], given_stream: int | None) -> Any:
+        """Enqueue the product of arrays at these addresses; return the result."""
 
 
 class Repeat:
@@ -26,7 +45,7 @@ class Repeat:
 
     def __init__(
         self,
-        planned: PlannedProduct,
+        planned: Repeatable,
         matchers: Sequence[Any],
         packed: tuple[bool, bool],
         alpha: Any,
@@ -35,7 +54,7 @@ class Repeat:
     ) -> None:
         """matchers: tests whether another a, b, c and out have the same form; None for operands
         that were not given. packed: whether a and b are packed."""
-        self._planned, self.plan = planned, planned.plan
+        self.planned = planned
         self._current_stream, self._address = planned.framework.stream, planned.framework.address
         self._alpha, self._beta, self._precision = alpha, beta, precision
         self._a_is_packed, self._b_is_packed = packed
@@ -54,7 +73,7 @@ class Repeat:
         stream: int | None,
     ) -> Any:
         """Enqueue the product and return the result; None if anything differs from the plan."""
-        planned, address = self._planned, self._address
+        planned, address = self.planned, self._address
         if (
             precision is not self._precision
             or (alpha is not self._alpha and not _equal(alpha, self._alpha))
@@ -92,7 +111,7 @@ def _equal(scalar: Any, known: Any) -> bool:
 
 class _Recent(threading.local):
     def __init__(self) -> None:
-        self.plan: ProductPlan | None = None
+        self.product: Planned | None = None  # the last one
         self.repeats: dict[Any, tuple[Repeat, ...]] = {}  # by the shapes of a and b
 
 
@@ -121,7 +140,7 @@ def again(
     for repeat in repeats:
         result = repeat.run(a, b, c, out, alpha, beta, precision, handle)
         if result is not None:
-            _recent.plan = repeat.plan
+            _recent.product = repeat.planned
             if repeat is not repeats[0]:
                 others = (other for other in repeats if other is not repeat)
                 _recent.repeats[key] = (repeat, *others)
@@ -138,11 +157,11 @@ def keep(repeat: Repeat, a: Any, b: Any) -> None:
     repeats[key] = (repeat, *repeats.get(key, ())[: _MOST_ALIKE - 1])
 
 
-def remember(plan: ProductPlan | None) -> None:
-    """Record the plan of this thread's last product."""
-    _recent.plan = plan
+def remember(product: Planned) -> None:
+    """Record this thread's last product."""
+    _recent.product = product
 
 
 def last_plan() -> ProductPlan | None:
     """Return the plan of this thread's last product; None before the first."""
-    return _recent.plan
+    return None if _recent.product is None else _recent.product.plan

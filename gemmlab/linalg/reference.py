@@ -6,7 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gemmlab.kernels.gemm.sm90.config import WIDE_COUNT, WIDE_EVERY, WIDE_LEAST, Scheme
+from gemmlab.kernels.gemm.sm90.config import (
+    EMPTY_RISK,
+    NOT_FINITE_RISK,
+    WIDE_COUNT,
+    WIDE_EVERY,
+    WIDE_LEAST,
+    Scheme,
+)
 
 
 @dataclass(frozen=True)
@@ -15,14 +22,14 @@ class PackedRows:
 
     parts: np.ndarray  # (parts, vectors, depth), uint16: the bits
     unscale: np.ndarray  # (vectors,), int32: exponent that undoes the scale
-    risk: np.ndarray  # (vectors,), int32: elements that lose bits; -1 if one is not finite
+    risk: np.ndarray  # (vectors,), int32: elements that lose bits, or why none is counted
 
     @property
     def status(self) -> tuple[int, int]:
         """What packing adds to the matrix's two counts."""
         wide = self.risk > WIDE_LEAST + self.parts.shape[2] // WIDE_EVERY
         at_risk = int(self.risk.clip(0).sum()) + WIDE_COUNT * int(wide.sum())
-        return at_risk, int((self.risk < 0).sum())
+        return at_risk, int((self.risk == NOT_FINITE_RISK).sum())
 
     def sum(self, scheme: Scheme) -> np.ndarray:
         """The matrix that the parts represent, in float64."""
@@ -49,7 +56,8 @@ def pack(matrix: np.ndarray, scheme: Scheme, first: str = "nearest") -> PackedRo
         head = one_way(rest, first) if part == 0 and first != "nearest" else rest
         parts.append(to_bits(head, scheme.dtype))
         rest = rest - as_float32(parts[-1], scheme.dtype)
-    risk = np.where(finite, at_risk.sum(axis=1), -1)
+    risk = np.where(magnitude > 0, at_risk.sum(axis=1), EMPTY_RISK)
+    risk = np.where(finite, risk, NOT_FINITE_RISK)
     return PackedRows(np.stack(parts), (-scale).astype(np.int32), risk.astype(np.int32))
 
 

@@ -13,16 +13,19 @@ infinity or a NaN. `gemmlab.matmul` uses the same kernels with the tile that sui
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from gemmlab.kernels.common import require
 from gemmlab.kernels.gemm.simt import check_layout
 from gemmlab.kernels.gemm.sm90 import mainloop
 from gemmlab.kernels.gemm.sm90.config import BF16X6, TileConfig
 from gemmlab.kernels.rung import Geometry, Rung
 from gemmlab.linalg.arch.sm90 import SM90
-from gemmlab.linalg.planning.plan import ALIGNMENT, Address, Operand, PlannedLaunch
+from gemmlab.linalg.planning.launch import Address, PlannedLaunch
+from gemmlab.linalg.planning.plan import ALIGNMENT
 from gemmlab.linalg.planning.program import Factor, Job, WorkspaceAddresses, placed
 from gemmlab.linalg.planning.tiers import Choice
-from gemmlab.linalg.shapes import Stack
+from gemmlab.linalg.shapes import Operand, Stack
 
 
 @dataclass(frozen=True)
@@ -35,10 +38,11 @@ class Config(TileConfig):
         check_layout(self.layout)
         major = "mn" if self.layout == "row" else "k"
         object.__setattr__(self, "b_major", major)  # the layout determines it
+        require(self.cluster in (1, 2), f"cluster = {self.cluster}, must be 1 or 2")
         super().__post_init__()
 
 
-def operands(config: Config, shape: Mapping[str, int]) -> tuple[Operand, Operand]:
+def operands(config: Any, shape: Mapping[str, int]) -> tuple[Operand, Operand]:
     """The left factor by rows, the right one by columns, in matrices without padding."""
     m, n, k = (shape[axis] for axis in "mnk")
     if config.layout == "row":
@@ -56,7 +60,10 @@ def product_of(config: Config, shape: Mapping[str, int]) -> Job:
 
 
 def launches(
-    config: Config, shape: Mapping[str, int], args: Mapping[str, Address]
+    config: Config,
+    shape: Mapping[str, int],
+    args: Mapping[str, Address],
+    _arch: str = SM90.target,
 ) -> tuple[PlannedLaunch, ...]:
     """All launches of the product. args: the problem's arguments and a workspace, by name."""
     a, b, c, workspace = (args[name] for name in ("a", "b", "c", "workspace"))
@@ -85,7 +92,7 @@ def workspace(config: Config, shape: Mapping[str, int]) -> int:
     return parts + ALIGNMENT + product.totals(SM90.multiprocessors)
 
 
-def requires(config: Config, shape: Mapping[str, int]) -> str | None:
+def needs_terms(_config: object, shape: Mapping[str, int]) -> str | None:
     """Tensor cores truncate: their error can be two units where float32 rounding has one."""
     if shape["k"] < 4:
         return f"k = {shape['k']}: a sum of fewer than 4 products may be off by more than its bound"
@@ -101,7 +108,8 @@ RUNGS = tuple(
         parameters=mainloop.SIGNATURES["kernel"],
         config=config,
         geometry=geometry,
-        requires=requires,
+        choices={"block_n": (128, 192, 256), "stages": (4, 5, 6), "cluster": (1, 2)},
+        requires=needs_terms,
         workspace=workspace,
         launches=launches,
         arch=SM90.target,

@@ -9,18 +9,17 @@ are a stack of matrices, and broadcast. Strides are in elements.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
 
 from gemmlab.errors import ShapeError
-from gemmlab.linalg.planning.plan import Operand
 
 Shape = tuple[int, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Sizes:
     """The sizes of a product."""
 
@@ -30,11 +29,11 @@ class Sizes:
     stack: Shape  # axes before the last two, broadcast
     has_rows: bool  # whether the result has an axis for m: a is not 1-D
     has_columns: bool  # and for n: b is not 1-D
+    result: Shape = field(init=False)  # the shape of the result
 
-    @property
-    def result(self) -> Shape:
-        """The shape of the result."""
-        return (*self.stack, *(self.m,) * self.has_rows, *(self.n,) * self.has_columns)
+    def __post_init__(self) -> None:
+        rows, columns = (self.m,) * self.has_rows, (self.n,) * self.has_columns
+        self.result = (*self.stack, *rows, *columns)
 
     @property
     def batch(self) -> int:
@@ -45,6 +44,23 @@ class Sizes:
     def matrices(self) -> Shape:
         """The shape of the result with the axes that 1-D operands leave out."""
         return (*self.stack, self.m, self.n)
+
+
+@dataclass(slots=True)
+class Operand:
+    """A float32 matrix in device memory, as rows of A or columns of B: `vectors` of `depth`.
+
+    If `k_major`, the elements of a vector are contiguous and vectors are `ld` elements apart.
+    Otherwise the vectors are contiguous and the elements of each are `ld` apart. The items of a
+    batch are `batch_stride` elements apart.
+    """
+
+    vectors: int
+    depth: int
+    k_major: bool
+    ld: int
+    batch: int = 1
+    batch_stride: int = 0
 
 
 class Stack(NamedTuple):
@@ -69,23 +85,25 @@ class Stack(NamedTuple):
 
         None if neither are contiguous, or if they overlap.
         """
-        for k_major, length, stride, others, ld in (
-            (True, self.columns, self.column_stride, self.rows, self.row_stride),
-            (False, self.rows, self.row_stride, self.columns, self.column_stride),
-        ):
-            if length > 1 and stride != 1:
-                continue
-            if others == 1:
-                return k_major, length
-            if ld >= length:
-                return k_major, ld
+        rows, columns, row_stride, column_stride, *_ = self
+        if columns <= 1 or column_stride == 1:
+            if rows == 1:
+                return True, columns
+            if row_stride >= columns:
+                return True, row_stride
+        if rows <= 1 or row_stride == 1:
+            if columns == 1:
+                return False, rows
+            if column_stride >= rows:
+                return False, column_stride
         return None
 
     def operand(self) -> Operand | None:
         """The matrices as an operand to pack, by rows; None if they must be copied first."""
-        if self.lines is None or self.step < 0:
+        lines = self.lines
+        if lines is None or self.step < 0:
             return None
-        k_major, ld = self.lines
+        k_major, ld = lines
         return Operand(self.rows, self.columns, k_major, ld, self.batch, self.step)
 
 
@@ -100,7 +118,7 @@ def multiply(a: Shape, b: Shape) -> Sizes:
             f"a has shape {tuple(a)} and b has shape {tuple(b)}: "
             f"the last axis of a ({k}) must match the number of rows of b ({rows})"
         )
-    stack = broadcast(a[:-2], b[:-2])
+    stack = broadcast(a[:-2], b[:-2]) if len(a) > 2 or len(b) > 2 else ()
     if stack is None:
         raise ShapeError(
             f"a has shape {tuple(a)} and b has shape {tuple(b)}: "
@@ -143,6 +161,8 @@ def stack_of(shape: Shape, strides: Shape, stack: Shape, row: bool) -> Stack | N
     if len(shape) == 1:
         vector = Stack(1, shape[0], shape[0], strides[0])
         return vector if row else vector.transposed
+    if not stack:
+        return Stack(*shape, *strides)
     lead = len(stack) - (len(shape) - 2)
     # A broadcast axis has stride 0.
     axes = [(length, 0) for length in stack[:lead]]
@@ -158,21 +178,25 @@ def stack_of(shape: Shape, strides: Shape, stack: Shape, row: bool) -> Stack | N
     return matrix._replace(batch=math.prod(length for length, _ in axes), step=axes[-1][1])
 
 
-def fold(a: Stack, b: Stack, c: Stack) -> tuple[Stack, Stack, Stack]:
+def fold(
+    a: Stack, b: Stack, c: Stack, d: Stack | None = None
+) -> tuple[Stack, Stack, Stack, Stack | None]:
     """Merge the products of a stack with a single matrix into one product, if possible.
 
-    The rows of the stack must be equally spaced across matrix boundaries.
+    c is the result, and d is added to it. The rows of each stack must be equally spaced across
+    matrix boundaries.
     """
     if b.batch > 1 or a.batch == 1:
-        return a, b, c
-    if not all(x.rows == 1 or x.step == x.rows * x.row_stride for x in (a, c)):
-        return a, b, c
-    high_a, high_c = (
-        Stack(x.batch * x.rows, x.columns, x.step // x.rows, x.column_stride) for x in (a, c)
+        return a, b, c, d
+    given = [x for x in (a, c, d) if x is not None]
+    if not all(x.rows == 1 or x.step == x.rows * x.row_stride for x in given):
+        return a, b, c, d
+    high_a, high_c, *high_d = (
+        Stack(c.batch * x.rows, x.columns, x.step // x.rows, x.column_stride) for x in given
     )
     if high_a.operand() is None or high_c.lines is None or not high_c.lines[0]:
-        return a, b, c
-    return high_a, b, high_c
+        return a, b, c, d
+    return high_a, b, high_c, high_d[0] if high_d else None
 
 
 @lru_cache(1024)

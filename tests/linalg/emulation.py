@@ -8,7 +8,7 @@ import numpy as np
 
 from gemmlab.devices.device import Span
 from gemmlab.devices.emulated import EmulatedDevice, HostBuffer
-from gemmlab.linalg.planning.plan import PlannedLaunch
+from gemmlab.linalg.planning.launch import PlannedLaunch
 from gemmlab.linalg.runtime import executor
 from gemmlab.linalg.runtime.kernels import artifact_of
 

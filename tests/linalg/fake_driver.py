@@ -11,14 +11,16 @@ import ctypes
 from typing import Any
 
 import numpy as np
+import pytest
 
 from gemmlab.errors import ArrayError
-from gemmlab.linalg import calls, execution, frameworks, gpu_operands, recent
+from gemmlab.linalg import calls, frameworks, gpu_operands, recent
 from gemmlab.linalg.cublas import Sgemm
-from gemmlab.linalg.execution import Gpu
 from gemmlab.linalg.frameworks import ArrayDescriptor, match_by_form
 from gemmlab.linalg.planned import Counts
 from gemmlab.linalg.planning.program import NAMES, Job
+from gemmlab.linalg.runtime import gpus, products
+from gemmlab.linalg.runtime.gpus import Gpu
 
 KIND = __name__.partition(".")[0]
 
@@ -29,6 +31,7 @@ class Array:
     def __init__(self, values: np.ndarray, device: int = 0) -> None:
         self.values, self.device = values, device
         self.shape, self.strides, self.dtype = values.shape, values.strides, values.dtype
+        self.stream: int | None = None  # of a new array: the stream that it was allocated on
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return 2, self.device
@@ -114,7 +117,7 @@ class Framework:
 def memory(address: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
     """Return float32 numbers at an address; strides in elements."""
     first = (ctypes.c_float * 1).from_address(address)
-    base = np.frombuffer(first, np.float32)
+    base = np.frombuffer(memoryview(first), np.float32)
     steps = tuple(4 * stride for stride in strides)
     return np.lib.stride_tricks.as_strided(base, shape, steps)
 
@@ -126,7 +129,7 @@ class TensorCoreRun:
         self.job, self.found = job, Counts()
         self._framework, self._stream = framework, stream
 
-    def enqueue(self, addresses: tuple[int, int, int]) -> None:
+    def enqueue(self, addresses: tuple[int, int, int, int]) -> None:
         self._framework.ran.append((self._stream, self._framework.current))
         job, c = self.job, self.job.c
         factors = []
@@ -137,8 +140,12 @@ class TensorCoreRun:
             at = addresses[NAMES.index(factor.name)]
             factors.append(memory(at, shape, (x.batch_stride, *strides)).astype(float))
         product = job.alpha * (factors[0] @ factors[1].transpose(0, 2, 1))
-        to = memory(addresses[2], (c.batch, c.rows, c.columns), (c.step, c.row_stride, 1))
-        to[...] = product + (job.beta * to if job.beta else 0)
+        size = c.batch, c.rows, c.columns
+        added = to = memory(addresses[2], size, (c.step, c.row_stride, 1))
+        if job.d is not None:
+            steps = job.d.step, job.d.row_stride, job.d.column_stride
+            added = memory(addresses[3], size, steps)
+        to[...] = product + (job.beta * added if job.beta else 0)
 
     def counts(self) -> Counts:
         return self.found
@@ -150,7 +157,7 @@ class SgemmRun:
     def __init__(self, sgemm: Sgemm, names: Any, *place: Any) -> None:
         self._sgemm, self._names = sgemm, (*names, "c")
 
-    def enqueue(self, addresses: tuple[int, int, int]) -> None:
+    def enqueue(self, addresses: tuple[int, int, int, int]) -> None:
         at = [addresses[NAMES.index(name)] for name in self._names]
         self._sgemm.launch(self, (at[0], at[1], at[2]))  # type: ignore[arg-type]
 
@@ -185,17 +192,23 @@ class SgemmRun:
 def install(monkeypatch: Any, capability: tuple[int, int] = (9, 0)) -> Framework:
     """Make gemmlab see fake GPUs of that compute capability."""
     framework = Framework()
-    gpu = Gpu("fake", capability, 132)
+    fake = Gpu("fake", capability, 132)
     monkeypatch.setitem(frameworks._FRAMEWORKS, KIND, lambda: framework)
     monkeypatch.setitem(frameworks._ARRAYS, KIND, Array.__name__)
     monkeypatch.setattr(frameworks, "framework", lambda name: framework)
     monkeypatch.setattr(gpu_operands, "carrier", lambda: framework)
     monkeypatch.setattr(frameworks, "_found", {})
-    monkeypatch.setattr(execution, "is_current", lambda device: True)
-    monkeypatch.setattr(execution, "current", lambda device: contextlib.nullcontext())
+    monkeypatch.setattr(gpus, "is_current", lambda device: True)
+    monkeypatch.setattr(gpus, "current", lambda device: contextlib.nullcontext())
     monkeypatch.setattr(calls, "_planned", {})
     monkeypatch.setattr(recent._recent, "repeats", {})
-    monkeypatch.setattr(execution, "gpu", lambda device: gpu)
-    monkeypatch.setattr(execution, "TensorCoreRun", TensorCoreRun)
-    monkeypatch.setattr(execution, "SgemmRun", SgemmRun)
+    monkeypatch.setattr(gpus, "gpu", lambda device: fake)
+    monkeypatch.setattr(products, "TensorCoreRun", TensorCoreRun)
+    monkeypatch.setattr(products, "SgemmRun", SgemmRun)
     return framework
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Framework:
+    """Make gemmlab see a fake GPU."""
+    return install(monkeypatch)

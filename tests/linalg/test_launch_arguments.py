@@ -8,7 +8,7 @@ import pytest
 
 from gemmlab.compile.artifact import Artifact, ParameterType
 from gemmlab.errors import InternalError
-from gemmlab.linalg.planning.plan import PlannedLaunch
+from gemmlab.linalg.planning.launch import PlannedLaunch
 from gemmlab.linalg.runtime.kernels import arguments
 
 ARTIFACT = Artifact(

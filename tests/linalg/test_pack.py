@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,9 +11,11 @@ from emulation import DeviceImage
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gemmlab.kernels.gemm.sm90.config import BF16X6, FP16X3, SCHEMES, WIDE_COUNT, Scheme
+from gemmlab.kernels.gemm.sm90.config import BF16X6, FP16X3, SCHEMES, WIDE_COUNT, PackConfig, Scheme
 from gemmlab.linalg import reference
 from gemmlab.linalg.planning import plan
+from gemmlab.linalg.planning.launch import PlannedLaunch
+from gemmlab.linalg.shapes import Operand
 
 SEEDS, SCHEME = st.integers(0, 2**32 - 1), st.sampled_from(list(SCHEMES.values()))
 
@@ -94,9 +97,9 @@ def test_elements_at_risk_are_counted() -> None:
 def test_a_vector_with_many_elements_at_risk_is_wide() -> None:
     rows = np.full((3, 3000), 2.0**-20, np.float32)
     rows[:, 0] = 1.0
-    rows[1, 7:] = 0.0
-    rows[2, 8:] = 0.0
-    assert reference.pack(rows, FP16X3).status == (2999 + 6 + 7 + WIDE_COUNT * 2, 0)
+    rows[1, 20:] = 0.0
+    rows[2, 21:] = 0.0
+    assert reference.pack(rows, FP16X3).status == (2999 + 19 + 20 + WIDE_COUNT * 2, 0)
 
 
 def test_vectors_that_are_not_finite_are_zero_and_marked() -> None:
@@ -107,12 +110,12 @@ def test_vectors_that_are_not_finite_are_zero_and_marked() -> None:
 
 
 KERNELS = {
-    "K-major, a warp each": (True, plan.PackConfig(warps=1, fours=2), (11, 130), 3),
-    "K-major, a block each": (True, plan.PackConfig(fours=1), (2, 1101), 0),
-    "MN-major, one block": (False, plan.PackConfig(cluster=1, fours=2), (37, 50), 1),
-    "MN-major, two blocks": (False, plan.PackConfig(cluster=2, fours=1), (37, 50), 2),
-    "K-major, rounded down": (True, plan.PackConfig(first="down", warps=1, fours=2), (11, 90), 2),
-    "MN-major, rounded up": (False, plan.PackConfig(first="up", cluster=1, fours=2), (37, 50), 1),
+    "K-major, a warp each": (True, PackConfig(warps=1, fours=2), (11, 130), 3),
+    "K-major, a block each": (True, PackConfig(fours=1), (2, 1101), 0),
+    "MN-major, one block": (False, PackConfig(cluster=1, fours=2), (37, 50), 1),
+    "MN-major, two blocks": (False, PackConfig(cluster=2, fours=1), (37, 50), 2),
+    "K-major, rounded down": (True, PackConfig(first="down", warps=1, fours=2), (11, 90), 2),
+    "MN-major, rounded up": (False, PackConfig(first="up", cluster=1, fours=2), (37, 50), 1),
 }
 
 
@@ -150,7 +153,7 @@ def test_kernels_write_what_the_reference_says(name: str) -> None:
     stored = np.pad(x if k_major else x.T, ((0, 0), (0, pad)), constant_values=np.nan)
     memory = DeviceImage()
     target = Target(memory, plan.Packed(FP16X3, vectors, depth, k_major))
-    operand = plan.Operand(vectors, depth, k_major, stored.shape[1])
+    operand = Operand(vectors, depth, k_major, stored.shape[1])
     (launch,) = plan.pack(operand, target.packed, memory.place(stored), target.address)
     blocks = -(-vectors * config.warps // 8) if k_major else -(-vectors // 32) * config.cluster
     cluster = 1 if k_major else config.cluster
@@ -167,12 +170,15 @@ def test_deep_kernels_write_what_the_reference_says(first: str) -> None:
     at = {name: target.address + offset for name, offset in target.packed.offsets.items()}
     source, peaks = memory.place(np.ascontiguousarray(x.T)), np.zeros((2, 256), np.int32)
     read = {"x": source, "vectors": vectors, "depth": depth, "ldx": vectors, "batch_x": 0}
-    find = {**read, "peaks": memory.place(peaks), "risk": at["risk"], "chunk": chunk}
+    find: dict[str, Any] = {
+        **read,
+        "peaks": memory.place(peaks),
+        "risk": at["risk"],
+        "chunk": chunk,
+    }
     results = {name: at[name] for name in ("out", "unscale", "status")}
-    args = {**find, **results, "pitch": target.packed.pitch}
+    args: dict[str, Any] = {**find, **results, "pitch": target.packed.pitch}
     grid, block = (2, 2, 1), (256, 1, 1)
-    memory.run(plan.PlannedLaunch("find_peaks", plan.PackConfig(), grid, block, find))
-    memory.run(
-        plan.PlannedLaunch("pack_mn_major_deep", plan.PackConfig(first=first), grid, block, args)
-    )
+    memory.run(PlannedLaunch("find_peaks", PackConfig(), grid, block, find))
+    memory.run(PlannedLaunch("pack_mn_major_deep", PackConfig(first=first), grid, block, args))
     target.check(x, first)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 from gemmlab.errors import InputError
 from gemmlab.kernels.gemm.sm90.config import LINE, SCHEMES, PackConfig, TileConfig
 from gemmlab.linalg.planning import plan
+from gemmlab.linalg.shapes import Operand
 
 SMS = 132
 SIZES = st.integers(1, 20000)
@@ -27,12 +30,13 @@ def test_packed_operands_do_not_overlap(vectors, depth, k_major, batch, scheme):
 
 @given(SIZES, SIZES, st.booleans(), st.integers(1, 5), SCHEME)
 def test_packs_cover_every_vector_and_line(vectors, depth, k_major, batch, scheme):
-    operand = plan.Operand(
+    operand = Operand(
         vectors, depth, k_major, depth if k_major else vectors, batch, vectors * depth
     )
     packed = plan.Packed(scheme, vectors, depth, k_major, batch)
     for launch in plan.pack(operand, packed, 1 << 20, 1 << 30):
-        config, (x, y, z) = launch.config, launch.grid
+        config: Any = launch.config
+        x, y, z = launch.grid
         assert x % launch.cluster == 0 and launch.block[0] == config.threads
         match launch.kernel:
             case "pack_k_major":
@@ -57,7 +61,11 @@ def test_a_product_fits_the_gpu_and_the_rules_of_tma(m, n, k, a_along, b_along, 
     assert plan.totals_bytes(product, tile, SMS) == (totals if has_totals else 0)
     assert launch.dynamic_smem <= 226 * 1024
     for wanted in launch.maps:
-        assert wanted.address % 16 == 0 and not any(x % 16 for x in wanted.strides)
+        assert (
+            isinstance(wanted.address, int)
+            and wanted.address % 16 == 0
+            and not any(x % 16 for x in wanted.strides)
+        )
         assert 0 < wanted.copy.lines <= 256 and wanted.copy.lines % 8 == 0
         assert all(0 < x < 2**32 for x in wanted.shape)
     boxes = sum(

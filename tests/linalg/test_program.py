@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import emulation
+import families
 import numpy as np
 import pytest
 
-from gemmlab.kernels.gemm.sm90.config import TileConfig
+from gemmlab.kernels.gemm.sm90.config import FP16X3, Scheme, TileConfig
+from gemmlab.linalg import reference
 from gemmlab.linalg.planned import Counts
 from gemmlab.linalg.planning import plan, program
-from gemmlab.linalg.planning.plan import REPORT_BYTES, STATUS_BYTES, Packed, PlannedLaunch
+from gemmlab.linalg.planning.launch import PlannedLaunch
+from gemmlab.linalg.planning.plan import REPORT_BYTES, STATUS_BYTES
 from gemmlab.linalg.planning.program import Factor, Job, Source, WorkspaceAddresses
 from gemmlab.linalg.planning.tiers import Choice
 from gemmlab.linalg.shapes import Stack
@@ -32,8 +37,10 @@ def job(
     """a (batch, m, k) times one b (k, n), both row-major."""
     a, b = Stack(m, k, k, 1, batch, m * k if batch > 1 else 0), Stack(k, n, n, 1)
     c = Stack(m, n, n, 1, batch, m * n if batch > 1 else 0)
-    left = Factor("a", a.operand(), choice.tier, choice.fallback, kept[0])
-    right = Factor("b", b.transposed.operand(), choice.tier, choice.fallback, kept[1])
+    left_operand, right_operand = a.operand(), b.transposed.operand()
+    assert left_operand is not None and right_operand is not None
+    left = Factor("a", left_operand, choice.tier, choice.fallback, kept[0])
+    right = Factor("b", right_operand, choice.tier, choice.fallback, kept[1])
     return Job(left, right, c, choice)
 
 
@@ -51,7 +58,7 @@ def test_by_default_the_gpu_may_choose() -> None:
         "pack_mn_major",
         "multiply_packed",
         *again,
-        "repair_non_finite",
+        "repair",
     ]
     first, last = (x for x in launches if x.kernel == "multiply_packed")
     assert first.args["most_risk"] + 1 == last.args["least_risk"]  # exactly one of them computes
@@ -66,7 +73,7 @@ def test_a_tier_asked_for_is_the_only_one() -> None:
         "pack_k_major",
         "pack_mn_major",
         "multiply_packed",
-        "repair_non_finite",
+        "repair",
     ]
 
 
@@ -80,14 +87,16 @@ def test_a_packed_operand_is_not_split_and_not_cleared() -> None:
         "multiply_packed",
         "repack",
         "multiply_packed",
-        "repair_non_finite",
+        "repair",
     ]
     assert launches[-1].args["clear"] == 1  # clears the counts of a alone
     assert all(
         kept in launch.args.values() for launch in launches if launch.kernel != "pack_k_major"
     )
-    last = launches[-2]
-    assert last.maps[1].address < kept  # the parts for the fallback are in the workspace
+    address = launches[-2].maps[1].address
+    assert (
+        isinstance(address, int) and address < kept
+    )  # the parts for the fallback are in the workspace
 
 
 def test_sources_are_the_callers_arrays_and_no_others() -> None:
@@ -110,11 +119,13 @@ def test_workspaces_hold_the_larger_of_both_splits(batch: int) -> None:
 def memory(monkeypatch: pytest.MonkeyPatch) -> emulation.DeviceImage:
     """Emulated memory, and small tiles, because the emulator is slow."""
 
-    def small(product: plan.Product, a: Packed, b: Packed, sms: int) -> TileConfig:
-        majors = ["k" if packed.k_major else "mn" for packed in (a, b)]
-        return TileConfig(a.scheme, majors[0], majors[1], 64, 64, 4, 1)
+    def small(
+        _product: plan.Product, _arch: Any, scheme: Scheme, k_major: tuple[bool, bool], _sms: int
+    ) -> tuple[int, TileConfig]:
+        majors = ["k" if major else "mn" for major in k_major]
+        return 0, TileConfig(scheme, majors[0], majors[1], 64, 64, 4, 1)
 
-    monkeypatch.setattr(plan, "choose_tile", small)
+    monkeypatch.setattr(plan, "fastest", small)
     return emulation.DeviceImage()
 
 
@@ -133,6 +144,40 @@ def all_wide(rng: np.random.Generator, shape: tuple[int, int]) -> np.ndarray:
     return narrow(rng, shape) * 2.0 ** -rng.integers(0, 61, shape).astype("f4")
 
 
+def run(
+    memory: emulation.DeviceImage,
+    choice: Choice,
+    a: np.ndarray,
+    b: np.ndarray,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    before: float | np.ndarray = np.nan,
+    added: tuple[Stack, np.ndarray] | None = None,
+) -> tuple[np.ndarray, Counts]:
+    """C of all launches, and what the GPU counted. Checks what they leave behind.
+
+    before: all elements of C, or of all items of it, unless something else is `added` to it.
+    """
+    batch, m, k = a.shape
+    d, source = added or (None, np.empty(1))
+    wanted = replace(job(choice, m, b.shape[1], k, batch), alpha=alpha, beta=beta, d=d)
+    c = np.full((batch, m, b.shape[1]), before if d is None else np.nan, np.float32)
+    arrays = {"a": a, "b": b, "c": c, "d": source}
+    at = {name: memory.place(array) for name, array in arrays.items()}
+    sizes = (wanted.left.workspace, wanted.right.workspace, REPORT_BYTES, 4, wanted.doubts)
+    spaces = [np.zeros(size, np.uint8) for size in sizes]
+    launches = wanted.launches(
+        WorkspaceAddresses(*(memory.place(space) for space in spaces)), sms=2
+    )
+    for launch in program.placed(launches, at):
+        memory.run(launch)
+    assert not any(space[:STATUS_BYTES].any() for space in spaces[:2])
+    assert not spaces[4].any()
+    risk, not_finite, ended, running, doubtful = (int(x) for x in spaces[2].view(np.uint64))
+    assert (ended, running) == (0, 0)
+    return c, Counts.of(risk, not_finite, doubtful)
+
+
 @pytest.mark.parametrize(
     ("make", "batch", "wide"),
     [(narrow, 1, 0), (one_wide, 1, 1), (all_wide, 1, 19), (one_wide, 3, 1)],
@@ -146,29 +191,103 @@ def test_the_product_is_float32_accurate_on_the_emulator(
     wide: int,
 ) -> None:
     """From arrays to C through all launches of the default; wide rows run in bfloat16."""
-    monkeypatch.setattr(program, "tolerated", lambda elements: 200)
+    monkeypatch.setattr(program, "tolerated", lambda vectors: 1)
     m, n, k = 20, 24, 40
     rng = np.random.default_rng(1)
     a, b = make(rng, (batch * m, k)).reshape(batch, m, k), narrow(rng, (k, n))
     b[0] = 0
     a[0, 3, 5] = np.inf
-    c = np.full((batch, m, n), np.nan, np.float32)
-    wanted = job(BY_DEFAULT, m, n, k, batch)
-    at = {name: memory.place(array) for name, array in (("a", a), ("b", b), ("c", c))}
-    sizes = (wanted.left.workspace, wanted.right.workspace, REPORT_BYTES)
-    spaces = [np.zeros(size, np.uint8) for size in sizes]
-    launches = wanted.launches(
-        WorkspaceAddresses(*(memory.place(space) for space in spaces)), sms=2
-    )
-    for launch in program.placed(launches, at):
-        memory.run(launch)
+    c, counts = run(memory, BY_DEFAULT, a, b)
 
     exact, size = (x(a).astype(float) @ x(b).astype(float) for x in (np.asarray, np.abs))
     finite = np.isfinite(size)
     assert finite.sum() == (batch * m - 1) * n
     assert (np.abs(c[finite] - exact[finite]) <= 4 * U * size[finite]).all()
     assert np.array_equal(c[~finite], exact[~finite], equal_nan=True)
-    risk, not_finite, _ = (int(x) for x in spaces[2].view(np.uint64))
-    assert Counts.of(risk, not_finite)[1:] == (wide, 1)
-    assert (risk > wanted.most_risk) == (wide > 0)
-    assert not any(space[:STATUS_BYTES].any() for space in spaces[:2])
+    assert (counts.wide, counts.not_finite) == (wide, 1)
+    assert (counts.doubtful > 0) == (wide == 1)  # with more, the fallback computes all
+
+
+@pytest.mark.parametrize(("depth", "by"), [(40, "repair"), (100, "repair"), (100, "fallback")])
+@pytest.mark.parametrize("family", families.FAMILIES)
+@pytest.mark.slow
+def test_every_family_is_float32_accurate(
+    memory: emulation.DeviceImage,
+    monkeypatch: pytest.MonkeyPatch,
+    family: str,
+    depth: int,
+    by: str,
+) -> None:
+    """Also where two launches each cover a part of k, and whatever computes doubtful elements."""
+    monkeypatch.setattr(plan, "_DEEPEST", 64)
+    monkeypatch.setattr(program, "tolerated", lambda number: number if by == "repair" else 0)
+    rng = np.random.default_rng(len(family))
+    a, b = families.FAMILIES[family](rng, 70, 66, depth)
+    (c,), _ = run(memory, BY_DEFAULT, a[None], b)
+    exact, size = a.astype(float) @ b.astype(float), np.abs(a).astype(float) @ np.abs(b)
+    error = np.abs(c - exact)
+    assert np.isfinite(error).all()
+    assert (error <= 10 * U * size).all(), f"{(error / np.maximum(size, 1e-300)).max() / U} u"
+
+
+BIAS = Stack(70, 66, 0, 1)
+
+
+@pytest.mark.parametrize("depth", [40, 100])
+@pytest.mark.parametrize(
+    "d", [BIAS, BIAS.transposed._replace(rows=70, columns=66), Stack(70, 66, 3, 211), None]
+)
+@pytest.mark.slow
+def test_what_is_added_may_have_any_strides(
+    memory: emulation.DeviceImage, monkeypatch: pytest.MonkeyPatch, d: Stack | None, depth: int
+) -> None:
+    """One row, one column, a transposed view with gaps, C itself; in one launch and in two."""
+    monkeypatch.setattr(plan, "_DEEPEST", 64)
+    rng = np.random.default_rng(1)
+    (a, b), source = families.FAMILIES["normal"](rng, 70, 66, depth), narrow(rng, (1, 70 * 211))
+    layout = d or Stack(70, 66, 66, 1)
+    steps = (4 * layout.row_stride, 4 * layout.column_stride)
+    added = np.lib.stride_tricks.as_strided(source, (70, 66), steps)
+    (c,), _ = run(memory, BY_DEFAULT, a[None], b, 2.0, -1.0, added, d and (d, source))
+    exact, size = a.astype(float) @ b.astype(float), np.abs(a).astype(float) @ np.abs(b)
+    assert (np.abs(c - (2 * exact - added)) <= 4 * U * (2 * size + np.abs(added))).all()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("memory")  # for its small tiles
+def test_checks_find_nothing_where_doubtful_elements_are_computed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two segments of k have doubtful terms of the same elements of C."""
+    monkeypatch.setattr(plan, "_DEEPEST", 64)
+    monkeypatch.setattr(program, "tolerated", lambda number: number)
+    checked = emulation.DeviceImage(check=("races", "global-races", "barriers", "warps"))
+    a, b = families.FAMILIES["both sparse"](np.random.default_rng(1), 70, 66, 100)
+    (c,), counts = run(checked, BY_DEFAULT, a[None], b)
+    assert counts.doubtful > c.size // 8 and np.isfinite(c).all()
+
+
+@pytest.mark.parametrize("family", ["one-hot", "both sparse"])
+@pytest.mark.slow
+def test_doubtful_elements_are_added_to_c(
+    memory: emulation.DeviceImage, monkeypatch: pytest.MonkeyPatch, family: str
+) -> None:
+    """With beta the fallback must not run after the first tier: C has been overwritten."""
+    monkeypatch.setattr(program, "tolerated", lambda number: 10)
+    a, b = families.FAMILIES[family](np.random.default_rng(1), 70, 66, 100)
+    (c,), counts = run(memory, BY_DEFAULT, a[None], b, alpha=2.0, beta=-1.0, before=3.0)
+    assert counts.wide <= 10 < counts.doubtful
+    exact, size = a.astype(float) @ b.astype(float), np.abs(a).astype(float) @ np.abs(b)
+    assert (np.abs(c - (2 * exact - 3)) <= U * (20 * size + 3)).all()
+
+
+def test_families_need_the_repair() -> None:
+    """Without it, float16 parts are off by more in several families."""
+    worst = {}
+    for family, make in families.FAMILIES.items():
+        a, b = make(np.random.default_rng(len(family)), 70, 66, 100)
+        parts = [reference.pack(x, FP16X3).sum(FP16X3) for x in (a, b.T)]
+        error = np.abs(parts[0] @ parts[1].T - a.astype(float) @ b.astype(float))
+        size = np.abs(a).astype(float) @ np.abs(b)
+        worst[family] = (error[size > 0] / size[size > 0]).max() / U
+    assert sum(found > 10 for found in worst.values()) >= 8, worst

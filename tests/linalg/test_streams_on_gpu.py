@@ -276,8 +276,8 @@ def test_dlpack_orders_the_products_stream(given: bool) -> None:
     warm(stream, y, y, precision="fp16x3")
     x = Foreign(late(a, own), own)
     with torch.cuda.stream(None if given else stream):
-        options = {"precision": "fp16x3", "stream": stream if given else None}
-        result, current = gemmlab.matmul(x, y, **options)
+        chosen = stream if given else None
+        result, current = gemmlab.matmul(x, y, precision="fp16x3", stream=chosen)
     stream.synchronize()
     assert current == stream.cuda_stream
     assert error(result, a, b) <= MOST

@@ -17,11 +17,13 @@ from gemmlab.linalg import dynamo
 from gemmlab.linalg.frameworks import Torch
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
+Tensor: Any = torch.Tensor
+Module: Any = torch.nn.Module
 A, B = torch.arange(6.0).reshape(2, 3), torch.arange(12.0).reshape(3, 4)
 EXACT = A.numpy() @ B.numpy()
 
 
-class Wrapped(torch.Tensor):
+class Wrapped(Tensor):
     """A tensor that wraps another, like DTensor: it has no memory of its own."""
 
     @staticmethod
@@ -33,7 +35,7 @@ class Wrapped(torch.Tensor):
         raise RuntimeError("of no use here")
 
 
-class Named(torch.Tensor):
+class Named(Tensor):
     """A subclass with ordinary storage."""
 
 
@@ -116,7 +118,8 @@ def test_what_tells_tensors_alike_keeps_none(guards: bool) -> None:
 
 
 def test_a_given_stream_is_left_again_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    framework, entered = Torch(), [(1, 0, 1)]  # number, GPU and kind of device
+    framework: Any = Torch()
+    entered = [(1, 0, 1)]  # number, GPU and kind of device
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     framework._object_of = lambda handle, device: SimpleNamespace(
         stream_id=handle, device_index=device, device_type=1
@@ -136,10 +139,14 @@ def test_a_given_stream_is_left_again_after_an_error(monkeypatch: pytest.MonkeyP
 
 def test_memory_that_is_kept_is_allocated_by_another_thread() -> None:
     """torch.compile's CUDA graphs claim what the thread that runs a step allocates."""
-    framework, threads = Torch(), []
-    framework._cuda = SimpleNamespace(
-        current_stream=lambda: "own", stream=lambda stream: threads.append(stream) or nullcontext()
-    )
+    framework: Any = Torch()
+    threads: list[Any] = []
+
+    def entered(stream: Any) -> Any:
+        threads.append(stream)
+        return nullcontext()
+
+    framework._cuda = SimpleNamespace(current_stream=lambda: "own", stream=entered)
     framework.kept(lambda: threads.append(threading.get_ident()))
     assert threads[0] == "own" and threads[1] != threading.get_ident()
 
@@ -170,7 +177,7 @@ def test_operators_have_the_shapes_of_matmul(of_a: Any, of_b: Any) -> None:
     torch.testing.assert_close(gemmlab.matmul(a, b), a @ b)
 
 
-class Layer(torch.nn.Module):
+class Layer(Module):
     def __init__(self) -> None:
         super().__init__()
         self.weight = torch.nn.Parameter(B)

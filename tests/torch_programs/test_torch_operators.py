@@ -15,6 +15,7 @@ import gemmlab.torch as gt  # noqa: E402
 
 pytestmark = pytest.mark.slow
 F64 = torch.float64
+Module: Any = torch.nn.Module
 
 
 def draw(*shape: int, **options: Any) -> Any:
@@ -148,7 +149,7 @@ def test_functions_of_functions(name: str) -> None:
         torch.testing.assert_close(found, wanted, msg=lambda m, name=transform: f"{name}: {m}")
 
 
-class Model(torch.nn.Module):
+class Model(Module):
     """Two layers by the operators, and one of each kind of product."""
 
     def __init__(self) -> None:

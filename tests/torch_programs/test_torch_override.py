@@ -44,7 +44,8 @@ CALLS: dict[str, tuple[Any, int]] = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_what_multiplies_matrices_runs_on_gemmlab(name: str, on: None) -> None:
+@pytest.mark.usefixtures("on")
+def test_what_multiplies_matrices_runs_on_gemmlab(name: str) -> None:
     call, products = CALLS[name]
     found = call()
     report = gt.report()
@@ -54,14 +55,16 @@ def test_what_multiplies_matrices_runs_on_gemmlab(name: str, on: None) -> None:
     assert gt.report().taken == products  # PyTorch's own kernel is back
 
 
-def test_backward_passes_do_too(on: None) -> None:
+@pytest.mark.usefixtures("on")
+def test_backward_passes_do_too() -> None:
     model = torch.nn.Linear(6, 6)
     model(A).sum().backward()
     assert gt.report().taken == 2  # forward, and the gradient of the weight
     assert model.weight.grad.shape == (6, 6)
 
 
-def test_compiled_programs_do_too(on: None) -> None:
+@pytest.mark.usefixtures("on")
+def test_compiled_programs_do_too() -> None:
     torch._dynamo.reset()
     model = torch.compile(torch.nn.Linear(6, 6), backend="aot_eager", fullgraph=True)
     model(A).sum().backward()
@@ -77,7 +80,8 @@ def test_compiled_programs_do_too(on: None) -> None:
     ],
 )
 @pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
-def test_what_is_left_alone_runs_as_before_and_says_why(call: Any, reason: str, on: None) -> None:
+@pytest.mark.usefixtures("on")
+def test_what_is_left_alone_runs_as_before_and_says_why(call: Any, reason: str) -> None:
     found = call()
     assert (gt.report().taken, gt.report().left) == (0, {reason: 1})
     assert f"1 ran as before: {reason}" in str(gt.report())
@@ -85,7 +89,8 @@ def test_what_is_left_alone_runs_as_before_and_says_why(call: Any, reason: str, 
     assert torch.equal(found, call())
 
 
-def test_a_program_that_allows_tf32_keeps_it(on: None, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("on")
+def test_a_program_that_allows_tf32_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(override, "_allows_tf32", lambda: True)
     assert torch.equal(A @ B, torch.mm(A, B))
     assert gt.report().left == {"the program allows TF32": 2}
@@ -102,7 +107,8 @@ def test_the_programs_own_setting_is_read_not_changed(setting: str) -> None:
         torch.set_float32_matmul_precision(before)
 
 
-def test_errors_are_those_of_pytorch(on: None) -> None:
+@pytest.mark.usefixtures("on")
+def test_errors_are_those_of_pytorch() -> None:
     with pytest.raises(RuntimeError, match="mat1 and mat2 shapes cannot be multiplied"):
         torch.mm(A, X[0])
     with pytest.raises(RuntimeError, match="same dtype"):
@@ -129,7 +135,8 @@ def test_without_cuda_a_program_runs_as_before(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")
-def test_autocast_and_vmap_work_as_before(on: None) -> None:
+@pytest.mark.usefixtures("on")
+def test_autocast_and_vmap_work_as_before() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         assert (A @ B).dtype == torch.bfloat16
     mapped = torch.func.vmap(torch.mm)(torch.stack([A, B]), torch.stack([B, A]))

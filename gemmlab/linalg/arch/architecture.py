@@ -22,7 +22,7 @@ class Architecture:
     step_clocks: Mapping[int, int]  # width of the tile -> clocks per 64 of k
     round_clocks: int  # to fill the pipeline and to write C
     long: int  # elements; a whole block packs each longer K-major vector
-    # Configurations that pack MN-major operands, smallest first.
+    # Configurations that pack MN-major operands, smallest first; none before clusters existed.
     clusters: tuple[PackConfig, ...]
 
     # Predicted times in seconds.

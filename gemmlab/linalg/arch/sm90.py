@@ -17,7 +17,7 @@ SM90 = Architecture(
         "pack_mn_major_deep": ("pack_deep", "pack_mn_major_deep"),
         "multiply_packed": ("mainloop", "kernel"),
         "repack": ("repack", "kernel"),
-        "repair_non_finite": ("repair", "kernel"),
+        "repair": ("repair", "kernel"),
     },
     stages={192: 5, 128: 6, 64: 8},
     step_clocks={192: 2600, 128: 1850, 64: 1100},

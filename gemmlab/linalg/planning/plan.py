@@ -1,6 +1,6 @@
 """The plan of a product: its kernels, their grids and memory. Arithmetic alone, no GPU.
 
-    C (m, n) = alpha · A (m, k) · B (k, n) + beta · C, for each item of a batch
+    C (m, n) = alpha · A (m, k) · B (k, n) + beta · D, for each item of a batch
 
 One launch or two convert each operand into a *packed* operand (`kernels.gemm.sm90.pack`). Then one
 launch multiplies (`kernels.gemm.sm90.mainloop`), or several if k is very large. A packed operand
@@ -9,18 +9,20 @@ can be kept and used again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Protocol
+from bisect import bisect_left
+from dataclasses import dataclass, field, replace
+from functools import cache, lru_cache
+from typing import NamedTuple
 
 from gemmlab.kernels.common import ceil_div
 from gemmlab.kernels.gemm.sm90.config import (
     DEEP_STRIP,
     LINE,
     MAX_SUMS,
+    NO_LIMIT,
     PACK_WARPS,
     REPAIR_TILE,
+    SCHEMES,
     STRIP,
     VECTOR_PITCH,
     CopyBox,
@@ -28,46 +30,31 @@ from gemmlab.kernels.gemm.sm90.config import (
     Scheme,
     TileConfig,
 )
-from gemmlab.kernels.rung import Dim3
 from gemmlab.linalg.arch import DEFAULT, Architecture
+from gemmlab.linalg.planning.formulas import least, most
+from gemmlab.linalg.planning.launch import Address, Map, PlannedLaunch, Value
+from gemmlab.linalg.shapes import Operand
 
 ALIGNMENT = 128  # bytes, of every array in a workspace
 STATUS_BYTES = 16  # two 64-bit counts: elements at risk, non-finite vectors
-REPORT_BYTES = 24  # both counts of the last product, and a counter of blocks
+# Counts of the last product: elements at risk, non-finite vectors; a counter of blocks; doubtful
+# elements of the running product and of the last one.
+REPORT_BYTES = 40
+SHORT_SUM = 64  # terms that `Scheme.doubt` is for
+DOUBTED = 24  # offset in the report of the number of doubtful elements
 _DEEPEST = 16384  # of k per launch, unless there would be more than _MOST_SEGMENTS launches
 _MOST_SEGMENTS = 64
 
 
-class Address(Protocol):
-    """A place in device memory: a number, or a span of a device's buffer."""
-
-    def __add__(self, nbytes: int, /) -> Address: ...
-
-
 Addresses = tuple[Address, Address, Address]
-Value = float | Address  # of a kernel's argument
 
 
-@dataclass(frozen=True)
-class Operand:
-    """A float32 matrix in device memory, as rows of A or columns of B: `vectors` of `depth`.
-
-    If `k_major`, the elements of a vector are contiguous and vectors are `ld` elements apart.
-    Otherwise the vectors are contiguous and the elements of each are `ld` apart. The items of a
-    batch are `batch_stride` elements apart.
-    """
-
-    vectors: int
-    depth: int
-    k_major: bool
-    ld: int
-    batch: int = 1
-    batch_stride: int = 0
-
-
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Packed:
-    """The memory layout of a packed operand; see `kernels.gemm.sm90.pack`."""
+    """The memory layout of a packed operand; see `kernels.gemm.sm90.pack`.
+
+    `offsets` has the offset in bytes of each array from the start, and of the "end".
+    """
 
     scheme: Scheme
     vectors: int
@@ -76,6 +63,21 @@ class Packed:
     batch: int = 1
     factor: str = "a"  # or "b"
     arch: Architecture = DEFAULT
+    offsets: dict[str, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        # A pitch has whole lines, and `padded` whole 1024 bytes, so every array is aligned.
+        exponents = 4 * self.batch * self.padded
+        peaks = ALIGNMENT + 2 * exponents
+        out = peaks + exponents * self.chunks
+        self.offsets = {
+            "status": 0,
+            "unscale": ALIGNMENT,
+            "risk": ALIGNMENT + exponents,
+            "peaks": peaks,
+            "out": out,
+            "end": out + 2 * self.batch * _parts(self.scheme.name) * self.lines * self.pitch,
+        }
 
     @property
     def first(self) -> str:
@@ -118,64 +120,21 @@ class Packed:
     @property
     def deep(self) -> bool:
         """Whether `kernels.gemm.sm90.pack_deep` packs it: too deep for a cluster's registers."""
-        return not self.k_major and self.depth > self.arch.clusters[-1].deepest
+        clusters = self.arch.clusters
+        return not self.k_major and not (clusters and self.depth <= clusters[-1].deepest)
 
     @property
     def chunks(self) -> int:
         return ceil_div(self.depth, self.chunk) if self.deep else 0
-
-    @cached_property
-    def offsets(self) -> dict[str, int]:
-        """Offsets in bytes of each array from the start, and of the "end"."""
-        sizes = {
-            "status": STATUS_BYTES,
-            "unscale": 4 * self.batch * self.padded,
-            "risk": 4 * self.batch * self.padded,
-            "peaks": 4 * self.batch * self.padded * self.chunks,
-            "out": 2 * self.batch * self.scheme.parts * self.lines * self.pitch,
-        }
-        offsets, at = {}, 0
-        for name, size in sizes.items():
-            offsets[name] = at
-            at += ceil_div(size, ALIGNMENT) * ALIGNMENT
-        return {**offsets, "end": at}
 
     @property
     def nbytes(self) -> int:
         return self.offsets["end"]
 
 
-@dataclass(frozen=True)
-class PlannedLaunch:
-    """One kernel launch, except for the compiled code.
-
-    `args` are the kernel's arguments by name; `maps`, in order, come before them.
-    """
-
-    kernel: str  # a name of `arch.kernels`
-    config: PackConfig | TileConfig | None
-    grid: Dim3
-    block: Dim3
-    args: Mapping[str, Value]
-    maps: tuple[Map, ...] = ()
-    cluster: int = 1
-    dynamic_smem: int = 0
-    arch: Architecture = DEFAULT
-
-    @property
-    def code(self) -> tuple[str, PackConfig | TileConfig | None, Dim3, Architecture]:
-        """What the compiled code depends on."""
-        return self.kernel, self.config, self.block, self.arch
-
-
-@dataclass(frozen=True)
-class Map:
-    """A tensor map: a tensor of 16-bit elements, and the box that one copy moves."""
-
-    copy: CopyBox
-    address: Address
-    shape: tuple[int, int, int]  # elements: along a line, lines, parts of all items
-    strides: tuple[int, int]  # bytes: from line to line, from part to part
+@cache
+def _parts(scheme: str) -> int:
+    return SCHEMES[scheme].parts
 
 
 def pack(
@@ -185,41 +144,67 @@ def pack(
 
     The first `STATUS_BYTES` at `target` must be zero when they start.
     """
-    at = {name: target + offset for name, offset in packed.offsets.items()}
-    results = {name: at[name] for name in ("out", "unscale", "risk", "status")}
-    found = {
+    offsets, arch, scheme, first = packed.offsets, packed.arch, packed.scheme.name, packed.first
+    found: dict[str, Value] = {
         "x": source,
         "vectors": operand.vectors,
         "depth": operand.depth,
         "ldx": operand.ld,
         "batch_x": operand.batch_stride,
+        "risk": target + offsets["risk"],
     }
-    args = {**found, **results, "pitch": packed.pitch}
+    args = {
+        **found,
+        "out": target + offsets["out"],
+        "unscale": target + offsets["unscale"],
+        "status": target + offsets["status"],
+        "pitch": packed.pitch,
+    }
     block = (32 * PACK_WARPS, 1, 1)
     if operand.k_major:
-        warps = PACK_WARPS if operand.depth > packed.arch.long else 1
-        config = PackConfig(packed.scheme, packed.first, warps, fours=8)
+        config = pack_config(scheme, first, PACK_WARPS if operand.depth > arch.long else 1, 8)
         grid = (ceil_div(operand.vectors * config.warps, PACK_WARPS), operand.batch, 1)
-        return (PlannedLaunch("pack_k_major", config, grid, block, args, arch=packed.arch),)
+        return (PlannedLaunch("pack_k_major", config, grid, block, args, arch=arch),)
     if not packed.deep:
-        config = next(config for config in packed.arch.clusters if operand.depth <= config.deepest)
-        config = replace(config, scheme=packed.scheme, first=packed.first)
+        config = _cluster_config(arch, bisect_left(_deepest(arch), operand.depth), scheme, first)
         strips = ceil_div(operand.vectors, STRIP)
         grid, block = (strips * config.cluster, operand.batch, 1), (config.threads, 1, 1)
-        rest = (), config.cluster, 0, packed.arch
-        return (PlannedLaunch("pack_mn_major", config, grid, block, args, *rest),)
-    config = PackConfig(packed.scheme, packed.first)
+        return (
+            PlannedLaunch("pack_mn_major", config, grid, block, args, (), config.cluster, 0, arch),
+        )
+    config, any_part = pack_config(scheme, first), pack_config(scheme)
     grid = (ceil_div(operand.vectors, DEEP_STRIP), packed.chunks, operand.batch)
-    chunks = {"peaks": at["peaks"], "chunk": packed.chunk}
-    find = {**found, "risk": at["risk"], **chunks}
-    arch, any_part = packed.arch, PackConfig(packed.scheme)
+    chunks: dict[str, Value] = {"peaks": target + offsets["peaks"], "chunk": packed.chunk}
+    find = {**found, **chunks}
     return (
         PlannedLaunch("find_peaks", any_part, grid, block, find, arch=arch),
         PlannedLaunch("pack_mn_major_deep", config, grid, block, {**args, **chunks}, arch=arch),
     )
 
 
-@dataclass(frozen=True)
+@cache
+def pack_config(
+    scheme: str,
+    first: str = PackConfig.first,
+    warps: int = PackConfig.warps,
+    fours: int = PackConfig.fours,
+) -> PackConfig:
+    """The configuration of a kernel that packs. One object for each kind is made, once."""
+    return PackConfig(SCHEMES[scheme], first, warps, fours=fours)
+
+
+@cache
+def _cluster_config(arch: Architecture, index: int, scheme: str, first: str) -> PackConfig:
+    return replace(arch.clusters[index], scheme=SCHEMES[scheme], first=first)
+
+
+@cache
+def _deepest(arch: Architecture) -> list[int]:
+    """The longest vectors of each configuration that packs MN-major operands; ascending."""
+    return [config.deepest for config in arch.clusters]
+
+
+@dataclass(slots=True)
 class Product:
     """C = alpha · A · B + beta · C, with C row-major and its rows `ldc` elements apart."""
 
@@ -233,6 +218,27 @@ class Product:
     beta: float = 0.0
 
 
+class Added(NamedTuple):
+    """D: its address, and the elements between its rows, columns and items, which may be 0."""
+
+    at: Address
+    row: int
+    column: int
+    item: int
+
+
+class Doubts(NamedTuple):
+    """What launches know of doubtful elements.
+
+    bits: address of `doubt_bytes` zeros if the launch marks them, or 0. counter: address of their
+    number. most: with how many of them all of C is computed again.
+    """
+
+    bits: Address
+    counter: Address
+    most: int = NO_LIMIT
+
+
 def multiply(
     product: Product,
     tile: TileConfig,
@@ -240,49 +246,81 @@ def multiply(
     b: Packed,
     addresses: Addresses,
     sms: int,
-    risk: tuple[int, int] = (0, 2**64 - 1),
+    risk: tuple[int, int] = (0, NO_LIMIT),
     totals: Address = 0,
     bases: tuple[Address, Address] | None = None,
+    doubts: Doubts | None = None,
+    added: Added | None = None,
 ) -> tuple[PlannedLaunch, ...]:
     """Return the launches that multiply packed operands.
 
     addresses: of the packed A, the packed B, and C. totals: address of `totals_bytes` bytes. The
-    kernels return at once unless the number of elements at risk lies in `risk`, ends included.
-    bases: the packed operands whose exponents and counts apply, if not A and B themselves. If k is
-    very large, each launch covers a segment of it and adds to C, which limits the number of
+    kernels return at once unless the number of elements at risk lies in `risk`, ends included, or
+    that of doubtful elements is above `doubts.most`. bases: the packed operands whose exponents and
+    counts apply, if not A and B themselves. added: D, if it is not C. If k is very large, each
+    launch covers a segment of it, and all but the first add to C, which limits the number of
     rounded additions per sum.
     """
     assert a.first == "nearest" or a.first != b.first, "first parts of a and b rounded one way"
     at_a, at_b, at_c = addresses
     base_a, base_b = bases or (at_a, at_b)
     blocks = _blocks(product, tile, sms)
+    offsets_a, offsets_b = a.offsets, b.offsets
+    own = Added(at_c, product.ldc, 1, product.batch_c)
     launches = []
-    for first, depth in segments(product.k):
-        maps = (_map(tile.a_copy, a, at_a, first, depth), _map(tile.b_copy, b, at_b, first, depth))
+    bits, counter, most_doubts = doubts or Doubts(0, 0)
+    # √k·u is half of what the contract allows. Sums of fewer than 64 terms are held to less.
+    ratio = SHORT_SUM / product.k
+    doubt = a.scheme.doubt * most(ratio, ratio**0.5)
+    for i, (first, depth) in enumerate(segments(product.k)):
+        maps = (
+            operand_map(tile.a_copy, a, at_a, first, depth),
+            operand_map(tile.b_copy, b, at_b, first, depth),
+        )
+        d = own if first or added is None else added
         args = {
             "c": at_c,
-            "unscale_a": base_a + a.offsets["unscale"],
-            "unscale_b": base_b + b.offsets["unscale"],
-            "status_a": base_a + a.offsets["status"],
-            "status_b": base_b + b.offsets["status"],
+            "d": d.at,
+            "unscale_a": base_a + offsets_a["unscale"],
+            "unscale_b": base_b + offsets_b["unscale"],
+            "risk_a": base_a + offsets_a["risk"],
+            "risk_b": base_b + offsets_b["risk"],
+            "status_a": base_a + offsets_a["status"],
+            "status_b": base_b + offsets_b["status"],
             "totals_c": totals,
+            "doubts": bits + i * _bits_bytes(product) if bits else 0,
+            "doubted": counter,
             "m": product.m,
             "n": product.n,
             "k": depth,
             "batch": product.batch,
             "ldc": product.ldc,
             "batch_c": product.batch_c,
+            "row_d": d.row,
+            "column_d": d.column,
+            "batch_d": d.item,
             "item_stride_a": int(a.batch > 1),
             "item_stride_b": int(b.batch > 1),
             "alpha": product.alpha,
             "beta": 1.0 if first else product.beta,
             "least_risk": risk[0],
             "most_risk": risk[1],
+            "most_doubts": most_doubts,
+            "doubt": doubt if bits else 0.0,
         }
         grid, block = (blocks, 1, 1), (tile.threads, 1, 1)
         rest = maps, tile.cluster, tile.smem_bytes, a.arch
         launches.append(PlannedLaunch("multiply_packed", tile, grid, block, args, *rest))
     return tuple(launches)
+
+
+def doubt_bytes(product: Product) -> int:
+    """Bytes of device memory for a bit per element of C and segment of k. It must be zero."""
+    return len(segments(product.k)) * _bits_bytes(product)
+
+
+def _bits_bytes(product: Product) -> int:
+    return 4 * product.batch * product.m * ceil_div(product.n, 32)
 
 
 def totals_bytes(product: Product, tile: TileConfig, sms: int) -> int:
@@ -294,17 +332,20 @@ def _blocks(product: Product, tile: TileConfig, sms: int) -> int:
     """The blocks of the persistent kernel."""
     down = ceil_div(product.m, tile.block_m * tile.cluster)
     clusters = down * ceil_div(product.n, tile.block_n) * product.batch
-    return min(clusters, sms // tile.cluster) * tile.cluster
+    blocks: int = least(clusters, sms // tile.cluster) * tile.cluster
+    return blocks
 
 
 def segments(k: int) -> list[tuple[int, int]]:
     """First element and length of the segment of k that each launch covers."""
+    if k <= _DEEPEST:
+        return [(0, k)]
     launches = min(ceil_div(k, _DEEPEST), _MOST_SEGMENTS)
     length = ceil_div(k, launches * LINE) * LINE
     return [(first, min(length, k - first)) for first in range(0, k, length)]
 
 
-def _map(copy: CopyBox, packed: Packed, address: Address, first: int, depth: int) -> Map:
+def operand_map(copy: CopyBox, packed: Packed, address: Address, first: int, depth: int) -> Map:
     """The tensor map of a packed operand's parts for a segment of k."""
     line = 2 * packed.pitch  # bytes
     return Map(
@@ -313,7 +354,7 @@ def _map(copy: CopyBox, packed: Packed, address: Address, first: int, depth: int
         (
             depth if packed.k_major else packed.length,
             packed.lines if packed.k_major else depth,
-            packed.batch * packed.scheme.parts,
+            packed.batch * _parts(packed.scheme.name),
         ),
         (line, line * packed.lines),
     )
@@ -328,12 +369,13 @@ def repair(
     workspaces: Addresses,
     sms: int,
     clear: int = 3,
+    doubts: Doubts | None = None,
 ) -> PlannedLaunch:
-    """Return the launch that repairs non-finite rows and columns of C, the last of a product.
+    """Return the launch that repairs C, the last of a product.
 
     addresses: of A, B and C. workspaces: of packed A, packed B, and a report of `REPORT_BYTES`,
-    zeroed before its first use. clear: bit 0 clears the counts of A, bit 1 those of B, for operands
-    that the next product packs again.
+    zeroed before its first use. doubts: of all launches of `multiply`. clear: bit 0 clears the
+    counts of A, bit 1 those of B, for operands that the next product packs again.
     """
     at_a, at_b, report = workspaces
     args = {
@@ -345,6 +387,7 @@ def repair(
         "status_a": at_a + packed[0].offsets["status"],
         "status_b": at_b + packed[1].offsets["status"],
         "report": report,
+        "doubts": doubts.bits if doubts else 0,
         "m": product.m,
         "n": product.n,
         "k": product.k,
@@ -359,10 +402,12 @@ def repair(
         "batch_c": product.batch_c,
         "alpha": product.alpha,
         "clear": clear,
+        "segment": segments(product.k)[0][1],
+        "most_doubts": doubts.most if doubts else NO_LIMIT,
     }
     tiles = ceil_div(product.m, REPAIR_TILE) * ceil_div(product.n, REPAIR_TILE) * product.batch
-    grid, block, arch = (min(tiles, sms), 1, 1), (256, 1, 1), packed[0].arch
-    return PlannedLaunch("repair_non_finite", None, grid, block, args, arch=arch)
+    grid, block, arch = (least(tiles, 2 * sms), 1, 1), (256, 1, 1), packed[0].arch
+    return PlannedLaunch("repair", None, grid, block, args, arch=arch)
 
 
 def choose_tile(product: Product, a: Packed, b: Packed, sms: int) -> TileConfig:
@@ -375,17 +420,38 @@ def choose_tile(product: Product, a: Packed, b: Packed, sms: int) -> TileConfig:
     long chains, `Packed.first` offsets the drift. The choice depends on k alone, because an operand
     can be packed before its product is known.
     """
-    tiles = _tiles(a, b, product.k)
-    return min(tiles, key=lambda tile: predicted_clocks(product, tile, sms, a.arch))
+    return fastest(product, a.arch, a.scheme, (a.k_major, b.k_major), sms)[1]
 
 
-def predicted_clocks(product: Product, tile: TileConfig, sms: int, arch: Architecture) -> int:
-    """Predicted clocks of the multiplication: rounds of tiles, times k-tiles per round."""
-    down = ceil_div(product.m, tile.block_m * tile.cluster)
-    clusters = down * ceil_div(product.n, tile.block_n) * product.batch
-    rounds = ceil_div(clusters, sms // tile.cluster)
-    steps = ceil_div(product.k, LINE)
-    return rounds * (steps * arch.step_clocks[tile.block_n] + arch.round_clocks)
+def fastest(
+    product: Product, arch: Architecture, scheme: Scheme, k_major: tuple[bool, bool], sms: int
+) -> tuple[int, TileConfig]:
+    """The tile with the least predicted clocks, and these clocks: rounds × k-tiles per round."""
+    kind = arch, scheme.name, *k_major, _promote_k(scheme, product.k)
+    return _fastest(*kind, product.m, product.n, ceil_div(product.k, LINE), product.batch, sms)
+
+
+@lru_cache(256)  # a product asks for the same tile two or three times
+def _fastest(
+    arch: Architecture,
+    scheme: str,
+    a_k_major: bool,
+    b_k_major: bool,
+    promote_k: int,
+    m: int,
+    n: int,
+    steps: int,
+    batch: int,
+    sms: int,
+) -> tuple[int, TileConfig]:
+    each, best = arch.round_clocks, None
+    for tile, rows, columns, step_clocks in _tiles(arch, scheme, a_k_major, b_k_major, promote_k):
+        clusters = -(-m // rows) * -(-n // columns) * batch
+        clocks = -(-clusters // (sms // tile.cluster)) * (steps * step_clocks + each)
+        if best is None or clocks < best[0]:
+            best = clocks, tile
+    assert best is not None
+    return best
 
 
 def _promote_k(scheme: Scheme, k: int) -> int:
@@ -393,17 +459,29 @@ def _promote_k(scheme: Scheme, k: int) -> int:
     return 32 if scheme.short_k is None or k <= scheme.short_k else LINE
 
 
-def _tiles(a: Packed, b: Packed, k: int) -> Iterator[TileConfig]:
-    promote_k = _promote_k(a.scheme, k)
-    for block_n, stages in a.arch.stages.items():
+def tiles(a: Packed, b: Packed, k: int) -> list[TileConfig]:
+    """Return the tiles that a product of depth k may use."""
+    kind = a.arch, a.scheme.name, a.k_major, b.k_major, _promote_k(a.scheme, k)
+    return [tile for tile, *_ in _tiles(*kind)]
+
+
+@cache
+def _tiles(
+    arch: Architecture, name: str, a_k_major: bool, b_k_major: bool, promote_k: int
+) -> list[tuple[TileConfig, int, int, int]]:
+    """Each tile, the rows and columns of C that a cluster computes, and clocks per k-tile."""
+    scheme, found = SCHEMES[name], []
+    for block_n, stages in arch.stages.items():
         for cluster in (2, 1) if block_n // 2 * (1 + LINE // promote_k) <= MAX_SUMS else ():
-            yield TileConfig(
-                scheme=a.scheme,
-                a_major="k" if a.k_major else "mn",
-                b_major="k" if b.k_major else "mn",
+            tile = TileConfig(
+                scheme=scheme,
+                a_major="k" if a_k_major else "mn",
+                b_major="k" if b_k_major else "mn",
                 block_n=block_n,
                 stages=stages,
                 cluster=cluster,
                 promote_k=promote_k,
-                total_k=a.scheme.total_k,
+                total_k=scheme.total_k,
             )
+            found.append((tile, tile.block_m * cluster, block_n, arch.step_clocks[block_n]))
+    return found

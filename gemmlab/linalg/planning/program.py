@@ -1,31 +1,36 @@
 """All launches of one product, in order, for a GPU or the emulator. Arithmetic alone.
 
-| launch               | `fp16x3`, `bf16x6` | by default | returns at once unless …           |
-|----------------------|--------------------|------------|------------------------------------|
-| pack a, pack b       | yes                | yes        |                                    |
-| multiply             | yes                | yes        | … few elements are at risk         |
-| repack both          |                    | yes        | … many elements are at risk        |
-| multiply in bfloat16 |                    | yes        | … many elements are at risk        |
-| repair               | yes                | yes        | … some row or column is not finite |
+| launch               | `fp16x3`, `bf16x6` | by default | returns at once unless …               |
+|----------------------|--------------------|------------|----------------------------------------|
+| pack a, pack b       | yes                | yes        |                                        |
+| multiply             | yes                | yes        | … few vectors are wide                 |
+| repack both          |                    | yes        | … many vectors are wide, or many       |
+| multiply in bfloat16 |                    | yes        |   elements of C are doubtful           |
+| repair               | yes                | yes        | … a vector is not finite, or an        |
+|                      |                    |            | element of C is doubtful (by default)  |
 
-So the GPU decides, and the host never waits for it. Packing counts the elements at risk. The counts
-are zero when a product begins; repair, the last launch, reports and clears them.
+So the GPU decides, and the host never waits for it. Packing counts the elements at risk, and the
+vectors with many of them, which are wide. The counts are zero when a product begins; repair, the
+last launch, reports and clears them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import reduce
 
 from gemmlab.kernels.common import ceil_div
-from gemmlab.kernels.gemm.sm90.config import SCHEMES, PackConfig, TileConfig
+from gemmlab.kernels.gemm.sm90.config import NO_LIMIT, SCHEMES, WIDE_COUNT, TileConfig
 from gemmlab.linalg.arch import DEFAULT, Architecture
 from gemmlab.linalg.planning import plan
-from gemmlab.linalg.planning.plan import Address, Operand, Packed, PlannedLaunch, Value
+from gemmlab.linalg.planning.formulas import least, most
+from gemmlab.linalg.planning.launch import Address, PlannedLaunch, Value
+from gemmlab.linalg.planning.plan import Added, Doubts, Packed
 from gemmlab.linalg.planning.tiers import Choice, tolerated
-from gemmlab.linalg.shapes import Stack
+from gemmlab.linalg.shapes import Operand, Stack
 
-NAMES = ("a", "b", "c")  # of the caller's arrays
+NAMES = ("a", "b", "c", "d")  # of the caller's arrays
 _BLOCK = (256, 1, 1)  # threads of `repack`
 _BLOCKS = 4  # most blocks of `repack` per multiprocessor and factor
 
@@ -34,14 +39,18 @@ class Source(int):
     """A placeholder for the address of a caller's array, which may differ between runs."""
 
     name: str
+    index: int  # in NAMES
 
     def __new__(cls, name: str) -> Source:
         self = super().__new__(cls, 0)
-        self.name = name
+        self.name, self.index = name, NAMES.index(name)
         return self
 
 
-@dataclass(frozen=True)
+_SOURCES = {name: Source(name) for name in NAMES}
+
+
+@dataclass(slots=True)
 class Factor:
     """One factor of a product: the caller's array, and how it is packed.
 
@@ -56,11 +65,15 @@ class Factor:
     fallback: str | None = None
     kept: int | None = None
     arch: Architecture = DEFAULT
+    _packed: dict[str, Packed] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def packed(self, scheme: str | None = None) -> Packed:
-        operand = self.operand
-        sizes = (operand.vectors, operand.depth, operand.k_major, operand.batch)
-        return Packed(SCHEMES[scheme or self.scheme], *sizes, self.name, self.arch)
+        name = scheme or self.scheme
+        if name not in self._packed:
+            x = self.operand
+            sizes = (x.vectors, x.depth, x.k_major, x.batch)
+            self._packed[name] = Packed(SCHEMES[name], *sizes, self.name, self.arch)
+        return self._packed[name]
 
     @property
     def elements(self) -> int:
@@ -69,23 +82,27 @@ class Factor:
     @property
     def workspace(self) -> int:
         """Bytes for the packed operand. `repack` overwrites it unless it is kept."""
-        schemes = (self.scheme if self.kept is None else None, self.fallback)
-        return max((self.packed(scheme).nbytes for scheme in schemes if scheme), default=0)
+        first = self.packed().nbytes if self.kept is None else 0
+        return first if self.fallback is None else most(first, self.packed(self.fallback).nbytes)
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class WorkspaceAddresses:
-    """Addresses of two workspaces, whose first 16 bytes are zero, the report, and totals."""
+    """Addresses of two workspaces, whose first 16 bytes are zero, the report, totals, and zeros."""
 
     left: Address
     right: Address
     report: Address
     totals: Address = 0
+    doubts: Address = 0
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Job:
-    """A product on tensor cores: C = alpha·left·right + beta·C; rows of C are contiguous."""
+    """A product on tensor cores: C = alpha·left·right + beta·D; rows of C are contiguous.
+
+    d: what is added, of the shape of C, with any strides; None: C itself.
+    """
 
     left: Factor
     right: Factor
@@ -94,23 +111,70 @@ class Job:
     alpha: float = 1.0
     beta: float = 0.0
     tile: TileConfig | None = None  # None: the fastest, as predicted
+    d: Stack | None = None
+    _product: plan.Product = field(init=False, repr=False, compare=False)
+    _tiles: dict[tuple[str, int], TileConfig] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def __post_init__(self) -> None:
+        c, depth = self.c, self.left.operand.depth
+        self._product = plan.Product(
+            c.rows, c.columns, depth, c.row_stride, c.batch, c.step, self.alpha, self.beta
+        )
 
     @property
-    def most_risk(self) -> int:
-        """The most elements at risk with which the first tier runs."""
+    def most_wide(self) -> int | None:
+        """The most wide vectors with which the first tier runs; None: any number."""
         if self.choice.fallback is None:
-            return 2**64 - 1
-        return tolerated(self.left.elements + self.right.elements)
+            return None
+        factors = (self.left.operand, self.right.operand)
+        return tolerated(sum(factor.vectors * factor.batch for factor in factors))
+
+    @property
+    def most_doubtful(self) -> int | None:
+        """The most doubtful elements of C that `repair` computes; None: any number.
+
+        If there are more, the fallback computes C. It cannot if the first tier overwrote what was
+        to be added.
+        """
+        if (self.beta and self.d is None) or not self._checks:
+            return None
+        return tolerated(self.c.batch * self.c.rows * self.c.columns)
+
+    @property
+    def doubts(self) -> int:
+        """Bytes of zeros that the product needs."""
+        return plan.doubt_bytes(self._product) if self._checks else 0
+
+    @property
+    def _checks(self) -> bool:
+        """Whether doubtful elements are computed again. A tier requested by name has no others."""
+        return self.choice.fallback is not None and SCHEMES[self.choice.tier].doubt > 0
 
     def totals(self, sms: int) -> int:
         """Bytes of device memory for totals."""
-        schemes = [x for x in (self.choice.tier, self.choice.fallback) if x is not None]
-        tiles = (self._tile(scheme, sms) for scheme in schemes)
-        return max(plan.totals_bytes(self._product, tile, sms) for tile in tiles)
+        tiles = self.tiles(sms)
+        return reduce(most, (plan.totals_bytes(self._product, tile, sms) for tile in tiles))
+
+    def sizes(self, sms: int) -> tuple[int, int, int, int]:
+        """Bytes of device memory for the left and the right factor, totals and doubts."""
+        return self.left.workspace, self.right.workspace, self.totals(sms), self.doubts
+
+    def tiles(self, sms: int) -> list[TileConfig]:
+        """The tile of each tier that may run."""
+        schemes = (self.choice.tier, self.choice.fallback)
+        return [self._tile(scheme, sms) for scheme in schemes if scheme is not None]
+
+    def with_tiles(self, other: Job, sms: int) -> Job:
+        """Use the tiles of another product."""
+        other.tiles(sms)
+        self._tiles = other._tiles
+        return self
 
     def launches(self, memory: WorkspaceAddresses, sms: int) -> tuple[PlannedLaunch, ...]:
         """All launches in order. `Source`s stand in for the caller's arrays."""
-        factors, c = (self.left, self.right), Source("c")
+        factors, c = (self.left, self.right), _SOURCES["c"]
         spaces = (memory.left, memory.right)
         # The packed operands with each factor's exponents, counts and first parts.
         bases = (
@@ -120,34 +184,38 @@ class Job:
         result: list[PlannedLaunch] = []
         for factor, base in zip(factors, bases, strict=True):
             if factor.kept is None:
-                result += plan.pack(factor.operand, factor.packed(), Source(factor.name), base)
-        most = self.most_risk
-        at = memory.totals
-        result += self._multiply(self.choice.tier, bases, bases, sms, (0, most), at)
+                result += plan.pack(factor.operand, factor.packed(), _SOURCES[factor.name], base)
+        wide, at = self.most_wide, memory.totals
+        most = NO_LIMIT if wide is None else (wide + 1) * WIDE_COUNT - 1
+        counter = memory.report + plan.DOUBTED
+        doubts = Doubts(memory.doubts, counter) if self._checks else None
+        result += self._multiply(self.choice.tier, bases, bases, sms, (0, most), at, doubts)
+        many = Doubts(0, counter, NO_LIMIT if self.most_doubtful is None else self.most_doubtful)
         if self.choice.fallback is not None:
-            result.append(self._repack(spaces, bases, sms, most + 1))
-            risk = (most + 1, 2**64 - 1)
-            result += self._multiply(self.choice.fallback, spaces, bases, sms, risk, at)
-        addresses = (Source(self.left.name), Source(self.right.name), c)
+            result.append(self._repack(spaces, bases, sms, most + 1, many))
+            risk = (most + 1, NO_LIMIT)
+            result += self._multiply(self.choice.fallback, spaces, bases, sms, risk, at, many)
+        addresses = (_SOURCES[self.left.name], _SOURCES[self.right.name], c)
         packed = (self.left.packed(), self.right.packed())
         report = (*bases, memory.report)
         clear = (self.left.kept is None) + 2 * (self.right.kept is None)
         operands = (self.left.operand, self.right.operand)
-        result.append(plan.repair(self._product, *operands, packed, addresses, report, sms, clear))
-        return tuple(result)
-
-    @property
-    def _product(self) -> plan.Product:
-        c, depth = self.c, self.left.operand.depth
-        return plan.Product(
-            c.rows, c.columns, depth, c.row_stride, c.batch, c.step, self.alpha, self.beta
+        if doubts:
+            doubts = doubts._replace(most=many.most)
+        result.append(
+            plan.repair(self._product, *operands, packed, addresses, report, sms, clear, doubts)
         )
+        return tuple(result)
 
     def _tile(self, scheme: str, sms: int) -> TileConfig:
         if self.tile is not None:
             return self.tile
-        packed = (self.left.packed(scheme), self.right.packed(scheme))
-        return plan.choose_tile(self._product, *packed, sms)
+        key = scheme, sms
+        if key not in self._tiles:
+            majors = (self.left.operand.k_major, self.right.operand.k_major)
+            rest = self.left.arch, SCHEMES[scheme], majors, sms
+            _, self._tiles[key] = plan.fastest(self._product, *rest)
+        return self._tiles[key]
 
     def _multiply(
         self,
@@ -157,11 +225,15 @@ class Job:
         sms: int,
         risk: tuple[int, int],
         totals: Address,
+        doubts: Doubts | None,
     ) -> tuple[PlannedLaunch, ...]:
         """Multiply the packed data at `data`, with the exponents and counts at `bases`."""
         packed = (self.left.packed(scheme), self.right.packed(scheme))
-        tile, addresses = self._tile(scheme, sms), (*data, Source("c"))
-        return plan.multiply(self._product, tile, *packed, addresses, sms, risk, totals, bases)
+        tile, addresses = self._tile(scheme, sms), (*data, _SOURCES["c"])
+        d = self.d and Added(_SOURCES["d"], self.d.row_stride, self.d.column_stride, self.d.step)
+        return plan.multiply(
+            self._product, tile, *packed, addresses, sms, risk, totals, bases, doubts, d
+        )
 
     def _repack(
         self,
@@ -169,30 +241,35 @@ class Job:
         bases: tuple[Address, Address],
         sms: int,
         least_risk: int,
+        doubts: Doubts,
     ) -> PlannedLaunch:
         """The launch that packs both factors again, for the fallback."""
-        args: dict[str, Value] = {"least_risk": least_risk}
+        args: dict[str, Value] = {
+            "doubted": doubts.counter,
+            "least_risk": least_risk,
+            "most_doubts": doubts.most,
+        }
         blocks = batch = 1
         for side, factor, to, base in zip(
             "ab", (self.left, self.right), spaces, bases, strict=True
         ):
             operand, packed = factor.operand, factor.packed(factor.fallback)
-            given = {
-                "x": Source(factor.name),
-                "out": to + packed.offsets["out"],
-                **{name: base + packed.offsets[name] for name in ("unscale", "risk", "status")},
-                "vectors": operand.vectors,
-                "depth": operand.depth,
-                "ldx": operand.ld,
-                "batch_x": operand.batch_stride,
-                "pitch": packed.pitch,
-                "k_major": int(operand.k_major),
-                "batch": packed.batch,
-            }
-            args.update({f"{name}_{side}": value for name, value in given.items()})
-            blocks = max(blocks, min(packed.lines, ceil_div(_BLOCKS * sms, packed.batch)))
-            batch = max(batch, packed.batch)
-        config = PackConfig(packed.scheme)
+            offsets = packed.offsets
+            args[f"x_{side}"] = _SOURCES[factor.name]
+            args[f"out_{side}"] = to + offsets["out"]
+            args[f"unscale_{side}"] = base + offsets["unscale"]
+            args[f"risk_{side}"] = base + offsets["risk"]
+            args[f"status_{side}"] = base + offsets["status"]
+            args[f"vectors_{side}"] = operand.vectors
+            args[f"depth_{side}"] = operand.depth
+            args[f"ldx_{side}"] = operand.ld
+            args[f"batch_x_{side}"] = operand.batch_stride
+            args[f"pitch_{side}"] = packed.pitch
+            args[f"k_major_{side}"] = int(operand.k_major)
+            args[f"batch_{side}"] = packed.batch
+            blocks = most(blocks, least(packed.lines, ceil_div(_BLOCKS * sms, packed.batch)))
+            batch = most(batch, packed.batch)
+        config = plan.pack_config(packed.scheme.name)
         grid, arch = (blocks, batch, 2), packed.arch
         return PlannedLaunch("repack", config, grid, _BLOCK, args, arch=arch)
 

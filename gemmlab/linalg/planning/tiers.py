@@ -7,9 +7,9 @@
 | `ieee`   | float32 multiply-adds: cuBLAS SGEMM, or the host's BLAS | everywhere             |
 
 By default (None) a product is as accurate as float32 arithmetic. It runs in `fp16x3` if that is
-predicted to be faster than `ieee`. The GPU then counts the elements for which float16 is too narrow
-and uses `bf16x6` instead if there are many. If the kernels cannot be compiled (CuTe DSL is missing
-or broken), it runs in `ieee`. A tier requested by name is never replaced by another.
+predicted to be faster than `ieee`. The GPU computes elements of C that float16 may have spoiled
+again, and uses `bf16x6` instead if there are likely to be many. If the kernels are neither built
+nor can be compiled, it runs in `ieee`. A tier requested by name is never replaced by another.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from functools import cache
 from gemmlab.errors import DTypeError, TierError, UnknownNameError
 from gemmlab.kernels.gemm.sm90.config import SCHEMES
 from gemmlab.linalg.arch import ARCHITECTURES, DEFAULT, Architecture
-from gemmlab.linalg.planning.plan import Packed, Product, choose_tile, predicted_clocks
+from gemmlab.linalg.planning.plan import Product, fastest
 
 TIERS = (*SCHEMES, "ieee")
 FASTEST = "fp16x3"  # scheme
@@ -30,13 +30,13 @@ MOST_ITEMS = 65535  # matrices in a stack, which are an axis of the grid of `pac
 # past their end by up to nine steps of 1024 elements.
 MOST_LENGTH = 2**31 - 2**14
 
-# One element at risk in so many is tolerated; normal data has one in 60,000: `gemmlab docs matmul`.
-TOLERATED = 8192
+# One wide vector in so many is tolerated, and one doubtful element: `gemmlab docs matmul`.
+TOLERATED = 256
 
 _SURE = 0.97  # of SGEMM's time; predictions are not exact enough for smaller differences
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Case:
     """What a choice depends on: sizes and the GPU. `capability` is None on the host."""
 
@@ -59,7 +59,7 @@ class Case:
         return f"{stack}{self.m}×{self.n}×{self.k}"
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Choice:
     """The tier of a product, the reason, and the `fallback` that the GPU may use instead.
 
@@ -127,28 +127,28 @@ def _warn_once(text: str) -> None:
     warnings.warn(text, RuntimeWarning, stacklevel=2)
 
 
-def tolerated(elements: int) -> int:
-    """The most elements at risk, in both operands, with which `fp16x3` is float32-accurate."""
-    return elements // TOLERATED
+def tolerated(number: int) -> int:
+    """The most of that many vectors that may be wide, or elements that may be doubtful.
+
+    With more, the fallback is predicted to be faster than the repair.
+    """
+    return number // TOLERATED
 
 
 def fp16x3_time(case: Case, fallback: bool = True) -> float:
     """Predicted seconds of `fp16x3`, including packing unless an operand is packed already."""
     arch = case.arch or DEFAULT
-    vectors, stored = (case.m, case.n), zip(case.k_major, case.packed, strict=True)
-    seconds, packed = arch.launch_time + fallback * arch.fallback_time, []
-    for count, (k_major, scheme) in zip(vectors, stored, strict=True):
-        packed.append(Packed(SCHEMES[FASTEST], count, case.k, k_major, case.batch, arch=arch))
-        size = 8 * count * case.k * case.batch
+    m, n, k, batch = case.m, case.n, case.k, case.batch
+    seconds = arch.launch_time + fallback * arch.fallback_time
+    for count, k_major, scheme in zip((m, n), case.k_major, case.packed, strict=True):
+        size = 8 * count * k * batch
         if scheme is None and k_major:
-            seconds += max(size / arch.pack_k_major_rate, count * case.batch * arch.vector_time)
+            seconds += max(size / arch.pack_k_major_rate, count * batch * arch.vector_time)
         elif scheme is None:
             seconds += size / arch.pack_mn_major_rate
-    product = Product(case.m, case.n, case.k, case.n, case.batch)
-    sms = case.multiprocessors
-    tile = choose_tile(product, packed[0], packed[1], sms)
-    clocks = predicted_clocks(product, tile, sms, arch)
-    written = 4 * case.m * case.n * case.batch  # bytes
+    product = Product(m, n, k, n, batch)
+    clocks, _ = fastest(product, arch, SCHEMES[FASTEST], case.k_major, case.multiprocessors)
+    written = 4 * m * n * batch  # bytes
     return seconds + clocks * arch.clock_time + written / arch.store_rate
 
 
@@ -172,8 +172,8 @@ def _obstacle(case: Case) -> str | None:
         return f"the GPU has compute capability {major}.{minor}, its kernels are for {known}"
     if case.batch > MOST_ITEMS:
         return f"{case.batch} matrices in the stack, at most {MOST_ITEMS} are possible"
-    longest = max(case.m, case.n, case.k)
-    if longest > MOST_LENGTH:
+    if case.m > MOST_LENGTH or case.n > MOST_LENGTH or case.k > MOST_LENGTH:
+        longest = max(case.m, case.n, case.k)
         return f"an axis of {longest}, at most {MOST_LENGTH} is possible"
     return None
 

@@ -18,7 +18,7 @@ from gemmlab.devices.cuda import CudaDevice
 from gemmlab.devices.device import Argument, Buffer, Device, Dim3, Launched
 from gemmlab.kernels.gemm.sm90.config import LINE
 from gemmlab.kernels.rung import Rung
-from gemmlab.linalg.planning.plan import Map, PlannedLaunch
+from gemmlab.linalg.planning.launch import Map, PlannedLaunch
 from gemmlab.linalg.runtime.kernels import arguments, artifacts
 from gemmlab.problems.problem import WORKSPACE
 

@@ -6,57 +6,45 @@ addresses of the caller's arrays change between runs; they are updated in the gr
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import cache
 from typing import Any
 
 from cuda.bindings import driver as cu
 
 from gemmlab.errors import DeviceError
-from gemmlab.linalg.planning.plan import PlannedLaunch
-from gemmlab.linalg.planning.program import NAMES, Source
+from gemmlab.linalg.planning.program import NAMES
 from gemmlab.linalg.runtime import driver
-from gemmlab.linalg.runtime.executor import bind
-from gemmlab.linalg.runtime.kernels import artifact
+from gemmlab.linalg.runtime.launches import Addresses, Arguments, BoundLaunch
 
-Addresses = tuple[int, int, int]  # of the caller's arrays, in the order of NAMES
-
-
-def compile_all(launches: Sequence[PlannedLaunch]) -> None:
-    """Compile the kernels of launches. This takes seconds unless they are cached."""
-    for launch in launches:
-        artifact(*launch.code)
+# The function that accepts edges of programmatic dependent launch. cuda-bindings 13 has no other.
+_dependent_nodes = getattr(cu, "cuGraphNodeGetDependentNodes_v2", cu.cuGraphNodeGetDependentNodes)
 
 
-class Node(driver.Prepared):
-    """A prepared launch and graph node; it records which arguments are the caller's arrays."""
+class Node:
+    """A launch as a graph node, with its own memory for the arguments."""
 
-    def __init__(self, launch: PlannedLaunch) -> None:
-        function = _function(launch.code, _context())
-        bound = bind(launch, artifact(*launch.code))
-        super().__init__(function, bound)
-        self._moving = [
-            (NAMES.index(argument.name), value)
-            for argument, value in zip(bound.args, self._values, strict=True)
-            if isinstance(argument, Source)
-        ]
-        self.params = cu.CUDA_KERNEL_NODE_PARAMS()
-        self.params.func = function
-        self.params.gridDimX, self.params.gridDimY, self.params.gridDimZ = launch.grid
-        self.params.blockDimX, self.params.blockDimY, self.params.blockDimZ = launch.block
-        self.params.sharedMemBytes = launch.dynamic_smem
-        self.params.kernelParams = ctypes.addressof(self._pointers)
+    def __init__(self, bound: BoundLaunch, handle: Any) -> None:
+        kernel = bound.kernel
+        self._handle, self._moving = handle, bound.moving
+        self._arguments = Arguments(kernel.offsets, kernel.nbytes)
+        self._arguments.bytes[:] = bound.image
+        self._params = params = cu.CUDA_KERNEL_NODE_PARAMS()
+        params.func = kernel.function
+        params.gridDimX, params.gridDimY, params.gridDimZ = bound.grid
+        params.blockDimX, params.blockDimY, params.blockDimZ = kernel.block
+        params.sharedMemBytes = kernel.dynamic_smem
+        params.kernelParams = self._arguments.pointers
 
-    def move(self, addresses: Addresses) -> bool:
-        """Set the addresses of the caller's arrays; return whether any of them changed."""
+    def move(self, executable: Any, before: Addresses, addresses: Addresses) -> None:
+        """Set the addresses of the caller's arrays in an executable graph."""
         moved = False
-        for i, value in self._moving:
-            if value.value != addresses[i]:
-                value.value = addresses[i]
+        for at, i in self._moving:
+            if before[i] != addresses[i]:
+                self._arguments.put(at, addresses[i])
                 moved = True
-        return moved
+        if moved:
+            driver.call(cu.cuGraphExecKernelNodeSetParams, executable, self._handle, self._params)
 
 
 class Recording:
@@ -91,52 +79,32 @@ class Recording:
 class Graph(Recording):
     """A CUDA graph of consecutive launches."""
 
-    def __init__(self, launches: Sequence[PlannedLaunch]) -> None:
-        self._nodes = [Node(launch) for launch in launches]
-        super().__init__(self._launch_nodes)
-        self._handles = _chain_of_nodes(self._graph)
-        assert len(self._handles) == len(self._nodes)
-        self.addresses: Addresses = (0, 0, 0)
+    def __init__(self, launches: Sequence[BoundLaunch]) -> None:
+        self.addresses: Addresses = (0,) * len(NAMES)
+
+        def work(stream: int) -> None:
+            for bound in launches:
+                bound.launch(stream, self.addresses)
+
+        super().__init__(work)
+        handles = _chain_of_nodes(self._graph)
+        self._nodes = [Node(*pair) for pair in zip(launches, handles, strict=True)]
 
     def move(self, addresses: Addresses) -> None:
         """Set the addresses of the caller's arrays for later replays."""
-        for node, handle in zip(self._nodes, self._handles, strict=True):
-            if node.move(addresses):
-                driver.call(
-                    cu.cuGraphExecKernelNodeSetParams, self._executable, handle, node.params
-                )
-        self.addresses = addresses
-
-    def _launch_nodes(self, stream: int) -> None:
         for node in self._nodes:
-            node.launch(stream)
-
-
-@cache
-def _function(code: tuple[Any, ...], context: int) -> Any:
-    """Return the compiled kernel, loaded once per context."""
-    return driver.load(artifact(*code))
-
-
-def _context() -> int:
-    return int(driver.call(cu.cuCtxGetCurrent))
+            node.move(self._executable, self.addresses, addresses)
+        self.addresses = addresses
 
 
 def _chain_of_nodes(graph: Any) -> list[Any]:
     """Return the nodes of a graph in which each node depends on the previous one, in order."""
-    _, count = _call(cu.cuGraphGetRootNodes, graph, 0)
-    nodes, _ = _call(cu.cuGraphGetRootNodes, graph, count)
+    _, count = driver.results(cu.cuGraphGetRootNodes, graph, 0)
+    nodes, _ = driver.results(cu.cuGraphGetRootNodes, graph, count)
     chain = []
     while nodes:
         (node,) = nodes
         chain.append(node)
-        count = _call(cu.cuGraphNodeGetDependentNodes, node, 0)[-1]
-        nodes = _call(cu.cuGraphNodeGetDependentNodes, node, count)[0] if count else []
+        *_, count = driver.results(_dependent_nodes, node, 0)
+        nodes = driver.results(_dependent_nodes, node, count)[0] if count else []
     return chain
-
-
-def _call(function: Any, *args: Any) -> tuple[Any, ...]:
-    """Call the driver like `driver.call`, but return all results."""
-    error, *values = function(*args)
-    driver.call(lambda: (error,))
-    return tuple(values)

@@ -1,0 +1,209 @@
+"""Reorder the FFMAs of an inner loop for the reuse cache, and prove that the result is the same.
+
+ptxas interleaves the products of several steps along k, so that some FFMAs find no factor in the
+reuse cache. `reorder` rewrites the basic block with the most FFMAs, in place: step after step, a
+row of sums from left to right, the next from right to left. Each FFMA finds one factor in the cache
+and reads two registers. The loads of the next step come between rows. Sums stay in their registers;
+factors get quads that are free in the block.
+
+`proof.prove` shows that the new block computes what the old one did.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gemmlab.cubin.code import Block, Code, Instruction
+from gemmlab.cubin.control import decode, with_control
+from gemmlab.cubin.proof import disassemble, prove, refused, section
+from gemmlab.cubin.registers import effects, granted, live
+from gemmlab.cubin.values import FFMA, State, Values, is_copy, is_ffma, is_load
+
+# Unguarded, with the usual control bits.
+_BRA = 0x000FEA0003800000_0000000000007947
+_NOP = 0x000FC00000000000_0000000000007918
+_ALL = 0b111111  # scoreboards
+_SPACING = 14  # FFMAs between two other instructions: more than any fixed latency
+
+
+@dataclass(frozen=True)
+class Product:
+    """What the block computes: sums[i, j] += a[k][i] · b[k][j] for each step k, in this order."""
+
+    sums: dict[tuple[int, int], int]  # (row, column) -> register
+    a: list[list[int]]  # values, by step and row
+    b: list[list[int]]  # values, by step and column
+
+    def factors(self, k: int) -> list[list[int]]:
+        """Return the values of step k in fours, as they are loaded."""
+        values = self.a[k] + self.b[k]
+        return [values[i : i + 4] for i in range(0, len(values), 4)]
+
+
+def reorder(cubin: bytes, entry: str) -> bytes:
+    """Return the cubin with the kernel's busiest basic block rewritten.
+
+    Raises CompileError if the block is not the product of fragments from shared memory that is
+    described above, has no free registers, or if the proof fails; MissingDependencyError without
+    nvdisasm.
+    """
+    code = disassemble(cubin, entry)
+    index = max(range(len(code.blocks)), key=lambda i: _ffmas(code, code.blocks[i]))
+    block = code.blocks[index]
+    old = code.instructions[block.first : block.last]
+    starts, ends = live(code)
+    values, after = Values(), State()
+    values.run(old, after)
+    product = _product(values, after)
+    kept = [x for x in old if not (is_ffma(x) or is_load(x) or is_copy(x) or x.root == "NOP")]
+    branch = kept.pop() if kept and kept[-1].root == "BRA" else None
+    busy = set(product.sums.values()) | starts[index] | ends[index]
+    for one in kept:
+        busy |= set[int]().union(*effects(one))
+    new = _emit(values, product, old, kept, _quads(code, busy, product))
+    if len(new) + (branch is not None) > len(old):
+        raise refused("it would become longer")
+    words = _fill(new, old, branch)
+    at = section(cubin, entry)[0] + old[0].address
+    text = b"".join(word.to_bytes(16, "little") for word in words)
+    changed = cubin[:at] + text + cubin[at + len(text) :]
+    prove(cubin, changed, entry)
+    return changed
+
+
+def _ffmas(code: Code, block: Block) -> int:
+    return sum(is_ffma(one) for one in code.inside(block))
+
+
+def _product(values: Values, after: State) -> Product:
+    """Find the rows and columns of the sums in the values after the block."""
+    chains: dict[int, list[tuple[int, int]]] = {}
+    for register, value in after.items():
+        chain = []
+        while values.meaning[value][0] == "ffma":
+            _, x, y, value = values.meaning[value]
+            chain.append((x, y))
+        if chain and values.meaning[value] == ("before", register):
+            chains[int(register)] = chain[::-1]
+    if len({len(chain) for chain in chains.values()}) != 1:
+        raise refused("its sums have different numbers of terms")
+    steps = len(next(iter(chains.values())))
+    uses = Counter(value for chain in chains.values() for value in chain[0])
+    loaded = sorted(uses, key=lambda value: _place(values, value))
+    bases = list(dict.fromkeys(_base(values, value) for value in loaded))
+    if len(bases) != 2:
+        raise refused("its factors are not loaded from two tiles")
+    rows = [v for v in loaded if _base(values, v) == bases[0]]
+    columns = [v for v in loaded if _base(values, v) == bases[1]]
+    a = [[-1] * len(rows) for _ in range(steps)]
+    b = [[-1] * len(columns) for _ in range(steps)]
+    sums = {}
+    for register, chain in chains.items():
+        pairs = [pair if _base(values, pair[0]) == bases[0] else pair[::-1] for pair in chain]
+        i, j = rows.index(pairs[0][0]), columns.index(pairs[0][1])
+        sums[i, j] = register
+        for k, (x, y) in enumerate(pairs):
+            if a[k][i] not in (-1, x) or b[k][j] not in (-1, y):
+                raise refused("its sums are not an outer product")
+            a[k][i], b[k][j] = x, y
+    if len(sums) != len(rows) * len(columns):
+        raise refused("its sums are not a rectangle")
+    return Product(sums, a, b)
+
+
+def _base(values: Values, value: int) -> str:
+    kind, *where = values.meaning[value]
+    if kind != "load":
+        raise refused("a factor is not loaded from shared memory by LDS.128")
+    return str(where[0]).partition("+0x")[0].rstrip("]")
+
+
+def _place(values: Values, value: int) -> tuple[str, int, int]:
+    base = _base(values, value)
+    _, where, element, _ = values.meaning[value]
+    return base, int(where.partition("+0x")[2].rstrip("]") or "0", 16), element
+
+
+def _quads(code: Code, busy: set[int], product: Product) -> list[int]:
+    """Return the first registers of free quads, for the factors of two steps."""
+    quads = range(0, granted(code) - 3, 4)
+    free = [q for q in quads if not busy & set(range(q, q + 4))]
+    needed = 2 * len(product.factors(0))
+    if len(free) < needed:
+        raise refused(f"{len(free)} quads of registers are free, {needed} are needed")
+    return free[-needed:]
+
+
+def _emit(
+    values: Values,
+    product: Product,
+    old: Sequence[Instruction],
+    kept: Sequence[Instruction],
+    quads: Sequence[int],
+) -> list[int]:
+    """Return the words of the new block, without its branch."""
+    loads = {values.address(x, {}): x for x in old if is_load(x)}
+    taken = {b for x in kept for c in (decode(x.word),) for b in (c.write_barrier, c.read_barrier)}
+    barriers = [b for b in range(6) if b not in taken][:2]  # of even and odd steps
+    steps, half = len(product.a), len(quads) // 2
+    rows, columns = len(product.a[0]), len(product.b[0])
+
+    def load(k: int, four: int, *, stall: int = 1, waits: int = 0) -> int:
+        wanted = product.factors(k)[four]
+        address = values.meaning[wanted[0]][1]
+        if [values.meaning[v][:3] for v in wanted] != [("load", address, i) for i in range(4)]:
+            raise refused("its fragments are not quads")
+        word = loads[address].word & ~(255 << 16) | quads[k % 2 * half + four] << 16
+        return with_control(word, stall=stall, waits=waits, write_barrier=barriers[k % 2])
+
+    def register(k: int, x: int) -> int:
+        return quads[k % 2 * half + x // 4] + x % 4
+
+    order = [(i, columns - 1 - j if i % 2 else j) for i in range(rows) for j in range(columns)]
+    # All that may be in flight on entry has arrived before the first load.
+    new = [load(0, x, stall=1 + (x == half - 1), waits=_ALL * (x == 0)) for x in range(half)]
+    waiting = list(kept)
+    for k in range(steps):
+        for at, (i, j) in enumerate(order):
+            row = at // columns
+            if at % columns == 0 and 0 < row <= half and k + 1 < steps:
+                new.append(load(k + 1, row - 1))
+            # What remains of the loop comes in the last step, when all loads have arrived.
+            if k == steps - 1 and at % _SPACING == 4 and waiting:
+                new.append(waiting.pop(0).word)
+            word = FFMA | product.sums[i, j] << 16 | register(k, i) << 24
+            word |= register(k, rows + j) << 32 | product.sums[i, j] << 64
+            following = order[at + 1] if at + 1 < len(order) else (-1, -1)
+            reuse = (following[0] == i) | (following[1] == j) << 1
+            waits = 1 << barriers[k % 2] if at == 0 else 0
+            new.append(with_control(word, stall=1, waits=waits, reuse=reuse))
+    if waiting:
+        raise refused(f"it has {len(kept)} instructions besides FFMA and LDS")
+    return new
+
+
+def _fill(new: list[int], old: Sequence[Instruction], branch: Instruction | None) -> list[int]:
+    """Return the block's words: its branch follows the new ones, then a jump behind the block."""
+    words = list(new)
+    size = len(old)
+    if branch is not None:
+        moved = size - 1 - len(words)  # instructions by which the branch comes earlier
+        words.append(_jump(branch.word, _offset(branch.word) + 16 * moved))
+    rest = size - len(words)
+    if rest:
+        words += [_jump(_BRA, 16 * (rest - 1)), *[_NOP] * (rest - 1)]
+    return words
+
+
+def _offset(word: int) -> int:
+    """Return the distance of a branch in bytes, from the next instruction."""
+    high = word >> 34 & (1 << 48) - 1
+    return ((high - (high >> 47 << 48)) << 8 | word >> 16 & 255) * 4
+
+
+def _jump(word: int, offset: int) -> int:
+    """Return a branch with another distance."""
+    word &= ~(((1 << 48) - 1) << 34 | 255 << 16)
+    return word | (offset // 4 & 255) << 16 | (offset // 1024 & (1 << 48) - 1) << 34

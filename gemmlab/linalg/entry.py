@@ -1,0 +1,61 @@
+"""The way of a product: its operands are described here once, and the record goes on alone.
+
+    entry → gpu_operands or host → calls → operands → planning → runtime
+
+A call like a recent one skips all of this (recent.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gemmlab.linalg import frameworks, host, operands, recent
+from gemmlab.linalg.operands import Arrays, Scalars
+from gemmlab.linalg.planning import tiers
+
+if TYPE_CHECKING:
+    from gemmlab.linalg.calls import BoundProduct
+
+
+def product(
+    a: Any,
+    b: Any,
+    c: Any = None,
+    *,
+    out: Any = None,
+    alpha: float | None = None,
+    beta: float | None = None,
+    precision: str | None = None,
+    stream: Any = None,
+) -> Any:
+    """`matmul` of operands that nothing traces or differentiates."""
+    result = recent.again(a, b, c, out, alpha, beta, precision, stream)
+    if result is None:
+        result = compute((a, b, c, out), alpha, beta, precision, stream)
+    return result
+
+
+def compute(given: Arrays, alpha: Any, beta: Any, precision: str | None, stream: Any) -> Any:
+    """Compute a product of a, b, c and out that is not like a recent one. Raises as `matmul`."""
+    scalars = operands.check_scalars(given[1], given[2], alpha, beta)
+    bound = bind(given, scalars, precision, stream)
+    result = bound.run()
+    recent.remember(bound.planned)
+    if bound.comes_again and (repeat := bound.repeat(alpha, beta)):
+        recent.keep(repeat, given[0], given[1])
+    return result
+
+
+def bind(
+    given: Arrays, scalars: Scalars, precision: str | None, stream: Any
+) -> host.HostProduct | BoundProduct:
+    """Describe the operands a, b, c and out, and plan their product. Raises as `matmul` does."""
+    if precision is not None:
+        tiers.check_precision(precision)
+    framework, on_host = frameworks.locate(given[0], "a")
+    if on_host:
+        return host.HostProduct(host.describe(framework, given, scalars, precision))
+    from gemmlab.linalg import calls, gpu_operands  # these import the driver's bindings
+
+    handle = None if stream is None else frameworks.stream_handle(stream)
+    return calls.BoundProduct(gpu_operands.describe(framework, given, scalars, precision, handle))

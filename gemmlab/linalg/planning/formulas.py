@@ -1,0 +1,145 @@
+"""Plans as formulas: a plan is computed once with symbols, then for each shape as plain arithmetic.
+
+Products of one kind take the same path through the planner, and differ in numbers alone. `trace`
+runs the planner with symbols in their place. It records each operation as a line of Python, and
+each comparison as a condition under which the lines apply. The lines become a function.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+
+class NotTraceable(Exception):
+    """The planner needs the value of a symbol."""
+
+
+class Symbol:
+    """A number of a plan, known only by the expression that computes it."""
+
+    __slots__ = ("_recorder", "name", "value")
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, recorder: Recorder, name: str, value: float) -> None:
+        """value: the number in the product that is traced; it decides comparisons."""
+        self._recorder, self.name, self.value = recorder, name, value
+
+    def __neg__(self) -> Symbol:
+        return self._recorder.computed(f"-{self.name}", -self.value)
+
+    def __bool__(self) -> bool:
+        return self._recorder.decided(self.name, bool(self.value))
+
+    def __index__(self) -> int:
+        raise NotTraceable
+
+    __int__ = __float__ = __index__
+
+
+class Recorder:
+    """The lines of a function; they compute what a plan does."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._known: dict[str, Symbol] = {}
+        self._decided: dict[str, bool] = {}
+
+    def computed(self, expression: str, value: float) -> Symbol:
+        """Return the symbol for an expression; the function computes each one once."""
+        if expression not in self._known:
+            self._known[expression] = Symbol(self, f"v{len(self._known)}", value)
+            self.lines.append(f"{self._known[expression].name} = {expression}")
+        return self._known[expression]
+
+    def called(self, function: str, args: Sequence[Any], results: Sequence[float]) -> list[Symbol]:
+        """Return symbols for the results of a function that the traced function is given."""
+        first = len(self._known)
+        names = [f"v{first + i}" for i in range(len(results))]
+        line = f"({', '.join(names)},) = {function}({', '.join(map(_text, args))})"
+        self.lines.append(line)
+        found = [Symbol(self, *pair) for pair in zip(names, results, strict=True)]
+        self._known.update(zip(names, found, strict=True))
+        return found
+
+    def decided(self, condition: str, holds: bool) -> bool:
+        """Return whether the condition holds; the function applies only where that is the same."""
+        if condition not in self._decided:
+            self._decided[condition] = holds
+            self.lines.append(f"if {f'not ({condition})' if holds else condition}: return None")
+        return holds
+
+
+def _operation(sign: str, function: Callable[[Any, Any], Any], *, reflected: bool) -> Any:
+    def method(self: Symbol, other: Any) -> Any:
+        pair = (other, self) if reflected else (self, other)
+        names = [x.name if isinstance(x, Symbol) else repr(x) for x in pair]
+        values = [x.value if isinstance(x, Symbol) else x for x in pair]
+        recorder: Recorder = self._recorder
+        text, value = f"{names[0]} {sign} {names[1]}", function(*values)
+        if isinstance(value, bool):
+            return recorder.decided(text, value)
+        return recorder.computed(text, value)
+
+    return method
+
+
+for _name, _sign in {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "floordiv": "//",
+    "truediv": "/",
+    "pow": "**",
+}.items():
+    _function = getattr(operator, _name)
+    setattr(Symbol, f"__{_name}__", _operation(_sign, _function, reflected=False))
+    setattr(Symbol, f"__r{_name}__", _operation(_sign, _function, reflected=True))
+for _name, _sign in {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}.items():
+    _method = _operation(_sign, getattr(operator, _name), reflected=False)
+    setattr(Symbol, f"__{_name}__", _method)
+
+
+def trace(
+    names: Sequence[str],
+    values: Sequence[float],
+    plan: Callable[..., Any],
+    place: Callable[..., Sequence[int]],
+) -> Any:
+    """Return a function of numbers, and of a function, that computes what `plan` does.
+
+    `plan` takes a symbol for each name, and a function like `place`: it takes numbers, and returns
+    as many numbers as `place` does. The result is nested tuples of numbers. Where a comparison has
+    another outcome than for `values`, the function returns None. Raises NotTraceable.
+    """
+    recorder = Recorder()
+    symbols = [Symbol(recorder, *pair) for pair in zip(names, values, strict=True)]
+    result = plan(*symbols, lambda *args: recorder.called("place", args, place(*args)))
+    body = "\n    ".join([*recorder.lines, f"return {_text(result)}"])
+    space: dict[str, Any] = {"__name__": __name__}
+    exec(f"def traced({', '.join(names)}, place):\n    {body}\n", space)
+    return space["traced"]
+
+
+def least(x: Any, y: Any) -> Any:
+    """The smaller of two numbers; of symbols, without a comparison that divides kinds."""
+    return _chosen("min", x, y) if isinstance(x, Symbol) or isinstance(y, Symbol) else min(x, y)
+
+
+def most(x: Any, y: Any) -> Any:
+    """The larger of two numbers, likewise."""
+    return _chosen("max", x, y) if isinstance(x, Symbol) or isinstance(y, Symbol) else max(x, y)
+
+
+def _chosen(function: str, *pair: Any) -> Symbol:
+    recorder = next(x._recorder for x in pair if isinstance(x, Symbol))
+    values = [x.value if isinstance(x, Symbol) else x for x in pair]
+    text = f"{function}({', '.join(map(_text, pair))})"
+    return recorder.computed(text, {"min": min, "max": max}[function](values))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"({''.join(f'{_text(x)}, ' for x in value)})"
+    return value.name if isinstance(value, Symbol) else repr(value)

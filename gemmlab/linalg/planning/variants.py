@@ -1,0 +1,48 @@
+"""All kernels that products on an architecture may launch. Arithmetic alone, no GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import product
+
+from gemmlab.kernels.gemm.sm90.config import SCHEMES
+from gemmlab.linalg.arch import Architecture
+from gemmlab.linalg.planning import plan
+from gemmlab.linalg.planning.launch import Code
+from gemmlab.linalg.planning.program import Factor, Job, WorkspaceAddresses
+from gemmlab.linalg.planning.tiers import Choice
+from gemmlab.linalg.shapes import Operand, Stack
+
+
+def kernels(arch: Architecture) -> list[Code]:
+    """Return what the code of each kernel depends on: each kernel once, in a fixed order.
+
+    That is the scheme, which axis of each operand is contiguous, and k. The list comes from plans
+    of products with k on both sides of each limit at which a plan changes, with every tile.
+    """
+    launches = (
+        launch
+        for job in _jobs(arch)
+        for launch in job.launches(WorkspaceAddresses(0, 0, 0), arch.multiprocessors)
+    )
+    return list(dict.fromkeys(launch.code for launch in launches))
+
+
+def _jobs(arch: Architecture) -> Iterator[Job]:
+    orders = product((True, False), repeat=2)
+    for scheme, depth, k_major in product(SCHEMES.values(), _depths(arch), orders):
+        left, right = (
+            Factor(name, Operand(1, depth, major, depth), scheme.name, scheme.fallback, arch=arch)
+            for name, major in zip("ab", k_major, strict=True)
+        )
+        c = Stack(1, 1, 1, 1)
+        yield Job(left, right, c, Choice(scheme.name, "", scheme.fallback, arch))
+        for tile in plan.tiles(left.packed(), right.packed(), depth):
+            yield Job(left, right, c, Choice(scheme.name, "", arch=arch), tile=tile)
+
+
+def _depths(arch: Architecture) -> list[int]:
+    """Return the last k before each limit, and the first one behind it."""
+    limits = {arch.long, *(config.deepest for config in arch.clusters)}
+    limits |= {scheme.short_k for scheme in SCHEMES.values() if scheme.short_k is not None}
+    return sorted({depth for limit in limits for depth in (limit, limit + 1)})

@@ -1,0 +1,174 @@
+"""Memory that the products on a stream share: packed operands, totals, and reports."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from cuda.bindings import driver as cu
+
+from gemmlab.kernels.common import ceil_div
+from gemmlab.linalg.frameworks import Framework
+from gemmlab.linalg.planning.plan import REPORT_BYTES, STATUS_BYTES
+from gemmlab.linalg.runtime import gpus
+from gemmlab.linalg.runtime.driver import call, relaxed
+from gemmlab.linalg.runtime.launches import Launcher
+
+PER_THREAD = 2  # cudaStreamPerThread: one handle for a different stream in each thread
+_CLEARED = max(STATUS_BYTES, REPORT_BYTES)
+_COUNTED = ("left", "right")  # allocations that begin with counters
+_ZEROED = "doubts"  # the allocation that is all zeros between products
+_NO_ARRAY = (None, 0, 0)
+_GROWTH = 8  # an allocation grows by at least 1/_GROWTH, so that growing shapes seldom allocate
+_SLAB, _SLOT = 1 << 16, 256  # bytes allocated at once, bytes for each report
+
+
+class Workspace:
+    """Named allocations shared by the products on one stream, which run one after the other.
+
+    Allocations grow on demand; `version` changes when one moves. A thread must hold `lock` from
+    reading an address until the work that uses it is enqueued, because growth by another thread
+    frees the old memory. It must hold it as well to use `launcher`.
+    """
+
+    def __init__(self, framework: Framework, device: int, stream: int) -> None:
+        self._framework, self._device, self._stream = framework, device, stream
+        self._arrays: dict[str, tuple[Any, int, int]] = {}
+        self._reports: list[int] = []  # free ones
+        self.version = 0
+        self.lock = threading.RLock()
+        self.launcher = Launcher(device)
+
+    def address(self, name: str, nbytes: int) -> int:
+        """Return the address of an allocation of at least `nbytes` bytes.
+
+        The counters at the beginning of a new allocation are zero, and so are all its doubts. No
+        CUDA graph may be recording the stream.
+        """
+        _, address, size = self._arrays.get(name, _NO_ARRAY)
+        if size < nbytes:
+            nbytes = max(nbytes, size + size // _GROWTH, _CLEARED)
+            current = self._framework.stream(self._device) == self._stream
+            with (
+                self._framework.entered(self._device, None if current else self._stream),
+                gpus.current(self._device),
+            ):
+                make = self._framework.maker((ceil_div(nbytes, 4),), self._device)
+                array = self._allocated(make)
+                address = self._framework.address(array)
+                zeros = {_ZEROED: nbytes, **dict.fromkeys(_COUNTED, _CLEARED)}.get(name, 0)
+                if zeros:
+                    call(cu.cuMemsetD8Async, address, 0, zeros, self._stream)
+            self._arrays[name] = array, address, nbytes
+            self.version += 1
+        return address
+
+    def places(
+        self, report: int, left: int, right: int, totals: int, doubts: int
+    ) -> tuple[int, int, int, int, int]:
+        """Return `WorkspaceAddresses` with a report and with memory of `Job.sizes`."""
+        return (
+            self.address("left", left) if left else 0,
+            self.address("right", right) if right else 0,
+            report,
+            self.address("totals", totals) if totals else 0,
+            self.address("doubts", doubts) if doubts else 0,
+        )
+
+    def take_report(self) -> int:
+        """Return the address of a report for one product at a time; its counters are zero.
+
+        No CUDA graph may be recording the stream.
+        """
+        if not self._reports:
+            with gpus.current(self._device):
+                slab = _slab()
+                call(cu.cuMemsetD8Async, slab, 0, _SLAB, self._stream)
+            self._reports += range(slab, slab + _SLAB, _SLOT)
+        return self._reports.pop()
+
+    def give_report(self, address: int) -> None:
+        """Take a report back. Its product may still run: the next one runs on the same stream."""
+        self._reports.append(address)
+
+    def _allocated(self, make: Callable[[], Any]) -> Any:
+        return self._framework.kept(make)
+
+    def free(self) -> None:
+        """Return the memory to the framework's allocator."""
+        with self.lock:
+            self._arrays.clear()
+            self.version += 1
+
+
+_workspaces: dict[tuple[str, int, int, int], Workspace] = {}
+# Workspaces of products recorded in CUDA graphs, which may be replayed at any time.
+_recorded: list[Workspace] = []
+
+
+def workspace(framework: Framework, device: int, stream: int) -> Workspace:
+    """Return the workspace of a stream, per thread for PER_THREAD."""
+    thread = threading.get_ident() if stream == PER_THREAD else 0
+    key = framework.name, device, stream, thread
+    found = _workspaces.get(key)
+    if found is None:
+        found = _workspaces.setdefault(key, Workspace(framework, device, stream))
+    return found
+
+
+def free_workspaces() -> None:
+    """Return all workspaces to the frameworks' allocators; see `api.free_workspaces`."""
+    for space in list(_workspaces.values()):
+        space.free()
+    _recorded.clear()
+
+
+class _RecordedSpace(Workspace):
+    """A workspace from the pool of the graph being recorded, if the framework has one."""
+
+    def _allocated(self, make: Callable[[], Any]) -> Any:
+        return make()
+
+
+def recorded_space(framework: Framework, device: int, stream: int) -> Workspace:
+    """Return a new workspace for a product being recorded in a CUDA graph.
+
+    While PyTorch records a graph, it allocates from the graph's own pool, which keeps the memory.
+    """
+    space = _RecordedSpace(framework, device, stream)
+    if framework.name != "torch":
+        _recorded.append(space)
+    return space
+
+
+class _RecordedReports:
+    """Device memory for the reports of recorded products on one GPU.
+
+    The driver allocates it, and it is never freed, because a graph may be replayed at any time.
+    PyTorch's allocator is unsuitable: only results may outlive a recording there.
+    """
+
+    def __init__(self) -> None:
+        self._next = self._end = 0
+
+    def address(self, stream: int) -> int:
+        """Return the address of a new report, which the stream sets to zero."""
+        if self._next == self._end:
+            self._next = _slab()
+            self._end = self._next + _SLAB
+        address = self._next
+        self._next += _SLOT
+        call(cu.cuMemsetD8Async, address, 0, _CLEARED, stream)
+        return address
+
+
+@cache
+def recorded_reports(_device: int) -> _RecordedReports:
+    return _RecordedReports()
+
+
+def _slab() -> int:
+    with relaxed():
+        return int(call(cu.cuMemAlloc, _SLAB))

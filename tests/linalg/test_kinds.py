@@ -1,0 +1,136 @@
+"""Formulas plan products as the planner does."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gemmlab.linalg.planning import formulas, kinds
+from gemmlab.linalg.planning.formulas import NotTraceable
+from gemmlab.linalg.planning.program import Factor, Job, WorkspaceAddresses
+from gemmlab.linalg.planning.tiers import Choice
+from gemmlab.linalg.shapes import Operand, Stack
+
+SMS = 132
+MEMORY = (1 << 40, 2 << 40, 3 << 40, 4 << 40, 5 << 40)
+CHOICES = [
+    Choice("fp16x3", "", "bf16x6"),
+    Choice("fp16x3", "requested"),
+    Choice("bf16x6", "requested"),
+]
+
+
+@st.composite
+def jobs(draw: Any) -> Job:
+    """Products with any layouts, in memory with gaps, also with packed operands."""
+    choice = draw(st.sampled_from(CHOICES))
+    sizes = st.one_of(st.integers(1, 300), st.integers(1, 6000))
+    m, n, k = draw(sizes), draw(sizes), draw(st.one_of(sizes, st.integers(6000, 40000)))
+    batch = draw(st.sampled_from([1, 1, 1, 3]))
+
+    def factor(name: str, vectors: int) -> Factor:
+        k_major, gap = draw(st.booleans()), draw(st.integers(0, 3))
+        ld = (k if k_major else vectors) + gap
+        step = draw(st.sampled_from([0, ld * (vectors if k_major else k)])) if batch > 1 else 0
+        operand = Operand(vectors, k, k_major, ld, batch if step else 1, step)
+        kept = draw(st.sampled_from([None, None, None, 7 << 40]))
+        return Factor(name, operand, choice.tier, choice.fallback, kept, choice.arch)
+
+    names = draw(st.sampled_from(["ab", "ba"]))
+    left, right = factor(names[0], m), factor(names[1], n)
+    c = Stack(m, n, n + draw(st.integers(0, 2)), 1, batch, m * n if batch > 1 else 0)
+    beta = draw(st.sampled_from([0.0, 0.0, 1.0, -0.5]))
+    d = None
+    if beta and draw(st.booleans()):
+        row, column = draw(st.sampled_from([(0, 1), (1, 0), (n + 3, 1)]))
+        d = Stack(m, n, row, column, batch, 0)
+    return Job(left, right, c, choice, draw(st.sampled_from([1.0, 2.0])), beta, d=d)
+
+
+@given(st.lists(jobs(), min_size=2, max_size=8))
+def test_formulas_plan_what_the_planner_plans(wanted: list[Job]) -> None:
+    """Each product is planned by every kind that may be its own, made from the others."""
+    for job in wanted:
+        launches = job.launches(WorkspaceAddresses(*MEMORY), SMS)
+        found = kinds.of(job, SMS)
+        for kind in found or ():
+            numbers = kinds.numbers_of(job)
+            asked: list[Any] = []
+            planned = kind.plan(*numbers, lambda *sizes, to=asked: to.append(sizes) or MEMORY)
+            if planned is None:
+                continue
+            assert asked == [job.sizes(SMS)]
+            assert planned == tuple(map(kinds.launch_numbers, launches))
+            for first, launch in zip(kind.launches, launches, strict=True):
+                assert (first.code, [*first.args]) == (launch.code, [*launch.args])
+                assert [x.copy for x in first.maps] == [x.copy for x in launch.maps]
+        if found is not None:
+            kinds.add(found, job, SMS, launches)
+
+
+def test_kinds_know_all_that_describes_a_product() -> None:
+    """A new field belongs into `kinds.of`, or into `Numbers`."""
+    known = {
+        Job: ["left", "right", "c", "choice", "alpha", "beta", "tile", "d"],
+        Factor: ["name", "operand", "scheme", "fallback", "kept", "arch"],
+        Operand: ["vectors", "depth", "k_major", "ld", "batch", "batch_stride"],
+    }
+    for kind, names in known.items():
+        assert [x.name for x in fields(kind) if x.init] == names
+    strides = ["rows", "columns", "row_stride", "column_stride", "batch", "step"]
+    assert list(Stack._fields) == strides
+
+
+def by_default(m: int, n: int, k: int) -> Job:
+    left, right = Operand(m, k, True, k), Operand(n, k, False, n)
+    choice = CHOICES[0]
+    factors = [
+        Factor(name, operand, choice.tier, choice.fallback)
+        for name, operand in (("a", left), ("b", right))
+    ]
+    return Job(factors[0], factors[1], Stack(m, n, n, 1), choice)
+
+
+def test_most_new_shapes_are_of_few_kinds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kinds, "_kinds", {})
+    planned = 0
+    for m in range(1024, 4000, 7):
+        job = by_default(m, 2048 + 3 * m % 1000, 1000 + m % 3000)
+        numbers, found = kinds.numbers_of(job), kinds.of(job, SMS)
+        for kind in found or ():
+            if kind.plan(*numbers, lambda *_: MEMORY):
+                planned += 1
+                break
+        else:
+            if found is not None:
+                launches = job.launches(WorkspaceAddresses(*MEMORY), SMS)
+                kinds.add(found, job, SMS, launches)
+    count = sum(map(len, kinds._kinds.values()))
+    assert count < 20 and planned > 0.85 * len(range(1024, 4000, 7))
+
+
+def test_a_function_applies_where_all_comparisons_have_the_same_outcome() -> None:
+    def twice(x: int) -> tuple[int]:
+        return (2 * x,)
+
+    def plan(x: Any, y: Any, place: Any) -> Any:
+        blocks = min(-(-x // 64), 10)
+        (memory,) = place(formulas.least(blocks, y))
+        rest = formulas.most(x - y, memory) if x < 3000 else 0
+        return (blocks, x * y + 3 if y else 0), (1.0 / x if x < 100 else max(x - y, 2), rest)
+
+    for given_x, given_y in ((70, 2), (700, 2), (70, 0), (5000, 4998)):
+        traced = formulas.trace(("x", "y"), (given_x, given_y), plan, twice)
+        for x in (1, 64, 65, 99, 100, 640, 641, 5000):
+            for y in (0, 1, 4998, 4999):
+                assert traced(x, y, twice) in (None, plan(x, y, twice))
+        assert traced(given_x, given_y, twice) == plan(given_x, given_y, twice)
+
+
+def test_a_plan_that_needs_a_number_has_no_formulas() -> None:
+    with pytest.raises(NotTraceable):
+        formulas.trace(("x",), (3,), lambda x, _: tuple(range(x)), lambda: ())

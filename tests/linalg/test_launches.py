@@ -1,0 +1,250 @@
+"""Launches reach the driver with the arguments that they were planned with."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import sys
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import fake_driver
+import numpy as np
+import pytest
+from cuda.bindings import driver as cu
+
+import gemmlab
+from gemmlab.compile.artifact import Artifact, ParameterType
+from gemmlab.errors import DeviceError
+from gemmlab.linalg.planning import kinds
+from gemmlab.linalg.planning.launch import PlannedLaunch
+from gemmlab.linalg.planning.program import NAMES, Factor, Job, Source, WorkspaceAddresses
+from gemmlab.linalg.planning.tiers import Choice
+from gemmlab.linalg.runtime import driver, gpus, graph, launches, products, workspaces
+from gemmlab.linalg.runtime.launches import Launcher
+from gemmlab.linalg.shapes import Stack
+
+MEMORY = WorkspaceAddresses(1 << 20, 2 << 20, 3 << 20, 4 << 20)
+ADDRESSES = (1 << 40, 2 << 40, 3 << 40)  # of a, b and c
+TYPES: dict[str, Any] = {"u64": ctypes.c_uint64, "u32": ctypes.c_uint32, "f32": ctypes.c_float}
+SHORT = ("m", "n", "k", "vectors", "depth", "pitch", "batch")
+
+
+def planned(m: int, n: int, k: int) -> tuple[PlannedLaunch, ...]:
+    """The launches of a product by default."""
+    a, b = Stack(m, k, k, 1).operand(), Stack(k, n, n, 1).transposed.operand()
+    assert a is not None and b is not None
+    factors = Factor("a", a, "fp16x3", "bf16x6"), Factor("b", b, "fp16x3", "bf16x6")
+    job = Job(*factors, Stack(m, n, n, 1), Choice("fp16x3", "", "bf16x6"), alpha=0.5)
+    return job.launches(MEMORY, 132)
+
+
+def artifact_of(launch: PlannedLaunch) -> Artifact:
+    """A kernel with the launch's parameters, in another order."""
+    maps = [ParameterType("b8", 128, 64, True, "") for _ in launch.maps]
+    kinds = {
+        name: "f32" if isinstance(value, float) else "u32" if name in SHORT else "u64"
+        for name, value in launch.args.items()
+    }
+    sizes = {"u64": 8, "u32": 4, "f32": 4}
+    given = [
+        ParameterType(kind, sizes[kind], sizes[kind], True, name)
+        for name, kind in sorted(kinds.items())
+    ]
+    return Artifact(f"matmul_{launch.kernel}", "", "sm_90a", (*maps, *given))
+
+
+class Driver:
+    """Reads the arguments of launches from the host's memory, as the driver does."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.launched: list[tuple[Any, ...]] = []  # grid, stream, cluster, arguments
+        self.maps: dict[bytes, list[Any]] = {}  # encoded: address, shape, strides, box
+        self.artifacts: dict[Any, Artifact] = {}
+        self.status = 0
+        monkeypatch.setattr(launches, "prepare", lambda codes: None)
+        monkeypatch.setattr(launches, "loadable", self.artifacts.__getitem__)
+        monkeypatch.setattr(launches, "call", lambda function, *args: 1)
+        monkeypatch.setattr(launches, "_function", lambda code, context: self.artifacts[code])
+        monkeypatch.setattr(driver, "relaxed", contextlib.nullcontext)
+        monkeypatch.setattr(gpus, "current", lambda device: contextlib.nullcontext())
+        library = SimpleNamespace(cuTensorMapEncodeTiled=self._encode)
+        monkeypatch.setattr(launches, "_driver", lambda: library)
+        monkeypatch.setattr(cu, "cuLaunchKernelEx", self._launch)
+
+    def _launch(self, config: Any, function: Artifact, pointers: int, _extra: int) -> Any:
+        if self.status:
+            return (cu.CUresult.CUDA_ERROR_LAUNCH_FAILED,)
+        grid = (config.gridDimX, config.gridDimY, config.gridDimZ)
+        count = len(function.parameters)
+        at = list((ctypes.c_void_p * count).from_address(pointers))
+        values = arguments(function, at)
+        cluster = config.attrs[0].value.clusterDim.x
+        self.launched.append((grid, int(config.hStream), cluster, values))
+        return (cu.CUresult.CUDA_SUCCESS,)
+
+    def _encode(self, target: Any, dtype: Any, rank: Any, address: Any, *rest: Any) -> int:
+        assert target.value % 64 == 0 and rank.value == 3
+        sizes, strides, box, steps = [pointer.value for pointer in rest[:4]]
+        encoded = len(self.maps).to_bytes(128, "little")
+        ctypes.memmove(target.value, encoded, 128)
+        assert list((ctypes.c_uint32 * 3).from_address(steps)) == [1, 1, 1]
+        self.maps[encoded] = [
+            address.value,
+            tuple((ctypes.c_uint64 * 3).from_address(sizes)),
+            tuple((ctypes.c_uint64 * 2).from_address(strides)),
+            tuple((ctypes.c_uint32 * 3).from_address(box)),
+            dtype.value,
+        ]
+        return self.status
+
+
+def arguments(function: Artifact, at: list[Any]) -> list[Any]:
+    """The values at these addresses."""
+    return [
+        ctypes.string_at(address, 128)
+        if parameter.ptx_type == "b8"
+        else TYPES[parameter.ptx_type].from_address(address).value
+        for parameter, address in zip(function.parameters, at, strict=True)
+    ]
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Driver:
+    return Driver(monkeypatch)
+
+
+@pytest.fixture
+def products_of(device: Driver, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
+    """Multiply on a fake GPU up to the driver; return the names of driver functions called."""
+    asked: list[str] = []
+
+    def call(function: Any, *_: Any) -> int:
+        asked.append(function.__name__)
+        return len(asked) << 24
+
+    real, loaded = products.TensorCoreRun, Launcher._loaded
+    fake_driver.install(monkeypatch)
+    monkeypatch.setattr(products, "TensorCoreRun", real)
+    monkeypatch.setattr(products, "prepare", lambda codes: None)
+    monkeypatch.setattr(products, "_is_recording", lambda stream: False)
+    monkeypatch.setattr(products, "relaxed", contextlib.nullcontext)
+    monkeypatch.setattr(workspaces, "relaxed", contextlib.nullcontext)
+    monkeypatch.setattr(workspaces, "call", call)
+    monkeypatch.setattr(workspaces, "_workspaces", {})
+    monkeypatch.setattr(driver, "call", call)
+    monkeypatch.setattr(kinds, "_kinds", {})
+
+    def load(self: Launcher, given: Sequence[PlannedLaunch]) -> Any:
+        device.artifacts.update({launch.code: artifact_of(launch) for launch in given})
+        return loaded(self, given)
+
+    monkeypatch.setattr(Launcher, "_loaded", load)
+    return lambda: asked
+
+
+def test_a_new_shape_costs_few_calls_and_makes_no_graph(
+    device: Driver, products_of: Callable[[], list[str]]
+) -> None:
+    """A stand-in for its time: 830 calls of Python before kinds were planned by formulas."""
+    big = np.zeros(2**22, np.float32)
+
+    def matrix(rows: int, columns: int) -> fake_driver.Array:
+        return fake_driver.Array(big[: rows * columns].reshape(rows, columns))
+
+    shapes = [(1024 + 8 * i, 1100 + 16 * i, 1500 - 8 * i) for i in range(20)]
+    for m, n, k in (*shapes, (1150, 1150, 1400)):
+        a, b = matrix(m, k), matrix(k, n)
+        device.launched.clear()
+        products_of().clear()
+        calls = 0
+
+        def count(frame: Any, event: str, _: Any) -> None:
+            nonlocal calls
+            calls += event == "call" and frame.f_globals["__name__"].startswith("gemmlab.")
+
+        sys.setprofile(count)
+        try:
+            gemmlab.matmul(a, b)
+        finally:
+            sys.setprofile(None)
+        assert len(device.launched) == 6 and gemmlab.last_plan().tier == "fp16x3"
+    assert calls < 150
+    assert not products_of()
+
+
+def test_each_launch_has_its_own_arguments(device: Driver) -> None:
+    """Also where kernels are used again, at other shapes, before the first launch runs."""
+    launcher = Launcher(0)
+    products = [planned(300, 1200, 700), planned(2000, 1200, 700)]
+    for launch in (launch for product in products for launch in product):
+        device.artifacts[launch.code] = artifact_of(launch)
+    bound = [launcher.bind(product) for product in products]
+    for product, found in zip(reversed(products), reversed(bound), strict=True):
+        device.launched.clear()
+        for each in found:
+            each.launch(77, ADDRESSES)
+        for launch, (grid, stream, cluster, values) in zip(product, device.launched, strict=True):
+            assert (grid, stream, cluster) == (launch.grid, 77, launch.cluster)
+            maps, numbers = values[: len(launch.maps)], values[len(launch.maps) :]
+            args = {
+                name: ADDRESSES[NAMES.index(value.name)] if isinstance(value, Source) else value
+                for name, value in launch.args.items()
+            }
+            assert numbers == [args[name] for name in sorted(args)]
+            for wanted, encoded in zip(launch.maps, maps, strict=True):
+                address, shape, strides, box, dtype = device.maps[encoded]
+                assert (address, shape, strides) == (wanted.address, wanted.shape, wanted.strides)
+                assert box == (64, wanted.copy.lines, 1)
+                names = {"float16": "FLOAT16", "bfloat16": "BFLOAT16"}
+                name = f"CU_TENSOR_MAP_DATA_TYPE_{names[wanted.copy.dtype]}"
+                assert dtype == getattr(cu.CUtensorMapDataType, name)
+
+
+def test_a_graph_changes_only_nodes_that_use_an_address_that_moved(
+    device: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    product, changed = planned(300, 1200, 700), list[tuple[int, list[Any]]]()
+    for launch in product:
+        device.artifacts[launch.code] = artifact_of(launch)
+
+    def set_params(function: Any, _graph: Any, handle: int, params: Any) -> None:
+        assert function is cu.cuGraphExecKernelNodeSetParams
+        artifact = device.artifacts[product[handle].code]
+        count = len(artifact.parameters)
+        values = arguments(artifact, list((ctypes.c_void_p * count).from_address(params)))
+        changed.append((handle, values))
+
+    class Params(SimpleNamespace):
+        """CUDA_KERNEL_NODE_PARAMS: the driver reads only the arguments here."""
+
+    monkeypatch.setattr(cu, "CUDA_KERNEL_NODE_PARAMS", Params)
+    monkeypatch.setattr(driver, "call", lambda f, g, h, p: set_params(f, g, h, p.kernelParams))
+    nodes = [graph.Node(bound, i) for i, bound in enumerate(Launcher(0).bind(product))]
+    for node in nodes:
+        node.move(None, (0, 0, 0), (0, 0, 3 << 40))
+    using_c = [i for i, launch in enumerate(product) if "c" in launch.args]
+    assert [handle for handle, _ in changed] == using_c and len(using_c) == 3
+    for handle, values in changed:
+        names = [x.name for x in device.artifacts[product[handle].code].parameters]
+        assert values[names.index("c")] == 3 << 40
+        expected = dict(product[handle].args)
+        for name, value in zip(names, values, strict=True):
+            assert name in ("", "c", "d") or value == expected[name]  # d is c
+
+
+@pytest.mark.parametrize("failing", ["cuTensorMapEncodeTiled", "cuLaunchKernelEx"])
+def test_errors_of_the_driver_are_named(device: Driver, failing: str) -> None:
+    product = planned(300, 1200, 700)
+    for launch in product:
+        device.artifacts[launch.code] = artifact_of(launch)
+    if failing == "cuTensorMapEncodeTiled":
+        device.status = 1
+        with pytest.raises(DeviceError, match=r"cuTensorMapEncodeTiled at 0x\w+: CUDA_ERROR_INV"):
+            Launcher(0).bind(product)
+        return
+    (first, *_) = Launcher(0).bind(product)
+    device.status = 1
+    with pytest.raises(DeviceError, match="cuLaunchKernelEx: CUDA_ERROR_LAUNCH_FAILED"):
+        first.launch(77, ADDRESSES)
