@@ -7,12 +7,18 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import importlib.util
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
+from gemmlab.core import disk_cache
 from gemmlab.core.packages import CUTE_DSL
 from gemmlab.errors import InputError, UnknownNameError
 from gemmlab.kernels.rung import Rung
+from gemmlab.kernels.settings import configured, text
 
+_HERE = Path(__file__).parent
 # Files of kernels/<problem>/, or modules by their full names.
 _FILES = {
     "gemm": (
@@ -26,13 +32,29 @@ _FILES = {
         "warp_tile",
         "double_buffer",
         "async_copy",
+        "copy_warps",
+        "operand_reuse",
         "split_k",
+        "gemmlab.linalg.stairs",
         "gemmlab.linalg.rungs",  # several launches, which the library plans
     ),
-    "transpose": ("naive", "shared", "ilp"),
-    "sum": ("global_atomics", "shared_serial", "tree", "warp_shuffle", "vectorized"),
-    "histogram": ("global_atomics", "shared_atomics"),
+    "transpose": ("naive", "shared", "ilp", "register_tiles", "bulk_copies"),
+    "sum": (
+        "global_atomics",
+        "shared_serial",
+        "tree",
+        "warp_shuffle",
+        "vectorized",
+        "loads_in_flight",
+        "fixed_order",
+    ),
+    "histogram": ("global_atomics", "shared_atomics", "wide_loads", "lane_counters"),
     "vector-add": ("explicit", "managed", "managed_prefetch", "async_stream"),
+    "softmax": ("row_per_thread", "row_per_warp", "online"),
+    "layernorm": ("row_per_thread", "row_per_warp"),
+    "scan": ("serial", "hillis_steele", "warp_scan"),
+    "conv2d": ("direct", "shared_tile"),
+    "attention": ("direct", "flash"),
 }
 
 
@@ -84,6 +106,37 @@ def find(name: str, layout: str | None = None, problem: str | None = None) -> Ru
     return in_layout(rung, own_layout if layout is None else layout)
 
 
+def names() -> list[str]:
+    """The names that `find` takes, without compilers: from a file of an earlier call, if nothing
+    has changed since. For a shell that completes a name."""
+    others = (file for files in _FILES.values() for file in files if "." in file)
+    specs = (importlib.util.find_spec(name) for name in others)
+    files = [*sorted(_HERE.rglob("*.py")), *(Path(s.origin) for s in specs if s and s.origin)]
+    texts = [file.read_text(encoding="utf-8") for file in files]
+    saved = disk_cache.name_of(["rungs", *texts])
+    if (known := disk_cache.load(saved)) is not None:
+        return known.decode().split()
+    every = [rung for ladder in _FILES for rung in rungs(ladder)]
+    found = [qualified(rung) for rung in every]
+    found += [rung.course_name for rung in every if rung.course_name]
+    disk_cache.save(saved, "\n".join(found).encode())
+    return found
+
+
+Reference = tuple[str, str, str, dict[str, Any]]
+
+
+def reference(rung: Rung) -> Reference:
+    """Return what names a rung in another process: problem, name, layout and settings."""
+    return rung.problem, rung.name, rung.layout, dict(rung.settings)
+
+
+def referred(reference: Reference) -> Rung:
+    """Return the rung of a reference. Raises as `find` and `settings.configured`."""
+    problem, name, layout, settings = reference
+    return configured(find(name, layout, problem), settings)
+
+
 def in_layout(rung: Rung, layout: str) -> Rung:
     """The rung in another layout. Raises InputError if it lacks that layout."""
     if layout == rung.layout:
@@ -100,7 +153,8 @@ def qualified(rung: Rung) -> str:
 
 
 def label(rung: Rung) -> str:
-    """The rung's display name: its course name in the course layout, if it has one."""
-    if rung.course_name is not None and rung.layout == "course":
-        return rung.course_name
-    return rung.name
+    """The rung's display name: its course name in the course layout, if it has one; then what is
+    set in its configuration, such as "float4 block_m=64"."""
+    course = rung.course_name is not None and rung.layout == "course"
+    name = rung.course_name if course and rung.course_name else rung.name
+    return " ".join([name, *(f"{key}={text(value)}" for key, value in rung.settings.items())])

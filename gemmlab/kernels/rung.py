@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -24,6 +24,11 @@ class Geometry(NamedTuple):
     dynamic_smem_bytes: int = 0
 
 
+def _number(arch: str) -> int:
+    """The number in the name of an architecture, 90 in "sm_90a"."""
+    return int("".join(filter(str.isdigit, arch)))
+
+
 @dataclass(frozen=True)
 class Rung:
     """One step of a ladder.
@@ -39,10 +44,18 @@ class Rung:
         exchange data: bytes, zeroed before the first launch.
     flow: the host side, if it is the rung's subject (`kernels/flow.py`). It launches the kernel
         itself, on the whole shape or on parts of it.
-    launches(config, shape, args): for a rung of several kernels, all launches in order, given the
-        problem's arguments and the workspace by name. `kernel` is one of them and takes
+    launches(config, shape, args, arch): for a rung of several kernels, all launches in order, given
+        the problem's arguments and the workspace by name. `kernel` is one of them and takes
         `parameters` instead of the problem's.
-    arch: the only architecture that has the kernel's instructions; None if any runs it.
+    rewrite(cubin, entry): a pass over the machine code, which returns the cubin to launch. It must
+        prove that it changes no result (`cubin/proof.py`).
+    teaches: the function whose file has the lesson; None: the first of `flow`, `launches`,
+        `rewrite` and `kernel`.
+    arch: the only architecture that has the kernel's instructions, such as "sm_90a", or without a
+        letter the first of them; None if any runs it.
+    choices: values to try by field of the configuration, for `gemmlab tune`. Those that break a
+        rule of the configuration are left out.
+    settings: the fields in which the configuration differs from the ladder's (`settings.py`).
     pending: a new rung whose hardware readings and traffic model are still to be added.
     """
 
@@ -57,14 +70,25 @@ class Rung:
     reproducible: bool = True
     workspace: Callable[[Any, Mapping[str, int]], int] | None = None
     flow: Callable[..., None] | None = None
-    launches: Callable[[Any, Mapping[str, int], Mapping[str, Any]], tuple[Any, ...]] | None = None
+    launches: Callable[[Any, Mapping[str, int], Mapping[str, Any], str], tuple[Any, ...]] | None = (
+        None
+    )
     parameters: tuple[Parameter, ...] | None = None
+    rewrite: Callable[[bytes, str], bytes] | None = None
+    teaches: Callable[..., None] | None = None
     arch: str | None = None
+    choices: Mapping[str, tuple[Any, ...]] = field(default_factory=dict, compare=False)
+    settings: Mapping[str, Any] = field(default_factory=dict, compare=False)
     pending: bool = False
 
     def lacks(self, arch: str) -> str | None:
         """What an architecture lacks to run the rung, such as "needs sm_90a"; None if nothing."""
-        return None if self.arch in (None, arch) else f"needs {self.arch}"
+        if self.arch in (None, arch):
+            return None
+        if self.arch[-1].isdigit():
+            later = _number(arch) >= _number(self.arch)
+            return None if later else f"needs {self.arch} or later"
+        return f"needs {self.arch}"
 
     @property
     def layout(self) -> str:
@@ -79,7 +103,7 @@ class Rung:
     @property
     def modules(self) -> tuple[ModuleType, ...]:
         """The modules of its functions, the file with its lesson first."""
-        functions = (self.flow, self.launches, self.kernel)
+        functions = (self.teaches, self.flow, self.launches, self.rewrite, self.kernel)
         modules = (inspect.getmodule(function) for function in functions if function)
         return tuple(dict.fromkeys(module for module in modules if module))
 

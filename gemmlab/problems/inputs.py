@@ -20,22 +20,22 @@ from gemmlab.errors import InputError, UnknownNameError
 Draw = Callable[[np.random.Generator, tuple[int, int], int], np.ndarray]
 
 
-def normal(rng: np.random.Generator, size: tuple[int, int], operand: int) -> np.ndarray:
+def normal(rng: np.random.Generator, size: tuple[int, int], _operand: int) -> np.ndarray:
     """N(0, 1)."""
     return rng.standard_normal(size, dtype=np.float32)
 
 
-def uniform(rng: np.random.Generator, size: tuple[int, int], operand: int) -> np.ndarray:
+def uniform(rng: np.random.Generator, size: tuple[int, int], _operand: int) -> np.ndarray:
     """U(0, 1): every term is positive, so partial sums grow."""
     return rng.random(size, dtype=np.float32)
 
 
-def symmetric(rng: np.random.Generator, size: tuple[int, int], operand: int) -> np.ndarray:
+def symmetric(rng: np.random.Generator, size: tuple[int, int], _operand: int) -> np.ndarray:
     """U(-1, 1)."""
     return np.asarray(2 * rng.random(size, dtype=np.float32) - 1)
 
 
-def wide(rng: np.random.Generator, size: tuple[int, int], operand: int) -> np.ndarray:
+def wide(rng: np.random.Generator, size: tuple[int, int], _operand: int) -> np.ndarray:
     """Exponents from -30 to 29, far beyond the range of float16."""
     mantissa = np.float32(1) + rng.random(size, dtype=np.float32)
     sign = rng.choice(np.array([-1, 1], np.float32), size)
@@ -53,12 +53,12 @@ def cancellation(rng: np.random.Generator, size: tuple[int, int], operand: int) 
     return pairs
 
 
-def integers(rng: np.random.Generator, size: tuple[int, int], operand: int) -> np.ndarray:
+def integers(rng: np.random.Generator, size: tuple[int, int], _operand: int) -> np.ndarray:
     """Integers from -8 to 8: products sum exactly in any order up to a depth of 2**18."""
     return rng.integers(-8, 9, size).astype(np.float32)
 
 
-def zeros(rng: np.random.Generator, size: tuple[int, int], operand: int) -> np.ndarray:
+def zeros(_rng: np.random.Generator, size: tuple[int, int], _operand: int) -> np.ndarray:
     """All zero."""
     return np.zeros(size, np.float32)
 

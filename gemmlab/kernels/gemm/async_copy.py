@@ -142,10 +142,11 @@ RUNGS = (
     Rung(
         name="async-copy",
         problem="gemm",
-        change="copies past the registers, tiles ahead",
+        change="asynchronous copies, several tiles ahead",
         kernel=kernel,
         config=Config(),
         geometry=geometry,
+        choices={**simt.WARP_TILES, "block_k": (8, 16, 32), "stages": (2, 3, 4)},
         requires=common.fits_grid(geometry),
     ),
 )

@@ -133,9 +133,14 @@ def geometry(config: Config, shape: Mapping[str, int]) -> Geometry:
 
 
 rung = partial(
-    Rung, problem="gemm", kernel=kernel, geometry=geometry, requires=common.fits_grid(geometry)
+    Rung,
+    problem="gemm",
+    kernel=kernel,
+    geometry=geometry,
+    choices={**simt.WARP_TILES, "group": (1, 8), "min_blocks": (1, 2)},
+    requires=common.fits_grid(geometry),
 )
 RUNGS = (
-    rung(name="double-buffer", change="the next tile fetched while computing", config=Config()),
-    rung(name="rasterized", change="blocks in compact groups, for L2", config=Config(group=8)),
+    rung(name="double-buffer", change="loads the next tile while computing", config=Config()),
+    rung(name="rasterized", change="blocks in compact groups for L2 reuse", config=Config(group=8)),
 )

@@ -1,9 +1,9 @@
 """Global memory is read and written 128 bits at a time.
 
-Change from `tile-2d-8x8`: one LDG.128 replaces four scalar loads and one STG.128 four scalar
-stores, with the same tiles and arithmetic. Requests and sectors drop to a quarter: a load still
-touches 16 sectors but uses all their bytes. `float4-64` has a smaller block, 64×64 with 4×4 per
-thread: twice the global traffic, M·N·K·(1/BM + 1/BN) elements, for twice the resident warps.
+Change from `tile-2d-8x8-strided`: one LDG.128 replaces four scalar loads, one STG.128 four scalar
+stores, with the same tiles and arithmetic. A quarter of the requests load as many sectors. Stores
+touch a quarter of the sectors and use all their bytes. `float4-64` has a smaller block, 64×64 with
+4×4 per thread: twice the global traffic, M·N·K·(1/BM + 1/BN) elements, twice the resident warps.
 
 A 128-bit access needs four consecutive elements on a 16-byte boundary. They run along k in A; along
 n in a row-major B and C; along k in a column-major B and along m in a column-major C. A block
@@ -133,12 +133,21 @@ def geometry(config: Config, shape: Mapping[str, int]) -> Geometry:
 
 
 rung = partial(
-    Rung, problem="gemm", kernel=kernel, geometry=geometry, requires=common.fits_grid(geometry)
+    Rung,
+    problem="gemm",
+    kernel=kernel,
+    geometry=geometry,
+    choices={
+        **dict.fromkeys(("block_m", "block_n"), (64, 128, 256)),
+        "block_k": (4, 8, 16),
+        **dict.fromkeys(("thread_m", "thread_n"), (4, 8)),
+    },
+    requires=common.fits_grid(geometry),
 )
 RUNGS = (
     rung(
         name="float4-64",
-        change="128-bit global loads and stores, smaller block",
+        change="128-bit global loads and stores, smaller blocks",
         config=Config(block_m=64, block_n=64, block_k=16, thread_m=4, thread_n=4),
     ),
     rung(name="float4", change="128-bit global loads and stores", config=Config()),

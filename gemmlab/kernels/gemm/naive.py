@@ -73,10 +73,11 @@ RUNGS = (
     Rung(
         name="naive",
         problem="gemm",
-        change="one thread, one element of C",
+        change="one thread per element of C",
         kernel=kernel,
         config=Config(),
         geometry=geometry,
+        choices={"block_m": (4, 8, 16, 32), "block_n": (16, 32, 64, 128)},
         requires=common.fits_grid(geometry),
         course_name="naive-tnn",
     ),

@@ -94,6 +94,7 @@ RUNGS = (
         kernel=kernel,
         config=Config(),
         geometry=geometry,
+        choices=dict.fromkeys(("block_m", "block_n", "block_k"), (8, 16, 32)),
         requires=common.fits_grid(geometry),
     ),
 )

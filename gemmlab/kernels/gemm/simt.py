@@ -10,6 +10,15 @@ from gemmlab.kernels.common import MAX_STATIC_SMEM, MAX_THREADS, ceil_div, requi
 from gemmlab.kernels.rung import Dim3
 
 LAYOUTS = ("row", "course")
+# What `gemmlab tune` tries in kernels with warp tiles of 4×8 lanes.
+WARP_TILES: Mapping[str, tuple[int, ...]] = {
+    "block_m": (64, 128, 256),
+    "block_n": (64, 128, 256),
+    "warp_m": (16, 32, 64),
+    "warp_n": (32, 64),
+    "thread_m": (4, 8, 16),
+    "thread_n": (4, 8),
+}
 PADDING = 4  # words after each row, so that eight elements of a column lie in different banks
 
 
@@ -53,6 +62,7 @@ def check_warps(config: Any) -> None:
         warp, thread = getattr(config, f"warp_{axis}"), getattr(config, f"thread_{axis}")
         rule = f"warp_{axis} = {warp} must be {lanes} lanes of thread_{axis} = {thread}"
         require(warp == lanes * thread, rule)
+        require(thread % 4 == 0, f"thread_{axis} = {thread}, must be a multiple of 4: 128 bits")
 
 
 def check_ring(config: Any) -> None:
@@ -139,9 +149,9 @@ def copy_async(
     source: cute.Tensor, target: cute.Tensor, inside: cutlass.Boolean, guarded: cutlass.Constexpr
 ) -> None:
     """One cp.async of 4 or 16 bytes. A guarded one writes zeros if not `inside`."""
-    size = cute.size(source)
+    size, element = cute.size(source), source.element_type
     operation = cute.nvgpu.cpasync.CopyG2SOp()
-    atom = cute.make_copy_atom(operation, Float32, num_bits_per_copy=32 * size)
+    atom = cute.make_copy_atom(operation, element, num_bits_per_copy=element.width * size)
     if cutlass.const_expr(guarded):
         predicate = cute.make_rmem_tensor(size, cutlass.Boolean)
         predicate.fill(inside)

@@ -134,10 +134,11 @@ RUNGS = (
     Rung(
         name="split-k",
         problem="gemm",
-        change="k cut into slices, added in order",
+        change="k split into slices, added in order",
         kernel=kernel,
         config=Config(),
         geometry=geometry,
+        choices={"slices": (4, 8, 16, 32), "slice_k": (32, 64, 128), "blocks": (132, 264)},
         requires=common.fits_grid(geometry),
         workspace=workspace,
     ),

@@ -105,7 +105,16 @@ def geometry(config: Config, shape: Mapping[str, int]) -> Geometry:
 
 
 rung = partial(
-    Rung, problem="gemm", kernel=kernel, geometry=geometry, requires=common.fits_grid(geometry)
+    Rung,
+    problem="gemm",
+    kernel=kernel,
+    geometry=geometry,
+    choices={
+        **dict.fromkeys(("block_m", "block_n"), (32, 64, 128)),
+        "block_k": (8, 16, 32),
+        "thread_m": (2, 4, 8, 16),
+    },
+    requires=common.fits_grid(geometry),
 )
 RUNGS = (
     rung(

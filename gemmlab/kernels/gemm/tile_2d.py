@@ -6,12 +6,13 @@ along n, A along k) to 128 bits. Global loads, M·N·K·(1/BM + 1/BN) elements, 
 128.
 
 `tile-2d-4x4` takes 1024 threads. `tile-2d-4x4-bk32` has a quarter of its barriers, but each thread
-stages four consecutive elements by four scalar loads, so a warp requests the same 16 sectors four
-times. `tile-2d-8x8` stages the same way, with 256 threads and half the shared reads.
+stages four consecutive elements by scalar loads, so a warp requests the same 16 sectors four times.
+`tile-2d-8x8` stages the same way, with 256 threads and half the shared reads. With strides, in
+`tile-2d-8x8-strided`, neighbouring threads load neighbouring elements: 4 sectors per request.
 
-Limiter: those scalar accesses, and bank conflicts: neighbouring threads read B 8 elements apart,
-and the two rows of A that a warp reads share their banks. With 64 sums a thread uses 128 registers,
-which limits a multiprocessor to two blocks. `float4` combines four accesses into one.
+Limiter: scalar accesses, and bank conflicts: neighbouring threads read B 8 elements apart, and the
+two rows of A that a warp reads share their banks. 64 sums take 128 registers, so a multiprocessor
+holds two blocks. `float4` combines four accesses into one.
 """
 
 from collections.abc import Mapping
@@ -28,7 +29,10 @@ from gemmlab.kernels.rung import Geometry, Rung
 
 @dataclass(frozen=True)
 class Config:
-    """Block of C, depth of the tiles, and elements of C per thread."""
+    """Block of C, depth of the tiles, and elements of C per thread.
+
+    strided: neighbouring threads stage neighbouring elements. Otherwise a thread stages a run.
+    """
 
     layout: str = "row"
     block_m: int = 128
@@ -36,6 +40,7 @@ class Config:
     block_k: int = 8
     thread_m: int = 8
     thread_n: int = 8
+    strided: bool = False
 
     @property
     def threads(self) -> int:
@@ -48,6 +53,9 @@ class Config:
             run, rest = divmod(extent * self.block_k, self.threads)
             fits = rest == 0 and self.block_k % run == 0 and extent % run == 0
             rule = f"{self.threads} threads must share it in runs of equal length"
+            if self.strided:
+                fits = rest == 0 and self.threads % self.block_k == self.threads % self.block_n == 0
+                rule = f"{self.threads} threads must stage whole rows of it at a time"
             common.require(fits, f"tile {name} × block_k is {extent} × {self.block_k}, {rule}")
 
 
@@ -77,23 +85,29 @@ def kernel(
     rC = cute.make_rmem_tensor((TM, TN), Float32)
     rC.fill(0.0)
 
-    # Each thread stages a run of consecutive elements, of A along k and of B along its unit stride.
+    # Each thread stages a run of consecutive elements, of A along k and of B along its unit stride;
+    # with strides, single elements of every few rows.
     course = config.layout == "course"
     thread = ty * (BN // TN) + tx
-    run_a = BM * BK // config.threads
-    run_b = BK * BN // config.threads
+    count_a = BM * BK // config.threads
+    count_b = BK * BN // config.threads
+    run_a, run_b = (1, 1) if config.strided else (count_a, count_b)
     a_m, a_k = thread // (BK // run_a), thread % (BK // run_a) * run_a
+    step_a = (config.threads // BK, 0) if config.strided else (0, 1)
     if cutlass.const_expr(course):
         b_k, b_n = thread % (BK // run_b) * run_b, thread // (BK // run_b)
+        step_b = (0, config.threads // BK) if config.strided else (1, 0)
     else:
         b_k, b_n = thread // (BN // run_b), thread % (BN // run_b) * run_b
+        step_b = (config.threads // BN, 0) if config.strided else (0, 1)
 
     for k0 in cutlass.range(0, k, BK):
-        for i in cutlass.range_constexpr(run_a):
-            sA[a_m, a_k + i] = simt.load_or_zero(mA, by * BM + a_m, k0 + a_k + i)
-        for i in cutlass.range_constexpr(run_b):
-            di, dj = (i, 0) if course else (0, i)
-            sB[b_k + di, b_n + dj] = simt.load_or_zero(mB, k0 + b_k + di, bx * BN + b_n + dj)
+        for i in cutlass.range_constexpr(count_a):
+            di, dk = i * step_a[0], i * step_a[1]
+            sA[a_m + di, a_k + dk] = simt.load_or_zero(mA, by * BM + a_m + di, k0 + a_k + dk)
+        for i in cutlass.range_constexpr(count_b):
+            dk, dj = i * step_b[0], i * step_b[1]
+            sB[b_k + dk, b_n + dj] = simt.load_or_zero(mB, k0 + b_k + dk, bx * BN + b_n + dj)
         cute.arch.sync_threads()
         for kk in cutlass.range_constexpr(BK):
             for i in cutlass.range_constexpr(TM):
@@ -117,7 +131,16 @@ def geometry(config: Config, shape: Mapping[str, int]) -> Geometry:
 
 
 rung = partial(
-    Rung, problem="gemm", kernel=kernel, geometry=geometry, requires=common.fits_grid(geometry)
+    Rung,
+    problem="gemm",
+    kernel=kernel,
+    geometry=geometry,
+    choices={
+        **dict.fromkeys(("block_m", "block_n"), (64, 128, 256)),
+        "block_k": (8, 16, 32),
+        **dict.fromkeys(("thread_m", "thread_n"), (4, 8)),
+    },
+    requires=common.fits_grid(geometry),
 )
 RUNGS = (
     rung(
@@ -127,8 +150,14 @@ RUNGS = (
     ),
     rung(
         name="tile-2d-4x4-bk32",
-        change="four times deeper tiles, fewer barriers",
+        change="tiles four times as deep, fewer barriers",
         config=Config(thread_m=4, thread_n=4, block_k=32),
     ),
     rung(name="tile-2d-8x8", change="an 8×8 tile of C in registers", config=Config()),
+    rung(
+        name="tile-2d-8x8-strided",
+        change="neighbouring threads load neighbouring elements",
+        config=Config(strided=True),
+        pending=True,
+    ),
 )

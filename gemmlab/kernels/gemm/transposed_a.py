@@ -138,10 +138,25 @@ def geometry(config: Config, shape: Mapping[str, int]) -> Geometry:
 
 
 rung = partial(
-    Rung, problem="gemm", kernel=kernel, geometry=geometry, requires=common.fits_grid(geometry)
+    Rung,
+    problem="gemm",
+    kernel=kernel,
+    geometry=geometry,
+    choices={
+        **dict.fromkeys(("block_m", "block_n"), (64, 128, 256)),
+        "block_k": (4, 8, 16),
+        **dict.fromkeys(("thread_m", "thread_n"), (4, 8)),
+    },
+    requires=common.fits_grid(geometry),
 )
 RUNGS = (
-    rung(name="float4-transposed-a", change="A transposed on its way in", config=Config()),
-    rung(name="padded", change="padding against conflicts", config=Config(arrangement="padded")),
-    rung(name="swizzled", change="a swizzle instead", config=Config(arrangement="swizzled")),
+    rung(name="float4-transposed-a", change="A transposed in shared memory", config=Config()),
+    rung(
+        name="padded", change="padding to avoid bank conflicts", config=Config(arrangement="padded")
+    ),
+    rung(
+        name="swizzled",
+        change="a swizzle instead of padding",
+        config=Config(arrangement="swizzled"),
+    ),
 )

@@ -119,6 +119,7 @@ RUNGS = (
         kernel=kernel,
         config=Config(),
         geometry=geometry,
+        choices=simt.WARP_TILES,
         requires=common.fits_grid(geometry),
     ),
 )

@@ -55,5 +55,6 @@ RUNGS = (
         kernel=kernel,
         config=Config(),
         geometry=geometry,
+        choices={"threads": (64, 128, 256, 512, 1024)},
     ),
 )

@@ -76,5 +76,6 @@ RUNGS = (
         kernel=kernel,
         config=Config(),
         geometry=geometry,
+        choices={"threads": (128, 256, 512, 1024), "run": (16, 32, 64, 128)},
     ),
 )

@@ -35,8 +35,29 @@ def warp_sum(value: Float32) -> Float32:
 
 
 @cute.jit
+def block_sum(value: Float32, threads: cutlass.Constexpr) -> Float32:
+    """The sum of the block's values, in thread 0: reduce each warp, then the warps' sums."""
+    tx, _, _ = cute.arch.thread_idx()
+    sW = shared_vector(WARP)
+    value = warp_sum(value)
+    if tx % WARP == 0:
+        sW[tx // WARP] = value
+    cute.arch.sync_threads()
+    part = Float32(0)
+    if tx < WARP:
+        if tx < threads // WARP:
+            part = sW[tx]
+        part = warp_sum(part)
+    return part
+
+
+@cute.jit
 def add_block_sum(out: cute.Pointer, value: Float32, threads: cutlass.Constexpr) -> None:
-    """Add the sum of the block's values to `out`: reduce each warp, then the warps' sums."""
+    """Add the sum of the block's values to `out`.
+
+    Not by `block_sum`: with the condition around the whole end, warps other than the first execute
+    fewer instructions, and the hardware's readings are of this code.
+    """
     tx, _, _ = cute.arch.thread_idx()
     sW = shared_vector(WARP)
     value = warp_sum(value)

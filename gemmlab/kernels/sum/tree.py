@@ -78,6 +78,7 @@ RUNGS = tuple(
         kernel=kernel,
         config=Config(order),
         geometry=geometry,
+        choices={"threads": (64, 128, 256, 512, 1024)},
         reproducible=False,
     )
     for order, change in (

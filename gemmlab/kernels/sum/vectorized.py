@@ -74,14 +74,16 @@ RUNGS = (
         kernel=kernel,
         config=Config(),
         geometry=geometry,
+        choices={"threads": (128, 256, 512, 1024)},
         reproducible=False,
     ),
     Rung(
         name="deterministic",
         problem="sum",
-        change="one block: one order, the same bits",
+        change="one block: a fixed order, reproducible bits",
         kernel=kernel,
         config=Config(threads=1024, blocks=1),
         geometry=geometry,
+        choices={"threads": (128, 256, 512, 1024)},
     ),
 )

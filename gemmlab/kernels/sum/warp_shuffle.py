@@ -47,10 +47,11 @@ RUNGS = (
     Rung(
         name="warp-shuffle",
         problem="sum",
-        change="the tree in registers: warp shuffles",
+        change="the tree in registers, by warp shuffles",
         kernel=kernel,
         config=Config(),
         geometry=geometry,
+        choices={"threads": (64, 128, 256, 512, 1024)},
         reproducible=False,
     ),
 )

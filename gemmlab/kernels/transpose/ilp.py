@@ -83,6 +83,7 @@ RUNGS = (
         kernel=kernel,
         config=Config(),
         geometry=geometry,
+        choices={"tile": (32, 64), "stride": (33, 65), "rows": (2, 4, 8), "loads": (2, 4, 8)},
         requires=common.fits_grid(geometry),
     ),
 )

@@ -64,10 +64,11 @@ RUNGS = (
     Rung(
         name="naive",
         problem="transpose",
-        change="one thread, one element",
+        change="one thread per element",
         kernel=kernel,
         config=Config(),
         geometry=geometry,
+        choices={"block_m": (4, 8, 16), "block_n": (32, 64, 128)},
         requires=common.fits_grid(geometry),
     ),
 )

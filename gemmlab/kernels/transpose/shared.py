@@ -77,6 +77,7 @@ RUNGS = tuple(
         kernel=kernel,
         config=config,
         geometry=geometry,
+        choices={"tile": (32, 64), "stride": (32, 33, 64, 65), "rows": (2, 4, 8)},
         requires=common.fits_grid(geometry),
     )
     for name, change, config in (

@@ -36,7 +36,7 @@ class Config(add.Config):
         whole = self.chunk > 0 and self.chunk % self.threads == 0
         rule = f"chunk = {self.chunk} is not a positive multiple of threads = {self.threads}"
         common.require(whole, rule)
-        common.require(self.streams > 0, f"streams = {self.streams}, must be positive")
+        common.require(1 <= self.streams <= 64, f"streams = {self.streams}, must be 1 to 64")
 
 
 def flow(config: Config, host: Host, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> None:
@@ -66,6 +66,7 @@ RUNGS = (
         kernel=kernel,
         config=Config(),
         geometry=geometry,
+        choices={"chunk": (2**18, 2**20, 2**22), "streams": (2, 3, 4)},
         flow=flow,
     ),
 )

@@ -39,6 +39,7 @@ RUNGS = (
         kernel=kernel,
         config=Config(),
         geometry=geometry,
+        choices={"threads": (64, 128, 256, 512, 1024)},
         flow=flow,
     ),
 )

@@ -35,10 +35,11 @@ RUNGS = (
     Rung(
         name="managed",
         problem="vector-add",
-        change="unified memory: pages move when touched",
+        change="unified memory: pages migrate on first touch",
         kernel=kernel,
         config=Config(),
         geometry=geometry,
+        choices={"threads": (64, 128, 256, 512, 1024)},
         flow=flow,
     ),
 )

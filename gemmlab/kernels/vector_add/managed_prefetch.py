@@ -36,10 +36,11 @@ RUNGS = (
     Rung(
         name="managed-prefetch",
         problem="vector-add",
-        change="pages moved ahead of their first touch",
+        change="pages prefetched before their first use",
         kernel=kernel,
         config=Config(),
         geometry=geometry,
+        choices={"threads": (64, 128, 256, 512, 1024)},
         flow=flow,
     ),
 )

@@ -23,8 +23,11 @@ REPAIR_TILE = 64  # rows, and columns, of C that a block of `repair` takes at a 
 VECTOR_PITCH = 256  # the exponents of each batch item are padded to a multiple of this
 # A vector is wide if more than WIDE_LEAST + depth // WIDE_EVERY of its elements are at risk. Each
 # wide vector adds WIDE_COUNT to the count of elements at risk, more than any matrix has elements.
-WIDE_LEAST, WIDE_EVERY = 4, 1024
+WIDE_LEAST, WIDE_EVERY = 8, 256
 WIDE_COUNT = 2**40
+# The risk of vectors that have no elements at risk to count.
+NOT_FINITE_RISK, EMPTY_RISK = -1, -2
+NO_LIMIT = 2**64 - 1  # of the number of elements at risk, or of doubtful elements
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,12 @@ class Scheme:
     Up to a depth of `short_k`, or always if it is None, chains of sums in the tensor cores are
     short. Every `total_k` of k the sums move from registers to memory; 0 means never. If many
     elements are at risk, the `fallback` computes a product that named no scheme.
+
+    A sum of products of scaled elements is doubtful if its magnitude is less than `doubt` times the
+    number of elements at risk in its row of A and its column of B. An element at risk loses up to
+    2^-25, and its factor is below 2^15. So all other sums lose less than 2^-21, or 8 u, of the sum
+    of their terms' magnitudes. That is for sums of 64 terms; longer ones may lose more, shorter
+    ones less. 0: no sum is doubtful.
     """
 
     name: str
@@ -49,6 +58,7 @@ class Scheme:
     short_k: int | None = None
     total_k: int = 0
     fallback: str | None = None
+    doubt: float = 0.0
 
     @property
     def parts(self) -> int:
@@ -70,6 +80,7 @@ FP16X3 = Scheme(
     has_ties=True,
     short_k=4096,
     fallback="bf16x6",
+    doubt=2.0**11,
 )
 # Three bfloat16 parts hold all 24 bits of a float32 number over its range of exponents.
 BF16X6 = Scheme(

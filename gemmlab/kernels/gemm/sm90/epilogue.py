@@ -3,23 +3,33 @@
 from typing import NamedTuple
 
 import cutlass
-from cutlass import Float32, Int32, Int64, cute
+from cutlass import Boolean, Float32, Int32, Int64, Uint32, Uint64, cute
 
-from gemmlab.kernels.gemm.sm90.config import VECTOR_PITCH
+from gemmlab.kernels import atomics
+from gemmlab.kernels.gemm.sm90.config import NO_LIMIT, VECTOR_PITCH
 
 
 class Output(NamedTuple):
-    """C = alpha·A·B + beta·C for each item of a batch, C with contiguous rows."""
+    """C = alpha·A·B + beta·D for each item of a batch. Rows of C are contiguous. D may be C."""
 
     c: cute.Pointer
     ldc: Int64  # elements from row to row
     batch_c: Int64  # elements from item to item
+    d: cute.Pointer
+    row_d: Int64  # elements from row to row of D; any of these may be 0
+    column_d: Int64  # … from column to column
+    batch_d: Int64  # … from item to item
     alpha: Float32
     beta: Float32
     unscale_a: cute.Pointer  # exponents that undo the scaling of each row of A
     unscale_b: cute.Pointer  # … of each column of B
     item_stride_a: Int32  # 1; 0 if all items of the batch share A
     item_stride_b: Int32
+    risk_a: cute.Pointer  # elements at risk in each row of A; negative: none
+    risk_b: cute.Pointer  # … in each column of B
+    doubts: cute.Pointer  # a bit per element of C, for those that `repair` computes
+    doubted: cute.Pointer  # their number
+    doubt: Float32  # see `Scheme`
 
 
 @cute.jit
@@ -89,32 +99,37 @@ def store(
     sums: cute.Tensor,
     coords: cute.Tensor,
     mC: cute.Tensor,
+    mD: cute.Tensor,
     corner: tuple,
     beta: Float32,
-    wide: cutlass.Boolean,
+    wide: tuple,
 ) -> None:
-    """C = sums + beta·C for the thread's elements ((2, 2, n/8), 1, 1), in pairs if `wide`."""
+    """C = sums + beta·D for the thread's elements ((2, 2, n/8), 1, 1).
+
+    D has any strides, and may be C. wide: whether C, and D, can be accessed in pairs.
+    """
     m, n = mC.shape
     pairs = sums.shape[0][2]
     for r in cutlass.range_constexpr(2):
         row, col = corner[0] + coords[(0, r, 0), 0, 0][0], corner[1] + coords[(0, r, 0), 0, 0][1]
         start = mC.iterator + cute.crd2idx((row, col), mC.layout)
-        # Load a whole row of C before storing to it: loads do not move ahead of stores.
+        # Load a whole row of D before storing to it: loads do not move ahead of stores.
         if beta != 0:
             old = cute.make_rmem_tensor((2, pairs), Float32)
             old.fill(0.0)
+            added = mD.iterator + cute.crd2idx((row, col), mD.layout)
             for j in cutlass.range_constexpr(pairs):
-                if wide:
-                    old[None, j].store(pair(start, j, 8).load())
+                if wide[1]:
+                    old[None, j].store(pair(added, j, 8).load())
                 else:
                     for e in cutlass.range_constexpr(2):
                         if row < m and col + 8 * j + e < n:
-                            old[e, j] = pair(start, j)[e]
+                            old[e, j] = mD[row, col + 8 * j + e]
             for j in cutlass.range_constexpr(pairs):
                 for e in cutlass.range_constexpr(2):
                     sums[(e, r, j), 0, 0] += beta * old[e, j]
         for j in cutlass.range_constexpr(pairs):
-            if wide:
+            if wide[0]:
                 two = cute.make_rmem_tensor(2, Float32)
                 for e in cutlass.range_constexpr(2):
                     two[e] = sums[(e, r, j), 0, 0]
@@ -123,6 +138,65 @@ def store(
                 for e in cutlass.range_constexpr(2):
                     if row < m and col + 8 * j + e < n:
                         pair(start, j)[e] = sums[(e, r, j), 0, 0]
+
+
+@cute.jit
+def leave_doubtful(
+    sums: cute.Tensor, coords: cute.Tensor, output: Output, tile: tuple, corner: tuple, sizes: tuple
+) -> None:
+    """Replace doubtful sums by 0, and mark them for `repair`; see `Scheme`."""
+    m, n = sizes
+    item, _, _ = tile
+    row0, col0 = corner
+    pairs = sums.shape[0][2]
+    rA = exponents_of(output.risk_a, item * output.item_stride_a, m)
+    rB = exponents_of(output.risk_b, item * output.item_stride_b, n)
+    most_a = cute.make_rmem_tensor(2, Int32)
+    most_b = cute.make_rmem_tensor((2, pairs), Int32)
+    for r in cutlass.range_constexpr(2):
+        most_a[r] = rA[row0 + coords[(0, r, 0), 0, 0][0]]
+    for e in cutlass.range_constexpr(2):
+        for j in cutlass.range_constexpr(pairs):
+            most_b[e, j] = rB[col0 + coords[(e, 0, j), 0, 0][1]]
+    doubtful = Boolean(False)
+    for r in cutlass.range_constexpr(2):
+        for j in cutlass.range_constexpr(pairs):
+            for e in cutlass.range_constexpr(2):
+                limit = limit_of(most_a[r], most_b[e, j], output.doubt)
+                value = sums[(e, r, j), 0, 0]
+                doubtful = doubtful or cutlass.max(value, -value) < limit
+    if doubtful:
+        words = cute.ceil_div(n, 32)
+        for r in cutlass.range_constexpr(2):
+            for j in cutlass.range_constexpr(pairs):
+                for e in cutlass.range_constexpr(2):
+                    row = row0 + coords[(0, r, 0), 0, 0][0]
+                    col = col0 + coords[(e, 0, j), 0, 0][1]
+                    limit = limit_of(most_a[r], most_b[e, j], output.doubt)
+                    value = sums[(e, r, j), 0, 0]
+                    if cutlass.max(value, -value) < limit and row < m and col < n:
+                        sums[(e, r, j), 0, 0] = Float32(0)
+                        word = (Int64(item) * m + row) * words + col // 32
+                        atomics.add(output.doubts + word, Uint32(1) << (col % 32))
+                        atomics.add(output.doubted, Uint64(1))
+
+
+@cute.jit
+def exceeds(doubted: cute.Pointer, most: Uint64) -> Boolean:
+    """Whether more elements are doubtful than `most`. Without a limit, their number is not read."""
+    found = Boolean(False)
+    if most != Uint64(NO_LIMIT):
+        found = cute.make_tensor(doubted, cute.make_layout(1))[0] > most
+    return found
+
+
+@cute.jit
+def limit_of(risk_a: Int32, risk_b: Int32, doubt: Float32) -> Float32:
+    """A sum below this is doubtful; 0 if a vector is empty or not finite."""
+    limit = Float32(risk_a + risk_b) * doubt
+    if risk_a < 0 or risk_b < 0:
+        limit = Float32(0)
+    return limit
 
 
 @cute.jit
@@ -147,7 +221,16 @@ def finish_tile(
     uA = exponents_of(output.unscale_a, item * output.item_stride_a, m)
     uB = exponents_of(output.unscale_b, item * output.item_stride_b, n)
     row0, col0 = tile_m * config.block_m, tile_n * config.block_n
-    wide = row0 + config.block_m <= m and col0 + config.block_n <= n
-    wide = wide and mC.iterator.toint() % 8 == 0 and ldc % 2 == 0
+    mD = cute.make_tensor(
+        output.d + item * output.batch_d,
+        cute.make_layout((m, n), stride=(output.row_d, output.column_d)),
+    )
+    inside = row0 + config.block_m <= m and col0 + config.block_n <= n
+    wide = inside and mC.iterator.toint() % 8 == 0 and ldc % 2 == 0
+    wide_d = inside and mD.iterator.toint() % 8 == 0 and output.row_d % 2 == 0
+    wide_d = wide_d and output.column_d == 1
+    if cutlass.const_expr(config.scheme.doubt > 0):  # noqa: SIM102 (decided at compile time)
+        if output.doubt > 0:
+            leave_doubtful(sums, coords, output, tile, (row0, col0), sizes)
     unscale(sums, coords, (row0, col0), (uA, uB), output.alpha)
-    store(sums, coords, mC, (row0, col0), output.beta, wide)
+    store(sums, coords, mC, mD, (row0, col0), output.beta, (wide, wide_d))

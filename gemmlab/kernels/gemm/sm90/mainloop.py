@@ -42,7 +42,7 @@ from cutlass.cute.nvgpu import OperandMajorMode, cpasync, warpgroup
 
 from gemmlab.kernels.gemm.sm90 import totals
 from gemmlab.kernels.gemm.sm90.config import LINE, MMA_K, MMA_M, WARPGROUP
-from gemmlab.kernels.gemm.sm90.epilogue import Output, finish_tile
+from gemmlab.kernels.gemm.sm90.epilogue import Output, exceeds, finish_tile
 from gemmlab.kernels.gemm.sm90.pdl import pdl_wait
 from gemmlab.kernels.gemm.sm90.scheduling import (
     next_stage,
@@ -55,11 +55,16 @@ from gemmlab.kernels.signature import signatures
 
 POINTERS = {
     "c": ("float32", "output"),
+    "d": ("float32", "input"),
     "unscale_a": ("int32", "input"),
     "unscale_b": ("int32", "input"),
+    "risk_a": ("int32", "input"),
+    "risk_b": ("int32", "input"),
     "status_a": ("uint64", "input"),
     "status_b": ("uint64", "input"),
     "totals_c": ("float32", "output"),
+    "doubts": ("uint32", "accumulator"),
+    "doubted": ("uint64", "accumulator"),
 }
 
 WARPS = WARPGROUP // 32
@@ -257,23 +262,33 @@ def kernel(
     map_a: cute.CopyAtom,
     map_b: cute.CopyAtom,
     c: cute.Pointer,
+    d: cute.Pointer,
     unscale_a: cute.Pointer,
     unscale_b: cute.Pointer,
+    risk_a: cute.Pointer,
+    risk_b: cute.Pointer,
     status_a: cute.Pointer,
     status_b: cute.Pointer,
     totals_c: cute.Pointer,
+    doubts: cute.Pointer,
+    doubted: cute.Pointer,
     m: Int32,
     n: Int32,
     k: Int32,
     batch: Int32,
     ldc: Int64,
     batch_c: Int64,
+    row_d: Int64,
+    column_d: Int64,
+    batch_d: Int64,
     item_stride_a: Int32,
     item_stride_b: Int32,
     alpha: Float32,
     beta: Float32,
     least_risk: Uint64,
     most_risk: Uint64,
+    most_doubts: Uint64,
+    doubt: Float32,
     config: cutlass.Constexpr,
 ):
     BM, BN, CLUSTER, CONSUMERS = config.block_m, config.block_n, config.cluster, config.consumers
@@ -288,7 +303,7 @@ def kernel(
     risk = cute.make_tensor(status_a, cute.make_layout(1))[0]
     risk += cute.make_tensor(status_b, cute.make_layout(1))[0]
     tiles = cute.ceil_div(m, BM * CLUSTER) * cute.ceil_div(n, BN) * batch
-    if risk < least_risk or risk > most_risk:
+    if (risk < least_risk or risk > most_risk) and not exceeds(doubted, most_doubts):
         tiles = Int32(0)
     work = Work(m, n, cute.ceil_div(k, LINE), tiles, bx, blocks)
 
@@ -308,7 +323,9 @@ def kernel(
         if cutlass.const_expr(CONSUMERS in REGISTERS):
             cute.arch.setmaxregister_increase(REGISTERS[CONSUMERS][1])
         scales = (unscale_a, unscale_b, item_stride_a, item_stride_b)
-        output = Output(c, ldc, batch_c, alpha, beta, *scales)
+        risks = (risk_a, risk_b, doubts, doubted, doubt)
+        added = (d, row_d, column_d, batch_d)
+        output = Output(c, ldc, batch_c, *added, alpha, beta, *scales, *risks)
         consume(ring, work, output, totals_c, group, config)
     # A block must not exit while the others of its cluster read what it has copied for them, or
     # arrive at its barriers.

@@ -17,7 +17,8 @@ the matrix's pitch is.
 | out     | element | parts (batch, part, line, pitch); lines are contiguous                      |
 | unscale | vector  | exponent of the power of two that undoes the scale                          |
 | risk    | vector  | number of elements too small relative to the largest to keep all bits;      |
-|         |         | -1 if the vector has an infinity or a NaN; its parts are then 0             |
+|         |         | -1 if the vector has an infinity or a NaN, and its parts are then 0; -2 if  |
+|         |         | all its elements are 0                                                      |
 | status  | matrix  | [0] += elements at risk, and 2^40 per wide vector, which has many of them;  |
 |         |         | [1] += vectors with an infinity or a NaN                                    |
 
@@ -33,6 +34,8 @@ from cutlass import Float32, Int32, Int64, Uint64, cute
 from gemmlab.kernels import atomics
 from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.gemm.sm90.config import (
+    EMPTY_RISK,
+    NOT_FINITE_RISK,
     PACK_WARPS,
     STRIP,
     VECTOR_PITCH,
@@ -54,7 +57,8 @@ POINTERS = {
 
 LANES = STRIP // 4  # lanes per line of a strip, four vectors each
 INFINITY = 0x7F800000  # float32 bits
-NOT_FINITE = 1 << 14  # marks a vector with an infinity or a NaN, in place of its scale
+# Marks in place of the scale: of a vector with an infinity or a NaN, and of one that is all zeros.
+NOT_FINITE, EMPTY = 1 << 14, (1 << 14) + 1
 SIGN = -(1 << 31)  # sign bit of a float32
 TAIL = (1 << 13) - 1  # significand bits that float32 has and float16 lacks
 # float32 bits of 2^-20. A relative change by 2^-20 exceeds an ulp of float32 and is far below half
@@ -76,14 +80,14 @@ def power(e: Int32) -> Float32:
 
 @cute.jit
 def scale_of(peak: Int32, scheme: cutlass.Constexpr) -> Int32:
-    """The exponent of a vector's scale, from the bits of its largest magnitude; 0 if that is 0."""
+    """The exponent of a vector's scale, from the bits of its largest magnitude, or a mark."""
     exponent = (peak >> 23) - 127
     if peak < 1 << 23:
         # Subnormal: `peak` is a multiple of 2^-149. Its conversion to float32 has the exponent.
         exponent = (Float32(peak).bitcast(Int32) >> 23) - 127 - 149
     scale = scheme.peak - exponent
     if peak == 0:
-        scale = Int32(0)
+        scale = Int32(EMPTY)
     if peak >= INFINITY:
         scale = Int32(NOT_FINITE)
     return scale
@@ -99,11 +103,13 @@ def load_inside(tensor: cute.Tensor, i: Int32, j: Int32, wide: cutlass.Boolean) 
 
 @cute.jit
 def record_scale(at: Int64, scale: Int32, unscale: Any, risk: Any, status: cute.Pointer) -> None:
-    """Write how to undo a vector's scale, and mark the vector if it is not finite."""
+    """Write how to undo a vector's scale, and mark the vector if it is empty or not finite."""
     simt.element(unscale, at)[0] = -scale
-    if scale == NOT_FINITE:
+    if scale >= NOT_FINITE:
         simt.element(unscale, at)[0] = Int32(0)
-        simt.element(risk, at)[0] = Int32(-1)
+        simt.element(risk, at)[0] = Int32(EMPTY_RISK)
+    if scale == NOT_FINITE:
+        simt.element(risk, at)[0] = Int32(NOT_FINITE_RISK)
         atomics.add(status + 1, Uint64(1))
 
 
@@ -171,7 +177,7 @@ def pack_four(
         # Two steps: the scale itself may lie outside the range of float32.
         half = scales[e] >> 1
         value = four[e] * power(half) * power(scales[e] - half)
-        if scales[e] == NOT_FINITE:
+        if scales[e] >= NOT_FINITE:
             value = Float32(0)
         size = magnitude(value)
         if size > 0 and size < (127 + scheme.floor) << 23:

@@ -1,14 +1,17 @@
 """Programmatic dependent launch (PDL): a kernel starts while the previous one still runs."""
 
 from cutlass import cute
+from cutlass.base_dsl import Arch
+from cutlass.cutlass_dsl import CuTeDSL
 
 
-@cute.jit
 def pdl_wait() -> None:
     """Wait for the previous kernel in the stream to finish; let the next one start and wait.
 
     Blocks of the next kernel fill multiprocessors as they become free, and set up barriers and
-    shared memory meanwhile. Without the launch attribute both instructions do nothing.
+    shared memory meanwhile. Without the launch attribute both instructions do nothing. Before
+    compute capability 9.0 there are none, and kernels run one after the other.
     """
-    cute.arch.griddepcontrol_launch_dependents()
-    cute.arch.griddepcontrol_wait()
+    if CuTeDSL._get_dsl().get_arch_enum() >= Arch.sm_90:
+        cute.arch.griddepcontrol_launch_dependents()
+        cute.arch.griddepcontrol_wait()

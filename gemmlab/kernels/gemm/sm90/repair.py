@@ -1,20 +1,27 @@
-"""Repair non-finite rows: add products with infinities and NaN, which `mainloop` leaves out.
+"""Repair C: add the float32 products that `mainloop` leaves out. Their elements hold only beta·C.
 
-A row of A or column of B with an infinity or a NaN is marked by `pack`, and its parts are zero. At
-this point its elements of C hold only beta·C. Blocks take turns at the tiles of C. For each tile
-that a marked row or column crosses, a block forms the float32 product as the `shared` rung does,
-and adds it to the marked elements. Two counters show whether anything is marked; if nothing is,
-every block ends at once.
+**Non-finite rows.** A row of A or column of B with an infinity or a NaN is marked by `pack`, and
+its parts are zero. Blocks take turns at the tiles of C. For each tile that a marked row or column
+crosses, a block forms the float32 product as the `shared` rung does, and adds it to the marked
+elements.
 
-The last block to end copies the counts of `pack` to `report`. It clears those of A if bit 0 of
-`clear` is set, those of B if bit 1 is, for the next product.
+**Doubtful elements.** `mainloop` sets a bit of `doubts` for each sum that elements at risk may have
+spoiled. Blocks take turns at the words of `doubts`: doubtful elements often lie side by side, so
+neighbouring words go to different blocks. All threads of a block share the sum of each element.
+Each of several launches over k has its own words, for the terms of its `segment` of k. Bits are
+cleared for the next product. If there were more than `most_doubts` of them, C has been computed in
+bfloat16 parts since.
+
+Counters show whether there is anything to do; if not, every block ends at once. The last block to
+end copies the counts to `report`. It clears those of A if bit 0 of `clear` is set, those of B if
+bit 1 is, for the next product.
 """
 
 import cutlass
-from cutlass import Float32, Int32, Int64, Uint64, cute
+from cutlass import Boolean, Float32, Int32, Int64, Uint32, Uint64, cute
 
 from gemmlab.kernels.gemm import simt
-from gemmlab.kernels.gemm.sm90.config import REPAIR_TILE, VECTOR_PITCH
+from gemmlab.kernels.gemm.sm90.config import NOT_FINITE_RISK, REPAIR_TILE, VECTOR_PITCH
 from gemmlab.kernels.gemm.sm90.pdl import pdl_wait
 from gemmlab.kernels.signature import signatures
 
@@ -26,11 +33,13 @@ POINTERS = {
     "risk_b": ("int32", "input"),
     "status_a": ("uint64", "accumulator"),
     "status_b": ("uint64", "accumulator"),
-    "report": ("uint64", "output"),
+    "report": ("uint64", "accumulator"),
+    "doubts": ("uint32", "accumulator"),
 }
 
 DEPTH = 16  # of the tiles in shared memory
 THREADS = 256
+WARPS = THREADS // 32
 EACH = REPAIR_TILE // 16  # rows, and columns, per thread, 16 apart
 
 
@@ -40,7 +49,7 @@ def mark(risk: cute.Pointer, item: Int32, length: Int32, vector: Int32) -> Int32
     found = Int32(0)
     if vector < length:
         at = Int64(item) * cute.round_up(length, VECTOR_PITCH) + vector
-        found = Int32(simt.element(risk, at)[0] < 0)
+        found = Int32(simt.element(risk, at)[0] == NOT_FINITE_RISK)
     return found
 
 
@@ -86,8 +95,110 @@ def add_products(
 
 
 @cute.jit
+def add_element(
+    mA: cute.Tensor,
+    mB: cute.Tensor,
+    mC: cute.Tensor,
+    sP: cute.Tensor,
+    at: tuple,
+    ends: tuple,
+    alpha: Float32,
+) -> None:
+    """C[at] += alpha·A·B, over k between `ends`. sP: a sum per warp. Run by all threads."""
+    row, col = at
+    start, end = ends
+    thread, _, _ = cute.arch.thread_idx()
+    total = Float32(0)
+    for kk in cutlass.range(start + thread, end, THREADS, unroll=8):
+        total += mA[row, kk] * mB[kk, col]
+    for level in cutlass.range_constexpr(5):
+        total += cute.arch.shuffle_sync_bfly(total, 16 >> level)
+    if thread % 32 == 0:
+        sP[thread // 32] = total
+    cute.arch.sync_threads()
+    if thread == 0:
+        total = Float32(0)
+        for warp in cutlass.range_constexpr(WARPS):
+            total += sP[warp]
+        mC[row, col] += alpha * total
+    cute.arch.sync_threads()  # before the next element's sums
+
+
+@cute.jit
+def lowest(word: Uint32) -> Int32:
+    """The position of the lowest bit that is set."""
+    return Int32(cute.arch.popc((word & (Uint32(0) - word)) - 1))
+
+
+@cute.jit
+def add_doubtful(
+    arrays: tuple,
+    strides: tuple,
+    sizes: tuple,
+    doubts: cute.Pointer,
+    alpha: Float32,
+    only_clear: Boolean,
+) -> None:
+    """Compute the elements of C whose bits are set in `doubts`, and clear the bits.
+
+    A block takes the bits of all segments, because they may belong to the same element of C.
+    """
+    m, n, k, batch, segment = sizes
+    a, b, c = arrays
+    row_a, col_a, row_b, col_b, ldc, batch_a, batch_b, batch_c = strides
+    thread, _, _ = cute.arch.thread_idx()
+    bx, _, _ = cute.arch.block_idx()
+    blocks, _, _ = cute.arch.grid_dim()
+    sW = cute.make_tensor(cute.arch.alloc_smem(Uint32, THREADS), cute.make_layout(THREADS))
+    sH = cute.make_tensor(cute.arch.alloc_smem(Uint32, WARPS), cute.make_layout(WARPS))
+    sP = cute.make_tensor(cute.arch.alloc_smem(Float32, WARPS), cute.make_layout(WARPS))
+    pitch = cute.ceil_div(n, 32)  # words per row of C
+    words = batch * m * pitch
+    for first in cutlass.range(bx, words, blocks * THREADS, unroll=1):
+        for start in cutlass.range(0, k, segment, unroll=1):
+            ends = (start, cutlass.min(start + segment, k))
+            word, index = Uint32(0), first + thread * blocks
+            if index < words:
+                at = Int64(start // segment) * words + index
+                word = Uint32(simt.element(doubts, at)[0])
+                if word != 0:
+                    simt.element(doubts, at)[0] = Uint32(0)
+            holders = cute.arch.vote_ballot_sync(word != 0 and not only_clear)
+            sW[thread] = word
+            if thread % 32 == 0:
+                sH[thread // 32] = Uint32(holders)  # lanes with a bit
+            cute.arch.sync_threads()
+            for warp in cutlass.range(WARPS, unroll=1):
+                lanes = Uint32(sH[warp])
+                while lanes != 0:
+                    holder = warp * 32 + lowest(lanes)
+                    lanes = lanes & (lanes - 1)
+                    bits, at_word = Uint32(sW[holder]), first + holder * blocks
+                    line, left = at_word // pitch, at_word % pitch * 32
+                    row, item = line % m, line // m
+                    mA = cute.make_tensor(
+                        a + item * batch_a, cute.make_layout((m, k), stride=(row_a, col_a))
+                    )
+                    mB = cute.make_tensor(
+                        b + item * batch_b, cute.make_layout((k, n), stride=(row_b, col_b))
+                    )
+                    mC = cute.make_tensor(
+                        c + item * batch_c, cute.make_layout((m, n), stride=(ldc, 1))
+                    )
+                    while bits != 0:
+                        place = (row, left + lowest(bits))
+                        bits = bits & (bits - 1)
+                        add_element(mA, mB, mC, sP, place, ends, alpha)
+            cute.arch.sync_threads()  # before the next words
+
+
+@cute.jit
 def report_counts(report: cute.Pointer, statuses: tuple, counts: tuple, clear: Int32) -> None:
-    """The last block to end writes both counts to `report`, and clears those that `clear` names."""
+    """The last block to end writes the counts to `report`, and clears those that `clear` names.
+
+    report: elements at risk, non-finite vectors, blocks that have ended, doubtful elements of the
+    product that is running, and of the last one.
+    """
     thread, _, _ = cute.arch.thread_idx()
     blocks, _, _ = cute.arch.grid_dim()
     cute.arch.sync_threads()
@@ -99,6 +210,8 @@ def report_counts(report: cute.Pointer, statuses: tuple, counts: tuple, clear: I
             simt.element(report, 0)[0] = counts[0]
             simt.element(report, 1)[0] = counts[1]
             simt.element(report, 2)[0] = Uint64(0)
+            simt.element(report, 3)[0] = Uint64(0)
+            simt.element(report, 4)[0] = counts[2]
             for side in cutlass.range_constexpr(2):
                 if clear & (1 << side) != 0:
                     simt.element(statuses[side], 0)[0] = Uint64(0)
@@ -115,6 +228,7 @@ def kernel(
     status_a: cute.Pointer,
     status_b: cute.Pointer,
     report: cute.Pointer,
+    doubts: cute.Pointer,
     m: Int32,
     n: Int32,
     k: Int32,
@@ -129,6 +243,8 @@ def kernel(
     batch_c: Int64,
     alpha: Float32,
     clear: Int32,
+    segment: Int32,
+    most_doubts: Uint64,
 ):
     pdl_wait()
     thread, _, _ = cute.arch.thread_idx()
@@ -136,6 +252,7 @@ def kernel(
     blocks, _, _ = cute.arch.grid_dim()
     at_risk = simt.element(status_a, 0)[0] + simt.element(status_b, 0)[0]
     not_finite = simt.element(status_a, 1)[0] + simt.element(status_b, 1)[0]
+    doubted = simt.element(report, 3)[0]
     if not_finite > 0:
         shape = cute.make_layout((2, REPAIR_TILE), stride=(REPAIR_TILE, 1))
         sM = cute.make_tensor(cute.arch.alloc_smem(Int32, 2 * REPAIR_TILE), shape)
@@ -163,7 +280,11 @@ def kernel(
                 mC = cute.make_tensor(c + item * batch_c, cute.make_layout((m, n), stride=(ldc, 1)))
                 add_products(mA, mB, mC, sM, (row0, col0), alpha)
 
-    report_counts(report, (status_a, status_b), (at_risk, not_finite), clear)
+    if doubted > 0:
+        strides = (row_a, col_a, row_b, col_b, ldc, batch_a, batch_b, batch_c)
+        sizes = (m, n, k, batch, segment)
+        add_doubtful((a, b, c), strides, sizes, doubts, alpha, doubted > most_doubts)
+    report_counts(report, (status_a, status_b), (at_risk, not_finite, doubted), clear)
 
 
 SIGNATURES = signatures(POINTERS, kernel)

@@ -1,0 +1,231 @@
+"""Four warps only copy; the other eight only multiply, 16×8 elements of C per thread.
+
+Change from `async-copy`: there every warp computes addresses, copies, and waits at a barrier with
+all others. Here copying has warps of its own, and the others issue hardly anything but FFMA and
+LDS: six LDS.128 feed 128 FFMA, where 8×8 elements per thread need eight. setmaxnreg moves registers
+from the copiers to the others, which need 176 for sums and two sets of fragments.
+
+Each stage of the ring has two mbarriers: the copiers arrive at `full`, a computing warp arrives at
+`empty` after its last read. So warps drift apart, and one computes while its neighbour waits.
+
+The sums are multiplied by 1 before they are stored: a 128-bit store takes four consecutive
+registers, and without the product ptxas would keep the sums in such groups all along. Then most
+FFMA would read a sum and an element of B from the same bank of registers.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import cutlass
+from cutlass import Constexpr, Float32, Int32, Int64, cute
+
+from gemmlab.kernels import common
+from gemmlab.kernels.common import MAX_SMEM, require
+from gemmlab.kernels.gemm import simt
+from gemmlab.kernels.rung import Geometry, Rung
+
+
+@dataclass(frozen=True)
+class Config:
+    """Block of C, depth and number of tiles, and elements of C per warp and per thread."""
+
+    layout: str = "row"
+    block_m: int = 128
+    block_n: int = 256
+    block_k: int = 16
+    stages: int = 4
+    warp_m: int = 64
+    warp_n: int = 64
+    thread_m: int = 16
+    thread_n: int = 8
+    depth: int = 8  # of the innermost loop
+    group: int = 8  # rows of blocks in a band that is walked column by column
+    copiers: int = 128  # threads that copy
+    min_blocks: int = 1  # per multiprocessor; setmaxnreg needs the registers that this permits
+    registers: tuple[int, int] = (104, 200)  # per thread that copies, and that computes
+
+    @property
+    def computing(self) -> int:  # threads
+        return self.block_m // self.thread_m * (self.block_n // self.thread_n)
+
+    @property
+    def threads(self) -> int:
+        return self.computing + self.copiers
+
+    @property
+    def unit(self) -> int:  # the axis along which B and C are contiguous
+        return 0 if self.layout == "course" else 1
+
+    @property
+    def smem(self) -> int:
+        return 4 * self.stages * self.block_k * (self.block_m + self.block_n + 2 * simt.PADDING)
+
+    def __post_init__(self) -> None:
+        simt.check_layout(self.layout)
+        simt.check_warps(self)
+        require(self.stages > 1, f"stages = {self.stages}, at least 2 are needed")
+        rule = f"block_k = {self.block_k}, must be a multiple of 4: 128 bits"
+        require(self.block_k % 4 == 0, rule)
+        rule = f"block_k = {self.block_k} is not a multiple of depth = {self.depth}"
+        require(self.block_k % self.depth == 0, rule)
+        groups = self.computing % 128 == 0 and self.copiers % 128 == 0
+        require(groups, f"{self.computing} + {self.copiers} threads, must be groups of four warps")
+        for name, extent in (("block_m", self.block_m), ("block_n", self.block_n)):
+            text = f"tile {name} × block_k is {extent} × {self.block_k}"
+            rule = f"{text}, must be a multiple of four per thread that copies"
+            require(extent * self.block_k % (4 * self.copiers) == 0, rule)
+        own, granted = 65536 // (self.min_blocks * self.threads) // 8 * 8, self.registers
+        allowed = all(count % 8 == 0 and 24 <= count <= 240 for count in granted)
+        require(allowed, f"registers = {granted}, must be multiples of 8 from 24 to 240")
+        taken = granted[0] * self.copiers + granted[1] * self.computing
+        rule = f"the threads take {taken} registers, of {own * self.threads} that they start with"
+        require(taken <= own * self.threads, rule)
+        rule = f"{self.stages} stages take {self.smem} bytes, at most {MAX_SMEM} are allowed"
+        require(self.smem <= MAX_SMEM, rule)
+
+
+@cute.jit
+def fill(mA, mB, ring, corner, tiles, wide: Constexpr, config: Constexpr):
+    """Fill the stages with the tiles [first, last) of A (k,m) and B (k,n). Run by the copiers."""
+    sA, sB, full, empty = ring
+    thread, _, _ = cute.arch.thread_idx()
+    BK, S = config.block_k, config.stages
+    operands = (mA, sA, corner[0], 0), (mB, sB, corner[1], config.unit)
+    for t in cutlass.range(tiles[0], tiles[1], unroll=1):
+        staged = []
+        for matrix, tile, x0, axis in operands:
+            for r in cutlass.range_constexpr(BK * tile.shape[1] // (4 * config.copiers)):
+                four = thread - config.computing + r * config.copiers
+                k, x = simt.four_of(four, BK, tile.shape[1], axis)
+                if cutlass.const_expr(wide):
+                    values = simt.quad(matrix, (t * BK + k, x0 + x)).load()
+                else:
+                    values = simt.load_four(matrix, t * BK + k, x0 + x, axis, False)
+                staged.append((tile, t % S * BK + k, x, values, axis))
+        # A wait for the phase before a new barrier's first returns at once.
+        cute.arch.mbarrier_wait(empty + t % S, t // S % 2 ^ 1)
+        for arguments in staged:
+            simt.stage(*arguments)
+        cute.arch.mbarrier_arrive(full + t % S)
+
+
+@cute.jit
+def multiply(tA, tB, rC, config: Constexpr):
+    """rC (TM, TN) += the thread's elements of the product of tA (DEPTH, BM) and tB (DEPTH, BN)."""
+    TM, TN, DEPTH = config.thread_m, config.thread_n, config.depth
+    rA = [cute.make_rmem_tensor(TM, Float32) for _ in range(2)]
+    rB = [cute.make_rmem_tensor(TN, Float32) for _ in range(2)]
+    for kk in cutlass.range_constexpr(-1, DEPTH):
+        if cutlass.const_expr(kk + 1 < DEPTH):
+            for i in cutlass.range_constexpr(0, TM, 4):
+                simt.read_four(tA, (kk + 1, i * (config.warp_m // TM)), rA[(kk + 1) % 2], i)
+            for j in cutlass.range_constexpr(0, TN, 4):
+                simt.read_four(tB, (kk + 1, j * (config.warp_n // TN)), rB[(kk + 1) % 2], j)
+        if cutlass.const_expr(kk >= 0):
+            for i in cutlass.range_constexpr(TM):
+                for jj in cutlass.range_constexpr(TN):
+                    j = TN - 1 - jj if i % 2 else jj
+                    rC[i, j] += rA[kk % 2][i] * rB[kk % 2][j]
+
+
+@cute.jit
+def at_address(tile, address: Int32):
+    """A tile in shared memory that begins at an address, with the layout of `tile`."""
+    pointer = cute.make_ptr(Float32, address, tile.memspace, assumed_align=16)
+    return cute.make_tensor(pointer, tile.layout)
+
+
+@cute.jit
+def compute(ring, rC, tiles: Int32, own, config: Constexpr):
+    """rC (TM, TN) = the thread's elements of C, which begin at `own`. Run by the others."""
+    sA, sB, full, empty = ring
+    lane = cute.arch.lane_idx()
+    rC.fill(0.0)
+    S, BK, DEPTH = config.stages, config.block_k, config.depth
+    for t in cutlass.range(tiles, unroll=1):
+        cute.arch.mbarrier_wait(full + t % S, t // S % 2)
+        a = (sA.iterator + cute.crd2idx((t % S * BK, own[0]), sA.layout)).toint()
+        b = (sB.iterator + cute.crd2idx((t % S * BK, own[1]), sB.layout)).toint()
+        for _ in cutlass.range(BK // DEPTH, unroll=1):
+            multiply(at_address(sA, a), at_address(sB, b), rC, config)
+            a += 4 * DEPTH * sA.stride[0]
+            b += 4 * DEPTH * sB.stride[0]
+        cute.arch.sync_warp()
+        if lane == 0:
+            cute.arch.mbarrier_arrive(empty + t % S)
+
+
+@cute.kernel
+def kernel(
+    a: cute.Pointer,
+    b: cute.Pointer,
+    c: cute.Pointer,
+    m: Int32,
+    n: Int32,
+    k: Int32,
+    lda: Int64,
+    ldb: Int64,
+    ldc: Int64,
+    config: Constexpr,
+):
+    thread, _, _ = cute.arch.thread_idx()
+    warp = cute.arch.make_warp_uniform(cute.arch.warp_idx())
+    bx, by = simt.walk(config.group)
+    mA, mB, mC = simt.matrices(a, b, c, (m, n, k), (lda, ldb, ldc), config.layout)
+    mA = cute.make_tensor(mA.iterator, cute.select(mA.layout, mode=[1, 0]))  # (k, m)
+    BM, BN = config.block_m, config.block_n
+    sA, sB = simt.rings(config.stages * config.block_k, BM, BN)
+    full = cute.arch.alloc_smem(Int64, config.stages, 8)
+    empty = cute.arch.alloc_smem(Int64, config.stages, 8)
+    if thread == 0:
+        for stage in cutlass.range_constexpr(config.stages):
+            cute.arch.mbarrier_init(full + stage, config.copiers)
+            cute.arch.mbarrier_init(empty + stage, config.computing // 32)
+    cute.arch.sync_threads()
+    ring, corner = (sA, sB, full, empty), (by * BM, bx * BN)
+    if warp >= config.computing // 32:
+        cute.arch.setmaxregister_decrease(config.registers[0])
+        inside = by * BM + BM <= m and bx * BN + BN <= n
+        whole = Int32(0)  # tiles with 128-bit loads
+        if inside and simt.allows_quads(a, lda) and simt.allows_quads(b, ldb):
+            whole = k // config.block_k
+        fill(mA, mB, ring, corner, (Int32(0), whole), True, config)
+        last = cute.ceil_div(k, config.block_k)
+        fill(mA, mB, ring, corner, (whole, last), False, config)
+    else:
+        cute.arch.setmaxregister_increase(config.registers[1])
+        rC = cute.make_rmem_tensor((config.thread_m, config.thread_n), Float32)
+        own = simt.warp_place(thread, config)
+        compute(ring, rC, cute.ceil_div(k, config.block_k), own, config)
+        one = Float32(cutlass.min(k, 1))  # not known to the compiler; for k = 0 the sums are 0
+        for i in cutlass.range_constexpr(cute.size(rC)):
+            rC[i] *= one
+        wide = by * BM + BM <= m and bx * BN + BN <= n and simt.allows_quads(c, ldc)
+        simt.store_warp_tiles(mC, *corner, rC, wide, config)
+
+
+def geometry(config: Config, shape: Mapping[str, int]) -> Geometry:
+    return Geometry(simt.grid(config, shape), (config.threads, 1, 1), config.smem)
+
+
+RUNGS = (
+    Rung(
+        name="copy-warps",
+        problem="gemm",
+        change="four warps copy, eight multiply 16×8 each",
+        kernel=kernel,
+        config=Config(),
+        geometry=geometry,
+        choices={
+            "block_m": (128, 256),
+            "block_n": (128, 256),
+            "block_k": (8, 16, 32),
+            "stages": (3, 4, 5),
+            "depth": (4, 8, 16),
+            "group": (4, 8, 16),
+        },
+        requires=common.fits_grid(geometry),
+        arch="sm_90a",
+        pending=True,
+    ),
+)

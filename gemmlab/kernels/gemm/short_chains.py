@@ -1,0 +1,85 @@
+"""Tensor cores add up 64 of k at a time; float32 additions, which round, add up the rest.
+
+Change from `warp-specialized`: there one sum runs through all of k in the tensor cores, which cut
+off what does not fit behind it. Each step makes it up to 2 u smaller, always towards zero, so the
+error grows with k. Here each tile starts a new chain from zero, which is short when it is cut, and
+an ordinary addition adds it to the sum. Additions round up as often as down.
+
+Within a chain the small products come first: lo·hi and hi·lo for all 64 of k, then hi·hi. Added to
+the large ones they would lose their last bits. So the bits come back: see "error u", which hardly
+grows with k any more.
+
+The price: 96 more registers per thread, and 96 additions per thread and tile beside 12 wgmma of 192
+columns; the other warpgroup's wgmma run meanwhile. From here to `fp16x3`: blocks stay and take tile
+after tile, share tiles of B in a cluster, and free each part's stage as soon as it is read.
+Limiter: power.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import cutlass
+from cutlass import Constexpr, Int32, Int64, cute
+from cutlass.cute.nvgpu import warpgroup
+
+from gemmlab.kernels.gemm import packed, warp_specialized, wgmma
+from gemmlab.kernels.gemm.packed import LINE, PARTS, PRODUCTS
+from gemmlab.kernels.gemm.sm90.config import MMA_K, MMA_M
+
+
+@dataclass(frozen=True)
+class Config(warp_specialized.Config):
+    """The sums of a thread, and a chain of as many."""
+
+    chains: ClassVar[int] = 1
+
+
+@cute.jit
+def multiply(mma, shared, chain, first: Int32):
+    """Issue chain = A·B for the tile whose parts are in the stages from `first` on, as a group."""
+    own = mma.get_slice(0)
+    rA = mma.make_fragment_A(own.partition_A(shared[0]))
+    rB = mma.make_fragment_B(own.partition_B(shared[1]))
+    warpgroup.fence()
+    for i in cutlass.range_constexpr(len(PRODUCTS)):
+        a, b = PRODUCTS[i]
+        for kk in cutlass.range_constexpr(LINE // MMA_K):
+            mma.set(warpgroup.Field.ACCUMULATE, i + kk > 0)
+            tA, tB = rA[None, None, kk, first + a], rB[None, None, kk, first + b]
+            cute.gemm(mma, chain, tA, tB, chain)
+    warpgroup.commit_group()
+
+
+@cute.jit
+def consume(shared, tiles: Int32, barriers, config: Constexpr):
+    """Return the sums of all tiles for the warpgroup's 64 rows."""
+    full, empty = barriers
+    mma = wgmma.tiled_mma(config)
+    sums = packed.no_sums(mma.partition_shape_C((MMA_M, config.block_n)))
+    chain = packed.no_sums(sums.layout)
+    for t in cutlass.range(tiles, unroll=1):
+        at = t % config.tiles
+        cute.arch.mbarrier_wait(full + at, t // config.tiles % 2)
+        multiply(mma, shared, chain, at * PARTS)
+        warpgroup.wait_group(0)
+        warp_specialized.release(empty + at)
+        for i in cutlass.range_constexpr(cute.size(sums)):
+            sums[i] += chain[i]
+    return sums
+
+
+@cute.kernel
+def kernel(
+    map_a: cute.CopyAtom,
+    map_b: cute.CopyAtom,
+    c: cute.Pointer,
+    unscale_a: cute.Pointer,
+    unscale_b: cute.Pointer,
+    m: Int32,
+    n: Int32,
+    k: Int32,
+    ldc: Int64,
+    config: Constexpr,
+):
+    maps, scales = (map_a, map_b), (unscale_a, unscale_b)
+    warp_specialized.run(maps, c, scales, (m, n, k), ldc, consume, config)
