@@ -15,16 +15,18 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-import platformdirs
+from gemmlab.core.packages import PLATFORMDIRS
 
 _PART = ".part-"  # prefix of the names of files being written
 _OLD_S = 3600.0  # a partial file older than this was abandoned
 
 
 def folder() -> Path:
-    """Return the folder of the cached files."""
+    """Return the folder of the cached files. Raises MissingDependencyError."""
     chosen = os.environ.get("GEMMLAB_CACHE")
-    return Path(chosen) if chosen else Path(platformdirs.user_cache_dir("gemmlab")) / "artifacts"
+    if chosen:
+        return Path(chosen)
+    return Path(PLATFORMDIRS.load().user_cache_dir("gemmlab")) / "artifacts"
 
 
 def is_writable() -> bool:

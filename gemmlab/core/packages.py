@@ -114,29 +114,41 @@ def _check_folder() -> None:
         raise InputError(f"the working directory cannot be used: {error.strerror}") from error
 
 
-CUTE_DSL = Package("nvidia-cutlass-dsl", "compiles the rungs", "cutlass.cute")
+TYPER = Package("typer", "the command line", "typer", "lab")
+RICH = Package("rich", "tables", "rich", "lab")
+PLATFORMDIRS = Package("platformdirs", "finds the folder of caches", "platformdirs", "lab")
+CUTE_DSL = Package("nvidia-cutlass-dsl", "compiles the rungs", "cutlass.cute", "lab")
 CUDA_BINDINGS = Package("cuda-bindings", "calls compilers and the driver", "cuda.bindings.driver")
-NVRTC = Package("nvidia-cuda-nvrtc", "compiles CUDA C++")
-CUDA_CORE = Package("cuda-core", "runs kernels on a GPU", "cuda.core", "cu13", needs_gpu=True)
+NVRTC = Package("nvidia-cuda-nvrtc", "compiles CUDA C++", extra="lab")
+NVJITLINK = Package("nvidia-nvjitlink", "assembles PTX", extra="lab")
+CUOBJDUMP = Package("nvidia-cuda-cuobjdump", "registers and spills", extra="lab")
+NVDISASM = Package("nvidia-cuda-nvdisasm", "SASS", extra="lab")
+CUDA_CORE = Package("cuda-core", "runs the lab's kernels on a GPU", "cuda.core", "lab", True)
 NVBENCH = Package("cuda-bench", "times kernels (NVBench)", "cuda.bench", "bench", needs_gpu=True)
 CUPTI = Package("cupti-python", "times kernels (CUPTI)", "cupti.cupti", "bench", needs_gpu=True)
 NVMATH = Package("nvmath-python", "cuBLAS baselines", "nvmath", "bench", needs_gpu=True)
 CUPY = Package("cupy-cuda13x", "CUB and CuPy baselines", "cupy", "bench", needs_gpu=True)
 TORCH = Package("torch", "PyTorch baselines", "torch", needs_gpu=True)
 TRITON = Package("triton", "Triton baselines", "triton", needs_gpu=True)
-LLVMLITE = Package("llvmlite", "the emulator's native tier", "llvmlite.binding")
+LLVMLITE = Package("llvmlite", "the emulator's native tier", "llvmlite.binding", "lab")
+DISTRIBUTED = Package("distributed", "judges on several machines (Dask)", "distributed", "class")
+VL_CONVERT = Package("vl-convert-python", "charts of reports", "vl_convert", "report")
 
 PACKAGES = (
-    Package("numpy", "emulator, judge"),
-    CUTE_DSL,
+    Package("numpy", "products on the host, emulator, judge"),
     CUDA_BINDINGS,
+    TYPER,
+    RICH,
+    PLATFORMDIRS,
+    CUTE_DSL,
     NVRTC,
-    Package("nvidia-nvjitlink", "assembles PTX"),
-    Package("nvidia-cuda-cuobjdump", "registers and spills"),
-    Package("nvidia-cuda-nvdisasm", "SASS"),
+    NVJITLINK,
+    CUOBJDUMP,
+    NVDISASM,
+    LLVMLITE,
+    VL_CONVERT,
     CUDA_CORE,
     NVBENCH,
     NVMATH,
     CUPY,
-    LLVMLITE,
 )

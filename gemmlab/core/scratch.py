@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import os
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +26,7 @@ def folder() -> Iterator[Path]:
     try:
         yield path
     finally:
-        shutil.rmtree(path, ignore_errors=True)
+        _remove(str(path))
         _close(lock)
 
 
@@ -39,7 +40,7 @@ def sweep() -> None:
                 lock = _open(path)
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    shutil.rmtree(path, ignore_errors=True)
+                    _remove(path)
                 finally:
                     os.close(lock)
 
@@ -56,6 +57,15 @@ def _locked() -> tuple[Path, int | None]:
         if os.path.isdir(path):  # no other process swept it before it was locked
             return Path(path), lock
         _close(lock)
+
+
+def _remove(path: str) -> None:
+    """Remove a folder, also one that foreign code made hard to remove."""
+    with contextlib.suppress(RecursionError):  # folders thousands deep, before Python 3.13
+        shutil.rmtree(path, ignore_errors=True)
+    if os.path.lexists(path):  # or without rights
+        for command in (["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
+            subprocess.run([*command, "--", path], capture_output=True)
 
 
 def _close(lock: int | None) -> None:

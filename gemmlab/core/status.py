@@ -15,12 +15,14 @@ import time
 from collections.abc import Callable, Iterator
 
 TICK_S = 0.25
+LONG_S = 1.0  # a user's program shows what takes longer
 _SIGNS = "|/-\\"
 TEXT, INTERRUPTIBLE, DEADLY = "t", "i", "d"  # kinds of message to the supervisor
 
 _channel: int | None = None  # file descriptor of the pipe to the supervisor
 _last = ""  # the text of the last `say`
 _busy = False  # inside `doing`
+_listener: Callable[[str], object] | None = None  # gets the texts, in a notebook
 
 
 def connect(channel: int) -> None:
@@ -42,6 +44,17 @@ def detail(text: str) -> None:
 
 
 @contextlib.contextmanager
+def listening(listener: Callable[[str], object]) -> Iterator[None]:
+    """Within this context, also pass every text of the status line to `listener`."""
+    global _listener
+    before, _listener = _listener, listener
+    try:
+        yield
+    finally:
+        _listener = before
+
+
+@contextlib.contextmanager
 def doing(text: str) -> Iterator[None]:
     """Show `text` until the context ends. Nested calls show nothing."""
     global _busy
@@ -50,7 +63,8 @@ def doing(text: str) -> Iterator[None]:
         return
     _busy = True
     try:
-        with _supervised(text) if _channel is not None else _drawn(text):
+        is_heard = _channel is not None or _listener is not None
+        with _supervised(text) if is_heard else _drawn(text):
             yield
     finally:
         _busy = False
@@ -67,7 +81,7 @@ def interruptible(action: Callable[[], object]) -> Iterator[None]:
         yield
         return
 
-    def once(number: int, frame: object) -> None:
+    def once(_number: int, _frame: object) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         action()
 
@@ -106,6 +120,8 @@ def frame(text: str, since: float, width: int) -> str:
 
 
 def _send(kind: str, text: str = "") -> None:
+    if _listener is not None and kind == TEXT:
+        _listener(text)
     if _channel is not None:
         # The supervisor may have exited; do not wait for it.
         with contextlib.suppress(OSError):
@@ -151,6 +167,8 @@ def _draw(text: str) -> None:
     """Draw on stderr until stdin closes, which also happens when the working process exits."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the working process
     since = time.monotonic()
+    if select.select([0], [], [], LONG_S)[0]:
+        return
     while True:
         line = frame(text, since, columns(2))
         os.write(2, b"\r\x1b[K" + line.encode(sys.stderr.encoding, "replace"))

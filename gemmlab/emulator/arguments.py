@@ -11,8 +11,8 @@ from numpy.lib.array_utils import byte_bounds
 from numpy.lib.stride_tricks import as_strided
 
 from gemmlab.core.tensor_map import CHUNK, TensorMap, pointed_to
+from gemmlab.emulator.copies.tensor_maps import MAP_ALIGNMENT, encode
 from gemmlab.emulator.memory.arena import GLOBAL_BASE, Allocation, GlobalMemory
-from gemmlab.emulator.memory.tensor_maps import MAP_ALIGNMENT, encode
 from gemmlab.errors import InputError, LaunchError
 from gemmlab.ptx.ir import WIDTHS, Variable
 

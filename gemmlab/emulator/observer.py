@@ -1,10 +1,11 @@
-"""The events of a machine that its observers see, such as the checks and traces."""
+"""The events of a machine that its observers see, such as the checks and traces, and the data of
+these events."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import (
-    TYPE_CHECKING,
     Any,
     Concatenate,
     Literal,
@@ -17,12 +18,10 @@ from typing import (
 import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import Mask, Value
+from gemmlab.emulator.program import Access, Block
 
-if TYPE_CHECKING:
-    from gemmlab.emulator.memory.async_copies import Pending
-    from gemmlab.emulator.memory.bulk_copies import Transfer
-    from gemmlab.emulator.memory.spaces import Access
-    from gemmlab.emulator.program import Block
+# The operation of a bulk reduction, on byte arrays: (target, source) -> new target.
+Combine = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
 
 class Request(NamedTuple):
@@ -33,6 +32,47 @@ class Request(NamedTuple):
     address: Value
     values: Sequence[Value]  # of a store
     mask: Mask | None
+
+
+class Pending(NamedTuple):
+    """The in-flight copies of one instruction. All arrays have one entry per lane."""
+
+    lanes: np.ndarray  # flat index in the chunk
+    group: np.ndarray  # number of the copy's group
+    cells: np.ndarray  # flat index of the first element in shared memory
+    values: list[np.ndarray]  # one array per element of a lane's copy
+
+    def part(self, keep: np.ndarray) -> Pending:
+        values = [v[keep] for v in self.values]
+        return Pending(self.lanes[keep], self.group[keep], self.cells[keep], values)
+
+
+class Origin(Protocol):
+    """The source of a copy."""
+
+    def read(self) -> np.ndarray:
+        """The bytes to copy, flat uint8."""
+
+
+class Place(Origin, Protocol):
+    """The source or target of a copy, in memory."""
+
+    def write(self, data: np.ndarray) -> None: ...
+
+
+@dataclass
+class Transfer:
+    """An in-flight copy. It completes either at an mbarrier per target, or as part of a bulk group
+    of the issuing thread."""
+
+    instruction: int
+    thread: int  # flat index in the chunk
+    group: int
+    source: Origin
+    targets: list[Place]
+    combine: Combine | None
+    cells: list[int]  # of the mbarriers; empty for a copy that completes by group
+    nbytes: int
 
 
 class Observer:

@@ -5,13 +5,36 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from gemmlab.emulator.memory.spaces import Access
 from gemmlab.ptx.ir import Function, Instruction, Module, registers
-from gemmlab.ptx.opcodes import FETCHES
+from gemmlab.ptx.layout import shared_variables
+from gemmlab.ptx.opcodes import ATOMICS, EXCHANGES, FETCHES
+
+
+class Access(NamedTuple):
+    """The static properties of a memory instruction."""
+
+    instruction: int
+    offset: int  # bytes added to the address register
+    dtype: np.dtype  # of one element
+    num_elements: int  # 1, 2 or 4
+
+    @property
+    def width(self) -> int:
+        """Bytes per lane."""
+        return self.dtype.itemsize * self.num_elements
+
+    def at(self, address: Any) -> Any:
+        """The effective addresses, as int64: the registers plus the offset, wrapped to their width.
+
+        A rule of both tiers. The native tier passes a value of its IR.
+        """
+        kind = address.dtype.type
+        wrapped = address + kind(self.offset % (1 << 8 * address.dtype.itemsize))
+        return wrapped.astype(np.int64)
 
 
 @dataclass
@@ -38,7 +61,7 @@ class Program:
     function: Function
     module: Module
     blocks: list[Block]
-    initial: list[Any]  # zeros, one per register that is live across blocks
+    initial: dict[str, Any]  # register that is live across blocks -> zero
     source: str  # generated Python
     accesses: dict[int, Access]  # by index of the memory instruction; one for joined accesses
     origins: list[int] = field(default_factory=list)  # the instruction of each source line
@@ -64,6 +87,18 @@ class Program:
         for i in self.function.instructions:
             found.update(registers(i.operands[1 if i.root in FETCHES else 0 :]))
         return frozenset(found)
+
+    @cached_property
+    def communicates(self) -> bool:
+        """Whether threads exchange data: by shared memory, atomic operations or warp exchanges."""
+        code = self.function.instructions
+        shares = bool(shared_variables(self.module, self.function))
+        return shares or any(i.root in ATOMICS or i.root in EXCHANGES for i in code)
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether loops may wait for other threads to change memory, or sleep."""
+        return any(b.spins or b.terminator == "sleep" for b in self.blocks)
 
     @cached_property
     def block_of(self) -> np.ndarray:

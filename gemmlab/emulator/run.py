@@ -3,51 +3,37 @@
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from types import MappingProxyType
 
 import numpy as np
 
+from gemmlab.core import markup
 from gemmlab.core.tensor_map import CHUNK
 from gemmlab.emulator import tiers
 from gemmlab.emulator.arguments import Argument, Buffer, bind, buffer_of
-from gemmlab.emulator.arithmetic.lanes import WARP
 from gemmlab.emulator.checks import Finding, Output, kinds_of, run_checked
 from gemmlab.emulator.counters import pipes, totals
-from gemmlab.emulator.counters.trace import Trace
-from gemmlab.emulator.execution.budget import MAX_INSTRUCTIONS
-from gemmlab.emulator.execution.coordinates import (
+from gemmlab.emulator.counters.tally import Tally
+from gemmlab.emulator.execution.schedule import Order, WarpOrder
+from gemmlab.emulator.launch.coordinates import (
     GRID_WORKSPACE,
     GRID_WORKSPACE_BITS,
-    blocks_of_clusters,
 )
-from gemmlab.emulator.execution.launch import Dim3, Launch
-from gemmlab.emulator.execution.machine import Machine
-from gemmlab.emulator.execution.schedule import Order, WarpOrder
-from gemmlab.emulator.execution.standstill import Chunk, Standstill
-from gemmlab.emulator.execution.tally import Tally
+from gemmlab.emulator.launch.launch import MAX_INSTRUCTIONS, Dim3, Launch
 from gemmlab.emulator.memory.arena import Allocation, GlobalMemory
 from gemmlab.emulator.memory.heap import HEAP_BYTES, Heap
 from gemmlab.emulator.program import Program
+from gemmlab.emulator.trace import Trace
 from gemmlab.emulator.translation.translate import translate
 from gemmlab.errors import InputError, LaunchError, TierError
 from gemmlab.ptx import layout
 from gemmlab.ptx.ir import Variable
 
-# With chunks of about this many lanes, the working set of one instruction fits in a core's L2.
-CHUNK_LANES = 8192
-# Blocks of one chunk run in lockstep, which hides races between them. Orders other than "in-order"
-# therefore run a grid as at least this many chunks, one after another.
-MIN_CHUNKS = 16
-# Threads that a GPU can hold at once: 132 multiprocessors of 64 warps.
-RESIDENT_LANES = 132 * 64 * WARP
 # Bytes; the maximum over all GPUs. gemmlab.hardware has the limits of each GPU.
 MAX_SHARED, MAX_LOCAL = 228 << 10, 512 << 10
 MAX_CLUSTER = 16  # blocks; sizes above 8 are opt-in on hardware
-DONE = object()
 
 
 @dataclass(frozen=True)
@@ -64,6 +50,21 @@ class Run:
     tally: Tally = field(repr=False, compare=False)  # the executions of each basic block
     tier: str = "numpy"
     findings: tuple[Finding, ...] = ()  # of the checks; an error that ended the launch is last
+
+    def __repr__(self) -> str:
+        """The tier, the findings, and the counters that are not zero."""
+        counted = ", ".join(f"{name!r}: {value}" for name, value in self._counted.items())
+        return f"Run(tier={self.tier!r}, findings={self.findings}, counters={{{counted}}})"
+
+    def _repr_html_(self) -> str:
+        told: dict[str, object] = {
+            f"finding {n}": str(found) for n, found in enumerate(self.findings, 1)
+        }
+        return markup.table(f"Run on the {self.tier} tier", told | dict(self._counted))
+
+    @property
+    def _counted(self) -> dict[str, int]:
+        return {name: value for name, value in self.counters.items() if value}
 
     def by_ptx_line(self) -> dict[int, dict[str, int]]:
         """The counters of each PTX line that has instructions. Lines count from 1.
@@ -134,15 +135,18 @@ def run(
         raise InputError(f"tensor {tensor!r} is not 'exact' or 'fast'")
     kinds = kinds_of(check) if check is not None else frozenset[str]()
     recorded = check is not None
-    prepared = prepare(
-        ptx, entry, grid, block, args, dynamic_smem, cluster, recorded=recorded, values=variables
-    )
-    launch = replace(
-        prepared.launch,
-        trace=trace,
-        exact_tensor=tensor == "exact",
-        max_instructions=max_instructions,
-    )
+
+    def prepared_with(recorded: bool) -> Prepared:
+        of = prepare(ptx, entry, grid, block, args, dynamic_smem, cluster, recorded, variables)
+        is_exact = tensor == "exact"
+        launch = replace(of.launch, exact_tensor=is_exact, max_instructions=max_instructions)
+        return replace(of, launch=launch)
+
+    def check_ends() -> None:
+        tiers.check_ends(prepared_with(recorded=False).launch)
+
+    prepared = prepared_with(recorded)
+    launch = prepared.launch
     program, memory, buffers = launch.program, launch.memory, prepared.buffers
     special = trace is not None or check is not None or order != "in-order" or tensor == "fast"
     if (special or math.prod(launch.cluster) > 1) and tier == "native":
@@ -153,8 +157,8 @@ def run(
     findings: tuple[Finding, ...] = ()
     if check is None:
         chosen = "numpy" if special or math.prod(launch.cluster) > 1 else tier
-        numpy_tier = partial(execute, order=warp_order)
-        tally, used = tiers.run(launch, chosen, numpy_tier, prepared.restart)
+        watchers = () if trace is None else (trace,)
+        tally, used = tiers.run(launch, chosen, prepared.restart, warp_order, watchers, check_ends)
     else:
         sizes = tuple(int(x) for x in args if isinstance(x, (int, np.integer)) and x > 0)
         declared = [
@@ -164,7 +168,8 @@ def run(
             if array.size
             for buffer in [buffer_of(array, buffers)]
         ]
-        done, findings = run_checked(launch, warp_order, kinds, declared, _in_order)
+        watchers = () if trace is None else (trace,)
+        done, findings = run_checked(launch, warp_order, kinds, declared, watchers, check_ends)
         used = "numpy"
         if done is None:  # an error ended the launch
             nothing = Tally.of(program)
@@ -215,7 +220,6 @@ def prepare(
     args: Sequence[Argument],
     dynamic_smem: int = 0,
     cluster: Dim3 | None = None,
-    *,
     recorded: bool = False,
     values: Mapping[str, np.ndarray] = MappingProxyType({}),
 ) -> Prepared:
@@ -233,8 +237,8 @@ def prepare(
     parameters, buffers, maps = bind(program.function.parameters, args, memory)
     variables = allocate_variables(program, memory, values)
     module, function = program.module, program.function
-    if not program.callees.isdisjoint(("malloc", "free")):
-        memory.heap = Heap(memory, memory.reserve(HEAP_BYTES))
+    calls_malloc = not program.callees.isdisjoint(("malloc", "free"))
+    heap = Heap(memory, memory.reserve(HEAP_BYTES)) if calls_malloc else None
     reserved = layout.reserved_shared_bytes(function)
     shared = reserved + layout.static_shared_bytes(module, function)
     if dynamic_smem:
@@ -257,6 +261,7 @@ def prepare(
         local_bytes=local,
         dynamic_bytes=dynamic_smem,
         cluster=shape,
+        heap=heap,
     )
     prepared = Prepared(launch, buffers, [*variables, *maps])
     prepared.restart()
@@ -278,10 +283,6 @@ def cluster_shape(compiled: Dim3 | None, asked: Dim3 | None, grid: Dim3) -> Dim3
     return shape
 
 
-def _in_order(launch: Launch, order: Order) -> Tally:
-    return execute(launch, order=order)
-
-
 def static_smem_bytes(ptx: str, entry: str | None) -> int:
     """Return the statically declared shared memory of a kernel, in bytes per block.
 
@@ -291,61 +292,6 @@ def static_smem_bytes(ptx: str, entry: str | None) -> int:
     """
     program = translate(ptx, entry)
     return layout.static_shared_bytes(program.module, program.function)
-
-
-def execute(
-    launch: Launch,
-    limit: float = math.inf,
-    at_limit: Callable[[], None] = lambda: None,
-    *,
-    order: Order,
-) -> Tally:
-    """Run all blocks of a launch on the NumPy tier, chunk by chunk.
-
-    A chunk runs to completion before the next starts, unless it waits for another chunk to change
-    memory. Then further chunks start, up to the number of threads a GPU can hold at once.
-    `at_limit` is called once, when the launch exceeds `limit` thread-instructions.
-    """
-    if launch.memory.heap is not None:
-        launch.memory.heap.reset()
-    tally, per_cluster = Tally.of(launch.program), math.prod(launch.cluster)
-    tally.limit, tally.at_limit = limit, at_limit
-    clusters = math.prod(launch.grid) // per_cluster
-    lanes = -(-launch.threads // WARP) * WARP * per_cluster
-    step = max(1, CHUNK_LANES // lanes)
-    if not order.is_lockstep:
-        step = min(step, -(-clusters // MIN_CHUNKS))
-    if launch.checks is not None:
-        step = min(step, launch.checks.most_clusters(launch))
-    most_resident = max(1, RESIDENT_LANES // (lanes * step))
-    waiting = deque(order.of_blocks(range(0, clusters, step)))
-    resident: deque[Chunk] = deque()
-    standstill, turns = Standstill(launch), 0  # turns: since the last completed round
-    # GPU arithmetic defines overflows, NaNs and divisions by zero; NumPy would warn about them.
-    with np.errstate(all="ignore"):
-        while True:
-            room = bool(waiting) and len(resident) < most_resident
-            if room:
-                first = waiting.popleft()
-                count = min(step, clusters - first)
-                numbers: Sequence[int] = range(first, first + count)
-                if launch.trace is None:  # a trace expects block 0 first
-                    numbers = order.of_blocks(range(first, first + count))
-                blocks = blocks_of_clusters(launch.grid, launch.cluster, numbers)
-                machine = Machine(launch, blocks, tally, order)
-                resident.appendleft(Chunk(machine, machine.run()))
-            if not resident:
-                return tally
-            chunk = resident.popleft()
-            if next(chunk.steps, DONE) is DONE:
-                turns = 0
-                continue
-            resident.append(chunk)
-            turns = 0 if room else turns + 1
-            if turns == len(resident):
-                unstarted = sum(min(step, clusters - first) for first in waiting) * per_cluster
-                standstill.check(resident, unstarted)
-                turns = 0
 
 
 def allocate_variables(

@@ -7,18 +7,22 @@ native code once the kernel's launches have executed enough instructions to just
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import NoReturn
 
 from gemmlab.emulator.arithmetic.lanes import WARP
-from gemmlab.emulator.execution.launch import Launch
-from gemmlab.emulator.execution.tally import Tally
+from gemmlab.emulator.counters.tally import Tally
+from gemmlab.emulator.execution.grid import Watcher, execute
+from gemmlab.emulator.execution.schedule import Order
+from gemmlab.emulator.launch.launch import Launch
 from gemmlab.emulator.native.compiler import missing
 from gemmlab.emulator.native.values import NotCovered
-from gemmlab.errors import TierError, UnknownNameError
+from gemmlab.errors import BudgetError, GemmlabError, TierError, UnknownNameError
 
 TIERS = ("auto", "numpy", "native")
 # Thread-instructions above which compiling pays off: about half a second on the NumPy tier.
@@ -26,13 +30,17 @@ WORTH_COMPILING = 50_000_000
 # (module digest, entry) -> thread-instructions executed on the NumPy tier by this process
 _executed = Counter[tuple[str, str]]()
 
-# Runs a launch on the NumPy tier. Takes a limit of thread-instructions and the function to call
-# when the launch exceeds it.
-NumpyTier = Callable[[Launch, float, Callable[[], None]], Tally]
-
 
 class Changeover(Exception):
     """Aborts a launch on the NumPy tier so that native code runs it from the start."""
+
+
+class _Long(Exception):
+    """Aborts a launch on the NumPy tier that takes long."""
+
+
+def _stop() -> None:
+    raise _Long
 
 
 def check(tier: str) -> None:
@@ -44,17 +52,20 @@ def check(tier: str) -> None:
 def run(
     launch: Launch,
     tier: str,
-    numpy_tier: NumpyTier,
     restart: Callable[[], None],
+    order: Order,
+    watchers: Sequence[Watcher] = (),
+    at_long: Callable[[], None] = lambda: None,
 ) -> tuple[Tally, str]:
     """Run a launch. Returns its tally and the tier that ran it.
 
-    `restart` resets memory to its state before the launch. Raises EmulationError, and TierError if
-    tier "native" is unavailable or does not cover the kernel.
+    restart: resets memory to its state before the launch. order, watchers: of the NumPy tier, as
+    for `execute`. at_long: called once if tier "numpy" turns out to take long. Raises
+    EmulationError, and TierError if tier "native" is unavailable or does not cover the kernel.
     """
 
     def natively() -> tuple[Tally, str]:
-        return _natively(launch, tier, numpy_tier, restart)
+        return _natively(launch, tier, restart, order)
 
     if tier == "native":
         return natively()
@@ -71,11 +82,11 @@ def run(
 
     kernel = launch.program.module.digest, launch.program.function.name
     try:
-        limit = float("inf")
+        limit, at_limit = float("inf"), at_long
         if tier == "auto":
-            limit = WORTH_COMPILING - _executed[kernel]
+            limit, at_limit = WORTH_COMPILING - _executed[kernel], change_over
             launch.screen.hold()
-        tally = numpy_tier(launch, limit, change_over)
+        tally = execute(launch, limit, at_limit, order=order, watchers=watchers)
         _executed[kernel] += tally.work
         return tally, "numpy"
     except Changeover:
@@ -84,6 +95,28 @@ def run(
         return natively()
     finally:
         launch.screen.release()
+
+
+def check_ends(launch: Launch) -> None:
+    """Run a launch on the native tier, if it covers it, only to find out whether it ends.
+
+    An endless loop takes the native tier a second, and the NumPy tier up to minutes. The launch
+    needs memory of its own. Raises BudgetError.
+    """
+    if missing() is not None or math.prod(launch.cluster) > 1 or not _covers(launch):
+        return
+    from gemmlab.emulator.native import code
+    from gemmlab.emulator.native.launch import execute as execute_natively
+
+    launch.screen.hold()
+    try:
+        execute_natively(launch, code.code_of(launch.program, _rows(launch)))
+    except BudgetError:
+        raise
+    except (
+        GemmlabError
+    ):  # another error, which the NumPy tier will find too, or an unmet collective
+        pass
 
 
 def _rows(launch: Launch) -> bool:
@@ -108,14 +141,14 @@ def _covers(launch: Launch) -> bool:
 
 
 def _natively(
-    launch: Launch, tier: str, numpy_tier: NumpyTier, restart: Callable[[], None]
+    launch: Launch, tier: str, restart: Callable[[], None], order: Order
 ) -> tuple[Tally, str]:
     reason = missing()
     if reason is not None:
         raise TierError(f"no native tier: {reason}")
     from gemmlab.emulator.native import code
     from gemmlab.emulator.native.faults import UnmetError
-    from gemmlab.emulator.native.launch import execute
+    from gemmlab.emulator.native.launch import execute as execute_natively
 
     try:
         compiled = code.code_of(launch.program, _rows(launch))
@@ -124,11 +157,20 @@ def _natively(
     if any(block.members for block in launch.program.blocks):  # only these raise UnmetError
         launch.screen.hold()
     try:
-        return execute(launch, compiled), "native"
+        return execute_natively(launch, compiled), "native"
+    except (
+        BudgetError
+    ):  # a livelock, if a warp spins on memory: the NumPy tier can name the address
+        if launch.program.may_wait:
+            launch.screen.drop()
+            restart()
+            with contextlib.suppress(_Long):
+                execute(launch, at_limit=_stop, order=order)
+        raise
     except UnmetError as unmet:  # a deadlock, unless the lanes wait at identical collectives
         launch.screen.drop()
         restart()
-        tally = numpy_tier(launch, float("inf"), lambda: None)
+        tally = execute(launch, order=order)
         if tier == "native":
             raise TierError(f"the native tier does not cover a launch where {unmet}") from None
         return tally, "numpy"

@@ -13,8 +13,8 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from gemmlab.cubin.code import ENDLESS, Block, Code, Instruction
 from gemmlab.ptx.opcodes import ARITHMETIC, FLOPS
-from gemmlab.sass.code import ENDLESS, Block, Code, Instruction
 from gemmlab.sass.flow import Estimate, closest_flow
 from gemmlab.sass.lines import Executed, Lines, PtxLine
 from gemmlab.sass.warps import warps

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from gemmlab.cubin.code import Code, Instruction
 from gemmlab.emulator import Run
 from gemmlab.ptx.opcodes import ACCESSES
-from gemmlab.sass.code import Code, Instruction
 from gemmlab.sass.counts import Counted
 
 OPERATIONS = {
@@ -67,8 +67,9 @@ def differences(run: Run, code: Code, counted: Counted) -> tuple[Difference, ...
 
 
 def _accesses(run: Run, code: Code, counted: Counted) -> Iterator[Difference]:
-    done = _machine_accesses(code, counted)
-    for place, requested in sorted(_ptx_accesses(run).items()):
+    wanted = _ptx_accesses(run)
+    done = _in_place(_machine_accesses(code, counted), wanted, _blocks(run))
+    for place, requested in sorted(wanted.items()):
         line, operation = place
         made = done.pop(place, [])
         access, warps = f"{requested.space} {operation}", sum(times for _, times in made)
@@ -133,6 +134,39 @@ def _machine_accesses(
             if operation := OPERATIONS.get(one.root):
                 found[one.line or 0, operation].append((one, executed.warps))
     return found
+
+
+def _blocks(run: Run) -> dict[int, int]:
+    """Return the PTX basic block of each line."""
+    instructions = run.program.function.instructions
+    return {
+        one.line: number
+        for number, block in enumerate(run.program.blocks)
+        for one in instructions[block.first : block.last]
+    }
+
+
+def _in_place(
+    done: dict[tuple[int, str], list[tuple[Instruction, int]]],
+    wanted: Mapping[tuple[int, str], PtxAccesses],
+    blocks: Mapping[int, int],
+) -> dict[tuple[int, str], list[tuple[Instruction, int]]]:
+    """Return the accesses by line, moved to the lines of their PTX block that lack them.
+
+    A pass that reorders instructions (`cubin/reorder.py`) leaves the table of lines as it was.
+    """
+    lacking = defaultdict[tuple[int | None, str, int], list[int]](list)
+    for (line, operation), requested in sorted(wanted.items()):
+        if (line, operation) not in done and len(requested.widths) == 1:
+            lacking[blocks[line], operation, min(requested.widths)].append(line)
+    moved: dict[tuple[int, str], list[tuple[Instruction, int]]] = defaultdict(list)
+    for place, made in sorted(done.items()):
+        line, operation = place
+        for access in made:
+            lines = lacking[blocks.get(line), operation, access[0].width]
+            there = place not in wanted and lines
+            moved[(lines.pop(0), operation) if there else place].append(access)
+    return moved
 
 
 def _routines(code: Code, counted: Counted) -> Iterator[Difference]:

@@ -6,12 +6,12 @@ import hashlib
 from dataclasses import dataclass
 from functools import lru_cache
 
-from gemmlab.compile import resources
 from gemmlab.compile.artifact import Artifact
 from gemmlab.core import disk_cache
+from gemmlab.cubin import tools
+from gemmlab.cubin.code import Code, read
 from gemmlab.emulator import Run
 from gemmlab.errors import CompileError, MissingDependencyError
-from gemmlab.sass.code import Code, read
 from gemmlab.sass.counts import Counted, count, threads_on
 from gemmlab.sass.differences import Difference, differences
 from gemmlab.sass.lines import Executed, Lines, ptx_lines
@@ -111,6 +111,6 @@ def disassemble(cubin: bytes, entry: str) -> Code:
     name = disk_cache.name_of(["sass", FORMAT, hashlib.sha256(cubin).hexdigest(), entry])
     text = disk_cache.load(name)
     if text is None:
-        text = resources.sass(cubin, entry, ptx_lines=True).encode()
+        text = tools.sass(cubin, entry, ptx_lines=True).encode()
         disk_cache.save(name, text)
     return read(text.decode())

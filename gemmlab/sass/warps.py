@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from gemmlab.sass.code import LEAVE, Block, Code
+from gemmlab.cubin.code import LEAVE, Block, Code
 from gemmlab.sass.lines import Executed, Lines
 
 Arc = tuple[int, int]  # a block, and the index of one of its edges

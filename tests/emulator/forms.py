@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 LINES = r"""
@@ -170,7 +170,7 @@ class Form(NamedTuple):
     groups: tuple[tuple[str, ...], ...]
     operands: str
 
-    def text(self, words: list[str] | tuple[str, ...]) -> str:
+    def text(self, words: Sequence[str]) -> str:
         return f"{'.'.join([self.name, *words])} {self.operands};"
 
     @property

@@ -109,7 +109,8 @@ def phases(rng: Rng) -> Kernel:
     for _ in range(16):
         text = list(STEPS)[rng.integers(len(STEPS))]
         n = int(rng.integers(1, 4))
-        arrivals = n if STEPS[text] is None else STEPS[text]
+        fixed = STEPS[text]
+        arrivals = n if fixed is None else fixed
         drops = "drop" in text
         if arrivals > pending or (drops and expected < 2):
             continue
@@ -159,15 +160,17 @@ def cases() -> dict[str, Callable[[Rng], Kernel]]:
         found[f"store/{swizzle}"] = store(
             (40, 72), (16, min(span, 64) // 2), (8, 3), swizzle=swizzle
         )
-    for rank, shape, box in (
-        (1, (1000,), (64,)),
-        (3, (6, 7, 16), (3, 4, 8)),
-        (4, (3, 4, 5, 8), (2, 3, 4, 8)),
-        (5, (3, 3, 3, 3, 8), (2, 2, 2, 2, 8)),
-    ):
+    shapes: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
+        ((1000,), (64,)),
+        ((6, 7, 16), (3, 4, 8)),
+        ((3, 4, 5, 8), (2, 3, 4, 8)),
+        ((3, 3, 3, 3, 8), (2, 2, 2, 2, 8)),
+    )
+    for shape, sides in shapes:
+        rank = len(shape)
         for first, others in ((0, 1), (-4, -1), (4, 2)):
             at = (first, *(others,) * (rank - 1))
-            found[f"load/{rank} axes at {first}"] = load(shape, box, at, dtype="uint32")
+            found[f"load/{rank} axes at {first}"] = load(shape, sides, at, dtype="uint32")
     for stride in (2, 3, 8):
         for row in (2, -5, 35):
             name = f"load/every {stride} from {row}"

@@ -7,31 +7,31 @@
 //! args=x:f32[n],y:f32[n],n n=64 block=32 grid=2
 KERNEL guard(const float* x, float* y, int n) {
   if (I < n - 4) {
-    y[I] = x[I];  // expect: 4 of 64 elements of argument y are never written (60, 61, 62, 63);
+    y[I] = x[I];  // expect: 4 of 64 elements of y are never written (60, 61, 62, 63);
   }
 }
 
 //! args=x:f32[n],y:f32[n],n n=100 block=32 grid=3
 KERNEL grid_too_small(const float* x, float* y, int n) {
-  if (I < n) y[I] = 2 * x[I];  // expect: 4 of 100 elements of argument y are never written (96,
+  if (I < n) y[I] = 2 * x[I];  // expect: 4 of 100 elements of y are never written (96,
 }
 
 //! args=x:f32[m*n],y:f32[m*n],m,n m=4 n=24 block=16 grid=1
 KERNEL last_columns(const float* x, float* y, int m, int n) {
   for (int row = 0; row < m; ++row)
-    y[row * n + I] = x[row * n + I];  // expect: 32 of 96 elements of argument y are never written (16, 17, 18, 19, …);
+    y[row * n + I] = x[row * n + I];  // expect: 32 of 96 elements of y are never written (16, 17, 18, 19, …);
 }
 
 //! args=x:f32[4*n],y:f32[4*n] n=32 block=32 grid=1
 KERNEL three_of_four(const float* x, float* y) {
-  for (int k = 0; k < 3; ++k) y[4 * I + k] = x[4 * I + k];  // expect: 32 of 128 elements of argument y are never written (3, 7, 11, 15, …);
+  for (int k = 0; k < 3; ++k) y[4 * I + k] = x[4 * I + k];  // expect: 32 of 128 elements of y are never written (3, 7, 11, 15, …);
 }
 
 //! args=x:f16[n],y:f16[n],n n=61 block=32 grid=1
 KERNEL odd_half(const __half* x, __half* y, int n) {
   if (2 * I + 1 < n) {
     y[2 * I] = x[2 * I];
-    y[2 * I + 1] = x[2 * I + 1];  // expect: 1 of 61 elements of argument y are never written (60);
+    y[2 * I + 1] = x[2 * I + 1];  // expect: 1 of 61 elements of y are never written (60);
   }
 }
 
@@ -39,14 +39,14 @@ KERNEL odd_half(const __half* x, __half* y, int n) {
 KERNEL values_of_data(const float* x, float* y, int n) {
   float v = x[I];
   if (v < 0) v = __expf(v) - 1;
-  if (I > 0) y[I] = v;  // expect: 1 of 64 elements of argument y are never written (0);
+  if (I > 0) y[I] = v;  // expect: 1 of 64 elements of y are never written (0);
 }
 
 //! args=ends:u32[n]=arange,x:f32[n],y:f32[n],n n=32 block=32 grid=1
 KERNEL trips_of_data(const unsigned* ends, const float* x, float* y, int n) {
   float sum = 0;
   for (unsigned k = 0; k < ends[I]; ++k) sum += x[k];
-  if (I < n - 1) y[I] = sum;  // expect: 1 of 32 elements of argument y are never written (31);
+  if (I < n - 1) y[I] = sum;  // expect: 1 of 32 elements of y are never written (31);
 }
 
 //! args=x:f32[n],y:f32[2*n],n n=32 block=16 grid=1
@@ -54,34 +54,34 @@ KERNEL through_shared(const float* x, float* y, int n) {
   __shared__ float tile[16];
   tile[I] = x[I];
   __syncthreads();
-  y[I] = tile[15 - I];  // expect: 48 of 64 elements of argument y are never written (16,
+  y[I] = tile[15 - I];  // expect: 48 of 64 elements of y are never written (16,
 }
 
 //! args=x:f32[m*n],y:f32[m*n],m,n m=4 n=24 block=32 grid=1
 KERNEL first_row(const float* x, float* y, int m, int n) {
-  if (I < n) y[I] = x[I];  // expect: 72 of 96 elements of argument y are never written (24, 25, 26, 27, …);
+  if (I < n) y[I] = x[I];  // expect: 72 of 96 elements of y are never written (24, 25, 26, 27, …);
 }
 
 //! args=x:f32[m*n],y:f32[m*n],m,n m=4 n=24 block=32 grid=1
 KERNEL swapped_sizes(const float* x, float* y, int m, int n) {
   for (int row = 0; row < m; ++row)
-    if (I < m) y[row * n + I] = x[row * n + I];  // expect: 80 of 96 elements of argument y are never written (4, 5,
+    if (I < m) y[row * n + I] = x[row * n + I];  // expect: 80 of 96 elements of y are never written (4, 5,
 }
 
 //! args=x:f32[n],y:f32[4*n],n n=16 block=16 grid=1
 KERNEL vectors(const float* x, float4* y, int n) {
-  if (I < n - 1) y[I] = make_float4(x[I], 0, 1, 2);  // expect: 4 of 64 elements of argument y are never written (60, 61, 62, 63);
+  if (I < n - 1) y[I] = make_float4(x[I], 0, 1, 2);  // expect: 4 of 64 elements of y are never written (60, 61, 62, 63);
 }
 
 //! args=x:f32[n],w:i32[2],y:f32[n]=zeros,z:f32[n],n n=32 block=32 grid=1
 KERNEL one_of_four(const float* x, int* w, float* y, float* z, int n) {
   if (I < n - 1) y[I] = x[I];
-  if (I < n - 2) z[I] = x[I];  // expect: 2 of 32 elements of argument z are never written (30, 31);
+  if (I < n - 2) z[I] = x[I];  // expect: 2 of 32 elements of z are never written (30, 31);
 }
 
 //! args=x:f32[n],at:u32[n]=arange,y:f32[2*n]=empty n=32 block=32 grid=1
 KERNEL scatter_into_empty(const float* x, const unsigned* at, float* y) {
-  y[at[I]] = x[I];  // expect: 32 of 64 elements of argument y are never written (32,
+  y[at[I]] = x[I];  // expect: 32 of 64 elements of y are never written (32,
 }
 
 //! args=x:f32[n],y:f32[n],n n=64 block=32 grid=2

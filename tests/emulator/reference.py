@@ -156,10 +156,10 @@ def values(type_: str) -> np.ndarray:
         pool = np.concatenate([np.array(edge, kind), patterns[:40], normal[:60]])
         return RNG.choice(pool, LANES)
     bits = int(type_[1:])
-    info = np.iinfo(f"{'i' if type_[0] == 's' else 'u'}{bits // 8}")
+    limits = np.iinfo(f"{'i' if type_[0] == 's' else 'u'}{bits // 8}")
     edge = [
-        info.min,
-        info.max,
+        limits.min,
+        limits.max,
         0,
         1,
         2,
@@ -168,12 +168,12 @@ def values(type_: str) -> np.ndarray:
         33,
         64,
         1 << (bits - 2),
-        info.max - 1,
-        info.min + 1,
+        limits.max - 1,
+        limits.min + 1,
     ]
-    drawn = RNG.integers(info.min, info.max, LANES, info.dtype, endpoint=True)
-    small = RNG.integers(0, 70, LANES).astype(info.dtype)
-    return RNG.choice(np.concatenate([np.array(edge, info.dtype), drawn[:30], small[:30]]), LANES)
+    drawn = RNG.integers(limits.min, limits.max, LANES, limits.dtype, endpoint=True)
+    small = RNG.integers(0, 70, LANES).astype(limits.dtype)
+    return RNG.choice(np.concatenate([np.array(edge, limits.dtype), drawn[:30], small[:30]]), LANES)
 
 
 def bits_of(value: Any, type_: str) -> int:

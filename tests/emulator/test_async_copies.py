@@ -160,7 +160,8 @@ def test_any_order_of_copies_and_waits(steps):
     """Compare with a list of groups. The n-th copy stores the number n + 1 to the n-th word."""
     source, result = words(2), np.zeros(16, np.uint32)
     code = [".shared .align 4 .b32 tile[16];", "ld.param.u64 %q0, [p0]; ld.param.u64 %q1, [p1];"]
-    arrived, groups, open_, count = [0] * 16, [], [], 0
+    groups: list[list[int]] = []
+    arrived, open_, count = [0] * 16, list[int](), 0
     for step in steps:
         if step == "copy":
             code.append(f"cp.async.ca.shared.global [tile+{4 * count}], [%q0+{4 * count}], 4;")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from gemmlab.errors import DeadlockError, EmulationError
 
 RNG = np.random.default_rng(5)
 
-REFERENCES = {
+REFERENCES: dict[str, Callable[[Any, Any], Any]] = {
     "add": lambda old, b: old + b,
     "min": min,
     "max": max,
@@ -211,6 +213,8 @@ def test_votes_match_and_redux(compute, lanes):
     assert one(f"vote.sync.any.pred %x, %p1, {full};", "pred") == [1] * lanes
     assert one(f"vote.sync.all.pred %x, %p1, {full};", "pred") == [0] * lanes
     assert one(f"vote.sync.uni.pred %x, %p1, {full};", "pred") == [0] * lanes
+    none = f"setp.ne.u32 %p2, 0, 0; vote.sync.uni.pred %x, %p2, {full};"
+    assert one(none, "pred") == [1] * lanes
     assert one("activemask.b32 %x;") == [full] * lanes
     same = [sum(1 << i for i in range(lanes) if x[i] == v) for v in x]
     assert one(f"match.any.sync.b32 %x, %a, {full};") == same

@@ -62,7 +62,8 @@ def test_assert(largest, tier):
         return
     with pytest.raises(EmulationError, match="an assertion failed") as caught:
         gemmlab.emulate(artifact, grid=1, block=64, args=[x], tier=tier)
-    assert caught.value.thread == 30 and caught.value.site.source.endswith(":2")
+    site = caught.value.site
+    assert caught.value.thread == 30 and site is not None and str(site.source).endswith(":2")
 
 
 @pytest.mark.parametrize(

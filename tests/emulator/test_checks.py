@@ -60,6 +60,10 @@ def test_correct_kernels_are_clean(path):
 
 
 SHAPES = {"gemm": (33, 20, 19), "transpose": (40, 33), "sum": (1500,), "histogram": (1500,)}
+SHAPES |= {
+    **dict.fromkeys(("softmax", "layernorm", "scan", "conv2d"), (12, 70)),
+    "attention": (70,),
+}
 RUNGS = [rung for p in SHAPES for rung in ladder.rungs(p) if rung.launches is None]
 
 
@@ -105,7 +109,7 @@ def test_checks_change_neither_counters_nor_results(name):
 
 @pytest.mark.parametrize(("name", "launches"), [("scan", 1), ("histogram", 1), ("spin_lock", 3)])
 def test_other_orders_run_only_where_they_may_show(monkeypatch, name, launches):
-    module, orders = importlib.import_module("gemmlab.emulator.run"), []
+    module, orders = importlib.import_module("gemmlab.emulator.checks.launch"), []
     execute = module.execute
 
     def counted(launch, **how):

@@ -252,7 +252,9 @@ def narrowed(kind: str, mode: str, *words: str) -> Reference:
 
 
 MODES = [(k, m) for k in ("f16", "bf16") for m in ("rn", "rz")]
-NARROWING = [(k, m, w) for k, m in MODES for w in ((), ("relu",), ("satfinite",))]
+NARROWING: list[tuple[str, str, tuple[str, ...]]] = [
+    (k, m, w) for k, m in MODES for w in ((), ("relu",), ("satfinite",))
+]
 NARROWING += [(k, m, ()) for k in ("f16", "bf16") for m in ("rm", "rp")]
 NARROWING += [("f16", "rn", ("sat",)), ("f16", "rz", ("relu", "satfinite"))]
 NARROWING += [("tf32", m, ()) for m in ("rn", "rz", "rna")] + [("tf32", "rna", ("satfinite",))]

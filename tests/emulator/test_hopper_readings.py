@@ -38,8 +38,8 @@ def test_bits_are_the_hardwares(name, tier):
 def counted_pipeline() -> Kernel:
     a, b = np.zeros((64, 256), np.float16), np.zeros((128, 256), np.float16)
     maps = [TensorMap(x, (64, 64), swizzle="128B") for x in (a, b)]
-    args = [*maps, np.zeros((64, 128), np.float32)]
-    return Kernel(pipeline(256), args, [args[2]], 160, 32768, grid=(1, 2, 1))
+    c = np.zeros((64, 128), np.float32)
+    return Kernel(pipeline(256), [*maps, c], [c], 160, 32768, grid=(1, 2, 1))
 
 
 def counted_bulk() -> Kernel:

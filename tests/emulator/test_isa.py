@@ -21,7 +21,8 @@ def quotient(a: int, b: int) -> int | None:
 
 
 def remainder(a: int, b: int) -> int | None:
-    return None if b == 0 else a - b * quotient(a, b)
+    whole = quotient(a, b)
+    return None if whole is None else a - b * whole
 
 
 def leading(bits: int, shift: bool) -> Reference:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
@@ -251,6 +252,13 @@ def test_set(compute, opcode, signature, reference):
 
 # Conversions
 
+ROUND: dict[str, Callable[[float], int]] = {
+    "rni": round,
+    "rzi": math.trunc,
+    "rmi": math.floor,
+    "rpi": math.ceil,
+}
+
 
 def to_integer(type_: str, mode: str, source: str) -> Reference:
     bits, signed = int(type_[1:]), type_[0] == "s"
@@ -261,14 +269,13 @@ def to_integer(type_: str, mode: str, source: str) -> Reference:
             return 0 if source != "f64" and bits < 64 else 1 << bits - 1
         if math.isinf(x):
             return low if x < 0 else high
-        round_ = {"rni": round, "rzi": math.trunc, "rmi": math.floor, "rpi": math.ceil}[mode]
-        return min(max(round_(x), low), high)
+        return min(max(ROUND[mode](x), low), high)
 
     return reference
 
 
-def to_integral(type_: str, mode: str) -> Reference:
-    round_ = {"rni": round, "rzi": math.trunc, "rmi": math.floor, "rpi": math.ceil}[mode]
+def to_integral(mode: str) -> Reference:
+    round_ = ROUND[mode]
     return lambda x: math.copysign(float(round_(x)), x) if math.isfinite(x) else x
 
 
@@ -291,9 +298,7 @@ def conversion_rows() -> list[tuple[str, str, Reference]]:
                 rows.append(
                     (f"cvt.{mode}.{t}.{source}", f"{t} {source}", to_integer(t, mode, source))
                 )
-            rows.append(
-                (f"cvt.{mode}.{source}.{source}", f"{source} {source}", to_integral(source, mode))
-            )
+            rows.append((f"cvt.{mode}.{source}.{source}", f"{source} {source}", to_integral(mode)))
     for to in ("f16", "f32", "f64"):
         for mode in ("rn", "rz", "rm", "rp"):
             for t in ("u16", "s32", "u64", "s64"):

@@ -171,8 +171,8 @@ FILL = (
 )
 
 
-def rows_at_random(count: int) -> np.ndarray:
-    """Return byte addresses of distinct rows for each lane; the first 8·count are used."""
+def rows_at_random() -> np.ndarray:
+    """Return byte addresses of distinct rows for each lane."""
     rows = np.stack([RNG.permutation(512)[:32] for _ in range(WARPS)]).reshape(-1)
     return (16 * rows).astype(np.uint32)
 
@@ -182,7 +182,7 @@ def rows_at_random(count: int) -> np.ndarray:
 @pytest.mark.parametrize("guard", ["", "@%p2 "])
 def test_ldmatrix(launch, count, transposed, guard):
     memory = RNG.integers(0, 65536, 4096).astype("u2")
-    where, result = rows_at_random(count), np.zeros((LANES, count), "u4")
+    where, result = rows_at_random(), np.zeros((LANES, count), "u4")
     names = ", ".join(f"%d{k}" for k in range(count))
     code = f"setp.ge.u32 %p2, %r0, 32; {guard}ldmatrix.sync.aligned.m8n8.x{count}{transposed}"
     code += f".shared.b16 {{{names}}}, [%r2]; mad.wide.u32 %q7, %r0, {4 * count}, %q2;"
@@ -206,7 +206,7 @@ def test_ldmatrix(launch, count, transposed, guard):
 @pytest.mark.parametrize("transposed", ["", ".trans"])
 def test_stmatrix(launch, count, transposed):
     held = RNG.integers(0, 2**32, (LANES, count), np.uint64).astype("u4")
-    where, memory = rows_at_random(count), np.zeros(2048, "u4")
+    where, memory = rows_at_random(), np.zeros(2048, "u4")
     where[:] = np.tile(where[:32], WARPS)  # all warps write the same rows; the last one wins
     code = f"mad.wide.u32 %q7, %r0, {4 * count}, %q2;"
     code += "".join(f"ld.global.u32 %d{k}, [%q7+{4 * k}];" for k in range(count))

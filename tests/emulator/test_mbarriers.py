@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
+from typing import Any
 
 import numpy as np
 import pytest
@@ -75,7 +76,9 @@ STEPS = {
 @given(st.integers(4, 9), st.lists(st.tuples(st.sampled_from(sorted(STEPS)), st.integers(1, 4))))
 @pytest.mark.slow
 def test_any_sequence_of_steps_is_what_the_manual_says(count, wanted):
-    model, body, phases, pending = Model(count), [], [], []
+    model, body = Model(count), list[str]()
+    phases: list[Any] = []
+    pending: list[Any] = []
     for name, n in wanted[:12]:
         text, change = STEPS[name]
         arrivals = {"arrive n": n, "expect": 0, "complete": 0}.get(name, 1)
@@ -188,7 +191,7 @@ def test_deadlock_tells_the_state_of_each_object(launch, order):
     with pytest.raises(DeadlockError) as error:
         launch(body + STORE, [np.zeros(64, np.uint32)], block=64, order=order)
     text = str(error.value)
-    assert "warp 1 waits for phase 1 of the mbarrier at shared address 0x0" in text
+    assert "warp 1 waits for phase 1 of mbarrier full[0]" in text
     assert "(phase 1, 1 of 1 arrivals pending, 0 bytes expected), PTX line" in text
     assert "try_wait" in text
     assert (error.value.block, error.value.thread) == ((0, 0, 0), 32)
@@ -260,7 +263,7 @@ def test_arrival_of_asynchronous_copies(launch, noinc):
 @pytest.mark.parametrize("pause", ["", "nanosleep.u32 100;"])
 def test_blocks_wait_for_later_blocks(launch, monkeypatch, order, pause):
     """Each block waits for the flag of the next block, and few of them are resident together."""
-    monkeypatch.setattr(import_module("gemmlab.emulator.run"), "CHUNK_LANES", 128)
+    monkeypatch.setattr(import_module("gemmlab.emulator.execution.grid"), "CHUNK_LANES", 128)
     x = np.zeros(13, np.uint32)
     x[12] = 1
     launch(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,7 +42,12 @@ def parsed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     """Record the texts that are parsed, starting with an empty cache."""
     texts, module = list[str](), Parser.module
     monkeypatch.setenv("GEMMLAB_CACHE", str(tmp_path))
-    monkeypatch.setattr(Parser, "module", lambda self: (texts.append(self.text), module(self))[1])
+
+    def recorded(parser: Parser) -> Any:
+        texts.append(parser.text)
+        return module(parser)
+
+    monkeypatch.setattr(Parser, "module", recorded)
     MODULES.clear()
     return texts
 
@@ -55,14 +61,16 @@ def test_a_file_is_parsed_once(parsed: list[str]) -> None:
     assert translate(FILE, "k3") is translate(FILE, "k3") is not translate(FILE, "k4")
 
 
-def test_a_shared_module_stays_as_it_was_parsed(parsed: list[str]) -> None:
+@pytest.mark.usefixtures("parsed")
+def test_a_shared_module_stays_as_it_was_parsed() -> None:
     for number in (2, 7, 2):
         result(number)
     assert parse(FILE) == Parser(FILE).module()
 
 
 @needs_native
-def test_a_launch_hashes_nothing_again(parsed: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("parsed")
+def test_a_launch_hashes_nothing_again(monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = result(5, "native")
     monkeypatch.setattr(disk_cache, "name_of", lambda parts: pytest.fail("hashed again"))
     assert result(5, "native") == result(5, "auto") == wanted

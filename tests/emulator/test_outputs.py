@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
 import gemmlab
 from gemmlab.cli.app import main
+from gemmlab.compile.directive import parse
 from gemmlab.emulator import Finding
 from gemmlab.errors import InputError
 from gemmlab.lab import kernel_file
-from gemmlab.lab.directives.directive import parse
 
 SOURCE = Path(__file__).parent / "outputs.cu"
 
@@ -69,7 +69,7 @@ def test_the_command_says_how_elements_may_be_left(
     out = capsys.readouterr().out
     is_found = fill != "=zeros"
     assert (ended.value.code or 0) == (4 if is_found else 0)
-    assert ("4 of 64 elements of argument o" in out) == is_found
+    assert ("4 of 64 elements of o" in out) == is_found
     assert ("give the array initial values" in out) == is_found
 
 
@@ -79,7 +79,7 @@ def test_arrays_from_python_are_outputs_where_they_are_declared(how: str) -> Non
     x, y = np.ones((2, 64), np.float32)
     args = [x, y, np.int32(64)]
 
-    def run(**declared: list[np.ndarray]) -> tuple[Finding, ...]:
+    def run(**declared: Any) -> tuple[Finding, ...]:
         return gemmlab.emulate(
             artifact, grid=2, block=32, args=args, check="all", **declared
         ).findings

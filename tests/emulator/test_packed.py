@@ -74,9 +74,10 @@ def resize(a: int, width: int, mode: str, is_signed: bool) -> int:
 def find_set(mask: int, base: int, offset: int) -> int:
     if offset == 0:
         return base if base < 32 and mask >> base & 1 else -1
-    base = signed(32, base)
+    if base >= 32:
+        return -1
     order = range(base, 32) if offset > 0 else range(base, -1, -1)
-    found = [k for k in order if 0 <= k < 32 and mask >> k & 1] if abs(base) < 99 else []
+    found = [k for k in order if mask >> k & 1]
     return found[abs(offset) - 1] if len(found) >= abs(offset) else -1
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from fractions import Fraction
 
 import numpy as np
@@ -29,7 +30,9 @@ def exponent(x: Fraction, lowest: int) -> int:
     return max(e - (Fraction(2) ** e > size), lowest)
 
 
-def one_step(a: list, b: list, c: float, operands: Format, result: Format, bits: int) -> float:
+def one_step(
+    a: Iterable[float], b: Iterable[float], c: float, operands: Format, result: Format, bits: int
+) -> float:
     terms = [(Fraction(c), exponent(Fraction(c), result.lowest))] if c else []
     for x, y in zip(map(Fraction, a), map(Fraction, b), strict=True):
         if x and y:
@@ -74,7 +77,7 @@ def test_steps_follow_each_other_and_matrices_broadcast():
     c = numbers(F32, (5, 7))
     got = dot(a.T[:, :, None], b[:, None, :], c, F16, step=8)
     for i, j in np.ndindex(5, 7):
-        middle = one_step(a[i, :8], b[:8, j], c[i, j], F16, F32, 25)
+        middle = one_step(a[i, :8], b[:8, j], c.item(i, j), F16, F32, 25)
         assert got[i, j] == one_step(a[i, 8:], b[8:, j], middle, F16, F32, 25)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import hopper
 import numpy as np
@@ -68,7 +69,7 @@ def boxes(draw: st.DrawFn) -> tuple[TensorMap, tuple[int, ...]]:
     """Return a tensor map of 1 to 5 dimensions and coordinates, in and far outside of its
     bounds."""
     size = draw(st.sampled_from([1, 2, 4, 8]))
-    swizzle = draw(st.sampled_from(list(SPANS)))
+    swizzle: Any = draw(st.sampled_from(list(SPANS)))
     per_chunk = 16 // size
     chunks = draw(st.integers(1, (SPANS[swizzle] or 64) // 16))
     rank = draw(st.integers(1, 5))

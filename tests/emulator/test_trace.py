@@ -7,7 +7,7 @@ import gemmlab
 from gemmlab import problems
 from gemmlab.compile.cute import compile_rung
 from gemmlab.emulator import Trace
-from gemmlab.emulator.counters.trace import KEPT
+from gemmlab.emulator.trace import KEPT
 from gemmlab.kernels import ladder
 
 
@@ -53,14 +53,14 @@ def test_addresses_are_those_of_the_first_block():
     assert load.width == 4 and len(load.executions) == 16  # 64 rows, four at a time
     assert code[load.instruction].root == "ld"
     warps = np.arange(8)[:, None]  # two per each of four rows
-    for turn, (addresses, active) in enumerate(load.executions):
+    for turn, (addresses, active, _) in enumerate(load.executions):
         row, column = 4 * turn + warps // 2, 32 * (warps % 2) + lanes
         assert active.all()
         assert np.array_equal(addresses - source.address, 4 * (192 * row + column))
 
-    column_read, _ = by_name["shared", "load"].executions[0]
+    column_read, *_ = by_name["shared", "load"].executions[0]
     assert np.array_equal(np.diff(column_read[0]), np.full(31, 4 * 64))
-    stored, _ = by_name["global", "store"].executions[-1]
+    stored, *_ = by_name["global", "store"].executions[-1]
     assert np.array_equal(stored[7] - result.address, 4 * (128 * 63 + 32 + lanes))
 
 
@@ -69,7 +69,7 @@ def test_lanes_that_take_no_part_are_told():
     run("naive", (1, 20, 3), trace)
     for site in trace.sites.values():
         assert site.executions
-        for addresses, active in site.executions:
+        for addresses, active, _ in site.executions:
             assert np.array_equal(active[0], np.arange(32) < 20)
             assert not active[1:].any() and not addresses[~active].any()
 

@@ -48,7 +48,7 @@ BODIES = {
     "copied": (
         LOAD + "st.shared.u32 [%r3], %r4; bar.sync 0; ld.shared.u32 %r5, [%r3];"
         "st.global.u32 [%q2], %r5;",
-        "is stored to global memory: read from s+128",
+        "thread 0 reads s[32] at PTX line 9, which was never written; the value is stored",
     ),
     "copied, then overwritten": (
         LOAD + "st.shared.u32 [%r3], %r4; bar.sync 0; st.shared.u32 [%r3], %r0;"
@@ -78,12 +78,12 @@ BODIES = {
     "the other half": (
         "st.shared.u32 [s], %r0; bar.sync 0; ld.shared.v2.u32 {%r5, %r6}, [s];"
         "st.global.u32 [%q2], %r6;",
-        "is stored to global memory: read from s+4",
+        "thread 0 reads s[1] at PTX line 9, which was never written; the value is stored",
     ),
     "loads that are joined": (
         "st.shared.u32 [s], 1; bar.sync 0; ld.shared.u32 %r5, [s]; ld.shared.u32 %r6, [s+4];"
         "ld.shared.u32 %r7, [s+8]; ld.shared.u32 %r8, [s+12]; st.global.u32 [%q2], %r7;",
-        "is stored to global memory: read from s",
+        "thread 0 reads s[1] at PTX line 9, which was never written; the value is stored",
     ),
     "a byte of a word, masked": (
         "st.shared.u8 [%r3], %r0; ld.shared.u32 %r4, [%r3]; and.b32 %r5, %r4, 255;"
@@ -103,7 +103,7 @@ BODIES = {
     "padding, copied and used": (
         "st.shared.u8 [%r3], %r0; ld.shared.u32 %r4, [%r3]; st.shared.u32 [%r3+256], %r4;"
         "ld.shared.u8 %r5, [%r3+257]; st.global.u32 [%q2], %r5;",
-        "is stored to global memory: read from s+1",
+        "thread 0 reads s+1 at PTX line 9, which was never written; the value is stored",
     ),
     **{
         f"{kind}, {part}": (
@@ -137,12 +137,12 @@ BODIES = {
     ),
     "register": (
         "add.u32 %r5, %r6, 1; st.global.u32 [%q2], %r5;",
-        "uninitialized register",
+        "uses a variable that was never set",
     ),
     "register, not used": ("add.u32 %r5, %r6, 1; st.global.u32 [%q2], %r0;", None),
     "register, set on one path": (
         "setp.lt.u32 %p1, %r0, 16; @%p1 bra E; mov.u32 %r6, 1; E: st.global.u32 [%q2], %r6;",
-        "uninitialized register",
+        "uses a variable that was never set",
     ),
     "register, used where it is set": (
         "setp.lt.u32 %p1, %r0, 16; @%p1 bra E; mov.u32 %r6, 1; E:@!%p1 st.global.u32 [%q2], %r6;",
@@ -161,10 +161,10 @@ def test_undefined_values_are_told_of_where_they_matter(name):
     body, words = BODIES[name]
     code = ptx(f"{START} {body} ret;", ["u64"], MODULE)
     kinds = ["uninitialized", "global-races"]
-    found = run(code, "k", (2, 1, 1), (32, 1, 1), [np.zeros(64, np.uint32)], check=kinds).findings
-    found = [f for f in found if f.kind == "uninitialized read"]
+    every = run(code, "k", (2, 1, 1), (32, 1, 1), [np.zeros(64, np.uint32)], check=kinds).findings
+    found = [f for f in every if f.kind == "uninitialized read"]
     assert len(found) == (words is not None)
     if words:
         assert words in found[0].message
-        is_register = "register" in words
+        is_register = "never set" in words
         assert (found[0].other is None) == is_register

@@ -86,13 +86,13 @@ def test_checks_in_other_orders(check: Check, order: str | int) -> None:
 
 def test_messages(check: Check) -> None:
     messages = {
-        "mask_of_another_lane": "lanes 1 to 31 at shfl.sync.bfly.b32: mask 0x1 excludes them",
+        "mask_of_another_lane": "lanes 1 to 31 at __shfl_xor_sync: mask 0x1 excludes them",
         "masks_overlap": "mask 0x1ffff includes lane 16, where the mask is 0xffff0000",
         "shuffle_in_half_a_warp": "includes lanes 16 to 31, which took another path and exited",
         "shuffle_before_a_barrier": "mask 0xffffffff includes lanes 16 to 31, which wait elsewhere",
-        "lane_outside_mask": "they read lanes 16 to 31, which mask 0xffff does not include; "
-        "the result is stored to global memory",
-        "leader_has_exited": "they read lane 0, which do not participate",
+        "lane_outside_mask": "the value comes from lanes 16 to 31, which mask 0xffff does not "
+        "include; it is stored to global memory at line 152: include them in the mask",
+        "leader_has_exited": "the value comes from lane 0, which does not participate",
         "wmma_by_16_threads": "it requires a full warp (lanes 16 to 31 of the warp: not in ",
         "wgmma_by_three_warps": "a full warpgroup; warps 0 to 3 ran it 1, 1, 1, 0 times",
     }

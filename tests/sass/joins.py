@@ -11,9 +11,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 
-from gemmlab.compile import resources
+from gemmlab.cubin import tools
+from gemmlab.cubin.code import read
 from gemmlab.emulator.translation.translate import translate
-from gemmlab.sass.code import read
 
 ARCH = "sm_90a"
 ACCESS = re.compile(r"([b-ez]?)(?:(\d)x)?(\d)([sl])(\d+)$")  # base, elements, bytes, what, offset
@@ -99,7 +99,7 @@ def module(kernels: Iterable[str]) -> str:
 
 def of_machine_code(cubin: bytes) -> dict[str, Counter[str]]:
     """Return, per kernel, the numbers of loads and stores of each width: "shared load 16"."""
-    _, *parts = re.split(r"\n\s*\.section\s+\.text\.(\w+),", resources.sass(cubin))
+    _, *parts = re.split(r"\n\s*\.section\s+\.text\.(\w+),", tools.sass(cubin))
     found: dict[str, Counter[str]] = {}
     for name, part in zip(parts[::2], parts[1::2], strict=True):
         found[name] = Counter[str]()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gemmlab.sass.code import LEAVE, read
+from gemmlab.cubin.code import LEAVE, read
 
 
 def text(*rows):

@@ -47,9 +47,9 @@ def walked(draw):
         while block != LEAVE:
             counts[block] += 1
             steps += 1
-            out = edges[block]
-            forward = max((to for to in out if to > block), default=LEAVE)
-            block = rng.choice(out) if steps < 50 else LEAVE if LEAVE in out else forward
+            targets = edges[block]
+            forward = max((to for to in targets if to > block), default=LEAVE)
+            block = rng.choice(targets) if steps < 50 else LEAVE if LEAVE in targets else forward
     return edges, walks, counts
 
 

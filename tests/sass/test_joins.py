@@ -89,7 +89,9 @@ STAGED = Path(__file__).with_name("staged.cu")
 def both(*kernels):
     """Return the accesses of kernels k0, k1, … in machine code and in the emulator."""
     text = joins.module(kernels)
-    machine = joins.of_machine_code(gemmlab.load(text, entry="k0", arch=joins.ARCH).cubin)
+    cubin = gemmlab.load(text, entry="k0", arch=joins.ARCH).cubin
+    assert cubin is not None
+    machine = joins.of_machine_code(cubin)
     return [(machine[f"k{i}"], joins.of_emulator(text, f"k{i}")) for i in range(len(kernels))]
 
 
@@ -157,6 +159,7 @@ def test_the_stack_is_aligned_as_ptxas_aligns_it(alignment):
 
 def test_accesses_of_cuda_kernels_are_those_of_the_machine_code():
     artifact = gemmlab.load(KERNELS, entry="variables", arch=joins.ARCH)
+    assert artifact.cubin is not None
     machine = joins.of_machine_code(artifact.cubin)
     assert machine["variables"]["shared store 16"] == 1
     assert {name: joins.of_emulator(artifact.ptx, name) for name in machine} == machine

@@ -10,8 +10,8 @@ from cases import LAUNCHES
 import gemmlab
 from gemmlab import sass
 from gemmlab.cli.app import main
-from gemmlab.compile import resources
 from gemmlab.compile.nvrtc import compile_cuda
+from gemmlab.cubin import tools
 from gemmlab.errors import CompileError, MissingDependencyError
 from gemmlab.sass import machine
 
@@ -100,13 +100,13 @@ def test_what_cannot_be_counted_says_why(monkeypatch, tmp_path):
         sass.analyse(replace(artifact, cubin=None), run)
     assert sass.counters(replace(artifact, cubin=None), run) == {}
 
-    def missing(name):
-        raise MissingDependencyError(f"{name} is not installed; run: pip install {name}")
+    def missing(tool):
+        raise MissingDependencyError(f"{tool.name} is not installed; run: pip install it")
 
-    monkeypatch.setattr(resources, "_tool", missing)
+    monkeypatch.setattr(tools, "_path", missing)
     monkeypatch.setenv("GEMMLAB_CACHE", str(tmp_path))
     machine.disassemble.cache_clear()
-    with pytest.raises(MissingDependencyError, match="pip install nvdisasm"):
+    with pytest.raises(MissingDependencyError, match="nvidia-cuda-nvdisasm is not installed"):
         sass.analyse(artifact, run)
     assert sass.counters(artifact, run) == {}
 
@@ -117,7 +117,7 @@ def test_the_disassembly_is_kept(monkeypatch, tmp_path):
     machine.disassemble.cache_clear()
     first = machine.disassemble(artifact.cubin, artifact.entry)
     machine.disassemble.cache_clear()
-    monkeypatch.setattr(resources, "_run", None)
+    monkeypatch.setattr(tools, "run", None)
     assert machine.disassemble(artifact.cubin, artifact.entry) == first
 
 
@@ -155,7 +155,7 @@ def test_without_machine_code_the_command_line_says_that_counts_are_of_ptx(
     path = tmp_path / "kernel.cu"
     path.write_text(KERNEL)
 
-    def missing(artifact, run):
+    def missing(*_):
         raise MissingDependencyError("nvdisasm is not installed; run: pip install it")
 
     monkeypatch.setattr(sass, "analyse", missing)
@@ -169,7 +169,7 @@ def test_without_machine_code_the_command_line_says_that_counts_are_of_ptx(
 def test_a_climb_counts_machine_code(capsys):
     with pytest.raises(SystemExit):
         main(["climb", "--size", "16", "--rungs", "naive", "--device", "emulated", "--json"])
-    (record,) = json.loads(capsys.readouterr().out)
+    (record,) = json.loads(capsys.readouterr().out)["records"]
     assert record["counters"][WARPS] > 0
 
 

@@ -16,14 +16,13 @@ from gemmlab.emulator.arithmetic.tensor_core import BF16, E4M3, E5M2, F16, TF32,
 FORMATS = {"f16": F16, "bf16": BF16, "tf32": TF32, "e4m3": E4M3, "e5m2": E5M2}
 BITS = {"f16": "u2", "bf16": "u2", "tf32": "u4", "e4m3": "u1", "e5m2": "u1"}
 INTEGERS = {"s8": "i1", "u8": "u1"}
-# The non-negative values of e4m3, in the order of their bit patterns; the last is NaN.
-_E4M3 = np.ldexp(np.arange(16, 24) - 8.0, np.arange(16)[:, None] - 10).reshape(-1)
-_E4M3[:8] = np.arange(8) * 2.0**-9
-_E4M3[-1] = np.nan
 
 
 def widen(bits: Value, name: str) -> Value:
-    """Bit patterns of a narrow format to float32 values."""
+    """Bit patterns of a narrow format to float32 values.
+
+    A rule of both tiers. The native tier passes a value of its IR.
+    """
     match name:
         case "f16":
             return bits.view(np.float16).astype(F32)
@@ -33,8 +32,16 @@ def widen(bits: Value, name: str) -> Value:
             return (bits & np.uint32(0xFFFFE000)).view(F32)
         case "e5m2":
             return (bits.astype(np.uint16) << np.uint16(8)).view(np.float16).astype(F32)
-    size = _E4M3.astype(F32)[bits & np.uint8(0x7F)]
-    return np.where(bits & np.uint8(0x80), -size, size)
+    # Shifted to their places in a float32 number, the bits of e4m3 give a value 2^120 too small.
+    word = bits.astype(np.uint32)
+    size = word & np.uint32(0x7F)
+    value = (size << np.uint32(20)).view(F32) * np.float32(2.0**120)
+    number = np.where(size == np.uint32(0x7F), np.uint32(0x7FFFFFFF), value.view(np.uint32))
+    return (number | (word & np.uint32(0x80)) << np.uint32(24)).view(F32)
+
+
+# The non-negative numbers of e4m3, in the order of their bit patterns.
+_E4M3 = widen(np.arange(0x7F, dtype=np.uint8), "e4m3").astype(F64)
 
 
 def values(data: np.ndarray, name: str) -> np.ndarray:
@@ -157,6 +164,6 @@ def _encode(x: np.ndarray, name: str) -> np.ndarray:
         case "e5m2":
             bits = (x.astype(np.float16).view(np.uint16) >> np.uint16(8)).astype(np.uint8)
         case _:
-            bits = np.searchsorted(_E4M3[:-1], np.abs(x)).astype(np.uint8)
+            bits = np.searchsorted(_E4M3, np.abs(x)).astype(np.uint8)
             bits |= np.where(np.signbit(x), np.uint8(0x80), np.uint8(0))
     return bits

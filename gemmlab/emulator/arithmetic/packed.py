@@ -89,12 +89,13 @@ def resize(x: Value, width: Value, wraps: bool) -> Value:
 
 def find_set(mask: Value, base: Value, offset: Value) -> Value:
     """`fns`: the |offset|-th set bit from `base`, upward if offset > 0, downward if offset < 0; bit
-    `base` itself if offset is 0. All ones if there is no such bit."""
+    `base` itself if offset is 0. All ones if there is no such bit, or no bit `base`."""
     step = np.where(offset < 0, np.int32(-1), np.int32(1))
     left = np.where(offset == 0, np.int32(1), np.abs(offset))
     result, position = ~(mask & U32(0)), base.view(np.int32)
+    begins = (position >= 0) & (position < 32)
     for _ in range(32):
-        inside = (position >= 0) & (position < 32)
+        inside = begins & (position >= 0) & (position < 32)
         bit = (mask >> (position & np.int32(31)).view(U32)) & U32(1)
         left = left - np.where(inside & (bit != U32(0)), np.int32(1), np.int32(0))
         found = inside & (bit != U32(0)) & (left == 0)

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gemmlab.emulator.arithmetic.lanes import Value
+
 FRACTION_BITS = 25  # Hopper, for f16, bf16 and tf32 operands
 FP8_FRACTION_BITS = 13  # Hopper's wgmma of 8-bit floats
 NO_EXPONENT = -10_000  # the exponent of zeros; smaller than that of any product
@@ -85,7 +87,7 @@ def accumulate(
     if max(x.max() for x in (largest, *powers)) > MAX_EXPONENT:
         return _with_specials(a, b, c, operands, result, fraction_bits)
     up = fraction_bits - largest
-    scale = _power_of_two(up)
+    scale = power_of_two(up)
     total = np.trunc(c * scale, out=np.empty(shape))
     if operands.is_narrow:
         _add_narrow(total, a.astype(np.float32), b.astype(np.float32), up)
@@ -120,7 +122,7 @@ def _add_narrow(total: np.ndarray, a: np.ndarray, b: np.ndarray, up: np.ndarray)
     up: the exponents of the scale factors. Terms are below 2^27, so int32 holds the sum of eight;
     the conversion to int32 truncates.
     """
-    scale = ((up.astype(np.int32) + 127) << 23).view(np.float32)
+    scale = narrow_power_of_two(up)
     product, term = np.empty(total.shape, np.float32), np.empty(total.shape, np.int32)
     for k in range(0, len(a), 8):
         some = np.zeros(total.shape, np.int32)
@@ -137,13 +139,31 @@ def round_to(x: np.ndarray, result: Format) -> np.ndarray:
     infinity."""
     if not result.truncates:
         return x.astype(np.float16).astype(np.float64)
-    nearest = x.astype(np.float32)
-    magnitude = np.abs(x)
-    # Decrementing the bit pattern gives the next number toward zero.
-    bits = nearest.view(np.int32) - ((np.abs(nearest) > magnitude) & (magnitude < 2.0**128))
-    bits &= -1 << F32.digits - result.digits
-    rounded: np.ndarray = bits.view(np.float32).astype(np.float64)
+    rounded: np.ndarray = toward_zero(x, result.digits).astype(np.float64)
     return rounded
+
+
+# Rules of both tiers. The native tier calls them with values of its IR.
+
+
+def toward_zero(x: Value, digits: int) -> Value:
+    """Round float64 to float32 with `digits` significant bits, toward zero. Overflow gives
+    infinity."""
+    nearest, magnitude = x.astype(np.float32), np.abs(x)
+    above = (np.abs(nearest.astype(np.float64)) > magnitude) & (magnitude < 2.0**128)
+    # Decrementing the bit pattern gives the next number toward zero.
+    bits = nearest.view(np.int32) - above.astype(np.int32)
+    return (bits & np.int32(-1 << F32.digits - digits)).view(np.float32)
+
+
+def power_of_two(exponent: Value) -> Value:
+    """2^exponent in float64."""
+    return (exponent.astype(np.int64) + np.int64(1023) << np.int64(52)).view(np.float64)
+
+
+def narrow_power_of_two(exponent: Value) -> Value:
+    """2^exponent in float32."""
+    return (exponent.astype(np.int32) + np.int32(127) << np.int32(23)).view(np.float32)
 
 
 def _exponent(x: np.ndarray, lowest: int) -> np.ndarray:
@@ -152,8 +172,3 @@ def _exponent(x: np.ndarray, lowest: int) -> np.ndarray:
     np.maximum(exponent, lowest, out=exponent)
     exponent[x == 0] = NO_EXPONENT
     return exponent
-
-
-def _power_of_two(exponent: np.ndarray) -> np.ndarray:
-    power: np.ndarray = (exponent.astype(np.int64) + 1023 << 52).view(np.float64)
-    return power

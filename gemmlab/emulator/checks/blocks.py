@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gemmlab.emulator.checks.advice import NARROW_SCOPE, STALE_READ, unfinished
 from gemmlab.emulator.checks.clocks import Clocks
 from gemmlab.emulator.checks.shadow import (
     EPOCH_AT,
@@ -192,8 +193,7 @@ class GlobalShadow:
             last = self.written.when.take(a.cells) & (1 << OWNER_BITS) - 1
             others = np.flatnonzero((last != a.owners).any(axis=1))
             if others.size:
-                what = "atomic operations with a scope that excludes the other block"
-                a.report(what, a.site, a.site, int(last[others[0], 0]), None, others)
+                a.report(NARROW_SCOPE, a.site, a.site, int(last[others[0], 0]), None, others)
 
     def synchronize(self, a: Accesses) -> None:
         """Release and acquire by an atomic operation or a strong access."""
@@ -253,9 +253,8 @@ class GlobalShadow:
         if stale.any():
             where = np.flatnonzero(stale.any(axis=1))
             site = int(site_of(self.written.by[a.cells[stale][0]]))
-            what = "read through the read-only cache (__ldg, const __restrict__) after a write"
             column = int(column_of(self.written.by[a.cells[stale][0]]))
-            a.report(what, a.site, site, None, column, where)
+            a.report(STALE_READ, a.site, site, None, column, where)
 
     def _compare(
         self, records: Records, a: Accesses, what: str, among: np.ndarray | None = None
@@ -324,6 +323,6 @@ class GlobalShadow:
         for other_site in np.unique(site_of(by)).tolist():
             same = site_of(by) == other_site
             if (by[same] >> EPOCH_AT == IN_FLIGHT).any():
-                what += " by a copy that was not waited for"
+                what = unfinished(what)
             column = int(column_of(by[same][0]))
             a.report(what, a.site, other_site, None, column, at[same] // a.cells.shape[-1])

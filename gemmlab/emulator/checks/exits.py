@@ -8,16 +8,13 @@ block exits.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import Mask
+from gemmlab.emulator.checks import advice
+from gemmlab.emulator.checks.state import State
 from gemmlab.emulator.observer import Observer
 from gemmlab.emulator.program import Block
-
-if TYPE_CHECKING:
-    from gemmlab.emulator.checks.monitor import Monitor
 
 KIND = "cluster lifetime"
 
@@ -25,11 +22,11 @@ KIND = "cluster lifetime"
 class Exits(Observer):
     """The remote accesses and exits of the blocks of one chunk."""
 
-    def __init__(self, monitor: Monitor) -> None:
-        self.monitor = monitor
-        self.size = monitor.cluster_size
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.size = state.cluster_size
         self.site = 0  # the last instruction of the current basic block
-        blocks, members = monitor.machine.num_blocks, monitor.clocks.members
+        blocks, members = state.machine.num_blocks, state.clocks.members
         if self.size == 1:
             return
         # Per block and thread of the cluster: epoch and instruction of the last remote access.
@@ -42,8 +39,8 @@ class Exits(Observer):
         """Record that each thread accesses the corresponding granule of shared memory."""
         if self.size == 1:
             return
-        monitor, clocks = self.monitor, self.monitor.clocks
-        to, own = cells // monitor.row, rows // clocks.threads
+        state, clocks = self.state, self.state.clocks
+        to, own = cells // state.row, rows // clocks.threads
         remote = to != own
         if not remote.any():
             return
@@ -52,18 +49,16 @@ class Exits(Observer):
         self.reached[to, columns] = clocks.now[rows]
         self.sites[to, columns] = site
         for block in np.unique(to).tolist():
-            some = rows[to == block]
-            if not monitor.machine.live[block].any():
-                what = "a thread accesses the shared memory of a block that has exited"
-                self._report(what, site, int(self.site_of_exit[block]), some)
+            some, cell = rows[to == block], int(cells[remote][to == block][0])
+            if not state.machine.live[block].any():
+                self._report("has exited", block, site, int(self.site_of_exit[block]), some, cell)
             first = block % self.size * clocks.threads
             theirs = np.arange(first, first + clocks.threads)
             known = clocks.known[some[:, None] // clocks.threads, theirs].max(axis=1)
             if clocks.seen is not None:
                 known = np.maximum(known, clocks.seen[some[:, None], theirs].max(axis=1))
             if (known == 0).any():
-                what = "a thread accesses the shared memory of a block that may not have started"
-                self._report(what, site, None, some[known == 0])
+                self._report("may not have started", block, site, None, some[known == 0], cell)
 
     def before(self, number: int, block: Block, mask: Mask | None) -> None:
         self.site = max(block.last - 1, 0)
@@ -71,25 +66,43 @@ class Exits(Observer):
     def exited(self, lanes: np.ndarray) -> None:
         if self.size == 1:
             return
-        monitor, clocks = self.monitor, self.monitor.clocks
-        on = lanes.reshape(monitor.machine.num_blocks, -1)
+        state, clocks = self.state, self.state.clocks
+        on = lanes.reshape(state.machine.num_blocks, -1)
         for block in np.flatnonzero(on.any(axis=1)).tolist():
             rows = block * clocks.threads + np.flatnonzero(on[block])
             joined = clocks.joined(rows)[: clocks.members]
             self.joined[block] = np.maximum(self.joined[block], joined)
-            if monitor.machine.live[block].any():
+            if state.machine.live[block].any():
                 continue
             self.site_of_exit[block] = self.site
             late = np.flatnonzero(self.reached[block] > self.joined[block])
             if late.size:
                 site = int(self.sites[block, late[0]])
                 first = block // self.size * clocks.members
-                what = "a block may exit before a thread has accessed its shared memory"
-                self._report(what, site, self.site, first + late)
+                self._report("may have exited", block, site, self.site, first + late)
 
-    def _report(self, what: str, site: int, other: int | None, rows: np.ndarray) -> None:
-        monitor, threads = self.monitor, self.monitor.clocks.threads
+    def _report(
+        self,
+        state_of_block: str,
+        owner: int,
+        site: int,
+        other: int | None,
+        rows: np.ndarray,
+        cell: int | None = None,
+    ) -> None:
+        """owner: the block whose memory the threads access. other: its exit; None if it may not
+        have started. cell: the granule, if known."""
+        state, threads = self.state, self.state.clocks.threads
+        if not state.findings.wants(KIND, site, other):
+            return
         block = int(rows[0]) // threads
         here = (rows[rows // threads == block] % threads).tolist()
-        at = monitor.machine.block_index(block)
-        monitor.findings.add(KIND, what, site, other, at, here)
+        place = "shared memory" if cell is None else state.place_of("shared", cell, site)
+        at = state.code[site].site
+        when = "the end of the kernel" if other is not None else advice.line(at)
+        message = (
+            f"thread {here[0]} accesses {place} of block {owner % self.size} of the cluster at "
+            f"{advice.line(at)}, which {state_of_block}: put {advice.barrier('cluster', at)} "
+            f"before {when}"
+        )
+        state.findings.add(KIND, message, site, other, state.machine.block_index(block), here)

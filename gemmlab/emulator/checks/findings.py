@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from gemmlab.emulator.checks import advice
 from gemmlab.emulator.checks.guesses import guesses
-from gemmlab.emulator.execution.launch import Dim3
+from gemmlab.emulator.launch.launch import Dim3
 from gemmlab.errors import (
     BudgetError,
     DeadlockError,
     EmulationError,
+    LivelockError,
     MisalignedAddressError,
     OutOfBoundsError,
     Site,
@@ -33,6 +35,7 @@ CHECKS: dict[str, tuple[str, ...]] = {
 ERRORS: tuple[tuple[type[EmulationError], str], ...] = (
     (OutOfBoundsError, "out of bounds"),
     (MisalignedAddressError, "misaligned"),
+    (LivelockError, "livelock"),
     (DeadlockError, "deadlock"),
     (BudgetError, "never ends"),
     (EmulationError, "error"),
@@ -122,13 +125,17 @@ class Findings:
             found = Finding(kind, message, site, earlier, block, some, where)
             self.found[self._key(kind, index, other)] = found
 
-    def stop(self, error: EmulationError, where: str = "") -> None:
-        """Record the error that ended the launch. where: appended to its message."""
+    def stop(self, error: EmulationError) -> None:
+        """Record the error that ended the launch."""
         if self.last is None and error.site is not None:
             kind = next(kind for cls, kind in ERRORS if isinstance(error, cls))
             threads = () if error.thread is None else (error.thread,)
             addresses = () if not error.address else (error.address,)
-            site, message = error.site, error.message.removeprefix(f"{kind}: ") + where
+            site, message = error.site, error.message.removeprefix(f"{kind}: ")
+            i = next((i for i in self.code if i.site == site), None)
+            if i is not None and error.access is not None and error.thread is not None:
+                is_aligned = not isinstance(error, MisalignedAddressError)
+                message = advice.illegal(error.thread, i, error.access, is_aligned)
             self.last = Finding(kind, message, site, None, error.block, threads, addresses)
 
     def sorted(self) -> tuple[Finding, ...]:

@@ -7,26 +7,25 @@ import contextlib
 import io
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from gemmlab.emulator.checks.blocks import UNINITIALIZED, GlobalShadow, is_strong
 from gemmlab.emulator.checks.findings import CHECKS, Finding, Findings
-from gemmlab.emulator.checks.monitor import Monitor, granule_of
+from gemmlab.emulator.checks.monitor import Monitor
 from gemmlab.emulator.checks.outputs import Output, find_unwritten
-from gemmlab.emulator.checks.places import shared_place
-from gemmlab.emulator.execution.launch import Launch
+from gemmlab.emulator.checks.state import granule_of
+from gemmlab.emulator.counters.tally import Tally
+from gemmlab.emulator.execution.grid import Watcher, execute
 from gemmlab.emulator.execution.machine import Machine
 from gemmlab.emulator.execution.schedule import Order
-from gemmlab.emulator.execution.tally import Tally
-from gemmlab.emulator.memory.arena import GLOBAL_BASE, Allocation
+from gemmlab.emulator.launch.launch import Launch
+from gemmlab.emulator.memory.arena import GLOBAL_BASE
 from gemmlab.emulator.program import Program
 from gemmlab.emulator.translation.liveness import read_registers, results
 from gemmlab.errors import (
     EmulationError,
     InputError,
-    OutOfBoundsError,
     UnknownNameError,
     UnsupportedInstructionError,
 )
@@ -87,9 +86,12 @@ def run_checked(
     order: Order,
     kinds: frozenset[str],
     outputs: Sequence[Output],
-    execute: Callable[[Launch, Order], Tally],
+    watchers: Sequence[Watcher] = (),
+    at_long: Callable[[], None] = lambda: None,
 ) -> tuple[Tally | None, tuple[Finding, ...]]:
     """Run a launch under checks. Returns its tally, or None if an error ended it, and the findings.
+
+    watchers: of the first run, in addition to the checks. at_long: called once if it takes long.
 
     Raises UnsupportedInstructionError, which is not a bug of the kernel.
     """
@@ -98,16 +100,18 @@ def run_checked(
     memory = launch.memory
     before = memory.data.copy()
 
-    def start(launch: Launch, order: Order) -> Tally | None:
+    def start(
+        order: Order, watchers: Sequence[Watcher] = (), at_long: Callable[[], None] = lambda: None
+    ) -> Tally | None:
         try:
-            return execute(launch, order)
+            return execute(launch, at_limit=at_long, order=order, watchers=watchers)
         except UnsupportedInstructionError:
             raise
         except EmulationError as error:
-            findings.stop(error, _nearest(launch.program, error))
+            findings.stop(error)
             return None
 
-    tally = start(replace(launch, checks=checks), order)
+    tally = start(order, (checks, *watchers), at_long)
     if findings.last is None and "unwritten output" in kinds:
         assert checks.blocks is not None
         for output in outputs:
@@ -118,19 +122,11 @@ def run_checked(
         if findings.last is None:
             memory.data[:] = before
             with contextlib.redirect_stdout(io.StringIO()):  # printed by the first run
-                start(launch, Order(name))
+                start(Order(name))
             if findings.last is None and has_one_result(launch.program):
                 _compare(launch, findings, checks, after, name)
     memory.data[:] = after
     return tally, findings.sorted()
-
-
-def _nearest(program: Program, error: EmulationError) -> str:
-    """Names the variable next to an out-of-bounds shared address; "" for other errors."""
-    is_shared = error.message.startswith("shared access")
-    if not (is_shared and isinstance(error, OutOfBoundsError)) or error.address is None:
-        return ""
-    return f", next to {shared_place(program, error.address)}"
 
 
 def may_show(checks: Checks, program: Program) -> bool:
@@ -188,13 +184,11 @@ def _compare(
     site = checks.blocks.writer(start // checks.granule)
     if site is None:
         return
-    owner: Allocation = min(
-        launch.memory.allocations, key=lambda a: a.distance(start + GLOBAL_BASE)
-    )
-    where = f"{owner.name}+{start + GLOBAL_BASE - owner.address}"
+    access = launch.program.accesses.get(site)
+    itemsize = access.dtype.itemsize if access else 1
+    where = launch.memory.name_of(start // itemsize * itemsize + GLOBAL_BASE, itemsize)
     order = name if isinstance(name, str) else f"drawn with seed {name}"
-    message = (
-        f"{int(np.count_nonzero(differ))} bytes differ when warps run in another order ({order}), "
-        f"the first at {where}"
-    )
+    count = len(np.unique(np.flatnonzero(differ) // itemsize))
+    differs = "1 element differs" if count == 1 else f"{count:,} elements differ"
+    message = f"{differs} when warps run in another order ({order}), the first is {where}"
     findings.add("order dependent", message, site, addresses=[start + GLOBAL_BASE])

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP
+from gemmlab.emulator.checks.advice import NO_PROXY_FENCE, UNWRITTEN_READ
 from gemmlab.emulator.checks.clocks import Clocks
 from gemmlab.ptx.ir import Instruction
 from gemmlab.ptx.opcodes import ATOMICS
@@ -147,7 +148,7 @@ class Shadow:
         """`load` by an instruction that requires all bytes to be initialized."""
         bad = self.load(rows, cells, site, in_flight=in_flight)
         if bad is not None:
-            what = "memory that was never written is read"
+            what = UNWRITTEN_READ
             none = np.zeros(int(bad.sum()), np.int64)
             spread = np.broadcast_to(rows, cells.shape)
             self.report("uninitialized read", what, site, None, spread[bad], none, cells[bad])
@@ -245,14 +246,14 @@ class Shadow:
         words = self.written[cells]
         self.unfenced[cells[released[column_of(words)] >= words >> EPOCH_AT]] = False
 
-    def check_fence(self, rows: np.ndarray, cells: np.ndarray, site: int, between: str) -> None:
+    def check_fence(self, rows: np.ndarray, cells: np.ndarray, site: int, does: str) -> None:
         """Check that writes of threads are visible to the copy engine or the tensor cores, which
-        access the cells. between: the two accesses, for the message."""
+        access the cells. does: "reads", "overwrites" or "uses"."""
         bad = self.unfenced[cells]
         if bad.any():
             rows, cells = np.broadcast_to(rows, cells.shape)[bad], cells[bad]
             words = self.written[cells]
-            what = f"no fence.proxy.async between {between} by an asynchronous operation"
+            what = NO_PROXY_FENCE % does
             for other in np.unique(site_of(words)).tolist():
                 at = site_of(words) == other
                 columns = column_of(words[at])
@@ -281,8 +282,7 @@ class Shadow:
         words, cells, rows = (x.reshape(-1)[at] for x in (words, cells, rows))
         flying = words >> EPOCH_AT == IN_FLIGHT
         for kind, among in (("missing wait", flying), ("shared race", ~flying)):
-            message = f"{what} that was not waited for" if kind == "missing wait" else what
             for other_site in np.unique(site_of(words[among])).tolist():
                 at = among & (site_of(words) == other_site)
                 columns = column_of(words[at])
-                self.report(kind, message, site, other_site, rows[at], columns, cells[at])
+                self.report(kind, what, site, other_site, rows[at], columns, cells[at])

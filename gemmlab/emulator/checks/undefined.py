@@ -16,22 +16,21 @@ defined nothing is tracked, so most basic blocks cost one test.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP, Mask, three_axes
-from gemmlab.emulator.checks import bits
+from gemmlab.emulator.checks import advice, bits
 from gemmlab.emulator.checks.bits import ALL, DEFINED, NONE, Taint, Values, either, mask_of, whole
+from gemmlab.emulator.checks.state import State
+from gemmlab.emulator.checks.warps import Participation
 from gemmlab.emulator.observer import Observer
 from gemmlab.emulator.program import Block
 from gemmlab.emulator.synchronization import collectives
 from gemmlab.emulator.translation.liveness import live_after, live_at_starts, results, sources
 from gemmlab.ptx.ir import WIDTHS, Instruction, Memory, Operand, Reg, Vector, registers
 from gemmlab.ptx.opcodes import ARITHMETIC, ENDS, EXCHANGES, SCALAR_LOADS
-
-if TYPE_CHECKING:
-    from gemmlab.emulator.checks.monitor import Monitor
 
 KIND = "uninitialized read"
 NEVER_SET = np.iinfo(np.int32).max  # the origin of registers that were never set
@@ -51,10 +50,10 @@ class Moved(NamedTuple):
 class Undefined(Observer):
     """The undefined values of the threads of one chunk."""
 
-    def __init__(self, monitor: Monitor) -> None:
-        self.monitor, self.machine = monitor, monitor.machine
+    def __init__(self, state: State, participation: Participation) -> None:
+        self.state, self.machine, self.participation = state, state.machine, participation
         program = self.machine.launch.program
-        self.program, self.code, self.blocks = program, monitor.code, program.blocks
+        self.program, self.code, self.blocks = program, state.code, program.blocks
         self.live = live_at_starts(self.code, self.blocks)
         self.shape = self.machine.extent.shape
         never = whole(np.broadcast_to(np.int32(NEVER_SET), self.shape))
@@ -62,7 +61,6 @@ class Undefined(Observer):
         self.memory: dict[str, np.ndarray] = {}  # space -> origins of granules
         self.moved: dict[int, list[Moved]] = {}
         self.has_found = False
-        self.unknown: np.ndarray | None = None
         self.places: dict[int, str] = {}  # origin -> location in memory
 
     # While a basic block runs
@@ -91,15 +89,12 @@ class Undefined(Observer):
             self.memory[space][cells] = 0
         self.moved.setdefault(site, []).append(Moved(space, "store", mask, cells, None))
 
-    def shuffle(self, unknown: np.ndarray) -> None:
-        """The shuffle at the start of the basic block returns undefined values to these lanes."""
-        self.unknown, self.has_found = unknown, True
-
     # After it has run
 
     def after(self, number: int, block: Block, mask: Mask | None) -> None:
         """Propagate undefined values through the basic block that has just run."""
-        if self.has_found or self.registers or self.memory:
+        from_shuffle = self.participation.unread
+        if self.has_found or from_shuffle is not None or self.registers or self.memory:
             on = self.machine.active(mask)
             for k in range(block.first, block.last):
                 i = self.program.joined.get(k, self.code[k])
@@ -109,7 +104,7 @@ class Undefined(Observer):
             for name in [name for name in self.registers if name not in live]:
                 self._set(name, None, on)  # the register may be live in other warps
         self.moved.clear()
-        self.has_found, self.unknown = False, None
+        self.has_found = False
 
     def _execute(self, k: int, i: Instruction, on: np.ndarray) -> None:
         recorded = self.machine.recorded.get(k, (None,))
@@ -160,7 +155,7 @@ class Undefined(Observer):
             self._set(name, either(part, unsure), on)
 
     def _load(self, k: int, i: Instruction, on: np.ndarray) -> None:
-        self._address(k, i, on, i.operands[1])
+        self._address(k, on, i.operands[1])
         targets = _items(i.operands[0])
         count = len(targets)
         origins = np.zeros((*self.shape, count), np.int32)
@@ -169,7 +164,7 @@ class Undefined(Observer):
             found = self._origins(moved)
             if found is not None and found.any():
                 lanes = self.machine.active(moved.mask)
-                origins[lanes], undefined[lanes] = _spread(found, count, self.monitor.granule)
+                origins[lanes], undefined[lanes] = _spread(found, count, self.state.granule)
         for j, target in enumerate(targets):
             self._set(target, Taint(origins[..., j], undefined[..., j]), on)
 
@@ -196,7 +191,7 @@ class Undefined(Observer):
         return found
 
     def _store(self, k: int, i: Instruction, on: np.ndarray) -> None:
-        self._address(k, i, on, i.operands[0])
+        self._address(k, on, i.operands[0])
         items = i.operands[1].items if isinstance(i.operands[1], Vector) else (i.operands[1],)
         width = 8 * self.program.accesses[k].dtype.itemsize
         none = Taint(np.zeros(self.shape, np.int32), np.zeros(self.shape, np.uint64))
@@ -213,9 +208,9 @@ class Undefined(Observer):
             if moved.space not in self.memory:
                 if not origins.any():
                     continue
-                self.memory[moved.space] = np.zeros(self.monitor.granules[moved.space], np.int32)
+                self.memory[moved.space] = np.zeros(self.state.granules[moved.space], np.int32)
             pieces = moved.cells.shape[1]
-            found = _merge(origins[lanes], undefined[lanes], pieces, self.monitor.granule)
+            found = _merge(origins[lanes], undefined[lanes], pieces, self.state.granule)
             self.memory[moved.space][moved.cells] = found
 
     def _shuffle(self, k: int, i: Instruction, values: Values, on: np.ndarray) -> None:
@@ -224,13 +219,14 @@ class Undefined(Observer):
         if taint is not None:
             taint = Taint(*(collectives.shuffle(mode, x, *values)[0] for x in taint))
         taint = either(taint, self._of(registers(i.operands[2:4])))
-        if self.unknown is not None:
-            given = whole(np.where(self.unknown, np.int32(k + 1), np.int32(0)))
+        unread = self.participation.unread
+        if unread is not None:
+            given = whole(np.where(unread, np.int32(k + 1), np.int32(0)))
             taint = either(taint, given)
         for j, name in enumerate(results(i)):
             self._set(name, None if j else taint, on)
 
-    def _address(self, k: int, i: Instruction, on: np.ndarray, operand: object) -> None:
+    def _address(self, k: int, on: np.ndarray, operand: object) -> None:
         if isinstance(operand, Memory) and isinstance(operand.base, Reg):
             name = operand.base.name
             self._report(k, self._of([name]), on, "is an address", [name])
@@ -280,7 +276,7 @@ class Undefined(Observer):
         for origin in np.unique(origins[origins > 0]).tolist():
             if origin not in self.places:
                 cell = int(moved.cells[origins == origin][0])
-                self.places[origin] = self.monitor.place_of(moved.space, cell)
+                self.places[origin] = self.state.place_of(moved.space, cell, origin - 1)
 
     def _report(
         self, k: int, taint: Taint | None, on: np.ndarray, what: str, names: list[str]
@@ -294,22 +290,25 @@ class Undefined(Observer):
             return
         for name in names:
             self._set(name, None, on)
-        findings, machine = self.monitor.findings, self.machine
+        findings, machine = self.state.findings, self.machine
         for origin in np.unique(bad[bad > 0]).tolist():
             is_register = origin == NEVER_SET
             if not is_register and self.code[origin - 1].name == "shfl":
-                self.monitor.participation.use(origin - 1, k, what)
+                self.participation.use(origin - 1, k, what)
                 continue
             other = None if is_register else origin - 1
             if not findings.wants(KIND, k, other):
                 continue
             where = self.places.get(origin)
-            value = "uninitialized register" if is_register else "value of uninitialized memory"
-            message = f"{value} {what}" + (f": read from {where}" if where else "")
             lanes = np.argwhere(bad == origin)
             block = machine.block_index(int(lanes[0, 0]))
             here = lanes[lanes[:, 0] == lanes[0, 0]]
             threads = (here[:, 1] * WARP + here[:, 2]).tolist()
+            message = f"thread {threads[0]} uses a variable that was never set; its value {what}"
+            if other is not None:
+                read = f"reads {where} at {advice.line(self.code[other].site)}"
+                message = f"thread {threads[0]} {read}, which was never written; the value {what}"
+            message += f" at {advice.line(self.code[k].site)}: initialize it first"
             findings.add(KIND, message, k, other, block, threads)
 
 

@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import Mask
-from gemmlab.emulator.checks.warps import ALL
+from gemmlab.emulator.checks import advice
+from gemmlab.emulator.checks.exits import Exits
+from gemmlab.emulator.checks.state import State
+from gemmlab.emulator.checks.warps import ALL, Participation
 from gemmlab.emulator.observer import Observer
 from gemmlab.emulator.program import Block
 from gemmlab.emulator.synchronization.mbarriers import OBJECT_BYTES
 from gemmlab.emulator.translation.liveness import read_registers, results
 from gemmlab.ptx.opcodes import FENCES
 
-if TYPE_CHECKING:
-    from gemmlab.emulator.checks.monitor import Monitor
-
 
 class BarrierWaits(Observer):
     """bar and barrier."""
 
-    def __init__(self, monitor: Monitor) -> None:
-        self.monitor, self.machine = monitor, monitor.machine
+    def __init__(self, state: State, participation: Participation) -> None:
+        self.state, self.machine, self.participation = state, state.machine, participation
 
     def barrier_passed(self) -> None:
-        self.monitor.clocks.barrier(np.arange(self.machine.num_blocks))
+        self.state.clocks.barrier(np.arange(self.machine.num_blocks))
 
     def barrier_arrived(self, barrier: int, lanes: np.ndarray) -> None:
-        clocks = self.monitor.clocks
+        clocks = self.state.clocks
         for number in np.flatnonzero(lanes.any(axis=(1, 2))).tolist():
             rows = number * clocks.threads + np.flatnonzero(lanes[number])
-            self.monitor.sync_objects.release((number, barrier), clocks.release(rows))
+            self.state.sync_objects.release((number, barrier), clocks.release(rows))
 
     def barrier_opened(
         self,
@@ -57,22 +55,22 @@ class BarrierWaits(Observer):
     ) -> None:
         """Threads of one block leave a barrier. groups: by the instruction at which they waited.
         counted: the barrier has a thread count. arrived: number of threads by bar.arrive."""
-        clocks, live = self.monitor.clocks, self.machine.live[number]
+        clocks, live = self.state.clocks, self.machine.live[number]
         lanes = np.logical_or.reduce([lanes for _, lanes in groups])
         place = number, barrier
         if (live & ~lanes).any() or arrived:
             rows = number * clocks.threads + np.flatnonzero(lanes)
-            self.monitor.sync_objects.release(place, clocks.release(rows))
-            self.monitor.sync_objects.acquire(place, rows)
+            self.state.sync_objects.release(place, clocks.release(rows))
+            self.state.sync_objects.acquire(place, rows)
         else:
             clocks.barrier(np.array([number]))
-        self.monitor.sync_objects.clear(place)
+        self.state.sync_objects.clear(place)
         self._examine(number, groups, counted)
 
     def _examine(self, number: int, groups: list[tuple[Block, np.ndarray]], counted: bool) -> None:
         """Check that the threads that met at a barrier were allowed to."""
-        monitor, machine = self.monitor, self.machine
-        code, kind = monitor.code, "divergent barrier"
+        state, machine = self.state, self.machine
+        code, kind = state.code, "divergent barrier"
         at, threads = machine.block_index(number), machine.launch.threads
         first, lanes = groups[0][0].last - 1, groups[0][1]
         for block, others in groups[1:]:
@@ -81,45 +79,55 @@ class BarrierWaits(Observer):
             aligned = code[other].root == "bar" or "aligned" in code[other].modifiers
             if other == first or (not (aligned and shared.any()) and counted):
                 continue
-            participants = "lanes of one warp" if shared.any() else "warps of one block"
-            message = f"{participants} meet at different barrier instructions"
+            together = "warp" if shared.any() else "block"
             where = np.flatnonzero(others).tolist()
-            monitor.findings.add(kind, message, other, first, at, where)
+            message = (
+                f"thread {int(lanes.argmax())} waits at {advice.line(code[first].site)}, thread "
+                f"{where[0]} of the same {together} at {advice.line(code[other].site)}: use one "
+                "barrier for both, outside the branch"
+            )
+            state.findings.add(kind, message, other, first, at, where)
         gone = threads - int(machine.live[number].sum())
         if gone and not counted:
-            message = f"{gone} of the block's {threads} threads have exited and will not arrive"
-            monitor.findings.add(kind, message, first, None, at, np.flatnonzero(lanes).tolist())
+            message = (
+                f"{gone} of the block's {threads} threads have exited and will not reach "
+                f"{advice.line(code[first].site)}: let all threads reach the barrier"
+            )
+            state.findings.add(kind, message, first, None, at, np.flatnonzero(lanes).tolist())
         elif gone:
             on = np.zeros(machine.extent.shape, bool)
             on[number] = lanes
-            if monitor.participation.left(on, np.broadcast_to(ALL, on.shape)) is not None:
-                message = "lanes of the same warp took another path and exited"
-                monitor.findings.add(kind, message, first, None, at, np.flatnonzero(lanes).tolist())
+            if self.participation.left(on, np.broadcast_to(ALL, on.shape)) is not None:
+                message = (
+                    f"lanes of the same warp took another path and exited before "
+                    f"{advice.line(code[first].site)}: let all lanes reach the barrier"
+                )
+                state.findings.add(kind, message, first, None, at, np.flatnonzero(lanes).tolist())
 
 
 class MbarrierWaits(Observer):
     """mbarriers: a wait that observes the completion of a phase acquires the phase's arrivals."""
 
-    def __init__(self, monitor: Monitor) -> None:
-        self.monitor = monitor
+    def __init__(self, state: State, exits: Exits) -> None:
+        self.state, self.exits = state, exits
         # A wait may return false, so it acquires nothing if the kernel ignores its result.
-        read = read_registers(monitor.code)
-        self.ignored = {k for k, i in enumerate(monitor.code) if not read & {*results(i)}}
+        read = read_registers(state.code)
+        self.ignored = {k for k, i in enumerate(state.code) if not read & {*results(i)}}
 
     def mbarrier_initialized(self, index: int, cells: np.ndarray, mask: Mask | None) -> None:
-        self.monitor.shadow.store(*self._touched(cells, mask), index)
+        self.state.shadow.store(*self._touched(cells, mask), index)
 
     def mbarrier_arrived(self, index: int, cells: np.ndarray, mask: Mask | None) -> None:
-        self.monitor.shadow.use(*self._touched(cells, mask), index)
-        rows = self.monitor.rows(mask)
-        size = OBJECT_BYTES // self.monitor.granule
-        self.monitor.exits.reach(rows, cells * size, index)
+        self.state.shadow.use(*self._touched(cells, mask), index)
+        rows = self.state.rows(mask)
+        size = OBJECT_BYTES // self.state.granule
+        self.exits.reach(rows, cells * size, index)
         for cell in np.unique(cells).tolist():
-            released = self.monitor.clocks.release(rows[cells == cell])
-            self.monitor.sync_objects.release(("pending", cell), released)
+            released = self.state.clocks.release(rows[cells == cell])
+            self.state.sync_objects.release(("pending", cell), released)
 
     def mbarrier_awaited(self, index: int, cells: np.ndarray, mask: Mask | None) -> None:
-        self.monitor.shadow.use(*self._touched(cells, mask), index)
+        self.state.shadow.use(*self._touched(cells, mask), index)
 
     def mbarrier_passed(self, index: int, cells: np.ndarray, lanes: np.ndarray) -> None:
         if index in self.ignored:
@@ -127,26 +135,26 @@ class MbarrierWaits(Observer):
         rows = np.flatnonzero(lanes)
         of = cells.reshape(-1)[rows]
         for cell in np.unique(of).tolist():
-            self.monitor.sync_objects.acquire(("complete", cell), rows[of == cell])
+            self.state.sync_objects.acquire(("complete", cell), rows[of == cell])
 
     def mbarrier_completed(self, cells: np.ndarray) -> None:
         for cell in cells.tolist():
-            self.monitor.sync_objects.move(("pending", cell), ("complete", cell))
+            self.state.sync_objects.move(("pending", cell), ("complete", cell))
 
     def _touched(self, cells: np.ndarray, mask: Mask | None) -> tuple[np.ndarray, np.ndarray]:
         """The rows of the active threads and the granules of their objects."""
-        size = OBJECT_BYTES // self.monitor.granule
-        return self.monitor.rows(mask)[:, None], cells[:, None] * size + np.arange(size)
+        size = OBJECT_BYTES // self.state.granule
+        return self.state.rows(mask)[:, None], cells[:, None] * size + np.arange(size)
 
 
 class ClusterWaits(Observer):
     """barrier.cluster"""
 
-    def __init__(self, monitor: Monitor) -> None:
-        self.monitor = monitor
+    def __init__(self, state: State) -> None:
+        self.state = state
 
     def cluster_arrived(self, index: int, mask: Mask | None) -> None:
-        rows, clocks, code = self.monitor.rows(mask), self.monitor.clocks, self.monitor.code
+        rows, clocks, code = self.state.rows(mask), self.state.clocks, self.state.code
         clusters = rows // clocks.members
         # A relaxed arrival releases only what an earlier fence has released.
         releases = "relaxed" not in code[index].modifiers or any(
@@ -154,14 +162,14 @@ class ClusterWaits(Observer):
         )
         for cluster in np.unique(clusters).tolist() if releases else ():
             released = clocks.release(rows[clusters == cluster])
-            self.monitor.sync_objects.release(("pending cluster", cluster), released)
+            self.state.sync_objects.release(("pending cluster", cluster), released)
 
     def cluster_completed(self, clusters: np.ndarray) -> None:
         for cluster in clusters.tolist():
-            self.monitor.sync_objects.move(("pending cluster", cluster), ("cluster", cluster))
+            self.state.sync_objects.move(("pending cluster", cluster), ("cluster", cluster))
 
     def cluster_passed(self, lanes: np.ndarray) -> None:
         rows = np.flatnonzero(lanes)
-        clusters = rows // self.monitor.clocks.members
+        clusters = rows // self.state.clocks.members
         for cluster in np.unique(clusters).tolist():
-            self.monitor.sync_objects.acquire(("cluster", cluster), rows[clusters == cluster])
+            self.state.sync_objects.acquire(("cluster", cluster), rows[clusters == cluster])

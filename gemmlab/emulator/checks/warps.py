@@ -10,11 +10,13 @@ warp; wgmma and setmaxnreg require all warps of a warpgroup.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP, Mask, three_axes
+from gemmlab.emulator.checks import advice
+from gemmlab.emulator.checks.state import State
 from gemmlab.emulator.observer import Observer
 from gemmlab.emulator.program import Block
 from gemmlab.emulator.synchronization.collectives import (
@@ -31,10 +33,8 @@ from gemmlab.emulator.translation.translate import is_block_barrier
 from gemmlab.ptx.ir import Instruction
 from gemmlab.ptx.opcodes import ENDS, FULL_WARP
 
-if TYPE_CHECKING:
-    from gemmlab.emulator.checks.monitor import Monitor
-
 KIND = "warp participation"
+REPAIR = "move it out of the branch, or pass the mask of the lanes inside"
 ALL = np.uint32(0xFFFFFFFF)
 OF_GROUP = {"wgmma.mma_async", "setmaxnreg.inc", "setmaxnreg.dec"}
 ONWARD = ENDS - {"brx", "trap"}  # instructions that do not count as other work before an exit
@@ -59,9 +59,9 @@ class Unknown(NamedTuple):
 class Participation(Observer):
     """The participation check of one chunk."""
 
-    def __init__(self, monitor: Monitor) -> None:
-        self.monitor, self.machine = monitor, monitor.machine
-        self.code = monitor.code
+    def __init__(self, state: State) -> None:
+        self.state, self.machine = state, state.machine
+        self.code = state.code
         self.blocks = blocks = self.machine.launch.program.blocks
         self.shape = self.machine.extent.shape
         self.exist = self.machine.live.copy()
@@ -79,11 +79,13 @@ class Participation(Observer):
         # they are full for all lanes.
         self.named: np.ndarray | None = None
         self.unknown: dict[int, Unknown] = {}  # shuffle -> its latest reads of inactive lanes
+        # Lanes to which the shuffle of the current basic block returns undefined values.
+        self.unread: np.ndarray | None = None
         self.used: set[int] = set()  # shuffles whose undefined results have been reported
 
     def before(self, number: int, block: Block, mask: Mask | None) -> None:
         on = self.machine.active(mask)
-        self.named = None
+        self.named = self.unread = None
         if block.members is not None:
             members = self.machine.warps.members(number)
             if mask is not None or (members != ALL).any():
@@ -120,7 +122,7 @@ class Participation(Observer):
         machine, bit = self.machine, np.uint32(1) << LANE.astype(np.uint32)
         bad = on & (named & bit == 0)
         if bad.any():
-            self._report(index, bad, lambda b, w: f"mask {_mask(named, bad, b, w)} excludes them")
+            self._report(index, bad, lambda b, w: _excluded(named, bad, b, w))
         if machine.warps.rendezvous is None and (named != named[..., :1]).any():
             unlike = named & bits_of(on) & ~match_any(on, named, named)
             bad = on & (unlike != 0)
@@ -147,7 +149,8 @@ class Participation(Observer):
         """Mark results of a shuffle that come from inactive lanes as undefined."""
         _, distance, segment = self.machine.recorded[index]
         mode = next(m for m in self.code[index].modifiers if m in SHUFFLES)
-        source, inside = source_lanes(mode, distance, segment)
+        operands = (three_axes(x).astype(np.int64) for x in (distance, segment))
+        source, inside = source_lanes(mode, LANE, *operands)
         # The width of a segment minus 1; valid if its set bits are exactly the lowest ones.
         size = ~(three_axes(segment) >> np.uint32(8)) & np.uint32(31)
         is_uneven = size & (size + np.uint32(1)) != 0
@@ -161,7 +164,7 @@ class Participation(Observer):
         giving = bits_of(on if rendezvous is None else rendezvous.lanes) & self.named
         unknown = on & (giving >> source.astype(np.uint32) & 1 == 0) & (source != LANE)
         if unknown.any():
-            self.monitor.undefined.shuffle(unknown)
+            self.unread = unknown
             self.unknown[index] = Unknown(unknown, source, self.named)
 
     def use(self, index: int, other: int, what: str) -> None:
@@ -178,11 +181,15 @@ class Participation(Observer):
             read[source[block, warp][some]] = True
             mask = named[block, warp, int(some.argmax())]
             outside = read & ~lanes_of(mask)
+            repair = "let all lanes of the mask execute the shuffle, or read active lanes only"
             if outside.any():
                 why = f"{numbers(outside)}, which mask {hex(int(mask))} does not include"
+                repair = "include them in the mask"
             else:
-                why = f"{numbers(read)}, which do not participate"
-            return f"they read {why}; the result {what}"
+                verb = "does" if np.count_nonzero(read) == 1 else "do"
+                why = f"{numbers(read)}, which {verb} not participate"
+            where = advice.line(self.code[other].site)
+            return f"the value comes from {why}; it {what} at {where}: {repair}"
 
         self._report(index, lanes, text, other)
 
@@ -198,7 +205,7 @@ class Participation(Observer):
                 bad = np.zeros(self.shape, bool)
                 bad[number, group.warp] = group.lanes
                 others = numbers(group.absent)
-                text = f"mask {group.members:#x} includes {others}, which wait elsewhere"
+                text = f"mask {group.members:#x} includes {others}, which wait elsewhere: {REPAIR}"
                 self._report(group.site, bad, lambda b, w, text=text: text)  # type: ignore[misc]
         self.end()
 
@@ -229,7 +236,7 @@ class Participation(Observer):
             (lanes & ~exist, "not in the block"),
         )
         words = [f"{numbers(some)} of the warp: {what}" for some, what in groups if some.any()]
-        return f"it requires a full warp ({', '.join(words)})"
+        return f"it requires a full warp ({', '.join(words)}): move it out of the branch"
 
     def exited(self, lanes: np.ndarray) -> None:
         if not self.machine.live.any():
@@ -252,7 +259,10 @@ class Participation(Observer):
             first = group * GROUP_WARPS
             counts = ", ".join(str(n) for n in groups[block, group].tolist())
             last = first + GROUP_WARPS - 1
-            text = f"it requires a full warpgroup; warps {first} to {last} ran it {counts} times"
+            text = (
+                f"it requires a full warpgroup; warps {first} to {last} ran it {counts} times: let "
+                "all four warps execute it"
+            )
             bad = np.zeros(self.shape, bool)
             bad[block, first + int(groups[block, group].argmax())] = True
             self._report(index, bad, lambda b, w, text=text: text)  # type: ignore[misc]
@@ -265,12 +275,12 @@ class Participation(Observer):
         other: int | None = None,
     ) -> None:
         """Add a finding for the first warp in `bad`. text: the message for block and warp."""
-        findings = self.monitor.findings
+        findings = self.state.findings
         if findings.wants(KIND, index, other):
             block, warp = (int(x) for x in np.argwhere(bad.any(axis=2))[0])
             lanes = bad[block, warp]
-            opcode = ".".join(self.code[index].opcode)
-            message = f"{numbers(lanes)} at {opcode}: {text(block, warp)}"
+            name = advice.function(self.code[index])
+            message = f"{numbers(lanes)} at {name}: {text(block, warp)}"
             threads = (warp * WARP + np.flatnonzero(lanes)).tolist()
             at = self.machine.block_index(block)
             findings.add(KIND, message, index, other, at, threads)
@@ -281,16 +291,21 @@ def _mask(named: np.ndarray, lanes: np.ndarray, block: int, warp: int) -> str:
     return hex(int(named[block, warp, int(lanes[block, warp].argmax())]))
 
 
+def _excluded(named: np.ndarray, bad: np.ndarray, block: int, warp: int) -> str:
+    mask = _mask(named, bad, block, warp)
+    return f"mask {mask} excludes them: pass a mask of all lanes that execute it"
+
+
 def _unlike(named: np.ndarray, unlike: np.ndarray, bad: np.ndarray, block: int, warp: int) -> str:
     lane = int(bad[block, warp].argmax())
     others = lanes_of(unlike[block, warp, lane])
     theirs = hex(int(named[block, warp, int(others.argmax())]))
     mask = _mask(named, bad, block, warp)
-    return f"mask {mask} includes {numbers(others)}, where the mask is {theirs}"
+    return f"mask {mask} includes {numbers(others)}, where the mask is {theirs}: pass one mask"
 
 
 def _left(named: np.ndarray, left: np.ndarray, bad: np.ndarray, block: int, warp: int) -> str:
     lane = int(bad[block, warp].argmax())
     others = numbers(left[block, warp, lane])
     mask = _mask(named, bad, block, warp)
-    return f"mask {mask} includes {others}, which took another path and exited"
+    return f"mask {mask} includes {others}, which took another path and exited: {REPAIR}"

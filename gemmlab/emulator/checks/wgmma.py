@@ -12,20 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from gemmlab.core.tensor_map import CHUNK
 from gemmlab.emulator.arithmetic.lanes import WARP, Mask
+from gemmlab.emulator.checks import advice
+from gemmlab.emulator.checks.state import State
 from gemmlab.emulator.observer import Observer
 from gemmlab.emulator.program import Block
 from gemmlab.emulator.tensor_cores.wgmma import GROUP_WARPS, Places
 from gemmlab.emulator.translation.liveness import results, sources
 from gemmlab.ptx.ir import Imm, Instruction, Reg, Vector, registers
-
-if TYPE_CHECKING:
-    from gemmlab.emulator.checks.monitor import Monitor
 
 NEVER = np.int64(np.iinfo(np.int64).min)  # no group, or a group that has been waited for
 
@@ -43,35 +42,35 @@ class Reading(NamedTuple):
 class TileReads(Observer):
     """Models the tensor cores of each warpgroup as an engine whose clock a wait acquires."""
 
-    def __init__(self, monitor: Monitor) -> None:
-        self.monitor = monitor
-        self.committed = np.zeros(monitor.machine.extent.shape[:2], np.int64)  # groups per warp
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.committed = np.zeros(state.machine.extent.shape[:2], np.int64)  # groups per warp
         self.readings: list[Reading] = []
 
     def wgmma_read(self, index: int, at: Places, chunks: np.ndarray) -> None:
-        monitor, shadow, clocks = self.monitor, self.monitor.shadow, self.monitor.clocks
-        rows = (at[0] * monitor.machine.extent.warps + at[1]) * WARP
-        starts = at[0][:, None] * monitor.shared.shape[1] + chunks.reshape(len(rows), -1) * CHUNK
-        cells = monitor.pieces(starts.reshape(-1), CHUNK).reshape(len(rows), -1)
+        state, shadow, clocks = self.state, self.state.shadow, self.state.clocks
+        rows = (at[0] * state.machine.extent.warps + at[1]) * WARP
+        starts = at[0][:, None] * state.shared.shape[1] + chunks.reshape(len(rows), -1) * CHUNK
+        cells = state.pieces(starts.reshape(-1), CHUNK).reshape(len(rows), -1)
         shadow.load_initialized(rows[:, None], cells, index, in_flight=True)
-        shadow.check_fence(rows[:, None], cells, index, "a write and a read")
+        shadow.check_fence(rows[:, None], cells, index, "reads")
         clocks.engine_epoch += 1
         holder = clocks.column(rows)
         self.readings.append(Reading(at, self.committed[at], holder, cells, clocks.engine_epoch))
 
     def wgmma_committed(self, mask: Mask | None) -> None:
-        self.committed += self.monitor.machine.active(mask).any(axis=2)
+        self.committed += self.state.machine.active(mask).any(axis=2)
 
     def wgmma_awaited(self, most: int, mask: Mask | None) -> None:
-        monitor, clocks = self.monitor, self.monitor.clocks
-        on = monitor.machine.active(mask).any(axis=2)
+        state, clocks = self.state, self.state.clocks
+        on = state.machine.active(mask).any(axis=2)
         done, left = np.where(on, self.committed - most, NEVER), []
         for r in self.readings:
             due = r.group < done[r.places]
             for k in np.flatnonzero(due).tolist():
                 block, warp = int(r.places[0][k]), int(r.places[1][k])
                 engine = clocks.engine(("wgmma", warp // GROUP_WARPS))
-                monitor.shadow.complete_reads(r.cells[k], r.holder[k], engine, r.epoch)
+                state.shadow.complete_reads(r.cells[k], r.holder[k], engine, r.epoch)
                 self._hear(block, warp, engine, r.epoch)
             if not due.all():
                 left.append(_part(r, ~due))
@@ -79,7 +78,7 @@ class TileReads(Observer):
 
     def _hear(self, block: int, warp: int, engine: int, epoch: int) -> None:
         """A wait by one warp acquires the tensor cores' clock for all warps of its warpgroup."""
-        clocks = self.monitor.clocks
+        clocks = self.state.clocks
         released = np.zeros(clocks.known.shape[1], np.int32)
         released[engine] = epoch
         first = block * clocks.threads + warp // GROUP_WARPS * GROUP_WARPS * WARP
@@ -104,11 +103,11 @@ class Step(NamedTuple):
 class Accumulators(Observer):
     """The registers of wgmma, with the group that last used each of them, per warp."""
 
-    def __init__(self, monitor: Monitor) -> None:
-        self.monitor = monitor
-        self.code = monitor.code
-        self.blocks = monitor.machine.launch.program.blocks
-        self.shape = monitor.machine.extent.shape[:2]
+    def __init__(self, state: State) -> None:
+        self.state = state
+        self.code = state.code
+        self.blocks = state.machine.launch.program.blocks
+        self.shape = state.machine.extent.shape[:2]
         self.committed = np.zeros(self.shape, np.int64)
         self.done = np.zeros(self.shape, np.int64)
         self.group: dict[tuple[str, str], np.ndarray] = {}  # ("written" or "read", register)
@@ -161,7 +160,7 @@ class Accumulators(Observer):
         steps = self.steps[number]
         if not steps:
             return
-        on = np.asarray(self.monitor.machine.active(mask).any(axis=2))
+        on = np.asarray(self.state.machine.active(mask).any(axis=2))
         for step in steps:
             match step.verb:
                 case "multiply":
@@ -215,14 +214,19 @@ class Accumulators(Observer):
 
     def _check_fence(self, step: Step, on: np.ndarray) -> None:
         index = step.instruction
+        here = advice.line(self.code[index].site)
         if (on & ~self.fenced).any():
-            what = "no wgmma.fence before a warp's first wgmma"
+            what = f"no wgmma.fence before a warp's first wgmma: put `wgmma.fence` before {here}"
             self._report("missing fence", what, index, None, on & ~self.fenced)
             return
         for name in (*step.results, *step.sources):
             late = on & self.fresh.get(name, False)
             if late.any():
-                what = f"no wgmma.fence between a write of {name} and a wgmma that uses it"
+                there = advice.line(self.code[self.writer[name]].site)
+                what = (
+                    f"{name} is written at {there}, a wgmma uses it at {here}, no wgmma.fence "
+                    f"between: put `wgmma.fence` before {here}"
+                )
                 self._report("missing fence", what, index, self.writer[name], late)
                 return
 
@@ -233,18 +237,23 @@ class Accumulators(Observer):
         early = on & (group >= self.done) & (group != NEVER)
         if early.any():
             role = "an accumulator" if use == "written" else "a register with elements of A"
-            message = f"{name}, {role} of a wgmma that was not waited for, {what}"
-            self._report("missing wait", message, index, self.site.get(name), early)
+            here, site = advice.line(self.code[index].site), self.site.get(name)
+            of = "" if site is None else f", started at {advice.line(self.code[site].site)}"
+            message = (
+                f"{name}, {role} of a wgmma{of}, {what} at {here} before the wgmma has finished: "
+                f"put `wgmma.wait_group` before {here}"
+            )
+            self._report("missing wait", message, index, site, early)
 
     def _report(
         self, kind: str, message: str, index: int, other: int | None, warps: np.ndarray
     ) -> None:
         """Add a finding for the first of the given warps."""
-        if self.monitor.findings.wants(kind, index, other):
+        if self.state.findings.wants(kind, index, other):
             block, warp = (int(x) for x in np.argwhere(warps)[0])
-            at = self.monitor.machine.block_index(block)
+            at = self.state.machine.block_index(block)
             threads = range(warp * WARP, (warp + 1) * WARP)
-            self.monitor.findings.add(kind, message, index, other, at, threads)
+            self.state.findings.add(kind, message, index, other, at, threads)
 
 
 def is_product(i: Instruction) -> bool:

@@ -1,3 +1,3 @@
-"""Hardware counters under Nsight Compute's names: counting rules for memory instructions, totals
-per launch or source line, counters of tensor cores and copy engine, and address traces.
+"""Hardware counters under Nsight Compute's names: counting rules for memory instructions, the raw
+counts of a launch, totals per launch or source line, and counters of tensor cores and copy engine.
 """

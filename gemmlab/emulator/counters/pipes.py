@@ -8,13 +8,10 @@ once per receiving block.
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
+from gemmlab.emulator.counters.tally import Tally
+from gemmlab.emulator.program import Program
 from gemmlab.ptx.ir import Instruction
-
-if TYPE_CHECKING:
-    from gemmlab.emulator.execution.tally import Tally
-    from gemmlab.emulator.program import Program
 
 TENSOR = "smsp__inst_executed_pipe_tensor"
 INSTRUCTIONS = {

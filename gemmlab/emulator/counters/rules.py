@@ -15,12 +15,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gemmlab.emulator.arithmetic.lanes import Value
+
 LANES = 32
 SECTOR_BYTES = 32
 LINE_BYTES = 128
 TAG_BANKS = 4
 BANKS = 32
 BANK_BYTES = 4
+# Two phases of a load merge if all lanes read the same address as lane ^ 1, or all as lane ^ 2.
+PAIRS = (1, 2)
 
 
 @dataclass
@@ -36,6 +40,56 @@ class SiteCounts:
     def add(self, other: SiteCounts) -> None:
         for name, count in vars(other).items():
             setattr(self, name, getattr(self, name) + count)
+
+
+# Rules of both tiers, on integers. The native tier calls them with values of its IR.
+
+
+def sector(address: Value) -> Value:
+    """The number of the sector that contains an address."""
+    return address >> SECTOR_BYTES.bit_length() - 1
+
+
+def line(address: Value) -> Value:
+    """The number of the cache line that contains an address."""
+    return address >> LINE_BYTES.bit_length() - 1
+
+
+def word(address: Value) -> Value:
+    """The number of the bank word that contains an address."""
+    return address >> BANK_BYTES.bit_length() - 1
+
+
+def words_per_lane(width: Value) -> Value:
+    """The words that an access of `width` bytes takes per lane, which is also its number of
+    phases."""
+    return np.maximum(word(width), 1)
+
+
+def reads_alike(address: Value, on: Value, partner: Value, partner_on: Value) -> Value:
+    """Whether a lane does not keep its phase from merging: it reads the same address as its partner
+    lane, or one of the two is disabled."""
+    return (address == partner) | ~on | ~partner_on
+
+
+def local_address(word: Value, lane: Value) -> Value:
+    """Where hardware keeps a word of a lane's local memory: it interleaves the words of a warp."""
+    return (word * LANES + lane) * BANK_BYTES
+
+
+def bypass_key(source: Value, target: Value) -> Value:
+    """Copies that bypass L1 read one sector per distinct key: per source line and target sector."""
+    return line(source) << 32 | sector(target)
+
+
+def tag_bank(line: Value) -> Value:
+    """The tag bank that looks up a line: the exclusive or of all 2-bit groups of its number."""
+    for shift in (32, 16, 8, 4, 2):
+        line = line ^ line >> shift
+    return line & TAG_BANKS - 1
+
+
+# The NumPy tier
 
 
 def distinct_per_row(rows: np.ndarray, enabled: np.ndarray | None) -> np.ndarray:
@@ -60,7 +114,7 @@ def sectors(addresses: np.ndarray, enabled: np.ndarray | None = None) -> int:
         some = enabled.any(axis=1)
         addresses, enabled = addresses[some], enabled[some]
         enabled = None if enabled.all() else enabled
-    rows = addresses >> 5
+    rows = sector(addresses)
     if enabled is None and rows.shape[1] > 1:
         before, after = rows[:, :-1], rows[:, 1:]
         if not (after < before).any():
@@ -77,7 +131,7 @@ def atomic_sectors(addresses: np.ndarray, enabled: np.ndarray | None = None) -> 
     first = np.full(rows.shape, True)
     first[:, 1:] = rows[:, 1:] != rows[:, :-1]
     turn = lane - np.maximum.accumulate(np.where(first, lane, 0), axis=1) + 1
-    first[:, 1:] = rows[:, 1:] // SECTOR_BYTES != rows[:, :-1] // SECTOR_BYTES
+    first[:, 1:] = sector(rows[:, 1:]) != sector(rows[:, :-1])
     turns = np.maximum.reduceat(turn.reshape(-1), np.flatnonzero(first))
     return int(turns[rows[first] >= 0].sum())
 
@@ -105,10 +159,9 @@ def phases(
     128-bit accesses. With w words per lane, slot s of phase p belongs to lane p·32/w + s/w.
     """
     on = np.ones(addresses.shape, bool) if enabled is None else enabled
-    words = max(width // BANK_BYTES, 1)
-    num_phases = words
+    words = num_phases = int(words_per_lane(width))
     lanes = LANES // num_phases
-    first = (addresses >> 2).reshape(-1, num_phases, lanes)  # (warp, phase, lane)
+    first = word(addresses).reshape(-1, num_phases, lanes)  # (warp, phase, lane)
     on = on.reshape(-1, num_phases, lanes)
     # (warp, phase, lane * word): the words that the phase touches, -1 for disabled lanes
     touched = first[..., None] + np.arange(words)
@@ -123,9 +176,8 @@ def _merge(touched: np.ndarray, first: np.ndarray, on: np.ndarray) -> np.ndarray
     lanes = np.arange(first.shape[2])
     pairs = touched.reshape(len(touched), -1, 2, touched.shape[2])
     mergeable = np.zeros(pairs.shape[:2], bool)
-    for step in (1, 2):
-        partner = first[:, :, lanes ^ step]
-        same = (first == partner) | ~on | ~on[:, :, lanes ^ step]
+    for step in PAIRS:
+        same = reads_alike(first, on, first[:, :, lanes ^ step], on[:, :, lanes ^ step])
         mergeable |= same.all(axis=2).reshape(pairs.shape[:3]).all(axis=2)
     joined = np.full((*pairs.shape[:2], 2, 2 * touched.shape[2]), -1, touched.dtype)
     flat = pairs.reshape(*pairs.shape[:2], -1)
@@ -155,8 +207,7 @@ def bypass_sectors(sources: np.ndarray, targets: np.ndarray, reading: np.ndarray
     """
     same = (targets[:, :, None] == targets[:, None, :]) & reading[:, None, :]
     last = reading & ~np.triu(same, 1).any(axis=2)
-    pairs = (sources // LINE_BYTES << 32) | targets // SECTOR_BYTES
-    return int(distinct_per_row(pairs, last).sum())
+    return int(distinct_per_row(bypass_key(sources, targets), last).sum())
 
 
 def copy_wavefronts(
@@ -170,15 +221,15 @@ def copy_wavefronts(
     separately, so a phase takes as many wavefronts as the largest number of words that one bank
     reads or writes; equal words are not shared. Zeros are stored like ordinary data.
     """
-    words = width // BANK_BYTES
-    turn = _turns(sources // LINE_BYTES, reading)
+    words = int(words_per_lane(width))
+    turn = _turns(line(sources), reading)
     row, lane = np.nonzero(reading)
     group = ((row * LANES + turn[reading]) * words + lane // (LANES // words)) * BANKS
     which, group = np.unique(group, return_inverse=True)
     load = np.zeros((2, len(which) * BANKS), np.int64)
     for side, addresses in enumerate((sources[reading], targets[reading])):
-        for word in range(words):
-            bank = (addresses // BANK_BYTES + word) % BANKS
+        for k in range(words):
+            bank = (word(addresses) + k) % BANKS
             load[side] += np.bincount(group * BANKS + bank, minlength=load.shape[1])
     cost = load.reshape(2, -1, BANKS).max(axis=(0, 2))
     row = which // (BANKS * words * LANES)
@@ -191,8 +242,7 @@ def copy_wavefronts(
 def _turns(lines: np.ndarray, on: np.ndarray) -> np.ndarray:
     """The turn in which L1 looks up each lane's line, (n, 32), counted from 0 per warp.
 
-    The tags form four banks. Each bank looks up one line per turn, in lane order. A line's bank is
-    the exclusive or of all 2-bit groups of the line number.
+    The tags form four banks. Each bank looks up one line per turn, in lane order.
     """
     lines = np.where(on, lines, -1)
     order = np.argsort(lines, axis=1, kind="stable")
@@ -203,9 +253,7 @@ def _turns(lines: np.ndarray, on: np.ndarray) -> np.ndarray:
     leader = np.empty_like(order)  # for each lane, the first lane with the same line
     np.put_along_axis(leader, order, np.take_along_axis(order, starts, axis=1), axis=1)
     leads = on & (leader == np.arange(LANES))
-    bank = np.zeros(lines.shape, np.int64)
-    for shift in range(0, 64 - LINE_BYTES.bit_length(), 2):
-        bank ^= lines >> shift & TAG_BANKS - 1
+    bank = tag_bank(lines)
     turn = np.zeros(lines.shape, np.int64)
     for number in range(TAG_BANKS):
         here = bank == number

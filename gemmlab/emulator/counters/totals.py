@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
-from gemmlab.emulator.counters.rules import SiteCounts
+from gemmlab.emulator.counters.rules import SiteCounts, words_per_lane
+from gemmlab.emulator.counters.tally import Tally
+from gemmlab.emulator.program import Program
 from gemmlab.ptx.ir import Instruction, registers
 from gemmlab.ptx.opcodes import COUNTERS
-
-if TYPE_CHECKING:
-    from gemmlab.emulator.execution.tally import Tally
-    from gemmlab.emulator.program import Program
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -90,7 +88,7 @@ def _of(
         kind = operation(code[index], space, read)
         by_kind[space, kind].add(counts)
         if space == "local":
-            local[kind] += counts.requests * max(program.accesses[index].width // 4, 1)
+            local[kind] += counts.requests * int(words_per_lane(program.accesses[index].width))
     result = {
         "ptx_inst_executed.sum": int(tally.warps[block].sum()),
         "ptx_thread_inst_executed.sum": thread_inst,

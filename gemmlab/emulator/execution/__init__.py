@@ -1,3 +1,3 @@
-"""Executes a program on a chunk of thread blocks: the machine, the scheduling order, thread and
-block indices, and the detection of endless loops and livelocks.
+"""Executes a program on the NumPy tier: the grid, the machine that runs a chunk of its blocks, the
+scheduling order, and the detection of endless loops and livelocks.
 """

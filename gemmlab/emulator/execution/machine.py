@@ -15,34 +15,26 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Literal, NoReturn
+from typing import Any
 
 import numpy as np
 
-from gemmlab.emulator.arithmetic.lanes import WARP, Extent, Mask, Value, three_axes
-from gemmlab.emulator.execution import printing
+from gemmlab.emulator.arithmetic.lanes import Mask, Value, three_axes
+from gemmlab.emulator.copies.async_copies import AsyncCopies, Source, Target
+from gemmlab.emulator.copies.bulk_copies import BulkCopies
 from gemmlab.emulator.execution.budget import over_budget
-from gemmlab.emulator.execution.coordinates import block_index, special_registers
-from gemmlab.emulator.execution.launch import Dim3, Launch
 from gemmlab.emulator.execution.schedule import Order, candidates
-from gemmlab.emulator.execution.tally import Tally
+from gemmlab.emulator.launch import printing
+from gemmlab.emulator.launch.coordinates import special_registers
+from gemmlab.emulator.launch.threads import Threads
 from gemmlab.emulator.memory import heap
-from gemmlab.emulator.memory.async_copies import AsyncCopies, Source, Target
-from gemmlab.emulator.memory.bulk_copies import BulkCopies
+from gemmlab.emulator.memory.clusters import ClusterSpace
 from gemmlab.emulator.memory.generic import GenericSpace
-from gemmlab.emulator.memory.spaces import (
-    Chunk,
-    GlobalSpace,
-    LocalSpace,
-    ParamSpace,
-    SharedSpace,
-    Space,
-)
-from gemmlab.emulator.observer import Observer
+from gemmlab.emulator.memory.spaces import GlobalSpace, LocalSpace, ParamSpace, SharedSpace
 from gemmlab.emulator.program import Block, Program
 from gemmlab.emulator.synchronization.barriers import Barriers
-from gemmlab.emulator.synchronization.clusters import ClusterBarrier, ClusterSpace
-from gemmlab.emulator.synchronization.deadlock import deadlock
+from gemmlab.emulator.synchronization.clusters import ClusterBarrier
+from gemmlab.emulator.synchronization.deadlock import Waits, deadlock
 from gemmlab.emulator.synchronization.mbarriers import Mbarriers
 from gemmlab.emulator.synchronization.warps import WarpWaits
 from gemmlab.emulator.tensor_cores.matrices import MatrixSpace
@@ -50,11 +42,13 @@ from gemmlab.emulator.tensor_cores.wgmma import Wgmma
 from gemmlab.emulator.translation.emit.calls import FATAL
 from gemmlab.errors import EmulationError, UnsupportedInstructionError
 
-Side = Mask | Literal[False] | None  # lanes on one side of a branch; False if there are none
 # Lanes that spin on a lock could starve the lanes that would release it. After PATIENCE basic
 # blocks in which some ready lanes did not run, the priority is inverted for BURST basic blocks;
 # SPIN_PATIENCE replaces PATIENCE in programs that contain spin loops.
 PATIENCE, SPIN_PATIENCE, BURST = 2000, 50, 100
+# A launch is long if a warp executes more instructions than this. A warp of a GEMM executes a few
+# tens times k.
+LONG = 50_000
 # %clock advances by this much per instruction of a warp: the latency of simple arithmetic. It
 # counts the instructions of one warp, so that lockstep kernels read the same values on both tiers.
 CYCLES = 4
@@ -66,33 +60,20 @@ def patience_of(program: Program) -> int:
 
 
 @dataclass
-class Machine:
+class Machine(Threads):
     """Executes one chunk of thread blocks, which consists of whole clusters."""
 
-    launch: Launch
-    blocks: np.ndarray  # linear indices
-    tally: Tally
     order: Order = field(default_factory=Order)
-    ready: dict[int, Mask | None] = field(default_factory=dict)
-    registers: list[Value] = field(default_factory=list)
     asleep: list[tuple[int, Mask | None]] = field(default_factory=list)  # next block, lanes
     steps: int = 0  # executed basic blocks
     executed: int = 0  # instructions in those basic blocks
     turns: int = 0  # basic blocks since all ready lanes were converged
     specials: dict[str, Value] = field(default_factory=dict)
     recorded: dict[int, tuple[Value, ...]] = field(default_factory=dict)  # operands, for the checks
-    first_warp: int = 0  # number within its block of the first warp that this machine runs
 
     def __post_init__(self) -> None:
-        launch, num_warps = self.launch, -(-self.launch.threads // WARP)
-        self.observers: list[Observer] = []
-        self.num_blocks = len(self.blocks)
-        self.extent = extent = Extent(self.num_blocks, num_warps)
-        self.chunk = chunk = Chunk(extent, self.tally.sites, self.fault)
-        thread = np.arange(num_warps * WARP).reshape(1, num_warps, WARP)
-        self.live = np.broadcast_to(thread < launch.threads, extent.shape).copy()
-        self.num_lanes = self.num_blocks * launch.threads
-        self.whole = launch.threads == num_warps * WARP
+        super().__post_init__()
+        launch, extent, chunk = self.launch, self.extent, self.chunk
         shared, local = self.memories()
         self.space_global = GlobalSpace(launch.memory, chunk)
         self.space_const = GlobalSpace(launch.memory, chunk, counted=False)
@@ -107,22 +88,27 @@ class Machine:
         self.space_cluster = ClusterSpace(shared, launch.shared_bytes, chunk)
         self.space_cluster.cluster_size = cluster_size
         reachable = self.space_cluster if cluster_size > 1 else self.space_shared
-        windows: list[Space] = [self.space_global, reachable, self.space_local, self.space_param]
-        self.space_generic = GenericSpace(dict(enumerate(windows)), chunk)
+        self.space_generic = GenericSpace(
+            {
+                "global": self.space_global,
+                "shared": reachable,
+                "local": self.space_local,
+                "param": self.space_param,
+            },
+            chunk,
+        )
         self.specials = dict(special_registers(launch, self.blocks, extent))
-        turns = 1 if self.order.is_lockstep else num_warps
+        turns = 1 if self.order.is_lockstep else extent.warps
         self.budget = launch.max_instructions * turns
+        self.pause_at = min(LONG * turns, self.budget)
         self.patience = patience_of(launch.program)
         self.barriers = Barriers(self)
-        self.mbarriers = Mbarriers(self)
+        self.mbarriers = Mbarriers(self, shared, self.space_cluster)
         self.clusters = ClusterBarrier(self)
         self.warps = WarpWaits(self)
-        self.bulk = BulkCopies(self)
-        self.wgmma = Wgmma(self)
-        if launch.trace is not None and self.blocks[0] == 0:
-            launch.trace.watch(self)
-        if launch.checks is not None:
-            launch.checks.watch(self)
+        self.waits: list[Waits] = [self.warps, self.barriers, self.mbarriers, self.clusters]
+        self.bulk = BulkCopies(self, shared, self.mbarriers, self.order.to_complete)
+        self.wgmma = Wgmma(self, shared)
 
     def memories(self) -> tuple[np.ndarray, np.ndarray]:
         """Zeroed shared memory, (blocks, bytes), and local memory, (blocks, warps, 32, bytes)."""
@@ -146,11 +132,6 @@ class Machine:
     def variable(self, name: str, offset: int) -> np.uint64:
         return np.uint64(self.launch.variables[name] + offset)
 
-    def enabled(self, guard: Value, mask: Mask | None) -> tuple[bool, Mask | None]:
-        """Whether any lane passes the guard, and the mask of the lanes that pass."""
-        on, _ = self.split(guard, mask)
-        return (False, None) if on is False else (True, on)
-
     def count_guarded(self, index: int, guard: Value, mask: Mask | None) -> None:
         """Count the lanes that a guard predicates off."""
         if np.size(guard) == 1:
@@ -171,34 +152,21 @@ class Machine:
             raise UnsupportedInstructionError(message, instruction.site)
 
     def printf(self, where: Value, arguments: Value, mask: Mask | None) -> np.ndarray:
-        return printing.vprintf(self, where, arguments, mask)
+        launch, stacks = self.launch, self.space_local.data
+        formats, buffers = (self.chunk.spread(three_axes(x)) for x in (where, arguments))
+        on = self.active(mask)
+        return printing.vprintf(launch.screen, launch.memory, stacks, formats, buffers, on)
 
     def malloc(self, sizes: Value, mask: Mask | None) -> np.ndarray:
-        found = heap.allocate(self, sizes, mask)
+        assert self.launch.heap is not None
+        found = heap.allocate(self.launch.heap, self.chunk, sizes, self.active(mask))
         for observer in self.observers:
             observer.allocated(found, sizes)
         return found
 
     def free(self, index: int, addresses: Value, mask: Mask | None) -> None:
-        heap.release(self, index, addresses, mask)
-
-    def fault(
-        self,
-        error: type[EmulationError],
-        message: str,
-        index: int,
-        bad: np.ndarray,
-        addresses: np.ndarray,
-    ) -> NoReturn:
-        """Raise `error` for the first faulting lane. bad, addresses: (blocks, warps, 32)."""
-        b, w, lane = (int(x) for x in np.argwhere(bad)[0])
-        site = self.launch.program.function.instructions[index].site
-        others = int(np.count_nonzero(bad)) - 1
-        if others:
-            message += f" (and {others} more lanes of this instruction)"
-        address = int(addresses[b, w, lane])
-        thread = (self.first_warp + w) * WARP + lane
-        raise error(message, site, self.block_index(b), thread, address)
+        assert self.launch.heap is not None
+        heap.release(self.launch.heap, self.chunk, index, addresses, self.active(mask))
 
     # Running
 
@@ -206,7 +174,7 @@ class Machine:
         """Run the chunk to completion. Yields whenever it can only wait for other chunks to change
         memory. Raises EmulationError."""
         program = self.launch.program
-        self.registers = list(program.initial)
+        self.registers = list(program.initial.values())
         self.ready[0] = None if self.whole else Mask(self.live, self.extent)
         tally, all_warps = self.tally, self.extent.blocks * self.extent.warps
         while self.proceed():
@@ -225,10 +193,17 @@ class Machine:
             self.finish(block, result, mask)
             self.steps += 1
             self.executed += block.last - block.first
-            if self.executed > self.budget:
-                over_budget(self, pc, mask)
+            if self.executed > self.pause_at:
+                self.pause(pc, mask)
             if self.is_idle():
                 yield
+
+    def pause(self, pc: int, mask: Mask | None) -> None:
+        """The chunk has executed many instructions. Raises BudgetError if these are too many."""
+        if self.executed > self.budget:
+            over_budget(self, pc, mask)
+        self.pause_at = self.budget
+        self.tally.is_long()
 
     def proceed(self) -> bool:
         """Whether any lane can run, after waking lanes whose wait is over."""
@@ -249,7 +224,7 @@ class Machine:
         if not self.ready:
             self.mbarriers.give_up()
         if not self.ready and self.live.any():
-            deadlock(self)
+            deadlock(self, self.waits)
         return bool(self.ready)
 
     def is_idle(self) -> bool:
@@ -284,7 +259,7 @@ class Machine:
                     return pc, self.ready.pop(pc)
         if recalled:
             self.warps.recall()
-        for parts in candidates(self):
+        for parts in candidates(self, self.order):
             place = self.warps.choose(parts, sorted(parts, reverse=self.is_burst()))
             if place is not None:
                 for pc, mask in (place, *((pc, mask) for pc, mask, _ in self.warps.due)):
@@ -294,15 +269,6 @@ class Machine:
                 return place
         self.warps.hold()
         return None
-
-    def leave(self, pc: int, mask: Mask | None) -> None:
-        """Remove lanes from those ready at basic block `pc`."""
-        present = self.ready.pop(pc)
-        if mask is present or mask is None:
-            return
-        rest = self.active(present) & ~mask.array
-        if rest.any():
-            self.ready[pc] = Mask(rest, self.extent)
 
     def finish(self, block: Block, result: Any, mask: Mask | None) -> None:
         """Move the lanes of `mask` from the end of a basic block to their next ones."""
@@ -352,22 +318,6 @@ class Machine:
                 if rest is not False:
                     self.go(following, rest)
 
-    def go(self, target: int, mask: Mask | None) -> None:
-        """Make lanes ready at basic block `target`, together with the lanes already there."""
-        if target not in self.ready:
-            self.ready[target] = mask
-            return
-        present = self.ready[target]
-        assert present is not None and mask is not None
-        self.ready[target] = self.make_mask(present.array | mask.array, present.lanes + mask.lanes)
-
-    def make_mask(self, array: np.ndarray, lanes: int | None = None) -> Mask | None:
-        mask = Mask(array, self.extent, lanes)
-        return None if self.whole and mask.lanes == self.num_lanes else mask
-
-    def active(self, mask: Mask | None) -> np.ndarray:
-        return self.live if mask is None else mask.array
-
     def together(self, mask: Mask | None) -> np.ndarray:
         """All lanes that take part in a collective: `mask`, and lanes at identical instructions."""
         return self.active(mask) if self.warps.rendezvous is None else self.warps.rendezvous.lanes
@@ -375,31 +325,6 @@ class Machine:
     def given(self, value: Value) -> Value:
         """The operand of a collective, for all lanes that take part."""
         return value if self.warps.rendezvous is None else self.warps.rendezvous.given(value)
-
-    def lanes_of(self, mask: Mask | None) -> int:
-        return self.num_lanes if mask is None else mask.lanes
-
-    def split(self, predicate: Value, mask: Mask | None) -> tuple[Side, Side]:
-        """The lanes of `mask` where the predicate is true (None: all), and the rest."""
-        if predicate is None:
-            return mask, False
-        if np.size(predicate) == 1:
-            return (mask, False) if np.any(predicate) else (False, mask)
-        predicate = three_axes(predicate)
-        if mask is None:
-            if predicate.all():
-                return mask, False
-            if not predicate.any():
-                return False, mask
-            yes = Mask(predicate, self.extent)
-        else:
-            yes = Mask(predicate & mask.array, self.extent)
-            if yes.lanes == mask.lanes:
-                return mask, False
-            if yes.lanes == 0:
-                return False, mask
-        rest = self.active(mask) & ~yes.array
-        return yes, Mask(rest, self.extent, self.lanes_of(mask) - yes.lanes)
 
     def exit(self, mask: Mask | None) -> None:
         lanes = self.active(mask).copy()
@@ -423,6 +348,3 @@ class Machine:
             self.fault(EmulationError, message, block.last - 1, bad, values)
         for value in np.unique(values[on]).tolist():
             self.go(table[value], self.make_mask(on & (values == value)))
-
-    def block_index(self, number: int) -> Dim3:
-        return block_index(self.launch.grid, int(self.blocks[number]))

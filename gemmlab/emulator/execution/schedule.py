@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from gemmlab.emulator.launch.threads import Ready, Threads
+from gemmlab.emulator.observer import Transfer
 from gemmlab.errors import InputError
-
-if TYPE_CHECKING:
-    from gemmlab.emulator.execution.machine import Machine
-    from gemmlab.emulator.memory.bulk_copies import Transfer
-    from gemmlab.emulator.synchronization.warps import Ready
 
 WarpOrder = str | int
 
@@ -24,7 +20,7 @@ class Order:
     "in-order": all warps of a chunk advance together, one basic block at a time. "reversed": the
     last warp runs until it has to wait, then the one before it; the last blocks of the grid run
     first. An integer seeds a generator that draws the next warp after each basic block and the
-    order of blocks. See memory/bulk_copies.py for the order of asynchronous copies.
+    order of blocks. See copies/bulk_copies.py for the order of asynchronous copies.
 
     Raises InputError for any other name.
     """
@@ -33,6 +29,7 @@ class Order:
         seeded = isinstance(name, (int, np.integer)) and not isinstance(name, bool)
         if not seeded and name not in ("in-order", "reversed"):
             raise InputError(f"order {name!r} is not 'in-order', 'reversed' or a whole number")
+        self.name = name
         self.is_lockstep, self.is_reversed = name == "in-order", name == "reversed"
         self.random = random.Random(int(name)) if seeded else None
 
@@ -54,16 +51,16 @@ class Order:
         return warps[-1] if self.random is None else self.random.choice(warps)
 
 
-def candidates(machine: Machine) -> Iterator[Ready]:
+def candidates(threads: Threads, order: Order) -> Iterator[Ready]:
     """Sets of ready lanes to try in turn: all of them if the order is lockstep, else one warp of
     every thread block at a time."""
-    if machine.order.is_lockstep:
-        yield machine.ready
+    if order.is_lockstep:
+        yield threads.ready
         return
-    lanes = {pc: machine.active(mask) for pc, mask in machine.ready.items()}
+    lanes = {pc: threads.active(mask) for pc, mask in threads.ready.items()}
     warps = np.flatnonzero(np.logical_or.reduce(list(lanes.values())).any(axis=(0, 2))).tolist()
     while warps:
-        warps.remove(warp := machine.order.pick(warps))
-        here = np.arange(machine.extent.warps).reshape(1, -1, 1) == warp
-        parts = {pc: machine.make_mask(array & here) for pc, array in lanes.items()}
+        warps.remove(warp := order.pick(warps))
+        here = np.arange(threads.extent.warps).reshape(1, -1, 1) == warp
+        parts = {pc: threads.make_mask(array & here) for pc, array in lanes.items()}
         yield {pc: part for pc, part in parts.items() if part is None or part.lanes}

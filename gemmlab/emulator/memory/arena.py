@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from gemmlab.errors import LaunchError
-
-if TYPE_CHECKING:
-    from gemmlab.emulator.memory.heap import Heap
+from gemmlab.errors import IllegalAccess, LaunchError
 
 GLOBAL_BASE = 0x7F00_0000_0000
 ALLOCATION_ALIGNMENT = 256  # the alignment of cudaMalloc
@@ -30,6 +27,16 @@ class Allocation(NamedTuple):
         return max(self.address - address, address - self.address - self.nbytes, 0)
 
 
+def element(name: str, offset: int, nbytes: int, itemsize: int) -> str:
+    """A location in a variable of `nbytes` bytes (0: unknown), for messages: "name[index]", "name"
+    if it is the only element, or "name+offset" in bytes if it is no element or `itemsize` is 0."""
+    if not itemsize and not offset:
+        return name
+    if not itemsize or offset % itemsize:
+        return f"{name}+{offset}"
+    return name if nbytes == itemsize else f"{name}[{offset // itemsize}]"
+
+
 class GlobalMemory:
     """One flat byte arena that holds all buffers, .global and .const variables, and the heap."""
 
@@ -38,7 +45,6 @@ class GlobalMemory:
         self.starts: list[int] = []  # their offsets in the arena
         self.end = 0
         self.data = np.zeros(0, np.uint8)
-        self.heap: Heap | None = None  # only if the kernel calls malloc or free
         self._edges: tuple[np.ndarray, np.ndarray] | None = None
 
     def allocate(self, name: str, nbytes: int) -> Allocation:
@@ -101,21 +107,27 @@ class GlobalMemory:
             return None
         return self.data[start : start + nbytes]
 
-    def name_of(self, address: int) -> str:
-        """An address as "name+offset", relative to the nearest allocation."""
+    def name_of(self, address: int, itemsize: int = 0) -> str:
+        """An address as an element of the nearest allocation."""
         nearest = min(self.allocations, key=lambda a: a.distance(address))
-        return f"{nearest.name}+{address - nearest.address}"
+        return element(nearest.name, address - nearest.address, nearest.nbytes, itemsize)
 
-    def describe_miss(self, offset: int, width: int) -> str:
-        """The error message for an out-of-bounds access at `offset` in the arena."""
-        address = offset + GLOBAL_BASE
+    def miss(self, address: int, width: int, itemsize: int = 0) -> tuple[str, IllegalAccess]:
+        """The error message for an out-of-bounds access, and its parts.
+
+        itemsize: bytes of an element; 0 if unknown.
+        """
         what = f"global access of {width} bytes at {address % (1 << 64):#x} is out of bounds"
         if 0 <= address < NULL_BYTES:
-            return f"{what}: null pointer dereference"
+            return f"{what}: null pointer dereference", IllegalAccess("", "through a null pointer")
         if not self.allocations:
-            return f"{what}: there are no allocations"
+            why = "there are no allocations"
+            return f"{what}: {why}", IllegalAccess("", why)
         nearest = min(self.allocations, key=lambda a: a.distance(address))
         past = address + width - (nearest.address + nearest.nbytes)
         before = nearest.address - address
         gap = f"{past} bytes past the end" if past > 0 else f"{before} bytes before the start"
-        return f"{what}: {gap} of {nearest.name} ({nearest.nbytes} bytes), the nearest allocation"
+        place = self.name_of(address, itemsize)
+        why = f"{gap} of {nearest.name} ({nearest.nbytes} bytes)"
+        named = f"{place}, " if itemsize else ""
+        return f"{what}: {named}{why}, the nearest allocation", IllegalAccess(place, why)

@@ -7,16 +7,13 @@ its end or after free is out of bounds.
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gemmlab.emulator.arithmetic.lanes import Mask, Value, three_axes
+from gemmlab.emulator.arithmetic.lanes import Value, three_axes
 from gemmlab.emulator.memory.arena import Allocation, GlobalMemory
+from gemmlab.emulator.memory.chunk import Chunk
 from gemmlab.errors import EmulationError
-
-if TYPE_CHECKING:
-    from gemmlab.emulator.execution.machine import Machine
 
 HEAP_BYTES = 8 << 20  # the default of cudaLimitMallocHeapSize
 BLOCK_ALIGNMENT = 16
@@ -70,29 +67,28 @@ class Heap:
         return ""
 
 
-def allocate(m: Machine, sizes: Value, mask: Mask | None) -> np.ndarray:
-    """malloc(size) for each active thread, in thread order. Returns addresses."""
-    heap, on = m.launch.memory.heap, m.active(mask)
-    assert heap is not None
+def allocate(heap: Heap, chunk: Chunk, sizes: Value, on: np.ndarray) -> np.ndarray:
+    """malloc(size) for each active thread, in thread order. Returns addresses.
+
+    on: the active threads, (blocks, warps, 32).
+    """
     found = np.zeros(on.shape, np.uint64)
-    wanted = m.chunk.spread(three_axes(sizes))
+    wanted = chunk.spread(three_axes(sizes))
     for at in map(tuple, np.argwhere(on)):
         found[at] = heap.allocate(int(wanted[at]))
     return found
 
 
-def release(m: Machine, index: int, addresses: Value, mask: Mask | None) -> None:
+def release(heap: Heap, chunk: Chunk, index: int, addresses: Value, on: np.ndarray) -> None:
     """free(address) for each active thread; freeing a null pointer does nothing.
 
     index: of the call instruction. Raises EmulationError for an address that cannot be freed.
     """
-    heap, on = m.launch.memory.heap, m.active(mask)
-    assert heap is not None
-    given = m.chunk.spread(three_axes(addresses))
+    given = chunk.spread(three_axes(addresses))
     for at in map(tuple, np.argwhere(on & (given != 0))):
         address = int(given[at])
         problem = heap.release(address)
         if problem:
             bad = np.zeros(on.shape, bool)
             bad[at] = True
-            m.fault(EmulationError, f"free of {address:#x}: {problem}", index, bad, given)
+            chunk.fault(EmulationError, f"free of {address:#x}: {problem}", index, bad, given)

@@ -8,99 +8,21 @@ lanes of one store write the same address, the highest lane wins.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, NoReturn, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
-from gemmlab.emulator.arithmetic.lanes import Extent, Mask, Value, expand, repeats, three_axes
+from gemmlab.emulator.arithmetic.lanes import Mask, Value, expand, repeats, three_axes
 from gemmlab.emulator.counters import rules
-from gemmlab.emulator.counters.rules import SiteCounts
+from gemmlab.emulator.memory.addresses import within
 from gemmlab.emulator.memory.arena import GLOBAL_BASE, GlobalMemory
 from gemmlab.emulator.memory.atomics import Operation, update
+from gemmlab.emulator.memory.chunk import Chunk, arena_offsets, offsets_of
 from gemmlab.emulator.observer import Observer, observed
-from gemmlab.errors import EmulationError, MisalignedAddressError, OutOfBoundsError
-
-# Bits 48 and up of a generic address select the state space, like the windows of hardware.
-WINDOW_BITS = 48
-SHARED_WINDOW, LOCAL_WINDOW, PARAM_WINDOW = 1 << WINDOW_BITS, 2 << WINDOW_BITS, 3 << WINDOW_BITS
-RANK_SHIFT = 24  # first bit of the block rank in .shared::cluster addresses
-OFFSET_MASK = (1 << RANK_SHIFT) - 1
-# fault(error class, message, instruction, faulting lanes, addresses)
-Fault = Callable[[type[EmulationError], str, int, np.ndarray, np.ndarray], NoReturn]
-
-
-class Access(NamedTuple):
-    """The static properties of a memory instruction."""
-
-    instruction: int
-    offset: int  # bytes added to the address register
-    dtype: np.dtype  # of one element
-    num_elements: int  # 1, 2 or 4
-
-    @property
-    def width(self) -> int:
-        """Bytes per lane."""
-        return self.dtype.itemsize * self.num_elements
-
-
-def offsets_of(access: Access, address: Value) -> np.ndarray:
-    """The effective addresses, wrapped to the width of the base register; int64."""
-    base = three_axes(address)
-    kind = base.dtype.type
-    offsets: np.ndarray = base + kind(access.offset % (1 << 8 * base.itemsize))
-    return offsets.astype(np.int64)
-
-
-class Space(Protocol):
-    """A state space of one chunk of blocks."""
-
-    def load(self, access: Access, address: Value, mask: Mask | None) -> tuple[Value, ...]: ...
-
-    def store(
-        self, access: Access, address: Value, values: Sequence[Value], mask: Mask | None
-    ) -> None: ...
-
-
-@dataclass
-class Chunk:
-    """What the spaces need to know about the chunk of blocks."""
-
-    extent: Extent
-    counts: defaultdict[tuple[int, str], SiteCounts]  # (instruction, space) -> counts
-    fault: Fault
-
-    def spread(self, array: np.ndarray) -> np.ndarray:
-        """Broadcast to (blocks, warps, 32)."""
-        return np.broadcast_to(array, self.extent.shape)
-
-    def check_alignment(
-        self, access: Access, offsets: np.ndarray, mask: Mask | None, base: int = 0
-    ) -> None:
-        """Raise MisalignedAddressError unless the active offsets are multiples of the access width.
-
-        base: address of offset 0, a multiple of every width.
-        """
-        low_bits = access.width - 1
-        active = offsets if mask is None else self.spread(offsets)[mask.array]
-        if np.bitwise_or.reduce(active, axis=None) & low_bits:
-            bad = self.spread(offsets & low_bits) != 0
-            message = f"address is not a multiple of the access width, {access.width} bytes"
-            self.report(MisalignedAddressError, message, access, bad, offsets + base, mask)
-
-    def report(
-        self,
-        error: type[EmulationError],
-        message: str,
-        access: Access,
-        bad: np.ndarray,
-        address: np.ndarray,
-        mask: Mask | None,
-    ) -> NoReturn:
-        bad = self.spread(bad) if mask is None else self.spread(bad) & mask.array
-        self.fault(error, message, access.instruction, bad, self.spread(address))
+from gemmlab.emulator.program import Access
+from gemmlab.errors import IllegalAccess, OutOfBoundsError
 
 
 @dataclass
@@ -159,11 +81,10 @@ class GlobalSpace:
     ) -> np.ndarray:
         """Check and count an access. Returns the element index of each lane; with a mask, a flat
         array over the active lanes."""
-        base = np.uint64((access.offset - GLOBAL_BASE) % (1 << 64))
-        offsets = three_axes((address + base).view(np.int64))
+        offsets = arena_offsets(access, address)
         active = offsets if mask is None else self.chunk.spread(offsets)[mask.array]
         self._check_bounds(access, offsets, active, mask)
-        self.chunk.check_alignment(access, offsets, mask, GLOBAL_BASE)
+        self.chunk.check_alignment(access, offsets, mask, self.memory.name_of, GLOBAL_BASE)
         if self.counted:
             self._count(access, offsets, mask, sectors)
         return active >> (access.dtype.itemsize.bit_length() - 1)
@@ -194,17 +115,16 @@ class GlobalSpace:
             and high + access.width <= memory.starts[owner] + memory.allocations[owner].nbytes
         ):
             return
-        starts, ends = memory.edges
-        owners = np.searchsorted(starts, offsets, side="right") - 1
-        inside = (owners >= 0) & (offsets + access.width <= np.append(ends, 0)[owners])
+        owners = np.searchsorted(memory.edges[0], offsets, side="right") - 1
+        starts, ends = (np.append(edges, 0) for edges in memory.edges)  # of owner -1: nothing
+        inside = within(offsets, access.width, starts[owners], ends[owners])
         bad = self.chunk.spread(~inside)
         bad = bad if mask is None else bad & mask.array
         if bad.any():
-            where = np.argwhere(bad)[0]
-            first = int(self.chunk.spread(offsets)[tuple(where)])
-            message = memory.describe_miss(first, access.width)
-            address = offsets + GLOBAL_BASE
-            self.chunk.report(OutOfBoundsError, message, access, bad, address, mask)
+            address = self.chunk.first(bad, offsets, None) + GLOBAL_BASE
+            message, illegal = memory.miss(address, access.width, access.dtype.itemsize)
+            addresses = offsets + GLOBAL_BASE
+            self.chunk.report(OutOfBoundsError, message, access, bad, addresses, mask, illegal)
 
 
 class Pattern(NamedTuple):
@@ -334,15 +254,14 @@ class SharedSpace:
     ) -> None:
         low, high = int(active.min()), int(active.max())
         if low < 0 or high + access.width > self.nbytes:
-            bad = (offsets < 0) | (offsets + access.width > self.nbytes)
-            among = self.chunk.spread(bad if mask is None else bad & mask.array)
-            first = int(self.chunk.spread(offsets)[among][0])
-            message = (
-                f"shared access of {access.width} bytes at {first:#x} is out "
-                f"of bounds: the block has {self.nbytes} bytes of shared memory"
-            )
-            self.chunk.report(OutOfBoundsError, message, access, bad, offsets, mask)
-        self.chunk.check_alignment(access, offsets, mask)
+            bad = ~within(offsets, access.width, 0, self.nbytes)
+            first = self.chunk.first(bad, offsets, mask)
+            place = self.chunk.name_of_shared(first, access.dtype.itemsize)
+            why = f"the block has {self.nbytes} bytes of shared memory"
+            message = f"shared access of {access.width} bytes at {first:#x} is out of bounds: "
+            message, illegal = f"{message}{place}, {why}", IllegalAccess(place, why)
+            self.chunk.report(OutOfBoundsError, message, access, bad, offsets, mask, illegal)
+        self.chunk.check_alignment(access, offsets, mask, self.chunk.name_of_shared)
 
 
 @dataclass
@@ -382,23 +301,23 @@ class LocalSpace:
     def _access(self, access: Access, address: Value, mask: Mask | None) -> np.ndarray:
         offsets = self.chunk.spread(offsets_of(access, address))
         nbytes = self.data.shape[3]
-        bad = (offsets < 0) | (offsets + access.width > nbytes)
+        bad = ~within(offsets, access.width, 0, nbytes)
         on = np.ones(bad.shape, bool) if mask is None else mask.array
         if (bad & on).any():
-            message = (
-                f"local access of {access.width} bytes is out of bounds: a thread has {nbytes} "
-                "bytes of local memory"
-            )
-            self.chunk.report(OutOfBoundsError, message, access, bad, offsets, mask)
+            first = self.chunk.first(bad, offsets, mask)
+            why = f"a thread has {nbytes} bytes of local memory"
+            message = f"local access of {access.width} bytes at {first:#x} is out of bounds: {why}"
+            illegal = IllegalAccess(f"byte {first} of local memory", why)
+            self.chunk.report(OutOfBoundsError, message, access, bad, offsets, mask, illegal)
         self.chunk.check_alignment(access, offsets, mask)
         if self.counted:
             counts = self.chunk.counts[access.instruction, "local"]
             counts.requests += int(np.count_nonzero(on.any(axis=2)))
             counts.threads += int(np.count_nonzero(on))
-            words = (offsets >> 2).reshape(-1, 32)
-            for i in range(max(access.width // 4, 1)):
-                interleaved = ((words + i) * 32 + np.arange(32)) * 4
-                counts.sectors += rules.sectors(interleaved, on.reshape(-1, 32))
+            words = rules.word(offsets).reshape(-1, 32)
+            for i in range(rules.words_per_lane(access.width)):
+                places = rules.local_address(words + i, np.arange(32))
+                counts.sectors += rules.sectors(places, on.reshape(-1, 32))
         inside = np.where(on, offsets, 0)
         return (inside >> (access.dtype.itemsize.bit_length() - 1))[..., None]
 
@@ -415,7 +334,7 @@ class ParamSpace:
         if mask is not None and offsets.size > 1:
             offsets = np.where(mask.array, offsets, 0)
         if offsets.min() < 0 or offsets.max() + access.width > self.data.size:
-            bad = (offsets < 0) | (offsets + access.width > self.data.size)
+            bad = ~within(offsets, access.width, 0, self.data.size)
             message = f"access past the kernel's {self.data.size} bytes of parameters"
             self.chunk.report(OutOfBoundsError, message, access, bad, offsets, mask)
         self.chunk.check_alignment(access, offsets, mask)

@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP
-from gemmlab.emulator.native.builder import Function, Pointer, Variable
-from gemmlab.emulator.native.layout import AND, BARRIER, CORE, END_FAULT, FAULT, POPC, WARP_STATE
+from gemmlab.emulator.native.builder import Function, Variable
+from gemmlab.emulator.native.layout import BARRIER, CORE, END_FAULT, FAULT, REDUCTIONS, WARP_STATE
 from gemmlab.emulator.native.support import (
     PTR,
     call,
@@ -18,8 +18,9 @@ from gemmlab.emulator.native.support import (
     reduced,
     routine,
 )
-from gemmlab.emulator.native.values import I64, NONE, U32, Value, apply, where
+from gemmlab.emulator.native.values import BOOL, I64, NONE, U32, Pointer, Value, apply, where
 from gemmlab.emulator.native.warps import STATUS, field, put, status, vector, warp_at, warps_of
+from gemmlab.emulator.synchronization import barriers
 from gemmlab.emulator.synchronization.barriers import NUM_BARRIERS
 
 
@@ -31,7 +32,7 @@ def arrive(f: Function, core: Pointer, warp: Pointer) -> None:
     counts = f.load(core.at(CORE["counts"]), U32, vector=True, align=64)
     counted = f.load(core.at(CORE["barrier_has_counts"]), U32) != 0
     is_arrive = f.load(core.at(CORE["barrier_is_arrive"]), U32) != 0
-    bad_count = f.bits((counts % np.uint32(WARP) != 0) | (counts == 0)) & f.bits(counted)
+    bad_count = f.bits(barriers.is_bad_count(counts)) & f.bits(counted)
     bad = (f.bits(ids >= np.uint32(NUM_BARRIERS)) | bad_count) & lanes
     with f.when(bad != 0):
         record_fault(f, core, END_FAULT, f.load(core.at(CORE["instruction"]), I64), lanes)
@@ -101,9 +102,8 @@ def release(f: Function, core: Pointer, barrier: Value) -> None:
         lanes.value = lanes.value + count_lanes(here)
         index.value = index.value + 1
     total = f.load(arrived, U32) + whole.value * np.uint32(WARP)
-    asked = f.load(expected, U32)
-    wanted = where(asked > 0, asked, alive.value * np.uint32(WARP))
-    with f.when((total < wanted) | (total == 0)):
+    wanted = barriers.wanted(f.load(expected, U32), alive.value * np.uint32(WARP))
+    with f.when(~barriers.is_complete(total, wanted)):
         f.ret()
     f.store(arrived, f.constant(NONE))
     f.store(expected, f.constant(NONE))
@@ -124,10 +124,12 @@ def _leave_result(f: Function, warp: Pointer, here: Value, yes: Value, lanes: Va
     """Store the result of bar.red to the destination registers of the released lanes."""
     operation = field(f, warp, "operation")
     place = warp.at(f.load(warp.at(WARP_STATE["result"]), I64))
-    with f.when(operation == np.uint32(POPC)):
-        old = f.load(place, U32, vector=True, align=64)
-        f.store(place, where(f.lanes(here), yes.astype(U32), old), align=64)
-    with f.when(operation > np.uint32(POPC)):
-        holds = where(operation == np.uint32(AND), yes == lanes, yes > 0)
-        old = f.load(place, U32)
-        f.store(place, where(holds, old | here, old & ~here))
+    for name, number_of in REDUCTIONS.items():
+        result = barriers.reduction(name, yes, lanes)
+        with f.when(operation == np.uint32(number_of)):
+            if result.dtype == BOOL:
+                old = f.load(place, U32)
+                f.store(place, where(result, old | here, old & ~here))
+            else:
+                old = f.load(place, U32, vector=True, align=64)
+                f.store(place, where(f.lanes(here), result.astype(U32), old), align=64)

@@ -7,8 +7,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemmlab.emulator.memory.spaces import WINDOW_BITS
-from gemmlab.emulator.native.builder import Function, Pointer, Variable
+from gemmlab.emulator.counters import rules
+from gemmlab.emulator.memory.addresses import (
+    ATOMIC_WINDOWS,
+    WINDOW_BITS,
+    WINDOWS,
+    excess_bits,
+    within,
+)
+from gemmlab.emulator.native.builder import Function, Variable
 from gemmlab.emulator.native.costs import atomic_sectors, distinct, wavefronts
 from gemmlab.emulator.native.layout import (
     ACCESS_FAULT,
@@ -31,7 +38,7 @@ from gemmlab.emulator.native.support import (
     reduced,
     routine,
 )
-from gemmlab.emulator.native.values import ALL, BOOL, I32, I64, U32, Value, where
+from gemmlab.emulator.native.values import ALL, BOOL, I32, I64, U32, Pointer, Value, where
 
 
 def byte_of(shape: Value, place: int) -> Value:
@@ -48,11 +55,12 @@ def _words(f: Function, core: Pointer, lanes: Value) -> Value:
 
 
 def _aligned(words: Value, width: Value) -> Value:
-    return (reduced("or", words) & (width - 1)) == 0
+    aligned: Value = excess_bits(reduced("or", words), width) == 0
+    return aligned
 
 
 def _between(f: Function, words: Value, low: Value, high: Value, width: Value) -> Value:
-    return f.bits((words >= low) & (words + width <= high)) == ALL
+    return f.bits(within(words, width, low, high)) == ALL
 
 
 def _return_fault(f: Function, core: Pointer, shape: Value, lanes: Value) -> None:
@@ -112,7 +120,7 @@ def check_global(f: Function, core: Pointer, site: Pointer, lanes: Value, shape:
     with f.loop(lambda: (left.value != 0) & (allocation.value < count)):
         offset = allocation.value * 8
         begin, end = f.load(starts.at(offset), I64), f.load(ends.at(offset), I64)
-        mine = f.bits((words >= begin) & (words + width <= end)) & left.value
+        mine = f.bits(within(words, width, begin, end)) & left.value
         with f.when(mine != 0):
             f.store(site.at(SITE["low"]), begin)
             f.store(site.at(SITE["high"]), end)
@@ -127,7 +135,7 @@ def check_global(f: Function, core: Pointer, site: Pointer, lanes: Value, shape:
     with f.when((shape & (ATOMIC << FLAVOUR)) != 0):
         cost.value = atomic_sectors(f, words, lanes)
     with f.when((shape & (ATOMIC << FLAVOUR)) == 0):
-        cost.value = distinct(f, words >> 5, lanes)
+        cost.value = distinct(f, rules.sector(words), lanes)
     _count(f, site, lanes, cost.value, None)
     f.ret(f.constant(np.bool_(True)))
 
@@ -143,24 +151,24 @@ def check_shared(f: Function, core: Pointer, site: Pointer, lanes: Value, shape:
 
 @routine(BOOL, **CHECK)
 def check_local(f: Function, core: Pointer, site: Pointer, lanes: Value, shape: Value) -> None:
-    """Here each lane's bytes are contiguous. The costs follow the hardware's layout, which
-    interleaves the words of the 32 lanes."""
+    """Here each lane's bytes are contiguous. The costs follow the hardware's layout."""
     words, width = _words(f, core, lanes), byte_of(shape, WIDTH)
     lane = lane_numbers(f).astype(I64)
     fits = _fits(f, core, words, width, "local_bytes")
     own = words + lane * f.load(core.at(CORE["local_bytes"]), I64)
     _translate(f, core, own, fits, "local", shape, lanes)
     sectors, word = Variable(f, number(f, 0)), Variable(f, number(f, 0))
-    with f.loop(lambda: (word.value == 0) | (word.value * 4 < width)):
-        keys = ((words >> 2) + word.value) * 4 + (lane >> 3)
-        sectors.value = sectors.value + distinct(f, keys, lanes)
+    count = rules.words_per_lane(width)
+    with f.loop(lambda: word.value < count):
+        places = rules.local_address(rules.word(words) + word.value, lane)
+        sectors.value = sectors.value + distinct(f, rules.sector(places), lanes)
         word.value = word.value + 1
     _count(f, site, lanes, sectors.value, None)
     f.ret(f.constant(np.bool_(True)))
 
 
 @routine(BOOL, **CHECK)
-def check_param(f: Function, core: Pointer, site: Pointer, lanes: Value, shape: Value) -> None:
+def check_param(f: Function, core: Pointer, _site: Pointer, lanes: Value, shape: Value) -> None:
     """Parameters are read-only and not counted."""
     words, width = _words(f, core, lanes), byte_of(shape, WIDTH)
     fits = _fits(f, core, words, width, "parameter_bytes")
@@ -175,9 +183,9 @@ def check_generic(f: Function, core: Pointer, site: Pointer, lanes: Value, shape
     words_at = core.at(CORE["words"])
     words = f.load(words_at, I64, vector=True, align=64)
     windows, left = words >> WINDOW_BITS, Variable(f, lanes)
-    for window, space in enumerate(("global", "shared", "local", "param")):
+    for window, space in enumerate(WINDOWS):
         group = f.bits(windows == window) & left.value
-        if space in ("local", "param"):  # atomic operations do not support these spaces
+        if space not in ATOMIC_WINDOWS:
             group = where((shape & (ATOMIC << FLAVOUR)) == 0, group, np.uint32(0))
         with f.when(group != 0):
             f.store(words_at, words - (window << WINDOW_BITS), align=64)

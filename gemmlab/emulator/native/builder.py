@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP
-from gemmlab.emulator.native.values import BOOL, I64, U32, Value, ir_type, literal
+from gemmlab.emulator.native.ufuncs import FUNCTIONS, UFUNCS
+from gemmlab.emulator.native.values import BOOL, U32, Operand, Pointer, Value, ir_type, literal
 
 
 class Module:
@@ -27,32 +28,6 @@ class Module:
     @property
     def text(self) -> str:
         return "\n".join([*sorted(self.declared), *(f.text for f in self.functions)]) + "\n"
-
-
-class Pointer:
-    """An address in the emulator's memory."""
-
-    __slots__ = ("f", "name")
-
-    def __init__(self, f: Function, name: str) -> None:
-        self.f, self.name = f, name
-
-    @property
-    def typed(self) -> str:
-        return f"ptr {self.name}"
-
-    def at(self, offset: int | Value) -> Pointer:
-        """Return the address `offset` bytes further on."""
-        if isinstance(offset, int):
-            if offset == 0:
-                return self
-            where = f"i64 {offset}"
-        else:
-            where = offset.astype(I64).typed
-        return Pointer(self.f, self.f.assign(f"getelementptr i8, ptr {self.name}, {where}"))
-
-
-Operand = Pointer | Value
 
 
 class Variable:
@@ -74,6 +49,9 @@ class Variable:
 
 class Function:
     """A function under construction: its instructions and its current label."""
+
+    ufuncs: Mapping[str, Callable[..., Value]] = UFUNCS
+    functions: Mapping[str, Callable[..., Any]] = FUNCTIONS
 
     def __init__(self, module: Module, name: str, result: str, parameters: dict[str, str]) -> None:
         self.module, self.name, self.result, self.parameters = module, name, result, parameters
@@ -101,6 +79,10 @@ class Function:
         name = f"%v{self.count}"
         self.lines.append(f"  {name} = {text}")
         return name
+
+    def declare(self, text: str) -> None:
+        """Declare an external function."""
+        self.module.declared.add(text)
 
     def pointer(self, name: str) -> Pointer:
         """Return a pointer parameter."""
@@ -145,7 +127,7 @@ class Function:
     def call(self, name: str, dtype: np.dtype, vector: bool, *operands: Value) -> Value:
         result = ir_type(dtype, vector)
         types = ", ".join(x.type for x in operands)
-        self.module.declared.add(f"declare {result} @{name}({types})")
+        self.declare(f"declare {result} @{name}({types})")
         arguments = ", ".join(x.typed for x in operands)
         text = self.assign(f"call {result} @{name}({arguments})")
         return Value(self, text, dtype, vector)
@@ -190,7 +172,7 @@ class Function:
 
     def clear(self, where: Pointer, nbytes: Value) -> None:
         """Fill with zeros."""
-        self.module.declared.add("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
+        self.declare("declare void @llvm.memset.p0.i64(ptr, i8, i64, i1)")
         zero = f"i8 0, {nbytes.typed}, i1 false"
         self.do(f"call void @llvm.memset.p0.i64(ptr align 4 {where.name}, {zero})")
 

@@ -17,9 +17,10 @@ from gemmlab.core import disk_cache
 from gemmlab.emulator.native import compiler, runtime
 from gemmlab.emulator.native.compiler import Library, build, host, version
 from gemmlab.emulator.native.fallback import is_known_call
-from gemmlab.emulator.native.kernel import Kernel, Metadata, site_offsets
+from gemmlab.emulator.native.kernel import Kernel
 from gemmlab.emulator.native.products import Product
 from gemmlab.emulator.native.support import ROUTINES
+from gemmlab.emulator.native.traced_kernel import Metadata, site_offsets
 from gemmlab.emulator.native.values import NotCovered
 from gemmlab.emulator.program import Program
 from gemmlab.emulator.translation.spins import is_poll

@@ -35,35 +35,22 @@ class Collectives:
         return apply(np.bitwise_and, active.bits, members)
 
     def ballot(self, active: Lanes, members: Any, predicate: Any) -> Value:
-        f = active.bits.f
+        f = self.f
         predicate = predicate if isinstance(predicate, Value) else f.constant(predicate)
         return self._members(active, members) & f.bits(predicate)
 
     def vote(self, mode: str, active: Lanes, members: Any, predicate: Any) -> Value:
         yes = self.ballot(active, members, predicate)
-        if mode == "any":
-            return yes != NONE
-        everyone = yes == self._members(active, members)
-        return everyone if mode == "all" else everyone | (yes == NONE)
+        result: Value = collectives.verdict(mode, yes, self._members(active, members))
+        return result
 
     def shuffle(self, mode: str, value: Any, distance: Any, segment: Any) -> tuple[Any, Any]:
         f = self.f
         value = (value if isinstance(value, Value) else f.constant(value)).canonical()
         if not isinstance(distance, Value) and not isinstance(segment, Value):
             return self._known(f, mode, value, distance, segment)
-        lane = lane_numbers(f)
-        distance = _signed(f, distance) & np.int32(31)
-        segment = _signed(f, segment)
-        fixed, clamp = (segment >> np.int32(8)) & np.int32(31), segment & np.int32(31)
-        low = fixed & lane
-        high = low | (clamp & ~fixed)
-        source = {
-            "up": lane - distance,
-            "down": lane + distance,
-            "bfly": lane ^ distance,
-            "idx": low | (distance & ~fixed),
-        }[mode]
-        inside = source >= high if mode == "up" else source <= high
+        lane, operands = lane_numbers(f), (_signed(f, x) for x in (distance, segment))
+        source, inside = collectives.source_lanes(mode, lane, *operands)
         source = where(inside, source, lane)
         spilled = f.reserve(value.broadcast().type)
         f.store(spilled, value.broadcast(), align=64)
@@ -79,7 +66,7 @@ class Collectives:
         return shuffled(value.broadcast(), sources.reshape(WARP).tolist()), on
 
     def match_any(self, active: Lanes, members: Any, value: Any) -> Value:
-        f = active.bits.f
+        f = self.f
         value = (value if isinstance(value, Value) else f.constant(value)).broadcast()
         spilled = f.reserve(value.type)
         f.store(spilled, value, align=64)
@@ -94,26 +81,18 @@ class Collectives:
         return apply(np.bitwise_and, found.value, members)
 
     def match_all(self, active: Lanes, members: Any, value: Any) -> tuple[Value, Value]:
-        everyone = self._members(active, members)
-        agree = self.match_any(active, members, value) == everyone
-        return where(agree, everyone, NONE), agree
+        same = self.match_any(active, members, value)
+        return collectives.agreement(same, self._members(active, members))
 
     def reduce(self, mode: str, active: Lanes, members: Any, value: Any) -> Value:
-        f = active.bits.f
+        f = self.f
         value = (value if isinstance(value, Value) else f.constant(value)).broadcast()
-        kind, signed = value.dtype.type, value.dtype.kind == "i"
-        info = np.iinfo(value.dtype)
-        word, neutral = {
-            "add": ("add", 0),
-            "or": ("or", 0),
-            "xor": ("xor", 0),
-            "and": ("and", -1 if signed else info.max),
-            "min": ("smin" if signed else "umin", info.max),
-            "max": ("smax" if signed else "umax", info.min),
-        }[mode]
+        sign = "s" if value.dtype.kind == "i" else "u"
+        word = f"{sign}{mode}" if mode in ("min", "max") else mode  # as LLVM spells it
+        neutral = collectives.neutral(mode, value.dtype)
 
         def over(lanes: Value) -> Value:
-            return reduced(word, where(f.lanes(lanes), value, kind(neutral)))
+            return reduced(word, where(f.lanes(lanes), value, neutral))
 
         if not (isinstance(members, Value) and members.vector):
             return over(self._members(active, members))
@@ -127,9 +106,8 @@ class Collectives:
         return result.value
 
     def elect(self, active: Lanes, members: Any) -> tuple[Value, Value]:
-        on = self._members(active, members)
-        leader = apply(np.bitwise_count, (on & (~on + np.uint32(1))) - np.uint32(1)).astype(U32)
-        return leader, lane_numbers(active.bits.f).view(U32) == leader
+        leader = collectives.lowest(self._members(active, members))
+        return leader, lane_numbers(self.f).view(U32) == leader
 
 
 def _signed(f: Function, x: Any) -> Value:

@@ -4,18 +4,16 @@ calls of the runtime."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from gemmlab.emulator.memory.spaces import Access
-from gemmlab.emulator.native.builder import Function, Pointer
+from gemmlab.emulator.native.builder import Function
 from gemmlab.emulator.native.layout import CORE, FAULT, WARP_STATE
 from gemmlab.emulator.native.support import ROUTINES, table_index
-from gemmlab.emulator.native.values import U32, NotCovered, Value
-
-if TYPE_CHECKING:
-    from gemmlab.emulator.native.kernel import Kernel
+from gemmlab.emulator.native.traced_kernel import TracedKernel
+from gemmlab.emulator.native.values import U32, NotCovered, Pointer, Value
+from gemmlab.emulator.program import Access
 
 
 @dataclass
@@ -35,7 +33,7 @@ class TraceContext:
     masked: whether the function takes a set of lanes, as slow code does.
     """
 
-    kernel: Kernel
+    kernel: TracedKernel
     masked: bool
 
     def use(self, f: Function) -> None:

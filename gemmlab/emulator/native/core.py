@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP
-from gemmlab.emulator.execution.launch import Launch
+from gemmlab.emulator.counters.tally import Tally
 from gemmlab.emulator.execution.machine import patience_of
+from gemmlab.emulator.launch.launch import Launch
 from gemmlab.emulator.memory.arena import GLOBAL_BASE
 from gemmlab.emulator.native.code import Code, routines
-from gemmlab.emulator.native.fallback import Callback, WarpMachine
-from gemmlab.emulator.native.kernel import variable_names
 from gemmlab.emulator.native.layout import (
     COPY,
     CORE,
@@ -26,7 +25,11 @@ from gemmlab.emulator.native.layout import (
     align,
     view,
 )
+from gemmlab.emulator.native.traced_kernel import variable_names
 from gemmlab.emulator.native.ufuncs import loop_of
+
+# Called by native code with the core, the instruction and the lanes; returns 0 on failure.
+Callback = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_uint32)
 
 MIN_CAPACITY = 8  # initial size of a ring of pending copies
 MAX_BUDGET = 1 << 62  # instructions: a 64-bit limit that no launch reaches
@@ -39,6 +42,14 @@ def _aligned(nbytes: int) -> np.ndarray:
     return raw[skip : skip + nbytes]
 
 
+class Executor(Protocol):
+    """Executes single instructions of a core's running warp on the NumPy tier."""
+
+    tally: Tally
+
+    def execute(self, index: int, lanes: int) -> None: ...
+
+
 class Core:
     """The memory for running one block after another."""
 
@@ -49,7 +60,10 @@ class Core:
         next_block: np.ndarray,
         timer: np.ndarray,
         refresh: Callable[[], None],
+        executor: Callable[[Core], Executor],
     ) -> None:
+        """refresh: called when the allocations have changed. executor: makes the core's executor
+        for the first instruction that needs it."""
         self.metadata = metadata = code.metadata
         self.launch, self.first_site = launch, min(code.sites.values(), default=0)
         self.num_sites = len(code.sites)
@@ -99,9 +113,9 @@ class Core:
         ).items():
             self[name] = value
         self.update_allocations()
-        self.refresh = refresh  # called when the allocations have changed
+        self.refresh, self.new_executor = refresh, executor
         self.rings: dict[int, np.ndarray] = {}  # rings of pending copies, by warp
-        self.machine: WarpMachine | None = None  # created for the first instruction that needs it
+        self.executor: Executor | None = None
         self.error: BaseException | None = None  # raised in the callback
         self.callback = Callback(self._fall_back)
         # ctypes.cast would leave the callback in a reference cycle.
@@ -147,12 +161,12 @@ class Core:
     def _fall_back(self, _: int, index: int, lanes: int) -> int:
         """Execute one instruction for some lanes of the running warp. Returns 0 on failure."""
         try:
-            if self.machine is None:
-                self.machine = WarpMachine(self.launch, self)
+            if self.executor is None:
+                self.executor = self.new_executor(self)
             if index == GROW_RING:
                 self.grow_ring()
             else:
-                self.machine.execute(index, lanes)
+                self.executor.execute(index, lanes)
             if self.launch.memory.edges is not self.edges:
                 self.refresh()
         except BaseException as error:  # exceptions must not propagate through native code
@@ -163,7 +177,7 @@ class Core:
     def close(self) -> None:
         """Break reference cycles, so that memory is freed at once and not by the garbage
         collector."""
-        del self.callback, self.refresh, self.machine
+        del self.callback, self.refresh, self.executor
 
     def grow_ring(self) -> None:
         """Double the running warp's ring of pending copies, which is full."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP
-from gemmlab.emulator.native.builder import Function, Pointer, Variable
+from gemmlab.emulator.counters import rules
+from gemmlab.emulator.native.builder import Function, Variable
 from gemmlab.emulator.native.layout import LOADS, RECORD, UNEVEN
 from gemmlab.emulator.native.support import (
     PTR,
@@ -20,7 +21,18 @@ from gemmlab.emulator.native.support import (
     scatter,
     shuffled,
 )
-from gemmlab.emulator.native.values import ALL, I32, I64, LOWER_HALF, U16, U32, Value, apply, where
+from gemmlab.emulator.native.values import (
+    ALL,
+    I32,
+    I64,
+    LOWER_HALF,
+    U16,
+    U32,
+    Pointer,
+    Value,
+    apply,
+    where,
+)
 
 NOINLINE = "noinline #0"  # inlining would make every access save the registers these use
 # lowest address of a pattern wider than 32 bits, so that it fails every bounds check
@@ -46,8 +58,8 @@ def atomic_sectors(f: Function, words: Value, lanes: Value) -> Value:
     f.store(spilled, words, align=64)
     left, cost = Variable(f, lanes), Variable(f, number(f, 0))
     with f.loop(lambda: left.value != 0):
-        sector = f.load(spilled.at(lane_offset(first_lane(left.value), I64)), I64) >> 5
-        here = Variable(f, f.bits(words >> 5 == sector) & left.value)
+        one = f.load(spilled.at(lane_offset(first_lane(left.value), I64)), I64)
+        here = Variable(f, f.bits(rules.sector(words) == rules.sector(one)) & left.value)
         left.value = left.value & ~here.value
         most = Variable(f, number(f, 0))
         with f.loop(lambda: here.value != 0):
@@ -57,6 +69,12 @@ def atomic_sectors(f: Function, words: Value, lanes: Value) -> Value:
             here.value = here.value & ~same
         cost.value = cost.value + most.value
     return cost.value
+
+
+def pieces_of(offsets: Value, words: Value) -> Value:
+    """Return the number of the piece at each offset: an aligned group of 1, 2 or 4 words."""
+    pieces: Value = rules.word(offsets) >> (words >> 1)
+    return pieces
 
 
 def conflicts(f: Function, slots: Pointer, pieces: Value, banks: Value, lanes: Value) -> Value:
@@ -82,26 +100,22 @@ def wavefronts(
     """
     slots = f.reserve(f"<{WARP} x i32>")
     f.store(slots, f.constant(np.int32(0), vector=True), align=64)
-    phases = apply(np.maximum, width >> 2, np.int64(1)).astype(I32)
+    phases = rules.words_per_lane(width).astype(I32)
     banks = np.int32(WARP) // phases
-    # Shift for pieces of 4, 8 or 16 bytes.
-    shift = np.int32(2) + (phases >> np.int32(1))
-    pieces = offsets >> shift
-    # The pair rule: two phases merge if each lane reads the same piece as lane ^ 1, or if each lane
-    # reads the same piece as lane ^ 2.
-    loads = f.bits(is_load != 0)
+    pieces = pieces_of(offsets, phases)
+    loads, on = f.bits(is_load != 0), f.lanes(lanes)
     equal = []
-    for step in (1, 2):
+    for step in rules.PAIRS:
         partner = [lane ^ step for lane in range(WARP)]
-        on = f.lanes(lanes)
-        same = (pieces == shuffled(pieces, partner)) | ~on | ~shuffled(on, partner)
+        same = rules.reads_alike(pieces, on, shuffled(pieces, partner), shuffled(on, partner))
         equal.append(f.bits(same))
     waves, ideal = Variable(f, number(f, 0)), Variable(f, number(f, 0))
     phase = Variable(f, number(f, 0, I32))
     with f.loop(lambda: phase.value < phases):
         this = _lanes_of_phase(banks, phase.value)
         both = this | _lanes_of_phase(banks, phase.value + np.int32(1))
-        merge = ((equal[0] | ~both) == ALL) | ((equal[1] | ~both) == ALL)
+        alike = [(bits | ~both) == ALL for bits in equal]
+        merge = alike[0] | alike[1]
         even = (phase.value & np.int32(1)) == np.int32(0)
         merge = merge & even & (phases > np.int32(1)) & (loads != np.uint32(0))
         served = lanes & where(merge, both, this)
@@ -118,7 +132,7 @@ def _lanes_of_phase(banks: Value, phase: Value) -> Value:
 
 
 @routine(None, record=PTR)
-def analyse_pattern(f: Function, core: Pointer, record: Pointer) -> None:
+def analyse_pattern(f: Function, _core: Pointer, record: Pointer) -> None:
     """Derive a record's other fields from a new address pattern."""
     base = f.load(record.at(RECORD["base"]), I64)
     pattern = f.load(record.at(RECORD["addresses"]), I64, vector=True, align=64) - base
@@ -167,11 +181,11 @@ _recorder(64)
 
 
 @routine(U16, record=PTR, low=I64)
-def sector_cost(f: Function, core: Pointer, record: Pointer, low: Value) -> None:
+def sector_cost(f: Function, _core: Pointer, record: Pointer, low: Value) -> None:
     """Return the sectors of a pattern for lane 0 addresses that end in the bits `low`."""
     f.attributes = NOINLINE
     index = f.load(record.at(RECORD["index"]), I32, vector=True, align=64)
-    keys = (index + low.astype(I32)) >> np.int32(5)
+    keys = rules.sector(index + low.astype(I32))
     cost = distinct(f, keys, f.constant(ALL)).astype(U16)
     f.store(record.at(RECORD["cost"]).at(low * 2), cost)
     f.ret(cost)
@@ -179,7 +193,7 @@ def sector_cost(f: Function, core: Pointer, record: Pointer, low: Value) -> None
 
 @routine(U16, record=PTR, flavour=I64, low=I64, width=I64)
 def wavefront_cost(
-    f: Function, core: Pointer, record: Pointer, flavour: Value, low: Value, width: Value
+    f: Function, _core: Pointer, record: Pointer, flavour: Value, low: Value, width: Value
 ) -> None:
     """Return the wavefronts of a shared-memory pattern, and the ideal number of wavefronts in the
     upper byte."""

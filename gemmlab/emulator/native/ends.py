@@ -9,7 +9,6 @@ import numpy as np
 
 from gemmlab.emulator.execution.machine import BURST
 from gemmlab.emulator.native.layout import (
-    AND,
     BARRIER,
     CORE,
     DEADLOCK,
@@ -17,8 +16,7 @@ from gemmlab.emulator.native.layout import (
     DONE,
     END_FAULT,
     FAULT,
-    OR,
-    POPC,
+    REDUCTIONS,
     RUNNABLE,
     SPIN_FUEL,
     WARP_STATE,
@@ -29,8 +27,6 @@ from gemmlab.emulator.native.tracer import Tracer
 from gemmlab.emulator.native.values import BOOL, I64, NONE, U32, NotCovered, Value, where
 from gemmlab.emulator.program import Block
 from gemmlab.emulator.synchronization.mbarriers import MAX_TIMEOUTS
-
-OPERATIONS = {"popc": POPC, "and": AND, "or": OR}
 
 
 class End:
@@ -200,7 +196,7 @@ class End:
             slot = m.kernel.slots[block.result]
             if slot.dtype != BOOL and slot.dtype not in (np.uint32, np.int32):
                 raise NotCovered(f"bar.red into a register of type {slot.dtype}")
-            operation, offset = OPERATIONS[block.reduction], slot.vector
+            operation, offset = REDUCTIONS[block.reduction], slot.vector
         put("barrier_operation", operation)
         f.store(m.core.at(CORE["barrier_result"]), number(f, offset))
         f.store(m.core.at(CORE["instruction"]), number(f, block.last - 1))
@@ -323,5 +319,5 @@ class SlowEnd(End):
             self.set_pcs([(self.lanes & ~lanes, following)])
         m.ret(RUNNABLE)
 
-    def arrive_at(self, following: int, whole: Value) -> None:
+    def arrive_at(self, following: int, _whole: Value) -> None:
         self.set_pcs([(self.lanes, following)])

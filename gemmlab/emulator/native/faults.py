@@ -13,10 +13,10 @@ from typing import Any, NoReturn
 import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP, Mask
+from gemmlab.emulator.counters.tally import Tally
 from gemmlab.emulator.execution.budget import over_budget
-from gemmlab.emulator.execution.launch import Launch
 from gemmlab.emulator.execution.machine import Machine
-from gemmlab.emulator.execution.tally import Tally
+from gemmlab.emulator.launch.launch import Launch
 from gemmlab.emulator.native.code import Code
 from gemmlab.emulator.native.core import Core
 from gemmlab.emulator.native.layout import (
@@ -32,7 +32,7 @@ from gemmlab.emulator.native.layout import (
     WGMMA_FAULT,
     view,
 )
-from gemmlab.emulator.program import Block
+from gemmlab.emulator.program import Access, Block
 from gemmlab.emulator.synchronization.barriers import NUM_BARRIERS, Waiting
 from gemmlab.emulator.synchronization.deadlock import deadlock
 from gemmlab.emulator.synchronization.mbarriers import Parked
@@ -91,6 +91,12 @@ def _operand(machine: Machine, core: Core, name: str, dtype: Any = np.uint64) ->
     return values
 
 
+def _register(machine: Machine, core: Core, name: str, access: Access) -> np.ndarray:
+    """Return the register values of an access, given the field that has its effective addresses."""
+    register: np.ndarray = _operand(machine, core, name) - np.uint64(access.offset % (1 << 64))
+    return register
+
+
 def _wgmma(machine: Machine, core: Core, index: int, mask: Mask) -> None:
     program = machine.launch.program
     block = next(b for b in program.blocks if b.first <= index < b.last)
@@ -106,7 +112,7 @@ def _mbarrier(machine: Machine, core: Core, index: int, mask: Mask) -> None:
     program = machine.launch.program
     block = next(b for b in program.blocks if b.first <= index < b.last)
     access, mbarriers = block.run.__globals__[f"a{index}"], machine.mbarriers
-    address = _operand(machine, core, "words") - np.uint64(access.offset % (1 << 64))
+    address = _register(machine, core, "words", access)
     count, tx = (_operand(machine, core, name, np.int64) for name in ("counted", "tx"))
     if block.terminator == "phase":
         mbarriers.wait(block, (access, address, count), mask)
@@ -128,7 +134,7 @@ def _access(machine: Machine, core: Core, index: int, mask: Mask) -> None:
     block = next(b for b in program.blocks if b.first <= index < b.last)
     access = block.run.__globals__[f"a{index}"]
     lanes = partial(_operand, machine, core)
-    address = lanes("words") - np.uint64(access.offset % (1 << 64))
+    address = _register(machine, core, "words", access)
     found = re.search(rf"m\.(\w+)(?:\.(\w+)\(|, )a{index}, (.*)", program.source)
     assert found is not None
     space, how, rest = getattr(machine, found[1]), found[2], found[3]
@@ -139,7 +145,7 @@ def _access(machine: Machine, core: Core, index: int, mask: Mask) -> None:
     match how:
         case "issue":  # cp.async
             origin, bypass = block.run.__globals__[f"b{index}"], "True" in rest.split(", ")
-            source = lanes("pointers") - np.uint64(origin.offset % (1 << 64))
+            source = _register(machine, core, "pointers", origin)
             sizes = lanes("data", np.uint32)
             space.issue(access, address, origin, source, sizes, bypass, mask)
         case "load_matrices" | "store_matrices":
@@ -216,4 +222,4 @@ def _deadlock(machine: Machine, code: Code, core: Core) -> NoReturn:
         barriers.waiting.append(Waiting(barrier, blocks[pc], lanes))
     barriers.expected[:, 0] = core.field("expected", np.uint32, NUM_BARRIERS)
     barriers.arrived[:, 0] = core.field("arrived", np.uint32, NUM_BARRIERS)
-    deadlock(machine)
+    deadlock(machine, machine.waits)

@@ -1,4 +1,4 @@
-"""Translates a program to IR: lays out its memory and emits two functions per basic block.
+"""Translates a program to IR: two functions per basic block.
 
 The fast function executes all live lanes of a converged warp. Registers equal in all lanes stay
 scalars, and branches are jumps. The slow function executes a given set of lanes and keeps every
@@ -9,125 +9,31 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from gemmlab.emulator.arithmetic import halves
-from gemmlab.emulator.arithmetic.lanes import WARP
-from gemmlab.emulator.memory.atomics import HALVES
 from gemmlab.emulator.native.builder import Module
 from gemmlab.emulator.native.collectives import Collectives
 from gemmlab.emulator.native.ends import FastEnd, SlowEnd
-from gemmlab.emulator.native.fallback import Fallback, is_known_call, with_fallbacks
+from gemmlab.emulator.native.fallback import Fallback, with_fallbacks
 from gemmlab.emulator.native.floats import Doubles, Formats, Halves
-from gemmlab.emulator.native.layout import (
-    BITS,
-    COPY_RECORD,
-    CORE,
-    RECORD,
-    SITE,
-    WARP_STATE,
-    align,
-    counts_offset,
-)
+from gemmlab.emulator.native.layout import BITS, align
 from gemmlab.emulator.native.matrices import Fragments, Matrices
 from gemmlab.emulator.native.numerics import Numerics
-from gemmlab.emulator.native.products import Product
+from gemmlab.emulator.native.traced_kernel import TracedKernel
 from gemmlab.emulator.native.tracer import Registers, Tracer
 from gemmlab.emulator.native.values import BOOL, NotCovered, select
 from gemmlab.emulator.program import Block, Program
 from gemmlab.emulator.translation.translate import terminator_of
 from gemmlab.errors import InternalError
-from gemmlab.ptx import layout
-from gemmlab.ptx.ir import Instruction, Symbol
-from gemmlab.ptx.opcodes import ATOMICS, COUNTERS, FETCHES
 
 SOURCE = "<traced>"  # file name of traced code in tracebacks
-COUNTED = ("global", "shared", "local")
-SPACES = (*COUNTED, "param", "generic")
 TERMINATORS = ("fall", "branch", "switch", "exit", "barrier", "trap", "phase", "sleep")
 
 
-@dataclass
-class Slot:
-    """A register that is live across basic blocks, and its offsets in a warp's memory."""
-
-    dtype: np.dtype
-    vector: int
-    scalar: int
-    uniform: bool = True  # a scalar in fast code
-    any_nan: bool = False  # its NaNs may have any payload
-
-
-@dataclass
-class Metadata:
-    """Facts about the compiled code that Python needs to run it."""
-
-    warp_bytes: int = 0
-    core_bytes: int = 0
-    lockstep: bool = False  # warps run basic blocks in the NumPy tier's order
-    zeroed: bool = False  # some registers are read before they are written, so all must start at 0
-    # offset of a record -> bytes of an address
-    records: dict[int, int] = field(default_factory=dict)
-    # instructions that access constants and parameters
-    uncounted: set[int] = field(default_factory=set)
-    reasons: dict[int, str] = field(default_factory=dict)  # why an instruction is unsupported
-    # instruction -> offset of its register buffer
-    fallbacks: dict[int, int] = field(default_factory=dict)
-    products: list[Product] = field(default_factory=list)
-    # Registers that are scalars in fast code, in the format of layout.UNIFORM: for each basic block
-    # those that are live at its start, then all of them.
-    uniform: list[list[list[int]]] = field(default_factory=list)
-
-    @classmethod
-    def from_json(cls, read: dict[str, Any]) -> Metadata:
-        """Restore metadata from JSON, which turns integer keys into strings."""
-        numbered = {
-            name: {int(k): v for k, v in read[name].items()}
-            for name in ("records", "reasons", "fallbacks")
-        }
-        products = [Product(**product) for product in read["products"]]
-        return cls(**{**read, **numbered, "uncounted": {*read["uncounted"]}, "products": products})
-
-
-def tally_end(program: Program) -> int:
-    """Return the offset in a core where the counts of basic blocks and instructions end."""
-    return counts_offset(len(program.blocks), len(program.function.instructions))
-
-
-def site_offsets(program: Program) -> dict[tuple[int, str], int]:
-    """Return the offset of each memory instruction's counts by instruction index and state
-    space."""
-    offset = align(tally_end(program), 64)
-    offsets = {}
-    for index, i in enumerate(program.function.instructions):
-        if i.root in COUNTERS:
-            for space in COUNTED:
-                offsets[index, space] = offset
-                offset += SITE.size
-    return offsets
-
-
-def order_matters(i: Instruction) -> bool:
-    """Return whether the order of the lanes affects the instruction's result or what it stores."""
-    if i.root not in ATOMICS:
-        return is_known_call(i)
-    target = i.operands[0]
-    told = i.root in FETCHES and not (isinstance(target, Symbol) and target.name == "_")
-    return told or bool({*i.modifiers} & {"f32", "f64", *HALVES, "inc", "dec", "exch", "cas"})
-
-
-def variable_names(program: Program) -> list[str]:
-    """Return the names of variables with an address in global memory, in the order of their
-    table."""
-    declared = (*program.module.variables, *program.function.variables)
-    return [v.name for v in declared if v.space in ("global", "const")]
-
-
-class Kernel:
+class Kernel(TracedKernel):
     """Translates one program to IR.
 
     rows: whether a warp never spans two rows of its thread block, so that %tid.y and %tid.z are
@@ -135,28 +41,12 @@ class Kernel:
     """
 
     def __init__(self, program: Program, rows: bool) -> None:
-        self.program, self.rows = program, rows
+        super().__init__(program, rows)
         for block in program.blocks:
             if block.terminator not in TERMINATORS:
                 raise self._not_covered("a terminator without native code", block.last - 1)
-        self.metadata = Metadata(lockstep=any(map(order_matters, program.function.instructions)))
-        self.sites = site_offsets(program)
-        self.metadata.core_bytes = align(
-            max([*self.sites.values()], default=CORE.size) + SITE.size, 64
-        )
-        if not self.sites:
-            self.metadata.core_bytes = align(tally_end(program), 64)
-        # Slow code records its addresses anew for each access.
-        self.scratch = {space: self.new_record(8) for space in SPACES}
-        ends = [
-            layout.parameter_offsets(program.function)[v.name] + v.size
-            for v in program.function.parameters
-        ]
-        self.parameter_bytes = max(ends, default=0)
-        self.variables = {name: k for k, name in enumerate(variable_names(program))}
-        self.slots = self._slots()
         code = [b.run.__globals__ for b in program.blocks if b.first < b.last]
-        self.namespace: dict[str, Any] = dict(code[0]) if code else {}
+        self.namespace |= code[0] if code else {}
         numerics, narrow = Numerics(), Formats()
         self.namespace |= {"n": numerics, "doubles": Doubles(numerics), "select": select}
         pairs = self.namespace["halves"] = Halves(narrow)
@@ -164,50 +54,10 @@ class Kernel:
         for name, x in self.namespace.items():  # functions that atomic operations use
             if isinstance(x, partial) and x.func is halves.compute:
                 self.namespace[name] = partial(pairs.compute, *x.args)
-        self.collectives = self.namespace["collectives"] = Collectives()
-        self.matrices = self.namespace["matrices"] = Matrices()
-        self.fragments = self.namespace["fragments"] = Fragments()
-        self.copy_records: dict[int, int] = {}
-        self.fallbacks: dict[int, Fallback] = {}  # instructions that the NumPy tier executes
+        self.namespace |= {"collectives": Collectives(), "matrices": Matrices()}
+        self.namespace["fragments"] = Fragments()
         exec(compile(program.source, SOURCE, "exec"), self.namespace)
         self.fast_text = self._fast()
-
-    def _slots(self) -> list[Slot]:
-        offset, slots = WARP_STATE.size, []
-        for initial in self.program.initial:
-            dtype = initial.dtype
-            size = 4 if dtype == BOOL else WARP * dtype.itemsize
-            offset = align(offset, min(size, 64))
-            slots.append(Slot(dtype, offset, 0, any_nan=dtype == np.float32))
-            offset += size
-        for slot in slots:
-            slot.scalar = offset = align(offset, 8)
-            offset += 8
-        self.metadata.warp_bytes = align(offset, 64)
-        for block in self.program.blocks:
-            if block.result is not None:  # written by the runtime, as a vector
-                slots[block.result].uniform = slots[block.result].any_nan = False
-        return slots
-
-    def new_record(self, nbytes: int) -> int:
-        """Allocate a record for an address register of `nbytes` bytes."""
-        offset = self.metadata.core_bytes
-        self.metadata.records[offset] = nbytes
-        self.metadata.core_bytes += RECORD.size
-        return offset
-
-    def copy_record(self, index: int) -> int:
-        """Allocate the record of a cp.async instruction."""
-        if index not in self.copy_records:
-            self.copy_records[index] = align(self.metadata.core_bytes, 64)
-            self.metadata.core_bytes = self.copy_records[index] + COPY_RECORD.size
-        return self.copy_records[index]
-
-    def product_number(self, product: Product) -> int:
-        """Return the product's index in the table of product functions."""
-        if product not in self.metadata.products:
-            self.metadata.products.append(product)
-        return self.metadata.products.index(product)
 
     def _fast(self) -> str:
         """Return the IR of the fast functions.

@@ -12,8 +12,8 @@ import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP
 from gemmlab.emulator.counters.rules import SiteCounts
-from gemmlab.emulator.execution.launch import Launch
-from gemmlab.emulator.execution.tally import Tally
+from gemmlab.emulator.counters.tally import Tally
+from gemmlab.emulator.launch.launch import Launch
 from gemmlab.emulator.native.code import Code, runtime_library
 from gemmlab.emulator.native.core import Core
 from gemmlab.emulator.native.faults import explain
@@ -28,6 +28,7 @@ from gemmlab.emulator.native.layout import (
     tally_offset,
     view,
 )
+from gemmlab.emulator.native.warp_machine import WarpMachine
 from gemmlab.errors import EmulationError
 
 # If blocks can wait for each other, one thread interleaves blocks with up to this many lanes, as on
@@ -38,10 +39,11 @@ RESIDENT_LANES = 8192
 class Team:
     """Threads of the host that share the blocks of a launch."""
 
-    def __init__(self, launch: Launch, code: Code, size: int) -> None:
-        self.launch, self.code, self.size = launch, code, size
+    def __init__(self, launch: Launch, code: Code, size: int, blocks: range) -> None:
+        self.launch, self.code, self.size, self.blocks = launch, code, size, blocks
         self.run = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)(runtime_library()["run"])
         self.next_block, self.timer = np.zeros((2, 1), np.int64)
+        self.next_block[0] = blocks.start
         # The number of unfinished blocks per thread. A block may wait for a later one.
         lanes = align(launch.threads, WARP)
         self.most = max(1, RESIDENT_LANES // lanes) if code.blocks_interact else 1
@@ -81,7 +83,8 @@ class Team:
             core.update_allocations()
 
     def new_core(self) -> Core:
-        core = Core(self.launch, self.code, self.next_block, self.timer, self.refresh)
+        core = Core(self.launch, self.code, self.next_block, self.timer, self.refresh, WarpMachine)
+        core["num_blocks"] = self.blocks.stop
         with self.lock:
             self.cores.append(core)
         return core
@@ -96,27 +99,34 @@ class Team:
     def finish(self) -> None:
         """Run to the end. Raises EmulationError for the first faulty block."""
         others = [threading.Thread(target=self.guarded_work) for _ in range(self.size - 1)]
-        for thread in others:
-            thread.start()
-        self.guarded_work()
-        for thread in others:
-            thread.join()
+        try:
+            for thread in others:
+                thread.start()
+            self.guarded_work()
+            for thread in others:
+                thread.join()
+        except BaseException:  # an interrupt between the calls: the other threads would run on
+            self.stopped = True
+            raise
         if self.errors:
             raise self.errors[0]
         if self.failed:
             explain(self.launch, self.code, min(self.failed, key=lambda core: core["block"]))
 
 
-def execute(launch: Launch, code: Code, threads: int | None = None) -> Tally:
-    """Run all blocks of a launch. Raises EmulationError.
+def execute(
+    launch: Launch, code: Code, threads: int | None = None, blocks: range | None = None
+) -> Tally:
+    """Run all blocks of a launch, or those of a range of step 1. Raises EmulationError.
 
     If blocks can interact, one thread runs them in order, which makes the results deterministic.
     """
-    if launch.memory.heap is not None:
-        launch.memory.heap.reset()
-    blocks = launch.grid[0] * launch.grid[1] * launch.grid[2]
+    if launch.heap is not None:
+        launch.heap.reset()
+    if blocks is None:
+        blocks = range(launch.grid[0] * launch.grid[1] * launch.grid[2])
     size = threads or (1 if code.blocks_interact else host_threads())
-    team = Team(launch, code, min(size, blocks))
+    team = Team(launch, code, min(size, len(blocks)), blocks)
     try:
         team.finish()
         tally = Tally.of(launch.program)
@@ -143,10 +153,10 @@ def _add(tally: Tally, core: Core, code: Code) -> None:
     counted = view(core.memory, counts_offset(count, 0), np.int64, 2 * instructions)
     tally.guarded_off += counted[0::2]
     tally.divergent += counted[1::2]
-    if core.machine is not None:
-        tally.guarded_off += core.machine.tally.guarded_off
-        tally.copied += core.machine.tally.copied
-        for place, counts in core.machine.tally.sites.items():
+    if core.executor is not None:
+        tally.guarded_off += core.executor.tally.guarded_off
+        tally.copied += core.executor.tally.copied
+        for place, counts in core.executor.tally.sites.items():
             tally.sites[place].add(counts)
     table, sites = core.site_table(), list(code.sites)
     used = table[:, SITE["full"] // 8] + table[:, SITE["requests"] // 8] > 0

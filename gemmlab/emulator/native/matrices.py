@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP
-from gemmlab.emulator.memory.spaces import Access
-from gemmlab.emulator.native.builder import Pointer
 from gemmlab.emulator.native.context import Lanes, TraceContext
 from gemmlab.emulator.native.layout import CORE, FAULT, MATRIX_FAULT, REGISTER_BYTES
 from gemmlab.emulator.native.memory import Space
 from gemmlab.emulator.native.products import Product, storage
 from gemmlab.emulator.native.support import number, record_fault
-from gemmlab.emulator.native.values import I64, U32, Value, where
+from gemmlab.emulator.native.values import I64, U32, Pointer, Value, where
+from gemmlab.emulator.program import Access
 from gemmlab.emulator.tensor_cores import matrices as of_numpy
 from gemmlab.emulator.tensor_cores.fragments import Fragment
 
@@ -196,13 +195,13 @@ class Fragments:
         self, of: Fragment, access: Access, address: Any, stride: Any, mask: Lanes | None
     ) -> Value:
         """Return the address after checking its alignment and the stride's."""
-        m, f, step = self.m, self.m.f, of.alignment
+        m, f = self.m, self.m.f
         base, far = m.value(address), m.value(stride).astype(I64)
-        start = base + base.dtype.type(access.offset % (1 << 8 * base.dtype.itemsize))
-        odd = (start.astype(I64) | far * np.int64(of.dtype.itemsize)) & np.int64(step - 1)
+        start = access.at(base)
+        odd = of.excess_bits(start) | of.excess_bits(far * of.dtype.itemsize)
         bad = f.bits(odd != np.int64(0)) & m.bits_of(mask)
         with f.when(bad != np.uint32(0)):
-            f.store(m.core.at(CORE["words"]), start.astype(I64).broadcast(), align=64)
+            f.store(m.core.at(CORE["words"]), start.broadcast(), align=64)
             f.store(m.core.at(CORE["pointers"]), far.broadcast(), align=64)
             record_fault(f, m.core, MATRIX_FAULT, number(f, access.instruction), m.bits_of(mask))
             m.ret(FAULT)
@@ -212,9 +211,7 @@ class Fragments:
         """Return Fragment.offsets in the type of the address."""
         kind, found = address.dtype, []
         stride = self.m.value(stride).astype(kind)
-        for k in range(of.count):
-            row, column = np.divmod(np.arange(WARP) * of.count + k, of.columns)
-            far, near = (row, column) if of.is_row_major else (column, row)
-            places = (self.m.f.table(x.astype(kind)) for x in (far, near))
-            found.append((next(places) * stride + next(places)) * kind.type(of.dtype.itemsize))
+        for place in of.places:
+            far, near = (self.m.f.table(x.astype(kind)) for x in place)
+            found.append((far * stride + near) * kind.type(of.dtype.itemsize))
         return found

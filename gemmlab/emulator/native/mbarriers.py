@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from gemmlab.emulator.memory.spaces import Access
-from gemmlab.emulator.native.builder import Function, Pointer, Variable
+from gemmlab.emulator.memory.addresses import excess_bits, within
+from gemmlab.emulator.native.builder import Function, Variable
 from gemmlab.emulator.native.context import Lanes, TraceContext
 from gemmlab.emulator.native.layout import CORE, MBARRIER_FAULT, WARP_STATE
 from gemmlab.emulator.native.support import (
@@ -23,17 +23,18 @@ from gemmlab.emulator.native.support import (
     record_fault,
     routine,
 )
-from gemmlab.emulator.native.values import BOOL, I64, NONE, U32, U64, Value, apply
+from gemmlab.emulator.native.values import BOOL, I64, NONE, U32, U64, Pointer, Value
+from gemmlab.emulator.program import Access
 from gemmlab.emulator.synchronization.mbarriers import (
-    COUNT_BITS,
-    COUNT_MASK,
     MAX_COUNT,
-    MAX_TX,
     OBJECT_BYTES,
-    PHASE_BIT,
-    TX_MASK,
-    TX_ZERO,
-    VALID_BIT,
+    advance,
+    fields,
+    is_bad_count,
+    is_bad_tx,
+    is_over,
+    phase_of,
+    word_of,
 )
 
 
@@ -78,10 +79,8 @@ class Mbarriers:
         return self.m.value(x).astype(I64)
 
     def _start(self, access: Access, address: Any) -> Value:
-        address = self.m.value(address)
-        nbytes = address.dtype.itemsize
-        moved: Value = address + address.dtype.type(access.offset % (1 << 8 * nbytes))
-        return moved.view(f"u{nbytes}").astype(I64)
+        start: Value = access.at(self.m.value(address))
+        return start
 
     def _put(self, place: Pointer, x: Any) -> None:
         self.m.f.store(place, self.m.value(x).astype(I64).broadcast(), align=64)
@@ -107,10 +106,9 @@ def _fails(f: Function, core: Pointer, bad: Value, index: Value, lanes: Value) -
 def _outside(f: Function, core: Pointer, address: Value) -> Value:
     """Return whether an mbarrier at this address would be misaligned or outside shared memory."""
     nbytes = f.load(core.at(CORE["shared_bytes"]), I64)
-    odd = address & np.int64(OBJECT_BYTES - 1)
-    return (
-        (address < np.int64(0)) | (address + np.int64(OBJECT_BYTES) > nbytes) | (odd != np.int64(0))
-    )
+    inside = within(address, np.int64(OBJECT_BYTES), np.int64(0), nbytes)
+    outside: Value = ~inside | (excess_bits(address, np.int64(OBJECT_BYTES)) != 0)
+    return outside
 
 
 def _of_lane(f: Function, core: Pointer, name: str, lane: Value) -> Value:
@@ -129,28 +127,30 @@ class State:
     def load(self) -> Value:
         """Read the fields. Returns whether the object is valid."""
         word = self.f.load(self.place, I64)
-        self.pending.value = word & np.int64(COUNT_MASK)
-        self.expected.value = word >> np.int64(COUNT_BITS) & np.int64(COUNT_MASK)
-        self.tx.value = (word >> np.int64(2 * COUNT_BITS) & np.int64(TX_MASK)) - np.int64(TX_ZERO)
-        self.phase.value = word >> np.int64(PHASE_BIT) & np.int64(1)
+        variables = self.pending, self.expected, self.tx, self.phase
+        for variable, value in zip(variables, fields(word), strict=True):
+            variable.value = value
         return word < np.int64(0)
 
     def word(self, pending: Value) -> Value:
-        tx = (self.tx.value + np.int64(TX_ZERO)) << np.int64(2 * COUNT_BITS)
-        counts = pending | self.expected.value << np.int64(COUNT_BITS)
-        return counts | tx | self.phase.value << np.int64(PHASE_BIT) | np.int64(-1 << VALID_BIT)
+        rest = self.expected.value, self.tx.value, self.phase.value
+        word: Value = word_of(pending, *rest, np.int64(1))
+        return word
 
     def store(self, core: Pointer) -> Value:
         """Write the fields, after advancing the phase if it is complete. Returns whether the
         pending bytes exceed the limit."""
         f = self.f
-        done = (self.pending.value == np.int64(0)) & (self.tx.value == np.int64(0))
+        tx = self.tx.value
+        done, pending, phase = advance(
+            self.pending.value, self.expected.value, tx, self.phase.value
+        )
+        self.pending.value, self.phase.value = pending, phase
         with f.when(done):
-            self.phase.value = self.phase.value ^ np.int64(1)
-            self.pending.value = self.expected.value
             f.store(core.at(CORE["timeouts"]), number(f, 0))
         f.store(self.place, self.word(self.pending.value))
-        return apply(np.abs, self.tx.value) > np.int64(MAX_TX)
+        bad: Value = is_bad_tx(tx)
+        return bad
 
 
 def _each_object(name: str, body: Any) -> None:
@@ -180,12 +180,12 @@ def _init(f: Function, core: Pointer, group: Value, state: State, check: Any) ->
     with f.loop(lambda: left.value != NONE):
         count = _of_lane(f, core, "counted", first_lane(left.value))
         left.value = left.value & (left.value - np.uint32(1))
-        check((count < np.int64(1)) | (count > np.int64(MAX_COUNT)))
+        check(is_bad_count(count, np.int64(MAX_COUNT)))
         state.expected.value = count
         f.store(state.place, state.word(count))
 
 
-def _invalidate(f: Function, core: Pointer, group: Value, state: State, check: Any) -> None:
+def _invalidate(f: Function, _core: Pointer, _group: Value, state: State, check: Any) -> None:
     check(~state.load())
     f.store(state.place, number(f, 0))
 
@@ -212,7 +212,7 @@ def _arrive(drops: bool) -> Any:
             with f.loop(lambda: (left.value != NONE) & fits.value):
                 lane = first_lane(left.value)
                 count = _of_lane(f, core, "counted", lane)
-                check((count < np.int64(1)) | (count > state.pending.value))
+                check(is_bad_count(count, state.pending.value))
                 room = state.pending.value - so_far.value
                 fits.value = count <= room
                 with f.when(fits.value):
@@ -254,8 +254,7 @@ def test_phases(f: Function, core: Pointer, warp: Pointer, lanes: Value, index: 
         _fails(f, core, _outside(f, core, address), index, lanes)
         word = f.load(shared.at(address), I64)
         _fails(f, core, word >= np.int64(0), index, lanes)
-        phase = word >> np.int64(PHASE_BIT) & np.int64(1)
-        over = f.bits((parities & np.int64(1)) != phase)
+        over = f.bits(is_over(parities, phase_of(word)))
         found.value = found.value | group & over
     f.store(core.at(CORE["data"]), found.value)
     f.ret(f.constant(np.bool_(True)))

@@ -14,9 +14,9 @@ import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP
 from gemmlab.emulator.counters import rules
+from gemmlab.emulator.memory.addresses import excess_bits, within
 from gemmlab.emulator.memory.atomics import Operation
-from gemmlab.emulator.memory.spaces import Access
-from gemmlab.emulator.native.builder import Function, Pointer, Variable
+from gemmlab.emulator.native.builder import Function, Variable
 from gemmlab.emulator.native.context import Lanes, TraceContext
 from gemmlab.emulator.native.layout import (
     ATOMIC,
@@ -31,14 +31,14 @@ from gemmlab.emulator.native.layout import (
     WIDTH,
 )
 from gemmlab.emulator.native.support import first_lane, lane_offset, number
-from gemmlab.emulator.native.values import ALL, I64, NONE, Value, ir_type
+from gemmlab.emulator.native.values import ALL, I64, NONE, Pointer, Value, ir_type
+from gemmlab.emulator.program import Access
 
 
 def shape_of(access: Access, flags: int) -> int:
     """Pack the facts of an access instruction that the runtime needs into one integer; see
     layout.py."""
-    words = max(access.width // 4, 1)
-    flavour = words.bit_length() - 1 << 3 | flags
+    flavour = int(rules.words_per_lane(access.width)).bit_length() - 1 << 3 | flags
     shape = access.width << WIDTH | access.dtype.itemsize << SIZE | access.num_elements << COUNT
     return shape | flavour << FLAVOUR | access.instruction << INSTRUCTION
 
@@ -157,23 +157,22 @@ class Space:
         full, short, long, behind = (f.label(x) for x in ("full", "short", "long", "loaded"))
         f.branch(lanes == ALL, full, long)
         f.place(full)
-        kind = address.dtype.type
-        base = address + kind(access.offset % (1 << 8 * address.dtype.itemsize))
-        base = base.view(f"u{base.dtype.itemsize}").astype(I64)
+        base = access.at(address)
         if self.name == "shared":
             least, most = number(f, 0), f.load(self.m.core.at(CORE["shared_bytes"]), I64)
         else:
             least, most = (f.load(site.at(SITE[x]), I64) for x in ("low", "high"))
-        fits = (base >= least) & (base + access.width <= most) & ((base & (access.width - 1)) == 0)
+        fits = within(base, access.width, least, most) & (excess_bits(base, access.width) == 0)
         f.branch(fits, short, long)
         f.place(short)
         f.increment(site.at(SITE["full"]), number(f, 1))
         if self.name == "shared":
-            cost, ideal = rules.wavefronts(np.zeros((1, WARP), int), None, access.width, True)
-            f.increment(site.at(SITE["cost"]), number(f, cost[0]))
+            waves, ideal = rules.wavefronts(np.zeros((1, WARP), int), None, access.width, True)
+            f.increment(site.at(SITE["cost"]), number(f, waves[0]))
             f.increment(site.at(SITE["ideal"]), number(f, ideal[0]))
         else:
-            f.increment(site.at(SITE["cost"]), number(f, 1))
+            cost = rules.sectors(np.zeros((1, WARP), int))
+            f.increment(site.at(SITE["cost"]), number(f, cost))
         memory = "shared" if self.name == "shared" else "arena"
         place = f.load_pointer(self.m.core.at(CORE[memory])).at(base)
         quick = [f.load(place.at(i * dtype.itemsize), dtype) for i in range(count)]
@@ -202,7 +201,7 @@ class Parameters(Space):
             return super().load(access, address, mask)
         where, size = int(address) + access.offset, access.dtype.itemsize
         nbytes = self.m.kernel.parameter_bytes
-        if where < 0 or where % access.width or where + access.width > nbytes:
+        if not within(where, access.width, 0, nbytes) or excess_bits(where, access.width):
             return super().load(access, address, mask)
         base = self.f.load_pointer(self.m.core.at(CORE["parameters"])).at(where)
         return tuple(

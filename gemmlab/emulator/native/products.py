@@ -1,9 +1,9 @@
 """Matrix products D = A·B + C of a warp in IR, bit-identical to the tensor core.
 
-The NumPy version is in tensor_cores/matrices.py and fragments.py, which define the register
-layouts, and in arithmetic/tensor_core.py. Each product shape is a separate function. Its argument
-points to the registers of A, B, C and D in order, each with 32 lanes. Each lane computes the
-elements of D that it holds; for each k, two shuffles fetch the factors from A and B.
+The NumPy version is in tensor_cores/matrices.py and fragments.py, which have the register layouts
+of both tiers, and in arithmetic/tensor_core.py. Each product shape is a separate function. Its
+argument points to the registers of A, B, C and D in order, each with 32 lanes. Each lane computes
+the elements of D that it holds; for each k, two shuffles fetch the factors from A and B.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import cached_property, partial
 import numpy as np
 
 from gemmlab.emulator.arithmetic import tensor_core
-from gemmlab.emulator.arithmetic.formats import FORMATS
+from gemmlab.emulator.arithmetic.formats import FORMATS, widen
 from gemmlab.emulator.arithmetic.lanes import WARP
 from gemmlab.emulator.native.builder import Function, Module
 from gemmlab.emulator.native.floats import Doubles
@@ -27,7 +27,6 @@ from gemmlab.emulator.native.values import (
     F32,
     F64,
     I32,
-    I64,
     NAN32,
     U16,
     U32,
@@ -35,13 +34,15 @@ from gemmlab.emulator.native.values import (
     apply,
     where,
 )
-from gemmlab.emulator.tensor_cores.matrices import BITS, INTEGERS
+from gemmlab.emulator.tensor_cores import fragments, matrices
+from gemmlab.emulator.tensor_cores.matrices import BITS, INTEGERS, per_register
 
 NAN16 = np.uint16(0x7FFF)
 SPECIAL = 128  # exponent of a float32 infinity or NaN
 NO_EXPONENT = tensor_core.NO_EXPONENT
 EXACT = 8  # the sum of this many 27-bit terms and the accumulator fits int32
 Place = tuple[int, int]  # index of an element among those of a lane, and the lane
+Cell = tuple[int, int]  # row and column of an element
 
 
 @dataclass(frozen=True)
@@ -89,25 +90,25 @@ class Product:
         """Index of D's first register."""
         return sum(self.registers(matrix) for matrix in "abc")
 
-    def at(self, matrix: str, place: Place) -> tuple[int, int]:
-        """Return the row and column of an element."""
-        element, lane = place
-        columns = self.k if matrix == "a" else self.n
+    def places(self, matrix: str) -> dict[Cell, Place]:
+        """Return the place of each element of a matrix, from the NumPy tier's layout."""
+        count, per = self.count(matrix), per_register(self.type_of(matrix))
+        numbers = np.arange(count * WARP).reshape(count, WARP)  # by element, lane
         if self.is_wmma:
-            row, column = divmod(lane * self.count(matrix) + element, columns)
-            return row, column
-        group, t = divmod(lane, 4)
-        if matrix in "cd":
-            return group + 8 * (element // 2), 2 * t + element % 2
-        per = per_register(self.type_of(matrix))
-        register, i = divmod(element, per)
-        part, half = divmod(register, self.m // 8 if matrix == "a" else 1)
-        along = i + per * t + 4 * per * part
-        return (group + 8 * half, along) if matrix == "a" else (along, group)
-
-    def places(self, matrix: str) -> dict[tuple[int, int], Place]:
-        every = [(i, lane) for i in range(self.count(matrix)) for lane in range(WARP)]
-        return {self.at(matrix, place): place for place in every}
+            columns = self.k if matrix == "a" else self.n
+            cells = fragments.arrange(numbers.T[None], columns)
+        else:
+            registers = numbers.reshape(-1, 1, per, 8, 4).transpose(0, 1, 3, 4, 2)
+            if matrix in "cd":
+                cells = matrices.arrange_accumulator(registers, self.m // 8)
+            else:
+                cells = matrices.arrange_operand(registers, self.m // 8 if matrix == "a" else 1)
+                cells = cells.swapaxes(0, 1) if matrix == "a" else cells
+        return {
+            (row, column): divmod(number, WARP)
+            for row, numbers in enumerate(cells[..., 0].tolist())
+            for column, number in enumerate(numbers)
+        }
 
     @property
     def text(self) -> str:
@@ -119,10 +120,6 @@ class Product:
         return module.text
 
 
-def per_register(type_: str) -> int:
-    return max(1, 32 // BITS[type_])
-
-
 def storage(type_: str) -> np.dtype:
     """Return the type of a register with elements of this type."""
     return {"f32": F32, "s32": I32, "f64": F64}.get(type_, U32)
@@ -132,34 +129,16 @@ def elements(register: Value, type_: str) -> list[Value]:
     """Return the elements of a register as float32, float64 or int32."""
     if type_ in ("f32", "f64", "s32"):
         return [register]
-    if type_ == "tf32":
-        return [(register & np.uint32(0xFFFFE000)).view(F32)]
-    if type_ == "bf16":
-        return [(register << np.uint32(16)).view(F32), (register & np.uint32(0xFFFF0000)).view(F32)]
-    if type_ == "f16":
-        halves = [(register >> np.uint32(shift)).astype(U16) for shift in (0, 16)]
-        return [half.view(F16).astype(F32) for half in halves]
-    if type_ in ("e4m3", "e5m2"):
-        widen = widened_e4m3 if type_ == "e4m3" else widened_e5m2
-        return [widen(register >> np.uint32(8 * k) & np.uint32(0xFF)) for k in range(4)]
     bits = BITS[type_]
+    if type_ in FORMATS:
+        parts = [register >> np.uint32(bits * k) for k in range(per_register(type_))]
+        return [widen(part.astype(f"u{bits // 8}"), type_) for part in parts]
     shift = np.uint32 if type_[0] == "u" else np.int32
     found = []
     for k in range(per_register(type_)):
         top = (register << np.uint32(32 - bits * (k + 1))).view(np.dtype(shift))
         found.append((top >> shift(32 - bits)).view(I32))
     return found
-
-
-def widened_e5m2(bits: Value) -> Value:
-    return (bits << np.uint32(8)).astype(U16).view(F16).astype(F32)
-
-
-def widened_e4m3(bits: Value) -> Value:
-    size = bits & np.uint32(0x7F)
-    value = (size << np.uint32(20)).view(F32) * np.float32(2.0**120)
-    number = where(size == np.uint32(0x7F), np.uint32(NAN32), value.view(U32))
-    return (number | (bits & np.uint32(0x80)) << np.uint32(24)).view(F32)
 
 
 class Emitter:
@@ -208,8 +187,9 @@ class Emitter:
         """For each element of D in a lane and each k: the places of the factors in A and B."""
         p = self.product
         of_a, of_b, found = p.places("a"), p.places("b"), []
+        cell_of = {place: cell for cell, place in p.places("d").items()}
         for j in range(p.count("d")):
-            here = [p.at("d", (j, lane)) for lane in range(WARP)]
+            here = [cell_of[j, lane] for lane in range(WARP)]
             a = [[of_a[row, k] for row, _ in here] for k in range(p.k)]
             b = [[of_b[k, column] for _, column in here] for k in range(p.k)]
             found.append((a, b))
@@ -286,7 +266,8 @@ class Emitter:
         self, j: int, a: Sequence[Value], b: Sequence[Value], c: Value, largest: Value
     ) -> Value:
         """Sum in float64. Every product is exact in float32."""
-        scale = ((np.int32(self.product.fraction_bits + 127) - largest) << np.int32(23)).view(F32)
+        up = np.int32(self.product.fraction_bits) - largest
+        scale: Value = tensor_core.narrow_power_of_two(up)
         terms = [(x * y * scale).astype(I32) for x, y in self.factors("value", j, a, b)]
         sums = [(c * scale).astype(I32)]
         for k in range(0, len(terms), EXACT):
@@ -302,7 +283,7 @@ class Emitter:
         self, j: int, a: Sequence[Value], b: Sequence[Value], c: Value, largest: Value
     ) -> Value:
         up = np.int32(self.product.fraction_bits) - largest
-        scale = power_of_two(up)
+        scale = tensor_core.power_of_two(up)
         total = apply(np.trunc, c.astype(F64) * scale)
         for x, y in self.factors("value", j, a, b):
             total = total + apply(np.trunc, x.astype(F64) * y.astype(F64) * scale)
@@ -310,7 +291,8 @@ class Emitter:
 
     def unit(self, largest: Value) -> Value:
         """Return the factor that converts a sum of integers to its value."""
-        return power_of_two(largest - np.int32(self.product.fraction_bits))
+        unit: Value = tensor_core.power_of_two(largest - np.int32(self.product.fraction_bits))
+        return unit
 
     def specials(self, a: Sequence[Value], b: Sequence[Value], c: Sequence[Value]) -> None:
         """Overwrite results that involve infinities or NaNs with the IEEE sum."""
@@ -343,10 +325,6 @@ def exponent(x: Value, lowest: int) -> Value:
     return where(x == np.float32(0), np.int32(NO_EXPONENT), power)
 
 
-def power_of_two(power: Value) -> Value:
-    return ((power.astype(I64) + np.int64(1023)) << np.int64(52)).view(F64)
-
-
 def sign_or_special(x: Value) -> Value:
     """Replace finite nonzero numbers by ±1. Sums of products of these are infinite or NaN exactly
     when those of x are."""
@@ -357,14 +335,9 @@ def sign_or_special(x: Value) -> Value:
 
 
 def rounded32(total: Value, digits: int) -> Value:
-    """Round to float32 with `digits` significant bits, toward zero. Overflow yields infinity; zeros
-    are positive."""
-    nearest = total.astype(F32)
-    size = apply(np.abs, total)
-    above = (apply(np.abs, nearest.astype(F64)) > size) & (size < np.float64(2.0**128))
-    # Subtracting 1 from the bits yields the next number toward zero.
-    bits = nearest.view(I32) - above.astype(I32)
-    return (bits & np.int32(-1 << tensor_core.F32.digits - digits)).view(F32) + np.float32(0)
+    """Round to float32 with `digits` significant bits, toward zero. Zeros are positive."""
+    rounded: Value = tensor_core.toward_zero(total, digits) + np.float32(0)
+    return rounded
 
 
 def rounded16(total: Value) -> Value:

@@ -9,16 +9,22 @@ from gemmlab.emulator.native import (
     barriers,
     bounds,
     copies,
+    copy_costs,
     costs,
     mbarriers,
     schedule,
+    transitions,
+    transposes,
     wgmma,
 )
 from gemmlab.emulator.native.builder import Module
 from gemmlab.emulator.native.support import ROUTINES
 
 # Importing these modules fills the table ROUTINES.
-MODULES = (costs, bounds, accesses, copies, barriers, mbarriers, schedule, wgmma)
+MODULES = (
+    *(costs, bounds, transposes, accesses, copy_costs, copies),
+    *(barriers, mbarriers, transitions, schedule, wgmma),
+)
 
 
 def text() -> str:

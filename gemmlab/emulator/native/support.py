@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP
-from gemmlab.emulator.native.builder import Function, Module, Pointer
+from gemmlab.emulator.native.builder import Function, Module
 from gemmlab.emulator.native.layout import CORE
-from gemmlab.emulator.native.values import BOOL, I32, I64, U32, Value, apply, ir_type
+from gemmlab.emulator.native.values import BOOL, I32, I64, U32, Pointer, Value, apply, ir_type
 
 Parameter = tuple[np.dtype, bool] | None  # type and whether it is a vector; None for a pointer
 PTR = None
@@ -90,7 +90,7 @@ def lane_offset(lane: Value, dtype: np.dtype) -> Value:
 def first_lane(bits: Value) -> Value:
     """Return the index of the lowest lane of a nonempty mask."""
     f = bits.f
-    f.module.declared.add("declare i32 @llvm.cttz.i32(i32, i1)")
+    f.declare("declare i32 @llvm.cttz.i32(i32, i1)")
     name = f.assign(f"call i32 @llvm.cttz.i32({bits.typed}, i1 true)")
     return Value(f, name, U32, False)
 
@@ -98,7 +98,7 @@ def first_lane(bits: Value) -> Value:
 def last_lane(bits: Value) -> Value:
     """Return the index of the highest lane of a nonempty mask."""
     f = bits.f
-    f.module.declared.add("declare i32 @llvm.ctlz.i32(i32, i1)")
+    f.declare("declare i32 @llvm.ctlz.i32(i32, i1)")
     zeros = Value(f, f.assign(f"call i32 @llvm.ctlz.i32({bits.typed}, i1 true)"), U32, False)
     return np.uint32(WARP - 1) - zeros
 
@@ -131,7 +131,7 @@ def gather(base: Pointer, offsets: Value, dtype: np.dtype, lanes: Value | None =
     kind, condition = ir_type(dtype, True), ir_type(BOOL, True)
     letter = "f" if dtype.kind == "f" else "i"
     name = f"llvm.masked.gather.v{WARP}{letter}{8 * dtype.itemsize}.v{WARP}p0"
-    f.module.declared.add(f"declare {kind} @{name}(<{WARP} x ptr>, {condition}, {kind})")
+    f.declare(f"declare {kind} @{name}(<{WARP} x ptr>, {condition}, {kind})")
     mask = "splat (i1 true)" if lanes is None else lanes.name
     text = f.assign(
         f"call {kind} @{name}(<{WARP} x ptr> align {dtype.itemsize} {pointers}, "
@@ -146,7 +146,7 @@ def scatter(base: Pointer, offsets: Value, x: Value, lanes: Value | None = None)
     condition = ir_type(BOOL, True)
     letter = "f" if x.dtype.kind == "f" else "i"
     name = f"llvm.masked.scatter.v{WARP}{letter}{8 * x.dtype.itemsize}.v{WARP}p0"
-    f.module.declared.add(f"declare void @{name}({x.type}, <{WARP} x ptr>, {condition})")
+    f.declare(f"declare void @{name}({x.type}, <{WARP} x ptr>, {condition})")
     mask = "splat (i1 true)" if lanes is None else lanes.name
     f.do(
         f"call void @{name}({x.typed}, <{WARP} x ptr> align {x.dtype.itemsize} {pointers}, "

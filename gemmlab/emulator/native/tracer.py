@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
-from gemmlab.emulator.arithmetic.lanes import WARP
 from gemmlab.emulator.execution.machine import CYCLES
-from gemmlab.emulator.native.builder import Function, Module, Pointer
+from gemmlab.emulator.launch.coordinates import CONSTANTS, LANE_MASKS
+from gemmlab.emulator.native.builder import Function, Module
 from gemmlab.emulator.native.context import Lanes, TraceContext
 from gemmlab.emulator.native.copies import Copies
 from gemmlab.emulator.native.layout import (
@@ -30,12 +30,10 @@ from gemmlab.emulator.native.support import (
     number,
     record_fault,
 )
-from gemmlab.emulator.native.values import BOOL, I64, U8, U32, U64, NotCovered, Value
+from gemmlab.emulator.native.traced_kernel import TracedKernel
+from gemmlab.emulator.native.values import BOOL, I64, U8, U32, U64, NotCovered, Pointer, Value
 from gemmlab.emulator.native.wgmma import Wgmma
-from gemmlab.ptx.layout import RESERVED, RESERVED_OFFSETS, reserved_shared_bytes
-
-if TYPE_CHECKING:
-    from gemmlab.emulator.native.kernel import Kernel
+from gemmlab.ptx.layout import reserved_shared_bytes
 
 # Attributes of the NumPy tier's machine that have no native counterpart.
 NUMPY_ONLY = {"clusters"}
@@ -121,7 +119,7 @@ class Tracer(TraceContext):
     extent = None  # a single warp
     bulk = Bulk()
 
-    def __init__(self, kernel: Kernel, index: int, masked: bool) -> None:
+    def __init__(self, kernel: TracedKernel, index: int, masked: bool) -> None:
         self.kernel, self.index, self.masked = kernel, index, masked
         self.module = Module()
         name = f"{'slow' if masked else 'fast'}_{index}"
@@ -132,8 +130,8 @@ class Tracer(TraceContext):
 
     def use(self, f: Function) -> None:
         super().use(f)
-        self.kernel.collectives.f = f
-        self.kernel.matrices.m = self.kernel.fragments.m = self
+        names = self.kernel.namespace
+        names["collectives"].f, names["matrices"].m, names["fragments"].m = f, self, self
         self.registers = Registers(self)
         self.space_global, self.space_shared = Space(self, "global"), Space(self, "shared")
         self.space_const = Space(self, "global", counted=False)
@@ -186,7 +184,10 @@ class Tracer(TraceContext):
             return f.constant(one)
         if register in ("%ctaid", "%nctaid", "%ntid"):
             return f.load(self.core.at(CORE[register[1:]] + 4 * "xyz".index(axis)), U32)
-        lane = np.arange(WARP, dtype=np.uint32)
+        if name in LANE_MASKS:
+            return f.table(LANE_MASKS[name])
+        if name in CONSTANTS:
+            return f.constant(np.uint32(CONSTANTS[name]))
         match name:
             case "%laneid":
                 return lane_numbers(f).view(U32)
@@ -194,24 +195,11 @@ class Tracer(TraceContext):
                 return f.load(self.warp.at(WARP_STATE["number"]), U32)
             case "%nwarpid":
                 return f.load(self.core.at(CORE["num_warps"]), I64).astype(U32)
-            case "%lanemask_eq" | "%lanemask_lt" | "%lanemask_le" | "%lanemask_ge" | "%lanemask_gt":
-                below = (np.uint32(1) << lane) - np.uint32(1)
-                upto = below | np.uint32(1) << lane
-                masks = {"eq": upto & ~below, "lt": below, "le": upto, "ge": ~below, "gt": ~upto}
-                return f.table(masks[name[-2:]])
             case "%dynamic_smem_size" | "%total_smem_size" | "%aggr_smem_size":
                 field = "dynamic_bytes" if "dynamic" in name else "shared_bytes"
                 size = f.load(self.core.at(CORE[field]), I64).astype(U32)
                 reserved = reserved_shared_bytes(self.kernel.program.function)
                 return size - np.uint32(reserved) if "total" in name else size
-            case "%smid" | "%gridid":
-                return f.constant(np.uint32(0))
-            case "%nsmid":
-                return f.constant(np.uint32(1))
-            case "WARP_SZ":
-                return f.constant(np.uint32(WARP))
-        if name.startswith(RESERVED):
-            return f.constant(np.uint32(RESERVED_OFFSETS[name.removeprefix(RESERVED)]))
         raise NotCovered(f"special register {name}")
 
     def clock(self, name: str, instructions: int) -> Value:

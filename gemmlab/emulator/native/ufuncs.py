@@ -10,16 +10,15 @@ from typing import Any
 import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP
-from gemmlab.emulator.native.builder import Function
 from gemmlab.emulator.native.layout import CORE, LOOPS
-from gemmlab.emulator.native.values import BOOL, F64, NotCovered, Value, apply, where
+from gemmlab.emulator.native.values import BOOL, F64, Emitter, NotCovered, Value, apply, where
 
 # (function, result type, *operands in NumPy's computation types) -> result
-Emitter = Callable[..., Value]
+Emit = Callable[..., Value]
 
 
-def _plain(integer: str, real: str = "", unsigned: str = "") -> Emitter:
-    def emit(f: Function, result: np.dtype, *operands: Value) -> Value:
+def _plain(integer: str, real: str = "", unsigned: str = "") -> Emit:
+    def emit(f: Emitter, result: np.dtype, *operands: Value) -> Value:
         first, kind = operands[0], operands[0].dtype.kind
         word = real if kind == "f" else unsigned if kind in "ub" and unsigned else integer
         if not word:
@@ -30,8 +29,8 @@ def _plain(integer: str, real: str = "", unsigned: str = "") -> Emitter:
     return emit
 
 
-def _comparison(signed: str, unsigned: str, real: str) -> Emitter:
-    def emit(f: Function, result: np.dtype, a: Value, b: Value) -> Value:
+def _comparison(signed: str, unsigned: str, real: str) -> Emit:
+    def emit(f: Emitter, result: np.dtype, a: Value, b: Value) -> Value:
         kind = a.dtype.kind
         word = f"fcmp {real}" if kind == "f" else f"icmp {signed if kind == 'i' else unsigned}"
         return a.make(f"{word} {a.type} {a.name}, {b.name}", BOOL)
@@ -48,8 +47,8 @@ def intrinsic(name: str, *operands: Value, result: np.dtype | None = None) -> Va
     return first.f.call(full, first.dtype, first.vector, *operands)
 
 
-def _intrinsic(integer: str, real: str = "", unsigned: str = "") -> Emitter:
-    def emit(f: Function, result: np.dtype, *operands: Value) -> Value:
+def _intrinsic(integer: str, real: str = "", unsigned: str = "") -> Emit:
+    def emit(f: Emitter, result: np.dtype, *operands: Value) -> Value:
         kind = operands[0].dtype.kind
         word = real if kind == "f" else unsigned if kind in "ub" and unsigned else integer
         if not word:
@@ -59,11 +58,11 @@ def _intrinsic(integer: str, real: str = "", unsigned: str = "") -> Emitter:
     return emit
 
 
-def _shift(word: str, arithmetic: str = "") -> Emitter:
+def _shift(word: str, arithmetic: str = "") -> Emit:
     """NumPy defines shifts by the width or more: the result is 0, or the sign for arithmetic
     shifts."""
 
-    def emit(f: Function, result: np.dtype, a: Value, count: Value) -> Value:
+    def emit(f: Emitter, result: np.dtype, a: Value, count: Value) -> Value:
         kind, bits = a.dtype.type, 8 * a.dtype.itemsize
         unsigned = count.view(f"u{a.dtype.itemsize}")
         if a.dtype.kind == "i" and arithmetic:
@@ -77,11 +76,11 @@ def _shift(word: str, arithmetic: str = "") -> Emitter:
     return emit
 
 
-def _division(signed: str, unsigned: str) -> Emitter:
+def _division(signed: str, unsigned: str) -> Emit:
     """Integer division. The caller has replaced zero divisors. Division by −1 could overflow, so it
     is handled separately."""
 
-    def emit(f: Function, result: np.dtype, a: Value, b: Value) -> Value:
+    def emit(f: Emitter, result: np.dtype, a: Value, b: Value) -> Value:
         if a.dtype.kind == "u":
             return a.make(f"{unsigned} {a.type} {a.name}, {b.name}", result)
         kind = a.dtype.type
@@ -96,42 +95,42 @@ def _division(signed: str, unsigned: str) -> Emitter:
     return emit
 
 
-def _sign_bit(f: Function, result: np.dtype, x: Value) -> Value:
+def _sign_bit(f: Emitter, result: np.dtype, x: Value) -> Value:
     signed = x.view(f"i{x.dtype.itemsize}")
     return signed < 0
 
 
-def _absolute(f: Function, result: np.dtype, x: Value) -> Value:
+def _absolute(f: Emitter, result: np.dtype, x: Value) -> Value:
     if x.dtype.kind == "f":
         return intrinsic("fabs", x)
     return where(x < x.dtype.type(0), x.dtype.type(0) - x, x) if x.dtype.kind == "i" else x
 
 
-def _minimum(f: Function, result: np.dtype, a: Value, b: Value) -> Value:
+def _minimum(f: Emitter, result: np.dtype, a: Value, b: Value) -> Value:
     """For floats, a NaN operand is returned, as in NumPy."""
     if a.dtype.kind == "f":
         return where((a < b) | (a != a), a, b)
     return intrinsic("smin" if a.dtype.kind == "i" else "umin", a, b)
 
 
-def _maximum(f: Function, result: np.dtype, a: Value, b: Value) -> Value:
+def _maximum(f: Emitter, result: np.dtype, a: Value, b: Value) -> Value:
     if a.dtype.kind == "f":
         return where((a > b) | (a != a), a, b)
     return intrinsic("smax" if a.dtype.kind == "i" else "umax", a, b)
 
 
-def _negative(f: Function, result: np.dtype, x: Value) -> Value:
+def _negative(f: Emitter, result: np.dtype, x: Value) -> Value:
     if x.dtype.kind == "f":
         return x.make(f"fneg {x.typed}", result)
     return apply(np.subtract, x.dtype.type(0), x)
 
 
-def _invert(f: Function, result: np.dtype, x: Value) -> Value:
+def _invert(f: Emitter, result: np.dtype, x: Value) -> Value:
     ones = f.constant(np.bool_(True) if x.dtype == BOOL else ~x.dtype.type(0), x.vector)
     return x.make(f"xor {x.type} {x.name}, {ones.name}", result)
 
 
-def _next_after(f: Function, result: np.dtype, x: Value, toward: Value) -> Value:
+def _next_after(f: Emitter, result: np.dtype, x: Value, toward: Value) -> Value:
     """Return the neighbour of x in the direction of an infinity."""
     bits = x.view(f"i{x.dtype.itemsize}")
     one, zero = bits.dtype.type(1), x.dtype.type(0)
@@ -177,8 +176,8 @@ def loop_of(name: str) -> tuple[int, int]:
     raise NotCovered(f"np.{name} of float64")
 
 
-def _loop(name: str) -> Emitter:
-    def emit(f: Function, result: np.dtype, x: Value) -> Value:
+def _loop(name: str) -> Emit:
+    def emit(f: Emitter, result: np.dtype, x: Value) -> Value:
         loop_of(name)
         if result != F64:
             raise NotCovered(f"np.{name} of {result}")
@@ -198,7 +197,7 @@ def _loop(name: str) -> Emitter:
     return emit
 
 
-UFUNCS: dict[str, Emitter] = {name: _loop(name) for name in LOOPS}
+UFUNCS: dict[str, Emit] = {name: _loop(name) for name in LOOPS}
 UFUNCS |= {
     "add": _plain("add", "fadd"),
     "subtract": _plain("sub", "fsub"),
@@ -240,15 +239,15 @@ UFUNCS |= {
 }
 
 
-def _clip(f: Function, x: Value, low: Any, high: Any) -> Value:
+def _clip(f: Emitter, x: Value, low: Any, high: Any) -> Value:
     return apply(np.minimum, apply(np.maximum, x, low), high)
 
 
-def _zeros_like(f: Function, x: Value) -> Value:
+def _zeros_like(f: Emitter, x: Value) -> Value:
     return f.constant(x.dtype.type(0), x.vector)
 
 
-def _full_like(f: Function, x: Value, value: Any) -> Value:
+def _full_like(f: Emitter, x: Value, value: Any) -> Value:
     return f.constant(x.dtype.type(value), x.vector)
 
 

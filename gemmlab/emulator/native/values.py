@@ -10,17 +10,14 @@ Shortcuts such as `if tiny.any()` are never taken: `any` returns True and `all` 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self
 
 import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP
 from gemmlab.errors import TierError
-
-if TYPE_CHECKING:
-    from gemmlab.emulator.native.builder import Function
 
 BOOL, U8, U16, U32, U64 = (np.dtype(t) for t in ("?", "u1", "u2", "u4", "u8"))
 I32, I64, F16, F32, F64 = (np.dtype(t) for t in ("i4", "i8", "f2", "f4", "f8"))
@@ -103,6 +100,44 @@ def where(condition: Any, yes: Any, no: Any) -> Value:
     return Value(f, name, dtype, vector, any_nan)
 
 
+class Emitter(Protocol):
+    """The function under construction, to which values append instructions."""
+
+    ufuncs: Mapping[str, Callable[..., Value]]  # NumPy's universal functions
+    functions: Mapping[str, Callable[..., Any]]  # its other functions
+    multiples: dict[tuple[str, str, str], Value]  # address root × constant
+
+    def do(self, text: str) -> None: ...
+
+    def declare(self, text: str) -> None: ...
+
+    def assign(self, text: str) -> str: ...
+
+    def constant(self, value: Any, vector: bool = False) -> Value: ...
+
+    def splat(self, x: Value) -> Value: ...
+
+    def call(self, name: str, dtype: np.dtype, vector: bool, *operands: Value) -> Value: ...
+
+    def invoke(self, function: Pointer, result: np.dtype | None, *operands: Operand) -> Value: ...
+
+    def lanes(self, bits: Value) -> Value: ...
+
+    def bits(self, condition: Value) -> Value: ...
+
+    def pointer(self, name: str) -> Pointer: ...
+
+    def load(
+        self, where: Pointer, dtype: np.dtype, vector: bool = False, align: int = 0
+    ) -> Value: ...
+
+    def store(self, where: Pointer, value: Value, align: int = 0) -> None: ...
+
+    def reserve(self, kind: str) -> Pointer: ...
+
+    def load_pointer(self, where: Pointer) -> Pointer: ...
+
+
 def _operator(ufunc: Any) -> Callable[[Any, Any], Value]:
     return lambda a, b: ufunc(a, b)
 
@@ -118,7 +153,7 @@ class Value:
     __slots__ = ("affine", "any_nan", "dtype", "f", "name", "vector")
 
     def __init__(
-        self, f: Function, name: str, dtype: np.dtype, vector: bool, any_nan: bool = False
+        self, f: Emitter, name: str, dtype: np.dtype, vector: bool, any_nan: bool = False
     ) -> None:
         self.f, self.name, self.dtype, self.vector, self.any_nan = f, name, dtype, vector, any_nan
         # (root, offset): this vector is root plus the uniform value offset.
@@ -287,9 +322,7 @@ class Value:
         return apply(np.invert, self)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **kwargs: Any) -> Any:
-        from gemmlab.emulator.native.ufuncs import UFUNCS
-
-        emit, dtype = UFUNCS.get(ufunc.__name__), kwargs.pop("dtype", None)
+        emit, dtype = self.f.ufuncs.get(ufunc.__name__), kwargs.pop("dtype", None)
         if emit is None or method != "__call__" or kwargs:
             raise NotCovered(f"np.{ufunc.__name__}")
         operands = [x if isinstance(x, Value) else _scalar(x) for x in inputs]
@@ -311,9 +344,7 @@ class Value:
     def __array_function__(
         self, function: Callable[..., Any], types: Any, args: Sequence[Any], kwargs: Any
     ) -> Any:
-        from gemmlab.emulator.native.ufuncs import FUNCTIONS
-
-        emit = FUNCTIONS.get(function.__name__)
+        emit = self.f.functions.get(function.__name__)
         if emit is None or kwargs:
             raise NotCovered(f"np.{function.__name__}")
         return emit(self.f, *args)
@@ -376,3 +407,29 @@ def _resolve(
     if found[-1].kind == "f" and not any(getattr(x, "kind", "f") == "f" for x in kinds):
         raise TypeError(f"np.{ufunc.__name__} of {kinds[0]} and {kinds[-1]} rounds to float64")
     return found
+
+
+class Pointer:
+    """An address in the emulator's memory."""
+
+    __slots__ = ("f", "name")
+
+    def __init__(self, f: Emitter, name: str) -> None:
+        self.f, self.name = f, name
+
+    @property
+    def typed(self) -> str:
+        return f"ptr {self.name}"
+
+    def at(self, offset: int | Value) -> Pointer:
+        """Return the address `offset` bytes further on."""
+        if isinstance(offset, int):
+            if offset == 0:
+                return self
+            where = f"i64 {offset}"
+        else:
+            where = offset.astype(I64).typed
+        return Pointer(self.f, self.f.assign(f"getelementptr i8, ptr {self.name}, {where}"))
+
+
+Operand = Pointer | Value

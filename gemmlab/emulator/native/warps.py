@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemmlab.emulator.native.builder import Function, Pointer, Variable
+from gemmlab.emulator.native.builder import Function, Variable
 from gemmlab.emulator.native.layout import CORE, WARP_STATE
 from gemmlab.emulator.native.support import number
-from gemmlab.emulator.native.values import I32, I64, U32, Value
+from gemmlab.emulator.native.values import I32, I64, U32, Pointer, Value
 
 STATUS = I32
 

@@ -13,17 +13,15 @@ import numpy as np
 
 from gemmlab.core.tensor_map import CHUNK
 from gemmlab.emulator.arithmetic.lanes import WARP
-from gemmlab.emulator.native.builder import Function, Pointer
+from gemmlab.emulator.native.builder import Function
 from gemmlab.emulator.native.context import Lanes, TraceContext
 from gemmlab.emulator.native.layout import CORE, FAULT, REGISTER_BYTES, WARP_STATE, WGMMA_FAULT
 from gemmlab.emulator.native.matrices import ROW, compute, put, transposed
 from gemmlab.emulator.native.products import Product
 from gemmlab.emulator.native.support import PTR, lane_numbers, number, record_fault, routine
-from gemmlab.emulator.native.values import ALL, BOOL, I64, NONE, U32, U64, Value, where
+from gemmlab.emulator.native.values import ALL, BOOL, I64, NONE, U32, U64, Pointer, Value, where
 from gemmlab.emulator.tensor_cores import wgmma
 from gemmlab.emulator.tensor_cores.matrices import BITS
-
-ADDRESS = 0x3FFF  # mask of a descriptor's offset fields, which count 16-byte chunks
 
 
 class Wgmma:
@@ -117,11 +115,6 @@ class Wgmma:
             f.jump(fault)
 
 
-def _field(descriptor: Value, place: int) -> Value:
-    """Return an offset field of a descriptor in bytes."""
-    return (descriptor >> np.uint64(place) & np.uint64(ADDRESS)).view(I64) * np.int64(CHUNK)
-
-
 @routine(BOOL, target=PTR, step=I64, descriptor=U64, group=I64, transposes=BOOL)
 def load_tile(
     f: Function,
@@ -134,26 +127,11 @@ def load_tile(
 ) -> None:
     """Load 8 rows of 32 bytes of a descriptor's tile as two matrices of 8×8 16-bit words, `step`
     bytes apart. Returns whether they are within shared memory."""
-    start, leading, stride = (_field(descriptor, place) for place in (0, 16, 32))
-    mode = (descriptor >> np.uint64(62)).view(I64)
-    base = (descriptor >> np.uint64(49) & np.uint64(7)).view(I64)
-    plain = mode == np.int64(0)
-    span = where(plain, np.int64(16), np.int64(256) >> mode)  # 128B, 64B, 32B
-    wide = span >> np.int64(4)
-    # Chunk (x, y) of the group is half y of row x or, if transposed, the row k = 8·y + x.
-    row_start = group * stride
-    across = where(plain, leading, np.int64(CHUNK))
-    wide_shift = where(plain, np.int64(0), np.int64(4) - mode)
-    own = (group & (wide - np.int64(1))) * np.int64(CHUNK)
-    column_start = where(plain, row_start, (group >> wide_shift) * leading + own)
-    further = where(plain, leading, stride)
-    first = start + where(transposes, column_start, row_start)
-    apart = where(transposes, further, across)
+    fields = wgmma.Descriptor.of(descriptor)
     lane = lane_numbers(f)
     x, y = (lane & np.int32(7)).astype(I64), (lane >> np.int32(3) & np.int32(1)).astype(I64)
-    chunks = (first + x * span + y * apart) >> np.int64(4)
-    bits = where(plain, np.int64(0), wide - np.int64(1))
-    chunks = chunks ^ ((chunks >> np.int64(3)) - base & bits)
+    offset = wgmma.chunk_offset(fields, transposes, group, x, y)
+    chunks: Value = fields.swizzled((fields.start + offset) >> np.int64(4))
     nbytes = f.load(core.at(CORE["shared_bytes"]), I64)
     most = nbytes + np.int64(CHUNK - 1) >> np.int64(4)
     with f.when(f.bits(chunks < most) != ALL):

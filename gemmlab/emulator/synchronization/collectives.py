@@ -23,27 +23,62 @@ def bits_of(lanes: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(packed).view("<u4")
 
 
-def source_lanes(mode: str, distance: Value, segment: Value) -> tuple[np.ndarray, np.ndarray]:
+# Rules of both tiers. The native tier calls them with values of its IR.
+
+
+def source_lanes(mode: str, lane: Value, distance: Value, segment: Value) -> tuple[Value, Value]:
     """Each lane's source lane under `mode`, and whether it is inside the lane's segment (PTX ISA,
-    shfl.sync)."""
-    distance = three_axes(distance).astype(np.int64) & 31
-    segment = three_axes(segment).astype(np.int64)
+    shfl.sync). lane, distance, segment: signed integers."""
+    distance = distance & 31
     fixed, clamp = segment >> 8 & 31, segment & 31
-    low = LANE & fixed
+    low = fixed & lane
     high = low | (clamp & ~fixed)
-    source: np.ndarray = {
-        "up": LANE - distance,
-        "down": LANE + distance,
-        "bfly": LANE ^ distance,
+    source = {
+        "up": lane - distance,
+        "down": lane + distance,
+        "bfly": lane ^ distance,
         "idx": low | (distance & ~fixed),
     }[mode]
     return source, source >= high if mode == "up" else source <= high
 
 
+def verdict(mode: str, yes: Value, everyone: Value) -> Value:
+    """The result of a vote. yes: the members whose predicate is true. everyone: all members."""
+    if mode == "any":
+        return yes != 0
+    agree = yes == everyone
+    return agree if mode == "all" else agree | (yes == 0)
+
+
+def agreement(same: Value, everyone: Value) -> tuple[Value, Value]:
+    """The results of match.all. same: the members with this lane's value. everyone: all members."""
+    agree = same == everyone
+    return np.where(agree, everyone, np.uint32(0)), agree
+
+
+def lowest(bits: Value) -> Value:
+    """The number of the lowest lane in `bits`."""
+    below = (bits & (~bits + np.uint32(1))) - np.uint32(1)
+    return np.bitwise_count(below).astype(np.uint32)
+
+
+def neutral(mode: str, dtype: np.dtype) -> np.generic:
+    """The value that does not change a reduction."""
+    info = np.iinfo(dtype)
+    all_ones = -1 if dtype.kind == "i" else info.max
+    extremes = {"min": info.max, "max": info.min, "and": all_ones}
+    number: np.generic = dtype.type(extremes.get(mode, 0))
+    return number
+
+
+# The NumPy tier
+
+
 def shuffle(mode: str, value: Value, distance: Value, segment: Value) -> tuple[Value, Value]:
     """The value of each lane's source lane, or its own value if the source lane is outside its
     segment; and whether the source lane is inside."""
-    source, inside = source_lanes(mode, distance, segment)
+    lanes = (three_axes(x).astype(np.int64) for x in (distance, segment))
+    source, inside = source_lanes(mode, LANE, *lanes)
     value = three_axes(value)
     value = np.broadcast_to(value, (*np.broadcast_shapes(value.shape, inside.shape)[:2], WARP))
     source = np.broadcast_to(np.where(inside, source, LANE), value.shape)
@@ -71,10 +106,7 @@ def ballot(active: np.ndarray, members: Value, predicate: Value) -> np.ndarray:
 
 def vote(mode: str, active: np.ndarray, members: Value, predicate: Value) -> Value:
     yes = ballot(active, members, predicate)
-    if mode == "any":
-        return yes != 0
-    everyone = yes == among(bits_of(active), members)
-    return everyone if mode == "all" else everyone | (yes == 0)
+    return verdict(mode, yes, among(bits_of(active), members))
 
 
 def match_any(active: np.ndarray, members: Value, value: Value) -> np.ndarray:
@@ -84,11 +116,9 @@ def match_any(active: np.ndarray, members: Value, value: Value) -> np.ndarray:
     return among(bits_of(same)[..., 0], members)
 
 
-def match_all(active: np.ndarray, members: Value, value: Value) -> tuple[np.ndarray, np.ndarray]:
+def match_all(active: np.ndarray, members: Value, value: Value) -> tuple[Value, Value]:
     """All active members as bits if their values are equal, else 0; and whether they are equal."""
-    everyone = among(bits_of(active), members)
-    agree = match_any(active, members, value) == everyone
-    return np.where(agree, everyone, np.uint32(0)), agree
+    return agreement(match_any(active, members, value), among(bits_of(active), members))
 
 
 REDUCTIONS = {
@@ -109,17 +139,12 @@ def reduce(mode: str, active: np.ndarray, members: Value, value: Value) -> np.nd
         on = (active & lanes_of(members[..., :1]))[..., None, :]
     else:
         on = active[..., None, :] & lanes_of(members[..., None])
-    if mode in ("min", "max", "and"):  # idempotent: any member's value is neutral
-        first = np.take_along_axis(value[..., None, :], on.argmax(axis=3)[..., None], axis=3)
-        value = np.where(on, value[..., None, :], first)
-    else:
-        value = np.where(on, value[..., None, :], value.dtype.type(0))
+    value = np.where(on, value[..., None, :], neutral(mode, value.dtype))
     result: np.ndarray = REDUCTIONS[mode].reduce(value, axis=3, dtype=value.dtype)
     return result
 
 
 def elect(active: np.ndarray, members: Value) -> tuple[np.ndarray, np.ndarray]:
     """The lowest active member, and whether it is this lane."""
-    on = among(bits_of(active), members)
-    leader = np.bitwise_count((on & (~on + np.uint32(1))) - np.uint32(1)).astype(np.uint32)
+    leader = lowest(among(bits_of(active), members))
     return leader, leader == LANE

@@ -10,19 +10,16 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import Mask, Value, three_axes
+from gemmlab.emulator.launch.threads import Ready, Threads
 from gemmlab.emulator.synchronization.collectives import bits_of, lanes_of, match_any
-from gemmlab.emulator.synchronization.deadlock import MAX_ENTRIES, Stuck
+from gemmlab.emulator.synchronization.deadlock import MAX_ENTRIES, Blocked
 from gemmlab.ptx.opcodes import EXCHANGES
 
-if TYPE_CHECKING:
-    from gemmlab.emulator.execution.machine import Machine
-
-Ready = dict[int, Mask | None]  # next basic block -> lanes
 Place = tuple[int, Mask | None]
 
 
@@ -73,25 +70,25 @@ class Group(NamedTuple):
 class WarpWaits:
     """The lanes of one machine that wait at warp collectives."""
 
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
+    def __init__(self, threads: Threads) -> None:
+        self.threads = threads
         self.waiting: dict[int, Mask] = {}  # basic block -> lanes that wait at its start
         self.rendezvous: Rendezvous | None = None
         self.due: deque[tuple[int, Mask, Rendezvous]] = deque()
 
     def members(self, pc: int) -> np.ndarray:
         """The membermasks of the collective at the start of basic block `pc`, as bits."""
-        members = self.machine.launch.program.blocks[pc].members
+        members = self.threads.launch.program.blocks[pc].members
         assert members is not None
-        return three_axes(members(self.machine.registers))
+        return three_axes(members(self.threads.registers))
 
     def lacking(self, pc: int, mask: Mask | None) -> np.ndarray | None:
         """The warps of `mask` with missing members, (blocks, warps, 1) bool; None if no warp has
         any."""
-        machine = self.machine
-        if machine.launch.program.blocks[pc].members is None or mask is None:
+        threads = self.threads
+        if threads.launch.program.blocks[pc].members is None or mask is None:
             return None
-        missing = self.members(pc) & bits_of(machine.live) & ~bits_of(mask.array)
+        missing = self.members(pc) & bits_of(threads.live) & ~bits_of(mask.array)
         lacking = ((missing != 0) & mask.array).any(axis=2, keepdims=True)
         return lacking if lacking.any() else None
 
@@ -116,25 +113,25 @@ class WarpWaits:
 
     def _part(self, mask: Mask | None, warps: np.ndarray) -> Mask | None:
         """The lanes of `mask` in the given warps; None if there are none."""
-        part = Mask(self.machine.active(mask) & warps, self.machine.extent)
+        part = Mask(self.threads.active(mask) & warps, self.threads.extent)
         return part if part.lanes else None
 
     def meet(self, parts: dict[int, Mask]) -> None:
         """Queue lanes whose missing members wait at an identical instruction elsewhere."""
-        machine, alike = self.machine, defaultdict[tuple[str, ...], list[int]](list)
-        blocks = machine.launch.program.blocks
-        code = machine.launch.program.function.instructions
+        threads, alike = self.threads, defaultdict[tuple[str, ...], list[int]](list)
+        blocks = threads.launch.program.blocks
+        code = threads.launch.program.function.instructions
         for pc in parts:
             alike[code[blocks[pc].first].opcode].append(pc)
         for opcode, pcs in alike.items():
-            lanes, named = np.zeros((2, *machine.extent.shape), np.uint32)
+            lanes, named = np.zeros((2, *threads.extent.shape), np.uint32)
             for pc in pcs:
                 lanes |= parts[pc].array
                 named = np.where(parts[pc].array, self.members(pc), named)
             on = lanes.astype(bool)
             together = match_any(on, named, named)
-            on &= (named & bits_of(machine.live) & ~together) == 0
-            groups = {pc: Mask(on & parts[pc].array, machine.extent) for pc in pcs}
+            on &= (named & bits_of(threads.live) & ~together) == 0
+            groups = {pc: Mask(on & parts[pc].array, threads.extent) for pc in pcs}
             groups = {pc: group for pc, group in groups.items() if group.lanes}
             if groups:
                 rendezvous = Rendezvous(on, named, min(groups))
@@ -145,11 +142,11 @@ class WarpWaits:
     def _values(self, groups: dict[int, Mask], rendezvous: Rendezvous) -> np.ndarray:
         """The operands of all lanes of a rendezvous. Each basic block is run up to its collective,
         which is its first instruction."""
-        machine, values = self.machine, None
+        threads, values = self.threads, None
         for pc, group in groups.items():
             self.rendezvous = rendezvous
             try:
-                machine.launch.program.blocks[pc].run(machine, machine.registers, group)
+                threads.launch.program.blocks[pc].run(threads, threads.registers, group)
             except Given as given:
                 value = np.broadcast_to(three_axes(given.value), rendezvous.lanes.shape)
                 values = value if values is None else np.where(group.array, value, values)
@@ -164,46 +161,46 @@ class WarpWaits:
 
     def hold(self) -> None:
         """Move ready lanes with missing members to `waiting`."""
-        machine = self.machine
-        for pc, mask in [*machine.ready.items()]:
+        threads = self.threads
+        for pc, mask in [*threads.ready.items()]:
             lacking = self.lacking(pc, mask)
             if lacking is None:
                 continue
             assert mask is not None
-            del machine.ready[pc]
+            del threads.ready[pc]
             rest = self._part(mask, ~lacking)
             if rest is not None:
-                machine.ready[pc] = rest
-            self.waiting[pc] = Mask(mask.array & lacking, machine.extent)
+                threads.ready[pc] = rest
+            self.waiting[pc] = Mask(mask.array & lacking, threads.extent)
 
     def recall(self) -> None:
         """Move the lanes in `waiting` back to the machine's ready lanes."""
         waiting, self.waiting = self.waiting, {}
         for pc, mask in waiting.items():
-            self.machine.go(pc, mask)
+            self.threads.go(pc, mask)
 
     def retry(self) -> None:
         """Called when no lane is ready: waiting lanes can run if their missing members exited."""
         self.recall()
-        if self.choose(self.machine.ready, sorted(self.machine.ready)) is None:
+        if self.choose(self.threads.ready, sorted(self.threads.ready)) is None:
             self.hold()
         self.due.clear()
 
     def groups(self, number: int) -> Iterator[Group]:
         """The groups of lanes of one block that wait for members."""
-        machine = self.machine
+        threads = self.threads
         for pc, mask in self.waiting.items():
-            site = machine.launch.program.blocks[pc].first
-            named = np.broadcast_to(self.members(pc), machine.extent.shape)[number]
+            site = threads.launch.program.blocks[pc].first
+            named = np.broadcast_to(self.members(pc), threads.extent.shape)[number]
             for warp in np.flatnonzero(mask.array[number].any(axis=1)).tolist():
-                here, live = mask.array[number, warp], machine.live[number, warp]
+                here, live = mask.array[number, warp], threads.live[number, warp]
                 for members in np.unique(named[warp, here]).tolist():
                     lanes = here & (named[warp] == members)
                     absent = lanes_of(np.uint32(members)) & live & ~lanes
                     if absent.any():
                         yield Group(site, warp, members, lanes, absent)
 
-    def stuck(self, number: int) -> Iterator[Stuck]:
+    def blocked(self, number: int) -> Iterator[Blocked]:
         """The groups as entries of the deadlock report."""
         alike = defaultdict[tuple[int, str], list[Group]](list)
         for group in self.groups(number):
@@ -211,9 +208,9 @@ class WarpWaits:
             text = f"{numbers(group.lanes)} {verb} for {numbers(group.absent)}"
             alike[group.site, f"{text}, with mask {group.members:#x}"].append(group)
         for (site, text), groups in alike.items():
-            lanes = np.zeros(self.machine.extent.shape[1:], bool)
+            lanes = np.zeros(self.threads.extent.shape[1:], bool)
             for group in groups:
                 lanes[group.warp] |= group.lanes
             warps = ", ".join(str(group.warp) for group in groups[:MAX_ENTRIES])
-            opcode = ".".join(self.machine.launch.program.function.instructions[site].opcode)
-            yield Stuck(site, lanes, f"{opcode}, warp {warps}: {text}")
+            opcode = ".".join(self.threads.launch.program.function.instructions[site].opcode)
+            yield Blocked(site, lanes, f"{opcode}, warp {warps}: {text}")

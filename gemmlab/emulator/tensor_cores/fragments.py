@@ -17,8 +17,10 @@ import numpy as np
 
 from gemmlab.core.tensor_map import CHUNK
 from gemmlab.emulator.arithmetic.lanes import WARP, Extent, Mask, Value, three_axes
-from gemmlab.emulator.memory.spaces import Access, Chunk, offsets_of
-from gemmlab.emulator.tensor_cores.matrices import BITS, Shape, elements, multiply
+from gemmlab.emulator.memory import addresses
+from gemmlab.emulator.memory.chunk import Chunk, offsets_of
+from gemmlab.emulator.program import Access
+from gemmlab.emulator.tensor_cores.matrices import BITS, Shape, elements, multiply, per_register
 from gemmlab.errors import EmulationError, MisalignedAddressError
 
 
@@ -40,7 +42,7 @@ class Fragment:
     @property
     def per_register(self) -> int:
         """Elements per register."""
-        return max(1, 32 // BITS[self.type_])
+        return per_register(self.type_)
 
     @property
     def dtype(self) -> np.dtype:
@@ -62,18 +64,25 @@ class Fragment:
         row = self.columns if self.is_row_major else self.rows
         return min(CHUNK, row * self.dtype.itemsize)
 
+    def excess_bits(self, nbytes: Value) -> Value:
+        """The low bits that make an address or a stride misaligned."""
+        return addresses.excess_bits(nbytes, self.alignment)
+
+    @property
+    def places(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """For each element of a lane: its row, and its place in the row, per lane. If the matrix is
+        column-major in memory: its column, and its place in the column."""
+        index = np.arange(WARP) * self.count
+        found = [np.divmod(index + k, self.columns) for k in range(self.count)]
+        return found if self.is_row_major else [(column, row) for row, column in found]
+
     def offsets(self, stride: Value) -> list[np.ndarray]:
         """Byte offsets of each lane's elements from the start of the matrix, one array per element.
 
         stride: in elements, between rows (between columns if column-major).
         """
-        index = np.arange(WARP).reshape(1, 1, WARP) * self.count
-        stride, found = three_axes(stride).astype(np.int64), []
-        for k in range(self.count):
-            row, column = np.divmod(index + k, self.columns)
-            far, near = (row, column) if self.is_row_major else (column, row)
-            found.append((far * stride + near) * self.dtype.itemsize)
-        return found
+        wide = three_axes(stride).astype(np.int64)
+        return [(far * wide + near) * self.dtype.itemsize for far, near in self.places]
 
 
 def load(
@@ -122,11 +131,11 @@ def _check_alignment(
 ) -> None:
     step, on = f.alignment, np.True_ if mask is None else mask.array
     start, far = offsets_of(access, address), three_axes(stride).astype(np.int64)
-    bad = start % step != 0
+    bad = f.excess_bits(start) != 0
     if (bad & on).any():
         message = f"address of a matrix is not a multiple of {step} bytes"
         chunk.report(MisalignedAddressError, message, access, bad, start, mask)
-    bad = far * f.dtype.itemsize % step != 0
+    bad = f.excess_bits(far * f.dtype.itemsize) != 0
     if (bad & on).any():
         first = int(chunk.spread(far)[chunk.spread(bad & on)][0])
         message = (
@@ -158,5 +167,12 @@ def mma(
 def _matrix(f: Fragment, registers: Sequence[Value], extent: Extent) -> np.ndarray:
     """The matrix in a fragment: (rows, columns, warps), float64 or int64."""
     parts = [elements(r, f.type_, extent).reshape(-1, WARP, f.per_register) for r in registers]
-    lanes = np.concatenate(parts, axis=2)[..., : f.count]
-    return lanes.transpose(1, 2, 0).reshape(f.rows, f.columns, -1)
+    return arrange(np.concatenate(parts, axis=2)[..., : f.count], f.columns)
+
+
+def arrange(elements: np.ndarray, columns: int) -> np.ndarray:
+    """The elements of each lane, (warps, 32, count), as a matrix (rows, columns, warps).
+
+    A rule of both tiers; see matrices.arrange_operand.
+    """
+    return elements.transpose(1, 2, 0).reshape(-1, columns, len(elements))

@@ -18,12 +18,19 @@ from gemmlab.emulator.arithmetic import tensor_core
 from gemmlab.emulator.arithmetic.doubles import fused
 from gemmlab.emulator.arithmetic.formats import FORMATS, narrow, widen
 from gemmlab.emulator.arithmetic.lanes import WARP, Extent, Mask, Value, three_axes
-from gemmlab.emulator.memory.spaces import Access, SharedSpace, offsets_of
+from gemmlab.emulator.memory.chunk import offsets_of
+from gemmlab.emulator.memory.spaces import SharedSpace
 from gemmlab.emulator.observer import observed
+from gemmlab.emulator.program import Access
 
 BITS = {"f16": 16, "bf16": 16, "tf32": 32, "e4m3": 8, "e5m2": 8, "f32": 32, "s32": 32, "f64": 64}
 INTEGERS = ("s8", "u8", "s4", "u4")
 BITS |= {"s8": 8, "u8": 8, "s4": 4, "u4": 4}
+
+
+def per_register(type_: str) -> int:
+    """Elements in a register, which has 32 bits, or 64 bits for f64."""
+    return max(1, 32 // BITS[type_])
 
 
 @dataclass(frozen=True)
@@ -38,8 +45,8 @@ class Shape:
     c: str
 
     def registers(self, rows: int, columns: int, type_: str) -> int:
-        """Registers per lane of a matrix. They have 32 bits, or 64 bits for f64."""
-        return rows * columns * BITS[type_] // (WARP * max(BITS[type_], 32))
+        """Registers per lane of a matrix."""
+        return rows * columns // (WARP * per_register(type_))
 
     @property
     def counts(self) -> tuple[int, int, int, int]:
@@ -127,21 +134,35 @@ def elements(register: Value, type_: str, extent: Extent) -> np.ndarray:
 
 def operand(registers: Sequence[Value], type_: str, halves: int, extent: Extent) -> np.ndarray:
     """Gather A as (k, rows, warps), or B as (k, columns, warps). halves: rows / 8; 1 for B."""
-    stacked = np.stack([elements(r, type_, extent) for r in registers])
-    parts = stacked.reshape(len(registers) // halves, halves, *stacked.shape[1:])
-    ordered = parts.transpose(0, 4, 5, 1, 3, 2)  # (part, t, i, half, g, warp)
-    return ordered.reshape(-1, 8 * halves, stacked.shape[1])
+    return arrange_operand(np.stack([elements(r, type_, extent) for r in registers]), halves)
 
 
 def accumulator(registers: Sequence[Value], type_: str, halves: int, extent: Extent) -> np.ndarray:
     """Gather C as (rows, 8, warps). halves: rows / 8."""
-    stacked = np.stack([elements(r, type_, extent) for r in registers])  # (r, warp, g, t, e)
-    columns = stacked.transpose(0, 4, 1, 2, 3).reshape(halves, 2, *stacked.shape[1:4])
+    return arrange_accumulator(np.stack([elements(r, type_, extent) for r in registers]), halves)
+
+
+# The register layouts of both tiers. The native tier arranges the numbers of the elements, which
+# gives the place of each.
+
+
+def arrange_operand(elements: np.ndarray, halves: int) -> np.ndarray:
+    """The elements of a lane's registers, (registers, warps, 8, 4, e), as A (k, rows, warps) or B
+    (k, columns, warps)."""
+    parts = elements.reshape(-1, halves, *elements.shape[1:])
+    ordered = parts.transpose(0, 4, 5, 1, 3, 2)  # (part, t, i, half, g, warp)
+    return ordered.reshape(-1, 8 * halves, elements.shape[1])
+
+
+def arrange_accumulator(elements: np.ndarray, halves: int) -> np.ndarray:
+    """The elements of a lane's registers, as above, as C or D (rows, 8, warps)."""
+    columns = elements.transpose(0, 4, 1, 2, 3).reshape(halves, 2, *elements.shape[1:4])
     return columns.transpose(0, 3, 4, 1, 2).reshape(8 * halves, 8, -1)
 
 
 def scatter(matrix: np.ndarray, extent: Extent) -> list[np.ndarray]:
-    """Convert D (rows, 8, warps) to registers, which hold two 16-bit elements or one larger one."""
+    """The inverse of `arrange_accumulator`: D (rows, 8, warps) to registers, which hold two 16-bit
+    elements or one larger one."""
     lanes = matrix.reshape(-1, 8, 4, 2, matrix.shape[2])  # (half, g, t, column, warp)
     ordered = np.ascontiguousarray(lanes.transpose(0, 4, 1, 2, 3))
     if matrix.dtype.itemsize == 2:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, NoReturn
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 
@@ -21,17 +21,13 @@ from gemmlab.emulator.arithmetic import tensor_core
 from gemmlab.emulator.arithmetic.formats import FORMATS, values
 from gemmlab.emulator.arithmetic.lanes import WARP, Mask, Value, three_axes
 from gemmlab.emulator.arithmetic.tensor_core import E8M13, F16, F32
-from gemmlab.emulator.memory.tensor_maps import swizzled
+from gemmlab.emulator.copies.tensor_maps import swizzled_by
+from gemmlab.emulator.launch.threads import Threads
 from gemmlab.errors import EmulationError, OutOfBoundsError
-
-if TYPE_CHECKING:
-    from gemmlab.emulator.execution.machine import Machine
 
 ROWS, GROUP_WARPS = 16, 4  # rows of A per warp; warps per warpgroup
 GROUP_ROWS = ROWS * GROUP_WARPS
 ROW_BYTES = 32  # bytes of a tile row along k
-SWIZZLES = ["none", "128B", "64B", "32B"]  # encoding in bits 62 and 63 of a matrix descriptor
-SPANS = {"none": 16, "128B": 128, "64B": 64, "32B": 32}  # swizzle -> bytes of a pattern row
 # Batches of this many rows fit in a core's L2.
 ROWS_AT_ONCE = 64
 
@@ -108,32 +104,72 @@ def _to_registers(p: Product, tiles: np.ndarray) -> np.ndarray:
 
 
 @lru_cache(maxsize=512)
-def chunk_offsets(
-    rows: int, transposed: bool, leading: int, stride: int, swizzle: str
-) -> np.ndarray:
+def chunk_offsets(rows: int, transposed: bool, descriptor: int) -> np.ndarray:
     """Unswizzled byte offsets of a tile's 16-byte chunks from its start.
 
-    Shape (rows, 2); if `transposed`, (rows / 8, 16), where a chunk holds 8 rows at one k. leading,
-    stride: the byte offsets of the matrix descriptor.
+    Shape (rows, 2); if `transposed`, (rows / 8, 16), where a chunk holds 8 rows at one k.
     """
-    span = SPANS[swizzle]
-    if not transposed:
-        row, chunk = np.arange(rows)[:, None], np.arange(2)[None, :]
-        chunk_stride = leading if swizzle == "none" else CHUNK
-        return row // 8 * stride + row % 8 * span + chunk * chunk_stride
-    group, k = np.arange(rows // 8)[:, None], np.arange(16)[None, :]
-    if swizzle == "none":
-        return group * stride + k // 8 * leading + k % 8 * span
-    wide = span // CHUNK
-    return group // wide * leading + group % wide * CHUNK + k // 8 * stride + k % 8 * span
+    fields = Descriptor.of(np.uint64(descriptor))
+    offsets: np.ndarray = chunk_offset(fields, transposed, *np.ogrid[: rows // 8, :8, :2])
+    return offsets.swapaxes(1, 2).reshape(-1, 16) if transposed else offsets.reshape(-1, 2)
+
+
+# Rules of both tiers. The native tier calls them with values of its IR.
+
+
+class Descriptor(NamedTuple):
+    """The fields of a matrix descriptor, as int64."""
+
+    start: Value  # bytes, like the next two
+    leading: Value
+    stride: Value
+    base: Value  # the 128-byte row, modulo 8, at which the swizzle pattern begins
+    mode: Value  # 0: no swizzle; 1, 2, 3: patterns of 128, 64, 32 bytes
+
+    @classmethod
+    def of(cls, bits: Value) -> Descriptor:
+        """Decode uint64."""
+
+        def field(place: int, width: int) -> Value:
+            return (bits >> np.uint64(place) & np.uint64((1 << width) - 1)).view(np.int64)
+
+        start, leading, stride = (field(place, 14) * np.int64(CHUNK) for place in (0, 16, 32))
+        return cls(start, leading, stride, field(49, 3), field(62, 2))
+
+    @property
+    def span(self) -> Value:
+        """The bytes of a row of the swizzle pattern."""
+        return np.where(self.mode == 0, np.int64(CHUNK), np.int64(256) >> self.mode)
+
+    def swizzled(self, chunks: Value) -> Value:
+        """Apply the swizzle to 16-byte chunk numbers."""
+        return swizzled_by((self.span >> np.int64(4)) - np.int64(1), chunks, self.base)
+
+
+def chunk_offset(of: Descriptor, transposes: Value, group: Value, x: Value, y: Value) -> Value:
+    """The unswizzled byte offset of a 16-byte chunk from the start of a tile.
+
+    group: of 8 rows. Chunk (x, y) of a group is half y of row x or, if `transposes`, 8 rows at
+    k = 8·y + x.
+    """
+    leading, stride, mode, span = of.leading, of.stride, of.mode, of.span
+    plain = mode == 0
+    own = (group & ((span >> np.int64(4)) - np.int64(1))) * np.int64(CHUNK)
+    shift = np.where(plain, np.int64(0), np.int64(4) - mode)
+    in_column = np.where(plain, group * stride, (group >> shift) * leading + own)
+    first = np.where(transposes, in_column, group * stride)
+    by_row = np.where(plain, leading, np.int64(CHUNK))
+    apart = np.where(transposes, np.where(plain, leading, stride), by_row)
+    return first + x * span + y * apart
 
 
 class Wgmma:
     """Executes wgmma for a chunk of blocks."""
 
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
-        self.shared = machine.space_shared.data.reshape(machine.num_blocks, -1, CHUNK)
+    def __init__(self, threads: Threads, shared: np.ndarray) -> None:
+        """shared: the shared memory of all blocks, (blocks, bytes)."""
+        self.threads = threads
+        self.shared = shared.reshape(threads.num_blocks, -1, CHUNK)
 
     def multiply(
         self,
@@ -150,16 +186,16 @@ class Wgmma:
         a: a matrix descriptor or registers. b: a matrix descriptor. scale_d: False replaces the
         old accumulators by zeros.
         """
-        on = self.machine.active(mask)
+        on = self.threads.active(mask)
         warps = on.any(axis=2)
         if not on[warps].all():
             message = "all lanes of a warp must execute wgmma together"
-            self.machine.fault(EmulationError, message, index, on, np.zeros(on.shape))
+            self.threads.fault(EmulationError, message, index, on, np.zeros(on.shape))
         at = np.nonzero(warps)
         if isinstance(a, Sequence):
             left = values(self._rows_in_registers(a, at), product.a)
         else:
-            part = (at[1] + self.machine.first_warp) % GROUP_WARPS
+            part = (at[1] + self.threads.first_warp) % GROUP_WARPS
             left = self._tile(index, product.a, GROUP_ROWS, product.transposes_a, a, at, part)
         before = self._accumulators(product, accumulators, at)
         before[~self._of_warps(scale_d, at).astype(bool)] = 0
@@ -167,7 +203,7 @@ class Wgmma:
         first = tuple(x[::together] for x in at)
         right = self._tile(index, product.b, product.n, product.transposes_b, b, first)
         left, before = (x.reshape(-1, together * ROWS, x.shape[2]) for x in (left, before))
-        after = multiply(product, left, right, before, self.machine.launch.exact_tensor)
+        after = multiply(product, left, right, before, self.threads.launch.exact_tensor)
         registers = _to_registers(product, after.reshape(-1, ROWS, product.n))
         if warps.all():
             return registers.reshape(len(registers), *on.shape)
@@ -177,17 +213,17 @@ class Wgmma:
 
     def commit(self, mask: Mask | None) -> None:
         """wgmma.commit_group: has no effect, since results are already available."""
-        for observer in self.machine.observers:
+        for observer in self.threads.observers:
             observer.wgmma_committed(mask)
 
     def wait(self, most: int, mask: Mask | None) -> None:
         """wgmma.wait_group: has no effect. most: groups that may remain pending."""
-        for observer in self.machine.observers:
+        for observer in self.threads.observers:
             observer.wgmma_awaited(most, mask)
 
     def _of_warps(self, value: Value, at: Places) -> np.ndarray:
         """The value of each warp, given per lane and uniform in a warp."""
-        shared: np.ndarray = np.broadcast_to(three_axes(value), self.machine.extent.shape)[(*at, 0)]
+        shared: np.ndarray = np.broadcast_to(three_axes(value), self.threads.extent.shape)[(*at, 0)]
         return shared
 
     def _sharing(self, descriptor: Value, at: Places) -> int:
@@ -201,7 +237,7 @@ class Wgmma:
 
     def _rows_in_registers(self, a: Sequence[Value], at: Places) -> np.ndarray:
         """The rows of A in each warp's registers: (warps, 16, 32) bytes."""
-        shape = self.machine.extent.shape
+        shape = self.threads.extent.shape
         words = [np.broadcast_to(three_axes(x), shape)[at] for x in a]
         # Register 2·c + r of lane 4·g + t holds bytes 16·c + 4·t to 16·c + 4·t + 3 of row 8·r + g.
         data = np.stack(words, axis=1).view(np.uint8).reshape(-1, 2, 2, 8, CHUNK)
@@ -222,25 +258,24 @@ class Wgmma:
         part: for each warp, which group of 16 rows to return; None returns all rows.
         """
         descriptors = self._of_warps(descriptor, at)
-        start = (descriptors & np.uint64(0x3FFF)).astype(np.int64) * CHUNK
-        layouts, layout_of = np.unique(descriptors >> np.uint64(16), return_inverse=True)
+        start = Descriptor.of(descriptors).start
+        layouts, layout_of = np.unique(descriptors & ~np.uint64(0xFFFF), return_inverse=True)
         tile_rows = rows // 8 if transposed else rows
         shape = tile_rows if part is None else tile_rows // GROUP_WARPS, 16 if transposed else 2
         chunks = np.empty((len(start), *shape), np.int64)
         for number, bits in enumerate(layouts.tolist()):
             selected = np.asarray(layout_of == number)
-            leading, stride = (bits & 0x3FFF) * CHUNK, (bits >> 16 & 0x3FFF) * CHUNK
-            swizzle, base = SWIZZLES[bits >> 46], bits >> 33 & 7
-            tile = chunk_offsets(rows, transposed, leading, stride, swizzle)
+            tile = chunk_offsets(rows, transposed, bits)
             if part is not None:
                 tile = tile.reshape(GROUP_WARPS, *shape)[part[selected]]
             addresses = start[selected, None, None] + tile
-            chunks[selected] = swizzled(addresses // CHUNK, swizzle, base)
+            layout = Descriptor.of(np.uint64(bits))
+            chunks[selected] = layout.swizzled(addresses // CHUNK)
         outside = np.asarray((chunks >= self.shared.shape[1]).any(axis=(1, 2)))
         if outside.any():
             message = "the tile of a matrix descriptor ends past the end of shared memory"
             self._fail(index, OutOfBoundsError, message, at, outside)
-        for observer in self.machine.observers:
+        for observer in self.threads.observers:
             observer.wgmma_read(index, at, chunks)
         data = self.shared[at[0][:, None, None], chunks]
         if not transposed:
@@ -250,7 +285,7 @@ class Wgmma:
 
     def _accumulators(self, p: Product, registers: Sequence[Value], at: Places) -> np.ndarray:
         """The accumulators of each warp: (warps, 16, N)."""
-        shape = self.machine.extent.shape
+        shape = self.threads.extent.shape
         stacked = np.stack([np.broadcast_to(three_axes(x), shape)[at] for x in registers])
         if p.result == "f16":  # two elements per register
             parts = stacked.view(p.dtype).reshape(-1, 2, stacked.shape[1], 8, 4, 2)
@@ -261,6 +296,6 @@ class Wgmma:
     def _fail(
         self, index: int, error: type[EmulationError], message: str, at: Places, bad: np.ndarray
     ) -> NoReturn:
-        lanes = np.zeros(self.machine.extent.shape, bool)
+        lanes = np.zeros(self.threads.extent.shape, bool)
         lanes[at[0][bad], at[1][bad]] = True
-        self.machine.fault(error, message, index, lanes, np.zeros(lanes.shape, np.int64))
+        self.threads.fault(error, message, index, lanes, np.zeros(lanes.shape, np.int64))

@@ -19,10 +19,10 @@ import numpy as np
 
 from gemmlab.emulator.arithmetic import doubles, formats, halves, numerics, packed
 from gemmlab.emulator.arithmetic.lanes import select
-from gemmlab.emulator.memory import atomics, bulk_copies
-from gemmlab.emulator.memory.spaces import Access
-from gemmlab.emulator.program import Block, Program
-from gemmlab.emulator.synchronization import clusters, collectives, mbarriers
+from gemmlab.emulator.copies import bulk_copies
+from gemmlab.emulator.memory import atomics, clusters
+from gemmlab.emulator.program import Access, Block, Program
+from gemmlab.emulator.synchronization import collectives, mbarriers
 from gemmlab.emulator.tensor_cores import fragments, matrices
 from gemmlab.emulator.translation import emit, isa
 from gemmlab.emulator.translation.emit import instructions
@@ -164,7 +164,7 @@ class FunctionTranslator(Translator):
         for i, block in enumerate(blocks):
             block.run = namespace[f"block_{i}"]
             self.connect(block, slots)
-        initial = [self.storage_of(self.registers[name]).type(0) for name in slots]
+        initial = {name: self.storage_of(self.registers[name]).type(0) for name in slots}
         mark_spins(self.function.instructions, blocks)
         accesses = {a.instruction: a for a in self.constants.values() if isinstance(a, Access)}
         return Program(

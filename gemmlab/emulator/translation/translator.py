@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from gemmlab.emulator.memory.spaces import Access
+from gemmlab.emulator.program import Access
 from gemmlab.emulator.translation import isa
 from gemmlab.ptx import layout
 from gemmlab.ptx.ir import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemmlab.emulator.memory import reductions
+from gemmlab.emulator.copies import reductions
 from gemmlab.emulator.translation.emit.instructions import (
     Emitters,
     enabled,
@@ -80,7 +80,7 @@ def emit_send(t: Translator, i: Instruction) -> None:
         t.unsupported(f"{len(items)} registers for {count} elements")
     dtype = U32 if type_[1:] == "32" else U64
     values = ", ".join(t.value(x, dtype, typed=False) for x in items)
-    where = _address(t, i, i.operands[0], "shared")
+    where = _address(t, i.operands[0], "shared")
     signal = shared_address(t, i, i.operands[2], "shared")
     _call(t, i, f"send({t.index}, {where}, ({values},), ({signal}), {name}, ")
 
@@ -94,7 +94,7 @@ def emit_replace(t: Translator, i: Instruction) -> None:
             t.unsupported()
     *axis, value = i.operands[1:]
     number = axis[0].value if axis and isinstance(axis[0], Imm) else 0
-    where = _address(t, i, i.operands[0], space.split("::")[0])
+    where = _address(t, i.operands[0], space.split("::")[0])
     new = t.value(value, U32 if type_ == "b32" else U64)
     place = f"{space.split('::')[0]!r}, {where}, {field!r}, {number}"
     _call(t, i, f"replace_field({t.index}, {place}, {new}, ")
@@ -105,7 +105,7 @@ def emit_copy_map(t: Translator, i: Instruction) -> None:
     if i.modifiers[1:4] != ("global", "shared::cta", "tensormap::generic"):
         t.unsupported()
     target, source = (
-        _address(t, i, o, space) for o, space in zip(i.operands, ("global", "shared"), strict=False)
+        _address(t, o, space) for o, space in zip(i.operands, ("global", "shared"), strict=False)
     )
     _call(t, i, f"copy_map({t.index}, {target}, {source}, ")
 
@@ -138,7 +138,7 @@ def _linear(t: Translator, i: Instruction, words: list[str], combine: str | None
     signal = "None"
     if words[2] == SIGNAL:
         signal = f"({shared_address(t, i, operands[3], 'shared')})"
-    ends = ", ".join(_address(t, i, o, s) for o, s in zip(operands, spaces, strict=False))
+    ends = ", ".join(_address(t, o, s) for o, s in zip(operands, spaces, strict=False))
     size = t.value(operands[2], U32)
     _call(t, i, f"copy({t.index}, {spaces!r}, ({ends}), {size}, {signal}, {ranks}, {combine}, ")
 
@@ -166,9 +166,9 @@ def _tensor(t: Translator, i: Instruction, words: list[str], operation: str | No
     if not isinstance(at, Vector) or len(at.items) != DIMENSIONS.get(dim) or len(rest) != is_load:
         t.unsupported()
     assert isinstance(tensor, Memory)
-    map_ = _address(t, i, Memory(tensor.base, tensor.offset), "generic")
+    map_ = _address(t, Memory(tensor.base, tensor.offset), "generic")
     place = ", ".join([map_, *(t.value(x, S32) for x in at.items)])
-    box = _address(t, i, inside, "shared")
+    box = _address(t, inside, "shared")
     if is_load:
         signal = f"({shared_address(t, i, rest[0], 'shared')})"
         _call(t, i, f"load_box({t.index}, {box}, ({place}), {signal}, {ranks}, ")
@@ -189,10 +189,10 @@ def _without_hints(t: Translator, i: Instruction, words: list[str]) -> tuple[lis
     return operands, ranks
 
 
-def _address(t: Translator, i: Instruction, operand: Operand, space: str) -> str:
+def _address(t: Translator, operand: Operand, space: str) -> str:
     """Return an address with its offset; 32-bit registers yield a 32-bit address."""
     words = ["b8"] if space == "generic" else [space, "b8"]
-    _, where, _, _, offset = memory_operand(t, i, operand, words)
+    _, where, _, _, offset = memory_operand(t, operand, words)
     return f"bulk_copies.moved({where}, {offset})" if offset else where
 
 

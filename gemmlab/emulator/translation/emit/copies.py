@@ -53,7 +53,7 @@ def _issue(t: Translator, i: Instruction) -> str:
     ends = []
     for operand, space, role in ((operands[0], target, "a"), (operands[1], "global", "b")):
         words = [space, *ELEMENTS[size]]
-        _, where, dtype, count, offset = memory_operand(t, i, operand, words)
+        _, where, dtype, count, offset = memory_operand(t, operand, words)
         ends.append(f"{t.access(dtype, count, offset, role)}, {where}")
     return f"issue({', '.join(ends)}, {read}, {level == 'cg'}, "
 

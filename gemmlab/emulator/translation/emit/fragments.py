@@ -115,7 +115,7 @@ def _memory(
 ) -> tuple[str, str, str, str]:
     """Return the space, access, address and stride in elements."""
     words = [*i.modifiers[6:-1], f"b{8 * f.dtype.itemsize}"]
-    space, where, _, _, offset = memory_operand(t, i, memory, words)
+    space, where, _, _, offset = memory_operand(t, memory, words)
     access = t.access(f.dtype, 1, offset)
     stride = t.constant(np.uint32(f.columns if f.is_row_major else f.rows))
     if len(i.operands) == 3:

@@ -8,12 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from gemmlab.emulator.memory import atomics
-from gemmlab.emulator.memory.spaces import (
-    LOCAL_WINDOW,
-    PARAM_WINDOW,
-    SHARED_WINDOW,
-    WINDOW_BITS,
-)
+from gemmlab.emulator.memory.addresses import WINDOW_BITS, WINDOW_STARTS
 from gemmlab.emulator.translation import isa
 from gemmlab.emulator.translation.translator import BOOL, U32, U64, Translator, immediate
 from gemmlab.ptx.ir import (
@@ -32,10 +27,9 @@ from gemmlab.ptx.opcodes import SCALAR_ACCESSES
 # Modifiers of ld and st for caching or ordering, with no effect within one block.
 CACHE_WORDS = {"volatile", "relaxed", "acquire", "release", "acq_rel", "weak", "mmio", "nc"}
 CACHE_WORDS |= {"unified", "ca", "cg", "cs", "cv", "lu", "wb", "wt", "cta", "cluster", "gpu", "sys"}
-# The window of each state space in the generic address space. Constants are in global memory here.
-WINDOWS = {"global": 0, "const": 0, "shared": SHARED_WINDOW, "local": LOCAL_WINDOW}
-WINDOWS |= {"param": PARAM_WINDOW}
-SPACES = tuple(WINDOWS)
+# Where the window of each state space starts. Constants are in global memory here.
+STARTS = WINDOW_STARTS | {"const": WINDOW_STARTS["global"]}
+SPACES = tuple(STARTS)
 INNER = {"shared::cluster": "cluster", "local::frame": "frame"}  # handled as separate spaces
 MOVED = {"pred", "f32", "f64", *(f"{kind}{bits}" for kind in "bus" for bits in (16, 32, 64))}
 WIDE = "types of 128 bits are not emulated"
@@ -154,7 +148,7 @@ def move(t: Translator, i: Instruction) -> None:
 def convert_address(t: Translator, i: Instruction) -> None:
     """cvta[.to].space.u64. Generic addresses hold their state space in the upper bits."""
     *_, space, type_ = ("", "", *i.modifiers)
-    window = WINDOWS.get(space.split("::")[0])
+    window = STARTS.get(space.split("::")[0])
     if window is None or type_ != "u64":
         t.unsupported()
     base = t.constant(np.uint64(window))
@@ -165,7 +159,7 @@ def convert_address(t: Translator, i: Instruction) -> None:
 def is_in_space(t: Translator, i: Instruction) -> None:
     """isspacep.space p, a"""
     (space,) = i.modifiers or ("",)
-    window = WINDOWS.get(space.split("::")[0])
+    window = STARTS.get(space.split("::")[0])
     if space == "const":
         t.unsupported("constants are in global memory here")
     if window is None:
@@ -176,7 +170,7 @@ def is_in_space(t: Translator, i: Instruction) -> None:
 
 
 def memory_operand(
-    t: Translator, i: Instruction, memory: Operand, words: list[str]
+    t: Translator, memory: Operand, words: list[str]
 ) -> tuple[str, str, np.dtype, int, int]:
     """Return the space, address expression, element type, element count and offset of a load or
     store."""
@@ -227,7 +221,7 @@ def registers_moved(
 
 def load(t: Translator, i: Instruction) -> None:
     """ld[.space][.vN].type d, [a]"""
-    space, where, dtype, count, offset = memory_operand(t, i, i.operands[1], [*i.modifiers])
+    space, where, dtype, count, offset = memory_operand(t, i.operands[1], [*i.modifiers])
     items, own = registers_moved(t, i.operands[0], count, dtype.itemsize)
     dtype = dtype if own is None else own
     access = t.access(dtype, count, offset)
@@ -243,7 +237,7 @@ def load(t: Translator, i: Instruction) -> None:
 
 def store(t: Translator, i: Instruction) -> None:
     """st[.space][.vN].type [a], b"""
-    space, where, dtype, count, offset = memory_operand(t, i, i.operands[0], [*i.modifiers])
+    space, where, dtype, count, offset = memory_operand(t, i.operands[0], [*i.modifiers])
     items, own = registers_moved(t, i.operands[1], count, dtype.itemsize)
     declared, dtype = dtype, dtype if own is None else own
     if own is None and dtype.kind == "f" and dtype.itemsize == 2:
@@ -270,7 +264,7 @@ def atomic(t: Translator, i: Instruction) -> None:
     rest = [w for w in words if w not in (name, type_, "noftz")]
     is_half = type_ in atomics.HALVES
     bits = f"b{8 * WIDTHS[type_]}" if is_half else type_
-    space, where, dtype, count, offset = memory_operand(t, i, operands[0], [*rest, bits])
+    space, where, dtype, count, offset = memory_operand(t, operands[0], [*rest, bits])
     operation = atomics.find_operation(name, type_, space)
     if operation is None or len(operands) != 2 + (name == "cas") or is_half != ("noftz" in words):
         t.unsupported()

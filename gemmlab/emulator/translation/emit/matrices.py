@@ -54,7 +54,7 @@ def _matrices(
         t.unsupported()
     if words not in (["shared", "b16"], ["shared::cta", "b16"]):
         t.unsupported()
-    _, where, _, _, offset = memory_operand(t, i, memory, words)
+    _, where, _, _, offset = memory_operand(t, memory, words)
     access = t.access(np.dtype("u2"), 8, offset)
     return access, where, count, "trans" in i.modifiers
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gemmlab.emulator.memory.spaces import SHARED_WINDOW
+from gemmlab.emulator.memory.addresses import WINDOW_STARTS
 from gemmlab.emulator.translation.emit.instructions import Emitters, enabled, memory_operand
 from gemmlab.emulator.translation.translator import U32, U64, Translator
 from gemmlab.ptx.ir import Instruction, Operand, Reg
@@ -23,9 +23,9 @@ def shared_address(t: Translator, i: Instruction, operand: Operand, space: str =
     """Return the constant part of an access to an mbarrier, and the mbarrier's shared address."""
     space = space or next((w for w in i.modifiers if w in SHARED), "generic")
     words = ["b64"] if space == "generic" else [space, "b64"]
-    _, where, dtype, count, offset = memory_operand(t, i, operand, words)
+    _, where, dtype, count, offset = memory_operand(t, operand, words)
     if space == "generic":
-        where = f"({where} - {t.constant(np.uint64(SHARED_WINDOW))})"
+        where = f"({where} - {t.constant(np.uint64(WINDOW_STARTS['shared']))})"
     return f"{t.access(dtype, count, offset)}, {where}"
 
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from gemmlab.emulator.memory import atomics
-
-Combine = Callable[[np.ndarray, np.ndarray], np.ndarray]
+from gemmlab.emulator.observer import Combine
 
 INTEGERS = {"u32", "s32", "u64", "s64"}
 # Element format of a tensor map -> PTX type.

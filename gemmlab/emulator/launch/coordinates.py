@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP, Extent, Value, collapse
-from gemmlab.emulator.execution.launch import Dim3, Launch
+from gemmlab.emulator.launch.launch import Dim3, Launch
 from gemmlab.ptx import layout
 
 
@@ -40,6 +40,21 @@ GRID_WORKSPACE = "grid_workspace"
 GRID_WORKSPACE_BITS = {"%envreg1": 32, "%envreg2": 0}  # register -> its lowest bit in the address
 
 
+# Special registers that are the same in all launches: one multiprocessor runs one grid.
+CONSTANTS = {"%smid": 0, "%nsmid": 1, "%gridid": 0, "WARP_SZ": WARP}
+CONSTANTS |= {f"{layout.RESERVED}{name}": at for name, at in layout.RESERVED_OFFSETS.items()}
+_LANE = np.arange(WARP, dtype=np.uint32)
+_BIT = np.uint32(1) << _LANE
+# Register -> the lanes in its mask, as bits, for each lane.
+LANE_MASKS = {
+    "%lanemask_eq": _BIT,
+    "%lanemask_lt": _BIT - np.uint32(1),
+    "%lanemask_le": _BIT - np.uint32(1) | _BIT,
+    "%lanemask_ge": ~(_BIT - np.uint32(1)),
+    "%lanemask_gt": ~(_BIT - np.uint32(1) | _BIT),
+}
+
+
 def special_registers(
     launch: Launch, blocks: np.ndarray, extent: Extent
 ) -> Iterator[tuple[str, Value]]:
@@ -47,7 +62,7 @@ def special_registers(
 
     blocks: linear indices of the chunk's blocks.
     """
-    u32, one = np.uint32, np.uint32(1)
+    u32 = np.uint32
     thread = np.arange(extent.warps * WARP).reshape(1, extent.warps, WARP)
     linear = blocks.reshape(-1, 1, 1)
     cluster_size = math.prod(launch.cluster)
@@ -70,24 +85,16 @@ def special_registers(
         yield f"%nclusterid.{name}", u32(grid // cluster)
         yield f"%cluster_nctaid.{name}", u32(cluster)
         step_t, step_b = step_t * block, step_b * grid
-    lane = np.arange(WARP, dtype=u32).reshape(1, 1, WARP)
-    yield "%laneid", lane
+    yield "%laneid", _LANE.reshape(1, 1, WARP)
     yield "%warpid", collapse((thread // WARP).astype(u32))
-    yield "%lanemask_eq", one << lane
-    yield "%lanemask_lt", (one << lane) - one
-    yield "%lanemask_le", ((one << lane) - one) | (one << lane)
-    yield "%lanemask_ge", ~((one << lane) - one)
-    yield "%lanemask_gt", ~(((one << lane) - one) | (one << lane))
+    for name, masks in LANE_MASKS.items():
+        yield name, masks.reshape(1, 1, WARP)
     yield "%nwarpid", u32(extent.warps)
-    yield "%smid", collapse((linear % 1).astype(u32))
-    yield "%nsmid", one
-    yield "%gridid", u32(0)
+    for name, value in CONSTANTS.items():
+        yield name, u32(value)
     for name, shift in GRID_WORKSPACE_BITS.items():
         yield name, u32(launch.variables.get(GRID_WORKSPACE, 0) >> shift & 0xFFFFFFFF)
     yield "%dynamic_smem_size", u32(launch.dynamic_bytes)
     reserved = layout.reserved_shared_bytes(launch.program.function)
     yield "%total_smem_size", u32(launch.shared_bytes - reserved)
     yield "%aggr_smem_size", u32(launch.shared_bytes)
-    for name, offset in layout.RESERVED_OFFSETS.items():
-        yield f"{layout.RESERVED}{name}", u32(offset)
-    yield "WARP_SZ", u32(WARP)

@@ -7,16 +7,12 @@ import re
 import struct
 import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from gemmlab.emulator.arithmetic.lanes import Mask, Value, three_axes
+from gemmlab.emulator.memory.addresses import WINDOW_STARTS
 from gemmlab.emulator.memory.arena import GlobalMemory
-from gemmlab.emulator.memory.spaces import LOCAL_WINDOW
-
-if TYPE_CHECKING:
-    from gemmlab.emulator.execution.machine import Machine
 
 _SPECIFIER = re.compile(
     r"%(?P<flags>[-+ #0]*)(?P<width>\*|\d*)(?P<precision>\.(?:\*|\d*))?"
@@ -51,15 +47,24 @@ class Screen:
         sys.stdout.write("".join(held))
 
 
-def vprintf(m: Machine, where: Value, arguments: Value, mask: Mask | None) -> np.ndarray:
-    """Print once per active thread, in thread order. Returns each thread's number of arguments."""
-    on, local = m.active(mask), m.space_local.data
-    formats, buffers = (m.chunk.spread(three_axes(x)) for x in (where, arguments))
+def vprintf(
+    screen: Screen,
+    memory: GlobalMemory,
+    stacks: np.ndarray,
+    formats: np.ndarray,
+    buffers: np.ndarray,
+    on: np.ndarray,
+) -> np.ndarray:
+    """Print once per active thread, in thread order. Returns each thread's number of arguments.
+
+    stacks: local memory, (blocks, warps, 32, bytes). formats, buffers: addresses of the format
+    string, in global memory, and of the arguments, in local memory. on: the active threads.
+    """
     counts = np.zeros(on.shape, np.uint32)
     for at in map(tuple, np.argwhere(on)):
-        start = int(buffers[at]) - LOCAL_WINDOW
-        values = Values(m.launch.memory, local[at][start:].tobytes())
-        m.launch.screen.write(values.fill(_string(m.launch.memory, int(formats[at]))))
+        start = int(buffers[at]) - WINDOW_STARTS["local"]
+        values = Values(memory, stacks[at][start:].tobytes())
+        screen.write(values.fill(_string(memory, int(formats[at]))))
         counts[at] = values.count
     return counts
 

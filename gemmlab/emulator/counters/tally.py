@@ -1,4 +1,4 @@
-"""The raw counts that the machine records; counters/ turns them into counters."""
+"""The raw counts that a launch records, from which counters are computed."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ class Tally:
     divergent: np.ndarray  # per branch instruction: number of times it diverged a warp
     copied: Counter[str] = field(default_factory=Counter)  # copy engine: direction -> bytes
     work: int = 0  # thread-instructions
-    limit: float = math.inf  # value of `work` above which `at_limit` is called once
-    at_limit: Callable[[], None] = lambda: None
+    limit: float = math.inf  # value of `work` above which the launch is long
+    at_limit: Callable[[], None] = lambda: None  # called once, by `is_long`
+    is_known_long: bool = False
 
     @classmethod
     def of(cls, program: Program) -> Tally:
@@ -40,5 +41,11 @@ class Tally:
         self.lanes[pc] += lanes
         self.work += lanes * (block.last - block.first)
         if self.work > self.limit:
-            self.limit = math.inf
+            self.is_long()
+
+    def is_long(self) -> None:
+        """The launch turns out to be long."""
+        self.limit = math.inf
+        if not self.is_known_long:
+            self.is_known_long = True
             self.at_limit()

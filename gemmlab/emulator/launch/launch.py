@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gemmlab.emulator.counters.trace import Trace
-from gemmlab.emulator.execution.budget import MAX_INSTRUCTIONS
-from gemmlab.emulator.execution.printing import Screen
+from gemmlab.emulator.launch.printing import Screen
 from gemmlab.emulator.memory.arena import GlobalMemory
+from gemmlab.emulator.memory.heap import Heap
 from gemmlab.emulator.program import Program
 from gemmlab.errors import LaunchError
 from gemmlab.ptx.ir import Symbol
 
-if TYPE_CHECKING:
-    from gemmlab.emulator.checks import Checks
-
 Dim3 = tuple[int, int, int]
+# About a minute for a single warp. A warp of a GEMM executes a few tens times k instructions.
+MAX_INSTRUCTIONS = 10_000_000
+"""The default instruction budget of a warp."""
 
 
 @dataclass(frozen=True)
@@ -35,9 +33,8 @@ class Launch:
     local_bytes: int  # per thread
     dynamic_bytes: int = 0
     cluster: Dim3 = (1, 1, 1)  # in blocks
-    trace: Trace | None = None
     exact_tensor: bool = True  # tensor cores round as hardware does
-    checks: Checks | None = None
+    heap: Heap | None = None  # only if the kernel calls malloc or free
     max_instructions: int = MAX_INSTRUCTIONS  # per warp
     screen: Screen = field(default_factory=Screen)
 

@@ -11,28 +11,28 @@ copy, or overwrites its source too early, therefore gives different results in d
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 
 from gemmlab.core.tensor_map import CHUNK
 from gemmlab.emulator.arithmetic.lanes import WARP, Mask, Value, three_axes
+from gemmlab.emulator.copies import reductions, tensor_maps
+from gemmlab.emulator.copies.places import Bytes, SharedBox, TensorBox, Words
+from gemmlab.emulator.copies.tensor_maps import MAP_BYTES, Descriptor, sectors
 from gemmlab.emulator.counters.rules import SECTOR_BYTES
-from gemmlab.emulator.memory import reductions, tensor_maps
-from gemmlab.emulator.memory.arena import GLOBAL_BASE
-from gemmlab.emulator.memory.reductions import Combine
-from gemmlab.emulator.memory.spaces import (
-    LOCAL_WINDOW,
+from gemmlab.emulator.launch.threads import Threads
+from gemmlab.emulator.memory.addresses import (
     OFFSET_MASK,
-    PARAM_WINDOW,
     RANK_SHIFT,
-    SHARED_WINDOW,
     WINDOW_BITS,
-    Access,
+    WINDOW_STARTS,
+    WINDOWS,
 )
-from gemmlab.emulator.memory.tensor_maps import MAP_BYTES, Descriptor, Region, sectors, to_tfloat32
+from gemmlab.emulator.observer import Combine, Origin, Place, Transfer
+from gemmlab.emulator.program import Access
+from gemmlab.emulator.synchronization.mbarriers import Mbarriers
 from gemmlab.errors import (
     EmulationError,
     MisalignedAddressError,
@@ -40,102 +40,8 @@ from gemmlab.errors import (
     UnsupportedInstructionError,
 )
 
-if TYPE_CHECKING:
-    from gemmlab.emulator.execution.machine import Machine
-
 BOX_ALIGNMENT = 128  # bytes; alignment of a box in shared memory
 MBARRIER = np.dtype("u8")
-
-
-class Origin(Protocol):
-    """The source of a copy."""
-
-    def read(self) -> np.ndarray:
-        """The bytes to copy, flat uint8."""
-
-
-class Place(Origin, Protocol):
-    """The source or target of a copy, in memory."""
-
-    def write(self, data: np.ndarray) -> None: ...
-
-
-@dataclass
-class Bytes:
-    """Contiguous bytes of memory."""
-
-    view: np.ndarray
-
-    def read(self) -> np.ndarray:
-        return self.view
-
-    def write(self, data: np.ndarray) -> None:
-        self.view[:] = data
-
-
-@dataclass
-class Words:
-    """Register values that a thread sends with st.async or red.async."""
-
-    data: np.ndarray
-
-    def read(self) -> np.ndarray:
-        return self.data
-
-
-@dataclass
-class SharedBox:
-    """A box in the shared memory of one block, in 16-byte chunks."""
-
-    rows: np.ndarray  # all shared memory of the block, (chunks, 16) uint8
-    chunks: np.ndarray  # chunk numbers of the box, in the order of its elements
-
-    def read(self) -> np.ndarray:
-        data: np.ndarray = self.rows[self.chunks].reshape(-1)
-        return data
-
-    def write(self, data: np.ndarray) -> None:
-        self.rows[self.chunks] = data.reshape(-1, CHUNK)
-
-
-@dataclass
-class TensorBox:
-    """A box of a tensor in global memory, possibly extending outside the tensor."""
-
-    descriptor: Descriptor
-    region: Region
-    view: np.ndarray  # the elements inside the tensor
-
-    @property
-    def sectors(self) -> int:
-        """Number of 32-byte sectors that the rows of the box touch."""
-        return self.region.sectors(self.descriptor.address)
-
-    def read(self) -> np.ndarray:
-        box, inside = self.descriptor.empty_box(), self.view
-        if self.descriptor.format == "tfloat32":
-            inside = to_tfloat32(inside)
-        box[self.region.place] = inside
-        return box.reshape(-1).view(np.uint8)
-
-    def write(self, data: np.ndarray) -> None:
-        box = data.view(self.descriptor.dtype).reshape(self.descriptor.counts[::-1])
-        self.view[...] = box[self.region.place]
-
-
-@dataclass
-class Transfer:
-    """An in-flight copy. It completes either at an mbarrier per target, or as part of a bulk group
-    of the issuing thread."""
-
-    instruction: int
-    thread: int  # flat index in the chunk
-    group: int
-    source: Origin
-    targets: list[Place]
-    combine: Combine | None  # of a reduction
-    cells: list[int]  # of the mbarriers; empty for a copy that completes by group
-    nbytes: int
 
 
 def moved(address: Value, offset: int) -> Value:
@@ -155,13 +61,21 @@ class Lane(NamedTuple):
 class BulkCopies:
     """The bulk copies of a chunk's threads. Each thread numbers its groups from 0."""
 
-    def __init__(self, machine: Machine) -> None:
-        self.machine = machine
+    def __init__(
+        self,
+        threads: Threads,
+        shared: np.ndarray,
+        mbarriers: Mbarriers,
+        to_complete: Callable[[list[Transfer]], list[Transfer]],
+    ) -> None:
+        """shared: the shared memory of all blocks, (blocks, bytes). to_complete: the in-flight
+        copies that complete now, although no thread waits for them yet."""
+        self.threads, self.shared, self.mbarriers = threads, shared, mbarriers
+        self.to_complete = to_complete
         self.transfers: list[Transfer] = []
-        self.committed = np.zeros(machine.extent.shape, np.int64)  # groups per thread
-        self.shared = machine.space_shared.data
-        self.memory = machine.launch.memory
-        self.cluster_size = math.prod(machine.launch.cluster)
+        self.committed = np.zeros(threads.extent.shape, np.int64)  # groups per thread
+        self.memory = threads.launch.memory
+        self.cluster_size = math.prod(threads.launch.cluster)
 
     # Called by generated code. signal: access and address of an mbarrier. blocks: multicast mask,
     # one bit per rank in the cluster. combine: the operation of a reduction.
@@ -302,7 +216,7 @@ class BulkCopies:
         only_reads: wait only until sources have been read (.read); this matters to observers only.
         """
         self._complete(self.awaited(self.transfers, most, mask), only_reads)
-        for observer in self.machine.observers:
+        for observer in self.threads.observers:
             observer.transfers_awaited(most, only_reads, mask)
 
     def awaited(self, transfers: list[Transfer], most: int, mask: Mask | None) -> list[Transfer]:
@@ -315,19 +229,19 @@ class BulkCopies:
 
     def fence(self, mask: Mask | None) -> None:
         """fence.proxy.async: has no effect, since copies see all earlier writes."""
-        for observer in self.machine.observers:
+        for observer in self.threads.observers:
             observer.proxy_fenced(mask)
 
     def fence_init(self, mask: Mask | None) -> None:
         """fence.mbarrier_init: has no effect."""
-        for observer in self.machine.observers:
+        for observer in self.threads.observers:
             observer.mbarrier_init_fenced(mask)
 
     # Called by the machine
 
     def complete_awaited(self) -> None:
         """Complete the copies that signal mbarriers, or all copies once every thread has exited."""
-        over = not self.machine.live.any()
+        over = not self.threads.live.any()
         self._complete([t for t in self.transfers if t.cells or over])
 
     def complete_all(self) -> None:
@@ -337,7 +251,7 @@ class BulkCopies:
 
     def complete_some(self) -> None:
         """Complete the copies that the scheduling order picks."""
-        self._complete(self.machine.order.to_complete(self.transfers))
+        self._complete(self.to_complete(self.transfers))
 
     def _complete(self, due: list[Transfer], only_reads: bool = False) -> None:
         if not due:
@@ -348,12 +262,12 @@ class BulkCopies:
             data = t.source.read()
             for target in t.targets:
                 target.write(data if t.combine is None else t.combine(target.read(), data))
-            for observer in self.machine.observers:
+            for observer in self.threads.observers:
                 observer.transfer_completed(t, only_reads)
             if t.cells:
                 cells = np.array(t.cells)
                 access = Access(t.instruction, 0, MBARRIER, 1)
-                self.machine.mbarriers.add_tx(access, cells, np.full(len(cells), -t.nbytes))
+                self.mbarriers.add_tx(access, cells, np.full(len(cells), -t.nbytes))
 
     # Lanes, and the sources and targets of their copies
 
@@ -368,10 +282,10 @@ class BulkCopies:
     ) -> Iterator[tuple[Lane, int | None, list[int | None], list[int]]]:
         """For each active lane: itself, the cell of its mbarrier, the target ranks (None for its
         own block), and its operands."""
-        on, shape = self.machine.active(mask), self.machine.extent.shape
+        on, shape = self.threads.active(mask), self.threads.extent.shape
         among = (np.uint32(0) if blocks is None else blocks,)
         columns = [np.broadcast_to(three_axes(x), shape)[on].tolist() for x in (*operands, *among)]
-        cells = self.machine.mbarriers.cells(*signal, mask).tolist() if signal else None
+        cells = self.mbarriers.cells(*signal, mask).tolist() if signal else None
         seen: set[tuple[int, ...]] = set()
         threads = zip(np.argwhere(on).tolist(), zip(*columns, strict=True), strict=True)
         for k, (place, (*values, bits)) in enumerate(threads):
@@ -389,7 +303,7 @@ class BulkCopies:
             yield lane, cells[k] if cells else None, ranks, values
 
     def _count(self, kind: str, touched: int) -> None:
-        self.machine.tally.copied[kind] += touched * SECTOR_BYTES
+        self.threads.tally.copied[kind] += touched * SECTOR_BYTES
 
     def _start(
         self,
@@ -400,13 +314,13 @@ class BulkCopies:
         cells: list[int],
         nbytes: int,
     ) -> None:
-        thread = (lane.block * self.machine.extent.warps + lane.warp) * WARP + lane.lane
+        thread = (lane.block * self.threads.extent.warps + lane.warp) * WARP + lane.lane
         group = int(self.committed[lane.block, lane.warp, lane.lane])
         transfer = Transfer(
             lane.instruction, thread, group, source, targets, combine, cells, nbytes
         )
         self.transfers.append(transfer)
-        for observer in self.machine.observers:
+        for observer in self.threads.observers:
             observer.transfer_started(transfer)
 
     def _block(self, lane: Lane, address: int, rank: int | None) -> tuple[int, int]:
@@ -433,7 +347,7 @@ class BulkCopies:
         if space == "global":
             view = self.memory.span(address, nbytes)
             if view is None:
-                message = self.memory.describe_miss(address - GLOBAL_BASE, nbytes)
+                message, _ = self.memory.miss(address, nbytes)
                 self._fail(lane, OutOfBoundsError, message, address)
             return Bytes(view)
         return Bytes(self._shared(lane, address, nbytes, rank))
@@ -441,10 +355,10 @@ class BulkCopies:
     def _shared(self, lane: Lane, address: int, nbytes: int, rank: int | None) -> np.ndarray:
         """`nbytes` bytes of shared memory, starting at an address."""
         block, offset = self._block(lane, address, rank)
-        if offset + nbytes > self.machine.space_shared.nbytes:
+        if offset + nbytes > self.threads.launch.shared_bytes:
             message = (
                 f"bulk copy of {nbytes} bytes at shared address {offset:#x} is out of bounds: the "
-                f"block has {self.machine.space_shared.nbytes} bytes of shared memory"
+                f"block has {self.threads.launch.shared_bytes} bytes of shared memory"
             )
             self._fail(lane, OutOfBoundsError, message, address)
         return self.shared[block, offset : offset + nbytes]
@@ -458,8 +372,8 @@ class BulkCopies:
         return SharedBox(self.shared[block].reshape(-1, CHUNK), d.chunks(offset))
 
     def _descriptor(self, lane: Lane, address: int, rank: int) -> Descriptor:
-        window = address >> WINDOW_BITS << WINDOW_BITS
-        if window in (SHARED_WINDOW, LOCAL_WINDOW):
+        window = dict(enumerate(WINDOWS)).get(address >> WINDOW_BITS)
+        if window in ("shared", "local"):
             message = f"the tensor map address {address:#x} is in shared or local memory"
             rule = "declare a parameter `const __grid_constant__ CUtensorMap`"
             self._fail(lane, EmulationError, f"{message}: {rule}", address)
@@ -467,9 +381,9 @@ class BulkCopies:
             alignment = tensor_maps.MAP_ALIGNMENT
             message = f"the tensor map address {address:#x} is not a multiple of {alignment}"
             self._fail(lane, MisalignedAddressError, message, address)
-        if window == PARAM_WINDOW:
-            offset = address - PARAM_WINDOW
-            data = self.machine.launch.parameters[offset : offset + MAP_BYTES]
+        if window == "param":
+            offset = address - WINDOW_STARTS["param"]
+            data = self.threads.launch.parameters[offset : offset + MAP_BYTES]
         else:
             data = self._bytes(lane, "global", address, MAP_BYTES, None).view
         descriptor = tensor_maps.decode(data.tobytes())
@@ -494,7 +408,7 @@ class BulkCopies:
     def _fail(
         self, lane: Lane, error: type[EmulationError], message: str, address: int
     ) -> NoReturn:
-        bad = np.zeros(self.machine.extent.shape, bool)
+        bad = np.zeros(self.threads.extent.shape, bool)
         bad[lane.block, lane.warp, lane.lane] = True
         addresses = np.full(bad.shape, address % (1 << 64), np.uint64)
-        self.machine.fault(error, message, lane.instruction, bad, addresses)
+        self.threads.fault(error, message, lane.instruction, bad, addresses)

@@ -8,29 +8,17 @@ either. A copy that is never waited for is never written.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import Mask, Value, three_axes
 from gemmlab.emulator.counters import rules
 from gemmlab.emulator.memory.arena import GLOBAL_BASE
-from gemmlab.emulator.memory.spaces import Access, Chunk, GlobalSpace, SharedSpace, offsets_of
-from gemmlab.emulator.observer import Observer, Request
+from gemmlab.emulator.memory.chunk import Chunk, arena_offsets, offsets_of
+from gemmlab.emulator.memory.spaces import GlobalSpace, SharedSpace
+from gemmlab.emulator.observer import Observer, Pending, Request
+from gemmlab.emulator.program import Access
 from gemmlab.errors import EmulationError
-
-
-class Pending(NamedTuple):
-    """The in-flight copies of one instruction. All arrays have one entry per lane."""
-
-    lanes: np.ndarray  # flat index in the chunk
-    group: np.ndarray  # number of the copy's group
-    cells: np.ndarray  # flat index of the first element in shared memory
-    values: list[np.ndarray]  # one array per element of a lane's copy
-
-    def part(self, keep: np.ndarray) -> Pending:
-        values = [v[keep] for v in self.values]
-        return Pending(self.lanes[keep], self.group[keep], self.cells[keep], values)
 
 
 @dataclass
@@ -141,14 +129,13 @@ class Source(GlobalSpace):
 
     def locate(self, access: Access, address: Value, size: np.ndarray) -> np.ndarray:
         """Offsets into the arena, (blocks, warps, 32); 0 for lanes that read nothing."""
-        base = np.uint64((access.offset - GLOBAL_BASE) % (1 << 64))
-        offsets = self.chunk.spread(three_axes((address + base).view(np.int64)))
+        offsets = self.chunk.spread(arena_offsets(access, address))
         for n in np.unique(size[size > 0]).tolist():
             part = Mask(size == n, self.chunk.extent)
             read = Access(access.instruction, access.offset, np.dtype("u1"), n)
             self._check_bounds(read, offsets, offsets[part.array], part)
         offsets = np.where(size > 0, offsets, 0)
-        self.chunk.check_alignment(access, offsets, None, GLOBAL_BASE)
+        self.chunk.check_alignment(access, offsets, None, self.memory.name_of, GLOBAL_BASE)
         return offsets
 
     def read(self, access: Access, offsets: np.ndarray, size: np.ndarray) -> list[np.ndarray]:

@@ -20,6 +20,8 @@ from gemmlab.core.tensor_map import (
     SWIZZLE_SPAN,
     TensorMap,
 )
+from gemmlab.emulator.arithmetic.lanes import Value
+from gemmlab.emulator.counters.rules import sector
 
 MAP_BYTES = 128
 MAP_ALIGNMENT = 64
@@ -103,7 +105,7 @@ def replace(data: np.ndarray, field: str, axis: int, value: int) -> bool:
 
 def sectors(address: np.ndarray, nbytes: int) -> np.ndarray:
     """Number of 32-byte sectors that `nbytes` bytes starting at each address touch."""
-    count: np.ndarray = (address + nbytes - 1 >> 5) - (address >> 5) + 1
+    count: np.ndarray = sector(address + nbytes - 1) - sector(address) + 1
     return count
 
 
@@ -246,8 +248,14 @@ def swizzled(chunks: np.ndarray, swizzle: str, base: int = 0) -> np.ndarray:
     base: the 128-byte row, modulo 8, at which the pattern begins.
     """
     bits = {"none": 0, "32B": 1, "64B": 3, "128B": 7}[swizzle]
-    places: np.ndarray = chunks ^ ((chunks >> 3) - base & bits)
+    places: np.ndarray = swizzled_by(bits, chunks, base)
     return places
+
+
+def swizzled_by(bits: Value, chunks: Value, base: Value) -> Value:
+    """`swizzled` for both tiers; the native tier calls it with values of its IR. bits: the mask of
+    the swizzle."""
+    return chunks ^ ((chunks >> 3) - base & bits)
 
 
 def to_tfloat32(words: np.ndarray) -> np.ndarray:

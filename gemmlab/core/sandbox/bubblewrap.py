@@ -1,0 +1,40 @@
+"""bubblewrap: a program that runs another one with other mounts, in namespaces of its own.
+
+For kernels without Landlock. https://github.com/containers/bubblewrap
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from functools import cache
+
+_ISOLATED = ["--unshare-user", "--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts"]
+_ISOLATED += ["--die-with-parent", "--proc", "/proc", "--dev", "/dev"]
+
+
+@cache
+def available() -> bool:
+    """Whether bubblewrap is installed and may make namespaces."""
+    found = shutil.which("bwrap")
+    if found is None:
+        return False
+    done = subprocess.run([found, *_ISOLATED, "--ro-bind", "/", "/", "true"], capture_output=True)
+    return done.returncode == 0
+
+
+def prefix(
+    readable: Sequence[str], writable: Sequence[str], devices: Sequence[str], folder: str
+) -> list[str]:
+    """Return the command that runs the command after it, in `folder`, with these paths alone."""
+    command = ["bwrap", *_ISOLATED]
+    for option, paths in (
+        ("--ro-bind-try", readable),
+        ("--bind-try", writable),
+        ("--dev-bind-try", devices),
+    ):
+        for path in paths:
+            if not path.startswith(("/proc", "/dev/")) or option == "--dev-bind-try":
+                command += [option, path, path]
+    return [*command, "--chdir", folder]

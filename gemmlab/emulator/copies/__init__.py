@@ -1,0 +1,1 @@
+"""Asynchronous copies: cp.async, bulk copies and reductions, and the tensor maps that they use."""
