@@ -1,0 +1,187 @@
+"""What a launch executes of its machine code, and the addresses that it loads: all of a prediction
+that does not depend on rates."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from gemmlab.compile.artifact import Artifact
+from gemmlab.core import disk_cache
+from gemmlab.cubin import tools
+from gemmlab.cubin.code import Code, read
+from gemmlab.emulator.counters.rules import SECTOR_BYTES, SiteCounts
+from gemmlab.emulator.counters.tally import Tally
+from gemmlab.emulator.launch.launch import Dim3, Launch
+from gemmlab.emulator.program import Program
+from gemmlab.emulator.run import Run, prepare
+from gemmlab.errors import CompileError, PredictionError
+from gemmlab.hardware.occupancy import occupancy
+from gemmlab.hardware.specs import KB
+from gemmlab.ptx.opcodes import ATOMICS
+from gemmlab.sass.counts import count
+from gemmlab.sass.lines import Executed, ptx_lines
+from gemmlab.timing import caches, instructions, sample
+from gemmlab.timing.instructions import Op
+from gemmlab.timing.parameters import Parameters
+from gemmlab.timing.sample import Load
+
+FORMAT = "1"  # version of the cached text; part of its key
+# KB of an SM that can be shared memory; the rest is L1 (CUDA C++ Programming Guide, 9.0). CUDA
+# takes the least that holds the resident blocks, and at least 8 where there is no shared memory.
+CARVEOUTS = (8, 16, 32, 64, 100, 132, 164, 196, 228)
+
+
+@dataclass
+class Facts:
+    """What a launch executes.
+
+    classes: blocks that execute alike: their share of all, and how often a warp of them executes
+        each basic block. sites: PTX line -> state space -> counts, of the blocks sampled. lookups:
+        by PTX line. shared: for loads, by PTX line, the distinct sectors of a wave over those of
+        each multiprocessor, summed. requests: by PTX line, of the launch to global memory.
+        allocations: PTX line -> name and bytes of what it loads. hottest: of an atomic operation,
+        by PTX line, the share of its lanes that update the same address. floats: PTX lines of
+        atomic operations on floats. source: PTX line -> "file:line".
+    """
+
+    code: Code
+    ops: list[list[Op]]  # of each basic block
+    classes: list[tuple[float, list[float]]]
+    sites: dict[int, dict[str, SiteCounts]]
+    lookups: dict[int, caches.Lookups]
+    shared: dict[int, float]
+    blocks: int
+    warps_per_block: int
+    resident: int  # blocks that a multiprocessor holds at a time
+    loaded_bytes: int  # of the allocations that it loads from
+    stored_bytes: int  # of the others
+    requests: dict[int, int]
+    allocations: dict[int, tuple[str, int]]
+    hottest: dict[int, float]
+    floats: frozenset[int]
+    source: dict[int, str]
+
+
+@lru_cache(maxsize=64)
+def disassemble(cubin: bytes, entry: str) -> Code:
+    """Return a kernel's machine code, with bits and PTX lines."""
+    name = disk_cache.name_of(["sass words", FORMAT, hashlib.sha256(cubin).hexdigest(), entry])
+    text = disk_cache.load(name)
+    if text is None:
+        text = tools.sass(cubin, entry, ptx_lines=True, words=True).encode()
+        disk_cache.save(name, text)
+    return read(text.decode())
+
+
+def gather(
+    artifact: Artifact,
+    grid: Dim3,
+    block: Dim3,
+    args: Sequence[Any],
+    dynamic_smem: int,
+    gpu: Parameters,
+) -> Facts:
+    """Emulate parts of a launch.
+
+    Raises PredictionError for what the model does not follow, CompileError for a kernel without
+    machine code, and EmulationError.
+    """
+    if artifact.cubin is None or artifact.resources is None:
+        raise CompileError(f"{artifact.entry} was not assembled, so it has no machine code")
+    code = disassemble(artifact.cubin, artifact.entry)
+    prepared = prepare(artifact.ptx, artifact.entry, grid, block, args, dynamic_smem)
+    launch, program = prepared.launch, prepared.launch.program
+    if math.prod(launch.cluster) > 1:
+        raise PredictionError("the model does not follow clusters of blocks")
+    ops = instructions.prepare(code)
+    numbers = sample.groups(grid)
+    tallies = sample.counts(launch, numbers)
+    classes = _classes(code, tallies, -(-launch.threads // 32), program)
+    _refuse(ops, classes)
+    blocks, smem = math.prod(grid), artifact.resources.static_smem_bytes + dynamic_smem
+    found = occupancy(artifact.arch, launch.threads, artifact.resources.registers, smem)
+    resident = found.blocks_per_sm
+    prepared.restart()
+    traced = sample.loads(launch, list(range(0, blocks, gpu.sms))[:resident])
+    prepared.restart()
+    wave = list(range(min(blocks, gpu.sms * resident)))
+    ptx = program.function.instructions
+    bypass = frozenset(i for i, one in enumerate(ptx) if one.root == "cp" and "cg" in one.opcode)
+    l1_bytes = (gpu.l1_kb - _carveout(resident * (smem + KB) if smem else 0)) * KB
+    lookups = caches.l1(traced, l1_bytes, bypass)
+    shared = caches.shared_by_blocks(sample.loads(launch, wave, 2), wave, gpu.sms)
+    allocations = _allocations(launch, traced)
+    loaded = sum(nbytes for _, nbytes in set(allocations.values()))
+    sites = _sites(program, sample.added(tallies))
+    scale = blocks / len(numbers)
+    return Facts(
+        code,
+        ops,
+        classes,
+        sites,
+        {ptx[i].line: of for i, of in lookups.items()},
+        {ptx[i].line: of for i, of in shared.items()},
+        blocks,
+        -(-launch.threads // 32),
+        resident,
+        loaded,
+        sum(a.nbytes for a in launch.memory.allocations) - loaded,
+        {
+            line: round(of["global"].requests * scale)
+            for line, of in sites.items()
+            if "global" in of
+        },
+        allocations,
+        {ptx[x.instruction].line: x.hottest for x in traced if x.kind == "update"},
+        frozenset(x.line for x in ptx if x.root in ATOMICS and x.opcode[-1] in ("f32", "f64")),
+        {one.line: one.source for one in ptx if one.source},
+    )
+
+
+def _classes(
+    code: Code, tallies: Sequence[Tally], warps: int, program: Program
+) -> list[tuple[float, list[float]]]:
+    found = []
+    for group in sample.classes(tallies):
+        tally = sample.added(group)
+        launched = Executed(int(tally.warps[:1].sum()), int(tally.lanes[:1].sum()))
+        counted = count(code, ptx_lines(Run({}, program, tally)), launched)
+        executed = [of.warps / (len(group) * warps) for of in counted.blocks]
+        found.append((len(group) / len(tallies), executed))
+    return found
+
+
+def _refuse(ops: Sequence[Sequence[Op]], classes: Sequence[tuple[float, list[float]]]) -> None:
+    for i, body in enumerate(ops):
+        if not any(executed[i] for _, executed in classes):
+            continue
+        for op in body:
+            if op.kind == instructions.ASYNC:
+                raise PredictionError(f"the model does not follow {op.code.opcode}")
+
+
+def _carveout(nbytes: int) -> int:
+    return next((size for size in CARVEOUTS if size * KB >= nbytes), CARVEOUTS[-1])
+
+
+def _allocations(launch: Launch, loads: Sequence[Load]) -> dict[int, tuple[str, int]]:
+    ptx, found = launch.program.function.instructions, {}
+    for load in loads:
+        where = int(load.sectors.max()) * SECTOR_BYTES
+        for one in launch.memory.allocations:
+            if one.address <= where < one.address + one.nbytes and not load.is_store:
+                found[ptx[load.instruction].line] = (one.name, one.nbytes)
+    return found
+
+
+def _sites(program: Program, tally: Tally) -> dict[int, dict[str, SiteCounts]]:
+    sites: dict[int, dict[str, SiteCounts]] = {}
+    for (index, space), counts in tally.sites.items():
+        line = program.function.instructions[index].line
+        sites.setdefault(line, {}).setdefault(space, SiteCounts()).add(counts)
+    return sites

@@ -1,0 +1,237 @@
+"""One multiprocessor that executes the warps of some blocks, instruction by instruction.
+
+Four schedulers issue at most one instruction per cycle each. A warp may issue once the stall count
+of its last instruction is over, the scoreboards are free that its next one waits for, and the unit
+that executes it is free. Of several such warps, the one that issued last goes on; if it cannot, or
+yields, the oldest is next.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Sequence
+
+from gemmlab.timing import instructions as kinds
+from gemmlab.timing.instructions import Op
+from gemmlab.timing.memory import Memory
+from gemmlab.timing.parameters import Parameters
+from gemmlab.timing.warps import (
+    BARRIER,
+    CONSTANT,
+    LG,
+    LONG,
+    MATH,
+    MIO,
+    NOT_SELECTED,
+    SELECTED,
+    SHORT,
+    WAIT,
+    Block,
+    Scheduler,
+    Step,
+    Warp,
+)
+
+PARTITIONS = 4
+_INFINITE = float("inf")
+
+Paths = Sequence[Sequence[Sequence[Step]]]  # of the warps of each block
+
+
+def simulate(paths: Paths, resident: int, gpu: Parameters, active: int) -> list[Block]:
+    """Execute blocks, at most `resident` at a time, and return them as they started.
+
+    active: multiprocessors that have work.
+    """
+    return _Multiprocessor(paths, gpu, active).run(resident)
+
+
+class _Multiprocessor:
+    def __init__(self, paths: Paths, gpu: Parameters, active: int) -> None:
+        self.gpu, self.memory, self.pending = gpu, Memory(gpu, active), deque(paths)
+        self.schedulers = [Scheduler() for _ in range(PARTITIONS)]
+        self.events: list[tuple[float, int]] = []  # when which scheduler acts next
+        self.blocks: list[Block] = []
+        self.started = 0  # warps
+        self.pipe_cycles = {
+            kinds.FMA: gpu.fma_cycles,
+            kinds.FMA_HEAVY: gpu.alu_cycles,
+            kinds.ALU: gpu.alu_cycles,
+            kinds.FP16: gpu.alu_cycles,
+            kinds.FP64: gpu.fp64_cycles,
+            kinds.UNIFORM: gpu.uniform_cycles,
+            kinds.XU: gpu.xu_cycles,
+            kinds.TENSOR: gpu.xu_cycles,
+        }
+
+    def run(self, resident: int) -> list[Block]:
+        for _ in range(min(resident, len(self.pending))):
+            self.start(0.0)
+        while self.events:
+            now, number = heapq.heappop(self.events)
+            scheduler = self.schedulers[number]
+            if scheduler.asleep or scheduler.time != now:
+                continue  # an event that a later one has replaced
+            warp, later = self.choose(scheduler, now)
+            if warp is not None:
+                later = now + self.issue(scheduler, warp, now)
+            if later == _INFINITE:
+                scheduler.asleep = True
+            else:
+                scheduler.time = later
+                heapq.heappush(self.events, (later, number))
+        return self.blocks
+
+    def start(self, now: float) -> None:
+        """Start the next block. Its warps go to the schedulers in turn."""
+        block = Block(now)
+        for steps in self.pending.popleft():
+            number, ready = self.started % PARTITIONS, now + self.gpu.block_cycles
+            warp = Warp(steps, block, number, ready, ready - 1)
+            self.started += 1
+            block.live += 1
+            block.warps.append(warp)
+            self.schedulers[number].warps.append(warp)
+            self.wake(warp)
+        self.blocks.append(block)
+
+    def wake(self, warp: Warp) -> None:
+        scheduler = self.schedulers[warp.scheduler]
+        if scheduler.asleep or warp.ready < scheduler.time:
+            scheduler.asleep, scheduler.time = False, warp.ready
+            heapq.heappush(self.events, (warp.ready, warp.scheduler))
+
+    def choose(self, scheduler: Scheduler, now: float) -> tuple[Warp | None, float]:
+        """Return the warp that issues now, or None and when the next may."""
+        queue, pipes, depth = scheduler.queue, scheduler.pipes, self.gpu.queue_depth
+        while queue and queue[0] <= now:
+            queue.popleft()
+        chosen, later = None, _INFINITE
+        for warp in scheduler.warps:
+            ready = warp.ready
+            if ready > now:
+                if ready < later:
+                    later = ready
+                continue
+            op = warp.steps[warp.position].op
+            if op.kind in kinds.QUEUED:
+                if len(queue) >= depth:
+                    free = queue[-depth]
+                    warp.blocked = (free, LG if op.kind in kinds.FAR else MIO)
+                    later = min(later, free)
+                    continue
+            elif pipes[op.pipe] >= now + 1:
+                free = pipes[op.pipe]
+                warp.blocked = (free, MATH)
+                later = min(later, free)
+                continue
+            if warp is scheduler.last:
+                return warp, later
+            chosen = chosen or warp
+        return chosen, later
+
+    def issue(self, scheduler: Scheduler, warp: Warp, now: float) -> float:
+        """Issue the warp's next instruction. Returns the cycles until the scheduler's next."""
+        step = warp.steps[warp.position]
+        op = step.op
+        self.account(warp, step, now)
+        warp.stall = op.stall or 1
+        scheduler.last = None if op.yields else warp
+        if op.kind == kinds.PLAIN:
+            cycles = self.arithmetic(scheduler, warp, op, now)
+        else:
+            cycles = 1.0
+            self.special(scheduler, warp, step, now)
+        warp.position += 1
+        block = warp.block
+        if warp.position >= len(warp.steps):
+            scheduler.warps.remove(warp)
+            scheduler.last = None
+            block.live -= 1
+            if block.live:
+                self.release(block, now)
+            else:
+                block.ended = now
+                if self.pending:
+                    self.start(now)
+        elif op.kind == kinds.BARRIER:
+            warp.ready = _INFINITE
+            block.waiting.append(warp)
+            self.release(block, now)
+        else:
+            warp.plan(now)
+        return cycles
+
+    def account(self, warp: Warp, step: Step, now: float) -> None:
+        """Book the cycles since the warp's last instruction."""
+        stalls = step.stalls
+        gap = now - warp.last
+        step.issued += 1
+        stalls[SELECTED] += 1
+        stalls[WAIT] += min(gap, warp.stall) - 1
+        idle = warp.ready - warp.last - warp.stall
+        if idle > 0:
+            stalls[warp.why] += idle
+        rest = now - warp.ready
+        if rest > 0:
+            until, why = warp.blocked
+            throttled = min(rest, max(0.0, until - warp.ready))
+            stalls[why] += throttled
+            stalls[NOT_SELECTED] += rest - throttled
+        warp.blocked = (0.0, MATH)
+        warp.last = now
+        warp.times.append(now)
+
+    def arithmetic(self, scheduler: Scheduler, warp: Warp, op: Op, now: float) -> float:
+        """Execute on a pipe of the partition. Registers that share a bank are read in turn."""
+        even, odd = op.reads
+        cycles, reads = 1.0, even + odd
+        if reads > 2:
+            cycles += self.gpu.three_reads_cycles * (reads - 2)
+        elif reads == 2 and not (even and odd):
+            cycles += self.gpu.same_bank_cycles
+        pipe = op.pipe
+        free = max(scheduler.pipes[pipe], now) + self.pipe_cycles[pipe]
+        scheduler.pipes[pipe] = free
+        if op.write_barrier >= 0:
+            warp.occupy(op.write_barrier, free + self.gpu.xu_latency, SHORT)
+        return cycles
+
+    def special(self, scheduler: Scheduler, warp: Warp, step: Step, now: float) -> None:
+        """Execute what is not arithmetic, and set its scoreboards."""
+        op, gpu, memory = step.op, self.gpu, self.memory
+        kind, done, leaves, cause = op.kind, now, now, SHORT
+        if kind in kinds.QUEUED:
+            traffic = step.traffic
+            assert traffic is not None
+            leaves, done = memory.serve(kind, now, traffic)
+            if kind == kinds.COPY:
+                warp.copies = max(warp.copies, done)
+            scheduler.queue.append(leaves)
+            cause = LONG if kind in kinds.FAR else SHORT
+        elif kind == kinds.CONSTANT:
+            done, cause = now + gpu.constant_latency, CONSTANT
+        elif kind == kinds.SPECIAL:
+            done = now + gpu.special_latency
+        elif kind == kinds.COMMIT:
+            warp.groups.append(warp.copies)
+        elif kind == kinds.BRANCH:
+            warp.stall = max(warp.stall, gpu.branch_cycles)
+        if op.write_barrier >= 0:
+            warp.occupy(op.write_barrier, done, cause)
+        if op.read_barrier >= 0:
+            warp.occupy(op.read_barrier, leaves + gpu.queue_cycles, cause)
+
+    def release(self, block: Block, now: float) -> None:
+        """Let the warps at a barrier go on if all have arrived."""
+        if len(block.waiting) < block.live or not block.waiting:
+            return
+        passed = now + self.gpu.barrier_cycles
+        for warp in block.waiting:
+            warp.steps[warp.position].stalls[BARRIER] += passed - warp.last
+            warp.last = passed - 1
+            warp.stall = 1
+            warp.plan(warp.last)
+            self.wake(warp)
+        block.waiting = []

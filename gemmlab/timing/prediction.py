@@ -1,0 +1,213 @@
+"""Predicts the time of a launch: one multiprocessor with its resident blocks is simulated, and its
+time scaled to the grid."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import mean
+from typing import Any
+
+from gemmlab.compile.artifact import Artifact
+from gemmlab.emulator.launch.launch import Dim3
+from gemmlab.timing import extrapolation, path
+from gemmlab.timing.extrapolation import Known
+from gemmlab.timing.facts import Facts, gather
+from gemmlab.timing.memory import Memory
+from gemmlab.timing.multiprocessor import PARTITIONS, simulate
+from gemmlab.timing.parameters import Model, Parameters
+from gemmlab.timing.path import Loop
+from gemmlab.timing.traffic import Sources
+from gemmlab.timing.warps import REASONS, Block, Step
+
+MOST_STEPS = 100_000  # instructions to simulate, about
+_SATURATED = 0.8  # share of a unit's cycles above which it is the limiter
+_QUEUES = ("the load and store unit", "L2", "device memory")
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The predicted time of a launch, and where its cycles go.
+
+    cycles: of the busiest multiprocessor. stalls: shares of the cycles of resident warps, by Nsight
+    Compute's names. busy: shares of the cycles in which a unit is busy. lines: shares of the cycles
+    of warps by PTX line. limiter: the busiest unit, or what warps wait for if none is busy.
+    """
+
+    time_s: float
+    cycles: float
+    stalls: Mapping[str, float]
+    busy: Mapping[str, float]
+    lines: Mapping[int, float]
+    limiter: str
+    source: Mapping[int, str]  # PTX line -> "file:line"
+
+    def by_source_line(self) -> dict[str, float]:
+        """Shares of the cycles of warps by "file:line", the largest first."""
+        found = Counter[str]()
+        for line, share in self.lines.items():
+            found[self.source.get(line, "")] += share  # type: ignore[assignment]
+        return dict(found.most_common())
+
+
+def predict(
+    artifact: Artifact,
+    grid: Dim3,
+    block: Dim3,
+    args: Sequence[Any],
+    dynamic_smem: int,
+    model: Model,
+) -> Prediction:
+    """Predict the time of a launch on a GPU, from empty caches. args: as for `gemmlab.emulate`.
+
+    Raises PredictionError, CompileError and EmulationError as `facts.gather` does.
+    """
+    facts = gather(artifact, grid, block, args, dynamic_smem, model.parameters)
+    return estimate(facts, model.parameters)
+
+
+def estimate(facts: Facts, gpu: Parameters) -> Prediction:
+    """Predict the time of what a launch executes."""
+    sources = Sources(facts, gpu)
+    steps = [[Step(op, sources.traffic(op)) for op in body] for body in facts.ops]
+    found = [
+        (share, _Class(facts, executed, steps, gpu).run()) for share, executed in facts.classes
+    ]
+    if -(-facts.blocks // gpu.sms) <= facts.resident:  # the slowest block decides
+        cycles = max(cycles for _, cycles in found)
+    else:
+        cycles = sum(share * cycles for share, cycles in found)
+    cost = _Cost(facts, steps, gpu)
+    busy = {name: min(1.0, x / max(1.0, cycles)) for name, x in cost.busy.items()}
+    return Prediction(
+        cycles / (gpu.clock_ghz * 1e9) + gpu.launch_us * 1e-6,
+        cycles,
+        cost.stalls,
+        busy,
+        cost.lines,
+        _limiter(cost.stalls, busy),
+        facts.source,
+    )
+
+
+def _limiter(stalls: Mapping[str, float], busy: Mapping[str, float]) -> str:
+    unit = max(busy, key=lambda name: busy[name])
+    if busy[unit] > _SATURATED:
+        return unit
+    waits = {name: x for name, x in stalls.items() if name not in ("selected", "not selected")}
+    return max(waits, key=lambda name: waits[name])
+
+
+class _Cost:
+    """What the instructions of a launch cost: those simulated, as often as it executes them.
+
+    stalls, lines: shares of the cycles of warps, by reason and by PTX line. busy: cycles of the
+    units of a multiprocessor.
+    """
+
+    def __init__(self, facts: Facts, steps: Sequence[Sequence[Step]], gpu: Parameters) -> None:
+        active = min(facts.blocks, gpu.sms)
+        warps = facts.blocks / active * facts.warps_per_block  # of a multiprocessor
+        stalls, lines, issued = [0.0] * len(REASONS), Counter[int](), 0.0
+        memory = Memory(gpu, active)
+        queues = [0.0] * len(memory.busy)
+        for i, body in enumerate(steps):
+            executed = warps * sum(share * of[i] for share, of in facts.classes)
+            issued += executed * len(body)
+            for step in body:
+                if step.traffic is not None:
+                    before = list(memory.busy)
+                    memory.serve(step.op.kind, 0.0, step.traffic)
+                    each = [x - y for x, y in zip(memory.busy, before, strict=True)]
+                    queues = [x + executed * y for x, y in zip(queues, each, strict=True)]
+                if step.issued:
+                    cycles = [x / step.issued * executed for x in step.stalls]
+                    stalls = [x + y for x, y in zip(stalls, cycles, strict=True)]
+                    lines[step.op.code.line or 0] += sum(cycles)  # type: ignore[assignment]
+        total = sum(stalls) or 1.0
+        self.stalls = {name: x / total for name, x in zip(REASONS, stalls, strict=True)}
+        self.lines = {line: cycles / total for line, cycles in lines.most_common()}
+        self.busy = {"issue slots": issued / PARTITIONS}
+        self.busy |= dict(zip(_QUEUES, queues, strict=True))
+
+
+class _Class:
+    """A launch in which all blocks execute alike."""
+
+    def __init__(
+        self, facts: Facts, executed: list[float], steps: list[list[Step]], gpu: Parameters
+    ) -> None:
+        self.facts, self.steps, self.gpu = facts, steps, gpu
+        self.tree: Loop = path.loops(facts.code, executed)
+        self.per_sm = -(-facts.blocks // gpu.sms)
+        self.resident = min(facts.resident, self.per_sm)
+        own = sum(len(body) * times for body, times in zip(facts.ops, executed, strict=True))
+        self.size = max(1.0, own * facts.warps_per_block)  # instructions of a block
+
+    def run(self) -> float:
+        """Return the cycles of the busiest multiprocessor."""
+        if self.per_sm > self.resident and self.size * self.resident < MOST_STEPS:
+            return self._short()
+        facts, gpu = self.facts, self.gpu
+        wave = mean(_block_cycles(*self._simulate(self.resident)))
+        waves, rest = divmod(facts.blocks, gpu.sms * self.resident)
+        cycles, left = wave * waves, -(-rest // gpu.sms)
+        if left == self.resident:
+            cycles += wave
+        elif left:
+            cycles += mean(_block_cycles(*self._simulate(left)))
+        return cycles
+
+    def _short(self) -> float:
+        """Many short blocks, which follow each other: their rate, once they no longer start
+        together."""
+        many = min(self.per_sm, max(3 * self.resident, int(MOST_STEPS / self.size)))
+        blocks, _ = self._simulate(many, whole=True)
+        ends = sorted(block.ended for block in blocks)
+        if many == self.per_sm:
+            return ends[-1]
+        first, last = many // 3, many - 1 - self.resident // 2
+        pace = (ends[last] - ends[first]) / (last - first)
+        return ends[-1] + pace * (self.per_sm - many)
+
+    def _simulate(self, blocks: int, whole: bool = False) -> tuple[list[Block], list[Known]]:
+        """Simulate blocks, with some iterations of long loops or, if `whole`, with all."""
+        warps = self.facts.warps_per_block
+        each = MOST_STEPS / (warps * blocks)
+        most = {} if whole else extrapolation.iterations(self.tree, self.facts.ops, each)
+        made: dict[tuple[int, ...], tuple[list[Step], list[int]]] = {}
+        paths, known = [], []
+        for block in range(blocks):
+            of_block = []
+            for warp in range(warps):
+                way = path.walk(self.tree, block * warps + warp, most)
+                key = tuple(way.blocks)
+                if key not in made:
+                    steps, offsets = list[Step](), [0]
+                    for i in way.blocks:
+                        steps += self.steps[i]
+                        offsets.append(len(steps))
+                    made[key] = steps, offsets
+                of_block.append(made[key][0])
+                known.append((way, made[key][1]))
+            paths.append(of_block)
+        active = min(self.facts.blocks, self.gpu.sms)
+        return simulate(paths, min(blocks, self.resident), self.gpu, active), known
+
+
+def _block_cycles(blocks: Sequence[Block], known: Sequence[Known]) -> list[float]:
+    """The cycles of each block, with the iterations that were left out."""
+    warps = [warp for block in blocks for warp in block.warps]
+    paces = extrapolation.paces(known, warps)
+    longer = [
+        warp.times[0]
+        + extrapolation.duration(way.whole, warp.times, offsets, paces)
+        - warp.times[-1]
+        for (way, offsets), warp in zip(known, warps, strict=True)
+    ]
+    size = len(blocks[0].warps)
+    return [
+        block.ended - block.started + mean(longer[i * size : (i + 1) * size])
+        for i, block in enumerate(blocks)
+    ]

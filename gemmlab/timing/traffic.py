@@ -1,0 +1,89 @@
+"""What each memory instruction moves: how much of a load comes from L2 and from device memory."""
+
+from __future__ import annotations
+
+from gemmlab.emulator.counters.rules import SECTOR_BYTES
+from gemmlab.timing import instructions as kinds
+from gemmlab.timing.facts import Facts
+from gemmlab.timing.instructions import Op
+from gemmlab.timing.memory import Traffic
+from gemmlab.timing.parameters import Parameters
+
+MB = 2**20
+WARP = 32
+_WHOLE = 0.9  # of a sector's bytes, from which on a store does not count as partial
+_STAYS = 0.8  # of L2's capacity, all data of a launch that need not reach device memory
+
+
+class Sources:
+    """Where the sectors that miss in L1 come from.
+
+    If the inputs fit in L2, each sector comes from device memory once. If not, it comes once per
+    wave of blocks, which run at the same time. All blocks that ask for it then wait for it.
+    """
+
+    def __init__(self, facts: Facts, gpu: Parameters) -> None:
+        self.facts, self.gpu = facts, gpu
+        loads = {
+            line: of.misses * facts.requests.get(line, 0)
+            for line, of in facts.lookups.items()
+            if not of.is_store
+        }
+        of_buffer: dict[str, float] = {}
+        for line, n in loads.items():
+            name = facts.allocations.get(line, ("", 0))[0]
+            of_buffer[name] = of_buffer.get(name, 0.0) + n
+        fits = facts.loaded_bytes <= gpu.l2_mb * MB * gpu.l2_share
+        # PTX line -> share of sectors from device memory, share of executions that wait for it
+        self.of_line: dict[int, tuple[float, float]] = {}
+        fetched = waited = 0.0
+        for line, n in loads.items():
+            name, nbytes = facts.allocations.get(line, ("", facts.loaded_bytes))
+            once = min(1.0, nbytes / SECTOR_BYTES / max(1.0, of_buffer[name]))
+            wave = facts.shared.get(line, 1.0)
+            far = (once, min(1.0, once / wave)) if fits else (max(once, wave), 1.0)
+            self.of_line[line] = far
+            fetched += far[0] * n
+            waited += far[1] * n
+        self.sectors = sum(loads.values())
+        self.mean = (1.0, 1.0)
+        if self.sectors:
+            self.mean = fetched / self.sectors, waited / self.sectors
+        everything = facts.loaded_bytes + facts.stored_bytes
+        self.written = 0.0 if everything <= gpu.l2_mb * MB * _STAYS else 1.0
+
+    def traffic(self, op: Op) -> Traffic | None:
+        """Return what an instruction moves; None if it accesses no memory."""
+        facts, kind, line = self.facts, op.kind, op.code.line or 0
+        sites, looked = facts.sites.get(line, {}), facts.lookups.get(line)
+        words = max(1, op.code.width // 4)
+        if kind == kinds.SHUFFLE:
+            return Traffic()
+        if kind in (kinds.SHARED_LOAD, kinds.SHARED_STORE, kinds.SHARED_ATOMIC):
+            site = sites.get("shared")
+            returned = words if kind == kinds.SHARED_LOAD else 0
+            if site and site.requests:
+                return Traffic(site.wavefronts / site.requests, words=returned)
+            return Traffic(words, words=returned)
+        site = sites.get("global") or sites.get("local")
+        sectors = site.sectors / site.requests if site and site.requests else float(words * 4)
+        lanes = site.threads / site.requests if site and site.requests else float(WARP)
+        lines = looked.lines if looked else max(1.0, sectors / 4)
+        waves = float(words)
+        if looked and kind in (kinds.GLOBAL_LOAD, kinds.GLOBAL_STORE):
+            waves = max(waves, looked.wavefronts)
+        if kind in (kinds.GLOBAL_LOAD, kinds.COPY):
+            far, late = self.of_line.get(line, self.mean)
+            missed = looked.misses if looked else sectors if site else 0.0
+            return Traffic(waves, lines, sectors, missed, missed * far, late)
+        if kind == kinds.GLOBAL_STORE:
+            filled = lanes * op.code.width / (sectors * SECTOR_BYTES)
+            cost = 1.0 if filled > _WHOLE else self.gpu.partial_sectors
+            return Traffic(
+                waves, lines, sectors, sectors * cost, sectors * self.written * self.gpu.dram_writes
+            )
+        if kind == kinds.ATOMIC:
+            same = self.gpu.same_float_g if line in facts.floats else self.gpu.same_address_g
+            each = max(1 / self.gpu.l2_atomics_g, facts.hottest.get(line, 0.0) / same)
+            return Traffic(1, 1, sectors, serial=sectors * each)
+        return None
