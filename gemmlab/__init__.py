@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gemmlab.devices.emulated import emulate
     from gemmlab.emulator import Run
     from gemmlab.errors import GemmlabError
-    from gemmlab.linalg.api import last_plan, matmul, pack
+    from gemmlab.linalg.api import free_workspaces, last_plan, matmul, pack
     from gemmlab.linalg.prepared import Matmul
 
 __version__: str
@@ -31,6 +31,7 @@ __all__ = [
     "Run",
     "TensorMap",
     "emulate",
+    "free_workspaces",
     "last_plan",
     "load",
     "matmul",
@@ -45,6 +46,7 @@ _HOMES = {
     "Run": "gemmlab.emulator",
     "TensorMap": "gemmlab.core.tensor_map",
     "emulate": "gemmlab.devices.emulated",
+    "free_workspaces": "gemmlab.linalg.api",
     "last_plan": "gemmlab.linalg.api",
     "load": "gemmlab.compile",
     "matmul": "gemmlab.linalg.api",

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 
 
 def main() -> None:
@@ -11,10 +12,26 @@ def main() -> None:
     from gemmlab.cli import supervisor
 
     supervisor.split()
-
-    from gemmlab.cli.app import main as run
+    try:
+        from gemmlab.cli.app import main as run
+    except ImportError:
+        _check_packages()
+        raise
 
     run()
+
+
+def _check_packages() -> None:
+    """Exit with a sentence if a package that the command line needs is missing or broken."""
+    from gemmlab.core.packages import RICH, TYPER
+    from gemmlab.errors import MissingDependencyError
+
+    try:
+        for package in (TYPER, RICH):
+            package.load()
+    except MissingDependencyError as error:
+        print(f"gemmlab: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@
     │   └── LaunchError                      grid, block, shared memory or arguments past a limit
     ├── MissingDependencyError (ImportError) an optional package is missing or broken
     ├── DeviceError (RuntimeError)           no GPU, no driver, or an error from the driver
+    ├── SandboxError (RuntimeError)          processes cannot be confined on this machine
     ├── TierError (NotImplementedError)      the requested precision or emulator tier cannot run
     ├── StateError (RuntimeError)            an object used before planning or after being freed
     ├── ImplausibleTimeError (RuntimeError)  a measured time that the hardware cannot reach
@@ -21,6 +22,7 @@
         ├── MisalignedAddressError
         ├── UnsupportedInstructionError (NotImplementedError)
         ├── DeadlockError
+        │   └── LivelockError                warps spin on memory that no warp will change
         ├── CheckError                       a check reported a race, a missing wait or the like
         └── BudgetError                      the instruction budget is exhausted
 
@@ -78,6 +80,10 @@ class StateError(GemmlabError, RuntimeError):
     """An object is used before it was planned, or after it was freed."""
 
 
+class PredictionError(GemmlabError, NotImplementedError):
+    """The model of a GPU does not follow a kernel; the message has the reason."""
+
+
 class MissingDependencyError(GemmlabError, ImportError):
     """An optional package is missing or broken; the message has the command that installs it."""
 
@@ -92,6 +98,12 @@ class InternalError(GemmlabError, RuntimeError):
 
 class DeviceError(GemmlabError, RuntimeError):
     """No GPU, no driver, or an error from the driver."""
+
+    exit_code = 3
+
+
+class SandboxError(GemmlabError, RuntimeError):
+    """Processes that touch foreign code cannot be confined on this machine."""
 
     exit_code = 3
 
@@ -131,12 +143,20 @@ class Site:
         return f"{at} ({self.source})" if self.source else at
 
 
+@dataclass(frozen=True)
+class IllegalAccess:
+    """An access that a kernel must not make: the element, and what is wrong with it."""
+
+    place: str  # "y[100]"; "" if unknown
+    why: str  # "4 bytes past the end of argument 0 (400 bytes)"
+
+
 class EmulationError(GemmlabError, RuntimeError):
     """An error in the emulated kernel.
 
     `site` is the instruction, `block` the block's index (x, y, z), `thread` the linear thread index
-    in the block, `address` the byte address in the instruction's state space. Each is None if
-    unknown.
+    in the block, `address` the byte address in the instruction's state space, `access` the illegal
+    access. Each is None if unknown.
     """
 
     exit_code = 4
@@ -148,6 +168,7 @@ class EmulationError(GemmlabError, RuntimeError):
         block: tuple[int, int, int] | None = None,
         thread: int | None = None,
         address: int | None = None,
+        access: IllegalAccess | None = None,
     ) -> None:
         self.message = message
         where = [message]
@@ -158,6 +179,7 @@ class EmulationError(GemmlabError, RuntimeError):
         text = ", ".join(where)
         super().__init__(f"{text}\n  at {site}" if site else text)
         self.site, self.block, self.thread, self.address = site, block, thread, address
+        self.access = access
 
     @property
     def lane(self) -> int | None:
@@ -179,6 +201,10 @@ class UnsupportedInstructionError(EmulationError, NotImplementedError):
 
 class DeadlockError(EmulationError):
     """Every live thread is waiting and none can proceed."""
+
+
+class LivelockError(DeadlockError):
+    """Warps spin on memory that no warp will change."""
 
 
 class CheckError(EmulationError):

@@ -6,8 +6,10 @@ gemmlab cannot do makes it fail.
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import platform
+import shutil
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -40,6 +42,25 @@ def without_native_tier() -> str:
     return "" if {"avx2", "fma"} <= set(flags) else "a processor without AVX2 and FMA"
 
 
+@cache
+def without_sandbox() -> str:
+    """Why processes cannot be confined here; "" where they can."""
+    if shutil.which("bwrap"):
+        return ""
+    version = ctypes.CDLL(None).syscall(444, None, 0, 1)  # landlock_create_ruleset
+    return "" if version >= 3 else "the kernel has no Landlock of version 3, and there is no bwrap"
+
+
+@cache
+def browser() -> str | None:
+    """The path of an installed Chromium; None without one."""
+    return (
+        shutil.which("chromium")
+        or shutil.which("chromium-browser")
+        or shutil.which("google-chrome")
+    )
+
+
 def _is_installed(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
@@ -49,6 +70,13 @@ def _is_installed(module: str) -> bool:
 
 _HAS_GPU = (pytest.mark.gpu, pytest.mark.skipif(bool(without_gpu()), reason=without_gpu()))
 needs_native = pytest.mark.skipif(bool(without_native_tier()), reason=without_native_tier())
+
+needs_sandbox = pytest.mark.skipif(bool(without_sandbox()), reason=without_sandbox())
+# Tests that make system calls by their numbers.
+needs_x86_64 = pytest.mark.skipif(platform.machine() != "x86_64", reason=platform.machine())
+needs_browser = pytest.mark.skipif(
+    browser() is None, reason="there is no Chromium: apt install chromium"
+)
 
 
 def needs_gpu(test: Callable[..., None]) -> Callable[..., None]:

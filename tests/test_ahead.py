@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -91,7 +92,7 @@ def no_cache(folder: Path, patch: pytest.MonkeyPatch) -> None:
     patch.setenv("GEMMLAB_CACHE", str(folder / "file" / "below"))
 
 
-def one_processor(folder: Path, patch: pytest.MonkeyPatch) -> None:
+def one_processor(_folder: Path, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(os, "sched_getaffinity", lambda pid: {0})
 
 
@@ -141,7 +142,7 @@ def test_its_end_ends_the_child_and_leaves_no_folder(
     own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(own_cache))
-    monkeypatch.setattr(scratch.tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "tempdir", None)
     with Ahead([FIRST, ladder.find("async-copy")], SHAPE, ARCH) as ahead:
         ahead.wait(FIRST)
         while not list(own_cache.glob(f"{scratch.PREFIX}*")):  # it is compiling

@@ -43,6 +43,17 @@ def test_every_public_name_has_a_docstring(package):
             assert found.docstring, title
 
 
+def test_parameters_and_errors_are_listed_in_sections(package):
+    for found in public(package, script["MODULES"]):
+        if not found.is_function or not found.docstring or found.name in script["INTERNAL"]:
+            continue
+        taken = {parameter.name for parameter in found.parameters} - {"self", "cls"}
+        sections = [x.value for x in found.docstring.parsed if x.kind.value == "parameters"]
+        listed = {parameter.name.lstrip("*") for section in sections for parameter in section}
+        assert not listed or listed == taken, f"{found.path}: Args names some parameters alone"
+        assert "Raises " not in found.docstring.value, f"{found.path}: errors outside of Raises:"
+
+
 def test_examples_run(package, capsys):
     parser, runner = doctest.DocTestParser(), doctest.DocTestRunner()
     modules = [name for name in script["MODULES"] if name != "gemmlab.torch"]

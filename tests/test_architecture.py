@@ -2,7 +2,6 @@
 import-linter, by the contracts in pyproject.toml."""
 
 import ast
-import re
 import subprocess
 import sys
 import tomllib
@@ -41,16 +40,21 @@ def test_the_command_line_starts_without_compiler_driver_and_numpy():
 
 def test_pinned_tools_are_the_same_everywhere():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    pins = dict(pin.split("==") for pin in project["optional-dependencies"]["dev"])
-    hooks = (ROOT / ".pre-commit-config.yaml").read_text()
-    assert re.findall(r"rev: v(.*)", hooks) == [pins["ruff"], pins["codespell"]]
+    dev = project["optional-dependencies"]["dev"]
+    pins = dict(pin.split("==") for pin in dev if "==" in pin)
     assert f"hatchling=={pins['hatchling']}" in (ROOT / ".ci" / "sdist").read_text()
 
 
 # Files whose tests may be skipped: these need a GPU or a framework.
-MAY_SKIP = {"machine.py", "test_torch.py", "test_on_gpu.py", "test_on_two_gpus.py"}
+MAY_SKIP = {"machine.py", "test_jax.py", "test_torch.py", "test_on_gpu.py", "test_on_two_gpus.py"}
 MAY_SKIP |= {"test_streams_on_gpu.py", "test_process.py"}
-MAY_SKIP |= {"test_torch_on_gpu.py", "test_torch_operators.py", "test_torch_override.py"}
+MAY_SKIP |= {
+    "test_torch_on_gpu.py",
+    "test_torch_operators.py",
+    "test_torch_override.py",
+    "test_own_problems.py",
+    "test_notebook.py",
+}
 
 
 SKIPS = {f"pytest.{name}" for name in ("skip", "mark.skip", "mark.skipif", "importorskip")}

@@ -1,5 +1,6 @@
 """A broken installed package: a one-sentence error; commands that do not need it still work."""
 
+import importlib.metadata
 import json
 import os
 import subprocess
@@ -106,13 +107,13 @@ def test_a_working_directory_that_is_gone_is_no_broken_package(monkeypatch):
     def gone():
         raise FileNotFoundError(2, "No such file or directory")
 
-    monkeypatch.setattr(packages.os, "getcwd", gone)
-    monkeypatch.setattr(packages.importlib, "import_module", lambda name: gone())
+    monkeypatch.setattr(os, "getcwd", gone)
+    monkeypatch.setattr(importlib, "import_module", lambda name: gone())
     with pytest.raises(InputError, match="working directory cannot be used: No such file"):
         packages.CUTE_DSL.load()
 
 
-def test_a_missing_package_names_the_install(monkeypatch):
+def test_a_missing_package_names_the_install():
     absent = packages.Package("gemmlab-has-no-such", "nothing", "gemmlab_has_no_such", "cu13")
     with pytest.raises(MissingDependencyError, match=r"is not installed; run: pip install 'gemml"):
         absent.load()
@@ -124,7 +125,7 @@ def test_a_missing_package_names_the_install(monkeypatch):
 @pytest.mark.parametrize("version", ["4.8.1", "4.3.0"])
 def test_modules_that_do_not_fit_another_version_are_its_fault(monkeypatch, version):
     """With the pinned version of cutlass, an import error in a kernel is gemmlab's bug."""
-    monkeypatch.setattr(packages.importlib.metadata, "version", lambda name: version)
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: version)
     expected = MissingDependencyError if version != "4.8.1" else AttributeError
     with pytest.raises(expected, match="no attribute 'gone'"), packages.CUTE_DSL.importing():
         raise AttributeError("module 'cutlass' has no attribute 'gone'")

@@ -6,27 +6,34 @@ import numpy as np
 import pytest
 
 from gemmlab import TensorMap, problems
+from gemmlab.compile.cute import compile_rung
 from gemmlab.devices.device import Span
 from gemmlab.devices.emulated import EmulatedDevice, HostBuffer, _on_host
 from gemmlab.errors import LaunchError
 from gemmlab.kernels import ladder
+from gemmlab.lab import judge
 from gemmlab.lab.bench.protocol import Protocol
 from gemmlab.lab.bench.session import BenchPlan
 from gemmlab.linalg.runtime.executor import Chain, chained
+from gemmlab.linalg.runtime.kernels import artifacts
 
+STAIRS = (
+    *("tensor-core", "tensor-core-pipelined", "wgmma", "wgmma-tma"),
+    *("warp-specialized", "short-chains"),
+)
 SHAPE = {"m": 70, "n": 50, "k": 20}
 RUNGS = [rung for rung in ladder.rungs() if rung.launches is not None]
 
 
 def test_only_rungs_of_several_launches_need_a_chain() -> None:
     device = EmulatedDevice()
-    assert [rung.name for rung in RUNGS] == ["fp16x3", "bf16x6"]
+    assert [rung.name for rung in RUNGS] == [*STAIRS, "fp16x3", "bf16x6"]
     assert chained(device, ladder.find("naive"), SHAPE) is device
     assert isinstance(chained(device, RUNGS[0], SHAPE), Chain)
 
 
 @pytest.mark.parametrize("layout", ["row", "course"])
-@pytest.mark.parametrize("name", ["fp16x3", "bf16x6"])
+@pytest.mark.parametrize("name", [*STAIRS, "fp16x3", "bf16x6"])
 def test_a_rung_plans_all_of_its_launches_inside_its_workspace(name: str, layout: str) -> None:
     rung = ladder.find(name, layout)
     assert rung.launches is not None and rung.workspace is not None
@@ -34,13 +41,13 @@ def test_a_rung_plans_all_of_its_launches_inside_its_workspace(name: str, layout
     buffers = [HostBuffer(n) for n in (4 * 70 * 20, 4 * 20 * 50, 4 * 70 * 50, size)]
     a, b, c, work = (Span(buffer, 0, buffer.nbytes) for buffer in buffers)
     given = {"a": a, "b": b, "c": c, "workspace": work}
-    launches = rung.launches(rung.config, SHAPE, given)
+    launches = rung.launches(rung.config, SHAPE, given, "sm_90a")
     second = "pack_mn_major" if layout == "row" else "pack_k_major"
     assert [launch.kernel for launch in launches] == [
         "pack_k_major",
         second,
-        "multiply_packed",
-        "repair_non_finite",
+        "multiply" if name in STAIRS else "multiply_packed",
+        "repair",
     ]
     geometry = rung.geometry(rung.config, SHAPE)
     assert (launches[2].grid, launches[2].block) == (geometry.grid, geometry.block)
@@ -48,11 +55,31 @@ def test_a_rung_plans_all_of_its_launches_inside_its_workspace(name: str, layout
     assert all(x.nbytes > 0 and x.offset + x.nbytes == x.buffer.nbytes for x in spans)
 
 
+@pytest.mark.parametrize("layout", ["row", "course"])
+@pytest.mark.parametrize("name", STAIRS[:2])
+def test_mma_sync_runs_on_ampere_with_the_bits_of_hopper(name: str, layout: str) -> None:
+    rung, problem = ladder.find(name, layout), problems.find("gemm")
+    case = problem.case(SHAPE, layout, "normal", 0)
+    assert rung.workspace is not None
+    bits = set()
+    for arch in ("sm_80", "sm_90a"):
+        own = compile_rung(rung, arch)
+        size, given = rung.workspace(rung.config, SHAPE), dict.fromkeys(("a", "b", "c"), 0)
+        launched = list(artifacts(rung, SHAPE, {**given, "workspace": 0}, own))
+        assert {artifact.arch for artifact, _ in launched} == {arch}
+        device = chained(EmulatedDevice(arch), rung, SHAPE)
+        geometry = rung.geometry(rung.config, SHAPE)
+        found = judge.examine(device, own, geometry, problem, case, size)
+        assert found.verdict.passed and found.image is not None
+        bits.add(found.image.tobytes())
+    assert len(bits) == 1
+
+
 @pytest.mark.parametrize(
     ("arch", "why"), [("sm_90a", "several launches"), ("sm_80", "needs sm_90a")]
 )
 def test_a_rung_that_cannot_be_benched_is_skipped(arch: str, why: str) -> None:
-    plan = BenchPlan(problems.find("gemm"), tuple(RUNGS[:1]), (SHAPE,), "normal", 0, ())
+    plan = BenchPlan(problems.find("gemm"), (ladder.find("fp16x3"),), (SHAPE,), "normal", 0, ())
     job, refused = plan.job(SHAPE, Protocol(), arch)
     assert not job.kernels and [x.status for x in refused] == ["skipped"]
     assert why in refused[0].message

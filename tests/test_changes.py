@@ -11,6 +11,7 @@ from gemmlab.errors import InputError
 from gemmlab.lab import changes, metrics, records
 
 SLOWER = replace(BASE, time_s=2e-3)
+COUNTERS = BASE.counters or {}
 
 
 @pytest.mark.parametrize(
@@ -26,7 +27,7 @@ SLOWER = replace(BASE, time_s=2e-3)
         (replace(BASE, time_s=1e-3), SLOWER, "same", []),  # shown, but not judged
         (
             BASE,
-            replace(BASE, counters=BASE.counters | {metrics.PTX_INSTRUCTIONS: 9001}),
+            replace(BASE, counters=COUNTERS | {metrics.PTX_INSTRUCTIONS: 9001}),
             "differs",
             [("PTX instructions", 9000, 9001)],
         ),
@@ -51,7 +52,7 @@ def test_rungs_of_one_side_and_what_else_differs():
     assert changes.conditions(found) == ["arch: sm_90a → sm_80", "seed: 0 → 1", "x: None → 2"]
     with pytest.raises(InputError, match="no rung and case in common"):
         changes.compare([BASE], [other])
-    with pytest.raises(InputError, match="two records of first"):
+    with pytest.raises(InputError, match="two records of naive"):
         changes.compare([BASE, BASE], [BASE])
 
 
@@ -73,7 +74,7 @@ def run(tmp_path, capsys, monkeypatch):
 
 
 def test_compare_takes_what_climb_writes(run):
-    after = replace(changed(ptx_instructions=9001), rung="first", time_s=2e-3)
+    after = replace(changed(ptx_instructions=9001), rung="naive", time_s=2e-3)
     code, out, err = run([replace(BASE, time_s=1e-3)], [after])
     assert code == 0, err
     assert "1 differs" in out and "2ms      2.000" in out and "gemmlab bench" in out
@@ -90,7 +91,13 @@ def test_compare_takes_what_climb_writes(run):
         ('[1, {"rung": 1}]', "b.json contains 1, which is not a record"),
         ('[{"rung": "first"}]', "a record in b.json lacks arch, bound_u"),
         (None, "a record in b.json is invalid: time_s is 'x', not float | None"),
-        ('[{"kernel": "first"}]', "records of climb (a.json) with records of bench (b.json)"),
+        ('{"records": 1}', "b.json is not the file of a climb"),
+        ('{"run": [], "records": []}', "b.json is not the file of a climb"),
+        ('{"run": {}, "records": [], "more": 1}', "b.json is not the file of a climb"),
+        ('{"run": {}, "records": []}', "b.json contains no records"),
+        ('{"run": {}, "records": [1, {"rung": 1}]}', "b.json contains 1, which is not a record"),
+        ('[{"rung": "first", "change": "old"}]', "written by another version"),
+        ('[{"kernel": "first"}]', "a record in b.json lacks baseline"),
         ('[{"kernel": "a"}, {"rung": "b"}]', "b.json contains records of both climb and bench"),
         ("[" * 100_000, "b.json contains no records; it is not JSON"),
     ],

@@ -25,11 +25,17 @@ def gemmlab(capsys):
     return run
 
 
+def recorded(text):
+    """Return the records in the output of a climb."""
+    return json.loads(text)["records"]
+
+
 @pytest.mark.slow
-def test_climb_json_is_a_list_of_records_and_nothing_else(gemmlab):
+def test_climb_json_is_a_run_with_its_records_and_nothing_else(gemmlab):
     code, out, err = gemmlab("climb", "--shape", "33,20,17", "--device", "emulated", "--json")
-    records = json.loads(out)
+    run, records = json.loads(out).values()
     assert code == 0, err
+    assert run["device"] == "emulated" and run["versions"]["nvidia-cutlass-dsl"]
     names = [record["rung"] for record in records]
     assert names[:2] == ["naive", "uncoalesced"]
     for record in records:
@@ -39,8 +45,7 @@ def test_climb_json_is_a_list_of_records_and_nothing_else(gemmlab):
         assert record["launch"].keys() == {"grid", "block", "dynamic_smem_bytes"}
         assert record["resources"].keys() == {"registers", "spill_bytes", "static_smem_bytes"}
         assert record["counters"]["l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum"] > 0
-        assert record["time_s"] is None and record["device"] == "emulated"
-        assert record["versions"]["nvidia-cutlass-dsl"]
+        assert record["time_s"] is None
     for number, name in enumerate(names, 1):
         assert f"{number}/{len(names)} {name}: pass" in err
 
@@ -107,7 +112,7 @@ def test_version(gemmlab):
 
 def test_a_rung_named_twice_is_climbed_once(gemmlab):
     code, out, _ = gemmlab("climb", "--size", "8", "--rungs", "naive,naive", "--json")
-    assert code == 0 and len(json.loads(out)) == 1
+    assert code == 0 and len(recorded(out)) == 1
 
 
 def test_output_follows_a_link_and_keeps_what_is_no_file(gemmlab, tmp_path):
@@ -116,7 +121,7 @@ def test_output_follows_a_link_and_keeps_what_is_no_file(gemmlab, tmp_path):
     link.symlink_to(target)
     args = ("climb", "--size", "8", "--rungs", "naive", "--device", "emulated")
     assert gemmlab(*args, "-o", str(link))[0] == 0
-    assert link.is_symlink() and json.loads(target.read_text())[0]["rung"] == "naive"
+    assert link.is_symlink() and recorded(target.read_text())[0]["rung"] == "naive"
     assert gemmlab(*args, "-o", "/dev/null")[0] == 0
     assert Path("/dev/null").is_char_device()
 
@@ -130,7 +135,7 @@ def test_climb_writes_the_file_whole(gemmlab, tmp_path):
     assert code == 0
     assert path.read_text() == out
     assert [p.name for p in tmp_path.iterdir()] == ["records.json"]
-    [record] = json.loads(out)
+    [record] = recorded(out)
     assert (record["layout"], record["rung"]) == ("course", "naive-tnn")
     assert (record["family"], record["seed"]) == ("special", 3)
 
@@ -199,10 +204,10 @@ def test_all_climbs_every_ladder(gemmlab, monkeypatch):
     from gemmlab import problems
 
     for name in problems.NAMES:
-        monkeypatch.setattr(type(problems.find(name)), "default_size", 17)
+        monkeypatch.setattr(problems.find(name), "default_size", 17)
     code, out, err = gemmlab("climb", "--all", "--device", "emulated", "--json")
     assert code == 0, err
-    assert tuple(dict.fromkeys(record["problem"] for record in json.loads(out))) == problems.NAMES
+    assert tuple(dict.fromkeys(record["problem"] for record in recorded(out))) == problems.NAMES
     code, out, _ = gemmlab("climb", "--all", "--device", "emulated")
     assert [name for name in problems.NAMES if f"{name} 17" not in out] == []
 
@@ -226,7 +231,7 @@ def test_all_climbs_every_ladder(gemmlab, monkeypatch):
 def test_rungs_are_named_as_list_names_them(gemmlab, args, climbed):
     code, out, err = gemmlab("climb", *args, "--size", "9", "--device", "emulated", "--json")
     assert code == 0, err
-    found = [f"{record['problem']} {record['rung']}" for record in json.loads(out)]
+    found = [f"{record['problem']} {record['rung']}" for record in recorded(out)]
     assert found == climbed
 
 
@@ -268,10 +273,9 @@ def test_a_failed_verdict_ends_with_1_and_says_why(gemmlab, monkeypatch):
 
 
 def test_a_rung_that_cannot_run_does_not_stop_the_climb(gemmlab, monkeypatch):
+    from gemmlab.compile.cute import compile_rung
     from gemmlab.errors import CompileError
     from gemmlab.lab import climb
-
-    compile_rung = climb.compile_rung
 
     def refuse(rung, arch):
         if rung.name == "naive":
@@ -282,7 +286,7 @@ def test_a_rung_that_cannot_run_does_not_stop_the_climb(gemmlab, monkeypatch):
     args = ("climb", "--size", "8", "--rungs", "naive,shared", "--device", "emulated", "--json")
     code, out, _ = gemmlab(*args)
     assert code == 1
-    first, second = json.loads(out)
+    first, second = recorded(out)
     assert (first["verdict"], second["verdict"]) == ("not run", "pass")
     assert "log line" in first["message"]
 
@@ -290,8 +294,8 @@ def test_a_rung_that_cannot_run_does_not_stop_the_climb(gemmlab, monkeypatch):
 def test_a_rung_that_needs_another_architecture_is_skipped(gemmlab):
     args = ("--rungs", "naive,fp16x3", "--size", "16", "--arch", "sm_80", "--device", "emulated")
     code, out, _ = gemmlab("climb", *args, "--json")
-    first, second = json.loads(out)
-    assert code == 0 and (first["verdict"], first["arch"]) == ("pass", "sm_80")
+    first, second = recorded(out)
+    assert code == 0 and (first["verdict"], json.loads(out)["run"]["arch"]) == ("pass", "sm_80")
     assert (second["verdict"], second["message"]) == ("skipped", "needs sm_90a")
     assert "fp16x3: skipped: needs sm_90a" in gemmlab("climb", *args)[1]
 
@@ -369,3 +373,33 @@ def test_module_and_help():
     command = [sys.executable, "-m", "gemmlab", "--help"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert "climb" in done.stdout and not done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "found"),
+    [
+        ("gemmlab explain tile-2d-8", {"tile-2d-8x8", "tile-2d-8x8-strided"}),
+        ("gemmlab show transpose:sha", {"transpose:shared"}),
+        ("gemmlab climb hist", {"histogram"}),
+        ("gemmlab new soft", {"softmax"}),
+        ("gemmlab explain naive --gpu A10", {"A10080GB", "A10040GB"}),
+    ],
+)
+def test_the_shell_completes_rungs_problems_and_gpus(gemmlab, monkeypatch, command, found):
+    monkeypatch.setenv("_GEMMLAB_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", command)
+    monkeypatch.setenv("COMP_CWORD", str(len(command.split()) - 1))
+    _, out, _ = gemmlab()
+    assert found <= set(out.split()) and "naive" not in out.split()
+
+
+def test_checks_choose_a_small_size_and_say_so(gemmlab, tmp_path):
+    from gemmlab.lab.submission import start
+
+    path = tmp_path / "kernel.cu"
+    path.write_text(start.text("gemm", "cu"))
+    _, out, _ = gemmlab("emulate", str(path), "--check", "all", "k=16")
+    assert "Checked at m=256 n=256 k=16" in out and "no findings" in out
+    path.write_text(start.text("gemm", "cu").replace("//! gemmlab", "//! gemmlab equal=m,n,k", 1))
+    _, out, _ = gemmlab("emulate", str(path), "--check", "races")
+    assert "Checked at m=256 n=256 k=256" in out

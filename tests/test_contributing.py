@@ -84,8 +84,8 @@ def run_tests(target, run, names, chosen):
 
 
 SUBMISSION = """//! gemmlab problem=square entry=square args=x,y,n block=256 grid=ceil_div(n,256)
-extern "C" __global__ void square(const float* x, float* y, long long n) {
-  long long i = blockIdx.x * 256LL + threadIdx.x;
+extern "C" __global__ void square(const float* x, float* y, int n) {
+  int i = blockIdx.x * 256 + threadIdx.x;
   if (i < n) y[i] = x[i] * x[i];
 }
 """
@@ -168,10 +168,9 @@ def test_a_memory_instruction(copy):
 
 
 PRODUCT = """
-from gemmlab.linalg.planning.plan import Operand
 from gemmlab.linalg.planning.program import Factor, Job, WorkspaceAddresses
 from gemmlab.linalg.planning.tiers import Case, choose
-from gemmlab.linalg.shapes import Stack
+from gemmlab.linalg.shapes import Operand, Stack
 n = 4096
 choice = choose(None, Case(n, n, n, capability=CAPABILITY, multiprocessors=148))
 factors = (Factor(x, Operand(n, n, x == "a", n), choice.tier, arch=choice.arch) for x in "ab")

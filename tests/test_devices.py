@@ -1,6 +1,7 @@
 """Devices: the emulated one end to end, and the errors without a GPU."""
 
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,11 +19,11 @@ from gemmlab.lab import environment, judge
 GEMM = problems.find("gemm")
 
 
-def no_library(flags):
+def no_library(_flags):
     raise RuntimeError("libcuda.so.1 was not found")
 
 
-def no_gpu(flags):
+def no_gpu(_flags):
     return (driver.CUresult.CUDA_ERROR_NO_DEVICE,)
 
 
@@ -31,7 +32,8 @@ def no_driver(monkeypatch):
     monkeypatch.setattr(driver, "cuInit", no_library)
 
 
-def test_without_a_gpu_auto_is_the_emulator(no_driver):
+@pytest.mark.usefixtures("no_driver")
+def test_without_a_gpu_auto_is_the_emulator():
     assert open_device("auto").name == "emulated"
     assert open_device("auto", "sm_80").arch == "sm_80"
 
@@ -41,7 +43,7 @@ def test_without_cuda_core_the_message_names_what_brings_it(monkeypatch, version
     monkeypatch.setattr(cuda, "_driver", lambda: None)
     monkeypatch.setitem(sys.modules, "cuda.core", None)
     monkeypatch.setattr(type(CUDA_CORE), "version", property(lambda package: version))
-    command = "--force-reinstall 'cuda-core==1.2" if version else r"'gemmlab\[cu13\]'"
+    command = "--force-reinstall 'cuda-core==1.2" if version else r"'gemmlab\[lab\]'"
     with pytest.raises(MissingDependencyError, match=f"run: pip install {command}"):
         open_device("cuda")
 
@@ -55,7 +57,7 @@ def test_the_driver_is_looked_for_before_any_package(monkeypatch, init, said):
     monkeypatch.setitem(sys.modules, "cuda.core", None)
     with pytest.raises(DeviceError, match=said):
         open_device("cuda")
-    report = environment.report()
+    report: Any = environment.report()
     assert said in report["gpu_missing_because"]
     told = {package["name"]: package for package in report["packages"]}
     for package in PACKAGES:
@@ -102,5 +104,6 @@ def test_the_emulator_traps_what_leaves_its_span():
 def test_spans_of_another_device_are_refused():
     device = open_device("emulated")
     artifact = compile_rung(ladder.find("naive", "row"), device.arch)
+    foreign: Any = object()
     with pytest.raises(TypeError, match="not memory of the emulated device"):
-        device.launch(artifact, (1, 1, 1), (32, 32, 1), [Span(object(), 0, 4)] * 9)
+        device.launch(artifact, (1, 1, 1), (32, 32, 1), [Span(foreign, 0, 4)] * 9)

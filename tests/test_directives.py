@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gemmlab import problems
+from gemmlab.compile.directive import parse
 from gemmlab.errors import GemmlabError, InputError, UnknownNameError
 from gemmlab.lab.directives import Directive, evaluate, read
 from gemmlab.lab.directives.call import bind, layout_of, prepare, shape_of
-from gemmlab.lab.directives.directive import parse
 
 GEMM = """\
 // My SGEMM.

@@ -1,5 +1,6 @@
 """Explanations: every rung, patterns and their pictures, and the command."""
 
+import copy
 import io
 import json
 import types
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 import gemmlab.lab.explain.explanation as explanation_module
+import gemmlab.lab.explain.subject as subject_module
 from gemmlab import problems
 from gemmlab.cli.app import main
 from gemmlab.devices.cuda import CudaDevice
@@ -19,7 +21,7 @@ from gemmlab.emulator.counters import rules
 from gemmlab.errors import DeviceError, InputError, ShapeError, UnsupportedInstructionError
 from gemmlab.hardware import specs
 from gemmlab.kernels import ladder
-from gemmlab.lab.explain import default_gpu, explain
+from gemmlab.lab.explain import default_gpu, explain, readings
 from gemmlab.lab.explain.patterns import Pattern
 from gemmlab.report import explanation as page
 from gemmlab.report import explanation_pictures
@@ -37,9 +39,9 @@ def explained(name, *sizes, gpu=H200):
 
 
 def printed(explanation, width):
-    out = Console(width=width, file=io.StringIO(), highlight=False)
-    page.show(explanation, out)
-    return out.file.getvalue()
+    text = io.StringIO()
+    page.show(explanation, Console(width=width, file=text, highlight=False))
+    return text.getvalue()
 
 
 def row(explanation, name):
@@ -55,7 +57,7 @@ def test_every_rung_is_explained_at_a_ragged_shape(rung):
     if rung.launches is None:
         assert found.counted and found.counted.patterns
     else:
-        assert found.counted is None and "one launch of several" in found.notes[-1]
+        assert found.counted is None and any("one launch of several" in x for x in found.notes)
     json.dumps(found.as_json(), allow_nan=False)
     assert max(map(len, printed(found, 80).splitlines())) <= 80
     for one in found.rows:
@@ -100,6 +102,16 @@ def test_a_tile_of_64_sums_has_64_chains():
     assert loop.operations == 64 * loop.chain and loop.words_loaded == 16 * loop.chain
 
 
+def test_strides_load_each_sector_once_and_float4_loads_four_times_as_many_at_once():
+    rungs = ("tile-2d-8x8", "tile-2d-8x8-strided", "float4")
+    loads = [explained(name, 256, 256, 64).counted.of("global load") for name in rungs]
+    assert [(one.requests, one.sectors) for one in loads] == [
+        (2048, 32768),
+        (2048, 8192),
+        (512, 8192),
+    ]
+
+
 def test_owners_show_how_warps_lie_over_the_tile():
     owners = explained("warp-tile", 128, 128, 8).counted.owners
     assert len(owners) == 128
@@ -123,15 +135,16 @@ def test_counts_of_a_large_shape_are_made_at_a_smaller_one():
         (
             "naive",
             (1024, 1024, 1024),
-            32.1,
-            "Minimum time of a launch: 32.1µs, limited by the FP32 peak.",
+            33.1,  # 1024 blocks: 8 or more on one of 132 SMs, 7.76 on average
+            "Minimum time of a launch: 33.1µs, limited by the FP32 peak of the part that the grid "
+            "uses, 64.9 TFLOPS.",
         ),
         (
             "naive",
             (64, 64, 64),
-            0.00784,
-            "Minimum time of a launch: 7.84ns, limited by the FP32 peak. Moving 49.2kB to and from "
-            "device memory takes 10.2ns, less if L2 (60 MiB) already holds some of the data.",
+            0.259,  # 4 blocks on 4 of 132 SMs
+            "Minimum time of a launch: 259ns, limited by the FP32 peak of the part that the grid "
+            "uses, 2.03 TFLOPS.",
         ),
         (
             "transpose:naive",
@@ -162,6 +175,62 @@ def test_flops_of_a_ragged_tile_are_counted_whole():
     assert "edge tiles" in flops.reason
 
 
+@pytest.mark.parametrize(
+    ("name", "accesses"),
+    [("naive", 17), ("shared-ilp2", 13), ("tile-1d", 10), ("tile-2d-4x4", 5), ("float4", 3)],
+)
+def test_accesses_per_result_stand_beside_those_of_teaching_material(name, accesses):
+    found = explained(name, 32, 32, 32)
+    assert found.work.accesses() == accesses == found.as_json()["work"]["accesses_per_result"]
+    text = " ".join(printed(found, 100).split())
+    assert f"+ 1 = {accesses} per result" in text
+    for tile, count in {"1×1": 17, "4×1": 11, "2×2": 9, "8×1": 10, "8×8": 3}.items():
+        assert f"{tile} {count}" in text or found.work.traffic.thread_tile == tuple(
+            map(int, tile.split("×"))
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "blocks", "idle", "share", "told"),
+    [
+        # 512³ and 1024³: the larger tile leaves more SMs idle, so the ladder turns round.
+        ("float4", 512, 16, 116, 16 / 132, "16 blocks, 0.0606 waves of 132×2; 116 SMs idle"),
+        ("float4-64", 512, 64, 68, 64 / 132, "68 SMs idle: at most 48.5% of the peak"),
+        ("float4", 1024, 64, 68, 64 / 132, "68 SMs idle"),
+        ("float4-64", 1024, 256, 0, 256 / 264, "2 or more on one SM, 1.94 on average"),
+        ("float4", 1152, 81, 51, 81 / 132, "51 SMs idle"),
+        ("float4", 1156, 100, 32, 100 / 132, "32 SMs idle"),  # a ragged edge
+        ("naive", 2000, 3969, 0, 1, "no SM idle"),  # ragged: blocks are not equal
+    ],
+)
+def test_blocks_waves_and_idle_sms_bound_a_launch(name, size, blocks, idle, share, told):
+    problem, rung = problems.find("gemm"), ladder.find(name)
+    found = explain(problem, rung, dict.fromkeys(problem.axes, size) | {"k": 8}, H200)
+    assert found.waves is not None
+    assert (found.waves.blocks, found.waves.idle_sms) == (blocks, idle)
+    assert found.waves.share == pytest.approx(share)
+    assert found.arithmetic_time_s == pytest.approx(found.work.flops / 66.9e12 / share, rel=1e-3)
+    assert told in " ".join(printed(found, 100).split())
+
+
+def test_readings_count_asynchronous_copies_as_loads(monkeypatch):
+    document = copy.deepcopy(readings._document())
+    monkeypatch.setattr(readings, "_document", lambda: document)
+    before = readings.all_readings("gemm")[0]
+    prefix = "l1tex__t_sectors_pipe_lsu_mem_global_op_ldgsts"
+    document["readings"][0]["counters"] |= {f"{prefix}.sum": 10**9, f"{prefix}_lookup_hit.sum": 0}
+    after = readings.all_readings("gemm")[0]
+    assert after.l1_bytes == before.l1_bytes + 32 * 10**9 and after.l1_hit < before.l1_hit
+
+
+def test_a_reading_at_the_shape_is_drawn_below_the_roof():
+    text = printed(explained("float4", 1024, 1024, 1024), 100)
+    assert "m  measured on NVIDIA H200, 255 FLOP/byte of device memory: 11.4 TFLOPS" in text
+    assert "17.0% of the FP32 peak" in text
+    assert "66.9 │" in text and any("m" in line and "│" in line for line in text.splitlines())
+    assert explained("float4", 64, 64, 64).measured[0].tflops == pytest.approx(11.4, rel=0.01)
+
+
 @pytest.mark.parametrize(("name", "products"), [("fp16x3", 3), ("bf16x6", 6)])
 def test_the_roof_of_16_bit_products_is_that_of_tensor_cores(name, products):
     found = explained(name, 4096, 4096, 4096)
@@ -185,7 +254,7 @@ def test_a_kernel_that_cannot_be_emulated_is_explained_without_counts(monkeypatc
     def unsupported(*args):
         raise UnsupportedInstructionError("unsupported instruction wgmma")
 
-    monkeypatch.setattr(explanation_module, "count", unsupported)
+    monkeypatch.setattr(subject_module, "launch", unsupported)
     found = explained("naive", 8, 8, 8)
     assert found.counted is None and "wgmma" in " ".join(found.notes)
     assert "occupancy" in printed(found, 80)
@@ -212,7 +281,7 @@ def test_the_default_is_the_gpu_that_is_there(monkeypatch):
         l2_cache_size=60 * 2**20,
     )
     gpu = types.SimpleNamespace(name="NVIDIA H200", properties=told, compute_capability=(9, 0))
-    facts = CudaDevice.facts.fget(types.SimpleNamespace(gpu=gpu))
+    facts = vars(CudaDevice)["facts"].fget(types.SimpleNamespace(gpu=gpu))
     assert facts.fp32_tflops == pytest.approx(H200.fp32_tflops, rel=0.01)
     assert facts.bandwidth_gbs == pytest.approx(H200.bandwidth_gbs, rel=0.01)
     assert (facts.arch, facts.sms, facts.l2_mb) == (H200.arch, H200.sms, H200.l2_mb)
@@ -267,11 +336,12 @@ def test_a_picture_has_a_line_per_wavefront_and_brackets_per_sector(places, widt
 @pytest.mark.parametrize("width", [30, 64])
 def test_a_roofline_holds_its_points(width):
     found = explained("naive", 64, 64, 64)
-    lines = explanation_pictures.roofline_lines(
-        H200, found.points, found.caches.wavefront_tflops, width
-    )
+    points = [(mark, p.intensity, p.tflops) for mark, p in zip("abc", found.points, strict=True)]
+    points.append(("m", 2 * H200.ridge, H200.fp32_tflops / 500))  # a measured one, below the roof
+    lines = explanation_pictures.roofline_lines(H200, points, found.caches.wavefront_tflops, width)
     drawn = "".join(lines[:-2])
     assert set("abc") <= set(drawn) or "*" in drawn
+    assert "m" in lines[7] and "m" not in "".join(lines[:7])
     assert "╌" in drawn and "─" in drawn
     assert all(len(line) <= width + 8 for line in lines)
 
@@ -297,7 +367,7 @@ def test_the_page_has_its_sections_and_no_more_than_a_screen_and_a_half(gemmlab)
     assert code == 0 and not err and "\x1b" not in out
     for section in ("Work", "Roofline", "Launch", "Threads", "memory", "Model", "Caches"):
         assert section in out
-    assert len(out.splitlines()) <= 85 and max(map(len, out.splitlines())) <= 100
+    assert len(out.splitlines()) <= 94 and max(map(len, out.splitlines())) <= 100
 
 
 def test_json_is_one_object_and_nothing_else(gemmlab):

@@ -8,9 +8,9 @@ import pytest
 from machine import needs_native
 
 from gemmlab.cli.app import main
+from gemmlab.compile.directive import parse
 from gemmlab.lab import kernel_file
 from gemmlab.lab.directives import Directive
-from gemmlab.lab.directives.directive import parse
 from gemmlab.report import listing
 
 GATHER = """\
@@ -165,4 +165,24 @@ def test_json_of_a_launch_that_was_stopped_has_no_counters(write, capsys):
 
 def test_a_budget_that_runs_out_in_straight_code(write, capsys):
     code, _, err = run_command(capsys, write(GATHER), "--max-instructions", "5")
-    assert code == 4 and "more than 5 instructions (and" in err
+    assert code == 4 and "more than 5 instructions (max_instructions) (and" in err
+
+
+SCALED = """
+//! gemmlab problem=gemm args=m,n,k,a,b,0.0,c block=16,16 grid=2,2 m=32 n=32 k=8
+__global__ void sgemm(int m, int n, int k, const float* a, const float* b, float beta, float* c) {
+  int row = blockIdx.y * 16 + threadIdx.y, col = blockIdx.x * 16 + threadIdx.x;
+  float sum = 0;
+  for (int i = 0; i < k; ++i) sum += a[row * k + i] * b[i * n + col];
+  c[row * n + col] = sum + beta * c[row * n + col];
+}
+"""
+
+
+def test_a_kernel_that_multiplies_its_output_by_zero_needs_finite_numbers_there(tmp_path):
+    file = tmp_path / "scaled.cu"
+    file.write_text(SCALED)
+    run = kernel_file.run(file, Directive())
+    assert run.verdict is not None and run.verdict.status == "wrong answer"
+    run = kernel_file.run(file, Directive(output="finite"), check="all")
+    assert run.verdict is not None and run.verdict.passed and not run.run.findings

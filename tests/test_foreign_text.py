@@ -53,11 +53,12 @@ def test_of_a_kernel(gemmlab):
 
 def test_of_a_file_of_records(gemmlab):
     gemmlab("climb", "--size", "8", "--rungs", "naive", "--device", "emulated", "-o", "a.json")
-    records = json.loads(Path("a.json").read_text())
-    records[0] |= {"rung": "[bold]:x:[/]", "problem": ":x:[/b]", "verdict": "[red]:smile:"}
-    Path("b.json").write_text(json.dumps(records))
+    climb = json.loads(Path("a.json").read_text())
+    record = climb["records"][0]
+    record |= {"rung": "[bold]:x:[/]", "problem": ":x:[/b]", "verdict": "[red]:smile:"}
+    Path("b.json").write_text(json.dumps(climb))
     _, out = gemmlab("compare", "b.json", "b.json")
-    assert all(records[0][name] in out for name in ("rung", "problem", "verdict")), out
+    assert all(record[name] in out for name in ("rung", "problem", "verdict")), out
 
 
 def test_of_a_path(gemmlab, monkeypatch):

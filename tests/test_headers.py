@@ -5,7 +5,7 @@ import pytest
 
 import gemmlab
 from gemmlab.lab.directives import Directive
-from gemmlab.lab.kernel_file import directive_of
+from gemmlab.lab.kernel_file import KernelFile
 from gemmlab.lab.submission.judging import read_file
 
 SOURCE = """
@@ -98,7 +98,7 @@ def test_a_file_may_be_in_any_encoding(tmp_path, encoding, end):
     text = f"//! gemmlab grid=1 block=1 args=1{end}// für{end}__global__ void k(int n) {{}}{end}"
     path.write_bytes(text.encode(encoding))
     assert gemmlab.load(path).entry == "_Z1ki"
-    assert directive_of(path, Directive()).args == ("1",)
+    assert KernelFile.read(path, Directive()).directive.args == ("1",)
     assert read_file(path).count("\n") == 3
 
 

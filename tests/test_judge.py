@@ -1,5 +1,7 @@
 """The judge, tested by fault injection: a host function replaces the kernel."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -52,7 +54,8 @@ class FakeDevice:
 
 def run(kernel, m=40, n=33, k=65, family="normal", layout="row"):
     case = GEMM.case({"m": m, "n": n, "k": k}, layout, family, 0)
-    return judge.examine(FakeDevice(kernel, case), NOTHING, GEOMETRY, GEMM, case)
+    device: Any = FakeDevice(kernel, case)
+    return judge.examine(device, NOTHING, GEOMETRY, GEMM, case)
 
 
 def multiply(a, b, c, case):
@@ -227,13 +230,13 @@ def test_only_the_first_five_wrong_elements_are_listed():
     assert found.wrong_count == 64 and len(found.first) == 5
 
 
-@pytest.mark.parametrize("shape", [(1, 1, 1), (1, 33, 7), (31, 1, 1), (64, 64, 8)])
+@pytest.mark.parametrize(("m", "n", "k"), [(1, 1, 1), (1, 33, 7), (31, 1, 1), (64, 64, 8)])
 @pytest.mark.parametrize("family", GEMM.families)
 @pytest.mark.parametrize("layout", GEMM.layouts)
-def test_a_correct_result_passes(shape, family, layout):
-    examined = run(multiply, *shape, family=family, layout=layout)
+def test_a_correct_result_passes(m, n, k, family, layout):
+    examined = run(multiply, m, n, k, family, layout)
     assert examined.verdict.passed, examined.verdict.message
-    assert examined.image.size == shape[0] * shape[1]
+    assert examined.image is not None and examined.image.size == m * n
     assert examined.launched is not None
 
 
@@ -286,7 +289,8 @@ class Accumulating:
 def accumulate(kernel, n=50, grid=(1, 1, 1)):
     total = problems.find("sum")
     case = total.case({"n": n}, "row", "normal", 0)
-    return judge.examine(Accumulating(kernel), NOTHING, (grid, (32, 1, 1), 0), total, case).verdict
+    device: Any = Accumulating(kernel)
+    return judge.examine(device, NOTHING, (grid, (32, 1, 1), 0), total, case).verdict
 
 
 def test_an_accumulator_starts_as_zeros():

@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -65,17 +66,45 @@ def counters(name, shape, family=""):
 @pytest.mark.slow
 def test_every_rung_is_right(name, layout, shape, family, device):
     rungs = [ladder.in_layout(rung, layout) for rung in ladder.rungs(name)]
-    if family == "wide":  # see `test_fp16x3_loses_wide_rows`
-        rungs = [rung for rung in rungs if rung.name != "fp16x3"]
+    if family == "wide":  # see `test_float16_parts_lose_wide_rows`
+        rungs = [rung for rung in rungs if rung.launches is None or rung.name == "bf16x6"]
     sizes = dict(zip(problems.find(name).axes, shape, strict=True))
     rungs = [rung for rung in rungs if not rung.requires(rung.config, sizes)]
     verdicts = {rung.name: examined(rung, shape, family, device).verdict for rung in rungs}
     assert {rung: v.message for rung, v in verdicts.items() if not v.passed} == {}
 
 
-def test_fp16x3_loses_wide_rows():
-    rung, shape = ladder.find("fp16x3"), SHAPES["gemm"][0]
-    assert examined(rung, shape, "wide").verdict.status == "wrong answer"
+FLOAT16_RUNGS = (
+    *("tensor-core", "tensor-core-pipelined", "wgmma", "wgmma-tma"),
+    *("warp-specialized", "short-chains", "fp16x3"),
+)
+
+
+@pytest.mark.parametrize("name", FLOAT16_RUNGS)
+def test_float16_parts_lose_wide_rows(name):
+    assert examined(ladder.find(name), SHAPES["gemm"][0], "wide").verdict.status == "wrong answer"
+
+
+@pytest.mark.parametrize("layout", ["row", "course"])
+@pytest.mark.slow
+def test_the_stairs_give_the_same_bits_until_chains_are_short(layout):
+    shape = 260, 392, 200  # a remainder in every axis, several tiles of k
+    found = [examined(ladder.find(name, layout), shape) for name in FLOAT16_RUNGS]
+    one_chain, short = found[:-2], found[-2:]
+    for same in (one_chain, short):
+        assert len({f.image.tobytes() for f in same}) == 1
+    # Truncated in every step of k, or once per 64 of k: the bits come back.
+    assert one_chain[0].verdict.max_error_u > 4 * short[0].verdict.max_error_u
+
+
+def test_a_swizzle_frees_the_banks_for_ldmatrix():
+    plain, swizzled = (
+        counters(name, (256, 256, 256)) for name in ("tensor-core", "tensor-core-pipelined")
+    )
+    loads = plain["smsp__inst_executed_op_ldsm.sum"]  # four 8×8 tiles each
+    blocks, warps, steps = 4, 8, 256 // 16
+    assert loads == swizzled["smsp__inst_executed_op_ldsm.sum"] == blocks * warps * steps * 12
+    assert plain[EXCESSIVE] > 3 * 4 * loads and swizzled[EXCESSIVE] == 0
 
 
 GLOBAL_LOADS = "l1tex__t_requests_pipe_lsu_mem_global_op_ld.sum"
@@ -117,7 +146,7 @@ def test_every_gemm_rung_gives_the_bits_of_naive(layout, shape):
 def test_split_k_adds_its_slices_in_the_order_of_k(layout, shape, slices):
     rung, naive = ladder.find("split-k", layout), ladder.find("naive", layout)
     m, n, k = shape
-    case = problems.find("gemm").case({"m": m, "n": n, "k": k}, layout, "normal", seed=0)
+    case: Any = problems.find("gemm").case({"m": m, "n": n, "k": k}, layout, "normal", seed=0)
     step = 2 * rung.config.block_k
     depth = -(-k // (slices * step)) * step
     total = np.zeros((m, n), np.float32)
@@ -132,9 +161,11 @@ def test_split_k_adds_its_slices_in_the_order_of_k(layout, shape, slices):
             problems.find("gemm"),
             part,
         )
+        assert found.image is not None
         total += part.result(found.image)
 
     device = opened("emulated")
+    assert rung.workspace is not None
     bytes_needed = rung.workspace(rung.config, case.shape)
     memory = judge.CaseMemory(device, problems.find("gemm"), case, bytes_needed)
     grid, block, dynamic_smem = rung.geometry(rung.config, case.shape)
@@ -225,6 +256,49 @@ def test_a_sum_adds_to_global_memory_once_per_block_or_once_per_element():
     assert atomics(counters("deterministic", (n,)), "global") == 1
 
 
+@pytest.mark.parametrize("blocks", [1, 2, 7])
+def test_a_fixed_order_leaves_no_trace_of_the_grid(blocks):
+    rung, shape = ladder.find("fixed-order"), (2**17 + 5,)
+    other = replace(rung, config=replace(rung.config, blocks=blocks))
+    assert examined(rung, shape).image.tobytes() == examined(other, shape).image.tobytes()
+
+
+@pytest.mark.parametrize(("blocks", "stages"), [(1, 2), (2, 4), (3, 3), (5, 1)])
+def test_bulk_copies_go_round_the_ring(blocks, stages):
+    rung = ladder.find("bulk-copies")
+    other = replace(rung, config=replace(rung.config, blocks=blocks, stages=stages))
+    assert examined(other, (260, 196)).verdict.passed
+
+
+def test_4x4_tiles_quarter_the_requests_without_conflicts():
+    narrow, wide = (counters(f"transpose:{name}", (128, 192)) for name in ("ilp", "register-tiles"))
+    assert narrow[GLOBAL_LOADS] == 4 * wide[GLOBAL_LOADS]
+    assert narrow[GLOBAL_STORES] == 4 * wide[GLOBAL_STORES]
+    assert narrow[GLOBAL_LOAD_SECTORS] == wide[GLOBAL_LOAD_SECTORS]
+    assert narrow[GLOBAL_STORE_SECTORS] == wide[GLOBAL_STORE_SECTORS]
+    assert wide[EXCESSIVE] == 0
+
+
+def test_bulk_copies_leave_no_global_access_to_threads():
+    counted = counters("bulk-copies", (128, 192))
+    assert counted[GLOBAL_LOADS] == counted[GLOBAL_STORES] == 0
+    rows_in, rows_out = 128 * 192 // 64, 192 * 128 // 64
+    bytes_in = "l1tex__m_xbar2l1tex_read_bytes_mem_global_op_tma_ld.sum"
+    bytes_out = "l1tex__m_l1tex2xbar_write_bytes_mem_global_op_tma_st.sum"
+    assert (counted[bytes_in], counted[bytes_out]) == (256 * rows_in, 256 * rows_out)
+
+
+@pytest.mark.parametrize("family", problems.find("histogram").families)
+def test_a_column_of_counters_per_lane_has_no_conflict_whatever_the_data(family):
+    n = 2**16
+    waves = "l1tex__data_pipe_lsu_wavefronts_mem_shared_op_atom.sum"
+    shared, columns = (counters(name, (n,), family) for name in ("wide-loads", "lane-counters"))
+    assert shared[GLOBAL_LOADS] == columns[GLOBAL_LOADS] == n // 16 // 32
+    assert atomics(shared, "shared") == atomics(columns, "shared") == n // 32
+    assert columns[waves] == n // 32
+    assert (shared[waves] > 3 * n // 32) == (family == "uniform")
+
+
 def test_a_vector_addition_is_coalesced_whole_or_in_chunks():
     n = 2**14 + 5
     warps = n // 32 + 1
@@ -251,10 +325,19 @@ def test_a_histogram_per_block_leaves_256_additions_to_global_memory(family):
 
 
 def test_a_rung_names_its_architecture_where_its_instructions_exist_on_no_other():
-    """PTX ISA: wgmma and setmaxnreg require sm_90a."""
+    """PTX ISA: wgmma and setmaxnreg require sm_90a, bulk copies sm_90 or later."""
     for rung in (rung for name in problems.NAMES for rung in ladder.rungs(name)):
-        specific = re.search(r"\b(wgmma|setmaxnreg)\.", compile_rung(rung).ptx)
-        assert rung.arch == ("sm_90a" if specific else None), rung.name
+        text = compile_rung(rung).ptx
+        specific = re.search(r"\b(wgmma|setmaxnreg)\.", text)
+        first = "sm_90" if re.search(r"\bcp\.async\.bulk\.", text) else None
+        assert rung.arch == ("sm_90a" if specific else first), rung.name
+
+
+def test_an_architecture_without_a_letter_is_the_first():
+    rung = ladder.find("bulk-copies")
+    assert [rung.lacks(arch) for arch in ("sm_90", "sm_90a", "sm_120")] == [None] * 3
+    assert rung.lacks("sm_80") == "needs sm_90 or later"
+    assert ladder.find("wgmma").lacks("sm_120") == "needs sm_90a"
 
 
 @needs_gpu
@@ -267,7 +350,7 @@ def test_numbers_on_no_16_byte_boundary_take_the_scalar_path(name):
         held.write(np.ones(n, np.float32), 4 * shift)
         out.write(np.zeros(1, np.float32))
         grid, block, _ = rung.geometry(rung.config, {"n": n})
-        args = [Span(held, 4 * shift, 4 * n), Span(out, 0, 4), n]
+        args: list[Any] = [Span(held, 4 * shift, 4 * n), Span(out, 0, 4), n]
         device.launch(compile_rung(rung, device.arch), grid, block, args)
         assert out.read().view(np.float32) == n
 
@@ -284,6 +367,11 @@ def test_numbers_on_no_16_byte_boundary_take_the_scalar_path(name):
         ("tree-strided", "order", "random", "must be one of interleaved"),
         ("vectorized", "blocks", 0, "must be positive"),
         ("shared-atomics", "run", 0, "must be positive"),
+        ("lane-counters", "loads", 17, "must be 1 to 16"),
+        ("loads-in-flight", "loads", 33, "must be 1 to 32"),
+        ("register-tiles", "block_m", 48, "a power of two from 32 to 256"),
+        ("register-tiles", "threads", 512, "not a multiple of 512 threads"),
+        ("bulk-copies", "stages", 20, "bytes, at most"),
     ],
 )
 def test_illegal_configurations_are_refused(name, field, value, rule):

@@ -1,5 +1,7 @@
 """The GEMM problem: inputs, layouts, reference, and the error bound that separates TF32."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -194,7 +196,7 @@ def test_nothing_is_a_size_too(name):
 
 
 def test_a_transposed_image_is_row_major():
-    one = problems.find("transpose").case({"m": 3, "n": 5}, "row", "normal", 0)
+    one: Any = problems.find("transpose").case({"m": 3, "n": 5}, "row", "normal", 0)
     assert one.result(np.ascontiguousarray(one.a.T).ravel())[4, 2] == one.a[2, 4]
     assert (one.scalars["lda"], one.scalars["ldb"]) == (5, 3)
 
@@ -204,7 +206,7 @@ def test_a_transposed_image_is_row_major():
 @pytest.mark.filterwarnings("ignore:invalid value")
 def test_a_sum_in_one_chain_and_in_pairs_keeps_to_the_bound(family, n):
     total = problems.find("sum")
-    one = total.case({"n": n}, "row", family, 0)
+    one: Any = total.case({"n": n}, "row", family, 0)
     bound = total.bound_u(one.shape)
     for added in (np.cumsum(one.x)[-1:], np.array([np.sum(one.x)])):
         found = compare(added.astype(np.float32), one.reference(), one.magnitude(), bound)
@@ -213,7 +215,7 @@ def test_a_sum_in_one_chain_and_in_pairs_keeps_to_the_bound(family, n):
 
 def test_a_sum_that_lost_half_its_terms_is_wrong():
     total = problems.find("sum")
-    one = total.case({"n": 1000}, "row", "uniform", 0)
+    one: Any = total.case({"n": 1000}, "row", "uniform", 0)
     half = np.array([one.x[::2].sum()])
     assert not compare(half, one.reference(), one.magnitude(), total.bound_u(one.shape)).passed
 
@@ -240,7 +242,7 @@ def test_one_count_that_is_off_is_not_exact():
 @pytest.mark.parametrize("family", problems.find("vector-add").families)
 @pytest.mark.filterwarnings("ignore:invalid value")
 def test_an_addition_has_one_right_answer(family):
-    one = problems.find("vector-add").case({"n": 4000}, "row", family, 0)
+    one: Any = problems.find("vector-add").case({"n": 4000}, "row", family, 0)
     got = one.a + one.b
     assert compare(got, one.reference(), one.magnitude(), 0.0).passed
     at = int(np.flatnonzero(np.isfinite(got))[5])
@@ -249,7 +251,7 @@ def test_an_addition_has_one_right_answer(family):
 
 
 def test_terms_of_an_addition_cancel():
-    one = problems.find("vector-add").case({"n": 500}, "row", "cancellation", 0)
+    one: Any = problems.find("vector-add").case({"n": 500}, "row", "cancellation", 0)
     assert np.abs(one.reference()).max() < 1e-2 < np.abs(one.a).max()
 
 

@@ -10,6 +10,7 @@ from gemmlab.lab import metrics, records
 from gemmlab.lab.records import Record
 from gemmlab.report import steps, tables
 
+STEP = "naive → shared (tiles of A and B in shared memory)"
 COUNTERS = {
     metrics.GLOBAL_LOAD_REQUESTS: 1000,
     metrics.GLOBAL_LOAD_SECTORS: 4000,
@@ -20,8 +21,7 @@ COUNTERS = {
     metrics.PTX_INSTRUCTIONS: 9000,
 }
 BASE = Record(
-    rung="first",
-    change="begins",
+    rung="naive",
     problem="gemm",
     shape={"m": 64, "n": 64, "k": 16},
     layout="row",
@@ -44,15 +44,32 @@ BASE = Record(
 def changed(**counts):
     names = {name: getattr(metrics, name.upper()) for name in counts}
     counters = COUNTERS | {names[name]: value for name, value in counts.items()}
-    return replace(BASE, rung="second", counters=counters)
+    return replace(BASE, rung="shared", counters=counters)
 
 
 def test_json_is_strict_and_complete():
     record = replace(BASE, max_error_u=float("inf"), worst={"got": float("nan"), "index": (1, 2)})
-    [loaded] = json.loads(records.dumps([record]))
+    written = json.loads(records.dumps([record]))
+    [loaded] = written["records"]
     assert loaded["max_error_u"] is None
     assert loaded["worst"] == {"got": None, "index": [1, 2]}
-    assert {"rung", "problem", "shape", "layout", "family", "seed", "device"} <= loaded.keys()
+    assert {"rung", "problem", "shape", "layout", "family", "seed"} <= loaded.keys()
+    assert written["run"] == {"device": "emulated", "arch": "sm_90a", "versions": {}}
+
+
+def test_a_file_states_the_run_once(tmp_path):
+    path = tmp_path / "a.json"
+    skipped = replace(BASE, rung="shared", verdict="skipped", versions={"python": "3.11"})
+    compiled = replace(BASE, versions={"python": "3.11", "compiler": "4"})
+    records.write(path, [skipped, compiled])
+    assert path.read_text().count("3.11") == path.read_text().count("sm_90a") == 1
+    assert records.read(path) == [replace(skipped, versions=compiled.versions), compiled]
+
+
+@pytest.mark.parametrize("other", [{"device": "cuda:0"}, {"versions": {"python": "3.12"}}])
+def test_records_of_two_runs_are_not_written_as_one(other):
+    with pytest.raises(ValueError, match="several runs"):
+        records.dumps([replace(BASE, versions={"python": "3.11"}), replace(BASE, **other)])
 
 
 def test_a_failed_write_leaves_the_old_file(tmp_path):
@@ -84,17 +101,20 @@ def test_metrics():
     [
         (
             changed(global_load_sectors=500),
-            "first → second (begins): global load sectors fall 8× (4,000 → 500).",
+            f"{STEP}: global load sectors fall 8× (4,000 → 500).",
         ),
         (
             changed(ptx_instructions=18000, shared_load_wavefronts=64),
-            "first → second (begins): PTX instructions rise 2× (9,000 → 18,000), "
+            f"{STEP}: PTX instructions rise 2× (9,000 → 18,000), "
             "shared wavefronts appear (0 → 64).",
         ),
-        (changed(ptx_instructions=9100), "first → second (begins): no counter changed by 10 %."),
         (
-            replace(BASE, rung="second", occupancy={"fraction": 0.25}),
-            "first → second (begins): occupancy in % falls 4× (100 → 25).",
+            changed(ptx_instructions=9100),
+            f"{STEP}: no counter changed by 10 %; counters show neither latency nor hits in L2.",
+        ),
+        (
+            replace(BASE, rung="shared", occupancy={"fraction": 0.25}),
+            f"{STEP}: occupancy in % falls 4× (100 → 25).",
         ),
     ],
 )
@@ -102,12 +122,16 @@ def test_steps_say_what_moved(after, told):
     assert steps.sentences([BASE, after]) == [told]
 
 
+def test_a_rung_that_the_ladder_no_longer_has_needs_no_text():
+    assert steps.sentence(BASE, replace(changed(), rung="gone"))[0] == "naive → gone"
+
+
 def test_steps_leave_out_what_was_neither_counted_nor_timed():
-    assert steps.sentences([BASE, replace(BASE, rung="second", counters=None)]) == []
+    assert steps.sentences([BASE, replace(BASE, rung="shared", counters=None)]) == []
 
 
 def test_steps_tell_the_time_on_a_gpu():
-    told = steps.sentence(replace(BASE, time_s=1e-3), replace(BASE, time_s=5e-4))
+    _, told = steps.sentence(replace(BASE, time_s=1e-3), replace(BASE, time_s=5e-4))
     assert "time in µs falls 2× (1,000 → 500)" in told
 
 
@@ -121,7 +145,7 @@ def test_notes_say_what_went_wrong_and_what_was_not_counted():
     uncounted = replace(BASE, device="cuda:0", counters=None, time_s=1e-3)
     different = replace(BASE, emulator_bits_equal=False)
     told = tables.notes([failed, uncounted, different])
-    assert told[0] == "first: wrong answer: 7 elements"
+    assert told[0] == "naive: wrong answer: 7 elements"
     assert "differ in bits" in told[1] and "--device emulated" in told[2]
     assert not different.passed and not failed.passed and uncounted.passed
     assert "bitwise equal" in tables.notes([replace(BASE, emulator_bits_equal=True)])[0]

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from gemmlab.core.figures import digits, percent
 from gemmlab.errors import InputError
 from gemmlab.kernels import ladder
 from gemmlab.lab import views
 from gemmlab.report.markdown import fill, table
 
 ROOT = Path(__file__).parent.parent
+NAMESPACES = {"http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"}
 SCRIPT = runpy.run_path(str(ROOT / "scripts" / "readme"))
 
 
@@ -21,20 +23,37 @@ def test_readme_has_the_numbers_of_the_records():
     assert SCRIPT["readme"](text) == text
 
 
-def test_the_page_on_flows_has_the_time_lines_of_the_records():
+@pytest.mark.parametrize("name", SCRIPT["PAGES"])
+def test_pages_have_the_numbers_of_the_records(name):
+    text = (ROOT / "docs" / name).read_text()
+    assert SCRIPT["PAGES"][name](text) == text
+
+
+def test_the_page_on_flows_shows_the_code_of_a_flow():
     text = (ROOT / "docs" / "host-flows.md").read_text()
-    assert SCRIPT["host_flows"](text) == text
     shown = text.split("```python\n")[1].split("```")[0]
     assert shown.partition("\n")[2] in views.source(ladder.find("explicit"))
 
 
-def test_picture_is_that_of_the_records():
-    assert SCRIPT["picture"]() == (ROOT / "docs" / "climb.svg").read_text()
+@pytest.mark.parametrize("name", SCRIPT["PICTURES"])
+def test_a_picture_has_the_numbers_of_the_records(name):
+    assert SCRIPT["PICTURES"][name]() == (ROOT / "docs" / name).read_text()
+
+
+def test_the_picture_of_the_ladder_has_each_rung_with_its_number():
+    drawn = (ROOT / "docs" / "ladder.svg").read_text()
+    rungs = [r for r in SCRIPT["cube"](4096, "row") if "launch" in r.details]
+    shown = [f">{digits(r.tflops)} · {percent(r.percent_of_baseline)}<" for r in rungs]
+    assert len(rungs) > 15 and all(text in drawn for text in shown)
+    assert (
+        "prefers-color-scheme: dark" in drawn
+        and set(re.findall('="(http.*?)"', drawn)) <= NAMESPACES
+    )
 
 
 def test_commands_of_the_readme_use_files_that_those_before_them_wrote():
     block = (ROOT / "README.md").read_text().split("## Use")[1].split("```")[1]
-    written = set()
+    written = set[str]()
     for line in block.strip().splitlines():
         words = line.partition("   ")[0].split()
         assert words[0] == "gemmlab"

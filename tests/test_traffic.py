@@ -4,6 +4,7 @@ import json
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -34,13 +35,18 @@ def value_of(text):
     return eval(text.replace("·", "*"))
 
 
+def model_of(rung, shape) -> Any:
+    """Return the model of a rung's traffic. These rungs have one."""
+    return models.model(rung, shape)
+
+
 @pytest.mark.parametrize("rung", RUNGS, ids=ladder.qualified)
 @given(sizes=st.lists(st.integers(1, 3000), min_size=3, max_size=3))
 @settings(max_examples=5, deadline=None)
 def test_the_text_of_a_formula_is_its_value(rung, sizes):
     problem = problems.find(rung.problem)
     shape = dict(zip(problem.axes, sizes, strict=False))
-    model = models.model(rung, shape)
+    model = model_of(rung, shape)
     assert model.flops.value == problem.flops(shape)
     for field in ("flops", *FIELDS):
         quantity = getattr(model, field)
@@ -58,13 +64,13 @@ def test_operations_are_bracketed_where_they_must_be():
 
 
 def test_a_naive_product_of_1024_makes_67108864_requests():
-    model = models.model(ladder.find("naive"), cube(1024))
+    model = model_of(ladder.find("naive"), cube(1024))
     assert model.global_loads.value / 32 == 67_108_864
 
 
 def test_the_traffic_of_a_tiled_product_is_the_textbooks():
     config = ladder.find("tile-2d-8x8").config
-    model = traffic.tiled_product(config, cube(8192))
+    model: Any = traffic.tiled_product(config, cube(8192))
     assert (
         model.global_loads.value == 8192**3 * (1 / 128 + 1 / 128) == pytest.approx(8.6e9, rel=0.01)
     )
@@ -83,7 +89,7 @@ def test_the_traffic_of_a_tiled_product_is_the_textbooks():
     ],
 )
 def test_loads_per_result_are_parts_of_k(name, from_global, from_shared):
-    model = models.model(ladder.find(name), cube(1024))
+    model = model_of(ladder.find(name), cube(1024))
     results_and_k = 1024**2 * 1024
     assert model.global_loads.value == from_global * results_and_k
     assert model.shared_loads.value == from_shared * results_and_k
@@ -92,7 +98,7 @@ def test_loads_per_result_are_parts_of_k(name, from_global, from_shared):
 @pytest.mark.parametrize("name", problems.NAMES)
 def test_every_rung_has_a_model(name):
     shape = dict.fromkeys(problems.find(name).axes, 100)
-    assert all(models.model(rung, shape) for rung in RUNGS if rung.problem == name)
+    assert all(model_of(rung, shape) for rung in RUNGS if rung.problem == name)
 
 
 @pytest.mark.parametrize("rung", ["naive", "shared", "float4", "double-buffer"])
@@ -100,7 +106,7 @@ def test_a_reading_of_hardware_is_the_model(rung):
     made = [r for r in readings("gemm", rung, "row") if r.rung == rung]
     assert {r.shape["m"] for r in made} >= {1024, 4096}
     for reading in made:
-        model = models.model(ladder.find(rung), reading.shape)
+        model = model_of(ladder.find(rung), reading.shape)
         if rung == "naive":  # 32 lanes read one sector of A and four of B
             assert reading.l1_bytes == 32 * (1 + 4) * model.global_loads.value / 2 / 32
         elif rung == "double-buffer":  # one tile more than needed

@@ -25,7 +25,9 @@ from gemmlab.cli.export import export
 from gemmlab.cli.judge import judge
 from gemmlab.cli.list import list_
 from gemmlab.cli.new import new
+from gemmlab.cli.report import report
 from gemmlab.cli.show import show
+from gemmlab.cli.tune import tune
 from gemmlab.core import status
 from gemmlab.errors import GemmlabError, InputError
 
@@ -78,5 +80,6 @@ def common(
 # The order of the list in --help.
 app.command()(climb)
 app.command(name="list")(list_)
-for command in (show, explain, emulate, new, judge, bench, compare, export, env, docs):
+_MORE = (show, explain, tune, emulate, new, judge, bench, compare, report, export, env, docs)
+for command in _MORE:
     app.command()(command)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from gemmlab.cli.options import AsJson, Layout, rungs_of, shape_of
+from gemmlab.cli.options import AsJson, Layout, Settings, complete_kernels, rungs_of, shape_of
 from gemmlab.core import status
 
 
@@ -17,6 +17,7 @@ def bench(
         list[str] | None,
         typer.Argument(
             metavar="RUNG|FILE",
+            autocompletion=complete_kernels,
             help="Names of rungs (see `gemmlab list`), and kernel files with a directive, which "
             "are judged at this shape only. Default: the whole ladder.",
         ),
@@ -29,6 +30,7 @@ def bench(
         typer.Option(metavar="M,N,K", help="One size per axis. Repeat the option for more shapes."),
     ] = None,
     layout: Layout = None,
+    settings: Settings = None,
     family: Annotated[
         str | None, typer.Option(help="Distribution of the inputs, as for climb.")
     ] = None,
@@ -58,12 +60,12 @@ def bench(
     NVBench measures the times, in interleaved rounds: see `gemmlab docs measuring`.
     """
     from gemmlab import problems
+    from gemmlab.compile import SUFFIXES
     from gemmlab.devices import open_device
     from gemmlab.kernels import ladder
     from gemmlab.lab.bench import record, session
     from gemmlab.lab.bench.protocol import Protocol
     from gemmlab.lab.submission.guest import guest
-    from gemmlab.lab.submission.submission import SUFFIXES
     from gemmlab.report import bench_tables, tables
 
     protocol = Protocol(rounds, min_samples, min_time, max_noise, timeout)
@@ -73,7 +75,7 @@ def bench(
     work = problems.find(problem or [*first, "gemm"][0])
     plan = session.BenchPlan(
         problem=work,
-        rungs=rungs_of(work.name, names or None, layout) if names or not guests else [],
+        rungs=rungs_of(work.name, names or None, layout, settings) if names or not guests else [],
         guests=guests,
         shapes=[shape_of(work, None, text) for text in shape or ()]
         or [shape_of(work, work.measured_size, None)],

@@ -12,13 +12,25 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gemmlab.cli.options import Arch, AsJson, Layout, check_writable, rungs_of, shape_of
+from gemmlab.cli.options import (
+    Arch,
+    AsJson,
+    Layout,
+    Settings,
+    check_writable,
+    complete_gpus,
+    complete_problems,
+    rungs_of,
+    shape_of,
+)
+from gemmlab.cli.progress import Progress
 from gemmlab.core import status
 from gemmlab.errors import InputError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from gemmlab.hardware.specs import Gpu
     from gemmlab.kernels.rung import Rung
     from gemmlab.lab.records import Record
 
@@ -26,7 +38,11 @@ if TYPE_CHECKING:
 def climb(
     problem: Annotated[
         str | None,
-        typer.Argument(metavar="PROBLEM", help="A problem from `gemmlab list`. Default: gemm."),
+        typer.Argument(
+            metavar="PROBLEM",
+            autocompletion=complete_problems,
+            help="A problem from `gemmlab list`. Default: gemm.",
+        ),
     ] = None,
     every: Annotated[
         bool, typer.Option("--all", help="Climb every ladder at its default shape.")
@@ -46,6 +62,7 @@ def climb(
         ),
     ] = None,
     layout: Layout = None,
+    settings: Settings = None,
     device: Annotated[
         str, typer.Option(help="auto (a GPU if there is one), emulated, or cuda.")
     ] = "auto",
@@ -61,6 +78,14 @@ def climb(
             "single, text."
         ),
     ] = None,
+    gpu: Annotated[
+        str | None,
+        typer.Option(
+            autocompletion=complete_gpus,
+            help="The GPU of the bound on time: H200, A100, RTX4090, …. Default: one with the "
+            "architecture; none if the rungs are timed.",
+        ),
+    ] = None,
     as_json: AsJson = False,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Also write the records to this file.")
@@ -73,6 +98,7 @@ def climb(
     """
     from gemmlab import problems
     from gemmlab.devices import open_device
+    from gemmlab.hardware import specs
     from gemmlab.lab import records
 
     given = (problem, size, shape, rungs, layout, family)
@@ -82,12 +108,14 @@ def climb(
             "--family"
         )
     climbs = []
-    for name, chosen in _ladders(problem, every, rungs, layout).items():
+    for name, chosen in _ladders(problem, every, rungs, layout, settings).items():
         work = problems.find(name)
         sizes = shape_of(work, size, shape)
         inputs = work.families[0] if family is None else family
         case = work.case(sizes, chosen[0].layout, inputs, seed)
         climbs.append((work, case, chosen))
+    if gpu is not None:
+        specs.product(gpu)  # report an unknown GPU before any work is done
     check_writable(output)
     target = open_device(device, arch, tier)
     from gemmlab.lab.climb import climb as take_steps
@@ -101,7 +129,7 @@ def climb(
         if as_json:
             sys.stdout.write(records.dumps(flat))
         else:
-            _print_climbs(ladder for ladder in done if ladder)
+            _print_climbs([ladder for ladder in done if ladder], gpu)
         return flat
 
     def stop() -> None:
@@ -111,7 +139,7 @@ def climb(
             sys.stdout.flush()
         os._exit(130)
 
-    progress = _Progress(sum(len(chosen) for _, _, chosen in climbs))
+    progress = Progress(sum(len(chosen) for _, _, chosen in climbs))
     with status.interruptible(stop):
         for work, case, chosen in climbs:
             done.append([])
@@ -123,7 +151,11 @@ def climb(
 
 
 def _ladders(
-    problem: str | None, every: bool, rungs: str | None, layout: str | None
+    problem: str | None,
+    every: bool,
+    rungs: str | None,
+    layout: str | None,
+    settings: Sequence[str] | None,
 ) -> dict[str, list[Rung]]:
     """Return the rungs to climb, by problem."""
     from gemmlab import problems
@@ -133,44 +165,28 @@ def _ladders(
         problems.find(problem)  # report an unknown problem before unknown rungs
     if every or rungs is None:
         names = problems.NAMES if every else (problem or "gemm",)
-        return {name: rungs_of(name, None, layout) for name in names}
+        return {name: rungs_of(name, None, layout, settings) for name in names}
     wanted: dict[str, list[str]] = {}
     for name in (name.strip() for name in rungs.split(",")):
         wanted.setdefault(ladder.find(name, layout, problem).problem, []).append(name)
-    return {name: rungs_of(name, own, layout) for name, own in wanted.items()}
+    return {name: rungs_of(name, own, layout, settings) for name, own in wanted.items()}
 
 
-class _Progress:
-    """Print one line per rung to stderr, and keep the status line current."""
-
-    def __init__(self, total: int) -> None:
-        from gemmlab.report import tables
-
-        self._total, self._count = total, 0
-        self._console = tables.console(stderr=True)
-
-    def say(self, rung: str, doing: str) -> None:
-        status.say(f"{self._count + 1}/{self._total} {rung}: {doing}")
-
-    def finish(self, record: Record) -> None:
-        self._count += 1
-        self._console.print(
-            f"{self._count}/{self._total} {record.rung}: {record.verdict}, "
-            f"{record.host_s or 0:.1f} s",
-        )
-
-
-def _print_climbs(ladders: Iterable[Sequence[Record]]) -> None:
+def _print_climbs(ladders: Iterable[Sequence[Record]], gpu: str | None) -> None:
+    from gemmlab.hardware import specs
     from gemmlab.report import tables
 
     out = tables.console()
+    named = specs.product(gpu) if gpu else None
     for number, done in enumerate(ladders):
         if number:
             out.print()
-        _print_climb(out, done)
+        timed = any(record.time_s for record in done)
+        of_arch = None if timed else specs.with_architecture(done[0].arch)
+        _print_climb(out, done, named or of_arch)
 
 
-def _print_climb(out: Console, done: Sequence[Record]) -> None:
+def _print_climb(out: Console, done: Sequence[Record], gpu: Gpu | None) -> None:
     """Print one ladder: case and device, the table, notes, the timeline and the steps."""
     from gemmlab.report import steps, tables, timeline
 
@@ -181,8 +197,13 @@ def _print_climb(out: Console, done: Sequence[Record]) -> None:
         f"{one.device}, {one.arch}",
     )
     out.print()
-    out.print(tables.climb_table(done, out.width))
-    for lines in (tables.notes(done), timeline.lines(done, out.width), steps.sentences(done)):
+    out.print(tables.climb_table(done, out.width, gpu))
+    bound = [tables.bound_note(gpu)] if gpu and any(record.counters for record in done) else []
+    for lines in (
+        [*tables.notes(done), *bound],
+        timeline.lines(done, out.width),
+        steps.sentences(done),
+    ):
         if lines:
             out.print()
         for line in lines:

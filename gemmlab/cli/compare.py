@@ -1,10 +1,10 @@
-"""`gemmlab compare`: compare two sets of records of `bench`, or two of `climb`."""
+"""`gemmlab compare`: compare two kernels, or two sets of records of `bench` or of `climb`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,20 +12,35 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from gemmlab.lab.changes import Change
+    from gemmlab.lab.measured import Measured
 
 _SHOWN = 3  # differing numbers shown per rung
 
 
 def compare(
     a: Annotated[
-        Path,
+        str,
         typer.Argument(
-            metavar="BEFORE", help="Old records, of bench or climb: a file or a folder."
+            metavar="BEFORE",
+            help="Records of bench or climb, a file or a folder; the --json output of explain, "
+            "judge or emulate; a kernel file; or a rung.",
         ),
     ],
-    b: Annotated[Path, typer.Argument(metavar="AFTER", help="New records, of the same command.")],
+    b: Annotated[str, typer.Argument(metavar="AFTER", help="The same, of the new state.")],
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="NAME=VALUE",
+            help="For kernel files: values that override the directives, such as m=256; for rungs, "
+            "sizes.",
+        ),
+    ] = None,
 ) -> None:
-    """Compare two benches or two climbs, kernel by kernel.
+    """Compare two kernels, two benches or two climbs.
+
+    Kernel files and rungs are emulated at one shape: counters, the bound on time, resources and
+    errors are compared, with the source line that changed most. The exit code is 1 if the first
+    is right and the second is not.
 
     A kernel of a bench is "same" if the medians of cold GPU time differ by at most 1 %. It is
     "faster" or "slower" if they differ by more and the samples are separated (the p90 of one side
@@ -35,41 +50,59 @@ def compare(
     For climbs, verdicts, counts and times are compared. The exit code is 1 if a rung that passed
     now fails.
     """
-    from gemmlab.errors import InputError
-    from gemmlab.lab import changes, records
-    from gemmlab.lab.bench import record
-    from gemmlab.lab.bench.compare import compare as compare_benches
-    from gemmlab.report import bench_tables, tables
+    old, new = _measured(a, words or []), _measured(b, words or [])
+    if old is not None and new is not None:
+        from gemmlab.report import comparison, tables
 
-    (climbed_a, before), (climbed_b, after) = _read(a), _read(b)
-    if climbed_a != climbed_b:
-        climb, bench = (a, b) if climbed_a else (b, a)
-        raise InputError(
-            f"cannot compare records of climb ({climb}) with records of bench ({bench})"
-        )
-    sides = ((before, a), (after, b))
-    if climbed_a:
-        changed = changes.compare(*(records.decoded(records.Record, *side) for side in sides))
-        _print_changes(tables.console(), changed)
-        failed = any(one.status == "broken" for one in changed)
+        comparison.print_measured(tables.console(), old, new)
+        failed = old.passed and not new.passed
     else:
-        found = compare_benches(*(records.decoded(record.Record, *side) for side in sides))
-        bench_tables.print_comparison(tables.console(), found)
-        failed = any(one.change == "slower" for one in found)
+        failed = _compare_records(a, b, words or [])
     if failed:
         raise typer.Exit(1)
 
 
-def _read(path: Path) -> tuple[bool, list[Any]]:
-    """Return all records of a file or a folder, and whether they are records of climb."""
-    from gemmlab.errors import InputError
-    from gemmlab.lab.records import entries
+def _measured(name: str, words: Sequence[str]) -> Measured | None:
+    """Emulate a file or a rung, or read the JSON of one launch; None for records of several."""
+    from gemmlab.cli.options import is_rung, rung_of
+    from gemmlab.compile import SUFFIXES
+    from gemmlab.compile.directive import parse
+    from gemmlab.lab import kernel_file, measured, records
 
-    found = entries(path)
-    kinds = {"rung" in entry for entry in found if isinstance(entry, dict)} or {False}
-    if len(kinds) > 1:
-        raise InputError(f"{path} contains records of both climb and bench: compare single files")
-    return kinds.pop(), found
+    path = Path(name)
+    if path.suffix in SUFFIXES:
+        return measured.of_run(path.name, kernel_file.run(path, parse(list(words))))
+    if is_rung(name) and not path.exists():
+        return measured.of_run(
+            name, kernel_file.run_rung(rung_of(name, None, None), parse(list(words)))
+        )
+    if path.is_dir():
+        return None
+    entries = records.entries(path)
+    return measured.of_json(entries[0], path) if len(entries) == 1 else None
+
+
+def _compare_records(a: str, b: str, words: Sequence[str]) -> bool:
+    """Compare two climbs or two benches; return whether something became worse."""
+    from gemmlab.cli.saved import read_two
+    from gemmlab.errors import InputError
+    from gemmlab.lab import changes
+    from gemmlab.lab.bench.compare import compare as compare_benches
+    from gemmlab.report import bench_tables, tables
+
+    if words:
+        raise InputError(f"{words[0]} is for kernel files and rungs")
+    for name, other in ((a, b), (b, a)):
+        if not Path(name).exists() or name.endswith((".cu", ".cuh", ".ptx", ".py")):
+            raise InputError(f"cannot compare a kernel, {name}, with the records in {other}")
+    before, after = read_two(Path(a), Path(b))
+    if before.climbed:
+        changed = changes.compare(before.climbed, after.climbed)
+        _print_changes(tables.console(), changed)
+        return any(one.status == "broken" for one in changed)
+    found = compare_benches(before.benched, after.benched)
+    bench_tables.print_comparison(tables.console(), found)
+    return any(one.change == "slower" for one in found)
 
 
 def _print_changes(out: Console, found: Sequence[Change]) -> None:

@@ -11,28 +11,49 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gemmlab.cli.options import AsJson
+from gemmlab.cli.options import (
+    AsJson,
+    Layout,
+    Settings,
+    complete_kernels,
+    is_rung,
+    refuse_settings,
+    rung_of,
+)
 
 if TYPE_CHECKING:
     import numpy as np
 
+    from gemmlab.kernels.rung import Rung
+    from gemmlab.lab.directives import Directive
     from gemmlab.lab.kernel_file import FileRun
 
 _SHOWN = 4  # elements shown per array
 _FILL_HINT = "If elements may stay unwritten, give the array initial values: o:f32[n]=zeros."
+_SIZES = "{} chosen to be quick and thorough; NAME=VALUE sets another size."
+_CHECK_HINT = "Threads of this kernel communicate. --check all finds races and missing barriers."
 TIER_NAMES = {"numpy": "NumPy", "native": "native"}
 
 
 def emulate(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A .cu or .ptx file.")],
+    kernel: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE|RUNG",
+            autocompletion=complete_kernels,
+            help="A .cu, .ptx or .py (CuTe) file, or the name of a rung of one launch.",
+        ),
+    ],
     words: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="NAME=VALUE",
             help="Values that override the file's directive: entry=f grid=4 block=256 "
-            "args=x:f32[n],n n=1000 smem=0 problem=gemm layout=row.",
+            "args=x:f32[n],n n=1000 smem=0 problem=gemm layout=row; for a rung, sizes: m=64.",
         ),
     ] = None,
+    layout: Layout = None,
+    settings: Settings = None,
     lines: Annotated[
         bool, typer.Option("--lines", help="Show the cost of each source line.")
     ] = False,
@@ -66,20 +87,37 @@ def emulate(
         int | None,
         typer.Option(help="Stop the kernel when a warp has executed this many instructions."),
     ] = None,
+    predict: Annotated[
+        bool,
+        typer.Option(
+            "--predict",
+            help="Predict the time on a GPU instead, and why; see `gemmlab docs predicting`.",
+        ),
+    ] = False,
+    gpu: Annotated[str | None, typer.Option(help="With --predict: H200, H100 or A100.")] = None,
+    sms: Annotated[
+        int | None, typer.Option(help="With --predict: another number of multiprocessors.")
+    ] = None,
+    clock: Annotated[float | None, typer.Option(help="With --predict: another clock, GHz.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a kernel file on the emulator and print its counters; needs no GPU.
+    """Run a kernel file or a rung on the emulator and print its counters; needs no GPU.
 
     A directive at the top of the file describes the launch: "//! gemmlab block=256 grid=4 args=…".
     NAME=VALUE arguments override it. The exit code is 1 if a problem is named and the result is
     wrong, 4 if the kernel makes an error or a check finds one.
     """
+    from gemmlab.compile.directive import parse
     from gemmlab.errors import EmulationError, InputError
     from gemmlab.lab import kernel_file
-    from gemmlab.lab.directives.directive import parse
 
     if by_ptx and not lines:
         raise InputError("--ptx requires --lines")
+    if not predict and (gpu, sms, clock) != (None, None, None):
+        raise InputError("--gpu, --sms and --clock require --predict")
+    if predict:
+        _predict(kernel, parse(words or []), layout, settings, gpu, sms, clock, seed, as_json)
+        return
     how: dict[str, Any] = {"order": int(order) if order.lstrip("-").isdigit() else order}
     how["check"] = None if check is None else check.split(",")
     how["max_instructions"] = max_instructions
@@ -87,7 +125,13 @@ def emulate(
     # Keep the kernel's own output out of the JSON.
     printed = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
     with printed:
-        done = kernel_file.run(file, parse(words or []), arch=arch, seed=seed, **how)
+        given = parse(words or [])
+        if is_rung(kernel):
+            rung = rung_of(kernel, layout, settings)
+            done = kernel_file.run_rung(rung, given, arch=arch, seed=seed, **how)
+        else:
+            refuse_settings(kernel, layout, settings)
+            done = kernel_file.run(Path(kernel), given, arch=arch, seed=seed, **how)
     if as_json:
         json.dump(_as_json(done, lines, by_sass, check is not None), sys.stdout, indent=2)
         print()
@@ -99,6 +143,45 @@ def emulate(
         raise typer.Exit(1)
 
 
+def _predict(
+    kernel: str,
+    given: Directive,
+    layout: str | None,
+    settings: list[str] | None,
+    gpu: str | None,
+    sms: int | None,
+    clock: float | None,
+    seed: int,
+    as_json: bool,
+) -> None:
+    from gemmlab import timing
+    from gemmlab.core.symbols import demangled
+    from gemmlab.lab import kernel_file
+    from gemmlab.report import prediction, tables
+
+    model = timing.model(gpu or "H200", sms, clock)
+    subject: kernel_file.KernelFile | Rung
+    if is_rung(kernel):
+        subject = rung_of(kernel, layout, settings)
+    else:
+        refuse_settings(kernel, layout, settings)
+        subject = kernel_file.KernelFile.read(Path(kernel), given)
+    artifact, call, found = kernel_file.predict(subject, given, model, seed)
+    if as_json:
+        json.dump(prediction.as_json(found, model), sys.stdout, indent=2)
+        print()
+        return
+    out = tables.console()
+    x, y, z = call.grid
+    a, b, c = call.block
+    name = demangled(artifact.entry)
+    out.print(f"{name}: grid {x}×{y}×{z}, block {a}×{b}×{c}, {prediction.device(model)}")
+    out.print()
+    out.print(tables.facts(prediction.facts(found, model)))
+    out.print()
+    out.print(prediction.NOTE)
+
+
 def _as_json(done: FileRun, lines: bool, by_sass: bool, checked: bool) -> dict[str, Any]:
     from gemmlab.report import machine_code
 
@@ -106,6 +189,7 @@ def _as_json(done: FileRun, lines: bool, by_sass: bool, checked: bool) -> dict[s
     counted = machine.counters if machine else {}
     result: dict[str, Any] = {
         "entry": done.artifact.entry,
+        "arch": done.artifact.arch,
         "grid": done.call.grid,
         "block": done.call.block,
         "dynamic_smem_bytes": done.call.smem,
@@ -128,17 +212,22 @@ def _as_json(done: FileRun, lines: bool, by_sass: bool, checked: bool) -> dict[s
 def _print(done: FileRun, lines: bool, by_ptx: bool, by_sass: bool, checked: bool) -> None:
     import numpy as np
 
+    from gemmlab.core.symbols import demangled
     from gemmlab.report import findings, listing, machine_code, tables
 
     out = tables.console()
     x, y, z = done.call.grid
     a, b, c = done.call.block
-    head = f"{done.artifact.entry}: grid {x}×{y}×{z}, block {a}×{b}×{c}, {done.artifact.arch}"
-    out.print(f"{head}, {TIER_NAMES[done.run.tier]} tier")
+    name, arch = demangled(done.artifact.entry), done.artifact.arch
+    how = f"{arch}, {TIER_NAMES[done.run.tier]} tier"
+    out.print(f"{name}: grid {x}×{y}×{z}, block {a}×{b}×{c}, {how}")
     if done.verdict is not None:
         out.print(f"{done.verdict.status}: {done.verdict.message}")
     if checked:
         out.print(findings.summary(done.run.findings))
+        if done.case is not None and done.chosen:
+            sizes = " ".join(f"{axis}={size}" for axis, size in done.case.shape.items())
+            out.print(f"Checked at {sizes}. {_SIZES.format(', '.join(done.chosen))}")
         kinds = {finding.kind for finding in done.run.findings}
         if "unwritten output" in kinds and done.verdict is None:
             out.print(_FILL_HINT)
@@ -170,6 +259,9 @@ def _print(done: FileRun, lines: bool, by_ptx: bool, by_sass: bool, checked: boo
     if arrays:
         out.print()
         out.print(tables.facts(arrays))
+    if not checked and done.run.program.communicates:
+        out.print()
+        out.print(_CHECK_HINT)
 
 
 def _is_stopped(done: FileRun) -> bool:

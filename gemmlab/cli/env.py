@@ -11,6 +11,7 @@ from gemmlab.cli.options import AsJson
 _NAMES = {
     "gpu_missing_because": "no GPU",
     "device_auto": "default device",
+    "built_kernels": "built kernels",
     "native_tier": "native tier CPU",
     "native_tier_missing_because": "no native tier",
 }

@@ -7,11 +7,17 @@ from typing import Annotated
 
 import typer
 
+from gemmlab.cli.options import complete_problems
+
 
 def new(
     problem: Annotated[
         str,
-        typer.Argument(metavar="PROBLEM", help="A problem from `gemmlab list`."),
+        typer.Argument(
+            metavar="PROBLEM",
+            autocompletion=complete_problems,
+            help="A problem from `gemmlab list`.",
+        ),
     ],
     lang: Annotated[str, typer.Option(help="cu (CUDA C++) or cute (Python, CuTe DSL).")] = "cu",
     output: Annotated[

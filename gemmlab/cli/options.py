@@ -15,6 +15,29 @@ if TYPE_CHECKING:
     from gemmlab.kernels.rung import Rung
     from gemmlab.problems.problem import Problem
 
+
+def complete_kernels(incomplete: str) -> list[str]:
+    """Return the rungs that start with a text; for the shell."""
+    from gemmlab.kernels import ladder
+
+    return [name for name in ladder.names() if name.startswith(incomplete)]
+
+
+def complete_problems(incomplete: str) -> list[str]:
+    """Return the problems that start with a text; for the shell."""
+    from gemmlab import problems
+
+    return [name for name in problems.NAMES if name.startswith(incomplete)]
+
+
+def complete_gpus(incomplete: str) -> list[str]:
+    """Return the GPUs that start with a text, as --gpu takes them; for the shell."""
+    from gemmlab.hardware import specs
+
+    names = dict.fromkeys(gpu.name.replace(" ", "") for gpu in specs.GPUS)
+    return [name for name in names if name.startswith(incomplete)]
+
+
 Layout = Annotated[
     str | None,
     typer.Option(
@@ -24,6 +47,15 @@ Layout = Annotated[
 Arch = Annotated[
     str | None,
     typer.Option(help="GPU architecture to compile for, e.g. sm_90a. Default: the device's."),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Another value in the rung's configuration, such as block_m=64; repeat for more. "
+        "`gemmlab show RUNG` lists them.",
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print only JSON to stdout.")]
 
@@ -47,16 +79,46 @@ def shape_of(problem: Problem, size: int | None, text: str | None) -> dict[str, 
     return dict(zip(problem.axes, sizes, strict=True))
 
 
-def rungs_of(problem: str, names: Sequence[str] | None, layout: str | None) -> list[Rung]:
-    """Return the named rungs of one ladder; all of them if `names` is None.
+def is_rung(name: str) -> bool:
+    """Whether a command's argument names a rung, not a file."""
+    return not Path(name).suffix and "/" not in name and not Path(name).is_file()
 
-    All rungs have one layout: `layout`, or the one that their names imply. Raises InputError for
-    names of different layouts.
+
+def refuse_settings(file: str, layout: str | None, settings: Sequence[str] | None) -> None:
+    """Raise InputError for options of rungs that are given for a file."""
+    for option, given in (("--layout", layout), ("--set", settings)):
+        if given:
+            raise InputError(f"{option} is for rungs; {file} is a file")
+
+
+def rung_of(name: str, layout: str | None, settings: Sequence[str] | None) -> Rung:
+    """Return a rung of any ladder, with the words of --set in its configuration.
+
+    Raises UnknownNameError and InputError, which has the rule that a value breaks.
     """
     from gemmlab.kernels import ladder
+    from gemmlab.kernels.settings import configured, read
+
+    return configured(ladder.find(name, layout), read(settings or ()))
+
+
+def rungs_of(
+    problem: str,
+    names: Sequence[str] | None,
+    layout: str | None,
+    settings: Sequence[str] | None = None,
+) -> list[Rung]:
+    """Return the named rungs of one ladder; all of them if `names` is None.
+
+    All rungs have one layout: `layout`, or the one that their names imply. The words of --set apply
+    to each. Raises InputError for names of different layouts, and as `rung_of`.
+    """
+    from gemmlab.kernels import ladder
+    from gemmlab.kernels.settings import configured, read
 
     wanted = [rung.name for rung in ladder.rungs(problem)] if names is None else names
-    named = [ladder.find(name, layout, problem) for name in wanted]
+    changes = read(settings or ())
+    named = [configured(ladder.find(name, layout, problem), changes) for name in wanted]
     found = list({ladder.label(rung): rung for rung in named}.values())  # without duplicates
     if len({rung.layout for rung in found}) > 1:
         raise InputError(f"{', '.join(wanted)}: different layouts; choose one with --layout")

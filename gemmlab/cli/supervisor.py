@@ -127,7 +127,7 @@ class _Supervisor:
         for screen in self._screens:
             screen.resize()
 
-    def _suspend(self, number: int, frame: object) -> None:
+    def _suspend(self, _number: int, _frame: object) -> None:
         """On Ctrl-Z, stop both processes; continue both after SIGCONT."""
         os.killpg(self._child, signal.SIGSTOP)
         for screen in self._screens:
@@ -137,7 +137,7 @@ class _Supervisor:
 
     # Exit
 
-    def _stop(self, number: int, frame: object) -> None:
+    def _stop(self, number: int, _frame: object) -> None:
         """Handle a signal: interrupt the worker if it can output its results so far, else end."""
         while select.select([self._channel], [], [], 0)[0] if self._child else False:
             if not self._listen():

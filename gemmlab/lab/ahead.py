@@ -75,7 +75,7 @@ class Ahead:
     def _start(self, rungs: Sequence[Rung]) -> None:
         """Start a child that compiles the rungs that will run and are not cached."""
         names = [
-            (rung.problem, rung.name, rung.layout)
+            ladder.reference(rung)
             for rung in rungs
             if not rung.lacks(self._arch)
             and not rung.requires(rung.config, self._shape)
@@ -118,7 +118,7 @@ class Ahead:
 def _is_listed(rung: Rung) -> bool:
     """Whether the child would find this rung in the ladder."""
     with suppress(InputError):
-        return ladder.find(rung.name, rung.layout, rung.problem) == rung
+        return ladder.referred(ladder.reference(rung)) == rung
     return False
 
 
@@ -128,8 +128,8 @@ def main(request: str) -> None:
     processes.die_with_parent(parent)
     with os.fdopen(os.dup(1), "w", buffering=1) as answers:
         os.dup2(2, 1)  # keep compiler output out of the answers
-        for problem, name, layout in names:
-            rung = ladder.find(name, layout, problem)
+        for reference in names:
+            rung = ladder.referred(reference)
             print(label(rung), file=answers)
             with suppress(GemmlabError):
                 compile_all(rung, shape, arch)

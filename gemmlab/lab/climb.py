@@ -155,7 +155,6 @@ class _Step:
         case, problem = self.case, self.problem
         return Record(
             rung=label(self.rung),
-            change=self.rung.change,
             problem=problem.name,
             shape=dict(case.shape),
             layout=case.layout,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import platform
 
+from gemmlab.core import built
 from gemmlab.core.packages import CUDA_BINDINGS, CUDA_CORE, CUTE_DSL, LLVMLITE, PACKAGES, Package
 from gemmlab.errors import MissingDependencyError
 
@@ -43,8 +44,19 @@ def report() -> dict[str, object]:
         "native_tier": None if missing() else host()[0],
         "native_tier_missing_because": missing(),
         "cache": str(cache.folder()),
+        "built_kernels": _built_kernels(),
         "packages": [_as_json(package, has_gpu) for package in PACKAGES],
     }
+
+
+def _built_kernels() -> str:
+    """Say which kernels of `gemmlab.matmul` need no compiling, e.g. "84 for sm_90a"."""
+    found = []
+    for folder in sorted(built.FOLDER.glob("*")):
+        if manifest := built.read(folder):
+            outdated = " (outdated, not used)" if manifest.changed() else ""
+            found.append(f"{len(manifest.kernels)} for {folder.name}{outdated}")
+    return ", ".join(found) or "none"
 
 
 def _as_json(package: Package, has_gpu: bool) -> dict[str, str | None]:

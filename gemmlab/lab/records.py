@@ -1,4 +1,4 @@
-"""Records of a climb: one per rung, shape and device, stored as JSON."""
+"""Records of a climb: one per rung and shape. A JSON file holds them below what its run shares."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+from gemmlab.core import markup
+from gemmlab.core.figures import seconds
 from gemmlab.errors import InputError
 
 Json = dict[str, Any]
@@ -35,7 +37,6 @@ class Record:
     """
 
     rung: str
-    change: str
     problem: str
     shape: dict[str, int]
     layout: str
@@ -67,22 +68,48 @@ class Record:
         """Whether the rung did not fail. A skipped rung passes."""
         return self.verdict in ("pass", "skipped") and self.emulator_bits_equal is not False
 
+    def _repr_html_(self) -> str:
+        shown: Json = {"verdict": self.verdict, "result": self.message, "problem": self.problem}
+        shown |= {name: str(size) for name, size in self.shape.items()}
+        if self.time_s is not None:
+            shown["time"] = seconds(self.time_s)
+        for held in (self.resources, self.counters):
+            shown |= {name: value for name, value in (held or {}).items() if value}
+        return markup.table(f"{self.rung} on {self.device}", shown)
+
     def as_json(self) -> Json:
         return {key: finite(value) for key, value in asdict(self).items()}
-
-
-def dumps(records: Iterable[Record]) -> str:
-    """Return the records as a strict JSON list; NaN and infinities become null."""
-    return json.dumps([record.as_json() for record in records], indent=2, allow_nan=False) + "\n"
 
 
 RUN = "run.json"  # a run's record in its folder: the keys that all results FOLDER/*/*/*.json share
 
 
+def dumps(records: Iterable[Record]) -> str:
+    """Return the records of one climb as strict JSON, {"run": …, "records": […]}, a line each.
+
+    `run` has the device, the architecture and the versions of software; `records` the rest. NaN and
+    infinities become null. Raises ValueError for records of several runs.
+    """
+    machine: Json = {}
+    versions: Json = {}  # a rung that was skipped has none of a compiler
+    held = [record.as_json() for record in records]
+    for entry in held:
+        own = {name: entry.pop(name) for name in ("device", "arch")}
+        for shared, new in ((machine, own), (versions, entry.pop("versions"))):
+            for name, value in new.items():
+                if shared.setdefault(name, value) != value:
+                    raise ValueError(f"several runs: {name} is {shared[name]} and {value}")
+    run = machine | {"versions": versions}
+    head, *lines = (json.dumps(value, allow_nan=False) for value in (run, *held))
+    text = ",\n".join(lines)
+    return f'{{"run": {head},\n"records": [\n{text}\n]}}\n'
+
+
 def entries(source: Path) -> list[Any]:
     """Return the JSON entries of a file, or of all files below a folder in order of path.
 
-    A result in the folder of a run gets the keys of the run's record.
+    A record of a climb gets the keys that its file states once, a result in the folder of a run
+    those of the run's record.
 
     Raises:
         InputError: The source cannot be read, is not JSON, or is empty.
@@ -94,11 +121,23 @@ def entries(source: Path) -> list[Any]:
             found += held
         elif not isinstance(held, dict):
             found.append(held)
+        elif "records" in held:
+            found += _climbed(held, file)
         elif file.name != RUN:
             found.append(_common(file) | held)
     if not found:
         raise InputError(f"{source} contains no records")
     return found
+
+
+def _climbed(held: Json, file: Path) -> list[Any]:
+    """Return the records in the content of a climb's file."""
+    run, records = held.get("run"), held["records"]
+    if not (
+        isinstance(run, dict) and isinstance(records, list) and held.keys() <= {"run", "records"}
+    ):
+        raise InputError(f"{file} is not the file of a climb: it needs a run and a list of records")
+    return [run | entry if isinstance(entry, dict) else entry for entry in records]
 
 
 def _common(file: Path) -> Json:

@@ -1,15 +1,20 @@
-"""Views of one rung that need no run: source, PTX, machine code, resources."""
+"""Views of a kernel that need no run: source, machine code and what it costs, resources."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import median
 
-from gemmlab.compile.architectures import DEFAULT
-from gemmlab.compile.cute import compile_rung
-from gemmlab.compile.resources import sass as disassemble
-from gemmlab.errors import CompileError
+from gemmlab.compile.artifact import Artifact
+from gemmlab.compile.directive import Directive
+from gemmlab.compile.source import summary
+from gemmlab.cubin import code, lint, loops, tools
+from gemmlab.errors import CompileError, InputError
 from gemmlab.hardware.occupancy import occupancy
+from gemmlab.hardware.specs import GPUS, architecture
 from gemmlab.kernels.rung import Rung
+
+_LANES = 128  # per multiprocessor: the rule of `sass.lint` is for one FFMA per cycle and partition
 
 
 def source(rung: Rung) -> str:
@@ -18,31 +23,76 @@ def source(rung: Rung) -> str:
     return "\n\n".join(Path(file).read_text(encoding="utf-8") for file in files if file)
 
 
-def ptx(rung: Rung, arch: str | None = None) -> str:
-    """Return the PTX for `arch` (default: sm_90a).
+def kernel(text: str, directive: Directive, artifact: Artifact) -> dict[str, str]:
+    """Return what a file says of its kernel and the kernel's signature, as named texts."""
+    facts = {
+        "about": summary(text),
+        "kernel": artifact.signature,
+        "launch": str(directive) or "no directive: add grid=… block=… args=…",
+    }
+    taken = artifact.resources
+    if taken:
+        facts["resources"] = (
+            f"{taken.registers} registers, {taken.spill_bytes} bytes spilled, "
+            f"{taken.static_smem_bytes} bytes of static shared memory, {artifact.arch}"
+        )
+    return {name: fact for name, fact in facts.items() if fact}
 
-    Raises CompileError if it does not compile, UnknownNameError for an unknown architecture.
+
+def sass(artifact: Artifact) -> str:
+    """Return the disassembled machine code. Raises CompileError if there is none."""
+    return tools.sass(_cubin(artifact), artifact.entry)
+
+
+def machine_lint(artifact: Artifact) -> dict[str, str]:
+    """Return what the kernel's inner loop costs to issue, as named texts.
+
+    Raises CompileError if there is no machine code, and InputError for an architecture to which the
+    rule does not apply.
     """
-    return compile_rung(rung, arch or DEFAULT).ptx
+    arch = architecture(artifact.arch)
+    if arch.fp32_lanes != _LANES:
+        raise InputError(
+            f"--lint needs an architecture with {_LANES} FP32 lanes per multiprocessor; "
+            f"{artifact.arch} has {arch.fp32_lanes}"
+        )
+    text = tools.sass(_cubin(artifact), artifact.entry, words=True)
+    found = lint.lint(loops.hot_loop(code.read(text)))
+    gpu = next((gpu for gpu in GPUS if gpu.arch == arch.name), None)
+
+    def rate(share: float) -> str:
+        return f"{share:.1%} of the FP32 peak" + (
+            f", {share * gpu.fp32_tflops:.1f} TFLOPS on {gpu.name}" if gpu else ""
+        )
+
+    others = ", ".join(f"{count} {opcode}" for opcode, count in found.others)
+    ahead = found.distances
+    return {
+        "inner loop": f"{found.instructions} instructions, {found.ffmas} of them FFMA",
+        "others": others or "none",
+        "issue bound": rate(found.issue_bound),
+        "register reads": f"{found.fresh} FFMAs find no operand in the reuse cache and take two "
+        f"cycles; {found.same_bank} read two registers of one bank; {found.missed} read a register "
+        "again that the FFMA before read",
+        "register bound": f"{found.cycles} cycles: {rate(found.register_bound)}",
+        "one warp alone": f"{found.alone} cycles, with {found.stalled} from stall counts; "
+        f"{found.waits} instructions wait for data, {found.yields} yield",
+        "shared loads": f"{len(ahead)}, used after {min(ahead)} cycles or more, "
+        f"{median(ahead):.0f} in the middle"
+        if ahead
+        else "none",
+    }
 
 
-def sass(rung: Rung, arch: str | None = None) -> str:
-    """Return the disassembled machine code. Raises the same errors as `ptx`."""
-    artifact = compile_rung(rung, arch or DEFAULT)
-    if artifact.cubin is None:
-        raise CompileError(f"{artifact.entry} has no machine code for {artifact.arch}")
-    return disassemble(artifact.cubin, artifact.entry)
-
-
-def resources(rung: Rung, arch: str | None = None) -> dict[str, str]:
+def resources(artifact: Artifact) -> dict[str, str]:
     """Return the resources of one block and the occupancy, as named texts."""
-    artifact = compile_rung(rung, arch or DEFAULT)
     taken = artifact.resources
     if taken is None or artifact.block is None:
         raise CompileError(f"{artifact.entry} was not assembled for {artifact.arch}")
     x, y, z = artifact.block
     smem = taken.static_smem_bytes + artifact.dynamic_smem_bytes
     found = occupancy(artifact.arch, x * y * z, taken.registers, smem)
+    blocks = f"{found.blocks_per_sm} block{'' if found.blocks_per_sm == 1 else 's'}"
     return {
         "entry": artifact.entry,
         "architecture": artifact.arch,
@@ -51,6 +101,12 @@ def resources(rung: Rung, arch: str | None = None) -> dict[str, str]:
         "spills": f"{taken.spill_bytes} bytes per thread",
         "shared memory": f"{taken.static_smem_bytes} bytes static, "
         f"{artifact.dynamic_smem_bytes} dynamic per block",
-        "occupancy": f"{found.fraction:.0%}: {found.blocks_per_sm} blocks, {found.warps_per_sm} "
+        "occupancy": f"{found.fraction:.0%}: {blocks}, {found.warps_per_sm} "
         f"warps per multiprocessor, limited by {found.limiter}",
     }
+
+
+def _cubin(artifact: Artifact) -> bytes:
+    if artifact.cubin is None:
+        raise CompileError(f"{artifact.entry} has no machine code for {artifact.arch}")
+    return artifact.cubin

@@ -13,24 +13,32 @@ from rich.text import Text
 from gemmlab.core.figures import digits, scaled, seconds
 from gemmlab.hardware import limits
 from gemmlab.hardware.specs import architecture
+from gemmlab.hardware.traffic import accesses_per_result
+from gemmlab.hardware.waves import Waves
 from gemmlab.lab.explain.counted import Loop
-from gemmlab.lab.explain.explanation import Explanation, times
+from gemmlab.lab.explain.explanation import STEPS, Explanation, times
 from gemmlab.lab.explain.patterns import Pattern
 from gemmlab.lab.explain.readings import Reading
 from gemmlab.report import explanation_pictures, tables
 
 _ROOFLINE_WIDTH = 64
 _SVG_WIDTH = 118
+TAUGHT = ((1, 1), (4, 1), (2, 2), (8, 1), (8, 8))  # tiles of C per thread, TM×TN
+_LEGEND = (
+    "A character is a word of 4 bytes: the lane that accesses it, 0 to 9 and a to v (10 to 31), * "
+    "for several, · for none. [ ] is a sector of global memory, a line of shared memory one "
+    "wavefront."
+)
 _PLAIN_FRACTION = 1024  # largest numerator·denominator of a fraction worth showing
 
 
 def show(explanation: Explanation, out: Console) -> None:
     """Print every section that has content."""
     e = explanation
-    out.print(Text(f"{e.rung}: {e.change}", style="bold"))
+    out.print(Text(f"{e.rung}: {e.change}" if e.change else e.rung, style="bold"))
     gpu = e.gpu
     out.print(
-        f"{e.problem} {times(e.shape)}, {e.layout} layout, {e.arch}; {gpu.name}: "
+        f"{_case(e)}, {e.arch}; {gpu.name}: "
         f"{gpu.fp32_tflops:.3g} FP32 TFLOPS, {gpu.bandwidth_gbs:,.0f} GB/s, {gpu.sms} SMs, "
         f"{_l2(e)} of L2 ({gpu.source})",
     )
@@ -43,6 +51,12 @@ def show(explanation: Explanation, out: Console) -> None:
             out.print(part)
 
 
+def _case(e: Explanation) -> str:
+    if e.problem:
+        return f"{e.problem} {times(e.shape)}, {e.layout} layout"
+    return ", ".join(f"{name} = {size:,}" for name, size in e.shape.items()) or "no sizes"
+
+
 def as_svg(explanation: Explanation) -> str:
     """Return the page as SVG text."""
     title = f"gemmlab explain {explanation.rung}"
@@ -50,9 +64,9 @@ def as_svg(explanation: Explanation) -> str:
 
 
 def _sections(e: Explanation, width: int) -> Iterator[tuple[str, Iterable[RenderableType]]]:
-    yield "Work", [tables.facts(dict(_work(e)))]
+    yield "Work", [tables.facts(dict(work_facts(e)))]
     yield "Roofline", _roofline(e, width)
-    yield "Launch and occupancy", [tables.facts(dict(_launch(e)))]
+    yield "Launch and occupancy", [tables.facts(dict(launch_facts(e)))]
     yield "Threads and warps", _warps(e)
     if e.counted:
         yield "Memory accesses of warp 0 in the first block", _patterns(e, width)
@@ -61,9 +75,12 @@ def _sections(e: Explanation, width: int) -> Iterator[tuple[str, Iterable[Render
         yield f"Model and count, {times(e.counted.shape)}", _rows(e)
     if e.counted:
         yield "Caches and latency", _caches(e)
+    if e.advice:
+        listed = (f"{number}. {told}" for number, told in enumerate(e.advice, 1))
+        yield "What to improve first", [Text(line) for line in listed]
 
 
-def _work(e: Explanation) -> Iterator[tuple[str, str]]:
+def work_facts(e: Explanation) -> Iterator[tuple[str, str]]:
     work, traffic = e.work, e.work.traffic
     flops = f"{traffic.flops.symbols} = " if traffic and work.flops else ""
     yield "FLOPs", f"{flops}{scaled(work.flops)}" if work.flops else "none"
@@ -82,6 +99,21 @@ def _work(e: Explanation) -> Iterator[tuple[str, str]]:
         per_thread = f"{_shares(e, work.per_thread)} per thread"
         per_result = _shares(e, work.per_result)
         yield "loads", per_thread + (per_result and f"; {per_result} per result")
+    if (tile := traffic.thread_tile) is not None:
+        yield f"accesses, K = {STEPS}", _accesses(tile)
+
+
+def _accesses(own: tuple[int, int]) -> str:
+    """Accesses per result beside those of the tiles that teaching material compares."""
+
+    def count(tile: tuple[int, int]) -> str:
+        return f"{accesses_per_result(tile, STEPS):.3g}"
+
+    others = ", ".join(f"{tm}×{tn} {count((tm, tn))}" for tm, tn in TAUGHT if (tm, tn) != own)
+    tm, tn = own
+    return (
+        f"K·(1/TM + 1/TN) + 1 = {STEPS}·(1/{tm} + 1/{tn}) + 1 = {count(own)} per result; {others}"
+    )
 
 
 def _shares(e: Explanation, share: Callable[[str], Fraction | None]) -> str:
@@ -113,15 +145,27 @@ def _roofline(e: Explanation, width: int) -> Iterator[RenderableType]:
         yield f"No FLOPs. {_bound(e)}"
         return
     ceiling = e.caches.wavefront_tflops if e.caches else None
+    ceiling = ceiling and ceiling * e.share
     columns = min(_ROOFLINE_WIDTH, width - 9)
-    yield from map(Text, explanation_pictures.roofline_lines(roof, e.points, ceiling, columns))
+    measured = [r for r in e.measured if (r.rung, r.shape) == (e.rung, e.shape)]
+    points = [(mark, p.intensity, p.tflops) for mark, p in zip("abc", e.points, strict=False)]
+    points += [("m", r.intensity, r.tflops) for r in measured]
+    yield from map(Text, explanation_pictures.roofline_lines(roof, points, ceiling, columns))
     for mark, point in zip("abc", e.points, strict=False):
         yield (
             f"{mark}  {point.name}, {digits(point.intensity)} FLOP/byte: {point.tflops:.3g} TFLOPS"
             f", limited by {point.bound}, {point.condition}"
         )
+    for r in measured:
+        yield (
+            f"m  measured on {r.device}, {digits(r.intensity)} FLOP/byte of device memory: "
+            f"{r.tflops:.3g} TFLOPS, {r.tflops / r.peak_tflops:.1%} of the FP32 peak"
+        )
     if ceiling and ceiling < e.peak_tflops:
-        yield f"╌  L1 and shared memory, 1 wavefront per clock per SM: at most {ceiling:.3g} TFLOPS"
+        yield (
+            f"╌  L1 and shared memory, 1 wavefront per clock per SM{_used(e)}: "
+            f"at most {ceiling:.3g} TFLOPS"
+        )
     yield f"Ridge at {roof.ridge:.3g} FLOP/byte. {_bound(e)}"
     if e.peak_tflops > e.gpu.fp32_tflops:
         yield f"This roof is above the FP32 peak of {e.gpu.fp32_tflops:.3g} TFLOPS."
@@ -130,7 +174,11 @@ def _roofline(e: Explanation, width: int) -> Iterator[RenderableType]:
 def _bound(e: Explanation) -> str:
     """Return the minimum time of a launch, and the time of device memory if L2 holds no data."""
     least, memory = e.least_time_s, e.memory_time_s
-    by = f"the {e.peak}" if least == e.arithmetic_time_s else "the bandwidth of device memory"
+    by = "the bandwidth of device memory"
+    if least == e.arithmetic_time_s:
+        by = f"the {e.peak}"
+        if e.share < 1:
+            by += f" of the part{_used(e)}, {e.usable_tflops:.3g} TFLOPS"
     bound = f"Minimum time of a launch: {seconds(least)}, limited by {by}."
     if memory <= e.arithmetic_time_s:
         return bound if memory else "No data is moved."
@@ -142,11 +190,15 @@ def _bound(e: Explanation) -> str:
     return f"{moved}, the minimum time of a launch unless L2 ({_l2(e)}) already holds the data."
 
 
+def _used(e: Explanation) -> str:
+    return " that the grid uses" if e.share < 1 else ""
+
+
 def _l2(e: Explanation) -> str:
     return f"{e.gpu.l2_mb:g} MiB"
 
 
-def _launch(e: Explanation) -> Iterator[tuple[str, str]]:
+def launch_facts(e: Explanation) -> Iterator[tuple[str, str]]:
     (grid, block, dynamic), sm = e.geometry, architecture(e.gpu.arch)
     yield (
         "launch",
@@ -167,10 +219,26 @@ def _launch(e: Explanation) -> Iterator[tuple[str, str]]:
         yield (
             "occupancy",
             f"{found.fraction:.0%}: {found.warps_per_sm} of {sm.warps_per_sm} warps, "
-            f"{found.blocks_per_sm} blocks; limited by {found.limiter} (blocks by limit: {room})",
+            f"{_some(found.blocks_per_sm, 'block')}; limited by {found.limiter} (blocks by limit: "
+            f"{room})",
         )
+    if e.waves and e.waves.blocks:
+        yield "grid on the GPU", _spread(e.waves)
     if e.refusal:
         yield "cannot run", e.refusal
+
+
+def _spread(w: Waves) -> str:
+    spread = f"{_some(w.blocks, 'block')}, {w.waves:.3g} waves of {w.sms}×{w.per_sm}"
+    share = f"{100 * w.share:.3g}% of the peak"
+    if w.idle_sms:
+        return f"{spread}; {w.idle_sms} SMs idle: at most {share}"
+    if not w.even:
+        return f"{spread}; no SM idle"
+    return (
+        f"{spread}; {w.most_per_sm:,} or more on one SM, {w.blocks / w.sms:.3g} on average: "
+        f"at most {share}"
+    )
 
 
 def _dims(counts: Iterable[int]) -> str:
@@ -218,12 +286,14 @@ def _warps(e: Explanation) -> Iterator[RenderableType]:
 def _patterns(e: Explanation, width: int) -> Iterator[RenderableType]:
     assert e.counted
     for pattern in e.counted.patterns:
-        yield _headline(pattern)
+        yield headline(pattern)
         lines = explanation_pictures.picture(pattern, width - 2)
         yield from (Text(f"  {line}", style="cyan") for line in lines)
+    if e.counted.patterns:
+        yield _LEGEND
 
 
-def _headline(p: Pattern) -> str:
+def headline(p: Pattern) -> str:
     where = f"{p.space} {p.operation}" + (f" {p.target}" if p.target else "")
     unit, cost = "wavefront", f"minimum {p.least}"
     if p.space == "global":
@@ -260,15 +330,16 @@ def _rows(e: Explanation) -> Iterator[RenderableType]:
 def _caches(e: Explanation) -> Iterator[RenderableType]:
     counted, caches = e.counted, e.caches
     assert counted and caches
+    at = f"At {times(counted.shape)}, lanes" if counted.shape else "Lanes"
     yield (
-        f"At {times(counted.shape)}, lanes request loads of {scaled(caches.asked)}B, in "
+        f"{at} request loads of {scaled(caches.asked)}B, in "
         f"{scaled(caches.sectors)}B of L1 sectors. Inputs and outputs are "
         f"{scaled(caches.least)}B. {_device_memory(e)}"
     )
     ceiling = f": at most {caches.wavefront_tflops:.3g} TFLOPS" if e.work.flops else ""
     yield (
         f"{scaled(caches.wavefronts)} wavefronts of L1 and shared memory, 1 per clock per SM, "
-        f"take at least {seconds(caches.wavefront_s)}{ceiling}."
+        f"take at least {seconds(caches.wavefront_s)} on all {e.gpu.sms} SMs{ceiling}."
     )
     if counted.loop:
         yield _loop(counted.loop)
@@ -298,11 +369,22 @@ def _measured(readings: Sequence[Reading]) -> RenderableType:
             f"{scaled(r.l2_bytes)}B",
             f"{scaled(r.dram_bytes)}B",
             seconds(r.time_s),
+            f"{r.tflops:.3g}",
+            f"{r.tflops / r.peak_tflops:.1%}",
         )
         for r in readings
     ]
     name = f"measured, {readings[0].device}"
-    headings = (name, "loads from L1", "L1 hits", "from L2", "from memory", "time")
+    headings = (
+        name,
+        "from L1",
+        "hits",
+        "from L2",
+        "memory",
+        "time",
+        "TFLOPS",
+        "of peak",
+    )
     return tables.plain_table(headings, rows)
 
 

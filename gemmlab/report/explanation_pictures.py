@@ -12,12 +12,11 @@ from gemmlab.emulator.counters import rules
 from gemmlab.emulator.counters.rules import BANK_BYTES, BANKS, LANES, SECTOR_BYTES
 from gemmlab.hardware.specs import Gpu
 from gemmlab.lab.explain.counted import DIGITS, NONE
-from gemmlab.lab.explain.explanation import Point
 from gemmlab.lab.explain.patterns import Pattern
 
 SEVERAL = "*"
 WORDS = SECTOR_BYTES // BANK_BYTES  # per sector
-_MARKS = "abc"  # of points on the roofline
+Mark = tuple[str, float, float]  # a point of the roofline: character, FLOPs per byte, TFLOPS
 
 
 # Memory
@@ -102,17 +101,18 @@ def tile_steps(owners: Sequence[str], height: int = 8, width: int = 32) -> tuple
 
 
 def roofline_lines(
-    gpu: Gpu, points: Sequence[Point], ceiling: float | None, width: int, height: int = 8
+    gpu: Gpu, points: Sequence[Mark], ceiling: float | None, width: int, height: int = 8
 ) -> list[str]:
-    """Plot TFLOPS over FLOPs per byte, both logarithmic, with the points a, b and c on the roof.
+    """Plot TFLOPS over FLOPs per byte, both logarithmic, with points on the roof or below it.
 
     ceiling: the TFLOPS limit of another unit, drawn as a dotted line if it is below the peak.
     """
-    intensities = [gpu.ridge, *(point.intensity for point in points)]
+    intensities = [gpu.ridge, *(intensity for _, intensity, _ in points)]
     left = math.log2(min(gpu.ridge / 8, *intensities)) - 1
     step = (math.log2(max(intensities)) + 2 - left) / (width - 1)
     top = math.log2(gpu.fp32_tflops)
-    bottom = math.log2(min(gpu.attainable_tflops(2**left), ceiling or math.inf))
+    least = min((tflops for _, _, tflops in points), default=math.inf)
+    bottom = math.log2(min(gpu.attainable_tflops(2**left), least, ceiling or math.inf))
     rise = (top - bottom) / (height - 1)
 
     def row(tflops: float) -> int:
@@ -128,9 +128,9 @@ def roofline_lines(
     if ceiling and ceiling < gpu.fp32_tflops:
         line = cells[row(ceiling)]
         line[:] = ["╌" if cell == " " else cell for cell in line]
-    for mark, point in zip(_MARKS, points, strict=False):
-        x, y = column(point.intensity), row(point.tflops)
-        cells[y][x] = mark if cells[y][x] in "─╱╌" else SEVERAL
+    for mark, intensity, tflops in points:
+        x, y = column(intensity), row(tflops)
+        cells[y][x] = mark if cells[y][x] in " ─╱╌" else SEVERAL
     names = {0: gpu.fp32_tflops, height - 1: 2**bottom}
     lines = [
         f"{f'{names[y]:.3g}' if y in names else '':>6} │{''.join(line)}"

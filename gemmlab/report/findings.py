@@ -26,7 +26,8 @@ def summary(findings: Sequence[Finding]) -> Group:
         table.add_column(name)
     for f in findings:
         places = [_place(site) for site in (f.site, f.other) if site is not None]
-        cells = (f.kind, "\nafter ".join(places), f.message, _threads(f))
+        join = "\nand " if f.kind == "warp participation" else "\nafter "
+        cells = (f.kind, join.join(places), f.message, _threads(f))
         table.add_row(*map(Text, cells))
     return Group(head, table)
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -30,7 +33,7 @@ COUNTERS = {
 
 
 def print_judgement(out: Console, result: Judgement) -> None:
-    """Print the steps, errors, counters, advice, precision class, score and verdict."""
+    """Print the steps, errors, counters, advice, timed runs, precision class, score and verdict."""
     out.print(f"{result.file}, seed {result.seed}, {result.arch}")
     out.print()
     rows = [
@@ -49,11 +52,13 @@ def print_judgement(out: Console, result: Judgement) -> None:
         for number, sentence in enumerate(result.advice, 1):
             listed.add_row(f"{number}.", Text(sentence))
         out.print(listed)
+    _print_runs(out, result)
     out.print()
     if result.precision:
         out.print(f"precision class: {result.precision}")
     if result.score is not None:
         out.print(f"score: {result.score:.1f}")
+    out.print(f"sandbox: {result.sandbox}", soft_wrap=True)
     style = "green" if result.passed else "red"
     out.print(Text(f"verdict: {result.verdict}", style=style))
 
@@ -85,10 +90,45 @@ def _print_wrong(out: Console, step: Step) -> None:
         out.print(f"\nOutput of the code:\n{step.output.rstrip()}", soft_wrap=True)
 
 
+def _print_runs(out: Console, result: Judgement) -> None:
+    """Print one line per timed run: the kernel's time and speed, and the baseline's."""
+    compared = [run for run in result.runs if run["baseline"] is not None]
+    own = [run for run in compared if run["kernel"] != run["baseline"]["kernel"]]
+    if not own:
+        return
+    rows = []
+    for number, run in enumerate(own, 1):
+        other = run["baseline"]
+        cells = [seconds(time) for time in (run["gpu_median_s"], other["gpu_median_s"])]
+        speeds = [digits(speed(run, time)) for time in (run["gpu_median_s"], other["gpu_median_s"])]
+        percent = f"{100 * other['gpu_median_s'] / run['gpu_median_s']:.1f}%"
+        rows.append([str(number), cells[0], speeds[0], cells[1], speeds[1], percent])
+    name = own[0]["baseline"]["kernel"]
+    out.print(f"\nTimed at {sizes(own[0]['shape'])}:")
+    unit = "TFLOPS" if own[0]["flops"] else "GB/s"
+    headings = ["run", "kernel", unit, name, unit, f"of {name}"]
+    out.print(plain_table(headings, rows))
+
+
+def speed(run: Mapping[str, Any], time_s: float) -> float:
+    """Return TFLOPS, or GB/s of a problem without FLOPs."""
+    work: float = run["flops"] / 1e12 if run["flops"] else run["min_bytes"] / 1e9
+    return work / time_s
+
+
+def sizes(shape: Mapping[str, int]) -> str:
+    return "×".join(map(str, shape.values()))
+
+
+def trial_name(trial: Mapping[str, Any]) -> str:
+    """Return the name of a launch in JSON, as `Trial.name` has it."""
+    purpose = trial["purpose"]
+    return f"{sizes(trial['shape'])} {trial['family']}{purpose and f', {purpose}'}"
+
+
 def _print_counters(out: Console, result: Judgement) -> None:
     assert result.counters is not None
-    sizes = "×".join(str(size) for size in (result.counted_shape or {}).values())
-    out.print(f"\nCounted by the emulator at {sizes}:")
+    out.print(f"\nCounted by the emulator at {sizes(result.counted_shape or {})}:")
     shown = []
     for name, counters in COUNTERS.items():
         value = sum(result.counters.get(counter, 0) for counter in counters)

@@ -10,6 +10,7 @@ from gemmlab.errors import InputError
 from gemmlab.lab.bench.record import Record
 from gemmlab.lab.records import Record as Climbed
 from gemmlab.report import tables
+from gemmlab.report.rungs import change
 
 _LIBRARIES = ("cublas", "nvmath-python", "cupy", "torch")
 
@@ -27,12 +28,13 @@ def ladder_table(records: Sequence[Record], baseline: str) -> str:
     rows = [
         [
             f"`{rung.kernel}`",
-            rung.title,
+            change(rung.problem, rung.kernel),
             _written(rung.details.get("resources", {}).get("registers"), figures.digits),
             _written(100 * rung.details.get("occupancy", 0), figures.percent),
             figures.seconds(rung.gpu_median_s),
             _written(rung.tflops, figures.digits),
             _written(rung.percent_of_baseline, figures.percent),
+            _written(rung.roof_percent("datasheet"), figures.percent),
         ]
         for rung in sorted(rungs, key=lambda rung: order.index(rung.kernel))
     ]
@@ -44,6 +46,7 @@ def ladder_table(records: Sequence[Record], baseline: str) -> str:
         "time",
         "TFLOPS",
         f"of {baseline}",
+        "of peak",
     ]
     return f"{_measured(records[0], baseline)}\n\n{table(headings, rows)}"
 
@@ -61,7 +64,10 @@ def _measured(record: Record, baseline: str) -> str:
     versions = (f"{name} {against['details'].get(name)}" for name in _LIBRARIES)
     known = ", ".join(version for version in versions if not version.endswith("None"))
     time = figures.seconds(against["gpu_median_s"])
-    return f"{measured} {baseline}: {against['title']} ({known}), {time}."
+    peak = record.machine["roofs"]["datasheet"]["fp32_tflops"]
+    return (
+        f"{measured} {baseline}: {against['title']} ({known}), {time}. Peak: {peak:g} FP32 TFLOPS."
+    )
 
 
 def time_table(records: Sequence[Climbed]) -> str:
@@ -69,11 +75,11 @@ def time_table(records: Sequence[Climbed]) -> str:
     sizes = list(dict.fromkeys(tuple(r.shape.values()) for r in records))
     times = {(r.rung, tuple(r.shape.values())): r.time_s for r in records}
     headings = ["rung", "what it changes", *("×".join(f"{x:,}" for x in size) for size in sizes)]
-    changes = {r.rung: r.change for r in records}
+    problems = {r.rung: r.problem for r in records}
     rows = [
-        [f"`{rung}`", change]
+        [f"`{rung}`", change(problem, rung)]
         + [_written(times.get((rung, size)), figures.seconds) for size in sizes]
-        for rung, change in changes.items()
+        for rung, problem in problems.items()
     ]
     return table(headings, rows)
 

@@ -2,32 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from gemmlab.lab.metrics import COUNTS, OCCUPANCY, TIME, TRANSFERS, Metric
 from gemmlab.lab.records import Record
+from gemmlab.report.rungs import change
 
 _SHOWN = 3  # counters per sentence
+_UNSEEN = "no counter changed by 10 %; counters show neither latency nor hits in L2"
 _NOTABLE = 1.1  # smaller ratios are not reported
 
 
-def sentences(records: Sequence[Record]) -> list[str]:
-    """Return a sentence for each adjacent pair of the records that passed and have numbers."""
+def pairs(records: Sequence[Record]) -> Iterator[tuple[Record, Record]]:
+    """Return the adjacent pairs of the records that passed and have numbers."""
     passed = [r for r in records if r.verdict == "pass" and (r.counters or r.time_s is not None)]
-    return [sentence(*pair) for pair in pairwise(passed)]
+    return pairwise(passed)
 
 
-def sentence(before: Record, after: Record) -> str:
-    """Describe the counters that changed most (absolutely), transfers, occupancy, and GPU time."""
+def sentences(records: Sequence[Record]) -> list[str]:
+    """Return a sentence for each pair."""
+    return [": ".join(sentence(*pair)) for pair in pairs(records)]
+
+
+def sentence(before: Record, after: Record) -> tuple[str, str]:
+    """Return the step, and what it changed: the counters that changed most (absolutely),
+    transfers, occupancy, and GPU time."""
     counts = [move for metric in COUNTS if (move := _Move.of(metric, before, after))]
     counts = sorted(counts, key=lambda move: -abs(move.new - move.old))[:_SHOWN]
     rest = (*TRANSFERS, OCCUPANCY, TIME)
     others = [move for metric in rest if (move := _Move.of(metric, before, after))]
     moves = ", ".join(move.words() for move in counts + others)
-    unchanged = "no counter changed by 10 %" if after.counters else "nothing was counted"
-    return f"{before.rung} → {after.rung} ({after.change}): {moves or unchanged}."
+    unchanged = _UNSEEN if after.counters else "nothing was counted"
+    what = change(after.problem, after.rung)
+    step = f"{before.rung} → {after.rung}" + (f" ({what})" if what else "")
+    return step, f"{moves or unchanged}."
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from gemmlab.core.figures import digits, percent, scaled, seconds
-from gemmlab.lab import metrics
+from gemmlab.hardware.specs import Gpu
+from gemmlab.lab import bounds, metrics
 from gemmlab.lab.records import Record
+from gemmlab.report.rungs import change
 
 Write = Callable[[float], str]
 
@@ -56,6 +58,7 @@ class Column:
     heading: str
     value: Callable[[Record], float | None]
     write: Write
+    more: Callable[[Record], str] = lambda record: ""  # text after the number
 
     @property
     def name(self) -> str:
@@ -86,16 +89,48 @@ COLUMNS = (
     Column("GB/s", metrics.gigabytes_per_second, digits),
     Column("of\nroof", metrics.roof_percent, percent),
 )
+_LIMITS = {
+    "instructions": "issue",
+    "FP32 lanes": "FP32",
+    "shared memory and L1": "L1",
+    "device memory": "DRAM",
+}
 CHANGE_WIDTH = 16  # least width of the column "what it changes"
 
 
-def climb_table(records: Sequence[Record], width: int) -> Table:
+def bound_column(gpu: Gpu) -> Column:
+    """Return the column with the least time of a launch on a GPU and what sets it."""
+
+    def value(record: Record) -> float | None:
+        found = bounds.of_record(record, gpu)
+        return found.seconds if found else None
+
+    def limit(record: Record) -> str:
+        found = bounds.of_record(record, gpu)
+        return f" {_LIMITS[found.limit]}" if found else ""
+
+    return Column("at least\nby", value, seconds, limit)
+
+
+def bound_note(gpu: Gpu) -> str:
+    """Return the line below a table that has the column."""
+    return (
+        f"at least: a launch on {gpu.name} takes no less, by issue slots, FP32 lanes, L1 and "
+        "shared memory, or DRAM. Latency, barriers and L2 are not in it, so two rungs that differ "
+        "in them alone have equal bounds."
+    )
+
+
+def climb_table(records: Sequence[Record], width: int, gpu: Gpu | None = None) -> Table:
     """Return a table with one row per rung and a column for each number that some rung has.
+
+    With `gpu`, the first column is the bound on that GPU.
 
     Columns that do not fit `width` are omitted; the caption names them. The column "what it
     changes" appears only if there is room for it.
     """
-    columns = [column for column in COLUMNS if any(column.value(record) for record in records)]
+    every = COLUMNS if gpu is None else (bound_column(gpu), *COLUMNS)
+    columns = [column for column in every if any(column.value(record) for record in records)]
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
     left_out: list[str] = []
     while (room := width - _total_width(records, columns)) < 0 and columns:
@@ -113,14 +148,15 @@ def climb_table(records: Sequence[Record], width: int) -> Table:
         table.add_column(column.heading, justify="right", no_wrap=True)
     for record, (rung, verdict, *numbers) in zip(records, rows, strict=True):
         style = "green" if record.verdict == "pass" else "yellow" if record.passed else "red"
-        names = [Text(rung), Text(record.change)][: 1 + wide]
+        names = [Text(rung), Text(change(record.problem, record.rung))][: 1 + wide]
         table.add_row(*names, Text(verdict, style=style), *numbers)
     return table
 
 
 def _cells(record: Record, columns: Iterable[Column]) -> list[str]:
     values = [(column, column.value(record)) for column in columns]
-    return [record.rung, record.verdict, *("–" if v is None else c.write(v) for c, v in values)]
+    cells = ["–" if v is None else c.write(v) + c.more(record) for c, v in values]
+    return [record.rung, record.verdict, *cells]
 
 
 def _total_width(records: Iterable[Record], columns: Sequence[Column]) -> int:

@@ -1,9 +1,11 @@
 """What is asked of cuBLAS in each precision class, through nvmath-python and through CuPy, neither
 of which is there."""
 
+import importlib.metadata
 import sys
 from enum import IntEnum
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -71,20 +73,28 @@ def device(monkeypatch):
 
 @pytest.fixture
 def nvmath(monkeypatch):
-    linalg, made = ModuleType("nvmath.linalg"), []
-    linalg.ComputeType = IntEnum("ComputeType", COMPUTE)
-    advanced = ModuleType("nvmath.linalg.advanced")
-    advanced.Matmul = lambda *args, **words: made.append(Matmul(*args, **words)) or made[-1]
+    enum: Any = IntEnum  # mypy wants its members to be constants
+    linalg: Any = ModuleType("nvmath.linalg")
+    made: list[Any] = []
+    linalg.ComputeType = enum("ComputeType", COMPUTE)
+    advanced: Any = ModuleType("nvmath.linalg.advanced")
+
+    def multiply(*args, **words):
+        made.append(Matmul(*args, **words))
+        return made[-1]
+
+    advanced.Matmul = multiply
     for module in (ModuleType("nvmath"), linalg, advanced):
         monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setattr(blas, "_cublas_version", lambda: "13.1.0")
-    monkeypatch.setattr(blas.importlib.metadata, "version", lambda name: "1.0.0")
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "1.0.0")
     return made
 
 
 def arguments(layout):
     row = layout == "row"
-    spans = [Span(Buffer(address), 0, 4 * 64) for address in (4096, 8192, 12288)]
+    buffers: list[Any] = [Buffer(address) for address in (4096, 8192, 12288)]
+    spans = [Span(buffer, 0, 4 * 64) for buffer in buffers]
     return [*spans, M, N, K, K, N if row else K, N if row else M]
 
 

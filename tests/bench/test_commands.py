@@ -4,6 +4,7 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cuda.bindings import driver
@@ -42,11 +43,14 @@ def gemmlab(capsys, monkeypatch):
 def outcome(monkeypatch):
     """What the measurement returns, whatever it is asked for; the plans it was given."""
     monkeypatch.setattr("gemmlab.devices.open_device", lambda name: EmulatedDevice())
-    found, plans = Outcome(), []
-    monkeypatch.setattr(
-        session, "measure", lambda plan, protocol, arch: plans.append(plan) or found
-    )
-    found.plans = plans
+    found: Any = Outcome()
+    found.plans = []
+
+    def measure(plan, *_):
+        found.plans.append(plan)
+        return found
+
+    monkeypatch.setattr(session, "measure", measure)
     return found
 
 

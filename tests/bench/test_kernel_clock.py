@@ -2,6 +2,7 @@
 
 import sys
 from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -47,7 +48,7 @@ class FakeCupti:
 @pytest.fixture
 def cupti(monkeypatch):
     fake = FakeCupti()
-    package = ModuleType("cupti")
+    package: Any = ModuleType("cupti")
     package.cupti = fake
     monkeypatch.setitem(sys.modules, "cupti", package)
     monkeypatch.setitem(sys.modules, "cupti.cupti", fake)

@@ -2,8 +2,10 @@
 
 import math
 import os
+import time
 from dataclasses import replace
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +31,8 @@ COSTS = {"naive": 4e-3, "shared": 2e-3}
 
 def take(device, jobs):
     probe = Artifact("fma_peak", "", device.arch, ())
-    return worker.Measurement(device, FakeSensors(), jobs, PROTOCOL, probe).take()
+    sensors: Any = FakeSensors()
+    return worker.Measurement(device, sensors, jobs, PROTOCOL, probe).take()
 
 
 class NumpyProduct(Contender):
@@ -145,7 +148,7 @@ def test_accumulators_are_zeroed_in_every_launch(measured):
 
 @pytest.mark.slow
 def test_a_long_launch_gets_no_batch(measured, monkeypatch):
-    monkeypatch.setattr(worker.time, "perf_counter", iter(range(10_000)).__next__)
+    monkeypatch.setattr(time, "perf_counter", iter(range(10_000)).__next__)
     outcome, _, _ = measured("naive")
     assert all(r.batch_mean_s is None and r.batch_samples == 0 for r in outcome.records)
 
@@ -159,7 +162,7 @@ def test_a_slow_launch_sits_out_when_its_time_is_up(measured, monkeypatch):
     assert len(shared.round_medians_s) == len(library.round_medians_s) == 3
 
 
-def slow_naive(self, entry, bound):
+def slow_naive(_, entry, _bound):
     entry.launch_s = 6.0 if entry.contender.name == "naive" else 1e-3
 
 
@@ -173,7 +176,7 @@ def test_percentages_are_of_the_next_reference_where_the_first_was_refused(measu
 
 @pytest.mark.parametrize("error", [DeviceError("the GPU fell off the bus"), KeyboardInterrupt()])
 def test_what_ends_the_measurement_comes_back(measured, monkeypatch, error):
-    def broken(self):
+    def broken(_):
         raise error
 
     monkeypatch.setattr(FakeSensors, "read", broken)
@@ -202,7 +205,7 @@ def fails_on_second_call():
 
 def test_work_on_another_stream_is_refused(measured, monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(worker.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
 
     def device_sync():
         now[0] += 0.01
@@ -212,7 +215,7 @@ def test_work_on_another_stream_is_refused(measured, monkeypatch):
 
 
 def test_a_kernel_that_does_not_run_is_refused(monkeypatch, measured):
-    def too_large(self, args):
+    def too_large(*_):
         raise ValueError("no")
 
     monkeypatch.setattr(NumpyProduct, "bind", too_large)
@@ -239,9 +242,11 @@ def test_any_artifact_can_be_measured(monkeypatch):
     assert [r.kernel for r in outcome.records] == ["mine.cu"]
 
 
-def test_a_copy_moves_as_many_bytes_as_the_problem(measured):
+@pytest.mark.usefixtures("measured")
+def test_a_copy_moves_as_many_bytes_as_the_problem():
     """Also where the problem reads more than one array."""
-    device, copied = FakeGpu({}), []
+    device: Any = FakeGpu({})
+    copied: list[tuple[int, int]] = []
     device.copy = lambda target, source: copied.append((target.nbytes, source.nbytes))
     for name, shape in (("vector-add", {"n": 1000}), ("sum", {"n": 1000}), ("transpose", SHAPE)):
         problem = problems.find(name)
@@ -283,8 +288,9 @@ def test_a_kernel_is_told_from_another_by_its_code(measured):
     artifact = compile_rung(rung)
     moved = replace(artifact, ptx=artifact.ptx.replace('.py"', '_moved.py"'))
     geometry = rung.geometry(rung.config, SHAPE)
+    device: Any = FakeGpu({})
     same = [
-        KernelContender(FakeGpu({}), GEMM, Kernel("naive", "", one, geometry)).details
+        KernelContender(device, GEMM, Kernel("naive", "", one, geometry)).details
         for one in (artifact, moved)
     ]
     assert moved.ptx != artifact.ptx and same[0]["ptx_sha256"] == same[1]["ptx_sha256"]

@@ -6,7 +6,7 @@ from gemmlab.lab.submission import process, tasks
 from gemmlab.lab.submission.steps import status_of
 
 
-def in_this_process(task, request, limits):
+def in_this_process(task, request, _limits):
     """A replacement for `process.run`."""
     answers = []
     try:

@@ -52,6 +52,10 @@ def test_a_bare_workload_is_read_too():
             '{"name": "x", "definition": "gemm", "spec": {"entry_point": "../x.cu::f"},'
             ' "sources": [{"path": "../x.cu", "content": ""}]}'
         ),
+        lambda: flashinfer.read_solution(  # the definition would be executed
+            '{"name": "x", "definition": "evil.py", "spec": {"entry_point": "x.cu::f"},'
+            ' "sources": [{"path": "x.cu", "content": ""}]}'
+        ),
     ],
 )
 def test_invalid_files_are_refused(read):

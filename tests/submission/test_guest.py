@@ -50,6 +50,8 @@ def test_a_shape_that_a_file_does_not_accept_is_skipped(made):
     job, [refusal] = made(gemm().replace("layout=row", "layout=row multiple=16,16,8"))
     assert not job.kernels and (refusal.status, refusal.failed) == ("skipped", False)
     assert "multiples of 16,16,8" in refusal.message
+    job, [refusal] = made(gemm().replace("layout=row", "layout=row equal=m,n"))
+    assert not job.kernels and refusal.message.endswith("only accepts equal m, n")
 
 
 def test_a_forbidden_kernel_is_not_timed(made):

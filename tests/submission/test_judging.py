@@ -9,7 +9,7 @@ from kernels import BF16, BF16_CUT, FP16, HEAD, LOOP, TF32, TF32_CUT, gemm, in_p
 from rich.console import Console
 
 from gemmlab import problems
-from gemmlab.lab.directives.directive import parse
+from gemmlab.compile.directive import parse
 from gemmlab.lab.submission import cases, judging, process, start
 from gemmlab.lab.submission.judging import Options
 from gemmlab.lab.submission.steps import Judgement, Step
@@ -140,8 +140,9 @@ def test_a_kernel_that_requests_float16_is_fp16_at_best(judge):
 
 def test_messages_name_arguments_and_give_hints(judge):
     found = judge(gemm(first=""), "args=a,b,c,m,n,k")
-    assert "the end of argument " in found.steps[-1].message
-    assert re.search(r"argument [abc]\b", found.steps[-1].message)
+    assert re.search(
+        r"\[\d+\] at line \d+, \d+ bytes past the end of [abc] \(", found.steps[-1].message
+    )
     dynamic = gemm(
         first="  extern __shared__ float s[]; s[threadIdx.x] = 0; __syncthreads();\n",
         store="if (inside) c[row * n + col] = sum + s[0];",
@@ -241,6 +242,8 @@ BAD = {
     "no such class": (gemm(), ("precision=half",), "bad directive", "ieee, x3, tf32"),
     "nothing to time": (gemm(), ("m=0",), "bad directive", "a positive multiple of 1"),
     "timed between multiples": (gemm(), ("n=100", "multiple=1,8,1"), "bad directive", "n=100"),
+    "no such axis": (gemm(), ("equal=m,q",), "bad directive", "equal=q is no axis"),
+    "timed unequal": (gemm(), ("equal=m,n", "m=64", "n=32"), "bad directive", "m=64, n=32"),
     "multiples of nothing": (gemm(), ("multiple=0,1,1",), "bad directive", "must be positive"),
     "no such entry": (gemm(), ("entry=sgemm",), "no entry", "no entry 'sgemm'"),
     "no C++": (HEAD + "int main(", (), "compile error", "does not compile"),
@@ -334,6 +337,20 @@ def test_only_the_multiples_that_a_kernel_accepts_are_tried(judge):
     assert found.verdict == "pass"
     shapes = [trial.shape for trial in found.steps[-1].trials]
     assert all(s["m"] % 16 == s["n"] % 16 == s["k"] % 8 == 0 for s in shapes)
+
+
+@pytest.mark.parametrize("words", ["equal=m,n,k", "equal=m,n,k multiple=16,1,8", "equal=m,n"])
+def test_a_kernel_of_square_matrices_is_called_with_equal_sizes_only(judge, words):
+    """It takes n for every size: right on squares, out of bounds elsewhere."""
+    text = gemm(LOOP.replace("i < k", "i < n").replace("* k", "* n"))
+    assert judge(text).verdict == "out of bounds"
+    found = judge(text.replace("layout=row", f"layout=row {words}"))
+    assert found.verdict == ("pass" if "k" in words else "out of bounds")
+    shapes = [tuple(trial.shape.values()) for trial in found.steps[-1].trials]
+    assert all(m == n for m, n, _ in shapes)
+    if "k" in words:
+        step = 16 if "multiple" in words else 1
+        assert all(m == k and m % step == 0 for m, _, k in shapes) and len(set(shapes)) >= 2
 
 
 def test_a_directive_may_define_arrays_and_numbers(judge):

@@ -15,6 +15,7 @@ from kernels import gemm
 
 from gemmlab.lab.directives import Directive
 from gemmlab.lab.submission import process
+from gemmlab.lab.submission.listening import OUTPUT_BYTES
 from gemmlab.lab.submission.process import MARK, Limits, run
 from gemmlab.lab.submission.submission import Submission
 
@@ -34,19 +35,18 @@ FILES = {
     "raises": ("1 / 0", "crashed", "ZeroDivisionError"),
     "has no kernel": ("f = 1", "no entry", "no @cute.kernel 'f'"),
     "lies about its end": (
-        "import os, pathlib; pathlib.Path('answers').write_text('{\"error\": \"pass\"}');"
-        "os._exit(0)",
+        'import os, sys; os.write(int(sys.argv[2]), b\'{"error": "pass"}\\n\'); os._exit(0)',
         "crashed",
         "",
     ),
 }
 
 
-def compiled(tmp_path, text, seconds=20.0):
+def compiled(tmp_path, text, seconds=20.0, sandbox=True):
     """Run the compiling task on a Python file."""
     file = tmp_path / "kernel.py"
     file.write_text(text)
-    limits = Limits(seconds, 4 * 2**30)
+    limits = Limits(file, seconds, 4 * 2**30, sandbox=sandbox)
     return run("compile_file", Submission(file, WORDS, "sm_90a", 0), limits)
 
 
@@ -74,10 +74,11 @@ def test_nothing_is_left_behind(tmp_path, monkeypatch):
         f"pathlib.Path({str(pid_file)!r}).write_text(str(child.pid))\n"
         "print('line\\n' * 1_000_000)\n"
         "raise ValueError('done')\n",
+        sandbox=False,
     )
     assert ended.message.endswith("done")
     assert ended.output.startswith("line\nline\n") and "more bytes" in ended.output
-    assert len(ended.output) < 2 * process.OUTPUT_BYTES
+    assert len(ended.output) < 2 * OUTPUT_BYTES
     assert not list(scratch.iterdir())
     stop = time.monotonic() + 5
     while _lives(int(pid_file.read_text())) and time.monotonic() < stop:
@@ -98,8 +99,8 @@ def test_a_file_cannot_have_another_kernel_judged(judge):
     """The compile task must answer with PTX, not with the name of a rung or a file."""
     text = (
         "#! gemmlab problem=gemm block=32,32 grid=1\n"
-        "import os, pathlib\n"
-        'pathlib.Path(\'answers\').write_text(\'{"ptx": "naive"}\\n{"done": true}\\n\')\n'
+        "import os, sys\n"
+        'os.write(int(sys.argv[2]), b\'{"ptx": "naive"}\\n{"done": true}\\n\')\n'
         "os._exit(0)\n"
     )
     found = judge(text, suffix=".py", apart=True)
@@ -125,24 +126,36 @@ def test_a_file_cannot_have_another_kernel_judged(judge):
 def test_forged_answers_give_a_verdict(judge, lines):
     text = (
         "#! gemmlab problem=gemm block=32,32 grid=1\n"
-        "import os, pathlib\n"
-        f"pathlib.Path('answers').write_bytes({lines!r}.encode() + b'\\n{{\"done\": true}}\\n')\n"
+        "import os, sys\n"
+        f"os.write(int(sys.argv[2]), {lines!r}.encode() + b'\\n{{\"done\": true}}\\n')\n"
         "os._exit(0)\n"
     )
     found = judge(text, suffix=".py", apart=True)
     assert found.verdict in ("crashed", "compile error"), found.steps[-1]
 
 
-HANGS = gemm("  volatile int one = 1; float sum = 0; while (one == 1) sum += 1;\n")
+def spins(turns):
+    """Return a product after a loop of `turns` turns, each with another state."""
+    return gemm(
+        f"  unsigned x = 1; for (int i = 0; i < {turns}; i++) x = (x ^ i) * 1664525u;\n"
+        "  float sum = x;\n"
+    )
 
 
 @pytest.mark.slow
-def test_the_message_on_a_hanging_kernel_names_the_case(judge, monkeypatch):
+def test_the_message_on_an_endless_kernel_names_the_case(judge):
+    found = judge(spins(2**31 - 1), apart=True)
+    assert found.verdict == "never ends"
+    assert "33×31×17 normal" in found.steps[-1].message
+
+
+@pytest.mark.slow
+def test_the_message_on_a_slow_kernel_names_the_case(judge, monkeypatch):
     def hurried(task, request, limits):
         return run(task, request, replace(limits, seconds=4.0 if task == "emulate" else 60.0))
 
     monkeypatch.setattr(process, "run", hurried)
-    found = judge(HANGS, apart=True)
+    found = judge(spins(1_500_000), apart=True)  # below the limit of instructions
     assert found.verdict == "time limit"
     assert "33×31×17 normal" in found.steps[-1].message
 
@@ -163,12 +176,22 @@ def test_a_judge_that_is_stopped_leaves_no_process(tmp_path, how):
         f"pathlib.Path({str(pid_file)!r}).write_text(str(os.getpid()))\n"
         "time.sleep(1000)\n"
     )
-    command = [sys.executable, "-m", "gemmlab", "judge", str(file), "--emulated"]
+    command = [
+        sys.executable,
+        "-m",
+        "gemmlab",
+        "judge",
+        str(file),
+        "--emulated",
+        "--sandbox",
+        "off",
+    ]
     where = {**os.environ, "TMPDIR": str(scratch)}
     # A background job ignores SIGINT, and its children inherit that.
     heed = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
-    own = {"stderr": subprocess.DEVNULL, "env": where, "preexec_fn": heed}
-    with subprocess.Popen(command, **own) as judging:
+    with subprocess.Popen(
+        command, stderr=subprocess.DEVNULL, env=where, preexec_fn=heed
+    ) as judging:
         _wait_until(lambda: pid_file.exists() and pid_file.read_text())
         judging.send_signal(how)
     _wait_until(lambda: not _lives(int(pid_file.read_text())))

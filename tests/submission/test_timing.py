@@ -1,24 +1,30 @@
 """The judge's GPU steps on a fake GPU: trials, three timed runs, and the score."""
 
+import io
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from inline import in_this_process
 from kernels import BF16, TF32, gemm, rounded
+from rich.console import Console
 
 from gemmlab.compile.artifact import Artifact
+from gemmlab.core.figures import seconds
 from gemmlab.devices import cuda
 from gemmlab.errors import DeviceError
 from gemmlab.lab.bench import baselines, machine, worker
 from gemmlab.lab.bench.baselines import blas
 from gemmlab.lab.bench.protocol import Protocol
+from gemmlab.lab.bench.record import Record
 from gemmlab.lab.directives import read
 from gemmlab.lab.submission import cases, process, tasks, timing
-from gemmlab.lab.submission.steps import OVER_RESULT, status_of
+from gemmlab.lab.submission.steps import OVER_RESULT, Judgement, status_of
 from gemmlab.lab.submission.submission import Submission
 from gemmlab.problems.problem import Shapes
+from gemmlab.report.judgement import print_judgement
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "bench"))
 from fakes import FakeGpu, FakeSensors, install
@@ -45,7 +51,7 @@ def timed(monkeypatch):
         monkeypatch.setattr(module, name, 0.0)
 
     def measured(jobs, protocol, probe, clock):
-        device = FakeGpu({jobs[0].kernels[0].artifact.origin: 5e-4})
+        device: Any = FakeGpu({jobs[0].kernels[0].artifact.origin: 5e-4})
 
         def library(*args):
             product = NumpyProduct(device)
@@ -55,7 +61,8 @@ def timed(monkeypatch):
         monkeypatch.setattr(baselines, "make", library)
         install(monkeypatch, device)
         protocol, probe = Protocol(rounds=2), Artifact("fma_peak", "", device.arch, ())
-        return worker.Measurement(device, FakeSensors(), jobs, protocol, probe, clock).take()
+        sensors: Any = FakeSensors()
+        return worker.Measurement(device, sensors, jobs, protocol, probe, clock).take()
 
     monkeypatch.setattr(worker, "run", measured)
 
@@ -74,6 +81,16 @@ def test_the_score_is_the_best_of_three_runs_with_different_inputs(submission, t
     assert len(own) == len({run["seed"] for run in own}) == 3
     assert own[0]["shape"] == {"m": 33, "n": 20, "k": 17}
     assert result["best_seconds"][0] == pytest.approx(5e-4, rel=0.01)
+    out = Console(file=io.StringIO(), width=100, record=True)
+    print_judgement(out, Judgement("kernel.cu", score=result["score"], runs=result["runs"]))
+    lines = out.export_text().splitlines()
+    [heading] = [i for i, line in enumerate(lines) if line.startswith("Timed at 33×20×17")]
+    headings, *rows = lines[heading + 1 : heading + 5]
+    assert headings.split() == ["run", "kernel", "TFLOPS", "cublas", "TFLOPS", "of", "cublas"]
+    assert [row.split()[0] for row in rows] == ["1", "2", "3"]
+    times = [run["gpu_median_s"] for run in own]
+    assert [row.split()[1] for row in rows] == [seconds(time) for time in times]
+    assert all(row.endswith("%") for row in map(str.rstrip, rows))
 
 
 def test_kernels_with_additional_arguments_are_timed(submission, timed):
@@ -159,7 +176,7 @@ def test_arrays_of_the_directive_are_refilled_before_each_launch(submission, tim
 
 
 def test_an_error_that_ends_the_runs_is_the_verdict(submission, timed, monkeypatch):
-    def broken(self):
+    def broken(_):
         raise DeviceError("an illegal memory access")
 
     monkeypatch.setattr(FakeSensors, "read", broken)
@@ -169,17 +186,18 @@ def test_an_error_that_ends_the_runs_is_the_verdict(submission, timed, monkeypat
 
 def test_the_clocks_must_agree(submission, timed):
     result = timed(submission(gemm()))
-    run = timing.Record(**result["runs"][-1])
+    run = Record(**result["runs"][-1])
     events = run.gpu_mean_s
-    for clocks, named in (
+    cases: tuple[tuple[dict[str, Any], str | None], ...] = (
         ({"cpu_mean_s": 1.02 * events}, None),
         ({"cpu_mean_s": 0.5 * events}, "wall"),
         ({"cpu_mean_s": 40 * events}, "wall"),
         ({"cupti_s": 0.9 * events}, None),
         ({"cupti_s": 2 * events}, "CUPTI"),
-    ):
+    )
+    for clocks, named in cases:
         found = timing.disagree(replace(run, **clocks))
-        assert found is None if named is None else named in found
+        assert found is None if named is None else named in str(found)
 
 
 def test_trials_on_a_gpu_include_large_shapes_and_every_family(submission, monkeypatch):

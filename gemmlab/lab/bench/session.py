@@ -18,6 +18,7 @@ from gemmlab.core import status
 from gemmlab.errors import DeviceError, InputError, ShapeError, UnknownNameError
 from gemmlab.kernels import ladder
 from gemmlab.kernels.rung import Rung
+from gemmlab.kernels.settings import text
 from gemmlab.lab.bench import baselines, roofs
 from gemmlab.lab.bench.job import Job, Kernel, Outcome, Refusal, case_name
 from gemmlab.lab.bench.protocol import Protocol
@@ -129,6 +130,8 @@ class BenchPlan:
         words = ["gemmlab bench", *(f"{self.problem.name}:{rung.name}" for rung in self.rungs)]
         words += [guest.name for guest in self.guests]
         words += [f"--shape {','.join(map(str, sizes))} --layout {self.layout}"]
+        changes = {name: value for rung in self.rungs for name, value in rung.settings.items()}
+        words += [f"--set {name}={text(value)}" for name, value in changes.items()]
         words += [f"--family {self.family} --seed {self.seed}", *protocol.command_options()]
         if self.baselines is not None:
             words.append(f"--baselines {','.join(self.baselines)}")

@@ -14,15 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from gemmlab.compile.directive import TYPES, Dim3, Directive, dims
+from gemmlab.core.expressions import evaluate
 from gemmlab.errors import InputError, UnknownNameError
-from gemmlab.lab.directives.directive import Directive
-from gemmlab.lab.directives.expressions import evaluate
-from gemmlab.problems.problem import Case, Problem, Shape
+from gemmlab.kernels.rung import Rung
+from gemmlab.problems.problem import WORKSPACE, Case, Problem, Shape
 
-Dim3 = tuple[int, int, int]
-TYPES = {f"f{bits}": np.dtype(f"f{bits // 8}") for bits in (16, 32, 64)}
-TYPES |= {f"{p}{bits}": np.dtype(f"u{bits // 8}") for p in "ub" for bits in (8, 16, 32, 64)}
-TYPES |= {f"{p}{bits}": np.dtype(f"i{bits // 8}") for p in "is" for bits in (8, 16, 32, 64)}
 FILLS = ("normal", "uniform", "zeros", "ones", "arange", "empty")
 
 _ARRAY = re.compile(r"(?P<name>\w+):(?P<type>\w+)\[(?P<count>.*)\](?:=(?P<fill>\w+))?")
@@ -57,19 +54,7 @@ class Call:
     def named(self, message: str) -> str:
         """Replace the arguments' numbers in a message of the emulator by their names."""
         names = self.names
-        return re.sub(r"\bargument (\d+)", lambda m: f"argument {names[int(m[1])]}", message)
-
-
-def dims(words: tuple[str, ...], what: str, names: Mapping[str, int]) -> Dim3:
-    """Evaluate one to three expressions as x, y, z; missing extents are 1.
-
-    `what` names the directive's word in messages. Raises InputError or UnknownNameError.
-    """
-    if not 1 <= len(words) <= 3:
-        given = ",".join(words) or "missing"
-        raise InputError(f"{what} is {given}; it must have one to three numbers, x,y,z")
-    x, y, z = (*(evaluate(word, names) for word in words), 1, 1)[:3]
-    return x, y, z
+        return re.sub(r"\bargument (\d+)", lambda m: names[int(m[1])], message)
 
 
 def sizes_of(directive: Directive, given: Mapping[str, int] | None = None) -> dict[str, int]:
@@ -111,7 +96,7 @@ def prepare(directive: Directive, seed: int = 0) -> Call:
     check_sizes(directive)
     sizes = sizes_of(directive)
     args = [argument(word, sizes, seed) for word in directive.args]
-    return Call(*_launch(directive, sizes), tuple(args), directive.args)
+    return Call(*launch_of(directive, sizes), tuple(args), directive.args)
 
 
 def layout_of(directive: Directive, problem: Problem) -> str:
@@ -143,10 +128,31 @@ def bind(directive: Directive, problem: Problem, case: Case, given: Mapping[str,
     if case.output not in words:
         raise InputError(f"args={','.join(words)} does not include the output, {case.output}")
     args = [given[word] if word in given else argument(word, sizes, case.seed) for word in words]
-    return Call(*_launch(directive, sizes), tuple(args), words)
+    return Call(*launch_of(directive, sizes), tuple(args), words)
 
 
-def _launch(directive: Directive, sizes: Mapping[str, int]) -> tuple[Dim3, Dim3, int, Dim3]:
+def call_of_rung(rung: Rung, problem: Problem, case: Case, given: Mapping[str, Any]) -> Call:
+    """Return a rung's launch for one case; `given` as for `bind`."""
+    words = [parameter.name for parameter in problem.parameters]
+    args = [given[word] for word in words]
+    if rung.workspace is not None:
+        words.append(WORKSPACE.name)
+        args.append(np.zeros(rung.workspace(rung.config, case.shape) // 4, np.float32))
+    grid, block, smem = rung.geometry(rung.config, case.shape)
+    return Call(grid, block, smem, (1, 1, 1), tuple(args), tuple(words))
+
+
+def check_rung(rung: Rung, directive: Directive) -> None:
+    """Raise InputError for a rung of several launches, and for words that a rung determines."""
+    if rung.launches is not None:
+        raise InputError(f"{rung.name} takes several launches; `gemmlab climb` runs them all")
+    for word in fields(Directive):
+        if word.name != "sizes" and getattr(directive, word.name) not in (None, ()):
+            raise InputError(f"{word.name}=… is for kernel files; {rung.name} determines it")
+
+
+def launch_of(directive: Directive, sizes: Mapping[str, int]) -> tuple[Dim3, Dim3, int, Dim3]:
+    """Return grid, block, bytes of dynamic shared memory and cluster."""
     return (
         dims(directive.grid, "grid", sizes),
         dims(directive.block, "block", sizes),

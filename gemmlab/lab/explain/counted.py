@@ -1,4 +1,4 @@
-"""The emulator's counts for one rung at one shape, per instruction."""
+"""The emulator's counts for one kernel at one shape, per instruction."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gemmlab import sass
 from gemmlab.compile.artifact import Artifact
 from gemmlab.devices.emulated import emulate
-from gemmlab.emulator import Trace
-from gemmlab.emulator.counters.rules import SECTOR_BYTES
+from gemmlab.emulator import Run, Trace
+from gemmlab.emulator.counters.rules import LANES, SECTOR_BYTES
 from gemmlab.kernels.rung import Rung
+from gemmlab.lab.explain import tiles
 from gemmlab.lab.explain.patterns import Pattern, patterns
 from gemmlab.problems.problem import WORKSPACE, Case, Problem
 from gemmlab.ptx.ir import Instruction, Reg
@@ -71,8 +73,29 @@ class Counted:
         return self.totals.get(space_and_operation, Totals())
 
 
-def count(problem: Problem, rung: Rung, artifact: Artifact, shape: Mapping[str, int]) -> Counted:
-    """Emulate the rung once, on inputs of the problem's first family.
+@dataclass(frozen=True)
+class Launched:
+    """One emulated launch with its trace. `names`: of the arguments, in their order.
+
+    case: None for a kernel that solves none of gemmlab's problems. notes: on its result.
+    """
+
+    case: Case | None
+    names: tuple[str, ...]
+    artifact: Artifact
+    trace: Trace
+    run: Run
+    notes: tuple[str, ...] = ()
+
+
+def launch(
+    problem: Problem,
+    rung: Rung,
+    artifact: Artifact,
+    shape: Mapping[str, int],
+    trace: Trace | None = None,
+) -> Launched:
+    """Emulate the rung once, on inputs of the problem's first family, and fill the trace.
 
     Raises EmulationError for an instruction that the emulator does not support.
     """
@@ -85,7 +108,7 @@ def count(problem: Problem, rung: Rung, artifact: Artifact, shape: Mapping[str, 
         args.append(np.zeros(rung.workspace(rung.config, shape) // 4, np.float32))
         names.append(WORKSPACE.name)
     grid, block, dynamic_smem = rung.geometry(rung.config, shape)
-    trace = Trace()
+    trace = trace or Trace()
     run = emulate(
         artifact,
         grid=grid,
@@ -94,14 +117,20 @@ def count(problem: Problem, rung: Rung, artifact: Artifact, shape: Mapping[str, 
         dynamic_smem=dynamic_smem,
         trace=trace,
     )
+    return Launched(case, tuple(names), artifact, trace, run)
+
+
+def count(launched: Launched, shape: Mapping[str, int]) -> Counted:
+    """Return the counts of a launch at a shape."""
+    trace = launched.trace
     return Counted(
         dict(shape),
-        run.counters,
+        launched.run.counters | sass.counters(launched.artifact, launched.run),
         _totals(trace),
-        None if TENSOR_CORES.search(artifact.ptx) else _flops(trace),
+        None if TENSOR_CORES.search(launched.artifact.ptx) else _flops(trace),
         _hottest(trace),
-        patterns(trace, dict(enumerate(names))),
-        _owners(trace, case, names.index(case.output)),
+        patterns(trace, dict(enumerate(launched.names))),
+        _owners(trace, launched.case, launched.names),
     )
 
 
@@ -172,25 +201,10 @@ def _chain(body: Sequence[Instruction]) -> int:
     return max(depth.values(), default=1)
 
 
-def _owners(trace: Trace, case: Case, output: int) -> tuple[str, ...]:
+def _owners(trace: Trace, case: Case | None, names: Sequence[str]) -> tuple[str, ...]:
     """Return the owners of the smallest rectangle that contains all stores of the first block."""
-    if case.result(np.zeros(case.output_size)).ndim != 2:
+    writers = None if case is None else tiles.writers(trace, case, names)
+    if writers is None:
         return ()
-    own = next(a for a in trace.allocations if a.name == f"argument {output}")
-    itemsize = np.dtype(case.output_dtype).itemsize
-    image = np.full(case.output_size, -1)
-    for site in trace.sites.values():
-        if (site.space, site.operation) != ("global", "store"):
-            continue
-        for addresses, active in site.executions:
-            inside = (addresses >= own.address) & (addresses < own.address + own.nbytes)
-            warps, lanes = np.nonzero(active & inside)
-            first = (addresses[warps, lanes] - own.address) // itemsize
-            for element in range(site.width // itemsize):
-                image[first + element] = warps
-    written = case.result(image)
-    rows, columns = np.nonzero(written >= 0)
-    if not rows.size:
-        return ()
-    owned = written[: rows.max() + 1, : columns.max() + 1]
-    return tuple("".join(np.array([*DIGITS, NONE])[row]) for row in owned)
+    warps = np.where(writers < 0, -1, writers // LANES)
+    return tuple("".join(np.array([*DIGITS, NONE])[row]) for row in warps)

@@ -1,4 +1,4 @@
-"""Explain one rung on one GPU by formulas, compiler output and the emulator's counts."""
+"""Explain a kernel on one GPU by formulas, compiler output and the emulator's counts."""
 
 from __future__ import annotations
 
@@ -8,34 +8,27 @@ from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
-
-from gemmlab.compile.architectures import ARCHITECTURES, DEFAULT
 from gemmlab.compile.artifact import Artifact, Resources
-from gemmlab.compile.cute import compile_rung
-from gemmlab.core.figures import digits
+from gemmlab.core import markup
+from gemmlab.core.figures import digits, seconds
 from gemmlab.devices.cuda import CudaDevice
 from gemmlab.emulator.counters.rules import SECTOR_BYTES
-from gemmlab.errors import (
-    ArchitectureError,
-    CompileError,
-    DeviceError,
-    EmulationError,
-    LaunchError,
-    MissingDependencyError,
-    ShapeError,
-)
+from gemmlab.errors import DeviceError, EmulationError, LaunchError, MissingDependencyError
 from gemmlab.hardware.limits import check_launch
 from gemmlab.hardware.occupancy import Occupancy, occupancy
 from gemmlab.hardware.specs import Gpu, product
-from gemmlab.hardware.traffic import Traffic, shared_reads
+from gemmlab.hardware.traffic import Traffic, accesses_per_result, shared_reads
+from gemmlab.hardware.waves import Waves
 from gemmlab.kernels.ladder import label
 from gemmlab.kernels.rung import Geometry, Rung
+from gemmlab.lab import advice
 from gemmlab.lab.explain.comparison import Row, compare
 from gemmlab.lab.explain.counted import TENSOR_CORES, Counted, count
-from gemmlab.lab.explain.models import model
 from gemmlab.lab.explain.readings import Reading, readings
+from gemmlab.lab.explain.subject import Subject, of_rung
 from gemmlab.problems.problem import Problem, Shape
+
+STEPS = 8  # the K for which teaching material compares accesses per result
 
 
 @dataclass(frozen=True)
@@ -56,6 +49,11 @@ class Work:
         written exactly once."""
         results = self.traffic and self.traffic.results
         return self._share(field, results.value if results else 0)
+
+    def accesses(self) -> float | None:
+        """Accesses of one thread per result of a product with K = STEPS; None for other kernels."""
+        tile = self.traffic and self.traffic.thread_tile
+        return accesses_per_result(tile, STEPS) if tile else None
 
     def _share(self, field: str, among: int) -> Fraction | None:
         quantity = getattr(self.traffic, field, None)
@@ -98,7 +96,11 @@ class Caches:
 
 @dataclass(frozen=True)
 class Explanation:
-    """One rung at one shape on one GPU. Without counts, parts that need them are None or empty."""
+    """One kernel at one shape on one GPU. Without counts, parts that need them are None or empty.
+
+    `rung` is the kernel's name: of a rung, or of a file. `problem` is "" if the kernel solves none
+    of gemmlab's problems: then the FLOPs are counted.
+    """
 
     rung: str
     change: str
@@ -113,6 +115,7 @@ class Explanation:
     resources: Resources | None
     refusal: str  # why the kernel or the GPU cannot run this shape; "" if it can run
     occupancy: Occupancy | None
+    waves: Waves | None  # None without an occupancy, or for one launch of several
     work: Work
     points: tuple[Point, ...]
     counted: Counted | None
@@ -120,12 +123,23 @@ class Explanation:
     caches: Caches | None
     device_memory: DeviceMemory
     measured: tuple[Reading, ...]  # for this rung, and for others at the same shapes
+    advice: tuple[str, ...]  # what to improve first, the costliest first
     notes: tuple[str, ...]
 
     @property
     def arithmetic_time_s(self) -> float:
-        """The time of the FLOPs at the peak."""
-        return self.work.flops / (self.peak_tflops * 1e12)
+        """The time of the FLOPs at the peak of the SMs that the grid can use."""
+        return self.work.flops / (self.usable_tflops * 1e12)
+
+    @property
+    def share(self) -> float:
+        """An upper bound on the share of the GPU that the grid can use."""
+        return self.waves.share if self.waves and self.waves.blocks else 1.0
+
+    @property
+    def usable_tflops(self) -> float:
+        """The peak of that share."""
+        return self.peak_tflops * self.share
 
     @property
     def memory_time_s(self) -> float:
@@ -145,11 +159,27 @@ class Explanation:
         """The GPU with `peak_tflops` as its float32 peak, for this kernel's roofline."""
         return replace(self.gpu, fp32_tflops=self.peak_tflops)
 
+    def _repr_html_(self) -> str:
+        shown: dict[str, object] = {"sizes": times(self.shape), "GPU": self.gpu.name}
+        shown["least time of a launch"] = seconds(self.least_time_s)
+        if self.occupancy:
+            limiter = self.occupancy.limiter
+            shown["occupancy"] = f"{self.occupancy.fraction:.0%}, limited by {limiter}"
+        for number, told in enumerate(self.advice, 1):
+            shown[f"improve {number}"] = told
+        return markup.table(f"{self.rung}: {self.change}", shown)
+
     def as_json(self) -> dict[str, Any]:
         """Return the fields and the computed properties as JSON data."""
         data = asdict(self)
-        for name in ("least_time_s", "arithmetic_time_s", "memory_time_s"):
+        for name in ("least_time_s", "arithmetic_time_s", "memory_time_s", "usable_tflops"):
             data[name] = getattr(self, name)
+        if self.waves and self.waves.blocks:
+            for name in ("waves", "idle_sms", "most_per_sm", "share"):
+                data["waves"][name] = getattr(self.waves, name)
+        for reading, plain in zip(self.measured, data["measured"], strict=True):
+            plain |= {"tflops": reading.tflops, "intensity": reading.intensity}
+        data["work"]["accesses_per_result"] = self.work.accesses()
         data["gpu"]["ridge"] = self.gpu.ridge
         data["geometry"] = self.geometry._asdict()
         for row, plain in zip(self.rows, data["rows"], strict=True):
@@ -181,25 +211,33 @@ def explain(problem: Problem, rung: Rung, shape: Shape, gpu: Gpu) -> Explanation
     Raises ShapeError for a size outside the problem's range, ArchitectureError if the rung cannot
     run on `gpu`.
     """
-    _check(problem, rung, shape)
+    return explained(of_rung(problem, rung, shape), gpu)
+
+
+def explained(subject: Subject, gpu: Gpu) -> Explanation:
+    """Explain a rung or a file's kernel on `gpu`. Raises what its functions raise."""
+    problem, rung, shape = subject.problem, subject.rung, subject.shape
     notes: list[str] = []
-    artifact = _compile(rung, gpu, notes)
-    geometry = rung.geometry(rung.config, shape)
+    artifact = subject.compiled(gpu, notes)
+    geometry = subject.geometry(shape)
+    refusal = _refusal(subject, gpu, artifact, geometry)
+    counted = None if refusal else _count(subject, artifact, notes)
     threads = math.prod(geometry.grid) * math.prod(geometry.block)
-    traffic = model(rung, shape)
-    work = Work(problem.flops(shape), problem.min_bytes(shape), threads, traffic)
-    refusal = _refusal(rung, shape, gpu, artifact, geometry)
-    counted = None if refusal else _count(problem, rung, artifact, shape, notes)
-    counted_traffic = model(rung, counted.shape) if counted else None
+    traffic, least_bytes = subject.traffic(shape), subject.least_bytes(shape)
+    flops = problem.flops(shape) if problem else (counted and counted.flops) or 0
+    work = Work(flops, least_bytes, threads, traffic)
+    counted_traffic = subject.traffic(counted.shape) if counted else None
     resident = _occupancy(gpu, artifact, geometry)
+    waves = _waves(subject, gpu, geometry, resident)
     peak, peak_tflops = _peak(rung, gpu)
     if peak == FP32_PEAK and TENSOR_CORES.search(artifact.ptx):
         notes.append("The kernel uses tensor cores: the float32 peak is not its roof.")
+    moved = _moved(subject, counted)
     return Explanation(
-        rung=label(rung),
-        change=rung.change,
-        problem=problem.name,
-        layout=rung.layout,
+        rung=subject.name,
+        change=subject.change,
+        problem=problem.name if problem else "",
+        layout=subject.layout,
         shape=dict(shape),
         gpu=gpu,
         peak=peak,
@@ -209,64 +247,30 @@ def explain(problem: Problem, rung: Rung, shape: Shape, gpu: Gpu) -> Explanation
         resources=artifact.resources,
         refusal=refusal,
         occupancy=resident,
+        waves=waves,
         work=work,
-        points=_points(problem, replace(gpu, fp32_tflops=peak_tflops), peak, work, counted),
+        points=_points(replace(gpu, fp32_tflops=peak_tflops), peak, work, moved),
         counted=counted,
         rows=compare(counted_traffic, counted) if counted and counted_traffic else (),
-        caches=_caches(problem, gpu, counted) if counted else None,
-        device_memory=_device_memory(problem, rung, shape, gpu, resident),
-        measured=readings(problem.name, label(rung), rung.layout),
+        caches=_caches(subject, gpu, counted) if counted else None,
+        device_memory=_device_memory(subject, gpu, resident),
+        measured=readings(problem.name, label(rung), rung.layout) if problem and rung else (),
+        advice=_advice(artifact, counted, resident, problem.name if problem else ""),
         notes=tuple(notes),
     )
 
 
-def _check(problem: Problem, rung: Rung, shape: Shape) -> None:
-    """Raise ShapeError for a size outside the problem's range.
-
-    Makes no inputs of that shape: a tiny case detects sizes that are too small, the C interface's
-    integer types those that are too large.
-    """
-    tiny = {axis: min(size, 1) for axis, size in shape.items()}
-    problem.case(tiny, rung.layout, problem.families[0], seed=0)
-    types = {parameter.name: parameter.dtype for parameter in problem.parameters}
-    for axis, size in shape.items():
-        dtype = types.get(axis, "int64")
-        if size > np.iinfo(dtype).max:
-            raise ShapeError(f"{axis} = {size} exceeds {np.iinfo(dtype).max}, the largest {dtype}")
-
-
-def _compile(rung: Rung, gpu: Gpu, notes: list[str]) -> Artifact:
-    """Compile for the GPU's architecture; if CuTe DSL cannot, for the default one, with a note.
-
-    Raises ArchitectureError if the rung needs another GPU.
-    """
-    arch = f"{gpu.arch}a" if f"{gpu.arch}a" in ARCHITECTURES else gpu.arch
-    if lacking := rung.lacks(arch):
-        raise ArchitectureError(f"{label(rung)} {lacking}; {gpu.name} has {gpu.arch}")
-    why = "CuTe DSL has no such target"
-    if arch in ARCHITECTURES:
-        try:
-            return compile_rung(rung, arch)
-        except CompileError as error:
-            why = str(error).splitlines()[0]
-    notes.append(
-        f"Not compiled for {gpu.arch} ({why}): registers, shared memory and instructions are those "
-        f"of {DEFAULT}."
-    )
-    return compile_rung(rung, DEFAULT)
-
-
-def _peak(rung: Rung, gpu: Gpu) -> tuple[str, float]:
+def _peak(rung: Rung | None, gpu: Gpu) -> tuple[str, float]:
     """Return the name of the peak that bounds the kernel's FLOPs, and its TFLOPS."""
-    scheme = getattr(rung.config, "scheme", None)
+    scheme = getattr(rung.config, "scheme", None) if rung else None
     if scheme is None or gpu.tensor_tflops is None:
         return FP32_PEAK, gpu.fp32_tflops
     products = len(scheme.products)  # 16-bit products per float32 product
     return f"16-bit peak of tensor cores ÷ {products} products", gpu.tensor_tflops / products
 
 
-def _refusal(rung: Rung, shape: Shape, gpu: Gpu, artifact: Artifact, geometry: Geometry) -> str:
-    broken = rung.requires(rung.config, shape)
+def _refusal(subject: Subject, gpu: Gpu, artifact: Artifact, geometry: Geometry) -> str:
+    broken = subject.broken(subject.shape)
     if broken or 0 in geometry.grid:
         return broken or "there is nothing to launch"
     taken = artifact.resources
@@ -290,41 +294,75 @@ def _occupancy(gpu: Gpu, artifact: Artifact, geometry: Geometry) -> Occupancy | 
         return None
 
 
-def _count(
-    problem: Problem, rung: Rung, artifact: Artifact, shape: Shape, notes: list[str]
-) -> Counted | None:
-    if rung.launches is not None:
+def _waves(
+    subject: Subject, gpu: Gpu, geometry: Geometry, resident: Occupancy | None
+) -> Waves | None:
+    several = subject.rung and subject.rung.launches is not None
+    if resident is None or not resident.blocks_per_sm or several:
+        return None
+    blocks = math.prod(geometry.grid)
+    return Waves(blocks, resident.blocks_per_sm, gpu.sms, _even(subject, blocks))
+
+
+def _even(subject: Subject, blocks: int) -> bool:
+    """Whether every block computes one whole tile of C."""
+    rung, shape = subject.rung, subject.shape
+    if rung is None or rung.problem != "gemm" or not hasattr(rung.config, "block_m"):
+        return False
+    m, n, tile_m, tile_n = shape["m"], shape["n"], rung.config.block_m, rung.config.block_n
+    return bool(m % tile_m == n % tile_n == 0 and blocks == (m // tile_m) * (n // tile_n))
+
+
+def _count(subject: Subject, artifact: Artifact, notes: list[str]) -> Counted | None:
+    if subject.rung and subject.rung.launches is not None:
         notes.append(
             "Not counted: this kernel is one launch of several. `gemmlab climb` counts all of them."
         )
         return None
-    small = dict(shape)
-    if math.prod(shape.values()) > problem.emulated_size ** len(problem.axes):
-        small = {axis: min(size, problem.default_size) for axis, size in shape.items()}
+    small, shape = subject.counted_shape, subject.shape
+    if small != shape:
         ratio = math.prod(shape.values()) / math.prod(small.values())
         notes.append(
             f"Counted at {times(small)} to keep emulation short; "
             f"{times(shape)} is {digits(ratio)} times the work."
         )
     try:
-        return count(problem, rung, artifact, small)
+        launched = subject.launched(artifact, small)
     except EmulationError as error:
         notes.append(f"Not counted: {str(error).splitlines()[0]}.")
-    return None
+        return None
+    notes += launched.notes
+    return count(launched, small)
 
 
-def _points(
-    problem: Problem, roof: Gpu, peak: str, work: Work, counted: Counted | None
-) -> tuple[Point, ...]:
+def _moved(subject: Subject, counted: Counted | None) -> tuple[int, int] | None:
+    """Return the FLOPs and the bytes of the sectors that a launch at the counted shape moves."""
+    if counted is None:
+        return None
+    sectors = sum(counted.of(f"global {op}").sectors for op in ("load", "store", "atomic"))
+    own = subject.problem
+    flops = own.flops(counted.shape) if own else counted.flops
+    return flops or 0, SECTOR_BYTES * sectors
+
+
+def _advice(
+    artifact: Artifact, counted: Counted | None, resident: Occupancy | None, problem: str
+) -> tuple[str, ...]:
+    taken = asdict(artifact.resources) if artifact.resources else {}
+    if resident:
+        taken |= {"fraction": resident.fraction, "limiter": resident.limiter}
+    counters = counted.counters if counted else None
+    return tuple(advice.sentences(counters, taken, problem, artifact.ptx))
+
+
+def _points(roof: Gpu, peak: str, work: Work, counted: tuple[int, int] | None) -> tuple[Point, ...]:
     """Return the points of the minimum traffic, the requested traffic and the counted sectors."""
     found = [("minimum traffic", "if caches serve all reuse", work.flops, work.least_bytes)]
     asked = work.traffic and work.traffic.global_bytes
     if asked:
         found.append(("requested traffic", "without cache hits", work.flops, asked))
     if counted:
-        moved = sum(counted.of(f"global {op}").sectors for op in ("load", "store", "atomic"))
-        flops = problem.flops(counted.shape)
-        found.append(("counted sectors", "without L2 hits", flops, SECTOR_BYTES * moved))
+        found.append(("counted sectors", "without L2 hits", *counted))
     return tuple(
         Point(
             name,
@@ -338,7 +376,7 @@ def _points(
     )
 
 
-def _caches(problem: Problem, gpu: Gpu, counted: Counted) -> Caches:
+def _caches(subject: Subject, gpu: Gpu, counted: Counted) -> Caches:
     """A request to L1 takes at least one wavefront, and at least one per 128 bytes."""
     loads = counted.of("global load")
     waves = sum(
@@ -346,22 +384,22 @@ def _caches(problem: Problem, gpu: Gpu, counted: Counted) -> Caches:
         for totals in counted.totals.values()
     )
     seconds = waves / (gpu.sms * gpu.boost_mhz * 1e6)
+    flops = subject.problem.flops(counted.shape) if subject.problem else counted.flops
     return Caches(
         loads.bytes_asked,
         loads.sectors * SECTOR_BYTES,
-        problem.min_bytes(counted.shape),
+        subject.least_bytes(counted.shape),
         waves,
         seconds,
-        problem.flops(counted.shape) / seconds / 1e12 if seconds else None,
+        (flops or 0) / seconds / 1e12 if seconds else None,
     )
 
 
-def _device_memory(
-    problem: Problem, rung: Rung, shape: Shape, gpu: Gpu, resident: Occupancy | None
-) -> DeviceMemory:
-    fits = problem.min_bytes(shape) <= gpu.l2_mb * 2**20
+def _device_memory(subject: Subject, gpu: Gpu, resident: Occupancy | None) -> DeviceMemory:
+    rung, shape = subject.rung, subject.shape
+    fits = subject.least_bytes(shape) <= gpu.l2_mb * 2**20
     reads = None
-    tiled = problem.name == "gemm" and rung.launches is None and hasattr(rung.config, "block_m")
-    if not fits and resident and tiled:
+    tiled = rung and rung.problem == "gemm" and rung.launches is None
+    if not fits and resident and rung and tiled and hasattr(rung.config, "block_m"):
         reads = shared_reads(rung.config, shape, max(1, resident.blocks_per_sm * gpu.sms))
     return DeviceMemory(fits, reads)

@@ -15,7 +15,7 @@ import numpy as np
 
 from gemmlab.emulator.counters import rules
 from gemmlab.emulator.counters.rules import BANK_BYTES, SECTOR_BYTES
-from gemmlab.emulator.counters.trace import Requests, Site, Trace
+from gemmlab.emulator.trace import Requests, Site, Trace
 
 _SHOWN = 10  # executions whose costs are listed
 IRREGULAR = "different addresses"

@@ -22,6 +22,7 @@ GUARD_BYTES = 4096  # a multiple of 256: preserves the alignment of the allocati
 GUARD = 0x7FA5A5A5
 ZEROS = 0
 POISON = 0x7F8DEAD1
+FINITE = 0x4B8DEAD1  # float32 1.9e7: initial output of a kernel that multiplies it by 0
 
 CORRUPTED = 8  # elements
 

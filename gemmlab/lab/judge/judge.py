@@ -47,6 +47,7 @@ _FINDING_STATUS: dict[str, Status] = {
     "out of bounds": "out of bounds",
     "misaligned": "misaligned",
     "deadlock": "deadlock",
+    "livelock": "deadlock",
     "never ends": "never ends",
     "error": "emulation error",
 }

@@ -52,7 +52,7 @@ WIDE_FAMILIES = ("wide", "special")
 
 # Instructions that multiply inputs narrower than float32: tensor cores, scalar and packed halves.
 _TENSOR = re.compile(r"\b(?:wmma\.mma|mma\.sync|wgmma\.mma_async|tcgen05\.mma)[\w.:]*")
-_NARROW = re.compile(r"\b(?:fma|mul|add)\.[\w.]*\b(?:f16|bf16)(?:x2)?\b")
+_NARROW = re.compile(r"\b(?:fma|mul|add)\.[\w.]{0,40}\b(?:f16|bf16)(?:x2)?\b")
 
 
 def class_of(verdict: Verdict, case: Case, image: np.ndarray | None) -> str | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from gemmlab.core import markup
+
 Status = Literal[
     "pass",
     "wrong answer",
@@ -54,3 +56,10 @@ class Verdict:
     @property
     def passed(self) -> bool:
         return self.status == "pass"
+
+    def _repr_html_(self) -> str:
+        wrong = {
+            str(found.index): f"got {found.got:.9g}, expected {found.expected:.9g}"
+            for found in self.first
+        }
+        return markup.table(self.status, {"result": self.message} | wrong)

@@ -8,11 +8,16 @@ from collections.abc import Iterator
 from gemmlab import problems
 from gemmlab.lab.judge.precision import WIDE_FAMILIES
 from gemmlab.lab.submission.submission import Submission
-from gemmlab.problems.problem import Case, Shape
+from gemmlab.problems.problem import Case, Problem, Shape, Shapes
 
 EMULATED = 2**22  # product of the sizes; larger shapes that the user adds run on a GPU only
 
 SHAPES = {name: problems.find(name).judged for name in problems.NAMES}
+
+
+def shapes_of(problem: Problem) -> Shapes:
+    """Return the shapes on which kernels of a problem are judged; it may be one of one's own."""
+    return SHAPES.get(problem.name, problem.judged)
 
 
 def cases(submission: Submission, large: bool) -> Iterator[Case]:
@@ -21,7 +26,7 @@ def cases(submission: Submission, large: bool) -> Iterator[Case]:
     `large` adds the large shapes and the last shape with every family. All seeds differ.
     """
     problem = submission.problem
-    shapes = SHAPES[problem.name]
+    shapes = shapes_of(problem)
     asked = (sizes for sizes in submission.shapes if large or math.prod(sizes) <= EMULATED)
     wanted = (*shapes.small, *(shapes.large if large else ()), *asked)
     fitted = list({sizes: submission.fitted(sizes) for sizes in wanted}.values())
@@ -42,4 +47,4 @@ def families(submission: Submission) -> list[str]:
 
 
 def counted_shape(submission: Submission) -> Shape:
-    return submission.fitted(SHAPES[submission.problem.name].counted)
+    return submission.fitted(shapes_of(submission.problem).counted)

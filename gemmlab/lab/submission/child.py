@@ -1,39 +1,36 @@
-"""The child process of `process.run`: sets its limits, runs one task, writes its answers."""
+"""The child process of `process.run`: confines itself, runs one task, writes its answers.
+
+It imports no package before it is confined.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import pickle
-import resource
 import sys
 from pathlib import Path
 from typing import Any
 
-from gemmlab.core.processes import die_with_parent
-from gemmlab.lab.submission.process import ANSWERS, DONE, REQUEST
-
-FILE_BYTES = 2**30  # largest file that the process may write
+from gemmlab.lab.submission.confinement import Confinement
 
 
-def main(folder: Path, parent: int) -> None:
-    # A judge that is killed cannot stop this process, and a kernel that hangs would block the GPU.
-    die_with_parent(parent)
-    task, request, memory_bytes = pickle.loads((folder / REQUEST).read_bytes())
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (FILE_BYTES, FILE_BYTES))
-    if memory_bytes is not None:
-        resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
-    with (folder / ANSWERS).open("w", encoding="utf-8", buffering=1) as answers:
+def main(folder: Path, answers: int) -> None:
+    with (folder / "request").open("rb") as request:
+        confinement: Confinement = pickle.load(request)
+        confinement.enter()
+        task, asked = pickle.load(request)
+    with os.fdopen(answers, "w", encoding="utf-8", buffering=1) as told:
 
         def write(answer: dict[str, Any]) -> None:
-            answers.write(json.dumps(answer) + "\n")
+            told.write(json.dumps(answer) + "\n")
 
         try:
             from gemmlab.lab.submission import tasks
 
-            for answer in getattr(tasks, task)(request):
+            for answer in getattr(tasks, task)(asked):
                 write(answer)
-            write({DONE: True})
+            write({"done": True})
         except BaseException as error:  # the file's code may raise anything, including SystemExit
             from gemmlab.lab.submission.steps import status_of
 

@@ -28,6 +28,7 @@ from gemmlab.lab.environment import own_version
 from gemmlab.lab.records import write_text
 from gemmlab.lab.submission.cases import SHAPES
 from gemmlab.lab.submission.steps import Judgement, Trial
+from gemmlab.problems import files
 from gemmlab.problems.problem import Problem, Tensors, U
 
 Json = dict[str, Any]
@@ -185,6 +186,8 @@ def read_solution(text: str) -> Solution:
         raise InputError(
             f"solution: {error}; it must have one source, a kernel file with a directive"
         ) from None
+    if definition.endswith(files.SUFFIX):  # it would be executed, and is a stranger's
+        raise InputError(f"solution: definition {definition} is not the name of a problem")
     if file != path or not entry or PurePath(path).name != path:
         raise InputError(f"solution: entry_point {file}::{entry} is not in its only file, {path}")
     return Solution(name, definition, path, content, entry)

@@ -42,7 +42,7 @@ def guest(path: Path, layout: str | None = None) -> Guest:
     def kernel(shape: Shape, arch: str) -> Kernel:
         fitted = uncompiled.fitted(tuple(shape[axis] for axis in uncompiled.problem.axes))
         if fitted != dict(shape):
-            raise ShapeError(f"only accepts multiples of {','.join(directive.multiple)}")
+            raise ShapeError(uncompiled.rule)
         submission = compiled(arch)
         problem, wanted = submission.problem, submission.precision
         artifact = load(submission.ptx, entry=submission.entry, arch=arch)

@@ -10,20 +10,29 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gemmlab.compile import source
+from gemmlab.compile import SUFFIXES, source
 from gemmlab.compile.architectures import DEFAULT, NVRTC_ARCHITECTURES, check_architecture
+from gemmlab.compile.cute import compile_rung
+from gemmlab.core import scratch, turns
 from gemmlab.core.status import say
 from gemmlab.devices import cuda
 from gemmlab.errors import CompileError, GemmlabError, InputError
+from gemmlab.kernels.ladder import Reference, label, reference
+from gemmlab.kernels.rung import Rung
+from gemmlab.lab import advice
 from gemmlab.lab.directives import Directive, read
+from gemmlab.lab.directives.call import check_rung
 from gemmlab.lab.judge import Mismatch, Verdict, precision
-from gemmlab.lab.submission import advice, process, timing
+from gemmlab.lab.submission import isolation, process, timing
+from gemmlab.lab.submission.isolation import Mode
 from gemmlab.lab.submission.process import Limits
 from gemmlab.lab.submission.steps import OVER_RESULT, Judgement, Status, Step, Trial
-from gemmlab.lab.submission.submission import SUFFIXES, Submission
+from gemmlab.lab.submission.submission import Submission
+from gemmlab.problems import files
 
 Progress = Callable[[Step], None]
 SEEDS = 2**40
+MESSAGE = 20_000  # characters of a step's message that are kept
 CONTINUE = ("pass", "unsupported")  # a GPU may support what the emulator does not
 
 
@@ -32,7 +41,10 @@ class Options:
     """Options of the judge.
 
     `seed` None draws an unpredictable seed. `gpu` False omits the steps that need a GPU. `shapes`
-    are additional test shapes, in the order of the problem's axes.
+    are additional test shapes, in the order of the problem's axes. `sandbox` "auto" confines the
+    processes as far as this machine can, "required" refuses to judge without a sandbox. `quota_s`
+    limits all steps together. `gpus` are names for CUDA_VISIBLE_DEVICES: a step takes one of them
+    when no other judge uses it; () is what the driver shows.
     """
 
     arch: str | None = None
@@ -41,6 +53,9 @@ class Options:
     memory_bytes: int = 8 * 2**30  # limit of each step without a GPU, whose driver maps far more
     gpu: bool = True
     shapes: tuple[tuple[int, ...], ...] = ()
+    sandbox: Mode = "auto"
+    quota_s: float = math.inf  # limit of all steps together
+    gpus: tuple[str, ...] = ()
 
 
 def judge_file(
@@ -55,6 +70,29 @@ def judge_file(
     or cannot be read, UnknownNameError if it does not exist and for an unknown architecture.
     """
     return _prepared(path, words, options, progress).judge()
+
+
+def judge_rung(
+    rung: Rung,
+    words: Directive,
+    options: Options,
+    progress: Progress = lambda step: None,
+) -> Judgement:
+    """Judge a rung like a PTX file; `words` may have sizes to time.
+
+    Raises InputError for other words, for a rung of several launches and for one that rewrites its
+    machine code, which the judge would not see; errors of the compiler; and as `judge_file`.
+    """
+    check_rung(rung, words)
+    if rung.rewrite is not None:
+        raise InputError(f"{rung.name} changes its machine code, but the judge assembles the PTX")
+    artifact = compile_rung(rung, options.arch or DEFAULT)
+    block = ",".join(map(str, artifact.block or ()))
+    directive = f"problem={rung.problem} entry={artifact.entry} layout={rung.layout} block={block}"
+    with scratch.folder() as folder:
+        path = folder / f"{label(rung)}.ptx"
+        path.write_text(f"//! gemmlab {directive} grid=1\n{artifact.ptx}", encoding="utf-8")
+        return _prepared(path, words, options, progress, reference(rung)).judge()
 
 
 def prepare(path: Path, options: Options) -> Submission:
@@ -77,12 +115,17 @@ def read_file(path: Path) -> str:
 
 
 def _prepared(
-    path: Path, words: Directive, options: Options, progress: Progress = lambda step: None
+    path: Path,
+    words: Directive,
+    options: Options,
+    progress: Progress = lambda step: None,
+    rung: Reference | None = None,
 ) -> _Judge:
+    isolation.checked(options.sandbox)
     text = read_file(path)
     arch = check_architecture(options.arch or DEFAULT, NVRTC_ARCHITECTURES)
     seed = secrets.randbelow(SEEDS) if options.seed is None else options.seed
-    submission = Submission(path.resolve(), words, arch, seed, options.shapes)
+    submission = Submission(path.resolve(), words, arch, seed, options.shapes, rung)
     return _Judge(submission, text, options, progress)
 
 
@@ -98,6 +141,7 @@ class _Judge:
             file=submission.path.name,
             seed=submission.seed,
             arch=submission.arch,
+            sandbox=isolation.described(options.sandbox),
         )
 
     def judge(self, runs: bool = True) -> Judgement:
@@ -109,13 +153,17 @@ class _Judge:
         for take in steps:
             start = time.perf_counter()
             step = take()
-            step.seconds = time.perf_counter() - start
+            step.seconds = step.seconds or time.perf_counter() - start
+            step.message = step.message[:MESSAGE]
             result.steps.append(step)
             self._progress(step)
             if step.status not in CONTINUE:
                 break
         result.precision = self._class()
-        result.advice = advice.sentences(result, self.submission.ptx)
+        taken = result.resources or {}
+        result.advice = advice.sentences(
+            result.counters, taken, result.problem, self.submission.ptx
+        )
         return result
 
     # The steps
@@ -123,6 +171,8 @@ class _Judge:
     def _directive(self) -> Step:
         try:
             directive = read(self._text).overridden(self.submission.directive)
+            if (name := directive.problem) and name.endswith(files.SUFFIX):
+                directive = replace(directive, problem=str(Path(name).resolve()))
             self.submission = replace(self.submission, directive=directive)
             self.submission.check()
         except GemmlabError as error:
@@ -133,7 +183,8 @@ class _Judge:
         return Step("directive", message=f"{self._result.problem}, takes {words}")
 
     def _compile(self) -> Step:
-        step, found = self._run("compile", "compile_file", self.submission)
+        seedless = replace(self.submission, seed=0)  # the file's code must not know the inputs
+        step, found = self._run("compile", "compile_file", seedless)
         if step.status == "pass":
             ptx, entry = str(found.get("ptx", "")), str(found.get("entry", ""))
             if ".version" not in ptx or ".target" not in ptx:  # the file's code may answer anything
@@ -149,6 +200,8 @@ class _Judge:
             if left_out and isinstance(left_out, list):
                 names = ", ".join(map(str, left_out))
                 step.message += f"; removed as host code: {names}"
+        elif self._options.sandbox != "off" and "headers that cannot be read" in step.message:
+            step.message += "; the sandbox has the file's own folder only: see --sandbox"
         return step
 
     def _static(self) -> Step:
@@ -208,8 +261,28 @@ class _Judge:
         memory_bytes = None if on_gpu else self._options.memory_bytes
         runs_file = task == "compile_file" and self.submission.path.suffix == ".py"
         say(f"judging {self.submission.path.name}: {name}")
-        ended = process.run(task, request, Limits(self._options.seconds, memory_bytes, runs_file))
+        left = self._options.quota_s - sum(step.seconds for step in self._result.steps)
+        if left <= 0:
+            message = f"the quota of {self._options.quota_s:g} s is used up"
+            return Step(name, "time limit", message), {}
+        limits = Limits(
+            file=self.submission.path,
+            seconds=min(self._options.seconds, left),
+            memory_bytes=memory_bytes,
+            runs_file=runs_file,
+            on_gpu=on_gpu,
+            sandbox=self._options.sandbox != "off",
+            problem=self.submission.problem_file,
+        )
+        if on_gpu and self._options.gpus:
+            with turns.turn(self._options.gpus) as gpu:
+                start = time.perf_counter()
+                ended = process.run(task, request, replace(limits, gpu=gpu))
+        else:
+            start = time.perf_counter()
+            ended = process.run(task, request, limits)
         step = Step(name, ended.status or "pass", ended.message, output=ended.output)
+        step.seconds = time.perf_counter() - start
         found: dict[str, Any] = {}
         for answer in ended.answers:
             if "trial" in answer and not runs_file:  # the file's code may have forged it

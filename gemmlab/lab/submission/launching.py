@@ -12,9 +12,10 @@ from gemmlab.compile.artifact import Artifact
 from gemmlab.devices import Device
 from gemmlab.devices.emulated import EmulatedDevice
 from gemmlab.errors import EmulationError, LaunchError
+from gemmlab.kernels import ladder
 from gemmlab.lab import judge
 from gemmlab.lab.bench.job import Kernel
-from gemmlab.lab.directives.call import Call, bind
+from gemmlab.lab.directives.call import Call, bind, call_of_rung
 from gemmlab.lab.judge import CaseMemory, Examination
 from gemmlab.lab.judge.buffers import Guarded, filled, must_write
 from gemmlab.lab.judge.judge import error_verdict
@@ -39,6 +40,9 @@ def call_of(submission: Submission, case: Case, given: dict[str, Any] | None = N
     `given` has the problem's arguments by name; without it, their names stand for them.
     """
     names = {parameter.name: parameter.name for parameter in submission.problem.parameters}
+    if submission.rung is not None:
+        rung = ladder.referred(submission.rung)
+        return call_of_rung(rung, submission.problem, case, given or names)
     return bind(submission.directive, submission.problem, case, given or names)
 
 

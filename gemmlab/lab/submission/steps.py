@@ -6,6 +6,7 @@ import re
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
+from gemmlab.core import markup
 from gemmlab.errors import (
     CompileError,
     DeviceError,
@@ -32,6 +33,7 @@ Status = (
         "low precision",  # correct, but only in a cheaper class than the requested one
         "time limit",
         "memory limit",
+        "resource limit",  # too many threads, files or answers
         "crashed",
         "impossible time",
         "not run",
@@ -128,6 +130,7 @@ class Judgement:
     entry: str = ""
     seed: int = 0
     arch: str = ""
+    sandbox: str = ""  # what confined the processes, or why nothing did
     steps: list[Step] = field(default_factory=list)
     precision: str | None = None  # class, see judge/precision.py
     counters: dict[str, int] | None = None
@@ -151,6 +154,11 @@ class Judgement:
     @property
     def passed(self) -> bool:
         return self.verdict == "pass"
+
+    def _repr_html_(self) -> str:
+        told = {step.name: f"{step.status}: {step.message}" for step in self.steps}
+        told |= {f"improve {n}": sentence for n, sentence in enumerate(self.advice, 1)}
+        return markup.table(f"{self.file}: {self.verdict}", told)
 
     def as_json(self) -> dict[str, Any]:
         """Return a dictionary for strict JSON: NaN and infinities become None."""

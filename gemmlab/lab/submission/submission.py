@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
 from gemmlab import problems
+from gemmlab.core.expressions import evaluate
 from gemmlab.errors import InputError, ShapeError, UnknownNameError
+from gemmlab.kernels.ladder import Reference
 from gemmlab.lab.directives import Directive
 from gemmlab.lab.directives.call import check_sizes, layout_of, shape_of, sizes_of
-from gemmlab.lab.directives.expressions import evaluate
+from gemmlab.lab.judge.buffers import FINITE
 from gemmlab.lab.judge.precision import CLASSES
+from gemmlab.problems import files
 from gemmlab.problems.problem import Problem
-
-SUFFIXES = (".cu", ".cuh", ".ptx", ".py")
-FINITE = 0x4B8DEAD1  # float32 1.9e7: initial output of a kernel that multiplies it by 0
 
 
 @dataclass(frozen=True)
@@ -26,12 +27,19 @@ class Submission:
     arch: str
     seed: int
     shapes: tuple[tuple[int, ...], ...] = ()  # additional test shapes
+    rung: Reference | None = None  # `path` has the PTX of this rung, which determines the launch
     ptx: str = ""
     entry: str = ""
 
     @property
     def problem(self) -> Problem:
         return problems.find(self.directive.problem or "")
+
+    @property
+    def problem_file(self) -> Path | None:
+        """The file of a problem of one's own."""
+        name = self.directive.problem or ""
+        return Path(name) if name.endswith(files.SUFFIX) else None
 
     @property
     def layout(self) -> str:
@@ -54,12 +62,29 @@ class Submission:
         return FINITE if self.directive.output == "finite" else None
 
     def fitted(self, sizes: tuple[int, ...]) -> dict[str, int]:
-        """Round sizes, in the order of the axes, up to multiples that the kernel accepts."""
-        steps = self.multiples()
-        return {
-            axis: max(-(-size // step) * step, step if size else 0)
-            for axis, size, step in zip(self.problem.axes, sizes, steps, strict=True)
-        }
+        """Return a shape that the kernel accepts, for sizes in the order of the axes.
+
+        Axes that must be equal get their geometric mean, so that the work stays about the same.
+        All sizes are rounded up to the kernel's multiples.
+        """
+        shape = dict(zip(self.problem.axes, sizes, strict=True))
+        steps = dict(zip(self.problem.axes, self.multiples(), strict=True))
+        if same := self.directive.equal:
+            mean = round(math.prod(shape[axis] for axis in same) ** (1 / len(same)))
+            step = math.lcm(*(steps[axis] for axis in same))
+            shape |= dict.fromkeys(same, mean)
+            steps |= dict.fromkeys(same, step)
+        return {axis: -(-size // steps[axis]) * steps[axis] for axis, size in shape.items()}
+
+    @property
+    def rule(self) -> str:
+        """What the kernel demands of a shape, for messages; "" if it accepts all."""
+        words = self.directive
+        rules = [
+            f"only accepts multiples of {','.join(words.multiple)}" if words.multiple else "",
+            f"only accepts equal {', '.join(words.equal)}" if words.equal else "",
+        ]
+        return " and ".join(filter(None, rules))
 
     def multiples(self) -> tuple[int, ...]:
         words = self.directive.multiple or ("1",) * len(self.problem.axes)
@@ -93,7 +118,13 @@ class Submission:
             )
         check_sizes(words, axes)
         sizes_of(words, dict.fromkeys(axes, 1))
-        for (axis, timed), step in zip(self.timed_shape(1).items(), self.multiples(), strict=True):
+        if unknown := [axis for axis in words.equal if axis not in axes]:
+            raise UnknownNameError(f"equal={unknown[0]} is no axis; axes: {', '.join(axes)}")
+        timed_shape = self.timed_shape(1)
+        if len({timed_shape[axis] for axis in words.equal}) > 1:
+            sizes = ", ".join(f"{axis}={timed_shape[axis]}" for axis in words.equal)
+            raise ShapeError(f"{sizes} cannot be timed: equal={','.join(words.equal)}")
+        for (axis, timed), step in zip(timed_shape.items(), self.multiples(), strict=True):
             if timed < 1 or timed % step:
                 raise ShapeError(
                     f"{axis}={words.sizes[axis]} cannot be timed: it must be a positive multiple "
@@ -103,7 +134,7 @@ class Submission:
 
 
 _NEEDED = {
-    "problem": f"it is one of {', '.join(problems.NAMES)}",
+    "problem": f"it is one of {', '.join(problems.NAMES)}; or judge with --problem FILE.py",
     "grid": "blocks in x,y,z, such as grid=ceil_div(n,32),ceil_div(m,32)",
     "block": "threads in x,y,z, such as block=32,32",
 }

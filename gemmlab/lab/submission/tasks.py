@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from gemmlab.compile import Artifact, load
+from gemmlab.compile import Artifact, headers, load
 from gemmlab.devices.emulated import EmulatedDevice
-from gemmlab.errors import InputError
+from gemmlab.errors import CompileError, InputError
 from gemmlab.hardware.limits import check_launch
 from gemmlab.hardware.occupancy import occupancy
 from gemmlab.lab.judge import Examination, precision
@@ -32,12 +32,21 @@ Answer = dict[str, Any]
 def compile_file(submission: Submission) -> Iterator[Answer]:
     """Compile the file; yield its PTX and the entry."""
     if submission.path.suffix == ".py":
-        from gemmlab.lab.submission import cute_file
+        from gemmlab.compile import cute_file
 
-        artifact = cute_file.compile_file(submission)
+        found = submission.path, submission.directive, submission.arch
+        artifact = cute_file.compile_file(*found)
     else:
         wanted = submission.directive.entry
-        artifact = load(submission.path, entry=wanted, arch=submission.arch)
+        try:
+            artifact = load(submission.path, entry=wanted, arch=submission.arch)
+        except CompileError as error:
+            if other := headers.foreign(str(error), submission.path):
+                raise CompileError(
+                    f"{submission.path.name} includes {other}, which is neither in its folder nor "
+                    "a header of CUDA"
+                ) from None
+            raise
     yield {
         "ptx": artifact.ptx,
         "entry": artifact.entry,

@@ -21,7 +21,7 @@ class _Library(Contender):
     call: str
     _result: Any = None  # a result that the library allocates, kept so that its memory is reused
 
-    def __init__(self, device: CudaDevice, layout: str) -> None:
+    def __init__(self, device: CudaDevice, _layout: str) -> None:
         self._library, name = self._load(device)
         self.details: dict[str, Any] = {"call": self.call, name: self._library.__version__}
 

@@ -7,7 +7,7 @@ one slot is a shared-memory wavefront, four L1 sectors (128 bytes), or an instru
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from gemmlab.core.figures import digits, percent, scaled
@@ -24,7 +24,6 @@ from gemmlab.lab.metrics import (
     SHARED_LOAD_WAVEFRONTS,
     SHARED_WAVEFRONTS,
 )
-from gemmlab.lab.submission.steps import Judgement
 
 SECTORS_PER_SLOT = 4  # 128 bytes
 LEAST_SECTORS = 4  # of a coalesced request of 32 lanes, 4 bytes each
@@ -41,19 +40,25 @@ class Finding(NamedTuple):
     sentence: str
 
 
-def sentences(result: Judgement, ptx: str) -> list[str]:
-    """Return advice, the costliest first, then on resources; only that without counters."""
+def sentences(
+    counters: Mapping[str, int] | None, resources: Mapping[str, object], problem: str, ptx: str
+) -> list[str]:
+    """Return advice, the costliest first, then on resources; only that without counters.
+
+    problem: its name, "" if unknown. resources: `spill_bytes`, `fraction` (the occupancy) and its
+    `limiter`; each may be missing.
+    """
     found: list[Finding] = []
-    if result.counters:
-        least = NOTABLE * result.counters[PTX_INSTRUCTIONS]
-        counted = [*_memory(result.counters, ptx), *_others(result.counters)]
-        if result.problem == "gemm":
-            counted += _reuse(result.counters)
+    if counters:
+        least = NOTABLE * counters[PTX_INSTRUCTIONS]
+        counted = [*_memory(counters, ptx), *_others(counters)]
+        if problem == "gemm":
+            counted += _reuse(counters)
         found = sorted((f for f in counted if f.slots > least), key=lambda f: -f.slots)
-    return [finding.sentence for finding in found] + list(_resources(result.resources or {}))
+    return [finding.sentence for finding in found] + list(_resources(resources))
 
 
-def _memory(c: dict[str, int], ptx: str) -> Iterator[Finding]:
+def _memory(c: Mapping[str, int], ptx: str) -> Iterator[Finding]:
     """Yield findings on global and shared memory; `c` are the counters by name."""
     for what, code, requests, sectors in (
         ("load", "ld", c[GLOBAL_LOAD_REQUESTS], c[GLOBAL_LOAD_SECTORS]),
@@ -79,7 +84,7 @@ def _memory(c: dict[str, int], ptx: str) -> Iterator[Finding]:
             )
 
 
-def _others(c: dict[str, int]) -> Iterator[Finding]:
+def _others(c: Mapping[str, int]) -> Iterator[Finding]:
     local = sum(count for name, count in c.items() if re.search("t_sectors.*_mem_local_", name))
     if local:
         yield Finding(
@@ -102,7 +107,7 @@ def _others(c: dict[str, int]) -> Iterator[Finding]:
         )
 
 
-def _reuse(c: dict[str, int]) -> Iterator[Finding]:
+def _reuse(c: Mapping[str, int]) -> Iterator[Finding]:
     """Yield findings on data reuse of a matrix product, which uses every input many times."""
     loads, instructions = c[GLOBAL_LOAD_REQUESTS], c[PTX_INSTRUCTIONS]
     if not c[SHARED_LOAD_WAVEFRONTS]:
@@ -115,10 +120,12 @@ def _reuse(c: dict[str, int]) -> Iterator[Finding]:
 
 def _widest(code: str, ptx: str) -> int:
     """Return the 4-byte elements per lane of the widest global `code` instruction, ld or st."""
-    return max((int(n) for n in re.findall(rf"\b{code}\.global[\w.:]*\.v(\d)", ptx)), default=1)
+    return max(
+        (int(n) for n in re.findall(rf"\b{code}\.global[\w.:]{{0,60}}\.v(\d)", ptx)), default=1
+    )
 
 
-def _resources(taken: dict[str, object]) -> Iterator[str]:
+def _resources(taken: Mapping[str, object]) -> Iterator[str]:
     spilled, fraction = taken.get("spill_bytes"), taken.get("fraction")
     if spilled:
         yield f"registers: {spilled} bytes of local memory per thread for spills and the stack"

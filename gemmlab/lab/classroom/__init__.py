@@ -1,0 +1,1 @@
+"""Judge a folder of submissions: one process each, one row each."""

@@ -1,0 +1,1 @@
+"""Records and explanations as one offline HTML file each."""

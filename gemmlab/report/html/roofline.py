@@ -1,0 +1,172 @@
+"""The roofline chart: a GPU's roof with points below it, each with its name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gemmlab.report.html.charts import COLOURS, NUMBER, Rows, Spec, chart, hover
+from gemmlab.report.html.page import Part
+
+_HEIGHT = 420  # pixels
+_LETTER = 0.0085  # width of a letter; this and what follows in shares of the chart
+_ROOM = 0.3  # beyond the last point, for its name
+_LINE = 0.04  # height of a line of text
+_GAP = 0.012  # between a point and its name
+
+
+def roofline(
+    title: str,
+    caption: str,
+    rows: Rows,
+    *,
+    name: str,
+    peak_tflops: float,
+    bandwidth_gbs: float,
+    kinds: tuple[str, tuple[str, ...]] | None = None,
+) -> Part:
+    """Return the roof of a GPU with a measured point per row, both axes logarithmic.
+
+    rows: they need "FLOP/byte" and "TFLOPS".
+    kinds: a field and its values, which get the colours in this order.
+    """
+    ridge = peak_tflops * 1e3 / bandwidth_gbs
+    intensities = [row["FLOP/byte"] for row in rows]
+    left, most = min(*intensities, ridge / 8) / 2, max(*intensities, ridge)
+    right = most * (most / left) ** _ROOM
+    rates = [row["TFLOPS"] for row in rows]
+    bottom, top = min(*rates, left * bandwidth_gbs / 1e3) / 1.6, 1.5 * max(peak_tflops, *rates)
+    roof = [
+        {"FLOP/byte": at, "TFLOPS": min(peak_tflops, at * bandwidth_gbs / 1e3)}
+        for at in (left, ridge, right)
+    ]
+    place = {
+        "x": _axis("FLOP/byte", left, right),
+        "y": _axis("TFLOPS", bottom, top),
+    }
+    colour: Spec = {"value": COLOURS[0]}
+    if kinds:
+        scale = {"domain": kinds[1], "range": COLOURS[: len(kinds[1])]}
+        colour = {"field": kinds[0], "type": "nominal", "scale": scale}
+    slant = math.sqrt(left * ridge)
+    notes = [
+        (roof[2], f"{peak_tflops:.3g} TFLOPS", "right", -9),
+        (
+            {"FLOP/byte": slant, "TFLOPS": slant * bandwidth_gbs / 1e3},
+            f"{bandwidth_gbs:,.0f} GB/s ",
+            "right",
+            -5,
+        ),
+    ]
+    line = {"type": "line", "color": "var(--muted)", "strokeWidth": 2, "interpolate": "linear"}
+    layers: list[Spec] = [
+        {"data": {"values": roof}, "mark": line, "encoding": place},
+        *(
+            {
+                "data": {"values": [at | {"text": text}]},
+                "mark": {"type": "text", "align": align, "dy": dy, "color": "var(--muted)"},
+                "encoding": place | {"text": {"field": "text"}},
+            }
+            for at, text, align, dy in notes
+        ),
+        {
+            "data": {"values": list(rows)},
+            "mark": {"type": "point", "filled": True, "size": 75, "opacity": 0.9},
+            "encoding": place | {"color": colour, "tooltip": hover(rows, list(rows[0]))},
+        },
+    ]
+    named = _named(rows, name, lambda x, y: (_share(x, left, right), _share(y, bottom, top)))
+    for align, dx in (("left", 8), ("right", -8)):
+        own = [row for row in named if row["align"] == align]
+        layers.append(
+            {
+                "data": {"values": own},
+                "mark": {"type": "text", "align": align, "dx": dx, "dy": {"expr": "datum.dy"}},
+                "encoding": place | {"text": {"field": "names", "type": "nominal"}},
+            }
+        )
+    data = {"peak TFLOPS": peak_tflops, "GB/s": bandwidth_gbs, "points": list(rows)}
+    return chart(title, caption, data, {"height": _HEIGHT, "layer": layers})
+
+
+def _axis(name: str, least: float, most: float) -> Spec:
+    return {
+        "field": name,
+        "type": "quantitative",
+        "scale": {"type": "log", "domain": [least, most], "nice": False},
+        "axis": {"title": name, "format": NUMBER, "tickCount": 4, "grid": False},
+    }
+
+
+def _share(value: float, least: float, most: float) -> float:
+    return math.log(value / least) / math.log(most / least)
+
+
+def _named(rows: Rows, name: str, place: Any) -> list[dict[str, Any]]:
+    """Return points with the names to write on one side of them.
+
+    Points that nearly coincide share a place. No name covers another or a point of another; the
+    tooltip has those without room.
+    """
+    groups: list[_Name] = []
+    for row in sorted(rows, key=lambda row: -row["TFLOPS"]):
+        x, y = place(row["FLOP/byte"], row["TFLOPS"])
+        own = _Name(row, x, y, "left", row[name])
+        if groups and groups[-1].is_at(own, _LINE / 3):
+            groups[-1] = replace(groups[-1], names=f"{groups[-1].names}, {own.names}")
+        else:
+            groups.append(own)
+    taken: list[_Name] = []
+    for own in groups:
+        others = [group for group in groups if group is not own]
+        tries = [
+            replace(own, align=align, drop=lines * _LINE)
+            for lines in (0, 0.5, -0.5, 1, -1, 1.5)
+            for align in ("left", "right")
+        ]
+        taken += [one for one in tries if one.fits(taken, others)][:1]
+    return [
+        one.point | {"names": one.names, "align": one.align, "dy": round(one.drop * _HEIGHT)}
+        for one in taken
+    ]
+
+
+@dataclass(frozen=True)
+class _Name:
+    """Text to the right (`align` left) or to the left of a point at x, y."""
+
+    point: dict[str, Any]
+    x: float
+    y: float
+    align: str
+    names: str
+    drop: float = 0.0  # of the text below the point
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        wide = _GAP + _LETTER * len(self.names)
+        return (self.x, self.x + wide) if self.align == "left" else (self.x - wide, self.x)
+
+    @property
+    def line(self) -> float:
+        return self.y - self.drop
+
+    def is_at(self, other: _Name, apart: float) -> bool:
+        return abs(self.x - other.x) < _GAP and abs(self.y - other.y) < apart
+
+    def fits(self, names: Sequence[_Name], points: Sequence[_Name]) -> bool:
+        """Whether the text is inside the chart and covers no other text or point."""
+        left, right = self.ends
+        covers = any(
+            right > name.ends[0] and left < name.ends[1] and abs(self.line - name.line) < _LINE
+            for name in names
+        ) or any(
+            right > point.x - _GAP / 2
+            and left < point.x + _GAP / 2
+            and abs(point.x - self.x) > _GAP
+            and abs(self.line - point.y) < 0.7 * _LINE
+            for point in points
+        )
+        return left >= 0 and right <= 1 and not covers

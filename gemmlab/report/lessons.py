@@ -1,0 +1,156 @@
+"""Markdown tables of the pages that compare measurements: sizes, layouts, other GPUs, steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from gemmlab.core import figures
+from gemmlab.kernels import ladder
+from gemmlab.lab import metrics
+from gemmlab.lab.bench.record import Record
+from gemmlab.lab.explain.readings import Reading
+from gemmlab.report.markdown import table
+from gemmlab.report.rungs import change
+
+# What teaching material measured on an NVIDIA A100 at 8192³, course layout, in percent of cuBLAS.
+# `naive-tnn` took 3,760 ms, where cuBLAS took 58.3 ms.
+A100 = {
+    "naive-tnn": 100 * 58.3 / 3760,
+    "tile-2d-4x4": 62.99,
+    "tile-2d-4x4-bk32": 73.62,
+    "tile-2d-8x8": 75.36,
+    "float4-64": 85.95,
+    "float4": 86.07,
+}
+Cases = Mapping[str, Sequence[Record]]  # the records of one case, by a heading
+
+
+def ladder_by_case(cases: Cases) -> str:
+    """Return a row per rung; per case its time, TFLOPS, percent of cuBLAS, and percent of the peak.
+
+    Cases are headings such as "4096³, course". A rung has one row for both layouts.
+    """
+    found = {heading: {_plain(r.kernel): r for r in records} for heading, records in cases.items()}
+    names = dict.fromkeys(name for own in found.values() for name in own if _is_rung(name))
+    rows = [
+        [f"`{name}`", *(_speed(own.get(name)) for own in found.values())]
+        for name in sorted(names, key=[rung.name for rung in ladder.rungs()].index)
+    ]
+    cublas = [_time(own.get("cublas")) for own in found.values()]
+    return table(["rung", *found], [*rows, ["cuBLAS", *cublas]])
+
+
+def beside_a100(cases: Cases) -> str:
+    """Return the percent of cuBLAS, as taught for an A100, and as measured per case."""
+    found = {heading: {_plain(r.kernel): r for r in records} for heading, records in cases.items()}
+    rows = [
+        [f"`{name}`", _percent(theirs)]
+        + [_percent(_of_cublas(own.get(_plain(name)))) for own in found.values()]
+        for name, theirs in A100.items()
+    ]
+    return table(["rung", "A100, 8192³, course", *found], rows)
+
+
+def sizes(cases: Cases, names: Sequence[str]) -> str:
+    """Return a row per rung: per case the time and the SMs that have blocks."""
+    rows = []
+    for name in names:
+        cells = []
+        for records in cases.values():
+            record = next(r for r in records if r.kernel == name)
+            blocks = math.prod(record.details["launch"]["grid"])
+            busy = min(blocks, record.machine["sms"])
+            cells.append(f"{figures.seconds(record.gpu_median_s)} on {busy} SMs")
+        rows.append([f"`{name}`", *cells])
+    return table(["rung", *cases], rows)
+
+
+def layouts(
+    cases: Cases, counters: Mapping[tuple[str, str], Mapping[str, int]], names: Sequence[str]
+) -> str:
+    """Return sectors per request and the time of rungs in both layouts.
+
+    `cases` by layout; `counters` by rung and layout.
+    """
+    loads = metrics.GLOBAL_LOAD_SECTORS, metrics.GLOBAL_LOAD_REQUESTS
+    stores = metrics.GLOBAL_STORE_SECTORS, metrics.GLOBAL_STORE_REQUESTS
+    rows = []
+    for layout, records in cases.items():
+        for name in names:
+            label = ladder.label(ladder.find(name, layout))
+            counted = counters[label, layout]
+            record = next(r for r in records if r.kernel == label)
+            shares = [
+                figures.digits(counted[over] / counted[under]) for over, under in (loads, stores)
+            ]
+            rows.append([layout, f"`{label}`", *shares, figures.seconds(record.gpu_median_s)])
+    size = "×".join(map(str, next(iter(cases.values()))[0].shape.values()))
+    headings = ["layout", "rung", "sectors per load", "sectors per store", f"time at {size}"]
+    return table(headings, rows)
+
+
+def caches(readings: Sequence[Reading]) -> str:
+    """Return what each level of memory delivered, and the time and share of the peak."""
+    rows = [
+        [
+            f"`{one.rung}`, {next(iter(one.shape.values()))}³, {one.layout}",
+            f"{figures.scaled(one.l1_bytes)}B",
+            f"{100 * one.l1_hit:.0f} %",
+            f"{figures.scaled(one.l2_bytes)}B",
+            f"{figures.scaled(one.dram_bytes)}B",
+            figures.seconds(one.time_s),
+            _percent(100 * one.tflops / one.peak_tflops),
+        ]
+        for one in readings
+    ]
+    headings = ["kernel", "loads from L1", "hits", "L1 reads from L2", "reads from device memory"]
+    return table([*headings, "time", "of the FP32 peak"], rows)
+
+
+def steps(records: Sequence[Record], taught: Mapping[str, str], baseline: str) -> str:
+    """Return a row per rung of one case: its time, the change from the rung before, and what
+    teaching material says of that step (`taught`, by rung)."""
+    problem = records[0].problem
+    own = {r.kernel: r for r in records}
+    rows, before = [], None
+    for name in (rung.name for rung in ladder.rungs(problem) if rung.name in own):
+        record = own[name]
+        step = "" if before is None else f"{100 * (record.gpu_median_s / before - 1):+,.0f} %"
+        cells = [f"`{name}`", change(problem, name), figures.seconds(record.gpu_median_s)]
+        speed = f"{record.gigabytes_per_second:,.0f}"
+        share = _percent(100 * own[baseline].gpu_median_s / record.gpu_median_s)
+        rows.append([*cells, step, taught.get(name, ""), speed, share])
+        before = record.gpu_median_s
+    headings = ["rung", "what it changes", "time", "step", "taught", "GB/s", f"of {baseline}"]
+    return table(headings, rows)
+
+
+def _is_rung(name: str) -> bool:
+    return any(rung.name == name for rung in ladder.rungs())
+
+
+def _plain(name: str) -> str:
+    """Return a rung's name in any layout."""
+    return next((rung.name for rung in ladder.rungs() if rung.course_name == name), name)
+
+
+def _of_cublas(record: Record | None) -> float | None:
+    return None if record is None else record.percent_of_baseline
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2g} %" if value < 10 else f"{value:.1f} %"
+
+
+def _time(record: Record | None) -> str:
+    if record is None:
+        return "–"
+    return f"{figures.seconds(record.gpu_median_s)}, {record.tflops:.3g} TFLOPS"
+
+
+def _speed(record: Record | None) -> str:
+    if record is None:
+        return "–"
+    shares = (record.percent_of_baseline, record.roof_percent("datasheet"))
+    return f"{_time(record)}, {', '.join(map(_percent, shares))}"

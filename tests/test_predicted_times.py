@@ -1,0 +1,160 @@
+"""Predicted times: their parts on small kernels, and what changes them in which direction."""
+
+import json
+
+import numpy as np
+import pytest
+
+import gemmlab
+from gemmlab import timing
+from gemmlab.cli.app import main
+from gemmlab.cubin.code import Block, Code, Edge, Instruction
+from gemmlab.errors import InputError, PredictionError, UnknownNameError
+from gemmlab.report import predictions
+from gemmlab.timing import caches, extrapolation, parameters, path, sample
+from gemmlab.timing.sample import Load
+
+H200 = timing.model("H200")
+
+STRIDED = """
+extern "C" __global__ void f(float *x) {
+    __shared__ float s[1024 * 8];
+    for (int i = threadIdx.x; i < 8192; i += blockDim.x) s[i] = i;
+    __syncthreads();
+    float sum = 0;
+    for (int i = 0; i < 256; i++) sum += s[(threadIdx.x * STRIDE + i * 32) % 8192];
+    x[blockIdx.x * blockDim.x + threadIdx.x] = sum;
+}
+"""
+
+
+def predicted(text, grid=132, block=256, model=H200):
+    kernel = gemmlab.load(text, arch=model.target)
+    x = np.zeros(grid * block, np.float32)
+    return timing.predict(kernel, (grid, 1, 1), (block, 1, 1), [x], 0, model)
+
+
+def test_bank_conflicts_cost_time_and_are_named():
+    without = predicted(STRIDED.replace("STRIDE", "1"))
+    conflicts = predicted(STRIDED.replace("STRIDE", "32"))
+    assert conflicts.time_s > 3 * without.time_s
+    assert conflicts.limiter == "the load and store unit"
+    assert conflicts.busy["the load and store unit"] > 0.9
+
+
+def test_fewer_multiprocessors_and_a_slower_clock_take_longer():
+    text = STRIDED.replace("STRIDE", "1")
+    whole = predicted(text, grid=1320)
+    half = predicted(text, grid=1320, model=timing.model("H200", sms=66))
+    slow = predicted(text, grid=1320, model=timing.model("H200", clock_ghz=0.99))
+    assert half.cycles == pytest.approx(2 * whole.cycles, rel=0.1)
+    assert slow.time_s > 1.5 * whole.time_s
+
+
+def test_shares_sum_to_one():
+    found = predicted(STRIDED.replace("STRIDE", "1"))
+    assert sum(found.stalls.values()) == pytest.approx(1)
+    assert sum(found.lines.values()) == pytest.approx(1)
+    assert all(0 <= share <= 1 for share in found.busy.values())
+
+
+def test_a_kernel_that_the_model_does_not_follow_is_refused():
+    text = """
+    #include <cuda/std/cstdint>
+    extern "C" __global__ void __cluster_dims__(2, 1, 1) f(float *x) { x[threadIdx.x] = 1; }
+    """
+    with pytest.raises(PredictionError, match="clusters"):
+        predicted(text, grid=2)
+
+
+@pytest.mark.parametrize("name", ["H200", "H100", "A100"])
+def test_each_value_has_a_source(name):
+    model = timing.model(name)
+    assert {s.status for s in model.sources.values()} <= set(parameters.STATUSES)
+    assert all(source.source for source in model.sources.values())
+    assert model.is_proven == (model.interval is not None) == (name == "H200")
+
+
+def test_unknown_gpus_and_sizes_are_refused():
+    with pytest.raises(UnknownNameError, match="no model of T4"):
+        timing.model("T4")
+    with pytest.raises(InputError, match="0 multiprocessors"):
+        timing.model("H200", sms=0)
+    with pytest.raises(InputError, match="more than 0"):
+        timing.model("H200", clock_ghz=0)
+
+
+def code_of(*targets):
+    """Blocks of one instruction each, with the given successors."""
+    instructions = [
+        Instruction(16 * i, "", "NOP" if i else "MOV", "", 1) for i in range(len(targets))
+    ]
+    blocks = [Block(i, i + 1, [Edge(t) for t in some]) for i, some in enumerate(targets)]
+    return Code(instructions, {}, blocks)
+
+
+def test_a_path_has_the_iterations_of_its_loops():
+    code = code_of((1,), (2,), (2, 3), (1, 4), (-1,))  # a loop in a loop
+    tree = path.loops(code, [1, 10, 50, 10, 1])
+    way = path.walk(tree, 0, {})
+    assert [way.blocks.count(i) for i in range(5)] == [1, 10, 50, 10, 1]
+    short = path.walk(tree, 0, {1: 2})
+    assert [short.blocks.count(i) for i in range(5)] == [1, 2, 10, 2, 1]
+    # one cycle per block: the time with what was left out
+    times = list(range(len(short.blocks)))
+    offsets = list(range(len(short.blocks) + 1))
+    assert extrapolation.duration(short.whole, times, offsets, {}) == pytest.approx(71, abs=1)
+
+
+def test_a_block_of_some_warps_is_on_that_share_of_paths():
+    tree = path.loops(code_of((1, 2), (2,), (-1,)), [1, 0.25, 1])
+    ways = [path.walk(tree, warp, {}) for warp in range(64)]
+    assert sum(1 in way.blocks for way in ways) == pytest.approx(16, abs=1)
+
+
+def load(*sectors, turn=1):
+    found = np.full((1, 1, 32), -1)
+    found[0, 0, : len(sectors)] = sectors
+    return Load(0, turn, found, 1.0, "load")
+
+
+def test_l1_keeps_lines_until_others_need_their_room():
+    loads = [load(0, 1, turn=0), load(0, 1), load(1, 2)]
+    found = caches.l1(loads, 1024, frozenset())[0]
+    assert (found.sectors, found.misses, found.lines) == (2, 0.5, 1)
+    thrashed = [load(0, turn=0), load(8), load(0)]
+    assert caches.l1(thrashed, 128, frozenset())[0].misses == 1
+
+
+def test_samples_are_spread():
+    assert sample.spread(3) == [0, 1, 2]
+    assert len(sample.spread(1000)) == sample.COUNTED_BLOCKS
+    assert sample.groups((2, 1, 3)) == [0, 2, 4, 1, 3, 5]
+
+
+ROWS = [
+    {"problem": "gemm", "kernel": k, "layout": "row", "shape": {"m": 1}, "family": "normal"}
+    | {"measured_s": m, "predicted_s": p, "fitted": f}
+    for k, m, p, f in (("a", 1.0, 1.1, True), ("b", 2.0, 1.0, False), ("c", 4.0, 5.0, False))
+]
+
+
+def test_errors_are_summarized():
+    assert "| held out | 2 | 37.5 % | 37.5 % | -50%: `gemm:b` 1, row |" in predictions.summary(ROWS)
+    assert "Of 3 pairs" in predictions.orders(ROWS) and ", 2 are in" in predictions.orders(ROWS)
+    assert predictions.interval(ROWS) == [0.92, 1.88]
+
+
+def test_the_command_line_predicts(tmp_path, capsys):
+    file = tmp_path / "kernel.cu"
+    directive = "//! gemmlab block=256 grid=132 args=x:f32[n] n=33792\n"
+    file.write_text(directive + STRIDED.replace("STRIDE", "1"))
+    with pytest.raises(SystemExit) as ended:
+        main(["emulate", str(file), "--predict", "--gpu", "A100", "--sms", "66", "--json"])
+    assert not ended.value.code
+    found = json.loads(capsys.readouterr().out)
+    assert found["gpu"] == "A100 80GB" and found["sms"] == 66 and not found["is_proven"]
+    assert found["time_s"] > 0 and found["interval_s"] is None
+    with pytest.raises(SystemExit) as ended:
+        main(["emulate", str(file), "--gpu", "A100"])
+    assert ended.value.code == 2 and "require --predict" in capsys.readouterr().err

@@ -1,0 +1,441 @@
+"""`gemmlab report`: pages are complete, need no network, and work in a browser."""
+
+import html.parser
+import json
+import re
+from pathlib import Path
+
+import pytest
+from machine import browser as browser_path
+from machine import needs_browser
+
+from gemmlab.cli.app import main
+from gemmlab.core.packages import VL_CONVERT
+from gemmlab.errors import MissingDependencyError
+from gemmlab.lab import records
+from gemmlab.report.html import climb
+from gemmlab.report.html.page import Page, Part, Section, embedded
+
+ROOT = Path(__file__).parent.parent
+H200 = ROOT / "benchmarks" / "h200"
+MOST_BYTES = 3_000_000
+
+RACY = ROOT / "tests" / "emulator" / "planted" / "race_tree.cu"
+
+SOURCES: dict[str, list[object]] = {
+    "climb": [H200 / "climb.json"],
+    "emulated": [ROOT / "benchmarks" / "emulated" / "climb.json"],
+    "flows": [H200 / "climb-vector-add.json"],
+    "bench": [H200 / "bench" / "gemm"],
+    "rung": ["float4", "--size", "128"],
+    "rung of a sum": ["sum:tree-strided", "--size", "4096"],
+    "transpose": ["shared-padded", "--size", "128"],
+    "asynchronous": ["async-copy", "--size", "128", "--set", "stages=2"],
+    "file": [RACY],
+    "two benches": [H200 / "bench" / "transpose", H200 / "bench" / "transpose"],
+    "two climbs": [H200 / "climb.json", ROOT / "benchmarks" / "emulated" / "climb.json"],
+}
+
+
+def report(*args):
+    with pytest.raises(SystemExit) as ended:
+        main(["report", *map(str, args)])
+    return ended.value.code or 0
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pages")
+    for name, sources in SOURCES.items():
+        assert report(*sources, "-o", folder / f"{name}.html") == 0
+    return folder
+
+
+class Links(html.parser.HTMLParser):
+    """Collects ids, links and the sources of elements, and checks that elements are closed."""
+
+    VOID = {"meta", "br", "link", "img", "input", "hr"}
+
+    def __init__(self):
+        super().__init__()
+        self.ids, self.links, self.sources, self.open = [], [], [], []
+
+    def handle_starttag(self, tag, attrs):
+        held = dict(attrs)
+        self.ids += [held["id"]] if "id" in held else []
+        self.links += [held["href"]] if "href" in held else []
+        self.sources += [held[key] for key in ("src", "srcset", "data") if key in held]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        pass
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_page_is_well_formed_small_and_offline(pages, name):
+    text = (pages / f"{name}.html").read_text()
+    assert len(text.encode()) <= MOST_BYTES
+    found = Links()
+    found.feed(text)
+    assert not found.open and len(set(found.ids)) == len(found.ids)
+    assert not found.sources and "@import" not in text and "url(" not in text.split("<script")[0]
+    assert {link for link in found.links if not link.startswith("#")} == set()
+    assert {link[1:] for link in found.links} <= set(found.ids)
+    assert "default-src 'none'" in text  # a browser refuses what the page would load
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_json_has_the_data_of_every_chart(pages, name, capsys):
+    assert report(*SOURCES[name], "--json") == 0
+    held = json.loads(capsys.readouterr().out)
+    parts = [part for section in held["sections"] for part in section["parts"]]
+    charts = [part for part in parts if part["kind"] == "chart"]
+    text = (pages / f"{name}.html").read_text()
+    assert text.count('class="plot"') == len(charts) > 0
+    assert all(part["data"] for part in parts)
+
+
+def test_a_page_has_the_numbers_of_its_records(capsys):
+    assert report(H200 / "climb.json", "--json") == 0
+    held = json.loads(capsys.readouterr().out)
+    of = {
+        r.rung: r
+        for r in records.read(H200 / "climb.json")
+        if r.layout == "row" and r.shape["m"] == 4096
+    }
+    section = next(s for s in held["sections"] if s["title"] == "gemm 4096×4096×4096, row, normal")
+    [bars] = [part["data"] for part in section["parts"] if part["title"] == "Speed, TFLOPS"]
+    assert {row["rung"]: row["TFLOPS"] for row in bars} == {n: r.tflops for n, r in of.items()}
+    [roof] = [part["data"] for part in section["parts"] if part["title"] == "Roofline"]
+    float4 = next(row for row in roof["points"] if row["rung"] == "float4")
+    assert float4["TFLOPS"] == of["float4"].tflops
+    assert float4["FLOP/byte"] == pytest.approx(2 / (4 * (2 / 128 + 1 / 4096)), rel=1e-3)
+
+
+def test_a_rung_has_its_tile_accesses_and_code(capsys):
+    assert report("float4", "--size", "256", "--json") == 0
+    held = json.loads(capsys.readouterr().out)
+    parts = {p["title"]: p for section in held["sections"] for p in section["parts"]}
+    steps = {one["matrix"]: one for one in parts["The walk over K"]["data"]}
+    assert len(steps["a"]["steps"]) == len(steps["b"]["steps"]) == 256 // 8
+    assert steps["a"]["steps"][3] == dict(
+        first_row=0, last_row=127, first_column=24, last_column=31
+    )
+    assert steps["b"]["steps"][3] == dict(
+        first_row=24, last_row=31, first_column=0, last_column=127
+    )
+    owned = parts["Who writes which results"]["data"]
+    assert (owned["warps"], owned["elements of thread 0"]) == (8, 64)
+    assert owned["warp by element"][16] == "1" * 128
+    load = parts["Global load a"]["data"]
+    assert (load["cost"], load["bytes_used"]) == (16, 512)
+    code = next(p["data"] for s in held["sections"] for p in s["parts"] if p["kind"] == "code")
+    assert set(code) == {"Source", "PTX", "SASS"}
+    total = sum(row.get("warp instr.", 0) for row in code["PTX"])
+    assert total == sum(row.get("warp instr.", 0) for row in code["Source"]) > 0
+    assert any("LDG.E.128" in row["text"] and row["warp instr."] for row in code["SASS"])
+
+
+def parts_of(capsys, *args):
+    """The data of the parts of a report, by title."""
+    capsys.readouterr()
+    assert report(*args, "--json") == 0
+    held = json.loads(capsys.readouterr().out)
+    return {p["title"]: p["data"] for section in held["sections"] for p in section["parts"]}
+
+
+def test_asynchronous_copies_walk_over_k_too(capsys):
+    parts = parts_of(capsys, "async-copy", "--size", "256")
+    for walk in parts["The walk over K"]:
+        assert len(walk["steps"]) == 256 // 16
+    assert parts["Global load a"]["cost"] == 4
+
+
+ADDS = {  # threads with work in each of the first steps, and in the last but one
+    "tree-interleaved": [list(range(0, 1024, 2)), list(range(0, 1024, 4)), [0, 512]],
+    "tree-strided": [list(range(512)), list(range(256)), [0, 1]],
+    "tree-sequential": [list(range(512)), list(range(256)), [0, 1]],
+}
+
+
+@pytest.mark.parametrize("rung", ADDS)
+def test_a_reduction_has_its_tree(capsys, rung):
+    parts = parts_of(capsys, rung, "--size", "4096")
+    steps = parts["The tree of additions"]["steps"]
+    assert [len(step) for step in steps] == [2**i for i in range(9, -1, -1)]
+    threads = [[thread for thread, _, _ in steps[i]] for i in (0, 1, 8)]
+    assert threads == ADDS[rung]
+    added = set(range(1024))
+    for step in steps:  # every word is added once, and then read no more
+        for _, source, target in step:
+            assert source in added and target in added
+            added.remove(source)
+    assert added == {0}
+    lanes = parts["Who adds"]
+    assert lanes[4] == ({str(w): 1 for w in range(32)} if "inter" in rung else {"0": 32})
+
+
+@pytest.mark.parametrize(("rung", "stride"), [("transpose:shared", 64), ("shared-padded", 65)])
+def test_a_transpose_shows_columns_of_shared_memory(capsys, rung, stride):
+    passed = parts_of(capsys, rung, "--size", "128")["The transpose of a warp’s elements"]
+    assert [(p["operation"], p["place"]) for p in passed] == [
+        ("load", "a"), ("store", "shared memory"), ("load", "shared memory"), ("store", "b")
+    ]  # fmt: skip
+    first, _, column, last = (p["cells"] for p in passed)
+    assert first == last == [[0, i] for i in range(32)]
+    assert column == [list(divmod(stride * i, 32)) for i in range(32)]
+
+
+def spans_of(capsys, rung):
+    found = parts_of(capsys, rung, "--size", "256")["The pipeline of the k loop"]
+    rows: dict[tuple[str, str], dict[int, dict]] = {}
+    for span in found["spans"]:
+        if span["tile"] is not None:
+            rows.setdefault((span["row"], span["what"]), {})[span["tile"]] = span
+    return found["stages"], rows, [span for span in found["spans"] if span["what"] == "wait"]
+
+
+def stage_order(rows, stages, what):
+    return [sorted(rows[f"stage {stage}", what]) for stage in range(stages)]
+
+
+def test_tiles_of_asynchronous_copies_are_in_flight_while_two_others_are_multiplied(capsys):
+    stages, rows, _ = spans_of(capsys, "async-copy")
+    assert stages == 3
+    assert stage_order(rows, 3, "in flight") == [[0, 3, 6], [1, 4, 7], [2, 5]]
+    multiplied = rows["warps 0–7", "multiply"]
+    for tile in range(3, 8):
+        copy = rows[f"stage {tile % 3}", "in flight"][tile]
+        assert copy["start"] < multiplied[tile - 2]["start"]
+        assert multiplied[tile - 1]["end"] <= copy["end"] <= multiplied[tile]["start"]
+
+
+def test_warps_that_copy_wait_for_those_that_multiply(capsys):
+    stages, rows, waits = spans_of(capsys, "copy-warps")
+    assert stages == 4 and ("warps 0–7", "fill") not in rows
+    fills, multiplied = rows["warps 8–11", "fill"], rows["warps 0–7", "multiply"]
+    for tile in range(4, 8):  # the stage must be empty, the next tile full
+        assert multiplied[tile - 4]["end"] <= fills[tile]["start"]
+        assert fills[tile]["end"] <= multiplied[tile]["start"]
+    waiting = [span["end"] - span["start"] for span in waits if span["row"] == "warps 8–11"]
+    assert max(waiting) > 1000
+
+
+def test_one_stage_is_filled_and_read_by_turns(capsys):
+    stages, rows, _ = spans_of(capsys, "shared")
+    assert stages == 1
+    fills, multiplied = rows["warps 0–31", "fill"], rows["warps 0–31", "multiply"]
+    for tile in range(7):
+        assert fills[tile]["end"] <= multiplied[tile]["start"]
+        assert multiplied[tile]["end"] <= fills[tile + 1]["start"]
+    assert spans_of(capsys, "double-buffer")[0] == 2
+
+
+@pytest.mark.slow
+def test_a_rung_of_several_launches_has_the_pipeline_of_its_own(tmp_path, capsys):
+    stages, rows, _ = spans_of(capsys, "warp-specialized")
+    assert stages == 2 and ("warp 8", "multiply") not in rows
+    fills, multiplied = rows["warp 8", "fill"], rows["warps 0–7", "multiply"]
+    assert len(fills) == len(multiplied) > 2
+    for tile in fills:
+        assert fills[tile]["end"] <= multiplied[tile]["start"]
+    assert report("warp-specialized", "-o", tmp_path / "page.html") == 0
+    assert (tmp_path / "page.html").stat().st_size <= MOST_BYTES
+
+
+def test_long_code_is_cut_to_what_runs_most(capsys, monkeypatch):
+    monkeypatch.setattr("gemmlab.report.html.code._MOST_ROWS", 40)
+    code = parts_of(capsys, "naive", "--size", "64")[""]
+    for rows in code.values():
+        shown = [row for row in rows if not row["text"].startswith("…")]
+        assert len(shown) <= 40
+    assert any(row["text"].startswith("FFMA") for row in code["SASS"])
+
+
+def test_machine_code_has_its_stalls(capsys):
+    code = parts_of(capsys, "naive", "--size", "64")[""]
+    rows = [row for row in code["SASS"] if "FFMA" in row["text"] and row.get("warp instr.")]
+    assert rows and all(row["stall cycles"] >= row["warp instr."] for row in rows)
+    assert any("[waits" in row["text"] for row in code["SASS"])
+
+
+def test_a_count_leads_to_the_line_with_most_of_it(pages, capsys):
+    rows = parts_of(capsys, *SOURCES["rung"])["At 128×128×128"]
+    [loads] = [row for row in rows if row[""] == "shared load wavefronts"]
+    name, _, number = loads["most of it in"].partition(":")
+    source = (ROOT / "gemmlab" / "kernels" / "gemm" / name).read_text().splitlines()
+    assert "sA" in source[int(number) - 1] or "sB" in source[int(number) - 1]
+    assert f'href="#line-{name}-{number}"' in (pages / "rung.html").read_text()
+
+
+KERNEL = """//! gemmlab problem=vector-add args=a,b,c,n block=64 grid=ceil_div(n,64)
+extern "C" __global__ void f(const float *a, const float *b, float *c, long long n) {
+  long long i = blockIdx.x * 64 + threadIdx.x;
+  if (i < n) c[i] = a[i] + b[i] SUFFIX;
+}
+"""
+
+
+@pytest.mark.parametrize(("suffix", "verdict"), [("", "pass"), ("+ 1", "wrong answer")])
+def test_a_judgement_has_a_page(tmp_path, capsys, suffix, verdict):
+    file, judged = tmp_path / "k.cu", tmp_path / "judged.json"
+    file.write_text(KERNEL.replace("SUFFIX", suffix))
+    with pytest.raises(SystemExit):
+        main(["judge", str(file), "--emulated", "--seed", "1", "--json"])
+    judged.write_text(capsys.readouterr().out)
+    assert report(judged, "--json") == 0
+    held = json.loads(capsys.readouterr().out)
+    assert held["numbers"]["verdict"] == verdict
+    titles = {p["title"] for section in held["sections"] for p in section["parts"]}
+    assert "Every launch" in titles and ("Wrong elements" in titles) == bool(suffix)
+    assert report(judged, "-o", tmp_path / "judged.html") == 0
+    judged.write_text(json.dumps(json.loads(judged.read_text()) | {"steps": [{}]}))
+    assert report(judged, "-o", tmp_path / "judged.html") == 2
+
+
+def test_an_explanation_gives_the_page_of_its_rung(tmp_path, capsys):
+    command = ["tile-1d", "--size", "64", "--layout", "course"]
+    with pytest.raises(SystemExit):
+        main(["explain", *command, "--gpu", "A100", "--json"])
+    file = tmp_path / "explained.json"
+    file.write_text(capsys.readouterr().out)
+    assert report(file, "--json") == 0
+    held = json.loads(capsys.readouterr().out)
+    assert held["title"] == "tile-1d, explained"
+    assert {"gemm 64×64×64", "course layout", "A100 80GB"} <= set(held["facts"])
+
+
+def test_host_programs_have_time_lines(capsys):
+    parts = parts_of(capsys, *SOURCES["flows"])
+    rows = parts["What runs when"]
+    assert {"explicit, stream 0", "managed, host"} <= {row["where"] for row in rows}
+    assert all(row["start, ms"] <= row["end, ms"] for row in rows)
+
+
+def test_findings_are_at_their_lines(pages, capsys):
+    assert report(RACY, "--json") == 0
+    held = json.loads(capsys.readouterr().out)
+    [findings] = [p for s in held["sections"] if s["title"] == "Findings" for p in s["parts"]]
+    assert findings["data"]
+    text = (pages / "file.html").read_text()
+    for finding in findings["data"]:
+        number = finding["line"].rpartition(":")[2]
+        assert f'href="#line-{RACY.name}-{number}"' in text
+        line = re.search(rf'<tr id="line-{RACY.name}-{number}"[^>]*class="bad"', text)
+        assert line and finding["kind"] in text[line.end() :].split("</tr>", 2)[1]
+
+
+def test_text_of_records_cannot_become_markup():
+    [first, *_] = records.read(ROOT / "benchmarks" / "emulated" / "climb.json")
+    evil = "</script><script>alert(1)</script>"
+    made = climb.page([records.Record(**(first.__dict__ | {"rung": evil}))]).markup()
+    assert evil not in made and "<\\/script>" in made
+    assert "</" not in embedded({"a": evil})
+
+
+def test_records_of_two_kinds_are_not_compared(capsys):
+    assert report(H200 / "climb.json", H200 / "bench" / "gemm") == 2
+    assert "cannot compare records of climb" in capsys.readouterr().err
+
+
+def test_without_the_library_of_charts_the_error_says_what_to_install(monkeypatch):
+    missing = MissingDependencyError(f"run: {VL_CONVERT.install}")
+    monkeypatch.setattr("gemmlab.report.html.page.library", lambda: (_ for _ in ()).throw(missing))
+    chart = Part("chart", "", "", [], "")
+    with pytest.raises(MissingDependencyError, match=r"gemmlab\[report\]"):
+        Page("", [], {}, [Section("a", "", [chart])]).markup()
+    table = Part("table", "", "", [], "")
+    assert Page("", [], {}, [Section("a", "", [table])]).markup()
+
+
+@pytest.fixture(scope="module")
+def browser():
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as driver:
+        found = driver.chromium.launch(executable_path=browser_path(), args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+def opened(browser, path, said, width=1200, scheme="light"):
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    page.on("console", lambda message: said.append(message.text))
+    page.on("pageerror", lambda error: said.append(str(error)))
+    page.on("request", lambda request: said.append(request.url))
+    page.goto(path.as_uri())
+    page.wait_for_selector("html[data-ready=yes]", timeout=60_000)
+    return page
+
+
+@needs_browser
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_browser_draws_every_chart_and_says_nothing(browser, pages, name):
+    path = pages / f"{name}.html"
+    said: list[str] = []
+    page = opened(browser, path, said)
+    count = (
+        "[...document.querySelectorAll('.plot')].map(p => p.querySelectorAll('svg path').length)"
+    )
+    drawn = page.evaluate(count)
+    assert drawn and all(drawn)
+    assert said == [path.as_uri()]
+    page.close()
+
+
+@needs_browser
+def test_both_themes_a_phone_and_links(browser, pages):
+    said: list[str] = []
+    colours = []
+    for scheme in ("light", "dark"):
+        page = opened(browser, pages / "bench.html", said, scheme=scheme)
+        style = "getComputedStyle(document.querySelector('{}')).{}"
+        body, bar = style.format("body", "color"), style.format(".plot .mark-rect path", "fill")
+        read = f"[{body}, {bar}]"
+        before = page.evaluate(read)
+        page.click("#theme")
+        colours.append((before, page.evaluate(read)))
+        page.close()
+    (light, to_dark), (dark, to_light) = colours
+    assert light == to_light and dark == to_dark
+    assert all(a != b for a, b in zip(light, dark, strict=True))
+    page = opened(browser, pages / "bench.html", said, width=390)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    link = page.locator("nav a").nth(3)
+    folded = page.locator(f"section{link.get_attribute('href')} > details")
+    assert folded.get_attribute("open") is None
+    link.click()
+    section = page.locator(f"section{link.get_attribute('href')} > details[open]")
+    section.wait_for()
+    assert folded.locator(".plot").first.bounding_box()["width"] > 250
+    page.close()
+
+
+@needs_browser
+def test_the_pointer_shows_the_number(browser, pages):
+    page = opened(browser, pages / "climb.html", [])
+    page.locator(".plot .mark-rect path").first.hover()
+    page.wait_for_selector("#vg-tooltip-element.visible")
+    shown = page.inner_text("#vg-tooltip-element")
+    assert "naive" in shown and re.search(r"TFLOPS\s*:?\s*\d", shown)
+    page.close()
+
+
+@needs_browser
+def test_a_drawing_leads_to_its_line_and_a_line_to_its_code(browser, pages):
+    said: list[str] = []
+    page = opened(browser, pages / "rung.html", said)
+    page.locator("#access-0 .at a").click()
+    page.wait_for_function("document.querySelectorAll('tr.lit').length > 2")
+    lit = "[...document.querySelectorAll('.pane')].map(p => p.querySelectorAll('tr.lit').length)"
+    assert all(page.evaluate(lit))
+    page.locator("tr.lit a.see").first.click()
+    page.wait_for_function("location.hash.startsWith('#access-')")
+    page.locator("[data-pane=SASS] tr[data-at]").nth(9).click()
+    assert page.evaluate(lit)[0] == 1
+    assert said == [(pages / "rung.html").as_uri()]
+    page.close()
