@@ -1,0 +1,15 @@
+// The sum of x. Each block adds its values in a tree.
+//! gemmlab problem=sum args=x,out,n block=256 grid=ceil_div(n,256) n=1000
+
+extern "C" __global__ void sum(const float* x, float* out, long long n) {
+  __shared__ float s[256];
+  int t = threadIdx.x, i = blockIdx.x * 256 + t;
+  if (i < n) s[t] = x[i];
+  for (int half = 128; half > 0; half /= 2) {
+    if (t < half) {
+      __syncthreads();
+      s[t] += s[t + half];
+    }
+  }
+  if (t == 0) *out += s[0];
+}
