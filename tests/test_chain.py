@@ -1,6 +1,8 @@
-"""Rungs with several launches: the commands that run them, and those that skip them."""
+"""Rungs with several launches, and the commands that run them."""
 
 from __future__ import annotations
+
+import pickle
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from gemmlab.devices.emulated import EmulatedDevice, HostBuffer, _on_host
 from gemmlab.errors import LaunchError
 from gemmlab.kernels import ladder
 from gemmlab.lab import judge
+from gemmlab.lab.bench.job import Place
 from gemmlab.lab.bench.protocol import Protocol
 from gemmlab.lab.bench.session import BenchPlan
 from gemmlab.linalg.runtime.executor import Chain, chained
@@ -75,14 +78,23 @@ def test_mma_sync_runs_on_ampere_with_the_bits_of_hopper(name: str, layout: str)
     assert len(bits) == 1
 
 
-@pytest.mark.parametrize(
-    ("arch", "why"), [("sm_90a", "several launches"), ("sm_80", "needs sm_90a")]
-)
-def test_a_rung_that_cannot_be_benched_is_skipped(arch: str, why: str) -> None:
+def test_bench_skips_a_rung_whose_instructions_the_gpu_lacks() -> None:
     plan = BenchPlan(problems.find("gemm"), (ladder.find("fp16x3"),), (SHAPE,), "normal", 0, ())
-    job, refused = plan.job(SHAPE, Protocol(), arch)
+    job, refused = plan.job(SHAPE, Protocol(), "sm_80")
     assert not job.kernels and [x.status for x in refused] == ["skipped"]
-    assert why in refused[0].message
+    assert "needs sm_90a" in refused[0].message
+
+
+@pytest.mark.parametrize("layout", ["row", "course"])
+def test_a_job_has_all_launches_and_can_be_sent_to_another_process(layout: str) -> None:
+    rung = ladder.find("fp16x3", layout)
+    plan = BenchPlan(problems.find("gemm"), (rung,), (SHAPE,), "normal", 0, ())
+    job, refused = pickle.loads(pickle.dumps(plan.job(SHAPE, Protocol(), "sm_90a")))
+    [kernel] = job.kernels
+    assert not refused and len(kernel.calls) == 4 and kernel.precision == "x3"
+    assert kernel.calls[2].artifact == kernel.artifact
+    places = {arg.name for call in kernel.calls for arg in call.args if isinstance(arg, Place)}
+    assert places == {"a", "b", "c", "workspace"}
 
 
 def test_a_tensor_map_ends_inside_its_memory() -> None:

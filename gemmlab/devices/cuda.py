@@ -181,14 +181,15 @@ class CudaDevice:
         artifact: Artifact,
         grid: Dim3,
         block: Dim3,
-        args: Sequence[Span | int | float],
+        args: Sequence[Argument],
         dynamic_smem: int = 0,
+        cluster: Dim3 | None = None,
     ) -> Callable[[], None]:
         """Check and load a kernel; each call of the returned function enqueues one launch.
 
         Raises LaunchError if a limit is exceeded.
         """
-        prepared = self._prepare(artifact, grid, block, args, dynamic_smem)
+        prepared = self._prepare(artifact, grid, block, args, dynamic_smem, cluster)
         return lambda: self._enqueue(self.stream, prepared)
 
     def clear(self, span: Span) -> None:

@@ -16,7 +16,9 @@ L2_BYTES = 4096
 
 
 class FakeGpu(EmulatedDevice):
-    """Launches take the seconds that `costs` has for their origin, with a little noise."""
+    """Launches take the seconds that `costs` has for their origin, with a little noise.
+
+    A kernel without a cost takes a millisecond."""
 
     name = "cuda:0 Fake"
 
@@ -38,16 +40,14 @@ class FakeGpu(EmulatedDevice):
     def spend(self, seconds):
         self.now += seconds * next(self._noise)
 
-    def prepare(self, artifact, grid, block, args, dynamic_smem=0):
+    def prepare(self, artifact, grid, block, args, dynamic_smem=0, cluster=None):
         buffers = [id(arg.buffer) for arg in args if isinstance(arg, Span)]
 
         def launch():
             self.log.append((artifact.origin, buffers[-1]))
-            if artifact.origin in self.costs:
-                self.spend(self.costs[artifact.origin])
-                self.launch(artifact, grid, block, args, dynamic_smem)
-            else:  # the FMA probe, too long for an emulator
-                self.spend(1e-3)
+            self.spend(self.costs.get(artifact.origin, 1e-3))
+            if artifact.ptx:  # the FMA probe has none, and would take an emulator too long
+                self.launch(artifact, grid, block, args, dynamic_smem, cluster)
 
         return launch
 

@@ -189,17 +189,18 @@ def test_every_problem_has_baselines():
 
 
 @needs_gpu
-def test_on_a_gpu_the_whole_way():
-    """One kernel against what is installed."""
+@pytest.mark.parametrize("name", ["naive", "wgmma-tma"])
+def test_on_a_gpu_the_whole_way(name):
+    """One rung against what is installed."""
     from gemmlab import problems
     from gemmlab.kernels import ladder
     from gemmlab.lab.bench.protocol import Protocol
 
     plan = session.BenchPlan(
-        *(problems.find("gemm"), [ladder.find("naive")], [{"m": 256, "n": 256, "k": 256}]),
+        *(problems.find("gemm"), [ladder.find(name)], [{"m": 256, "n": 256, "k": 256}]),
         *("normal", 0, None),
     )
     protocol = Protocol(rounds=2, min_time_s=0.01, timeout_s=2)
     outcome = session.measure(plan, protocol, open_device("cuda").arch)
     assert outcome.ended_by is None and not outcome.refusals
-    assert outcome.records[-1].kernel == "naive" and outcome.records[-1].samples >= 10
+    assert outcome.records[-1].kernel == name and outcome.records[-1].samples >= 10

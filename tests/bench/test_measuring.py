@@ -147,6 +147,25 @@ def test_accumulators_are_zeroed_in_every_launch(measured):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", ["tensor-core", "wgmma-tma", "fp16x3"])
+def test_a_rung_of_several_launches_is_timed_as_a_whole(measured, name):
+    costs = {name: 4e-3, "naive": 2e-3}
+    outcome, device, _ = measured(name, "naive", costs=costs)
+    assert not outcome.refusals
+    library, stair, naive = outcome.records
+    # Packing A, packing B and repairing take a millisecond each.
+    assert stair.gpu_median_s == pytest.approx(7e-3, rel=1e-2)
+    assert stair.percent_of_baseline == pytest.approx(100 / 7, rel=1e-2)
+    assert (stair.precision, naive.precision) == ("x3", "ieee")
+    assert 0 < stair.max_error_u <= stair.bound_u and stair.interleaved == library.interleaved
+    entries = [launch["entry"] for launch in stair.details["launches"]]
+    assert len(entries) == 4 and stair.details["entry"] == entries[2]
+    assert {len(launch["cubin_sha256"]) for launch in stair.details["launches"]} == {64}
+    outputs = [output for entry, output in device.log if entry == name]
+    assert len(set(outputs)) > 2  # operands rotate
+
+
+@pytest.mark.slow
 def test_a_long_launch_gets_no_batch(measured, monkeypatch):
     monkeypatch.setattr(time, "perf_counter", iter(range(10_000)).__next__)
     outcome, _, _ = measured("naive")

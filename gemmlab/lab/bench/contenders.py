@@ -9,22 +9,21 @@ from __future__ import annotations
 import hashlib
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from gemmlab.core.tensor_map import TensorMap
 from gemmlab.devices.cuda import CudaDevice
 from gemmlab.devices.device import Span
 from gemmlab.hardware.occupancy import occupancy
-from gemmlab.lab.bench.job import Kernel
+from gemmlab.lab.bench.job import Kernel, Place
 from gemmlab.lab.bench.record import IEEE
 from gemmlab.lab.judge.buffers import filled
-from gemmlab.problems.problem import Problem
+from gemmlab.problems.problem import WORKSPACE, Problem
 
-# Instructions and types that make a product faster, and possibly less accurate, than float32's.
-_NOT_IEEE = re.compile(r"\b(w?mma|wgmma|tcgen05)\.|\.(f16|bf16|tf32|e4m3|e5m2)")
 # Line information contains paths of the machine that compiled the PTX.
 _LINE_INFORMATION = re.compile(r"^\s*\.(?:loc|file)\b.*\n?", re.MULTILINE)
 
@@ -70,7 +69,7 @@ class KernelContender(Contender):
 
     def __init__(self, device: CudaDevice, problem: Problem, kernel: Kernel) -> None:
         self.name, self.title = kernel.name, kernel.title
-        self.precision = kernel.precision or _precision(kernel.artifact.ptx)
+        self.precision = kernel.precision
         self.details = _launch_details(kernel)
         self._device, self._problem, self._kernel = device, problem, kernel
 
@@ -79,7 +78,10 @@ class KernelContender(Contender):
         grid, block, smem = self._kernel.geometry
         own = [] if self._kernel.workspace is None else [self._zeros(self._kernel.workspace)]
         chosen, filled_again = self._chosen(args)
-        launch = self._device.prepare(self._kernel.artifact, grid, block, [*chosen, *own], smem)
+        if self._kernel.calls:
+            launch = self._all_calls(dict(zip(self._names, [*args, *own], strict=True)))
+        else:
+            launch = self._device.prepare(self._kernel.artifact, grid, block, [*chosen, *own], smem)
         sums = [
             arg
             for parameter, arg in zip(self._problem.parameters, args, strict=True)
@@ -95,11 +97,31 @@ class KernelContender(Contender):
 
         return Bound(run if sums or filled_again else launch)
 
+    @property
+    def _names(self) -> list[str]:
+        """Names of the problem's arguments and of the workspace."""
+        return [parameter.name for parameter in (*self._problem.parameters, WORKSPACE)]
+
+    def _all_calls(self, given: Mapping[str, Any]) -> Callable[[], None]:
+        """Prepare all launches; the returned function enqueues them in order."""
+        launches = [
+            self._device.prepare(
+                *(call.artifact, call.grid, call.block),
+                *([_located(arg, given) for arg in call.args], call.dynamic_smem, call.cluster),
+            )
+            for call in self._kernel.calls
+        ]
+
+        def run() -> None:
+            for launch in launches:
+                launch()
+
+        return run
+
     def _chosen(self, args: Arguments) -> tuple[Arguments, list[tuple[Span, Span]]]:
         """Return the kernel's arguments, and (array, copy of its initial content) for each array
         that its directive declares."""
-        names = [parameter.name for parameter in self._problem.parameters]
-        given = dict(zip(names, args, strict=True))
+        given = dict(zip(self._names, args, strict=False))
         if self._kernel.output_word is not None:
             for parameter in self._problem.parameters:
                 if parameter.kind == "output":
@@ -153,8 +175,11 @@ class CopyContender(Contender):
         return Bound(lambda: self._device.copy(target, source))
 
 
-def _precision(ptx: str) -> str | None:
-    return None if _NOT_IEEE.search(ptx) else IEEE
+def _located(arg: Any, given: Mapping[str, Any]) -> Any:
+    """An argument of a planned launch with memory in place of Places."""
+    if isinstance(arg, TensorMap):
+        return replace(arg, array=_located(arg.array, given))
+    return given[arg.name] + arg.offset if isinstance(arg, Place) else arg
 
 
 def _launch_details(kernel: Kernel) -> dict[str, Any]:
@@ -169,6 +194,17 @@ def _launch_details(kernel: Kernel) -> dict[str, Any]:
         "launch": {"grid": list(grid), "block": list(block), "dynamic_smem_bytes": smem},
     }
     taken = artifact.resources
+    if kernel.calls:
+        details["launches"] = [
+            {
+                "entry": call.artifact.entry,
+                "cubin_sha256": call.artifact.cubin and _sha256(call.artifact.cubin),
+                "grid": list(call.grid),
+                "block": list(call.block),
+                "dynamic_smem_bytes": call.dynamic_smem,
+            }
+            for call in kernel.calls
+        ]
     if taken is not None:
         details["resources"] = asdict(taken)
         threads = block[0] * block[1] * block[2]

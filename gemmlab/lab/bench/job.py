@@ -8,17 +8,31 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gemmlab.compile.artifact import Artifact
-from gemmlab.lab.bench.record import Record
+from gemmlab.lab.bench.record import IEEE, Record
+from gemmlab.linalg.runtime.executor import Call
 from gemmlab.problems.problem import Shape
 
 Dim3 = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
+class Place:
+    """An address in a launch that is planned before there is memory: bytes after the start of an
+    argument of the problem, or of the workspace."""
+
+    name: str
+    offset: int = 0
+
+    def __add__(self, nbytes: int) -> Place:
+        return Place(self.name, self.offset + nbytes)
+
+
+@dataclass(frozen=True)
 class Kernel:
     """A compiled kernel and its launch in one case.
 
-    `precision` is its precision class; None to derive it from the PTX.
+    `calls` are all launches of a rung that has several, in order, with Places as addresses;
+    `artifact` is one of their kernels. `precision` is its precision class; None if unknown.
     """
 
     name: str
@@ -30,7 +44,8 @@ class Kernel:
     # the problem's arguments in order.
     args: tuple[str | int | float | np.ndarray, ...] | None = None
     output_word: int | None = None  # 32-bit pattern that fills its output before it runs
-    precision: str | None = None
+    precision: str | None = IEEE
+    calls: tuple[Call, ...] = ()
 
 
 @dataclass(frozen=True)

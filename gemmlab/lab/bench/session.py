@@ -20,10 +20,12 @@ from gemmlab.kernels import ladder
 from gemmlab.kernels.rung import Rung
 from gemmlab.kernels.settings import text
 from gemmlab.lab.bench import baselines, roofs
-from gemmlab.lab.bench.job import Job, Kernel, Outcome, Refusal, case_name
+from gemmlab.lab.bench.job import Job, Kernel, Outcome, Place, Refusal, case_name
 from gemmlab.lab.bench.protocol import Protocol
 from gemmlab.lab.bench.record import IEEE
-from gemmlab.problems.problem import Problem, Shape
+from gemmlab.lab.judge import precision
+from gemmlab.linalg.runtime import executor
+from gemmlab.problems.problem import WORKSPACE, Problem, Shape
 
 _ALONE = "its kernel alone, operands in device memory"  # title of a rung with a host flow
 
@@ -99,15 +101,7 @@ class BenchPlan:
             if broken:
                 refusals.append(Refusal(name, case, "skipped", broken))
                 continue
-            if rung.launches is not None:
-                rule = f"several launches; `gemmlab climb --rungs {name}` times them"
-                refusals.append(Refusal(name, case, "skipped", rule))
-                continue
-            artifact = cute.compile_rung(rung, arch)
-            geometry = rung.geometry(rung.config, shape)
-            workspace = rung.workspace and rung.workspace(rung.config, shape)
-            title = _ALONE if rung.flow else rung.change
-            kernels.append(Kernel(name, title, artifact, geometry, workspace))
+            kernels.append(self._kernel(rung, shape, arch))
         for guest in self.guests:
             try:
                 kernels.append(guest.kernel(shape, arch))
@@ -125,6 +119,23 @@ class BenchPlan:
             precision=self.precision,
         )
         return job, refusals
+
+    def _kernel(self, rung: Rung, shape: Shape, arch: str) -> Kernel:
+        artifact = cute.compile_rung(rung, arch)
+        names = (parameter.name for parameter in (*self.problem.parameters, WORKSPACE))
+        return Kernel(
+            name=ladder.label(rung),
+            title=_ALONE if rung.flow else rung.change,
+            artifact=artifact,
+            geometry=rung.geometry(rung.config, shape),
+            workspace=rung.workspace and rung.workspace(rung.config, shape),
+            precision=precision.classify([IEEE], artifact.ptx),
+            calls=tuple(
+                executor.calls(rung, shape, {name: Place(name) for name in names}, artifact)
+            )
+            if rung.launches
+            else (),
+        )
 
     def _command(self, sizes: Sequence[int], protocol: Protocol) -> str:
         words = ["gemmlab bench", *(f"{self.problem.name}:{rung.name}" for rung in self.rungs)]

@@ -41,6 +41,18 @@ def bind(launch: PlannedLaunch, artifact: Artifact) -> Call:
     return Call(artifact, launch.grid, launch.block, args, launch.dynamic_smem, cluster)
 
 
+def calls(
+    rung: Rung, shape: Mapping[str, int], given: Mapping[str, Any], artifact: Artifact
+) -> Iterator[Call]:
+    """Yield all launches of a rung that has several, bound to their kernels.
+
+    `given` are the problem's arguments and the workspace by name; `artifact` is the rung's kernel.
+    Raises the errors of `artifacts` and `bind`.
+    """
+    for kernel, launch in artifacts(rung, shape, given, artifact):
+        yield bind(launch, kernel)
+
+
 def run(device: Device, calls: Iterable[Call]) -> Launched:
     """Run launches in order, each to completion; return the sums of their counters and times.
 
@@ -93,8 +105,7 @@ class Chain:
     def _calls(self, artifact: Artifact, args: Sequence[Argument]) -> Iterator[Call]:
         names = [p.name for p in (*problems.find(self._rung.problem).parameters, WORKSPACE)]
         given = dict(zip(names, args, strict=True))
-        for kernel, launch in artifacts(self._rung, self._shape, given, artifact):
-            yield bind(launch, kernel)
+        return calls(self._rung, self._shape, given, artifact)
 
 
 def chained(device: Any, rung: Rung, shape: Mapping[str, int]) -> Any:
