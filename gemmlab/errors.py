@@ -7,9 +7,11 @@
     │   ├── UnknownNameError (LookupError)   no rung, entry, layout, family or file of that name
     │   ├── ArchitectureError                a kernel that requires another GPU architecture
     │   ├── ArrayError                       an array on the wrong device or in unusable memory
+    │   ├── PlacementError                   a placement on a mesh that a product cannot have
     │   └── LaunchError                      grid, block, shared memory or arguments past a limit
     ├── MissingDependencyError (ImportError) an optional package is missing or broken
     ├── DeviceError (RuntimeError)           no GPU, no driver, or an error from the driver
+    ├── PeerError (RuntimeError)             another process of a mesh ended or does not answer
     ├── SandboxError (RuntimeError)          processes cannot be confined on this machine
     ├── TierError (NotImplementedError)      the requested precision or emulator tier cannot run
     ├── StateError (RuntimeError)            an object used before planning or after being freed
@@ -69,6 +71,10 @@ class ArrayError(InputError):
     """An array cannot be used: it is on the wrong device, read-only or without memory."""
 
 
+class PlacementError(InputError):
+    """A product on a mesh cannot have this placement; the message says which it can have."""
+
+
 class TierError(GemmlabError, NotImplementedError):
     """A precision or an emulator tier, requested by name, cannot run.
 
@@ -98,6 +104,12 @@ class InternalError(GemmlabError, RuntimeError):
 
 class DeviceError(GemmlabError, RuntimeError):
     """No GPU, no driver, or an error from the driver."""
+
+    exit_code = 3
+
+
+class PeerError(GemmlabError, RuntimeError):
+    """Communication with the other processes of a mesh failed: one ended, or does not answer."""
 
     exit_code = 3
 

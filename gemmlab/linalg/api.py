@@ -5,12 +5,16 @@ Products that autograd, Dynamo or JAX must record become operators; `entry` comp
 
 from __future__ import annotations
 
+import importlib
 import sys
 from typing import Any
 
 from gemmlab.errors import ArrayError, InputError, StateError
 from gemmlab.linalg import dynamo, entry, frameworks, operands, recent
 from gemmlab.linalg.planned import ProductPlan
+
+# The part that multiplies DTensors is built on this one, so it is not imported above.
+_DISTRIBUTED = "gemmlab.distributed"
 
 
 @dynamo.hide
@@ -31,6 +35,7 @@ def matmul(
     Shapes follow NumPy's matmul: 1-D operands, and stacks of matrices that broadcast. The call
     enqueues the work and does not wait for the GPU. NumPy arrays are multiplied on the host, by
     BLAS. `last_plan` reports the chosen precision and the reason; see `gemmlab docs matmul`.
+    DTensors are multiplied on their mesh, and the result is one: `gemmlab.distributed.matmul`.
 
     Args:
         a: (…, m, k), a float32 array of PyTorch, CuPy, NumPy or any library with DLPack, or a
@@ -85,6 +90,11 @@ def matmul(
     result = recent.again(a, b, c, out, alpha, beta, precision, stream)
     if result is not None:
         return result
+    if _are_distributed(a, b, c, out):
+        if stream is not None:
+            raise InputError("products of DTensors run on PyTorch's current stream: omit stream")
+        multiply = importlib.import_module(_DISTRIBUTED).matmul
+        return multiply(a, b, c, out=out, alpha=alpha, beta=beta, precision=precision)
     if out is None and stream is None and frameworks.are_transformed(a, b, c):
         from gemmlab.linalg import operators  # imports PyTorch
 
@@ -181,3 +191,9 @@ def last_plan() -> ProductPlan:
     if plan is None:
         raise StateError("no product has been computed in this thread yet")
     return plan
+
+
+def _are_distributed(*operands: Any) -> bool:
+    """Whether an operand is a DTensor."""
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and any(isinstance(x, module.DTensor) for x in operands)

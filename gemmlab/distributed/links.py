@@ -1,0 +1,145 @@
+"""The model of a machine: how long communication and a product take.
+
+A transfer of b bytes into each process takes start + b / rate seconds. `gemmlab distributed measure`
+fits both numbers on the machine at hand.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from functools import lru_cache
+from pathlib import Path
+
+from gemmlab.errors import DTypeError, InputError
+from gemmlab.linalg.planning import tiers
+
+ITEM = 4  # bytes of a float32
+
+
+@dataclass(frozen=True)
+class Link:
+    """What connects processes.
+
+    `start` is in seconds, `rate` in bytes per second into each process, `source` says where both
+    numbers come from.
+    """
+
+    name: str
+    start: float
+    rate: float
+    source: str
+
+    def seconds(self, size: float) -> float:
+        """Return the time in which `size` bytes arrive at each process."""
+        return self.start + size / self.rate if size else 0.0
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Nodes of GPUs: the links inside a node and between nodes, and the speed of a product.
+
+    `per_node` is the number of GPUs in a node. `operations` is the rate of products in operations
+    per second; None uses the predicted times of `gemmlab.matmul` on an H200.
+    """
+
+    name: str
+    inside: Link
+    between: Link
+    per_node: int = 8
+    operations: float | None = None
+
+    def links(self, mesh: Sequence[int]) -> tuple[Link, ...]:
+        """Return the link along each dimension of a mesh whose last dimensions are in a node."""
+        found: list[Link] = []
+        together = 1
+        for size in reversed(mesh):
+            together *= size
+            found.append(self.inside if together <= self.per_node else self.between)
+        return tuple(reversed(found))
+
+    def product(self, m: int, n: int, k: int, batch: int = 1) -> float:
+        """Return the seconds of a product on one GPU."""
+        if 0 in (m, n, k, batch):
+            return 0.0
+        if self.operations is not None:
+            return 2 * m * n * k * batch / self.operations
+        return _on_h200(m, n, k, batch)
+
+    def adding(self, m: int, n: int, batch: int = 1) -> float:
+        """Return the seconds in which a product also reads the sum that it adds to."""
+        return ITEM * m * n * batch / tiers.DEFAULT.store_rate
+
+    def save(self, path: Path) -> None:
+        path.write_text(json.dumps(asdict(self), indent=2) + "\n")
+
+
+@lru_cache(4096)
+def _on_h200(m: int, n: int, k: int, batch: int) -> float:
+    case = tiers.Case(m, n, k, batch, capability=tiers.DEFAULT.capability)
+    return min(tiers.fp16x3_time(case), tiers.sgemm_time(case))
+
+
+def load(path: Path) -> Machine:
+    """Read a machine that `Machine.save` wrote. Raises InputError if it is none."""
+    try:
+        data = json.loads(path.read_text())
+        if set(data) != {field.name for field in fields(Machine)}:
+            raise ValueError(f"it has {', '.join(sorted(data))}")
+        inside, between = (Link(**data.pop(name)) for name in ("inside", "between"))
+        return Machine(inside=inside, between=between, **data)
+    except (ValueError, TypeError, KeyError) as error:
+        raise InputError(f"{path} is no model of links: {error}") from None
+
+
+def fit(name: str, measured: Sequence[tuple[float, float]], source: str) -> Link:
+    """Fit a link to pairs of bytes into each process and seconds, with the least relative error.
+
+    Raises InputError for fewer than two sizes.
+    """
+    if len({size for size, _ in measured}) < 2:
+        raise InputError(f"a link is fitted to two sizes or more, not to {len(measured)}")
+    # Minimise Σ ((start + size·slope - seconds) / seconds)²: two normal equations.
+    rows = [(1 / t, size / t) for size, t in measured]
+    aa, ab, bb = (sum(r[i] * r[j] for r in rows) for i, j in ((0, 0), (0, 1), (1, 1)))
+    a1, b1 = (sum(r[i] for r in rows) for i in (0, 1))
+    determinant = aa * bb - ab * ab
+    start, slope = (a1 * bb - b1 * ab) / determinant, (b1 * aa - a1 * ab) / determinant
+    if start < 0 or slope <= 0:  # noise: the line through the origin
+        start, slope = 0.0, b1 / bb
+    return Link(name, start, 1 / slope, source)
+
+
+# All-gathers of an n×n float32 matrix on 4 H200 with NVLink (NV18 between all), NCCL: n, seconds.
+ALL_GATHERS = ((4096, 0.23e-3), (8192, 0.68e-3), (16384, 2.6e-3), (32768, 9.5e-3))
+_NVLINK = fit(
+    "NVLink",
+    [(ITEM * n * n * 3 / 4, seconds) for n, seconds in ALL_GATHERS],
+    "fitted to all-gathers on 4 H200",
+)
+_NETWORK = Link("InfiniBand NDR", 30e-6, 45e9, "nominal: 400 Gb/s per GPU; not measured")
+H200 = Machine("H200", _NVLINK, _NETWORK)
+_LOOPBACK = Link("loopback", 200e-6, 1e9, "assumed")
+HOST = Machine("CPUs of one host, gloo", _LOOPBACK, _LOOPBACK, per_node=1 << 20, operations=5e10)
+
+_chosen: Machine | None = None
+
+
+def use(machine: Machine | None) -> None:
+    """Plan the products of this process for a machine; None restores the built-in ones.
+
+    All processes of a mesh need the same one.
+
+    Raises:
+        DTypeError: not a `Machine`.
+    """
+    global _chosen
+    if machine is not None and not isinstance(machine, Machine):
+        raise DTypeError(f"machine is a {type(machine).__name__}; it must be a Machine or None")
+    _chosen = machine
+
+
+def current(device_type: str) -> Machine:
+    """The machine for meshes of a type of device, "cuda" or "cpu"."""
+    return _chosen or (HOST if device_type == "cpu" else H200)

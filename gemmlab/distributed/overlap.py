@@ -1,0 +1,295 @@
+"""A product while one operand is gathered, or while its result is scattered, in pieces.
+
+Each process starts with its own piece and goes on with those of the next processes, so that no
+process is asked by all others at once. The order of a sum is fixed by the mesh alone: the same bits
+on every run.
+
+Pieces travel between GPUs of one node by copies from symmetric memory on a side stream, which need no
+multiprocessor; else by sends and receives of the process group, on its own stream.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from gemmlab.core.packages import TORCH
+from gemmlab.errors import GemmlabError, PeerError
+from gemmlab.linalg import entry
+
+with TORCH.importing():
+    import torch
+    import torch.distributed as dist
+    from torch import Tensor
+
+Span = tuple[int, int]  # first and end, along an axis
+
+
+class Event(NamedTuple):
+    """What a process did, for the picture of an overlap: seconds of its clock."""
+
+    what: str
+    start: float
+    end: float
+
+
+_timeline: list[Event] | None = None
+
+
+@contextmanager
+def recording() -> Iterator[list[Event]]:
+    """Record when this process multiplies pieces and waits for them. On GPUs, that waits for each."""
+    global _timeline
+    _timeline = []
+    try:
+        yield _timeline
+    finally:
+        _timeline = None
+
+
+@contextmanager
+def _recorded(what: str) -> Iterator[None]:
+    start = time.perf_counter()
+    yield
+    if _timeline is not None:
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        _timeline.append(Event(what, start, time.perf_counter()))
+
+
+@contextmanager
+def communicating(what: str) -> Iterator[None]:
+    """Turn an error of a process group into PeerError."""
+    try:
+        yield
+    except GemmlabError:
+        raise
+    except RuntimeError as error:
+        lines = str(error).splitlines() or [type(error).__name__]
+        raise PeerError(
+            f"{what} failed: another process of the mesh ended or does not answer ({lines[0]})"
+        ) from error
+
+
+def spans(length: int, count: int) -> list[Span]:
+    """Cut an axis as Shard does: shards of one size, the last ones smaller or empty."""
+    size = -(-length // count) if length else 0
+    return [(min(i * size, length), min((i + 1) * size, length)) for i in range(count)]
+
+
+def _pieces(span: Span, count: int) -> list[Span]:
+    """Cut the shard of a process into pieces; the same number for every process."""
+    first, end = span
+    return [(first + i, first + j) for i, j in spans(end - first, count)]
+
+
+def _slice(x: Tensor, axis: int, span: Span) -> Tensor:
+    return x.narrow(axis, span[0], span[1] - span[0])
+
+
+def gathered_product(
+    a: Tensor,
+    b: Tensor,
+    what: str,
+    axis: str,
+    length: int,
+    count: int,
+    group: Any,
+    options: dict[str, Any],
+    out: Tensor | None = None,
+) -> Tensor:
+    """Multiply, where operand `what` is one shard of an axis of `length`, gathered in pieces.
+
+    The axis is "m", "n" or "k"; `count` pieces per process. Returns a's product with b.
+    """
+    shard, position = (a, {"m": -2, "k": -1}[axis]) if what == "a" else (b, {"k": -2, "n": -1}[axis])
+    if out is None:
+        rows = length if axis == "m" else a.shape[-2]
+        columns = length if axis == "n" else b.shape[-1]
+        stack = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+        out = a.new_empty(*stack, rows, columns)
+    if axis == "k" and not length:
+        return out.zero_()
+    is_first = True
+    for span, piece in _gathered(shard, position, length, count, group):
+        if span[0] == span[1]:
+            continue
+        with _recorded(f"multiply {span[0]}:{span[1]}"):
+            if axis == "m":
+                entry.product(piece, b, out=_slice(out, -2, span), **options)
+            elif axis == "n":
+                entry.product(a, piece, out=_slice(out, -1, span), **options)
+            else:
+                left = piece if what == "a" else _slice(a, -1, span)
+                right = _slice(b, -2, span) if what == "a" else piece
+                added = {} if is_first else {"c": out, "beta": 1}
+                entry.product(left, right, out=out, **added, **options)
+        is_first = False
+    return out
+
+
+def scattered_product(
+    a: Tensor, b: Tensor, axis: str, count: int, group: Any, options: dict[str, Any]
+) -> Tensor:
+    """Multiply, and reduce-scatter the result along its rows ("m") or columns ("n") in pieces."""
+    size, me = dist.get_world_size(group), dist.get_rank(group)
+    position = -2 if axis == "m" else -1
+    length = a.shape[-2] if axis == "m" else b.shape[-1]
+    cuts = [_pieces(span, count) for span in spans(length, size)]
+
+    def product(span: Span) -> Tensor:
+        with _recorded(f"multiply {span[0]}:{span[1]}"):
+            if axis == "m":
+                return torch.as_tensor(entry.product(_slice(a, -2, span), b, **options))
+            return torch.as_tensor(entry.product(a, _slice(b, -1, span), **options))
+
+    terms: dict[tuple[int, int], Tensor] = {}  # of my pieces, by process and piece
+    sent: list[tuple[Any, Tensor]] = []
+    stack = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    for step, j in itertools.product(range(1, size), range(count)):
+        to, source = (me + step) % size, (me - step) % size
+        block = product(cuts[to][j])
+        shape = [*stack, a.shape[-2], b.shape[-1]]
+        shape[position] = cuts[me][j][1] - cuts[me][j][0]
+        terms[source, j] = a.new_empty(shape)
+        with communicating("a reduce-scatter in pieces"):
+            works = _exchange([(block, to)], [(terms[source, j], source)], group)
+        sent += [(work, block) for work in works]  # a block lives until it has left
+    for j in range(count):
+        terms[me, j] = product(cuts[me][j])
+    with _recorded("wait"), communicating("a reduce-scatter in pieces"):
+        for work, _ in sent:
+            work.wait()
+    found = []
+    for j in range(count):
+        total = terms[0, j]
+        for source in range(1, size):
+            total = total.add_(terms[source, j])
+        found.append(total)
+    return torch.cat(found, position)
+
+
+def _exchange(
+    sends: Sequence[tuple[Tensor, int]], receives: Sequence[tuple[Tensor, int]], group: Any
+) -> list[Any]:
+    """Start sends to and receives from processes of a group, but none that are empty."""
+    operations = [
+        dist.P2POp(start, x, group=group, group_peer=peer)
+        for start, listed in ((dist.isend, sends), (dist.irecv, receives))
+        for x, peer in listed
+        if x.numel()
+    ]
+    return list(dist.batch_isend_irecv(operations)) if operations else []
+
+
+def _gathered(
+    shard: Tensor, axis: int, length: int, count: int, group: Any
+) -> Iterator[tuple[Span, Tensor]]:
+    """Yield the pieces of all processes' shards, mine first, each when it has arrived."""
+    size, me = dist.get_world_size(group), dist.get_rank(group)
+    cuts = [_pieces(span, count) for span in spans(length, size)]
+    first = cuts[me][0][0]
+    mine = [_slice(shard, axis, (i - first, j - first)).contiguous() for i, j in cuts[me]]
+
+    def empty(span: Span) -> Tensor:
+        shape = list(shard.shape)
+        shape[axis] = span[1] - span[0]
+        return shard.new_empty(shape)
+
+    order = [((me + step) % size, j) for step, j in itertools.product(range(1, size), range(count))]
+    with communicating("an all-gather in pieces"):
+        start = _pull if shard.is_cuda and _in_one_node(group) else _post
+        arrivals = start(mine, order, {place: empty(cuts[place[0]][place[1]]) for place in order}, group)
+    yield from zip(cuts[me], mine, strict=True)
+    for (source, j), wait, piece in arrivals:
+        with _recorded("wait"), communicating("an all-gather in pieces"):
+            wait()
+        yield cuts[source][j], piece
+
+
+Arrival = tuple[tuple[int, int], Callable[[], object], Tensor]
+
+
+def _post(
+    mine: Sequence[Tensor],
+    order: Sequence[tuple[int, int]],
+    into: dict[tuple[int, int], Tensor],
+    group: Any,
+) -> list[Arrival]:
+    """Start to send my pieces to the processes before me and to receive those of the next ones."""
+    size, me = dist.get_world_size(group), dist.get_rank(group)
+    found: list[Arrival] = []
+    for source, j in order:
+        to = (2 * me - source) % size
+        works = _exchange([(mine[j], to)], [(into[source, j], source)], group)
+
+        def wait(works: list[Any] = works) -> None:
+            for work in works:
+                work.wait()
+
+        found.append(((source, j), wait, into[source, j]))
+    return found
+
+
+def _pull(
+    mine: Sequence[Tensor],
+    order: Sequence[tuple[int, int]],
+    into: dict[tuple[int, int], Tensor],
+    group: Any,
+) -> list[Arrival]:
+    """Start to copy the pieces of the next processes out of symmetric memory, on a side stream."""
+    # Multicast objects are not needed, and some systems forbid them.
+    os.environ.setdefault("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1")
+    from torch.distributed import _symmetric_memory as symmetric
+
+    count, me = len(mine), dist.get_rank(group)
+    current, side = torch.cuda.current_stream(), _side_stream(mine[0].device)
+    every = {**into, **{(me, j): piece for j, piece in enumerate(mine)}}
+    # All processes need the same size: the most that one of them places.
+    sizes = [
+        sum(every[source, j].numel() for j in range(count)) for source in range(dist.get_world_size(group))
+    ]
+    memory = symmetric.get_symm_mem_workspace(group.group_name, min_size=max(4 * max(sizes), 16))
+
+    def piece(source: int, j: int) -> Tensor:
+        before = sum(every[source, i].numel() for i in range(j))
+        like = every[source, j]
+        return torch.as_tensor(memory.get_buffer(source, like.shape, like.dtype, before))
+
+    memory.barrier(channel=0)  # nobody reads the pieces of an earlier product any more
+    for j in range(count):
+        piece(me, j).copy_(mine[j])
+    memory.barrier(channel=1)
+    side.wait_stream(current)
+    found: list[Arrival] = []
+    for source, j in order:
+        event = torch.cuda.Event()
+        with torch.cuda.stream(side):
+            into[source, j].copy_(piece(source, j))
+            event.record(side)
+
+        def wait(event: Any = event) -> None:
+            torch.cuda.current_stream().wait_event(event)
+
+        found.append(((source, j), wait, into[source, j]))
+    return found
+
+
+_side_streams: dict[Any, Any] = {}
+
+
+def _side_stream(device: Any) -> Any:
+    if device not in _side_streams:
+        _side_streams[device] = torch.cuda.Stream(device)
+    return _side_streams[device]
+
+
+def _in_one_node(group: Any) -> bool:
+    """Whether all processes of a group are on this machine, by torchrun's numbers."""
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", 0))
+    ranks = dist.get_process_group_ranks(group)
+    return bool(here) and len({rank // here for rank in ranks}) == 1

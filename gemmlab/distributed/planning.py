@@ -1,0 +1,416 @@
+"""Which way a product on a mesh takes, and what that moves and costs. Needs no processes, no PyTorch.
+
+Along each dimension of the mesh, processes share the rows of the result, its columns, the depth, the
+matrices of a stack, or nothing (`placements.ways`). Each combination needs its operands placed in one
+way, and each change of placement is a transfer. The plan is the combination that moves least, with
+what it takes to reduce a result that is left as a sum; if the result's placement is given, the one
+that ends first.
+
+One transfer can overlap with the product: an all-gather, whose pieces multiply as they arrive, or a
+reduce-scatter, whose pieces leave as they are computed.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from gemmlab.core import figures
+from gemmlab.distributed import placements
+from gemmlab.distributed.links import ITEM, Link, Machine
+from gemmlab.distributed.placements import PARTIAL, REPLICATE, Placement, Placements, Way
+from gemmlab.errors import PlacementError, ShapeError
+
+PIECES = (1, 2, 4)  # per process, among which overlapped transfers choose
+_OVERLAPPED = {"all-gather", "reduce-scatter"}
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """A change of placement of a, b or c along one dimension of the mesh."""
+
+    what: str
+    kind: str
+    dimension: int
+    size: int  # bytes that arrive at each process
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """The transfer that overlaps with the product, in pieces along its axis m, n or k."""
+
+    what: str
+    dimension: int
+    axis: str
+    pieces: int  # per process
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a product on a mesh runs, and what that takes by prediction.
+
+    `a`, `b` and `c` are the placements of the operands given and of the result; `at_a`, `at_b` and
+    `at_c` those in which each process multiplies its shards. Times are in seconds, `memory` in bytes
+    for each process.
+    """
+
+    shapes: tuple[tuple[int, ...], tuple[int, ...]]
+    mesh: tuple[int, ...]
+    machine: Machine
+    ways: tuple[str, ...]
+    a: Placements
+    b: Placements
+    c: Placements
+    at_a: Placements
+    at_b: Placements
+    at_c: Placements
+    transfers: tuple[Transfer, ...]
+    local: tuple[int, int, int, int]  # m, n, k and stack of the largest product of one process
+    communication: float
+    product: float
+    overlap: Overlap | None
+    total: float
+    memory: int
+    reason: str
+
+    @property
+    def moved(self) -> int:
+        """Bytes that arrive at each process."""
+        return sum(transfer.size for transfer in self.transfers)
+
+    @property
+    def speed(self) -> float:
+        """Operations per second of all processes together."""
+        m, n, k, batch = _sizes(*self.shapes)
+        return 2 * m * n * k * batch / self.total if self.total else 0.0
+
+    @property
+    def efficiency(self) -> float:
+        """The speed relative to as many times one GPU's on the whole product."""
+        alone = self.machine.product(*_sizes(*self.shapes))
+        return alone / (math.prod(self.mesh) * self.total) if self.total else 1.0
+
+    def __str__(self) -> str:
+        a, b = ("×".join(map(str, shape)) for shape in self.shapes)
+        links = self.machine.links(self.mesh)
+        m, n, k, batch = self.local
+        each = f"{batch} × {m}×{n}×{k}" if batch > 1 else f"{m}×{n}×{k}"
+        at = f"({placements.text(self.at_a)}) · ({placements.text(self.at_b)})"
+        lines = [
+            f"{a} · {b} on {'×'.join(map(str, self.mesh))} processes of {self.machine.name}",
+            f"  a {placements.text(self.a)}; b {placements.text(self.b)}; "
+            f"c {placements.text(self.c)}",
+            f"  algorithm      {self.algorithm}: {self.reason}",
+            f"  each process   {each}, from {at}; {figures.scaled(self.memory)}B of memory",
+        ]
+        for move in self.transfers:
+            link = links[move.dimension]
+            lines.append(
+                f"  {move.kind:<14} of {move.what} along dimension {move.dimension} over {link.name}: "
+                f"{figures.scaled(move.size)}B into each, {figures.seconds(move.seconds)}"
+            )
+        overlapped = "nothing overlaps" if self.overlap is None else _in_pieces(self.overlap)
+        lines += [
+            f"  communication  {figures.seconds(self.communication)}",
+            f"  product        {figures.seconds(self.product)}",
+            f"  together       {figures.seconds(self.total)}, {overlapped}",
+            f"  speed          {figures.scaled(self.speed)}FLOPS, "
+            f"{100 * self.efficiency:.0f}% of {math.prod(self.mesh)} × one GPU",
+        ]
+        lines += [f"  {link.name}: {_described(link)}" for link in dict.fromkeys(links)]
+        return "\n".join(lines)
+
+    @property
+    def algorithm(self) -> str:
+        """The usual name of the way."""
+        gathered = {move.what for move in self.transfers if move.kind == "all-gather"}
+        if {"rows", "columns"} <= set(self.ways) and {"a", "b"} <= gathered:
+            return "2-D SUMMA"
+        name = " × ".join(dict.fromkeys(self.ways))
+        return f"{name}, in a ring" if self.overlap else name
+
+
+def plan(
+    a: Sequence[int],
+    b: Sequence[int],
+    mesh: Sequence[int],
+    at: tuple[Sequence[Placement], Sequence[Placement]],
+    wanted: Sequence[Placement] | None,
+    machine: Machine,
+    overlap: bool | None = None,
+) -> Plan:
+    """Plan the product of stacks of matrices of these shapes and placements.
+
+    `wanted` are the placements of the result; None leaves them to the plan. `overlap` None overlaps
+    if that is predicted to be faster. Raises ShapeError and PlacementError.
+    """
+    result = check_shapes(a, b)
+    at_a, at_b = (
+        placements.checked(given, len(shape), mesh, name)
+        for given, shape, name in zip(at, (a, b), "ab", strict=True)
+    )
+    at_c = None if wanted is None else placements.checked(wanted, len(result), mesh, "the result")
+    return _plan(tuple(a), tuple(b), tuple(mesh), at_a, at_b, at_c, machine, overlap)
+
+
+def check_shapes(a: Sequence[int], b: Sequence[int]) -> tuple[int, ...]:
+    """Return the shape of the product of two stacks of matrices. Raises ShapeError."""
+    names = f"a has shape {tuple(a)} and b {tuple(b)}"
+    if len(a) < 2 or len(b) < 2:
+        raise ShapeError(f"{names}; both must be matrices or stacks of matrices")
+    if a[-1] != b[-2]:
+        raise ShapeError(f"{names}: {a[-1]} columns of a do not meet {b[-2]} rows of b")
+    stack = []
+    for x, y in itertools.zip_longest(reversed(a[:-2]), reversed(b[:-2]), fillvalue=1):
+        if x != y and 1 not in (x, y):
+            raise ShapeError(f"{names}: stacks of {x} and {y} matrices do not broadcast")
+        stack.append(y if x == 1 else x)
+    return (*reversed(stack), a[-2], b[-1])
+
+
+@lru_cache(1024)
+def _plan(
+    a: tuple[int, ...],
+    b: tuple[int, ...],
+    mesh: tuple[int, ...],
+    at_a: Placements,
+    at_b: Placements,
+    wanted: Placements | None,
+    machine: Machine,
+    overlap: bool | None,
+) -> Plan:
+    found: dict[tuple[str, ...], Plan] = {}
+    for chosen in itertools.product(placements.ways(a, b), repeat=len(mesh)):
+        candidate = _candidate(a, b, mesh, at_a, at_b, wanted, machine, chosen)
+        if candidate is not None:
+            found[tuple(way.name for way in chosen)] = _overlapped(candidate, overlap)
+    if not found:
+        raise PlacementError(_impossible(a, b, at_a, at_b, wanted))
+
+    def rank(candidate: Plan) -> tuple[float, ...]:
+        changed = sum(x != y for x, y in zip(at_a + at_b, candidate.at_a + candidate.at_b, strict=True))
+        if wanted is None:
+            return candidate.communication + _pending(candidate), changed, candidate.product
+        return candidate.total, changed
+
+    best, *others = sorted(found.values(), key=rank)
+    return replace(best, reason=_reason(best, others))
+
+
+def _pending(found: Plan) -> float:
+    """Seconds that the result still takes before its elements can be read: its reduce-scatters."""
+    result, links = check_shapes(*found.shapes), found.machine.links(found.mesh)
+    size = ITEM * math.prod(placements.local_shape(result, found.c, found.mesh))
+    return sum(
+        link.seconds(size * (count - 1) / count)
+        for link, count, p in zip(links, found.mesh, found.c, strict=True)
+        if p == PARTIAL
+    )
+
+
+def _candidate(
+    a: tuple[int, ...],
+    b: tuple[int, ...],
+    mesh: tuple[int, ...],
+    at_a: Placements,
+    at_b: Placements,
+    wanted: Placements | None,
+    machine: Machine,
+    chosen: tuple[Way, ...],
+) -> Plan | None:
+    """The plan of one way for each dimension; None if a placement cannot be reached."""
+    to_a, to_b, made = (tuple(getattr(way, name) for way in chosen) for name in "abc")
+    c, links = wanted or made, machine.links(mesh)
+    result = check_shapes(a, b)
+    moves = [
+        transfers(name, shape, source, target, mesh, links)
+        for name, shape, source, target in (
+            ("a", a, at_a, to_a),
+            ("b", b, at_b, to_b),
+            ("c", result, made, c),
+        )
+    ]
+    if any(found is None for found in moves):
+        return None
+    moved = tuple(itertools.chain.from_iterable(found for found in moves if found))
+    shard_a, shard_b = (
+        placements.local_shape(shape, at, mesh) for shape, at in ((a, to_a), (b, to_b))
+    )
+    local = _sizes(shard_a, shard_b)
+    communication = sum(move.seconds for move in moved)
+    product = machine.product(*local)
+    given = (placements.local_shape(s, p, mesh) for s, p in ((a, at_a), (b, at_b)))
+    held = [*given, *(s for s, old, new in ((shard_a, at_a, to_a), (shard_b, at_b, to_b)) if old != new)]
+    held += [shard_a, shard_b]  # their parts: as many bytes as float32
+    held.append(placements.local_shape(result, made, mesh))
+    if c != made:
+        held.append(placements.local_shape(result, c, mesh))
+    return Plan(
+        shapes=(a, b),
+        mesh=mesh,
+        machine=machine,
+        ways=tuple(way.name for way in chosen),
+        a=at_a,
+        b=at_b,
+        c=c,
+        at_a=to_a,
+        at_b=to_b,
+        at_c=made,
+        transfers=moved,
+        local=local,
+        communication=communication,
+        product=product,
+        overlap=None,
+        total=communication + product,
+        memory=ITEM * sum(math.prod(shape) for shape in held),
+        reason="",
+    )
+
+
+def transfers(
+    what: str,
+    shape: Sequence[int],
+    source: Placements,
+    target: Placements,
+    mesh: Sequence[int],
+    links: Sequence[Link],
+) -> list[Transfer] | None:
+    """What a change of placements moves; None if it is impossible: no sum can be made of parts."""
+    found, at = [], list(source)
+    for i, (old, new, count) in enumerate(zip(source, target, mesh, strict=True)):
+        before = math.prod(placements.local_shape(shape, tuple(at), mesh))
+        at[i] = new
+        if old == new:
+            continue
+        if new == PARTIAL:
+            return None
+        after = math.prod(placements.local_shape(shape, tuple(at), mesh))
+        share = (count - 1) / count
+        if old == REPLICATE:
+            continue  # each process cuts its own shard out
+        if old == PARTIAL:
+            kind, items = ("all-reduce", 2 * after) if new == REPLICATE else ("reduce-scatter", before)
+        else:
+            kind, items = ("all-gather", after) if new == REPLICATE else ("all-to-all", before)
+        size = round(ITEM * items * share)
+        found.append(Transfer(what, kind, i, size, links[i].seconds(size)))
+    return found
+
+
+def _sizes(a: Sequence[int], b: Sequence[int]) -> tuple[int, int, int, int]:
+    """m, n, k and the number of matrices of a product of stacks."""
+    stack = itertools.zip_longest(reversed(a[:-2]), reversed(b[:-2]), fillvalue=1)
+    # Shards of an axis that is cut in both have equal sizes; else one is 1.
+    return a[-2], b[-1], a[-1], math.prod(max(x, y) for x, y in stack)
+
+
+# -- overlapping
+
+
+def _overlapped(found: Plan, overlap: bool | None) -> Plan:
+    """The plan with the transfer overlapped that gains most; as it is if none gains."""
+    if overlap is False:
+        return found
+    best = found
+    for move in found.transfers:
+        axis = _axis(found, move)
+        if axis is None:
+            continue
+        for pieces in PIECES:
+            total = found.total - found.product - move.seconds + _together(found, move, axis, pieces)
+            forced = overlap is True and best.overlap is None
+            if total < best.total or forced:
+                way = Overlap(move.what, move.dimension, axis, pieces)
+                best = replace(found, overlap=way, total=total)
+    return best
+
+
+def _axis(found: Plan, move: Transfer) -> str | None:
+    """The axis of the product along which a transfer comes in pieces; None if it cannot overlap.
+
+    It cannot if another dimension of the mesh cuts the same axis: pieces would not be contiguous.
+    """
+    if move.kind not in _OVERLAPPED:
+        return None
+    i = move.dimension
+    cut, others, names = {
+        "a": (found.a[i], found.at_a, "mk"),
+        "b": (found.b[i], found.at_b, "kn"),
+        "c": (found.c[i], found.at_c + found.c[:i] + found.c[i + 1 :], "mn"),
+    }[move.what]
+    rank = {"a": len(found.shapes[0]), "b": len(found.shapes[1])}.get(
+        move.what, max(map(len, found.shapes))
+    )
+    if not isinstance(cut, int) or cut < rank - 2 or cut in others:
+        return None
+    return names[cut - rank]
+
+
+def _together(found: Plan, move: Transfer, axis: str, pieces: int) -> float:
+    """Seconds of a transfer and the product of its pieces."""
+    machine, count = found.machine, found.mesh[move.dimension]
+    link = machine.links(found.mesh)[move.dimension]
+    m, n, k, batch = found.local
+    steps = count * pieces
+    sizes = {"m": m, "n": n, "k": k}
+    sizes[axis] = -(-sizes[axis] // steps)
+    piece = machine.product(sizes["m"], sizes["n"], sizes["k"], batch)
+    travel = move.size / (steps - pieces) / link.rate
+    if move.what == "c":  # own pieces last; the sum of all processes' blocks at the end
+        left = 0.0
+        for i in range(1, steps - pieces + 1):
+            left = max(left, i * piece) + travel
+        shard = sizes["m"] * sizes["n"] * pieces
+        return max(left + link.start, steps * piece) + machine.adding(shard, count, batch)
+    adding = machine.adding(m, n, batch) if axis == "k" else 0.0
+    done = pieces * (piece + adding)  # its own, while the first of the others travel
+    for i in range(1, steps - pieces + 1):
+        done = max(done, link.start + i * travel) + piece + adding
+    return done
+
+
+# -- words
+
+
+def _reason(best: Plan, others: Sequence[Plan]) -> str:
+    moved = f"{figures.scaled(best.moved)}B into each" if best.moved else "nothing moves"
+    if not others:
+        return f"{moved}; there is no other way"
+    other = others[0]
+    name = " × ".join(dict.fromkeys(other.ways))
+    return (
+        f"{moved}, {figures.seconds(best.total)}; next is {name}: "
+        f"{figures.scaled(other.moved)}B, {figures.seconds(other.total)}"
+    )
+
+
+def _impossible(
+    a: tuple[int, ...],
+    b: tuple[int, ...],
+    at_a: Placements,
+    at_b: Placements,
+    wanted: Placements | None,
+) -> str:
+    possible = " or ".join(
+        f"a S({way.a}) with b S({way.b})" for way in placements.ways(a, b) if way.name == "depth"
+    )
+    return (
+        f"the result cannot be {placements.text(wanted or ())} with a {placements.text(at_a)} and "
+        f"b {placements.text(at_b)}: no process has terms of a sum to leave. P needs {possible}, or "
+        "a P operand along that dimension of the mesh; S(axis) and R are always possible"
+    )
+
+
+def _in_pieces(overlap: Overlap) -> str:
+    pieces = f"{overlap.pieces} piece{'s' * (overlap.pieces > 1)}"
+    verb = "leave as they are computed" if overlap.what == "c" else "multiply as they arrive"
+    return f"{overlap.what} overlaps: {pieces} of each process along {overlap.axis} {verb}"
+
+
+def _described(link: Link) -> str:
+    rate = f"{figures.scaled(link.rate)}B/s into each"
+    return f"{figures.seconds(link.start)} + bytes / ({rate}); {link.source}"

@@ -1,0 +1,304 @@
+"""Products of DTensors: planned, carried out by PyTorch's collectives, differentiable.
+
+    matmul → agreed (once per form) → planning.plan → redistribute → gemmlab.matmul of the shards
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from gemmlab.core.packages import TORCH
+from gemmlab.distributed import links, overlap, placements, planning
+from gemmlab.distributed.placements import PARTIAL, REPLICATE, Placements
+from gemmlab.distributed.planning import Plan
+from gemmlab.errors import ArrayError, DTypeError, InputError, PlacementError, ShapeError
+from gemmlab.linalg import entry, operands
+from gemmlab.linalg.planning import tiers
+
+with TORCH.importing():
+    import torch
+    import torch.distributed as dist
+    from torch import Tensor
+    from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
+
+
+class _Options(NamedTuple):
+    """What a product is asked for, besides its operands."""
+
+    alpha: float | None
+    precision: str | None
+    wanted: Placements | None
+    overlap: bool | None
+
+
+def multiply(
+    a: Any,
+    b: Any,
+    c: Any,
+    out: Any,
+    alpha: float | None,
+    beta: float | None,
+    precision: str | None,
+    out_placements: Sequence[Placement] | None,
+    overlapped: bool | None,
+) -> DTensor:
+    """`gemmlab.distributed.matmul` of DTensors. Raises as that does."""
+    operands.check_scalars(b, c, alpha, beta)
+    tiers.check_precision(precision)
+    given = {"a": a, "b": b, "c": c, "out": out}
+    mesh = _mesh(given)
+    form = tuple((name, *_described(x)) for name, x in given.items() if x is not None)
+    asked = None if out_placements is None else tuple(map(str, out_placements))
+    _agree(mesh, form, (alpha, beta, precision, asked, overlapped))
+    for name, x in given.items():
+        if x is not None and x.dtype != torch.float32:
+            raise DTypeError(f"{name} is a DTensor of {x.dtype}; it must be float32")
+    vectors = a.dim() == 1, b.dim() == 1
+    records = torch.is_grad_enabled() and any(x.requires_grad for x in given.values() if x is not None)
+    if out is not None:
+        if out_placements is not None:
+            raise InputError("out has placements of its own: give out or out_placements, not both")
+        if records:
+            raise ArrayError("with out, a product has no derivative: call it under torch.no_grad()")
+        if any(vectors):
+            raise ShapeError("with out, both operands must be matrices or stacks of them")
+    left = a.unsqueeze(0) if vectors[0] else a
+    right = b.unsqueeze(1) if vectors[1] else b
+    shape = planning.check_shapes(left.shape, right.shape)
+    final = shape[: len(shape) - 2] + shape[-2:][vectors[0] : 2 - vectors[1]]
+    wanted: Placements | None = None
+    if out is not None:
+        if tuple(out.shape) != shape:
+            raise ShapeError(f"out has shape {tuple(out.shape)}; the result has {shape}")
+        wanted = _plain(out.placements, "out")
+    elif out_placements is not None:
+        plain = _plain(out_placements, "out_placements")
+        wanted = placements.checked(plain, len(final), tuple(mesh.shape), "the result")
+        if vectors[0]:  # the result lacks the axis of rows
+            rows = len(shape) - 2
+            wanted = tuple(p + (isinstance(p, int) and p >= rows) for p in wanted)  # type: ignore[operator]
+    if c is not None:
+        _check_added(c, final)
+    options = _Options(alpha, precision, wanted, overlapped)
+    if c is not None and wanted is None:
+        options = options._replace(wanted=_reduced(_planned(left, right, options, mesh).c, shape))
+    found = _Product.apply(left, right, options) if records else _carry_out(left, right, options, out)
+    if vectors[0]:
+        found = found.squeeze(-2)
+    if vectors[1]:
+        found = found.squeeze(-1)
+    if c is not None and beta:
+        at = placements.broadcast(_plain(found.placements, "the result"), found.dim(), c.shape)
+        with overlap.communicating("the redistribution of c"):
+            added = c.redistribute(mesh, _torch(at))
+        found = found.add_(beta * added) if found is out else found + beta * added
+        if out_placements is not None:
+            found = found.redistribute(mesh, list(out_placements))
+    return found
+
+
+def explain(a: DTensor, b: DTensor, out_placements: Any, overlapped: bool | None) -> Plan:
+    """The plan of a product of matrices. Raises as `matmul`."""
+    mesh = _mesh({"a": a, "b": b})
+    wanted = None if out_placements is None else _plain(out_placements, "out_placements")
+    return _planned(a, b, _Options(None, None, wanted, overlapped), mesh)
+
+
+def _planned(a: DTensor, b: DTensor, options: _Options, mesh: Any) -> Plan:
+    at = _plain(a.placements, "a"), _plain(b.placements, "b")
+    machine = links.current(mesh.device_type)
+    shape = tuple(mesh.shape)
+    return planning.plan(a.shape, b.shape, shape, at, options.wanted, machine, options.overlap)
+
+
+def _carry_out(a: DTensor, b: DTensor, options: _Options, out: DTensor | None = None) -> DTensor:
+    """Compute alpha·a·b as planned; `out` receives it."""
+    mesh = a.device_mesh
+    plan = _planned(a, b, options, mesh)
+    shape = planning.check_shapes(a.shape, b.shape)
+    scalars: dict[str, Any] = {"alpha": options.alpha, "precision": options.precision}
+    to_a, to_b, made = list(plan.at_a), list(plan.at_b), list(plan.at_c)
+    way = plan.overlap
+    if way is not None and way.what == "a":
+        to_a[way.dimension] = plan.a[way.dimension]
+    elif way is not None and way.what == "b":
+        to_b[way.dimension] = plan.b[way.dimension]
+    elif way is not None:
+        made[way.dimension] = plan.c[way.dimension]
+    with torch.no_grad():
+        local_a, local_b = (
+            _moved(x, at, name) for x, at, name in ((a, to_a, "a"), (b, to_b, "b"))
+        )
+        is_in_place = out is not None and plan.c == plan.at_c
+        into = out.to_local() if out is not None and is_in_place else None
+        if way is None:
+            local = torch.as_tensor(entry.product(local_a, local_b, out=into, **scalars))
+        elif way.what == "c":
+            group = mesh.get_group(way.dimension)
+            parts = local_a, local_b, way.axis, way.pieces, group, scalars
+            local = overlap.scattered_product(*parts)
+        else:
+            length = {"m": a.shape[-2], "k": a.shape[-1], "n": b.shape[-1]}[way.axis]
+            group = mesh.get_group(way.dimension)
+            parts = local_a, local_b, way.what, way.axis, length, way.pieces, group, scalars
+            local = overlap.gathered_product(*parts, out=into)
+        found = _wrapped(local, mesh, tuple(made), shape)
+        if tuple(made) != plan.c:
+            with overlap.communicating("the redistribution of the result"):
+                found = found.redistribute(mesh, _torch(plan.c))
+        if out is None:
+            return found
+        if not is_in_place:
+            out.to_local().copy_(found.to_local())
+        return out
+
+
+def _reduced(at: Placements, shape: tuple[int, ...]) -> Placements:
+    """Placements of the result that c can be added to: a sum's terms are reduced to shards."""
+    axis = len(shape) - 2 if shape[-2] >= shape[-1] else len(shape) - 1
+    shard = axis if shape[axis] > 1 else REPLICATE
+    return tuple(shard if p == PARTIAL else p for p in at)
+
+
+def _moved(x: DTensor, at: Sequence[Any], name: str) -> Tensor:
+    """The local shard of an operand in other placements."""
+    with overlap.communicating(f"the redistribution of {name}"):
+        return x.redistribute(x.device_mesh, _torch(at)).to_local()
+
+
+def _wrapped(local: Tensor, mesh: Any, at: Placements, shape: tuple[int, ...]) -> DTensor:
+    strides = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+    return DTensor.from_local(
+        local, mesh, _torch(at), run_check=False, shape=torch.Size(shape), stride=tuple(strides)
+    )
+
+
+class _Product(torch.autograd.Function):  # type: ignore[misc]
+    """alpha·a·b with derivatives, which are planned products as well."""
+
+    @staticmethod
+    def forward(ctx: Any, a: DTensor, b: DTensor, options: _Options) -> DTensor:
+        ctx.options = options
+        ctx.save_for_backward(a, b)
+        return _carry_out(a, b, options)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: DTensor) -> tuple[DTensor | None, ...]:
+        a, b = ctx.saved_tensors
+        wants_a, wants_b, _ = ctx.needs_input_grad
+        of_a = _gradient(gradient, b.mT, a, ctx.options) if wants_a else None
+        of_b = _gradient(a.mT, gradient, b, ctx.options) if wants_b else None
+        return of_a, of_b, None
+
+
+def _gradient(left: DTensor, right: DTensor, operand: DTensor, options: _Options) -> DTensor:
+    """left·right, summed over the axes along which `operand` was broadcast, placed like it."""
+    # Each term of a sum has the derivative of the sum.
+    like = tuple(REPLICATE if p == PARTIAL else p for p in _plain(operand.placements, "a"))
+    shape = planning.check_shapes(left.shape, right.shape)
+    is_whole = shape == tuple(operand.shape)
+    wanted = _torch(like) if is_whole else None
+    scalars = (options.alpha, None, options.precision)
+    found = multiply(left, right, None, None, *scalars, wanted, options.overlap)
+    if is_whole:
+        return found
+    extra = found.dim() - operand.dim()
+    if extra:
+        found = found.sum(tuple(range(extra)))
+    for axis, size in enumerate(operand.shape[:-2]):
+        if size != found.shape[axis]:
+            found = found.sum(axis, keepdim=True)
+    return found.redistribute(operand.device_mesh, _torch(like))
+
+
+# -- checks
+
+
+def _mesh(given: dict[str, Any]) -> Any:
+    """The mesh of all operands. Raises ArrayError unless they are DTensors of one mesh."""
+    found: Any = None
+    for name, x in given.items():
+        if x is None:
+            continue
+        if not isinstance(x, DTensor):
+            raise ArrayError(
+                f"{name} is a {type(x).__name__}, but other operands are DTensors; make it one with "
+                f"distribute_tensor({name}, mesh, [Replicate()]) or another placement"
+            )
+        if found is not None and x.device_mesh != found:
+            raise PlacementError(
+                f"{name} is on {x.device_mesh} and a on {found}; a product is on one mesh: "
+                "redistribute to a common mesh first, for example by full_tensor()"
+            )
+        found = x.device_mesh
+        if found.get_coordinate() is None:
+            raise PlacementError(f"{name} is on {found}, of which this process is no part")
+    return found
+
+
+def _described(x: DTensor) -> tuple[str, ...]:
+    return str(tuple(x.shape)), str(x.dtype), placements.text([_word(p) for p in x.placements])
+
+
+def _word(placement: Placement) -> Any:
+    return placement.dim if type(placement) is Shard else str(placement)
+
+
+def _plain(given: Sequence[Placement], name: str) -> Placements:
+    """Placements without PyTorch's types. Raises PlacementError for kinds that do not multiply."""
+    found: list[placements.Placement] = []
+    for p in given:
+        if type(p) is Shard:
+            found.append(p.dim)
+        elif type(p) is Replicate:
+            found.append(REPLICATE)
+        elif type(p) is Partial and p.reduce_op == "sum":
+            found.append(PARTIAL)
+        else:
+            raise PlacementError(
+                f"{name} has placement {p!r}; products take Shard(axis), Replicate() and "
+                "Partial('sum'): redistribute first"
+            )
+    return tuple(found)
+
+
+def _torch(at: Sequence[Any]) -> list[Placement]:
+    kinds = {REPLICATE: Replicate(), PARTIAL: Partial()}
+    return [Shard(p) if isinstance(p, int) else kinds[p] for p in at]
+
+
+def _check_added(c: DTensor, shape: tuple[int, ...]) -> None:
+    tail = shape[len(shape) - c.dim() :] if c.dim() <= len(shape) else None
+    if tail is None or any(x not in (1, y) for x, y in zip(c.shape, tail, strict=True)):
+        raise ShapeError(f"c has shape {tuple(c.shape)}, which does not broadcast to {shape}")
+
+
+_agreed: set[Any] = set()
+
+
+def _agree(mesh: Any, form: Any, scalars: Any) -> None:
+    """Compare a new form of operands on all processes of the mesh, before any of them is moved.
+
+    Raises ShapeError on all processes if they differ. A form that this process has multiplied
+    before is not compared again.
+    """
+    machine = links.current(mesh.device_type)
+    key = mesh, form, scalars, machine
+    if key in _agreed:
+        return
+    words = ["; ".join(" ".join(part) for part in form) + f"; {scalars}, {machine.name}"]
+    for dimension in range(mesh.ndim):
+        group = mesh.get_group(dimension)
+        gathered: list[Any] = [None] * dist.get_world_size(group)
+        with overlap.communicating("comparing shapes before a product"):
+            dist.all_gather_object(gathered, words, group=group)
+        words = [text for part in gathered for text in part]
+    if len(set(words)) > 1:
+        mine, other = words[0], next(text for text in words if text != words[0])
+        raise ShapeError(
+            f"processes of the mesh multiply different operands, so nothing was moved: some have "
+            f"{mine}, others {other}"
+        )
+    _agreed.add(key)

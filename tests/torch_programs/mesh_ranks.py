@@ -1,0 +1,323 @@
+"""What processes of meshes run: started by test_torch_meshes.py, once for all checks.
+
+    python mesh_ranks.py 3 …
+
+PyTorch is imported once; then the processes of each world are forked, one world after the other. The
+output is JSON: world → check → what went wrong.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import sys
+import tempfile
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
+from torch.distributed.tensor.debug import CommDebugMode
+
+import gemmlab
+import gemmlab.distributed as gd
+import gemmlab.torch as gt
+from gemmlab.errors import ArrayError, DTypeError, InputError, PeerError, PlacementError, ShapeError
+from gemmlab.torch import override
+
+KINDS: tuple[Placement, ...] = (Shard(0), Shard(1), Replicate(), Partial())
+U = 2.0**-24
+TIMEOUT = timedelta(seconds=8)
+
+Mesh = Any
+CHECKS: dict[str, Callable[[Mesh, Mesh | None], None]] = {}
+
+
+def check(function: Callable[[Mesh, Mesh | None], None]) -> Callable[[Mesh, Mesh | None], None]:
+    CHECKS[function.__name__] = function
+    return function
+
+
+def matrix(seed: int, *shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def placed(x: torch.Tensor, mesh: Mesh, at: Sequence[Placement]) -> DTensor:
+    """Make a DTensor without communication; parts of a sum differ."""
+    local = x
+    for dimension, p in enumerate(at):
+        i, count = mesh.get_local_rank(dimension), mesh.size(dimension)
+        if isinstance(p, Shard):
+            axis = p.dim % x.dim()
+            shards = list(local.chunk(count, axis))
+            empty = local.narrow(axis, 0, 0)
+            local = shards[i] if i < len(shards) else empty
+        elif isinstance(p, Partial):
+            local = local * (2.0 ** -min(i + 1, count - 1))  # exact, and they add up to 1
+    return DTensor.from_local(
+        local.clone(), mesh, list(at), run_check=False, shape=x.shape, stride=x.stride()
+    )
+
+
+def right(found: DTensor, a: torch.Tensor, b: torch.Tensor, added: Any = 0, factor: float = 1) -> None:
+    """Fail unless the whole result is within float32's error bound."""
+    whole = found.full_tensor()
+    expected = factor * (a.double() @ b.double()) + added
+    assert whole.shape == expected.shape, (whole.shape, expected.shape)
+    size = abs(factor) * (a.double().abs() @ b.double().abs()) + abs(torch.as_tensor(added))
+    depth = a.shape[-1] + 8
+    worst = ((whole - expected).abs() / (depth * U * size + 1e-300)).max() if whole.numel() else 0
+    assert worst <= 1, f"{float(worst):.3g} of the bound, {found.placements}"
+
+
+def refused(kind: type[Exception], words: str, call: Callable[[], object]) -> None:
+    try:
+        call()
+    except kind as error:
+        assert words in str(error), f"{words!r} is not in {str(error)!r}"
+        return
+    raise AssertionError(f"no {kind.__name__}")
+
+
+def pairs(mesh: Mesh) -> Iterator[tuple[tuple[Placement, ...], tuple[Placement, ...]]]:
+    every = list(itertools.product(KINDS, repeat=mesh.ndim))
+    return itertools.product(every, every)
+
+
+@check
+def every_pair(mesh: Mesh, grid: Mesh | None) -> None:
+    """All pairs of placements, in a ring and not, into every placement."""
+    a, b = matrix(1, 7, 5), matrix(2, 5, 9)
+    for at_a, at_b in pairs(mesh):
+        x, y = placed(a, mesh, at_a), placed(b, mesh, at_b)
+        for overlap in (None, True):
+            right(gd.matmul(x, y, overlap=overlap), a, b)
+            for at in KINDS[:3]:
+                found = gd.matmul(x, y, out_placements=[at], overlap=overlap)
+                assert found.placements == (at,), (at_a, at_b, at, found.placements)
+                right(found, a, b)
+    if grid is None:
+        return
+    for number, (at_a, at_b) in enumerate(pairs(grid)):
+        x, y = placed(a, grid, at_a), placed(b, grid, at_b)
+        at = (KINDS[number % 3], KINDS[number // 3 % 3])
+        found = gd.matmul(x, y, out_placements=at if number % 2 else None, overlap=number % 5 == 0)
+        right(found, a, b)
+
+
+@check
+def many_shapes(mesh: Mesh, grid: Mesh | None) -> None:
+    """Shapes that do not divide, empty shards, vectors, stacks that broadcast."""
+    shapes = [
+        ((1, 6), (6, 1)), ((2, 3), (3, 17)), ((13, 1), (1, 13)), ((5,), (5, 4)), ((3, 5), (5,)),
+        ((4,), (4,)), ((3, 4, 5), (5, 6)), ((3, 4, 5), (3, 5, 6)), ((1, 4, 5), (3, 5, 6)),
+        ((2, 1, 4, 5), (3, 5, 6)), ((4, 5), (3, 5, 6)), ((0, 5), (5, 6)), ((4, 0), (0, 6)),
+    ]  # fmt: skip
+    for number, (shape_a, shape_b) in enumerate(shapes):
+        a, b = matrix(3, *shape_a), matrix(4, *shape_b)
+        for p in [Replicate(), Partial(), *map(Shard, range(len(shape_a)))]:
+            q = [Replicate(), *map(Shard, range(len(shape_b)))][number % (len(shape_b) + 1)]
+            x, y = placed(a, mesh, [p]), placed(b, mesh, [q])
+            for overlap in (None, True):
+                right(gemmlab.matmul(x, y) if overlap is None else gd.matmul(x, y, overlap=True), a, b)
+
+
+@check
+def added_and_out(mesh: Mesh, grid: Mesh | None) -> None:
+    a, b = matrix(5, 7, 5), matrix(6, 5, 9)
+    for at_a, at_b in itertools.product(KINDS, KINDS):
+        x, y = placed(a, mesh, [at_a]), placed(b, mesh, [at_b])
+        for shape, at in (((7, 9), Shard(0)), ((9,), Shard(0)), ((7, 1), Replicate())):
+            c = matrix(7, *shape)
+            z = placed(c, mesh, [at])
+            right(gemmlab.matmul(x, y, z, alpha=0.5, beta=-2), a, b, -2 * c.double(), 0.5)
+        for at in KINDS[:3]:
+            out = placed(torch.full((7, 9), torch.nan), mesh, [at])
+            address = out.to_local().data_ptr()
+            assert gemmlab.matmul(x, y, out=out, alpha=2) is out
+            assert out.to_local().data_ptr() == address and out.placements == (at,)
+            right(out, a, b, factor=2)
+
+
+@check
+def gradients(mesh: Mesh, grid: Mesh | None) -> None:
+    for shape_a, shape_b in (((7, 5), (5, 9)), ((3, 4, 5), (5, 6)), ((2, 4, 5), (2, 5, 3))):
+        a, b = matrix(8, *shape_a).requires_grad_(), matrix(9, *shape_b).requires_grad_()
+        weight = matrix(10, *torch.matmul(a, b).shape)
+        (torch.matmul(a, b) * weight).sum().backward()
+        for at_a, at_b in itertools.product([Replicate(), Shard(0), Shard(1), Partial()], repeat=2):
+            x = placed(a.detach(), mesh, [at_a]).requires_grad_()
+            y = placed(b.detach(), mesh, [at_b]).requires_grad_()
+            found = gemmlab.matmul(x, y)
+            (found.redistribute(mesh, [Replicate()]) * placed(weight, mesh, [Replicate()])).sum().backward()
+            for mine, own, at in ((x, a, at_a), (y, b, at_b)):
+                assert mine.grad is not None and own.grad is not None
+                assert mine.grad.placements == (Replicate() if isinstance(at, Partial) else at,)
+                torch.testing.assert_close(mine.grad.full_tensor(), own.grad, rtol=1e-5, atol=1e-5)
+
+
+@check
+def nothing_moves_in_vain(mesh: Mesh, grid: Mesh | None) -> None:
+    a, b = matrix(1, 8, 8), matrix(2, 8, 8)
+    cases: list[tuple[Placement, Placement, Placement | None, dict[str, int]]] = [
+        (Shard(0), Replicate(), None, {}),
+        (Replicate(), Shard(1), None, {}),
+        (Shard(1), Shard(0), None, {}),
+        (Replicate(), Replicate(), None, {}),
+        (Replicate(), Replicate(), Shard(0), {}),
+        (Shard(0), Shard(0), Shard(0), {"all_gather_into_tensor": 1}),
+        (Shard(1), Shard(0), Shard(1), {"reduce_scatter_tensor": 1}),
+        (Shard(1), Shard(0), Replicate(), {"all_reduce": 1}),
+    ]
+    for p, q, at, expected in cases:
+        x, y = placed(a, mesh, [p]), placed(b, mesh, [q])
+        wanted = None if at is None else [at]
+        gd.matmul(x, y, out_placements=wanted, overlap=False)  # forms are compared here
+        with CommDebugMode() as mode:
+            gd.matmul(x, y, out_placements=wanted, overlap=False)
+        counts = {str(op).rpartition(".")[2]: n for op, n in mode.get_comm_counts().items() if n}
+        assert counts == expected, (p, q, at, counts)
+
+
+@check
+def pytorchs_operators(mesh: Mesh, grid: Mesh | None) -> None:
+    """`@` and `linear` under enable(), and gemmlab's own operators."""
+    a, b, bias = matrix(1, 8, 5), matrix(2, 5, 9), matrix(3, 9)
+    before = override._predicted
+    override._predicted = lambda *_: ("", 0.0)  # type: ignore[assignment]
+    override._enable("CPU")
+    try:
+        for at_a, at_b in itertools.product(KINDS, KINDS):
+            x, y = placed(a, mesh, [at_a]), placed(b, mesh, [at_b])
+            taken = gt.report().taken
+            right(x @ y, a, b)
+            assert gt.report().taken == taken + 1
+        linear = torch.nn.functional.linear
+        found = linear(placed(a, mesh, [Shard(0)]), placed(b.T, mesh, [Shard(0)]), placed(bias, mesh, KINDS[:1]))
+        right(found, a, b, bias.double())
+        assert gt.report().left == {}, gt.report()
+    finally:
+        gt.disable()
+        override._predicted = before
+    stack_a, stack_b = matrix(4, 3, 4, 5), matrix(5, 3, 5, 6)
+    for at_a, at_b in itertools.product(KINDS, KINDS):
+        x, y = placed(a, mesh, [at_a]), placed(b, mesh, [at_b])
+        right(gt.mm(x, y), a, b)
+        z = placed(bias, mesh, [Shard(0)])
+        right(gt.addmm(z, x, y, beta=2, alpha=0.5), a, b, 2 * bias.double(), 0.5)
+        right(gt.bmm(placed(stack_a, mesh, [at_a]), placed(stack_b, mesh, [at_b])), stack_a, stack_b)
+    x = placed(a, mesh, [Shard(0)]).requires_grad_()
+    gt.linear(x, placed(b.T, mesh, [Replicate()])).sum().backward()
+    assert x.grad is not None
+    torch.testing.assert_close(x.grad.full_tensor(), b.sum(1).expand(8, 5))
+
+
+@check
+def the_same_bits(mesh: Mesh, grid: Mesh | None) -> None:
+    a, b = matrix(1, 40, 30), matrix(2, 30, 50)
+    for at in (Shard(0), Shard(1)):
+        x, y = placed(a, mesh, [at]), placed(b, mesh, [Shard(0)])
+        runs = [gd.matmul(x, y, out_placements=[Shard(0)], overlap=True).to_local() for _ in range(3)]
+        assert all(torch.equal(run, runs[0]) for run in runs)
+
+
+@check
+def errors(mesh: Mesh, grid: Mesh | None) -> None:
+    x, y = placed(matrix(1, 7, 5), mesh, [Shard(0)]), placed(matrix(2, 5, 9), mesh, [Shard(0)])
+    refused(ShapeError, "5 columns of a do not meet 7 rows of b", lambda: gemmlab.matmul(x, x))
+    refused(ArrayError, "distribute_tensor(b, mesh", lambda: gemmlab.matmul(x, y.to_local()))
+    refused(DTypeError, "must be float32", lambda: gemmlab.matmul(x.double(), y))
+    refused(InputError, "beta", lambda: gemmlab.matmul(x, y, x))
+    refused(InputError, "omit stream", lambda: gemmlab.matmul(x, y, stream=0))
+    refused(ShapeError, "does not broadcast", lambda: gemmlab.matmul(x, y, x, beta=1))
+    refused(ShapeError, "out has shape", lambda: gemmlab.matmul(x, y, out=x))
+    for at, words in (
+        ([Shard(2)], "S(0), S(1), R, P can"),
+        ([Partial()], "P needs a S(1) with b S(0)"),
+        ([Partial("max")], "redistribute first"),
+        ([], "it needs 1"),
+    ):
+        refused(PlacementError, words, lambda at=at: gd.matmul(x, y, out_placements=at))  # type: ignore[misc]
+    if grid is not None:
+        z = placed(matrix(2, 5, 9), grid, [Shard(0), Replicate()])
+        refused(PlacementError, "one mesh", lambda: gemmlab.matmul(x, z))
+
+
+@check
+def ranks_that_differ(mesh: Mesh, grid: Mesh | None) -> None:
+    """One process has another shape: all say so, nothing hangs, and the mesh still works."""
+    extra = mesh.get_rank() == 1
+    x = placed(matrix(1, 17 + extra, 5), mesh, [Shard(0)])
+    y = placed(matrix(2, 5, 9), mesh, [Shard(0)])
+    refused(ShapeError, "nothing was moved: some have a (17, 5)", lambda: gemmlab.matmul(x, y))
+    a = matrix(1, 17, 5)
+    right(gemmlab.matmul(placed(a, mesh, [Shard(0)]), y), a, matrix(2, 5, 9))
+
+
+@check
+def z_a_rank_that_dies(mesh: Mesh, grid: Mesh | None) -> None:
+    """The last check: the others raise PeerError, in a known form and in a new one."""
+    x, y = placed(matrix(1, 64, 64), mesh, [Shard(0)]), placed(matrix(2, 64, 64), mesh, [Shard(0)])
+    gd.matmul(x, y, overlap=True)
+    dist.barrier()
+    if mesh.get_rank() == mesh.size() - 1:
+        os._exit(0)
+    refused(PeerError, "ended or does not answer", lambda: gd.matmul(x, y, overlap=True))
+    z = placed(matrix(2, 64, 63), mesh, [Shard(0)])
+    refused(PeerError, "ended or does not answer", lambda: gd.matmul(x, z))
+
+
+def work(rank: int, size: int, folder: Path) -> None:
+    """Run all checks as one process of a world, and write what went wrong."""
+    address = f"file://{folder / 'rendezvous'}"
+    dist.init_process_group("gloo", init_method=address, rank=rank, world_size=size, timeout=TIMEOUT)
+    mesh = init_device_mesh("cpu", (size,))
+    grid = init_device_mesh("cpu", (2, 2)) if size == 4 else None
+    for name, function in CHECKS.items():
+        try:
+            function(mesh, grid)
+        except BaseException:
+            text = f"process {rank}: {traceback.format_exc()}"
+            (folder / f"{name}.{rank}").write_text(text)
+            if name != "ranks_that_differ":
+                break  # the others are out of step
+        else:
+            (folder / f"{name}.{rank}").write_text("")
+
+
+def run(size: int) -> dict[str, str]:
+    """Fork the processes of a world; return what went wrong, by check."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        children = []
+        for rank in range(size):
+            child = os.fork()
+            if not child:
+                try:
+                    work(rank, size, folder)
+                finally:
+                    sys.stderr.flush()
+                    os._exit(0)
+            children.append(child)
+        for child in children:
+            os.waitpid(child, 0)
+        found = {}
+        for check_name in CHECKS:
+            dies = check_name == "z_a_rank_that_dies"
+            ended = [folder / f"{check_name}.{rank}" for rank in range(size - dies)]
+            texts = [path.read_text() if path.exists() else f"{path.name}: not run" for path in ended]
+            found[check_name] = "\n".join(filter(None, texts))
+        return found
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    print(json.dumps({size: run(int(size)) for size in sys.argv[1:]}))
