@@ -1,10 +1,10 @@
 """Products larger than one GPU: of DTensors, and of host arrays on several GPUs of one process.
 
-    import gemmlab.distributed as gd
+import gemmlab.distributed as gd
 
-    c = gemmlab.matmul(a, b)  # of DTensors: a DTensor
-    c = gd.matmul(a, b, out_placements=[Replicate()])
-    print(gd.plan((32768, 32768), (32768, 32768), mesh=(16, 8)))  # without any GPU
+c = gemmlab.matmul(a, b)  # of DTensors: a DTensor
+c = gd.matmul(a, b, out_placements=[Replicate()])
+print(gd.plan((32768, 32768), (32768, 32768), mesh=(16, 8)))  # without any GPU
 """
 
 from __future__ import annotations

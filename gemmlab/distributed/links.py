@@ -1,7 +1,7 @@
 """The model of a machine: how long communication and a product take.
 
-A transfer of b bytes into each process takes start + b / rate seconds. `gemmlab distributed measure`
-fits both numbers on the machine at hand.
+A transfer of b bytes into each process takes start + b / rate seconds. `gemmlab distributed
+measure` fits both numbers on the machine at hand.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from gemmlab.errors import DTypeError, InputError
+from gemmlab.linalg.arch import DEFAULT
 from gemmlab.linalg.planning import tiers
 
 ITEM = 4  # bytes of a float32
@@ -69,7 +70,7 @@ class Machine:
 
     def adding(self, m: int, n: int, batch: int = 1) -> float:
         """Return the seconds in which a product also reads the sum that it adds to."""
-        return ITEM * m * n * batch / tiers.DEFAULT.store_rate
+        return ITEM * m * n * batch / DEFAULT.store_rate
 
     def save(self, path: Path) -> None:
         path.write_text(json.dumps(asdict(self), indent=2) + "\n")
@@ -77,7 +78,7 @@ class Machine:
 
 @lru_cache(4096)
 def _on_h200(m: int, n: int, k: int, batch: int) -> float:
-    case = tiers.Case(m, n, k, batch, capability=tiers.DEFAULT.capability)
+    case = tiers.Case(m, n, k, batch, capability=DEFAULT.capability)
     return min(tiers.fp16x3_time(case), tiers.sgemm_time(case))
 
 

@@ -4,8 +4,8 @@ Each process starts with its own piece and goes on with those of the next proces
 process is asked by all others at once. The order of a sum is fixed by the mesh alone: the same bits
 on every run.
 
-Pieces travel between GPUs of one node by copies from symmetric memory on a side stream, which need no
-multiprocessor; else by sends and receives of the process group, on its own stream.
+Pieces travel between GPUs of one node by copies from symmetric memory on a side stream, which need
+no multiprocessor; else by sends and receives of the process group, on its own stream.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _timeline: list[Event] | None = None
 
 @contextmanager
 def recording() -> Iterator[list[Event]]:
-    """Record when this process multiplies pieces and waits for them. On GPUs, that waits for each."""
+    """Record when this process multiplies pieces and when it waits; a GPU then runs in step."""
     global _timeline
     _timeline = []
     try:
@@ -106,7 +106,9 @@ def gathered_product(
 
     The axis is "m", "n" or "k"; `count` pieces per process. Returns a's product with b.
     """
-    shard, position = (a, {"m": -2, "k": -1}[axis]) if what == "a" else (b, {"k": -2, "n": -1}[axis])
+    shard, position = (
+        (a, {"m": -2, "k": -1}[axis]) if what == "a" else (b, {"k": -2, "n": -1}[axis])
+    )
     if out is None:
         rows = length if axis == "m" else a.shape[-2]
         columns = length if axis == "n" else b.shape[-1]
@@ -203,7 +205,9 @@ def _gathered(
     order = [((me + step) % size, j) for step, j in itertools.product(range(1, size), range(count))]
     with communicating("an all-gather in pieces"):
         start = _pull if shard.is_cuda and _in_one_node(group) else _post
-        arrivals = start(mine, order, {place: empty(cuts[place[0]][place[1]]) for place in order}, group)
+        arrivals = start(
+            mine, order, {place: empty(cuts[place[0]][place[1]]) for place in order}, group
+        )
     yield from zip(cuts[me], mine, strict=True)
     for (source, j), wait, piece in arrivals:
         with _recorded("wait"), communicating("an all-gather in pieces"):
@@ -251,7 +255,8 @@ def _pull(
     every = {**into, **{(me, j): piece for j, piece in enumerate(mine)}}
     # All processes need the same size: the most that one of them places.
     sizes = [
-        sum(every[source, j].numel() for j in range(count)) for source in range(dist.get_world_size(group))
+        sum(every[source, j].numel() for j in range(count))
+        for source in range(dist.get_world_size(group))
     ]
     memory = symmetric.get_symm_mem_workspace(group.group_name, min_size=max(4 * max(sizes), 16))
 

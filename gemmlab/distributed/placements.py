@@ -102,7 +102,7 @@ def ways(a: Sequence[int], b: Sequence[int]) -> Iterator[Way]:
 
 
 def broadcast(placements: Placements, rank: int, shape: Sequence[int]) -> Placements:
-    """Where an operand of `shape`, added to a result with `rank` axes, must be to be added there."""
+    """Where an operand of `shape` must be, to be added to a result with `rank` axes."""
     return tuple(
         _stack_axis(shape, p - rank + len(shape)) if isinstance(p, int) else p for p in placements
     )

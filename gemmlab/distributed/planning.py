@@ -1,10 +1,10 @@
-"""Which way a product on a mesh takes, and what that moves and costs. Needs no processes, no PyTorch.
+"""Which way a product on a mesh takes, and what that moves and costs: without processes, PyTorch.
 
-Along each dimension of the mesh, processes share the rows of the result, its columns, the depth, the
-matrices of a stack, or nothing (`placements.ways`). Each combination needs its operands placed in one
-way, and each change of placement is a transfer. The plan is the combination that moves least, with
-what it takes to reduce a result that is left as a sum; if the result's placement is given, the one
-that ends first.
+Along each dimension of the mesh, processes share the rows of the result, its columns, the depth,
+the matrices of a stack, or nothing (`placements.ways`). Each combination needs its operands placed
+in one way, and each change of placement is a transfer. The plan is the combination that moves
+least, with what it takes to reduce a result that is left as a sum; if the result's placement is
+given, the one that ends first.
 
 One transfer can overlap with the product: an all-gather, whose pieces multiply as they arrive, or a
 reduce-scatter, whose pieces leave as they are computed.
@@ -22,7 +22,7 @@ from gemmlab.core import figures
 from gemmlab.distributed import placements
 from gemmlab.distributed.links import ITEM, Link, Machine
 from gemmlab.distributed.placements import PARTIAL, REPLICATE, Placement, Placements, Way
-from gemmlab.errors import PlacementError, ShapeError
+from gemmlab.errors import ShapeError
 
 PIECES = (1, 2, 4)  # per process, among which overlapped transfers choose
 _OVERLAPPED = {"all-gather", "reduce-scatter"}
@@ -54,8 +54,8 @@ class Plan:
     """How a product on a mesh runs, and what that takes by prediction.
 
     `a`, `b` and `c` are the placements of the operands given and of the result; `at_a`, `at_b` and
-    `at_c` those in which each process multiplies its shards. Times are in seconds, `memory` in bytes
-    for each process.
+    `at_c` those in which each process multiplies its shards. Times are in seconds, `memory` in
+    bytes for each process.
     """
 
     shapes: tuple[tuple[int, ...], tuple[int, ...]]
@@ -110,8 +110,9 @@ class Plan:
         for move in self.transfers:
             link = links[move.dimension]
             lines.append(
-                f"  {move.kind:<14} of {move.what} along dimension {move.dimension} over {link.name}: "
-                f"{figures.scaled(move.size)}B into each, {figures.seconds(move.seconds)}"
+                f"  {move.kind:<14} of {move.what} along dimension {move.dimension} over "
+                f"{link.name}: {figures.scaled(move.size)}B into each, "
+                f"{figures.seconds(move.seconds)}"
             )
         overlapped = "nothing overlaps" if self.overlap is None else _in_pieces(self.overlap)
         lines += [
@@ -187,17 +188,20 @@ def _plan(
     for chosen in itertools.product(placements.ways(a, b), repeat=len(mesh)):
         candidate = _candidate(a, b, mesh, at_a, at_b, wanted, machine, chosen)
         if candidate is not None:
-            found[tuple(way.name for way in chosen)] = _overlapped(candidate, overlap)
-    if not found:
-        raise PlacementError(_impossible(a, b, at_a, at_b, wanted))
+            # Without a wanted placement, overlapping does not affect the choice.
+            candidate = candidate if wanted is None else _overlapped(candidate, overlap)
+            found[candidate.ways] = candidate
 
     def rank(candidate: Plan) -> tuple[float, ...]:
-        changed = sum(x != y for x, y in zip(at_a + at_b, candidate.at_a + candidate.at_b, strict=True))
+        changed = sum(
+            x != y for x, y in zip(at_a + at_b, candidate.at_a + candidate.at_b, strict=True)
+        )
         if wanted is None:
             return candidate.communication + _pending(candidate), changed, candidate.product
         return candidate.total, changed
 
-    best, *others = sorted(found.values(), key=rank)
+    ranked = sorted(found.values(), key=rank)[:2]
+    best, *others = [_overlapped(plan, overlap) if wanted is None else plan for plan in ranked]
     return replace(best, reason=_reason(best, others))
 
 
@@ -244,7 +248,10 @@ def _candidate(
     communication = sum(move.seconds for move in moved)
     product = machine.product(*local)
     given = (placements.local_shape(s, p, mesh) for s, p in ((a, at_a), (b, at_b)))
-    held = [*given, *(s for s, old, new in ((shard_a, at_a, to_a), (shard_b, at_b, to_b)) if old != new)]
+    held = [
+        *given,
+        *(s for s, old, new in ((shard_a, at_a, to_a), (shard_b, at_b, to_b)) if old != new),
+    ]
     held += [shard_a, shard_b]  # their parts: as many bytes as float32
     held.append(placements.local_shape(result, made, mesh))
     if c != made:
@@ -279,7 +286,7 @@ def transfers(
     mesh: Sequence[int],
     links: Sequence[Link],
 ) -> list[Transfer] | None:
-    """What a change of placements moves; None if it is impossible: no sum can be made of parts."""
+    """What a change of placements moves; None if a matrix would have to become a sum."""
     found, at = [], list(source)
     for i, (old, new, count) in enumerate(zip(source, target, mesh, strict=True)):
         before = math.prod(placements.local_shape(shape, tuple(at), mesh))
@@ -293,7 +300,9 @@ def transfers(
         if old == REPLICATE:
             continue  # each process cuts its own shard out
         if old == PARTIAL:
-            kind, items = ("all-reduce", 2 * after) if new == REPLICATE else ("reduce-scatter", before)
+            kind, items = (
+                ("all-reduce", 2 * after) if new == REPLICATE else ("reduce-scatter", before)
+            )
         else:
             kind, items = ("all-gather", after) if new == REPLICATE else ("all-to-all", before)
         size = round(ITEM * items * share)
@@ -321,7 +330,9 @@ def _overlapped(found: Plan, overlap: bool | None) -> Plan:
         if axis is None:
             continue
         for pieces in PIECES:
-            total = found.total - found.product - move.seconds + _together(found, move, axis, pieces)
+            total = (
+                found.total - found.product - move.seconds + _together(found, move, axis, pieces)
+            )
             forced = overlap is True and best.overlap is None
             if total < best.total or forced:
                 way = Overlap(move.what, move.dimension, axis, pieces)
@@ -385,23 +396,6 @@ def _reason(best: Plan, others: Sequence[Plan]) -> str:
     return (
         f"{moved}, {figures.seconds(best.total)}; next is {name}: "
         f"{figures.scaled(other.moved)}B, {figures.seconds(other.total)}"
-    )
-
-
-def _impossible(
-    a: tuple[int, ...],
-    b: tuple[int, ...],
-    at_a: Placements,
-    at_b: Placements,
-    wanted: Placements | None,
-) -> str:
-    possible = " or ".join(
-        f"a S({way.a}) with b S({way.b})" for way in placements.ways(a, b) if way.name == "depth"
-    )
-    return (
-        f"the result cannot be {placements.text(wanted or ())} with a {placements.text(at_a)} and "
-        f"b {placements.text(at_b)}: no process has terms of a sum to leave. P needs {possible}, or "
-        "a P operand along that dimension of the mesh; S(axis) and R are always possible"
     )
 
 

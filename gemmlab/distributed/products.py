@@ -1,6 +1,6 @@
 """Products of DTensors: planned, carried out by PyTorch's collectives, differentiable.
 
-    matmul → agreed (once per form) → planning.plan → redistribute → gemmlab.matmul of the shards
+matmul → agreed (once per form) → planning.plan → redistribute → gemmlab.matmul of the shards
 """
 
 from __future__ import annotations
@@ -47,76 +47,69 @@ def multiply(
     """`gemmlab.distributed.matmul` of DTensors. Raises as that does."""
     operands.check_scalars(b, c, alpha, beta)
     tiers.check_precision(precision)
-    given = {"a": a, "b": b, "c": c, "out": out}
+    given = {
+        name: x for name, x in zip(operands.NAMES, (a, b, c, out), strict=True) if x is not None
+    }
     mesh = _mesh(given)
-    form = tuple((name, *_described(x)) for name, x in given.items() if x is not None)
     asked = None if out_placements is None else tuple(map(str, out_placements))
-    _agree(mesh, form, (alpha, beta, precision, asked, overlapped))
+    _agree(mesh, given, (alpha, beta, precision, asked, overlapped))
     for name, x in given.items():
-        if x is not None and x.dtype != torch.float32:
+        if x.dtype != torch.float32:
             raise DTypeError(f"{name} is a DTensor of {x.dtype}; it must be float32")
-    vectors = a.dim() == 1, b.dim() == 1
-    records = torch.is_grad_enabled() and any(x.requires_grad for x in given.values() if x is not None)
+    is_row, is_column = a.dim() == 1, b.dim() == 1  # vectors
+    left = a.unsqueeze(0) if is_row else a
+    right = b.unsqueeze(1) if is_column else b
+    shape = planning.check_shapes(left.shape, right.shape)
+    final = (*shape[:-2], *shape[-2:][is_row : 2 - is_column])
+    if c is not None:
+        _check_added(c, final)
+    records = torch.is_grad_enabled() and any(x.requires_grad for x in given.values())
     if out is not None:
         if out_placements is not None:
             raise InputError("out has placements of its own: give out or out_placements, not both")
         if records:
             raise ArrayError("with out, a product has no derivative: call it under torch.no_grad()")
-        if any(vectors):
-            raise ShapeError("with out, both operands must be matrices or stacks of them")
-    left = a.unsqueeze(0) if vectors[0] else a
-    right = b.unsqueeze(1) if vectors[1] else b
-    shape = planning.check_shapes(left.shape, right.shape)
-    final = shape[: len(shape) - 2] + shape[-2:][vectors[0] : 2 - vectors[1]]
+        if tuple(out.shape) != shape or len(final) < 2:
+            raise ShapeError(f"out has shape {tuple(out.shape)}; it must be a matrix {shape}")
+        out_placements = out.placements
     wanted: Placements | None = None
-    if out is not None:
-        if tuple(out.shape) != shape:
-            raise ShapeError(f"out has shape {tuple(out.shape)}; the result has {shape}")
-        wanted = _plain(out.placements, "out")
-    elif out_placements is not None:
-        plain = _plain(out_placements, "out_placements")
+    if out_placements is not None:
+        plain = _plain(out_placements, "out" if out is not None else "out_placements")
         wanted = placements.checked(plain, len(final), tuple(mesh.shape), "the result")
-        if vectors[0]:  # the result lacks the axis of rows
+        if is_row:  # the result lacks the axis of rows
             rows = len(shape) - 2
-            wanted = tuple(p + (isinstance(p, int) and p >= rows) for p in wanted)  # type: ignore[operator]
-    if c is not None:
-        _check_added(c, final)
+            wanted = tuple(p + 1 if isinstance(p, int) and p >= rows else p for p in wanted)
     options = _Options(alpha, precision, wanted, overlapped)
     if c is not None and wanted is None:
-        options = options._replace(wanted=_reduced(_planned(left, right, options, mesh).c, shape))
-    found = _Product.apply(left, right, options) if records else _carry_out(left, right, options, out)
-    if vectors[0]:
+        options = options._replace(wanted=_reduced(_planned(left, right, options).c, shape))
+    found = (
+        _Product.apply(left, right, options) if records else _carry_out(left, right, options, out)
+    )
+    if is_row:
         found = found.squeeze(-2)
-    if vectors[1]:
+    if is_column:
         found = found.squeeze(-1)
-    if c is not None and beta:
-        at = placements.broadcast(_plain(found.placements, "the result"), found.dim(), c.shape)
-        with overlap.communicating("the redistribution of c"):
-            added = c.redistribute(mesh, _torch(at))
-        found = found.add_(beta * added) if found is out else found + beta * added
-        if out_placements is not None:
-            found = found.redistribute(mesh, list(out_placements))
-    return found
+    return found if c is None or not beta else _add(found, c, beta, out)
 
 
 def explain(a: DTensor, b: DTensor, out_placements: Any, overlapped: bool | None) -> Plan:
     """The plan of a product of matrices. Raises as `matmul`."""
-    mesh = _mesh({"a": a, "b": b})
+    _mesh({"a": a, "b": b})
     wanted = None if out_placements is None else _plain(out_placements, "out_placements")
-    return _planned(a, b, _Options(None, None, wanted, overlapped), mesh)
+    return _planned(a, b, _Options(None, None, wanted, overlapped))
 
 
-def _planned(a: DTensor, b: DTensor, options: _Options, mesh: Any) -> Plan:
-    at = _plain(a.placements, "a"), _plain(b.placements, "b")
+def _planned(a: DTensor, b: DTensor, options: _Options) -> Plan:
+    at, mesh = (_plain(a.placements, "a"), _plain(b.placements, "b")), a.device_mesh
     machine = links.current(mesh.device_type)
-    shape = tuple(mesh.shape)
-    return planning.plan(a.shape, b.shape, shape, at, options.wanted, machine, options.overlap)
+    sizes = tuple(mesh.shape)
+    return planning.plan(a.shape, b.shape, sizes, at, options.wanted, machine, options.overlap)
 
 
 def _carry_out(a: DTensor, b: DTensor, options: _Options, out: DTensor | None = None) -> DTensor:
     """Compute alpha·a·b as planned; `out` receives it."""
     mesh = a.device_mesh
-    plan = _planned(a, b, options, mesh)
+    plan = _planned(a, b, options)
     shape = planning.check_shapes(a.shape, b.shape)
     scalars: dict[str, Any] = {"alpha": options.alpha, "precision": options.precision}
     to_a, to_b, made = list(plan.at_a), list(plan.at_b), list(plan.at_c)
@@ -128,22 +121,22 @@ def _carry_out(a: DTensor, b: DTensor, options: _Options, out: DTensor | None = 
     elif way is not None:
         made[way.dimension] = plan.c[way.dimension]
     with torch.no_grad():
-        local_a, local_b = (
-            _moved(x, at, name) for x, at, name in ((a, to_a, "a"), (b, to_b, "b"))
-        )
+        local_a, local_b = (_moved(x, at, name) for x, at, name in ((a, to_a, "a"), (b, to_b, "b")))
         is_in_place = out is not None and plan.c == plan.at_c
         into = out.to_local() if out is not None and is_in_place else None
         if way is None:
             local = torch.as_tensor(entry.product(local_a, local_b, out=into, **scalars))
         elif way.what == "c":
             group = mesh.get_group(way.dimension)
-            parts = local_a, local_b, way.axis, way.pieces, group, scalars
-            local = overlap.scattered_product(*parts)
+            local = overlap.scattered_product(
+                local_a, local_b, way.axis, way.pieces, group, scalars
+            )
         else:
             length = {"m": a.shape[-2], "k": a.shape[-1], "n": b.shape[-1]}[way.axis]
             group = mesh.get_group(way.dimension)
-            parts = local_a, local_b, way.what, way.axis, length, way.pieces, group, scalars
-            local = overlap.gathered_product(*parts, out=into)
+            local = overlap.gathered_product(
+                local_a, local_b, way.what, way.axis, length, way.pieces, group, scalars, into
+            )
         found = _wrapped(local, mesh, tuple(made), shape)
         if tuple(made) != plan.c:
             with overlap.communicating("the redistribution of the result"):
@@ -153,6 +146,23 @@ def _carry_out(a: DTensor, b: DTensor, options: _Options, out: DTensor | None = 
         if not is_in_place:
             out.to_local().copy_(found.to_local())
         return out
+
+
+def _add(found: DTensor, c: DTensor, beta: float, out: DTensor | None) -> DTensor:
+    """Return found + beta·c in the placements of `found`, in place if it is `out`."""
+    at = _plain(found.placements, "the result")
+    into = placements.broadcast(at, found.dim(), c.shape)
+    if PARTIAL in into:  # asked for: the first process of each sum adds c
+        whole = tuple(REPLICATE if p == PARTIAL else p for p in into)
+        with overlap.communicating("the redistribution of c"):
+            local = c.redistribute(c.device_mesh, _torch(whole)).to_local()
+        ranks = zip(into, c.device_mesh.get_coordinate(), strict=True)
+        share = beta if all(p != PARTIAL or rank == 0 for p, rank in ranks) else 0.0
+        added = _wrapped(share * local, c.device_mesh, into, tuple(c.shape))
+    else:
+        with overlap.communicating("the redistribution of c"):
+            added = beta * c.redistribute(c.device_mesh, _torch(into))
+    return found + added if out is None else out.add_(added)
 
 
 def _reduced(at: Placements, shape: tuple[int, ...]) -> Placements:
@@ -224,8 +234,8 @@ def _mesh(given: dict[str, Any]) -> Any:
             continue
         if not isinstance(x, DTensor):
             raise ArrayError(
-                f"{name} is a {type(x).__name__}, but other operands are DTensors; make it one with "
-                f"distribute_tensor({name}, mesh, [Replicate()]) or another placement"
+                f"{name} is a {type(x).__name__}, but other operands are DTensors; make it one "
+                f"with distribute_tensor({name}, mesh, [Replicate()]) or another placement"
             )
         if found is not None and x.device_mesh != found:
             raise PlacementError(
@@ -236,14 +246,6 @@ def _mesh(given: dict[str, Any]) -> Any:
         if found.get_coordinate() is None:
             raise PlacementError(f"{name} is on {found}, of which this process is no part")
     return found
-
-
-def _described(x: DTensor) -> tuple[str, ...]:
-    return str(tuple(x.shape)), str(x.dtype), placements.text([_word(p) for p in x.placements])
-
-
-def _word(placement: Placement) -> Any:
-    return placement.dim if type(placement) is Shard else str(placement)
 
 
 def _plain(given: Sequence[Placement], name: str) -> Placements:
@@ -278,17 +280,19 @@ def _check_added(c: DTensor, shape: tuple[int, ...]) -> None:
 _agreed: set[Any] = set()
 
 
-def _agree(mesh: Any, form: Any, scalars: Any) -> None:
+def _agree(mesh: Any, given: dict[str, DTensor], scalars: Any) -> None:
     """Compare a new form of operands on all processes of the mesh, before any of them is moved.
 
     Raises ShapeError on all processes if they differ. A form that this process has multiplied
     before is not compared again.
     """
+    form = tuple((name, tuple(x.shape), x.dtype, x.placements) for name, x in given.items())
     machine = links.current(mesh.device_type)
     key = mesh, form, scalars, machine
     if key in _agreed:
         return
-    words = ["; ".join(" ".join(part) for part in form) + f"; {scalars}, {machine.name}"]
+    listed = [f"{name} {shape} at ({', '.join(map(str, at))})" for name, shape, _, at in form]
+    words = [f"{'; '.join(listed)}; {scalars} by the links of {machine.name}"]
     for dimension in range(mesh.ndim):
         group = mesh.get_group(dimension)
         gathered: list[Any] = [None] * dist.get_world_size(group)
@@ -296,9 +300,9 @@ def _agree(mesh: Any, form: Any, scalars: Any) -> None:
             dist.all_gather_object(gathered, words, group=group)
         words = [text for part in gathered for text in part]
     if len(set(words)) > 1:
-        mine, other = words[0], next(text for text in words if text != words[0])
+        one, other = words[0], next(text for text in words if text != words[0])
         raise ShapeError(
             f"processes of the mesh multiply different operands, so nothing was moved: some have "
-            f"{mine}, others {other}"
+            f"{one}, others {other}"
         )
     _agreed.add(key)

@@ -1,8 +1,8 @@
 """Where DTensor may run the operators `gemmlab::mm`, `bmm`, `addmm` and `baddbmm` on shards.
 
-The strategies are the ways of `placements.ways`; PyTorch chooses by its own model of costs and moves
-the operands. Importing this module registers them. Products of shards by PyTorch's own operators
-(`@`, `mm`, `linear`) need no more than `gemmlab.torch.enable()`: DTensor calls them on local tensors.
+The strategies are the ways of `placements.ways`; PyTorch chooses by its own model of costs and
+moves the operands. Importing this module registers them. PyTorch's own operators (`@`, `mm`,
+`linear`) need no more than `gemmlab.torch.enable()`: DTensor calls them on local tensors.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ def _torch(placement: Placement) -> Any:
     return Partial() if placement == PARTIAL else Replicate()
 
 
-def _products(a: Any, b: Any) -> list[Any]:
+def _of_products(a: Any, b: Any, **_: Any) -> list[Any]:
     return [
-        ([_torch(way.c)], [_torch(way.a), _torch(way.b)]) for way in placements.ways(a.shape, b.shape)
+        ([_torch(way.c)], [_torch(way.a), _torch(way.b)])
+        for way in placements.ways(a.shape, b.shape)
     ]
 
 
-def _sums(c: Any, a: Any, b: Any) -> list[Any]:
+def _of_sums(c: Any, a: Any, b: Any, **_: Any) -> list[Any]:
     found = []
     for way in placements.ways(a.shape, b.shape):
         (added,) = placements.broadcast((way.c,), len(a.shape), c.shape)
@@ -43,13 +44,5 @@ def _sums(c: Any, a: Any, b: Any) -> list[Any]:
     return found
 
 
-@register_sharding([_OPERATORS.mm.default, _OPERATORS.bmm.default])
-def _of_products(a: Any, b: Any, *, precision: Any = None) -> list[Any]:
-    return _products(a, b)
-
-
-@register_sharding([_OPERATORS.addmm.default, _OPERATORS.baddbmm.default])
-def _of_sums(
-    c: Any, a: Any, b: Any, *, beta: Any = 1, alpha: Any = 1, precision: Any = None
-) -> list[Any]:
-    return _sums(c, a, b)
+register_sharding([_OPERATORS.mm.default, _OPERATORS.bmm.default])(_of_products)
+register_sharding([_OPERATORS.addmm.default, _OPERATORS.baddbmm.default])(_of_sums)

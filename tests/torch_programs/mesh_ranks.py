@@ -2,8 +2,8 @@
 
     python mesh_ranks.py 3 …
 
-PyTorch is imported once; then the processes of each world are forked, one world after the other. The
-output is JSON: world → check → what went wrong.
+PyTorch is imported once; then the processes of each world are forked, one world after the other.
+The output is JSON: world → check → what went wrong.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
-from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
 from torch.distributed.tensor.debug import CommDebugMode
 
@@ -34,7 +35,7 @@ from gemmlab.torch import override
 
 KINDS: tuple[Placement, ...] = (Shard(0), Shard(1), Replicate(), Partial())
 U = 2.0**-24
-TIMEOUT = timedelta(seconds=8)
+TIMEOUT = timedelta(seconds=60)
 
 Mesh = Any
 CHECKS: dict[str, Callable[[Mesh, Mesh | None], None]] = {}
@@ -66,7 +67,9 @@ def placed(x: torch.Tensor, mesh: Mesh, at: Sequence[Placement]) -> DTensor:
     )
 
 
-def right(found: DTensor, a: torch.Tensor, b: torch.Tensor, added: Any = 0, factor: float = 1) -> None:
+def right(
+    found: DTensor, a: torch.Tensor, b: torch.Tensor, added: Any = 0, factor: float = 1
+) -> None:
     """Fail unless the whole result is within float32's error bound."""
     whole = found.full_tensor()
     expected = factor * (a.double() @ b.double()) + added
@@ -78,12 +81,9 @@ def right(found: DTensor, a: torch.Tensor, b: torch.Tensor, added: Any = 0, fact
 
 
 def refused(kind: type[Exception], words: str, call: Callable[[], object]) -> None:
-    try:
+    with pytest.raises(kind) as found:
         call()
-    except kind as error:
-        assert words in str(error), f"{words!r} is not in {str(error)!r}"
-        return
-    raise AssertionError(f"no {kind.__name__}")
+    assert words in str(found.value)
 
 
 def pairs(mesh: Mesh) -> Iterator[tuple[tuple[Placement, ...], tuple[Placement, ...]]]:
@@ -93,27 +93,34 @@ def pairs(mesh: Mesh) -> Iterator[tuple[tuple[Placement, ...], tuple[Placement, 
 
 @check
 def every_pair(mesh: Mesh, grid: Mesh | None) -> None:
-    """All pairs of placements, in a ring and not, into every placement."""
+    """All pairs of placements, overlapped and not, into every placement."""
     a, b = matrix(1, 7, 5), matrix(2, 5, 9)
+    overlapped = set()
     for at_a, at_b in pairs(mesh):
         x, y = placed(a, mesh, at_a), placed(b, mesh, at_b)
-        for overlap in (None, True):
-            right(gd.matmul(x, y, overlap=overlap), a, b)
-            for at in KINDS[:3]:
-                found = gd.matmul(x, y, out_placements=[at], overlap=overlap)
-                assert found.placements == (at,), (at_a, at_b, at, found.placements)
-                right(found, a, b)
+        for number, at in enumerate((None, *KINDS)):
+            wanted, overlap = None if at is None else [at], number % 2 == mesh.size() % 2
+            found = gd.matmul(x, y, out_placements=wanted, overlap=overlap)
+            assert at is None or found.placements == (at,), (at_a, at_b, at, found.placements)
+            right(found, a, b)
+            way = gd.plan(x, y, out_placements=wanted, overlap=overlap).overlap
+            assert overlap or way is None
+            overlapped.add(way and way.what + way.axis)
+    assert overlapped >= {None, "am", "ak", "bk", "bn"}, overlapped
     if grid is None:
         return
-    for number, (at_a, at_b) in enumerate(pairs(grid)):
+    # A third of the 256 pairs; test_mesh_plans.py has the arithmetic of all.
+    for number, (at_a, at_b) in list(enumerate(pairs(grid)))[::3]:
         x, y = placed(a, grid, at_a), placed(b, grid, at_b)
         at = (KINDS[number % 3], KINDS[number // 3 % 3])
-        found = gd.matmul(x, y, out_placements=at if number % 2 else None, overlap=number % 5 == 0)
+        found = gd.matmul(
+            x, y, out_placements=at if number % 4 < 2 else None, overlap=number % 2 == 0
+        )
         right(found, a, b)
 
 
 @check
-def many_shapes(mesh: Mesh, grid: Mesh | None) -> None:
+def many_shapes(mesh: Mesh, _: Mesh | None) -> None:
     """Shapes that do not divide, empty shards, vectors, stacks that broadcast."""
     shapes = [
         ((1, 6), (6, 1)), ((2, 3), (3, 17)), ((13, 1), (1, 13)), ((5,), (5, 4)), ((3, 5), (5,)),
@@ -125,38 +132,43 @@ def many_shapes(mesh: Mesh, grid: Mesh | None) -> None:
         for p in [Replicate(), Partial(), *map(Shard, range(len(shape_a)))]:
             q = [Replicate(), *map(Shard, range(len(shape_b)))][number % (len(shape_b) + 1)]
             x, y = placed(a, mesh, [p]), placed(b, mesh, [q])
-            for overlap in (None, True):
-                right(gemmlab.matmul(x, y) if overlap is None else gd.matmul(x, y, overlap=True), a, b)
+            if isinstance(p, Shard):
+                right(gd.matmul(x, y, out_placements=[Replicate()], overlap=True), a, b)
+            else:
+                right(gemmlab.matmul(x, y), a, b)
 
 
 @check
-def added_and_out(mesh: Mesh, grid: Mesh | None) -> None:
+def added_and_out(mesh: Mesh, _: Mesh | None) -> None:
     a, b = matrix(5, 7, 5), matrix(6, 5, 9)
-    for at_a, at_b in itertools.product(KINDS, KINDS):
+    added = [((7, 9), Shard(0)), ((9,), Shard(0)), ((7, 1), Replicate()), ((7, 9), Partial())]
+    for number, (at_a, at_b) in enumerate(itertools.product(KINDS, KINDS)):
         x, y = placed(a, mesh, [at_a]), placed(b, mesh, [at_b])
-        for shape, at in (((7, 9), Shard(0)), ((9,), Shard(0)), ((7, 1), Replicate())):
-            c = matrix(7, *shape)
-            z = placed(c, mesh, [at])
-            right(gemmlab.matmul(x, y, z, alpha=0.5, beta=-2), a, b, -2 * c.double(), 0.5)
-        for at in KINDS[:3]:
-            out = placed(torch.full((7, 9), torch.nan), mesh, [at])
-            address = out.to_local().data_ptr()
-            assert gemmlab.matmul(x, y, out=out, alpha=2) is out
-            assert out.to_local().data_ptr() == address and out.placements == (at,)
-            right(out, a, b, factor=2)
+        shape, at = added[(number + number // 4 + mesh.size()) % 4]
+        c = matrix(7, *shape)
+        z = placed(c, mesh, [at])
+        right(gemmlab.matmul(x, y, z, alpha=0.5, beta=-2), a, b, -2 * c.double(), 0.5)
+        at = KINDS[(number + number // 4 + mesh.size()) % 3]
+        out = placed(torch.full((7, 9), torch.nan), mesh, [at])
+        address = out.to_local().data_ptr()
+        assert gemmlab.matmul(x, y, out=out, alpha=2) is out
+        assert out.to_local().data_ptr() == address and out.placements == (at,)
+        right(out, a, b, factor=2)
 
 
 @check
-def gradients(mesh: Mesh, grid: Mesh | None) -> None:
-    for shape_a, shape_b in (((7, 5), (5, 9)), ((3, 4, 5), (5, 6)), ((2, 4, 5), (2, 5, 3))):
+def gradients(mesh: Mesh, _: Mesh | None) -> None:
+    for shape_a, shape_b in (((7, 5), (5, 9)), ((3, 4, 5), (5, 6))):
         a, b = matrix(8, *shape_a).requires_grad_(), matrix(9, *shape_b).requires_grad_()
         weight = matrix(10, *torch.matmul(a, b).shape)
         (torch.matmul(a, b) * weight).sum().backward()
-        for at_a, at_b in itertools.product([Replicate(), Shard(0), Shard(1), Partial()], repeat=2):
+        for at_a, at_b in list(itertools.product(KINDS, repeat=2))[a.dim() % 2 :: a.dim() - 1]:
             x = placed(a.detach(), mesh, [at_a]).requires_grad_()
             y = placed(b.detach(), mesh, [at_b]).requires_grad_()
             found = gemmlab.matmul(x, y)
-            (found.redistribute(mesh, [Replicate()]) * placed(weight, mesh, [Replicate()])).sum().backward()
+            (
+                found.redistribute(mesh, [Replicate()]) * placed(weight, mesh, [Replicate()])
+            ).sum().backward()
             for mine, own, at in ((x, a, at_a), (y, b, at_b)):
                 assert mine.grad is not None and own.grad is not None
                 assert mine.grad.placements == (Replicate() if isinstance(at, Partial) else at,)
@@ -164,7 +176,7 @@ def gradients(mesh: Mesh, grid: Mesh | None) -> None:
 
 
 @check
-def nothing_moves_in_vain(mesh: Mesh, grid: Mesh | None) -> None:
+def nothing_moves_in_vain(mesh: Mesh, _: Mesh | None) -> None:
     a, b = matrix(1, 8, 8), matrix(2, 8, 8)
     cases: list[tuple[Placement, Placement, Placement | None, dict[str, int]]] = [
         (Shard(0), Replicate(), None, {}),
@@ -187,7 +199,7 @@ def nothing_moves_in_vain(mesh: Mesh, grid: Mesh | None) -> None:
 
 
 @check
-def pytorchs_operators(mesh: Mesh, grid: Mesh | None) -> None:
+def pytorchs_operators(mesh: Mesh, _: Mesh | None) -> None:
     """`@` and `linear` under enable(), and gemmlab's own operators."""
     a, b, bias = matrix(1, 8, 5), matrix(2, 5, 9), matrix(3, 9)
     before = override._predicted
@@ -200,9 +212,14 @@ def pytorchs_operators(mesh: Mesh, grid: Mesh | None) -> None:
             right(x @ y, a, b)
             assert gt.report().taken == taken + 1
         linear = torch.nn.functional.linear
-        found = linear(placed(a, mesh, [Shard(0)]), placed(b.T, mesh, [Shard(0)]), placed(bias, mesh, KINDS[:1]))
+        found = linear(
+            placed(a, mesh, [Shard(0)]),
+            placed(b.T, mesh, [Shard(0)]),
+            placed(bias, mesh, KINDS[:1]),
+        )
         right(found, a, b, bias.double())
-        assert gt.report().left == {}, gt.report()
+        # float64 products are the references.
+        assert set(gt.report().left) == {"not float32"}, gt.report()
     finally:
         gt.disable()
         override._predicted = before
@@ -212,7 +229,9 @@ def pytorchs_operators(mesh: Mesh, grid: Mesh | None) -> None:
         right(gt.mm(x, y), a, b)
         z = placed(bias, mesh, [Shard(0)])
         right(gt.addmm(z, x, y, beta=2, alpha=0.5), a, b, 2 * bias.double(), 0.5)
-        right(gt.bmm(placed(stack_a, mesh, [at_a]), placed(stack_b, mesh, [at_b])), stack_a, stack_b)
+        right(
+            gt.bmm(placed(stack_a, mesh, [at_a]), placed(stack_b, mesh, [at_b])), stack_a, stack_b
+        )
     x = placed(a, mesh, [Shard(0)]).requires_grad_()
     gt.linear(x, placed(b.T, mesh, [Replicate()])).sum().backward()
     assert x.grad is not None
@@ -220,11 +239,13 @@ def pytorchs_operators(mesh: Mesh, grid: Mesh | None) -> None:
 
 
 @check
-def the_same_bits(mesh: Mesh, grid: Mesh | None) -> None:
+def the_same_bits(mesh: Mesh, _: Mesh | None) -> None:
     a, b = matrix(1, 40, 30), matrix(2, 30, 50)
     for at in (Shard(0), Shard(1)):
         x, y = placed(a, mesh, [at]), placed(b, mesh, [Shard(0)])
-        runs = [gd.matmul(x, y, out_placements=[Shard(0)], overlap=True).to_local() for _ in range(3)]
+        runs = [
+            gd.matmul(x, y, out_placements=[Shard(0)], overlap=True).to_local() for _ in range(3)
+        ]
         assert all(torch.equal(run, runs[0]) for run in runs)
 
 
@@ -240,7 +261,6 @@ def errors(mesh: Mesh, grid: Mesh | None) -> None:
     refused(ShapeError, "out has shape", lambda: gemmlab.matmul(x, y, out=x))
     for at, words in (
         ([Shard(2)], "S(0), S(1), R, P can"),
-        ([Partial()], "P needs a S(1) with b S(0)"),
         ([Partial("max")], "redistribute first"),
         ([], "it needs 1"),
     ):
@@ -251,7 +271,7 @@ def errors(mesh: Mesh, grid: Mesh | None) -> None:
 
 
 @check
-def ranks_that_differ(mesh: Mesh, grid: Mesh | None) -> None:
+def ranks_that_differ(mesh: Mesh, _: Mesh | None) -> None:
     """One process has another shape: all say so, nothing hangs, and the mesh still works."""
     extra = mesh.get_rank() == 1
     x = placed(matrix(1, 17 + extra, 5), mesh, [Shard(0)])
@@ -262,7 +282,17 @@ def ranks_that_differ(mesh: Mesh, grid: Mesh | None) -> None:
 
 
 @check
-def z_a_rank_that_dies(mesh: Mesh, grid: Mesh | None) -> None:
+def a_rank_that_does_not_answer(mesh: Mesh, _: Mesh | None) -> None:
+    group = dist.new_group(timeout=timedelta(seconds=1))
+    impatient = DeviceMesh.from_group(group, "cpu")
+    x = placed(matrix(1, 8, 8), impatient, [Shard(0)])
+    if mesh.get_rank():
+        refused(PeerError, "ended or does not answer", lambda: gemmlab.matmul(x, x))
+    dist.barrier()
+
+
+@check
+def z_a_rank_that_dies(mesh: Mesh, _: Mesh | None) -> None:
     """The last check: the others raise PeerError, in a known form and in a new one."""
     x, y = placed(matrix(1, 64, 64), mesh, [Shard(0)]), placed(matrix(2, 64, 64), mesh, [Shard(0)])
     gd.matmul(x, y, overlap=True)
@@ -277,7 +307,9 @@ def z_a_rank_that_dies(mesh: Mesh, grid: Mesh | None) -> None:
 def work(rank: int, size: int, folder: Path) -> None:
     """Run all checks as one process of a world, and write what went wrong."""
     address = f"file://{folder / 'rendezvous'}"
-    dist.init_process_group("gloo", init_method=address, rank=rank, world_size=size, timeout=TIMEOUT)
+    dist.init_process_group(
+        "gloo", init_method=address, rank=rank, world_size=size, timeout=TIMEOUT
+    )
     mesh = init_device_mesh("cpu", (size,))
     grid = init_device_mesh("cpu", (2, 2)) if size == 4 else None
     for name, function in CHECKS.items():
@@ -312,7 +344,9 @@ def run(size: int) -> dict[str, str]:
         for check_name in CHECKS:
             dies = check_name == "z_a_rank_that_dies"
             ended = [folder / f"{check_name}.{rank}" for rank in range(size - dies)]
-            texts = [path.read_text() if path.exists() else f"{path.name}: not run" for path in ended]
+            texts = [
+                path.read_text() if path.exists() else f"{path.name}: not run" for path in ended
+            ]
             found[check_name] = "\n".join(filter(None, texts))
         return found
 

@@ -1,0 +1,190 @@
+"""Plans of products on meshes, carried out with NumPy: no processes, no PyTorch."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+import gemmlab.distributed as gd
+from gemmlab.distributed import links, placements, planning
+from gemmlab.errors import DTypeError, InputError, PlacementError, ShapeError
+
+KINDS = (0, 1, "R", "P")
+
+
+def shard(x, at, mesh, rank):
+    """The shard of a process, for an array that is whole; terms of sums differ."""
+    for p, count, i in zip(at, mesh, rank, strict=True):
+        if isinstance(p, int):
+            size = -(-x.shape[p] // count)
+            x = x.take(range(min(i * size, x.shape[p]), min((i + 1) * size, x.shape[p])), axis=p)
+        elif p == "P":
+            x = x * 2.0 ** -min(i + 1, count - 1)
+    return x
+
+
+def whole(shards, at, mesh):
+    """The array of which these are shards, by the coordinates of processes."""
+    if not mesh:
+        return shards[()]
+    parts = [
+        whole({rank[1:]: x for rank, x in shards.items() if rank[0] == i}, at[1:], mesh[1:])
+        for i in range(mesh[0])
+    ]
+    if isinstance(at[0], int):
+        return np.concatenate(parts, at[0])
+    if at[0] == "P":
+        return sum(parts)
+    assert all(np.array_equal(part, parts[0]) for part in parts)
+    return parts[0]
+
+
+@pytest.mark.parametrize("mesh", [(3,), pytest.param((2, 3), marks=pytest.mark.slow)], ids=str)
+def test_every_pair_of_placements_multiplies(mesh):
+    a, b = np.random.default_rng(0).standard_normal((2, 8, 8))
+    a, b = a[:7, :5], b[:5]
+    every: list[placements.Placements] = list(itertools.product(KINDS, repeat=len(mesh)))
+    for at in itertools.product(every, every):
+        plan = planning.plan(a.shape, b.shape, mesh, at, None, links.H200)
+        ranks = itertools.product(*map(range, mesh))
+        # DTensor cuts an axis by one dimension of the mesh after the other; so does `shard`.
+        found = {r: shard(a, plan.at_a, mesh, r) @ shard(b, plan.at_b, mesh, r) for r in ranks}
+        order = plan.at_c, mesh
+        np.testing.assert_allclose(
+            whole(found, *order), a @ b, atol=1e-12, err_msg=str((at, plan.ways))
+        )
+        for old, new in zip(at[0] + at[1], plan.at_a + plan.at_b, strict=True):
+            assert new != "P" or old == "P"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_stacks_multiply(seed):
+    rng = np.random.default_rng(seed)
+    for a_shape, b_shape in (
+        ((3, 4, 5), (5, 6)),
+        ((2, 1, 4, 5), (3, 5, 6)),
+        ((1, 4, 5), (3, 5, 1)),
+    ):
+        a, b = rng.standard_normal(a_shape), rng.standard_normal(b_shape)
+        of_a, of_b = (
+            [int(axis) if axis < x.ndim else "R" for axis in rng.integers(x.ndim + 1, size=2)]
+            for x in (a, b)
+        )
+        plan = planning.plan(a_shape, b_shape, (2, 2), (of_a, of_b), None, links.H200)
+        ranks = itertools.product(range(2), range(2))
+        found = {r: shard(a, plan.at_a, (2, 2), r) @ shard(b, plan.at_b, (2, 2), r) for r in ranks}
+        np.testing.assert_allclose(whole(found, plan.at_c, (2, 2)), a @ b, atol=1e-12)
+
+
+N = 8192
+
+
+@pytest.mark.parametrize(
+    ("at", "wanted", "ways", "moved"),
+    [
+        (("S0", "R"), None, ("rows",), 0),
+        (("R", "S1"), None, ("columns",), 0),
+        (("S1", "S0"), None, ("depth",), 0),
+        (("R", "R"), None, ("everything",), 0),
+        (("R", "R"), "S0", ("rows",), 0),
+        (("S0", "S0"), None, ("rows",), 3 / 4),
+        (("S(1)", "S(1)"), None, ("columns",), 3 / 4),
+        (("S1", "S0"), "S(0)", ("depth",), 3 / 4),
+    ],
+)
+def test_the_least_is_moved(at, wanted, ways, moved):
+    plan = gd.plan((N, N), (N, N), mesh=(4,), placed=at, out_placements=wanted)
+    assert plan.ways == ways and plan.moved == round(moved * 4 * N * N)
+    assert plan.total >= max(plan.communication * (plan.overlap is None), plan.product)
+
+
+def test_summa_on_nodes_that_do_not_exist():
+    at = ("S(0),S(1)", "S(0),S(1)")
+    plan = gd.plan((N, N), (N, N), mesh=(16, 8), placed=at, out_placements="S(0),S(1)")
+    assert plan.algorithm == "2-D SUMMA"
+    between, inside = plan.machine.links((16, 8))
+    assert (between, inside) == (links.H200.between, links.H200.inside)
+    by_dimension = {move.dimension: move for move in plan.transfers}
+    assert by_dimension[1].size == 4 * (N // 16) * N * 7 // 8  # rows of a, over NVLink
+    assert by_dimension[0].size == 4 * N * (N // 8) * 15 // 16  # columns of b, over the network
+    text = str(plan)
+    for words in ("16×8 processes", "NVLink", "InfiniBand", "not measured", "of memory", "next is"):
+        assert words in text
+
+
+def test_overlap_hides_at_most_the_transfer_and_only_if_faster():
+    for n in (256, 4096, 32768):
+        with_it, without = (gd.plan((n, n), (n, n), mesh=(4,), overlap=x) for x in (None, False))
+        assert max(with_it.product, with_it.communication) * 0.99 <= with_it.total <= without.total
+    assert gd.plan((256, 256), (256, 256), mesh=(4,)).overlap is None
+    large = gd.plan((32768, 32768), (32768, 32768), mesh=(4,)).overlap
+    assert large is not None and (large.what, large.axis) == ("b", "k")
+    forced = gd.plan((256, 256), (256, 256), mesh=(4,), overlap=True)
+    assert forced.overlap is not None
+
+
+def test_memory_counts_what_a_process_holds():
+    plan = gd.plan((1024, 512), (512, 2048), mesh=(4,), placed=("S0", "R"), overlap=False)
+    shard_a, b, c = 256 * 512, 512 * 2048, 256 * 2048
+    assert plan.memory == 4 * (2 * shard_a + 2 * b + c)  # both also as parts
+
+
+def test_a_fitted_link_reproduces_what_was_measured():
+    for n, seconds in links.ALL_GATHERS:
+        assert math.isclose(links.H200.inside.seconds(3 * n * n), seconds, rel_tol=0.08)
+    points = [(size, 2e-5 + size / 1e11) for size in (1e6, 1e7, 1e9)]
+    link = links.fit("x", points, "here")
+    assert math.isclose(link.start, 2e-5, rel_tol=1e-6) and math.isclose(
+        link.rate, 1e11, rel_tol=1e-6
+    )
+    assert links.fit("x", [(1e6, 1e-4), (2e6, 1e-4)], "here").start >= 0
+    with pytest.raises(InputError, match="two sizes"):
+        links.fit("x", points[:1], "here")
+
+
+def test_a_machine_is_saved_and_used(tmp_path):
+    path = tmp_path / "machine.json"
+    wire = links.Link("wire", 1e-3, 1e6, "here")
+    machine = links.Machine("mine", wire, wire, per_node=2)
+    machine.save(path)
+    assert links.load(path) == machine
+    gd.use(machine)
+    assert links.current("cuda") is machine
+    gd.use(None)
+    assert links.current("cuda") is links.H200
+    path.write_text("{}")
+    with pytest.raises(InputError, match=r"machine\.json is no model of links"):
+        links.load(path)
+    with pytest.raises(DTypeError, match="must be a Machine"):
+        gd.use("mine")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("error", "words", "options"),
+    [
+        (PlacementError, "no placement 'S'", {"placed": ("S", "R")}),
+        (
+            PlacementError,
+            r"a has 2 axes, so S\(2\) cannot be; S\(0\), S\(1\), R, P can",
+            {"placed": ("S2", "R")},
+        ),
+        (PlacementError, r"b has 2 placements \(R, R\) on a mesh with 1", {"placed": ("R", "R,R")}),
+        (PlacementError, "the result has 2 axes", {"out_placements": "S(5)"}),
+        (InputError, "shapes need a mesh", {"mesh": ()}),
+        (ShapeError, "5 columns of a do not meet", {"b": (4, 6)}),
+        (ShapeError, "stacks of 2 and 3", {"a": (2, 4, 5), "b": (3, 5, 6)}),
+        (ShapeError, "must be matrices", {"b": (5,)}),
+    ],
+)
+def test_errors(error, words, options):
+    arguments = {"a": (4, 5), "b": (5, 6), "mesh": (4,), **options}
+    with pytest.raises(error, match=words):
+        gd.plan(arguments.pop("a"), arguments.pop("b"), **arguments)
+
+
+def test_placements_are_read_as_they_are_written():
+    at = placements.parse("S(0), R,P,s-1", 3, (2, 2, 2, 2), "a")
+    assert at == (0, "R", "P", 2) and placements.text(at) == "S(0), R, P, S(2)"
