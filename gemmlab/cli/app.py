@@ -17,6 +17,7 @@ import typer
 from gemmlab.cli.bench import bench
 from gemmlab.cli.climb import climb
 from gemmlab.cli.compare import compare
+from gemmlab.cli.distributed import distributed
 from gemmlab.cli.docs import docs
 from gemmlab.cli.emulate import emulate
 from gemmlab.cli.env import env
@@ -83,3 +84,4 @@ app.command(name="list")(list_)
 _MORE = (show, explain, tune, emulate, new, judge, bench, compare, report, export, env, docs)
 for command in _MORE:
     app.command()(command)
+app.add_typer(distributed, name="distributed")

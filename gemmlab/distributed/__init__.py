@@ -10,7 +10,7 @@ print(gd.plan((32768, 32768), (32768, 32768), mesh=(16, 8)))  # without any GPU
 from __future__ import annotations
 
 from gemmlab.distributed.api import matmul, plan
-from gemmlab.distributed.links import Link, Machine, use
+from gemmlab.distributed.links import Link, Machine, load, use
 from gemmlab.distributed.planning import Overlap, Plan, Transfer
 
-__all__ = ["Link", "Machine", "Overlap", "Plan", "Transfer", "matmul", "plan", "use"]
+__all__ = ["Link", "Machine", "Overlap", "Plan", "Transfer", "load", "matmul", "plan", "use"]

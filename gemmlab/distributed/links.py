@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from gemmlab.errors import DTypeError, InputError
 from gemmlab.linalg.arch import DEFAULT
@@ -42,7 +43,8 @@ class Machine:
     """Nodes of GPUs: the links inside a node and between nodes, and the speed of a product.
 
     `per_node` is the number of GPUs in a node. `operations` is the rate of products in operations
-    per second; None uses the predicted times of `gemmlab.matmul` on an H200.
+    per second; None uses the predicted times of `gemmlab.matmul` on an H200, but no more than
+    `sustained` operations per second: under long load, GPUs lower their clocks.
     """
 
     name: str
@@ -50,6 +52,7 @@ class Machine:
     between: Link
     per_node: int = 8
     operations: float | None = None
+    sustained: float = 214e12  # measured on an H200 at 16384³
 
     def links(self, mesh: Sequence[int]) -> tuple[Link, ...]:
         """Return the link along each dimension of a mesh whose last dimensions are in a node."""
@@ -64,15 +67,17 @@ class Machine:
         """Return the seconds of a product on one GPU."""
         if 0 in (m, n, k, batch):
             return 0.0
+        work = 2 * m * n * k * batch
         if self.operations is not None:
-            return 2 * m * n * k * batch / self.operations
-        return _on_h200(m, n, k, batch)
+            return work / self.operations
+        return max(_on_h200(m, n, k, batch), work / self.sustained)
 
     def adding(self, m: int, n: int, batch: int = 1) -> float:
         """Return the seconds in which a product also reads the sum that it adds to."""
         return ITEM * m * n * batch / DEFAULT.store_rate
 
     def save(self, path: Path) -> None:
+        """Write it as JSON."""
         path.write_text(json.dumps(asdict(self), indent=2) + "\n")
 
 
@@ -82,16 +87,24 @@ def _on_h200(m: int, n: int, k: int, batch: int) -> float:
     return min(tiers.fp16x3_time(case), tiers.sgemm_time(case))
 
 
-def load(path: Path) -> Machine:
-    """Read a machine that `Machine.save` wrote. Raises InputError if it is none."""
+def load(path: str | Path) -> Machine:
+    """Read a machine that `Machine.save` or `gemmlab distributed measure` wrote.
+
+    Raises:
+        InputError: the file has no machine.
+    """
     try:
-        data = json.loads(path.read_text())
-        if set(data) != {field.name for field in fields(Machine)}:
-            raise ValueError(f"it has {', '.join(sorted(data))}")
-        inside, between = (Link(**data.pop(name)) for name in ("inside", "between"))
-        return Machine(inside=inside, between=between, **data)
+        return from_json(json.loads(Path(path).read_text()))
     except (ValueError, TypeError, KeyError) as error:
         raise InputError(f"{path} is no model of links: {error}") from None
+
+
+def from_json(data: dict[str, Any]) -> Machine:
+    """Return the machine of `asdict`. Raises ValueError, TypeError and KeyError."""
+    if set(data) != {field.name for field in fields(Machine)}:
+        raise ValueError(f"it has the fields {', '.join(sorted(data)) or '(none)'}")
+    inside, between = (Link(**data[name]) for name in ("inside", "between"))
+    return Machine(**{**data, "inside": inside, "between": between})
 
 
 def fit(name: str, measured: Sequence[tuple[float, float]], source: str) -> Link:

@@ -1,6 +1,9 @@
 """What processes of meshes run: started by test_torch_meshes.py, once for all checks.
 
-    python mesh_ranks.py 3 …
+    python mesh_ranks.py cpu 2 3 4
+
+With "cuda", all processes share one GPU, which symmetric memory allows if
+TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES is set.
 
 PyTorch is imported once; then the processes of each world are forked, one world after the other.
 The output is JSON: world → check → what went wrong.
@@ -30,9 +33,11 @@ from torch.distributed.tensor.debug import CommDebugMode
 import gemmlab
 import gemmlab.distributed as gd
 import gemmlab.torch as gt
+from gemmlab.distributed import measuring
 from gemmlab.errors import ArrayError, DTypeError, InputError, PeerError, PlacementError, ShapeError
 from gemmlab.torch import override
 
+DEVICE = sys.argv[1] if __name__ == "__main__" else "cpu"
 KINDS: tuple[Placement, ...] = (Shard(0), Shard(1), Replicate(), Partial())
 U = 2.0**-24
 TIMEOUT = timedelta(seconds=60)
@@ -63,7 +68,12 @@ def placed(x: torch.Tensor, mesh: Mesh, at: Sequence[Placement]) -> DTensor:
         elif isinstance(p, Partial):
             local = local * (2.0 ** -min(i + 1, count - 1))  # exact, and they add up to 1
     return DTensor.from_local(
-        local.clone(), mesh, list(at), run_check=False, shape=x.shape, stride=x.stride()
+        local.to(DEVICE, copy=True),
+        mesh,
+        list(at),
+        run_check=False,
+        shape=x.shape,
+        stride=x.stride(),
     )
 
 
@@ -71,7 +81,7 @@ def right(
     found: DTensor, a: torch.Tensor, b: torch.Tensor, added: Any = 0, factor: float = 1
 ) -> None:
     """Fail unless the whole result is within float32's error bound."""
-    whole = found.full_tensor()
+    whole = found.full_tensor().cpu()
     expected = factor * (a.double() @ b.double()) + added
     assert whole.shape == expected.shape, (whole.shape, expected.shape)
     size = abs(factor) * (a.double().abs() @ b.double().abs()) + abs(torch.as_tensor(added))
@@ -172,7 +182,8 @@ def gradients(mesh: Mesh, _: Mesh | None) -> None:
             for mine, own, at in ((x, a, at_a), (y, b, at_b)):
                 assert mine.grad is not None and own.grad is not None
                 assert mine.grad.placements == (Replicate() if isinstance(at, Partial) else at,)
-                torch.testing.assert_close(mine.grad.full_tensor(), own.grad, rtol=1e-5, atol=1e-5)
+                found_grad = mine.grad.full_tensor().cpu()
+                torch.testing.assert_close(found_grad, own.grad, rtol=1e-5, atol=1e-5)
 
 
 @check
@@ -204,7 +215,7 @@ def pytorchs_operators(mesh: Mesh, _: Mesh | None) -> None:
     a, b, bias = matrix(1, 8, 5), matrix(2, 5, 9), matrix(3, 9)
     before = override._predicted
     override._predicted = lambda *_: ("", 0.0)  # type: ignore[assignment]
-    override._enable("CPU")
+    override._enable(DEVICE.upper())
     try:
         for at_a, at_b in itertools.product(KINDS, KINDS):
             x, y = placed(a, mesh, [at_a]), placed(b, mesh, [at_b])
@@ -235,7 +246,7 @@ def pytorchs_operators(mesh: Mesh, _: Mesh | None) -> None:
     x = placed(a, mesh, [Shard(0)]).requires_grad_()
     gt.linear(x, placed(b.T, mesh, [Replicate()])).sum().backward()
     assert x.grad is not None
-    torch.testing.assert_close(x.grad.full_tensor(), b.sum(1).expand(8, 5))
+    torch.testing.assert_close(x.grad.full_tensor().cpu(), b.sum(1).expand(8, 5))
 
 
 @check
@@ -282,9 +293,31 @@ def ranks_that_differ(mesh: Mesh, _: Mesh | None) -> None:
 
 
 @check
+def measuring_products(mesh: Mesh, _: Mesh | None) -> None:
+    """What `gemmlab distributed measure` runs, small; on 3 processes, too many for one in turn."""
+    if mesh.size() == 3 or DEVICE != "cpu":
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "record.json"
+        bench = measuring.Bench("cpu", path)
+        bench.fit_links([16, 32])
+        gd.use(None)  # the forms of other checks are planned with the built-in links
+        bench.rows_by_rows(32)
+        bench.other_cases(16)
+        bench.programs(16)
+        assert not [row for row in bench.rows if "failed" in row], bench.rows
+        assert len(bench.rows) == 19 + 3 * (mesh.size() == 4)
+        assert all(row["error"] is None or row["error"] < 10 for row in bench.rows)
+        ours = [row for row in bench.rows if row["by"].startswith("gemmlab") and row["error"]]
+        assert all(row["predicted"] > 0 for row in ours)
+        assert [row["same_bits_when_overlapped"] for row in bench.rows if len(row) > 9] == [True]
+        assert path.exists() == (mesh.get_rank() == 0)
+
+
+@check
 def a_rank_that_does_not_answer(mesh: Mesh, _: Mesh | None) -> None:
     group = dist.new_group(timeout=timedelta(seconds=1))
-    impatient = DeviceMesh.from_group(group, "cpu")
+    impatient = DeviceMesh.from_group(group, DEVICE)
     x = placed(matrix(1, 8, 8), impatient, [Shard(0)])
     if mesh.get_rank():
         refused(PeerError, "ended or does not answer", lambda: gemmlab.matmul(x, x))
@@ -310,8 +343,11 @@ def work(rank: int, size: int, folder: Path) -> None:
     dist.init_process_group(
         "gloo", init_method=address, rank=rank, world_size=size, timeout=TIMEOUT
     )
-    mesh = init_device_mesh("cpu", (size,))
-    grid = init_device_mesh("cpu", (2, 2)) if size == 4 else None
+    if DEVICE == "cuda":
+        torch.cuda.set_device(0)
+        os.environ["LOCAL_WORLD_SIZE"] = str(size)
+    mesh = init_device_mesh(DEVICE, (size,))
+    grid = init_device_mesh(DEVICE, (2, 2)) if size == 4 else None
     for name, function in CHECKS.items():
         try:
             function(mesh, grid)
@@ -354,4 +390,4 @@ def run(size: int) -> dict[str, str]:
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    print(json.dumps({size: run(int(size)) for size in sys.argv[1:]}))
+    print(json.dumps({size: run(int(size)) for size in sys.argv[2:]}))

@@ -1,0 +1,331 @@
+"""What each process of `gemmlab distributed measure` runs: products on its mesh, timed and judged.
+
+    torchrun --nproc-per-node 4 -m gemmlab.distributed.measuring '{"sizes": [4096], …}' record.json
+
+Times are medians of several runs, each started together, of the slowest process. The contenders of
+a product run in turn, so that a change of clocks affects all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from gemmlab import distributed as gd
+from gemmlab.core.packages import TORCH
+from gemmlab.distributed import links
+from gemmlab.linalg import entry
+from gemmlab.problems.problem import U
+
+# Multicast objects are not needed, and some systems forbid them.
+os.environ.setdefault("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1")
+os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
+
+with TORCH.importing():
+    import torch
+    import torch.distributed as dist
+    from torch import Tensor
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import DTensor, Replicate, Shard
+
+TURNS, WARM = 7, 2
+SAMPLES = 64  # rows of the result that are compared with float64
+
+
+class Bench:
+    """A mesh of all processes, and the rows measured so far; process 0 writes them."""
+
+    def __init__(self, device: str, path: Path) -> None:
+        self.size, self.rank = dist.get_world_size(), dist.get_rank()
+        self.device, self.path = torch.device(device), path
+        self.mesh = init_device_mesh(device, (self.size,))
+        self.rows: list[dict[str, Any]] = []
+        self.machine = links.current(device)
+        self.alone: dict[tuple[int, int, int], float] = {}  # seconds of one GPU
+
+    # -- operands
+
+    def matrix(self, rows: int, columns: int, seed: int) -> Tensor:
+        """The same matrix on all processes, random and normal."""
+        generator = torch.Generator(self.device).manual_seed(seed)
+        return torch.randn(rows, columns, generator=generator, device=self.device)
+
+    def place(self, x: Tensor, *at: Any, mesh: Any = None) -> DTensor:
+        """Place a matrix that all processes have, without communication."""
+        mesh, local = mesh or self.mesh, x
+        for dimension, p in enumerate(at):
+            if isinstance(p, Shard):
+                shards = local.chunk(mesh.size(dimension), p.dim)
+                local = shards[mesh.get_local_rank(dimension)]
+        shape = {"shape": x.shape, "stride": x.stride()}
+        return DTensor.from_local(local.clone(), mesh, list(at), run_check=False, **shape)
+
+    # -- times
+
+    def once(self, call: Callable[[], Any]) -> float:
+        """Seconds of a call on the slowest process; all start together."""
+        dist.barrier()
+        if self.device.type == "cuda":
+            first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            torch.cuda.synchronize()
+            first.record()
+            call()
+            last.record()
+            torch.cuda.synchronize()
+            seconds = first.elapsed_time(last) / 1e3
+        else:
+            start = time.perf_counter()
+            call()
+            seconds = time.perf_counter() - start
+        slowest = torch.tensor([seconds], device=self.device)
+        dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
+        return float(slowest)
+
+    def compare(
+        self,
+        case: str,
+        shape: tuple[int, int, int],
+        contenders: dict[str, Callable[[], Any]],
+        operands: tuple[Tensor, Tensor] | None = None,
+        plans: dict[str, Any] | None = None,
+        products: int = 1,
+    ) -> None:
+        """Time contenders in turn; one that fails on any process is a row that says so.
+
+        `operands` are the whole matrices, of whose product some rows are compared with float64.
+        """
+        times: dict[str, list[float]] = {name: [] for name in contenders}
+        failed: dict[str, str] = {}
+        errors: dict[str, float | None] = dict.fromkeys(contenders)
+        for turn in range(WARM + TURNS):
+            for name, call in contenders.items():
+                if name in failed:
+                    continue
+                try:
+                    seconds = self.once(call)
+                    if not turn and operands is not None:
+                        errors[name] = self.error(call(), *operands)
+                except Exception as error:
+                    failed[name] = f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
+                    continue
+                if turn >= WARM:
+                    times[name].append(seconds)
+        m, n, k = shape
+        for name in contenders:
+            row: dict[str, Any] = {"case": case, "shape": shape, "by": name}
+            if name in failed:
+                row["failed"] = failed[name]
+            else:
+                seconds, plan = statistics.median(times[name]), (plans or {}).get(name)
+                alone = self.alone.get(shape)
+                count = 1 if name == "one process" else self.size
+                if name == "one process":
+                    alone = self.alone[shape] = seconds
+                row |= {
+                    "seconds": seconds,
+                    "speed": 2 * m * n * k * products / seconds,
+                    "efficiency": products * alone / seconds / count if alone else None,
+                    "predicted": plan.total if plan else None,
+                    "overlap": str(plan.overlap) if plan else None,
+                    "error": errors[name],
+                }
+            self.rows.append(row)
+        self.write()
+
+    def error(self, found: Any, a: Tensor, b: Tensor) -> float:
+        """The largest error of some rows of a result, in u of |A||B|; of all processes together."""
+        whole = found.full_tensor() if isinstance(found, DTensor) else found
+        first = 0
+        if whole.shape[0] != a.shape[0]:  # this process's rows
+            first = self.rank * -(-a.shape[0] // self.size)
+        count = min(SAMPLES, whole.shape[0])
+        rows = torch.linspace(0, whole.shape[0] - 1, count, device=self.device).long()
+        left = a[first + rows].double()
+        size = left.abs() @ b.double().abs()
+        worst = ((whole[rows] - left @ b.double()).abs() / size).max().float() / U
+        worst = worst.reshape(1)
+        dist.all_reduce(worst, op=dist.ReduceOp.MAX)
+        return float(worst)
+
+    def write(self) -> None:
+        """Write the record so far: a run that is cut off keeps it."""
+        if self.rank:
+            return
+        name = torch.cuda.get_device_name() if self.device.type == "cuda" else "CPU"
+        record = {
+            "processes": self.size,
+            "device": name,
+            "pytorch": torch.__version__,
+            "machine": asdict(self.machine),
+            "rows": self.rows,
+        }
+        self.path.write_text(json.dumps(record, indent=2) + "\n")
+
+    # -- what is measured
+
+    def fit_links(self, sizes: Sequence[int]) -> None:
+        """Time all-gathers of n×n matrices, and plan with the links that these give."""
+        if self.size == 1:
+            return
+        points = []
+        for n in sizes:
+            shard = self.matrix(-(-n // self.size), n, 1)
+            whole = shard.new_empty(self.size * shard.shape[0], n)
+            times = [
+                self.once(partial(dist.all_gather_into_tensor, whole, shard))
+                for _ in range(WARM + TURNS)
+            ]
+            into_each = links.ITEM * shard.numel() * (self.size - 1)
+            points.append((into_each, statistics.median(times[WARM:])))
+        source = f"all-gathers of {self.size} processes on {self.device.type}"
+        link = links.fit("between processes", points, source) if len(points) > 1 else None
+        if link is not None:
+            here = asdict(self.machine) | {"inside": link, "name": f"{self.size} processes here"}
+            self.machine = links.Machine(**{**here, "between": self.machine.between})
+            gd.use(self.machine)
+        self.write()
+
+    def rows_by_rows(self, n: int) -> None:
+        """Rows of a and of b on the processes, the result by rows: the issue of all-gathers."""
+        a, b = self.matrix(n, n, 1), self.matrix(n, n, 2)
+        x, y = self.place(a, Shard(0)), self.place(b, Shard(0))
+        shard_a, shard_b = x.to_local(), y.to_local()
+        whole = torch.empty_like(b) if n % self.size == 0 else None
+
+        def by_hand() -> Tensor:
+            assert whole is not None, f"{n} rows are not divided by {self.size}"
+            dist.all_gather_into_tensor(whole, shard_b)
+            return torch.as_tensor(entry.product(shard_a, whole))
+
+        wanted = [Shard(0)]
+        options: dict[str, dict[str, Any]] = {
+            "gemmlab": {},
+            "gemmlab, overlapped": {"overlap": True},
+            "gemmlab, not overlapped": {"overlap": False},
+        }
+        contenders: dict[str, Callable[[], Any]] = {
+            "one process": lambda: entry.product(a, b),
+            "all-gather, then gemmlab": by_hand,
+        }
+        plans = {}
+        for name, given in options.items():
+            contenders[name] = partial(gd.matmul, x, y, out_placements=wanted, **given)
+            plans[name] = gd.plan(x, y, out_placements=wanted, **given)
+        contenders["torch.matmul"] = lambda: torch.matmul(x, y)
+        if self.device.type == "cuda":
+            contenders["fused_all_gather_matmul, columns of b"] = self.fused(a, b)
+        self.compare(f"rows·rows {n}", (n, n, n), contenders, (a, b), plans)
+        self.same_bits(contenders["gemmlab, overlapped"])
+
+    def fused(self, a: Tensor, b: Tensor) -> Callable[[], Any]:
+        """PyTorch's own overlapped product: it gathers rows of a, for columns of b."""
+        from torch.distributed import _symmetric_memory  # noqa: F401  # registers the operator
+
+        shard = self.place(a, Shard(0)).to_local()
+        columns = self.place(b, Shard(1)).to_local().contiguous()
+        group = self.mesh.get_group().group_name
+
+        def call() -> Any:
+            _, (part,) = torch.ops.symm_mem.fused_all_gather_matmul(shard, [columns], 0, group)
+            return DTensor.from_local(part, self.mesh, [Shard(1)], run_check=False)
+
+        return call
+
+    def same_bits(self, call: Callable[[], Any]) -> None:
+        """Add to the last row whether three runs give the same bits."""
+        first = call().to_local().clone()
+        equal = all(torch.equal(first, call().to_local()) for _ in range(2))
+        all_equal = torch.tensor([float(equal)], device=self.device)
+        dist.all_reduce(all_equal, op=dist.ReduceOp.MIN)
+        self.rows[-1]["same_bits_when_overlapped"] = bool(all_equal)
+
+    def other_cases(self, n: int) -> None:
+        """Other placements and shapes, each beside torch.matmul."""
+        tall = 1_000_000 if self.device.type == "cuda" else 10 * n
+        narrow = min(256, n)
+        cases: list[tuple[str, tuple[int, int, int], Any, Any, list[Any]]] = [
+            ("rows·whole", (n, n, n), [Shard(0)], [Replicate()], [Shard(0)]),
+            ("columns·rows, scattered", (n, n, n), [Shard(1)], [Shard(0)], [Shard(0)]),
+            ("tall", (tall, narrow, narrow), [Shard(0)], [Shard(0)], [Shard(0)]),
+        ]
+        meshes = [self.mesh] * len(cases)
+        if self.size % 2 == 0 and self.size > 2:
+            blocks = [Shard(0), Shard(1)]
+            cases.append(("blocks on 2 dimensions", (n, n, n), blocks, blocks, blocks))
+            meshes.append(init_device_mesh(self.device.type, (2, self.size // 2)))
+        for (name, (m, columns, k), at_a, at_b, wanted), mesh in zip(cases, meshes, strict=True):
+            a, b = self.matrix(m, k, 1), self.matrix(k, columns, 2)
+            x, y = self.place(a, *at_a, mesh=mesh), self.place(b, *at_b, mesh=mesh)
+            contenders: dict[str, Callable[[], Any]] = {
+                "one process": partial(entry.product, a, b),
+                "gemmlab": partial(gd.matmul, x, y, out_placements=wanted),
+                "torch.matmul": partial(_placed_product, x, y, wanted),
+            }
+            plans = {"gemmlab": gd.plan(x, y, out_placements=wanted)}
+            self.compare(f"{name} {m}", (m, columns, k), contenders, (a, b), plans)
+
+    def programs(self, n: int) -> None:
+        """A Newton–Schulz step and a training step of a tensor-parallel MLP."""
+        g = self.place(self.matrix(n, n, 1) / n, Shard(0))
+
+        def newton_schulz(product: Callable[..., Any]) -> Any:
+            gram = product(g, g.mT)
+            return 1.5 * g - 0.5 * product(gram, g)
+
+        contenders: dict[str, Callable[[], Any]] = {
+            "gemmlab": lambda: newton_schulz(
+                lambda a, b: gd.matmul(a, b, out_placements=[Shard(0)])
+            ),
+            "torch.matmul": lambda: newton_schulz(
+                lambda a, b: torch.matmul(a, b).redistribute(self.mesh, [Shard(0)])
+            ),
+        }
+        self.compare(f"Newton–Schulz step {n}", (n, n, n), contenders, products=2)
+        x = self.place(self.matrix(n, n, 2), Replicate())
+        up = self.place(self.matrix(n, 4 * n, 3), Shard(1)).requires_grad_()
+        down = self.place(self.matrix(4 * n, n, 4), Shard(0)).requires_grad_()
+
+        def training(product: Callable[..., Any]) -> None:
+            up.grad = down.grad = None
+            y = product(product(x, up).relu(), down).redistribute(self.mesh, [Replicate()])
+            y.sum().backward()
+
+        contenders = {
+            "gemmlab": lambda: training(gd.matmul),
+            "torch.matmul": lambda: training(torch.matmul),
+        }
+        self.compare(f"MLP training step {n}", (n, 4 * n, n), contenders, products=5)
+
+
+def _placed_product(x: DTensor, y: DTensor, wanted: Sequence[Any]) -> DTensor:
+    return torch.matmul(x, y).redistribute(x.device_mesh, wanted)
+
+
+def main() -> None:
+    asked, path = json.loads(sys.argv[1]), Path(sys.argv[2])
+    if asked["device"] == "cuda":
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("nccl" if asked["device"] == "cuda" else "gloo")
+    try:
+        bench = Bench(asked["device"], path)
+        bench.fit_links(asked["sizes"])
+        for n in asked["sizes"]:
+            bench.rows_by_rows(n)
+        if asked["programs"]:
+            n = asked["sizes"][len(asked["sizes"]) // 2]
+            bench.other_cases(n)
+            bench.programs(n)
+    finally:
+        dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
