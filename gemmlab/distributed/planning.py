@@ -297,7 +297,7 @@ def transfers(
             return None
         after = math.prod(placements.local_shape(shape, tuple(at), mesh))
         share = (count - 1) / count
-        if old == REPLICATE:
+        if old == REPLICATE or count == 1:
             continue  # each process cuts its own shard out
         if old == PARTIAL:
             kind, items = (

@@ -126,6 +126,11 @@ def test_overlap_hides_at_most_the_transfer_and_only_if_faster():
     assert forced.overlap is not None
 
 
+def test_a_mesh_of_one_process_moves_nothing():
+    for at in itertools.product("S0 S1 R P".split(), repeat=2):
+        assert not gd.plan((64, 64), (64, 64), mesh=(1,), placed=at, overlap=True).transfers
+
+
 def test_memory_counts_what_a_process_holds():
     plan = gd.plan((1024, 512), (512, 2048), mesh=(4,), placed=("S0", "R"), overlap=False)
     shard_a, b, c = 256 * 512, 512 * 2048, 256 * 2048
