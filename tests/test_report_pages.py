@@ -179,6 +179,34 @@ def test_a_reduction_has_its_tree(capsys, rung):
     assert lanes[4] == ({str(w): 1 for w in range(32)} if "inter" in rung else {"0": 32})
 
 
+@pytest.mark.parametrize(
+    ("rung", "size", "mode", "distances", "executions"),
+    [
+        ("warp-shuffle", "4096", "down", [16, 8, 4, 2, 1], 4 * 33),  # 4 blocks of 32 warps and one
+        ("softmax:row-per-warp", "64", "bfly", [1, 2, 4, 8, 16], 64),
+        ("warp-scan", "64", "up", [1, 2, 4, 8, 16], 64 * 2),  # two steps of 32 columns
+    ],
+)
+@pytest.mark.slow
+def test_shuffles_have_their_tree(capsys, rung, size, mode, distances, executions):
+    found = parts_of(capsys, rung, "--size", size)["The tree in registers"]
+    steps = found["exchanges"]
+    assert (found["mode"], found["operation"]) == (mode, "add.f32")
+    assert [step["distance"] for step in steps] == distances
+    assert found["executions"] == executions
+    # Lane 0 holds all values at the end, or every lane those of the lanes up to its own.
+    needed = [sum(step["needed"]) for step in steps]
+    assert needed == ([16, 8, 4, 2, 1] if mode == "down" else [32] * 5)
+    assert steps[-1]["terms"] == ([*range(1, 33)] if mode == "up" else steps[-1]["terms"])
+    assert steps[-1]["terms"][0 if mode != "up" else 31] == 32
+    assert steps[0]["givers"][0] == {"down": 16, "bfly": 1, "up": None}[mode]
+
+
+@pytest.mark.slow
+def test_shuffles_that_are_no_tree_are_not_drawn(capsys):
+    assert "The tree in registers" not in parts_of(capsys, "tree-strided", "--size", "4096")
+
+
 @pytest.mark.parametrize(("rung", "stride"), [("transpose:shared", 64), ("shared-padded", 65)])
 def test_a_transpose_shows_columns_of_shared_memory(capsys, rung, stride):
     passed = parts_of(capsys, rung, "--size", "128")["The transpose of a warp’s elements"]

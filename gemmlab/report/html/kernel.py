@@ -19,6 +19,7 @@ from gemmlab.lab.explain.explanation import Explanation, times
 from gemmlab.lab.explain.passages import passages
 from gemmlab.lab.explain.patterns import Pattern, patterns
 from gemmlab.lab.explain.pipeline import PipelineTrace, pipeline
+from gemmlab.lab.explain.shuffles import shuffle_trees
 from gemmlab.lab.kernel_file import FileRun
 from gemmlab.problems.problem import Case
 from gemmlab.report import explanation as texts
@@ -165,9 +166,11 @@ def _tiles(trace: Trace, case: Case, names: Sequence[str]) -> list[Part]:
 
 def _reduction(trace: Trace) -> list[Part]:
     found = reductions.tree(trace)
-    if found is None:
-        return []
-    return [trees.tree(found, code.link(found.source)), trees.workers(found)]
+    parts = [trees.tree(found, code.link(found.source)), trees.workers(found)] if found else []
+    parts += [
+        trees.shuffles(one, code.link(one.exchanges[0].source)) for one in shuffle_trees(trace)
+    ]
+    return parts
 
 
 def _roofline(e: Explanation) -> list[Part]:

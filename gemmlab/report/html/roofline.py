@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from gemmlab.report.html.charts import COLOURS, NUMBER, Rows, Spec, chart, hover
 from gemmlab.report.html.page import Part
+
+_Place = tuple[float, float]  # in shares of the chart
 
 _HEIGHT = 420  # pixels
 _LETTER = 0.0085  # width of a letter; this and what follows in shares of the chart
@@ -77,7 +81,11 @@ def roofline(
             "encoding": place | {"color": colour, "tooltip": hover(rows, list(rows[0]))},
         },
     ]
-    named = _named(rows, name, lambda x, y: (_share(x, left, right), _share(y, bottom, top)))
+
+    def place_of(x: float, y: float) -> tuple[float, float]:
+        return _share(x, left, right), _share(y, bottom, top)
+
+    named = _named(rows, name, place_of, [place_of(*at.values()) for at in roof])
     for align, dx in (("left", 8), ("right", -8)):
         own = [row for row in named if row["align"] == align]
         layers.append(
@@ -104,11 +112,13 @@ def _share(value: float, least: float, most: float) -> float:
     return math.log(value / least) / math.log(most / least)
 
 
-def _named(rows: Rows, name: str, place: Any) -> list[dict[str, Any]]:
+def _named(
+    rows: Rows, name: str, place: Callable[[float, float], _Place], roof: Sequence[_Place]
+) -> list[dict[str, Any]]:
     """Return points with the names to write on one side of them.
 
-    Points that nearly coincide share a place. No name covers another or a point of another; the
-    tooltip has those without room.
+    Points that nearly coincide share a place. No name covers another, a point of another, or the
+    roof; the tooltip has those without room.
     """
     groups: list[_Name] = []
     for row in sorted(rows, key=lambda row: -row["TFLOPS"]):
@@ -126,7 +136,7 @@ def _named(rows: Rows, name: str, place: Any) -> list[dict[str, Any]]:
             for lines in (0, 0.5, -0.5, 1, -1, 1.5)
             for align in ("left", "right")
         ]
-        taken += [one for one in tries if one.fits(taken, others)][:1]
+        taken += [one for one in tries if one.fits(taken, others, roof)][:1]
     return [
         one.point | {"names": one.names, "align": one.align, "dy": round(one.drop * _HEIGHT)}
         for one in taken
@@ -156,8 +166,15 @@ class _Name:
     def is_at(self, other: _Name, apart: float) -> bool:
         return abs(self.x - other.x) < _GAP and abs(self.y - other.y) < apart
 
-    def fits(self, names: Sequence[_Name], points: Sequence[_Name]) -> bool:
-        """Whether the text is inside the chart and covers no other text or point."""
+    def is_on(self, roof: Sequence[_Place]) -> bool:
+        """Whether a line, whose corners these are, crosses the text."""
+        left, right = self.ends
+        at = np.linspace(left, right, 9)
+        heights = np.interp(at, [x for x, _ in roof], [y for _, y in roof])
+        return bool((abs(heights - self.line) < 0.45 * _LINE).any())
+
+    def fits(self, names: Sequence[_Name], points: Sequence[_Name], roof: Sequence[_Place]) -> bool:
+        """Whether the text is inside the chart and covers no other text or point, nor the roof."""
         left, right = self.ends
         covers = any(
             right > name.ends[0] and left < name.ends[1] and abs(self.line - name.line) < _LINE
@@ -169,4 +186,4 @@ class _Name:
             and abs(self.line - point.y) < 0.7 * _LINE
             for point in points
         )
-        return left >= 0 and right <= 1 and not covers
+        return left >= 0 and right <= 1 and not covers and not self.is_on(roof)

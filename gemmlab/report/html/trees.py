@@ -9,6 +9,7 @@ from dataclasses import asdict
 from gemmlab.emulator.counters.rules import LANES
 from gemmlab.lab.explain.passages import Passage
 from gemmlab.lab.explain.reductions import Tree
+from gemmlab.lab.explain.shuffles import ShuffleTree
 from gemmlab.report.html.drawings import label, rect, shade, svg
 from gemmlab.report.html.page import Cell, Part, inline
 
@@ -80,6 +81,43 @@ def workers(found: Tree) -> Part:
     data = [{str(warp): lanes for warp, lanes in sorted(count.items())} for count in counts]
     drawn = svg(44 + shown * cell, 18 + len(counts) * cell, caption, content)
     return Part("drawing", "Who adds", caption, data, f'<div class="scroll">{drawn}</div>')
+
+
+def shuffles(found: ShuffleTree, line: Cell) -> Part:
+    """Draw the shuffles of a warp: a line from each lane to the lane that receives its value."""
+    scale, left = _WIDE / LANES, 78
+    places = [left + (lane + 0.5) * scale for lane in range(LANES)]
+    content = [label(x, 10, str(lane), "middle", "axis") for lane, x in enumerate(places)]
+    for number, one in enumerate(found.exchanges):
+        y = 16 + number * _STEP
+        content.append(label(0, y + _STEP / 2 + 4, f"distance {one.distance}", kind="axis"))
+        for lane, giver in enumerate(one.givers):
+            x = places[lane]
+            kind = "add" if one.needed[lane] else "add unused"
+            content.append(f'<path d="M{x:.4g} {y}V{y + _STEP}" class="{kind} kept"/>')
+            if giver is None:
+                continue
+            words = f"step {number}: lane {lane} receives lane {giver}'s value; its own is then of "
+            words += f"{one.terms[lane]} lanes" if one.needed[lane] else "no use"
+            colour = shade(giver, LANES)[:-1].replace("fill", "stroke")
+            content.append(
+                f'<path d="M{places[giver]:.4g} {y}L{x:.4g} {y + _STEP}" {colour}" '
+                f'class="{kind}" data-tip="{words}"/>'
+            )
+    last, bottom = found.exchanges[-1], 16 + len(found.exchanges) * _STEP
+    content.append(label(0, bottom + 14, "values joined", kind="axis"))
+    for lane, x in enumerate(places):
+        if last.needed[lane]:
+            content.append(label(x, bottom + 14, str(last.terms[lane]), "middle", "axis"))
+    caption = (
+        f"Lanes of a warp, from left to right. A line leads to the lane that receives the value "
+        f"(shfl.{found.mode}) and joins it with its own ({found.operation}); faint: computed, but "
+        f"not used. No shared memory, no barrier. Warps did this {found.executions:,} times"
+        f"{f', in {found.copies} places' if found.copies > 1 else ''}."
+    )
+    drawn = svg(left + _WIDE, bottom + 20, caption, content)
+    body = f'<div class="scroll">{drawn}</div><p class="at">{inline(line)}</p>'
+    return Part("drawing", "The tree in registers", caption, asdict(found), body)
 
 
 def transpose(found: Sequence[Passage], lines: Sequence[Cell]) -> Part:
