@@ -6,7 +6,7 @@ import signal
 from hypothesis import settings
 
 # gemmlab's own plug-in, which pytest finds by itself where gemmlab was installed with it.
-pytest_plugins = ["gemmlab.testing", "pytester"]
+pytest_plugins = ["gemmlab.testing", "processor_time", "pytester"]
 
 # Emulated launches vary too much in time for a deadline. A test with settings of its own keeps its
 # number of examples in every profile. --hypothesis-profile chooses another one.

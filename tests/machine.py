@@ -10,9 +10,10 @@ import ctypes
 import importlib.util
 import platform
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -84,6 +85,16 @@ def needs_gpu(test: Callable[..., None]) -> Callable[..., None]:
     for mark in _HAS_GPU:
         test = mark(test)
     return test
+
+
+def sample(cases: Iterable[Any]) -> list[Any]:
+    """Parameters for a test, of which the fast tier takes every fourth: the others are slow."""
+    return [case if i % 4 == 0 else _slow(case) for i, case in enumerate(cases)]
+
+
+def _slow(case: Any) -> Any:
+    values = case if isinstance(case, tuple) else (case,)
+    return pytest.param(*values, marks=pytest.mark.slow)
 
 
 DEVICES = ("emulated", pytest.param("cuda", marks=_HAS_GPU))

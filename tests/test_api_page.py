@@ -13,6 +13,7 @@ import pytest
 import gemmlab
 import gemmlab.sass
 
+pytestmark = pytest.mark.slow  # the package is parsed as a whole
 ROOT = Path(__file__).parent.parent
 script = runpy.run_path(str(ROOT / "scripts" / "write-api-page"))
 

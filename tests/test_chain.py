@@ -58,6 +58,7 @@ def test_a_rung_plans_all_of_its_launches_inside_its_workspace(name: str, layout
     assert all(x.nbytes > 0 and x.offset + x.nbytes == x.buffer.nbytes for x in spans)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["row", "course"])
 @pytest.mark.parametrize("name", STAIRS[:2])
 def test_mma_sync_runs_on_ampere_with_the_bits_of_hopper(name: str, layout: str) -> None:

@@ -393,6 +393,7 @@ def test_the_shell_completes_rungs_problems_and_gpus(gemmlab, monkeypatch, comma
     assert found <= set(out.split()) and "naive" not in out.split()
 
 
+@pytest.mark.slow
 def test_checks_choose_a_small_size_and_say_so(gemmlab, tmp_path):
     from gemmlab.lab.submission import start
 

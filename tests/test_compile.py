@@ -176,6 +176,7 @@ def test_second_call_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cute.compile_rung(ladder.find("shared"), "sm_90a") == first
 
 
+@pytest.mark.slow
 def test_second_process_imports_no_compiler() -> None:
     load("naive")
     code = (
@@ -265,6 +266,7 @@ def test_cuda_that_does_not_compile_shows_the_log() -> None:
     assert "bad.cu(1): error" in caught.value.log
 
 
+@pytest.mark.slow
 def test_ptx_text_and_file(tmp_path: Path) -> None:
     text = load("naive", arch="sm_80").ptx
     (tmp_path / "naive.ptx").write_text(text)

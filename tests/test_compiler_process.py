@@ -62,6 +62,7 @@ def test_a_crash_is_an_error_that_names_signal_and_file(
     assert compile_cuda(KERNEL % 1).entry == "k"
 
 
+@pytest.mark.slow
 def test_a_process_that_was_killed_between_two_compilations_is_replaced() -> None:
     compile_cuda(KERNEL % 1)
     child().kill()
@@ -69,6 +70,7 @@ def test_a_process_that_was_killed_between_two_compilations_is_replaced() -> Non
     assert compile_cuda(KERNEL % 2).entry == "k"
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_the_process() -> None:
     compile_cuda(KERNEL % 1)
     running = child()

@@ -28,6 +28,7 @@ def test_a_page_is_printed_as_it_is(gemmlab, name):
     assert gemmlab(name) == (0, docs.pages()["checks"].read_text(), "")
 
 
+@pytest.mark.slow
 def test_a_terminal_gets_a_page_laid_out(gemmlab, monkeypatch):
     console = tables.console()
     console.width = 80

@@ -48,7 +48,16 @@ def row(explanation, name):
     return next(row for row in explanation.rows if row.name == name)
 
 
-@pytest.mark.parametrize("rung", RUNGS, ids=lambda r: f"{r.problem}-{ladder.label(r)}-{r.layout}")
+@pytest.mark.parametrize(
+    "rung",
+    [
+        rung
+        if rung.problem in RAGGED and rung == ladder.rungs(rung.problem)[0]
+        else pytest.param(rung, marks=pytest.mark.slow)
+        for rung in RUNGS
+    ],
+    ids=lambda r: f"{r.problem}-{ladder.label(r)}-{r.layout}",
+)
 def test_every_rung_is_explained_at_a_ragged_shape(rung):
     problem = problems.find(rung.problem)
     sizes = RAGGED.get(problem.name, (45,) * len(problem.axes))
@@ -102,6 +111,7 @@ def test_a_tile_of_64_sums_has_64_chains():
     assert loop.operations == 64 * loop.chain and loop.words_loaded == 16 * loop.chain
 
 
+@pytest.mark.slow
 def test_strides_load_each_sector_once_and_float4_loads_four_times_as_many_at_once():
     rungs = ("tile-2d-8x8", "tile-2d-8x8-strided", "float4")
     loads = [explained(name, 256, 256, 64).counted.of("global load") for name in rungs]
@@ -132,12 +142,13 @@ def test_counts_of_a_large_shape_are_made_at_a_smaller_one():
 @pytest.mark.parametrize(
     ("name", "sizes", "least_us", "told"),
     [
-        (
+        pytest.param(
             "naive",
             (1024, 1024, 1024),
             33.1,  # 1024 blocks: 8 or more on one of 132 SMs, 7.76 on average
             "Minimum time of a launch: 33.1µs, limited by the FP32 peak of the part that the grid "
             "uses, 64.9 TFLOPS.",
+            marks=pytest.mark.slow,
         ),
         (
             "naive",
@@ -200,7 +211,8 @@ def test_accesses_per_result_stand_beside_those_of_teaching_material(name, acces
         ("float4-64", 1024, 256, 0, 256 / 264, "2 or more on one SM, 1.94 on average"),
         ("float4", 1152, 81, 51, 81 / 132, "51 SMs idle"),
         ("float4", 1156, 100, 32, 100 / 132, "32 SMs idle"),  # a ragged edge
-        ("naive", 2000, 3969, 0, 1, "no SM idle"),  # ragged: blocks are not equal
+        # ragged: blocks are not equal
+        pytest.param("naive", 2000, 3969, 0, 1, "no SM idle", marks=pytest.mark.slow),
     ],
 )
 def test_blocks_waves_and_idle_sms_bound_a_launch(name, size, blocks, idle, share, told):
@@ -223,6 +235,7 @@ def test_readings_count_asynchronous_copies_as_loads(monkeypatch):
     assert after.l1_bytes == before.l1_bytes + 32 * 10**9 and after.l1_hit < before.l1_hit
 
 
+@pytest.mark.slow
 def test_a_reading_at_the_shape_is_drawn_below_the_roof():
     text = printed(explained("float4", 1024, 1024, 1024), 100)
     assert "m  measured on NVIDIA H200, 255 FLOP/byte of device memory: 11.4 TFLOPS" in text
@@ -313,6 +326,7 @@ def pattern(addresses, width, space, operation="load"):
 lanes = st.lists(st.one_of(st.none(), st.integers(0, 255)), min_size=32, max_size=32)
 
 
+@pytest.mark.slow
 @given(lanes, st.sampled_from([4, 8, 16]), st.sampled_from(["load", "store"]))
 @settings(max_examples=60, deadline=None)
 def test_a_picture_has_a_line_per_wavefront_and_brackets_per_sector(places, width, operation):

@@ -73,6 +73,7 @@ def test_options_take_the_place_of_words(write):
     assert (done.call.args[2], done.call.grid, done.call.block) == (10, (1, 1, 1), (32, 1, 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("edit", ["", "alpha * sum->2 * sum", "row * K + k->k * M + row"])
 def test_a_problem_is_judged(write, capsys, edit):
     code, out, _ = run_command(capsys, write(SGEMM.replace(*edit.split("->")) if edit else SGEMM))
@@ -80,6 +81,7 @@ def test_a_problem_is_judged(write, capsys, edit):
     assert ("wrong answer" if edit else "pass: largest error") in out
 
 
+@pytest.mark.slow
 def test_json_holds_lines_that_add_up(write, capsys):
     code, out, err = run_command(capsys, write(SGEMM), "--json", "--lines")
     told = json.loads(out)
@@ -89,6 +91,7 @@ def test_json_holds_lines_that_add_up(write, capsys):
             assert sum(line[name] for line in lines.values()) == told["counters"][name]
 
 
+@pytest.mark.slow
 @needs_native
 def test_the_tier_is_told_and_changes_nothing_else(write, capsys):
     path = write(SGEMM)

@@ -34,6 +34,7 @@ def gemmlab(capsys, tmp_path, monkeypatch):
     return run
 
 
+@pytest.mark.slow
 def test_of_a_compiler(gemmlab):
     text = f'{GEMM}#error {WORDS}\nextern "C" __global__ void k() {{}}\n'
     Path(NAME).write_text(text)

@@ -80,6 +80,7 @@ FLOAT16_RUNGS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FLOAT16_RUNGS)
 def test_float16_parts_lose_wide_rows(name):
     assert examined(ladder.find(name), SHAPES["gemm"][0], "wide").verdict.status == "wrong answer"
@@ -97,6 +98,7 @@ def test_the_stairs_give_the_same_bits_until_chains_are_short(layout):
     assert one_chain[0].verdict.max_error_u > 4 * short[0].verdict.max_error_u
 
 
+@pytest.mark.slow
 def test_a_swizzle_frees_the_banks_for_ldmatrix():
     plain, swizzled = (
         counters(name, (256, 256, 256)) for name in ("tensor-core", "tensor-core-pipelined")
@@ -247,6 +249,7 @@ def test_trees_differ_in_divergence_and_conflicts_as_they_should(order):
     assert counted[DIVERGENT] == blocks * (parted + 1)
 
 
+@pytest.mark.slow
 def test_a_sum_adds_to_global_memory_once_per_block_or_once_per_element():
     n = 16 * THREADS
     warps = n // 32
@@ -324,6 +327,7 @@ def test_a_histogram_per_block_leaves_256_additions_to_global_memory(family):
     assert atomics(private, "global") == n // per_block * 256 // 32
 
 
+@pytest.mark.slow
 def test_a_rung_names_its_architecture_where_its_instructions_exist_on_no_other():
     """PTX ISA: wgmma and setmaxnreg require sm_90a, bulk copies sm_90 or later."""
     for rung in (rung for name in problems.NAMES for rung in ladder.rungs(name)):

@@ -48,6 +48,7 @@ def html_of(shell, value):
     return shell.display_formatter.format(value)[0]["text/html"]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_the_tutorial_runs(shell):
     notebook = json.loads(TUTORIAL.read_text())
@@ -62,6 +63,7 @@ def test_the_tutorial_runs(shell):
     assert shell.user_ns["strided"].signature.startswith("strided(float32 *x")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_cells_of_ptx_words_and_mistakes(shell, capsys):
     from IPython.core.error import UsageError
@@ -78,6 +80,7 @@ def test_cells_of_ptx_words_and_mistakes(shell, capsys):
     capsys.readouterr()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_cell_shows_what_it_is_doing(shell, monkeypatch):
     heard = []

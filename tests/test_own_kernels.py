@@ -51,6 +51,7 @@ def test_a_file_without_a_problem_is_explained_with_its_accesses_and_advice(comm
     assert "occupancy" in told and "Minimum time of a launch" not in told.partition("Work")[0]
 
 
+@pytest.mark.slow
 def test_options_and_words_describe_the_launch_of_a_file_without_a_directive(command):
     bare = "\n".join(line for line in GATHER.splitlines() if "//!" not in line)
     file = write("gather.cu", bare)
@@ -63,6 +64,7 @@ def test_options_and_words_describe_the_launch_of_a_file_without_a_directive(com
     assert "names no problem" in command("explain", file, "--size", "8", code=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language", ["cu", "cute"])
 def test_a_starter_is_explained_like_the_naive_rung(command, language):
     file = write(f"kernel{start.LANGUAGES[language]}", start.text("gemm", language))
@@ -85,11 +87,13 @@ def test_ptx_of_another_compiler_is_explained(command):
     assert "global load x, 32 lanes of 4 bytes" in told
 
 
+@pytest.mark.slow
 def test_a_wrong_result_is_said(command):
     file = write("kernel.cu", start.text("gemm", "cu").replace("sum += ", "sum -= "))
     assert "wrong answer: " in command("explain", file, "--size", "32")
 
 
+@pytest.mark.slow
 def test_a_large_shape_is_counted_at_a_smaller_one(command):
     file = write("kernel.cu", start.text("sum", "cu"))
     told = json.loads(command("explain", file, "--size", str(2**25), "--json"))
@@ -97,6 +101,7 @@ def test_a_large_shape_is_counted_at_a_smaller_one(command):
     assert "Counted at 131072" in " ".join(told["notes"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["kernel.cu", "kernel.py"])
 def test_a_file_is_shown_emulated_and_loaded(command, name):
     text = start.text("gemm", "cute" if name.endswith(".py") else "cu")
@@ -147,6 +152,7 @@ def test_errors_of_a_python_file_are_typed(tmp_path):
         gemmlab.load(path)
 
 
+@pytest.mark.slow
 def test_two_files_are_compared_by_counters_bounds_resources_and_lines(command):
     before = write("before.cu", start.text("gemm", "cu"))
     old, new = "a[(long long)row * k + i]", "a[(long long)row * k + i] * 1.5f"
@@ -160,6 +166,7 @@ def test_two_files_are_compared_by_counters_bounds_resources_and_lines(command):
     assert "shared wavefronts" in command("compare", "naive", "shared", *sizes)
 
 
+@pytest.mark.slow
 def test_the_json_of_commands_is_compared(command, tmp_path, capsys):
     file = write("gather.cu", GATHER)
     both = {"emulate": ["--json", "--lines"], "explain": ["--json"]}
@@ -175,6 +182,7 @@ def test_the_json_of_commands_is_compared(command, tmp_path, capsys):
     assert "cannot be read" in command("compare", file, "missing.json", code=2)
 
 
+@pytest.mark.slow
 def test_the_json_of_the_judge_is_compared(command, capsys):
     text = start.text("transpose", "cu")
     for name, source in (("before", text), ("after", text.replace("32", "64"))):
@@ -186,6 +194,7 @@ def test_the_json_of_the_judge_is_compared(command, capsys):
     assert "before.cu → after.cu" in command("compare", "before.json", "after.json")
 
 
+@pytest.mark.slow
 def test_a_climb_has_the_bound_on_any_gpu_and_what_sets_it(command):
     climb = ["climb", "--size", "32", "--rungs", "naive,shared", "--device", "emulated"]
     h200, t4 = command(*climb), command(*climb, "--gpu", "T4")

@@ -34,6 +34,7 @@ def command(tmp_path, capsys, monkeypatch):
     return run
 
 
+@pytest.mark.slow
 def test_the_example_of_the_page_is_judged_emulated_and_explained(command):
     told = command("judge", "--problem", "scale.py", "scale.cu", "--emulated")
     assert "scale-rows, takes x, s, y, m, n" in told and "verdict: pass" in told
@@ -44,6 +45,7 @@ def test_the_example_of_the_page_is_judged_emulated_and_explained(command):
     assert told["work"]["least_bytes"] == 4 * (64 * 64 * 2 + 64)
 
 
+@pytest.mark.slow
 def test_a_wrong_kernel_fails(command):
     Path("scale.cu").write_text(KERNEL.replace("* s[i]", "* s[0]"))
     told = command("judge", "--problem", "scale.py", "scale.cu", "--emulated", code=1)

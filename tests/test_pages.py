@@ -77,6 +77,7 @@ class Shell:
         return done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, page in PAGES.items() if steps(page)])
 def test_commands_print_what_the_page_shows(name, capsys, monkeypatch, tmp_path):
     shutil.copytree(EXAMPLES, tmp_path / "examples")

@@ -34,6 +34,7 @@ def predicted(text, grid=132, block=256, model=H200):
     return timing.predict(kernel, (grid, 1, 1), (block, 1, 1), [x], 0, model)
 
 
+@pytest.mark.slow
 def test_bank_conflicts_cost_time_and_are_named():
     without = predicted(STRIDED.replace("STRIDE", "1"))
     conflicts = predicted(STRIDED.replace("STRIDE", "32"))
@@ -42,6 +43,7 @@ def test_bank_conflicts_cost_time_and_are_named():
     assert conflicts.busy["the load and store unit"] > 0.9
 
 
+@pytest.mark.slow
 def test_fewer_multiprocessors_and_a_slower_clock_take_longer():
     text = STRIDED.replace("STRIDE", "1")
     whole = predicted(text, grid=1320)
@@ -145,6 +147,7 @@ def test_errors_are_summarized():
     assert predictions.interval(ROWS) == [0.92, 1.88]
 
 
+@pytest.mark.slow
 def test_the_command_line_predicts(tmp_path, capsys):
     file = tmp_path / "kernel.cu"
     directive = "//! gemmlab block=256 grid=132 args=x:f32[n] n=33792\n"

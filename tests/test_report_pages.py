@@ -35,6 +35,10 @@ SOURCES: dict[str, list[object]] = {
     "two benches": [H200 / "bench" / "transpose", H200 / "bench" / "transpose"],
     "two climbs": [H200 / "climb.json", ROOT / "benchmarks" / "emulated" / "climb.json"],
 }
+EMULATED = ("rung", "rung of a sum", "transpose", "asynchronous", "file")
+NAMES = [
+    pytest.param(name, marks=pytest.mark.slow) if name in EMULATED else name for name in SOURCES
+]
 
 
 def report(*args):
@@ -44,11 +48,17 @@ def report(*args):
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory):
+def page_of(tmp_path_factory):
+    """Return the path of a source's page, which is written when it is first asked for."""
     folder = tmp_path_factory.mktemp("pages")
-    for name, sources in SOURCES.items():
-        assert report(*sources, "-o", folder / f"{name}.html") == 0
-    return folder
+
+    def write(name):
+        path = folder / f"{name}.html"
+        if not path.exists():
+            assert report(*SOURCES[name], "-o", path) == 0
+        return path
+
+    return write
 
 
 class Links(html.parser.HTMLParser):
@@ -75,9 +85,9 @@ class Links(html.parser.HTMLParser):
         assert self.open.pop() == tag
 
 
-@pytest.mark.parametrize("name", SOURCES)
-def test_a_page_is_well_formed_small_and_offline(pages, name):
-    text = (pages / f"{name}.html").read_text()
+@pytest.mark.parametrize("name", NAMES)
+def test_a_page_is_well_formed_small_and_offline(page_of, name):
+    text = page_of(name).read_text()
     assert len(text.encode()) <= MOST_BYTES
     found = Links()
     found.feed(text)
@@ -88,13 +98,13 @@ def test_a_page_is_well_formed_small_and_offline(pages, name):
     assert "default-src 'none'" in text  # a browser refuses what the page would load
 
 
-@pytest.mark.parametrize("name", SOURCES)
-def test_json_has_the_data_of_every_chart(pages, name, capsys):
+@pytest.mark.parametrize("name", NAMES)
+def test_json_has_the_data_of_every_chart(page_of, name, capsys):
     assert report(*SOURCES[name], "--json") == 0
     held = json.loads(capsys.readouterr().out)
     parts = [part for section in held["sections"] for part in section["parts"]]
     charts = [part for part in parts if part["kind"] == "chart"]
-    text = (pages / f"{name}.html").read_text()
+    text = page_of(name).read_text()
     assert text.count('class="plot"') == len(charts) > 0
     assert all(part["data"] for part in parts)
 
@@ -116,6 +126,7 @@ def test_a_page_has_the_numbers_of_its_records(capsys):
     assert float4["FLOP/byte"] == pytest.approx(2 / (4 * (2 / 128 + 1 / 4096)), rel=1e-3)
 
 
+@pytest.mark.slow
 def test_a_rung_has_its_tile_accesses_and_code(capsys):
     assert report("float4", "--size", "256", "--json") == 0
     held = json.loads(capsys.readouterr().out)
@@ -148,6 +159,7 @@ def parts_of(capsys, *args):
     return {p["title"]: p["data"] for section in held["sections"] for p in section["parts"]}
 
 
+@pytest.mark.slow
 def test_asynchronous_copies_walk_over_k_too(capsys):
     parts = parts_of(capsys, "async-copy", "--size", "256")
     for walk in parts["The walk over K"]:
@@ -162,6 +174,7 @@ ADDS = {  # threads with work in each of the first steps, and in the last but on
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rung", ADDS)
 def test_a_reduction_has_its_tree(capsys, rung):
     parts = parts_of(capsys, rung, "--size", "4096")
@@ -231,6 +244,7 @@ def stage_order(rows, stages, what):
     return [sorted(rows[f"stage {stage}", what]) for stage in range(stages)]
 
 
+@pytest.mark.slow
 def test_tiles_of_asynchronous_copies_are_in_flight_while_two_others_are_multiplied(capsys):
     stages, rows, _ = spans_of(capsys, "async-copy")
     assert stages == 3
@@ -242,6 +256,7 @@ def test_tiles_of_asynchronous_copies_are_in_flight_while_two_others_are_multipl
         assert multiplied[tile - 1]["end"] <= copy["end"] <= multiplied[tile]["start"]
 
 
+@pytest.mark.slow
 def test_warps_that_copy_wait_for_those_that_multiply(capsys):
     stages, rows, waits = spans_of(capsys, "copy-warps")
     assert stages == 4 and ("warps 0–7", "fill") not in rows
@@ -253,6 +268,7 @@ def test_warps_that_copy_wait_for_those_that_multiply(capsys):
     assert max(waiting) > 1000
 
 
+@pytest.mark.slow
 def test_one_stage_is_filled_and_read_by_turns(capsys):
     stages, rows, _ = spans_of(capsys, "shared")
     assert stages == 1
@@ -275,6 +291,7 @@ def test_a_rung_of_several_launches_has_the_pipeline_of_its_own(tmp_path, capsys
     assert (tmp_path / "page.html").stat().st_size <= MOST_BYTES
 
 
+@pytest.mark.slow
 def test_long_code_is_cut_to_what_runs_most(capsys, monkeypatch):
     monkeypatch.setattr("gemmlab.report.html.code._MOST_ROWS", 40)
     code = parts_of(capsys, "naive", "--size", "64")[""]
@@ -291,13 +308,14 @@ def test_machine_code_has_its_stalls(capsys):
     assert any("[waits" in row["text"] for row in code["SASS"])
 
 
-def test_a_count_leads_to_the_line_with_most_of_it(pages, capsys):
+@pytest.mark.slow
+def test_a_count_leads_to_the_line_with_most_of_it(page_of, capsys):
     rows = parts_of(capsys, *SOURCES["rung"])["At 128×128×128"]
     [loads] = [row for row in rows if row[""] == "shared load wavefronts"]
     name, _, number = loads["most of it in"].partition(":")
     source = (ROOT / "gemmlab" / "kernels" / "gemm" / name).read_text().splitlines()
     assert "sA" in source[int(number) - 1] or "sB" in source[int(number) - 1]
-    assert f'href="#line-{name}-{number}"' in (pages / "rung.html").read_text()
+    assert f'href="#line-{name}-{number}"' in page_of("rung").read_text()
 
 
 KERNEL = """//! gemmlab problem=vector-add args=a,b,c,n block=64 grid=ceil_div(n,64)
@@ -308,6 +326,7 @@ extern "C" __global__ void f(const float *a, const float *b, float *c, long long
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("suffix", "verdict"), [("", "pass"), ("+ 1", "wrong answer")])
 def test_a_judgement_has_a_page(tmp_path, capsys, suffix, verdict):
     file, judged = tmp_path / "k.cu", tmp_path / "judged.json"
@@ -325,6 +344,7 @@ def test_a_judgement_has_a_page(tmp_path, capsys, suffix, verdict):
     assert report(judged, "-o", tmp_path / "judged.html") == 2
 
 
+@pytest.mark.slow
 def test_an_explanation_gives_the_page_of_its_rung(tmp_path, capsys):
     command = ["tile-1d", "--size", "64", "--layout", "course"]
     with pytest.raises(SystemExit):
@@ -344,12 +364,13 @@ def test_host_programs_have_time_lines(capsys):
     assert all(row["start, ms"] <= row["end, ms"] for row in rows)
 
 
-def test_findings_are_at_their_lines(pages, capsys):
+@pytest.mark.slow
+def test_findings_are_at_their_lines(page_of, capsys):
     assert report(RACY, "--json") == 0
     held = json.loads(capsys.readouterr().out)
     [findings] = [p for s in held["sections"] if s["title"] == "Findings" for p in s["parts"]]
     assert findings["data"]
-    text = (pages / "file.html").read_text()
+    text = page_of("file").read_text()
     for finding in findings["data"]:
         number = finding["line"].rpartition(":")[2]
         assert f'href="#line-{RACY.name}-{number}"' in text
@@ -400,10 +421,11 @@ def opened(browser, path, said, width=1200, scheme="light"):
     return page
 
 
+@pytest.mark.slow
 @needs_browser
 @pytest.mark.parametrize("name", SOURCES)
-def test_a_browser_draws_every_chart_and_says_nothing(browser, pages, name):
-    path = pages / f"{name}.html"
+def test_a_browser_draws_every_chart_and_says_nothing(browser, page_of, name):
+    path = page_of(name)
     said: list[str] = []
     page = opened(browser, path, said)
     count = (
@@ -415,12 +437,13 @@ def test_a_browser_draws_every_chart_and_says_nothing(browser, pages, name):
     page.close()
 
 
+@pytest.mark.slow
 @needs_browser
-def test_both_themes_a_phone_and_links(browser, pages):
+def test_both_themes_a_phone_and_links(browser, page_of):
     said: list[str] = []
     colours = []
     for scheme in ("light", "dark"):
-        page = opened(browser, pages / "bench.html", said, scheme=scheme)
+        page = opened(browser, page_of("bench"), said, scheme=scheme)
         style = "getComputedStyle(document.querySelector('{}')).{}"
         body, bar = style.format("body", "color"), style.format(".plot .mark-rect path", "fill")
         read = f"[{body}, {bar}]"
@@ -431,7 +454,7 @@ def test_both_themes_a_phone_and_links(browser, pages):
     (light, to_dark), (dark, to_light) = colours
     assert light == to_light and dark == to_dark
     assert all(a != b for a, b in zip(light, dark, strict=True))
-    page = opened(browser, pages / "bench.html", said, width=390)
+    page = opened(browser, page_of("bench"), said, width=390)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     link = page.locator("nav a").nth(3)
     folded = page.locator(f"section{link.get_attribute('href')} > details")
@@ -443,9 +466,10 @@ def test_both_themes_a_phone_and_links(browser, pages):
     page.close()
 
 
+@pytest.mark.slow
 @needs_browser
-def test_the_pointer_shows_the_number(browser, pages):
-    page = opened(browser, pages / "climb.html", [])
+def test_the_pointer_shows_the_number(browser, page_of):
+    page = opened(browser, page_of("climb"), [])
     page.locator(".plot .mark-rect path").first.hover()
     page.wait_for_selector("#vg-tooltip-element.visible")
     shown = page.inner_text("#vg-tooltip-element")
@@ -453,10 +477,11 @@ def test_the_pointer_shows_the_number(browser, pages):
     page.close()
 
 
+@pytest.mark.slow
 @needs_browser
-def test_a_drawing_leads_to_its_line_and_a_line_to_its_code(browser, pages):
+def test_a_drawing_leads_to_its_line_and_a_line_to_its_code(browser, page_of):
     said: list[str] = []
-    page = opened(browser, pages / "rung.html", said)
+    page = opened(browser, page_of("rung"), said)
     page.locator("#access-0 .at a").click()
     page.wait_for_function("document.querySelectorAll('tr.lit').length > 2")
     lit = "[...document.querySelectorAll('.pane')].map(p => p.querySelectorAll('tr.lit').length)"
@@ -465,5 +490,5 @@ def test_a_drawing_leads_to_its_line_and_a_line_to_its_code(browser, pages):
     page.wait_for_function("location.hash.startsWith('#access-')")
     page.locator("[data-pane=SASS] tr[data-at]").nth(9).click()
     assert page.evaluate(lit)[0] == 1
-    assert said == [(pages / "rung.html").as_uri()]
+    assert said == [page_of("rung").as_uri()]
     page.close()

@@ -197,6 +197,7 @@ def test_every_command_names_the_rule_that_a_value_breaks(gemmlab, command):
     assert err.splitlines() == [f"gemmlab: {told}"]
 
 
+@pytest.mark.slow
 def test_emulate_runs_a_rung_of_any_ladder(gemmlab):
     words = ("--set", "block_m=8", "--check", "races", "--json")
     code, out, err = gemmlab("emulate", "naive", "m=20", "n=40", "k=9", *words)

@@ -30,6 +30,7 @@ def copy(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_the_site_has_every_page(copy):
     done = build(copy)
     assert done.returncode == 0, done.stderr
@@ -37,6 +38,7 @@ def test_the_site_has_every_page(copy):
     assert {name.removesuffix(".md") for name in PAGES - {"index.md"}} <= built
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("link", ["nowhere.md", "checks.md#nowhere"])
 def test_a_broken_link_fails_the_build(copy, link):
     page = copy / "docs" / "start.md"

@@ -80,6 +80,7 @@ def test_a_snapshot_is_written_compared_and_accepted(tmp_path):
     assert difference({"a": 1}, {"a": 1}) == ""
 
 
+@pytest.mark.slow
 def test_the_plug_in_serves_a_project_of_its_own(pytester):
     pytester.makepyfile(
         f"""

@@ -203,6 +203,7 @@ def test_what_ends_the_measurement_comes_back(measured, monkeypatch, error):
     assert outcome.ended_by is error and not outcome.records
 
 
+@pytest.mark.slow
 def test_finished_cases_survive_the_end(measured, monkeypatch):
     monkeypatch.setattr(worker.Measurement, "_operand_sets", fails_on_second_call())
     outcome, _, _ = measured("naive", shapes=[SHAPE, {"m": 8, "n": 8, "k": 8}])
@@ -222,6 +223,7 @@ def fails_on_second_call():
     return method
 
 
+@pytest.mark.slow
 def test_work_on_another_stream_is_refused(measured, monkeypatch):
     now = [0.0]
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
@@ -233,6 +235,7 @@ def test_work_on_another_stream_is_refused(measured, monkeypatch):
     assert {refusal.status for refusal in outcome.refusals} == {"not timed"}
 
 
+@pytest.mark.slow
 def test_a_kernel_that_does_not_run_is_refused(monkeypatch, measured):
     def too_large(*_):
         raise ValueError("no")
@@ -244,6 +247,7 @@ def test_a_kernel_that_does_not_run_is_refused(monkeypatch, measured):
     assert [r.kernel for r in outcome.records] == ["naive"]
 
 
+@pytest.mark.slow
 def test_any_artifact_can_be_measured(monkeypatch):
     """What a judge of a user's file builds: no rung, only an artifact and how it is launched."""
     monkeypatch.setattr(machine, "LEAST_S", 0.0)
@@ -276,6 +280,7 @@ def test_a_copy_moves_as_many_bytes_as_the_problem():
         assert 2 * written == problem.min_bytes(shape) <= 2 * held
 
 
+@pytest.mark.slow
 def test_company_on_the_gpu_is_a_warning(measured, monkeypatch):
     reading = replace(FakeSensors().read(), others=1)
     monkeypatch.setattr(FakeSensors, "read", lambda self: reading)

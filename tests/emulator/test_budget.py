@@ -6,7 +6,7 @@ from typing import NoReturn
 
 import numpy as np
 import pytest
-from machine import needs_native
+from machine import needs_native, sample
 from snippets import ptx
 
 from gemmlab.emulator import Run, run
@@ -66,7 +66,7 @@ def stopped(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @needs_native
-@pytest.mark.parametrize("name", BODIES)
+@pytest.mark.parametrize("name", sample(BODIES))
 def test_both_tiers_stop_at_the_same_budgets(name: str, stopped: list[int]) -> None:
     body, most = BODIES[name]
     for budget in (10, 60, 1000, most - 1):

@@ -74,6 +74,7 @@ def test_sectors_agree_with_sets(access):
     assert rules.sectors(rows) == slow_sectors(width, addresses, [True] * 32)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None, derandomize=True)
 @given(accesses(), st.booleans())
 def test_wavefronts_agree_with_sets(access, is_load):

@@ -50,6 +50,7 @@ def cuda(tmp_path_factory):
     return lambda entry: gemmlab.load(path, entry=entry)
 
 
+@pytest.mark.slow
 def test_cuda_column_sums(cuda):
     a = np.random.default_rng(0).integers(-9, 9, (37, 75)).astype(np.float32)
     sums = np.zeros(75, np.float32)

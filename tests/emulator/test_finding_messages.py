@@ -214,6 +214,7 @@ def test_names_of_kernels() -> None:
     assert demangled("k") == "k" and demangled("_Znonsense") == "_Znonsense"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "communicates"), [("neighbour", True), ("copy", False)])
 def test_the_hint_at_the_checks(
     name: str, communicates: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]

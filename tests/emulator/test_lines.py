@@ -36,7 +36,11 @@ def ran(name, shape):
 
 
 @pytest.mark.parametrize(
-    ("name", "shape"), [("gemm:float4", (130, 70, 20)), ("sum:tree-interleaved", (3000,))]
+    ("name", "shape"),
+    [
+        pytest.param("gemm:float4", (130, 70, 20), marks=pytest.mark.slow),
+        ("sum:tree-interleaved", (3000,)),
+    ],
 )
 def test_lines_add_up_to_the_launch(name, shape):
     run, _ = ran(name, shape)

@@ -97,7 +97,10 @@ def test_loops_whose_turns_decide_what_they_read_are_no_livelocks(order):
     assert y.tolist() == [300, 0]
 
 
-@pytest.mark.parametrize("how", [{"tier": "numpy"}, {"tier": "native"}, {"check": "all"}])
+@pytest.mark.parametrize(
+    "how",
+    [{"tier": "numpy"}, pytest.param({"tier": "native"}, marks=pytest.mark.slow), {"check": "all"}],
+)
 @needs_native
 def test_loops_that_only_sleep(how):
     text = ptx("L: nanosleep.u32 20;\nbra L;\nret;")
@@ -147,6 +150,7 @@ def test_blocks_meet_where_the_driver_lets_them(order):
     assert sorted(y.tolist()) == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.slow
 @needs_native
 @pytest.mark.parametrize(
     "how", [{"tier": "numpy"}, {"tier": "native"}, {"check": "all"}, {"order": 1}]
@@ -163,6 +167,7 @@ def test_an_endless_loop_is_named_within_seconds(how):
     assert time.monotonic() - began < 10
 
 
+@pytest.mark.slow
 @needs_native
 def test_the_native_tier_names_what_a_warp_spins_on():
     text = ptx(LOAD + SPIN.format(pause="") + "ret;", ["u64"])
@@ -172,6 +177,7 @@ def test_the_native_tier_names_what_a_warp_spins_on():
         run(text, "k", (2, 1, 1), (64, 1, 1), [np.zeros(4, np.uint32)], tier="native")
 
 
+@pytest.mark.slow
 def test_a_long_launch_that_ends_is_run_to_its_end():
     count = (
         "L: add.u32 %r1, %r1, 1; setp.lt.u32 %p1, %r1, 60000; @%p1 bra L; st.global.u32 [%q1], %r1;"

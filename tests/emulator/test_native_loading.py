@@ -76,6 +76,7 @@ def test_code_loads_where_the_address_space_is_crowded(tmp_path: Path) -> None:
 TABLE = "@fast = constant [1 x ptr] [ptr @f]\n"
 
 
+@pytest.mark.slow
 def test_a_library_that_dies_leaves_no_memory() -> None:
     functions = "".join(f"define i32 @f{k}() #0 {{ ret i32 {k} }}\n" for k in range(200))
     image = compiler.build(functions + TABLE.replace("@f]", "@f0]"))

@@ -223,6 +223,7 @@ def test_the_fuzzed_text_is_right():
     assert "m.unsupported" not in translate(REAL).source
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None, derandomize=True)
 @given(st.lists(EDITS, min_size=1, max_size=3))
 def test_damaged_text_raises_nothing_but_our_errors(edits):

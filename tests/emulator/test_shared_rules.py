@@ -108,6 +108,7 @@ def on_native(text: str) -> None:
         assert product.text
 
 
+@pytest.mark.slow
 def test_the_kernels_of_this_test_run() -> None:
     for text in {kernel(body) for _, body in RULES}:
         on_numpy(text)

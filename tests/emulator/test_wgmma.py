@@ -203,6 +203,7 @@ def test_faults(launch):
         launch(kernel)
 
 
+@pytest.mark.slow
 def test_counters_and_fast_sums():
     mma, image, exact = product(64, ("f32", "f16", "f16"), 64)
     kernel = warpgroup(mma, image)

@@ -88,6 +88,7 @@ def test_it_composes_with_other_operations_and_repeats() -> None:
         np.testing.assert_allclose(x, expected, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("of_a", "of_b"), SHAPES[:6])
 def test_its_gradients_are_those_of_jax(of_a: tuple[int, ...], of_b: tuple[int, ...]) -> None:
     a, b = normal(*of_a), normal(*of_b, seed=1)
@@ -100,6 +101,7 @@ def test_its_gradients_are_those_of_jax(of_a: tuple[int, ...], of_b: tuple[int, 
         np.testing.assert_allclose(found, expected, atol=2e-4)
 
 
+@pytest.mark.slow
 def test_a_gradient_has_a_gradient() -> None:
     a, b = normal(6, 5), normal(5, 4, seed=1)
 

@@ -92,6 +92,7 @@ def test_on_a_gpu_every_layout_is_read_where_it_lies(
     assert isinstance(result, fake_driver.Array) and close(result.values, a, b)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["bf16x6", "ieee"])
 @quick
 @given(pair=factors(), data=st.data())
@@ -503,6 +504,7 @@ def test_packing_needs_a_gpu() -> None:
         gemmlab.pack(A)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("gpu")
 def test_work_of_a_plan_is_counted() -> None:
     for n, totals in ((512, 0), (2048, 132 * 4 * 128 * 128)):

@@ -151,6 +151,7 @@ def test_memory_that_is_kept_is_allocated_by_another_thread() -> None:
     assert threads[0] == "own" and threads[1] != threading.get_ident()
 
 
+@pytest.mark.slow
 def test_transforms_and_gradients_go_through_the_operators() -> None:
     stack = torch.stack([A, -A])
     mapped = torch.func.vmap(lambda x: gemmlab.matmul(x, B))(stack)

@@ -51,6 +51,7 @@ def broken(gpu: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  
     tiers._warn_once.cache_clear()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("broken")
 def test_the_default_goes_on_with_ieee_and_says_so_once() -> None:
     with pytest.warns(RuntimeWarning, match="ieee.*libcute.so: cannot open.*force-reinstall"):

@@ -122,6 +122,7 @@ def test_what_is_not_joined_as_ptxas_does_is_known(words):
     ]
 
 
+@pytest.mark.slow
 def test_alignment_is_proved_where_ptxas_proves_it():
     ways = ADDRESSES.strip().splitlines()
     words = "z4s0 z4s4 z4s8 z4s12"
@@ -149,6 +150,7 @@ def test_accesses_of_wider_registers_are_those_of_the_machine_code():
         assert emulated == machine
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alignment", [4, 8, 16])
 def test_the_stack_is_aligned_as_ptxas_aligns_it(alignment):
     words = "4s0 4s4 4s8 4s12 4s16"
@@ -157,6 +159,7 @@ def test_the_stack_is_aligned_as_ptxas_aligns_it(alignment):
     assert emulated == machine
 
 
+@pytest.mark.slow
 def test_accesses_of_cuda_kernels_are_those_of_the_machine_code():
     artifact = gemmlab.load(KERNELS, entry="variables", arch=joins.ARCH)
     assert artifact.cubin is not None
@@ -165,6 +168,7 @@ def test_accesses_of_cuda_kernels_are_those_of_the_machine_code():
     assert {name: joins.of_emulator(artifact.ptx, name) for name in machine} == machine
 
 
+@pytest.mark.slow
 def test_random_sequences_are_those_of_the_machine_code():
     rng = random.Random(20)
     cases = []

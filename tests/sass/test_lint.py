@@ -158,6 +158,7 @@ def test_an_empty_loop_is_refused():
 RUNGS = "naive tile-2d-8x8 float4 float4-transposed-a warp-tile double-buffer async-copy split-k"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rung", RUNGS.split())
 def test_no_rung_is_measured_above_its_bound(rung):
     """The rule gives a bound: the H200's measured rates stay below it."""
@@ -173,6 +174,7 @@ def shown(*options):
     return ended.value.code
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["row", "course"])
 def test_sums_that_are_free_of_the_store_rarely_share_a_bank_with_a_factor(layout):
     """copy-warps multiplies its sums by 1, so ptxas may choose their registers."""
@@ -181,6 +183,7 @@ def test_sums_that_are_free_of_the_store_rarely_share_a_bank_with_a_factor(layou
     assert found.issue_bound > 0.94
 
 
+@pytest.mark.slow
 def test_show_lint_of_a_rung_and_of_a_file(capsys, tmp_path):
     file = tmp_path / "k.cu"
     file.write_text('extern "C" __global__ void f(float *x) { *x = *x * *x + 1.0f; }')

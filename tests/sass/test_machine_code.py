@@ -130,6 +130,7 @@ extern "C" __global__ void halve(float* x, int n) {
 """
 
 
+@pytest.mark.slow
 def test_the_command_line_tells_differences(tmp_path, capsys):
     path = tmp_path / "kernel.cu"
     path.write_text(KERNEL)

@@ -19,6 +19,7 @@ def lint_of(artifact):
     return lint.lint(loops.hot_loop(proof.disassemble(artifact.cubin, artifact.entry)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_nearly_every_ffma_finds_an_operand_in_the_reuse_cache(layout):
     before, after = (lint_of(load(name, layout=layout)) for name in ("copy-warps", "operand-reuse"))
@@ -44,6 +45,7 @@ def with_word(cubin, start, index, word):
     return cubin[:at] + word.to_bytes(16, "little") + cubin[at + 16 :]
 
 
+@pytest.mark.slow
 def test_the_rung_is_the_rewritten_kernel_and_the_proof_accepts_it(rewritten):
     old, new, entry, _, _ = rewritten
     artifact = load("operand-reuse")
@@ -75,6 +77,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_wrong_rewriting_fails_the_proof(rewritten, change):
     old, new, entry, block, start = rewritten
@@ -84,6 +87,7 @@ def test_a_wrong_rewriting_fails_the_proof(rewritten, change):
         proof.prove(old, wrong, entry)
 
 
+@pytest.mark.slow
 def test_a_result_of_fixed_latency_must_be_there_in_time(rewritten):
     old, new, entry, block, start = rewritten
     at = max(i for i, one in enumerate(block) if one.root == "IADD3")
@@ -94,6 +98,7 @@ def test_a_result_of_fixed_latency_must_be_there_in_time(rewritten):
         proof.prove(old, new[:start] + words + new[start + len(words) :], entry)
 
 
+@pytest.mark.slow
 def test_a_register_that_setmaxnreg_does_not_grant_is_refused(rewritten):
     old, new, entry, block, start = rewritten
     words = [one.word for one in block]
@@ -106,6 +111,7 @@ def test_a_register_that_setmaxnreg_does_not_grant_is_refused(rewritten):
         proof.prove(old, new[:start] + text + new[start + len(text) :], entry)
 
 
+@pytest.mark.slow
 def test_nothing_but_one_block_may_change(rewritten):
     old, new, entry, block, start = rewritten
     behind = start + 16 * (len(block) + 20)
@@ -115,6 +121,7 @@ def test_nothing_but_one_block_may_change(rewritten):
             proof.prove(old, wrong, entry)
 
 
+@pytest.mark.slow
 def test_the_pass_fails_if_its_result_is_wrong(rewritten, monkeypatch):
     old, _, entry, _, _ = rewritten
     emit = reorder._emit

@@ -1,6 +1,5 @@
 """Judging on several machines, by Dask.distributed."""
 
-import distributed
 import pytest
 from kernels import gemm
 
@@ -14,6 +13,8 @@ from gemmlab.lab.submission.judging import Options
 @pytest.mark.slow
 def test_dask_judges_on_its_workers(tmp_path, monkeypatch):
     """A worker's GPU is used by one submission at a time."""
+    import distributed
+
     (tmp_path / "good.cu").write_text(gemm())
     (tmp_path / "fault.cu").symlink_to("good.cu")
     asked, executor = [], distributed.Client.get_executor
@@ -38,6 +39,7 @@ def test_dask_judges_on_its_workers(tmp_path, monkeypatch):
     assert asked[0]["resources"] == {"GPU": 1}
 
 
+@pytest.mark.slow
 def test_no_scheduler_is_an_error():
     with pytest.raises(InputError, match="no Dask scheduler at"), judging.elsewhere("nonsense://x"):
         pass

@@ -142,6 +142,7 @@ def test_a_file_without_a_problem_has_no_trace():
         flashinfer.traces(failed)
 
 
+@pytest.mark.slow
 def test_the_commands(judge, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
 

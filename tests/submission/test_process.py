@@ -95,6 +95,7 @@ def _lives(pid):
         return False
 
 
+@pytest.mark.slow
 def test_a_file_cannot_have_another_kernel_judged(judge):
     """The compile task must answer with PTX, not with the name of a rung or a file."""
     text = (

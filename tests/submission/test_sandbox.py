@@ -222,6 +222,7 @@ def test_the_file_s_code_does_not_know_the_seed(judge, monkeypatch):
 LACKING = Support(landlock=2, bubblewrap=False, seccomp=True)
 
 
+@pytest.mark.slow
 def test_a_judge_without_a_sandbox_refuses_or_says_so(judge, monkeypatch):
     monkeypatch.setattr(isolation, "support", lambda: LACKING)
     with pytest.raises(SandboxError, match=r"version 2 of Landlock.*apt install bubblewrap"):

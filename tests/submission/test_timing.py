@@ -93,6 +93,7 @@ def test_the_score_is_the_best_of_three_runs_with_different_inputs(submission, t
     assert all(row.endswith("%") for row in map(str.rstrip, rows))
 
 
+@pytest.mark.slow
 def test_kernels_with_additional_arguments_are_timed(submission, timed):
     text = gemm(store="c[row * n + col] = alpha * sum + 0.0f * c[row * n + col];")
     text = text.replace("int n, int k)", "int n, int k, float alpha)")
@@ -100,6 +101,7 @@ def test_kernels_with_additional_arguments_are_timed(submission, timed):
     assert timed(submission(text))["score"] > 0
 
 
+@pytest.mark.slow
 def test_a_wrong_result_has_no_score(submission, timed):
     result = timed(submission(gemm(store="c[row * n + col] = sum * 1.01f;")))
     assert result["status"] == "wrong answer" and "score" not in result
@@ -156,6 +158,7 @@ def test_a_kernel_that_skips_completed_work_has_no_score(submission, timed, name
     )
 
 
+@pytest.mark.slow
 def test_arrays_of_the_directive_are_refilled_before_each_launch(submission, timed, monkeypatch):
     found, launch = [], FakeGpu.prepare
 
@@ -184,6 +187,7 @@ def test_an_error_that_ends_the_runs_is_the_verdict(submission, timed, monkeypat
     assert result["status"] == "not run" and result["message"].endswith("an illegal memory access")
 
 
+@pytest.mark.slow
 def test_the_clocks_must_agree(submission, timed):
     result = timed(submission(gemm()))
     run = Record(**result["runs"][-1])

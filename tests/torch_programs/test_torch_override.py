@@ -63,6 +63,7 @@ def test_backward_passes_do_too() -> None:
     assert model.weight.grad.shape == (6, 6)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("on")
 def test_compiled_programs_do_too() -> None:
     torch._dynamo.reset()
@@ -127,6 +128,7 @@ def test_on_and_off(monkeypatch: pytest.MonkeyPatch) -> None:
     assert override._state.library is None
 
 
+@pytest.mark.slow
 def test_without_cuda_a_program_runs_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.version, "cuda", None)
     with gt.enabled():
@@ -134,6 +136,7 @@ def test_without_cuda_a_program_runs_as_before(monkeypatch: pytest.MonkeyPatch) 
         assert gt.report() == gt.Report(0, {}, 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.torch.jit.script:DeprecationWarning")
 @pytest.mark.usefixtures("on")
 def test_autocast_and_vmap_work_as_before() -> None:
