@@ -127,7 +127,7 @@ def test_overlap_hides_at_most_the_transfer_and_only_if_faster():
 
 
 def test_a_mesh_of_one_process_moves_nothing():
-    for at in itertools.product("S0 S1 R P".split(), repeat=2):
+    for at in itertools.product(["S0", "S1", "R", "P"], repeat=2):
         assert not gd.plan((64, 64), (64, 64), mesh=(1,), placed=at, overlap=True).transfers
 
 
