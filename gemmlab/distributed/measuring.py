@@ -14,14 +14,14 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from gemmlab import distributed as gd
 from gemmlab.core.packages import TORCH
-from gemmlab.distributed import links
+from gemmlab.distributed import links, overlap
 from gemmlab.linalg import entry
 from gemmlab.problems.problem import U
 
@@ -37,6 +37,8 @@ with TORCH.importing():
     from torch.distributed.tensor import DTensor, Replicate, Shard
 
 TURNS, WARM = 7, 2
+OVERLAPPED, PLAIN = "gemmlab, overlapped", "gemmlab, not overlapped"
+SUSTAINED = 16384  # products of this size last long enough for a GPU to lower its clocks
 SAMPLES = 64  # rows of the result that are compared with float64
 
 
@@ -171,27 +173,33 @@ class Bench:
 
     # -- what is measured
 
-    def fit_links(self, sizes: Sequence[int]) -> None:
-        """Time all-gathers of n×n matrices, and plan with the links that these give."""
-        if self.size == 1:
-            return
-        points = []
-        for n in sizes:
-            shard = self.matrix(-(-n // self.size), n, 1)
-            whole = shard.new_empty(self.size * shard.shape[0], n)
-            times = [
-                self.once(partial(dist.all_gather_into_tensor, whole, shard))
-                for _ in range(WARM + TURNS)
-            ]
-            into_each = links.ITEM * shard.numel() * (self.size - 1)
-            points.append((into_each, statistics.median(times[WARM:])))
+    def fit(self, sizes: Sequence[int]) -> None:
+        """Time all-gathers and products of n×n matrices, and plan with what these give."""
+        points, n = [], max(sizes)
+        for size in sizes:
+            shard = self.matrix(-(-size // self.size), size, 1)
+            whole = shard.new_empty(self.size * shard.shape[0], size)
+            seconds = self.typical(partial(dist.all_gather_into_tensor, whole, shard))
+            points.append((links.ITEM * shard.numel() * (self.size - 1), seconds))
         source = f"all-gathers of {self.size} processes on {self.device.type}"
-        link = links.fit("between processes", points, source) if len(points) > 1 else None
-        if link is not None:
-            here = asdict(self.machine) | {"inside": link, "name": f"{self.size} processes here"}
-            self.machine = links.Machine(**{**here, "between": self.machine.between})
-            gd.use(self.machine)
+        link = self.machine.inside
+        if self.size > 1 and len(points) > 1:
+            link = links.fit("between processes", points, source)
+        a = self.matrix(n, n, 1)
+        rate = 2 * n**3 / self.typical(partial(entry.product, a, a))
+        products: dict[str, Any] = {}
+        if self.device.type == "cpu":
+            products = {"operations": rate}
+        elif n >= SUSTAINED:
+            products = {"sustained": rate}
+        name = f"{self.size} processes of this machine"
+        self.machine = replace(self.machine, name=name, inside=link, **products)
+        gd.use(self.machine)
         self.write()
+
+    def typical(self, call: Callable[[], Any]) -> float:
+        """The median of several runs, in seconds."""
+        return statistics.median([self.once(call) for _ in range(WARM + TURNS)][WARM:])
 
     def rows_by_rows(self, n: int) -> None:
         """Rows of a and of b on the processes, the result by rows: the issue of all-gathers."""
@@ -208,8 +216,8 @@ class Bench:
         wanted = [Shard(0)]
         options: dict[str, dict[str, Any]] = {
             "gemmlab": {},
-            "gemmlab, overlapped": {"overlap": True},
-            "gemmlab, not overlapped": {"overlap": False},
+            OVERLAPPED: {"overlap": True},
+            PLAIN: {"overlap": False},
         }
         contenders: dict[str, Callable[[], Any]] = {
             "one process": lambda: entry.product(a, b),
@@ -223,7 +231,10 @@ class Bench:
         if self.device.type == "cuda":
             contenders["fused_all_gather_matmul, columns of b"] = self.fused(a, b)
         self.compare(f"rows·rows {n}", (n, n, n), contenders, (a, b), plans)
-        self.same_bits(contenders["gemmlab, overlapped"])
+        self.same_bits(contenders[OVERLAPPED])
+        for name in (OVERLAPPED, PLAIN):
+            self.timeline(name, contenders[name])
+        self.write()
 
     def fused(self, a: Tensor, b: Tensor) -> Callable[[], Any]:
         """PyTorch's own overlapped product: it gathers rows of a, for columns of b."""
@@ -239,13 +250,31 @@ class Bench:
 
         return call
 
+    def row(self, name: str) -> dict[str, Any]:
+        return next(row for row in reversed(self.rows) if row["by"] == name)
+
+    def timeline(self, name: str, call: Callable[[], Any]) -> None:
+        """Add to the last row of a contender what each process did in one run, in seconds."""
+        dist.barrier()
+        with overlap.recording(self.device.type == "cuda") as recorder:
+            call()
+        events = recorder.events()
+        found: list[Any] = [None] * self.size
+        dist.all_gather_object(found, [event._asdict() for event in events])
+        origin = min((event["start"] for events in found for event in events), default=0.0)
+        self.row(name)["timeline"] = [
+            [{**event, "start": event["start"] - origin, "end": event["end"] - origin}
+             for event in events]
+            for events in found
+        ]  # fmt: skip
+
     def same_bits(self, call: Callable[[], Any]) -> None:
-        """Add to the last row whether three runs give the same bits."""
+        """Add to that row whether three runs give the same bits."""
         first = call().to_local().clone()
         equal = all(torch.equal(first, call().to_local()) for _ in range(2))
         all_equal = torch.tensor([float(equal)], device=self.device)
         dist.all_reduce(all_equal, op=dist.ReduceOp.MIN)
-        self.rows[-1]["same_bits_when_overlapped"] = bool(all_equal)
+        self.row(OVERLAPPED)["bits_repeat"] = bool(all_equal)
 
     def other_cases(self, n: int) -> None:
         """Other placements and shapes, each beside torch.matmul."""
@@ -316,7 +345,7 @@ def main() -> None:
     dist.init_process_group("nccl" if asked["device"] == "cuda" else "gloo")
     try:
         bench = Bench(asked["device"], path)
-        bench.fit_links(asked["sizes"])
+        bench.fit(asked["sizes"])
         for n in asked["sizes"]:
             bench.rows_by_rows(n)
         if asked["programs"]:

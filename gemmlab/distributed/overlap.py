@@ -30,35 +30,64 @@ Span = tuple[int, int]  # first and end, along an axis
 
 
 class Event(NamedTuple):
-    """What a process did, for the picture of an overlap: seconds of its clock."""
+    """What a process did, in seconds: "multiply", "copy" (on the side stream) or "wait"."""
 
     what: str
     start: float
     end: float
 
 
-_timeline: list[Event] | None = None
+class Recorder:
+    """The time line of one product of this process. Recording changes nothing of it.
+
+    On the host, times are of the machine's clock; on a GPU, since the first event.
+    """
+
+    def __init__(self, is_gpu: bool) -> None:
+        self._is_gpu, self._marks = is_gpu, list[tuple[str, Any, Any]]()
+
+    def mark(self) -> Any:
+        if not self._is_gpu:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()  # on the current stream
+        return event
+
+    def add(self, what: str, start: Any) -> None:
+        self._marks.append((what, start, self.mark()))
+
+    def events(self) -> list[Event]:
+        """Return the events, after the GPU's work."""
+        if not self._is_gpu:
+            return [Event(*mark) for mark in self._marks]
+        torch.cuda.synchronize()
+        origin: Any = self._marks[0][1] if self._marks else None
+        return [
+            Event(what, *(origin.elapsed_time(mark) / 1e3 for mark in marks))
+            for what, *marks in self._marks
+        ]
+
+
+_recorder: Recorder | None = None
 
 
 @contextmanager
-def recording() -> Iterator[list[Event]]:
-    """Record when this process multiplies pieces and when it waits; a GPU then runs in step."""
-    global _timeline
-    _timeline = []
+def recording(is_gpu: bool) -> Iterator[Recorder]:
+    """Record what products of this process do within the context."""
+    global _recorder
+    _recorder = Recorder(is_gpu)
     try:
-        yield _timeline
+        yield _recorder
     finally:
-        _timeline = None
+        _recorder = None
 
 
 @contextmanager
-def _recorded(what: str) -> Iterator[None]:
-    start = time.perf_counter()
+def recorded(what: str) -> Iterator[None]:
+    start = None if _recorder is None else _recorder.mark()
     yield
-    if _timeline is not None:
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-        _timeline.append(Event(what, start, time.perf_counter()))
+    if _recorder is not None:
+        _recorder.add(what, start)
 
 
 @contextmanager
@@ -120,7 +149,7 @@ def gathered_product(
     for span, piece in _gathered(shard, position, length, count, group):
         if span[0] == span[1]:
             continue
-        with _recorded(f"multiply {span[0]}:{span[1]}"):
+        with recorded("multiply"):
             if axis == "m":
                 entry.product(piece, b, out=_slice(out, -2, span), **options)
             elif axis == "n":
@@ -144,7 +173,7 @@ def scattered_product(
     cuts = [_pieces(span, count) for span in spans(length, size)]
 
     def product(span: Span) -> Tensor:
-        with _recorded(f"multiply {span[0]}:{span[1]}"):
+        with recorded("multiply"):
             if axis == "m":
                 return torch.as_tensor(entry.product(_slice(a, -2, span), b, **options))
             return torch.as_tensor(entry.product(a, _slice(b, -1, span), **options))
@@ -163,7 +192,7 @@ def scattered_product(
         sent += [(work, block) for work in works]  # a block lives until it has left
     for j in range(count):
         terms[me, j] = product(cuts[me][j])
-    with _recorded("wait"), communicating("a reduce-scatter in pieces"):
+    with recorded("wait"), communicating("a reduce-scatter in pieces"):
         for work, _ in sent:
             work.wait()
     found = []
@@ -210,7 +239,7 @@ def _gathered(
         )
     yield from zip(cuts[me], mine, strict=True)
     for (source, j), wait, piece in arrivals:
-        with _recorded("wait"), communicating("an all-gather in pieces"):
+        with recorded("wait"), communicating("an all-gather in pieces"):
             wait()
         yield cuts[source][j], piece
 
@@ -273,9 +302,9 @@ def _pull(
     found: list[Arrival] = []
     for source, j in order:
         event = torch.cuda.Event()
-        with torch.cuda.stream(side):
+        with torch.cuda.stream(side), recorded("copy"):
             into[source, j].copy_(piece(source, j))
-            event.record(side)
+        event.record(side)
 
         def wait(event: Any = event) -> None:
             torch.cuda.current_stream().wait_event(event)

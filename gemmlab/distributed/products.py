@@ -125,7 +125,8 @@ def _carry_out(a: DTensor, b: DTensor, options: _Options, out: DTensor | None = 
         is_in_place = out is not None and plan.c == plan.at_c
         into = out.to_local() if out is not None and is_in_place else None
         if way is None:
-            local = torch.as_tensor(entry.product(local_a, local_b, out=into, **scalars))
+            with overlap.recorded("multiply"):
+                local = torch.as_tensor(entry.product(local_a, local_b, out=into, **scalars))
         elif way.what == "c":
             group = mesh.get_group(way.dimension)
             local = overlap.scattered_product(
@@ -139,7 +140,8 @@ def _carry_out(a: DTensor, b: DTensor, options: _Options, out: DTensor | None = 
             )
         found = _wrapped(local, mesh, tuple(made), shape)
         if tuple(made) != plan.c:
-            with overlap.communicating("the redistribution of the result"):
+            what = "the redistribution of the result"
+            with overlap.recorded("wait"), overlap.communicating(what):
                 found = found.redistribute(mesh, _torch(plan.c))
         if out is None:
             return found
@@ -174,7 +176,9 @@ def _reduced(at: Placements, shape: tuple[int, ...]) -> Placements:
 
 def _moved(x: DTensor, at: Sequence[Any], name: str) -> Tensor:
     """The local shard of an operand in other placements."""
-    with overlap.communicating(f"the redistribution of {name}"):
+    if _plain(x.placements, name) == tuple(at):
+        return x.to_local()
+    with overlap.recorded("wait"), overlap.communicating(f"the redistribution of {name}"):
         return x.redistribute(x.device_mesh, _torch(at)).to_local()
 
 

@@ -300,7 +300,7 @@ def measuring_products(mesh: Mesh, _: Mesh | None) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "record.json"
         bench = measuring.Bench("cpu", path)
-        bench.fit_links([16, 32])
+        bench.fit([16, 32])
         gd.use(None)  # the forms of other checks are planned with the built-in links
         bench.rows_by_rows(32)
         bench.other_cases(16)
@@ -310,7 +310,14 @@ def measuring_products(mesh: Mesh, _: Mesh | None) -> None:
         assert all(row["error"] is None or row["error"] < 10 for row in bench.rows)
         ours = [row for row in bench.rows if row["by"].startswith("gemmlab") and row["error"]]
         assert all(row["predicted"] > 0 for row in ours)
-        assert [row["same_bits_when_overlapped"] for row in bench.rows if len(row) > 9] == [True]
+        repeat, plain = [row for row in bench.rows if "timeline" in row]
+        assert [[e["what"] for e in events] for events in plain["timeline"]] == [
+            ["wait", "multiply"]
+        ] * mesh.size()
+        assert repeat["bits_repeat"] and len(repeat["timeline"]) == mesh.size()
+        for events in repeat["timeline"]:
+            assert {event["what"] for event in events} == {"multiply", "wait"}
+            assert all(0 <= event["start"] <= event["end"] for event in events)
         assert path.exists() == (mesh.get_rank() == 0)
 
 
