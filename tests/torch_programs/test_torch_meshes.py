@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -27,6 +29,17 @@ def test_measuring_starts_processes_and_writes_both_files(tmp_path: Path) -> Non
     assert "1 × CPU" in done.stdout and "gemmlab, overlapped" in done.stdout
     assert json.loads(record.read_text())["rows"][0]["efficiency"] == 1
     assert load(links).name
+
+
+def test_the_example_runs() -> None:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    world = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    example = Path(__file__).parents[2] / "examples" / "torchrun.py"
+    command, own = [sys.executable, str(example)], {**os.environ, **world}
+    done = subprocess.run(command, capture_output=True, text=True, env=own, check=False)
+    assert done.stdout == "process 0: (1024, 1024) of (1024, 1024)\n", done.stderr
 
 
 def test_products_on_meshes() -> None:
