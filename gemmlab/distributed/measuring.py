@@ -2,8 +2,8 @@
 
     torchrun --nproc-per-node 4 -m gemmlab.distributed.measuring '{"sizes": [4096], …}' record.json
 
-Times are medians of several runs, each started together, of the slowest process. The contenders of
-a product run in turn, so that a change of clocks affects all.
+Times are medians of several runs, each of some calls in a row, started together, of the slowest
+process. The contenders of a product run in turn, so that a change of clocks affects all.
 """
 
 from __future__ import annotations
@@ -37,6 +37,7 @@ with TORCH.importing():
     from torch.distributed.tensor import DTensor, Replicate, Shard
 
 TURNS, WARM = 7, 2
+CALLS = 4  # in a row, as a program makes them: the host prepares one while the GPU runs another
 OVERLAPPED, PLAIN = "gemmlab, overlapped", "gemmlab, not overlapped"
 SUSTAINED = 16384  # products of this size last long enough for a GPU to lower its clocks
 SAMPLES = 64  # rows of the result that are compared with float64
@@ -73,20 +74,22 @@ class Bench:
     # -- times
 
     def once(self, call: Callable[[], Any]) -> float:
-        """Seconds of a call on the slowest process; all start together."""
+        """Seconds of a call, of several in a row, on the slowest process; all start together."""
         dist.barrier()
         if self.device.type == "cuda":
             first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             torch.cuda.synchronize()
             first.record()
-            call()
+            for _ in range(CALLS):
+                call()
             last.record()
             torch.cuda.synchronize()
-            seconds = first.elapsed_time(last) / 1e3
+            seconds = first.elapsed_time(last) / 1e3 / CALLS
         else:
             start = time.perf_counter()
-            call()
-            seconds = time.perf_counter() - start
+            for _ in range(CALLS):
+                call()
+            seconds = (time.perf_counter() - start) / CALLS
         slowest = torch.tensor([seconds], device=self.device)
         dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
         return float(slowest)

@@ -377,6 +377,8 @@ def run(size: int) -> dict[str, str]:
             if not child:
                 try:
                     work(rank, size, folder)
+                except BaseException:  # before the first check
+                    traceback.print_exc()
                 finally:
                     sys.stderr.flush()
                     os._exit(0)
