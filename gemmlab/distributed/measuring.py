@@ -344,8 +344,11 @@ def _placed_product(x: DTensor, y: DTensor, wanted: Sequence[Any]) -> DTensor:
 def main() -> None:
     asked, path = json.loads(sys.argv[1]), Path(sys.argv[2])
     if asked["device"] == "cuda":
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    dist.init_process_group("nccl" if asked["device"] == "cuda" else "gloo")
+        own = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(own)
+        dist.init_process_group("nccl", device_id=own)
+    else:
+        dist.init_process_group("gloo")
     try:
         bench = Bench(asked["device"], path)
         bench.fit(asked["sizes"])
