@@ -157,7 +157,8 @@ def _add(found: DTensor, c: DTensor, beta: float, out: DTensor | None) -> DTenso
     if PARTIAL in into:  # asked for: the first process of each sum adds c
         whole = tuple(REPLICATE if p == PARTIAL else p for p in into)
         with overlap.communicating("the redistribution of c"):
-            local = c.redistribute(c.device_mesh, _torch(whole)).to_local()
+            everywhere = c.redistribute(c.device_mesh, _torch(whole))
+        local = everywhere.to_local(grad_placements=_torch(into))
         ranks = zip(into, c.device_mesh.get_coordinate(), strict=True)
         share = beta if all(p != PARTIAL or rank == 0 for p, rank in ranks) else 0.0
         added = _wrapped(share * local, c.device_mesh, into, tuple(c.shape))

@@ -157,7 +157,16 @@ def added_and_out(mesh: Mesh, _: Mesh | None) -> None:
         shape, at = added[(number + number // 4 + mesh.size()) % 4]
         c = matrix(7, *shape)
         z = placed(c, mesh, [at])
-        right(gemmlab.matmul(x, y, z, alpha=0.5, beta=-2), a, b, -2 * c.double(), 0.5)
+        wanted = [[Partial()], None, [KINDS[number % 3]]][number % 3]
+        z.requires_grad_(number % 2 == 0)
+        found = gd.matmul(x, y, z, alpha=0.5, beta=-2, out_placements=wanted)
+        assert wanted is None or list(found.placements) == wanted
+        right(found.detach(), a, b, -2 * c.double(), 0.5)
+        if z.requires_grad:
+            found.redistribute(mesh, [Replicate()]).sum().backward()
+            assert z.grad is not None
+            each = -2.0 * 63 / c.numel()
+            torch.testing.assert_close(z.grad.full_tensor().cpu(), torch.full_like(c, each))
         at = KINDS[(number + number // 4 + mesh.size()) % 3]
         out = placed(torch.full((7, 9), torch.nan), mesh, [at])
         address = out.to_local().data_ptr()
