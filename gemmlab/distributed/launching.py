@@ -25,8 +25,9 @@ def measure(device: str, processes: int | None, sizes: Sequence[int], programs: 
     """
     if device not in _DEVICES:
         raise UnknownNameError(f"no device {device!r}; it must be one of {', '.join(_DEVICES)}")
-    torch = TORCH.load()
-    gpus = torch.cuda.device_count() if device == "cuda" else 0
+    if TORCH.version is None:
+        TORCH.load()  # raises the error
+    gpus = TORCH.load().cuda.device_count() if device == "cuda" else 0
     count = processes or gpus or 2
     if device == "cuda" and gpus < count:
         raise DeviceError(f"{count} processes need as many GPUs; this machine has {gpus}")

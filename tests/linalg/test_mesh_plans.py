@@ -127,8 +127,10 @@ def test_overlap_hides_at_most_the_transfer_and_only_if_faster():
 
 
 def test_a_mesh_of_one_process_moves_nothing():
-    for at in itertools.product(["S0", "S1", "R", "P"], repeat=2):
-        assert not gd.plan((64, 64), (64, 64), mesh=(1,), placed=at, overlap=True).transfers
+    for of_a, of_b in itertools.product(["S0", "S1", "R", "P"], repeat=2):
+        assert not gd.plan(
+            (64, 64), (64, 64), mesh=(1,), placed=(of_a, of_b), overlap=True
+        ).transfers
 
 
 def test_memory_counts_what_a_process_holds():

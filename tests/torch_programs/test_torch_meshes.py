@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -31,23 +29,13 @@ def test_measuring_starts_processes_and_writes_both_files(tmp_path: Path) -> Non
     assert load(links).name
 
 
-def test_the_example_runs() -> None:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port = found.getsockname()[1]
-    world = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    example = Path(__file__).parents[2] / "examples" / "torchrun.py"
-    command, own = [sys.executable, str(example)], {**os.environ, **world}
-    done = subprocess.run(command, capture_output=True, text=True, env=own, check=False)
-    assert done.stdout == "process 0: (1024, 1024) of (1024, 1024)\n", done.stderr
-
-
 def test_products_on_meshes() -> None:
     command = [sys.executable, str(RANKS), "cpu", "2", "3", "4"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     worlds = json.loads(done.stdout)
-    assert set(worlds) == {"2", "3", "4"} and all(len(checks) > 9 for checks in worlds.values())
+    assert worlds.pop("example") == "process 0: (1024, 1024) of (1024, 1024)\n"
+    assert set(worlds) == {"2", "3", "4"} and all(len(checks) > 7 for checks in worlds.values())
     wrong = [f"{size} processes, {name}: {text}" for size, checks in worlds.items()
              for name, text in checks.items() if text]  # fmt: skip
     assert not wrong, "\n\n".join(wrong)
