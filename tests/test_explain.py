@@ -381,7 +381,7 @@ def test_the_page_has_its_sections_and_no_more_than_a_screen_and_a_half(gemmlab)
     assert code == 0 and not err and "\x1b" not in out
     for section in ("Work", "Roofline", "Launch", "Threads", "memory", "Model", "Caches"):
         assert section in out
-    assert len(out.splitlines()) <= 94 and max(map(len, out.splitlines())) <= 100
+    assert len(out.splitlines()) <= 98 and max(map(len, out.splitlines())) <= 100
 
 
 def test_json_is_one_object_and_nothing_else(gemmlab):

@@ -39,6 +39,14 @@ def show(
             "--lint", help="With --sass: show what the inner loop costs to issue, and why."
         ),
     ] = False,
+    stalls: Annotated[
+        bool,
+        typer.Option(
+            "--stalls",
+            help="With --sass: show at which instructions warps are, and why they wait there: "
+            "measured if there is a reading of this machine code, else predicted (rungs only).",
+        ),
+    ] = False,
     resources: Annotated[
         bool,
         typer.Option("--resources", help="Show registers, spills, shared memory and occupancy."),
@@ -55,8 +63,8 @@ def show(
     """Show a kernel: its lesson, source, PTX, SASS or resources."""
     if source + ptx + sass + resources > 1:
         raise InputError("give only one of --source, --ptx, --sass, --resources")
-    if lint and not sass:
-        raise InputError("--lint requires --sass")
+    if (lint or stalls) and not sass:
+        raise InputError(f"--{'lint' if lint else 'stalls'} requires --sass")
     if ptx or sass or resources:
         from gemmlab.compile import load
         from gemmlab.kernels.settings import read
@@ -67,6 +75,11 @@ def show(
         artifact = load(kernel, entry=entry, arch=arch, layout=layout, settings=changes)
         if ptx:
             print(artifact.ptx)
+        elif stalls:
+            from gemmlab.report import machine_code
+
+            rung = rung_of(kernel, layout, settings) if is_rung(kernel) else None
+            print(machine_code.with_stalls(artifact, views.stalls(artifact, rung)))
         elif lint:
             tables.console().print(tables.facts(views.machine_lint(artifact)))
         elif sass:

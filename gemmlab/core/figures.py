@@ -1,5 +1,7 @@
 """Format numbers for readers: three digits, an SI prefix, a unit."""
 
+from collections.abc import Mapping
+
 _PREFIXES = ("", "k", "M", "G", "T", "P", "E", "Z", "Y", "R", "Q")  # SI, powers of 1000
 
 
@@ -27,3 +29,8 @@ def percent(value: float) -> str:
 def digits(value: float) -> str:
     """Format with three digits; from 1000 on, as a whole number with all its digits."""
     return f"{value:.3g}" if abs(float(f"{value:.3g}")) < 1000 else f"{value:,.0f}"
+
+
+def times(shape: Mapping[str, int]) -> str:
+    """Format a shape, e.g. "512×512×64"."""
+    return "×".join(map(str, shape.values()))

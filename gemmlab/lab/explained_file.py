@@ -13,6 +13,7 @@ from gemmlab.errors import CompileError, UnknownNameError
 from gemmlab.hardware.specs import Gpu
 from gemmlab.lab.explain import Subject, other_target, target_of
 from gemmlab.lab.explain.counted import Launched
+from gemmlab.lab.explain.stalls import Call
 from gemmlab.lab.kernel_file import KernelFile
 from gemmlab.problems.problem import Shape
 
@@ -44,7 +45,8 @@ def subject(path: Path, words: Directive, sizes: Shape | None = None) -> Subject
         told: tuple[str, ...] = ()
         if done.verdict is not None and not done.verdict.passed:
             told = (f"{done.verdict.status}: {done.verdict.message}",)
-        return Launched(done.case, done.call.names, artifact, trace, done.run, told)
+        made = Call(done.call.grid, done.call.block, done.call.args, done.call.smem)
+        return Launched(done.case, done.call.names, artifact, trace, done.run, told, made)
 
     entry = file.directive.entry
     return Subject(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from statistics import median
 
+from gemmlab import problems
 from gemmlab.compile.artifact import Artifact
 from gemmlab.compile.directive import Directive
 from gemmlab.compile.source import summary
@@ -13,6 +14,8 @@ from gemmlab.errors import CompileError, InputError
 from gemmlab.hardware.occupancy import occupancy
 from gemmlab.hardware.specs import GPUS, architecture
 from gemmlab.kernels.rung import Rung
+from gemmlab.lab.explain.counted import launch
+from gemmlab.lab.explain.stalls import Stalls, measured, predicted
 
 _LANES = 128  # per multiprocessor: the rule of `sass.lint` is for one FFMA per cycle and partition
 
@@ -42,6 +45,25 @@ def kernel(text: str, directive: Directive, artifact: Artifact) -> dict[str, str
 def sass(artifact: Artifact) -> str:
     """Return the disassembled machine code. Raises CompileError if there is none."""
     return tools.sass(_cubin(artifact), artifact.entry)
+
+
+def stalls(artifact: Artifact, rung: Rung | None) -> Stalls:
+    """Return at which instructions warps are: a reading, or a prediction for the rung's launch.
+
+    Raises CompileError if there is no machine code, and InputError if there is neither.
+    """
+    _cubin(artifact)
+    if found := measured(artifact):
+        return found
+    if rung is not None and rung.launches is None:
+        problem = problems.find(rung.problem)
+        shape = dict.fromkeys(problem.axes, problem.emulated_size)
+        call = launch(problem, rung, artifact, shape).call
+        if call and (found := predicted(artifact, call)):
+            return found
+    raise InputError(
+        "this code has neither a reading nor a prediction; `gemmlab emulate --predict` may say why"
+    )
 
 
 def machine_lint(artifact: Artifact) -> dict[str, str]:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from pathlib import PurePath
 
 from rich.console import Console, RenderableType
 from rich.text import Text
 
-from gemmlab.core.figures import digits, scaled, seconds
+from gemmlab.core.figures import digits, scaled, seconds, times
 from gemmlab.hardware import limits
 from gemmlab.hardware.specs import architecture
 from gemmlab.hardware.traffic import accesses_per_result
 from gemmlab.hardware.waves import Waves
 from gemmlab.lab.explain.counted import Loop
-from gemmlab.lab.explain.explanation import STEPS, Explanation, times
+from gemmlab.lab.explain.explanation import STEPS, Explanation
 from gemmlab.lab.explain.patterns import Pattern
 from gemmlab.lab.explain.readings import Reading
 from gemmlab.report import explanation_pictures, tables
@@ -29,6 +29,7 @@ _LEGEND = (
     "for several, · for none. [ ] is a sector of global memory, a line of shared memory one "
     "wavefront."
 )
+_LEAST_SHARE, _MOST_SHARES = 0.01, 5  # of the reasons why warps wait
 _PLAIN_FRACTION = 1024  # largest numerator·denominator of a fraction worth showing
 
 
@@ -345,6 +346,14 @@ def _caches(e: Explanation) -> Iterator[RenderableType]:
         yield _loop(counted.loop)
     if e.measured:
         yield _measured(e.measured)
+    if e.stalls:
+        yield f"Resident warps, {e.stalls.about}: {listed(e.stalls.reasons)}."
+
+
+def listed(shares: Mapping[str, float]) -> str:
+    """Return the largest shares with their names, as "long scoreboard 88%, wait 3%"."""
+    shown = [f"{name} {share:.0%}" for name, share in shares.items() if share >= _LEAST_SHARE]
+    return ", ".join(shown[:_MOST_SHARES])
 
 
 def _device_memory(e: Explanation) -> str:

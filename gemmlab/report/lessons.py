@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from gemmlab.core import figures
 from gemmlab.kernels import ladder
 from gemmlab.lab import metrics
 from gemmlab.lab.bench.record import Record
 from gemmlab.lab.explain.readings import Reading
+from gemmlab.lab.explain.stalls import Stalls
 from gemmlab.report.markdown import table
-from gemmlab.report.rungs import change
+from gemmlab.report.rungs import any_layout, change
 
 # What teaching material measured on an NVIDIA A100 at 8192³, course layout, in percent of cuBLAS.
 # `naive-tnn` took 3,760 ms, where cuBLAS took 58.3 ms.
@@ -23,30 +24,61 @@ A100 = {
     "float4-64": 85.95,
     "float4": 86.07,
 }
+# Reasons of stalls, and the least share of any rung for which one has a column.
+REASONS = (
+    *("selected", "not selected", "long scoreboard", "short scoreboard", "barrier", "wait"),
+    *("MIO throttle", "LG throttle", "math pipe throttle", "dispatch stall"),
+)
+_LEAST_STALL = 0.05
 Cases = Mapping[str, Sequence[Record]]  # the records of one case, by a heading
 
 
 def ladder_by_case(cases: Cases) -> str:
-    """Return a row per rung; per case its time, TFLOPS, percent of cuBLAS, and percent of the peak.
+    """Return a table of times with percent of cuBLAS, and one of TFLOPS with percent of the peak: a
+    row per rung, a column per case.
 
     Cases are headings such as "4096³, course". A rung has one row for both layouts.
     """
-    found = {heading: {_plain(r.kernel): r for r in records} for heading, records in cases.items()}
+    found = {
+        heading: {any_layout(r.kernel): r for r in records} for heading, records in cases.items()
+    }
     names = dict.fromkeys(name for own in found.values() for name in own if _is_rung(name))
-    rows = [
-        [f"`{name}`", *(_speed(own.get(name)) for own in found.values())]
-        for name in sorted(names, key=[rung.name for rung in ladder.rungs()].index)
-    ]
-    cublas = [_time(own.get("cublas")) for own in found.values()]
-    return table(["rung", *found], [*rows, ["cuBLAS", *cublas]])
+    names = dict.fromkeys(sorted(names, key=[rung.name for rung in ladder.rungs()].index))
+
+    def times(record: Record) -> str:
+        share = _of_cublas(record)
+        shown = "" if share is None else f", {_percent(share)}"
+        return f"{figures.seconds(record.gpu_median_s)}{shown}"
+
+    def rates(record: Record) -> str:
+        return f"{record.tflops:.3g}, {_percent(record.roof_percent('datasheet'))}"
+
+    def written(first: str, write: Callable[[Record], str]) -> str:
+        rows = [
+            [f"`{name}`" if name in names else "cuBLAS"]
+            + [write(own[name]) if name in own else "–" for own in found.values()]
+            for name in (*names, "cublas")
+        ]
+        return table([first, *found], rows)
+
+    return "\n\n".join(
+        [
+            "Times, and speed in percent of cuBLAS:",
+            written("rung", times),
+            "TFLOPS, and percent of the FP32 peak:",
+            written("rung", rates),
+        ]
+    )
 
 
 def beside_a100(cases: Cases) -> str:
     """Return the percent of cuBLAS, as taught for an A100, and as measured per case."""
-    found = {heading: {_plain(r.kernel): r for r in records} for heading, records in cases.items()}
+    found = {
+        heading: {any_layout(r.kernel): r for r in records} for heading, records in cases.items()
+    }
     rows = [
         [f"`{name}`", _percent(theirs)]
-        + [_percent(_of_cublas(own.get(_plain(name)))) for own in found.values()]
+        + [_percent(_of_cublas(own.get(any_layout(name)))) for own in found.values()]
         for name, theirs in A100.items()
     ]
     return table(["rung", "A100, 8192³, course", *found], rows)
@@ -108,6 +140,20 @@ def caches(readings: Sequence[Reading]) -> str:
     return table([*headings, "time", "of the FP32 peak"], rows)
 
 
+def stalls(readings: Sequence[tuple[str, str, Stalls]]) -> str:
+    """Return a row per rung of GEMM: why its warps did not issue, in percent of their time."""
+    order = [ladder.label(rung) for rung in ladder.rungs("gemm")]
+    own = {rung: found.reasons for problem, rung, found in readings if problem == "gemm"}
+    most = {name: max(reasons.get(name, 0) for reasons in own.values()) for name in REASONS}
+    shown = [name for name, share in most.items() if share >= _LEAST_STALL]
+    rows = [
+        [f"`{rung}`", *(_whole(100 * own[rung].get(name, 0)) for name in shown)]
+        for rung in order
+        if rung in own
+    ]
+    return table(["rung", *shown], rows)
+
+
 def steps(records: Sequence[Record], taught: Mapping[str, str], baseline: str) -> str:
     """Return a row per rung of one case: its time, the change from the rung before, and what
     teaching material says of that step (`taught`, by rung)."""
@@ -130,11 +176,6 @@ def _is_rung(name: str) -> bool:
     return any(rung.name == name for rung in ladder.rungs())
 
 
-def _plain(name: str) -> str:
-    """Return a rung's name in any layout."""
-    return next((rung.name for rung in ladder.rungs() if rung.course_name == name), name)
-
-
 def _of_cublas(record: Record | None) -> float | None:
     return None if record is None else record.percent_of_baseline
 
@@ -143,14 +184,5 @@ def _percent(value: float | None) -> str:
     return "–" if value is None else f"{value:.2g} %" if value < 10 else f"{value:.1f} %"
 
 
-def _time(record: Record | None) -> str:
-    if record is None:
-        return "–"
-    return f"{figures.seconds(record.gpu_median_s)}, {record.tflops:.3g} TFLOPS"
-
-
-def _speed(record: Record | None) -> str:
-    if record is None:
-        return "–"
-    shares = (record.percent_of_baseline, record.roof_percent("datasheet"))
-    return f"{_time(record)}, {', '.join(map(_percent, shares))}"
+def _whole(value: float) -> str:
+    return f"{value:.0f}" if value >= 0.5 else ""

@@ -10,8 +10,12 @@ from rich.table import Table
 from gemmlab import sass
 from gemmlab.errors import CompileError, MissingDependencyError
 from gemmlab.report import tables
+from gemmlab.report.explanation import listed
+from gemmlab.timing.facts import disassemble
 
 if TYPE_CHECKING:
+    from gemmlab.compile.artifact import Artifact
+    from gemmlab.lab.explain.stalls import Stalls
     from gemmlab.lab.kernel_file import FileRun
 
 _SHOWN = 6  # PTX line numbers shown per row
@@ -56,3 +60,18 @@ def differences(machine: sass.MachineCode) -> Table | str:
         lines = ", ".join(map(str, row.lines[:_SHOWN])) + (", …" if row.lines[_SHOWN:] else "")
         rows.append([row.what, row.access, f"{row.ptx:,}", f"{row.machine:,}", lines])
     return tables.plain_table(headings, rows)
+
+
+def with_stalls(artifact: Artifact, stalls: Stalls) -> str:
+    """Return the machine code, with the share of the time of warps at each instruction, in percent,
+    and the main reason why they wait there."""
+    assert artifact.cubin
+    lines = [f"stalls: {stalls.about}", listed(stalls.reasons), ""]
+    for one in disassemble(artifact.cubin, artifact.entry).instructions:
+        share = stalls.by_address.get(one.address, 0.0)
+        shown = f"{100 * share:.2f}" if share else ""
+        guard = f"@{one.guard} " if one.guard else ""
+        why = stalls.main.get(one.address, "")
+        code = f"{guard}{one.opcode} {one.operands}"
+        lines.append(f"{shown:>6}  {why:18}  {one.address:04x}  {code}".rstrip())
+    return "\n".join(lines)

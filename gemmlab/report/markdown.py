@@ -10,23 +10,27 @@ from gemmlab.errors import InputError
 from gemmlab.lab.bench.record import Record
 from gemmlab.lab.records import Record as Climbed
 from gemmlab.report import tables
-from gemmlab.report.rungs import change
+from gemmlab.report.rungs import any_layout, change
 
 _LIBRARIES = ("cublas", "nvmath-python", "cupy", "torch")
 
 
-def ladder_table(records: Sequence[Record], baseline: str) -> str:
+def ladder_table(records: Sequence[Record], baseline: str, beside: Sequence[Record] = ()) -> str:
     """Return a table of one case's rungs, in the order of measurement, with percent of a baseline.
 
     `baseline` is the baseline's name for readers; a sentence above the table describes the
-    measurement. Raises InputError if `records` is empty.
+    measurement. `beside`: the records of another layout, which get a column: TFLOPS, and percent of
+    that baseline. Raises InputError if `records` is empty.
     """
     if not records:
         raise InputError("no records for a table")
     order = records[0].interleaved
-    rungs = [r for r in records if "launch" in r.details]
-    rows = [
-        [
+    others = {any_layout(r.kernel): r for r in beside}
+    rows = []
+    for rung in sorted(records, key=lambda rung: order.index(rung.kernel)):
+        if "launch" not in rung.details:  # a library
+            continue
+        row = [
             f"`{rung.kernel}`",
             change(rung.problem, rung.kernel),
             _written(rung.details.get("resources", {}).get("registers"), figures.digits),
@@ -36,19 +40,19 @@ def ladder_table(records: Sequence[Record], baseline: str) -> str:
             _written(rung.percent_of_baseline, figures.percent),
             _written(rung.roof_percent("datasheet"), figures.percent),
         ]
-        for rung in sorted(rungs, key=lambda rung: order.index(rung.kernel))
-    ]
-    headings = [
-        "rung",
-        "what it changes",
-        "registers",
-        "occupancy",
-        "time",
-        "TFLOPS",
-        f"of {baseline}",
-        "of peak",
-    ]
+        if beside:
+            row.append(_rate(others.get(rung.kernel)))
+        rows.append(row)
+    headings = ["rung", "what it changes", "registers", "occupancy", "time", "TFLOPS"]
+    headings += [f"of {baseline}", "of peak", *(f"{one.layout} layout" for one in beside[:1])]
     return f"{_measured(records[0], baseline)}\n\n{table(headings, rows)}"
+
+
+def _rate(record: Record | None) -> str:
+    if record is None:
+        return "–"
+    rate = _written(record.tflops, figures.digits)
+    return f"{rate}, {_written(record.percent_of_baseline, figures.percent)}"
 
 
 def _measured(record: Record, baseline: str) -> str:

@@ -32,7 +32,8 @@ class Prediction:
 
     cycles: of the busiest multiprocessor. stalls: shares of the cycles of resident warps, by Nsight
     Compute's names. busy: shares of the cycles in which a unit is busy. lines: shares of the cycles
-    of warps by PTX line. limiter: the busiest unit, or what warps wait for if none is busy.
+    of warps by PTX line. instructions: the same by address of the machine instruction and reason.
+    limiter: the busiest unit, or what warps wait for if none is busy.
     """
 
     time_s: float
@@ -40,6 +41,7 @@ class Prediction:
     stalls: Mapping[str, float]
     busy: Mapping[str, float]
     lines: Mapping[int, float]
+    instructions: Mapping[int, Mapping[str, float]]
     limiter: str
     source: Mapping[int, str]  # PTX line -> "file:line"
 
@@ -86,6 +88,7 @@ def estimate(facts: Facts, gpu: Parameters) -> Prediction:
         cost.stalls,
         busy,
         cost.lines,
+        cost.instructions,
         _limiter(cost.stalls, busy),
         facts.source,
     )
@@ -102,14 +105,15 @@ def _limiter(stalls: Mapping[str, float], busy: Mapping[str, float]) -> str:
 class _Cost:
     """What the instructions of a launch cost: those simulated, as often as it executes them.
 
-    stalls, lines: shares of the cycles of warps, by reason and by PTX line. busy: cycles of the
-    units of a multiprocessor.
+    stalls, lines, instructions: shares of the cycles of warps, by reason, by PTX line, and by
+    address and reason. busy: cycles of the units of a multiprocessor.
     """
 
     def __init__(self, facts: Facts, steps: Sequence[Sequence[Step]], gpu: Parameters) -> None:
         active = min(facts.blocks, gpu.sms)
         warps = facts.blocks / active * facts.warps_per_block  # of a multiprocessor
         stalls, lines, issued = [0.0] * len(REASONS), Counter[int](), 0.0
+        costs: dict[int, list[float]] = {}
         memory = Memory(gpu, active)
         queues = [0.0] * len(memory.busy)
         for i, body in enumerate(steps):
@@ -125,9 +129,14 @@ class _Cost:
                     cycles = [x / step.issued * executed for x in step.stalls]
                     stalls = [x + y for x, y in zip(stalls, cycles, strict=True)]
                     lines[step.op.code.line or 0] += sum(cycles)  # type: ignore[assignment]
+                    costs[step.op.code.address] = cycles
         total = sum(stalls) or 1.0
         self.stalls = {name: x / total for name, x in zip(REASONS, stalls, strict=True)}
         self.lines = {line: cycles / total for line, cycles in lines.most_common()}
+        self.instructions = {
+            address: {name: x / total for name, x in zip(REASONS, own, strict=True) if x}
+            for address, own in costs.items()
+        }
         self.busy = {"issue slots": issued / PARTITIONS}
         self.busy |= dict(zip(_QUEUES, queues, strict=True))
 

@@ -16,6 +16,7 @@ from gemmlab.emulator.counters.rules import LANES, SECTOR_BYTES
 from gemmlab.kernels.rung import Rung
 from gemmlab.lab.explain import tiles
 from gemmlab.lab.explain.patterns import Pattern, patterns
+from gemmlab.lab.explain.stalls import Call
 from gemmlab.problems.problem import WORKSPACE, Case, Problem
 from gemmlab.ptx.ir import Instruction, Reg
 from gemmlab.ptx.opcodes import ACCESSES, FLOPS
@@ -77,7 +78,8 @@ class Counted:
 class Launched:
     """One emulated launch with its trace. `names`: of the arguments, in their order.
 
-    case: None for a kernel that solves none of gemmlab's problems. notes: on its result.
+    case: None for a kernel that solves none of gemmlab's problems. notes: on its result. call: None
+    for one launch of several.
     """
 
     case: Case | None
@@ -86,6 +88,7 @@ class Launched:
     trace: Trace
     run: Run
     notes: tuple[str, ...] = ()
+    call: Call | None = None
 
 
 def launch(
@@ -117,7 +120,8 @@ def launch(
         dynamic_smem=dynamic_smem,
         trace=trace,
     )
-    return Launched(case, tuple(names), artifact, trace, run)
+    call = Call(grid, block, args, dynamic_smem)
+    return Launched(case, tuple(names), artifact, trace, run, call=call)
 
 
 def count(launched: Launched, shape: Mapping[str, int]) -> Counted:

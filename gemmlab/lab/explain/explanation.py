@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 from gemmlab.compile.artifact import Artifact, Resources
 from gemmlab.core import markup
-from gemmlab.core.figures import digits, seconds
+from gemmlab.core.figures import digits, seconds, times
 from gemmlab.devices.cuda import CudaDevice
 from gemmlab.emulator.counters.rules import SECTOR_BYTES
 from gemmlab.errors import DeviceError, EmulationError, LaunchError, MissingDependencyError
@@ -22,9 +21,11 @@ from gemmlab.hardware.waves import Waves
 from gemmlab.kernels.ladder import label
 from gemmlab.kernels.rung import Geometry, Rung
 from gemmlab.lab import advice
+from gemmlab.lab.explain import stalls
 from gemmlab.lab.explain.comparison import Row, compare
 from gemmlab.lab.explain.counted import TENSOR_CORES, Counted, count
 from gemmlab.lab.explain.readings import Reading, readings
+from gemmlab.lab.explain.stalls import Stalls
 from gemmlab.lab.explain.subject import Subject, of_rung
 from gemmlab.problems.problem import Problem, Shape
 
@@ -123,6 +124,7 @@ class Explanation:
     caches: Caches | None
     device_memory: DeviceMemory
     measured: tuple[Reading, ...]  # for this rung, and for others at the same shapes
+    stalls: Stalls | None  # a reading of this machine code
     advice: tuple[str, ...]  # what to improve first, the costliest first
     notes: tuple[str, ...]
 
@@ -182,6 +184,8 @@ class Explanation:
         data["work"]["accesses_per_result"] = self.work.accesses()
         data["gpu"]["ridge"] = self.gpu.ridge
         data["geometry"] = self.geometry._asdict()
+        if self.stalls:
+            data["stalls"] = {"about": self.stalls.about, "reasons": self.stalls.reasons}
         for row, plain in zip(self.rows, data["rows"], strict=True):
             plain["difference"] = row.difference
         for field in ("global_loads", "shared_loads"):
@@ -197,11 +201,6 @@ def default_gpu() -> Gpu:
         return CudaDevice().facts
     except (DeviceError, MissingDependencyError):
         return product("H200")
-
-
-def times(shape: Mapping[str, int]) -> str:
-    """Format a shape, e.g. "512×512×64"."""
-    return "×".join(map(str, shape.values()))
 
 
 def explain(problem: Problem, rung: Rung, shape: Shape, gpu: Gpu) -> Explanation:
@@ -255,6 +254,7 @@ def explained(subject: Subject, gpu: Gpu) -> Explanation:
         caches=_caches(subject, gpu, counted) if counted else None,
         device_memory=_device_memory(subject, gpu, resident),
         measured=readings(problem.name, label(rung), rung.layout) if problem and rung else (),
+        stalls=stalls.measured(artifact),
         advice=_advice(artifact, counted, resident, problem.name if problem else ""),
         notes=tuple(notes),
     )

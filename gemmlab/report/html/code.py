@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -16,24 +16,31 @@ from gemmlab.cubin.code import read
 from gemmlab.cubin.control import decode
 from gemmlab.emulator import Finding, Run
 from gemmlab.errors import CompileError, MissingDependencyError
+from gemmlab.lab.explain.stalls import Stalls
 from gemmlab.report import listing
+from gemmlab.report.explanation import listed
 from gemmlab.report.html.page import Link, Part, text
 
 _AROUND = 4  # lines of a source file shown before the first and after the last executed line
 _SHOWN = (0, 3, 5, 6)  # of listing.COLUMNS: instructions, global sectors, wavefronts, conflicts
-STALLS = "stall cycles"  # column of the machine code
+STALLS = "stalls %"
+_LEAST_SHOWN = 0.0005  # smaller shares of stalls are left out
 _MOST_ROWS = 2500  # of a pane
 _MOST_TEXT = 160  # characters of a line
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of one pane. `at` is the source line "file:12" that it belongs to, or ""."""
+    """One line of one pane. `at` is the source line "file:12" that it belongs to, or "". `stalls`:
+    its share of the time of warps, of 1; `why`: the main reason."""
 
     number: str
     text: str
     at: str
     costs: tuple[int, ...]
+    stalls: float = 0.0
+    why: str = ""
+    ptx_line: int = 0
 
 
 def anchor(at: str) -> str:
@@ -63,16 +70,19 @@ def panes(
     run: Run,
     findings: Sequence[Finding] = (),
     pictures: Mapping[str, str] | None = None,
+    stalls: Stalls | None = None,
 ) -> Part:
     """Return the code of a kernel with what a launch executed of it.
 
-    pictures: source line → id of the drawing of its access.
+    pictures: source line → id of the drawing of its access. stalls: where warps spend their time.
     """
     shown = {
         "Source": _source(run, findings),
         "PTX": _ptx(artifact, run),
-        "SASS": _sass(artifact, run),
+        "SASS": _sass(artifact, run, stalls),
     }
+    if stalls is not None:
+        shown = _with_stalls(shown)
     headings = [listing.COLUMNS[i][0].replace("-\n", "").replace("\n", " ") for i in _SHOWN]
     said: dict[str, list[str]] = {}
     for finding in findings:
@@ -83,29 +93,83 @@ def panes(
         rows = _hot(all_rows)
         if not rows:
             continue
-        headings = [headings[0], STALLS] if name == "SASS" else headings
-        used = [
-            i for i in range(len(headings)) if any(i < len(r.costs) and r.costs[i] for r in rows)
-        ]
-        most = max((row.costs[0] for row in rows if row.costs), default=0)
-        names = "".join(f"<th>{text(headings[i])}</th>" for i in used)
+        columns = _columns(rows, headings)
+        names = "".join(f"<th>{text(heading)}</th>" for heading, _, _ in columns)
         head = f'<tr><th></th>{names}<th class="text">{name}</th></tr>'
+        heat = _heat(rows)
         lines = [
-            _line(row, used, most, name == "Source", said.get(row.at, []), pictures or {})
-            for row in rows
+            _line(row, columns, hot, name == "Source", said.get(row.at, []), pictures or {})
+            for row, hot in zip(rows, heat, strict=True)
         ]
         body.append(
             f'<div class="pane" data-pane="{name}"><div class="rows"><table>'
             f"<thead>{head}</thead><tbody>{''.join(lines)}</tbody></table></div></div>"
         )
-        data[name] = [_as_json(row, headings, used) for row in rows]
+        data[name] = [_as_json(row, columns) for row in rows]
     caption = (
-        "Select a line to see what the compiler made of it, and where it came from. The shade is "
-        "the number of instructions that warps executed; counts are of the emulated launch. Stall "
-        "cycles: how long ptxas lets a warp wait after an instruction, times its executions. "
-        "[waits 0] marks one that first waits for results, by scoreboard."
+        "Select a line to see what the compiler made of it, and where it came from. Counts are of "
+        "the emulated launch. [waits 0] marks an instruction that waits for results, by scoreboard."
     )
+    if stalls is None:
+        caption += " The shade is the number of instructions that warps executed."
+    else:
+        reasons = listed(stalls.reasons)
+        caption += (
+            f" Stalls: at which instruction resident warps are, {stalls.about}; the shade is their "
+            f"share, the pointer shows the main reason. Of the whole kernel: {reasons}."
+        )
     return Part("code", "", caption, data, f'<div class="panes">{"".join(body)}</div>')
+
+
+def _heat(rows: Sequence[Row]) -> list[float]:
+    """Return the shades of rows, from 0 to 1: by stalls, if they are known, or by instructions."""
+    found = [row.stalls for row in rows]
+    if not any(found):
+        found = [row.costs[0] if row.costs else 0 for row in rows]
+    return [own / (max(found) or 1) for own in found]
+
+
+def _with_stalls(shown: Mapping[str, Sequence[Row]]) -> dict[str, list[Row]]:
+    """Add what the rows of the machine code have to the PTX and source lines they belong to."""
+
+    def by(place: Callable[[Row], str | int]) -> Callable[[Row], Row]:
+        spent: dict[str | int, dict[str, float]] = {}
+        for row in shown["SASS"]:
+            own = spent.setdefault(place(row), {})
+            own[row.why] = own.get(row.why, 0.0) + row.stalls
+
+        def added(row: Row) -> Row:
+            own = spent.get(place(row))
+            if not own or not place(row):
+                return row
+            return replace(row, stalls=sum(own.values()), why=max(own, key=lambda why: own[why]))
+
+        return added
+
+    of_line, of_place = by(lambda row: row.ptx_line), by(lambda row: row.at)
+    return {
+        "Source": [of_place(row) for row in shown["Source"]],
+        "PTX": [of_line(row) for row in shown["PTX"]],
+        "SASS": list(shown["SASS"]),
+    }
+
+
+# A column: its heading, the number of a row (None: nothing to show), and its text.
+_Column = tuple[str, Callable[[Row], float | None], Callable[[float], str]]
+
+
+def _columns(rows: Sequence[Row], headings: Sequence[str]) -> list[_Column]:
+    """Return the columns that have a number in some row."""
+
+    def cost(index: int) -> Callable[[Row], float | None]:
+        return lambda row: row.costs[index] if index < len(row.costs) else None
+
+    def share(row: Row) -> float | None:
+        return 100 * row.stalls if row.stalls >= _LEAST_SHOWN else None
+
+    columns: list[_Column] = [(STALLS, share, "{:.1f}".format)]
+    columns += [(heading, cost(i), scaled) for i, heading in enumerate(headings)]
+    return [column for column in columns if any(column[1](row) for row in rows)]
 
 
 def _hot(rows: Sequence[Row]) -> list[Row]:
@@ -123,32 +187,28 @@ def _hot(rows: Sequence[Row]) -> list[Row]:
     return found
 
 
-def _as_json(row: Row, headings: Sequence[str], used: Sequence[int]) -> dict[str, Any]:
-    counts = {headings[i]: row.costs[i] for i in used if i < len(row.costs)}
-    return {"line": row.number, "text": row.text, "source": row.at} | counts
+def _as_json(row: Row, columns: Sequence[_Column]) -> dict[str, Any]:
+    counts = {heading: number(row) for heading, number, _ in columns}
+    why = {"main reason": row.why} if row.why else {}
+    found = {heading: count for heading, count in counts.items() if count is not None}
+    return {"line": row.number, "text": row.text, "source": row.at} | found | why
 
 
 def _line(
     row: Row,
-    used: Sequence[int],
-    most: int,
+    columns: Sequence[_Column],
+    heat: float,
     is_source: bool,
     said: Sequence[str],
     pictures: Mapping[str, str],
 ) -> str:
-    heat = row.costs[0] / most if row.costs and most else 0
     name = f' id="{anchor(row.at)}"' if is_source and row.at else ""
     style = f' style="--heat:{heat:.2f}"' if heat >= 0.005 else ""
     at = f' data-at="{text(row.at)}" tabindex="0"' if row.at else ""
     picture = ""
     if is_source and row.at in pictures:
         picture = f' <a class="see" href="#{pictures[row.at]}" title="Show the access">◫</a>'
-    cells = "".join(
-        f'<td title="{row.costs[i]:,}">{scaled(row.costs[i])}</td>'
-        if i < len(row.costs) and row.costs[i]
-        else "<td></td>"
-        for i in used
-    )
+    cells = "".join(_cell(row, *column) for column in columns)
     bad = ' class="bad"' if said and is_source else ""
     line = (
         f"<tr{name}{at}{style}{bad}><td>{text(row.number)}</td>{cells}"
@@ -156,8 +216,21 @@ def _line(
     )
     if said and is_source:
         notes = "<br>".join(map(text, said))
-        line += f'<tr class="said"><td></td><td colspan="{len(used) + 1}">{notes}</td></tr>'
+        line += f'<tr class="said"><td></td><td colspan="{len(columns) + 1}">{notes}</td></tr>'
     return line
+
+
+def _cell(
+    row: Row,
+    heading: str,
+    number: Callable[[Row], float | None],
+    write: Callable[[float], str],
+) -> str:
+    value = number(row)
+    if not value:
+        return "<td></td>"
+    tip = f"{value:.2f} %: {row.why}" if heading == STALLS else f"{value:,}"
+    return f'<td title="{text(tip)}">{write(value)}</td>'
 
 
 def _costs(counters: Mapping[str, int]) -> tuple[int, ...]:
@@ -203,13 +276,19 @@ def _ptx(artifact: Artifact, run: Run) -> list[Row]:
         return []
     skipped = (".loc", "//", ".file")
     return [
-        Row(str(number), texts[number - 1].strip(), places.get(number, ""), counted.get(number, ()))
+        Row(
+            str(number),
+            texts[number - 1].strip(),
+            places.get(number, ""),
+            counted.get(number, ()),
+            ptx_line=number,
+        )
         for number in range(min(places), max(places) + 1)
         if texts[number - 1].strip() and not texts[number - 1].strip().startswith(skipped)
     ]
 
 
-def _sass(artifact: Artifact, run: Run) -> list[Row]:
+def _sass(artifact: Artifact, run: Run, stalls: Stalls | None) -> list[Row]:
     """Return the machine code; [] if it cannot be read or if the launch did not end."""
     try:
         machine = sass.analyse(artifact, run)
@@ -221,15 +300,22 @@ def _sass(artifact: Artifact, run: Run) -> list[Row]:
         one.address: one.word
         for one in read(tools.sass(artifact.cubin, artifact.entry, words=True)).instructions
     }
+    shares, reasons = (stalls.by_address, stalls.main) if stalls else ({}, {})
     rows = []
     for block, executed in zip(machine.code.blocks, machine.counted.blocks, strict=True):
         for one in machine.code.inside(block):
             guard = f"@{one.guard} " if one.guard else ""
-            at = places.get(one.line, "") if one.line else ""
             shown = f"{guard}{one.opcode} {one.operands}".strip()
-            control = decode(words[one.address])
-            waits = ", ".join(map(str, control.waits))
-            note = f"  [waits {waits}]" if waits else ""
-            costs = (executed.warps, control.stall * executed.warps)
-            rows.append(Row(f"{one.address:04x}", shown + note, at, costs))
+            waits = ", ".join(map(str, decode(words[one.address]).waits))
+            rows.append(
+                Row(
+                    f"{one.address:04x}",
+                    f"{shown}  [waits {waits}]" if waits else shown,
+                    places.get(one.line, "") if one.line else "",
+                    (executed.warps,),
+                    shares.get(one.address, 0.0),
+                    reasons.get(one.address, ""),
+                    one.line or 0,
+                )
+            )
     return rows

@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from gemmlab.compile.artifact import Artifact
-from gemmlab.core.figures import digits, percent, scaled, seconds
+from gemmlab.core.figures import digits, percent, scaled, seconds, times
 from gemmlab.emulator import Run, Trace
 from gemmlab.errors import LaunchError
 from gemmlab.hardware.occupancy import Occupancy, occupancy
 from gemmlab.hardware.specs import architecture
 from gemmlab.lab import metrics
-from gemmlab.lab.explain import reductions, tiles
+from gemmlab.lab.explain import reductions, stalls, tiles
 from gemmlab.lab.explain.counted import Launched
-from gemmlab.lab.explain.explanation import Explanation, times
+from gemmlab.lab.explain.explanation import Explanation
 from gemmlab.lab.explain.passages import passages
 from gemmlab.lab.explain.patterns import Pattern, patterns
 from gemmlab.lab.explain.pipeline import PipelineTrace, pipeline
@@ -56,7 +56,10 @@ def rung(e: Explanation, launched: Launched | None) -> Page:
             about.append(f"emulated at {times(launched.case.shape)}")
         trace, names = launched.trace, launched.names
         found = patterns(trace, dict(enumerate(names)))
-        sections += _of_launch(launched.artifact, launched.run, trace, launched.case, names, found)
+        spent = stalls.stalls(launched.artifact, launched.call)
+        sections += _of_launch(
+            launched.artifact, launched.run, trace, launched.case, names, found, spent
+        )
     if e.rows:
         rows = _rows(e, launched.run if launched else None)
         sections.append(Section("Model and count", "", [rows]))
@@ -92,10 +95,14 @@ def file(name: str, done: FileRun, trace: Trace) -> Page:
             parts = _occupancy(done.artifact.arch, threads, taken.registers, smem, found)
             sections.append(Section("Occupancy", "", parts))
     shown: tuple[Pattern, ...] = ()
+    spent = None
     if not stopped:
         shown = patterns(trace, dict(enumerate(call.names)))
+        spent = stalls.stalls(
+            done.artifact, stalls.Call(call.grid, call.block, call.args, call.smem)
+        )
     sections += _of_launch(
-        done.artifact, run, None if stopped else trace, done.case, call.names, shown
+        done.artifact, run, None if stopped else trace, done.case, call.names, shown, spent
     )
     grid, block = (
         "×".join(map(str, call.grid)),
@@ -114,6 +121,7 @@ def _of_launch(
     case: Case | None,
     names: Sequence[str],
     found: Sequence[Pattern],
+    spent: stalls.Stalls | None,
 ) -> list[Section]:
     """Return the sections on the tile, on accesses and on the code of an emulated launch."""
     tile: list[Part] = []
@@ -139,7 +147,11 @@ def _of_launch(
         )
         sections.append(Section("Memory accesses", about, drawn))
     sections.append(
-        Section("Source, PTX and SASS", "", [code.panes(artifact, run, run.findings, pictures)])
+        Section(
+            "Source, PTX and SASS",
+            "",
+            [code.panes(artifact, run, run.findings, pictures, spent)],
+        )
     )
     return sections
 
