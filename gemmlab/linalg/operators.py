@@ -12,6 +12,8 @@ Conventions: PyTorch, "The Custom Operators Manual".
 
 from __future__ import annotations
 
+import importlib
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -301,3 +303,8 @@ for _name, _rule in {
     "baddbmm": _added_over(_bmm_over),
 }.items():
     torch.library.register_vmap(f"gemmlab::{_name}", _rule, lib=_LIBRARY)
+
+# Teach DTensor where the operators may run, if the program uses it. `gemmlab.distributed` is built
+# on this module, and does the same.
+if "torch.distributed.tensor" in sys.modules:
+    importlib.import_module("gemmlab.distributed.sharding")

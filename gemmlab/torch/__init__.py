@@ -11,13 +11,8 @@ The operators take what PyTorch's operators of the same names take, and the `pre
 errors. On the CPU, PyTorch's operator of the same name runs, in any of its dtypes.
 """
 
-import sys
-
 from gemmlab.linalg.operators import addmm, baddbmm, bmm, linear, mm
 from gemmlab.torch.override import Report, disable, enable, enabled, report
-
-if "torch.distributed.tensor" in sys.modules:  # teach DTensor the operators
-    import gemmlab.distributed.sharding  # noqa: F401
 
 __all__ = [
     "Report",

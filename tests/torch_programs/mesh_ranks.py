@@ -262,6 +262,19 @@ def pytorchs_operators(mesh: Mesh, _: Mesh | None) -> None:
 
 
 @check
+def compiled(mesh: Mesh, _: Mesh | None) -> None:
+    """In a compiled graph, DTensor moves operands by gemmlab's sharding rules."""
+    a, b = matrix(1, 8, 6), matrix(2, 6, 10)
+    x, y = placed(a, mesh, [Shard(0)]).requires_grad_(), placed(b, mesh, [Shard(0)])
+    product = torch.compile(gemmlab.matmul, backend="aot_eager", fullgraph=True)
+    found = product(x, y)
+    right(found.detach(), a, b)
+    found.sum().backward()
+    assert x.grad is not None
+    torch.testing.assert_close(x.grad.full_tensor().cpu(), b.sum(1).expand(8, 6))
+
+
+@check
 def the_same_bits(mesh: Mesh, _: Mesh | None) -> None:
     a, b = matrix(1, 40, 30), matrix(2, 30, 50)
     for at in (Shard(0), Shard(1)):
@@ -358,7 +371,13 @@ def z_a_rank_that_dies(mesh: Mesh, _: Mesh | None) -> None:
 
 def checks(size: int) -> dict[str, Callable[[Mesh, Mesh | None], None]]:
     """The checks of a world; those that take long and depend little on its size are for one."""
-    costly = {"added_and_out": 4, "gradients": 3, "pytorchs_operators": 3, "measuring_products": 4}
+    costly = {
+        "added_and_out": 4,
+        "gradients": 3,
+        "pytorchs_operators": 3,
+        "compiled": 2,
+        "measuring_products": 4,
+    }
     return {name: check for name, check in CHECKS.items() if costly.get(name, size) == size}
 
 
