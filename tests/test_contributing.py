@@ -50,7 +50,7 @@ def copy(tmp_path):
         done = subprocess.run(
             [sys.executable, "-c", code],
             cwd=tmp_path,
-            env=os.environ | {"PYTHONPATH": str(tmp_path), "GEMMLAB_CACHE": str(tmp_path / "x")},
+            env=os.environ | {"PYTHONPATH": str(tmp_path)},
             capture_output=True,
             text=True,
         )
