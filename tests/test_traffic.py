@@ -22,7 +22,13 @@ OCCUPANCY = json.loads((READINGS / "occupancy.json").read_text())
 FIELDS = [f"global_{x}s" for x in ("load", "store", "atomic")]
 FIELDS += [f"shared_{x}s" for x in ("load", "store", "atomic")]
 RUNGS = [r for name in problems.NAMES for r in ladder.rungs(name) if r.launches is None]
-RUNGS = [rung for rung in RUNGS if not rung.pending]
+# Their traffic has no closed form in gemmlab; `explain` shows what was counted.
+NO_MODEL = ("softmax", "layernorm", "scan", "conv2d", "attention")
+NO_MODEL += ("transpose:register-tiles", "transpose:bulk-copies", "sum:loads-in-flight")
+NO_MODEL += ("sum:fixed-order", "histogram:wide-loads", "histogram:lane-counters")
+RUNGS = [
+    r for r in RUNGS if not r.pending and not {r.problem, f"{r.problem}:{r.name}"} & {*NO_MODEL}
+]
 
 
 def cube(size):
@@ -98,7 +104,9 @@ def test_loads_per_result_are_parts_of_k(name, from_global, from_shared):
 @pytest.mark.parametrize("name", problems.NAMES)
 def test_every_rung_has_a_model(name):
     shape = dict.fromkeys(problems.find(name).axes, 100)
-    assert all(model_of(rung, shape) for rung in RUNGS if rung.problem == name)
+    for rung in ladder.rungs(name):
+        if rung.launches is None and not rung.pending:
+            assert (models.model(rung, shape) is not None) == (rung in RUNGS)
 
 
 @pytest.mark.parametrize("rung", ["naive", "shared", "float4", "double-buffer"])

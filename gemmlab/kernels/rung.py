@@ -56,7 +56,7 @@ class Rung:
     choices: values to try by field of the configuration, for `gemmlab tune`. Those that break a
         rule of the configuration are left out.
     settings: the fields in which the configuration differs from the ladder's (`settings.py`).
-    pending: a new rung whose hardware readings and traffic model are still to be added.
+    pending: a new rung whose hardware readings are still to be added.
     """
 
     name: str

@@ -115,7 +115,6 @@ def rung(
         teaches=module.kernel,
         arch=arch,
         choices={**choices, "group": (4, 8, 16)},
-        pending=True,
     )
 
 

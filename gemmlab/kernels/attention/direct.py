@@ -76,6 +76,5 @@ RUNGS = (
         config=rows.Config(threads=64),
         geometry=geometry,
         choices={"threads": (32, 64, 128)},
-        pending=True,
     ),
 )

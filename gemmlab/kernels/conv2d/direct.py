@@ -79,6 +79,5 @@ RUNGS = (
         geometry=geometry,
         requires=requires,
         choices={"rows": (4, 8, 16), "columns": (32, 64)},
-        pending=True,
     ),
 )

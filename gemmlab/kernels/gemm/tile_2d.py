@@ -158,6 +158,5 @@ RUNGS = (
         name="tile-2d-8x8-strided",
         change="neighbouring threads load neighbouring elements",
         config=Config(strided=True),
-        pending=True,
     ),
 )

@@ -59,6 +59,5 @@ RUNGS = (
         config=Config(),
         geometry=wide_loads.geometry,
         choices=wide_loads.CHOICES,
-        pending=True,
     ),
 )

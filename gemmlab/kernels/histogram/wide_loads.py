@@ -131,6 +131,5 @@ RUNGS = (
         config=Config(),
         geometry=geometry,
         choices=CHOICES,
-        pending=True,
     ),
 )

@@ -54,6 +54,5 @@ RUNGS = (
         config=rows.Config(),
         geometry=rows.threads_per_row(1),
         choices={"threads": (32, 64, 128, 256)},
-        pending=True,
     ),
 )

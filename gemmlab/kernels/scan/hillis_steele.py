@@ -53,6 +53,5 @@ RUNGS = (
         config=rows.Config(),
         geometry=rows.block_per_row,
         choices={"threads": (64, 128, 256, 512)},
-        pending=True,
     ),
 )

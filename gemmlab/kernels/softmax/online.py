@@ -45,6 +45,5 @@ RUNGS = (
         config=rows.Config(),
         geometry=rows.threads_per_row(rows.WARP),
         choices={"threads": (32, 64, 128, 256)},
-        pending=True,
     ),
 )

@@ -40,6 +40,5 @@ RUNGS = (
         config=rows.Config(),
         geometry=rows.threads_per_row(1),
         choices={"threads": (32, 64, 128, 256)},
-        pending=True,
     ),
 )

@@ -95,6 +95,5 @@ RUNGS = (
         geometry=loads_in_flight.geometry,
         choices={"threads": (128, 256, 512, 1024), "loads": (2, 4, 8, 16), "blocks": (264, 65536)},
         workspace=workspace,
-        pending=True,
     ),
 )

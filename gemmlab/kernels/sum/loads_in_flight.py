@@ -115,6 +115,5 @@ RUNGS = (
             "blocks": (132, 264, 528, 1056),
         },
         reproducible=False,
-        pending=True,
     ),
 )

@@ -206,6 +206,5 @@ RUNGS = (
             "blocks": (132, 264, 396, 528),
         },
         arch="sm_90",
-        pending=True,
     ),
 )
