@@ -72,7 +72,7 @@ def _reading(raw: dict[str, Any], addresses: Sequence[int]) -> Stalls:
     total, names = sum(raw["samples"]), raw["reasons"]
     # A letter per instruction: a is the reason with the most samples of the kernel.
     letters = dict(zip(ascii_lowercase, names, strict=False))
-    letter_of = raw.get("main", NONE * len(addresses))
+    letter_of = raw["main"]
     return Stalls(
         f"measured on {_document()['device']} at {times(raw['shape'])}, {total:,} samples of warps",
         True,
