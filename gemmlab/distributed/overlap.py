@@ -15,6 +15,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from gemmlab.core.packages import TORCH
@@ -233,7 +234,8 @@ def _gathered(
 
     order = [((me + step) % size, j) for step, j in itertools.product(range(1, size), range(count))]
     with communicating("an all-gather in pieces"):
-        start = _pull if shard.is_cuda and _in_one_node(group) else _post
+        pulls = shard.is_cuda and _shares_memory(group, shard.get_device())
+        start = _pull if pulls else _post
         arrivals = start(
             mine, order, {place: empty(cuts[place[0]][place[1]]) for place in order}, group
         )
@@ -322,8 +324,17 @@ def _side_stream(device: Any) -> Any:
     return _side_streams[device]
 
 
-def _in_one_node(group: Any) -> bool:
-    """Whether all processes of a group are on this machine, by torchrun's numbers."""
-    here = int(os.environ.get("LOCAL_WORLD_SIZE", 0))
+@lru_cache(64)
+def _shares_memory(group: Any, device: int) -> bool:
+    """Whether the GPUs of a group can read each other's memory: all in one node, all visible.
+
+    Nodes are counted as torchrun does. The answer is the same on all processes of the group.
+    """
+    here, gpus = int(os.environ.get("LOCAL_WORLD_SIZE", 0)), torch.cuda.device_count()
     ranks = dist.get_process_group_ranks(group)
-    return bool(here) and len({rank // here for rank in ranks}) == 1
+    if not here or len({rank // here for rank in ranks}) > 1:
+        return False
+    if os.environ.get("TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES"):  # for tests on one GPU
+        return True
+    peers = (i for i in range(here) if i != device)
+    return gpus >= here and all(torch.cuda.can_device_access_peer(device, i) for i in peers)
