@@ -155,8 +155,10 @@ class _Band:
             return kept
         tiling = tile(rows, n, k, self.memory - (0 if kept is None else ITEM * rows * n))
         blocks = list(_cut(rows, tiling.rows))
+        right: Tensor | None = None
         with torch.cuda.device(self.device) if self.is_gpu else nullcontext():
             for j, j_end in _cut(n, tiling.columns):
+                right = None  # the next block of b takes its place
                 right = self.arrived(self.upload(b[:, j:j_end]))
                 coming = self.upload(a[slice(*blocks[0])])
                 leaving: tuple[Any, Any] | None = None

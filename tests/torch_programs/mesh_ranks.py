@@ -420,9 +420,8 @@ def run(size: int) -> dict[str, str]:
                     sys.stderr.flush()
                     os._exit(0)
             children.append(child)
-        for child in children:
-            os.waitpid(child, 0)
-        found = {}
+        codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+        found = {"exit": "" if not any(codes) else f"the processes ended with {codes}"}
         for check_name in checks(size):
             dies = check_name == "z_a_rank_that_dies"
             ended = [folder / f"{check_name}.{rank}" for rank in range(size - dies)]
