@@ -2,6 +2,7 @@
 import-linter, by the contracts in pyproject.toml."""
 
 import ast
+import runpy
 import subprocess
 import sys
 import tomllib
@@ -67,3 +68,10 @@ def test_what_breaks_is_not_skipped(path):
     nodes = ast.walk(ast.parse(path.read_text()))
     lines = [x.lineno for x in nodes if isinstance(x, ast.Attribute) and ast.unparse(x) in SKIPS]
     assert path.name in MAY_SKIP or not lines, "use machine.py's marks: needs_gpu, needs_native"
+
+
+def test_mutations_break_what_is_there():
+    """Of each, the text stands once in its file, and its tests exist."""
+    for one in runpy.run_path(str(ROOT / "scripts" / "mutate"))["MUTATIONS"]:
+        assert (PACKAGE / one.file).read_text().count(one.old) == 1, one.name
+        assert all((ROOT / name).is_file() for name in one.tests.split()), one.name

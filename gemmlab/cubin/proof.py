@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from gemmlab.cubin import tools
 from gemmlab.cubin.code import Block, Code, Instruction, read
@@ -27,8 +28,9 @@ _ARITHMETIC = frozenset(
 _FFMA_CYCLES, _CYCLES = 4, 14
 
 
+@lru_cache(maxsize=4)  # the code that a pass reads is read again by its proof, and for its stalls
 def disassemble(cubin: bytes, entry: str) -> Code:
-    """Return a kernel's instructions, with their bits."""
+    """Return a kernel's instructions, with their bits. Callers must not change them."""
     return read(tools.sass(cubin, entry, words=True))
 
 
