@@ -23,7 +23,7 @@ FIELDS = [f"global_{x}s" for x in ("load", "store", "atomic")]
 FIELDS += [f"shared_{x}s" for x in ("load", "store", "atomic")]
 RUNGS = [r for name in problems.NAMES for r in ladder.rungs(name) if r.launches is None]
 # Their traffic has no closed form in gemmlab; `explain` shows what was counted.
-NO_MODEL = ("softmax", "layernorm", "scan", "conv2d", "attention")
+NO_MODEL: tuple[str, ...] = ("softmax", "layernorm", "scan", "conv2d", "attention")
 NO_MODEL += ("transpose:register-tiles", "transpose:bulk-copies", "sum:loads-in-flight")
 NO_MODEL += ("sum:fixed-order", "histogram:wide-loads", "histogram:lane-counters")
 RUNGS = [
