@@ -171,7 +171,8 @@ class _Name:
         left, right = self.ends
         at = np.linspace(left, right, 9)
         heights = np.interp(at, [x for x, _ in roof], [y for _, y in roof])
-        return bool((abs(heights - self.line) < 0.45 * _LINE).any())
+        above = heights - self.line
+        return bool(above.min() < 0.45 * _LINE and above.max() > -0.45 * _LINE)
 
     def fits(self, names: Sequence[_Name], points: Sequence[_Name], roof: Sequence[_Place]) -> bool:
         """Whether the text is inside the chart and covers no other text or point, nor the roof."""
