@@ -301,10 +301,8 @@ def test_long_code_is_cut_to_what_runs_most(capsys, monkeypatch):
     assert any(row["text"].startswith("FFMA") for row in code["SASS"])
 
 
-def test_machine_code_has_its_stalls(capsys):
+def test_machine_code_has_its_waits(capsys):
     code = parts_of(capsys, "naive", "--size", "64")[""]
-    rows = [row for row in code["SASS"] if "FFMA" in row["text"] and row.get("warp instr.")]
-    assert rows and all(row["stall cycles"] >= row["warp instr."] for row in rows)
     assert any("[waits" in row["text"] for row in code["SASS"])
 
 
