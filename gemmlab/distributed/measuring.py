@@ -36,7 +36,7 @@ with TORCH.importing():
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import DTensor, Replicate, Shard
 
-TURNS, WARM = 7, 2
+TURNS, WARM = 5, 2
 CALLS = 4  # in a row, as a program makes them: the host prepares one while the GPU runs another
 OVERLAPPED, PLAIN = "gemmlab, overlapped", "gemmlab, not overlapped"
 SUSTAINED = 16384  # products of this size last long enough for a GPU to lower its clocks
