@@ -72,6 +72,7 @@ def _is_installed(module: str) -> bool:
 _HAS_GPU = (pytest.mark.gpu, pytest.mark.skipif(bool(without_gpu()), reason=without_gpu()))
 needs_native = pytest.mark.skipif(bool(without_native_tier()), reason=without_native_tier())
 
+needs_torch = pytest.mark.skipif(not _is_installed("torch"), reason="torch is not installed")
 needs_sandbox = pytest.mark.skipif(bool(without_sandbox()), reason=without_sandbox())
 # Tests that make system calls by their numbers.
 needs_x86_64 = pytest.mark.skipif(platform.machine() != "x86_64", reason=platform.machine())

@@ -29,6 +29,12 @@ def test_pages_have_the_numbers_of_the_records(name):
     assert SCRIPT["PAGES"][name](text) == text
 
 
+@pytest.mark.parametrize("name", SCRIPT["measured"]())
+def test_pages_have_the_tables_of_the_measurements(name):
+    text = (ROOT / "docs" / name).read_text()
+    assert fill(text, SCRIPT["measured"]()[name]) == text
+
+
 def test_the_page_on_flows_shows_the_code_of_a_flow():
     text = (ROOT / "docs" / "host-flows.md").read_text()
     shown = text.split("```python\n")[1].split("```")[0]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import families
 import numpy as np
 import pytest
 
 import gemmlab
+from benchmarks import families
 from gemmlab.errors import ArrayError, DTypeError
 from gemmlab.linalg.arch import DEFAULT
 from gemmlab.linalg.planning import variants

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import emulation
-import families
 import numpy as np
 import pytest
 
+from benchmarks import families
 from gemmlab.kernels.gemm.sm90.config import FP16X3, Scheme, TileConfig
 from gemmlab.linalg import reference
 from gemmlab.linalg.planned import Counts

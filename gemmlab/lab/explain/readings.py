@@ -57,7 +57,7 @@ def all_readings(problem: str) -> tuple[Reading, ...]:
     """Return the readings of all rungs of a problem, and of cuBLAS if it was read."""
     document = _document()
     made = [r for r in document["readings"] if r["problem"] == problem]
-    return tuple(_reading(document["device"], r) for r in made)
+    return tuple(_reading(document["gpu"], r) for r in made)
 
 
 @cache

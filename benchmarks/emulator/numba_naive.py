@@ -1,16 +1,16 @@
-#!/usr/bin/env python3
-"""A naive product in Numba, for emulator-speed. Prints JSON: `compile`, its PTX; `simulate M N K`,
-its seconds in Numba's CUDA simulator (NUMBA_ENABLE_CUDASIM=1)."""
+"""A naive product in Numba. Prints JSON: `compile`, its PTX; `simulate M N K`, its seconds in
+Numba's CUDA simulator (NUMBA_ENABLE_CUDASIM=1)."""
 
 import json
 import sys
 import time
+from typing import Any
 
 import numpy as np
 from numba import cuda, float32, void
 
 
-def naive(a, b, c):
+def naive(a: Any, b: Any, c: Any) -> None:
     i, j = cuda.blockIdx.y * cuda.blockDim.y + cuda.threadIdx.y, cuda.grid(1)
     if i < c.shape[0] and j < c.shape[1]:
         s = float32(0)

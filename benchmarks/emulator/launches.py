@@ -1,13 +1,6 @@
-#!/usr/bin/env python3
-"""Time the emulator's tiers against each other, and against Numba's CUDA simulator, in one run.
+"""Launches and compilation, timed on this machine's processors."""
 
-Prints tables and writes benchmarks/emulated/speed.json and the table of docs/emulator.md. Takes
-about two minutes and needs an otherwise idle machine. Numba is timed if the extra `speed` is
-installed.
-
-Each number is the minimum over several launches of compiled code with warm buffers: processor time
-for one thread, wall-clock time for several. Runs that are compared alternate.
-"""
+from __future__ import annotations
 
 import json
 import math
@@ -16,7 +9,7 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -24,9 +17,9 @@ from tempfile import TemporaryDirectory
 from unittest.mock import patch
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 
+from benchmarks.gpu import Gpu
+from benchmarks.record import Row
 from gemmlab import problems
 from gemmlab.compile.cute import compile_rung
 from gemmlab.emulator.execution.grid import execute as execute_numpy
@@ -38,13 +31,12 @@ from gemmlab.emulator.run import prepare
 from gemmlab.emulator.translation.translate import translate
 from gemmlab.kernels import ladder
 from gemmlab.ptx import parser
-from gemmlab.report.markdown import fill
 
-ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "emulator.md"
-NUMBA = ROOT / "scripts" / "numba-naive"
-TILED, NAIVE, COMPILED = "float4", "naive", "tile-2d-4x4-bk32"
+NUMBA = Path(__file__).with_name("numba_naive.py")
 NUMBA_SIZE = (256, 256, 16)  # M, N, K: takes the simulator ten seconds
+TILED, NAIVE, COMPILED = "float4", "naive", "tile-2d-4x4-bk32"
+SIMULATOR = "Numba's simulator"
+PACKAGES = ("numpy", "llvmlite", "numba-cuda", "numba")
 
 
 @dataclass(frozen=True)
@@ -63,31 +55,37 @@ class Timing:
     wall_s: float
     processor_s: float
 
+    @classmethod
+    def read(cls, row: Row) -> Timing:
+        return cls(**row | {"size": tuple(row["size"]), "way": Way(**row["way"])})
+
     @property
     def seconds(self) -> float:
         return self.processor_s if self.way.threads == 1 else self.wall_s
 
 
-@dataclass(frozen=True)
-class Result:
-    what: str
-    value: float
-    unit: str  # "s", or "" for a ratio
-    goal: float
-    least: bool  # whether the goal is a minimum or a maximum
+def head(gpu: Gpu) -> Row:
+    """The processor and the versions; no GPU has a part in it."""
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return {
+        "processor": compiler.host()[0],
+        "processors": host_threads(),
+        "load_before": os.getloadavg()[0],
+        "python": platform.python_version(),
+        **found,
+    }
 
-    @property
-    def reached(self) -> bool:
-        return self.value >= self.goal if self.least else self.value <= self.goal
 
-    def row(self) -> tuple[str, str, str, str]:
-        unit, sign = f" {self.unit}" if self.unit else "×", "≥" if self.least else "≤"
-        goal = f"{sign} {self.goal:,g}{unit}"
-        return self.what, f"{_three(self.value)}{unit}", goal, "yes" if self.reached else "no"
-
-
-def _three(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+def timings(gpu: Gpu) -> Iterator[Row]:
+    most = min(2, host_threads())
+    for measured in (time_gemms(most), time_numba()):
+        for timing in measured:
+            yield asdict(timing) | {"size": list(timing.size)}
 
 
 def shortest(runs: Sequence[Callable[[], object]], repeats: int) -> list[tuple[float, float]]:
@@ -102,9 +100,6 @@ def shortest(runs: Sequence[Callable[[], object]], repeats: int) -> list[tuple[f
     return best
 
 
-# Launches
-
-
 @dataclass(frozen=True)
 class Case:
     """A kernel with its arguments."""
@@ -115,7 +110,7 @@ class Case:
     entry: str
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
-    args: list[object]
+    args: Sequence[object]
 
     def time(self, ways: Sequence[Way], repeats: int) -> list[Timing]:
         launch = prepare(self.ptx, self.entry, self.grid, self.block, self.args).launch
@@ -145,16 +140,14 @@ def gemm(name: str, n: int) -> Case:
     return Case(name, (n, n, n), artifact.ptx, artifact.entry, grid, block, args)
 
 
-def time_gemms(most: int) -> list[Timing]:
-    found = []
+def time_gemms(most: int) -> Iterator[Timing]:
     for kernel in (TILED, NAIVE):
-        ways = [Way("native"), Way("native", most)]
-        found += gemm(kernel, 1024).time(ways, 7)
-        found += gemm(kernel, 256).time([Way("numpy"), Way("native")], 3)
-    return found + gemm(TILED, 4096).time([Way("native", most)], 1)
+        yield from gemm(kernel, 1024).time([Way("native"), Way("native", most)], 7)
+        yield from gemm(kernel, 256).time([Way("numpy"), Way("native")], 3)
+    yield from gemm(TILED, 4096).time([Way("native", most)], 1)
 
 
-def time_compiling() -> dict[str, float]:
+def compiling(gpu: Gpu) -> dict[str, float]:
     """Seconds from PTX to code: with an empty cache, and with the object code on disk."""
     case = gemm(COMPILED, 256)
     code.runtime_library()
@@ -174,9 +167,6 @@ def time_compiling() -> dict[str, float]:
     return found
 
 
-# Numba
-
-
 def time_numba() -> list[Timing]:
     """One kernel: in Numba's simulator, and its PTX, as Numba compiles it, on both tiers."""
     simulated = numba({"NUMBA_ENABLE_CUDASIM": "1"}, "simulate", *map(str, NUMBA_SIZE))
@@ -190,104 +180,23 @@ def time_numba() -> list[Timing]:
     args = [x for array in arrays for x in numba_array(array)]
     grid, block = (n // 16, m // 16, 1), (16, 16, 1)
     case = Case("Numba's naive", NUMBA_SIZE, made["ptx"], made["entry"], grid, block, args)
-    simulator = Way("Numba's simulator", math.prod(block))
+    simulator = Way(SIMULATOR, math.prod(block))
     times = simulated["wall_s"], simulated["processor_s"]
     ours = case.time([Way("numpy"), Way("native")], 20)
     return [Timing(case.kernel, NUMBA_SIZE, simulator, *times), *ours]
 
 
-def numba(environment: dict[str, str], *arguments: str) -> dict | None:
-    """The output of scripts/numba-naive; None if Numba is not installed."""
+def numba(environment: dict[str, str], *arguments: str) -> Row | None:
+    """The output of numba_naive.py; None if Numba is not installed."""
     command = [sys.executable, str(NUMBA), *arguments]
     done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True)
     if done.returncode:
         print(f"without Numba: {done.stderr.strip().splitlines()[-1]}", file=sys.stderr)
         return None
-    return json.loads(done.stdout)
+    found: Row = json.loads(done.stdout)
+    return found
 
 
 def numba_array(array: np.ndarray) -> list[object]:
     """An array as Numba passes it: two unused pointers, sizes, data, shape and strides."""
     return [0, 0, array.size, array.itemsize, array, *array.shape, *array.strides]
-
-
-# Results
-
-
-def results(timings: list[Timing], compiling: dict[str, float], most: int) -> list[Result]:
-    by_way = {(t.kernel, t.size[0], t.way): t for t in timings}
-
-    def seconds(kernel: str, n: int, *way: object) -> float:
-        return by_way[kernel, n, Way(*way)].seconds
-
-    def wall(kernel: str, threads: int) -> float:
-        return by_way[kernel, 1024, Way("native", threads)].wall_s
-
-    found = []
-    for kernel, goal in ((TILED, 0.3), (NAIVE, 0.8)):
-        one = seconds(kernel, 1024, "native")
-        found.append(Result(f"`{kernel}` 1024³, one thread", one, "s", goal, False))
-        if most > 1:
-            speedup = wall(kernel, 1) / wall(kernel, most)
-            found.append(Result(f"`{kernel}` 1024³, two threads: faster", speedup, "", 1.6, True))
-    large = seconds(TILED, 4096, "native", most)
-    name = "two threads" if most > 1 else "one thread"
-    found.append(Result(f"`{TILED}` 4096³, {name}", large, "s", 10, False))
-    what = f"compile {compiling['instructions']} instructions"
-    found.append(Result(what, compiling["cold_s"], "s", 1.5, False))
-    found.append(Result("load them, compiled before", compiling["warm_s"], "s", 0.02, False))
-    for t in timings:
-        if t.way.tier == "Numba's simulator":
-            for tier, words, goal in (("numpy", "NumPy tier", 200), ("native", "native", 5000)):
-                ratio = t.seconds / seconds(t.kernel, t.size[0], tier)
-                found.append(Result(f"{words} against Numba's simulator", ratio, "", goal, True))
-    return found
-
-
-def package(name: str) -> str | None:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return None
-
-
-def print_timings(timings: list[Timing], out: Console) -> None:
-    table = Table("kernel", "M, N, K", "tier", "threads", "wall s", "processor s")
-    for t in timings:
-        size = ", ".join(map(str, t.size))
-        times = f"{t.wall_s:.4f}", f"{t.processor_s:.4f}"
-        table.add_row(t.kernel, size, t.way.tier, str(t.way.threads), *times)
-    out.print(table)
-
-
-def main() -> None:
-    most = min(2, host_threads())
-    load = os.getloadavg()[0]
-    timings, compiling = time_gemms(most) + time_numba(), time_compiling()
-    found = results(timings, compiling, most)
-    out = Console()
-    print_timings(timings, out)
-    table = Table("what", "measured", "goal", "reached")
-    for result in found:
-        table.add_row(*result.row())
-    out.print(table)
-    names = ("numpy", "llvmlite", "numba-cuda", "numba")
-    record = {
-        "processor": compiler.host()[0],
-        "processors": host_threads(),
-        "load_before": load,
-        "python": platform.python_version(),
-        "versions": {name: package(name) for name in names if package(name)},
-        "timings": [asdict(t) for t in timings],
-        "compiling": {"kernel": COMPILED} | compiling,
-        "results": [asdict(result) | {"reached": result.reached} for result in found],
-    }
-    path = ROOT / "benchmarks" / "emulated" / "speed.json"
-    path.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
-    head = ["| what | measured | goal |", "| --- | --- | --- |"]
-    rows = [f"| {' | '.join(result.row()[:3])} |" for result in found]
-    PAGE.write_text(fill(PAGE.read_text(), {"speed": "\n".join([*head, *rows])}))
-
-
-if __name__ == "__main__":
-    main()

@@ -1,24 +1,25 @@
-#!/usr/bin/env python3
-"""Write the results of scripts/compare-matmul into two pages of docs/, between their markers.
+"""Tables of the record, for two pages of docs/."""
 
-scripts/write-matmul-tables benchmarks/h200/matmul.json docs/matmul.md docs/matmul-results.md
-"""
+from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from statistics import geometric_mean, median
-from typing import Any
 
-from gemmlab.report.markdown import fill
-
-Row = dict[str, Any]
+from benchmarks.record import Row
+from gemmlab.report.markdown import table
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    lines = [headings, ["---"] * len(headings), *rows]
-    return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
+def summary(record: Row) -> dict[str, str]:
+    return {"speed": speed(record["squares"])}
+
+
+def results(record: Row) -> dict[str, str]:
+    parts = (squares, shapes, errors, solves, workloads)
+    return {
+        **{write.__name__: write(record[write.__name__]) for write in parts},
+        "energy": energy(record["squares"]),
+        "overhead": overhead(record),
+    }
 
 
 def speed(rows: list[Row]) -> str:
@@ -34,8 +35,8 @@ def speed(rows: list[Row]) -> str:
 
 def squares(rows: list[Row]) -> str:
     """TFLOPS; the default with its 10th and 90th percentile."""
-    names = ("default alone", "default + c", "fp16x3", "bf16x6")
-    names += ("sgemm", "sgemm alone", "tf32", "fp16", "three fp16")
+    names = ["default alone", "default + c", "fp16x3", "bf16x6"]
+    names += ["sgemm", "sgemm alone", "tf32", "fp16", "three fp16"]
     headings = ["n", "default", *names[:4], "SGEMM", "SGEMM alone"]
     headings += ["TF32", "FP16", "three FP16 calls", "default / SGEMM"]
     lines = []
@@ -110,13 +111,18 @@ def against(ours: Sequence[float], theirs: Sequence[float]) -> str:
     return f"{geometric_mean(factors):.2f} ({min(factors):.2f}–{max(factors):.2f})"
 
 
-def overhead(rows: list[Row], slow: list[Row]) -> str:
-    """On a host at full speed, and on a slower one."""
+def overhead(record: Row) -> str:
+    """On a host at full speed, and on a slower one if it was measured."""
+    hosts = {"µs of the host": "overhead", "of a slow host": "overhead on a slow host"}
+    columns = {heading: record[part] for heading, part in hosts.items() if part in record}
     lines = (
-        [row["library"], row["call"], *(f"{x['us']} ({x['p10']}–{x['p90']})" for x in (row, other))]
-        for row, other in zip(rows, slow, strict=True)
+        [
+            *(rows[0]["library"], rows[0]["call"]),
+            *(f"{row['us']} ({row['p10']}–{row['p90']})" for row in rows),
+        ]
+        for rows in zip(*columns.values(), strict=True)
     )
-    return table(["arrays", "call", "µs of the host", "of a slow host"], lines)
+    return table(["arrays", "call", *columns], lines)
 
 
 def workloads(rows: list[Row]) -> str:
@@ -134,24 +140,3 @@ def workloads(rows: list[Row]) -> str:
             for row in rows
         ),
     )
-
-
-PARTS = {
-    "squares": squares,
-    "shapes": shapes,
-    "errors": errors,
-    "solves": solves,
-    "workloads": workloads,
-}
-
-
-if __name__ == "__main__":
-    if len(sys.argv) != 4:
-        sys.exit(__doc__)
-    source, page, results = map(Path, sys.argv[1:])
-    record = json.loads(source.read_text())
-    page.write_text(fill(page.read_text(), {"speed": speed(record["squares"])}))
-    parts = {name: write(record[name]) for name, write in PARTS.items()}
-    parts["energy"] = energy(record["squares"])
-    parts["overhead"] = overhead(record["overhead"], record["overhead on a slow host"])
-    results.write_text(fill(results.read_text(), parts))

@@ -1,17 +1,20 @@
-#!/usr/bin/env python3
-"""Measure latencies and rates that gemmlab/timing/gpus has as fitted values; needs a GPU, 20 s.
+"""Latencies and rates that gemmlab/timing/gpus has as fitted values. 20 seconds of GPU time.
 
-Prints JSON: cycles of one warp for a chain of dependent instructions of each kind, and cycles of an
-SM per instruction if four or more warps issue them. Compare with the GPU's file.
+    python -m benchmarks latencies benchmarks/h200/latencies.json
+
+Cycles of one warp for a chain of dependent instructions of each kind, and cycles of an SM per
+instruction if four or more warps issue them. Compare with the GPU's file.
 """
 
-import json
+from __future__ import annotations
+
+from functools import partial
 
 import numpy as np
 
 import gemmlab
-from gemmlab.devices.cuda import CudaDevice
-from gemmlab.devices.device import Span
+from benchmarks.gpu import Gpu
+from benchmarks.measurement import Measurement
 
 LENGTH = 512  # instructions in a chain
 WORDS = 1 << 26  # of the buffer for chains of loads: more than L2 holds
@@ -44,28 +47,29 @@ BODIES = {
     "shared load": "x = shared[x & 1023];",
     "load, L1": "x = data[x & 1023];",
     "load, L2": "x = __ldcg(data + (x & 1023));",
-    "load, device memory": f"x = data[(x * 1664525u + 1013904223u + i * 7919u) & {WORDS - 1}u];",
+    "load, device memory": "x = data[(x * 1664525u + 1013904223u + i * 7919u) & {last}u];",
     "atomic, one address": "x += atomicAdd(out, 1);",
     "barrier": "__syncthreads();",
 }
 WARPS = (1, 4, 16, 32)
 
 
-def main():
-    device, found = CudaDevice(), {}
-    data, out, cycles = (device.allocate(n) for n in (4 * WORDS, 4 << 20, 8))
+def cycles(body: str, gpu: Gpu) -> dict[str, float]:
+    """Cycles per instruction of a chain, by the number of warps."""
     words = np.arange(WORDS, dtype=np.uint32)
-    data.write(((words + 32) % 1024).astype(np.uint32))
-    for name, body in BODIES.items():
-        kernel = gemmlab.load(CHAIN.format(length=LENGTH, body=body), arch=device.arch)
-        found[name] = {}
-        for warps in WARPS:
-            args = [Span(data, 0, 4 * WORDS), Span(out, 0, 4 << 20), Span(cycles, 0, 8)]
-            device.launch(kernel, (1, 1, 1), (32 * warps, 1, 1), args)
-            taken = int(cycles.read().view(np.uint64)[0])
-            found[name][f"{warps} warps"] = round(taken / LENGTH, 2)
-    print(json.dumps({"device": device.name, "cycles per instruction": found}, indent=2))
+    data = gpu.placed(((words + 32) % 1024).astype(np.uint32))
+    out, taken = gpu.placed(np.zeros(1 << 20, np.uint32)), gpu.placed(np.zeros(1, np.uint64))
+    kernel = gemmlab.load(
+        CHAIN.format(length=LENGTH, body=body.format(last=WORDS - 1)), arch=gpu.device.arch
+    )
+    found = {}
+    for warps in WARPS:
+        gpu.device.launch(kernel, (1, 1, 1), (32 * warps, 1, 1), [data, out, taken])
+        count = int(taken.buffer.read().view(np.uint64)[0])
+        found[f"{warps} warps"] = round(count / LENGTH, 2)
+    return found
 
 
-if __name__ == "__main__":
-    main()
+MEASUREMENT = Measurement(
+    parts={"cycles per instruction": {name: partial(cycles, body) for name, body in BODIES.items()}}
+)

@@ -1,0 +1,135 @@
+"""Measurements without PyTorch: what can be checked of them without a GPU."""
+
+import json
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
+import pytest
+from cpu import Cpu
+from machine import needs_native
+
+from benchmarks import (
+    concepts,
+    first_product,
+    first_product_child,
+    ladder,
+    latencies,
+    sanitizer,
+)
+from benchmarks.emulator import launches, tables
+from benchmarks.measurement import Measurement
+from gemmlab import problems
+from gemmlab.errors import InputError
+
+
+def test_first_product_leaves_the_first_process_out():
+    seconds = dict.fromkeys(first_product_child.STEPS, 1.0)
+    runs = [
+        {"tier": "fp16x3", "of_the_lab": [], "seconds": seconds | {"gemmlab_s": s}}
+        for s in (9.0, 1.0, 2.0, 3.0)
+    ]
+    found = first_product.summary(runs)
+    assert found["gemmlab_s"] == [1, 2, 3] and found["medians"]["gemmlab_s"] == 2
+    with pytest.raises(AssertionError, match="differ"):
+        first_product.summary([*runs, runs[0] | {"tier": "ieee"}])
+
+
+@pytest.mark.slow
+def test_latencies_run_on_the_emulator(monkeypatch):
+    """The emulator has no clock that counts cycles; the GPU's tests read one."""
+    for name, value in {"LENGTH": 16, "WORDS": 1 << 12, "WARPS": (1, 4)}.items():
+        monkeypatch.setattr(latencies, name, value)
+    for body in latencies.BODIES.values():
+        assert latencies.cycles(body, Cpu()).keys() == {"1 warps", "4 warps"}
+
+
+@pytest.mark.slow
+def test_concepts_run_on_the_emulator(monkeypatch, tmp_path):
+    for name, value in {"STEPS": 40, "L2_FILL": 4096, "COPIED": 2048, "SMEM": (0, 50_000)}.items():
+        monkeypatch.setattr(concepts, name, value)
+    chases = {"L1": (1024, True), "memory": (2048, False)}
+    levels = {name: partial(concepts.chase, *how) for name, how in chases.items()}
+    parts = {"latency_clocks": levels, "copies": concepts.MEASUREMENT.parts["copies"]}
+    target = tmp_path / "record.json"
+    Measurement(parts).run(target, [], Cpu())
+    record = json.loads(target.read_text())
+    assert record["latency_clocks"].keys() == levels.keys() and len(record["copies"]) == 4
+    assert record["copies"][0] == {"loads_in_flight": 1, "occupancy": 1, "gbs": 8e-6 * 2048}
+    tables = concepts.concepts(record)
+    assert tables["occupancy"].splitlines()[-1] == "| 50 % | 0 | 0 |"
+
+
+def test_a_chain_visits_every_line_once():
+    following = concepts.chain(64 * 4 * concepts.LINE_WORDS)
+    at, seen = 0, set()
+    while at not in seen:
+        seen.add(at)
+        at = int(following[at])
+    assert at == 0 and len(seen) == 64
+
+
+@pytest.mark.slow
+def test_rungs_that_share_a_kernel_or_take_several_launches_are_not_timed_apart():
+    groups = ladder.MEASUREMENT.parts
+    named = {name: {rung.name for rung in groups[name].plan().rungs} for name in groups}
+    assert "managed" not in named["vector-add"] and "fp16x3" not in named["gemm"]
+    assert "float4" in named["gemm-course"] and all(named.values())
+    for group in groups.values():
+        problem = problems.find(group.problem)
+        assert group.layout in problem.layouts and group.family in problem.families
+        assert all(len(size) == len(problem.axes) for size in group.sizes)
+
+
+def test_a_ladder_goes_into_a_new_folder(tmp_path):
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(InputError):
+        ladder.MEASUREMENT.run(tmp_path, ["gemm"], Cpu())
+
+
+SANITIZED = """\
+========= Invalid __global__ write of size 4 bytes
+=========     at k(float *)+0x70 in bug.cu:7
+========= Invalid __global__ write of size 4 bytes
+=========     at k(float *)+0x70 in bug.cu:7
+========= ERROR SUMMARY: 2 errors
+"""
+
+
+def test_reports_of_compute_sanitizer_are_read():
+    path = Path("planted/bug.cu")
+    assert sanitizer.reported(SANITIZED, path) == {
+        "count": 2,
+        "reports": ["Invalid __global__ write of size 4 bytes"],
+        "lines": [7],
+    }
+    assert sanitizer.reported("========= ERROR SUMMARY: 0 errors\n", path) == {}
+    assert sanitizer.reported(None, path) == "hangs" == sanitizer.alone(None)
+    assert sanitizer.alone("error CUDA_ERROR_ILLEGAL_ADDRESS\n") == "CUDA_ERROR_ILLEGAL_ADDRESS"
+    assert sanitizer.planted("a;\nb; // expect: race\n") == ("race", 2)
+
+
+def test_a_hanging_process_is_killed(monkeypatch):
+    monkeypatch.setattr(sanitizer, "SECONDS", 0.2)
+    assert sanitizer.run(["sleep", "60"]) is None
+    assert sanitizer.run(["echo", "done"]) == "done\n"
+
+
+@pytest.mark.slow
+@needs_native
+def test_the_emulators_tiers_are_timed_in_turn():
+    case = launches.gemm("naive", 32)
+    ways = [launches.Way("numpy"), launches.Way("native")]
+    timed = case.time(ways, 2)
+    assert [t.way for t in timed] == ways and all(t.processor_s > 0 for t in timed)
+    rows = json.loads(json.dumps([asdict(t) for t in timed]))
+    assert [launches.Timing.read(row) for row in rows] == timed
+
+
+def test_the_page_shows_ratios_of_the_emulators_record():
+    path = Path(launches.__file__).parents[1] / "emulated" / "speed.json"
+    record = json.loads(path.read_text())
+    shown = {result.what: result.value for result in tables.results(record)}
+    one, two = record["timings"][:2]
+    assert shown["`float4` 1024³, two threads: faster"] == one["wall_s"] / two["wall_s"]
+    assert shown["NumPy tier against Numba's simulator"] > 100

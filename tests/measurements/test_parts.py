@@ -1,0 +1,190 @@
+"""The parts that measurements share: records, turns, percentiles, errors, profiles, the command."""
+
+import json
+import subprocess
+from functools import partial
+
+import pytest
+from cpu import Cpu
+
+from benchmarks import __main__ as command
+from benchmarks import caches, children, ncu
+from benchmarks.measurement import Measurement, Rows
+from benchmarks.record import Record, text
+from benchmarks.timing import MOST_CALLS, host_us, in_turn, percentiles, quantiles, replays, spread
+from gemmlab.core import built
+from gemmlab.errors import DeviceError, InputError, StateError, UnknownNameError
+
+HEAD = {"gpu": "a CPU", "torch": "2"}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "record.json"
+
+
+def test_a_record_keeps_its_rows_and_replaces_those_measured_again(path):
+    first = Record(path, HEAD | {"torch": "1", "gone": "x"})
+    first.add("squares", {"n": 1, "us": 1}, ("n",))
+    first.add("squares", {"n": 2, "us": 2}, ("n",))
+    first.put("cases", "one", 7)
+    again = Record(path, HEAD)
+    again.add("squares", {"n": 1, "us": 3}, ("n",))
+    assert json.loads(path.read_text()) == {
+        **HEAD,
+        "squares": [{"n": 1, "us": 3}, {"n": 2, "us": 2}],
+        "cases": {"one": 7},
+    }
+    assert [x.name for x in path.parent.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize(
+    ("kept", "message"), [('{"gpu": "H100"}', "is of H100"), ("{", "is not JSON")]
+)
+def test_a_record_of_another_gpu_is_refused(path, kept, message):
+    path.write_text(kept)
+    with pytest.raises(InputError, match=message):
+        Record(path, HEAD)
+    assert path.read_text() == kept
+
+
+def test_text_splits_the_first_levels_into_lines():
+    value = {"a": [{"b": 1, "c": [2, 3]}, {}], "×": "y"}
+    assert text(value, 2) == '{\n "a": [\n  {"b": 1, "c": [2, 3]},\n  {}\n ],\n "×": "y"\n}'
+    assert all(json.loads(text(value, depth)) == value for depth in (None, 0, 1, 2, 3, 4))
+
+
+def measurement(**cases):
+    def rows(gpu):
+        for n in (1, 2, 3):
+            if n == 3:
+                raise KeyboardInterrupt
+            yield {"n": n}
+
+    return Measurement(parts={"named": cases, "rows": Rows(rows, ("n",))})
+
+
+def test_an_interruption_keeps_what_was_measured(path):
+    with pytest.raises(KeyboardInterrupt):
+        measurement(a=lambda gpu: 5).run(path, [], Cpu())
+    found = json.loads(path.read_text())
+    assert (found["named"], found["rows"]) == ({"a": 5}, [{"n": 1}, {"n": 2}])
+
+
+def test_parts_and_cases_are_chosen_by_name(path):
+    chosen = measurement(first=lambda gpu: 1, second=lambda gpu: gpu.place)
+    chosen.run(path, ["named:sec"], Cpu())
+    assert json.loads(path.read_text())["named"] == {"second": "cpu"}
+    for wrong in ("nothing", "named:third", "rows:1"):
+        with pytest.raises(UnknownNameError):
+            chosen.run(path, [wrong], Cpu())
+
+
+def test_runs_take_turns():
+    log: list[str] = []
+
+    def run(name):
+        log.append(name)
+        return len(log)
+
+    found = in_turn({x: partial(run, x) for x in "ab"}, 3)
+    assert log == [*"ababab"] and found == {"a": [1, 3, 5], "b": [2, 4, 6]}
+
+
+def test_graphs_have_equally_many_calls_and_are_replayed_in_turn():
+    gpu = Cpu()
+    counts = {"a": 0, "b": 0}
+    calls = {x: lambda x=x: counts.update({x: counts[x] + 1}) for x in "ab"}
+    times = replays(gpu, calls, 5)
+    assert gpu.log == ["call"] * 2 + ["graph"] * 2 + ["replay"] * 10
+    each = (counts["a"] - 4) // 5  # three calls to warm up, one timed
+    assert counts == {"a": 4 + 5 * each, "b": 4 + 5 * each} and each == MOST_CALLS
+    assert times["a"] == [pytest.approx(1e-9 * (1002 + 2 * i) / each) for i in range(5)]
+
+
+def test_statistics():
+    samples = [float(x) for x in range(11)]
+    assert percentiles(samples[::-1]) == (1, 5, 9)
+    ten = [1e-6 * (1 + i / 10) for i in range(11)]  # 1 to 2 µs
+    assert spread(ten, 6e6) == {"us": 1.5, "tflops": 4, "p10": 3.2, "p90": 5.5}
+    assert quantiles(samples, "us", 1) == {"us": 5, "p10": 0.2, "p90": 9.8}
+    assert host_us(Cpu(), lambda: None, 10, 3) == 0.1
+
+
+PROFILE = """\
+==PROF== Connected
+"ID","Kernel Name","x.sum","y.sum"
+"","","byte",""
+"0","gemm_naive","1,024","2"
+"1","sm90_xmma","5","6.0"
+"""
+
+
+def test_counters_are_read_from_a_profile():
+    found = ncu.parsed(PROFILE, ["x.sum", "y.sum"])
+    assert found == [
+        ("gemm_naive", {"x.sum": 1024, "y.sum": 2}),
+        ("sm90_xmma", {"x.sum": 5, "y.sum": 6}),
+    ]
+
+
+def test_the_kernels_of_a_product_are_added():
+    product = [("gemm_naive", {"x": 1}), ("gemm_fast", {"x": 2}), ("split", {"x": 3})]
+    found = caches.summed([*product, ("add", {"x": 4})] * 4)
+    assert [counts["x"] for counts in found] == [1, 2, 7] * 4
+    with pytest.raises(DeviceError, match="12 launches, but Nsight Compute read gemm_naive"):
+        caches.summed(product)
+
+
+def test_a_function_is_called_in_a_fresh_process(monkeypatch):
+    monkeypatch.setattr(children, "_printed", lambda words: words[1:])
+    assert children.call("new_shapes", "child", "a b") == [
+        *("-m", "benchmarks.children", "new_shapes", "child", "a b")
+    ]
+    assert children.main("first_product_child", "cpu")[1:] == [
+        "benchmarks.first_product_child",
+        "cpu",
+    ]
+
+
+@pytest.mark.slow
+def test_a_fresh_process_returns_json():
+    assert children.call("gpu", "versions")["gemmlab"]
+    with pytest.raises(subprocess.CalledProcessError):
+        children.call("gpu", "nothing")
+
+
+def test_kernels_that_would_be_compiled_are_not_timed(monkeypatch, tmp_path):
+    monkeypatch.setattr(built, "FOLDER", tmp_path)
+    with pytest.raises(StateError, match="build-kernels"):
+        children.check_kernels()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["matmull", "x.json"], 2, "no measurement 'matmull'; there are: matmul, new-shapes"),
+        (["contract", "x.json", "rows:a"], 2, "part 'rows' has no case 'a'"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(words, code, said, capsys):
+    assert command.main(words) == code
+    printed = capsys.readouterr()
+    assert said in printed.err and printed.err.count("\n") == 1 and not printed.out
+
+
+def test_the_command_lists_its_measurements(capsys):
+    assert command.main([]) == 0 == command.main(["contract"])
+    printed = capsys.readouterr().out
+    assert all(f"\n{name} " in printed for name in command.NAMES)
+    assert "benchmarks contract benchmarks/h200/contract.json" in printed
+
+
+def test_an_interruption_ends_the_command_with_130(monkeypatch, capsys):
+    class Interrupted:
+        def run(self, target, parts, gpu):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(command.module("contract"), "MEASUREMENT", Interrupted())
+    assert command.main(["contract", "x.json"]) == 130
+    assert capsys.readouterr().err == "interrupted; x.json has what was measured\n"

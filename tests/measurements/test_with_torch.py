@@ -1,0 +1,188 @@
+"""Every measurement that needs PyTorch runs on tiny inputs; its record fills its tables."""
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from machine import needs_torch
+
+from benchmarks import (
+    accuracy,
+    alternatives,
+    contract,
+    fp16x3,
+    new_shapes,
+)
+from benchmarks.__main__ import module
+from benchmarks.matmul import host, results, speed, workloads
+from benchmarks.programs import steps
+from benchmarks.programs import tables as program_tables
+from benchmarks.programs.models import Computation, Program, Training
+
+pytestmark = [pytest.mark.slow, needs_torch]  # importing PyTorch takes seconds
+
+TINY: dict[str, dict[Any, dict[str, Any]]] = {
+    "matmul": {
+        host: {"SIZE": 16, "BURST": 2, "ROUNDS": 3, "LIBRARIES": ("torch",)},
+        results: {"DEPTHS": (16, 24), "SAMPLE": 8, "LU_BLOCK": 4, "SYSTEMS": 2, "SIZES": (8,)},
+        speed: {
+            "SQUARES": (64,),
+            "METERED": (64,),
+            "METERED_S": 1e-6,
+            "SHAPES": [(64, 32, 128, 1, "nt"), (64, 64, 64, 3, "tn")],
+            "ROUNDS": 3,
+            "COOLING_S": 0,
+        },
+        workloads: {"MEANS_SIZES": (30, 4, 3), "NEIGHBOURS_SIZES": (12, 16, 3), "CHUNK": 8},
+    },
+    "contract": {contract: {"M": 16, "N": 8, "K": 32, "ROUNDS": 3}},
+    "fp16x3": {
+        fp16x3: {
+            "SQUARES": (64,),
+            "OTHERS": [(64, 32, 128, 1, "tt"), (64, 64, 64, 3, "nn")],
+            "DEPTHS": (16,),
+            "SHOWN": (16,),
+            "SAMPLE": 8,
+            "ROUNDS": 3,
+            "ROTATED": 100_000,
+            "SHORTEST_S": 1e-6,
+        }
+    },
+}
+
+
+@pytest.mark.filterwarnings("ignore:(overflow|invalid):RuntimeWarning")
+@pytest.mark.parametrize("name", TINY)
+def test_a_measurement_fills_its_record_and_its_pages(name, gpu, monkeypatch, tmp_path):
+    for part, constants in TINY[name].items():
+        for constant, value in constants.items():
+            monkeypatch.setattr(part, constant, value)
+    measured, target = module(name).MEASUREMENT, tmp_path / "record.json"
+    assert measured.run(target, [], gpu) == 0
+    record = json.loads(target.read_text())
+    assert all(record[part] for part in measured.parts)
+    assert all(math.isfinite(x) and x >= 0 for x in numbers(record) if not isinstance(x, str))
+    for tables_of in measured.pages.values():
+        for table in tables_of(record).values():
+            assert table.splitlines()[-1].startswith("|") and "nan" not in table
+
+
+def numbers(value, name=""):
+    """All numbers of a record but biases, which have a sign."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from numbers(item, key)
+    elif isinstance(value, list):
+        for item in value:
+            yield from numbers(item, name)
+    elif isinstance(value, float | int) and name != "bias":
+        yield value
+
+
+def test_errors_are_those_of_the_definition(gpu):
+    a, b = gpu.numbers(np.array([[1.0, 2.0]], np.float32)), gpu.numbers(np.eye(2, dtype="f4"))
+    product, magnitude = accuracy.exact(a, b)
+    off = product.clone()
+    off[0, 1] += 3 * 2.0**-23  # 2·3 u of magnitude 2
+    found = accuracy.errors(off, product, magnitude)
+    assert found["componentwise_u"] == 3
+    assert found["frobenius"] == pytest.approx(3 * 2.0**-23 / 5**0.5, rel=1e-2)
+    assert found["bias"] == pytest.approx(2.0**-23, rel=1e-2)
+    assert accuracy.worst_u(0 * off, 0 * product, 0 * magnitude) == 0
+    with pytest.raises(AssertionError, match="zeros"):
+        accuracy.worst_u(off, product, 0 * magnitude)
+
+
+def test_families_have_their_signs_and_seeds(gpu):
+    drawn = {x: gpu.draw(x, (64, 64), 3) for x in ("normal", "half-normal", "lognormal 2")}
+    assert (drawn["normal"] < 0).any() and (drawn["half-normal"] >= 0).all()
+    assert gpu.torch.equal(drawn["normal"].abs(), drawn["half-normal"])
+    assert gpu.torch.allclose(drawn["lognormal 2"].log() / 2, drawn["normal"], atol=1e-5)
+    assert not gpu.torch.equal(gpu.normal(64, 64, seed=4), drawn["normal"])
+
+
+def test_systems_solved_in_blocks_have_the_residual_of_lu(gpu, monkeypatch):
+    """Blocks of 4 of a matrix of 16 need pivots from other blocks."""
+    monkeypatch.setattr(results, "LU_BLOCK", 4)
+    a, x = gpu.normal(16, 16, seed=1), gpu.normal(16, 1, seed=2)
+    right = (a.double() @ x.double()).float()
+    assert results.residual(gpu, a, right, gpu.torch.matmul) < 50
+    worse = results.residual(gpu, a, right, lambda p, q: (p @ q).bfloat16().float())
+    assert worse > 500
+
+
+def test_alternatives(gpu, monkeypatch):
+    less = {"TRITON_TILES": 1, "TRITON_PRECISIONS": 1, "JAX_PRESETS": 1}
+    for name, count in less.items():
+        monkeypatch.setattr(alternatives, name, getattr(alternatives, name)[:count])
+    for name, value in {"DEEPEST": 64, "ROUNDS": 2, "BURST_S": 1e-6}.items():
+        monkeypatch.setattr(alternatives, name, value)
+    found = alternatives.measure(64, gpu)
+    assert found["gemmlab.matmul"]["tflops"] > 0 and found["gemmlab.matmul"]["norm"] < 1e-6
+    record = gpu.facts() | {"triton": "3", "jax": "1"}
+    record["sizes"] = {"64": found | {"no": {"error": "e"}}}
+    [table] = alternatives.alternatives(record).values()
+    assert "does not run: e" in table and "| gemmlab.matmul |" in table
+
+
+def test_the_fastest_way_counts_and_failures_are_told(gpu):
+    def wrong(a, b):
+        raise ValueError("no such tile\nmore")
+
+    right = gpu.torch.matmul
+    operands = (gpu.normal(4, 4), gpu.normal(4, 4))
+    found = alternatives.fastest(gpu, [wrong, right], operands)
+    assert isinstance(found, alternatives.Contender) and found.multiply is right
+    assert alternatives.fastest(gpu, [wrong], operands) == "ValueError: no such tile"
+
+
+def tiny_training(gpu, share=1):
+    nn = gpu.torch.nn
+    x = gpu.normal(8 // share, 4)
+    model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
+    return Training(gpu, model, lambda m: m(x).square().mean())
+
+
+def tiny_computation(gpu):
+    return Computation(gpu, lambda x, y: x @ y, gpu.normal(4, 8), gpu.normal(8, 4, seed=1))
+
+
+@pytest.mark.parametrize("make", [tiny_training, tiny_computation])
+def test_programs(make, gpu, monkeypatch):
+    monkeypatch.setattr(steps, "CURVE_STEPS", 4)
+    record = {"programs": {"tiny": steps.measure(Program(make, compiles=False), gpu)}}
+    found = record["programs"]["tiny"]
+    assert "error" not in found and found["eager"]["speedup"] > 0
+    assert 0 <= found["difference"]["gemmlab"] < 1e-5
+    if make is tiny_training:
+        record["losses"] = {"tiny": steps.curves(Program(make), gpu)}
+        curves = record["losses"]["tiny"]
+        assert len(curves["gemmlab"]) == 4 and curves["float32"] == curves["float32, again"]
+        assert curves["float32"][-1] < curves["float32"][0]
+    made = program_tables.tables(record)
+    assert all(text.splitlines()[-1].startswith("| tiny |") for text in made.values())
+
+
+def test_a_program_that_fails_does_not_end_the_others(gpu):
+    assert steps.measure(Program(lambda gpu: 1 / 0), gpu) == {
+        "error": "ZeroDivisionError: division by zero"
+    }
+
+
+@pytest.mark.parametrize("case", [new_shapes.shapes, new_shapes.ragged])
+def test_new_shapes(case, gpu, monkeypatch):
+    seen = []
+    for name, value in {"SHAPES": 5, "SIDES": (2, 9), "PRODUCTS": 4, "WEIGHT": 8}.items():
+        monkeypatch.setattr(new_shapes, name, value)
+
+    def multiply(a, b):
+        seen.append((*a.shape, b.shape[1]))
+        return a @ b
+
+    found = case(gpu, multiply)
+    if case is new_shapes.shapes:
+        assert len(seen) == len(set(seen)) == 5 and found["us"] > 0
+    else:
+        assert len(seen) == 3 * 4 and seen[:4] == seen[4:8] and len(found["ms"]) == 3
