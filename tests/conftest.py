@@ -1,8 +1,13 @@
-"""Hypothesis profiles, and signals. pytest puts this folder on the path, for `import machine`."""
+"""Hypothesis profiles, signals, and commands run in this process.
+
+pytest puts this folder on the path, for `import machine`.
+"""
 
 import os
 import signal
+from collections.abc import Callable
 
+import pytest
 from hypothesis import settings
 
 # gemmlab's own plug-in, which pytest finds by itself where gemmlab was installed with it.
@@ -21,3 +26,30 @@ for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
     if signal.getsignal(number) is signal.SIG_IGN:
         handler = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
         signal.signal(number, handler)
+
+
+@pytest.fixture
+def gemmlab(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Run a command in this process: exit code, stdout, stderr."""
+    from gemmlab.cli.app import main
+
+    def run(*words: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main(words)
+        out, err = capsys.readouterr()
+        return int(ended.value.code or 0), out, err
+
+    return run
+
+
+@pytest.fixture
+def command(gemmlab, tmp_path, monkeypatch):
+    """Run a command in an empty folder; its exit code must be `code`: the output, in one line."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words: str, code: int = 0) -> str:
+        ended, out, err = gemmlab(*words)
+        assert ended == code, out + err
+        return " ".join((out + err).split())
+
+    return run

@@ -8,21 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gemmlab.cli.app import main
 from gemmlab.errors import DeviceError, MissingDependencyError
-
-
-@pytest.fixture
-def gemmlab(capsys):
-    """Run a command in this process: exit code, stdout, stderr."""
-
-    def run(*args):
-        with pytest.raises(SystemExit) as ended:
-            main(args)
-        out = capsys.readouterr()
-        return ended.value.code or 0, out.out, out.err
-
-    return run
 
 
 def recorded(text):

@@ -5,6 +5,7 @@ import io
 import json
 import types
 import xml.dom.minidom
+from functools import partial
 
 import numpy as np
 import pytest
@@ -15,7 +16,6 @@ from rich.console import Console
 import gemmlab.lab.explain.explanation as explanation_module
 import gemmlab.lab.explain.subject as subject_module
 from gemmlab import problems
-from gemmlab.cli.app import main
 from gemmlab.devices.cuda import CudaDevice
 from gemmlab.emulator.counters import rules
 from gemmlab.errors import DeviceError, InputError, ShapeError, UnsupportedInstructionError
@@ -365,16 +365,9 @@ def test_a_roofline_holds_its_points(width):
 
 
 @pytest.fixture
-def gemmlab(capsys, monkeypatch):
+def gemmlab(gemmlab, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
-
-    def run(*args):
-        with pytest.raises(SystemExit) as ended:
-            main(["explain", *args])
-        out = capsys.readouterr()
-        return ended.value.code or 0, out.out, out.err
-
-    return run
+    return partial(gemmlab, "explain")
 
 
 def test_the_page_has_its_sections_and_no_more_than_a_screen_and_a_half(gemmlab):

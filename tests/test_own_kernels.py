@@ -21,20 +21,6 @@ extern "C" __global__ void gather(const float* x, float* y, int n) {
 """
 
 
-@pytest.fixture
-def command(tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-    def run(*words, code=0):
-        with pytest.raises(SystemExit) as ended:
-            main(words)
-        out, err = capsys.readouterr()
-        assert (ended.value.code or 0) == code, out + err
-        return " ".join((out + err).split())
-
-    return run
-
-
 def write(name, text):
     Path(name).write_text(text)
     return name

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from gemmlab import problems
-from gemmlab.cli.app import main
 from gemmlab.errors import InputError, UnknownNameError
 from gemmlab.problems.arrays import ArrayProblem
 
@@ -18,20 +17,10 @@ PROBLEM, KERNEL = (
 )
 
 
-@pytest.fixture
-def command(tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("scale.py").write_text(PROBLEM)
-    Path("scale.cu").write_text(KERNEL)
-
-    def run(*words, code=0):
-        with pytest.raises(SystemExit) as ended:
-            main(words)
-        out, err = capsys.readouterr()
-        assert (ended.value.code or 0) == code, out + err
-        return " ".join((out + err).split())
-
-    return run
+@pytest.fixture(autouse=True)
+def files(tmp_path):
+    (tmp_path / "scale.py").write_text(PROBLEM)
+    (tmp_path / "scale.cu").write_text(KERNEL)
 
 
 @pytest.mark.slow

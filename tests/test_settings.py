@@ -9,7 +9,6 @@ from dataclasses import replace
 import pytest
 
 from gemmlab import load, problems
-from gemmlab.cli.app import main
 from gemmlab.compile.cute import compile_rung
 from gemmlab.devices import open_device
 from gemmlab.errors import GemmlabError, InputError, UnknownNameError
@@ -21,19 +20,6 @@ from gemmlab.lab.bench.protocol import Protocol
 from gemmlab.lab.bench.session import BenchPlan
 
 RUNGS = [rung for name in problems.NAMES for rung in ladder.rungs(name)]
-
-
-@pytest.fixture
-def gemmlab(capsys):
-    """Run a command in this process: exit code, stdout, stderr."""
-
-    def run(*args):
-        with pytest.raises(SystemExit) as ended:
-            main(args)
-        out = capsys.readouterr()
-        return ended.value.code or 0, out.out, out.err
-
-    return run
 
 
 def test_words_of_set():

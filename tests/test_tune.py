@@ -13,7 +13,6 @@ import pytest
 from test_supervisor import COMMAND, start
 
 from gemmlab import problems
-from gemmlab.cli.app import main
 from gemmlab.devices import open_device
 from gemmlab.errors import InputError
 from gemmlab.hardware import specs
@@ -25,19 +24,6 @@ from gemmlab.lab.tune import Trial
 
 H200 = specs.product("H200")
 RECORDS = Path(__file__).parents[1] / "benchmarks/h200/bench/gemm/gemm/4096x4096x4096-row-normal"
-
-
-@pytest.fixture
-def gemmlab(capsys):
-    """Run a command in this process: exit code, stdout, stderr."""
-
-    def run(*args):
-        with pytest.raises(SystemExit) as ended:
-            main(args)
-        out = capsys.readouterr()
-        return ended.value.code or 0, out.out, out.err
-
-    return run
 
 
 def climbed(name, size, **changes):

@@ -11,7 +11,6 @@ from cuda.bindings import driver
 from machine import needs_gpu
 from test_numbers import BASE, timed
 
-from gemmlab.cli.app import main
 from gemmlab.core.packages import NVBENCH
 from gemmlab.devices import open_device
 from gemmlab.devices.emulated import EmulatedDevice
@@ -25,18 +24,9 @@ ROOT = Path(__file__).parent.parent.parent
 RUNS = sorted(file.parent for file in (ROOT / "benchmarks" / "h200" / "bench").glob("*/run.json"))
 
 
-@pytest.fixture
-def gemmlab(capsys, monkeypatch):
-    """Run a command in this process: exit code, stdout, stderr."""
+@pytest.fixture(autouse=True)
+def wide(monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
-
-    def run(*args):
-        with pytest.raises(SystemExit) as ended:
-            main(args)
-        out = capsys.readouterr()
-        return ended.value.code or 0, out.out, out.err
-
-    return run
 
 
 @pytest.fixture
