@@ -15,8 +15,7 @@ import gemmlab
 from gemmlab import problems
 from gemmlab.compile.cute import compile_rung
 from gemmlab.devices import flow, open_device
-from gemmlab.devices.device import Launched, Span
-from gemmlab.devices.runtime import check_managed
+from gemmlab.devices.device import Launched, Span, check_managed
 from gemmlab.errors import DeviceError, InputError, LaunchError
 from gemmlab.kernels import ladder
 from gemmlab.kernels.rung import Geometry

@@ -1,20 +1,17 @@
-"""The interface of devices, which GPUs and the emulator share."""
+"""The interface of devices, which GPUs and the emulator share: launches, and what a flow needs."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from gemmlab.compile.artifact import Artifact
 from gemmlab.core.tensor_map import TensorMap
-from gemmlab.errors import LaunchError
-
-if TYPE_CHECKING:
-    from gemmlab.devices.runtime import Runtime
+from gemmlab.errors import DeviceError, LaunchError
 
 Dim3 = tuple[int, int, int]
 
@@ -55,6 +52,52 @@ class Launched:
 
     counters: dict[str, int] | None = None  # by Nsight Compute's names
     time_s: float | None = None
+
+
+Clock = Callable[[], float | None]  # milliseconds, read after all work completed; None: untimed
+Times = tuple[Clock, Clock]  # start and end of an operation
+
+
+class Shared(Buffer, Protocol):
+    """Managed memory."""
+
+    @property
+    def array(self) -> np.ndarray:
+        """The host's view of its bytes."""
+
+
+class Queue(Protocol):
+    """One stream of a device. Operations run in order, at the latest when `wait` is called."""
+
+    def copy_in(self, to: Span, source: np.ndarray) -> Times: ...
+
+    def copy_out(self, to: np.ndarray, source: Span) -> Times: ...
+
+    def prefetch(self, memory: Span, to_device: bool) -> Times: ...
+
+    def launch(
+        self, grid: Dim3, block: Dim3, args: Sequence[Span | int], dynamic_smem: int
+    ) -> Times: ...
+
+    def wait(self) -> None: ...
+
+
+class Runtime(Protocol):
+    """The resources of one run of a flow around one kernel, released at the end."""
+
+    @property
+    def counters(self) -> Mapping[str, int] | None:
+        """Counters summed over all completed launches; None if the device does not count."""
+
+    def managed(self, nbytes: int) -> Shared: ...
+
+    def pinned(self, nbytes: int) -> np.ndarray:
+        """Allocate page-locked host memory, as uint8."""
+
+    def queue(self) -> Queue: ...
+
+    def now(self) -> Clock:
+        """Return the time by the host's clock, with the same zero as the queues' times."""
 
 
 class Device(Protocol):
@@ -104,4 +147,15 @@ def check_compiled_block(artifact: Artifact, block: Dim3) -> None:
     if artifact.block is not None and artifact.block != block:
         raise LaunchError(
             f"block {block}: {artifact.entry} was compiled for block {artifact.block} only"
+        )
+
+
+def check_managed(wanted: int, free: int, device: str) -> None:
+    """Raise DeviceError if more managed memory is requested than the device has free (bytes).
+
+    The driver would grant it and then move pages back and forth while a kernel runs.
+    """
+    if wanted > free:
+        raise DeviceError(
+            f"{wanted} bytes of managed memory requested, {free} are free on {device}"
         )

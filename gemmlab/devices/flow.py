@@ -11,8 +11,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from gemmlab.compile.artifact import Artifact
-from gemmlab.devices.device import Device, Dim3, Launched, Span
-from gemmlab.devices.runtime import Queue, Runtime, Shared, Times
+from gemmlab.devices.device import Device, Dim3, Launched, Queue, Runtime, Shared, Span, Times
 from gemmlab.errors import InputError
 
 Allocate = Callable[[int], Span]  # allocates bytes on the device

@@ -13,8 +13,7 @@ import numpy as np
 
 from gemmlab.compile.artifact import Artifact
 from gemmlab.devices.cuda import TIMING, CudaBuffer, CudaDevice, driver_errors
-from gemmlab.devices.device import Dim3, Span
-from gemmlab.devices.runtime import Clock, Times, check_managed
+from gemmlab.devices.device import Clock, Dim3, Span, Times, check_managed
 
 _ATTACH_GLOBAL = 1  # CU_MEM_ATTACH_GLOBAL: accessible from every stream
 

@@ -12,9 +12,8 @@ from functools import partial
 import numpy as np
 
 from gemmlab.compile.artifact import Artifact
-from gemmlab.devices.device import Dim3, Span
+from gemmlab.devices.device import Clock, Dim3, Span, Times
 from gemmlab.devices.emulated import EmulatedDevice, HostBuffer, view
-from gemmlab.devices.runtime import Clock, Times
 
 
 def _untimed() -> None:

@@ -14,7 +14,6 @@ from contextlib import suppress
 
 from gemmlab.compile import cache
 from gemmlab.core import processes
-from gemmlab.linalg.arch import ARCHITECTURES
 from gemmlab.linalg.planning.launch import Code
 
 _MOST = 16  # child processes, of 0.4 GB each
@@ -42,7 +41,7 @@ def compile_all(codes: Sequence[Code]) -> None:
 
 def _start() -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", __name__],
+        [sys.executable, "-P", "-m", "gemmlab.linalg.runtime.compile_child"],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -55,17 +54,3 @@ def _send(child: subprocess.Popen[bytes], codes: Sequence[Code]) -> None:
     described = [(*code, arch.capability) for *code, arch in codes]
     with child.stdin as pipe:
         pipe.write(pickle.dumps((os.getpid(), described)))
-
-
-def main() -> None:
-    """Compile the kernels on stdin: the pickled parent process and descriptions."""
-    from gemmlab.linalg.runtime.kernels import artifact
-
-    parent, described = pickle.load(sys.stdin.buffer)
-    processes.die_with_parent(parent)
-    for *code, capability in described:
-        artifact((*code, ARCHITECTURES[capability]), line_info=False)
-
-
-if __name__ == "__main__":
-    main()
