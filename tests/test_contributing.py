@@ -146,7 +146,7 @@ def test_a_counter(copy):
 def test_an_arithmetic_instruction(copy):
     target, run = copy
     changed = carry_out("Add a PTX instruction", target)
-    assert changed[:2] == ["gemmlab/ptx/modifiers.py", "gemmlab/emulator/translation/isa.py"]
+    assert changed[0] == "gemmlab/emulator/translation/isa.py"
     body = "avg.u32 %r2, %r0, 0xFFFFFFFE; st.global.u32 [%q0], %r2;"
     launch = LAUNCH.replace("KERNEL", KERNEL.replace("BODY", body))
     expected = [(n + 0xFFFFFFFE) // 2 for n in range(64)]
@@ -156,7 +156,7 @@ def test_an_arithmetic_instruction(copy):
 def test_a_memory_instruction(copy):
     """On both tiers, with every check, and counted as a load."""
     target, run = copy
-    assert len(carry_out("Add a PTX instruction", target)[2:]) == 3
+    assert len(carry_out("Add a PTX instruction", target)[1:]) == 3
     body = "st.global.u32 [%q0], %r0; ldnot.global.u32 %r2, [%q0]; st.global.u32 [%q0], %r2;"
     launch = LAUNCH.replace("KERNEL", KERNEL.replace("BODY", body))
     loads = "smsp__inst_executed_op_global_ld.sum"

@@ -5,7 +5,7 @@ ptxas accepts the modifiers of an instruction in any order: `match.sync.any.b32`
 position has a meaning: the two types of cvt, the state spaces of a copy, the layouts of a product.
 SYNTAX has a row for each instruction name with the kinds of modifiers it accepts, in the order of
 the PTX ISA manual. A name may have several words (`mad.lo`, `cp.async.bulk.tensor`), which must
-come first.
+come first. A name without a row accepts a type alone.
 """
 
 from __future__ import annotations
@@ -124,7 +124,6 @@ div.full: ftz type
 ex2 lg2 sin cos tanh: approx ftz type
 abs neg: ftz type
 min max: ftz nan xorsign abs relu type
-rem sad copysign and or xor not cnot shl shr bfe bfi fns popc clz brev selp: type
 lop3: operation type
 shf.l shf.r bmsk szext: clamp type
 bfind: shift type
@@ -287,23 +286,25 @@ def _combinations() -> dict[str, str]:
     return {name: "|".join(texts) for name, texts in found.items()}
 
 
+def _row(kinds: str, together: str = ".*") -> Row:
+    counts = {kind: int(count or 1) for kind, _, count in (k.partition("*") for k in kinds.split())}
+    text = "|".join(f"(?P<{kind}>(?:{KINDS[kind]})$)" for kind in counts)
+    order = {kind: place for place, kind in enumerate(counts)}
+    return Row(re.compile(text or "(?!)"), order, counts, re.compile(together))
+
+
 def _rows() -> dict[str, Row]:
-    rows: dict[str, Row] = {}
     combinations = _combinations()
-    for line in SYNTAX.split("\n"):
-        names, _, rest = line.partition(":")
-        counts = {
-            kind: int(count or 1) for kind, _, count in (k.partition("*") for k in rest.split())
-        }
-        text = "|".join(f"(?P<{kind}>(?:{KINDS[kind]})$)" for kind in counts)
-        order = {kind: place for place, kind in enumerate(counts)}
-        for name in names.split():
-            together = re.compile(combinations.get(name, ".*"))
-            rows[name] = Row(re.compile(text or "(?!)"), order, counts, together)
-    return rows
+    lines = (line.partition(":") for line in SYNTAX.split("\n"))
+    return {
+        name: _row(kinds, combinations.get(name, ".*"))
+        for names, _, kinds in lines
+        for name in names.split()
+    }
 
 
 ROWS = _rows()
+PLAIN = _row("type")
 
 
 def name_of(opcode: tuple[str, ...]) -> str:
@@ -319,10 +320,17 @@ def name_of(opcode: tuple[str, ...]) -> str:
 def read_opcode(opcode: tuple[str, ...]) -> Reading:
     """Parse an opcode and put its modifiers into canonical order."""
     name = name_of(opcode)
-    row = ROWS.get(name)
-    if row is None:
-        reason = ABSENT.get(opcode[0], "the emulator does not implement it")
-        return Reading(name, opcode, reason)
+    if name in ROWS:
+        return _read(name, ROWS[name], opcode)
+    if name in ABSENT:
+        return Reading(name, opcode, ABSENT[name])
+    found = _read(name, PLAIN, opcode)
+    if found.problem:
+        return found._replace(problem="the emulator does not implement it")
+    return found
+
+
+def _read(name: str, row: Row, opcode: tuple[str, ...]) -> Reading:
     words = opcode[name.count(".") + 1 :]
     kinds = []
     for word in words:

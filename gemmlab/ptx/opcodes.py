@@ -2,7 +2,7 @@
 
 An opcode is the first word of an instruction. OPCODES has a row for each one that is not plain
 arithmetic, or counts as floating-point work. An arithmetic instruction writes all of its first
-operand, reads the others, and has no other effect.
+operand, reads the others, and has no other effect. An opcode without a row is one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from gemmlab.ptx.modifiers import ROWS
+from gemmlab.ptx.modifiers import ABSENT
 
 Access = Literal["load", "store", "atomic"]
 Terminator = Literal["branch", "switch", "exit", "trap", "sleep"]
@@ -86,11 +86,13 @@ OPCODES = {
     "mul": Opcode(is_arithmetic=True, flops=1),
     "fma": Opcode(is_arithmetic=True, flops=2),
 }
-OPCODES |= {
-    root: Opcode(is_arithmetic=True)
-    for root in {name.split(".")[0] for name in ROWS}
-    if root not in OPCODES
-}
+
+
+def is_arithmetic(opcode: str) -> bool:
+    """Whether an instruction only writes a result that depends on its operands."""
+    if opcode in OPCODES:
+        return OPCODES[opcode].is_arithmetic
+    return opcode not in ABSENT
 
 
 def opcodes(holds: Callable[[Opcode], object]) -> frozenset[str]:
@@ -110,7 +112,6 @@ BOUNDARIES = opcodes(lambda o: o.is_boundary)
 FENCES = opcodes(lambda o: o.is_fence)
 EXCHANGES = opcodes(lambda o: o.is_exchange)
 FULL_WARP = opcodes(lambda o: o.needs_full_warp)
-ARITHMETIC = opcodes(lambda o: o.is_arithmetic)
 WITHOUT_RESULT = opcodes(lambda o: not o.has_result)
 FETCHES = ATOMICS - WITHOUT_RESULT  # return the old value
 TERMINATORS: dict[str, Terminator] = {n: o.terminator for n, o in OPCODES.items() if o.terminator}

@@ -28,7 +28,7 @@ from gemmlab.ptx.ir import (
     Vector,
 )
 from gemmlab.ptx.modifiers import read_opcode
-from gemmlab.ptx.opcodes import ARITHMETIC, ENDS, JUMPS
+from gemmlab.ptx.opcodes import ENDS, JUMPS, is_arithmetic
 
 # Minimum stack size per thread, in bytes and in frames. CUDA's default is 1 KiB.
 STACK_BYTES, LEAST_DEPTH = 16 << 10, 8
@@ -39,7 +39,6 @@ HEADER = 16  # bytes in a frame before its variables
 FRAME, NEXT, LIMIT = (Reg(f"{name}@", "b64") for name in ("frame", "next", "limit"))
 FULL, PLACE, BIT = Reg("full@", "pred"), Reg("place@", "b32"), Reg("bit@", "b32")
 SPACE = "local::frame"  # local memory whose accesses are not counted: arguments, saved registers
-WRITING = ARITHMETIC | {"ld"}  # instructions that write all of their first operand
 
 
 def callee_of(module: Module, instruction: Instruction) -> Function | None:
@@ -333,7 +332,7 @@ def live_registers(function: Function) -> list[set[Reg]]:
     reads: list[set[Reg]] = []
     writes: list[set[Reg]] = []
     for i in code:
-        writing = i.root in WRITING and i.guard is None and bool(i.operands)
+        writing = (is_arithmetic(i.root) or i.root == "ld") and i.guard is None and bool(i.operands)
         reads.append(_registers(i.operands[1:] if writing else i.operands))
         writes.append(_registers(i.operands[:1]) if writing else set())
         if i.guard is not None:

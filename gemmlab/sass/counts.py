@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gemmlab.cubin.code import ENDLESS, Block, Code, Instruction
-from gemmlab.ptx.opcodes import ARITHMETIC, FLOPS
+from gemmlab.ptx.opcodes import FLOPS, is_arithmetic
 from gemmlab.sass.flow import Estimate, closest_flow
 from gemmlab.sass.lines import Executed, Lines, PtxLine
 from gemmlab.sass.warps import warps
@@ -32,7 +32,7 @@ FIXED_ROOTS = frozenset(
 # Arithmetic that is one instruction in PTX and in machine code. It stays in its loop or in each
 # copy of the loop.
 SIMPLE_ROOTS = frozenset({"FFMA", "FADD", "FMUL", "DFMA", "DADD", "DMUL", "HFMA2", "HADD2"})
-SIMPLE_PTX = ARITHMETIC & FLOPS.keys()
+SIMPLE_PTX = frozenset(filter(is_arithmetic, FLOPS))
 
 
 @dataclass(frozen=True)

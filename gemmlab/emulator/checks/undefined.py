@@ -30,7 +30,7 @@ from gemmlab.emulator.program import Block
 from gemmlab.emulator.synchronization import collectives
 from gemmlab.emulator.translation.liveness import live_after, live_at_starts, results, sources
 from gemmlab.ptx.ir import WIDTHS, Instruction, Memory, Operand, Reg, Vector, registers
-from gemmlab.ptx.opcodes import ARITHMETIC, ENDS, EXCHANGES, SCALAR_LOADS
+from gemmlab.ptx.opcodes import ENDS, EXCHANGES, SCALAR_LOADS, is_arithmetic
 
 KIND = "uninitialized read"
 NEVER_SET = np.iinfo(np.int32).max  # the origin of registers that were never set
@@ -108,7 +108,7 @@ class Undefined(Observer):
 
     def _execute(self, k: int, i: Instruction, on: np.ndarray) -> None:
         recorded = self.machine.recorded.get(k, (None,))
-        is_pure = i.root in ARITHMETIC
+        is_pure = is_arithmetic(i.root)
         decided = None
         if i.guard is not None:
             decided = self._of([i.guard.reg.name])

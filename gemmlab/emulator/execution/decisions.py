@@ -8,7 +8,7 @@ from gemmlab.emulator.translation.emit.integers import CARRY
 from gemmlab.emulator.translation.liveness import results, sources
 from gemmlab.emulator.translation.translator import CLOCKS
 from gemmlab.ptx.ir import Instruction, Special
-from gemmlab.ptx.opcodes import ARITHMETIC, TERMINATORS
+from gemmlab.ptx.opcodes import TERMINATORS, is_arithmetic
 
 WITH_CARRY = ("addc", "subc", "madc")  # read the carry flag
 
@@ -24,7 +24,7 @@ def deciding_registers(code: Sequence[Instruction]) -> frozenset[str] | None:
         size = len(found)
         for i in code:
             written = {*results(i), CARRY.name} if "cc" in i.modifiers else {*results(i)}
-            if i.root in ARITHMETIC and found.isdisjoint(written):
+            if is_arithmetic(i.root) and found.isdisjoint(written):
                 continue
             if i.root in WITH_CARRY:
                 found.add(CARRY.name)
