@@ -51,7 +51,7 @@ def svg(part: Part, left: int) -> str:
 def ladder(records: Sequence[Record], squares: Sequence[Mapping[str, Any]]) -> str:
     """Return the bars of one case of a bench, with cuBLAS and with `gemmlab.matmul`.
 
-    squares: rows of `compare-matmul`, by `n`.
+    squares: rows of `python -m benchmarks matmul`, by `n`.
     """
     one = records[0]
     size = one.shape["m"]
