@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from gemmlab.errors import CompileError, MissingDependencyError
-from gemmlab.linalg import cublas, operands, shapes
+from gemmlab.linalg import cublas, first_calls, operands, recent, shapes
+from gemmlab.linalg.frameworks import ArrayDescriptor
 from gemmlab.linalg.operands import NAMES, Arrays, Operands, Scalars
 from gemmlab.linalg.packed import PackedMatrix
 from gemmlab.linalg.planned import ProductPlan
@@ -23,6 +24,7 @@ from gemmlab.linalg.runtime.products import Run
 from gemmlab.linalg.runtime.workspaces import PER_THREAD
 
 _MOST_PRODUCTS = 256  # planned products that are kept
+_MOST_SEEN = 4096  # forms of operands of which is known that they ran once
 _CONSTANT = (type(None), int, float, np.floating)  # types of immutable scalars
 
 
@@ -70,6 +72,11 @@ class PlannedProduct:
         else:
             self._job = operands.job_of(layout, choice, scalars, packed)
             self._run = products.TensorCoreRun(self._job, *place)
+
+    @property
+    def has_formulas(self) -> bool:
+        """Whether products like it can be launched by formulas."""
+        return self._job is not None and self._needs_no_copy
 
     @cached_property
     def plan(self) -> ProductPlan:
@@ -166,37 +173,77 @@ class PlannedProduct:
         return target
 
 
-class BoundProduct:
-    """A planned product together with the operands that it runs with.
+class Form(NamedTuple):
+    """What products have in common that one planned product may run."""
 
-    `comes_again` is whether it was planned for an earlier call.
+    key: tuple[Any, ...]  # of planned products
+    stream: int
+    place: Any  # the stream; with the thread if it is a different stream in each thread
+
+
+def form_of(described: Operands) -> Form:
+    """Return the form of a product's operands, and the stream that it runs on."""
+    descriptors, packed, given = described.descriptors, described.packed, described.stream
+    framework = described.framework
+    assert framework is not None and descriptors[0] is not None
+    stream = framework.stream(descriptors[0].device) if given is None else given
+    place = stream if stream != PER_THREAD else (stream, threading.get_ident())
+    serials = tuple(operand.serial for operand in packed.values()) if packed else None
+    forms = [None if x is None else x[1:] for x in descriptors]
+    key = (*forms, serials, described.scalars, described.precision, place, framework)
+    return Form(key, stream, place)
+
+
+def compute(described: Operands, alpha: Any, beta: Any) -> Any:
+    """Enqueue a product. Returns `out`, or a new array of the library of a.
+
+    What makes later calls faster is prepared when operands of the same forms come back.
     """
+    form = form_of(described)
+    comes_back = form.key in _planned or _was_seen(hash(form.key))
+    if not comes_back:
+        later = partial(_plan, described.descriptors, form.stream, *described.settings)
+        ran = first_calls.run(described, form.stream, later)
+        if ran is not None:
+            result, first = ran
+            recent.remember(first)
+            return result
+    bound = BoundProduct(described, form)
+    result = bound.run()
+    recent.remember(bound.planned)
+    if not comes_back and bound.planned.has_formulas:
+        first_calls.learn(described)
+    elif comes_back and (repeat := bound.repeat(alpha, beta)):
+        recent.keep(repeat, described.given[0], described.given[1])
+    return result
 
-    __slots__ = ("_addresses", "_operands", "_place", "comes_again", "planned")
 
-    def __init__(self, described: Operands) -> None:
+def _plan(descriptors: list[ArrayDescriptor | None], stream: int, *settings: Any) -> ProductPlan:
+    """Plan a product that has run; its operands may be gone."""
+    gone = None, None, None, None
+    return PlannedProduct(Operands(gone, gone, descriptors, *settings), stream).plan
+
+
+class BoundProduct:
+    """A planned product together with the operands that it runs with."""
+
+    __slots__ = ("_addresses", "_operands", "_place", "planned")
+
+    def __init__(self, described: Operands, form: Form) -> None:
         _, _, c, out = described.arrays
-        descriptors, packed = described.descriptors, described.packed
-        framework, given_stream = described.framework, described.stream
-        assert framework is not None and descriptors[0] is not None
-        device = descriptors[0].device
-        stream = framework.stream(device) if given_stream is None else given_stream
-        place = stream if stream != PER_THREAD else (stream, threading.get_ident())
-        serials = tuple(operand.serial for operand in packed.values()) if packed else None
-        forms = [None if x is None else x[1:] for x in descriptors]
-        key = (*forms, serials, described.scalars, described.precision, place, framework)
-        planned = _planned.get(key)
-        self.comes_again = planned is not None
+        descriptors, planned = described.descriptors, _planned.get(form.key)
         addresses = [0 if x is None else x[0] for x in descriptors]
         if planned is None or (out is not None and not planned.writes_apart(addresses, c is out)):
             if out is not None:
                 operands.check_overlap(described.named)
             if planned is None:
-                with framework.entered(device, given_stream):
-                    planned = PlannedProduct(described, stream)
-                _keep(key, planned)
+                framework, a = described.framework, descriptors[0]
+                assert framework is not None and a is not None
+                with framework.entered(a.device, described.stream):
+                    planned = PlannedProduct(described, form.stream)
+                _keep(form.key, planned)
         self.planned, self._operands = planned, described
-        self._addresses, self._place = addresses, place
+        self._addresses, self._place = addresses, form.place
 
     @property
     def plan(self) -> ProductPlan:
@@ -207,7 +254,7 @@ class BoundProduct:
         if self._operands.stream is not None:
             return True
         stream = self.planned.framework.stream(self.planned.device)
-        return stream == self._place or (stream, threading.get_ident()) == self._place
+        return self._place in (stream, (stream, threading.get_ident()))
 
     def repeat(self, alpha: Any, beta: Any) -> Repeat | None:
         """Return the short path for products like this one.
@@ -247,6 +294,7 @@ class BoundProduct:
 
 
 _planned: dict[Any, PlannedProduct] = {}
+_seen: dict[int, None] = {}  # hashes of forms
 _keeping = threading.Lock()
 
 
@@ -255,3 +303,14 @@ def _keep(key: Any, planned: PlannedProduct) -> None:
         if len(_planned) >= _MOST_PRODUCTS:
             del _planned[next(iter(_planned))]
         _planned[key] = planned
+
+
+def _was_seen(form: int) -> bool:
+    """Whether a form, given its hash, was asked for before."""
+    if form in _seen:
+        return True
+    with _keeping:
+        if len(_seen) >= _MOST_SEEN:
+            del _seen[next(iter(_seen))]
+        _seen[form] = None
+    return False

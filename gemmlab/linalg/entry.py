@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from gemmlab.linalg import frameworks, host, operands, recent
-from gemmlab.linalg.operands import Arrays, Scalars
+from gemmlab.linalg.operands import Arrays, Operands, Scalars
 from gemmlab.linalg.planning import tiers
 
 if TYPE_CHECKING:
@@ -38,24 +38,42 @@ def product(
 def compute(given: Arrays, alpha: Any, beta: Any, precision: str | None, stream: Any) -> Any:
     """Compute a product of a, b, c and out that is not like a recent one. Raises as `matmul`."""
     scalars = operands.check_scalars(given[1], given[2], alpha, beta)
-    bound = bind(given, scalars, precision, stream)
-    result = bound.run()
-    recent.remember(bound.planned)
-    if bound.comes_again and (repeat := bound.repeat(alpha, beta)):
-        recent.keep(repeat, given[0], given[1])
-    return result
+    described, on_host = describe(given, scalars, precision, stream)
+    if on_host:
+        bound = host.HostProduct(described)
+        result = bound.run()
+        recent.remember(bound.planned)
+        return result
+    from gemmlab.linalg import calls  # imports the driver's bindings
+
+    return calls.compute(described, alpha, beta)
+
+
+def describe(
+    given: Arrays, scalars: Scalars, precision: str | None, stream: Any
+) -> tuple[Operands, bool]:
+    """Describe the operands a, b, c and out; tell whether they are on the host.
+
+    Raises as `matmul` does.
+    """
+    if precision is not None:
+        tiers.check_precision(precision)
+    framework, on_host = frameworks.locate(given[0], "a")
+    if on_host:
+        return host.describe(framework, given, scalars, precision), True
+    from gemmlab.linalg import gpu_operands  # imports the driver's bindings
+
+    handle = None if stream is None else frameworks.stream_handle(stream)
+    return gpu_operands.describe(framework, given, scalars, precision, handle), False
 
 
 def bind(
     given: Arrays, scalars: Scalars, precision: str | None, stream: Any
 ) -> host.HostProduct | BoundProduct:
     """Describe the operands a, b, c and out, and plan their product. Raises as `matmul` does."""
-    if precision is not None:
-        tiers.check_precision(precision)
-    framework, on_host = frameworks.locate(given[0], "a")
+    described, on_host = describe(given, scalars, precision, stream)
     if on_host:
-        return host.HostProduct(host.describe(framework, given, scalars, precision))
-    from gemmlab.linalg import calls, gpu_operands  # these import the driver's bindings
+        return host.HostProduct(described)
+    from gemmlab.linalg import calls  # imports the driver's bindings
 
-    handle = None if stream is None else frameworks.stream_handle(stream)
-    return calls.BoundProduct(gpu_operands.describe(framework, given, scalars, precision, handle))
+    return calls.BoundProduct(described, calls.form_of(described))

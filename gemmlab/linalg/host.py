@@ -25,8 +25,6 @@ class HostPlan(NamedTuple):
 class HostProduct:
     """A planned product of arrays on the host."""
 
-    comes_again = False  # it is planned for each call
-
     def __init__(self, described: Operands) -> None:
         named = described.named
         out = described.arrays[3]
@@ -45,9 +43,6 @@ class HostProduct:
     def is_current(self) -> bool:
         """Whether the product runs where a new one would: always, on the host."""
         return True
-
-    def repeat(self, alpha: Any, beta: Any) -> None:
-        """The short path is for products on GPUs; on the host there is none."""
 
     def run(self) -> Any:
         """Compute the product; return `out`, or a new array of the library of a."""

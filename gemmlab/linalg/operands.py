@@ -58,6 +58,11 @@ class Operands:
     restore: Callable[[Any], Any] | None = None
 
     @property
+    def settings(self) -> tuple[Scalars, str | None, Framework | None]:
+        """All that determines a plan, apart from the descriptors, of operands without a packed."""
+        return self.scalars, self.precision, self.framework
+
+    @property
     def named(self) -> dict[str, ArrayDescriptor]:
         """The descriptors by name, without operands that are not given."""
         pairs = zip(NAMES, self.descriptors, strict=True)

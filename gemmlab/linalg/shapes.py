@@ -132,10 +132,10 @@ def broadcast(*shapes: Shape) -> Shape | None:
     rank = max(map(len, shapes))
     result = []
     for lengths in zip(*((1,) * (rank - len(s)) + tuple(s) for s in shapes), strict=True):
-        others = {length for length in lengths if length != 1}
-        if len(others) > 1:
+        others = [length for length in lengths if length != 1]
+        if any(length != others[0] for length in others[1:]):
             return None
-        result.append(others.pop() if others else 1)
+        result.append(others[0] if others else 1)
     return tuple(result)
 
 

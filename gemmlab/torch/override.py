@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 from gemmlab.core.packages import TORCH
@@ -210,10 +210,15 @@ def _predicted(a: tuple[int, ...], b: tuple[int, ...], device: int) -> tuple[str
     batch = math.prod(stack)
     if 0 in (m, n, k, batch):
         return "an empty product", 0.0
-    properties = torch.cuda.get_device_properties(device)
-    capability = (properties.major, properties.minor)
-    case = tiers.Case(m, n, k, batch, capability, properties.multi_processor_count)
+    case = tiers.Case(m, n, k, batch, *_gpu(device))
     choice = tiers.choose(None, case)
     if choice.tier == "ieee":
         return "no faster by prediction" if case.arch else choice.reason, 0.0
-    return "", tiers.sgemm_time(case) - tiers.fp16x3_time(case)
+    return "", choice.saved_s
+
+
+@cache
+def _gpu(device: int) -> tuple[tuple[int, int], int]:
+    """The compute capability of a GPU, and its number of multiprocessors."""
+    properties = torch.cuda.get_device_properties(device)
+    return (properties.major, properties.minor), properties.multi_processor_count

@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 
 from gemmlab.errors import ArrayError
-from gemmlab.linalg import calls, frameworks, gpu_operands, recent
+from gemmlab.linalg import calls, first_calls, frameworks, gpu_operands, recent
 from gemmlab.linalg.cublas import Sgemm
 from gemmlab.linalg.frameworks import ArrayDescriptor, match_by_form
 from gemmlab.linalg.planned import Counts
+from gemmlab.linalg.planning import kinds
 from gemmlab.linalg.planning.program import NAMES, Job
 from gemmlab.linalg.runtime import gpus, products
 from gemmlab.linalg.runtime.gpus import Gpu
@@ -201,6 +202,9 @@ def install(monkeypatch: Any, capability: tuple[int, int] = (9, 0)) -> Framework
     monkeypatch.setattr(gpus, "is_current", lambda device: True)
     monkeypatch.setattr(gpus, "current", lambda device: contextlib.nullcontext())
     monkeypatch.setattr(calls, "_planned", {})
+    monkeypatch.setattr(calls, "_seen", {})
+    monkeypatch.setattr(first_calls, "_paths", {})
+    monkeypatch.setattr(kinds, "_kinds", {})
     monkeypatch.setattr(recent._recent, "repeats", {})
     monkeypatch.setattr(gpus, "gpu", lambda device: fake)
     monkeypatch.setattr(products, "TensorCoreRun", TensorCoreRun)

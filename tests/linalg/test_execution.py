@@ -82,7 +82,7 @@ class Driver:
         monkeypatch.setattr(kinds, "of", lambda job, sms: None)  # plan in general
         monkeypatch.setattr(products, "Graph", Graph)
         monkeypatch.setattr(products, "prepare", self._prepare)
-        monkeypatch.setattr(products, "_is_recording", lambda stream: self.recording)
+        monkeypatch.setattr(products, "is_recording", lambda stream: self.recording)
         monkeypatch.setattr(products, "relaxed", contextlib.nullcontext)
         monkeypatch.setattr(workspaces, "relaxed", contextlib.nullcontext)
         monkeypatch.setattr(workspaces, "call", call)

@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 
 from gemmlab.linalg.planning import formulas, kinds
 from gemmlab.linalg.planning.formulas import NotTraceable
-from gemmlab.linalg.planning.program import Factor, Job, WorkspaceAddresses
+from gemmlab.linalg.planning.program import NAMES, Factor, Job, WorkspaceAddresses, placed
 from gemmlab.linalg.planning.tiers import Choice
 from gemmlab.linalg.shapes import Operand, Stack
 
 SMS = 132
-MEMORY = (1 << 40, 2 << 40, 3 << 40, 4 << 40, 5 << 40)
+LEFT, RIGHT, REPORT, TOTALS, DOUBTS = (i << 40 for i in range(1, 6))
+MEMORY = WorkspaceAddresses(LEFT, RIGHT, REPORT, TOTALS, DOUBTS)
+ARRAYS = dict(zip(NAMES, (i << 44 for i in range(1, 5)), strict=True))
 CHOICES = [
     Choice("fp16x3", "", "bf16x6"),
     Choice("fp16x3", "requested"),
@@ -55,21 +57,28 @@ def jobs(draw: Any) -> Job:
 def test_formulas_plan_what_the_planner_plans(wanted: list[Job]) -> None:
     """Each product is planned by every kind that may be its own, made from the others."""
     for job in wanted:
-        launches = job.launches(WorkspaceAddresses(*MEMORY), SMS)
+        launches = job.launches(MEMORY, SMS)
+        orders = [sorted(launch.args) for launch in launches]
         found = kinds.of(job, SMS)
         for kind in found or ():
-            numbers = kinds.numbers_of(job)
             asked: list[Any] = []
-            planned = kind.plan(*numbers, lambda *sizes, to=asked: to.append(sizes) or MEMORY)
+
+            def place(*sizes: int, to: Any = asked) -> tuple[int, ...]:
+                to.append(sizes)
+                return LEFT, RIGHT, TOTALS, DOUBTS
+
+            planned = kind.plan(*kinds.numbers_of(job), REPORT, *ARRAYS.values(), place)
             if planned is None:
+                assert not asked  # an operand of another kind takes no memory
                 continue
             assert asked == [job.sizes(SMS)]
-            assert planned == tuple(map(kinds.launch_numbers, launches))
+            expected = zip(placed(launches, ARRAYS), orders, strict=True)
+            assert planned == tuple(kinds.launch_numbers(*pair) for pair in expected)
             for first, launch in zip(kind.launches, launches, strict=True):
                 assert (first.code, [*first.args]) == (launch.code, [*launch.args])
                 assert [x.copy for x in first.maps] == [x.copy for x in launch.maps]
         if found is not None:
-            kinds.add(found, job, SMS, launches)
+            kinds.add(found, job, SMS, launches, orders)
 
 
 def test_kinds_know_all_that_describes_a_product() -> None:
@@ -102,13 +111,14 @@ def test_most_new_shapes_are_of_few_kinds(monkeypatch: pytest.MonkeyPatch) -> No
         job = by_default(m, 2048 + 3 * m % 1000, 1000 + m % 3000)
         numbers, found = kinds.numbers_of(job), kinds.of(job, SMS)
         for kind in found or ():
-            if kind.plan(*numbers, lambda *_: MEMORY):
+            memory = LEFT, RIGHT, TOTALS, DOUBTS
+            if kind.plan(*numbers, REPORT, *ARRAYS.values(), lambda *_, at=memory: at):
                 planned += 1
                 break
         else:
             if found is not None:
-                launches = job.launches(WorkspaceAddresses(*MEMORY), SMS)
-                kinds.add(found, job, SMS, launches)
+                launches = job.launches(MEMORY, SMS)
+                kinds.add(found, job, SMS, launches, [[*launch.args] for launch in launches])
     count = sum(map(len, kinds._kinds.values()))
     assert count < 20 and planned > 0.85 * len(range(1024, 4000, 7))
 

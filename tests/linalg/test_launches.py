@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import sys
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ from cuda.bindings import driver as cu
 import gemmlab
 from gemmlab.compile.artifact import Artifact, ParameterType
 from gemmlab.errors import DeviceError
+from gemmlab.linalg import calls, entry, operands
 from gemmlab.linalg.planning import kinds
 from gemmlab.linalg.planning.launch import PlannedLaunch
 from gemmlab.linalg.planning.program import NAMES, Factor, Job, Source, WorkspaceAddresses
@@ -27,6 +29,7 @@ from gemmlab.linalg.shapes import Stack
 
 MEMORY = WorkspaceAddresses(1 << 20, 2 << 20, 3 << 20, 4 << 20)
 ADDRESSES = (1 << 40, 2 << 40, 3 << 40)  # of a, b and c
+REPORTS = range(1 << 24, (1 << 24) + workspaces._SLAB)  # addresses, as `products_of` gives them
 TYPES: dict[str, Any] = {"u64": ctypes.c_uint64, "u32": ctypes.c_uint32, "f32": ctypes.c_float}
 SHORT = ("m", "n", "k", "vectors", "depth", "pitch", "batch")
 
@@ -62,27 +65,35 @@ class Driver:
         self.launched: list[tuple[Any, ...]] = []  # grid, stream, cluster, arguments
         self.maps: dict[bytes, list[Any]] = {}  # encoded: address, shape, strides, box
         self.artifacts: dict[Any, Artifact] = {}
+        self.loaded: list[Artifact] = []  # a function's handle is its index
         self.status = 0
         monkeypatch.setattr(launches, "prepare", lambda codes: None)
         monkeypatch.setattr(launches, "loadable", self.artifacts.__getitem__)
         monkeypatch.setattr(launches, "call", lambda function, *args: 1)
-        monkeypatch.setattr(launches, "_function", lambda code, context: self.artifacts[code])
+        monkeypatch.setattr(launches, "_function", self._load)
         monkeypatch.setattr(driver, "relaxed", contextlib.nullcontext)
         monkeypatch.setattr(gpus, "current", lambda device: contextlib.nullcontext())
-        library = SimpleNamespace(cuTensorMapEncodeTiled=self._encode)
+        library = SimpleNamespace(
+            cuTensorMapEncodeTiled=self._encode, cuLaunchKernelEx=self._launch
+        )
         monkeypatch.setattr(launches, "_driver", lambda: library)
-        monkeypatch.setattr(cu, "cuLaunchKernelEx", self._launch)
 
-    def _launch(self, config: Any, function: Artifact, pointers: int, _extra: int) -> Any:
-        if self.status:
-            return (cu.CUresult.CUDA_ERROR_LAUNCH_FAILED,)
+    def _load(self, code: Any, _context: int) -> int:
+        self.loaded.append(self.artifacts[code])
+        return len(self.loaded) - 1
+
+    def _launch(self, at: Any, function: Any, pointers: Any, extra: Any) -> int:
+        assert extra.value is None
+        config = cu.CUlaunchConfig(_ptr=at.value)
+        artifact = self.loaded[function.value or 0]
         grid = (config.gridDimX, config.gridDimY, config.gridDimZ)
-        count = len(function.parameters)
-        at = list((ctypes.c_void_p * count).from_address(pointers))
-        values = arguments(function, at)
-        cluster = config.attrs[0].value.clusterDim.x
+        count = len(artifact.parameters)
+        values = arguments(artifact, list((ctypes.c_void_p * count).from_address(pointers.value)))
+        attributes = ctypes.c_uint64.from_address(at.value + 40).value
+        identifier, _, cluster = (ctypes.c_uint32 * 3).from_address(attributes)
+        assert identifier == cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
         self.launched.append((grid, int(config.hStream), cluster, values))
-        return (cu.CUresult.CUDA_SUCCESS,)
+        return self.status
 
     def _encode(self, target: Any, dtype: Any, rank: Any, address: Any, *rest: Any) -> int:
         assert target.value % 64 == 0 and rank.value == 3
@@ -98,6 +109,14 @@ class Driver:
             dtype.value,
         ]
         return self.status
+
+    def decoded(self) -> list[Any]:
+        """The launches, with tensor maps as numbers, and with reports at any place."""
+
+        def number(x: Any) -> Any:
+            return str(self.maps[x]) if isinstance(x, bytes) else x % 256 if x in REPORTS else x
+
+        return [(*rest, list(map(number, values))) for *rest, values in self.launched]
 
 
 def arguments(function: Artifact, at: list[Any]) -> list[Any]:
@@ -128,7 +147,7 @@ def products_of(device: Driver, monkeypatch: pytest.MonkeyPatch) -> Callable[[],
     fake_driver.install(monkeypatch)
     monkeypatch.setattr(products, "TensorCoreRun", real)
     monkeypatch.setattr(products, "prepare", lambda codes: None)
-    monkeypatch.setattr(products, "_is_recording", lambda stream: False)
+    monkeypatch.setattr(products, "is_recording", lambda stream: False)
     monkeypatch.setattr(products, "relaxed", contextlib.nullcontext)
     monkeypatch.setattr(workspaces, "relaxed", contextlib.nullcontext)
     monkeypatch.setattr(workspaces, "call", call)
@@ -158,11 +177,11 @@ def test_a_new_shape_costs_few_calls_and_makes_no_graph(
         a, b = matrix(m, k), matrix(k, n)
         device.launched.clear()
         products_of().clear()
-        calls = 0
+        count_of_calls = 0
 
         def count(frame: Any, event: str, _: Any) -> None:
-            nonlocal calls
-            calls += event == "call" and frame.f_globals["__name__"].startswith("gemmlab.")
+            nonlocal count_of_calls
+            count_of_calls += event == "call" and frame.f_globals["__name__"].startswith("gemmlab.")
 
         sys.setprofile(count)
         try:
@@ -170,8 +189,77 @@ def test_a_new_shape_costs_few_calls_and_makes_no_graph(
         finally:
             sys.setprofile(None)
         assert len(device.launched) == 6 and gemmlab.last_plan().tier == "fp16x3"
-    assert calls < 150
+    assert count_of_calls < 80
     assert not products_of()
+
+
+def operands_of(size: tuple[int, int, int], form: str) -> tuple[list[Any], dict[str, Any]]:
+    """Operands of a form and options, and room for the result."""
+    m, n, k = size
+    big = [np.zeros(2**23, np.float32) for _ in "abco"]
+
+    def array(i: int, *shape: int) -> np.ndarray:
+        return big[i][: math.prod(shape)].reshape(shape)
+
+    a, b, c, out = array(0, m, k), array(1, k, n), array(2, m, n), array(3, m, n)
+    options: dict[str, Any] = {"out": out}
+    match form:
+        case "a transposed":
+            a = array(0, k, m).T
+        case "b transposed":
+            b = array(1, n, k).T
+        case "out transposed":
+            options["out"] = array(3, n, m).T
+        case "rows with gaps":
+            a, options["out"] = array(0, m, k + 4)[:, :k], array(3, m, n + 8)[:, :n]
+        case "bias":
+            options |= {"c": array(2, n), "beta": 1.0}
+        case "scaled":
+            options |= {"c": array(2, m, n + 4)[:, :n], "beta": -0.5, "alpha": 2.0}
+        case "in place":
+            options |= {"c": out, "beta": 1.0}
+        case "not read":
+            options |= {"c": c, "beta": 0.0}
+        case "stack":
+            a, options["out"] = array(0, 3, m, k), array(3, 3, m, n)
+        case "stacks":
+            a, b, options["out"] = array(0, 3, m, k), array(1, 3, k, n), array(3, 3, m, n)
+        case "bf16x6":
+            options["precision"] = "bf16x6"
+    arrays = {id(x): fake_driver.Array(x) for x in (a, b, *options.values()) if hasattr(x, "shape")}
+    given = [arrays[id(a)], arrays[id(b)]]
+    return given, {name: arrays.get(id(x), x) for name, x in options.items()}
+
+
+def described(given: list[Any], options: dict[str, Any]) -> Any:
+    rest = {"c": None, "alpha": None, "beta": None, "precision": None, **options}
+    scalars = operands.check_scalars(given[1], rest["c"], rest["alpha"], rest["beta"])
+    arrays = (*given, rest["c"], rest["out"])
+    return entry.describe(arrays, scalars, rest["precision"], None)[0]
+
+
+FORMS = ["plain", "a transposed", "b transposed", "out transposed", "rows with gaps", "bias"]
+FORMS += ["scaled", "in place", "not read", "stack", "stacks", "bf16x6"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_first_product_of_a_form_gets_the_arguments_that_a_planned_one_gets(
+    device: Driver, products_of: Callable[[], list[str]], form: str
+) -> None:
+    """Of three similar products, the third needs no plan."""
+    products_of()
+    given, options = operands_of((0, 0, 0), form)
+    for size in ((1100, 1200, 1300), (1108, 1208, 1304), (1090, 1190, 1310)):
+        given, options = operands_of(size, form)
+        device.launched.clear()
+        gemmlab.matmul(*given, **options)
+    key, plan = calls.form_of(described(given, options)).key, gemmlab.last_plan()
+    by_formulas = device.decoded()
+    assert plan.tier != "ieee" and key not in calls._planned
+    device.launched.clear()
+    gemmlab.matmul(*given, **options)
+    assert key in calls._planned and device.decoded() == by_formulas
+    assert str(plan) == str(gemmlab.last_plan())
 
 
 def test_each_launch_has_its_own_arguments(device: Driver) -> None:
@@ -246,5 +334,5 @@ def test_errors_of_the_driver_are_named(device: Driver, failing: str) -> None:
         return
     (first, *_) = Launcher(0).bind(product)
     device.status = 1
-    with pytest.raises(DeviceError, match="cuLaunchKernelEx: CUDA_ERROR_LAUNCH_FAILED"):
+    with pytest.raises(DeviceError, match="cuLaunchKernelEx: CUDA_ERROR_INVALID_VALUE"):
         first.launch(77, ADDRESSES)

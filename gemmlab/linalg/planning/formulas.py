@@ -8,8 +8,9 @@ each comparison as a condition under which the lines apply. The lines become a f
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 
 class NotTraceable(Exception):
@@ -20,7 +21,6 @@ class Symbol:
     """A number of a plan, known only by the expression that computes it."""
 
     __slots__ = ("_recorder", "name", "value")
-    __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, recorder: Recorder, name: str, value: float) -> None:
         """value: the number in the product that is traced; it decides comparisons."""
@@ -32,10 +32,13 @@ class Symbol:
     def __bool__(self) -> bool:
         return self._recorder.decided(self.name, bool(self.value))
 
-    def __index__(self) -> int:
+    def __format__(self, _: str) -> str:
+        return self.name  # in a text that nobody reads
+
+    def __index__(self) -> NoReturn:
         raise NotTraceable
 
-    __int__ = __float__ = __index__
+    __int__ = __float__ = __hash__ = __index__
 
 
 class Recorder:
@@ -71,12 +74,18 @@ class Recorder:
         return holds
 
 
+# Operations with a constant that leave a number as it is.
+_UNCHANGED = (("*", 1), ("+", 0))
+
+
 def _operation(sign: str, function: Callable[[Any, Any], Any], *, reflected: bool) -> Any:
     def method(self: Symbol, other: Any) -> Any:
         pair = (other, self) if reflected else (self, other)
         names = [x.name if isinstance(x, Symbol) else repr(x) for x in pair]
         values = [x.value if isinstance(x, Symbol) else x for x in pair]
         recorder: Recorder = self._recorder
+        if type(other) is int and (sign, other) in _UNCHANGED:
+            return self
         text, value = f"{names[0]} {sign} {names[1]}", function(*values)
         if isinstance(value, bool):
             return recorder.decided(text, value)
@@ -105,21 +114,54 @@ def trace(
     names: Sequence[str],
     values: Sequence[float],
     plan: Callable[..., Any],
-    place: Callable[..., Sequence[int]],
+    place: Callable[..., Sequence[int]] | None = None,
 ) -> Any:
-    """Return a function of numbers, and of a function, that computes what `plan` does.
+    """Return a function of numbers that computes what `plan` does.
 
-    `plan` takes a symbol for each name, and a function like `place`: it takes numbers, and returns
-    as many numbers as `place` does. The result is nested tuples of numbers. Where a comparison has
-    another outcome than for `values`, the function returns None. Raises NotTraceable.
+    `plan` takes a symbol for each name, and if there is a `place`, a function like it: it takes
+    numbers, and returns as many numbers as `place` does. So does the function. The result is nested
+    tuples of numbers. Where a comparison has another outcome than for `values`, the function
+    returns None. Raises NotTraceable.
     """
     recorder = Recorder()
-    symbols = [Symbol(recorder, *pair) for pair in zip(names, values, strict=True)]
-    result = plan(*symbols, lambda *args: recorder.called("place", args, place(*args)))
-    body = "\n    ".join([*recorder.lines, f"return {_text(result)}"])
+    given: list[Any] = [Symbol(recorder, *pair) for pair in zip(names, values, strict=True)]
+    if place is not None:
+        given.append(lambda *args: recorder.called("place", args, place(*args)))
+        names = [*names, "place"]
+    result = _text(plan(*given))
+    # Conditions on numbers come first, so that a function that does not apply ends soon.
+    first = _needed(_before_calls(recorder.lines), "")
+    rest = [line for line in _needed(recorder.lines, result) if line not in first]
+    body = "\n    ".join([*first, *rest, f"return {result}"])
     space: dict[str, Any] = {"__name__": __name__}
-    exec(f"def traced({', '.join(names)}, place):\n    {body}\n", space)
+    exec(f"def traced({', '.join(names)}):\n    {body}\n", space)
     return space["traced"]
+
+
+def _needed(lines: Sequence[str], result: str) -> list[str]:
+    """The lines that the result or a condition depends on."""
+    used, kept = set(_VARIABLE.findall(result)), []
+    for line in reversed(lines):
+        target = "" if line.startswith("if ") else line.partition(" = ")[0]
+        if not target or not used.isdisjoint(_VARIABLE.findall(target)):
+            used.update(_VARIABLE.findall(line))
+            kept.append(line)
+    return kept[::-1]
+
+
+def _before_calls(lines: Sequence[str]) -> list[str]:
+    """The lines that depend on no call of `place`."""
+    later, found = set[str](), []
+    for line in lines:
+        target, _, expression = line.partition(" = ")
+        if line.startswith("(") or not later.isdisjoint(_VARIABLE.findall(expression or line)):
+            later.update(_VARIABLE.findall(target))
+        else:
+            found.append(line)
+    return found
+
+
+_VARIABLE = re.compile(r"\bv\d+\b")
 
 
 def least(x: Any, y: Any) -> Any:
@@ -130,6 +172,18 @@ def least(x: Any, y: Any) -> Any:
 def most(x: Any, y: Any) -> Any:
     """The larger of two numbers, likewise."""
     return _chosen("max", x, y) if isinstance(x, Symbol) or isinstance(y, Symbol) else max(x, y)
+
+
+def first_least(values: Sequence[Any]) -> tuple[Any, Any]:
+    """The index of the first of the smallest numbers, and that number; also of symbols."""
+    recorder = next((x._recorder for x in values if isinstance(x, Symbol)), None)
+    numbers = [x.value if isinstance(x, Symbol) else x for x in values]
+    index, value = numbers.index(min(numbers)), min(numbers)
+    if recorder is None:
+        return index, value
+    text = _text(tuple(values))
+    best = recorder.computed(f"min({text})", value)
+    return recorder.computed(f"{text}.index({best.name})", index), best
 
 
 def _chosen(function: str, *pair: Any) -> Symbol:

@@ -6,12 +6,13 @@ times as long as one by formulas, and making a kind takes as long as planning te
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from gemmlab.kernels.gemm.sm90.config import TileConfig
 from gemmlab.linalg.planning.formulas import NotTraceable, trace
 from gemmlab.linalg.planning.launch import PlannedLaunch
-from gemmlab.linalg.planning.program import Factor, Job, WorkspaceAddresses
+from gemmlab.linalg.planning.program import NAMES, Factor, Job, WorkspaceAddresses, placed
 from gemmlab.linalg.shapes import Operand, Stack
 
 _MOST = 32  # kinds with the same key; further products are planned in general
@@ -64,33 +65,46 @@ def numbers_of(job: Job) -> Numbers:
     )
 
 
-class Kind:
-    """Products that take the same path through the planner, down to the same kernels."""
-
-    def __init__(self, job: Job, sms: int, launches: Sequence[PlannedLaunch]) -> None:
-        """`launches` are those of a product of the kind. Raises NotTraceable."""
-        self.launches = launches
-
-        def planned(*given: Any) -> tuple[LaunchNumbers, ...]:
-            *numbers, place = given
-            other = _like(job, sms, *numbers)
-            memory = WorkspaceAddresses(*place(*other.sizes(sms)))
-            return tuple(launch_numbers(launch) for launch in other.launches(memory, sms))
-
-        # A function of `Numbers` and of a function that takes `Job.sizes` and returns the fields of
-        # WorkspaceAddresses. It returns what launches differ in; None for products of other kinds.
-        self.plan: Callable[..., tuple[LaunchNumbers, ...] | None] = trace(
-            Numbers._fields, numbers_of(job), planned, lambda *sizes: (1 << 40,) * 5
-        )
-
-
-# Grid, arguments in the order of the launch, and of each tensor map address, shape and strides.
+# Grid, arguments in the kernel's order, and of each tensor map address, shape and strides.
 LaunchNumbers = tuple[tuple[int, int, int], tuple[Any, ...], tuple[tuple[int, ...], ...]]
 
 
-def launch_numbers(launch: PlannedLaunch) -> LaunchNumbers:
+class Kind:
+    """Products that take the same path through the planner, down to the same kernels."""
+
+    def __init__(
+        self,
+        job: Job,
+        sms: int,
+        launches: Sequence[PlannedLaunch],
+        orders: Sequence[Sequence[str]],
+    ) -> None:
+        """`launches` are those of a product of the kind, `orders` the names of their arguments as
+        the kernels take them. Raises NotTraceable."""
+        self.launches = launches
+
+        def planned(*given: Any) -> tuple[LaunchNumbers, ...]:
+            *numbers, report, a, b, c, d, place = given
+            other = _like(job, sms, *numbers)
+            left, right, totals, doubts = place(*other.sizes(sms))
+            memory = WorkspaceAddresses(left, right, report, totals, doubts)
+            arrays = dict(zip(NAMES, (a, b, c, d), strict=True))
+            found = zip(placed(other.launches(memory, sms), arrays), orders, strict=True)
+            return tuple(launch_numbers(*pair) for pair in found)
+
+        # A function of `Numbers`, the address of the report, those of the caller's arrays, and a
+        # function that takes `Job.sizes` and returns addresses. It returns what launches differ in;
+        # None for products of other kinds.
+        names, far = (*Numbers._fields, "report", *NAMES), 1 << 40
+        self.plan: Callable[..., tuple[LaunchNumbers, ...] | None] = trace(
+            names, (*numbers_of(job), *(far,) * 5), planned, lambda *sizes: (far,) * 4
+        )
+
+
+def launch_numbers(launch: PlannedLaunch, order: Sequence[str]) -> LaunchNumbers:
     maps = tuple((x.address, *x.shape, *x.strides) for x in launch.maps)
-    return launch.grid, tuple(launch.args.values()), maps  # type: ignore[return-value]
+    args = tuple(launch.args[name] for name in order)
+    return launch.grid, args, maps  # type: ignore[return-value]
 
 
 def _like(job: Job, sms: int, *given: Any) -> Job:
@@ -131,10 +145,10 @@ def _like(job: Job, sms: int, *given: Any) -> Job:
 _kinds: dict[tuple[Any, ...], list[Kind]] = {}
 
 
-def of(job: Job, sms: int) -> list[Kind] | None:
-    """Return the kinds that the product may be of; None for the first product of their like."""
+def key_of(job: Job, sms: int) -> tuple[Any, ...]:
+    """What products of one kind have in common, apart from tiles."""
     left, right, choice = job.left, job.right, job.choice
-    key = (
+    return (
         left.name,
         left.operand.k_major,
         right.operand.k_major,
@@ -145,18 +159,33 @@ def of(job: Job, sms: int) -> list[Kind] | None:
         choice.fallback,
         left.arch,
         sms,
-        *map(id, job.tiles(sms)),  # tiles are made once per kind and kept
     )
-    found = _kinds.get(key)
+
+
+def find(key: tuple[Any, ...], tiles: Iterable[TileConfig]) -> list[Kind] | None:
+    """Return the kinds with a key and tiles that a product has had before; else None."""
+    return _kinds.get((key, *map(id, tiles)))  # tiles are made once and kept
+
+
+def of(job: Job, sms: int) -> list[Kind] | None:
+    """Return the kinds that the product may be of; None for the first product of their like."""
+    key, tiles = key_of(job, sms), job.tiles(sms)
+    found = find(key, tiles)
     if found is None:
-        _kinds[key] = []
+        _kinds[key, *map(id, tiles)] = []
     return found
 
 
-def add(found: list[Kind], job: Job, sms: int, launches: Sequence[PlannedLaunch]) -> None:
+def add(
+    found: list[Kind],
+    job: Job,
+    sms: int,
+    launches: Sequence[PlannedLaunch],
+    orders: Sequence[Sequence[str]],
+) -> None:
     """Add the kind of a product to `found`, which `of` has returned."""
     if len(found) < _MOST:
         try:
-            found.append(Kind(job, sms, launches))
+            found.append(Kind(job, sms, launches, orders))
         except NotTraceable:
             return

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache
+from functools import cache
 from typing import NamedTuple
 
 from gemmlab.kernels.common import ceil_div
@@ -31,7 +31,7 @@ from gemmlab.kernels.gemm.sm90.config import (
     TileConfig,
 )
 from gemmlab.linalg.arch import DEFAULT, Architecture
-from gemmlab.linalg.planning.formulas import least, most
+from gemmlab.linalg.planning.formulas import first_least, least, most
 from gemmlab.linalg.planning.launch import Address, Map, PlannedLaunch, Value
 from gemmlab.linalg.shapes import Operand
 
@@ -427,31 +427,34 @@ def fastest(
     product: Product, arch: Architecture, scheme: Scheme, k_major: tuple[bool, bool], sms: int
 ) -> tuple[int, TileConfig]:
     """The tile with the least predicted clocks, and these clocks: rounds × k-tiles per round."""
-    kind = arch, scheme.name, *k_major, _promote_k(scheme, product.k)
-    return _fastest(*kind, product.m, product.n, ceil_div(product.k, LINE), product.batch, sms)
+    index, clocks = least_clocks(product, arch, scheme, k_major, sms)
+    return clocks, choices(product, arch, scheme, k_major)[index]
 
 
-@lru_cache(256)  # a product asks for the same tile two or three times
-def _fastest(
-    arch: Architecture,
-    scheme: str,
-    a_k_major: bool,
-    b_k_major: bool,
-    promote_k: int,
-    m: int,
-    n: int,
-    steps: int,
-    batch: int,
-    sms: int,
-) -> tuple[int, TileConfig]:
-    each, best = arch.round_clocks, None
-    for tile, rows, columns, step_clocks in _tiles(arch, scheme, a_k_major, b_k_major, promote_k):
-        clusters = -(-m // rows) * -(-n // columns) * batch
-        clocks = -(-clusters // (sms // tile.cluster)) * (steps * step_clocks + each)
-        if best is None or clocks < best[0]:
-            best = clocks, tile
-    assert best is not None
-    return best
+def least_clocks(
+    product: Product, arch: Architecture, scheme: Scheme, k_major: tuple[bool, bool], sms: int
+) -> tuple[int, int]:
+    """The index in `choices` of the tile with the least predicted clocks, and these clocks."""
+    m, n, batch, each = product.m, product.n, product.batch, arch.round_clocks
+    steps, clocks = ceil_div(product.k, LINE), []
+    for tile, rows, columns, step_clocks in _tiles(*_kind(product.k, arch, scheme, k_major)):
+        clusters = ceil_div(m, rows) * ceil_div(n, columns) * batch
+        rounds = ceil_div(clusters, sms // tile.cluster)
+        clocks.append(rounds * (steps * step_clocks + each))
+    return first_least(clocks)
+
+
+def choices(
+    product: Product, arch: Architecture, scheme: Scheme, k_major: tuple[bool, bool]
+) -> list[TileConfig]:
+    """The tiles that a product may use."""
+    return [tile for tile, *_ in _tiles(*_kind(product.k, arch, scheme, k_major))]
+
+
+def _kind(
+    k: int, arch: Architecture, scheme: Scheme, k_major: tuple[bool, bool]
+) -> tuple[Architecture, str, bool, bool, int]:
+    return arch, scheme.name, *k_major, _promote_k(scheme, k)
 
 
 def _promote_k(scheme: Scheme, k: int) -> int:
@@ -461,7 +464,7 @@ def _promote_k(scheme: Scheme, k: int) -> int:
 
 def tiles(a: Packed, b: Packed, k: int) -> list[TileConfig]:
     """Return the tiles that a product of depth k may use."""
-    kind = a.arch, a.scheme.name, a.k_major, b.k_major, _promote_k(a.scheme, k)
+    kind = _kind(k, a.arch, a.scheme, (a.k_major, b.k_major))
     return [tile for tile, *_ in _tiles(*kind)]
 
 

@@ -163,8 +163,25 @@ class Job:
 
     def tiles(self, sms: int) -> list[TileConfig]:
         """The tile of each tier that may run."""
+        return [self._tile(scheme, sms) for scheme in self._schemes]
+
+    def tile_choices(self, sms: int) -> list[tuple[list[TileConfig], int]]:
+        """For each tier that may run: the tiles, and the index of the fastest, as predicted."""
+        product, majors, found = self._product, self._majors, []
+        for scheme in self._schemes:
+            rest = self.left.arch, SCHEMES[scheme], majors
+            index, _ = plan.least_clocks(product, *rest, sms)
+            found.append((plan.choices(product, *rest), index))
+        return found
+
+    @property
+    def _schemes(self) -> list[str]:
         schemes = (self.choice.tier, self.choice.fallback)
-        return [self._tile(scheme, sms) for scheme in schemes if scheme is not None]
+        return [scheme for scheme in schemes if scheme is not None]
+
+    @property
+    def _majors(self) -> tuple[bool, bool]:
+        return self.left.operand.k_major, self.right.operand.k_major
 
     def with_tiles(self, other: Job, sms: int) -> Job:
         """Use the tiles of another product."""
@@ -212,8 +229,7 @@ class Job:
             return self.tile
         key = scheme, sms
         if key not in self._tiles:
-            majors = (self.left.operand.k_major, self.right.operand.k_major)
-            rest = self.left.arch, SCHEMES[scheme], majors, sms
+            rest = self.left.arch, SCHEMES[scheme], self._majors, sms
             _, self._tiles[key] = plan.fastest(self._product, *rest)
         return self._tiles[key]
 

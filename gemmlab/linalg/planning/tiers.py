@@ -21,7 +21,8 @@ from functools import cache
 from gemmlab.errors import DTypeError, TierError, UnknownNameError
 from gemmlab.kernels.gemm.sm90.config import SCHEMES
 from gemmlab.linalg.arch import ARCHITECTURES, DEFAULT, Architecture
-from gemmlab.linalg.planning.plan import Product, fastest
+from gemmlab.linalg.planning.formulas import most
+from gemmlab.linalg.planning.plan import Product, least_clocks
 
 TIERS = (*SCHEMES, "ieee")
 FASTEST = "fp16x3"  # scheme
@@ -63,13 +64,15 @@ class Case:
 class Choice:
     """The tier of a product, the reason, and the `fallback` that the GPU may use instead.
 
-    `arch` has the kernels; `ieee` does not use them.
+    `arch` has the kernels; `ieee` does not use them. `saved_s`: the seconds by which the tier is
+    predicted to be faster than `ieee`, where that is the reason.
     """
 
     tier: str
     reason: str
     fallback: str | None = None
     arch: Architecture = DEFAULT
+    saved_s: float = 0.0
 
 
 def check_precision(precision: str | None) -> None:
@@ -108,7 +111,7 @@ def choose(precision: str | None, case: Case) -> Choice:
     fast, plain = fp16x3_time(case), sgemm_time(case)
     words = f"predicted {_micro(fast)}, float32 multiply-adds {_micro(plain)}"
     if fast < _SURE * plain:
-        return Choice(FASTEST, words, SCHEMES[FASTEST].fallback, arch)
+        return Choice(FASTEST, words, SCHEMES[FASTEST].fallback, arch, plain - fast)
     return Choice("ieee", f"fp16x3 is no faster at {case}: {words}")
 
 
@@ -143,11 +146,11 @@ def fp16x3_time(case: Case, fallback: bool = True) -> float:
     for count, k_major, scheme in zip((m, n), case.k_major, case.packed, strict=True):
         size = 8 * count * k * batch
         if scheme is None and k_major:
-            seconds += max(size / arch.pack_k_major_rate, count * batch * arch.vector_time)
+            seconds += most(size / arch.pack_k_major_rate, count * batch * arch.vector_time)
         elif scheme is None:
             seconds += size / arch.pack_mn_major_rate
     product = Product(m, n, k, n, batch)
-    clocks, _ = fastest(product, arch, SCHEMES[FASTEST], case.k_major, case.multiprocessors)
+    _, clocks = least_clocks(product, arch, SCHEMES[FASTEST], case.k_major, case.multiprocessors)
     written = 4 * m * n * batch  # bytes
     return seconds + clocks * arch.clock_time + written / arch.store_rate
 
@@ -157,9 +160,9 @@ def sgemm_time(case: Case) -> float:
     arch = case.arch or DEFAULT
     work = 2 * case.m * case.n * case.k * case.batch
     size = 4 * (case.m * case.k + case.k * case.n + case.m * case.n) * case.batch
-    return arch.sgemm_start + max(
-        (work + arch.sgemm_half) / arch.sgemm_rate, size / arch.sgemm_bytes
-    )
+    moved, computed = size / arch.sgemm_bytes, (work + arch.sgemm_half) / arch.sgemm_rate
+    seconds: float = arch.sgemm_start + most(moved, computed)
+    return seconds
 
 
 def _obstacle(case: Case) -> str | None:

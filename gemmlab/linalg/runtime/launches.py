@@ -1,17 +1,17 @@
 """Launches through the CUDA driver, with their arguments packed into bytes.
 
 A kernel's configuration and the layout of its arguments are prepared once. To launch it at a new
-shape then takes one call that packs its numbers, and one of the driver.
+shape then takes one call that packs its numbers, and one of the driver, by its C interface: the
+Python bindings of `cuLaunchKernelEx` take as long as the driver itself.
 """
 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import accumulate
-from operator import itemgetter
 from struct import Struct
 from typing import Any, NamedTuple
 
@@ -32,7 +32,7 @@ from gemmlab.linalg.runtime.kernels import check_arguments, loadable, prepare
 Addresses = tuple[int, ...]  # of the caller's arrays, in the order of `program.NAMES`
 
 _FORMATS = {"u64": "Q", "u32": "I", "s32": "i", "f32": "f"}  # PTX type -> format of `struct`
-_ADDRESS = Struct("=Q")
+_ADDRESS, _GRID = Struct("=Q"), Struct("=3I")
 _MAP_BYTES, _MAP_ALIGNMENT = 128, 64  # of a CUtensorMap
 
 
@@ -58,21 +58,17 @@ class BoundLaunch:
     """A launch with its arguments as bytes, except for the addresses of the caller's arrays."""
 
     kernel: Kernel
-    grid: tuple[int, int, int]
+    grid: Dim3
     image: bytes
     moving: list[tuple[int, int]]  # offset of an argument, and which address it takes
 
     def launch(self, stream: int, addresses: Addresses) -> None:
-        """Enqueue the launch on a stream, given its handle."""
-        kernel, config, arguments = self.kernel, self.kernel.config, self.kernel.arguments
+        """Enqueue the launch on a stream, given its handle. Raises DeviceError."""
+        arguments = self.kernel.arguments
         arguments.bytes[:] = self.image
         for at, i in self.moving:
-            _ADDRESS.pack_into(arguments.bytes, at, addresses[i])
-        config.gridDimX, config.gridDimY, config.gridDimZ = self.grid
-        config.hStream = stream
-        (error,) = cu.cuLaunchKernelEx(config, kernel.function, arguments.pointers, 0)
-        if error:
-            raise DeviceError(f"cuLaunchKernelEx: {error.name}")
+            arguments.put(at, addresses[i])
+        self.kernel.enqueue(self.grid, stream)
 
 
 class Kernel:
@@ -86,52 +82,65 @@ class Kernel:
         self.function = _function(launch.code, int(call(cu.cuCtxGetCurrent)))
         parameters = artifact.parameters[len(launch.maps) :]
         formats = [_FORMATS[parameter.ptx_type] for parameter in parameters]
-        self.numbers = Struct("=" + "".join(formats))
-        self._names = [parameter.name for parameter in parameters]
-        self._first = _MAP_BYTES * len(launch.maps)
+        self.names = [parameter.name for parameter in parameters]
+        first = _MAP_BYTES * len(launch.maps)
         sizes = [Struct(f"={one}").size for one in formats]
-        offsets = list(accumulate(sizes, initial=self._first))
+        offsets = list(accumulate(sizes, initial=first))
         self.nbytes = offsets.pop()
-        self.offsets = [*range(0, self._first, _MAP_BYTES), *offsets]
-        self.arguments = Arguments(self.offsets, self.nbytes)
-        self._places = [*zip(self._names, offsets, strict=True)]
-        self._maps = [_Encoder(wanted) for wanted in launch.maps]
+        self.offsets = [*range(0, first, _MAP_BYTES), *offsets]
+        self.arguments = arguments = Arguments(self.offsets, self.nbytes)
+        self._places = [*zip(self.names, offsets, strict=True)]
+        numbers = Struct("=" + "".join(formats))
+        self._put = partial(numbers.pack_into, arguments.bytes, first)
+        starts = range(arguments.start, arguments.start + first, _MAP_BYTES)
+        encoders = [_Encoder(*pair) for pair in zip(starts, launch.maps, strict=True)]
+        self._encode = [encoder.encode for encoder in encoders]
         self.block, self.dynamic_smem = launch.block, launch.dynamic_smem
-        self.config = _config(launch)
+        self._config = _config(launch)
+        at = self._config.getPtr()
+        # The grid and the stream lie at offsets 0 and 32 of a CUlaunchConfig.
+        self._put_grid = partial(_GRID.pack_into, (ctypes.c_char * _GRID.size).from_address(at), 0)
+        self._stream_field, self._stream = ctypes.c_void_p.from_address(at + 32), -1
+        self._enqueue = _driver().cuLaunchKernelEx
+        given = at, int(self.function), arguments.pointers, None
+        self._given = tuple(map(ctypes.c_void_p, given))
         if launch.dynamic_smem > STATIC_SMEM:
             name = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             call(cu.cuFuncSetAttribute, self.function, name, launch.dynamic_smem)
 
-    def encoded(self, maps: tuple[Any, ...]) -> bytes:
-        """Return tensor maps as bytes, given address, shape and strides of each."""
-        at = self.arguments.start
-        for encoder, wanted in zip(self._maps, maps, strict=True):
-            encoder.encode(at, *wanted)
-            at += _MAP_BYTES
-        return bytes(self.arguments.bytes[: self._first])
+    def fill(self, args: tuple[Any, ...], maps: tuple[Any, ...]) -> None:
+        """Put `kinds.LaunchNumbers` into the memory for arguments. Raises DeviceError."""
+        self._put(*args)
+        if maps:
+            for encode, wanted in zip(self._encode, maps, strict=True):
+                encode(*wanted)
+
+    def enqueue(self, grid: Dim3, stream: int) -> None:
+        """Launch the kernel with the arguments that are in the memory. Raises DeviceError."""
+        self._put_grid(*grid)
+        if stream != self._stream:
+            self._stream_field.value = self._stream = stream
+        status = self._enqueue(*self._given)
+        if status:
+            raise DeviceError(f"cuLaunchKernelEx: {cu.CUresult(status).name}")
 
     def form(self, launch: PlannedLaunch) -> Form:
-        """Return how launches with the same arguments' names as `launch` are bound."""
-        names, args = [*launch.args], launch.args
-        order: Callable[..., Any] = itemgetter(*(names.index(name) for name in self._names))
+        """Return how launches that take the caller's arrays as `launch` does are bound."""
+        args = launch.args
         moving = [(at, x.index) for name, at in self._places if type(x := args[name]) is Source]
-        return Form(self, order, moving)
+        return Form(self, moving)
 
 
 class Form(NamedTuple):
     """Binds the launches of a kernel that differ in numbers alone."""
 
     kernel: Kernel
-    order: Callable[[tuple[Any, ...]], tuple[Any, ...]]  # puts arguments into the kernel's order
     moving: list[tuple[int, int]]
 
     def bind(self, grid: Dim3, args: tuple[Any, ...], maps: tuple[Any, ...]) -> BoundLaunch:
         """Bind a launch with these `kinds.LaunchNumbers`. Raises DeviceError."""
-        kernel = self.kernel
-        image = kernel.numbers.pack(*self.order(args))
-        if maps:
-            image = kernel.encoded(maps) + image
-        return BoundLaunch(kernel, grid, image, self.moving)
+        self.kernel.fill(args, maps)
+        return BoundLaunch(self.kernel, grid, bytes(self.kernel.arguments.bytes), self.moving)
 
 
 class Launcher:
@@ -149,14 +158,28 @@ class Launcher:
     def bind(self, launches: Sequence[PlannedLaunch]) -> list[BoundLaunch]:
         """Bind launches. Raises the errors of `kernels.artifact`."""
         forms = self._loaded(launches)
-        return [form.bind(*launch_numbers(x)) for form, x in zip(forms, launches, strict=True)]
+        pairs = zip(forms, launches, strict=True)
+        return [form.bind(*launch_numbers(x, form.kernel.names)) for form, x in pairs]
 
     def bind_kind(self, kind: Kind, numbers: Sequence[LaunchNumbers]) -> list[BoundLaunch]:
         """Bind the launches of a product of that kind."""
+        return [form.bind(*x) for form, x in zip(self._of_kind(kind), numbers, strict=True)]
+
+    def launch_kind(self, kind: Kind, numbers: Sequence[LaunchNumbers], stream: int) -> None:
+        """Enqueue the launches of a product of that kind. Raises DeviceError."""
+        for (kernel, _), (grid, args, maps) in zip(self._of_kind(kind), numbers, strict=True):
+            kernel.fill(args, maps)
+            kernel.enqueue(grid, stream)
+
+    def orders(self, launches: Iterable[PlannedLaunch]) -> list[list[str]]:
+        """Return the names of the arguments of loaded kernels, as the kernels take them."""
+        return [self._kernels[launch.code].names for launch in launches]
+
+    def _of_kind(self, kind: Kind) -> list[Form]:
         forms = self._forms.get(kind)
         if forms is None:
             forms = self._forms[kind] = self._loaded(kind.launches)
-        return [form.bind(*x) for form, x in zip(forms, numbers, strict=True)]
+        return forms
 
     def _loaded(self, launches: Sequence[PlannedLaunch]) -> list[Form]:
         kernels, forms = self._kernels, []
@@ -196,17 +219,18 @@ def _config(launch: PlannedLaunch) -> Any:
 
 
 class _Encoder:
-    """Encodes tensor maps with the same box, by the driver's C interface.
+    """Encodes tensor maps with the same box to one place in host memory.
 
-    Its Python bindings take three times as long, to convert lists.
+    It calls the driver's C interface, whose Python bindings take three times as long.
     """
 
-    def __init__(self, wanted: Map) -> None:
+    def __init__(self, target: int, wanted: Map) -> None:
         self._function = _driver().cuTensorMapEncodeTiled
         # Sizes of the axes, bytes between lines and between parts; the box, element strides.
-        self._layout = Struct("=5Q3I3I")
-        self._rest = LINE, wanted.copy.lines, 1, 1, 1, 1
-        self._memory = ctypes.create_string_buffer(self._layout.size)
+        sizes, rest = Struct("=5Q"), Struct("=3I3I")
+        self._memory = ctypes.create_string_buffer(sizes.size + rest.size)
+        self._put = partial(sizes.pack_into, self._memory, 0)
+        rest.pack_into(self._memory, sizes.size, LINE, wanted.copy.lines, 1, 1, 1, 1)
         at = ctypes.addressof(self._memory)
         pointers = [ctypes.c_void_p(at + offset) for offset in (0, 24, 40, 52)]
         dtype = f"CU_TENSOR_MAP_DATA_TYPE_{wanted.copy.dtype.upper()}"
@@ -217,14 +241,14 @@ class _Encoder:
             cu.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
             cu.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
         )
-        self._target, self._address = ctypes.c_void_p(), ctypes.c_void_p()
+        self._address = ctypes.c_void_p()
         tensor = kind, ctypes.c_uint32(3), self._address, *pointers
-        self._args = self._target, *tensor, *map(ctypes.c_int, options)
+        self._args = ctypes.c_void_p(target), *tensor, *map(ctypes.c_int, options)
 
-    def encode(self, target: int, address: int, *sizes: int) -> None:
-        """Write the CUtensorMap to `target` in host memory. Raises DeviceError."""
-        self._layout.pack_into(self._memory, 0, *sizes, *self._rest)
-        self._target.value, self._address.value = target, address
+    def encode(self, address: int, *sizes: int) -> None:
+        """Encode a CUtensorMap. Raises DeviceError."""
+        self._put(*sizes)
+        self._address.value = address
         status = self._function(*self._args)
         if status:
             name = cu.CUresult(status).name

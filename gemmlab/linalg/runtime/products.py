@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from functools import cache, partial
+from functools import cache
 from typing import Protocol
 
 from cuda.bindings import driver as cu
@@ -12,10 +12,9 @@ from gemmlab.linalg import cublas
 from gemmlab.linalg.frameworks import DEFAULT_STREAMS, Framework
 from gemmlab.linalg.planned import Counts
 from gemmlab.linalg.planning import kinds
-from gemmlab.linalg.planning.plan import REPORT_BYTES
 from gemmlab.linalg.planning.program import NAMES, Job, WorkspaceAddresses
 from gemmlab.linalg.runtime import gpus
-from gemmlab.linalg.runtime.driver import call, relaxed
+from gemmlab.linalg.runtime.driver import relaxed
 from gemmlab.linalg.runtime.graph import Graph, Recording
 from gemmlab.linalg.runtime.kernels import prepare
 from gemmlab.linalg.runtime.launches import Addresses, BoundLaunch
@@ -27,6 +26,7 @@ from gemmlab.linalg.runtime.workspaces import (
 
 # Runs of a product before it becomes a graph. Making one takes as long as this many launches save.
 _LAUNCHED = 8
+_LATER = (0,) * len(NAMES)  # the addresses of the caller's arrays, put in when the product runs
 
 
 class Run(Protocol):
@@ -57,7 +57,7 @@ class TensorCoreRun:
         # The addresses of the report of this product, unless recorded, and of the last run's.
         self._report = self._last = 0
         with self._space.lock:
-            recorded = stream not in DEFAULT_STREAMS and _is_recording(stream)
+            recorded = is_recording(stream)
             if self._space.launcher and not recorded:
                 self._bind()
             else:
@@ -72,7 +72,7 @@ class TensorCoreRun:
 
     def enqueue(self, addresses: Addresses) -> None:
         with self._space.lock:
-            if self._stream not in DEFAULT_STREAMS and _is_recording(self._stream):
+            if is_recording(self._stream):
                 self._record(addresses)
                 return
             if self._version != self._space.version:
@@ -92,14 +92,7 @@ class TensorCoreRun:
             self._last = self._report
 
     def counts(self) -> Counts:
-        if not self._last:
-            return Counts()
-        with gpus.current(self._device):
-            call(cu.cuStreamSynchronize, self._stream)
-            raw = bytearray(REPORT_BYTES)
-            call(cu.cuMemcpyDtoH, raw, self._last, REPORT_BYTES)
-        numbers = [int.from_bytes(raw[i : i + 8], "little") for i in range(0, REPORT_BYTES, 8)]
-        return Counts.of(numbers[0], numbers[1], numbers[4])
+        return self._space.counts(self._last) if self._last else Counts()
 
     def _launch(self, addresses: Addresses) -> None:
         """Launch the kernels one by one, or make a graph of them and launch that."""
@@ -123,16 +116,16 @@ class TensorCoreRun:
     def _planned(self) -> list[BoundLaunch]:
         """Plan and bind the launches, by formulas if the product is of a known kind."""
         job, sms, space = self._job, self._multiprocessors, self._space
-        place = partial(space.places, self._report)
         found, numbers = kinds.of(job, sms), kinds.numbers_of(job)
         for kind in found or ():
-            planned = kind.plan(*numbers, place)
+            planned = kind.plan(*numbers, self._report, *_LATER, space.places)
             if planned is not None:
                 return space.launcher.bind_kind(kind, planned)
-        launches = job.launches(WorkspaceAddresses(*place(*job.sizes(sms))), sms)
+        launches = job.launches(space.memory(job, sms, self._report), sms)
+        bound = space.launcher.bind(launches)
         if found is not None:
-            kinds.add(found, job, sms, launches)
-        return space.launcher.bind(launches)
+            kinds.add(found, job, sms, launches, space.launcher.orders(launches))
+        return bound
 
     def _record(self, addresses: Addresses) -> None:
         """Add the product to the CUDA graph that the stream is recording, with its own memory.
@@ -142,7 +135,7 @@ class TensorCoreRun:
         space = recorded_space(self._framework, self._device, self._stream)
         report = recorded_reports(self._device).address(self._stream)
         job, sms = self._job, self._multiprocessors
-        memory = WorkspaceAddresses(*space.places(report, *job.sizes(sms)))
+        memory = space.memory(job, sms, report)
         for bound in self._space.launcher.bind(job.launches(memory, sms)):
             bound.launch(self._stream, addresses)
         self._last = report
@@ -173,7 +166,7 @@ class SgemmRun:
 
     def enqueue(self, addresses: Addresses) -> None:
         with self._space.lock:
-            if self._stream not in DEFAULT_STREAMS and _is_recording(self._stream):
+            if is_recording(self._stream):
                 space = recorded_space(self._framework, self._device, self._stream)
                 self._start(addresses, space.address("cublas", cublas.WORKSPACE), self._stream)
                 return
@@ -210,7 +203,9 @@ def _handle(device: int) -> cublas.Handle:
         return cublas.Handle()
 
 
-def _is_recording(stream: int) -> bool:
-    """Whether a CUDA graph is recording the stream; must not be called for a default stream."""
-    capturing: bool = cu.cuStreamIsCapturing(stream)[1] == _ACTIVE
-    return capturing
+def is_recording(stream: int) -> bool:
+    """Whether a CUDA graph is recording the stream; none can record a default stream."""
+    if stream in DEFAULT_STREAMS:
+        return False
+    recording: bool = cu.cuStreamIsCapturing(stream)[1] == _ACTIVE
+    return recording

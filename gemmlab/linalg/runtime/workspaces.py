@@ -11,7 +11,9 @@ from cuda.bindings import driver as cu
 
 from gemmlab.kernels.common import ceil_div
 from gemmlab.linalg.frameworks import Framework
+from gemmlab.linalg.planned import Counts
 from gemmlab.linalg.planning.plan import REPORT_BYTES, STATUS_BYTES
+from gemmlab.linalg.planning.program import Job, WorkspaceAddresses
 from gemmlab.linalg.runtime import gpus
 from gemmlab.linalg.runtime.driver import call, relaxed
 from gemmlab.linalg.runtime.launches import Launcher
@@ -65,17 +67,19 @@ class Workspace:
             self.version += 1
         return address
 
-    def places(
-        self, report: int, left: int, right: int, totals: int, doubts: int
-    ) -> tuple[int, int, int, int, int]:
-        """Return `WorkspaceAddresses` with a report and with memory of `Job.sizes`."""
+    def places(self, left: int, right: int, totals: int, doubts: int) -> tuple[int, int, int, int]:
+        """Return the addresses of memory of `Job.sizes`; 0 for what is empty."""
         return (
             self.address("left", left) if left else 0,
             self.address("right", right) if right else 0,
-            report,
             self.address("totals", totals) if totals else 0,
             self.address("doubts", doubts) if doubts else 0,
         )
+
+    def memory(self, job: Job, sms: int, report: int) -> WorkspaceAddresses:
+        """Return the memory of a product's launches."""
+        left, right, totals, doubts = self.places(*job.sizes(sms))
+        return WorkspaceAddresses(left, right, report, totals, doubts)
 
     def take_report(self) -> int:
         """Return the address of a report for one product at a time; its counters are zero.
@@ -92,6 +96,15 @@ class Workspace:
     def give_report(self, address: int) -> None:
         """Take a report back. Its product may still run: the next one runs on the same stream."""
         self._reports.append(address)
+
+    def counts(self, report: int) -> Counts:
+        """Wait until the stream is idle, and return the counts of a report."""
+        with gpus.current(self._device):
+            call(cu.cuStreamSynchronize, self._stream)
+            raw = bytearray(REPORT_BYTES)
+            call(cu.cuMemcpyDtoH, raw, report, REPORT_BYTES)
+        numbers = [int.from_bytes(raw[i : i + 8], "little") for i in range(0, REPORT_BYTES, 8)]
+        return Counts.of(numbers[0], numbers[1], numbers[4])
 
     def _allocated(self, make: Callable[[], Any]) -> Any:
         return self._framework.kept(make)

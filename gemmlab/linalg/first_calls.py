@@ -1,0 +1,200 @@
+"""The first product of a form: launched by formulas, from the shapes and strides of its operands.
+
+It makes no object that lasts. A product whose operands have the same forms again is planned for
+further calls (calls.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+from gemmlab.linalg import operands
+from gemmlab.linalg.frameworks import ArrayDescriptor, is_float32
+from gemmlab.linalg.operands import NAMES, Operands, Scalars
+from gemmlab.linalg.planned import Counts, ProductPlan
+from gemmlab.linalg.planning import kinds, tiers
+from gemmlab.linalg.planning.formulas import NotTraceable, trace
+from gemmlab.linalg.planning.kinds import Kind
+from gemmlab.linalg.runtime import gpus, products
+from gemmlab.linalg.runtime.gpus import Gpu
+from gemmlab.linalg.runtime.workspaces import Workspace, workspace
+
+_MOST = 32  # paths with the same key; further products are planned in general
+
+Descriptors = Sequence[ArrayDescriptor | None]  # of a, b, c and out
+
+
+class Path:
+    """Operands that take the same path through the rules, the layout, and the choice of a tier.
+
+    `numbers` is a function of the operands' shapes and strides, alpha and beta. It returns the
+    shape of the result, the index of each tier's tile in `tiles`, and `kinds.Numbers`; None for
+    operands on another path. `key` is `kinds.key_of` the products. If `in_place`, the product adds
+    to `out`, which must be c.
+    """
+
+    def __init__(
+        self, descriptors: Descriptors, scalars: Scalars, precision: str | None, gpu: Gpu
+    ) -> None:
+        """Raises NotTraceable if the operands must be copied, or the product runs in `ieee`."""
+        self.in_place = False
+        self._kinds: dict[Sequence[int], list[Kind]] = {}
+
+        def planned(*given: Any) -> tuple[Any, ...]:
+            *numbers, alpha, beta = given
+            arrays = _with_numbers(descriptors, numbers)
+            sizes = operands.check_sizes(arrays)
+            layout = operands.lay_out(arrays, sizes, {})
+            choice = tiers.choose(precision, operands.case_of(layout, gpu, {}))
+            if layout.copies or layout.through_copy or choice.tier == "ieee":
+                raise NotTraceable
+            if not sizes.k or 0 in sizes.result:
+                raise NotTraceable
+            job = operands.job_of(layout, choice, Scalars(alpha, beta), {})
+            self.in_place = bool(job.beta) and job.d is None
+            self.key = kinds.key_of(job, gpu.multiprocessors)
+            self.tiles, indexes = zip(*job.tile_choices(gpu.multiprocessors), strict=True)
+            return sizes.result, indexes, (*kinds.numbers_of(job),)
+
+        values = *_numbers(descriptors), *scalars
+        names = [f"x{i}" for i in range(len(values))]
+        self.numbers: Callable[..., Any] = trace(names, values, planned)
+
+    def kinds(self, indexes: Sequence[int]) -> Sequence[Kind]:
+        """Return the kinds of products that have run with these tiles."""
+        found = self._kinds.get(indexes)
+        if found is None:
+            tiles = [tiles[i] for tiles, i in zip(self.tiles, indexes, strict=True)]
+            found = kinds.find(self.key, tiles)
+            if found is None:
+                return ()
+            self._kinds[indexes] = found
+        return found
+
+
+def _numbers(descriptors: Descriptors) -> list[int]:
+    """The numbers that describe operands: shape and strides of each."""
+    numbers: list[int] = []
+    for x in descriptors:
+        if x is not None:
+            numbers += x.shape
+            numbers += x.strides
+    return numbers
+
+
+def _with_numbers(descriptors: Descriptors, numbers: list[Any]) -> dict[str, ArrayDescriptor]:
+    """Return descriptors by name, with other `_numbers`."""
+    found, rest = {}, iter(numbers)
+    for name, x in zip(NAMES, descriptors, strict=True):
+        if x is not None:
+            shape, strides = (tuple(next(rest) for _ in x.shape) for _ in "ss")
+            found[name] = x._replace(shape=shape, strides=strides)
+    return found
+
+
+class FirstCall:
+    """A product that has run by formulas; it keeps its report, but no operand."""
+
+    def __init__(self, space: Workspace, report: int, planned: Callable[[], ProductPlan]) -> None:
+        self._space, self._report, self._planned = space, report, planned
+
+    @cached_property
+    def plan(self) -> ProductPlan:
+        """Made when it is asked for, as if the product had been planned in general."""
+        return replace(self._planned(), counts=self._counts)
+
+    def _counts(self) -> Counts:
+        return self._space.counts(self._report)
+
+    def __del__(self) -> None:
+        self._space.give_report(self._report)
+
+
+_paths: dict[Any, list[Path | None]] = {}  # None for a product that has no path
+
+
+def run(described: Operands, stream: int, planned: Callable[[], ProductPlan]) -> Any:
+    """Enqueue a product on a stream; return its result and `FirstCall`, or None if it cannot run.
+
+    It cannot if an operand is wrong, packed or an array of another library, must be copied, or if
+    no similar product has run before. Nothing has been written then. `planned` plans it in general.
+    """
+    descriptors, scalars, framework = described.descriptors, described.scalars, described.framework
+    a, b, c, out = descriptors
+    assert a is not None and b is not None and framework is not None
+    device = a.device
+    if described.packed or described.restore or not gpus.is_current(device):
+        return None
+    for x in descriptors:
+        if x is not None and not (x.device == device and is_float32(x.dtype)):
+            return None
+    values = *_numbers(descriptors), *scalars
+    for path in _paths.get(_key(described, gpus.gpu(device)), ()):
+        if path is not None and (found := path.numbers(*values)) is not None:
+            break
+    else:
+        return None
+    if path.in_place and described.arrays[2] is not described.arrays[3]:
+        return None
+    shape, indexes, numbers = found
+    alike = path.kinds(indexes)
+    if not alike:
+        return None
+    if out is not None:
+        operands.check_overlap(described.named)
+    space = workspace(framework, device, stream)
+    with space.lock:
+        if products.is_recording(stream):
+            return None
+        report = space.take_report()
+        at_d, at = (0 if x is None else x.address for x in (c, out))
+        if out is None:
+            result = framework.maker(shape, device, described.stream)()
+            at = framework.address(result)
+        else:
+            result = described.arrays[3]
+        first = FirstCall(space, report, planned)
+        addresses = a.address, b.address, at, at_d
+        for kind in alike:
+            launches = kind.plan(*numbers, report, *addresses, space.places)
+            if launches is not None:
+                try:
+                    space.launcher.launch_kind(kind, launches, stream)
+                except BaseException:
+                    space.free()  # as in TensorCoreRun.enqueue
+                    raise
+                return result, first
+    return None
+
+
+def learn(described: Operands) -> None:
+    """Find the path of a product that has run, for those that follow. Takes milliseconds."""
+    descriptors = described.descriptors
+    a = descriptors[0]
+    assert a is not None
+    if described.packed or described.restore:
+        return
+    gpu = gpus.gpu(a.device)
+    key = _key(described, gpu)
+    found = _paths.get(key)
+    if found is None:  # a program may have only one product of its like
+        _paths[key] = []
+    elif len(found) < _MOST:
+        scalars, values = described.scalars, (*_numbers(descriptors), *described.scalars)
+        if any(path is not None and path.numbers(*values) for path in found):
+            return  # its kernels had not been loaded, or no formulas of theirs fitted
+        try:
+            found.append(Path(descriptors, scalars, described.precision, gpu))
+        except NotTraceable:
+            found.append(None)
+
+
+def _key(described: Operands, gpu: Gpu) -> tuple[Any, ...]:
+    """What products must share so that one path may fit both."""
+    a, b, c, out = described.descriptors
+    assert a is not None and b is not None
+    ranks = len(a.shape), len(b.shape), c and len(c.shape), out and len(out.shape)
+    return *ranks, described.precision, gpu
