@@ -1,9 +1,10 @@
 """Run the float32 products of a PyTorch program on `gemmlab.matmul`.
 
-`enable()` replaces the CUDA kernels of eight PyTorch operators: mm, addmm, bmm and baddbmm, each
-with and without `out`. All matrix products of PyTorch call one of them: `matmul`, `@`, `einsum`,
-`linear`, `nn.Linear`, attention's math path, `cdist`, `matrix_exp`, their backward passes, and the
-code that `torch.compile` generates.
+`enable()` replaces the CUDA kernels of ten PyTorch operators: mm, addmm, bmm and baddbmm, each
+with and without `out`, addmm_ and baddbmm_. All matrix products of PyTorch call one of them:
+`matmul`, `@`, `einsum`, `linear`, `nn.Linear`, attention's math path, `cdist`, `matrix_exp`, their
+backward passes, and the code that `torch.compile` generates. Convolutions are cuDNN's; by PyTorch's
+default they run in TF32, also where they are products (1×1).
 
 Modes are no alternative. A `TorchFunctionMode` intercepts only calls from Python, so it misses
 backward passes and products inside PyTorch's own functions. A `TorchDispatchMode` adds a Python
@@ -40,7 +41,8 @@ _FLOAT32 = torch.float32
 _set_grad_enabled = torch._C._set_grad_enabled
 _precision = getattr(torch._C, "_get_fp32_precision_getter", None)
 
-OPERATORS = ("mm", "addmm", "bmm", "baddbmm")
+OPERATORS = ("mm", "mm.out", "addmm", "addmm.out", "addmm_", "bmm", "bmm.out")
+OPERATORS += ("baddbmm", "baddbmm.out", "baddbmm_")
 _SHAPES = 4096  # number of shapes whose predictions are cached
 
 
@@ -140,22 +142,26 @@ def _enable(key: str, operators: tuple[str, ...] = OPERATORS) -> None:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "(?s).*Overriding a previously registered kernel")
             for name in operators:
-                for overload in (name, f"{name}.out"):
-                    own = torch.library.get_kernel(f"aten::{overload}", key)
-                    library.impl(overload, _kernel(own), key, with_keyset=True)
+                own = torch.library.get_kernel(f"aten::{name}", key)
+                kernel = _kernel(own, in_place=name.endswith("_"))
+                library.impl(name, kernel, key, with_keyset=True)
         _state = _State(library)
 
 
-def _kernel(own: Any) -> Callable[..., Tensor]:
-    """Return the kernel that replaces PyTorch's `own`; its `args` end with the two factors."""
+def _kernel(own: Any, in_place: bool) -> Callable[..., Tensor]:
+    """Return the kernel that replaces PyTorch's `own`; its `args` end with the two factors.
+
+    If `in_place`, the first of them receives the result.
+    """
 
     def run(keys: Any, *args: Tensor, **options: Any) -> Tensor:
-        reason, saved_s = _judge(args, options)
+        given = {**options, "out": args[0]} if in_place else options
+        reason, saved_s = _judge(args, given)
         if not reason:
             records = torch.is_grad_enabled()
             _set_grad_enabled(False)  # autograd has recorded the operator already
             try:
-                result = _multiply(args, **options)
+                result = _multiply(args, **given)
             except GemmlabError as error:
                 reason = str(error).splitlines()[0]
             else:

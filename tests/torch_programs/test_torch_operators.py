@@ -5,6 +5,7 @@ They run on CUDA tensors by the same registrations, which test_torch_on_gpu.py e
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -178,11 +179,41 @@ def test_one_graph_and_its_gradients(dynamic: bool) -> None:
 
 
 def test_export_keeps_the_operators() -> None:
-    program = torch.export.export(Model(), (draw(2, 3, 6),))
+    model, rows = Model(), torch.export.Dim("rows", min=2, max=64)
+    program = torch.export.export(model, (draw(2, 3, 6),), dynamic_shapes=({1: rows},))
     called = {str(node.target) for node in program.graph.nodes}
     assert {"gemmlab.mm.default", "gemmlab.bmm.default"} <= called
-    x = draw(2, 3, 6)
-    torch.testing.assert_close(program.module()(x), program.module()(x))
+    x = draw(2, 9, 6)
+    torch.testing.assert_close(program.module()(x), model(x))
+
+
+@pytest.fixture
+def process_group() -> Iterator[None]:
+    from torch import distributed
+
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    yield
+    distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize("wrapper", ["DDP", "FSDP"])
+@pytest.mark.usefixtures("process_group")
+def test_wrapped_modules_train(wrapper: str) -> None:
+    """A group of one process, so that the wrappers' hooks and views are there."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.nn.parallel import DistributedDataParallel
+
+    model, x = Model(), draw(2, 3, 6)
+    wanted = torch.autograd.grad(model(x).square().sum(), list(model.parameters()))
+    if wrapper == "DDP":
+        wrapped: Any = DistributedDataParallel(model)
+    else:
+        wrapped = fully_shard(model, mesh=init_device_mesh("cpu", (1,)))
+    wrapped(x).square().sum().backward()
+    for parameter, gradient in zip(wrapped.parameters(), wanted, strict=True):
+        found = parameter.grad if wrapper == "DDP" else parameter.grad.full_tensor()
+        torch.testing.assert_close(found, gradient)
 
 
 def test_checkpoints_recompute_them() -> None:

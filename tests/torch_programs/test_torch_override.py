@@ -25,6 +25,16 @@ def on(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     assert override._state.library is None
 
 
+attention = torch.nn.MultiheadAttention(6, 2, batch_first=True)
+
+
+def scaled_dot_product() -> Any:
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    with sdpa_kernel(SDPBackend.MATH):
+        return torch.nn.functional.scaled_dot_product_attention(X, X, X)
+
+
 A, B, X = torch.randn(6, 6), torch.randn(6, 6), torch.randn(2, 5, 6)
 CALLS: dict[str, tuple[Any, int]] = {
     "@": (lambda: A @ B, 1),
@@ -32,13 +42,18 @@ CALLS: dict[str, tuple[Any, int]] = {
     "mm out": (lambda: torch.mm(A, B, out=torch.empty(6, 6)), 1),
     "addmm": (lambda: torch.addmm(A, A, B, beta=0.5, alpha=2), 1),
     "addmm out": (lambda: torch.addmm(A[0], A, B, out=torch.empty(6, 6)), 1),
+    "addmm_": (lambda: A.clone().addmm_(A, B, beta=-1), 1),
     "bmm": (lambda: torch.bmm(X, X.mT), 1),
     "bmm out": (lambda: torch.bmm(X, X.mT, out=torch.empty(2, 5, 5)), 1),
     "baddbmm": (lambda: torch.baddbmm(X[0, :, :5], X, X.mT, alpha=-1), 1),
+    "baddbmm_": (lambda: X.new_ones(2, 5, 5).baddbmm_(X, X.mT, beta=2), 1),
     "einsum": (lambda: torch.einsum("bij,jk->bik", X, A), 1),
     "linear": (lambda: torch.nn.functional.linear(A, B, A[0]), 1),
     "matmul of a stack": (lambda: X @ A, 1),
     "multi_dot": (lambda: torch.linalg.multi_dot([A, B, A]), 2),
+    "attention": (lambda: attention(X, X, X, need_weights=True)[0], 4),
+    "attention without weights": (lambda: attention(X, X, X, need_weights=False)[0], 2),
+    "attention's math path": (lambda: scaled_dot_product(), 2),
     "cdist": (lambda: torch.cdist(A, B, compute_mode="use_mm_for_euclid_dist"), 1),
 }
 
@@ -64,6 +79,14 @@ def test_backward_passes_do_too() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("on")
+def test_a_product_into_its_own_factor_is_left_to_pytorch() -> None:
+    x = A.clone()
+    x.addmm_(x, B)
+    ((reason, count),) = gt.report().left.items()
+    assert (gt.report().taken, count) == (0, 1) and "share memory" in reason
+
+
 @pytest.mark.usefixtures("on")
 def test_compiled_programs_do_too() -> None:
     torch._dynamo.reset()
