@@ -7,7 +7,9 @@ from dataclasses import replace
 import pytest
 
 from gemmlab.errors import TierError
-from gemmlab.linalg.planning.tiers import TOLERATED, Case, choose, tolerated
+from gemmlab.linalg.planning.program import Factor, Job
+from gemmlab.linalg.planning.tiers import TOLERATED, Case, Choice, choose, tolerated
+from gemmlab.linalg.shapes import Operand, Stack
 
 HOPPER = Case(4096, 4096, 4096, capability=(9, 0))
 
@@ -65,3 +67,18 @@ def test_packed_operands_decide() -> None:
 
 def test_tolerated_elements_are_a_share_of_all() -> None:
     assert tolerated(TOLERATED - 1) == 0 and tolerated(10 * TOLERATED) == 10
+
+
+@pytest.mark.parametrize(
+    ("k_major", "share"), [((True, True), 256), ((True, False), 1152), ((False, False), 2048)]
+)
+def test_fewer_doubtful_elements_are_tolerated_where_reading_them_takes_longer(
+    k_major: tuple[bool, bool], share: int
+) -> None:
+    size = 1024
+    left, right = (
+        Factor(name, Operand(size, size, major, size), "fp16x3", "bf16x6")
+        for name, major in zip("ab", k_major, strict=True)
+    )
+    job = Job(left, right, Stack(size, size, size, 1), Choice("fp16x3", "", "bf16x6"))
+    assert job.most_doubtful == size**2 // share

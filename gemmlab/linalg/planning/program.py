@@ -140,7 +140,9 @@ class Job:
         """
         if (self.beta and self.d is None) or not self._checks:
             return None
-        return tolerated(self.c.batch * self.c.rows * self.c.columns)
+        # Each element reads a row and a column: 4 bytes a number, or 32 where they lie apart.
+        bytes_per_k = sum(4 if k_major else 32 for k_major in self._majors)
+        return tolerated(self.c.batch * self.c.rows * self.c.columns * 8 // bytes_per_k)
 
     @property
     def doubts(self) -> int:
