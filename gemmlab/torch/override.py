@@ -41,8 +41,10 @@ _FLOAT32 = torch.float32
 _set_grad_enabled = torch._C._set_grad_enabled
 _precision = getattr(torch._C, "_get_fp32_precision_getter", None)
 
-OPERATORS = ("mm", "mm.out", "addmm", "addmm.out", "addmm_", "bmm", "bmm.out")
-OPERATORS += ("baddbmm", "baddbmm.out", "baddbmm_")
+OPERATORS = (
+    *("mm", "mm.out", "addmm", "addmm.out", "addmm_"),
+    *("bmm", "bmm.out", "baddbmm", "baddbmm.out", "baddbmm_"),
+)
 _SHAPES = 4096  # number of shapes whose predictions are cached
 
 
