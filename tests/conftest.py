@@ -28,6 +28,10 @@ for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, handler)
 
 
+# Else JAX takes three quarters of a GPU's memory in each process that runs tests.
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+
+
 @pytest.fixture
 def gemmlab(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
     """Run a command in this process: exit code, stdout, stderr."""

@@ -15,6 +15,7 @@ from gemmlab.devices import Span, open_device
 from gemmlab.errors import InputError
 from gemmlab.kernels import ladder
 from gemmlab.lab import judge
+from gemmlab.lab.climb import has_undocumented_bits
 from gemmlab.linalg.runtime.executor import chained
 from gemmlab.problems.gemm import GemmCase
 
@@ -381,3 +382,11 @@ def test_numbers_on_no_16_byte_boundary_take_the_scalar_path(name):
 def test_illegal_configurations_are_refused(name, field, value, rule):
     with pytest.raises(InputError, match=rule):
         replace(ladder.find(name).config, **{field: value})
+
+
+@pytest.mark.parametrize(
+    ("problem", "undocumented"), [("softmax", True), ("attention", True), ("layernorm", False)]
+)
+def test_bits_are_compared_unless_an_instruction_is_approximate(problem, undocumented):
+    found = {has_undocumented_bits(compile_rung(rung).ptx) for rung in ladder.rungs(problem)}
+    assert found == {undocumented}

@@ -28,6 +28,7 @@ from gemmlab.lab.judge import Examination, Verdict
 from gemmlab.lab.records import Json, Record
 from gemmlab.linalg.runtime.executor import chained
 from gemmlab.problems.problem import Case, Problem
+from gemmlab.ptx.parser import parse
 
 Progress = Callable[[str, str], None]  # rung, current activity
 
@@ -141,7 +142,7 @@ class _Step:
         if twin.launched is None or twin.image is None or found.image is None:
             return replace(record, message=f"{record.message}; emulator: {twin.verdict.message}")
         record = replace(record, counters=twin.launched.counters)
-        if not self.rung.reproducible:
+        if not self.rung.reproducible or has_undocumented_bits(artifact.ptx):
             return record
         equal = bool(np.array_equal(twin.image.view(np.uint8), found.image.view(np.uint8)))
         return replace(record, emulator_bits_equal=equal)
@@ -194,6 +195,15 @@ def _with_verdict(record: Record, verdict: Verdict) -> Record:
         max_error_u=verdict.max_error_u,
         wrong_count=verdict.wrong_count,
         worst=asdict(verdict.worst) if verdict.worst else None,
+    )
+
+
+def has_undocumented_bits(ptx: str) -> bool:
+    """Whether the code has an approximate instruction: PTX bounds the error of these, no more."""
+    return any(
+        not {"approx", "full"}.isdisjoint(instruction.modifiers)
+        for function in parse(ptx).functions.values()
+        for instruction in function.instructions
     )
 
 

@@ -188,7 +188,10 @@ def notes(records: Iterable[Record]) -> list[str]:
     unordered = [r.rung for r in timed if r.counters and r.emulator_bits_equal is None]
     if unordered:
         names = ", ".join(unordered)
-        lines.append(f"Bits not compared, because the order of additions is not fixed: {names}.")
+        lines.append(
+            "Bits not compared, because the order of additions is not fixed or the bits of an "
+            f"instruction are not documented: {names}."
+        )
     if any(record.counters is None for record in timed):
         lines.append("Too large to count beside the GPU; --device emulated counts any size.")
     return lines
