@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -75,6 +77,42 @@ def test_without_a_sandbox_the_attempts_succeed(tmp_path):
     output = executed(tmp_path / "submission", text, sandbox=False).output.splitlines()
     assert [line for line in output if line.endswith("refused")] == []
     assert {line.rsplit(" ", 1)[0] for line in output} >= {*names}
+
+
+NAMES_A_THREAD = """
+import subprocess, sys, threading
+from pathlib import Path
+if sys.argv[1] != "child":
+    from gemmlab.core import sandbox
+    from gemmlab.lab.submission import isolation
+
+    reach = isolation.policy(Path(sys.argv[2]), Path(sys.argv[2]), False, sys.argv[1] == "GPU")
+    sandbox.enter(reach, with_landlock=True)
+
+def rename():
+    try:
+        Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text("renamed")
+        print("renamed", flush=True)
+    except OSError:
+        print("refused", flush=True)
+
+thread = threading.Thread(target=rename)
+thread.start()
+thread.join()
+if sys.argv[1] != "child":
+    subprocess.run([sys.executable, __file__, "child"])
+"""
+
+
+@pytest.mark.skipif(support().landlock < landlock.LEAST, reason="the kernel has no Landlock 3")
+@pytest.mark.parametrize(("kind", "outcome"), [("GPU", "renamed"), ("no GPU", "refused")])
+def test_a_driver_may_name_its_threads(tmp_path, kind, outcome):
+    """CUDA's fails with CUDA_ERROR_OPERATING_SYSTEM if it may not."""
+    program = tmp_path / "names_a_thread.py"
+    program.write_text(NAMES_A_THREAD)
+    command = [sys.executable, str(program), kind, str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.stdout.split() == [outcome, outcome], ended.stderr
 
 
 FLOODS = {

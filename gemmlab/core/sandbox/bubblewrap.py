@@ -35,6 +35,7 @@ def prefix(
         ("--dev-bind-try", devices),
     ):
         for path in paths:
-            if not path.startswith(("/proc", "/dev/")) or option == "--dev-bind-try":
+            given = path.startswith("/proc") or (path.startswith("/dev/") and paths is not devices)
+            if not given:  # by _ISOLATED
                 command += [option, path, path]
     return [*command, "--chdir", folder]

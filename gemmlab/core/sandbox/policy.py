@@ -17,6 +17,7 @@ _CAPABILITIES = 0x20080522  # version of capset(2)
 class Policy:
     """What a process may reach: files and folders, with all below them.
 
+    It may write what is in `devices`, but create nothing there.
     A process that is `alone` runs foreign code: it may start no process, make no connection and
     signal only itself. Others may start programs, which inherit the restrictions.
     """

@@ -25,8 +25,10 @@ _KERNEL += ("/proc/sys/kernel/osrelease", "/sys/devices/system")
 _KERNEL += tuple(f"/proc/self/{name}" for name in ("cgroup", "maps", "mountinfo", "stat", "status"))
 _PLAIN_DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random", "/dev/full")
 # The driver's own; no host code of a submission runs in a process that may reach these.
-_DRIVER_READS = ("/proc", "/sys", "/etc", "/run/nvidia-persistenced", "/run/nvidia-fabricmanager")
-_DRIVER_DEVICES = ("/dev/nvidia*", "/dev/dri", "/dev/shm", "/tmp/nvidia-mps")
+_DRIVER_READS = ("/sys", "/etc", "/run/nvidia-persistenced", "/run/nvidia-fabricmanager")
+# The driver names its threads in /proc/<process>/task/<thread>/comm, and fails if it may not; a
+# process that inherits the restrictions has a number that is unknown when they are set.
+_DRIVER_DEVICES = ("/proc", "/dev/nvidia*", "/dev/dri", "/dev/shm", "/tmp/nvidia-mps")
 # What compilers and the driver keep on disk, in gemmlab's cache folder.
 _CACHES = ("CUDA_CACHE_PATH", "CUPY_CACHE_DIR", "TRITON_CACHE_DIR")
 # What a process may know of the judge's environment.

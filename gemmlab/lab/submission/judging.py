@@ -232,6 +232,8 @@ class _Judge:
             return Step("GPU", "skipped", f"{cuda.NO_DRIVER}; {needed}")
         step, found = self._run("GPU", "try_on_gpu", self.submission, on_gpu=True)
         if step.status == "not run" and not found:
+            if self._options.sandbox != "off":
+                needed += "; if one is there, the sandbox may keep the driver from it: see --sandbox"
             return replace(step, status="skipped", message=f"{step.message}; {needed}")
         self._judge_trials(step)
         self._result.arch = found.get("arch", self._result.arch)
