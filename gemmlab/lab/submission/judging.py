@@ -233,7 +233,7 @@ class _Judge:
         step, found = self._run("GPU", "try_on_gpu", self.submission, on_gpu=True)
         if step.status == "not run" and not found:
             if self._options.sandbox != "off":
-                needed += "; if one is there, the sandbox may keep the driver from it: see --sandbox"
+                needed += "; if one is there, the sandbox may be the reason: see --sandbox"
             return replace(step, status="skipped", message=f"{step.message}; {needed}")
         self._judge_trials(step)
         self._result.arch = found.get("arch", self._result.arch)
