@@ -25,6 +25,8 @@ NAMES = (
     "concepts",
     "latencies",
     "caches",
+    "counters",
+    "stalls",
     "accesses",
     "sanitizer",
     "emulator",

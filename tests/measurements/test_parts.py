@@ -2,18 +2,24 @@
 
 import json
 import subprocess
+import types
 from functools import partial
+from typing import Any
 
 import pytest
 from cpu import Cpu
 
 from benchmarks import __main__ as command
-from benchmarks import caches, children, ncu
+from benchmarks import caches, children, counters, ncu, rungs, stalls
 from benchmarks.measurement import Measurement, Rows
 from benchmarks.record import Record, text
 from benchmarks.timing import MOST_CALLS, host_us, in_turn, percentiles, quantiles, replays, spread
+from gemmlab import problems
 from gemmlab.core import built
+from gemmlab.devices.device import Span
+from gemmlab.devices.emulated import EmulatedDevice
 from gemmlab.errors import DeviceError, InputError, StateError, UnknownNameError
+from gemmlab.kernels import ladder
 
 HEAD = {"gpu": "a CPU", "torch": "2"}
 
@@ -134,6 +140,81 @@ def test_the_kernels_of_a_product_are_added():
     assert [counts["x"] for counts in found] == [1, 2, 7] * 4
     with pytest.raises(DeviceError, match="12 launches, but Nsight Compute read gemm_naive"):
         caches.summed(product)
+
+
+DETAILS = f'''==PROF== connected
+"Kernel Name","{stalls.PREFIX}wait","{stalls.PREFIX}barrier"
+"","warp","warp"
+"k","5 (0x7f10: 4; 0x7f20: 1)","7 (0x7f20: 3; 0x7f30: 4)"
+'''
+LISTED = """"Kernel Name","k"
+"Address","Source"
+"0x7f00","NOP"
+"0x7f10","NOP"
+"0x7f20","NOP"
+"0x7f30","NOP"
+"""
+
+
+def test_samples_are_told_by_instruction_and_reason():
+    [samples], [listed] = stalls.reasons(DETAILS), stalls.addresses(LISTED)
+    assert samples == {"wait": {0x7F10: 4, 0x7F20: 1}, "barrier": {0x7F20: 3, 0x7F30: 4}}
+    assert stalls.reading(samples, listed) == {
+        "reasons": {"barrier": 7, "wait": 5},
+        "samples": [0, 4, 4, 4],
+        "main": ".baa",
+    }
+
+
+def test_every_rung_of_one_launch_is_read_at_shapes_that_it_supports():
+    every = {
+        (name, ladder.label(ladder.in_layout(rung, layout)), layout)
+        for name in problems.NAMES
+        for layout in problems.find(name).layouts
+        for rung in ladder.rungs(name)
+        if rung.launches is None
+    }
+    read = [one.row() for one in counters.chosen()]
+    assert {(row["problem"], row["rung"], row["layout"]) for row in read} == every
+    sampled = [one.row() for one in stalls.chosen()]
+    assert {row["layout"] for row in sampled} == {"row"}
+    assert {row["problem"] for row in sampled} == set(stalls.SIZES)
+
+
+class Profiled:
+    """A device that emulates, and notes which launches a profiler would see."""
+
+    def __init__(self):
+        self.emulated, self.is_on, self.seen = EmulatedDevice(), False, list[Any]()
+        self.device = types.SimpleNamespace(
+            arch=self.emulated.arch,
+            call=self.call,
+            prepare=self.prepare,
+            stream=types.SimpleNamespace(sync=lambda: None),
+        )
+
+    def call(self, name):
+        self.is_on = name == "cuProfilerStart"
+
+    def placed(self, array):
+        buffer = self.emulated.allocate(max(array.nbytes, 1))
+        buffer.write(array)
+        return Span(buffer, 0, array.nbytes)
+
+    def prepare(self, artifact, grid, block, args, smem):
+        def run():
+            assert self.is_on
+            self.seen.append(self.emulated.launch(artifact, grid, block, args, smem))
+
+        return run
+
+
+@pytest.mark.slow
+def test_a_rung_with_a_workspace_is_launched_under_the_profiler():
+    gpu: Any = Profiled()
+    wanted = rungs.launches({"sum": [(5003,)]}, ("row",), all_families=False)
+    rungs.run(gpu, (one for one in wanted if one.name in ("vectorized", "fixed-order")))
+    assert len(gpu.seen) == 2 and all(one.counters for one in gpu.seen)
 
 
 def test_a_function_is_called_in_a_fresh_process(monkeypatch):

@@ -74,7 +74,7 @@ def _reading(raw: dict[str, Any], addresses: Sequence[int]) -> Stalls:
     letters = dict(zip(ascii_lowercase, names, strict=False))
     letter_of = raw["main"]
     return Stalls(
-        f"measured on {_document()['device']} at {times(raw['shape'])}, {total:,} samples of warps",
+        f"measured on {_document()['gpu']} at {times(raw['shape'])}, {total:,} samples of warps",
         True,
         {at: count / total for at, count in zip(addresses, raw["samples"], strict=True) if count},
         _ordered({_words(name): count / total for name, count in names.items()}),
