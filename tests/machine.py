@@ -46,10 +46,16 @@ def without_native_tier() -> str:
 @cache
 def without_sandbox() -> str:
     """Why processes cannot be confined here; "" where they can."""
-    if shutil.which("bwrap"):
+    if shutil.which("bwrap") or not without_landlock():
         return ""
+    return f"{without_landlock()}, and there is no bwrap"
+
+
+@cache
+def without_landlock() -> str:
+    """Why the kernel cannot confine a process; "" where it can."""
     version = ctypes.CDLL(None).syscall(444, None, 0, 1)  # landlock_create_ruleset
-    return "" if version >= 3 else "the kernel has no Landlock of version 3, and there is no bwrap"
+    return "" if version >= 3 else "the kernel has no Landlock of version 3"
 
 
 @cache
@@ -74,6 +80,7 @@ needs_native = pytest.mark.skipif(bool(without_native_tier()), reason=without_na
 
 needs_torch = pytest.mark.skipif(not _is_installed("torch"), reason="torch is not installed")
 needs_sandbox = pytest.mark.skipif(bool(without_sandbox()), reason=without_sandbox())
+needs_landlock = pytest.mark.skipif(bool(without_landlock()), reason=without_landlock())
 # Tests that make system calls by their numbers.
 needs_x86_64 = pytest.mark.skipif(platform.machine() != "x86_64", reason=platform.machine())
 needs_browser = pytest.mark.skipif(

@@ -87,6 +87,7 @@ def test_bench_skips_a_rung_whose_instructions_the_gpu_lacks() -> None:
     assert "needs sm_90a" in refused[0].message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["row", "course"])
 def test_a_job_has_all_launches_and_can_be_sent_to_another_process(layout: str) -> None:
     rung = ladder.find("fp16x3", layout)

@@ -224,6 +224,7 @@ def test_what_does_not_apply_to_a_rung_or_a_file_is_refused(gemmlab, words, mess
     assert (code, out) == (2, "") and message in err
 
 
+@pytest.mark.slow
 def test_a_bench_names_the_settings_in_its_command():
     problem = problems.find("gemm")
     names, changes = ("float4", "float4-64"), {"block_m": "128", "block_n": "128", "block_k": "8"}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from attempts import ATTEMPTS, CODE
 from kernels import gemm
-from machine import needs_sandbox, needs_x86_64
+from machine import needs_landlock, needs_sandbox, needs_x86_64
 
 import gemmlab
 from gemmlab.core import disk_cache, scratch
@@ -104,7 +104,7 @@ if sys.argv[1] != "child":
 """
 
 
-@pytest.mark.skipif(support().landlock < landlock.LEAST, reason="the kernel has no Landlock 3")
+@needs_landlock
 @pytest.mark.parametrize(("kind", "outcome"), [("GPU", "renamed"), ("no GPU", "refused")])
 def test_a_driver_may_name_its_threads(tmp_path, kind, outcome):
     """CUDA's fails with CUDA_ERROR_OPERATING_SYSTEM if it may not."""
