@@ -114,7 +114,8 @@ def plan(
         InputError: shapes without a mesh, or a mesh with DTensors.
 
     Examples:
-        >>> found = gemmlab.distributed.plan((4096, 4096), (4096, 4096), mesh=(4,))
+        >>> import gemmlab.distributed as gd
+        >>> found = gd.plan((4096, 4096), (4096, 4096), mesh=(4,))
         >>> found.ways, found.moved
         (('rows',), 50331648)
     """
