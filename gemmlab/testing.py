@@ -1,4 +1,4 @@
-"""A plug-in for pytest: tests of kernels, of one's own project, without a GPU.
+"""A plug-in for pytest: tests of your project's kernels, without a GPU.
 
     from gemmlab.testing import assert_no_races, gpu_counters
 
@@ -90,7 +90,7 @@ class Counters(Mapping[str, int]):
 
     @property
     def divergent_branches(self) -> int:
-        """Branches at which the lanes of a warp part."""
+        """Branches at which the lanes of a warp diverge."""
         return self["ptx_branch_divergent.sum"]
 
     def _sum(self, start: str, *ends: str) -> int:

@@ -1,4 +1,4 @@
-"""Problems of one's own: a Python file, judged, explained and refused."""
+"""Users' own problems: a Python file, judged, explained and refused."""
 
 import json
 from pathlib import Path

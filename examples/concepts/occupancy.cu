@@ -1,6 +1,6 @@
 //! gemmlab block=256 grid=4 smem=0 args=x:f32[256*4*each],y:f32[256*4*each]=empty,each each=4
 
-// Copies `each` elements per thread. Shared memory that nobody uses (smem=) limits how many blocks
+// Copies `each` elements per thread. Unused shared memory (smem=) limits how many blocks
 // fit on a multiprocessor.
 extern __shared__ float unused[];
 

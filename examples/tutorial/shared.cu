@@ -12,7 +12,7 @@ extern "C" __global__ void gemm(const float* a, const float* b, float* c, int m,
     tile_b[ty][tx] = k0 + ty < k && col < n ? b[(k0 + ty) * n + col] : 0;
     __syncthreads();  // the tiles are complete
     for (int i = 0; i < 32; ++i) sum += tile_a[ty][i] * tile_b[i][tx];
-    __syncthreads();  // nobody needs them any more
+    __syncthreads();  // all reads are complete
   }
   if (row < m && col < n) c[row * n + col] = sum;
 }

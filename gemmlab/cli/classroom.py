@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Where the grades go, and who judges."""
+    """Where the grades go, and on which machines the files are judged."""
 
     board: Path | None
     csv: Path | None

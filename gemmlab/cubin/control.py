@@ -1,4 +1,4 @@
-"""The control bits of a machine instruction: what ptxas tells the scheduler about it.
+"""The control bits of a machine instruction: ptxas's instructions to the scheduler.
 
 From Volta on, an instruction has 128 bits. Of the high 64, from bit 41: stall count 4, no yield 1,
 write barrier 3, read barrier 3, wait mask 6, reuse 4. nvdisasm prints only the reuse bits.

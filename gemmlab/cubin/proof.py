@@ -109,7 +109,7 @@ def _known(code: Iterable[Instruction]) -> list[Instruction]:
 
 
 def _exits(code: Code, block: Block) -> list[int]:
-    """Return the instructions that may be executed after a block, behind jumps."""
+    """Return the instructions that may be executed after a block, following jumps."""
     last = code.instructions[block.last - 1]
     found = [_behind_jumps(code, code.labels[last.target])] if last.target else []
     return found if is_jump(last) else [*found, _behind_jumps(code, block.last)]
@@ -124,10 +124,10 @@ def _behind_jumps(code: Code, index: int) -> int:
 
 
 def _check_times(code: Sequence[Instruction]) -> None:
-    """Check that no instruction comes before what it needs is there.
+    """Check that no instruction is issued before its inputs are ready.
 
-    A load's registers, and those of its address, are free when its scoreboard has been waited for;
-    a result of fixed latency is there after so many cycles.
+    A load's registers, and those of its address, are free after a wait for its scoreboard; a result
+    of fixed latency is ready after that many cycles.
     """
     if decode(code[0].word).waits != tuple(range(6)):
         raise refused("it does not wait for the loads before it")

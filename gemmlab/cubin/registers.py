@@ -45,7 +45,7 @@ def effects(one: Instruction) -> tuple[set[int], set[int]]:
 
 
 def granted(code: Code) -> int:
-    """Return how many registers setmaxnreg lets a thread name, R0 on; without it, those named."""
+    """Return how many registers setmaxnreg allows, from R0; without it, how many are named."""
     sizes = [
         int(x.operands.rpartition("0x")[2], 16) for x in code.instructions if "ALLOC" in x.opcode
     ]

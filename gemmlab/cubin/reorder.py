@@ -185,7 +185,7 @@ def _emit(
 
 
 def _fill(new: list[int], old: Sequence[Instruction], branch: Instruction | None) -> list[int]:
-    """Return the block's words: its branch follows the new ones, then a jump behind the block."""
+    """Return the block's words: the new ones, its branch, then a jump to its end."""
     words = list(new)
     size = len(old)
     if branch is not None:

@@ -1,6 +1,6 @@
 """The least time of a launch by each unit of a GPU, from counts.
 
-A bound is no estimate: a launch also waits for latencies, for barriers and for L2, which counts do
+A bound is not an estimate: latencies, barriers and L2 also cost time, which counts do
 not show.
 """
 

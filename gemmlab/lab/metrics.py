@@ -67,7 +67,7 @@ sectors_per_store = ratio(GLOBAL_STORE_SECTORS, GLOBAL_STORE_REQUESTS)
 
 
 def intensity(record: Record) -> float | None:
-    """FLOPs per byte of the global sectors that L1 is asked for."""
+    """FLOPs per byte of the global sectors requested from L1."""
     sectors = global_sectors(record)
     return record.flops / (SECTOR_BYTES * sectors) if sectors else None
 

@@ -80,7 +80,7 @@ class PlannedProduct:
 
     @cached_property
     def plan(self) -> ProductPlan:
-        """Made when it is asked for, because most programs do not ask."""
+        """Created on first use, because most programs never use it."""
         layout, choice, job, run = self._layout, self._choice, self._job, self._run
         workspace = 0 if run is None else cublas.WORKSPACE
         return ProductPlan(

@@ -27,7 +27,7 @@ NAMES = tuple(_PROBLEMS)
 
 
 def find(name: str) -> Problem:
-    """Return the problem called `name`, or that of a Python file of one's own.
+    """Return the problem called `name`, or that of a user's Python file.
 
     A file's problem is also found by its name once it was loaded. Raises UnknownNameError, which
     lists the known names, and InputError for a file without a problem or with the name of another.

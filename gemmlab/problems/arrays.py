@@ -1,4 +1,4 @@
-"""A problem given by its arrays and a reference: those of one's own, and some of gemmlab's.
+"""A problem given by its arrays and a reference: users' own, and some of gemmlab's.
 
     from gemmlab.problems.arrays import ArrayProblem
 

@@ -1,4 +1,4 @@
-"""Problems of one's own: a Python file that defines `problem`. Loading it executes the file."""
+"""Users' own problems: a Python file that defines `problem`. Loading it executes the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""bubblewrap: a program that runs another one with other mounts, in namespaces of its own.
+"""bubblewrap: a program that runs another one with other mounts, in its own namespaces.
 
 For kernels without Landlock. https://github.com/containers/bubblewrap
 """

@@ -15,7 +15,7 @@ _CAPABILITIES = 0x20080522  # version of capset(2)
 
 @dataclass(frozen=True)
 class Policy:
-    """What a process may reach: files and folders, with all below them.
+    """What a process may access: files and folders, with all below them.
 
     It may write what is in `devices`, but create nothing there.
     A process that is `alone` runs foreign code: it may start no process, make no connection and

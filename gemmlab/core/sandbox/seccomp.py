@@ -205,7 +205,7 @@ def _none_of(number: int, argument: int, refused: tuple[int, ...]) -> Iterator[S
 
 
 def _checked(number: int, argument: int, checks: list[Step]) -> Iterator[Step]:
-    """Run the checks on the low word of an argument of this call; other calls pass by.
+    """Run the checks on the low word of an argument of this call; other calls skip them.
 
     After the checks the call is allowed.
     """

@@ -1,4 +1,4 @@
-"""One warp copies, two warpgroups multiply: nobody does both, and nobody waits for everybody.
+"""One warp copies and two warpgroups multiply; each waits only for the stage that it needs.
 
 Change from `wgmma-tma`: there every warp meets the others at a barrier after each tile, and then
 the next copies begin. Here a producer warp does nothing but start copies, as far ahead as the ring

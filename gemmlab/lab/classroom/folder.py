@@ -1,6 +1,6 @@
-"""Find the submissions in a folder, and read them as files of strangers.
+"""Find the submissions in a folder, and read them as untrusted files.
 
-A kernel file in the folder is a submission of its own: it sees no other file. A folder in it is the
+A kernel file in the folder is a submission: its process sees no other file. A folder in it is the
 submission of one author, with headers. Links, pipes and large files are not read.
 """
 

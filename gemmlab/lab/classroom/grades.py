@@ -1,4 +1,4 @@
-"""Grades: what a class is told of each submission, and their order.
+"""Grades: the published results of each submission, and their order.
 
 Two submissions tie if their scores differ by less than the runs of one of them.
 """

@@ -129,7 +129,7 @@ def _continues(chain: Sequence[_Shuffle], one: _Shuffle) -> bool:
 
 
 def _joins(code: Sequence[Instruction], one: _Shuffle) -> str:
-    """Return the opcode of the first instruction that uses what a shuffle delivers."""
+    """Return the opcode of the first instruction that uses the result of a shuffle."""
     [delivered, *_] = registers(one.instruction.operands[:1])
     for i in code[one.index + 1 :]:
         if delivered in registers(i.operands[1:]):

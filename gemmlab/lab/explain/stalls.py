@@ -124,7 +124,7 @@ def _ordered(shares: Mapping[str, float]) -> dict[str, float]:
 
 
 def _words(name: str) -> str:
-    """Return a reason as the predictions call it."""
+    """Return a reason under the name that predictions use."""
     if name == "imc_miss":
         return "immediate constant"
     return " ".join({"mio": "MIO", "lg": "LG"}.get(word, word) for word in name.split("_"))

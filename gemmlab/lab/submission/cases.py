@@ -16,7 +16,7 @@ SHAPES = {name: problems.find(name).judged for name in problems.NAMES}
 
 
 def shapes_of(problem: Problem) -> Shapes:
-    """Return the shapes on which kernels of a problem are judged; it may be one of one's own."""
+    """Return the shapes on which kernels of a problem are judged; it may be the user's."""
     return SHAPES.get(problem.name, problem.judged)
 
 

@@ -1,4 +1,4 @@
-"""What a process that touches a submission may reach."""
+"""What a process that reads or runs a submission may access."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def described(mode: Mode) -> str:
 def policy(
     file: Path, folder: Path, runs_file: bool, on_gpu: bool, problem: Path | None = None
 ) -> Policy:
-    """Return what a process may reach whose own folder is `folder`.
+    """Return the policy of a process whose own folder is `folder`.
 
     `runs_file` if it executes the file `file` on the host, `on_gpu` if it uses a GPU. `problem` is
     the file of the problem, if it has one.
@@ -86,7 +86,7 @@ def policy(
 
 
 def environment(given: Mapping[str, str], folder: Path, runs_file: bool) -> dict[str, str]:
-    """Return the variables that a process may know whose own folder is `folder`.
+    """Return the environment variables of a process whose own folder is `folder`.
 
     Keys and tokens are not among them. A process that executes the file gets an empty compile
     cache: its code could tamper with the shared one.

@@ -1,4 +1,4 @@
-"""Listen to a child process that may hang, flood or lie, and stop it when it goes too far."""
+"""Read the output of a child process that may hang, flood or lie; stop it at its limits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _WATCH_S = 0.25
 
 @dataclass
 class Heard:
-    """What a child said, and how the listening ended: it ended, ran out of time or went too far."""
+    """The output of a child, and whether it ended, ran out of time or exceeded a limit."""
 
     answers: list[dict[str, Any]] = field(default_factory=list)
     output: str = ""
@@ -72,7 +72,7 @@ class Listener:
         return heard
 
     def _read(self, waiting: selectors.BaseSelector) -> bool:
-        """Read what is there, or wait a moment; return whether anything was."""
+        """Read the available output, or wait a moment; return whether there was any."""
         if not waiting.get_map():  # it closed both
             time.sleep(_POLL_S)
             return False
@@ -90,7 +90,7 @@ class Listener:
         return any_read
 
     def _answer(self, part: bytes) -> None:
-        """Take in a part of the answers. The file's code may have written it."""
+        """Parse a part of the answers, which the file's code may have written."""
         self._said += len(part)
         if self._said > ANSWER_BYTES:
             self._heard.excess = f"more than {ANSWER_BYTES // 2**20} MiB of answers"
@@ -104,7 +104,7 @@ class Listener:
         self._line += rest
 
     def _take(self, line: bytes) -> None:
-        """Keep an answer; nothing counts after a line that is none."""
+        """Keep an answer. After a line that is no answer, all further lines are ignored."""
         try:
             answer = dict(json.loads(line))
         except (ValueError, TypeError, RecursionError):

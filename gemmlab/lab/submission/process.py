@@ -39,7 +39,7 @@ class Limits:
     """The limits of a task on the submission `file`.
 
     `memory_bytes` None means unlimited. `runs_file` if the task executes code of the file on the
-    host: then its answers are not believed. `gpu` is the only one that the
+    host: then its answers are not trusted. `gpu` is the only one that the
     process sees, by its name in CUDA_VISIBLE_DEVICES; None: all. `sandbox` confines the process:
     see isolation.py.
     """

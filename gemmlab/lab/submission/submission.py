@@ -37,7 +37,7 @@ class Submission:
 
     @property
     def problem_file(self) -> Path | None:
-        """The file of a problem of one's own."""
+        """The file of a user's own problem."""
         name = self.directive.problem or ""
         return Path(name) if name.endswith(files.SUFFIX) else None
 
@@ -78,7 +78,7 @@ class Submission:
 
     @property
     def rule(self) -> str:
-        """What the kernel demands of a shape, for messages; "" if it accepts all."""
+        """The rule that a shape must satisfy, for messages; "" if it accepts all."""
         words = self.directive
         rules = [
             f"only accepts multiples of {','.join(words.multiple)}" if words.multiple else "",
