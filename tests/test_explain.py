@@ -70,9 +70,11 @@ def test_every_rung_is_explained_at_a_ragged_shape(rung):
     json.dumps(found.as_json(), allow_nan=False)
     assert max(map(len, printed(found, 80).splitlines())) <= 80
     is_modeled = models.model(rung, dict(zip(problem.axes, sizes, strict=True))) is not None
+    # `traffic.staged_product` leaves shared memory out.
+    is_staged = rung.kernel.__module__.removeprefix("gemmlab.kernels.") not in models._BY_KERNEL
     for one in found.rows:
         assert one.counted is not None
-        if not is_modeled:
+        if not is_modeled or (one.model is None and one.name.startswith("shared") and is_staged):
             continue
         assert one.formula
         assert one.reason if abs(one.difference or 0) > 0.001 else not one.reason
