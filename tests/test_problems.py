@@ -76,7 +76,7 @@ def test_correct_float32_passes_in_any_order(m, n, k, family, order, seed):
     assert found.passed, found.message
 
 
-@pytest.mark.parametrize("k", [1, 2, 7, 32, 500, 4096])
+@pytest.mark.parametrize("k", [1, 2, 7, 32, 500, pytest.param(4096, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("family", sorted(set(FAMILIES) - EXACT_IN_TF32))
 @pytest.mark.filterwarnings("ignore:invalid value")
 def test_tf32_inputs_are_rejected(k, family):

@@ -191,6 +191,7 @@ def test_shuffles_of_constants(mode: str) -> None:
     both(ptx(body, ["u64"]), [np.zeros(64, np.uint32)])
 
 
+@pytest.mark.slow
 @settings(
     max_examples=8, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )

@@ -87,6 +87,7 @@ def test_a_product_into_its_own_factor_is_left_to_pytorch() -> None:
     assert (gt.report().taken, count) == (0, 1) and "share memory" in reason
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("on")
 def test_compiled_programs_do_too() -> None:
     torch._dynamo.reset()
