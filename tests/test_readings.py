@@ -50,10 +50,9 @@ AT_LEAST = {
 # with three take different ways. The largest factor of their global loads, at ragged shapes.
 PARTED = ("softmax:row-per-warp", "softmax:online", "layernorm:row-per-warp")
 MOST_PARTED = 1.5
-# Instructions of these rungs are estimates: warps wait for a barrier in a loop, or ptxas rotates
-# and copies a loop so that its turns cannot be told from the PTX. The largest factor, either way.
+# Instructions of these rungs are estimates: ptxas rotates and copies a loop so that its turns
+# cannot be told from the PTX. The largest factor, either way.
 ESTIMATED = {
-    "transpose:bulk-copies": 1.9,
     "sum:loads-in-flight": 1.05,
     "sum:fixed-order": 1.01,
     "histogram:wide-loads": 1.01,

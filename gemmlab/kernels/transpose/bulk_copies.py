@@ -206,5 +206,6 @@ RUNGS = (
             "blocks": (132, 264, 396, 528),
         },
         arch="sm_90",
+        pending=True,
     ),
 )
