@@ -156,7 +156,7 @@ def test_blocks_meet_where_the_driver_lets_them(order):
     "how", [{"tier": "numpy"}, {"tier": "native"}, {"check": "all"}, {"order": 1}]
 )
 def test_an_endless_loop_is_named_within_seconds(how):
-    text, began = ptx(LOAD + COUNT + "ret;", ["u64"]), time.monotonic()
+    text, began = ptx(LOAD + COUNT + "ret;", ["u64"]), time.process_time()
     sites = list[Site | None]()
     try:
         last = run(text, "k", (2, 1, 1), (64, 1, 1), [np.zeros(4, np.uint32)], **how).findings[-1]
@@ -164,7 +164,7 @@ def test_an_endless_loop_is_named_within_seconds(how):
     except BudgetError as error:
         sites.append(error.site)
     assert [site.ptx for site in sites if site] == ["bra L;"]
-    assert time.monotonic() - began < 10
+    assert time.process_time() - began < 10
 
 
 @pytest.mark.slow
