@@ -2,7 +2,8 @@
 
     entry → gpu_operands or host → calls → operands → planning → runtime
 
-A call like a recent one skips all of this (recent.py).
+A call like a recent one skips all of this (recent.py). The first call with operands of their form
+skips what only later calls need (first_calls.py).
 """
 
 from __future__ import annotations

@@ -131,7 +131,9 @@ def test_a_function_applies_where_all_comparisons_have_the_same_outcome() -> Non
         blocks = min(-(-x // 64), 10)
         (memory,) = place(formulas.least(blocks, y))
         rest = formulas.most(x - y, memory) if x < 3000 else 0
-        return (blocks, x * y + 3 if y else 0), (1.0 / x if x < 100 else max(x - y, 2), rest)
+        index, value = formulas.first_least((x // 9, y, 7, y + 0))  # ties go to the first
+        found = 1.0 / x if x < 100 else max(x - y, 2)
+        return (blocks, x * y + 3 if y else 0), (found, rest), (index, 1 * value)
 
     for given_x, given_y in ((70, 2), (700, 2), (70, 0), (5000, 4998)):
         traced = formulas.trace(("x", "y"), (given_x, given_y), plan, twice)
@@ -139,6 +141,26 @@ def test_a_function_applies_where_all_comparisons_have_the_same_outcome() -> Non
             for y in (0, 1, 4998, 4999):
                 assert traced(x, y, twice) in (None, plan(x, y, twice))
         assert traced(given_x, given_y, twice) == plan(given_x, given_y, twice)
+
+
+def test_operands_of_another_kind_call_nothing() -> None:
+    """Conditions come first, in what order the plan asks, and lines that nothing needs are left."""
+
+    def plan(x: Any, place: Any) -> Any:
+        (memory,) = place(x * x)
+        _ = x + 3
+        return (memory + x,) if x > 5 else (memory,)
+
+    asked: list[int] = []
+
+    def place(size: int) -> tuple[int]:
+        asked.append(size)
+        return (size + 1,)
+
+    traced = formulas.trace(("x",), (7,), plan, place)
+    asked.clear()
+    assert traced(4, place) is None and not asked
+    assert traced(9, place) == (91,) and asked == [81]
 
 
 def test_a_plan_that_needs_a_number_has_no_formulas() -> None:
