@@ -12,8 +12,9 @@ factors get quads that are free in the block.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise, permutations
 
 from gemmlab.cubin.code import Block, Code, Instruction
 from gemmlab.cubin.control import decode, with_control
@@ -25,6 +26,7 @@ from gemmlab.cubin.values import FFMA, State, Values, is_copy, is_ffma, is_load
 _BRA = 0x000FEA0003800000_0000000000007947
 _NOP = 0x000FC00000000000_0000000000007918
 _ALL = 0b111111  # scoreboards
+_APART = 8  # FFMAs between two loads
 _SPACING = 14  # FFMAs between two other instructions: more than any fixed latency
 
 
@@ -161,27 +163,90 @@ def _emit(
     def register(k: int, x: int) -> int:
         return quads[k % 2 * half + x // 4] + x % 4
 
-    order = [(i, columns - 1 - j if i % 2 else j) for i in range(rows) for j in range(columns)]
+    order = _walk(product.sums, rows, columns)
+    keep = _reuse(order)
     # All that may be in flight on entry has arrived before the first load.
     new = [load(0, x, stall=1 + (x == half - 1), waits=_ALL * (x == 0)) for x in range(half)]
     waiting = list(kept)
     for k in range(steps):
         for at, (i, j) in enumerate(order):
-            row = at // columns
-            if at % columns == 0 and 0 < row <= half and k + 1 < steps:
-                new.append(load(k + 1, row - 1))
+            if at % _APART == _APART // 2 and at // _APART < half and k + 1 < steps:
+                new.append(load(k + 1, at // _APART))
             # What remains of the loop comes in the last step, when all loads have arrived.
             if k == steps - 1 and at % _SPACING == 4 and waiting:
                 new.append(waiting.pop(0).word)
             word = FFMA | product.sums[i, j] << 16 | register(k, i) << 24
             word |= register(k, rows + j) << 32 | product.sums[i, j] << 64
-            following = order[at + 1] if at + 1 < len(order) else (-1, -1)
-            reuse = (following[0] == i) | (following[1] == j) << 1
             waits = 1 << barriers[k % 2] if at == 0 else 0
-            new.append(with_control(word, stall=1, waits=waits, reuse=reuse))
+            new.append(with_control(word, stall=1, waits=waits, reuse=keep[at]))
     if waiting:
         raise refused(f"it has {len(kept)} instructions besides FFMA and LDS")
     return new
+
+
+def _walk(sums: Mapping[tuple[int, int], int], rows: int, columns: int) -> list[tuple[int, int]]:
+    """Return the order of a step's products: in blocks of two rows and two columns.
+
+    The factors of a block, two of each bank, stay in the reuse cache, so its four products read 1.5
+    registers each. Rows and columns are paired, and the products of a block ordered, such that the
+    registers written alternate between the banks: then the data of a load, which also has to be
+    written, finds a bank free in every cycle.
+    """
+
+    def block(i: int, i2: int, j: int, j2: int) -> list[tuple[int, int]]:
+        return [(i, j), (i, j2), (i2, j), (i2, j2)]
+
+    def bank(place: tuple[int, int]) -> int:
+        return sums[place] % 2
+
+    def uneven(places: list[tuple[int, int]]) -> int:
+        return (0, 1, 3)[abs(sum(map(bank, places)) - 2)]
+
+    def paired_columns(i: int, i2: int) -> tuple[int, list[tuple[int, int]]]:
+        return _matching(columns, lambda j, j2: uneven(block(i, i2, j, j2)))
+
+    order: list[tuple[int, int]] = []
+    _, pairs = _matching(rows, lambda i, i2: paired_columns(i, i2)[0])
+    for i, i2 in pairs:
+        for j, j2 in paired_columns(i, i2)[1]:
+            order += min(
+                permutations(block(i, i2, j, j2)),
+                key=lambda places: sum(
+                    bank(x) == bank(y) for x, y in pairwise([*order[-1:], *places])
+                ),
+            )
+    return order
+
+
+def _matching(size: int, cost: Callable[[int, int], int]) -> tuple[int, list[tuple[int, int]]]:
+    """Pair each even number below `size` with an odd one; return the least cost, and the pairs."""
+    best: dict[int, tuple[int, list[tuple[int, int]]]] = {0: (0, [])}  # by the odd ones taken
+    for even in range(0, size, 2):
+        costs = [cost(even, odd) for odd in range(1, size, 2)]
+        longer: dict[int, tuple[int, list[tuple[int, int]]]] = {}
+        for taken, (total, pairs) in best.items():
+            for i, extra in enumerate(costs):
+                now = taken | 1 << i
+                if not taken >> i & 1 and (now not in longer or total + extra < longer[now][0]):
+                    longer[now] = total + extra, [*pairs, (even, 2 * i + 1)]
+        best = longer
+    ((_, found),) = best.items()
+    return found
+
+
+def _reuse(order: Sequence[tuple[int, int]]) -> list[int]:
+    """Return the slots to keep: those whose next read from the same bank is of the same register.
+
+    A factor's bank is its row or column mod 2, since it is in a quad.
+    """
+    keep = [0] * len(order)
+    for slot in range(2):
+        following: dict[int, int] = {}
+        for at in reversed(range(len(order))):
+            factor = order[at][slot]
+            keep[at] |= (following.get(factor % 2) == factor) << slot
+            following[factor % 2] = factor
+    return keep
 
 
 def _fill(new: list[int], old: Sequence[Instruction], branch: Instruction | None) -> list[int]:

@@ -24,6 +24,8 @@ from gemmlab.kernels.common import MAX_SMEM, require
 from gemmlab.kernels.gemm import simt
 from gemmlab.kernels.rung import Geometry, Rung
 
+IN_FLIGHT = 12  # loads of 128 bits per copier
+
 
 @dataclass(frozen=True)
 class Config:
@@ -51,6 +53,10 @@ class Config:
     @property
     def threads(self) -> int:
         return self.computing + self.copiers
+
+    @property
+    def rows(self) -> int:  # of a tile that is contiguous along x, that the copiers read at a time
+        return min(self.block_k, self.copiers // 8)
 
     @property
     def unit(self) -> int:  # the axis along which B and C are contiguous
@@ -84,28 +90,58 @@ class Config:
         require(self.smem <= MAX_SMEM, rule)
 
 
+def place(thread: Int32, axis: int, config: Config) -> tuple[Int32, Int32]:
+    """k and x of the four elements along `axis` of a tile that a copier copies first.
+
+    Along k, two lanes read a sector, and a warp's stores of one word lie in different banks.
+    """
+    if axis == 0:
+        return thread % 2 * 4, thread // 2
+    lanes = config.copiers // config.rows
+    return thread // lanes, thread % lanes * 4
+
+
+def step(turn: int, width: int, axis: int, config: Config) -> tuple[int, int]:
+    """Distance in k and x from a copier's first elements to those of a turn."""
+    if axis == 0:
+        sectors = config.block_k // 8
+        return turn % sectors * 8, turn // sectors * (config.copiers // 2)
+    span = 4 * config.copiers // config.rows
+    return turn // (width // span) * config.rows, turn % (width // span) * span
+
+
 @cute.jit
 def fill(mA, mB, ring, corner, tiles, wide: Constexpr, config: Constexpr):
     """Fill the stages with the tiles [first, last) of A (k,m) and B (k,n). Run by the copiers."""
     sA, sB, full, empty = ring
     thread, _, _ = cute.arch.thread_idx()
+    thread -= config.computing
     BK, S = config.block_k, config.stages
-    operands = (mA, sA, corner[0], 0), (mB, sB, corner[1], config.unit)
+    whole = ((mA, sA, corner[0], 0), (mB, sB, corner[1], config.unit))
+    turns = [
+        (operand, turn)
+        for operand in range(2)
+        for turn in range(BK * whole[operand][1].shape[1] // (4 * config.copiers))
+    ]
     for t in cutlass.range(tiles[0], tiles[1], unroll=1):
-        staged = []
-        for matrix, tile, x0, axis in operands:
-            for r in cutlass.range_constexpr(BK * tile.shape[1] // (4 * config.copiers)):
-                four = thread - config.computing + r * config.copiers
-                k, x = simt.four_of(four, BK, tile.shape[1], axis)
+        for first in cutlass.range_constexpr(0, len(turns), IN_FLIGHT):
+            staged = []
+            for operand, turn in turns[first : first + IN_FLIGHT]:
+                matrix, tile, corner_x, axis = whole[operand]
+                k0, x0 = place(thread, axis, config)
+                dk, dx = step(turn, tile.shape[1], axis, config)
+                at = t * BK + k0, corner_x + x0
                 if cutlass.const_expr(wide):
-                    values = simt.quad(matrix, (t * BK + k, x0 + x)).load()
+                    origin = matrix.iterator + cute.crd2idx(at, matrix.layout)
+                    values = simt.quad(cute.make_tensor(origin, matrix.layout), (dk, dx)).load()
                 else:
-                    values = simt.load_four(matrix, t * BK + k, x0 + x, axis, False)
-                staged.append((tile, t % S * BK + k, x, values, axis))
-        # A wait for the phase before a new barrier's first returns at once.
-        cute.arch.mbarrier_wait(empty + t % S, t // S % 2 ^ 1)
-        for arguments in staged:
-            simt.stage(*arguments)
+                    values = simt.load_four(matrix, at[0] + dk, at[1] + dx, axis, False)
+                staged.append((tile, t % S * BK + k0 + dk, x0 + dx, values, axis))
+            if cutlass.const_expr(first == 0):
+                # A wait for the phase before a new barrier's first returns at once.
+                cute.arch.mbarrier_wait(empty + t % S, t // S % 2 ^ 1)
+            for arguments in staged:
+                simt.stage(*arguments)
         cute.arch.mbarrier_arrive(full + t % S)
 
 
@@ -136,23 +172,38 @@ def at_address(tile, address: Int32):
 
 
 @cute.jit
+def barrier(address: Int32):
+    return cute.make_ptr(Int64, address, cute.AddressSpace.smem, assumed_align=8)
+
+
+@cute.jit
 def compute(ring, rC, tiles: Int32, own, config: Constexpr):
     """rC (TM, TN) = the thread's elements of C, which begin at `own`. Run by the others."""
     sA, sB, full, empty = ring
     lane = cute.arch.lane_idx()
     rC.fill(0.0)
     S, BK, DEPTH = config.stages, config.block_k, config.depth
+    # Addresses in the current stage, which the loop changes: so they are not computed anew.
+    a = (sA.iterator + cute.crd2idx((0, own[0]), sA.layout)).toint()
+    b = (sB.iterator + cute.crd2idx((0, own[1]), sB.layout)).toint()
+    bar, last = full.toint(), full.toint() + 8 * (S - 1)
+    freed = empty.toint() - full.toint()
+    phase = Int32(0)
     for t in cutlass.range(tiles, unroll=1):
-        cute.arch.mbarrier_wait(full + t % S, t // S % 2)
-        a = (sA.iterator + cute.crd2idx((t % S * BK, own[0]), sA.layout)).toint()
-        b = (sB.iterator + cute.crd2idx((t % S * BK, own[1]), sB.layout)).toint()
+        cute.arch.mbarrier_wait(barrier(bar), phase)
         for _ in cutlass.range(BK // DEPTH, unroll=1):
             multiply(at_address(sA, a), at_address(sB, b), rC, config)
             a += 4 * DEPTH * sA.stride[0]
             b += 4 * DEPTH * sB.stride[0]
         cute.arch.sync_warp()
         if lane == 0:
-            cute.arch.mbarrier_arrive(empty + t % S)
+            cute.arch.mbarrier_arrive(barrier(bar + freed))
+        bar += 8
+        if bar > last:
+            bar -= 8 * S
+            phase ^= 1
+            a -= 4 * S * BK * sA.stride[0]
+            b -= 4 * S * BK * sB.stride[0]
 
 
 @cute.kernel
