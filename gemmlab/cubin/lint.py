@@ -1,16 +1,17 @@
 """What the inner loop of a kernel costs to issue, by a rule for the register file.
 
 A multiprocessor with 128 FP32 lanes can issue one FFMA per cycle on each of its four partitions;
-every other instruction takes such a cycle too. The register file delivers two registers per cycle,
-so an FFMA that reads three takes two cycles. Operands found in the reuse cache are not read.
+every other instruction takes such a cycle too. Each of the two banks of the register file, even and
+odd registers, delivers one register per cycle. An instruction collects its operands within three
+cycles, so two from one bank cost nothing if the neighbours leave that bank free; an FFMA that reads
+three takes a cycle and a half on average. Operands found in the reuse cache are not read.
 
-The reuse cache holds one register per operand slot (a, b, c) and bank, even and odd registers. An
-operand flagged `.reuse` enters it. It leaves when another register of its bank is read in its slot,
-or when it is written. How ptxas sets the flags shows this size. With all flags cleared, a kernel
-runs at half the peak, as the rule predicts.
+The reuse cache holds one register per operand slot (a, b, c) and bank. An operand flagged `.reuse`
+enters it. It leaves when another register of its bank is read in its slot, or when it is written.
+How ptxas sets the flags shows this size.
 
-Two registers of one bank cost less than a cycle: kernels whose FFMAs mostly read such pairs run
-faster than one pair in two cycles permits. The rule leaves them out, so it gives an upper bound.
+A bank also takes one result per cycle. The data of a load from shared memory, four registers of an
+LDS.128, hold FFMAs up if these write to the same bank in every cycle, and hardly if they alternate.
 """
 
 from __future__ import annotations
@@ -19,12 +20,13 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from gemmlab.cubin.code import Instruction
 from gemmlab.cubin.control import decode
 
 _BANKS = 2
-_PORTS = 2  # registers that the register file delivers per cycle
+_WINDOW = 3  # cycles in which an instruction collects its operands
 _OPERAND = re.compile(r"[-|~!]*R(\d+)\|?((?:\.\w+)*)")
 _REGISTER = re.compile(r"(?<![A-Z])R(\d+)((?:\.\w+)*)")
 # instructions whose first operand is no result
@@ -36,9 +38,9 @@ class Lint:
     """Counts over the instructions of a loop.
 
     instructions: all, of which `ffmas` are FFMAs; `others` counts the rest by opcode.
-    cycles: issue cycles of one pass, by the rule.
+    cycles: issue cycles of one pass, by the rule for reads.
     fresh: FFMAs that find no operand in the reuse cache.
-    same_bank: FFMAs that read two or three registers of one bank.
+    alike: FFMAs whose result goes to the bank of the result of the FFMA before.
     missed: FFMAs that read a register from its bank that the FFMA before read in the same slot.
     alone: cycles of one pass for a warp that has its partition to itself and finds its data loaded:
         the sum of stall counts, or of `cycles` where they are more; `stalled` of them are stalls.
@@ -51,7 +53,7 @@ class Lint:
     others: tuple[tuple[str, int], ...]
     cycles: int
     fresh: int
-    same_bank: int
+    alike: int
     missed: int
     alone: int
     stalled: int
@@ -77,12 +79,11 @@ def lint(loop: Sequence[Instruction]) -> Lint:
     """
     if not loop or not all(one.word for one in loop):
         raise ValueError("the loop must have instructions, with their bits")
-    cache: dict[tuple[int, int], int] = {}
-    list(_costs(loop, cache))  # the cache at the start of a pass is that at the end of another
-    costs = list(_costs(loop, cache))
+    costs = list(_costs([*loop, *loop]))[len(loop) :]  # a pass that follows another
     controls = [decode(one.word) for one in loop]
     spans = [max(cost.cycles, c.stall) for cost, c in zip(costs, controls, strict=True)]
     of_ffmas = [cost for one, cost in zip(loop, costs, strict=True) if one.root == "FFMA"]
+    results = [_written(one)[0] for one in loop if one.root == "FFMA"]
     others = Counter(one.opcode for one in loop if one.root != "FFMA")
     return Lint(
         instructions=len(loop),
@@ -90,7 +91,7 @@ def lint(loop: Sequence[Instruction]) -> Lint:
         others=tuple(others.most_common()),
         cycles=sum(cost.cycles for cost in costs),
         fresh=sum(not cost.hits for cost in of_ffmas),
-        same_bank=sum(cost.same_bank for cost in of_ffmas),
+        alike=sum(x % _BANKS == y % _BANKS for x, y in pairwise(results)),
         missed=sum(cost.missed for cost in of_ffmas),
         alone=sum(spans),
         stalled=sum(spans) - sum(cost.cycles for cost in costs),
@@ -104,7 +105,6 @@ def lint(loop: Sequence[Instruction]) -> Lint:
 class _Cost:
     cycles: int
     hits: int
-    same_bank: bool
     missed: bool
 
 
@@ -128,17 +128,21 @@ def reads(
             del cache[key]
 
 
-def _costs(loop: Sequence[Instruction], cache: dict[tuple[int, int], int]) -> Iterator[_Cost]:
+def _costs(code: Sequence[Instruction]) -> Iterator[_Cost]:
+    cache: dict[tuple[int, int], int] = {}
     before: dict[int, int] = {}  # slot -> register, of the last FFMA
-    for one, (read, hits) in zip(loop, reads(loop, cache), strict=True):
-        slots, written = _slots(one), _written(one)
+    queues = [0] * _BANKS  # registers that each bank still has to deliver
+    for one, (read, hits) in zip(code, reads(code, cache), strict=True):
+        for register in read:
+            queues[register % _BANKS] += 1
+        cycles = max(1, max(queues) - _WINDOW + 1)
+        queues = [max(0, queue - cycles) for queue in queues]
+        missed = False
         if one.root == "FFMA":
-            same_bank = len({r % _BANKS for r in read}) < len(read)
+            slots, written = _slots(one), _written(one)
             missed = any(before.get(s) == r for s, (r, _) in slots.items() if s not in hits)
-            yield _Cost(max(1, -(-len(read) // _PORTS)), len(hits), same_bank, missed)
             before = {slot: r for slot, (r, _) in slots.items() if r not in written}
-        else:
-            yield _Cost(1, len(hits), False, False)
+        yield _Cost(cycles, len(hits), missed)
 
 
 def _slots(one: Instruction) -> dict[int, tuple[int, bool]]:

@@ -93,9 +93,9 @@ def machine_lint(artifact: Artifact) -> dict[str, str]:
         "inner loop": f"{found.instructions} instructions, {found.ffmas} of them FFMA",
         "others": others or "none",
         "issue bound": rate(found.issue_bound),
-        "register reads": f"{found.fresh} FFMAs find no operand in the reuse cache and take two "
-        f"cycles; {found.same_bank} read two registers of one bank; {found.missed} read a register "
-        "again that the FFMA before read",
+        "register reads": f"{found.fresh} FFMAs find no operand in the reuse cache; "
+        f"{found.missed} read a register again that the FFMA before read",
+        "results": f"{found.alike} FFMAs write to the bank of the FFMA before",
         "register bound": f"{found.cycles} cycles: {rate(found.register_bound)}",
         "one warp alone": f"{found.alone} cycles, with {found.stalled} from stall counts; "
         f"{found.waits} instructions wait for data, {found.yields} yield",

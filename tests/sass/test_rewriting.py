@@ -24,7 +24,8 @@ def lint_of(artifact):
 def test_nearly_every_ffma_finds_an_operand_in_the_reuse_cache(layout):
     before, after = (lint_of(load(name, layout=layout)) for name in ("copy-warps", "operand-reuse"))
     assert (after.ffmas, after.instructions) == (before.ffmas, before.instructions)
-    assert after.fresh < 10 < 60 < before.fresh
+    assert after.fresh < 40 < 60 < before.fresh
+    assert after.alike < 100 < before.alike
     assert after.register_bound > 0.94 > 0.9 > before.register_bound
 
 
@@ -102,10 +103,11 @@ def test_a_result_of_fixed_latency_must_be_there_in_time(rewritten):
 def test_a_register_that_setmaxnreg_does_not_grant_is_refused(rewritten):
     old, new, entry, block, start = rewritten
     words = [one.word for one in block]
-    for i, one in enumerate(block):  # R168 to R171, a fragment, to R248 to R251
+    quad = next(one.word >> 16 & 255 for one in block if is_load(one))  # the first fragment's
+    for i, one in enumerate(block):
         for place in (16,) if is_load(one) else (24, 32):
-            if (is_load(one) or is_ffma(one)) and 168 <= one.word >> place & 255 < 172:
-                words[i] += 80 << place
+            if (is_load(one) or is_ffma(one)) and quad <= one.word >> place & 255 < quad + 4:
+                words[i] += (248 - quad) << place
     text = b"".join(word.to_bytes(16, "little") for word in words)
     with pytest.raises(CompileError, match="R248 to R251 do not exist"):
         proof.prove(old, new[:start] + text + new[start + len(text) :], entry)
