@@ -2,7 +2,7 @@
 
 A multiprocessor with 128 FP32 lanes can issue one FFMA per cycle on each of its four partitions;
 every other instruction takes such a cycle too. Each of the two banks of the register file, even and
-odd registers, delivers one register per cycle. An instruction collects its operands within three
+odd registers, delivers one register per cycle. An instruction collects its operands within two
 cycles, so two from one bank cost nothing if the neighbours leave that bank free; an FFMA that reads
 three takes a cycle and a half on average. Operands found in the reuse cache are not read.
 
@@ -26,7 +26,7 @@ from gemmlab.cubin.code import Instruction
 from gemmlab.cubin.control import decode
 
 _BANKS = 2
-_WINDOW = 3  # cycles in which an instruction collects its operands
+_WINDOW = 2  # cycles in which an instruction collects its operands
 _OPERAND = re.compile(r"[-|~!]*R(\d+)\|?((?:\.\w+)*)")
 _REGISTER = re.compile(r"(?<![A-Z])R(\d+)((?:\.\w+)*)")
 # instructions whose first operand is no result
