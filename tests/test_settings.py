@@ -62,7 +62,7 @@ def test_a_value_gets_the_type_of_its_field():
         ("naive", {"block_m": "64"}, "naive with block_m=64: 2048 threads per block"),
         ("float4", {"block_k": "16"}, "float4 with block_k=16: tile block_m"),
         ("async-copy", {"min_blocks": "9"}, "min_blocks × warps per block is 72"),
-        ("copy-warps", {"depth": "3"}, "block_k = 16 is not a multiple of depth = 3"),
+        ("copy-warps", {"depth": "3"}, "block_k = 32 is not a multiple of depth = 3"),
         ("copy-warps", {"registers": "104,208"}, "the threads take 66560 registers, of 64512"),
         ("copy-warps", {"registers": "4,200"}, "multiples of 8 from 24 to 240"),
         ("copy-warps", {"copiers": "384"}, "four per thread that copies"),

@@ -173,8 +173,8 @@ def test_the_page_names_configurations_that_exist():
         rung = next(word for word in words if word in known)
         given = [words[i + 1] for i, word in enumerate(words) if word == "--set"]
         assert configured(ladder.find(rung), read(given)).settings
-    assert "gemmlab: copy-warps with stages=40: 40 stages take 1003520 bytes, at most" in page
-    with pytest.raises(InputError, match="40 stages take 1003520 bytes, at most 231424"):
+    assert "gemmlab: copy-warps with stages=40: 40 stages take 2007040 bytes, at most" in page
+    with pytest.raises(InputError, match="40 stages take 2007040 bytes, at most 231424"):
         configured(ladder.find("copy-warps"), {"stages": 40})
 
 

@@ -34,8 +34,8 @@ class Config:
     layout: str = "row"
     block_m: int = 128
     block_n: int = 256
-    block_k: int = 16
-    stages: int = 4
+    block_k: int = 32
+    stages: int = 3
     warp_m: int = 64
     warp_n: int = 64
     thread_m: int = 16

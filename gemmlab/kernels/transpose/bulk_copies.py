@@ -32,8 +32,8 @@ PADDING = 4  # words after each row
 class Config(register_tiles.Config):
     """Tiles of A on their way in, and the most blocks in the grid."""
 
-    stages: int = 3
-    blocks: int = 264
+    stages: int = 2
+    blocks: int = 396
 
     def __post_init__(self) -> None:
         super().__post_init__()
