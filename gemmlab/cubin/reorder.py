@@ -26,7 +26,7 @@ from gemmlab.cubin.values import FFMA, State, Values, is_copy, is_ffma, is_load
 _BRA = 0x000FEA0003800000_0000000000007947
 _NOP = 0x000FC00000000000_0000000000007918
 _ALL = 0b111111  # scoreboards
-_APART = 16  # FFMAs between two loads
+_APART = 8  # FFMAs between two loads
 _SPACING = 14  # FFMAs between two other instructions: more than any fixed latency
 
 
@@ -205,31 +205,16 @@ def _walk(sums: Mapping[tuple[int, int], int], rows: int, columns: int) -> list[
     def paired_columns(i: int, i2: int) -> tuple[int, list[tuple[int, int]]]:
         return _matching(columns, lambda j, j2: uneven(block(i, i2, j, j2)))
 
-    def delays(places: Sequence[tuple[int, int]], known: set[tuple[str, int]]) -> int:
-        """Count cycles lost to reads, and results that follow each other into a bank."""
-        lost, queues, known = 0, [0, 0], set(known)
-        for at, (i, j) in enumerate(places):
-            queues[bank((i, j))] += 1
-            for factor in {("row", i), ("column", j)} - known:
-                queues[factor[1] % 2] += 1
-                known.add(factor)
-            cycles = max(1, max(queues) - 1)
-            queues = [max(0, queue - cycles) for queue in queues]
-            lost += cycles - 1 + (at > 0 and bank(places[at - 1]) == bank((i, j)))
-        return lost
-
     order: list[tuple[int, int]] = []
     _, pairs = _matching(rows, lambda i, i2: paired_columns(i, i2)[0])
     for i, i2 in pairs:
-        known = set[tuple[str, int]]()  # factors in the reuse cache
         for j, j2 in paired_columns(i, i2)[1]:
-            before = order[-2:]
-            held = known | {("row", x) for x, _ in before} | {("column", y) for _, y in before}
             order += min(
                 permutations(block(i, i2, j, j2)),
-                key=lambda places: delays([*before, *places], held),
+                key=lambda places: sum(
+                    bank(x) == bank(y) for x, y in pairwise([*order[-1:], *places])
+                ),
             )
-            known = {("row", i), ("row", i2)}
     return order
 
 

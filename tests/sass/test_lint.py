@@ -201,7 +201,6 @@ def shown(*options):
     return ended.value.code
 
 
-
 @pytest.mark.slow
 def test_show_lint_of_a_rung_and_of_a_file(capsys, tmp_path):
     file = tmp_path / "k.cu"

@@ -14,7 +14,6 @@ last block alone.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import cutlass
 from cutlass import Float32, Int32, Int64, cute
@@ -22,13 +21,7 @@ from cutlass import Float32, Int32, Int64, cute
 from gemmlab.kernels import common
 from gemmlab.kernels.rung import Rung
 from gemmlab.kernels.sum import loads_in_flight, simt
-
-
-@dataclass(frozen=True)
-class Config(loads_in_flight.Config):
-    """As many blocks as chunks, up to 2^16: the device then runs them as room appears."""
-
-    blocks: int = 264
+from gemmlab.kernels.sum.loads_in_flight import Config
 
 
 @cute.jit
