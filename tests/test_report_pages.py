@@ -259,10 +259,10 @@ def test_tiles_of_asynchronous_copies_are_in_flight_while_two_others_are_multipl
 @pytest.mark.slow
 def test_warps_that_copy_wait_for_those_that_multiply(capsys):
     stages, rows, waits = spans_of(capsys, "copy-warps")
-    assert stages == 4 and ("warps 0–7", "fill") not in rows
+    assert stages == 3 and ("warps 0–7", "fill") not in rows
     fills, multiplied = rows["warps 8–11", "fill"], rows["warps 0–7", "multiply"]
-    for tile in range(4, 8):  # the stage must be empty, the next tile full
-        assert multiplied[tile - 4]["end"] <= fills[tile]["start"]
+    for tile in range(3, 8):  # the stage must be empty, the next tile full
+        assert multiplied[tile - 3]["end"] <= fills[tile]["start"]
         assert fills[tile]["end"] <= multiplied[tile]["start"]
     waiting = [span["end"] - span["start"] for span in waits if span["row"] == "warps 8–11"]
     assert max(waiting) > 1000

@@ -38,10 +38,10 @@ def test_words_of_set():
 
 
 def test_a_value_gets_the_type_of_its_field():
-    rung = configured(ladder.find("copy-warps"), {"registers": "96,192", "stages": "3"})
-    assert (rung.config.registers, rung.config.stages) == ((96, 192), 3)
+    rung = configured(ladder.find("copy-warps"), {"registers": "96,192", "stages": "4"})
+    assert (rung.config.registers, rung.config.stages) == ((96, 192), 4)
     assert configured(ladder.find("padded"), {"arrangement": "plain"}).config.arrangement == "plain"
-    assert ladder.label(rung) == "copy-warps registers=96,192 stages=3"
+    assert ladder.label(rung) == "copy-warps registers=96,192 stages=4"
     assert configured(ladder.find("tile-2d-8x8"), {"strided": "true"}).config.strided is True
     assert (
         configured(ladder.find("tile-2d-8x8-strided"), {"strided": "False"}).config.strided is False

@@ -192,7 +192,7 @@ def compute(ring, rC, tiles: Int32, own, config: Constexpr):
     bar, last = full.toint(), full.toint() + 8 * (S - 1)
     freed = empty.toint() - full.toint()
     phase = Int32(0)
-    for t in cutlass.range(tiles, unroll=1):
+    for _ in cutlass.range(tiles, unroll=1):
         cute.arch.mbarrier_wait(barrier(bar), phase)
         for _ in cutlass.range(BK // DEPTH, unroll=1):
             multiply(at_address(sA, a), at_address(sB, b), rC, config)
@@ -274,7 +274,7 @@ RUNGS = (
             "block_m": (128, 256),
             "block_n": (128, 256),
             "block_k": (8, 16, 32),
-            "stages": (3, 4, 5),
+            "stages": (2, 3, 4),
             "depth": (4, 8, 16),
             "group": (4, 8, 16),
         },

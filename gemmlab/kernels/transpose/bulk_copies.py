@@ -11,8 +11,8 @@ read it. Four words of padding per row spread columns over the banks: lanes in t
 columns of 4×4 tiles read in one wavefront per eight lanes, and store in two.
 
 Bulk copies need 16-byte boundaries and sizes: other matrices take the path of `register-tiles`.
-Limiter on an H200: the copies of rows themselves. `register-tiles` reaches 94 % of a copy at 8192², this
-rung 67 %, with three tiles on their way in and two blocks per multiprocessor 45 %.
+Limiter on an H200: the copies of rows themselves. `register-tiles` reaches 94 % of a copy at 8192²,
+this rung 67 %, and 45 % with a third tile on its way in and two blocks per multiprocessor.
 """
 
 from collections.abc import Mapping
