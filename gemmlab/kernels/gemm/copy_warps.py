@@ -8,10 +8,8 @@ from the copiers to the others, which need 176 for sums and two sets of fragment
 Each stage of the ring has two mbarriers: the copiers arrive at `full`, a computing warp arrives at
 `empty` after its last read. So warps drift apart, and one computes while its neighbour waits.
 
-The copiers take issue slots from the others, so they do little else than load and store: addresses
-lie constant distances apart, and stores along k fall into different banks. Not all of shared memory
-is used for stages: the copiers' loads need the L1 cache, which shares the room.
-
+The copiers take issue slots from the others: their addresses lie constant distances apart, and
+their stores along k fall into different banks. Stages leave room in shared memory for the L1 cache.
 The sums are multiplied by 1 before they are stored: a 128-bit store takes four consecutive
 registers, and without the product ptxas would keep the sums in such groups all along.
 """
