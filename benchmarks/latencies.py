@@ -1,9 +1,9 @@
-"""Latencies and rates that gemmlab/timing/gpus has as fitted values. 20 seconds of GPU time.
+"""Latencies and rates of a GPU, for the model of gemmlab/timing. A minute of GPU time.
 
     python -m benchmarks latencies benchmarks/h200/latencies.json
 
-Cycles of one warp for a chain of dependent instructions of each kind, and cycles of an SM per
-instruction if four or more warps issue them. Compare with the GPU's file.
+For each microbenchmark, by warps: cycles per instruction until the last warp ends, and those of a
+warp on average; of bursts, cycles until all are issued. Bandwidths of L2 and device memory.
 """
 
 from __future__ import annotations
@@ -13,63 +13,88 @@ from functools import partial
 import numpy as np
 
 import gemmlab
+from benchmarks import microbenchmarks
 from benchmarks.gpu import Gpu
 from benchmarks.measurement import Measurement
+from benchmarks.microbenchmarks import LINES, UNROLL, Case
+from benchmarks.record import Row
 
-LENGTH = 512  # instructions in a chain
-WORDS = 1 << 26  # of the buffer for chains of loads: more than L2 holds
-
-CHAIN = """
-extern "C" __global__ void chain(unsigned *data, unsigned *out, unsigned long long *cycles) {{
-    __shared__ unsigned shared[1024];
-    for (int i = threadIdx.x; i < 1024; i += blockDim.x) shared[i] = (i + 33) % 1024;
-    __syncthreads();
-    unsigned x = threadIdx.x % 32, y = 1;
-    float f = x, g = 0.5f;
-    for (int turn = 0; turn < 2; turn++) {{ // the first fills caches
-        __syncthreads();
-        unsigned long long start = clock64();
-        #pragma unroll 16
-        for (int i = 0; i < {length}; i++) {{ {body} }}
-        unsigned long long end = clock64();
-        if (threadIdx.x == 0 && blockIdx.x == 0) *cycles = end - start;
-    }}
-    out[blockIdx.x * blockDim.x + threadIdx.x] = x + y + (unsigned)(f + g);
-}}
-"""
-
-BODIES = {
-    "ffma": "f = f * g + g;",
-    "imad": "x = x * y + x;",
-    "xor": "x = (x ^ y) + (x >> 1);",
-    "rsqrt": "f = rsqrtf(f);",
-    "shuffle": "x = __shfl_xor_sync(~0u, x, 1);",
-    "shared load": "x = shared[x & 1023];",
-    "load, L1": "x = data[x & 1023];",
-    "load, L2": "x = __ldcg(data + (x & 1023));",
-    "load, device memory": "x = data[(x * 1664525u + 1013904223u + i * 7919u) & {last}u];",
-    "atomic, one address": "x += atomicAdd(out, 1);",
-    "barrier": "__syncthreads();",
+DATA_WORDS, OUT_WORDS, REPEATS = 1 << 28, 1 << 22, 3
+PART = 1 << 20  # words of `data` that a case reads, unless it walks through more
+STREAM = """
+extern "C" __global__ void stream(uint4* data, unsigned* out, long long count, long long wrap) {
+  uint4 s = make_uint4(0, 0, 0, 0);
+  const long long step = (long long)gridDim.x * blockDim.x;
+#pragma unroll 8
+  for (long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x; i < count; i += step) {
+    BODY
+  }
+  if ((s.x ^ s.y ^ s.z ^ s.w) == 12345) out[0] = s.x;
 }
-WARPS = (1, 4, 16, 32)
+"""
+READ = "uint4 v = __ldcg(data + (i & (wrap - 1)));"
+BODIES = {
+    "read": READ + " s.x ^= v.x; s.y ^= v.y; s.z ^= v.z; s.w ^= v.w;",
+    "write": "data[i & (wrap - 1)] = s;",
+    "copy": READ + " data[(i & (wrap - 1)) + wrap] = v;",
+    "nothing": "",
+}
+MB16 = 1 << 16  # elements of 16 bytes in a MB
+# name: body, elements that are distinct, elements in all, blocks per multiprocessor
+STREAMS = {
+    "device memory, read": ("read", 512 * MB16, 512 * MB16, 8),
+    "device memory, write": ("write", 512 * MB16, 512 * MB16, 8),
+    "device memory, copy": ("copy", 512 * MB16, 512 * MB16, 8),
+    "L2, read": ("read", 8 * MB16, 1024 * MB16, 8),
+    "L2, write": ("write", 8 * MB16, 1024 * MB16, 8),
+    "no work, few blocks": ("nothing", 1, 0, 1),
+    "no work, many blocks": ("nothing", 1, 0, 512),
+}
 
 
-def cycles(body: str, gpu: Gpu) -> dict[str, float]:
-    """Cycles per instruction of a chain, by the number of warps."""
-    words = np.arange(WORDS, dtype=np.uint32)
-    data = gpu.placed(((words + 32) % 1024).astype(np.uint32))
-    out, taken = gpu.placed(np.zeros(1 << 20, np.uint32)), gpu.placed(np.zeros(1, np.uint64))
-    kernel = gemmlab.load(
-        CHAIN.format(length=LENGTH, body=body.format(last=WORDS - 1)), arch=gpu.device.arch
-    )
-    found = {}
-    for warps in WARPS:
-        gpu.device.launch(kernel, (1, 1, 1), (32 * warps, 1, 1), [data, out, taken])
-        count = int(taken.buffer.read().view(np.uint64)[0])
-        found[f"{warps} warps"] = round(count / LENGTH, 2)
-    return found
+def cycles(case: Case, gpu: Gpu) -> dict[str, list[float]]:
+    """Cycles per instruction by number of warps."""
+    kernel = gemmlab.load(case.source, arch=gpu.device.arch)
+    links = np.zeros(PART, np.uint32)
+    if case.chain:
+        places = np.arange(0, case.chain, 4, dtype=np.int64) + 128 * LINES
+        links = (places % case.chain).astype(np.uint32)
+    data, out = gpu.placed(links), gpu.placed(np.zeros(PART, np.uint32))
+    taken, row = gpu.placed(np.zeros(128, np.uint64)), {}
+    for warps in case.warps:
+        found = []
+        for turn in range(REPEATS):
+            first = turn * case.chain // 4 if case.chain >= 1 << 30 else 0  # not yet in L2
+            args = [data, out, taken, case.turns, 1, first]
+            gpu.device.launch(kernel, (1, 1, 1), (32 * warps, 1, 1), args)
+            read = taken.buffer.read().view(np.uint64).astype(np.int64)
+            if case.is_burst:
+                found.append((float(read[64]), float(read[64])))
+                continue
+            start, end = read[: 2 * warps : 2], read[1 : 2 * warps : 2]
+            count = case.turns * UNROLL * case.per
+            found.append(
+                (float(end.max() - start.min()) / count, float(np.mean(end - start)) / count)
+            )
+        row[f"{warps} warps"] = [round(x, 2) for x in min(found)]
+    return row
+
+
+def stream(name: str, gpu: Gpu) -> Row:
+    """Seconds, and GB/s where data move."""
+    body, distinct, count, per_sm = STREAMS[name]
+    kernel = gemmlab.load(STREAM.replace("BODY", BODIES[body]), arch=gpu.device.arch)
+    data, out = (gpu.placed(np.zeros(n, np.uint32)) for n in (8 * distinct, 4))
+    grid = (gpu.device.facts.sms * per_sm, 1, 1)
+    time_s = gpu.device.measure(kernel, grid, (256, 1, 1), [data, out, count, distinct])
+    moved = 16 * count * (2 if body == "copy" else 1)
+    return {"seconds": time_s, "gbs": round(moved / time_s / 1e9, 1)}
 
 
 MEASUREMENT = Measurement(
-    parts={"cycles per instruction": {name: partial(cycles, body) for name, body in BODIES.items()}}
+    parts={
+        "cycles": {case.name: partial(cycles, case) for case in microbenchmarks.cases(90)},
+        "streams": {name: partial(stream, name) for name in STREAMS},
+    },
+    depth=2,
 )

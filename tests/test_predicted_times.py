@@ -134,6 +134,65 @@ def test_samples_are_spread():
     assert sample.groups((2, 1, 3)) == [0, 2, 4, 1, 3, 5]
 
 
+PREDICATED = """
+extern "C" __global__ void f(float *x) {
+    __shared__ float s[256];
+    s[threadIdx.x] = threadIdx.x;
+    __syncthreads();
+    float sum = 0;
+    for (int i = 0; i < 64; i++) if (threadIdx.x < LIMIT) sum += s[(threadIdx.x * 32 + i) % 256];
+    x[blockIdx.x * blockDim.x + threadIdx.x] = sum;
+}
+"""
+
+
+def test_lanes_without_work_access_no_memory():
+    all_lanes = predicted(PREDICATED.replace("LIMIT", "256"))
+    few = predicted(PREDICATED.replace("LIMIT", "32"))
+    name = "the load and store unit"
+    cycles = [found.busy[name] * found.cycles for found in (all_lanes, few)]
+    assert cycles[1] < cycles[0] / 3
+
+
+def test_without_bank_conflicts_a_launch_is_faster():
+    text = STRIDED.replace("STRIDE", "32")
+    changed = predicted(text, model=timing.model("H200", what_if=["no-bank-conflicts"]))
+    assert changed.time_s < predicted(text).time_s / 3
+    with pytest.raises(UnknownNameError, match="twice-l2"):
+        timing.model("H200", what_if=["no-latency"])
+
+
+def test_warps_that_arrive_together_pass_a_barrier_one_after_another():
+    text = """
+    extern "C" __global__ void f(float *x) {
+        for (int i = 0; i < 64; i++) __syncthreads();
+        x[blockIdx.x * blockDim.x + threadIdx.x] = 1;
+    }
+    """
+    one, many = (predicted(text, block=threads).cycles for threads in (32, 1024))
+    assert many - one > 64 * 31 * 2
+
+
+def test_data_that_a_block_reads_again_come_from_l2():
+    seen = Load(0, 0, np.array([[[0, 1, 2, 3]]]), 1.0, "load")
+    again = Load(1, 0, np.array([[[0, 1, 2, 3]]]), 1.0, "load")
+    found = caches.l1([seen, again], 0, frozenset())
+    assert found[0].fresh == 4 and found[1].fresh == 0
+
+
+PROFILED = [
+    {"problem": "gemm", "rung": "a", "layout": "row", "shape": {"m": 1}}
+    | {"reasons": {"mio_throttle": 50, "wait": 50}}
+]
+
+
+def test_stalls_are_compared_with_nsight_compute():
+    row = ROWS[0] | {"stalls": {"MIO throttle": 0.3, "wait": 0.7}}
+    found = predictions.differences([row], PROFILED)
+    assert abs(found["`gemm:a`"][0]) == pytest.approx(20)
+    assert "Of 1 kernels, 0 have every share" in predictions.stalls([row], PROFILED)
+
+
 ROWS = [
     {"problem": "gemm", "kernel": k, "layout": "row", "shape": {"m": 1}, "family": "normal"}
     | {"measured_s": m, "predicted_s": p, "fitted": f}
@@ -160,4 +219,12 @@ def test_the_command_line_predicts(tmp_path, capsys):
     assert found["time_s"] > 0 and found["interval_s"] is None
     with pytest.raises(SystemExit) as ended:
         main(["emulate", str(file), "--gpu", "A100"])
-    assert ended.value.code == 2 and "require --predict" in capsys.readouterr().err
+    assert ended.value.code == 2 and "requires --predict" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_climb_predicts(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["climb", "sum", "--size", "4096", "--rungs", "vectorized", "--predict"])
+    assert not ended.value.code
+    assert "fastest first: vectorized" in capsys.readouterr().out

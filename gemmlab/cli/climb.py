@@ -15,11 +15,16 @@ import typer
 from gemmlab.cli.options import (
     Arch,
     AsJson,
+    Clock,
     Layout,
+    Predict,
     Settings,
+    Sms,
+    WhatIf,
     check_writable,
     complete_gpus,
     complete_problems,
+    model_of,
     rungs_of,
     shape_of,
 )
@@ -33,6 +38,7 @@ if TYPE_CHECKING:
     from gemmlab.hardware.specs import Gpu
     from gemmlab.kernels.rung import Rung
     from gemmlab.lab.records import Record
+    from gemmlab.timing import Model
 
 
 def climb(
@@ -83,9 +89,13 @@ def climb(
         typer.Option(
             autocompletion=complete_gpus,
             help="The GPU of the bound on time: H200, A100, RTX4090, …. Default: one with the "
-            "architecture; none if the rungs are timed.",
+            "architecture; none if the rungs are timed. With --predict: H200, H100 or A100.",
         ),
     ] = None,
+    predict: Predict = False,
+    sms: Sms = None,
+    clock: Clock = None,
+    what_if: WhatIf = None,
     as_json: AsJson = False,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Also write the records to this file.")
@@ -117,6 +127,7 @@ def climb(
     if gpu is not None:
         specs.product(gpu)  # report an unknown GPU before any work is done
     check_writable(output)
+    model = model_of(predict, gpu, sms, clock, what_if)
     target = open_device(device, arch, tier)
     from gemmlab.lab.climb import climb as take_steps
 
@@ -129,7 +140,7 @@ def climb(
         if as_json:
             sys.stdout.write(records.dumps(flat))
         else:
-            _print_climbs([ladder for ladder in done if ladder], gpu)
+            _print_climbs([ladder for ladder in done if ladder], None if predict else gpu, model)
         return flat
 
     def stop() -> None:
@@ -143,7 +154,7 @@ def climb(
     with status.interruptible(stop):
         for work, case, chosen in climbs:
             done.append([])
-            for record in take_steps(work, case, chosen, target, progress.say):
+            for record in take_steps(work, case, chosen, target, progress.say, model):
                 done[-1].append(record)
                 progress.finish(record)
     if not all(record.passed for record in output_all()):
@@ -172,7 +183,9 @@ def _ladders(
     return {name: rungs_of(name, own, layout, settings) for name, own in wanted.items()}
 
 
-def _print_climbs(ladders: Iterable[Sequence[Record]], gpu: str | None) -> None:
+def _print_climbs(
+    ladders: Iterable[Sequence[Record]], gpu: str | None, model: Model | None
+) -> None:
     from gemmlab.hardware import specs
     from gemmlab.report import tables
 
@@ -183,12 +196,14 @@ def _print_climbs(ladders: Iterable[Sequence[Record]], gpu: str | None) -> None:
             out.print()
         timed = any(record.time_s for record in done)
         of_arch = None if timed else specs.with_architecture(done[0].arch)
-        _print_climb(out, done, named or of_arch)
+        _print_climb(out, done, None if model else named or of_arch, model)
 
 
-def _print_climb(out: Console, done: Sequence[Record], gpu: Gpu | None) -> None:
+def _print_climb(
+    out: Console, done: Sequence[Record], gpu: Gpu | None, model: Model | None
+) -> None:
     """Print one ladder: case and device, the table, notes, the timeline and the steps."""
-    from gemmlab.report import steps, tables, timeline
+    from gemmlab.report import prediction, steps, tables, timeline
 
     one = done[0]
     sizes = "×".join(str(one.shape[axis]) for axis in one.shape)
@@ -201,6 +216,7 @@ def _print_climb(out: Console, done: Sequence[Record], gpu: Gpu | None) -> None:
     bound = [tables.bound_note(gpu)] if gpu and any(record.counters for record in done) else []
     for lines in (
         [*tables.notes(done), *bound],
+        prediction.notes(done, model) if model else [],
         timeline.lines(done, out.width),
         steps.sentences(done),
     ):

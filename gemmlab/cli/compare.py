@@ -8,11 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gemmlab.cli.options import Clock, Predict, Sms, WhatIf, model_of
+from gemmlab.errors import InputError
+
 if TYPE_CHECKING:
     from rich.console import Console
 
     from gemmlab.lab.changes import Change
     from gemmlab.lab.measured import Measured
+    from gemmlab.timing import Model
 
 _SHOWN = 3  # differing numbers shown per rung
 
@@ -35,12 +39,19 @@ def compare(
             "sizes.",
         ),
     ] = None,
+    predict: Predict = False,
+    gpu: Annotated[str | None, typer.Option(help="With --predict: H200, H100 or A100.")] = None,
+    sms: Sms = None,
+    clock: Clock = None,
+    what_if: WhatIf = None,
 ) -> None:
     """Compare two kernels, two benches or two climbs.
 
     Kernel files and rungs are emulated at one shape: counters, the bound on time, resources and
     errors are compared, with the source line that changed most. The exit code is 1 if the first
     is right and the second is not.
+
+    With --predict, two kernels are not emulated, but their times on a GPU are predicted.
 
     A kernel of a bench is "same" if the medians of cold GPU time differ by at most 1 %. It is
     "faster" or "slower" if they differ by more and the samples are separated (the p90 of one side
@@ -50,6 +61,12 @@ def compare(
     For climbs, verdicts, counts and times are compared. The exit code is 1 if a rung that passed
     now fails.
     """
+    if gpu is not None and not predict:
+        raise InputError("--gpu requires --predict")
+    model = model_of(predict, gpu, sms, clock, what_if)
+    if model is not None:
+        _compare_predictions((a, b), words or [], model)
+        return
     old, new = _measured(a, words or []), _measured(b, words or [])
     if old is not None and new is not None:
         from gemmlab.report import comparison, tables
@@ -60,6 +77,30 @@ def compare(
         failed = _compare_records(a, b, words or [])
     if failed:
         raise typer.Exit(1)
+
+
+def _compare_predictions(names: tuple[str, str], words: Sequence[str], model: Model) -> None:
+    """Print the predictions of two kernels beside each other."""
+    from gemmlab.cli.options import is_rung, rung_of
+    from gemmlab.compile.directive import parse
+    from gemmlab.lab import kernel_file
+    from gemmlab.report import prediction, tables
+
+    found, given = [], parse(list(words))
+    for name in names:
+        is_file = not is_rung(name) or Path(name).exists()
+        kernel = (
+            kernel_file.KernelFile.read(Path(name), given) if is_file else rung_of(name, None, None)
+        )
+        found.append(kernel_file.predict(kernel, given, model)[2])
+    out = tables.console()
+    out.print(f"{names[0]} → {names[1]}, {prediction.device(model)}")
+    out.print()
+    out.print(
+        tables.plain_table(["", "before", "after"], prediction.beside(found[0], found[1], model))
+    )
+    out.print()
+    out.print(prediction.NOTE)
 
 
 def _measured(name: str, words: Sequence[str]) -> Measured | None:
@@ -85,7 +126,6 @@ def _measured(name: str, words: Sequence[str]) -> Measured | None:
 def _compare_records(a: str, b: str, words: Sequence[str]) -> bool:
     """Compare two climbs or two benches; return whether something became worse."""
     from gemmlab.cli.saved import read_two
-    from gemmlab.errors import InputError
     from gemmlab.lab import changes
     from gemmlab.lab.bench.compare import compare as compare_benches
     from gemmlab.report import bench_tables, tables

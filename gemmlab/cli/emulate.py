@@ -13,10 +13,14 @@ import typer
 
 from gemmlab.cli.options import (
     AsJson,
+    Clock,
     Layout,
     Settings,
+    Sms,
+    WhatIf,
     complete_kernels,
     is_rung,
+    model_of,
     refuse_settings,
     rung_of,
 )
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
     from gemmlab.kernels.rung import Rung
     from gemmlab.lab.directives import Directive
     from gemmlab.lab.kernel_file import FileRun
+    from gemmlab.timing import Model
 
 _SHOWN = 4  # elements shown per array
 _FILL_HINT = "If elements may stay unwritten, give the array initial values: o:f32[n]=zeros."
@@ -95,10 +100,9 @@ def emulate(
         ),
     ] = False,
     gpu: Annotated[str | None, typer.Option(help="With --predict: H200, H100 or A100.")] = None,
-    sms: Annotated[
-        int | None, typer.Option(help="With --predict: another number of multiprocessors.")
-    ] = None,
-    clock: Annotated[float | None, typer.Option(help="With --predict: another clock, GHz.")] = None,
+    sms: Sms = None,
+    clock: Clock = None,
+    what_if: WhatIf = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a kernel file or a rung on the emulator and print its counters; needs no GPU.
@@ -113,10 +117,11 @@ def emulate(
 
     if by_ptx and not lines:
         raise InputError("--ptx requires --lines")
-    if not predict and (gpu, sms, clock) != (None, None, None):
-        raise InputError("--gpu, --sms and --clock require --predict")
-    if predict:
-        _predict(kernel, parse(words or []), layout, settings, gpu, sms, clock, seed, as_json)
+    if gpu is not None and not predict:
+        raise InputError("--gpu requires --predict")
+    model = model_of(predict, gpu, sms, clock, what_if)
+    if model is not None:
+        _predict(kernel, parse(words or []), layout, settings, model, seed, as_json)
         return
     how: dict[str, Any] = {"order": int(order) if order.lstrip("-").isdigit() else order}
     how["check"] = None if check is None else check.split(",")
@@ -148,18 +153,14 @@ def _predict(
     given: Directive,
     layout: str | None,
     settings: list[str] | None,
-    gpu: str | None,
-    sms: int | None,
-    clock: float | None,
+    model: Model,
     seed: int,
     as_json: bool,
 ) -> None:
-    from gemmlab import timing
     from gemmlab.core.symbols import demangled
     from gemmlab.lab import kernel_file
     from gemmlab.report import prediction, tables
 
-    model = timing.model(gpu or "H200", sms, clock)
     subject: kernel_file.KernelFile | Rung
     if is_rung(kernel):
         subject = rung_of(kernel, layout, settings)
@@ -168,7 +169,7 @@ def _predict(
         subject = kernel_file.KernelFile.read(Path(kernel), given)
     artifact, call, found = kernel_file.predict(subject, given, model, seed)
     if as_json:
-        json.dump(prediction.as_json(found, model), sys.stdout, indent=2)
+        json.dump(found.as_json(model), sys.stdout, indent=2)
         print()
         return
     out = tables.console()

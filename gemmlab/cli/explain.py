@@ -9,12 +9,17 @@ import typer
 
 from gemmlab.cli.options import (
     AsJson,
+    Clock,
     Layout,
+    Predict,
     Settings,
+    Sms,
+    WhatIf,
     check_writable,
     complete_gpus,
     complete_kernels,
     is_rung,
+    model_of,
     refuse_settings,
     rung_of,
     shape_of,
@@ -26,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gemmlab.lab.explain import Subject
+    from gemmlab.timing import Model, Prediction
 
 
 def explain(
@@ -68,6 +74,10 @@ def explain(
             "GPU, or H200 if there is none.",
         ),
     ] = None,
+    predict: Predict = False,
+    sms: Sms = None,
+    clock: Clock = None,
+    what_if: WhatIf = None,
     as_json: AsJson = False,
     svg: Annotated[Path | None, typer.Option(help="Also write the page as SVG.")] = None,
 ) -> None:
@@ -83,21 +93,50 @@ def explain(
     from gemmlab.lab.explain import default_gpu, explained
     from gemmlab.lab.records import write_text
     from gemmlab.report import explanation as page
-    from gemmlab.report import tables
+    from gemmlab.report import prediction, tables
 
     options = {"grid": grid, "block": block, "args": args}
     given = [*(words or []), *(f"{name}={value}" for name, value in options.items() if value)]
     found = subject_of(kernel, given, size, shape, layout, settings)
-    product = specs.product(gpu) if gpu is not None else default_gpu()
+    model = model_of(predict, gpu, sms, clock, what_if)
+    product = specs.product(gpu) if gpu is not None else model.gpu if model else default_gpu()
     check_writable(svg, "--svg")
     status.say(f"explaining {found.name}")
     explanation = explained(found, product)
+    predicted = None
+    if model is not None:
+        predicted = _predicted(kernel, given, explanation.shape, layout, settings, model)
     if svg:
         write_text(svg, page.as_svg(explanation))
     if as_json:
-        print(json.dumps(explanation.as_json(), indent=2))
-    else:
-        page.show(explanation, tables.console())
+        more = {"prediction": predicted.as_json(model)} if predicted and model else {}
+        print(json.dumps(explanation.as_json() | more, indent=2))
+        return
+    out = tables.console()
+    page.show(explanation, out)
+    if predicted and model:
+        out.print()
+        out.print(f"{prediction.device(model)[0].upper()}{prediction.device(model)[1:]}:")
+        out.print(tables.facts(prediction.facts(predicted, model)))
+        out.print(prediction.NOTE)
+
+
+def _predicted(
+    kernel: str,
+    words: Sequence[str],
+    shape: dict[str, int],
+    layout: str | None,
+    settings: Sequence[str] | None,
+    model: Model,
+) -> Prediction:
+    """Predict the kernel's launch at the shape that is explained."""
+    from gemmlab.compile.directive import parse
+    from gemmlab.lab import kernel_file
+
+    given = parse([*words, *(f"{axis}={size}" for axis, size in shape.items())])
+    if is_rung(kernel):
+        return kernel_file.predict(rung_of(kernel, layout, settings), given, model)[2]
+    return kernel_file.predict(kernel_file.KernelFile.read(Path(kernel), given), given, model)[2]
 
 
 def subject_of(

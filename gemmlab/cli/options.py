@@ -14,6 +14,7 @@ from gemmlab.errors import InputError, ShapeError
 if TYPE_CHECKING:
     from gemmlab.kernels.rung import Rung
     from gemmlab.problems.problem import Problem
+    from gemmlab.timing import Model
 
 
 def complete_kernels(incomplete: str) -> list[str]:
@@ -58,6 +59,43 @@ Settings = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print only JSON to stdout.")]
+Predict = Annotated[
+    bool,
+    typer.Option(
+        "--predict",
+        help="Also predict times on a GPU, without one; see `gemmlab docs predicting`.",
+    ),
+]
+Sms = Annotated[int | None, typer.Option(help="With --predict: another number of multiprocessors.")]
+Clock = Annotated[float | None, typer.Option(help="With --predict: another clock, GHz.")]
+WhatIf = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="CHANGE",
+        help="With --predict: no-bank-conflicts, no-register-conflicts, twice-l2, twice-l2-rate, "
+        "twice-dram-rate or half-latency; repeat for more.",
+    ),
+]
+
+
+def model_of(
+    predict: bool,
+    gpu: str | None,
+    sms: int | None,
+    clock: float | None,
+    what_if: Sequence[str] | None,
+) -> Model | None:
+    """Return the model of the GPU to predict for, H200 by default; None without --predict.
+
+    Raises InputError for options that require it, and as `timing.model`.
+    """
+    from gemmlab import timing
+
+    if predict:
+        return timing.model(gpu or "H200", sms, clock, what_if or ())
+    if sms is not None or clock is not None or what_if:
+        raise InputError("--sms, --clock and --what-if require --predict")
+    return None
 
 
 def shape_of(problem: Problem, size: int | None, text: str | None) -> dict[str, int]:

@@ -9,10 +9,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gemmlab.cli.options import AsJson, Layout, Settings, check_writable
+from gemmlab.cli.options import (
+    AsJson,
+    Clock,
+    Layout,
+    Predict,
+    Settings,
+    Sms,
+    WhatIf,
+    check_writable,
+    model_of,
+)
 
 if TYPE_CHECKING:
     from gemmlab.report.html.page import Page
+    from gemmlab.timing import Model
 
 
 def report(
@@ -34,6 +45,11 @@ def report(
     ] = None,
     layout: Layout = None,
     settings: Settings = None,
+    predict: Predict = False,
+    gpu: Annotated[str | None, typer.Option(help="With --predict: H200, H100 or A100.")] = None,
+    sms: Sms = None,
+    clock: Clock = None,
+    what_if: WhatIf = None,
     output: Annotated[Path, typer.Option("-o", "--output", help="The HTML file to write.")] = Path(
         "report.html"
     ),
@@ -48,6 +64,9 @@ def report(
     if not as_json:
         check_writable(output)
     path = Path(what)
+    model = model_of(predict, gpu, sms, clock, what_if)
+    if (predict or gpu) and (path.exists() or not predict):
+        raise InputError("--predict is for a rung, and --gpu is for --predict")
     if path.exists() and (size or shape or layout or settings):
         raise InputError("--size, --shape, --layout and --set are for a rung")
     if after:
@@ -57,7 +76,7 @@ def report(
     elif path.exists() or path.suffix == ".json":
         made = _records(path)
     else:
-        made = _rung(what, size, shape, layout, settings)
+        made = _rung(what, size, shape, layout, settings, gpu, model)
     if as_json:
         print(json.dumps(made.as_json(), indent=2, ensure_ascii=False))
         return
@@ -119,6 +138,7 @@ def _rung(
     layout: str | None,
     settings: Sequence[str] | None,
     gpu: str | None = None,
+    model: Model | None = None,
 ) -> Page:
     from gemmlab import problems
     from gemmlab.cli.options import rung_of, shape_of
@@ -129,6 +149,7 @@ def _rung(
     from gemmlab.lab.explain import chained, default_gpu, explain
     from gemmlab.lab.explain.counted import launch
     from gemmlab.lab.explain.pipeline import PipelineTrace
+    from gemmlab.lab.predicted import predict
     from gemmlab.report.html import kernel
 
     found = rung_of(name, layout, settings)
@@ -142,4 +163,8 @@ def _rung(
         at = explanation.counted.shape if explanation.counted else explanation.shape
         emulate = chained.launch if found.launches else launch
         launched = emulate(problem, found, artifact, at, trace)
-    return kernel.rung(explanation, launched)
+    predicted = None
+    if model is not None:
+        case = problem.case(explanation.shape, found.layout, problem.families[0], 0)
+        predicted = predict(found, case, model)[1], model
+    return kernel.rung(explanation, launched, predicted)

@@ -14,14 +14,20 @@ import typer
 from gemmlab.cli.options import (
     Arch,
     AsJson,
+    Clock,
     Layout,
+    Predict,
+    Sms,
+    WhatIf,
     check_writable,
     complete_kernels,
+    model_of,
     rung_of,
     shape_of,
 )
 from gemmlab.cli.progress import Progress
 from gemmlab.core import status
+from gemmlab.errors import InputError
 
 if TYPE_CHECKING:
     from gemmlab.lab.tune import Trial
@@ -52,6 +58,11 @@ def tune(
     ] = "auto",
     arch: Arch = None,
     seed: Annotated[int, typer.Option(help="Seed of the random inputs.")] = 0,
+    predict: Predict = False,
+    gpu: Annotated[str | None, typer.Option(help="With --predict: H200, H100 or A100.")] = None,
+    sms: Sms = None,
+    clock: Clock = None,
+    what_if: WhatIf = None,
     as_json: AsJson = False,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Also write the record to this file.")
@@ -59,9 +70,9 @@ def tune(
 ) -> None:
     """Search the configurations that a rung names for the fastest.
 
-    On a GPU by measured time; without one by a bound from the emulator's counts: see `gemmlab docs
-    tuning`. Ctrl-C ends the search and keeps what was found. The exit code is 1 if no configuration
-    passes. `--set` of other commands runs the result.
+    On a GPU by measured time; without one by a bound from the emulator's counts, or with --predict
+    by predicted time: see `gemmlab docs tuning`. Ctrl-C ends the search and keeps what was found.
+    The exit code is 1 if no configuration passes. `--set` of other commands runs the result.
     """
     from gemmlab import problems
     from gemmlab.devices import open_device
@@ -75,6 +86,9 @@ def tune(
     sizes = shape_of(problem, size, shape)
     rungs = search.chosen(found, most)
     check_writable(output)
+    if gpu is not None and not predict:
+        raise InputError("--gpu requires --predict")
+    model = model_of(predict, gpu, sms, clock, what_if)
     target = open_device(device, arch)
     counted = isinstance(target, EmulatedDevice)
     run = search.counted_shape(problem, sizes) if counted else sizes
@@ -87,7 +101,7 @@ def tune(
             "problem": problem.name,
             "layout": found.layout,
             "shape": dict(sizes),
-            "score": "bound" if counted else "time",
+            "score": ("predicted time" if model else "bound") if counted else "time",
             "trials": [trial.as_json() for trial in search.ranked(trials)],
         }
         text = json.dumps(record, indent=2, allow_nan=False) + "\n"
@@ -108,7 +122,7 @@ def tune(
 
     progress = Progress(len(rungs))
     with status.interruptible(stop):
-        for trial in search.tune(problem, case, rungs, sizes, target, progress.say):
+        for trial in search.tune(problem, case, rungs, sizes, target, progress.say, model):
             trials.append(trial)
             progress.finish(trial.record, tuning.score(trial))
     output_all()

@@ -21,7 +21,7 @@ from gemmlab.errors import GemmlabError
 from gemmlab.hardware.occupancy import occupancy
 from gemmlab.kernels.ladder import label
 from gemmlab.kernels.rung import Geometry, Rung
-from gemmlab.lab import judge
+from gemmlab.lab import judge, predicted
 from gemmlab.lab.ahead import Ahead
 from gemmlab.lab.environment import own_version
 from gemmlab.lab.judge import Examination, Verdict
@@ -29,6 +29,7 @@ from gemmlab.lab.records import Json, Record
 from gemmlab.linalg.runtime.executor import chained
 from gemmlab.problems.problem import Case, Problem
 from gemmlab.ptx.parser import parse
+from gemmlab.timing import Model
 
 Progress = Callable[[str, str], None]  # rung, current activity
 
@@ -39,14 +40,18 @@ def climb(
     rungs: Iterable[Rung],
     device: Device,
     progress: Progress = lambda rung, doing: None,
+    model: Model | None = None,
 ) -> Iterator[Record]:
-    """Yield one record per rung, in order. The record of a rung that cannot run has the reason."""
+    """Yield one record per rung, in order. The record of a rung that cannot run has the reason.
+
+    model: of the GPU on which to predict times.
+    """
     if isinstance(device, EmulatedDevice):
         device = EmulatedDevice(device.arch, device.tier, device.check, machine_code=True)
     rungs = list(rungs)
     with Ahead(rungs, case.shape, device.arch) as ahead:
         for rung in rungs:
-            yield _Step(problem, case, rung, device, progress, ahead).take()
+            yield _Step(problem, case, rung, device, progress, ahead, model).take()
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,7 @@ class _Step:
     device: Device
     progress: Progress
     ahead: Ahead
+    model: Model | None
 
     def take(self) -> Record:
         start = time.perf_counter()
@@ -92,6 +98,10 @@ class _Step:
         record = replace(record, counters=found.launched.counters, timeline=_lines(found.timeline))
         if 0 in geometry.grid:
             return replace(record, message=f"{record.message}; nothing to launch")
+        if self.model is not None:
+            self._say("predicting")
+            prediction = predicted.as_json(self.rung, self.case, self.model)
+            record = replace(record, prediction=prediction)
         if isinstance(self.device, CudaDevice):
             record = self._timed(record, self.device, artifact, geometry)
             record = self._counted(record, found, artifact, geometry)

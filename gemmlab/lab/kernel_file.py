@@ -20,7 +20,7 @@ from gemmlab.devices.emulated import emulate
 from gemmlab.errors import InputError
 from gemmlab.kernels.ladder import label
 from gemmlab.kernels.rung import Geometry, Rung
-from gemmlab.lab import judge
+from gemmlab.lab import judge, predicted
 from gemmlab.lab.directives import Directive, read
 from gemmlab.lab.directives.call import (
     Call,
@@ -247,11 +247,11 @@ def predict(
     if call is None:
         assert problem is not None
         case = problem.case(shape, kernel.layout, problem.families[0], seed)
-        given = {**judge.arrays(problem, case), **case.scalars}
-        if isinstance(kernel, KernelFile):
-            call = bind(kernel.directive, problem, case, given)
-        else:
-            call = call_of_rung(kernel, problem, case, given)
+        if not isinstance(kernel, KernelFile):
+            return artifact, *predicted.predict(kernel, case, model)
+        call = bind(
+            kernel.directive, problem, case, {**judge.arrays(problem, case), **case.scalars}
+        )
     found = timing.predict(artifact, call.grid, call.block, call.args, call.smem, model)
     return artifact, call, found
 

@@ -31,6 +31,9 @@ class Record:
     for a run on a GPU; None if the case is too large to emulate or the grid is empty. `time_s` is
     GPU time, None on the emulator; `host_s` is the wall time of the whole step.
 
+    `prediction` is the predicted time of one launch with empty caches, if it was asked for: a dict
+    as of `timing.Prediction.as_json`, or with `refused`, the reason why there is none.
+
     `timeline` exists for rungs with a host flow; devices/flow.py describes its operations. For
     them, `time_s` spans the whole timeline, copies included, `counters` sum over all launches, and
     `launch` describes the launch that would cover the whole problem.
@@ -60,6 +63,7 @@ class Record:
     emulator_bits_equal: bool | None = None  # to the GPU's; None if not compared
     time_s: float | None = None
     tflops: float | None = None
+    prediction: Json | None = None
     host_s: float | None = None
     versions: dict[str, str] = field(default_factory=dict)
 

@@ -1,8 +1,8 @@
 """Search the configurations that a rung names: by time on a GPU, by a bound on the emulator.
 
 Each candidate is compiled, run and judged like a rung of a climb. On a GPU its score is the
-measured time. On the emulator it is a bound: the largest of the times that the launch takes at
-least, from the emulator's counts (`bounds.py`). Latency is not modelled.
+measured time. On the emulator it is a predicted time, or a bound: the largest of the times that
+the launch takes at least, from the emulator's counts (`bounds.py`), without latencies.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from gemmlab.errors import InputError
 from gemmlab.hardware.specs import Gpu, with_architecture
 from gemmlab.kernels.rung import Rung
 from gemmlab.kernels.settings import candidates, text
-from gemmlab.lab import bounds
+from gemmlab.lab import bounds, predicted
 from gemmlab.lab.climb import climb
 from gemmlab.lab.records import Json, Record
 from gemmlab.problems.problem import Case, Problem, Shape
+from gemmlab.timing import Model
 
 
 @dataclass(frozen=True)
@@ -28,19 +29,21 @@ class Trial:
     """One configuration.
 
     `limits`: seconds that the launch takes at least, by what limits it; empty on a GPU and for a
-    configuration that failed. `record` is that of a climb, at the counted shape.
+    configuration that failed. `record` is that of a climb, at the counted shape. `predicted_s`: at
+    the shape in question.
     """
 
     settings: Mapping[str, object]  # that differ from the ladder's configuration
     record: Record
     limits: Mapping[str, float]
+    predicted_s: float | None = None
 
     @property
     def seconds(self) -> float | None:
-        """The measured time, or the bound; None if the configuration failed."""
+        """The measured time, the predicted one, or the bound; None if the configuration failed."""
         if self.record.verdict != "pass":
             return None
-        return self.record.time_s or max(self.limits.values(), default=None)
+        return self.record.time_s or self.predicted_s or max(self.limits.values(), default=None)
 
     @property
     def limit(self) -> str:
@@ -58,6 +61,7 @@ class Trial:
             "settings": {name: text(value) for name, value in self.settings.items()},
             "seconds": self.seconds,
             "limits_s": dict(self.limits),
+            "predicted_s": self.predicted_s,
             "record": self.record.as_json(),
         }
 
@@ -97,16 +101,22 @@ def tune(
     shape: Shape,
     device: Device,
     progress: Callable[[str, str], None] = lambda rung, doing: None,
+    model: Model | None = None,
 ) -> Iterator[Trial]:
     """Yield a trial per configuration, in order.
 
-    `case` is the one to run: at `shape` on a GPU, at `counted_shape` on the emulator.
+    `case` is the one to run: at `shape` on a GPU, at `counted_shape` on the emulator. model: of the
+    GPU on which to predict times at `shape`.
     """
     gpu = gpu_of(device.arch)
     for rung, record in zip(rungs, climb(problem, case, rungs, device, progress), strict=True):
         measured = record.time_s is not None or record.verdict != "pass"
         limits = {} if measured else limits_s(rung, record, shape, problem.min_bytes(shape), gpu)
-        yield Trial(rung.settings, record, limits)
+        time_s = None
+        if model is not None and limits:
+            at = problem.case(shape, rung.layout, case.family, case.seed)
+            time_s = predicted.as_json(rung, at, model).get("time_s")
+        yield Trial(rung.settings, record, limits, time_s)
 
 
 def ranked(trials: list[Trial]) -> list[Trial]:
@@ -130,9 +140,10 @@ def sentence(trials: list[Trial], rung: Rung) -> str:
     if best is None or best.seconds is None:
         return f"No configuration of {rung.name} passed."
     own = next((t.seconds for t in trials if not t.settings and t.seconds), None)
-    how = "at least " if best.limits else ""
+    bound = best.limits and not best.predicted_s
+    how = "at least " if bound else "predicted " if best.limits else ""
     told = f"Best of {len(trials)}: {best.name}, {how}{seconds(best.seconds)}"
     if best.settings and own:
         told += f", {own / best.seconds:.2f} times as fast as the ladder's"
-        told += " by the bound" if best.limits else ""
+        told += " by the bound" if bound else ""
     return f"{told}."

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 from gemmlab.core.figures import seconds
+from gemmlab.lab.records import Record
 from gemmlab.timing import Model, Prediction
 
 NOTE = (
@@ -18,7 +19,8 @@ _LINES = 5
 def device(model: Model) -> str:
     """The GPU that the model describes."""
     gpu, sms, clock = model.gpu.name, model.parameters.sms, model.parameters.clock_ghz
-    return f"predicted for {gpu}, {sms} SMs at {clock:g} GHz"
+    changed = "".join(f", {name.replace('-', ' ')}" for name in model.what_if)
+    return f"predicted for {gpu}, {sms} SMs at {clock:g} GHz{changed}"
 
 
 def facts(found: Prediction, model: Model) -> dict[str, str]:
@@ -34,22 +36,35 @@ def facts(found: Prediction, model: Model) -> dict[str, str]:
     stalls = sorted(found.stalls.items(), key=lambda item: -item[1])
     result |= {f"warps: {name}": f"{share:.0%}" for name, share in stalls if share >= _LEAST}
     lines = [(at, x) for at, x in found.by_source_line().items() if at and x >= _LEAST]
-    result |= {f"line {at}": f"{share:.0%}" for at, share in lines[:_LINES]}
+    result |= {f"line {_short(at)}": f"{share:.0%}" for at, share in lines[:_LINES]}
     return result
 
 
-def as_json(found: Prediction, model: Model) -> dict[str, Any]:
-    """The prediction as data. Shares are of 1."""
-    bounds = model.interval
-    return {
-        "gpu": model.gpu.name,
-        "sms": model.parameters.sms,
-        "clock_ghz": model.parameters.clock_ghz,
-        "is_proven": model.is_proven,
-        "time_s": found.time_s,
-        "interval_s": [found.time_s * x for x in bounds] if bounds else None,
-        "limiter": found.limiter,
-        "busy": dict(found.busy),
-        "stalls": dict(found.stalls),
-        "source_lines": found.by_source_line(),
-    }
+def _short(line: str) -> str:
+    """A file's name without its folder, and the line."""
+    return line.replace("\\", "/").rsplit("/", 1)[-1]
+
+
+def beside(before: Prediction, after: Prediction, model: Model) -> list[tuple[str, str, str]]:
+    """The facts of two predictions as rows, but for source lines."""
+    old, new = facts(before, model), facts(after, model)
+    names = [name for name in {**old, **new} if not name.startswith("line ")]
+    return [(name, old.get(name, "–"), new.get(name, "–")) for name in names]
+
+
+def notes(records: Sequence[Record], model: Model) -> list[str]:
+    """Lines below a table with predicted times: of which GPU, their order, those refused."""
+    told = [(r.rung, r.prediction) for r in records if r.prediction]
+    found = sorted((p["time_s"], name) for name, p in told if "time_s" in p)
+    lines = []
+    if found:
+        names = ", ".join(name for _, name in found)
+        lines = [f"Times are {device(model)}; the fastest first: {names}.", _interval(model)]
+    return lines + [f"{name}: not predicted: {p['refused']}" for name, p in told if "refused" in p]
+
+
+def _interval(model: Model) -> str:
+    if not model.interval:
+        return "Their error is unknown: no time on this GPU was compared with a prediction."
+    low, high = model.interval
+    return f"Four times in five, the time is {low:.2f} to {high:.2f} of the predicted one."

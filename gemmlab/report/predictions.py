@@ -13,6 +13,12 @@ import numpy as np
 Row = dict[str, Any]  # of benchmarks/predicted/*.json
 
 NOTABLE = 0.05  # difference of measured times from which on the order of two kernels counts
+_NEAR = 10  # points
+_WORDS = {  # Nsight Compute's metrics that are named otherwise in its tables
+    "imc_miss": "immediate constant",
+    "mio_throttle": "MIO throttle",
+    "lg_throttle": "LG throttle",
+}
 QUANTILES = (0.1, 0.9)  # of the measured times that an interval contains
 
 
@@ -109,6 +115,62 @@ def worst(rows: Sequence[Row], count: int = 8) -> str:
         f"{error(row):+.0%} |"
         for row in some
     ]
+    return "\n".join(lines)
+
+
+def others(rows: Sequence[Row]) -> str:
+    """Kernels from which nothing was chosen: first and present predictions, as a table."""
+    lines = ["| kernel | size | measured | first | error | now | error |", "| --- " * 7 + "|"]
+    firsts, nows = [], []
+    for row in rows:
+        first, now = (row[key] / row["measured_s"] - 1 for key in ("first_s", "predicted_s"))
+        firsts.append(abs(first))
+        nows.append(abs(now))
+        times = (_micro(row[key]) for key in ("measured_s", "first_s", "predicted_s"))
+        measured, before, after = times
+        lines.append(
+            f"| `{row['kernel']}` | {row['size']} | {measured} | {before} | {first:+.0%} | {after} "
+            f"| {now:+.0%} |"
+        )
+    ends = f"| mean | | | | {_percent(mean(firsts))} | | {_percent(mean(nows))} |"
+    return "\n".join([*lines, ends])
+
+
+def differences(rows: Sequence[Row], profiled: Sequence[Row]) -> dict[str, tuple[float, str]]:
+    """Return, by kernel, the largest difference of a stall's share from Nsight Compute's, in
+    points, and the stall."""
+    keys = ("problem", "layout", "shape")
+    found = {}
+    for kernel in profiled:
+        same = (
+            row
+            for row in _predicted(rows)
+            if row["kernel"] == kernel["rung"] and all(row[k] == kernel[k] for k in keys)
+        )
+        row = next(same, None)
+        if row is None:
+            continue
+        total = sum(kernel["reasons"].values())
+        names = {k: _WORDS.get(k, k.replace("_", " ")) for k in kernel["reasons"]}
+        theirs = {names[k]: x / total for k, x in kernel["reasons"].items()}
+        ours = row["stalls"]
+        points = {k: 100 * (ours.get(k, 0) - theirs.get(k, 0)) for k in {*ours, *theirs}}
+        worst = max(points, key=lambda k: abs(points[k]))
+        found[f"`{row['problem']}:{row['kernel']}`"] = points[worst], worst
+    return found
+
+
+def stalls(rows: Sequence[Row], profiled: Sequence[Row]) -> str:
+    """The differences from Nsight Compute, as a table, and how many are within ten points."""
+    found = sorted(differences(rows, profiled).items(), key=lambda item: abs(item[1][0]))
+    near = sum(abs(points) <= _NEAR for _, (points, _) in found)
+    lines = [
+        f"Of {len(found)} kernels, {near} have every share within {_NEAR} points.",
+        "",
+        "| kernel | largest difference | of |",
+        "| --- " * 3 + "|",
+    ]
+    lines += [f"| {name} | {points:+.0f} points | {stall} |" for name, (points, stall) in found]
     return "\n".join(lines)
 
 

@@ -67,6 +67,7 @@ class Column:
 
 
 COLUMNS = (
+    Column("pre-\ndicted", lambda record: (record.prediction or {}).get("time_s"), seconds),
     Column("error\nu", lambda record: record.max_error_u, digits),
     Column("bytes\nin", metrics.bytes_in, scaled),
     Column("bytes\nout", metrics.bytes_out, scaled),

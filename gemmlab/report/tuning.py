@@ -20,7 +20,8 @@ def score(trial: Trial) -> str:
     """Return the time or the bound as the end of a progress line; "" if the trial failed."""
     if trial.seconds is None:
         return ""
-    return f", {'at least ' * bool(trial.limits)}{seconds(trial.seconds)}"
+    how = "predicted " if trial.predicted_s else "at least " if trial.limits else ""
+    return f", {how}{seconds(trial.seconds)}"
 
 
 def show(
@@ -39,7 +40,10 @@ def show(
     if bound and dict(counted) != dict(shape):
         out.print(f"counted at {'×'.join(map(str, counted.values()))}")
     out.print()
-    headings = ["configuration", "least time" if bound else "time", "TFLOPS", "regs", "occupancy"]
+    name = "least time" if bound else "time"
+    if any(trial.predicted_s for trial in done):
+        name = "predicted"
+    headings = ["configuration", name, "TFLOPS", "regs", "occupancy"]
     rows = [_row(trial, shape) for trial in done[:SHOWN]]
     if bound:
         headings.append("limit")

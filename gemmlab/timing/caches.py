@@ -16,19 +16,21 @@ _SECTORS = LINE_BYTES // SECTOR_BYTES
 
 @dataclass
 class Lookups:
-    """Per execution of a load by one warp, on average."""
+    """Per execution of a load by one warp, on average. fresh: sectors that the
+    multiprocessor had not accessed before."""
 
     requests: int = 0
     lines: float = 0.0
     sectors: float = 0.0
     misses: float = 0.0
     wavefronts: float = 0.0
+    fresh: float = 0.0
     is_store: bool = False
 
     def mean(self) -> Lookups:
         n = max(1, self.requests)
-        of = (self.lines / n, self.sectors / n, self.misses / n, self.wavefronts / n)
-        return Lookups(1, *of, self.is_store)
+        of = (self.lines, self.sectors, self.misses, self.wavefronts, self.fresh)
+        return Lookups(1, *(x / n for x in of), self.is_store)
 
 
 class L1:
@@ -61,6 +63,7 @@ def l1(loads: Sequence[Load], nbytes: float, bypass: frozenset[int]) -> dict[int
     """Return the lookups of each load by its instruction, after its first execution if there are
     several. bypass: loads that leave nothing in L1."""
     cache, found, first = L1(nbytes), dict[int, Lookups](), dict[int, Lookups]()
+    seen = set[int]()
     for load in (load for load in loads if load.kind != "update"):
         target = first if load.turn == 0 else found
         counts = target.setdefault(load.instruction, Lookups(is_store=load.is_store))
@@ -75,6 +78,8 @@ def l1(loads: Sequence[Load], nbytes: float, bypass: frozenset[int]) -> dict[int
             through = load.is_store or load.instruction in bypass
             counts.misses += len(sectors) if through else cache.load(sectors)
             counts.wavefronts += load.wavefronts
+            counts.fresh += len(sectors) - len(seen.intersection(sectors))
+            seen.update(sectors)
     return {i: (found.get(i) or one).mean() for i, one in first.items()}
 
 

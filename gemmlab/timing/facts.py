@@ -30,6 +30,7 @@ from gemmlab.timing.instructions import Op
 from gemmlab.timing.parameters import Parameters
 from gemmlab.timing.sample import Load
 
+WHOLE = 64  # executions of a block by a warp up to which all loads of a launch are traced
 FORMAT = "1"  # version of the cached text; part of its key
 # KB of an SM that can be shared memory; the rest is L1 (CUDA C++ Programming Guide, 9.0). CUDA
 # takes the least that holds the resident blocks, and at least 8 where there is no shared memory.
@@ -65,6 +66,12 @@ class Facts:
     hottest: dict[int, float]
     floats: frozenset[int]
     source: dict[int, str]
+
+    def remove_conflicts(self) -> None:
+        """Let each access of shared memory take as few wavefronts as its bytes need."""
+        for spaces in self.sites.values():
+            if "shared" in spaces:
+                spaces["shared"].wavefronts = spaces["shared"].ideal_wavefronts
 
 
 @lru_cache(maxsize=64)
@@ -107,7 +114,9 @@ def gather(
     found = occupancy(artifact.arch, launch.threads, artifact.resources.registers, smem)
     resident = found.blocks_per_sm
     prepared.restart()
-    traced = sample.loads(launch, list(range(0, blocks, gpu.sms))[:resident])
+    often = max(float(x) for one in tallies for x in one.warps) / -(-launch.threads // 32)
+    most = round(often) + 1 if often <= WHOLE else sample.TRACED
+    traced = sample.loads(launch, list(range(0, blocks, gpu.sms))[:resident], most)
     prepared.restart()
     wave = list(range(min(blocks, gpu.sms * resident)))
     ptx = program.function.instructions

@@ -18,7 +18,8 @@ class Traffic:
     asks of L2, or writes to it. dram: sectors of those from or to device memory. late: the share of
     executions that wait for device memory, also because another block has just asked. serial:
     nanoseconds of the whole L2, of an atomic operation. words: of 4 bytes, returned to each lane by
-    a shared load.
+    a shared load. active: the share of executions in which a lane accesses memory; the other
+    numbers are means over all executions.
     """
 
     wavefronts: float = 1.0
@@ -29,6 +30,7 @@ class Traffic:
     late: float = 0.0
     serial: float = 0.0
     words: float = 1.0
+    active: float = 1.0
 
 
 class Memory:
@@ -61,7 +63,7 @@ class Memory:
 
     def shared(self, now: float, traffic: Traffic) -> tuple[float, float]:
         gpu = self.gpu
-        least = max(gpu.least_shared_cycles, traffic.words * gpu.return_cycles)
+        least = max(gpu.least_shared_cycles * traffic.active, traffic.words * gpu.return_cycles)
         start = self._enter(now, max(least, traffic.wavefronts))
         return start, self.unit + gpu.shared_latency
 
@@ -80,7 +82,9 @@ class Memory:
         return start, self._below(traffic)
 
     def atomic(self, now: float, traffic: Traffic) -> tuple[float, float]:
-        start = self._enter(now, max(self.gpu.least_global_cycles, traffic.sectors))
+        start = self._enter(
+            now, max(self.gpu.least_global_cycles * traffic.active, traffic.sectors)
+        )
         cycles = self.atomic_cycles * traffic.serial
         self.l2 = max(self.l2, start) + cycles
         self.busy[1] += cycles
@@ -88,7 +92,7 @@ class Memory:
 
     def _global_cycles(self, traffic: Traffic) -> float:
         lines = traffic.lines * self.gpu.line_cycles
-        return max(self.gpu.least_global_cycles, lines, traffic.wavefronts)
+        return max(self.gpu.least_global_cycles * traffic.active, lines, traffic.wavefronts)
 
     def _enter(self, now: float, cycles: float) -> float:
         start = max(now + self.gpu.queue_cycles, self.unit)

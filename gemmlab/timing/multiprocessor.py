@@ -19,6 +19,7 @@ from gemmlab.timing.parameters import Parameters
 from gemmlab.timing.warps import (
     BARRIER,
     CONSTANT,
+    DISPATCH,
     LG,
     LONG,
     MATH,
@@ -54,6 +55,7 @@ class _Multiprocessor:
         self.events: list[tuple[float, int]] = []  # when which scheduler acts next
         self.blocks: list[Block] = []
         self.started = 0  # warps
+        self.arrivals = 0.0  # when the last arrival at a barrier has been counted
         self.pipe_cycles = {
             kinds.FMA: gpu.fma_cycles,
             kinds.FMA_HEAVY: gpu.alu_cycles,
@@ -140,10 +142,12 @@ class _Multiprocessor:
         scheduler.last = None if op.yields else warp
         if op.kind == kinds.PLAIN:
             cycles = self.arithmetic(scheduler, warp, op, now)
+            scheduler.held += cycles - 1
         else:
             cycles = 1.0
             self.special(scheduler, warp, step, now)
         warp.position += 1
+        warp.held = scheduler.held
         block = warp.block
         if warp.position >= len(warp.steps):
             scheduler.warps.remove(warp)
@@ -157,6 +161,7 @@ class _Multiprocessor:
                     self.start(now)
         elif op.kind == kinds.BARRIER:
             warp.ready = _INFINITE
+            self.arrivals = max(now, self.arrivals) + self.gpu.arrival_cycles
             block.waiting.append(warp)
             self.release(block, now)
         else:
@@ -178,7 +183,11 @@ class _Multiprocessor:
             until, why = warp.blocked
             throttled = min(rest, max(0.0, until - warp.ready))
             stalls[why] += throttled
-            stalls[NOT_SELECTED] += rest - throttled
+            # the part of the time since its last instruction in which no warp could be dispatched
+            held = (self.schedulers[warp.scheduler].held - warp.held) * rest / gap
+            held = min(held, rest - throttled)
+            stalls[DISPATCH] += held
+            stalls[NOT_SELECTED] += rest - throttled - held
         warp.blocked = (0.0, MATH)
         warp.last = now
         warp.times.append(now)
@@ -227,7 +236,7 @@ class _Multiprocessor:
         """Let the warps at a barrier go on if all have arrived."""
         if len(block.waiting) < block.live or not block.waiting:
             return
-        passed = now + self.gpu.barrier_cycles
+        passed = max(now, self.arrivals) + self.gpu.barrier_cycles
         for warp in block.waiting:
             warp.steps[warp.position].stalls[BARRIER] += passed - warp.last
             warp.last = passed - 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
@@ -12,7 +13,7 @@ from gemmlab.errors import InputError, UnknownNameError
 from gemmlab.hardware import specs
 from gemmlab.hardware.specs import Gpu
 
-STATUSES = ("documented", "fitted", "assumed")
+STATUSES = ("documented", "measured", "fitted", "assumed")
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,8 @@ class Parameters:
         of L2 includes L1; that of device memory comes on top. jitter_cycles: the most that L2's
         distance adds.
     shuffle_latency, constant_latency, special_latency, xu_latency: of instructions of variable
-        latency. barrier_cycles: from the last arrival. branch_cycles: after a branch.
+        latency. arrival_cycles: per warp that arrives at a barrier; barrier_cycles: from the last
+        arrival. branch_cycles: after a branch.
         block_cycles: before the first instruction of a block.
     l1_kb: L1 and shared memory. l1_fill_bytes: from L2 per cycle, at most. l2_share: of L2's
         capacity that a launch's inputs may take to stay there.
@@ -67,6 +69,7 @@ class Parameters:
     constant_latency: float
     special_latency: float
     xu_latency: float
+    arrival_cycles: float
     barrier_cycles: float
     branch_cycles: float
     block_cycles: float
@@ -99,6 +102,7 @@ class Model:
 
     is_proven: whether predictions were compared with records. interval: the range of measured over
     predicted times of four in five records to which nothing was fitted; None if not proven.
+    what_if: names of WHAT_IFS, changes that no such GPU or kernel has.
     """
 
     gpu: Gpu
@@ -106,6 +110,7 @@ class Model:
     sources: dict[str, Source]
     is_proven: bool
     interval: tuple[float, float] | None
+    what_if: tuple[str, ...] = ()
 
     @property
     def target(self) -> str:
@@ -113,10 +118,28 @@ class Model:
         return specs.architecture(self.gpu.arch).targets[0]
 
 
-def model(name: str, sms: int | None = None, clock_ghz: float | None = None) -> Model:
+NO_CONFLICTS = "no-bank-conflicts"
+# What would the time be with these parameters, in multiples of the GPU's?
+WHAT_IFS: dict[str, dict[str, float]] = {
+    NO_CONFLICTS: {},  # changes what is executed: `Facts.remove_conflicts`
+    "no-register-conflicts": {"same_bank_cycles": 0.0, "three_reads_cycles": 0.0},
+    "twice-l2": {"l2_mb": 2.0},
+    "twice-l2-rate": {"l2_gbs": 2.0, "l1_fill_bytes": 2.0},
+    "twice-dram-rate": {"dram_gbs": 2.0},
+    "half-latency": {"l1_latency": 0.5, "l2_latency": 0.5, "dram_latency": 0.5},
+}
+
+
+def model(
+    name: str,
+    sms: int | None = None,
+    clock_ghz: float | None = None,
+    what_if: Sequence[str] = (),
+) -> Model:
     """Return the model of a GPU, such as "H200", with another size or clock if given.
 
-    Raises UnknownNameError for a GPU without a file, InputError for a size that is not positive.
+    what_if: names of WHAT_IFS. Raises UnknownNameError for a GPU without a file and for an unknown
+    change, InputError for a size that is not positive.
     """
     gpu = specs.product(name)
     file = _files().get(gpu.name)
@@ -134,8 +157,13 @@ def model(name: str, sms: int | None = None, clock_ghz: float | None = None) -> 
         if clock_ghz <= 0:
             raise InputError(f"a clock of {clock_ghz} GHz: must be more than 0")
         parameters = replace(parameters, clock_ghz=clock_ghz)
+    for change in what_if:
+        if change not in WHAT_IFS:
+            raise UnknownNameError(f"no change {change!r}; changes: {', '.join(WHAT_IFS)}")
+        factors = WHAT_IFS[change].items()
+        parameters = replace(parameters, **{k: getattr(parameters, k) * x for k, x in factors})
     interval = tuple(file["interval"]) if file["interval"] else None
-    return Model(gpu, parameters, sources, bool(file["is_proven"]), interval)
+    return Model(gpu, parameters, sources, bool(file["is_proven"]), interval, tuple(what_if))
 
 
 @cache

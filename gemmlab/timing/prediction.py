@@ -16,7 +16,7 @@ from gemmlab.timing.extrapolation import Known
 from gemmlab.timing.facts import Facts, gather
 from gemmlab.timing.memory import Memory
 from gemmlab.timing.multiprocessor import PARTITIONS, simulate
-from gemmlab.timing.parameters import Model, Parameters
+from gemmlab.timing.parameters import NO_CONFLICTS, Model, Parameters
 from gemmlab.timing.path import Loop
 from gemmlab.timing.traffic import Sources
 from gemmlab.timing.warps import REASONS, Block, Step
@@ -52,6 +52,23 @@ class Prediction:
             found[self.source.get(line, "")] += share  # type: ignore[assignment]
         return dict(found.most_common())
 
+    def as_json(self, model: Model) -> dict[str, Any]:
+        """The prediction as data. Shares are of 1."""
+        bounds = model.interval
+        return {
+            "gpu": model.gpu.name,
+            "sms": model.parameters.sms,
+            "clock_ghz": model.parameters.clock_ghz,
+            "what_if": list(model.what_if),
+            "is_proven": model.is_proven,
+            "time_s": self.time_s,
+            "interval_s": [self.time_s * x for x in bounds] if bounds else None,
+            "limiter": self.limiter,
+            "busy": dict(self.busy),
+            "stalls": dict(self.stalls),
+            "source_lines": self.by_source_line(),
+        }
+
 
 def predict(
     artifact: Artifact,
@@ -66,6 +83,8 @@ def predict(
     Raises PredictionError, CompileError and EmulationError as `facts.gather` does.
     """
     facts = gather(artifact, grid, block, args, dynamic_smem, model.parameters)
+    if NO_CONFLICTS in model.what_if:
+        facts.remove_conflicts()
     return estimate(facts, model.parameters)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import asdict
+
 from gemmlab.emulator.counters.rules import SECTOR_BYTES
 from gemmlab.timing import instructions as kinds
 from gemmlab.timing.facts import Facts
@@ -41,7 +44,12 @@ class Sources:
             name, nbytes = facts.allocations.get(line, ("", facts.loaded_bytes))
             once = min(1.0, nbytes / SECTOR_BYTES / max(1.0, of_buffer[name]))
             wave = facts.shared.get(line, 1.0)
-            far = (once, min(1.0, once / wave)) if fits else (max(once, wave), 1.0)
+            if not facts.lookups[line].fresh:  # in L2, as the multiprocessor has just used it
+                far = (0.0, 0.0)
+            elif fits:
+                far = (once, min(1.0, once / wave))
+            else:
+                far = (max(once, wave), 1.0)
             self.of_line[line] = far
             fetched += far[0] * n
             waited += far[1] * n
@@ -52,8 +60,18 @@ class Sources:
         everything = facts.loaded_bytes + facts.stored_bytes
         self.written = 0.0 if everything <= gpu.l2_mb * MB * _STAYS else 1.0
 
+        self.active = _active(facts)
+
     def traffic(self, op: Op) -> Traffic | None:
-        """Return what an instruction moves; None if it accesses no memory."""
+        """Return what an instruction moves on average; None if it accesses no memory."""
+        found, active = self._request(op), self.active.get((op.code.line or 0, op.kind), 1.0)
+        if found is None or active == 1:
+            return found
+        means = {name: x * active for name, x in asdict(found).items() if name != "late"}
+        return Traffic(**means, late=found.late)
+
+    def _request(self, op: Op) -> Traffic | None:
+        """Return what an execution moves in which a lane accesses memory."""
         facts, kind, line = self.facts, op.kind, op.code.line or 0
         sites, looked = facts.sites.get(line, {}), facts.lookups.get(line)
         words = max(1, op.code.width // 4)
@@ -87,3 +105,29 @@ class Sources:
             each = max(1 / self.gpu.l2_atomics_g, facts.hottest.get(line, 0.0) / same)
             return Traffic(1, 1, sectors, serial=sectors * each)
         return None
+
+
+def _active(facts: Facts) -> dict[tuple[int, int], float]:
+    """Return the share of executions in which a lane accesses memory, by PTX line and kind.
+
+    Machine code executes predicated instructions also where the predicate is false for all lanes.
+    """
+    executed = Counter[tuple[int, int]]()
+    for body, times in zip(
+        facts.ops, zip(*(of for _, of in facts.classes), strict=True), strict=True
+    ):
+        warps = sum(share * x for (share, _), x in zip(facts.classes, times, strict=True))
+        for op in body:
+            if op.kind in kinds.QUEUED:
+                key = op.code.line or 0, op.kind
+                executed[key] += warps * facts.blocks * facts.warps_per_block  # type: ignore[assignment]
+    # of the launch over those counted
+    scales = (n / facts.sites[line]["global"].requests for line, n in facts.requests.items() if n)
+    scale = max(scales, default=1.0)
+    found = {}
+    for (line, kind), n in executed.items():
+        spaces = facts.sites.get(line, {})
+        site = spaces.get("shared") if kind in kinds.ON_CHIP else spaces.get("global")
+        if site and n:
+            found[line, kind] = min(1.0, site.requests * scale / n)
+    return found

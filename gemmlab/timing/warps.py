@@ -10,10 +10,11 @@ from gemmlab.timing.instructions import AWAIT, PIPES, Op
 from gemmlab.timing.memory import Traffic
 
 # Why a warp does not issue, in Nsight Compute's words.
-(SELECTED, WAIT, SHORT, LONG, CONSTANT, BARRIER, MATH, MIO, LG, NOT_SELECTED) = range(10)
+(SELECTED, WAIT, SHORT, LONG, CONSTANT, BARRIER, MATH, MIO, LG, DISPATCH, NOT_SELECTED) = range(11)
 REASONS = (
     *("selected", "wait", "short scoreboard", "long scoreboard", "immediate constant", "barrier"),
-    *("math pipe throttle", "MIO throttle", "LG throttle", "not selected"),
+    *("math pipe throttle", "MIO throttle", "LG throttle", "dispatch stall"),
+    "not selected",
 )
 
 
@@ -43,6 +44,7 @@ class Warp:
     scheduler: int
     ready: float
     last: float  # when it issued its last instruction
+    held: float = 0.0  # `Scheduler.held` at that time
     position: int = 0
     stall: float = 1.0  # of its last instruction
     why: int = WAIT
@@ -85,11 +87,13 @@ class Block:
 @dataclass(slots=True, eq=False)
 class Scheduler:
     """One of the four partitions. warps: the oldest first. last: the warp that may go on. pipes:
-    when each is free. queue: when its memory instructions leave for the shared unit."""
+    when each is free. queue: when its memory instructions leave for the shared unit. held: cycles
+    so far in which it dispatched nothing, as registers were read in turn."""
 
     warps: list[Warp] = field(default_factory=list)
     last: Warp | None = None
     pipes: list[float] = field(default_factory=lambda: [0.0] * len(PIPES))
     queue: deque[float] = field(default_factory=deque)
     time: float = 0.0
+    held: float = 0.0
     asleep: bool = True

@@ -1,5 +1,6 @@
 """Measurements without PyTorch: what can be checked of them without a GPU."""
 
+import dataclasses
 import json
 from dataclasses import asdict
 from functools import partial
@@ -15,6 +16,7 @@ from benchmarks import (
     first_product_child,
     ladder,
     latencies,
+    microbenchmarks,
     sanitizer,
 )
 from benchmarks.emulator import launches, tables
@@ -38,10 +40,20 @@ def test_first_product_leaves_the_first_process_out():
 @pytest.mark.slow
 def test_latencies_run_on_the_emulator(monkeypatch):
     """The emulator has no clock that counts cycles; the GPU's tests read one."""
-    for name, value in {"LENGTH": 16, "WORDS": 1 << 12, "WARPS": (1, 4)}.items():
-        monkeypatch.setattr(latencies, name, value)
-    for body in latencies.BODIES.values():
-        assert latencies.cycles(body, Cpu()).keys() == {"1 warps", "4 warps"}
+    monkeypatch.setattr(latencies, "REPEATS", 1)
+    wanted = ("ffma latency", "shared load 4 B", "global load of 8 lines, L1", "barrier")
+    cases = [case for case in microbenchmarks.cases(90) if case.name in wanted]
+    for case in cases:
+        small = dataclasses.replace(case, turns=1, warps=(1, 4))
+        assert latencies.cycles(small, Cpu()).keys() == {"1 warps", "4 warps"}
+    assert len(cases) == len(wanted)
+
+
+def test_microbenchmarks_have_distinct_names_and_addresses():
+    cases = microbenchmarks.cases(90)
+    assert len({case.name for case in cases}) == len(cases)
+    load = next(case for case in cases if case.name == "global load 4 B, L1")
+    assert "a + 512" in load.source and "{i" not in load.source
 
 
 @pytest.mark.slow

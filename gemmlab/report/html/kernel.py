@@ -23,12 +23,18 @@ from gemmlab.lab.explain.shuffles import shuffle_trees
 from gemmlab.lab.kernel_file import FileRun
 from gemmlab.problems.problem import Case
 from gemmlab.report import explanation as texts
+from gemmlab.report import prediction
 from gemmlab.report.html import charts, code, drawings, pipelines, trees
 from gemmlab.report.html.page import Page, Part, Section, facts, table
 from gemmlab.report.html.roofline import roofline
+from gemmlab.timing import Model, Prediction
 
 
-def rung(e: Explanation, launched: Launched | None) -> Page:
+def rung(
+    e: Explanation,
+    launched: Launched | None,
+    predicted: tuple[Prediction, Model] | None = None,
+) -> Page:
     """Return the page of an explained rung. `launched`: the launch that its counts are of."""
     about = [e.change, f"{e.problem} {times(e.shape)}", f"{e.layout} layout", e.gpu.name, e.arch]
     numbers = {"minimum time of a launch": seconds(e.least_time_s)}
@@ -44,6 +50,12 @@ def rung(e: Explanation, launched: Launched | None) -> Page:
     sections = [
         Section("Work", " ".join(e.notes), [facts(dict(texts.work_facts(e))), *_roofline(e)])
     ]
+    if predicted:
+        found, model = predicted
+        numbers["predicted time"] = seconds(found.time_s)
+        about.append(prediction.device(model))
+        shown = [facts(prediction.facts(found, model)), _cycles(found)]
+        sections.append(Section("Predicted time", prediction.NOTE.replace("`", ""), shown))
     launch = [facts(dict(texts.launch_facts(e)))]
     if e.resources and e.occupancy:
         smem = e.resources.static_smem_bytes + e.geometry.dynamic_smem_bytes
@@ -55,15 +67,22 @@ def rung(e: Explanation, launched: Launched | None) -> Page:
         if launched.case is not None and launched.case.shape != e.shape:
             about.append(f"emulated at {times(launched.case.shape)}")
         trace, names = launched.trace, launched.names
-        found = patterns(trace, dict(enumerate(names)))
+        accesses = patterns(trace, dict(enumerate(names)))
         spent = stalls.stalls(launched.artifact, launched.call)
         sections += _of_launch(
-            launched.artifact, launched.run, trace, launched.case, names, found, spent
+            launched.artifact, launched.run, trace, launched.case, names, accesses, spent
         )
     if e.rows:
         rows = _rows(e, launched.run if launched else None)
         sections.append(Section("Model and count", "", [rows]))
     return Page(f"{e.rung}, explained", about, numbers, sections)
+
+
+def _cycles(found: Prediction) -> Part:
+    """The cycles of warps by source line."""
+    lines = [(line, share) for line, share in found.by_source_line().items() if line]
+    cells = [[code.link(line), percent(100 * share)] for line, share in lines if share >= 0.005]
+    return table("Where the cycles of warps go", "", ["line", "share"], cells)
 
 
 def file(name: str, done: FileRun, trace: Trace) -> Page:
