@@ -29,8 +29,8 @@ class Lookups:
 
     def mean(self) -> Lookups:
         n = max(1, self.requests)
-        of = (self.lines, self.sectors, self.misses, self.wavefronts, self.fresh)
-        return Lookups(1, *(x / n for x in of), self.is_store)
+        found = (self.lines / n, self.sectors / n, self.misses / n, self.wavefronts / n)
+        return Lookups(1, *found, self.fresh / n, self.is_store)
 
 
 class L1:

@@ -120,7 +120,7 @@ def _active(facts: Facts) -> dict[tuple[int, int], float]:
         for op in body:
             if op.kind in kinds.QUEUED:
                 key = op.code.line or 0, op.kind
-                executed[key] += warps * facts.blocks * facts.warps_per_block  # type: ignore[assignment]
+                executed[key] += warps * facts.blocks * facts.warps_per_block
     # of the launch over those counted
     scales = (n / facts.sites[line]["global"].requests for line, n in facts.requests.items() if n)
     scale = max(scales, default=1.0)
