@@ -8,6 +8,7 @@ from gemmlab.timing.instructions import Op
 from gemmlab.timing.path import Loop, Path, Span
 from gemmlab.timing.warps import Warp
 
+_WINDOW = 0.25  # of the iterations on the paths, at least, of which a pace is the mean
 LEAST = 4  # iterations of a loop on a path, at least
 
 Known = tuple[Path, list[int]]  # a path, and the position of each of its blocks among its steps
@@ -54,10 +55,11 @@ def paces(known: Sequence[Known], warps: Sequence[Warp]) -> dict[int, float]:
     found = {}
     for head, rows in ends.items():
         first, last = max(row[0] for row in rows), min(row[-1] for row in rows)
-        if last <= first:
-            every = sorted(t for row in rows for t in row)
+        every = sorted(t for row in rows for t in row)
+        done = sum(first < t <= last for t in every)
+        if done < _WINDOW * len(every):  # warps are far apart
             first, last = every[len(every) // 4], every[3 * len(every) // 4]
-        done = sum(first < t <= last for row in rows for t in row)
+            done = sum(first < t <= last for t in every)
         if done:
             found[head] = (last - first) / done * len(rows)
     return found
