@@ -296,7 +296,7 @@ def _pull(
         like = every[source, j]
         return torch.as_tensor(memory.get_buffer(source, like.shape, like.dtype, before))
 
-    memory.barrier(channel=0)  # nobody reads the pieces of an earlier product any more
+    memory.barrier(channel=0)  # the pieces of an earlier product have no remaining readers
     for j in range(count):
         piece(me, j).copy_(mine[j])
     memory.barrier(channel=1)

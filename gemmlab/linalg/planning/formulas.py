@@ -33,7 +33,7 @@ class Symbol:
         return self._recorder.decided(self.name, bool(self.value))
 
     def __format__(self, _: str) -> str:
-        return self.name  # in a text that nobody reads
+        return self.name  # the text is never shown
 
     def __index__(self) -> NoReturn:
         raise NotTraceable
