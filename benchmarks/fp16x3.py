@@ -197,17 +197,17 @@ def times_table(rows: list[Row]) -> str:
     for row in rows:
         if "fp16x3" not in row:
             continue
-        own, plain = row["fp16x3"], row["sgemm"]["tflops"]
+        own, plain = row["fp16x3"], row["sgemm"]
         lines.append(
             [
                 *shape_of(row),
                 f"{own['tflops']} ({own['p10']}–{own['p90']})",
                 row["fp16x3 multiply"]["tflops"],
                 strict.get(shape_of(row), "–"),
-                plain,
+                plain["tflops"],
                 row["tf32"]["tflops"],
                 round(row["fp16"]["tflops"] / 3, 1),
-                f"{own['tflops'] / plain:.1f}×",
+                f"{plain['us'] / own['us']:.1f}×",
             ]
         )
     return table(headings, lines)
