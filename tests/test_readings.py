@@ -60,7 +60,6 @@ ESTIMATED = {
     "softmax:online": 1.6,
     "layernorm:row-per-warp": 1.5,
     "scan:hillis-steele": 1.1,
-    "scan:warp-scan": 4.8,
     "conv2d:direct": 1.001,
 }
 # Machine code: all instructions, and all memory instructions.

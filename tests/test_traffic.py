@@ -23,12 +23,8 @@ FIELDS = [f"global_{x}s" for x in ("load", "store", "atomic")]
 FIELDS += [f"shared_{x}s" for x in ("load", "store", "atomic")]
 RUNGS = [r for name in problems.NAMES for r in ladder.rungs(name) if r.launches is None]
 # Their traffic has no closed form in gemmlab; `explain` shows what was counted.
-NO_MODEL: tuple[str, ...] = ("softmax", "layernorm", "scan", "conv2d", "attention")
-NO_MODEL += ("transpose:register-tiles", "transpose:bulk-copies", "sum:loads-in-flight")
-NO_MODEL += ("sum:fixed-order", "histogram:wide-loads", "histogram:lane-counters")
-RUNGS = [
-    r for r in RUNGS if not r.pending and not {r.problem, f"{r.problem}:{r.name}"} & {*NO_MODEL}
-]
+NO_MODEL = ("transpose:bulk-copies",)  # threads do not load: the copy engine does
+RUNGS = [r for r in RUNGS if not r.pending and f"{r.problem}:{r.name}" not in NO_MODEL]
 
 
 def cube(size):

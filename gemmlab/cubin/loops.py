@@ -1,4 +1,4 @@
-"""The loop in which a kernel spends its time, as far as machine code alone can tell."""
+"""Loops of machine code, and the one in which a kernel spends its time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def hot_loop(code: Code) -> list[Instruction]:
     """
     ffmas = [sum(one.root == "FFMA" for one in code.inside(block)) for block in code.blocks]
     sizes = [len(code.inside(block)) for block in code.blocks]
-    loops = list(_loops(code))
+    loops = list(natural_loops(code))
     busy = [loop for loop in loops if any(ffmas[i] for i in loop)] or loops
     innermost = [loop for loop in busy if not any(other < loop for other in busy)]
     if not innermost:
@@ -31,7 +31,7 @@ def _size(loop: frozenset[int], sizes: list[int]) -> int:
     return sum(sizes[i] for i in loop)
 
 
-def _loops(code: Code) -> Iterator[frozenset[int]]:
+def natural_loops(code: Code) -> Iterator[frozenset[int]]:
     """Yield the natural loops: for each backward edge, the blocks that reach it from its target."""
     entering: dict[int, set[int]] = {i: set() for i in range(len(code.blocks))}
     for i, block in enumerate(code.blocks):

@@ -29,7 +29,8 @@ class Quantity:
     def of(cls, value: Quantity | int) -> Quantity:
         return value if isinstance(value, Quantity) else cls.named(str(value), value)
 
-    def __add__(self, other: Quantity) -> Quantity:
+    def __add__(self, other: Quantity | int) -> Quantity:
+        other = Quantity.of(other)
         return self._joined("{} + {}", other, self.value + other.value, _SUM)
 
     def __sub__(self, other: int) -> Quantity:

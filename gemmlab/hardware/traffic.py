@@ -54,11 +54,12 @@ class Traffic:
 Model = Callable[[Any, Mapping[str, int]], Traffic]
 
 
-def _axes(shape: Mapping[str, int]) -> list[Quantity]:
+def axes(shape: Mapping[str, int]) -> list[Quantity]:
+    """Return the sizes of a problem as quantities named by its axes."""
     return [Quantity.named(axis.upper(), size) for axis, size in shape.items()]
 
 
-def _sizes(config: Any, **names: str) -> list[Quantity]:
+def sizes(config: Any, **names: str) -> list[Quantity]:
     """Return fields of a configuration as quantities named by the letters of the formulas."""
     return [Quantity.named(name, getattr(config, field)) for name, field in names.items()]
 
@@ -68,7 +69,7 @@ def _sizes(config: Any, **names: str) -> list[Quantity]:
 
 def direct_product(_config: Any, shape: Mapping[str, int]) -> Traffic:
     """Every thread reads a row of A and a column of B from global memory."""
-    m, n, k = _axes(shape)
+    m, n, k = axes(shape)
     flops = loads = 2 * m * n * k
     return Traffic(flops, loads, global_stores=m * n, results=m * n, thread_tile=(1, 1))
 
@@ -85,8 +86,8 @@ def accesses_per_result(thread_tile: tuple[int, int], k: int) -> float:
 def staged_product(config: Any, shape: Mapping[str, int]) -> Traffic:
     """Blocks of BM×BN stage tiles of A and B in shared memory. Reads of the tiles are not
     modelled."""
-    m, n, k = _axes(shape)
-    bm, bn = _sizes(config, BM="block_m", BN="block_n")
+    m, n, k = axes(shape)
+    bm, bn = sizes(config, BM="block_m", BN="block_n")
     return Traffic(
         2 * m * n * k,
         global_loads=k * (m * ceil_div(n, bn) + n * ceil_div(m, bm)),
@@ -100,8 +101,8 @@ def staged_product(config: Any, shape: Mapping[str, int]) -> Traffic:
 
 def tiled_product(config: Any, shape: Mapping[str, int]) -> Traffic:
     """Blocks stage tiles in shared memory. For each k, a thread reads TM + TN elements of them."""
-    m, n, k = _axes(shape)
-    bm, bn, bk = _sizes(config, BM="block_m", BN="block_n", BK="block_k")
+    m, n, k = axes(shape)
+    bm, bn, bk = sizes(config, BM="block_m", BN="block_n", BK="block_k")
     # A kernel without these fields computes one element of C per thread.
     tm, tn = (Quantity.named(f"T{x.upper()}", getattr(config, f"thread_{x}", 1)) for x in "mn")
     tiles = ceil_div(m, bm) * ceil_div(n, bn) * ceil_div(k, bk)
@@ -135,8 +136,8 @@ def sliced_product(config: Any, shape: Mapping[str, int]) -> Traffic:
     traffic = prefetching_product(config, shape)
     assert traffic.global_loads and traffic.global_stores
     assert traffic.shared_loads and traffic.shared_stores
-    m, n, k = _axes(shape)
-    bm, bn = _sizes(config, BM="block_m", BN="block_n")
+    m, n, k = axes(shape)
+    bm, bn = sizes(config, BM="block_m", BN="block_n")
     blocks = ceil_div(m, bm) * ceil_div(n, bn)
     slices = min(config.blocks // blocks.value, k.value // config.slice_k, config.slices)
     if slices <= 1:
@@ -176,13 +177,13 @@ def shared_reads(config: Any, shape: Mapping[str, int], at_once: int) -> float:
 
 def direct_transpose(_config: Any, shape: Mapping[str, int]) -> Traffic:
     """Every element is loaded once and stored once."""
-    m, n = _axes(shape)
+    m, n = axes(shape)
     return Traffic(ZERO, global_loads=m * n, global_stores=m * n, results=m * n)
 
 
 def staged_transpose(config: Any, shape: Mapping[str, int]) -> Traffic:
     """The same, staged through shared memory."""
-    m, n = _axes(shape)
+    m, n = axes(shape)
     return replace(
         direct_transpose(config, shape),
         shared_loads=m * n,
@@ -191,19 +192,27 @@ def staged_transpose(config: Any, shape: Mapping[str, int]) -> Traffic:
     )
 
 
+def turned_transpose(config: Any, shape: Mapping[str, int]) -> Traffic:
+    """The same, with tiles that pass through shared memory in full."""
+    m, n = axes(shape)
+    bm, bn = sizes(config, BM="block_m", BN="block_n")
+    staged = ceil_div(m, bm) * ceil_div(n, bn) * bm * bn
+    return replace(direct_transpose(config, shape), shared_loads=staged, shared_stores=staged)
+
+
 # Sum of n numbers
 
 
 def _sum_blocks(config: Any, shape: Mapping[str, int]) -> tuple[Quantity, Quantity, Quantity]:
     """Return N, the threads per block, and the blocks needed for one element per thread."""
-    (n,) = _axes(shape)
-    (t,) = _sizes(config, T="threads")
+    (n,) = axes(shape)
+    (t,) = sizes(config, T="threads")
     return n, t, ceil_div(n, t)
 
 
 def atomic_sum(_config: Any, shape: Mapping[str, int]) -> Traffic:
     """Every element is added to one accumulator in global memory."""
-    (n,) = _axes(shape)
+    (n,) = axes(shape)
     return Traffic(n, global_loads=n, global_atomics=n)
 
 
@@ -247,8 +256,39 @@ def strided_sum(config: Any, shape: Mapping[str, int]) -> Traffic:
     """The same with at most `config.blocks` blocks, which stride over the elements four at a
     time."""
     n, t, _ = _sum_blocks(config, shape)
-    (most,) = _sizes(config, blocks="blocks")
+    (most,) = sizes(config, blocks="blocks")
     return _shuffled(n, t, least(ceil_div(n, 4 * t), most))
+
+
+def chunked_sum(config: Any, shape: Mapping[str, int]) -> Traffic:
+    """The same, in chunks of four elements per load and thread."""
+    n, t, chunks = _chunks(config, shape)
+    (most,) = sizes(config, blocks="blocks")
+    return _shuffled(n, t, least(chunks, most))
+
+
+def ordered_sum(config: Any, shape: Mapping[str, int]) -> Traffic:
+    """Each chunk has a sum in the workspace. Each block draws a ticket, which its threads read in
+    shared memory; the last one adds the sums of all chunks up."""
+    n, t, chunks = _chunks(config, shape)
+    (most,) = sizes(config, blocks="blocks")
+    blocks, words = least(chunks, most), ceil_div(t, Quantity.of(WARP))
+    return Traffic(
+        n,
+        global_loads=n + chunks + 1,
+        global_stores=chunks + 2,
+        global_atomics=blocks,
+        shared_loads=(chunks + 1) * words + blocks * t,
+        shared_stores=(chunks + 1) * words + blocks,
+        more={"flops": _SHUFFLED},
+    )
+
+
+def _chunks(config: Any, shape: Mapping[str, int]) -> tuple[Quantity, Quantity, Quantity]:
+    """Return N, the threads per block, and the chunks: `loads` times four elements per thread."""
+    (n,) = axes(shape)
+    t, loads = sizes(config, T="threads", loads="loads")
+    return n, t, ceil_div(n, 4 * t * loads)
 
 
 def _shuffled(n: Quantity, t: Quantity, blocks: Quantity) -> Traffic:
@@ -268,15 +308,15 @@ def _shuffled(n: Quantity, t: Quantity, blocks: Quantity) -> Traffic:
 
 def atomic_histogram(_config: Any, shape: Mapping[str, int]) -> Traffic:
     """Every byte is counted by an atomic in global memory."""
-    (n,) = _axes(shape)
+    (n,) = axes(shape)
     return Traffic(ZERO, global_loads=n, global_atomics=n, load_bytes=1)
 
 
 def staged_histogram(config: Any, shape: Mapping[str, int]) -> Traffic:
     """Blocks of T threads count `run` bytes per thread in shared memory, then add their 256 counts
     to global memory."""
-    (n,) = _axes(shape)
-    t, run = _sizes(config, T="threads", run="run")
+    (n,) = axes(shape)
+    t, run = sizes(config, T="threads", run="run")
     counts = ceil_div(n, t * run) * BINS
     return Traffic(
         ZERO,
@@ -289,10 +329,38 @@ def staged_histogram(config: Any, shape: Mapping[str, int]) -> Traffic:
     )
 
 
+def _resident(config: Any, shape: Mapping[str, int], columns: int) -> Traffic:
+    """Blocks count 16 bytes per load, in `columns` histograms in shared memory."""
+    (n,) = axes(shape)
+    t, most = sizes(config, T="threads", blocks="blocks")
+    blocks = least(ceil_div(n, 16 * t), most)
+    counts = blocks * BINS
+    return Traffic(
+        ZERO,
+        global_loads=n,
+        global_atomics=counts,
+        shared_loads=counts * columns if columns > 1 else counts,
+        shared_stores=counts * columns if columns > 1 else counts,
+        shared_atomics=n,
+        load_bytes=1,
+    )
+
+
+def resident_histogram(config: Any, shape: Mapping[str, int]) -> Traffic:
+    """At most `config.blocks` blocks count in shared memory, 16 bytes per load, until all is
+    counted, then add their 256 counts to global memory."""
+    return _resident(config, shape, 1)
+
+
+def lane_histogram(config: Any, shape: Mapping[str, int]) -> Traffic:
+    """The same with a histogram per lane, which are added up at the end."""
+    return _resident(config, shape, WARP)
+
+
 # c = a + b
 
 
 def vector_sum(_config: Any, shape: Mapping[str, int]) -> Traffic:
     """Two elements are loaded and their sum is stored."""
-    (n,) = _axes(shape)
+    (n,) = axes(shape)
     return Traffic(n, global_loads=2 * n, global_stores=n, results=n)

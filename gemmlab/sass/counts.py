@@ -17,6 +17,7 @@ from gemmlab.cubin.code import ENDLESS, Block, Code, Instruction
 from gemmlab.ptx.opcodes import FLOPS, is_arithmetic
 from gemmlab.sass.flow import Estimate, closest_flow
 from gemmlab.sass.lines import Executed, Lines, PtxLine
+from gemmlab.sass.regions import Region, Regions
 from gemmlab.sass.warps import warps
 
 # Weights of votes: the branch that ends a block, instructions that cannot move, and all others.
@@ -207,31 +208,38 @@ def _distribute_duplicates(
 def _unrolled(
     code: Code, lines: Lines, places: Places, threads: Sequence[int]
 ) -> dict[int, Estimate]:
-    """Return estimates for unrolled loops, which have blocks with several copies of the body.
+    """Return estimates for unrolled loops, which have regions with several copies of the body.
 
-    The block with the most copies executes as many iterations as it can, and the others the rest.
+    The loop with the most copies executes as many iterations as it can, and the others the rest.
     This assumes that all threads execute the same number of iterations.
     """
+    regions = Regions.find(code)
+    candidates = [
+        (line, places_of_line)
+        for (number, root), places_of_line in places.items()
+        if (line := lines.get(number or 0)) is not None and _is_one_to_one(root, line)
+    ]
+    # First the lines that run in every iteration: others may have become predicated ones.
+    candidates.sort(key=lambda candidate: -candidate[0].executed.threads)
     found: dict[int, Estimate] = {}
-    for (number, root), copies in places.items():
-        line = lines.get(number or 0)
-        if line is None or not _is_one_to_one(root, line):
-            continue
+    for line, places_of_line in candidates:
+        copies = Counter[Region]()
+        for i, count_here in places_of_line.items():
+            copies[regions.of[i]] += count_here
         if len(set(copies.values())) < 2:
             continue
-        loops = {i for i in copies if any(edge.target == i for edge in code.blocks[i].edges)}
-        main = max(copies, key=lambda i: copies[i])
-        if main not in loops or main in found:
+        heads = {region: min(region & regions.innermost.keys(), default=None) for region in copies}
+        main = max(copies, key=lambda region: copies[region])
+        head = heads[main]
+        if head is None or head in found:
             continue
-        outside = (
-            threads[i]
-            for i, block in enumerate(code.blocks)
-            if i not in copies and any(edge.target == main for edge in block.edges)
-        )
-        entries = max(outside, default=0)
+        entrance = regions.entrance(head, places_of_line)
+        entries = 0 if entrance is None else threads[entrance]
         rounds = line.executed.threads // entries if entries else 0
-        for i in sorted(copies, key=lambda i: -copies[i]):
-            times = rounds // copies[i] if i in loops else min(1, rounds // copies[i])
-            rounds -= times * copies[i]
-            found[i] = Estimate(entries * times, BRANCH)
+        for region in sorted(copies, key=lambda region: -copies[region]):
+            times = rounds // copies[region]
+            if heads[region] is None:
+                times = min(1, times)
+            rounds -= times * copies[region]
+            found |= dict.fromkeys(region, Estimate(entries * times, BRANCH))
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gemmlab.hardware import traffic
+from gemmlab.hardware import network_traffic, traffic
 from gemmlab.hardware.traffic import Model, Traffic
 from gemmlab.kernels.rung import Rung
 
@@ -23,18 +23,32 @@ _BY_KERNEL: Mapping[str, Model] = {
     "transpose.naive": traffic.direct_transpose,
     "transpose.shared": traffic.staged_transpose,
     "transpose.ilp": traffic.staged_transpose,
+    "transpose.register_tiles": traffic.turned_transpose,
     "sum.global_atomics": traffic.atomic_sum,
     "sum.shared_serial": traffic.serial_sum,
     "sum.tree": traffic.tree_sum,
     "sum.warp_shuffle": traffic.shuffled_sum,
     "sum.vectorized": traffic.strided_sum,
+    "sum.loads_in_flight": traffic.chunked_sum,
+    "sum.fixed_order": traffic.ordered_sum,
     "histogram.global_atomics": traffic.atomic_histogram,
     "histogram.shared_atomics": traffic.staged_histogram,
+    "histogram.wide_loads": traffic.resident_histogram,
+    "histogram.lane_counters": traffic.lane_histogram,
+    "softmax.online": network_traffic.online_softmax,
+    "scan.hillis_steele": network_traffic.stepwise_scan,
+    "conv2d.direct": network_traffic.direct_filter,
+    "conv2d.shared_tile": network_traffic.staged_filter,
+    "attention.direct": network_traffic.direct_attention,
+    "attention.flash": network_traffic.staged_attention,
 }
 # For kernels of a problem that are not named above.
 _BY_PROBLEM: Mapping[str, Model] = {
     "gemm": traffic.staged_product,
     "vector-add": traffic.vector_sum,
+    "softmax": network_traffic.softmax,
+    "layernorm": network_traffic.layernorm,
+    "scan": network_traffic.row_scan,
 }
 
 
