@@ -480,6 +480,10 @@ def test_the_pointer_shows_the_number(browser, page_of):
 def test_a_drawing_leads_to_its_line_and_a_line_to_its_code(browser, page_of):
     said: list[str] = []
     page = opened(browser, page_of("rung"), said)
+    source = page.locator("[data-pane=Source] .rows")
+    hottest = source.get_by_text("rC[i, j] += rA[i] * rB[j]").bounding_box()
+    pane = source.bounding_box()  # it begins at the line with most stalls
+    assert pane["y"] < hottest["y"] < pane["y"] + pane["height"]
     page.locator("#access-0 .at a").click()
     page.wait_for_function("document.querySelectorAll('tr.lit').length > 2")
     lit = "[...document.querySelectorAll('.pane')].map(p => p.querySelectorAll('tr.lit').length)"

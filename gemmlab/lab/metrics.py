@@ -77,6 +77,11 @@ def gigabytes_per_second(record: Record) -> float | None:
     return record.min_bytes / record.time_s / 1e9 if record.time_s else None
 
 
+def computes(record: Record) -> bool:
+    """Whether the problem has more operations than bytes, so that its speed is told in TFLOPS."""
+    return record.flops > record.min_bytes
+
+
 def roof_percent(record: Record) -> float | None:
     """Speed in percent of the data sheet's roof: float32 peak or bandwidth, whichever limits.
 

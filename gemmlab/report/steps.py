@@ -12,6 +12,7 @@ from gemmlab.report.rungs import change
 
 _SHOWN = 3  # counters per sentence
 _UNSEEN = "no counter changed by 10 %; counters show neither latency nor hits in L2"
+_UNCOUNTED = "neither time nor occupancy changed by 10 %"
 _NOTABLE = 1.1  # smaller ratios are not reported
 
 
@@ -34,7 +35,7 @@ def sentence(before: Record, after: Record) -> tuple[str, str]:
     rest = (*TRANSFERS, OCCUPANCY, TIME)
     others = [move for metric in rest if (move := _Move.of(metric, before, after))]
     moves = ", ".join(move.words() for move in counts + others)
-    unchanged = _UNSEEN if after.counters else "nothing was counted"
+    unchanged = _UNSEEN if after.counters else _UNCOUNTED
     what = change(after.problem, after.rung)
     step = f"{before.rung} → {after.rung}" + (f" ({what})" if what else "")
     return step, f"{moves or unchanged}."

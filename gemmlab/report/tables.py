@@ -86,7 +86,7 @@ COLUMNS = (
     Column("regs", metrics.registers, digits),
     Column("occu-\npancy", metrics.occupancy_percent, percent),
     Column("time", lambda record: record.time_s, seconds),
-    Column("TFLOPS", lambda record: record.tflops, digits),
+    Column("TFLOPS", lambda record: record.tflops if metrics.computes(record) else None, digits),
     Column("GB/s", metrics.gigabytes_per_second, digits),
     Column("of\nroof", metrics.roof_percent, percent),
 )

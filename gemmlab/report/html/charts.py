@@ -15,6 +15,7 @@ SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
 COLOURS = ("var(--c1)", "var(--c2)", "var(--c3)", "var(--c4)", "var(--c5)")
 NUMBER = ".3~r"  # decimal, three digits (d3-format)
 LABEL = "label"  # a row's text beside its mark; not among its data
+_END = "end"  # where that text begins
 _LONG = 0.6  # share of the longest bar from which a label is written on its bar
 _STEP = 24  # pixels per bar
 _APART = 0.042  # of a chart's height: lines of text
@@ -132,9 +133,14 @@ def bars(
             (True, "right", -7, "var(--card)"),
         ):
             own = [row for row in rows if is_long(row[value]) is inside]
+            # Beside the line across the end of the bar, not on it.
+            end, nearest = span or (value, value), min if inside else max
+            at = {"x": place["x"] | {"field": _END}}
+            own = [row | {_END: nearest(row[key] for key in (*end, value))} for row in own]
             mark = {"type": "text", "align": align, "dx": dx, "color": ink}
             if own:
-                layers.append({"data": {"values": own}, "mark": mark, "encoding": place | text})
+                encoding = place | at | text
+                layers.append({"data": {"values": own}, "mark": mark, "encoding": encoding})
     spec = {"data": {"values": list(rows)}, "height": _STEP * len(rows), "layer": layers}
     data = [{key: row[key] for key in row if key != LABEL} for row in rows]
     return chart(title, caption, data, spec)

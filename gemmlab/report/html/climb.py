@@ -100,7 +100,7 @@ def _speed(records: Sequence[Record]) -> list[Part]:
     timed = [record for record in records if record.time_s is not None]
     if not timed:
         return []
-    computes = timed[0].flops > timed[0].min_bytes
+    computes = metrics.computes(timed[0])
     value = "TFLOPS" if computes else "GB/s"
     speed = (lambda r: r.tflops) if computes else metrics.gigabytes_per_second
     rows = []

@@ -50,7 +50,9 @@ def climbs(found: Sequence[Change]) -> Page:
             ]
             for one in own
         ]
-        parts.append(table("Every rung", "", ["rung", "B is", "verdict", "what differs"], cells))
+        parts.append(
+            table("Every rung", "", ["rung", "after is", "verdict", "what differs"], cells)
+        )
         sections.append(Section(case_name(*case), "", parts))
     return Page(
         "Two climbs compared", conditions(found) or ["same conditions"], _tally(found), sections
@@ -68,7 +70,7 @@ def benches(found: Sequence[Comparison]) -> Page:
                 "before": seconds(one.before.gpu_median_s),
                 "after": seconds(one.after.gpu_median_s),
                 "after / before": one.ratio,
-                "B is": one.change,
+                "after is": one.change,
             }
             for one in own
             if one.before and one.after
@@ -85,7 +87,7 @@ def benches(found: Sequence[Comparison]) -> Page:
             ]
             for one in own
         ]
-        headings = ["kernel", "B is", "before", "after", "after / before", "clocks"]
+        headings = ["kernel", "after is", "before", "after", "after / before", "clocks"]
         parts.append(table("Every kernel", "", headings, cells))
         sections.append(Section(case_name(*case), "", parts))
     return Page(

@@ -44,7 +44,13 @@ const light = (row) => {
     }
   }
 };
+const heat = (row) => Number(row.style.getPropertyValue("--heat"));
 for (const panes of document.querySelectorAll(".panes")) {
+  // Each pane begins where most of the time goes.
+  for (const rows of panes.querySelectorAll(".rows")) {
+    const hottest = [...rows.querySelectorAll("tr")].reduce((a, b) => (heat(b) > heat(a) ? b : a));
+    if (heat(hottest)) rows.scrollTop = hottest.offsetTop - rows.clientHeight / 3;
+  }
   const pick = (event) => {
     const row = event.target.closest("tr[data-at]");
     if (row && !event.target.closest("a")) light(row);

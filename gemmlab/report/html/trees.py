@@ -72,7 +72,8 @@ def workers(found: Tree) -> Part:
                 )
             )
             if lanes:
-                content.append(label(49 + warp * cell, y + 12, str(lanes), "middle", "count"))
+                ink = "lane" if heat > 50 else "count"
+                content.append(label(49 + warp * cell, y + 12, str(lanes), "middle", ink))
     active = [len(count) for count in counts]
     caption = (
         "Lanes that add, per warp (columns) and step (rows). Warps with work: "
