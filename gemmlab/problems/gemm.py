@@ -58,8 +58,12 @@ class GemmCase:
 
     @cached_property
     def _reference(self) -> np.ndarray:
+        return self._product(self.a.astype(np.float64), self.b.astype(np.float64))
+
+    def _product(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        """Return a·b, stored as C is, so that comparisons walk through memory in order."""
         with np.errstate(invalid="ignore"):
-            product: np.ndarray = self.a.astype(np.float64) @ self.b.astype(np.float64)
+            product: np.ndarray = a @ b if self._order == "C" else (b.T @ a.T).T
         return product
 
     @cached_property
@@ -67,8 +71,7 @@ class GemmCase:
         return self._product_of_sizes(TINY)
 
     def _product_of_sizes(self, least: float) -> np.ndarray:
-        with np.errstate(invalid="ignore"):
-            product = sizes(self.a, least) @ sizes(self.b, least)
+        product = self._product(sizes(self.a, least), sizes(self.b, least))
         return np.asarray(product + self.shape["k"] * TINY)
 
 

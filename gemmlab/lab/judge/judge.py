@@ -175,6 +175,8 @@ def compare(
 
 def errors(got: np.ndarray, expected: np.ndarray, magnitude: np.ndarray) -> np.ndarray:
     """Return |got - expected| in units of u·magnitude; inf for a wrong NaN or infinity."""
+    if got.flags.f_contiguous and not got.flags.c_contiguous:
+        return errors(got.T, expected.T, magnitude.T).T
     error_u = np.empty(got.shape)
     rows = max(1, _SLAB * len(got) // max(got.size, 1))
 
