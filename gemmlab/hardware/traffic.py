@@ -129,6 +129,13 @@ def copying_product(config: Any, shape: Mapping[str, int]) -> Traffic:
     return replace(traffic, more={**traffic.more, "global_loads": why})
 
 
+def specialized_product(config: Any, shape: Mapping[str, int]) -> Traffic:
+    """A tiled product in which some warps only copy and the others only multiply."""
+    traffic = tiled_product(config, shape)
+    why = f"{traffic.more['flops']}; sums are multiplied by 1 before they are stored"
+    return replace(traffic, more={"flops": why})
+
+
 def sliced_product(config: Any, shape: Mapping[str, int]) -> Traffic:
     """A prefetching product whose k is split into S slices. Each slice of each block of C is
     written to memory and read back, with one atomic addition and one value shared by the block's

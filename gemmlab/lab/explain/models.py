@@ -19,6 +19,7 @@ _BY_KERNEL: Mapping[str, Model] = {
     "gemm.warp_tile": traffic.tiled_product,
     "gemm.double_buffer": traffic.prefetching_product,
     "gemm.async_copy": traffic.copying_product,
+    "gemm.copy_warps": traffic.specialized_product,
     "gemm.split_k": traffic.sliced_product,
     "transpose.naive": traffic.direct_transpose,
     "transpose.shared": traffic.staged_transpose,
