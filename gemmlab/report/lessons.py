@@ -45,18 +45,18 @@ def ladder_by_case(cases: Cases) -> str:
     names = dict.fromkeys(name for own in found.values() for name in own if _is_rung(name))
     names = dict.fromkeys(sorted(names, key=[rung.name for rung in ladder.rungs()].index))
 
-    def times(record: Record) -> str:
-        share = _of_cublas(record)
+    def times(record: Record, own: Mapping[str, Record]) -> str:
+        share = _of_cublas(record, own)
         shown = "" if share is None else f", {_percent(share)}"
         return f"{figures.seconds(record.gpu_median_s)}{shown}"
 
-    def rates(record: Record) -> str:
+    def rates(record: Record, _own: Mapping[str, Record]) -> str:
         return f"{record.tflops:.3g}, {_percent(record.roof_percent('datasheet'))}"
 
-    def written(first: str, write: Callable[[Record], str]) -> str:
+    def written(first: str, write: Callable[[Record, Mapping[str, Record]], str]) -> str:
         rows = [
             [f"`{name}`" if name in names else "cuBLAS"]
-            + [write(own[name]) if name in own else "–" for own in found.values()]
+            + [write(own[name], own) if name in own else "–" for own in found.values()]
             for name in (*names, "cublas")
         ]
         return table([first, *found], rows)
@@ -78,7 +78,7 @@ def beside_a100(cases: Cases) -> str:
     }
     rows = [
         [f"`{name}`", _percent(theirs)]
-        + [_percent(_of_cublas(own.get(any_layout(name)))) for own in found.values()]
+        + [_percent(_of_cublas(own.get(any_layout(name)), own)) for own in found.values()]
         for name, theirs in A100.items()
     ]
     return table(["rung", "A100, 8192³, course", *found], rows)
@@ -176,8 +176,11 @@ def _is_rung(name: str) -> bool:
     return any(rung.name == name for rung in ladder.rungs())
 
 
-def _of_cublas(record: Record | None) -> float | None:
-    return None if record is None else record.percent_of_baseline
+def _of_cublas(record: Record | None, case: Mapping[str, Record]) -> float | None:
+    """Speed in percent of the case's cuBLAS, which need not be of the record's own run."""
+    if record is None or "cublas" not in case:
+        return None
+    return 100 * case["cublas"].gpu_median_s / record.gpu_median_s
 
 
 def _percent(value: float | None) -> str:
