@@ -18,6 +18,7 @@ _KINDS = {
     "ready": "in shared memory, unread",
     "read": "read",
 }
+_FULL = ("fill", "multiply", "read")  # in full colours; the others are pale
 
 
 def pipeline(found: Pipeline) -> Part:
@@ -48,7 +49,8 @@ def pipeline(found: Pipeline) -> Part:
             content.append(rect(left, y, max(wide, 1.5), _ROW - 8, words, style))
             name = ", ".join(tiles)
             if tiles and wide >= 5 + 7 * len(name):
-                content.append(label(left + wide / 2, y + 15, name, "middle", "lane"))
+                ink = "lane" if span.what in _FULL else "count"
+                content.append(label(left + wide / 2, y + 15, name, "middle", ink))
     bottom = _TOP + len(rows) * _ROW
     length = last - first
     content.append(label(_LEFT, bottom + 8, f"{length:,} instructions of a warp →"))
