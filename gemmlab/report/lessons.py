@@ -184,7 +184,7 @@ def _of_cublas(record: Record | None, case: Mapping[str, Record]) -> float | Non
 
 
 def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{value:.2g} %" if value < 10 else f"{value:.1f} %"
+    return "–" if value is None else f"{value:#.2g} %" if value < 10 else f"{value:.1f} %"
 
 
 def _whole(value: float) -> str:
