@@ -12,6 +12,7 @@ from gemmlab.report.html.page import Page, Part, Section, facts, table
 from gemmlab.report.judgement import COUNTERS, sizes, speed, trial_name
 
 Json = Mapping[str, Any]
+_FURTHER = "To see findings at their lines: gemmlab report {file}"
 
 
 def is_judgement(held: Json) -> bool:
@@ -43,7 +44,8 @@ def _page(found: Json) -> Page:
         for step in found["steps"]
     ]
     parts = [table("", "", ["step", "status", "time", "result"], steps)]
-    sections = [Section("Steps", "", parts)]
+    further = "" if found["verdict"] == "pass" else _FURTHER.format(file=found["file"])
+    sections = [Section("Steps", further, parts)]
     if found["advice"]:
         listed = [[str(number), text] for number, text in enumerate(found["advice"], 1)]
         sections.append(
@@ -101,7 +103,7 @@ def _errors(trials: Sequence[tuple[str, Json]]) -> list[Part]:
         [f"{step}, {trial_name(trial)}", trial["verdict"]["status"], trial["verdict"]["message"]]
         for step, trial in trials
     ]
-    parts.append(table("Every launch", "", ["launch", "verdict", ""], cells))
+    parts.append(table("Every launch", "", ["launch", "verdict", "result"], cells))
     return parts
 
 
