@@ -23,15 +23,20 @@ def device(model: Model) -> str:
     return f"predicted for {gpu}, {sms} SMs at {clock:g} GHz{changed}"
 
 
-def facts(found: Prediction, model: Model) -> dict[str, str]:
-    """The prediction as named facts."""
+def summary(found: Prediction, model: Model) -> dict[str, str]:
+    """The time, how far it may be off, and what limits it."""
     result = {"time": seconds(found.time_s)}
     if model.interval:
         low, high = (seconds(found.time_s * x) for x in model.interval)
         result["four times in five"] = f"{low} to {high}"
     else:
         result["error"] = "unknown: no time on this GPU was compared with a prediction"
-    result["limited by"] = found.limiter
+    return result | {"limited by": found.limiter}
+
+
+def facts(found: Prediction, model: Model) -> dict[str, str]:
+    """The prediction as named facts."""
+    result = summary(found, model)
     result |= {f"busy: {name}": f"{share:.0%}" for name, share in found.busy.items()}
     stalls = sorted(found.stalls.items(), key=lambda item: -item[1])
     result |= {f"warps: {name}": f"{share:.0%}" for name, share in stalls if share >= _LEAST}

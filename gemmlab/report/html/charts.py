@@ -18,6 +18,7 @@ LABEL = "label"  # a row's text beside its mark; not among its data
 _END = "end"  # where that text begins
 _LONG = 0.6  # share of the longest bar from which a label is written on its bar
 _STEP = 24  # pixels per bar
+_MANY = 10_000  # from which numbers of an axis have a prefix: 25M
 _APART = 0.042  # of a chart's height: lines of text
 
 _TEXT: Spec = {
@@ -100,7 +101,11 @@ def bars(
         "x": {
             "field": value,
             "type": "quantitative",
-            "axis": {"title": value, "tickCount": 6, "format": "~s" if log else NUMBER},
+            "axis": {
+                "title": value,
+                "tickCount": 6,
+                "format": "~s" if log or most >= _MANY else NUMBER,
+            },
             "scale": {"type": "log", "domainMin": floor} if log else {"type": "linear"},
         },
     }

@@ -18,7 +18,6 @@ from gemmlab.emulator import Finding, Run
 from gemmlab.errors import CompileError, MissingDependencyError
 from gemmlab.lab.explain.stalls import Stalls
 from gemmlab.report import listing
-from gemmlab.report.explanation import listed
 from gemmlab.report.html.page import Link, Part, text
 
 _AROUND = 4  # lines of a source file shown before the first and after the last executed line
@@ -113,10 +112,9 @@ def panes(
     if stalls is None:
         caption += " The shade is the number of instructions that warps executed."
     else:
-        reasons = listed(stalls.reasons)
         caption += (
             f" Stalls: at which instruction resident warps are, {stalls.about}; the shade is their "
-            f"share, the pointer shows the main reason. Of the whole kernel: {reasons}."
+            "share, the pointer shows the main reason."
         )
     return Part("code", "", caption, data, f'<div class="panes">{"".join(body)}</div>')
 

@@ -111,4 +111,5 @@ def _written(value: float | str) -> str:
 
 def _tally(found: Sequence[Change] | Sequence[Comparison]) -> dict[str, str]:
     words = [one.status if isinstance(one, Change) else one.change for one in found]
-    return {word: str(words.count(word)) for word in dict.fromkeys(words)}
+    told = {"only in A": "only before", "only in B": "only after"}
+    return {told.get(word, word): str(words.count(word)) for word in dict.fromkeys(words)}

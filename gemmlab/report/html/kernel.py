@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from gemmlab.compile.artifact import Artifact
 from gemmlab.core.figures import digits, percent, scaled, seconds, times
@@ -28,6 +29,8 @@ from gemmlab.report.html import charts, code, drawings, pipelines, trees
 from gemmlab.report.html.page import Page, Part, Section, facts, table
 from gemmlab.report.html.roofline import roofline
 from gemmlab.timing import Model, Prediction
+
+_LEAST_SHARE = 0.005  # smaller shares of the time are left out
 
 
 def rung(
@@ -54,7 +57,7 @@ def rung(
         found, model = predicted
         numbers["predicted time"] = seconds(found.time_s)
         about.append(prediction.device(model))
-        shown = [facts(prediction.facts(found, model)), _cycles(found)]
+        shown = [facts(prediction.summary(found, model)), *_where_time_goes(found)]
         sections.append(Section("Predicted time", prediction.NOTE.replace("`", ""), shown))
     launch = [facts(dict(texts.launch_facts(e)))]
     if e.resources and e.occupancy:
@@ -78,11 +81,25 @@ def rung(
     return Page(f"{e.rung}, explained", about, numbers, sections)
 
 
-def _cycles(found: Prediction) -> Part:
-    """The cycles of warps by source line."""
+def _where_time_goes(found: Prediction) -> list[Part]:
+    """How busy the units are, what warps wait for, and their cycles by source line."""
+    parts = _shares("How busy units are", "Share of the time.", found.busy)
+    parts += _shares("What warps wait for", "Share of the time of warps.", found.stalls)
     lines = [(line, share) for line, share in found.by_source_line().items() if line]
-    cells = [[code.link(line), percent(100 * share)] for line, share in lines if share >= 0.005]
-    return table("Where the cycles of warps go", "", ["line", "share"], cells)
+    cells = [
+        [code.link(line), percent(100 * share)] for line, share in lines if share >= _LEAST_SHARE
+    ]
+    return [*parts, table("Where the cycles of warps go", "", ["line", "share"], cells)]
+
+
+def _shares(title: str, caption: str, shares: Mapping[str, float]) -> list[Part]:
+    """Bars of shares of 1, the largest first."""
+    rows: list[dict[str, Any]] = [
+        {"name": name, "%": 100 * share, charts.LABEL: percent(100 * share)}
+        for name, share in sorted(shares.items(), key=lambda item: -item[1])
+        if share >= _LEAST_SHARE
+    ]
+    return [charts.bars(title, caption, rows, value="%", name="name")] if rows else []
 
 
 def file(name: str, done: FileRun, trace: Trace) -> Page:
@@ -165,13 +182,11 @@ def _of_launch(
             "moves sectors of 32 bytes; shared memory serves a row of 32 banks per wavefront."
         )
         sections.append(Section("Memory accesses", about, drawn))
-    sections.append(
-        Section(
-            "Source, PTX and SASS",
-            "",
-            [code.panes(artifact, run, run.findings, pictures, spent)],
-        )
-    )
+    panes = [code.panes(artifact, run, run.findings, pictures, spent)]
+    if spent is not None:
+        about = f"Share of the time of warps, {spent.about}. Selected: the warp issues."
+        panes += _shares("What warps wait for", about, spent.reasons)
+    sections.append(Section("Source, PTX and SASS", "", panes))
     return sections
 
 
