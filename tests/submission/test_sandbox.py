@@ -308,6 +308,20 @@ def test_libraries_that_the_environment_names_are_readable(tmp_path, monkeypatch
     assert str(home) not in readable and "." not in readable
 
 
+def test_a_folder_that_packages_were_installed_into_is_readable(tmp_path, monkeypatch):
+    """As by `pip install --target`; a project or the home folder on the import path is not."""
+    target, project, home = (tmp_path / name for name in ("target", "project", "home"))
+    for folder in (target, home):
+        (folder / "numpy-2.0.dist-info").mkdir(parents=True)
+    project.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setattr("sys.path", [*sys.path, *map(str, (target, project, home))])
+    file = tmp_path / "submission" / "kernel.cu"
+    readable = isolation.policy(file, tmp_path / "own", runs_file=True, on_gpu=False).readable
+    assert str(target) in readable
+    assert str(project) not in readable and str(home) not in readable
+
+
 @needs_sandbox
 def test_a_process_with_threads_is_not_confined(tmp_path, monkeypatch):
     """Its other threads would keep their rights."""

@@ -104,8 +104,18 @@ def environment(given: Mapping[str, str], folder: Path, runs_file: bool) -> dict
 def _python() -> list[str]:
     """Return the folders of the interpreter, of installed packages and of gemmlab."""
     own = str(Path(__file__).parents[2])
-    packages = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
+    packages = [path for path in sys.path if _has_packages(Path(path))]
     return [sys.prefix, sys.base_prefix, own, *packages, *site.getsitepackages()]
+
+
+def _has_packages(folder: Path) -> bool:
+    """Whether a folder of the import path is one that packages were installed into.
+
+    Another one, such as a user's project, may hold what is not for a submission.
+    """
+    if folder.name in ("site-packages", "dist-packages"):
+        return True
+    return not _is_shared(folder) and any(folder.glob("*.dist-info"))
 
 
 def _libraries() -> list[str]:
