@@ -162,7 +162,8 @@ def emulate(
         outputs: the arrays that the kernel must overwrite completely. The check `outputs` reports
             elements it leaves unwritten, unless the kernel reads the array, or loaded data or
             integer arguments decide which elements it writes.
-        max_instructions: the instruction budget of a warp, 10 million by default.
+        max_instructions: the instruction budget of a warp, 10 million by default. Only a larger
+            one permits that no block ends for seconds on the native tier.
 
     Returns:
         The counters, under Nsight Compute's names, and the findings.

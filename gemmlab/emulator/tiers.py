@@ -17,7 +17,7 @@ from typing import NoReturn
 
 from gemmlab.emulator.arithmetic.lanes import WARP
 from gemmlab.emulator.counters.tally import Tally
-from gemmlab.emulator.execution.grid import Watcher, execute
+from gemmlab.emulator.execution.grid import LONG_SECONDS, Watcher, execute
 from gemmlab.emulator.execution.schedule import Order
 from gemmlab.emulator.launch.launch import Launch
 from gemmlab.emulator.native.compiler import missing
@@ -27,6 +27,8 @@ from gemmlab.errors import BudgetError, GemmlabError, TierError, UnknownNameErro
 TIERS = ("auto", "numpy", "native")
 # Thread-instructions above which compiling pays off: about half a second on the NumPy tier.
 WORTH_COMPILING = 50_000_000
+# Processor time of the NumPy tier to find the address that a livelock spins on.
+LIVELOCK_SECONDS = 1.0
 # (module digest, entry) -> thread-instructions executed on the NumPy tier by this process
 _executed = Counter[tuple[str, str]]()
 
@@ -82,11 +84,11 @@ def run(
 
     kernel = launch.program.module.digest, launch.program.function.name
     try:
-        limit, at_limit = float("inf"), at_long
+        long = float("inf"), at_long
         if tier == "auto":
-            limit, at_limit = WORTH_COMPILING - _executed[kernel], change_over
             launch.screen.hold()
-        tally = execute(launch, limit, at_limit, order=order, watchers=watchers)
+            long = WORTH_COMPILING - _executed[kernel], change_over
+        tally = execute(launch, *long, LONG_SECONDS, order=order, watchers=watchers)
         _executed[kernel] += tally.work
         return tally, "numpy"
     except Changeover:
@@ -165,7 +167,7 @@ def _natively(
             launch.screen.drop()
             restart()
             with contextlib.suppress(_Long):
-                execute(launch, at_limit=_stop, order=order)
+                execute(launch, at_limit=_stop, seconds=LIVELOCK_SECONDS, order=order)
         raise
     except UnmetError as unmet:  # a deadlock, unless the lanes wait at identical collectives
         launch.screen.drop()

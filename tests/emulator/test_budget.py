@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import time
 from typing import NoReturn
 
 import numpy as np
@@ -12,6 +14,7 @@ from snippets import ptx
 from gemmlab.emulator import Run, run
 from gemmlab.emulator.execution.machine import Machine
 from gemmlab.emulator.native import compiler, faults
+from gemmlab.emulator.native import launch as native_launch
 from gemmlab.emulator.native.code import Code
 from gemmlab.emulator.native.core import Core
 from gemmlab.emulator.native.layout import WARP_STATE, view
@@ -82,3 +85,52 @@ def test_both_tiers_stop_at_the_same_budgets(name: str, stopped: list[int]) -> N
     if most:
         for tier in ("numpy", "native"):
             assert launch(body, most, tier).tier == tier
+
+
+# Loops that change memory forever, so that no state repeats: in blocks that cannot wait for each
+# other, in blocks that might, and in one warp of three.
+CHANGING = {
+    "alone": "L: add.u32 %r2, %r2, 1;\nst.global.u32 [%q0], %r2;\nbra L;",
+    "together": "L: atom.global.add.u32 %r2, [%q0], 1;\nbra L;",
+    "one warp": "setp.lt.u32 %p1, %r1, 64;\n@%p1 bra OUT;\n"
+    "L: atom.global.add.u32 %r2, [%q0], 1;\nbra L;\nOUT:",
+}
+
+
+@needs_native
+@pytest.mark.slow
+@pytest.mark.parametrize("check", [None, "all"])
+@pytest.mark.parametrize("name", CHANGING)
+def test_a_loop_that_changes_memory_is_named_soon(
+    name: str, check: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a grid of 1024 blocks, 32 of which run in turn, 10 million instructions per warp would
+    take a minute."""
+    monkeypatch.setattr(compiler, "EFFORT", 0)
+    monkeypatch.setattr(native_launch, "PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(native_launch, "PART", 200)
+    monkeypatch.setattr("gemmlab.emulator.tiers.LONG_SECONDS", 0.2)
+    monkeypatch.setattr("gemmlab.emulator.checks.launch.LONG_SECONDS", 0.2)
+    ended = "no block has ended|more than 10,000,000"
+    text = ptx(f"ld.param.u64 %q0, [p0];\nmov.u32 %r1, %tid.x;\n{CHANGING[name]}\nret;", ["u64"])
+    start = time.thread_time()
+    grid, block, x = (1024, 1, 1), (96, 1, 1), [np.zeros(1, np.uint32)]
+    if check is None:
+        with pytest.raises(BudgetError, match=f"({ended}).* in this loop"):
+            run(text, "k", grid, block, x)
+    else:
+        found = run(text, "k", grid, block, x, check=check).findings[-1]
+        assert found.kind == "never ends" and re.search(ended, found.message)
+        assert found.site is not None
+        assert found.site.ptx_line == text.splitlines().index("bra L;") + 1
+    assert time.thread_time() - start < 5
+
+
+@needs_native
+def test_a_larger_budget_lifts_the_limit_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler, "EFFORT", 0)
+    monkeypatch.setattr(native_launch, "PATIENCE_SECONDS", 0)
+    body = f"mov.u32 %r2, 500000;\n{COUNT_DOWN}"
+    with pytest.raises(BudgetError, match="no block has ended"):
+        launch(body, 10_000_000, "native")
+    assert launch(body, 10_000_001, "native").tier == "native"

@@ -16,7 +16,7 @@ from gemmlab.emulator.checks.monitor import Monitor
 from gemmlab.emulator.checks.outputs import Output, find_unwritten
 from gemmlab.emulator.checks.state import granule_of
 from gemmlab.emulator.counters.tally import Tally
-from gemmlab.emulator.execution.grid import Watcher, execute
+from gemmlab.emulator.execution.grid import LONG_SECONDS, Watcher, execute
 from gemmlab.emulator.execution.machine import Machine
 from gemmlab.emulator.execution.schedule import Order
 from gemmlab.emulator.launch.launch import Launch
@@ -104,7 +104,8 @@ def run_checked(
         order: Order, watchers: Sequence[Watcher] = (), at_long: Callable[[], None] = lambda: None
     ) -> Tally | None:
         try:
-            return execute(launch, at_limit=at_long, order=order, watchers=watchers)
+            long = math.inf, at_long, LONG_SECONDS
+            return execute(launch, *long, order=order, watchers=watchers)
         except UnsupportedInstructionError:
             raise
         except EmulationError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ class Tally:
     copied: Counter[str] = field(default_factory=Counter)  # copy engine: direction -> bytes
     work: int = 0  # thread-instructions
     limit: float = math.inf  # value of `work` above which the launch is long
+    deadline: float = math.inf  # processor time after which it is long
     at_limit: Callable[[], None] = lambda: None  # called once, by `is_long`
     is_known_long: bool = False
 
@@ -40,12 +42,12 @@ class Tally:
         self.warps[pc] += warps
         self.lanes[pc] += lanes
         self.work += lanes * (block.last - block.first)
-        if self.work > self.limit:
+        if self.work > self.limit or time.thread_time() > self.deadline:
             self.is_long()
 
     def is_long(self) -> None:
         """The launch turns out to be long."""
-        self.limit = math.inf
+        self.limit = self.deadline = math.inf
         if not self.is_known_long:
             self.is_known_long = True
             self.at_limit()

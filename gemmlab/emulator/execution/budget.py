@@ -1,4 +1,4 @@
-"""The instruction limit per warp, above which a launch is assumed to loop forever."""
+"""The error of a launch that is assumed to loop forever."""
 
 from __future__ import annotations
 
@@ -11,8 +11,14 @@ from gemmlab.emulator.launch.threads import Threads
 from gemmlab.errors import BudgetError
 
 
-def over_budget(threads: Threads, number: int, mask: Mask | None) -> NoReturn:
-    """Raise BudgetError, located at the end of the innermost loop around basic block `number`."""
+def over_budget(
+    threads: Threads, number: int, mask: Mask | None, executed: int = 0, seconds: float = 0.0
+) -> NoReturn:
+    """Raise BudgetError, located at the end of the innermost loop around basic block `number`.
+
+    seconds: for how long no block has ended, if that is the reason; a warp has then executed
+    `executed` instructions.
+    """
     blocks = threads.launch.program.blocks
     loops = [
         (last - first, last)
@@ -24,6 +30,11 @@ def over_budget(threads: Threads, number: int, mask: Mask | None) -> NoReturn:
     limit = threads.launch.max_instructions
     where = ", most recently in this loop" if loops else ""
     message = f"a warp has executed more than {limit:,} instructions (max_instructions){where}"
+    if seconds:
+        message = (
+            f"no block has ended in {seconds:.0f} s, and a warp has executed {executed:,} "
+            f"instructions{where}; a larger max_instructions allows more"
+        )
     lanes = threads.active(mask)
     if not lanes.any():  # the lanes exited in this very block
         lanes = np.ones_like(lanes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -25,6 +26,8 @@ CHUNK_LANES = 8192
 MIN_CHUNKS = 16
 # Threads that a GPU can hold at once: 132 multiprocessors of 64 warps.
 RESIDENT_LANES = 132 * 64 * WARP
+# Processor time after which native code finds out whether a launch ends.
+LONG_SECONDS = 1.5
 DONE = object()
 
 
@@ -42,6 +45,7 @@ def execute(
     launch: Launch,
     limit: float = math.inf,
     at_limit: Callable[[], None] = lambda: None,
+    seconds: float = math.inf,
     *,
     order: Order,
     watchers: Sequence[Watcher] = (),
@@ -50,13 +54,14 @@ def execute(
 
     A chunk runs to completion before the next starts, unless it waits for another chunk to change
     memory. Then further chunks start, up to the number of threads a GPU can hold at once.
-    `at_limit` is called once, when the launch exceeds `limit` thread-instructions, or a warp LONG
-    instructions.
+    `at_limit` is called once, when the launch exceeds `limit` thread-instructions or `seconds` of
+    processor time, or a warp LONG instructions.
     """
     if launch.heap is not None:
         launch.heap.reset()
     tally, per_cluster = Tally.of(launch.program), math.prod(launch.cluster)
     tally.limit, tally.at_limit = limit, at_limit
+    tally.deadline = time.thread_time() + seconds
     clusters = math.prod(launch.grid) // per_cluster
     lanes = -(-launch.threads // WARP) * WARP * per_cluster
     step = max(1, CHUNK_LANES // lanes)

@@ -19,6 +19,7 @@ from gemmlab.emulator.native.layout import (
     CORE,
     GROW_RING,
     LOOPS,
+    OVER_BUDGET,
     RECORD,
     SITE,
     WARP_STATE,
@@ -117,6 +118,7 @@ class Core:
         self.rings: dict[int, np.ndarray] = {}  # rings of pending copies, by warp
         self.executor: Executor | None = None
         self.error: BaseException | None = None  # raised in the callback
+        self.seconds = 0.0  # in which no block has ended, if that is the fault
         self.callback = Callback(self._fall_back)
         # ctypes.cast would leave the callback in a reference cycle.
         self["callback"] = ctypes.c_void_p.from_buffer(self.callback).value or 0
@@ -178,6 +180,20 @@ class Core:
         """Break reference cycles, so that memory is freed at once and not by the garbage
         collector."""
         del self.callback, self.refresh, self.executor
+
+    def executed(self) -> int:
+        """Return the instructions that the busiest warp has executed."""
+        return int(self._executed().max())
+
+    def _executed(self) -> np.ndarray:
+        warps = self.warps.reshape(-1, self.metadata.warp_bytes).view(np.int64)
+        return warps[:, WARP_STATE["executed"] // 8]
+
+    def give_up(self, seconds: float) -> None:
+        """Record that the busiest warp does not end: for so long, no block has ended."""
+        self["fault"], self["warp"] = OVER_BUDGET, int(self._executed().argmax())
+        self["fault_lanes"] = int(view(self.warp(self["warp"]), WARP_STATE["live"], np.uint32)[0])
+        self.seconds = seconds
 
     def grow_ring(self) -> None:
         """Double the running warp's ring of pending copies, which is full."""

@@ -176,7 +176,7 @@ def _end(machine: Machine, core: Core, index: int, mask: Mask) -> None:
 
 
 def _over_budget(machine: Machine, code: Code, core: Core) -> NoReturn:
-    """Report that the running warp exceeded its budget, at the lanes that would execute next."""
+    """Report that a warp exceeded its budget, at the lanes that would execute next."""
     number, last = core["warp"], len(code.program.blocks) - 1
     warp = core.warp(number)
     on = _lanes(core["fault_lanes"] or 0xFFFFFFFF)
@@ -185,7 +185,7 @@ def _over_budget(machine: Machine, code: Code, core: Core) -> NoReturn:
     pc = int(np.broadcast_to(pcs, WARP)[on].min())
     lanes = np.zeros(machine.extent.shape, bool)
     lanes[0, number] = on & (pcs == pc)
-    over_budget(machine, min(pc, last), Mask(lanes, machine.extent))
+    over_budget(machine, min(pc, last), Mask(lanes, machine.extent), core.executed(), core.seconds)
 
 
 def _park(machine: Machine, block: Block, number: int, on: np.ndarray, warp: np.ndarray) -> None:

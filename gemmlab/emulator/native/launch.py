@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
+import time
 from collections import deque
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from gemmlab.emulator.arithmetic.lanes import WARP
 from gemmlab.emulator.counters.rules import SiteCounts
 from gemmlab.emulator.counters.tally import Tally
-from gemmlab.emulator.launch.launch import Launch
+from gemmlab.emulator.launch.launch import MAX_INSTRUCTIONS, Launch
 from gemmlab.emulator.native.code import Code, runtime_library
 from gemmlab.emulator.native.core import Core
 from gemmlab.emulator.native.faults import explain
@@ -32,8 +33,16 @@ from gemmlab.emulator.native.warp_machine import WarpMachine
 from gemmlab.errors import EmulationError
 
 # If blocks can wait for each other, one thread interleaves blocks with up to this many lanes, as on
-# the NumPy tier.
+# the NumPy tier. Each runs alone for its first turns, so that blocks that do not wait end one after
+# another.
 RESIDENT_LANES = 8192
+TURNS_ALONE = 8
+# A loop is assumed to be endless if none of a thread's blocks has ended for this processor time. If
+# the blocks wait for each other, a warp must also have executed part of its budget; the block that
+# is furthest gets more turns than the others.
+PATIENCE_SECONDS = 4.0
+PART = 10
+TURNS_OF_FURTHEST = 16
 
 
 class Team:
@@ -47,6 +56,7 @@ class Team:
         # The number of unfinished blocks per thread. A block may wait for a later one.
         lanes = align(launch.threads, WARP)
         self.most = max(1, RESIDENT_LANES // lanes) if code.blocks_interact else 1
+        self.is_limited = launch.max_instructions <= MAX_INSTRUCTIONS  # by time, too
         self.cores: list[Core] = []
         self.failed: list[Core] = []
         self.errors: list[BaseException] = []
@@ -56,26 +66,47 @@ class Team:
     def work(self) -> None:
         """Run blocks until none are left."""
         core, waiting = self.new_core(), deque[Core]()
+        turns, since, furthest = TURNS_ALONE, time.thread_time(), None  # turns: left for `core`
         while not self.stopped:
-            core["fuel"] = FUEL
+            block, taken, core["fuel"] = core["block"], self.next_block[0], FUEL
             status = self.run(core.memory.ctypes.data)
             if status == NEEDS_SLOW:
                 self.code.compile_slow(core["missing_slow"])
-            elif status == FAULT:
+                continue
+            if status == FAULT:
                 if core.error is not None and not isinstance(core.error, EmulationError):
                     raise core.error
-                # Blocks before this one continue, since the first fault may be in one of them.
-                self.next_block[0] = 1 << 62
-                self.failed.append(core)
+                self.fail(core)
                 return
-            elif status == DONE:
+            started = block < 0 and self.next_block[0] == taken + 1
+            if core["block"] != block and not started:  # a block has ended
+                since, furthest = time.thread_time(), None
+            elif self.is_limited and time.thread_time() - since > PATIENCE_SECONDS:
+                furthest = furthest or max([core, *waiting], key=Core.executed)
+                enough = self.launch.max_instructions // PART if self.most > 1 else 0
+                if furthest.executed() >= enough:
+                    furthest.give_up(time.thread_time() - since)
+                    self.fail(furthest)
+                    return
+            turns -= 1
+            if status == DONE:
                 if not waiting:
                     return
-                core = waiting.popleft()
-            elif core["block"] >= 0 and self.most > 1:
+                core, turns = waiting.popleft(), 1
+            elif core["block"] >= 0 and self.most > 1 and turns <= 0:
                 waiting.append(core)
-                more = len(waiting) < self.most and self.next_block[0] < core["num_blocks"]
-                core = self.new_core() if more else waiting.popleft()
+                if furthest is not None and core is not furthest:
+                    waiting.remove(furthest)
+                    core, turns = furthest, TURNS_OF_FURTHEST
+                elif len(waiting) < self.most and self.next_block[0] < core["num_blocks"]:
+                    core, turns = self.new_core(), TURNS_ALONE
+                else:
+                    core, turns = waiting.popleft(), 1
+
+    def fail(self, core: Core) -> None:
+        """Blocks before the core's continue, since the first fault may be in one of them."""
+        self.next_block[0] = 1 << 62
+        self.failed.append(core)
 
     def refresh(self) -> None:
         """Update the allocations in all cores."""
