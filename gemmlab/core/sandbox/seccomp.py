@@ -121,6 +121,7 @@ _ALONE = {
     "shmat": (30, 196),
     "shmget": (29, 194),
     "socket": (41, 198),
+    "socketpair": (53, 199),  # a datagram socket of a pair also sends to others
     "tkill": (200, 130),
     "utime": (132, None),
     "utimensat": (280, 88),
@@ -129,10 +130,11 @@ _ALONE = {
 }
 _CLONE, _CLONE3, _FCNTL, _IOCTL = (56, 220), (435, 435), (72, 25), (16, 29)
 _KILL, _TGKILL, _PRLIMIT = (62, 129), (234, 131), (302, 261)
-_SOCKET, _SOCKETPAIR = (41, 198), (53, 199)
+_PRCTL, _SOCKET = (157, 167), (41, 198)
 _THREAD = 0x10000  # CLONE_THREAD
 # fcntl: F_SETOWN, F_SETOWN_EX (whom the kernel sends SIGIO), F_SETLEASE, F_NOTIFY
 _FCNTLS = (8, 15, 1024, 1026)
+_PRCTLS = (1,)  # PR_SET_PDEATHSIG: the process would outlive the judge
 # ioctl: FIOSETOWN, SIOCSPGRP, TIOCSTI, TIOCLINUX, FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR
 _IOCTLS = (0x8901, 0x8902, 0x5412, 0x541C, 0x40086602, 0x401C5820)
 _UNIX = 1  # AF_UNIX
@@ -181,7 +183,7 @@ def _program(alone: bool) -> Iterator[Step]:
         yield from _only(_KILL[column], 0, own)
         yield from _only(_TGKILL[column], 0, own)
         yield from _only(_PRLIMIT[column], 0, 0, own)
-        yield from _only(_SOCKETPAIR[column], 0, _UNIX)
+        yield from _none_of(_PRCTL[column], 0, _PRCTLS)
         yield from [(_EQUAL, 0, 1, _CLONE3[column]), (_RETURN, 0, 0, _ABSENT)]  # libc then clones
         threads = [(_ANY_BIT, 1, 0, _THREAD), (_RETURN, 0, 0, _REFUSED)]
         yield from _checked(_CLONE[column], 0, threads)
