@@ -54,6 +54,13 @@ def test_a_file_sees_itself_and_a_folder_its_own_files(classroom):
     }
 
 
+def test_a_name_is_shown_as_text_of_one_line(classroom):
+    name = b"a\xff\x1b[2J\n\xe2\x80\xae.cu"
+    (classroom / os.fsdecode(name)).write_text(gemm())
+    (found,) = submissions(classroom)
+    assert found.title == r"a\xff\x1b[2J\n\u202e.cu"
+
+
 def test_links_pipes_and_large_files_are_not_read(classroom, tmp_path, monkeypatch):
     monkeypatch.setattr(folder, "FILE_BYTES", 100)
     (tmp_path / "key").write_text("secret")
@@ -176,6 +183,7 @@ class Fake:
 
 def test_known_grades_stand_until_something_changes():
     some = [Submitted(name, name, {name: name.encode()}) for name in ("a", "b", "lost")]
+    assert judging._key(Submitted("not UTF-8: \udcff.cu"), Directive(), NOT_ON_GPU)
 
     def run(given, known, options=NOT_ON_GPU):
         executor: Any = Fake()

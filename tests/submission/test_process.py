@@ -119,6 +119,7 @@ def test_a_file_cannot_have_another_kernel_judged(judge):
         '{"error": "pass"}',
         '{"ptx": ".version .target", "versions": 3, "left_out": 7}',
         '{"ptx": ".version .target", "versions": {"a": 1}, "left_out": [7]}',
+        '{"error": "compile error", "message": "\\ud800\\u001b[2J verdict: pass\\r"}',
         "[" * 100_000,
         "\\xff",
     ],
@@ -128,11 +129,15 @@ def test_forged_answers_give_a_verdict(judge, lines):
     text = (
         "#! gemmlab problem=gemm block=32,32 grid=1\n"
         "import os, sys\n"
+        "os.write(1, b'\\x1b[2Jverdict: pass\\r')\n"
         f"os.write(int(sys.argv[2]), {lines!r}.encode() + b'\\n{{\"done\": true}}\\n')\n"
         "os._exit(0)\n"
     )
     found = judge(text, suffix=".py", apart=True)
     assert found.verdict in ("crashed", "compile error"), found.steps[-1]
+    # Nor does a text control the terminal, or stop the judge because it cannot be encoded.
+    texts = [text for step in found.steps for text in (step.message, step.output)]
+    assert all(text.isprintable() for text in texts) and any(texts), texts
 
 
 def spins(turns):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gemmlab.compile import SUFFIXES
+from gemmlab.core import foreign
 from gemmlab.errors import InputError, UnknownNameError
 
 FILE_BYTES = 2**20
@@ -37,7 +38,7 @@ class Submitted:
     def title(self) -> str:
         """The name as text for a line: a file's name may be any bytes."""
         text = self.name.encode(errors="surrogateescape").decode(errors="backslashreplace")
-        return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+        return foreign.printable(text).replace("\n", "\\n").replace("\t", "\\t")
 
     @property
     def digest(self) -> str:

@@ -83,4 +83,4 @@ def _key(one: Submitted, words: Directive, options: Options) -> str:
     parts = [one.name, one.fault, one.digest, repr(words), repr(options), own_version()]
     if words.problem and words.problem.endswith(files.SUFFIX):
         parts.append(read(Path(words.problem)))
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+    return hashlib.sha256("\n".join(parts).encode(errors="surrogateescape")).hexdigest()[:16]

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gemmlab.core import foreign
 from gemmlab.core.status import detail
 
 BEGUN = "begun"  # key of an answer that describes what the task does next
@@ -66,7 +67,7 @@ class Listener:
                     heard.in_time = True
                     break
                 ended = self._child.poll() is not None  # one more iteration reads its last output
-        heard.output = self._kept.decode(errors="replace")
+        heard.output = foreign.printable(self._kept.decode(errors="replace"))
         if self._printed > len(self._kept):
             heard.output += f"\n… and {self._printed - len(self._kept)} more bytes"
         return heard
@@ -106,7 +107,7 @@ class Listener:
     def _take(self, line: bytes) -> None:
         """Keep an answer. After a line that is no answer, all further lines are ignored."""
         try:
-            answer = dict(json.loads(line))
+            answer = dict(foreign.cleaned(json.loads(line)))
         except (ValueError, TypeError, RecursionError):
             self._sane = False
             return
