@@ -10,7 +10,7 @@ import pytest
 from gemmlab import TensorMap, problems
 from gemmlab.compile.cute import compile_rung
 from gemmlab.devices.device import Span
-from gemmlab.devices.emulated import EmulatedDevice, HostBuffer, _on_host
+from gemmlab.devices.emulated import EmulatedDevice, HostBuffer, on_host
 from gemmlab.errors import LaunchError
 from gemmlab.kernels import ladder
 from gemmlab.lab import judge
@@ -103,9 +103,9 @@ def test_a_job_has_all_launches_and_can_be_sent_to_another_process(layout: str) 
 def test_a_tensor_map_ends_inside_its_memory() -> None:
     span = Span(HostBuffer(4096), 0, 4096)
     inside = TensorMap(span, (8, 8), format="float16", shape=(16, 100), strides=(256, 2))
-    array = _on_host(inside).array
+    array = on_host(inside).array
     assert array.shape == (16, 100) and array.strides == (256, 2)
     assert array.dtype == np.float16
     beyond = TensorMap(span, (8, 8), format="float16", shape=(17, 100), strides=(256, 2))
     with pytest.raises(LaunchError, match="4096 bytes"):
-        _on_host(beyond)
+        on_host(beyond)

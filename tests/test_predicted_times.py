@@ -11,7 +11,16 @@ from gemmlab.cli.app import main
 from gemmlab.cubin.code import Block, Code, Edge, Instruction
 from gemmlab.errors import InputError, PredictionError, UnknownNameError
 from gemmlab.report import predictions
-from gemmlab.timing import caches, extrapolation, parameters, path, sample
+from gemmlab.timing import (
+    caches,
+    extrapolation,
+    facts,
+    instructions,
+    parameters,
+    path,
+    roles,
+    sample,
+)
 from gemmlab.timing.sample import Load
 
 H200 = timing.model("H200")
@@ -60,13 +69,13 @@ def test_shares_sum_to_one():
     assert all(0 <= share <= 1 for share in found.busy.values())
 
 
-def test_a_kernel_that_the_model_does_not_follow_is_refused():
-    text = """
-    #include <cuda/std/cstdint>
-    extern "C" __global__ void __cluster_dims__(2, 1, 1) f(float *x) { x[threadIdx.x] = 1; }
-    """
-    with pytest.raises(PredictionError, match="clusters"):
-        predicted(text, grid=2)
+def test_an_instruction_that_the_model_does_not_follow_is_refused():
+    code = Code([Instruction(0, "", "TEX.SCR", "R0, R2", 1)], {}, [Block(0, 1, [])])
+    ops = instructions.prepare(code)
+    everyone = roles.everyone(1, 1)[0]
+    facts._refuse(ops, [(1.0, [(everyone, [0.0])])])  # is not executed
+    with pytest.raises(PredictionError, match=r"TEX\.SCR"):
+        facts._refuse(ops, [(1.0, [(everyone, [2.0])])])
 
 
 @pytest.mark.parametrize("name", ["H200", "H100", "A100"])

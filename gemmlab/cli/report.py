@@ -65,14 +65,15 @@ def report(
         check_writable(output)
     path = Path(what)
     model = model_of(predict, gpu, sms, clock, what_if)
-    if (predict or gpu) and (path.exists() or not predict):
-        raise InputError("--predict is for a rung, and --gpu is for --predict")
+    is_kernel = path.suffix in (".cu", ".ptx")
+    if (predict or gpu) and ((path.exists() and not is_kernel) or not predict):
+        raise InputError("--predict is for a rung or a kernel's file, and --gpu is for --predict")
     if path.exists() and (size or shape or layout or settings):
         raise InputError("--size, --shape, --layout and --set are for a rung")
     if after:
         made = _compared(path, after)
-    elif path.suffix in (".cu", ".ptx"):
-        made = _file(path)
+    elif is_kernel:
+        made = _file(path, model)
     elif path.exists() or path.suffix == ".json":
         made = _records(path)
     else:
@@ -115,8 +116,8 @@ def _compared(before: Path, after: Path) -> Page:
     return pages.benches(compare(old.benched, new.benched))
 
 
-def _file(path: Path) -> Page:
-    """Emulate the file once with all checks."""
+def _file(path: Path, model: Model | None) -> Page:
+    """Emulate the file once with all checks, and predict its time for a model."""
     import contextlib
     import sys
 
@@ -128,7 +129,11 @@ def _file(path: Path) -> Page:
     trace = PipelineTrace()
     with contextlib.redirect_stdout(sys.stderr):  # what the kernel prints is no part of the report
         done = kernel_file.run(path, Directive(), trace=trace, check=["all"])
-    return kernel.file(path.name, done, trace)
+        predicted = None
+        if model is not None:
+            read = kernel_file.KernelFile.read(path, Directive())
+            predicted = kernel_file.predict(read, Directive(), model)[2], model
+    return kernel.file(path.name, done, trace, predicted)
 
 
 def _rung(

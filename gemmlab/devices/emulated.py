@@ -81,11 +81,9 @@ class EmulatedDevice:
 
         Raises LaunchError if a limit is exceeded and EmulationError for an error in the kernel.
         """
-        on_host = [_on_host(arg) for arg in args]
+        host = [on_host(arg) for arg in args]
         how = (self.tier, self.check)
-        run = _emulate(
-            artifact, grid, block, on_host, dynamic_smem, cluster, *how, order=self.order
-        )
+        run = _emulate(artifact, grid, block, host, dynamic_smem, cluster, *how, order=self.order)
         if run.findings:
             raise CheckError(run.findings[0].kind, str(run.findings[0]))
         machine = sass.counters(artifact, run) if self.machine_code else {}
@@ -102,9 +100,9 @@ class EmulatedDevice:
         trace: Trace,
     ) -> Run:
         """Run a kernel as `launch` does, and fill a trace."""
-        on_host = [_on_host(arg) for arg in args]
+        host = [on_host(arg) for arg in args]
         how = (self.tier, self.check)
-        return _emulate(artifact, grid, block, on_host, dynamic_smem, cluster, *how, trace=trace)
+        return _emulate(artifact, grid, block, host, dynamic_smem, cluster, *how, trace=trace)
 
     @contextmanager
     def runtime(self, artifact: Artifact) -> Iterator[EmulatedRuntime]:
@@ -262,10 +260,10 @@ def _three(what: str, counts: int | tuple[int, ...]) -> Dim3:
     return x, y, z
 
 
-def _on_host(arg: Argument) -> Any:
+def on_host(arg: Argument) -> Any:
     """Convert a device argument to an argument of the emulator."""
     if isinstance(arg, list):
-        return [_on_host(item) for item in arg]
+        return [on_host(item) for item in arg]
     if isinstance(arg, TensorMap) and isinstance(arg.array, Span):
         raw = view(arg.array)
         steps = zip(arg.shape, arg.strides, strict=True)

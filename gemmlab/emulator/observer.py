@@ -181,8 +181,10 @@ class Observer:
     def mbarrier_arrived(self, index: int, cells: np.ndarray, mask: Mask | None) -> None:
         """Lanes arrive. Called before their arrivals can complete a phase."""
 
-    def mbarrier_awaited(self, index: int, cells: np.ndarray, mask: Mask | None) -> None:
-        """Lanes begin to wait for a phase."""
+    def mbarrier_awaited(
+        self, index: int, cells: np.ndarray, parity: np.ndarray, mask: Mask | None
+    ) -> None:
+        """Lanes begin to wait for a phase. parity: of the phase, for each active lane."""
 
     def mbarrier_passed(self, index: int, cells: np.ndarray, lanes: np.ndarray) -> None:
         """Lanes see that the phase is complete. cells: (blocks, warps, 32), valid at `lanes`."""

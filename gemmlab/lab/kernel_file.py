@@ -28,6 +28,7 @@ from gemmlab.lab.directives.call import (
     call_of_rung,
     check_rung,
     check_sizes,
+    check_words,
     launch_of,
     layout_of,
     prepare,
@@ -235,7 +236,7 @@ def predict(
         kernel.check_launch(artifact)
         call = prepare(kernel.directive, seed) if problem is None else None
     else:
-        check_rung(kernel, options)
+        check_words(kernel, options)
         problem, call = problems.find(kernel.problem), None
         check_sizes(options, problem.axes)
         shape = shape_of(options, dict.fromkeys(problem.axes, problem.default_size))
@@ -252,7 +253,9 @@ def predict(
         call = bind(
             kernel.directive, problem, case, {**judge.arrays(problem, case), **case.scalars}
         )
-    found = timing.predict(artifact, call.grid, call.block, call.args, call.smem, model)
+    found = timing.predict(
+        artifact, call.grid, call.block, call.args, call.smem, model, call.cluster
+    )
     return artifact, call, found
 
 

@@ -2,32 +2,73 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
 from gemmlab import problems, timing
+from gemmlab.compile.artifact import Artifact
 from gemmlab.compile.cute import compile_rung
+from gemmlab.devices.device import Span
+from gemmlab.devices.emulated import HostBuffer, on_host
 from gemmlab.errors import GemmlabError, PredictionError
 from gemmlab.kernels.ladder import label
 from gemmlab.kernels.rung import Rung
 from gemmlab.lab import judge
 from gemmlab.lab.directives.call import Call, call_of_rung
 from gemmlab.lab.records import Json
-from gemmlab.problems.problem import Case
+from gemmlab.linalg.runtime import executor
+from gemmlab.problems.problem import WORKSPACE, Case
 
 
 def predict(rung: Rung, case: Case, model: timing.Model) -> tuple[Call, timing.Prediction]:
-    """Predict how long a rung's launch takes.
+    """Predict how long a rung's launch takes, or all its launches.
 
-    Raises PredictionError for a rung of several launches and for what the model does not follow,
-    CompileError, and EmulationError.
+    Raises PredictionError for a program and for what the model does not follow, CompileError, and
+    EmulationError.
     """
-    if rung.launches is not None or rung.program is not None:
-        raise PredictionError(f"{label(rung)} makes several launches; the model follows one")
+    if rung.program is not None:
+        raise PredictionError(f"{label(rung)} is a program; the model follows launches")
     broken = rung.lacks(model.target) or rung.requires(rung.config, case.shape)
     if broken:
         raise PredictionError(broken)
     problem = problems.find(rung.problem)
     artifact = compile_rung(rung, model.target)
-    call = call_of_rung(rung, problem, case, {**judge.arrays(problem, case), **case.scalars})
-    return call, timing.predict(artifact, call.grid, call.block, call.args, call.smem, model)
+    given = {**judge.arrays(problem, case), **case.scalars}
+    call = call_of_rung(rung, problem, case, given)
+    if rung.launches is None:
+        return call, timing.predict(artifact, call.grid, call.block, call.args, call.smem, model)
+    launches = [
+        timing.predict(
+            one.artifact,
+            one.grid,
+            one.block,
+            [on_host(x) for x in one.args],
+            one.dynamic_smem,
+            model,
+            one.cluster,
+        )
+        for one in launches_of(rung, case, given, artifact)
+    ]
+    return call, timing.in_a_row(launches, model)
+
+
+def launches_of(
+    rung: Rung, case: Case, given: Mapping[str, Any], artifact: Artifact
+) -> list[executor.Call]:
+    """Return the launches of a rung that makes several. given: arrays and numbers by name."""
+    assert rung.workspace is not None
+    nbytes = rung.workspace(rung.config, case.shape)
+    arrays = {**given, WORKSPACE.name: np.zeros(nbytes, np.uint8)}
+    spans = {name: _span(x) if isinstance(x, np.ndarray) else x for name, x in arrays.items()}
+    return list(executor.calls(rung, case.shape, spans, artifact))
+
+
+def _span(array: np.ndarray) -> Span:
+    buffer = HostBuffer(array.nbytes)
+    buffer.write(array)
+    return Span(buffer, 0, array.nbytes)
 
 
 def as_json(rung: Rung, case: Case, model: timing.Model) -> Json:

@@ -14,8 +14,36 @@ LEAST = 4  # iterations of a loop on a path, at least
 Known = tuple[Path, list[int]]  # a path, and the position of each of its blocks among its steps
 
 
-def iterations(loop: Loop, ops: Sequence[Sequence[Op]], most_steps: float) -> dict[int, int]:
-    """Return how many iterations of each long loop fit on a path of about `most_steps`, by head."""
+def iterations(
+    trees: Sequence[Loop], ops: Sequence[Sequence[Op]], most_steps: float
+) -> dict[int, int]:
+    """Return how many iterations of each long loop fit on a path of about `most_steps`, by head.
+
+    trees: of the roles of warps. These pass the same share of their iterations, so that what some
+    copy is what the others use.
+    """
+    if len(trees) > 1:
+        own = [_iterations(tree, ops, most_steps) for tree in trees]
+        found: dict[int, int] = {}
+        shares = [
+            of[x.head] / x.trips
+            for tree, of in zip(trees, own, strict=True)
+            for x in _all(tree)
+            if x.head in of
+        ]
+        for tree in trees:
+            for x in _all(tree):
+                if shares and x.trips > LEAST:
+                    found[x.head] = max(LEAST, round(max(shares) * x.trips))
+        return found
+    return _iterations(trees[0], ops, most_steps)
+
+
+def _all(loop: Loop) -> list[Loop]:
+    return [x for inner in loop.inner.values() for x in (inner, *_all(inner))]
+
+
+def _iterations(loop: Loop, ops: Sequence[Sequence[Op]], most_steps: float) -> dict[int, int]:
     most: dict[int, int] = {}
 
     def size(one: Loop) -> float:

@@ -14,6 +14,7 @@ from gemmlab.compile.artifact import Artifact
 from gemmlab.core import disk_cache
 from gemmlab.cubin import tools
 from gemmlab.cubin.code import Code, read
+from gemmlab.emulator.arithmetic.lanes import WARP
 from gemmlab.emulator.counters.rules import SECTOR_BYTES, SiteCounts
 from gemmlab.emulator.counters.tally import Tally
 from gemmlab.emulator.launch.launch import Dim3, Launch
@@ -25,10 +26,12 @@ from gemmlab.hardware.specs import KB
 from gemmlab.ptx.opcodes import ATOMICS
 from gemmlab.sass.counts import count
 from gemmlab.sass.lines import Executed, ptx_lines
-from gemmlab.timing import caches, instructions, sample
+from gemmlab.timing import caches, instructions, roles, sample
 from gemmlab.timing.instructions import Op
 from gemmlab.timing.parameters import Parameters
+from gemmlab.timing.roles import Class, Role
 from gemmlab.timing.sample import Load
+from gemmlab.timing.signals import Signals
 
 WHOLE = 64  # executions of a block by a warp up to which all loads of a launch are traced
 FORMAT = "1"  # version of the cached text; part of its key
@@ -41,10 +44,11 @@ CARVEOUTS = (8, 16, 32, 64, 100, 132, 164, 196, 228)
 class Facts:
     """What a launch executes.
 
-    classes: blocks that execute alike: their share of all, and how often a warp of them executes
-        each basic block. sites: PTX line -> state space -> counts, of the blocks sampled. lookups:
-        by PTX line. shared: for loads, by PTX line, the distinct sectors of a wave over those of
-        each multiprocessor, summed. requests: by PTX line, of the launch to global memory.
+    classes: blocks that execute alike: their share of all, and by role how often a warp executes
+        each basic block. signals: the uses of mbarriers. sites: PTX line -> state space -> counts,
+        of the blocks sampled. lookups: by PTX line. shared: for loads, by PTX line, the distinct
+        sectors of a wave over those of each multiprocessor, summed. requests: by PTX line, of the
+        launch to global memory.
         allocations: PTX line -> name and bytes of what it loads. hottest: of an atomic operation,
         by PTX line, the share of its lanes that update the same address. floats: PTX lines of
         atomic operations on floats. source: PTX line -> "file:line".
@@ -52,7 +56,7 @@ class Facts:
 
     code: Code
     ops: list[list[Op]]  # of each basic block
-    classes: list[tuple[float, list[float]]]
+    classes: list[Class]
     sites: dict[int, dict[str, SiteCounts]]
     lookups: dict[int, caches.Lookups]
     shared: dict[int, float]
@@ -66,6 +70,11 @@ class Facts:
     hottest: dict[int, float]
     floats: frozenset[int]
     source: dict[int, str]
+    signals: Signals
+
+    def executions(self) -> list[float]:
+        """How often the warps of a block together execute each basic block, on average."""
+        return roles.executions(self.classes)
 
     def remove_conflicts(self) -> None:
         """Let each access of shared memory take as few wavefronts as its bytes need."""
@@ -92,6 +101,7 @@ def gather(
     args: Sequence[Any],
     dynamic_smem: int,
     gpu: Parameters,
+    cluster: Dim3 | None = None,
 ) -> Facts:
     """Emulate parts of a launch.
 
@@ -101,33 +111,46 @@ def gather(
     if artifact.cubin is None or artifact.resources is None:
         raise CompileError(f"{artifact.entry} was not assembled, so it has no machine code")
     code = disassemble(artifact.cubin, artifact.entry)
-    prepared = prepare(artifact.ptx, artifact.entry, grid, block, args, dynamic_smem)
+    together = cluster if cluster and math.prod(cluster) > 1 else None  # None: as compiled
+    prepared = prepare(artifact.ptx, artifact.entry, grid, block, args, dynamic_smem, together)
     launch, program = prepared.launch, prepared.launch.program
-    if math.prod(launch.cluster) > 1:
-        raise PredictionError("the model does not follow clusters of blocks")
     ops = instructions.prepare(code)
-    numbers = sample.groups(grid)
-    tallies = sample.counts(launch, numbers)
-    classes = _classes(code, tallies, -(-launch.threads // 32), program)
+    warps = -(-launch.threads // WARP)
+    who, used = roles.everyone(warps, len(program.blocks)), Signals()
+    if any(op.kind == instructions.AWAIT_SIGNAL for body in ops for op in body):
+        recorder = sample.signals(launch)
+        who, used = roles.roles(program.blocks, recorder.entered, recorder.last), recorder.signals()
+        prepared.restart()
+    numbers = sample.chunks(launch)
+    tallies, each = sample.counts(launch, numbers), len(numbers[0])
+    classes = _classes(code, tallies, each, who, program)
     _refuse(ops, classes)
     blocks, smem = math.prod(grid), artifact.resources.static_smem_bytes + dynamic_smem
     found = occupancy(artifact.arch, launch.threads, artifact.resources.registers, smem)
     resident = found.blocks_per_sm
     prepared.restart()
-    often = max(float(x) for one in tallies for x in one.warps) / -(-launch.threads // 32)
+    often = max(float(x) for one in tallies for x in one.warps) / (each * warps)
     most = round(often) + 1 if often <= WHOLE else sample.TRACED
-    traced = sample.loads(launch, list(range(0, blocks, gpu.sms))[:resident], most)
+    traced = sample.loads(launch, sample.together(launch, resident, gpu.sms), most)
     prepared.restart()
-    wave = list(range(min(blocks, gpu.sms * resident)))
+    wave = sample.first(launch, gpu.sms * resident)
     ptx = program.function.instructions
-    bypass = frozenset(i for i, one in enumerate(ptx) if one.root == "cp" and "cg" in one.opcode)
+    bypass = frozenset(
+        i for i, one in enumerate(ptx) if one.root == "cp" and {"cg", "bulk"} & {*one.opcode}
+    )
     l1_bytes = (gpu.l1_kb - _carveout(resident * (smem + KB) if smem else 0)) * KB
     lookups = caches.l1(traced, l1_bytes, bypass)
-    shared = caches.shared_by_blocks(sample.loads(launch, wave, 2), wave, gpu.sms)
+    shared = caches.shared_by_blocks(sample.loads(launch, wave, 2), wave.tolist(), gpu.sms)
     allocations = _allocations(launch, traced)
     loaded = sum(nbytes for _, nbytes in set(allocations.values()))
-    sites = _sites(program, sample.added(tallies))
-    scale = blocks / len(numbers)
+    total = sample.added(tallies)
+    sites = _sites(program, total)
+    scale = blocks / (each * len(numbers))
+    requests = {line: of["global"].requests for line, of in sites.items() if "global" in of}
+    for number, of in enumerate(program.blocks):
+        for i in range(of.first, of.last):
+            if i in lookups and ptx[i].line not in requests:  # a bulk copy
+                requests[ptx[i].line] = int(total.warps[number])
     return Facts(
         code,
         ops,
@@ -136,41 +159,41 @@ def gather(
         {ptx[i].line: of for i, of in lookups.items()},
         {ptx[i].line: of for i, of in shared.items()},
         blocks,
-        -(-launch.threads // 32),
+        warps,
         resident,
         loaded,
         sum(a.nbytes for a in launch.memory.allocations) - loaded,
-        {
-            line: round(of["global"].requests * scale)
-            for line, of in sites.items()
-            if "global" in of
-        },
+        {line: round(n * scale) for line, n in requests.items()},
         allocations,
         {ptx[x.instruction].line: x.hottest for x in traced if x.kind == "update"},
         frozenset(x.line for x in ptx if x.root in ATOMICS and x.opcode[-1] in ("f32", "f64")),
         {one.line: one.source for one in ptx if one.source},
+        used,
     )
 
 
 def _classes(
-    code: Code, tallies: Sequence[Tally], warps: int, program: Program
-) -> list[tuple[float, list[float]]]:
+    code: Code, tallies: Sequence[Tally], each: int, who: Sequence[Role], program: Program
+) -> list[Class]:
+    """each: blocks of a tally."""
     found = []
     for group in sample.classes(tallies):
-        tally = sample.added(group)
-        launched = Executed(int(tally.warps[:1].sum()), int(tally.lanes[:1].sum()))
-        counted = count(code, ptx_lines(Run({}, program, tally)), launched)
-        executed = [of.warps / (len(group) * warps) for of in counted.blocks]
-        found.append((len(group) / len(tallies), executed))
+        tally, parts = sample.added(group), list[tuple[Role, list[float]]]()
+        for role in who:
+            own = role.of(tally, program.blocks)
+            launched = Executed(int(own.warps[:1].sum()), int(own.lanes[:1].sum()))
+            counted = count(code, ptx_lines(Run({}, program, own)), launched)
+            warps = len(group) * each * len(role.warps)
+            times = [of.warps / warps for of in counted.blocks]
+            parts.append((role, roles.without_polls(code, times)))
+        found.append((len(group) / len(tallies), parts))
     return found
 
 
-def _refuse(ops: Sequence[Sequence[Op]], classes: Sequence[tuple[float, list[float]]]) -> None:
-    for i, body in enumerate(ops):
-        if not any(executed[i] for _, executed in classes):
-            continue
+def _refuse(ops: Sequence[Sequence[Op]], classes: Sequence[Class]) -> None:
+    for body, times in zip(ops, roles.executions(classes), strict=True):
         for op in body:
-            if op.kind == instructions.ASYNC:
+            if times and op.code.root in instructions.UNKNOWN:
                 raise PredictionError(f"the model does not follow {op.code.opcode}")
 
 

@@ -14,12 +14,12 @@ from gemmlab.timing.parameters import Parameters
 class Traffic:
     """What one execution of a memory instruction by one warp moves, on average.
 
-    wavefronts: of the banks of shared memory or L1. lines: looked up in L1. misses: sectors that L1
-    asks of L2, or writes to it. dram: sectors of those from or to device memory. late: the share of
-    executions that wait for device memory, also because another block has just asked. serial:
-    nanoseconds of the whole L2, of an atomic operation. words: of 4 bytes, returned to each lane by
-    a shared load. active: the share of executions in which a lane accesses memory; the other
-    numbers are means over all executions.
+    wavefronts: of the banks of shared memory or L1; copies, if bulk. lines: looked up in L1.
+    misses: sectors that L1 asks of L2, or writes to it. dram: sectors of those from or to device
+    memory. late: the share of executions that wait for device memory, also because another block
+    has just asked. serial: nanoseconds of the whole L2, of an atomic operation. words: of 4 bytes,
+    returned to each lane by a shared load. active: the share of executions in which a lane accesses
+    memory; the other numbers are means over all executions.
     """
 
     wavefronts: float = 1.0
@@ -40,7 +40,7 @@ class Memory:
     def __init__(self, gpu: Parameters, active: int) -> None:
         """active: multiprocessors that have work, and share L2 and device memory."""
         self.gpu = gpu
-        self.unit = self.l2 = self.dram = 0.0  # when each is free
+        self.unit = self.engine = self.l2 = self.dram = 0.0  # when each is free
         self.busy = [0.0, 0.0, 0.0]  # cycles of each
         share = gpu.clock_ghz * active  # GB/s of all: bytes per cycle of each
         self.l2_cycles = max(SECTOR_BYTES / gpu.l1_fill_bytes, SECTOR_BYTES * share / gpu.l2_gbs)
@@ -59,6 +59,8 @@ class Memory:
             return self.store(now, traffic)
         if kind == kinds.ATOMIC:
             return self.atomic(now, traffic)
+        if kind in kinds.BULK:
+            return self.bulk(now, traffic)
         return self.load(now, traffic)
 
     def shared(self, now: float, traffic: Traffic) -> tuple[float, float]:
@@ -75,11 +77,20 @@ class Memory:
         # The distance of L2's slices varies. Without that, blocks would stay in step for ever.
         self.seed = (self.seed * 1103515245 + 12345) & 0x7FFFFFFF
         jitter = gpu.jitter_cycles * (self.seed / 0x7FFFFFFF)
-        return start, self._below(traffic) + gpu.l2_latency + jitter
+        return start, self._below(traffic, self.unit) + gpu.l2_latency + jitter
 
     def store(self, now: float, traffic: Traffic) -> tuple[float, float]:
         start = self._enter(now, self._global_cycles(traffic))
-        return start, self._below(traffic)
+        return start, self._below(traffic, self.unit)
+
+    def bulk(self, now: float, traffic: Traffic) -> tuple[float, float]:
+        """The lanes of a warp hand over their copies one after another, and the copy engine moves
+        their bytes. They do not use the queue of the load and store unit."""
+        gpu, nbytes = self.gpu, traffic.sectors * SECTOR_BYTES
+        start = max(now + gpu.queue_cycles, self.engine)
+        self.engine = start + nbytes / gpu.bulk_bytes
+        over = now + gpu.bulk_cycles * traffic.wavefronts
+        return over, self._below(traffic, max(over, self.engine)) + gpu.bulk_latency
 
     def atomic(self, now: float, traffic: Traffic) -> tuple[float, float]:
         start = self._enter(
@@ -100,14 +111,15 @@ class Memory:
         self.busy[0] += cycles
         return start
 
-    def _below(self, traffic: Traffic) -> float:
-        """Queue at L2 and device memory. Returns when the last sector has left both."""
+    def _below(self, traffic: Traffic, above: float) -> float:
+        """Queue at L2 and device memory, from when the unit `above` asks for the last sector.
+        Returns when that has left both."""
         cycles = traffic.misses * self.l2_cycles
-        self.l2 = done = max(self.l2, self.unit) + cycles
+        self.l2 = done = max(self.l2, above) + cycles
         self.busy[1] += cycles
         if traffic.dram:
             cycles = traffic.dram * self.dram_cycles
-            self.dram = max(self.dram, self.unit) + cycles
+            self.dram = max(self.dram, above) + cycles
             self.busy[2] += cycles
             done = max(done, self.dram) + self.gpu.dram_latency * traffic.late
         return done

@@ -12,10 +12,14 @@ import heapq
 from collections import deque
 from collections.abc import Sequence
 
+from gemmlab.errors import PredictionError
 from gemmlab.timing import instructions as kinds
 from gemmlab.timing.instructions import Op
+from gemmlab.timing.mbarriers import Mbarrier
 from gemmlab.timing.memory import Memory
 from gemmlab.timing.parameters import Parameters
+from gemmlab.timing.signals import ARRIVE, COPY, Signal, Signals
+from gemmlab.timing.signals import WAIT as AWAITED
 from gemmlab.timing.warps import (
     BARRIER,
     CONSTANT,
@@ -35,22 +39,26 @@ from gemmlab.timing.warps import (
 )
 
 PARTITIONS = 4
+_MOST_GIVEN_UP = 32  # waits for mbarriers that end without a reason, per warp
 _INFINITE = float("inf")
 
 Paths = Sequence[Sequence[Sequence[Step]]]  # of the warps of each block
 
 
-def simulate(paths: Paths, resident: int, gpu: Parameters, active: int) -> list[Block]:
+def simulate(
+    paths: Paths, resident: int, gpu: Parameters, active: int, signals: Signals
+) -> list[Block]:
     """Execute blocks, at most `resident` at a time, and return them as they started.
 
-    active: multiprocessors that have work.
+    active: multiprocessors that have work. Raises PredictionError if all warps wait for each other.
     """
-    return _Multiprocessor(paths, gpu, active).run(resident)
+    return _Multiprocessor(paths, gpu, active, signals).run(resident)
 
 
 class _Multiprocessor:
-    def __init__(self, paths: Paths, gpu: Parameters, active: int) -> None:
+    def __init__(self, paths: Paths, gpu: Parameters, active: int, signals: Signals) -> None:
         self.gpu, self.memory, self.pending = gpu, Memory(gpu, active), deque(paths)
+        self.signals, self.given_up = signals, 0
         self.schedulers = [Scheduler() for _ in range(PARTITIONS)]
         self.events: list[tuple[float, int]] = []  # when which scheduler acts next
         self.blocks: list[Block] = []
@@ -64,13 +72,14 @@ class _Multiprocessor:
             kinds.FP64: gpu.fp64_cycles,
             kinds.UNIFORM: gpu.uniform_cycles,
             kinds.XU: gpu.xu_cycles,
-            kinds.TENSOR: gpu.xu_cycles,
+            kinds.TENSOR: gpu.mma_cycles,
         }
 
     def run(self, resident: int) -> list[Block]:
         for _ in range(min(resident, len(self.pending))):
             self.start(0.0)
-        while self.events:
+        now = 0.0
+        while self.events or self.give_up(now):
             now, number = heapq.heappop(self.events)
             scheduler = self.schedulers[number]
             if scheduler.asleep or scheduler.time != now:
@@ -91,12 +100,29 @@ class _Multiprocessor:
         for steps in self.pending.popleft():
             number, ready = self.started % PARTITIONS, now + self.gpu.block_cycles
             warp = Warp(steps, block, number, ready, ready - 1)
+            warp.number = len(block.warps)
             self.started += 1
             block.live += 1
             block.warps.append(warp)
+            if not steps:
+                raise PredictionError("a warp executes nothing")
             self.schedulers[number].warps.append(warp)
             self.wake(warp)
         self.blocks.append(block)
+
+    def give_up(self, now: float) -> bool:
+        """No warp can go on. Paths lack iterations, so that the last waits for mbarriers may be
+        for what is not on any path: take one as over. Returns whether there was one."""
+        for block in self.blocks:
+            for one in block.mbarriers.values():
+                if one.waiting:
+                    self.given_up += 1
+                    if self.given_up > _MOST_GIVEN_UP * len(block.warps) * len(self.blocks):
+                        raise PredictionError("warps wait for each other for ever in the model")
+                    (_, warp), *one.waiting = one.waiting
+                    self.passes(warp, now)
+                    return True
+        return False
 
     def wake(self, warp: Warp) -> None:
         scheduler = self.schedulers[warp.scheduler]
@@ -123,8 +149,8 @@ class _Multiprocessor:
                     warp.blocked = (free, LG if op.kind in kinds.FAR else MIO)
                     later = min(later, free)
                     continue
-            elif pipes[op.pipe] >= now + 1:
-                free = pipes[op.pipe]
+            elif pipes[op.pipe] >= now + 1 + op.ahead:
+                free = pipes[op.pipe] - op.ahead
                 warp.blocked = (free, MATH)
                 later = min(later, free)
                 continue
@@ -201,7 +227,8 @@ class _Multiprocessor:
         elif reads == 2 and not (even and odd):
             cycles += self.gpu.same_bank_cycles
         pipe = op.pipe
-        free = max(scheduler.pipes[pipe], now) + self.pipe_cycles[pipe]
+        work = op.work if pipe == kinds.TENSOR else 1.0
+        free = max(scheduler.pipes[pipe], now) + self.pipe_cycles[pipe] * work
         scheduler.pipes[pipe] = free
         if op.write_barrier >= 0:
             warp.occupy(op.write_barrier, free + self.gpu.xu_latency, SHORT)
@@ -227,10 +254,69 @@ class _Multiprocessor:
             warp.groups.append(warp.copies)
         elif kind == kinds.BRANCH:
             warp.stall = max(warp.stall, gpu.branch_cycles)
+        elif kind == kinds.PRODUCT:
+            free = max(scheduler.pipes[op.pipe], now) + op.work
+            scheduler.pipes[op.pipe] = free
+            warp.multiplied = free + gpu.product_latency
+            if op.commits:
+                warp.products.append(warp.multiplied)
+        elif kind in kinds.BULK:
+            assert step.traffic is not None
+            use = self.use(warp, op, COPY) if kind == kinds.BULK_LOAD else None
+            if use or kind == kinds.BULK_STORE:
+                leaves, done = memory.serve(kind, now, step.traffic)
+                warp.copies = max(warp.copies, leaves)
+            if use:
+                self.signal(warp, use.cell, 0, use.amount, done)
+        elif kind == kinds.SIGNAL:
+            use = self.use(warp, op, ARRIVE)
+            if use:
+                self.signal(warp, use.cell, use.amount, 0, now + gpu.signal_latency)
+        elif kind == kinds.AWAIT_SIGNAL:
+            done, cause = now + gpu.signal_latency, LONG
+            use = self.use(warp, op, AWAITED)
+            if use:
+                one = self.mbarrier(warp, use.cell)
+                phase = one.phase(use.amount)
+                if phase == len(one.completed):
+                    one.waiting.append((phase, warp))
+                    warp.awaits, done = max(0, op.write_barrier), _INFINITE
+                elif phase >= 0:
+                    done = max(now, one.completed[phase]) + gpu.signal_latency
         if op.write_barrier >= 0:
             warp.occupy(op.write_barrier, done, cause)
         if op.read_barrier >= 0:
             warp.occupy(op.read_barrier, leaves + gpu.queue_cycles, cause)
+
+    def use(self, warp: Warp, op: Op, kind: str) -> Signal | None:
+        """The mbarrier that a warp uses now, or None if it does nothing at this instruction."""
+        line = op.code.line or 0
+        key = self.signals.rings.get((line, kind), -1), kind
+        number = warp.uses.get(key, 0)
+        warp.uses[key] = number + 1
+        return self.signals.turn(line, kind, warp.number, number)
+
+    def mbarrier(self, warp: Warp, cell: int) -> Mbarrier:
+        known = warp.block.mbarriers
+        if cell not in known:
+            signals = self.signals
+            known[cell] = Mbarrier(signals.count.get(cell, 1), signals.nbytes.get(cell, 0))
+        return known[cell]
+
+    def signal(self, warp: Warp, cell: int, lanes: int, nbytes: int, when: float) -> None:
+        """Let lanes or bytes arrive at an mbarrier."""
+        one = self.mbarrier(warp, cell)
+        for other in one.add(lanes, nbytes, when):
+            self.passes(other, one.completed[-1])
+
+    def passes(self, warp: Warp, when: float) -> None:
+        """Let a warp pass an mbarrier whose phase is complete at a time."""
+        warp.scoreboards[warp.awaits] = when + self.gpu.signal_latency
+        warp.causes[warp.awaits] = LONG
+        warp.awaits = -1
+        if warp.ready == _INFINITE:
+            warp.plan(warp.last)
+            self.wake(warp)
 
     def release(self, block: Block, now: float) -> None:
         """Let the warps at a barrier go on if all have arrived."""

@@ -36,13 +36,19 @@ class Parameters:
         latency. arrival_cycles: per warp that arrives at a barrier; barrier_cycles: from the last
         arrival. branch_cycles: after a branch.
         block_cycles: before the first instruction of a block.
+    mma_cycles: of a partition's tensor cores, per 32 bytes of k of a warp's product.
+        product_latency: after the last cycle of a warpgroup's product. signal_latency: of an
+        arrival at an mbarrier, and from a phase's end to the warp that waits. bulk_latency: of a
+        bulk copy, after its last sector. bulk_cycles: of a warp per copy that it hands to the copy
+        engine. bulk_bytes: that the engine copies per cycle.
     l1_kb: L1 and shared memory. l1_fill_bytes: from L2 per cycle, at most. l2_share: of L2's
         capacity that a launch's inputs may take to stay there.
     l2_gbs, dram_gbs: that kernels reach. dram_writes: cost of a byte written, in bytes read.
         partial_sectors: cost of storing a part of a sector, in whole sectors.
     l2_atomics_g: sectors that atomic operations of all multiprocessors update per nanosecond, a
         sector once per lane of an address; same_address_g, same_float_g: at one address.
-    launch_us: of an empty kernel as the records are measured.
+    launch_us: of an empty kernel as the records are measured. next_launch_us: of one that follows
+        another.
     """
 
     sms: int
@@ -73,6 +79,12 @@ class Parameters:
     barrier_cycles: float
     branch_cycles: float
     block_cycles: float
+    mma_cycles: float
+    product_latency: float
+    signal_latency: float
+    bulk_latency: float
+    bulk_cycles: float
+    bulk_bytes: float
     l1_kb: float
     l1_fill_bytes: float
     l2_mb: float
@@ -85,6 +97,7 @@ class Parameters:
     same_address_g: float
     same_float_g: float
     launch_us: float
+    next_launch_us: float
 
 
 @dataclass(frozen=True)

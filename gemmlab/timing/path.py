@@ -52,8 +52,12 @@ class Path:
     whole: Span
 
 
-def loops(code: Code, warps: Sequence[float]) -> Loop:
-    """Return the loops of a kernel. warps: how often a warp executes each block, on average."""
+def loops(code: Code, warps: Sequence[float], is_steady: bool = False) -> Loop:
+    """Return the loops of a kernel. warps: how often a warp executes each block, on average.
+
+    is_steady: whether a block that a warp enters in most iterations is entered in all, since it is
+    left out in the last iterations only. Copies for later iterations are such blocks.
+    """
     entering: dict[int, set[int]] = {i: set() for i in range(len(code.blocks))}
     for i, block in enumerate(code.blocks):
         for edge in block.edges:
@@ -79,7 +83,17 @@ def loops(code: Code, warps: Sequence[float]) -> Loop:
         outer.inner[head] = Loop(head, frozenset(body))
     whole.trips = whole.entries = 1.0
     _weigh(code, whole, warps, 1.0)
+    if is_steady:
+        _settle(whole)
     return whole
+
+
+def _settle(loop: Loop) -> None:
+    loop.times = {i: max(1, round(x)) if x >= 0.5 else x for i, x in loop.times.items()}
+    loop.entries = max(1, round(loop.entries)) if loop.entries >= 0.5 else loop.entries
+    loop.trips = round(loop.trips)
+    for inner in loop.inner.values():
+        _settle(inner)
 
 
 def _weigh(code: Code, loop: Loop, warps: Sequence[float], iterations: float) -> None:

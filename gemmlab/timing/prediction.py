@@ -5,19 +5,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import mean
 from typing import Any
 
 from gemmlab.compile.artifact import Artifact
 from gemmlab.emulator.launch.launch import Dim3
-from gemmlab.timing import extrapolation, path
+from gemmlab.timing import extrapolation, path, roles
 from gemmlab.timing.extrapolation import Known
 from gemmlab.timing.facts import Facts, gather
 from gemmlab.timing.memory import Memory
 from gemmlab.timing.multiprocessor import PARTITIONS, simulate
 from gemmlab.timing.parameters import NO_CONFLICTS, Model, Parameters
-from gemmlab.timing.path import Loop
+from gemmlab.timing.roles import Role
 from gemmlab.timing.traffic import Sources
 from gemmlab.timing.warps import REASONS, Block, Step
 
@@ -77,24 +77,34 @@ def predict(
     args: Sequence[Any],
     dynamic_smem: int,
     model: Model,
+    cluster: Dim3 | None = None,
 ) -> Prediction:
     """Predict the time of a launch on a GPU, from empty caches. args: as for `gemmlab.emulate`.
 
     Raises PredictionError, CompileError and EmulationError as `facts.gather` does.
     """
-    facts = gather(artifact, grid, block, args, dynamic_smem, model.parameters)
+    facts = gather(artifact, grid, block, args, dynamic_smem, model.parameters, cluster)
     if NO_CONFLICTS in model.what_if:
         facts.remove_conflicts()
     return estimate(facts, model.parameters)
+
+
+def in_a_row(launches: Sequence[Prediction], model: Model) -> Prediction:
+    """Predict launches that follow each other. The shares are those of the longest launch."""
+    gpu, longest = model.parameters, max(launches, key=lambda one: one.time_s)
+    sooner = (len(launches) - 1) * (gpu.launch_us - gpu.next_launch_us) * 1e-6
+    return replace(
+        longest,
+        time_s=sum(one.time_s for one in launches) - sooner,
+        cycles=sum(one.cycles for one in launches),
+    )
 
 
 def estimate(facts: Facts, gpu: Parameters) -> Prediction:
     """Predict the time of what a launch executes."""
     sources = Sources(facts, gpu)
     steps = [[Step(op, sources.traffic(op)) for op in body] for body in facts.ops]
-    found = [
-        (share, _Class(facts, executed, steps, gpu).run()) for share, executed in facts.classes
-    ]
+    found = [(share, _Class(facts, parts, steps, gpu).run()) for share, parts in facts.classes]
     if -(-facts.blocks // gpu.sms) <= facts.resident:  # the slowest block decides
         cycles = max(cycles for _, cycles in found)
     else:
@@ -130,13 +140,13 @@ class _Cost:
 
     def __init__(self, facts: Facts, steps: Sequence[Sequence[Step]], gpu: Parameters) -> None:
         active = min(facts.blocks, gpu.sms)
-        warps = facts.blocks / active * facts.warps_per_block  # of a multiprocessor
+        blocks = facts.blocks / active  # of a multiprocessor
         stalls, lines, issued = [0.0] * len(REASONS), Counter[int](), 0.0
         costs: dict[int, list[float]] = {}
         memory = Memory(gpu, active)
         queues = [0.0] * len(memory.busy)
-        for i, body in enumerate(steps):
-            executed = warps * sum(share * of[i] for share, of in facts.classes)
+        for body, times in zip(steps, facts.executions(), strict=True):
+            executed = blocks * times
             issued += executed * len(body)
             for step in body:
                 if step.traffic is not None:
@@ -164,27 +174,34 @@ class _Class:
     """A launch in which all blocks execute alike."""
 
     def __init__(
-        self, facts: Facts, executed: list[float], steps: list[list[Step]], gpu: Parameters
+        self,
+        facts: Facts,
+        parts: Sequence[tuple[Role, list[float]]],
+        steps: list[list[Step]],
+        gpu: Parameters,
     ) -> None:
         self.facts, self.steps, self.gpu = facts, steps, gpu
-        self.tree: Loop = path.loops(facts.code, executed)
+        is_steady = bool(facts.signals.rings)
+        self.trees = [path.loops(facts.code, executed, is_steady) for _, executed in parts]
+        self.role = {warp: i for i, (role, _) in enumerate(parts) for warp in role.warps}
         self.per_sm = -(-facts.blocks // gpu.sms)
         self.resident = min(facts.resident, self.per_sm)
-        own = sum(len(body) * times for body, times in zip(facts.ops, executed, strict=True))
-        self.size = max(1.0, own * facts.warps_per_block)  # instructions of a block
+        # instructions of a block
+        executed = roles.executions([(1.0, parts)])
+        self.size = max(1.0, sum(len(x) * n for x, n in zip(facts.ops, executed, strict=True)))
 
     def run(self) -> float:
         """Return the cycles of the busiest multiprocessor."""
         if self.per_sm > self.resident and self.size * self.resident < MOST_STEPS:
             return self._short()
         facts, gpu = self.facts, self.gpu
-        wave = mean(_block_cycles(*self._simulate(self.resident)))
+        wave = mean(self._block_cycles(*self._simulate(self.resident)))
         waves, rest = divmod(facts.blocks, gpu.sms * self.resident)
         cycles, left = wave * waves, -(-rest // gpu.sms)
         if left == self.resident:
             cycles += wave
         elif left:
-            cycles += mean(_block_cycles(*self._simulate(left)))
+            cycles += mean(self._block_cycles(*self._simulate(left)))
         return cycles
 
     def _short(self) -> float:
@@ -203,13 +220,13 @@ class _Class:
         """Simulate blocks, with some iterations of long loops or, if `whole`, with all."""
         warps = self.facts.warps_per_block
         each = MOST_STEPS / (warps * blocks)
-        most = {} if whole else extrapolation.iterations(self.tree, self.facts.ops, each)
+        most = {} if whole else extrapolation.iterations(self.trees, self.facts.ops, each)
         made: dict[tuple[int, ...], tuple[list[Step], list[int]]] = {}
         paths, known = [], []
         for block in range(blocks):
             of_block = []
             for warp in range(warps):
-                way = path.walk(self.tree, block * warps + warp, most)
+                way = path.walk(self.trees[self.role[warp]], block * warps + warp, most)
                 key = tuple(way.blocks)
                 if key not in made:
                     steps, offsets = list[Step](), [0]
@@ -221,21 +238,24 @@ class _Class:
                 known.append((way, made[key][1]))
             paths.append(of_block)
         active = min(self.facts.blocks, self.gpu.sms)
-        return simulate(paths, min(blocks, self.resident), self.gpu, active), known
+        resident = min(blocks, self.resident)
+        return simulate(paths, resident, self.gpu, active, self.facts.signals), known
 
-
-def _block_cycles(blocks: Sequence[Block], known: Sequence[Known]) -> list[float]:
-    """The cycles of each block, with the iterations that were left out."""
-    warps = [warp for block in blocks for warp in block.warps]
-    paces = extrapolation.paces(known, warps)
-    longer = [
-        warp.times[0]
-        + extrapolation.duration(way.whole, warp.times, offsets, paces)
-        - warp.times[-1]
-        for (way, offsets), warp in zip(known, warps, strict=True)
-    ]
-    size = len(blocks[0].warps)
-    return [
-        block.ended - block.started + mean(longer[i * size : (i + 1) * size])
-        for i, block in enumerate(blocks)
-    ]
+    def _block_cycles(self, blocks: Sequence[Block], known: Sequence[Known]) -> list[float]:
+        """The cycles of each block, with the iterations that were left out: those of the role that
+        left out most, as the others wait for it."""
+        warps = [warp for block in blocks for warp in block.warps]
+        paces = extrapolation.paces(known, warps)
+        longer = [
+            warp.times[0]
+            + extrapolation.duration(way.whole, warp.times, offsets, paces)
+            - warp.times[-1]
+            for (way, offsets), warp in zip(known, warps, strict=True)
+        ]
+        size, found = len(blocks[0].warps), []
+        for i, block in enumerate(blocks):
+            of_role = [list[float]() for _ in self.trees]
+            for warp in range(size):
+                of_role[self.role[warp]].append(longer[i * size + warp])
+            found.append(block.ended - block.started + max(map(mean, of_role)))
+        return found

@@ -10,25 +10,30 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gemmlab.emulator.arithmetic.lanes import WARP, Mask, Value, three_axes
-from gemmlab.emulator.counters.rules import SiteCounts, sector, wavefronts
+from gemmlab.emulator.copies.places import Bytes, TensorBox
+from gemmlab.emulator.counters.rules import SECTOR_BYTES, SiteCounts, sector, wavefronts
 from gemmlab.emulator.counters.tally import Tally
 from gemmlab.emulator.execution.machine import Machine
 from gemmlab.emulator.execution.schedule import Order
+from gemmlab.emulator.launch.coordinates import blocks_of_clusters
 from gemmlab.emulator.launch.launch import Dim3, Launch
+from gemmlab.emulator.memory.arena import GLOBAL_BASE, GlobalMemory
 from gemmlab.emulator.native.compiler import missing
 from gemmlab.emulator.native.values import NotCovered
-from gemmlab.emulator.observer import Observer, Pending, Request
+from gemmlab.emulator.observer import Observer, Origin, Pending, Request, Transfer
 from gemmlab.emulator.program import Block
+from gemmlab.emulator.tensor_cores.wgmma import Product, Wgmma
+from gemmlab.timing.signals import Enough, Recorder
 
 if TYPE_CHECKING:
     from gemmlab.emulator.native.code import Code
 
-COUNTED_BLOCKS = 6  # whose executions are counted
+COUNTED_BLOCKS, COUNTED_CLUSTERS = 6, 2  # whose executions are counted
 TRACED = 4  # executions of a load whose addresses are recorded
 MOST_STEPS = 3000  # basic blocks of a traced launch
 
@@ -37,7 +42,8 @@ MOST_STEPS = 3000  # basic blocks of a traced launch
 class Load:
     """One execution of a load from global memory, or of a store or an atomic operation.
 
-    sectors: (blocks, warps, 32), -1 is none. wavefronts: of L1's banks, the mean of the warps.
+    sectors: (blocks, warps, 32), -1 is none. wavefronts: of L1's banks, the mean of the warps; of
+    bulk copies, whose sectors are more than 32, the number of lanes that copy.
     hottest: the share of the lanes that access the address that most of them access.
     """
 
@@ -66,6 +72,11 @@ class _Recorder(Observer):
     loads: list[Load] = field(default_factory=list)
     turns: dict[int, int] = field(default_factory=dict)
     steps: int = 0  # basic blocks executed
+    # bulk copies: (instruction, turn, kind) -> (block, warp) -> sectors; and turns of each thread
+    copies: dict[tuple[int, int, str], dict[tuple[int, int], list[np.ndarray]]] = field(
+        default_factory=dict
+    )
+    copying: dict[tuple[int, int], int] = field(default_factory=dict)
 
     def before(self, number: int, block: Block, mask: Mask | None) -> None:
         self.steps += 1
@@ -77,6 +88,32 @@ class _Recorder(Observer):
 
     def copy_issued(self, source: Request, nbytes: Value, copy: Pending) -> None:
         self._record(source)
+
+    def transfer_started(self, transfer: Transfer) -> None:
+        """Bulk copies complete in an order of their own, so that a thread's are counted."""
+        index, memory = transfer.instruction, self.machine.launch.memory
+        key = index, transfer.thread
+        turn = self.copying[key] = self.copying.get(key, -1) + 1
+        if turn == self.most:
+            raise _Enough
+        place = divmod(transfer.thread // WARP, self.machine.extent.warps)
+        for kind, end in (("load", transfer.source), ("store", transfer.targets[0])):
+            found = touched(end, memory)
+            if found is not None:
+                of_turn = self.copies.setdefault((index, turn, kind), {})
+                of_turn.setdefault(place, []).append(found)
+
+    def copied(self) -> list[Load]:
+        """The bulk copies from and to global memory, as accesses to all their sectors at once."""
+        found, shape = [], self.machine.extent.shape
+        for (index, turn, kind), places in sorted(self.copies.items()):
+            rows = {place: np.concatenate(some) for place, some in places.items()}
+            sectors = np.full((*shape[:2], max(map(len, rows.values()))), -1, np.int64)
+            for place, row in rows.items():
+                sectors[place][: len(row)] = row
+            each = sum(map(len, places.values())) / len(places)
+            found.append(Load(index, turn, sectors, each, kind))
+        return found
 
     def _record(self, request: Request) -> None:
         index = request.access.instruction
@@ -100,16 +137,92 @@ class _Recorder(Observer):
         self.loads.append(Load(index, turn, found, mean, kind, hottest))
 
 
-def counts(launch: Launch, blocks: Sequence[int]) -> list[Tally]:
-    """Execute some blocks to their end, one after another. Raises EmulationError."""
+def touched(source: Origin, memory: GlobalMemory) -> np.ndarray | None:
+    """Return the sectors of global memory that a bulk copy reads; None if it reads another."""
+    if isinstance(source, Bytes):
+        if not np.shares_memory(source.view, memory.data):
+            return None
+        start = GLOBAL_BASE + source.view.ctypes.data - memory.data.ctypes.data
+        return np.arange(start // SECTOR_BYTES, -(-(start + len(source.view)) // SECTOR_BYTES))
+    if not isinstance(source, TensorBox):
+        return None
+    view, place = source.view, source.descriptor.address + source.region.offset
+    rows = np.zeros(1, np.int64)
+    for size, step in zip(view.shape[:-1], view.strides[:-1], strict=True):
+        rows = (rows[:, None] + np.arange(size) * step).reshape(-1)
+    inner = (view.shape[-1] - 1) * view.strides[-1] + view.itemsize
+    starts, ends = (place + rows) // SECTOR_BYTES, -(-(place + rows + inner) // SECTOR_BYTES)
+    most = int((ends - starts).max(initial=0))
+    all_ = starts[:, None] + np.arange(most)
+    return np.unique(all_[all_ < ends[:, None]])
+
+
+def chunks(launch: Launch) -> list[np.ndarray]:
+    """Return blocks whose executions are counted, each cluster of them in a row."""
+    size = math.prod(launch.cluster)
+    if size == 1:
+        return [np.array([block]) for block in groups(launch.grid)]
+    numbers = spread(math.prod(launch.grid) // size, COUNTED_CLUSTERS)
+    return [blocks_of_clusters(launch.grid, launch.cluster, [number]) for number in numbers]
+
+
+def together(launch: Launch, resident: int, sms: int) -> np.ndarray:
+    """Return blocks that share one multiprocessor, or whole clusters of them."""
+    size, blocks = math.prod(launch.cluster), math.prod(launch.grid)
+    if size == 1:
+        return np.arange(0, blocks, sms)[:resident]
+    return blocks_of_clusters(launch.grid, launch.cluster, [0])
+
+
+def first(launch: Launch, most: int) -> np.ndarray:
+    """Return the first `most` blocks of a launch, in whole clusters."""
+    size, blocks = math.prod(launch.cluster), math.prod(launch.grid)
+    if size == 1:
+        return np.arange(min(blocks, most))
+    number = max(1, min(blocks, most) // size)
+    return blocks_of_clusters(launch.grid, launch.cluster, range(number))
+
+
+class _NoProducts(Wgmma):
+    """Tensor cores whose sums stay as they are: no product decides what a warp does next."""
+
+    def multiply(
+        self, index: int, product: Product, accumulators: Sequence[Value], *rest: Any
+    ) -> np.ndarray:
+        shape = self.threads.extent.shape
+        return np.stack([np.broadcast_to(three_axes(x), shape) for x in accumulators])
+
+
+def _machine(launch: Launch, blocks: np.ndarray, tally: Tally) -> Machine:
+    machine = Machine(launch, blocks, tally, order=Order("in-order"))
+    machine.wgmma = _NoProducts(machine, machine.wgmma.shared)
+    return machine
+
+
+def signals(launch: Launch) -> Recorder:
+    """Trace the uses of mbarriers by the first block or cluster."""
+    machine = _machine(launch, first(launch, 1), Tally.of(launch.program))
+    recorder = Recorder(machine, launch)
+    machine.observers.append(recorder)
+    try:
+        with np.errstate(all="ignore"):
+            for _ in machine.run():
+                break
+    except Enough:
+        pass
+    return recorder
+
+
+def counts(launch: Launch, blocks: Sequence[np.ndarray]) -> list[Tally]:
+    """Execute some blocks to their end, one chunk after another. Raises EmulationError."""
     native, found = _native(launch), list[Tally]()
     if native is not None:
         from gemmlab.emulator.native.launch import execute
 
-        return [execute(launch, native, 1, range(block, block + 1)) for block in blocks]
-    for block in blocks:
+        return [execute(launch, native, 1, range(int(x[0]), int(x[0]) + 1)) for x in blocks]
+    for chunk in blocks:
         found.append(Tally.of(launch.program))
-        machine = Machine(launch, np.array([block]), found[-1], order=Order("in-order"))
+        machine = _machine(launch, chunk, found[-1])
         with np.errstate(all="ignore"):
             for _ in machine.run():
                 pass
@@ -160,9 +273,9 @@ def _native(launch: Launch) -> Code | None:
         return None
 
 
-def loads(launch: Launch, blocks: Sequence[int], most: int = TRACED) -> list[Load]:
+def loads(launch: Launch, blocks: np.ndarray, most: int = TRACED) -> list[Load]:
     """Trace the loads of some blocks, until one of them was executed `most` times."""
-    machine = Machine(launch, np.array(blocks), Tally.of(launch.program), order=Order("in-order"))
+    machine = _machine(launch, blocks, Tally.of(launch.program))
     recorder = _Recorder(machine, most)
     machine.space_global.observers.append(recorder)
     machine.observers.append(recorder)
@@ -172,7 +285,7 @@ def loads(launch: Launch, blocks: Sequence[int], most: int = TRACED) -> list[Loa
                 break  # waits for blocks that are not traced
     except _Enough:
         pass
-    return recorder.loads
+    return recorder.loads + recorder.copied()
 
 
 def spread(count: int, most: int = COUNTED_BLOCKS) -> list[int]:

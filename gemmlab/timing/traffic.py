@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from dataclasses import asdict
 
 from gemmlab.emulator.counters.rules import SECTOR_BYTES
 from gemmlab.timing import instructions as kinds
+from gemmlab.timing.caches import Lookups
 from gemmlab.timing.facts import Facts
 from gemmlab.timing.instructions import Op
 from gemmlab.timing.memory import Traffic
@@ -83,6 +84,8 @@ class Sources:
             if site and site.requests:
                 return Traffic(site.wavefronts / site.requests, words=returned)
             return Traffic(words, words=returned)
+        if kind in kinds.BULK:
+            return self._copy(kind, line, looked)
         site = sites.get("global") or sites.get("local")
         sectors = site.sectors / site.requests if site and site.requests else float(words * 4)
         lanes = site.threads / site.requests if site and site.requests else float(WARP)
@@ -106,23 +109,28 @@ class Sources:
             return Traffic(1, 1, sectors, serial=sectors * each)
         return None
 
+    def _copy(self, kind: int, line: int, looked: Lookups | None) -> Traffic:
+        sectors, copies = (looked.sectors, looked.wavefronts) if looked else (0.0, 0.0)
+        if kind == kinds.BULK_LOAD:
+            far, late = self.of_line.get(line, self.mean)
+            return Traffic(copies, 0, sectors, sectors, sectors * far, late)
+        written = sectors * self.written * self.gpu.dram_writes
+        return Traffic(copies, 0, sectors, sectors, written)
+
 
 def _active(facts: Facts) -> dict[tuple[int, int], float]:
     """Return the share of executions in which a lane accesses memory, by PTX line and kind.
 
     Machine code executes predicated instructions also where the predicate is false for all lanes.
     """
-    executed = Counter[tuple[int, int]]()
-    for body, times in zip(
-        facts.ops, zip(*(of for _, of in facts.classes), strict=True), strict=True
-    ):
-        warps = sum(share * x for (share, _), x in zip(facts.classes, times, strict=True))
+    executed: dict[tuple[int, int], float] = defaultdict(float)
+    for body, times in zip(facts.ops, facts.executions(), strict=True):
         for op in body:
             if op.kind in kinds.QUEUED:
-                key = op.code.line or 0, op.kind
-                executed[key] += warps * facts.blocks * facts.warps_per_block
+                executed[op.code.line or 0, op.kind] += times * facts.blocks
     # of the launch over those counted
-    scales = (n / facts.sites[line]["global"].requests for line, n in facts.requests.items() if n)
+    sampled = {line: of["global"].requests for line, of in facts.sites.items() if "global" in of}
+    scales = (n / sampled[line] for line, n in facts.requests.items() if sampled.get(line))
     scale = max(scales, default=1.0)
     found = {}
     for (line, kind), n in executed.items():

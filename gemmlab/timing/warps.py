@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from gemmlab.timing.instructions import AWAIT, PIPES, Op
+from gemmlab.timing.instructions import AWAIT, AWAIT_PRODUCTS, PIPES, Op
 from gemmlab.timing.memory import Traffic
 
+if TYPE_CHECKING:
+    from gemmlab.timing.mbarriers import Mbarrier
+
 # Why a warp does not issue, in Nsight Compute's words.
-(SELECTED, WAIT, SHORT, LONG, CONSTANT, BARRIER, MATH, MIO, LG, DISPATCH, NOT_SELECTED) = range(11)
+(SELECTED, WAIT, SHORT, LONG, CONSTANT, BARRIER) = range(6)
+(MATH, MIO, LG, DISPATCH, PRODUCTS, NOT_SELECTED) = range(6, 12)
 REASONS = (
     *("selected", "wait", "short scoreboard", "long scoreboard", "immediate constant", "barrier"),
     *("math pipe throttle", "MIO throttle", "LG throttle", "dispatch stall"),
-    "not selected",
+    *("GMMA", "not selected"),
 )
 
 
@@ -36,7 +41,9 @@ class Warp:
     ready: when it may issue its next instruction; `why` it may not before. blocked: until when, and
     why, that instruction found its unit taken. scoreboards: when each is free; causes: what set it.
     groups: when each group of asynchronous copies arrives; copies: the latest of the next group.
-    times: when each instruction issued.
+    times: when each instruction issued. number: of the warp in its block. products, multiplied: as
+    groups and copies, of warpgroups' products. uses: of each ring of mbarriers. awaits: the
+    scoreboard of a wait for an mbarrier's phase whose end is not known yet.
     """
 
     steps: Sequence[Step]
@@ -54,6 +61,11 @@ class Warp:
     groups: list[float] = field(default_factory=list)
     copies: float = 0.0
     times: list[float] = field(default_factory=list)
+    number: int = 0
+    products: list[float] = field(default_factory=list)
+    multiplied: float = 0.0
+    uses: dict[tuple[int, str], int] = field(default_factory=dict)
+    awaits: int = -1
 
     def plan(self, now: float) -> None:
         """Set when the warp may issue its next instruction, after one at `now`."""
@@ -66,6 +78,10 @@ class Warp:
             done = max(self.groups[: len(self.groups) - op.pending])
             if done > ready:
                 ready, why = done, LONG
+        elif op.kind == AWAIT_PRODUCTS and len(self.products) > op.pending:
+            done = max(self.products[: len(self.products) - op.pending])
+            if done > ready:
+                ready, why = done, PRODUCTS
         self.ready, self.why = ready, why
 
     def occupy(self, scoreboard: int, until: float, cause: int) -> None:
@@ -75,13 +91,15 @@ class Warp:
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """A resident thread block. live: warps that have not ended. waiting: at its barrier."""
+    """A resident thread block. live: warps that have not ended. waiting: at its barrier.
+    mbarriers: by place in shared memory."""
 
     started: float
     ended: float = 0.0
     live: int = 0
     warps: list[Warp] = field(default_factory=list)
     waiting: list[Warp] = field(default_factory=list)
+    mbarriers: dict[int, Mbarrier] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)

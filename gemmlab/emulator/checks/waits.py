@@ -126,7 +126,9 @@ class MbarrierWaits(Observer):
             released = self.state.clocks.release(rows[cells == cell])
             self.state.sync_objects.release(("pending", cell), released)
 
-    def mbarrier_awaited(self, index: int, cells: np.ndarray, mask: Mask | None) -> None:
+    def mbarrier_awaited(
+        self, index: int, cells: np.ndarray, parity: np.ndarray, mask: Mask | None
+    ) -> None:
         self.state.shadow.use(*self._touched(cells, mask), index)
 
     def mbarrier_passed(self, index: int, cells: np.ndarray, lanes: np.ndarray) -> None:

@@ -213,7 +213,7 @@ class Mbarriers:
         cells = np.zeros(on.shape, np.int64)
         cells[on], (parity,) = self._lanes(access, address, mask, phase)
         for observer in threads.observers:
-            observer.mbarrier_awaited(access.instruction, cells[on], mask)
+            observer.mbarrier_awaited(access.instruction, cells[on], parity & 1, mask)
         wanted = np.zeros(on.shape, np.int64)
         wanted[on] = parity & 1
         self._valid(access, mask, cells[on])

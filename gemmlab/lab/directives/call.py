@@ -146,6 +146,11 @@ def check_rung(rung: Rung, directive: Directive) -> None:
     """Raise InputError for a rung of several launches, and for words that a rung determines."""
     if rung.launches is not None:
         raise InputError(f"{rung.name} takes several launches; `gemmlab climb` runs them all")
+    check_words(rung, directive)
+
+
+def check_words(rung: Rung, directive: Directive) -> None:
+    """Raise InputError for words that a rung determines."""
     for word in fields(Directive):
         if word.name != "sizes" and getattr(directive, word.name) not in (None, ()):
             raise InputError(f"{word.name}=… is for kernel files; {rung.name} determines it")

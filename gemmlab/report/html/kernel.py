@@ -54,11 +54,9 @@ def rung(
         Section("Work", " ".join(e.notes), [facts(dict(texts.work_facts(e))), *_roofline(e)])
     ]
     if predicted:
-        found, model = predicted
-        numbers["predicted time"] = seconds(found.time_s)
-        about.append(prediction.device(model))
-        shown = [facts(prediction.summary(found, model)), *_where_time_goes(found)]
-        sections.append(Section("Predicted time", prediction.NOTE.replace("`", ""), shown))
+        numbers["predicted time"] = seconds(predicted[0].time_s)
+        about.append(prediction.device(predicted[1]))
+        sections.append(_predicted(*predicted))
     launch = [facts(dict(texts.launch_facts(e)))]
     if e.resources and e.occupancy:
         smem = e.resources.static_smem_bytes + e.geometry.dynamic_smem_bytes
@@ -79,6 +77,11 @@ def rung(
         rows = _rows(e, launched.run if launched else None)
         sections.append(Section("Model and count", "", [rows]))
     return Page(f"{e.rung}, explained", about, numbers, sections)
+
+
+def _predicted(found: Prediction, model: Model) -> Section:
+    shown = [facts(prediction.summary(found, model)), *_where_time_goes(found)]
+    return Section("Predicted time", prediction.NOTE.replace("`", ""), shown)
 
 
 def _where_time_goes(found: Prediction) -> list[Part]:
@@ -102,7 +105,12 @@ def _shares(title: str, caption: str, shares: Mapping[str, float]) -> list[Part]
     return [charts.bars(title, caption, rows, value="%", name="name")] if rows else []
 
 
-def file(name: str, done: FileRun, trace: Trace) -> Page:
+def file(
+    name: str,
+    done: FileRun,
+    trace: Trace,
+    predicted: tuple[Prediction, Model] | None = None,
+) -> Page:
     """Return the page of a user's file after one emulated launch with all checks."""
     run, call = done.run, done.call
     stopped = any(finding.stops for finding in run.findings)
@@ -118,6 +126,9 @@ def file(name: str, done: FileRun, trace: Trace) -> Page:
         ]
         findings = table("", "", ["kind", "message", "line"], cells)
         sections.append(Section("Findings", "The lines are marked in the code below.", [findings]))
+    if predicted:
+        numbers["predicted time"] = seconds(predicted[0].time_s)
+        sections.append(_predicted(*predicted))
     if taken:
         threads = math.prod(call.block)
         smem = taken.static_smem_bytes + call.smem
