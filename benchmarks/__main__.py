@@ -24,6 +24,7 @@ NAMES = (
     "ladder",
     "concepts",
     "latencies",
+    "others",
     "caches",
     "counters",
     "stalls",

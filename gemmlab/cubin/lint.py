@@ -25,7 +25,7 @@ from itertools import pairwise
 from gemmlab.cubin.code import Instruction
 from gemmlab.cubin.control import decode
 
-_BANKS = 2
+BANKS = 2
 _WINDOW = 2  # cycles in which an instruction collects its operands
 _OPERAND = re.compile(r"[-|~!]*R(\d+)\|?((?:\.\w+)*)")
 _REGISTER = re.compile(r"(?<![A-Z])R(\d+)((?:\.\w+)*)")
@@ -91,7 +91,7 @@ def lint(loop: Sequence[Instruction]) -> Lint:
         others=tuple(others.most_common()),
         cycles=sum(cost.cycles for cost in costs),
         fresh=sum(not cost.hits for cost in of_ffmas),
-        alike=sum(x % _BANKS == y % _BANKS for x, y in pairwise(results)),
+        alike=sum(x % BANKS == y % BANKS for x, y in pairwise(results)),
         missed=sum(cost.missed for cost in of_ffmas),
         alone=sum(spans),
         stalled=sum(spans) - sum(cost.cycles for cost in costs),
@@ -117,26 +117,39 @@ def reads(
     """
     for one in code:
         slots = _slots(one)
-        hits = {slot for slot, (r, _) in slots.items() if cache.get((slot, r % _BANKS)) == r}
+        hits = {slot for slot, (r, _) in slots.items() if cache.get((slot, r % BANKS)) == r}
         yield {r for slot, (r, _) in slots.items() if slot not in hits}, hits
         for slot, (r, reuse) in slots.items():
-            cache.pop((slot, r % _BANKS), None)
+            cache.pop((slot, r % BANKS), None)
             if reuse:
-                cache[slot, r % _BANKS] = r
+                cache[slot, r % BANKS] = r
         written = _written(one)
         for key in [key for key, r in cache.items() if r in written]:
             del cache[key]
 
 
+def dispatch(queues: list[float], read: Sequence[float]) -> float:
+    """Return the cycles until the next instruction can be dispatched, after one that reads `read`
+    registers of each bank.
+
+    queues: registers that each bank still has to deliver, one per cycle; updated. An instruction
+    collects its operands in _WINDOW cycles. Measured: benchmarks/h200/register-file.json.
+    """
+    for bank, registers in enumerate(read):
+        queues[bank] += registers
+    cycles = max(1.0, max(queues) - _WINDOW + 1)
+    queues[:] = [max(0.0, queue - cycles) for queue in queues]
+    return cycles
+
+
 def _costs(code: Sequence[Instruction]) -> Iterator[_Cost]:
     cache: dict[tuple[int, int], int] = {}
     before: dict[int, int] = {}  # slot -> register, of the last FFMA
-    queues = [0] * _BANKS  # registers that each bank still has to deliver
+    queues = [0.0] * BANKS
     for one, (read, hits) in zip(code, reads(code, cache), strict=True):
-        for register in read:
-            queues[register % _BANKS] += 1
-        cycles = max(1, max(queues) - _WINDOW + 1)
-        queues = [max(0, queue - cycles) for queue in queues]
+        cycles = round(
+            dispatch(queues, [sum(r % BANKS == bank for r in read) for bank in range(BANKS)])
+        )
         missed = False
         if one.root == "FFMA":
             slots, written = _slots(one), _written(one)

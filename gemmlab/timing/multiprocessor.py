@@ -12,6 +12,7 @@ import heapq
 from collections import deque
 from collections.abc import Sequence
 
+from gemmlab.cubin.lint import dispatch
 from gemmlab.errors import PredictionError
 from gemmlab.timing import instructions as kinds
 from gemmlab.timing.instructions import Op
@@ -220,12 +221,11 @@ class _Multiprocessor:
 
     def arithmetic(self, scheduler: Scheduler, warp: Warp, op: Op, now: float) -> float:
         """Execute on a pipe of the partition. Registers that share a bank are read in turn."""
-        even, odd = op.reads
-        cycles, reads = 1.0, even + odd
-        if reads > 2:
-            cycles += self.gpu.three_reads_cycles * (reads - 2)
-        elif reads == 2 and not (even and odd):
-            cycles += self.gpu.same_bank_cycles
+        idle, banks = now - scheduler.read, scheduler.banks
+        if idle > 0:
+            banks[:] = [max(0.0, queue - idle) for queue in banks]
+        cycles = dispatch(banks, [n * self.gpu.bank_cycles for n in op.reads])
+        scheduler.read = now + cycles
         pipe = op.pipe
         work = op.work if pipe == kinds.TENSOR else 1.0
         free = max(scheduler.pipes[pipe], now) + self.pipe_cycles[pipe] * work

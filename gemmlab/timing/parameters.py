@@ -23,8 +23,7 @@ class Parameters:
     sms, clock_ghz: multiprocessors, and their clock under load.
     fma_cycles, alu_cycles, fp64_cycles, xu_cycles, uniform_cycles: of a partition's unit per
         instruction of a warp.
-    same_bank_cycles, three_reads_cycles: that an instruction adds which reads two registers of one
-        bank, or a third register, beyond those in the reuse cache.
+    bank_cycles: of a bank of the register file per register that is not in the reuse cache.
     queue_depth: memory instructions that wait per partition. queue_cycles: from issue to the unit.
     least_shared_cycles, least_global_cycles: of the load and store unit per instruction.
     line_cycles: per line that L1 looks up. return_cycles: per word that a shared load returns to
@@ -58,8 +57,7 @@ class Parameters:
     fp64_cycles: float
     xu_cycles: float
     uniform_cycles: float
-    same_bank_cycles: float
-    three_reads_cycles: float
+    bank_cycles: float
     queue_depth: int
     queue_cycles: float
     least_shared_cycles: float
@@ -135,7 +133,7 @@ NO_CONFLICTS = "no-bank-conflicts"
 # What would the time be with these parameters, in multiples of the GPU's?
 WHAT_IFS: dict[str, dict[str, float]] = {
     NO_CONFLICTS: {},  # changes what is executed: `Facts.remove_conflicts`
-    "no-register-conflicts": {"same_bank_cycles": 0.0, "three_reads_cycles": 0.0},
+    "no-register-conflicts": {"bank_cycles": 0.0},
     "twice-l2": {"l2_mb": 2.0},
     "twice-l2-rate": {"l2_gbs": 2.0, "l1_fill_bytes": 2.0},
     "twice-dram-rate": {"dram_gbs": 2.0},

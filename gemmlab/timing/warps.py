@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from gemmlab.cubin.lint import BANKS
 from gemmlab.timing.instructions import AWAIT, AWAIT_PRODUCTS, PIPES, Op
 from gemmlab.timing.memory import Traffic
 
@@ -106,7 +107,8 @@ class Block:
 class Scheduler:
     """One of the four partitions. warps: the oldest first. last: the warp that may go on. pipes:
     when each is free. queue: when its memory instructions leave for the shared unit. held: cycles
-    so far in which it dispatched nothing, as registers were read in turn."""
+    so far in which it dispatched nothing, as registers were read in turn. banks: registers that
+    each has to deliver from the time `read` on."""
 
     warps: list[Warp] = field(default_factory=list)
     last: Warp | None = None
@@ -114,4 +116,6 @@ class Scheduler:
     queue: deque[float] = field(default_factory=deque)
     time: float = 0.0
     held: float = 0.0
+    banks: list[float] = field(default_factory=lambda: [0.0] * BANKS)
+    read: float = 0.0
     asleep: bool = True

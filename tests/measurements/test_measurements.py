@@ -17,6 +17,7 @@ from benchmarks import (
     ladder,
     latencies,
     microbenchmarks,
+    others,
     sanitizer,
 )
 from benchmarks.emulator import launches, tables
@@ -47,6 +48,19 @@ def test_latencies_run_on_the_emulator(monkeypatch):
         small = dataclasses.replace(case, turns=1, warps=(1, 4))
         assert latencies.cycles(small, Cpu()).keys() == {"1 warps", "4 warps"}
     assert len(cases) == len(wanted)
+
+
+@pytest.mark.slow
+def test_kernels_of_others_run_on_the_emulator(monkeypatch):
+    monkeypatch.setattr(others, "FLUSH_BYTES", 1024)
+    monkeypatch.setattr(others, "MOST", 2)
+    for name, sizes in (("dot", "n=4096"), ("matrix-mul", "m=32 n=32 k=32")):
+        assert others.cold(name, sizes, Cpu())["launches"] == 2
+
+
+def test_each_kernel_of_others_has_sizes():
+    files = {x.stem for x in others.FOLDER.iterdir() if x.suffix in (".cu", ".ptx")}
+    assert files == set(others.SIZES)
 
 
 def test_microbenchmarks_have_distinct_names_and_addresses():
