@@ -118,7 +118,7 @@ def test_a_ring_goes_on_as_it_began():
 
 
 def test_a_phase_needs_all_arrivals_and_bytes():
-    one = Mbarrier(count=2, nbytes=100)
+    one: Mbarrier[str] = Mbarrier(count=2, nbytes=100)
     assert one.phase(1) == -1  # the phase before the first is over
     assert one.phase(0) == 0
     one.add(1, 0, 10.0)

@@ -3,9 +3,9 @@
     python -m benchmarks others benchmarks/predicted/measured.json
     scripts/predict-others --measured benchmarks/predicted/measured.json
 
-A time is the median of launches, each behind a fill of memory larger than L2, which starts before the
-launch is prepared. `triton` also stores the PTX that Triton made, with a directive, beside the other
-kernels. Predict times before they are measured: scripts/predict-others keeps what it said first.
+A time is the median of launches, each behind a fill of memory larger than L2. `triton` also stores
+the PTX that Triton made, with a directive, beside the other kernels. Predict times before they are
+measured: scripts/predict-others keeps what it said first.
 """
 
 from __future__ import annotations

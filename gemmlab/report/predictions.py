@@ -119,21 +119,29 @@ def worst(rows: Sequence[Row], count: int = 8) -> str:
 
 
 def others(rows: Sequence[Row]) -> str:
-    """Kernels from which nothing was chosen: first and present predictions, as a table."""
+    """Kernels from which nothing was chosen: first and present predictions, as a table.
+
+    Later rounds of kernels were predicted after the errors of the earlier ones were known.
+    """
     lines = ["| kernel | size | measured | first | error | now | error |", "| --- " * 7 + "|"]
-    firsts, nows = [], []
-    for row in rows:
+    errors: dict[int, list[tuple[float, float]]] = {}
+    for row in (row for row in rows if "measured_s" in row):
         first, now = (row[key] / row["measured_s"] - 1 for key in ("first_s", "predicted_s"))
-        firsts.append(abs(first))
-        nows.append(abs(now))
+        errors.setdefault(row.get("round", 1), []).append((abs(first), abs(now)))
         times = (_micro(row[key]) for key in ("measured_s", "first_s", "predicted_s"))
         measured, before, after = times
         lines.append(
             f"| `{row['kernel']}` | {row['size']} | {measured} | {before} | {first:+.0%} | {after} "
             f"| {now:+.0%} |"
         )
-    ends = f"| mean | | | | {_percent(mean(firsts))} | | {_percent(mean(nows))} |"
-    return "\n".join([*lines, ends])
+    for number, found in errors.items():
+        firsts, nows = zip(*found, strict=True)
+        name = "mean" if len(errors) == 1 else f"mean of round {number}"
+        lines.append(f"| {name} | | | | {_percent(mean(firsts))} | | {_percent(mean(nows))} |")
+    waiting = sum("measured_s" not in row for row in rows)
+    if waiting:
+        lines += ["", f"{waiting} more times are predicted and not measured yet."]
+    return "\n".join(lines)
 
 
 def differences(rows: Sequence[Row], profiled: Sequence[Row]) -> dict[str, tuple[float, str]]:

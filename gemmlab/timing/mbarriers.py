@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
-from gemmlab.timing.warps import Warp
+Waiter = TypeVar("Waiter")
 
 
-@dataclass(slots=True, eq=False)
-class Mbarrier:
+@dataclass(eq=False)
+class Mbarrier(Generic[Waiter]):
     """A phase is complete once `count` lanes have arrived and `nbytes` bytes have been copied.
 
     arrived, landed: of the present phase. latest: when the last of them is there. completed: when
@@ -23,14 +24,14 @@ class Mbarrier:
     landed: int = 0
     latest: float = 0.0
     completed: list[float] = field(default_factory=list)
-    waiting: list[tuple[int, Warp]] = field(default_factory=list)
+    waiting: list[tuple[int, Waiter]] = field(default_factory=list)
 
     def phase(self, parity: int) -> int:
         """The number of the phase that a wait for a parity is for; -1 is over from the start."""
         present = len(self.completed)
         return present if present & 1 == parity else present - 1
 
-    def add(self, lanes: int, nbytes: int, when: float) -> list[Warp]:
+    def add(self, lanes: int, nbytes: int, when: float) -> list[Waiter]:
         """Let lanes arrive, or bytes. Returns the warps that have waited for this."""
         self.arrived += lanes
         self.landed += nbytes

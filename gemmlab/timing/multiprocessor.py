@@ -296,7 +296,7 @@ class _Multiprocessor:
         warp.uses[key] = number + 1
         return self.signals.turn(line, kind, warp.number, number)
 
-    def mbarrier(self, warp: Warp, cell: int) -> Mbarrier:
+    def mbarrier(self, warp: Warp, cell: int) -> Mbarrier[Warp]:
         known = warp.block.mbarriers
         if cell not in known:
             signals = self.signals

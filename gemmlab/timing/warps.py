@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from gemmlab.cubin.lint import BANKS
 from gemmlab.timing.instructions import AWAIT, AWAIT_PRODUCTS, PIPES, Op
+from gemmlab.timing.mbarriers import Mbarrier
 from gemmlab.timing.memory import Traffic
-
-if TYPE_CHECKING:
-    from gemmlab.timing.mbarriers import Mbarrier
 
 # Why a warp does not issue, in Nsight Compute's words.
 (SELECTED, WAIT, SHORT, LONG, CONSTANT, BARRIER) = range(6)
@@ -100,7 +97,7 @@ class Block:
     live: int = 0
     warps: list[Warp] = field(default_factory=list)
     waiting: list[Warp] = field(default_factory=list)
-    mbarriers: dict[int, Mbarrier] = field(default_factory=dict)
+    mbarriers: dict[int, Mbarrier[Warp]] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
