@@ -1,6 +1,8 @@
 """Predicted times: their parts on small kernels, and what changes them in which direction."""
 
+import itertools
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +18,7 @@ from gemmlab.timing import (
     extrapolation,
     facts,
     instructions,
+    moments,
     parameters,
     path,
     roles,
@@ -238,3 +241,35 @@ def test_a_climb_predicts(capsys):
     assert not ended.value.code
     told = " ".join(capsys.readouterr().out.split())  # lines are as wide as the terminal
     assert "fastest first: vectorized" in told
+
+
+@pytest.mark.slow
+def test_one_warp_is_followed_cycle_by_cycle():
+    kernel = gemmlab.load(STRIDED.replace("STRIDE", "4"), arch=H200.target)
+    x = np.zeros(132 * 256, np.float32)
+    found = facts.gather(kernel, (132, 1, 1), (256, 1, 1), [x], 0, H200.parameters)
+    seen = moments.follow(found, H200.parameters, 40)
+    assert len(seen) > 3
+    assert seen[0].cycle == 0
+    assert seen[-1].cycle < 40
+    assert "short scoreboard" in seen[0].waited
+    for before, one in itertools.pairwise(seen):
+        # a cycle for the instruction before, and those in which the warp waited
+        assert one.cycle - before.cycle == pytest.approx(1 + sum(one.waited.values()))
+
+
+def test_the_page_of_one_warp_has_forty_cycles_of_float4():
+    folder = Path(__file__).parent.parent
+    rows = json.loads((folder / "benchmarks/predicted/one-warp.json").read_text())
+    page = (folder / "docs/one-warp.md").read_text()
+    assert predictions.one_warp(rows) in page
+    assert 30 < rows[-1]["cycle"] < 40
+    assert {row["line"].partition(":")[0] for row in rows} == {"float4.py"}
+
+
+def test_kernels_that_are_not_measured_are_counted():
+    known = {"kernel": "a", "size": "n=1", "measured_s": 1.0, "first_s": 1.5, "predicted_s": 1.1}
+    text = predictions.others([known, known | {"round": 2, "first_s": 1.1}, {"kernel": "b"}])
+    assert "| mean of round 1 | | | | 50.0 % | | 10.0 % |" in text
+    assert "| mean of round 2 | | | | 10.0 % | | 10.0 % |" in text
+    assert "1 more times are predicted" in text

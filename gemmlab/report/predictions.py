@@ -144,6 +144,22 @@ def others(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
+def one_warp(rows: Sequence[Row]) -> str:
+    """The moments of a warp that `timing.moments` followed, as a table."""
+    lines = ["| cycle | instruction | source | before, in cycles | scoreboards | registers |"]
+    lines += ["| --- " * 6 + "|"]
+    for row in rows:
+        waited = ", ".join(f"{reason} {cycles:g}" for reason, cycles in row["waited"].items())
+        needs = ", ".join(map(str, row["waits"]))
+        even, odd = row["reads"]
+        read = f"{even} even, {odd} odd" if even or odd else ""
+        lines.append(
+            f"| {row['cycle']:g} | `{row['instruction']}` | `{row['line']}` | {waited} | {needs} "
+            f"| {read} |"
+        )
+    return "\n".join(lines)
+
+
 def differences(rows: Sequence[Row], profiled: Sequence[Row]) -> dict[str, tuple[float, str]]:
     """Return, by kernel, the largest difference of a stall's share from Nsight Compute's, in
     points, and the stall."""

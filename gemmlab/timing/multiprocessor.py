@@ -53,10 +53,12 @@ def simulate(
 
     active: multiprocessors that have work. Raises PredictionError if all warps wait for each other.
     """
-    return _Multiprocessor(paths, gpu, active, signals).run(resident)
+    return Multiprocessor(paths, gpu, active, signals).run(resident)
 
 
-class _Multiprocessor:
+class Multiprocessor:
+    """One multiprocessor. paths: of the warps of all blocks that it executes."""
+
     def __init__(self, paths: Paths, gpu: Parameters, active: int, signals: Signals) -> None:
         self.gpu, self.memory, self.pending = gpu, Memory(gpu, active), deque(paths)
         self.signals, self.given_up = signals, 0

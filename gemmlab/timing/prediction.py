@@ -123,6 +123,15 @@ def estimate(facts: Facts, gpu: Parameters) -> Prediction:
     )
 
 
+def first_blocks(facts: Facts, gpu: Parameters) -> list[list[list[Step]]]:
+    """Return the paths of the warps of the blocks that a multiprocessor holds first."""
+    sources = Sources(facts, gpu)
+    steps = [[Step(op, sources.traffic(op)) for op in body] for body in facts.ops]
+    _, parts = max(facts.classes, key=lambda one: one[0])
+    alike = _Class(facts, parts, steps, gpu)
+    return alike.paths(alike.resident)[0]
+
+
 def _limiter(stalls: Mapping[str, float], busy: Mapping[str, float]) -> str:
     unit = max(busy, key=lambda name: busy[name])
     if busy[unit] > _SATURATED:
@@ -217,7 +226,14 @@ class _Class:
         return ends[-1] + pace * (self.per_sm - many)
 
     def _simulate(self, blocks: int, whole: bool = False) -> tuple[list[Block], list[Known]]:
-        """Simulate blocks, with some iterations of long loops or, if `whole`, with all."""
+        paths, known = self.paths(blocks, whole)
+        active = min(self.facts.blocks, self.gpu.sms)
+        resident = min(blocks, self.resident)
+        return simulate(paths, resident, self.gpu, active, self.facts.signals), known
+
+    def paths(self, blocks: int, whole: bool = False) -> tuple[list[list[list[Step]]], list[Known]]:
+        """Return the paths of the warps of blocks, with some iterations of long loops or, if
+        `whole`, with all."""
         warps = self.facts.warps_per_block
         each = MOST_STEPS / (warps * blocks)
         most = {} if whole else extrapolation.iterations(self.trees, self.facts.ops, each)
@@ -237,9 +253,7 @@ class _Class:
                 of_block.append(made[key][0])
                 known.append((way, made[key][1]))
             paths.append(of_block)
-        active = min(self.facts.blocks, self.gpu.sms)
-        resident = min(blocks, self.resident)
-        return simulate(paths, resident, self.gpu, active, self.facts.signals), known
+        return paths, known
 
     def _block_cycles(self, blocks: Sequence[Block], known: Sequence[Known]) -> list[float]:
         """The cycles of each block, with the iterations that were left out: those of the role that
