@@ -15,6 +15,7 @@ from gemmlab.kernels import ladder
 from gemmlab.lab.climb import climb
 from gemmlab.lab.explain import explain
 from gemmlab.lab.judge.judge import compare
+from gemmlab.lab.submission.steps import Judgement, Step
 
 IPython = pytest.importorskip("IPython")  # of the extra `notebook`
 TUTORIAL = Path(__file__).parent.parent / "docs" / "tutorial.ipynb"
@@ -60,6 +61,7 @@ def test_the_tutorial_runs(shell):
     assert shown.startswith("<iframe srcdoc=") and "svg" in shown and "strided" in shown
     explained = html_of(shell, results[1])
     assert "A100" in explained and "<iframe" in explained and "svg" in explained
+    assert "minimum time to move the data" in explained and "n = 4,096" in explained
     assert shell.user_ns["strided"].signature.startswith("strided(float32 *x")
 
 
@@ -116,3 +118,6 @@ def test_results_have_html_and_short_texts():
     assert "wrong answer" in wrong._repr_html_() and "expected 1" in wrong._repr_html_()
     found = explain(gemm, ladder.find("naive"), shape, specs.product("H200"))
     assert "least time of a launch" in found._repr_html_() and "no reuse" in found._repr_html_()
+    judged = Judgement("k.cu", steps=[Step("compile", "compile error", "a mistake")])
+    assert repr(judged) == "k.cu: compile error\ncompile: compile error, a mistake"
+    assert "a mistake" in judged._repr_html_()

@@ -39,7 +39,7 @@ def show(explanation: Explanation, out: Console) -> None:
     out.print(Text(f"{e.rung}: {e.change}" if e.change else e.rung, style="bold"))
     gpu = e.gpu
     out.print(
-        f"{_case(e)}, {e.arch}; {gpu.name}: "
+        f"{case(e)}, {e.arch}; {gpu.name}: "
         f"{gpu.fp32_tflops:.3g} FP32 TFLOPS, {gpu.bandwidth_gbs:,.0f} GB/s, {gpu.sms} SMs, "
         f"{_l2(e)} of L2 ({gpu.source})",
     )
@@ -52,7 +52,8 @@ def show(explanation: Explanation, out: Console) -> None:
             out.print(part)
 
 
-def _case(e: Explanation) -> str:
+def case(e: Explanation) -> str:
+    """Return the problem, sizes and layout that an explanation is of."""
     if e.problem:
         return f"{e.problem} {times(e.shape)}, {e.layout} layout"
     return ", ".join(f"{name} = {size:,}" for name, size in e.shape.items()) or "no sizes"

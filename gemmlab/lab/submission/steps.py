@@ -120,7 +120,7 @@ class Step:
         return self.status in ("pass", "skipped")
 
 
-@dataclass
+@dataclass(repr=False)
 class Judgement:
     """The findings on one file. A field has its default if the step that sets it did not run."""
 
@@ -154,6 +154,11 @@ class Judgement:
     @property
     def passed(self) -> bool:
         return self.verdict == "pass"
+
+    def __repr__(self) -> str:
+        told = [f"{self.file}: {self.verdict}"]
+        told += [f"{step.name}: {step.status}, {step.message}" for step in self.steps]
+        return "\n".join([*told, *self.advice])
 
     def _repr_html_(self) -> str:
         told = {step.name: f"{step.status}: {step.message}" for step in self.steps}

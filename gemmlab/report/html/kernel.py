@@ -39,8 +39,10 @@ def rung(
     predicted: tuple[Prediction, Model] | None = None,
 ) -> Page:
     """Return the page of an explained rung. `launched`: the launch that its counts are of."""
-    about = [e.change, f"{e.problem} {times(e.shape)}", f"{e.layout} layout", e.gpu.name, e.arch]
+    about = [*filter(None, [e.change]), *texts.case(e).split(", "), e.gpu.name, e.arch]
     numbers = {"minimum time of a launch": seconds(e.least_time_s)}
+    if not e.least_time_s:  # L2 may hold all data
+        numbers = {"minimum time to move the data": seconds(e.memory_time_s)}
     if e.occupancy:
         numbers["occupancy"] = percent(100 * e.occupancy.fraction)
     if e.resources:
