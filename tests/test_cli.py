@@ -369,6 +369,10 @@ def test_module_and_help():
         ("gemmlab climb hist", {"histogram"}),
         ("gemmlab new soft", {"softmax"}),
         ("gemmlab explain naive --gpu A10", {"A10080GB", "A10040GB"}),
+        ("gemmlab emulate float4 --gpu H2", {"H200"}),
+        ("gemmlab bench --problem att", {"attention"}),
+        ("gemmlab climb --rungs shared,warp-t", {"shared,warp-tile"}),
+        ("gemmlab compare shared flo", {"float4", "float4-64"}),
     ],
 )
 def test_the_shell_completes_rungs_problems_and_gpus(gemmlab, monkeypatch, command, found):

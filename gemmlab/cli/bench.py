@@ -8,7 +8,15 @@ from typing import Annotated
 
 import typer
 
-from gemmlab.cli.options import AsJson, Layout, Settings, complete_kernels, rungs_of, shape_of
+from gemmlab.cli.options import (
+    AsJson,
+    Layout,
+    Settings,
+    complete_kernels,
+    complete_problems,
+    rungs_of,
+    shape_of,
+)
 from gemmlab.core import status
 
 
@@ -23,7 +31,10 @@ def bench(
         ),
     ] = None,
     problem: Annotated[
-        str | None, typer.Option(help="A problem from `gemmlab list`. Default: gemm.")
+        str | None,
+        typer.Option(
+            autocompletion=complete_problems, help="A problem from `gemmlab list`. Default: gemm."
+        ),
     ] = None,
     shape: Annotated[
         list[str] | None,

@@ -23,6 +23,7 @@ from gemmlab.cli.options import (
     WhatIf,
     check_writable,
     complete_gpus,
+    complete_kernel_lists,
     complete_problems,
     model_of,
     rungs_of,
@@ -63,6 +64,7 @@ def climb(
         str | None,
         typer.Option(
             metavar="A,B",
+            autocompletion=complete_kernel_lists,
             help="Names of the rungs to climb (see `gemmlab list`), of several ladders if no "
             "PROBLEM is given. Default: all.",
         ),

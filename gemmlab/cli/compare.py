@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gemmlab.cli.options import Clock, Predict, Sms, WhatIf, model_of
+from gemmlab.cli.options import (
+    Clock,
+    Predict,
+    PredictedGpu,
+    Sms,
+    WhatIf,
+    complete_kernels,
+    model_of,
+)
 from gemmlab.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,11 +34,19 @@ def compare(
         str,
         typer.Argument(
             metavar="BEFORE",
+            autocompletion=complete_kernels,
             help="Records of bench or climb, a file or a folder; the --json output of explain, "
             "judge or emulate; a kernel file; or a rung.",
         ),
     ],
-    b: Annotated[str, typer.Argument(metavar="AFTER", help="The same, of the new state.")],
+    b: Annotated[
+        str,
+        typer.Argument(
+            metavar="AFTER",
+            autocompletion=complete_kernels,
+            help="The same, of the new state.",
+        ),
+    ],
     words: Annotated[
         list[str] | None,
         typer.Argument(
@@ -40,7 +56,7 @@ def compare(
         ),
     ] = None,
     predict: Predict = False,
-    gpu: Annotated[str | None, typer.Option(help="With --predict: H200, H100 or A100.")] = None,
+    gpu: PredictedGpu = None,
     sms: Sms = None,
     clock: Clock = None,
     what_if: WhatIf = None,

@@ -24,6 +24,12 @@ def complete_kernels(incomplete: str) -> list[str]:
     return [name for name in ladder.names() if name.startswith(incomplete)]
 
 
+def complete_kernel_lists(incomplete: str) -> list[str]:
+    """Return the lists that add a rung to those before the last comma; for the shell."""
+    before, comma, last = incomplete.rpartition(",")
+    return [f"{before}{comma}{name}" for name in complete_kernels(last)]
+
+
 def complete_problems(incomplete: str) -> list[str]:
     """Return the problems that start with a text; for the shell."""
     from gemmlab import problems
@@ -65,6 +71,10 @@ Predict = Annotated[
         "--predict",
         help="Also predict times on a GPU, without one; see `gemmlab docs predicting`.",
     ),
+]
+PredictedGpu = Annotated[
+    str | None,
+    typer.Option(autocompletion=complete_gpus, help="With --predict: H200, H100 or A100."),
 ]
 Sms = Annotated[int | None, typer.Option(help="With --predict: another number of multiprocessors.")]
 Clock = Annotated[float | None, typer.Option(help="With --predict: another clock, GHz.")]

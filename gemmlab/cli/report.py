@@ -14,10 +14,12 @@ from gemmlab.cli.options import (
     Clock,
     Layout,
     Predict,
+    PredictedGpu,
     Settings,
     Sms,
     WhatIf,
     check_writable,
+    complete_kernels,
     model_of,
 )
 
@@ -31,6 +33,7 @@ def report(
         str,
         typer.Argument(
             metavar="WHAT",
+            autocompletion=complete_kernels,
             help="Records of climb or bench (a file or a folder), what judge or explain printed "
             "with --json, a rung, or a .cu or .ptx file.",
         ),
@@ -46,7 +49,7 @@ def report(
     layout: Layout = None,
     settings: Settings = None,
     predict: Predict = False,
-    gpu: Annotated[str | None, typer.Option(help="With --predict: H200, H100 or A100.")] = None,
+    gpu: PredictedGpu = None,
     sms: Sms = None,
     clock: Clock = None,
     what_if: WhatIf = None,
