@@ -7,17 +7,19 @@ measure` fits both numbers on the machine at hand.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from gemmlab.errors import DTypeError, InputError
 from gemmlab.linalg.arch import DEFAULT
 from gemmlab.linalg.planning import tiers
 
 ITEM = 4  # bytes of a float32
+Point = tuple[float, float]  # bytes into each process, and seconds
 
 
 @dataclass(frozen=True)
@@ -42,17 +44,20 @@ class Link:
 class Machine:
     """Nodes of GPUs: the links inside a node and between nodes, and the speed of a product.
 
-    `per_node` is the number of GPUs in a node. `operations` is the rate of products in operations
-    per second; None uses the predicted times of `gemmlab.matmul` on an H200, but no more than
-    `sustained` operations per second: under long load, GPUs lower their clocks.
+    `inside` and `between` are for collectives; `copies`, for pieces that GPUs of a node copy out of
+    each other's memory; None: pieces are sent. `per_node` is the number of GPUs in a node.
+    `operations` is the rate of products in operations per second; None uses the predicted times of
+    `gemmlab.matmul` on an H200, but no more than `sustained` operations per second once operands
+    are packed: under long load, GPUs lower their clocks.
     """
 
     name: str
     inside: Link
     between: Link
+    copies: Link | None = None
     per_node: int = 8
     operations: float | None = None
-    sustained: float = 214e12  # measured on an H200 at 16384³
+    sustained: float = 222e12  # measured on an H200 at 16384³
 
     def links(self, mesh: Sequence[int]) -> tuple[Link, ...]:
         """Return the link along each dimension of a mesh whose last dimensions are in a node."""
@@ -63,14 +68,28 @@ class Machine:
             found.append(self.inside if together <= self.per_node else self.between)
         return tuple(reversed(found))
 
-    def product(self, m: int, n: int, k: int, batch: int = 1) -> float:
-        """Return the seconds of a product on one GPU."""
+    def pieces(self, mesh: Sequence[int], dimension: int) -> Link:
+        """Return the link of pieces along a dimension of a mesh."""
+        link = self.links(mesh)[dimension]
+        return self.copies if self.copies is not None and link is self.inside else link
+
+    def product(self, m: int, n: int, k: int, batch: int = 1, packed: str = "") -> float:
+        """Return the seconds of a product on one GPU; `packed` are operands that are packed."""
         if 0 in (m, n, k, batch):
             return 0.0
         work = 2 * m * n * k * batch
         if self.operations is not None:
             return work / self.operations
-        return max(_on_h200(m, n, k, batch), work / self.sustained)
+        alone, whole, plain = _on_h200(m, n, k, batch, packed)
+        return min(whole + max(work / self.sustained - alone, 0), plain)
+
+    def packs(self, m: int, n: int, k: int) -> bool:
+        """Whether a product multiplies packed parts of 4 bytes per element."""
+        return self.operations is None and _on_h200(m, n, k, 1, "").is_packed
+
+    def packing(self, m: int, n: int, k: int, what: str) -> float:
+        """Return the seconds in which one operand of a product is packed."""
+        return _on_h200(m, n, k, 1, "").whole - _on_h200(m, n, k, 1, what).whole
 
     def adding(self, m: int, n: int, batch: int = 1) -> float:
         """Return the seconds in which a product also reads the sum that it adds to."""
@@ -81,10 +100,26 @@ class Machine:
         path.write_text(json.dumps(asdict(self), indent=2) + "\n")
 
 
+class _Seconds(NamedTuple):
+    """Of a product of packed parts, without and with packing; and of one of float32."""
+
+    alone: float
+    whole: float
+    plain: float
+
+    @property
+    def is_packed(self) -> bool:
+        return self.whole < self.plain
+
+
 @lru_cache(4096)
-def _on_h200(m: int, n: int, k: int, batch: int) -> float:
-    case = tiers.Case(m, n, k, batch, capability=DEFAULT.capability)
-    return min(tiers.fp16x3_time(case), tiers.sgemm_time(case))
+def _on_h200(m: int, n: int, k: int, batch: int, packed: str) -> _Seconds:
+    def case(names: str) -> tiers.Case:
+        schemes = (tiers.FASTEST if "a" in names else None, tiers.FASTEST if "b" in names else None)
+        return tiers.Case(m, n, k, batch, DEFAULT.capability, packed=schemes)
+
+    alone, whole = tiers.fp16x3_time(case("ab")), tiers.fp16x3_time(case(packed))
+    return _Seconds(alone, whole, math.inf if packed else tiers.sgemm_time(case("")))
 
 
 def load(path: str | Path) -> Machine:
@@ -103,11 +138,11 @@ def from_json(data: dict[str, Any]) -> Machine:
     """Return the machine of `asdict`. Raises ValueError, TypeError and KeyError."""
     if set(data) != {field.name for field in fields(Machine)}:
         raise ValueError(f"it has the fields {', '.join(sorted(data)) or '(none)'}")
-    inside, between = (Link(**data[name]) for name in ("inside", "between"))
-    return Machine(**{**data, "inside": inside, "between": between})
+    given = {name: data[name] and Link(**data[name]) for name in ("inside", "between", "copies")}
+    return Machine(**{**data, **given})
 
 
-def fit(name: str, measured: Sequence[tuple[float, float]], source: str) -> Link:
+def fit(name: str, measured: Sequence[Point], source: str) -> Link:
     """Fit a link to pairs of bytes into each process and seconds, with the least relative error.
 
     Raises InputError for fewer than two sizes.
@@ -133,7 +168,8 @@ _NVLINK = fit(
     "fitted to all-gathers on 4 H200",
 )
 _NETWORK = Link("InfiniBand NDR", 30e-6, 45e9, "nominal: 400 Gb/s per GPU; not measured")
-H200 = Machine("H200", _NVLINK, _NETWORK)
+_COPIES = Link("NVLink, copied", 15e-6, 360e9, "assumed")
+H200 = Machine("H200", _NVLINK, _NETWORK, _COPIES)
 _LOOPBACK = Link("loopback", 200e-6, 1e9, "assumed")
 HOST = Machine("CPUs of one host, gloo", _LOOPBACK, _LOOPBACK, per_node=1 << 20, operations=5e10)
 

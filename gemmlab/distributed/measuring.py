@@ -13,7 +13,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import Any
 
 from gemmlab import distributed as gd
 from gemmlab.core.packages import TORCH
-from gemmlab.distributed import links, overlap
+from gemmlab.distributed import links, overlap, pulling
 from gemmlab.linalg import entry
 from gemmlab.problems.problem import U
 
@@ -36,8 +36,11 @@ with TORCH.importing():
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import DTensor, Replicate, Shard
 
-TURNS, WARM = 5, 2
-CALLS = 4  # in a row, as a program makes them: the host prepares one while the GPU runs another
+TURNS, WARM = 7, 2
+# Calls in a row, as a program makes them: the host prepares one while the GPU runs another. Fewer
+# of a product that takes long, and fewer turns, but the least.
+CALLS, RUN_S = 8, 0.04
+LEAST_TURNS, LONG_S = 3, 1.0
 OVERLAPPED, PLAIN = "gemmlab, overlapped", "gemmlab, not overlapped"
 SUSTAINED = 16384  # products of this size last long enough for a GPU to lower its clocks
 SAMPLES = 64  # rows of the result that are compared with float64
@@ -52,6 +55,7 @@ class Bench:
         self.mesh = init_device_mesh(device, (self.size,))
         self.rows: list[dict[str, Any]] = []
         self.machine = links.current(device)
+        self.points: dict[str, Any] = {}  # what the machine is fitted to
         self.alone: dict[tuple[int, int, int], float] = {}  # seconds of one GPU
 
     # -- operands
@@ -73,23 +77,23 @@ class Bench:
 
     # -- times
 
-    def once(self, call: Callable[[], Any]) -> float:
+    def once(self, call: Callable[[], Any], calls: int = CALLS) -> float:
         """Seconds of a call, of several in a row, on the slowest process; all start together."""
         dist.barrier()
         if self.device.type == "cuda":
             first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             torch.cuda.synchronize()
             first.record()
-            for _ in range(CALLS):
+            for _ in range(calls):
                 call()
             last.record()
             torch.cuda.synchronize()
-            seconds = first.elapsed_time(last) / 1e3 / CALLS
+            seconds = first.elapsed_time(last) / 1e3 / calls
         else:
             start = time.perf_counter()
-            for _ in range(CALLS):
+            for _ in range(calls):
                 call()
-            seconds = (time.perf_counter() - start) / CALLS
+            seconds = (time.perf_counter() - start) / calls
         slowest = torch.tensor([seconds], device=self.device)
         dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
         return float(slowest)
@@ -110,12 +114,13 @@ class Bench:
         times: dict[str, list[float]] = {name: [] for name in contenders}
         failed: dict[str, str] = {}
         errors: dict[str, float | None] = dict.fromkeys(contenders)
+        calls = dict.fromkeys(contenders, 1)  # the first run also prepares
         for turn in range(WARM + TURNS):
             for name, call in contenders.items():
-                if name in failed:
+                if name in failed or self.suffices(times[name], calls[name]):
                     continue
                 try:
-                    seconds = self.once(call)
+                    seconds = self.once(call, calls[name])
                     if not turn and operands is not None:
                         errors[name] = self.error(call(), *operands)
                 except Exception as error:
@@ -123,6 +128,8 @@ class Bench:
                     continue
                 if turn >= WARM:
                     times[name].append(seconds)
+                elif turn:
+                    calls[name] = min(max(int(RUN_S / seconds), 1), CALLS)
         m, n, k = shape
         for name in contenders:
             row: dict[str, Any] = {"case": case, "shape": shape, "by": name}
@@ -170,6 +177,7 @@ class Bench:
             "device": name,
             "pytorch": torch.__version__,
             "machine": asdict(self.machine),
+            "points": self.points,
             "rows": self.rows,
         }
         self.path.write_text(json.dumps(record, indent=2) + "\n")
@@ -178,31 +186,51 @@ class Bench:
 
     def fit(self, sizes: Sequence[int]) -> None:
         """Time all-gathers and products of n×n matrices, and plan with what these give."""
-        points, n = [], max(sizes)
+        gathers, copies, n = list[links.Point](), list[links.Point](), max(sizes)
+        group = self.mesh.get_group()
+        is_gpu = self.device.type == "cuda"
+        pulls = self.size > 1 and is_gpu and pulling.shares_memory(group, self.rank)
         for size in sizes:
             shard = self.matrix(-(-size // self.size), size, 1)
             whole = shard.new_empty(self.size * shard.shape[0], size)
+            moved = links.ITEM * shard.numel() * (self.size - 1)
             seconds = self.typical(partial(dist.all_gather_into_tensor, whole, shard))
-            points.append((links.ITEM * shard.numel() * (self.size - 1), seconds))
-        source = f"all-gathers of {self.size} processes on {self.device.type}"
-        link = self.machine.inside
-        if self.size > 1 and len(points) > 1:
-            link = links.fit("between processes", points, source)
+            gathers.append((moved, seconds))
+            if pulls:
+                pieces = partial(overlap.gathered, shard, 0, whole.shape[0], 1, group)
+                copies.append((moved, self.typical(partial(_consume, pieces))))
+        link, copied = self.machine.inside, self.machine.copies
+        if self.size > 1 and len(sizes) > 1:
+            link = links.fit(link.name, gathers, f"fitted to all-gathers of {self.size} processes")
+        if len(copies) > 1:
+            copied = links.fit("copies", copies, f"fitted to copies of {self.size} processes")
         a = self.matrix(n, n, 1)
-        rate = 2 * n**3 / self.typical(partial(entry.product, a, a))
+        seconds = self.typical(partial(entry.product, a, a))
         products: dict[str, Any] = {}
-        if self.device.type == "cpu":
-            products = {"operations": rate}
+        if not is_gpu:
+            products = {"operations": 2 * n**3 / seconds}
         elif n >= SUSTAINED:
-            products = {"sustained": rate}
+            packing = sum(self.machine.packing(n, n, n, what) for what in "ab")
+            products = {"sustained": 2 * n**3 / (seconds - packing)}
         name = f"{self.size} processes of this machine"
-        self.machine = replace(self.machine, name=name, inside=link, **products)
+        self.machine = replace(self.machine, name=name, inside=link, copies=copied, **products)
+        self.points = {"all-gathers": gathers, "copies": copies, "product": (n, seconds)}
         gd.use(self.machine)
         self.write()
 
+    @staticmethod
+    def suffices(times: Sequence[float], calls: int) -> bool:
+        """Whether a contender has been timed often enough. The same on all processes."""
+        return len(times) >= LEAST_TURNS and sum(times) * calls > LONG_S
+
     def typical(self, call: Callable[[], Any]) -> float:
         """The median of several runs, in seconds."""
-        return statistics.median([self.once(call) for _ in range(WARM + TURNS)][WARM:])
+        self.once(call, 1)
+        calls = min(max(int(RUN_S / self.once(call, 1)), 1), CALLS)
+        times: list[float] = []
+        while len(times) < TURNS and not self.suffices(times, calls):
+            times.append(self.once(call, calls))
+        return statistics.median(times)
 
     def rows_by_rows(self, n: int) -> None:
         """Rows of a and of b on the processes, the result by rows: the issue of all-gathers."""
@@ -289,10 +317,11 @@ class Bench:
             ("tall", (tall, narrow, narrow), [Shard(0)], [Shard(0)], [Shard(0)]),
         ]
         meshes = [self.mesh] * len(cases)
-        if self.size % 2 == 0 and self.size > 2:
-            blocks = [Shard(0), Shard(1)]
-            cases.append(("blocks on 2 dimensions", (n, n, n), blocks, blocks, blocks))
-            meshes.append(init_device_mesh(self.device.type, (2, self.size // 2)))
+        blocks = [Shard(0), Shard(1)]
+        for grid in _grids(self.size):
+            name = f"blocks on a mesh of {grid[0]}×{grid[1]},"
+            cases.append((name, (n, n, n), blocks, blocks, blocks))
+            meshes.append(init_device_mesh(self.device.type, grid))
         for (name, (m, columns, k), at_a, at_b, wanted), mesh in zip(cases, meshes, strict=True):
             a, b = self.matrix(m, k, 1), self.matrix(k, columns, 2)
             x, y = self.place(a, *at_a, mesh=mesh), self.place(b, *at_b, mesh=mesh)
@@ -341,6 +370,18 @@ def _placed_product(x: DTensor, y: DTensor, wanted: Sequence[Any]) -> DTensor:
     return torch.matmul(x, y).redistribute(x.device_mesh, wanted)
 
 
+def _consume(start: Callable[[], Iterable[Any]]) -> None:
+    for _ in start():
+        pass
+
+
+def _grids(size: int) -> list[tuple[int, int]]:
+    """Meshes with two dimensions; a dimension of one process only if there are too few."""
+    if size % 2:
+        return []
+    return [(2, size // 2)] if size > 2 else [(1, 2), (2, 1)]
+
+
 def main() -> None:
     asked, path = json.loads(sys.argv[1]), Path(sys.argv[2])
     if asked["device"] == "cuda":
@@ -355,7 +396,7 @@ def main() -> None:
         for n in asked["sizes"]:
             bench.rows_by_rows(n)
         if asked["programs"]:
-            n = asked["sizes"][len(asked["sizes"]) // 2]
+            n = asked["sizes"][(len(asked["sizes"]) - 1) // 2]
             bench.other_cases(n)
             bench.programs(n)
     finally:

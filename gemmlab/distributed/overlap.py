@@ -11,16 +11,25 @@ no multiprocessor; else by sends and receives of the process group, on its own s
 from __future__ import annotations
 
 import itertools
-import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from gemmlab.core.packages import TORCH
-from gemmlab.errors import GemmlabError, PeerError
+from gemmlab.distributed import pulling
+from gemmlab.distributed.pulling import Arrival, Piece, Place
+from gemmlab.errors import (
+    CompileError,
+    GemmlabError,
+    MissingDependencyError,
+    PeerError,
+    TierError,
+)
 from gemmlab.linalg import entry
+from gemmlab.linalg.api import pack
+from gemmlab.linalg.planning import tiers
 
 with TORCH.importing():
     import torch
@@ -131,25 +140,31 @@ def gathered_product(
     group: Any,
     options: dict[str, Any],
     out: Tensor | None = None,
+    parts: bool = False,
 ) -> Tensor:
     """Multiply, where operand `what` is one shard of an axis of `length`, gathered in pieces.
 
-    The axis is "m", "n" or "k"; `count` pieces per process. Returns a's product with b.
+    The axis is "m", "n" or "k"; `count` pieces per process. With `parts`, these are packed by their
+    owner, if the GPUs can. Returns a's product with b.
     """
     shard, position = (
         (a, {"m": -2, "k": -1}[axis]) if what == "a" else (b, {"k": -2, "n": -1}[axis])
     )
+    rows = length if axis == "m" else a.shape[-2]
+    columns = length if axis == "n" else b.shape[-1]
     if out is None:
-        rows = length if axis == "m" else a.shape[-2]
-        columns = length if axis == "n" else b.shape[-1]
         stack = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
         out = a.new_empty(*stack, rows, columns)
     if axis == "k" and not length:
         return out.zero_()
+    choice = None
+    if parts and a.is_cuda and a.dim() == b.dim() == 2:
+        sizes = {"m": rows, "n": columns, "k": b.shape[-2] if what == "a" else a.shape[-1]}
+        sizes[axis] = -(-length // (count * dist.get_world_size(group)))
+        choice = _choice(sizes, a.get_device(), options["precision"])
+    side = {"a": "left", "b": "right"}[what]
     is_first = True
-    for span, piece in _gathered(shard, position, length, count, group):
-        if span[0] == span[1]:
-            continue
+    for span, piece in gathered(shard, position, length, count, group, side, choice):
         with recorded("multiply"):
             if axis == "m":
                 entry.product(piece, b, out=_slice(out, -2, span), **options)
@@ -162,6 +177,26 @@ def gathered_product(
                 entry.product(left, right, out=out, **added, **options)
         is_first = False
     return out
+
+
+def _choice(sizes: dict[str, int], device: int, precision: str | None) -> tiers.Choice | None:
+    """The precision of a piece's product if it multiplies packed parts of 4 bytes per element."""
+    if not all(sizes.values()) or not _packs(device):
+        return None
+    capability = torch.cuda.get_device_capability(device)
+    case = tiers.Case(sizes["m"], sizes["n"], sizes["k"], capability=capability)
+    choice = tiers.choose(precision, case)
+    return choice if choice.tier == tiers.FASTEST else None
+
+
+@lru_cache(8)
+def _packs(device: int) -> bool:
+    """Whether kernels that pack are there."""
+    try:
+        pack(torch.ones(64, 64, device=f"cuda:{device}"), side="right")
+    except (TierError, CompileError, MissingDependencyError):
+        return False
+    return True
 
 
 def scattered_product(
@@ -218,123 +253,59 @@ def _exchange(
     return list(dist.batch_isend_irecv(operations)) if operations else []
 
 
-def _gathered(
-    shard: Tensor, axis: int, length: int, count: int, group: Any
-) -> Iterator[tuple[Span, Tensor]]:
-    """Yield the pieces of all processes' shards, mine first, each when it has arrived."""
+def gathered(
+    shard: Tensor,
+    axis: int,
+    length: int,
+    count: int,
+    group: Any,
+    side: str = "",
+    choice: tiers.Choice | None = None,
+) -> Iterator[tuple[Span, Piece]]:
+    """Yield the pieces of all processes' shards, mine first, each when it has arrived.
+
+    With a `choice`, they are packed for a `side` of a product. Empty pieces are left out.
+    """
     size, me = dist.get_world_size(group), dist.get_rank(group)
     cuts = [_pieces(span, count) for span in spans(length, size)]
     first = cuts[me][0][0]
     mine = [_slice(shard, axis, (i - first, j - first)).contiguous() for i, j in cuts[me]]
 
-    def empty(span: Span) -> Tensor:
-        shape = list(shard.shape)
-        shape[axis] = span[1] - span[0]
-        return shard.new_empty(shape)
+    def shape(span: Span) -> tuple[int, ...]:
+        sizes = list(shard.shape)
+        sizes[axis] = span[1] - span[0]
+        return tuple(sizes)
 
+    shapes = {(rank, j): shape(span) for rank in range(size) for j, span in enumerate(cuts[rank])}
     order = [((me + step) % size, j) for step, j in itertools.product(range(1, size), range(count))]
     with communicating("an all-gather in pieces"):
-        pulls = shard.is_cuda and _shares_memory(group, shard.get_device())
-        start = _pull if pulls else _post
-        arrivals = start(
-            mine, order, {place: empty(cuts[place[0]][place[1]]) for place in order}, group
-        )
-    yield from zip(cuts[me], mine, strict=True)
+        if shard.is_cuda and pulling.shares_memory(group, shard.get_device()):
+            own, arrivals = pulling.pull(mine, shapes, order, group, recorded, side, choice)
+        else:
+            own, arrivals = mine, _post(mine, shapes, order, group)
+    for span, piece in zip(cuts[me], own, strict=True):
+        if span[0] < span[1]:
+            yield span, piece
     for (source, j), wait, piece in arrivals:
         with recorded("wait"), communicating("an all-gather in pieces"):
             wait()
-        yield cuts[source][j], piece
-
-
-Arrival = tuple[tuple[int, int], Callable[[], object], Tensor]
+        if cuts[source][j][0] < cuts[source][j][1]:
+            yield cuts[source][j], piece
 
 
 def _post(
-    mine: Sequence[Tensor],
-    order: Sequence[tuple[int, int]],
-    into: dict[tuple[int, int], Tensor],
-    group: Any,
+    mine: Sequence[Tensor], shapes: dict[Place, tuple[int, ...]], order: Sequence[Place], group: Any
 ) -> list[Arrival]:
     """Start to send my pieces to the processes before me and to receive those of the next ones."""
     size, me = dist.get_world_size(group), dist.get_rank(group)
     found: list[Arrival] = []
     for source, j in order:
-        to = (2 * me - source) % size
-        works = _exchange([(mine[j], to)], [(into[source, j], source)], group)
+        to, piece = (2 * me - source) % size, mine[0].new_empty(shapes[source, j])
+        works = _exchange([(mine[j], to)], [(piece, source)], group)
 
         def wait(works: list[Any] = works) -> None:
             for work in works:
                 work.wait()
 
-        found.append(((source, j), wait, into[source, j]))
+        found.append(((source, j), wait, piece))
     return found
-
-
-def _pull(
-    mine: Sequence[Tensor],
-    order: Sequence[tuple[int, int]],
-    into: dict[tuple[int, int], Tensor],
-    group: Any,
-) -> list[Arrival]:
-    """Start to copy the pieces of the next processes out of symmetric memory, on a side stream."""
-    # Multicast objects are not needed, and some systems forbid them.
-    os.environ.setdefault("TORCH_SYMM_MEM_DISABLE_MULTICAST", "1")
-    from torch.distributed import _symmetric_memory as symmetric
-
-    count, me = len(mine), dist.get_rank(group)
-    current, side = torch.cuda.current_stream(), _side_stream(mine[0].device)
-    every = {**into, **{(me, j): piece for j, piece in enumerate(mine)}}
-    # All processes need the same size: the most that one of them places.
-    sizes = [
-        sum(every[source, j].numel() for j in range(count))
-        for source in range(dist.get_world_size(group))
-    ]
-    memory = symmetric.get_symm_mem_workspace(group.group_name, min_size=max(4 * max(sizes), 16))
-
-    def piece(source: int, j: int) -> Tensor:
-        before = sum(every[source, i].numel() for i in range(j))
-        like = every[source, j]
-        return torch.as_tensor(memory.get_buffer(source, like.shape, like.dtype, before))
-
-    memory.barrier(channel=0)  # the pieces of an earlier product have no remaining readers
-    for j in range(count):
-        piece(me, j).copy_(mine[j])
-    memory.barrier(channel=1)
-    side.wait_stream(current)
-    found: list[Arrival] = []
-    for source, j in order:
-        event = torch.cuda.Event()
-        with torch.cuda.stream(side), recorded("copy"):
-            into[source, j].copy_(piece(source, j))
-        event.record(side)
-
-        def wait(event: Any = event) -> None:
-            torch.cuda.current_stream().wait_event(event)
-
-        found.append(((source, j), wait, into[source, j]))
-    return found
-
-
-_side_streams: dict[Any, Any] = {}
-
-
-def _side_stream(device: Any) -> Any:
-    if device not in _side_streams:
-        _side_streams[device] = torch.cuda.Stream(device)
-    return _side_streams[device]
-
-
-@lru_cache(64)
-def _shares_memory(group: Any, device: int) -> bool:
-    """Whether the GPUs of a group can read each other's memory: all in one node, all visible.
-
-    Nodes are counted as torchrun does. The answer is the same on all processes of the group.
-    """
-    here, gpus = int(os.environ.get("LOCAL_WORLD_SIZE", 0)), torch.cuda.device_count()
-    ranks = dist.get_process_group_ranks(group)
-    if not here or len({rank // here for rank in ranks}) > 1:
-        return False
-    if os.environ.get("TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES"):  # for tests on one GPU
-        return True
-    peers = (i for i in range(here) if i != device)
-    return gpus >= here and all(torch.cuda.can_device_access_peer(device, i) for i in peers)

@@ -41,12 +41,17 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Overlap:
-    """The transfer that overlaps with the product, in pieces along its axis m, n or k."""
+    """The transfer that overlaps with the product, in pieces along its axis m, n or k.
+
+    `parts`: the owner of a piece packs it, and the float16 parts travel with their exponents, if
+    the GPUs can read each other's memory.
+    """
 
     what: str
     dimension: int
     axis: str
     pieces: int  # per process
+    parts: bool = False
 
 
 @dataclass(frozen=True)
@@ -329,15 +334,34 @@ def _overlapped(found: Plan, overlap: bool | None) -> Plan:
         axis = _axis(found, move)
         if axis is None:
             continue
-        for pieces in PIECES:
-            total = (
-                found.total - found.product - move.seconds + _together(found, move, axis, pieces)
-            )
+        for pieces, parts in itertools.product(PIECES, (False, True)):
+            way = Overlap(move.what, move.dimension, axis, pieces, parts)
+            if parts and not _may_pack(found, way):
+                continue
+            total = found.total - found.product - move.seconds + _together(found, move, way)
             forced = overlap is True and best.overlap is None
             if total < best.total or forced:
-                way = Overlap(move.what, move.dimension, axis, pieces)
                 best = replace(found, overlap=way, total=total)
     return best
+
+
+def _may_pack(found: Plan, way: Overlap) -> bool:
+    """Whether packed parts of an operand can travel: between GPUs that read each other's memory."""
+    machine, mesh = found.machine, found.mesh
+    if way.what == "c" or machine.pieces(mesh, way.dimension) is not machine.copies:
+        return False
+    sizes = _piece(found, way)
+    return machine.packs(*sizes) and all(len(shape) == 2 for shape in found.shapes)
+
+
+def _piece(found: Plan, way: Overlap) -> tuple[int, int, int]:
+    """m, n and k of the product of a piece."""
+    steps = found.mesh[way.dimension] * way.pieces
+    m, n, k, _ = found.local
+    m, n, k = (
+        -(-x // steps) if way.axis == axis else x for axis, x in zip("mnk", (m, n, k), strict=True)
+    )
+    return m, n, k
 
 
 def _axis(found: Plan, move: Transfer) -> str | None:
@@ -361,26 +385,31 @@ def _axis(found: Plan, move: Transfer) -> str | None:
     return names[cut - rank]
 
 
-def _together(found: Plan, move: Transfer, axis: str, pieces: int) -> float:
+def _together(found: Plan, move: Transfer, way: Overlap) -> float:
     """Seconds of a transfer and the product of its pieces."""
-    machine, count = found.machine, found.mesh[move.dimension]
-    link = machine.links(found.mesh)[move.dimension]
-    m, n, k, batch = found.local
-    steps = count * pieces
-    sizes = {"m": m, "n": n, "k": k}
-    sizes[axis] = -(-sizes[axis] // steps)
-    piece = machine.product(sizes["m"], sizes["n"], sizes["k"], batch)
+    machine, count, pieces = found.machine, found.mesh[way.dimension], way.pieces
+    link = machine.pieces(found.mesh, way.dimension)
+    if way.what == "c":
+        link = machine.links(found.mesh)[way.dimension]
+    m, n, _, batch = found.local
+    steps, sizes = count * pieces, _piece(found, way)
+    piece = machine.product(*sizes, batch)
     travel = move.size / (steps - pieces) / link.rate
-    if move.what == "c":  # own pieces last; the sum of all processes' blocks at the end
+    if way.what == "c":  # own pieces last; the sum of all processes' blocks at the end
         left = 0.0
         for i in range(1, steps - pieces + 1):
             left = max(left, i * piece) + travel
-        shard = sizes["m"] * sizes["n"] * pieces
+        shard = sizes[0] * sizes[1] * pieces
         return max(left + link.start, steps * piece) + machine.adding(shard, count, batch)
-    adding = machine.adding(m, n, batch) if axis == "k" else 0.0
-    done = pieces * (piece + adding)  # its own, while the first of the others travel
+    adding = machine.adding(m, n, batch) if way.axis == "k" else 0.0
+    start, own = link.start, pieces * piece
+    if way.parts:  # mine are packed before any travels
+        packing = pieces * machine.packing(*sizes, way.what)
+        start, piece = start + packing, machine.product(*sizes, packed=way.what)
+        own = packing + pieces * piece
+    done = own + (pieces - 1) * adding  # while the first of the others travel
     for i in range(1, steps - pieces + 1):
-        done = max(done, link.start + i * travel) + piece + adding
+        done = max(done, start + i * travel) + piece + adding
     return done
 
 
@@ -402,7 +431,10 @@ def _reason(best: Plan, others: Sequence[Plan]) -> str:
 def _in_pieces(overlap: Overlap) -> str:
     pieces = f"{overlap.pieces} piece{'s' * (overlap.pieces > 1)}"
     verb = "leave as they are computed" if overlap.what == "c" else "multiply as they arrive"
-    return f"{overlap.what} overlaps: {pieces} of each process along {overlap.axis} {verb}"
+    kind = "float16 parts" if overlap.parts else "float32"
+    return (
+        f"{overlap.what} overlaps: {pieces} of each process along {overlap.axis}, of {kind}, {verb}"
+    )
 
 
 def _described(link: Link) -> str:

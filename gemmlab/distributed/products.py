@@ -136,7 +136,9 @@ def _carry_out(a: DTensor, b: DTensor, options: _Options, out: DTensor | None = 
             length = {"m": a.shape[-2], "k": a.shape[-1], "n": b.shape[-1]}[way.axis]
             group = mesh.get_group(way.dimension)
             local = overlap.gathered_product(
-                local_a, local_b, way.what, way.axis, length, way.pieces, group, scalars, into
+                *(local_a, local_b, way.what, way.axis, length, way.pieces, group, scalars),
+                out=into,
+                parts=way.parts,
             )
         found = _wrapped(local, mesh, tuple(made), shape)
         if tuple(made) != plan.c:

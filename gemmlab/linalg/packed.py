@@ -14,7 +14,7 @@ from gemmlab.linalg import shapes
 from gemmlab.linalg.frameworks import ArrayDescriptor, Framework
 from gemmlab.linalg.planning import plan, tiers
 from gemmlab.linalg.planning.plan import STATUS_BYTES, Packed
-from gemmlab.linalg.planning.program import Factor
+from gemmlab.linalg.planning.program import SOURCES, Factor
 from gemmlab.linalg.runtime.driver import call
 from gemmlab.linalg.runtime.workspaces import workspace
 
@@ -42,7 +42,11 @@ class PackedMatrix:
         side: str,
         choice: tiers.Choice,
         stream: int,
+        memory: Any = None,
+        arrives: bool = False,
     ) -> None:
+        """memory: an array of `layout_of` bytes, aligned to 128, for the parts; None makes it.
+        arrives: whether another GPU packs it, and the parts are copied to `memory`."""
         self.side, self.precision, self.framework = side, choice.tier, framework
         self.serial = next(_serials)  # key in planned products; Python reuses ids
         row = side == "left"
@@ -53,18 +57,28 @@ class PackedMatrix:
             stack = _stack(descriptor, row)
         assert stack is not None
         self.array, self.descriptor = array, descriptor
-        operand = (stack if row else stack.transposed).operand()
-        assert operand is not None, "a factor that cannot be read in place must be copied first"
-        factor = Factor("a" if row else "b", operand, choice.tier, arch=choice.arch)
+        factor = _factor(stack, row, choice)
         self.layout: Packed = factor.packed()
-        self._memory = framework.maker((-(-self.layout.nbytes // 4),), descriptor.device)()
-        self.address = framework.address(self._memory)
-        call(cu.cuMemsetD8Async, self.address, 0, STATUS_BYTES, stream)
-        launches = plan.pack(factor.operand, self.layout, descriptor.address, self.address)
+        if memory is None:
+            memory = framework.maker((-(-self.layout.nbytes // 4),), descriptor.device)()
+        self._memory = memory
+        self.address = framework.address(memory)
+        if arrives:
+            return
+        launches = plan.pack(factor.operand, self.layout, SOURCES[factor.name], self.address)
         space = workspace(framework, descriptor.device, stream)
         with space.lock:
-            for bound in space.launcher.bind(launches):
-                bound.launch(stream, ())
+            self._launches = space.launcher.bind(launches)
+        self.fill(array, stream)
+
+    def fill(self, array: Any, stream: int) -> None:
+        """Pack an array of the same form into the same memory, and refer to it from now on."""
+        at = self.framework.address(array)
+        call(cu.cuMemsetD8Async, self.address, 0, STATUS_BYTES, stream)
+        with workspace(self.framework, self.descriptor.device, stream).lock:
+            for launch in self._launches:
+                launch.launch(stream, (at, at, 0, 0))
+        self.array = array
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -96,6 +110,20 @@ class PackedMatrix:
 def _stack(descriptor: ArrayDescriptor, row: bool) -> shapes.Stack | None:
     shape = descriptor.shape
     return shapes.stack_of(shape, descriptor.strides, tuple(shape[:-2]), row)
+
+
+def _factor(stack: shapes.Stack, row: bool, choice: tiers.Choice) -> Factor:
+    operand = (stack if row else stack.transposed).operand()
+    assert operand is not None, "a factor that cannot be read in place must be copied first"
+    return Factor("a" if row else "b", operand, choice.tier, arch=choice.arch)
+
+
+def layout_of(shape: tuple[int, int], side: str, choice: tiers.Choice) -> Packed:
+    """Return the layout of a matrix whose rows are contiguous."""
+    row = side == "left"
+    stack = shapes.stack_of(shape, shapes.contiguous(shape), (), row)
+    assert stack is not None
+    return _factor(stack, row, choice).packed()
 
 
 def check(

@@ -36,7 +36,7 @@ from torch.distributed.tensor.debug import CommDebugMode
 import gemmlab
 import gemmlab.distributed as gd
 import gemmlab.torch as gt
-from gemmlab.distributed import measuring
+from gemmlab.distributed import measuring, overlap, pulling
 from gemmlab.errors import ArrayError, DTypeError, InputError, PeerError, PlacementError, ShapeError
 from gemmlab.torch import override
 
@@ -283,6 +283,42 @@ def the_same_bits(mesh: Mesh, _: Mesh | None) -> None:
             gd.matmul(x, y, out_placements=[Shard(0)], overlap=True).to_local() for _ in range(3)
         ]
         assert all(torch.equal(run, runs[0]) for run in runs)
+
+
+@check
+def parts_travel(mesh: Mesh, _: Mesh | None) -> None:
+    """Packed pieces give what float32 pieces give, also where float16 does not suffice."""
+    if DEVICE == "cpu":
+        return
+    group, me, size = mesh.get_group(), mesh.get_rank(), mesh.size()
+    m, n, k = 1100, 1300, 1500
+    a, b = matrix(1, m, k), matrix(2, k, n)
+    a[3, 700], b[900, 5] = torch.inf, torch.nan  # these rows and columns are computed in float32
+    wide = torch.exp(8 * matrix(3, k, n)) * matrix(4, k, n)  # needs three bfloat16 parts
+    for case, (left, right_) in {"normal": (a, b), "wide": (matrix(1, m, k), wide)}.items():
+        expected = left.double() @ right_.double()
+        size_of = (left.double().abs() @ right_.double().abs()).nan_to_num(posinf=1)
+        for (what, axis), precision, count in itertools.product(
+            (("a", "m"), ("a", "k"), ("b", "k"), ("b", "n")), (None, "fp16x3"), (1, 2)
+        ):
+            if case == "wide" and precision:
+                continue  # asked for, it has the accuracy of float16
+            x, y = left.to(DEVICE), right_.to(DEVICE)
+            position = {"am": 0, "ak": 1, "bk": 0, "bn": 1}[what + axis]
+            length = {"m": m, "n": n, "k": k}[axis]
+            shard = (x if what == "a" else y).chunk(size, position)[me]
+            x, y = (shard, y) if what == "a" else (x, shard)
+            options = {"alpha": None, "precision": precision}
+            for _turn in range(3):
+                found = overlap.gathered_product(
+                    x, y, what, axis, length, count, group, options, parts=True
+                )
+                assert pulling.shared(group, shard.device)._packed, "float32 has travelled"
+                error = (found.cpu() - expected).abs() / size_of / U
+                finite = expected.isfinite()
+                assert torch.equal(found.cpu().isfinite(), finite), (case, what, axis)
+                worst = float(error[finite].max())
+                assert worst < 16, f"{worst:.3g} u, {case}, {what} {axis} {precision} {count}"
 
 
 @check
