@@ -161,7 +161,7 @@ def gathered_product(
     if parts and a.is_cuda and a.dim() == b.dim() == 2:
         sizes = {"m": rows, "n": columns, "k": b.shape[-2] if what == "a" else a.shape[-1]}
         sizes[axis] = -(-length // (count * dist.get_world_size(group)))
-        choice = _choice(sizes, a.get_device(), options["precision"])
+        choice = _choice(*sizes.values(), a.get_device(), options["precision"])
     side = {"a": "left", "b": "right"}[what]
     is_first = True
     for span, piece in gathered(shard, position, length, count, group, side, choice):
@@ -179,12 +179,13 @@ def gathered_product(
     return out
 
 
-def _choice(sizes: dict[str, int], device: int, precision: str | None) -> tiers.Choice | None:
+@lru_cache(1024)
+def _choice(m: int, n: int, k: int, device: int, precision: str | None) -> tiers.Choice | None:
     """The precision of a piece's product if it multiplies packed parts of 4 bytes per element."""
-    if not all(sizes.values()) or not _packs(device):
+    if 0 in (m, n, k) or not _packs(device):
         return None
     capability = torch.cuda.get_device_capability(device)
-    case = tiers.Case(sizes["m"], sizes["n"], sizes["k"], capability=capability)
+    case = tiers.Case(m, n, k, capability=capability)
     choice = tiers.choose(precision, case)
     return choice if choice.tier == tiers.FASTEST else None
 

@@ -120,11 +120,18 @@ class Shared:
         return found
 
 
+_packed_sizes: dict[Any, int] = {}
+
+
 def _packed_size(shape: Shape, side: str, choice: Choice) -> int:
     from gemmlab.linalg import packed  # imports the driver's bindings
 
-    rows, columns = shape
-    return packed.layout_of((rows, columns), side, choice).nbytes
+    key = shape, side, choice.tier
+    size = _packed_sizes.get(key)
+    if size is None:
+        rows, columns = shape
+        size = _packed_sizes[key] = packed.layout_of((rows, columns), side, choice).nbytes
+    return size
 
 
 def _matrix(x: Tensor, side: str, choice: Choice, *rest: Any) -> PackedMatrix:
