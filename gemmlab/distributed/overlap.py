@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from gemmlab.core.packages import TORCH
 from gemmlab.distributed import pulling
-from gemmlab.distributed.pulling import Arrival, Piece, Place
+from gemmlab.distributed.pulling import Arrival, Piece, Pieces
 from gemmlab.errors import (
     CompileError,
     GemmlabError,
@@ -268,22 +268,14 @@ def gathered(
     With a `choice`, they are packed for a `side` of a product. Empty pieces are left out.
     """
     size, me = dist.get_world_size(group), dist.get_rank(group)
-    cuts = [_pieces(span, count) for span in spans(length, size)]
+    cuts, pieces = _exchanged(shard.shape, axis, length, count, size, me)
     first = cuts[me][0][0]
     mine = [_slice(shard, axis, (i - first, j - first)).contiguous() for i, j in cuts[me]]
-
-    def shape(span: Span) -> tuple[int, ...]:
-        sizes = list(shard.shape)
-        sizes[axis] = span[1] - span[0]
-        return tuple(sizes)
-
-    shapes = {(rank, j): shape(span) for rank in range(size) for j, span in enumerate(cuts[rank])}
-    order = [((me + step) % size, j) for step, j in itertools.product(range(1, size), range(count))]
     with communicating("an all-gather in pieces"):
         if shard.is_cuda and pulling.shares_memory(group, shard.get_device()):
-            own, arrivals = pulling.pull(mine, shapes, order, group, recorded, side, choice)
+            own, arrivals = pulling.pull(mine, pieces, group, recorded, side, choice)
         else:
-            own, arrivals = mine, _post(mine, shapes, order, group)
+            own, arrivals = mine, _post(mine, pieces, group)
     for span, piece in zip(cuts[me], own, strict=True):
         if span[0] < span[1]:
             yield span, piece
@@ -294,14 +286,26 @@ def gathered(
             yield cuts[source][j], piece
 
 
-def _post(
-    mine: Sequence[Tensor], shapes: dict[Place, tuple[int, ...]], order: Sequence[Place], group: Any
-) -> list[Arrival]:
+@lru_cache(1024)
+def _exchanged(
+    shape: tuple[int, ...], axis: int, length: int, count: int, size: int, me: int
+) -> tuple[list[list[Span]], Pieces]:
+    """The spans of an axis that is gathered, by process and piece, and the pieces."""
+    cuts = [_pieces(span, count) for span in spans(length, size)]
+    axis %= len(shape)
+    shapes = tuple(
+        tuple((*shape[:axis], j - i, *shape[axis + 1 :]) for i, j in mine) for mine in cuts
+    )
+    order = itertools.product(range(1, size), range(count))
+    return cuts, Pieces(me, shapes, tuple(((me + step) % size, j) for step, j in order))
+
+
+def _post(mine: Sequence[Tensor], pieces: Pieces, group: Any) -> list[Arrival]:
     """Start to send my pieces to the processes before me and to receive those of the next ones."""
     size, me = dist.get_world_size(group), dist.get_rank(group)
     found: list[Arrival] = []
-    for source, j in order:
-        to, piece = (2 * me - source) % size, mine[0].new_empty(shapes[source, j])
+    for source, j in pieces.order:
+        to, piece = (2 * me - source) % size, mine[0].new_empty(pieces.shape((source, j)))
         works = _exchange([(mine[j], to)], [(piece, source)], group)
 
         def wait(works: list[Any] = works) -> None:

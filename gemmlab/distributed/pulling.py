@@ -15,8 +15,8 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Sequence
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gemmlab.core.packages import TORCH
 from gemmlab.distributed.links import ITEM
@@ -31,7 +31,7 @@ with TORCH.importing():
 if TYPE_CHECKING:
     from gemmlab.linalg.packed import PackedMatrix
 
-_ALIGNMENT = 256  # bytes, of a place in symmetric memory
+_ALIGNMENT = 256  # bytes, of a place in memory
 
 Place = tuple[int, int]  # a process and the number of one of its pieces
 Piece = Any  # a Tensor or a PackedMatrix: what `entry.product` takes
@@ -39,7 +39,64 @@ Arrival = tuple[Place, Callable[[], object], Piece]  # with what waits for it
 Shape = tuple[int, ...]
 
 
-class Shared:
+class Pieces(NamedTuple):
+    """The pieces of all processes: the form of an exchange.
+
+    `order` is that in which process `me` takes those of others.
+    """
+
+    me: int
+    shapes: tuple[tuple[Shape, ...], ...]  # of each process
+    order: tuple[Place, ...]
+
+    def shape(self, place: Place) -> Shape:
+        return self.shapes[place[0]][place[1]]
+
+
+def pull(
+    mine: Sequence[Tensor],
+    pieces: Pieces,
+    group: Any,
+    recorded: Callable[[str], Any],
+    side: str = "",
+    choice: Choice | None = None,
+) -> tuple[list[Piece], list[Arrival]]:
+    """Start to copy the pieces of other processes.
+
+    With a `choice` of precision, parts of the pieces travel, packed for a `side` of a product.
+    Returns my pieces; and of each other one that is not empty its place, what lets the current
+    stream wait for it, and what it will be.
+    """
+    memory, current = _shared(group, mine[0].device), torch.cuda.current_stream()
+    way = memory.take(pieces, side, choice)
+    own: list[Piece] = list(mine)
+    memory.side.wait_stream(current)
+    with torch.cuda.stream(memory.side):
+        for there, x in zip(way.staged, mine, strict=True):
+            there.copy_(x)
+    if choice is not None:
+        current.wait_event(memory.passed)  # so that this half is free
+        own = way.pack(mine, choice, current.cuda_stream)
+        memory.side.wait_stream(current)
+        moves = way.moves(choice, current.cuda_stream)
+    else:
+        moves = [(place, target := mine[0].new_empty(x.shape), target, x) for place, x in way.whole]
+    found: list[Arrival] = []
+    with torch.cuda.stream(memory.side):
+        memory.barrier()
+        for place, piece, target, source in moves:
+            with recorded("copy"):
+                target.copy_(source)
+            arrived = memory.side.record_event()
+            found.append((place, partial(_wait, arrived), piece))
+    return own, found
+
+
+def _wait(event: Any) -> None:
+    torch.cuda.current_stream().wait_event(event)
+
+
+class _Shared:
     """Symmetric memory of a group, and the side stream that copies."""
 
     def __init__(self, group: Any, device: Any) -> None:
@@ -48,30 +105,36 @@ class Shared:
         self.group, self.device = group, device
         # Of high priority: its small kernels start before the blocks of a product fill the GPU.
         self.side = torch.cuda.Stream(device, priority=-1)
-        self._passed = torch.cuda.Event()  # of the last barrier
-        self._half, self._turn, self._tensor, self._memory = 0, 0, None, None
+        self.passed = torch.cuda.Event()  # the last barrier
+        self._half, self._turn, self._memory = 0, 0, None
         self._received: Tensor | None = None  # parts
-        self._packed: dict[Any, PackedMatrix] = {}
+        self._ways: dict[Any, _Way] = {}
         backend = group._get_backend(torch.device("cuda"))  # NOTE: not public; nor are its options
         self._timeout_ms = int(backend.options._timeout.total_seconds() * 1000)
 
-    def turn(self, size: int, received: int) -> None:
-        """Take the half for a product of which each process places at most `size` bytes.
-
-        `received` bytes are for parts of other processes.
-        """
-        from torch.distributed import _symmetric_memory as symmetric
-
-        if size > self._half:
-            self._half = _aligned(size)
-            torch.cuda.synchronize(self.device)  # nothing is copied any more
-            self._packed.clear()
-            self._tensor = symmetric.empty(2 * self._half, dtype=torch.uint8, device=self.device)
-            self._memory = symmetric.rendezvous(self._tensor, self.group)
-        if received and (self._received is None or received > self._received.numel()):
-            self._packed.clear()
-            self._received = torch.empty(received, dtype=torch.uint8, device=self.device)
+    def take(self, pieces: Pieces, side: str, choice: Choice | None) -> _Way:
+        """Take the next half, for pieces that are packed if there is a `choice`."""
         self._turn = 1 - self._turn
+        key = pieces, choice and side, self._turn
+        way = self._ways.get(key)
+        if way is None:
+            layout = _layout(pieces, side, choice)
+            self._grow(layout)
+            way = self._ways[key] = _Way(self, pieces, side, layout)
+        return way
+
+    def _grow(self, layout: _Layout) -> None:
+        if layout.placed > self._half:
+            from torch.distributed import _symmetric_memory as symmetric
+
+            torch.cuda.synchronize(self.device)  # nothing is copied any more
+            self._ways.clear()
+            self._half = layout.placed
+            memory = symmetric.empty(2 * self._half, dtype=torch.uint8, device=self.device)
+            self._memory = symmetric.rendezvous(memory, self.group)
+        if self._received is None or layout.received > self._received.numel():
+            self._ways.clear()
+            self._received = torch.empty(layout.received, dtype=torch.uint8, device=self.device)
 
     def array(self, rank: int, shape: Shape, dtype: Any, first: int) -> Tensor:
         """The array that starts so many bytes into the half of a process."""
@@ -79,8 +142,8 @@ class Shared:
         start = (self._turn * self._half + first) // dtype.itemsize
         return torch.as_tensor(self._memory.get_buffer(rank, shape, dtype, start))
 
-    def parts(self, first: int, size: int) -> Tensor:
-        """A place in the memory for received parts."""
+    def received(self, first: int, size: int) -> Tensor:
+        """A place in the memory for parts of other processes."""
         assert self._received is not None
         return self._received[first : first + size]
 
@@ -88,50 +151,106 @@ class Shared:
         """Let the current stream wait for all processes; it fails after the group's timeout."""
         assert self._memory is not None
         self._memory.barrier(channel=0, timeout_ms=self._timeout_ms)
-        self._passed.record()
-
-    def wait_until_free(self) -> None:
-        """Let the current stream wait until it may write to my half: for the last barrier."""
-        torch.cuda.current_stream().wait_event(self._passed)
-
-    def packed(self, x: Tensor, side: str, choice: Choice, first: int) -> PackedMatrix:
-        """Pack my piece on the current stream into my half; made once per form and place."""
-        stream = torch.cuda.current_stream().cuda_stream
-        key = side, x.shape, choice.tier, stream, self._turn, first
-        found = self._packed.get(key)
-        if found is None:
-            size = _packed_size(tuple(x.shape), side, choice)
-            memory = self.array(dist.get_rank(self.group), (size,), torch.uint8, first)
-            found = self._packed[key] = _matrix(x, side, choice, stream, memory)
-        else:
-            found.fill(x, stream)
-        return found
-
-    def arriving(self, x: Tensor, side: str, choice: Choice, first: int) -> PackedMatrix:
-        """The parts, so many bytes into the memory for received ones, of x of another process."""
-        stream = torch.cuda.current_stream().cuda_stream
-        key = side, x.shape, choice.tier, stream, "arriving", first
-        found = self._packed.get(key)
-        if found is None:
-            size = _packed_size(tuple(x.shape), side, choice)
-            memory = self.parts(first, size)
-            found = self._packed[key] = _matrix(x, side, choice, stream, memory, True)
-        found.array = x
-        return found
+        self.passed.record()
 
 
-_packed_sizes: dict[Any, int] = {}
+_all_shared: dict[Any, _Shared] = {}
 
 
-def _packed_size(shape: Shape, side: str, choice: Choice) -> int:
+def _shared(group: Any, device: Any) -> _Shared:
+    """The symmetric memory of a group; made on first use, by all processes of the group."""
+    key = group.group_name, device
+    found = _all_shared.get(key)
+    if found is None or found.group is not group:  # a group of the same name may be a new one
+        found = _all_shared[key] = _Shared(group, device)
+    return found
+
+
+class _Layout(NamedTuple):
+    """Where pieces are: bytes from the start of a half, and of the memory for received parts."""
+
+    whole: dict[Place, int]
+    parts: dict[Place, int]
+    sizes: dict[Place, int]  # of parts
+    arrivals: dict[Place, int]
+    placed: int  # by a process, at most
+    received: int
+
+
+def _layout(pieces: Pieces, side: str, choice: Choice | None) -> _Layout:
+    whole, parts, sizes = dict[Place, int](), dict[Place, int](), dict[Place, int]()
+    arrivals, placed, received = dict[Place, int](), _ALIGNMENT, 0
+    for rank, shapes in enumerate(pieces.shapes):
+        at = 0
+        for place, shape in (((rank, j), shape) for j, shape in enumerate(shapes)):
+            sizes[place] = _parts_size(shape, side, choice) if choice and math.prod(shape) else 0
+            whole[place] = at
+            parts[place] = at + _aligned(ITEM * math.prod(shape))
+            at = parts[place] + _aligned(sizes[place])
+        placed = max(placed, at)
+    for place in pieces.order:
+        arrivals[place] = received
+        received += _aligned(sizes[place])
+    return _Layout(whole, parts, sizes, arrivals, placed, received)
+
+
+def _parts_size(shape: Shape, side: str, choice: Choice) -> int:
     from gemmlab.linalg import packed  # imports the driver's bindings
 
-    key = shape, side, choice.tier
-    size = _packed_sizes.get(key)
-    if size is None:
-        rows, columns = shape
-        size = _packed_sizes[key] = packed.layout_of((rows, columns), side, choice).nbytes
-    return size
+    rows, columns = shape
+    return packed.layout_of((rows, columns), side, choice).nbytes
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+class _Way:
+    """The places of pieces in one half of the memory, and the pieces as parts."""
+
+    def __init__(self, memory: _Shared, pieces: Pieces, side: str, layout: _Layout) -> None:
+        self._side, self._mine = side, dict[Any, list[Any]]()
+        self._moves: dict[Any, list[Any]] = {}
+
+        def whole(place: Place) -> Tensor:
+            return memory.array(place[0], pieces.shape(place), torch.float32, layout.whole[place])
+
+        def parts(place: Place) -> Tensor:
+            size = (layout.sizes[place],)
+            return memory.array(place[0], size, torch.uint8, layout.parts[place])
+
+        mine = [(pieces.me, j) for j in range(len(pieces.shapes[pieces.me]))]
+        others = [place for place in pieces.order if math.prod(pieces.shape(place))]
+        self.staged = [whole(place) for place in mine]
+        self.whole = [(place, whole(place)) for place in others]
+        self._own_parts = [parts(place) for place in mine]
+        self._travels = [
+            (parts(x), memory.received(layout.arrivals[x], layout.sizes[x])) for x in others
+        ]
+
+    def pack(self, mine: Sequence[Tensor], choice: Choice, stream: int) -> list[Piece]:
+        """Pack my pieces into the half."""
+        found = self._mine.get(stream)
+        if found is None:
+            found = self._mine[stream] = [
+                _matrix(x, self._side, choice, stream, memory) if x.numel() else x
+                for x, memory in zip(mine, self._own_parts, strict=True)
+            ]
+            return found
+        for piece, x in zip(found, mine, strict=True):
+            if x.numel():
+                piece.fill(x, stream)
+        return found
+
+    def moves(self, choice: Choice, stream: int) -> list[tuple[Place, Piece, Tensor, Tensor]]:
+        """Of each piece of others its place, what it will be, and the parts: target, source."""
+        found = self._moves.get(stream)
+        if found is None:
+            found = self._moves[stream] = [
+                (place, _matrix(x, self._side, choice, stream, target, True), target, source)
+                for (place, x), (source, target) in zip(self.whole, self._travels, strict=True)
+            ]
+        return found
 
 
 def _matrix(x: Tensor, side: str, choice: Choice, *rest: Any) -> PackedMatrix:
@@ -140,98 +259,6 @@ def _matrix(x: Tensor, side: str, choice: Choice, *rest: Any) -> PackedMatrix:
     framework, _ = frameworks.locate(x, "a")
     assert framework is not None
     return PackedMatrix(x, framework.describe(x), framework, side, choice, *rest)
-
-
-def _aligned(size: int) -> int:
-    return -(-size // _ALIGNMENT) * _ALIGNMENT
-
-
-_shared: dict[Any, Shared] = {}
-
-
-def shared(group: Any, device: Any) -> Shared:
-    """The symmetric memory of a group; made on first use, by all processes of the group."""
-    key = group.group_name, device
-    found = _shared.get(key)
-    # A group of the same name may be a new one.
-    if found is None or found.group is not group:
-        found = _shared[key] = Shared(group, device)
-    return found
-
-
-def pull(
-    mine: Sequence[Tensor],
-    shapes: dict[Place, Shape],
-    order: Sequence[Place],
-    group: Any,
-    recorded: Callable[[str], Any],
-    side: str = "",
-    choice: Choice | None = None,
-) -> tuple[list[Piece], list[Arrival]]:
-    """Start to copy the pieces of other processes, in this order.
-
-    With a `choice` of precision, parts of the pieces travel, packed for a `side` of a product.
-    Returns my pieces; and of each other one its place, what lets the current stream wait for it,
-    and what it will be. `shapes` are those of all pieces.
-    """
-    me, count, ranks = dist.get_rank(group), len(mine), dist.get_world_size(group)
-    sizes = {
-        place: _packed_size(shape, side, choice) if choice and math.prod(shape) else 0
-        for place, shape in shapes.items()
-    }
-    starts: dict[Place, tuple[int, int]] = {}  # of float32 and of parts, in the owner's half
-    most = 0
-    for rank in range(ranks):
-        at = 0
-        for place in ((rank, j) for j in range(count)):
-            starts[place] = at, at + _aligned(ITEM * math.prod(shapes[place]))
-            at = starts[place][1] + _aligned(sizes[place])
-        most = max(most, at)
-    order = [place for place in order if math.prod(shapes[place])]
-    received, end = dict[Place, int](), 0
-    for place in order:
-        received[place], end = end, end + _aligned(sizes[place])
-    memory, current = shared(group, mine[0].device), torch.cuda.current_stream()
-    memory.turn(max(most, _ALIGNMENT), end)
-
-    def float32(place: Place) -> Tensor:
-        return memory.array(place[0], shapes[place], torch.float32, starts[place][0])
-
-    memory.side.wait_stream(current)
-    with torch.cuda.stream(memory.side):
-        for j in range(count):
-            float32((me, j)).copy_(mine[j])
-    own: list[Piece] = list(mine)
-    moves: list[tuple[Place, Piece, Tensor, Tensor]] = []  # what it will be, target, source
-    if choice is None:
-        for place in order:
-            target = mine[0].new_empty(shapes[place])
-            moves.append((place, target, target, float32(place)))
-    else:
-        memory.wait_until_free()
-        for j, x in enumerate(mine):
-            if x.numel():
-                own[j] = memory.packed(x, side, choice, starts[me, j][1])
-        for place in order:
-            piece = memory.arriving(float32(place), side, choice, received[place])
-            target = memory.parts(received[place], sizes[place])
-            source = memory.array(place[0], (sizes[place],), torch.uint8, starts[place][1])
-            moves.append((place, piece, target, source))
-        memory.side.wait_stream(current)
-    found: list[Arrival] = []
-    with torch.cuda.stream(memory.side):
-        memory.barrier()
-        for place, piece, target, source in moves:
-            with recorded("copy"):
-                target.copy_(source)
-            event = torch.cuda.Event()
-            event.record(memory.side)
-
-            def wait(event: Any = event) -> None:
-                torch.cuda.current_stream().wait_event(event)
-
-            found.append((place, wait, piece))
-    return own, found
 
 
 @lru_cache(64)
