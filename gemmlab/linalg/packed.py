@@ -14,7 +14,7 @@ from gemmlab.linalg import shapes
 from gemmlab.linalg.frameworks import ArrayDescriptor, Framework
 from gemmlab.linalg.planning import plan, tiers
 from gemmlab.linalg.planning.plan import STATUS_BYTES, Packed
-from gemmlab.linalg.planning.program import SOURCES, Factor
+from gemmlab.linalg.planning.program import Factor, Source
 from gemmlab.linalg.runtime.driver import call
 from gemmlab.linalg.runtime.workspaces import workspace
 
@@ -65,7 +65,7 @@ class PackedMatrix:
         self.address = framework.address(memory)
         if arrives:
             return
-        launches = plan.pack(factor.operand, self.layout, SOURCES[factor.name], self.address)
+        launches = plan.pack(factor.operand, self.layout, Source(factor.name), self.address)
         space = workspace(framework, descriptor.device, stream)
         with space.lock:
             self._launches = space.launcher.bind(launches)

@@ -47,7 +47,7 @@ class Source(int):
         return self
 
 
-SOURCES = {name: Source(name) for name in NAMES}
+_SOURCES = {name: Source(name) for name in NAMES}
 
 
 @dataclass(slots=True)
@@ -193,7 +193,7 @@ class Job:
 
     def launches(self, memory: WorkspaceAddresses, sms: int) -> tuple[PlannedLaunch, ...]:
         """All launches in order. `Source`s stand in for the caller's arrays."""
-        factors, c = (self.left, self.right), SOURCES["c"]
+        factors, c = (self.left, self.right), _SOURCES["c"]
         spaces = (memory.left, memory.right)
         # The packed operands with each factor's exponents, counts and first parts.
         bases = (
@@ -203,7 +203,7 @@ class Job:
         result: list[PlannedLaunch] = []
         for factor, base in zip(factors, bases, strict=True):
             if factor.kept is None:
-                result += plan.pack(factor.operand, factor.packed(), SOURCES[factor.name], base)
+                result += plan.pack(factor.operand, factor.packed(), _SOURCES[factor.name], base)
         wide, at = self.most_wide, memory.totals
         most = NO_LIMIT if wide is None else (wide + 1) * WIDE_COUNT - 1
         counter = memory.report + plan.DOUBTED
@@ -214,7 +214,7 @@ class Job:
             result.append(self._repack(spaces, bases, sms, most + 1, many))
             risk = (most + 1, NO_LIMIT)
             result += self._multiply(self.choice.fallback, spaces, bases, sms, risk, at, many)
-        addresses = (SOURCES[self.left.name], SOURCES[self.right.name], c)
+        addresses = (_SOURCES[self.left.name], _SOURCES[self.right.name], c)
         packed = (self.left.packed(), self.right.packed())
         report = (*bases, memory.report)
         clear = (self.left.kept is None) + 2 * (self.right.kept is None)
@@ -247,8 +247,8 @@ class Job:
     ) -> tuple[PlannedLaunch, ...]:
         """Multiply the packed data at `data`, with the exponents and counts at `bases`."""
         packed = (self.left.packed(scheme), self.right.packed(scheme))
-        tile, addresses = self._tile(scheme, sms), (*data, SOURCES["c"])
-        d = self.d and Added(SOURCES["d"], self.d.row_stride, self.d.column_stride, self.d.step)
+        tile, addresses = self._tile(scheme, sms), (*data, _SOURCES["c"])
+        d = self.d and Added(_SOURCES["d"], self.d.row_stride, self.d.column_stride, self.d.step)
         return plan.multiply(
             self._product, tile, *packed, addresses, sms, risk, totals, bases, doubts, d
         )
@@ -273,7 +273,7 @@ class Job:
         ):
             operand, packed = factor.operand, factor.packed(factor.fallback)
             offsets = packed.offsets
-            args[f"x_{side}"] = SOURCES[factor.name]
+            args[f"x_{side}"] = _SOURCES[factor.name]
             args[f"out_{side}"] = to + offsets["out"]
             args[f"unscale_{side}"] = base + offsets["unscale"]
             args[f"risk_{side}"] = base + offsets["risk"]
