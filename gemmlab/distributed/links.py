@@ -48,7 +48,8 @@ class Machine:
     each other's memory; None: pieces are sent. `per_node` is the number of GPUs in a node.
     `operations` is the rate of products in operations per second; None uses the predicted times of
     `gemmlab.matmul` on an H200, but no more than `sustained` operations per second once operands
-    are packed: under long load, GPUs lower their clocks.
+    are packed: under long load, GPUs lower their clocks. `host` is the seconds in which the host
+    launches the product of a piece.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Machine:
     per_node: int = 8
     operations: float | None = None
     sustained: float = 222e12  # measured on an H200 at 16384³
+    host: float = 0.0
 
     def links(self, mesh: Sequence[int]) -> tuple[Link, ...]:
         """Return the link along each dimension of a mesh whose last dimensions are in a node."""
@@ -169,7 +171,7 @@ _NVLINK = fit(
 )
 _NETWORK = Link("InfiniBand NDR", 30e-6, 45e9, "nominal: 400 Gb/s per GPU; not measured")
 _COPIES = Link("NVLink, copied", 15e-6, 360e9, "assumed")
-H200 = Machine("H200", _NVLINK, _NETWORK, _COPIES)
+H200 = Machine("H200", _NVLINK, _NETWORK, _COPIES, host=50e-6)
 _LOOPBACK = Link("loopback", 200e-6, 1e9, "assumed")
 HOST = Machine("CPUs of one host, gloo", _LOOPBACK, _LOOPBACK, per_node=1 << 20, operations=5e10)
 

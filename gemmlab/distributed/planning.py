@@ -341,14 +341,38 @@ def _overlapped(found: Plan, overlap: bool | None) -> Plan:
             total = found.total - found.product - move.seconds + _together(found, move, way)
             forced = overlap is True and best.overlap is None
             if total < best.total or forced:
-                best = replace(found, overlap=way, total=total)
+                memory = found.memory + _shared_memory(found, way)
+                best = replace(found, overlap=way, total=total, memory=memory)
     return best
+
+
+def _shared_memory(found: Plan, way: Overlap) -> int:
+    """Bytes that an overlap takes in addition: two halves of symmetric memory.
+
+    Received parts are counted as those of the whole operand, which itself is then not there.
+    """
+    if not _pulls(found, way):
+        return 0
+    mesh = found.mesh
+    shape = found.shapes["ab".index(way.what)]
+    before, after = (found.a, found.at_a) if way.what == "a" else (found.b, found.at_b)
+    shard, whole = (
+        ITEM * math.prod(placements.local_shape(shape, at, mesh)) for at in (before, after)
+    )
+    return 4 * shard - whole if way.parts else 2 * shard
+
+
+def _pulls(found: Plan, way: Overlap) -> bool:
+    """Whether pieces are copied out of the memory of other GPUs."""
+    machine = found.machine
+    link = machine.pieces(found.mesh, way.dimension)
+    return way.what != "c" and machine.copies is not None and link is machine.copies
 
 
 def _may_pack(found: Plan, way: Overlap) -> bool:
     """Whether packed parts of an operand can travel: between GPUs that read each other's memory."""
-    machine, mesh = found.machine, found.mesh
-    if way.what == "c" or machine.pieces(mesh, way.dimension) is not machine.copies:
+    machine = found.machine
+    if not _pulls(found, way):
         return False
     sizes = _piece(found, way)
     return machine.packs(*sizes) and all(len(shape) == 2 for shape in found.shapes)
@@ -400,7 +424,8 @@ def _together(found: Plan, move: Transfer, way: Overlap) -> float:
         for i in range(1, steps - pieces + 1):
             left = max(left, i * piece) + travel
         shard = sizes[0] * sizes[1] * pieces
-        return max(left + link.start, steps * piece) + machine.adding(shard, count, batch)
+        done = max(left + link.start, steps * piece) + machine.adding(shard, count, batch)
+        return max(done, steps * machine.host)
     adding = machine.adding(m, n, batch) if way.axis == "k" else 0.0
     start, own = link.start, pieces * piece
     if way.parts:  # mine are packed before any travels
@@ -410,7 +435,7 @@ def _together(found: Plan, move: Transfer, way: Overlap) -> float:
     done = own + (pieces - 1) * adding  # while the first of the others travel
     for i in range(1, steps - pieces + 1):
         done = max(done, start + i * travel) + piece + adding
-    return done
+    return max(done, steps * machine.host)
 
 
 # -- words
