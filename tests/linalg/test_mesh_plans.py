@@ -121,7 +121,8 @@ def test_summa_on_nodes_that_do_not_exist():
 def test_overlap_hides_at_most_the_transfer_and_only_if_faster():
     for n in (256, 4096, 32768):
         with_it, without = (gd.plan((n, n), (n, n), mesh=(4,), overlap=x) for x in (None, False))
-        copied = gd.links.H200.copies.seconds(with_it.moved)
+        assert links.H200.copies is not None
+        copied = links.H200.copies.seconds(with_it.moved)
         spared = with_it.machine.packing(n, n, n, "b")
         assert max(with_it.product - spared, copied) * 0.99 <= with_it.total <= without.total
     assert gd.plan((256, 256), (256, 256), mesh=(4,)).overlap is None
@@ -132,10 +133,10 @@ def test_overlap_hides_at_most_the_transfer_and_only_if_faster():
 
 
 def test_parts_travel_where_they_are_read_and_pay():
-    def parts(machine=links.H200, mesh=(4,), shape=(8192, 8192)):
+    def parts(machine=links.H200, mesh=(4,), shape: tuple[int, ...] = (8192, 8192)):
         at = (f"S({len(shape) - 2})",) * 2
         plan = gd.plan(shape, shape, mesh=mesh, placed=at, machine=machine, overlap=True)
-        return plan.overlap.parts
+        return plan.overlap is not None and plan.overlap.parts
 
     assert parts()
     assert not parts(replace(links.H200, copies=None))  # pieces are sent
@@ -161,7 +162,9 @@ def test_memory_counts_what_a_process_holds():
     n = 8192
     shard, whole = 4 * n * n // 4, 4 * n * n
     plan = gd.plan((n, n), (n, n), mesh=(4,))
-    assert plan.overlap.parts  # shards of a, b, c; symmetric memory; parts of a's shard and of b
+    assert (
+        plan.overlap is not None and plan.overlap.parts
+    )  # shards of a, b, c; symmetric memory; parts of a's shard and of b
     assert plan.memory == 3 * shard + 4 * shard + shard + whole
 
 
