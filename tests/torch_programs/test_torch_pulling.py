@@ -1,0 +1,112 @@
+"""Pieces copied out of symmetric memory, of which threads play the GPUs: places, halves, order."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+from torch.distributed import _symmetric_memory as symmetric  # noqa: E402
+
+from gemmlab.distributed import overlap, pulling  # noqa: E402
+
+SIZE = 3
+
+
+class World:
+    """Symmetric memory of threads. Process 0 is slow to copy."""
+
+    def __init__(self) -> None:
+        self.memory: dict[tuple[int, int], Any] = {}  # by generation and process
+        self.barrier = threading.Barrier(SIZE)
+
+    def rendezvous(self, tensor: Any, group: Any) -> Any:
+        group.generation += 1
+        self.memory[group.generation, group.rank] = tensor
+        self.barrier.wait(5)
+        return Memory(self, group.rank, group.generation)
+
+
+class Memory:
+    def __init__(self, world: World, rank: int, generation: int) -> None:
+        self.world, self.rank, self.generation = world, rank, generation
+
+    def get_buffer(self, rank: int, shape: tuple[int, ...], dtype: Any, start: int) -> Any:
+        whole = self.world.memory[self.generation, rank].view(dtype)
+        return whole[start : start + torch.Size(shape).numel()].view(shape)
+
+    def barrier(self, channel: int, timeout_ms: int) -> None:
+        assert (channel, timeout_ms) == (0, 7000)
+        self.world.barrier.wait(5)
+        if self.rank == 0:
+            time.sleep(0.01)
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Any], None]], None]:
+    """Return what runs a function as each process, given its group."""
+    event = SimpleNamespace(record=lambda *_: None)
+    stream = SimpleNamespace(
+        wait_stream=lambda _: None, wait_event=lambda _: None, record_event=lambda: event
+    )
+    monkeypatch.setattr(torch.cuda, "Stream", lambda *_, **__: stream)
+    monkeypatch.setattr(torch.cuda, "Event", lambda: event)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: stream)
+    monkeypatch.setattr(torch.cuda, "stream", lambda _: nullcontext())
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda _: None)
+    world = World()
+    monkeypatch.setattr(symmetric, "empty", torch.empty)
+    monkeypatch.setattr(symmetric, "rendezvous", world.rendezvous)
+    options = SimpleNamespace(_timeout=timedelta(seconds=7))
+
+    def runs(work: Callable[[Any], None]) -> None:
+        groups = [
+            SimpleNamespace(
+                rank=rank,
+                generation=0,
+                group_name=f"{id(world)} {rank}",
+                _get_backend=lambda _: SimpleNamespace(options=options),
+            )
+            for rank in range(SIZE)
+        ]
+        with ThreadPoolExecutor(SIZE) as pool:
+            list(pool.map(work, groups))
+
+    return runs
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_every_process_gets_every_piece(run: Any, axis: int) -> None:
+    def work(group: Any) -> None:
+        # The second length needs more memory; then both come in turn.
+        for turn, (length, count) in enumerate([(7, 2), (7, 2), (40, 1), (7, 2), (40, 1), (7, 2)]):
+            shape = (length, 5) if axis == 0 else (5, length)
+            whole = torch.arange(5.0 * length).view(shape) + 1000 * turn
+            spans = overlap.spans(length, SIZE)[group.rank]
+            shard = whole.narrow(axis, spans[0], spans[1] - spans[0])
+            cuts, pieces = overlap._exchanged(shard.shape, axis, length, count, SIZE, group.rank)
+            mine = [
+                shard.narrow(axis, i - spans[0], j - i).contiguous() for i, j in cuts[group.rank]
+            ]
+            own, arrivals = pulling.pull(mine, pieces, group, lambda _: nullcontext())
+            assert all(x is y for x, y in zip(own, mine, strict=True))
+            seen = []
+            for (rank, j), wait, piece in arrivals:
+                wait()
+                first, end = cuts[rank][j]
+                assert torch.equal(piece, whole.narrow(axis, first, end - first)), (turn, rank)
+                seen.append((rank, j))
+            nexts = [(group.rank + step) % SIZE for step in range(1, SIZE)]
+            full = [(rank, j) for rank in nexts for j in range(count)]
+            assert seen == [(r, j) for r, j in full if cuts[r][j][0] < cuts[r][j][1]]
+
+    run(work)
