@@ -21,7 +21,7 @@ from typing import Any
 
 from gemmlab import distributed as gd
 from gemmlab.core.packages import TORCH
-from gemmlab.distributed import links, overlap, pulling
+from gemmlab.distributed import links, overlap, planning, pulling
 from gemmlab.linalg import entry
 from gemmlab.problems.problem import U
 
@@ -258,6 +258,13 @@ class Bench:
         for name, given in options.items():
             contenders[name] = partial(gd.matmul, x, y, out_placements=wanted, **given)
             plans[name] = gd.plan(x, y, out_placements=wanted, **given)
+        for plan in planning.overlapping(plans[PLAIN]):
+            assert plan.overlap is not None
+            way = plan.overlap
+            kind = "float16 parts" if way.parts else "float32"
+            name = f"pieces: {way.pieces} of {kind} along {way.axis}"
+            contenders[name] = partial(self.in_pieces, shard_a, shard_b, way, n)
+            plans[name] = plan
         contenders["torch.matmul"] = lambda: torch.matmul(x, y)
         if self.device.type == "cuda":
             contenders["fused_all_gather_matmul, columns of b"] = self.fused(a, b)
@@ -266,6 +273,12 @@ class Bench:
         for name in (OVERLAPPED, PLAIN):
             self.timeline(name, contenders[name])
         self.write()
+
+    def in_pieces(self, a: Tensor, b: Tensor, way: planning.Overlap, length: int) -> Tensor:
+        """One way of overlapping, of all that the plan weighs."""
+        group, options = self.mesh.get_group(), {"alpha": None, "precision": None}
+        size = (way.what, way.axis, length, way.pieces)
+        return overlap.gathered_product(a, b, *size, group, options, parts=way.parts)
 
     def fused(self, a: Tensor, b: Tensor) -> Callable[[], Any]:
         """PyTorch's own overlapped product: it gathers rows of a, for columns of b."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -330,20 +330,29 @@ def _overlapped(found: Plan, overlap: bool | None) -> Plan:
     if overlap is False:
         return found
     best = found
+    for candidate in overlapping(found):
+        forced = overlap is True and best.overlap is None
+        if candidate.total < best.total or forced:
+            best = candidate
+    return best
+
+
+def overlapping(found: Plan) -> Iterator[Plan]:
+    """Yield a plan for each way in which a transfer of this one, without overlap, may overlap."""
     for move in found.transfers:
         axis = _axis(found, move)
         if axis is None:
             continue
         for pieces, parts in itertools.product(PIECES, (False, True)):
             way = Overlap(move.what, move.dimension, axis, pieces, parts)
-            if parts and not _may_pack(found, way):
-                continue
-            total = found.total - found.product - move.seconds + _together(found, move, way)
-            forced = overlap is True and best.overlap is None
-            if total < best.total or forced:
-                memory = found.memory + _shared_memory(found, way)
-                best = replace(found, overlap=way, total=total, memory=memory)
-    return best
+            if not parts or _may_pack(found, way):
+                yield _with(found, move, way)
+
+
+def _with(found: Plan, move: Transfer, way: Overlap) -> Plan:
+    total = found.total - found.product - move.seconds + _together(found, move, way)
+    memory = found.memory + _shared_memory(found, way)
+    return replace(found, overlap=way, total=total, memory=memory)
 
 
 def _shared_memory(found: Plan, way: Overlap) -> int:

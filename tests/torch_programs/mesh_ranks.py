@@ -370,7 +370,7 @@ def measuring_products(mesh: Mesh, _: Mesh | None) -> None:
         bench.other_cases(16)
         bench.programs(16)
         assert not [row for row in bench.rows if "failed" in row], bench.rows
-        assert len(bench.rows) == 22
+        assert len(bench.rows) == 25
         assert all(row["error"] is None or row["error"] < 10 for row in bench.rows)
         ours = [row for row in bench.rows if row["by"].startswith("gemmlab") and row["error"]]
         assert all(row["predicted"] > 0 for row in ours)
