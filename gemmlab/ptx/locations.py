@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
+from gemmlab.ptx.ir import Instruction
+
+# The CuTe DSL gives loops that it has changed the location of the host function that launches the
+# kernel. Such instructions keep the previous line.
+_LAUNCHER = "/gemmlab/compile/cute_launch.py"
+
 Location = tuple[int, int, int]  # file, line, column
 
 
@@ -25,3 +33,14 @@ class Locations:
         while chain[-1] in self.calls:
             chain.append(self.calls[chain[-1]])
         return chain
+
+
+def name_sources(instructions: Iterable[Instruction], files: Mapping[int, str]) -> None:
+    """Replace the numbers of files in the sources of a function's instructions by their names."""
+    before: str | None = None
+    for i in instructions:
+        if i.source and i.source.split(":")[0].isdigit():
+            number, line = i.source.split(":")
+            name = files.get(int(number), f"file {number}")
+            i.source = before if name.endswith(_LAUNCHER) else f"{name}:{line}"
+        before = i.source

@@ -31,7 +31,7 @@ from gemmlab.ptx.ir import (
     Vector,
 )
 from gemmlab.ptx.lexer import Tokens
-from gemmlab.ptx.locations import Locations
+from gemmlab.ptx.locations import Locations, name_sources
 from gemmlab.ptx.modifiers import read_opcode
 from gemmlab.ptx.opcodes import JUMPS
 from gemmlab.ptx.recent import Recent
@@ -122,11 +122,7 @@ class Parser(Tokens):
         if not module.version or not module.target:
             self.fail("no .version and .target directive: this is not PTX")
         for function in module.functions.values():
-            for i in function.instructions:
-                if i.source and i.source.split(":")[0].isdigit():
-                    number, line = i.source.split(":")
-                    name = self.files.get(int(number), f"file {number}")
-                    i.source = f"{name}:{line}"
+            name_sources(function.instructions, self.files)
         return module
 
     def file(self) -> None:

@@ -6,6 +6,7 @@ import pytest
 import gemmlab
 from gemmlab import problems
 from gemmlab.compile.cute import compile_rung
+from gemmlab.errors import BudgetError
 from gemmlab.kernels import ladder
 from gemmlab.lab import views
 
@@ -56,6 +57,27 @@ def test_a_rungs_lines_are_those_of_its_file():
     file, _, number = conflicted.rpartition(":")
     assert file.endswith("shared.py")
     assert "sT[" in views.source(rung).splitlines()[int(number) - 1]
+
+
+def test_no_line_is_of_the_function_that_launches_a_cute_kernel():
+    """An endless loop without memory accesses has only such locations."""
+    text = """.version 8.0
+.target sm_90a
+.address_size 64
+.visible .entry k(.param .u32 n)
+{
+.reg .u32 %r<2>;
+.loc 1 7 0
+ld.param.u32 %r1, [n];
+.loc 2 9 0
+L: bra L;
+}
+.file 1 "/home/ada/k.py"
+.file 2 "/usr/lib/gemmlab/compile/cute_launch.py"
+"""
+    with pytest.raises(BudgetError) as error:
+        gemmlab.emulate(gemmlab.load(text), grid=1, block=32, args=[1], max_instructions=1000)
+    assert error.value.site is not None and error.value.site.source == "/home/ada/k.py:7"
 
 
 def test_cuda_lines(tmp_path):
