@@ -1,8 +1,9 @@
 """The rungs of the ladders and their baselines, like `gemmlab bench`. Minutes of GPU time.
 
-    python -m benchmarks ladder FOLDER [gemm gemm-course …]
+    python -m benchmarks ladder FOLDER [gemm sum:vectorized,fixed-order …]
 
-One process measures all cases; together they are one run, in a new folder.
+Rungs after a colon are measured alone, beside the baselines. One process measures all cases;
+together they are one run, in a new folder.
 """
 
 from __future__ import annotations
@@ -34,11 +35,17 @@ class Group:
     family: str = "normal"
     baselines: tuple[str, ...] | None = None  # None: those that are installed
 
-    def plan(self) -> session.BenchPlan:
+    def plan(self, chosen: str = "") -> session.BenchPlan:
+        """The measurement of all rungs, or of those whose names are `chosen`, with commas between.
+
+        Raises UnknownNameError.
+        """
         problem = problems.find(self.problem)
         same = SAME.get(self.problem, ())
         rungs = [rung for rung in ladder.rungs(self.problem) if rung.name not in same]
         rungs = [rung for rung in rungs if rung.launches is None]  # only single launches
+        if chosen:
+            rungs = [ladder.find(name, self.layout, self.problem) for name in chosen.split(",")]
         return session.BenchPlan(
             problem=problem,
             rungs=[ladder.in_layout(rung, self.layout) for rung in rungs],
@@ -55,11 +62,13 @@ GROUPS = {
     "gemm-skinny": Group("gemm", [(64, 8192, 8192), (8192, 64, 8192)]),
     "gemm-large": Group("gemm", [(8192,) * 3], baselines=("cublas", "torch")),
     "gemm-course": Group("gemm", [(4096,) * 3], "course", baselines=("cublas", "torch")),
+    "gemm-course-large": Group("gemm", [(8192,) * 3], "course", baselines=("cublas",)),
+    "gemm-course-ragged": Group("gemm", [(4097, 4095, 4093)], "course", baselines=("cublas",)),
     "transpose": Group("transpose", [(1024, 1024), (5000, 3000), (8192, 8192)]),
     "sum": Group("sum", VECTORS),
     "histogram": Group("histogram", [*VECTORS[:2], (2**28,)], family="uniform"),
-    "histogram-single": Group("histogram", VECTORS[1:2], family="single"),
-    "histogram-text": Group("histogram", VECTORS[1:2], family="text"),
+    "histogram-single": Group("histogram", [VECTORS[1], (2**28,)], family="single"),
+    "histogram-text": Group("histogram", [VECTORS[1], (2**28,)], family="text"),
     "vector-add": Group("vector-add", VECTORS),
 }
 
@@ -73,12 +82,14 @@ class Ladder:
 
     def run(self, target: Path, chosen: Sequence[str], gpu: Gpu) -> int:
         """Return the exit code: 0 if every case has a record. Raises GemmlabError."""
-        groups = [check_name("part", name, self.parts) for name in chosen or self.parts]
+        plans = []
+        for word in chosen or self.parts:
+            part, _, rungs = word.partition(":")
+            plans.append(check_name("part", part, self.parts).plan(rungs))
         record.check_new(target)
         arch = gpu.device.arch
         jobs, refusals = [], []
-        for group in groups:
-            plan = group.plan()
+        for plan in plans:
             for shape in plan.shapes:
                 job, refused = plan.job(shape, PROTOCOL, arch)
                 jobs.append(job)

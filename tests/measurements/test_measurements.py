@@ -23,7 +23,7 @@ from benchmarks import (
 from benchmarks.emulator import launches, tables
 from benchmarks.measurement import Measurement
 from gemmlab import problems
-from gemmlab.errors import InputError
+from gemmlab.errors import InputError, UnknownNameError
 
 
 def test_first_product_leaves_the_first_process_out():
@@ -105,6 +105,16 @@ def test_rungs_that_share_a_kernel_or_take_several_launches_are_not_timed_apart(
         problem = problems.find(group.problem)
         assert group.layout in problem.layouts and group.family in problem.families
         assert all(len(size) == len(problem.axes) for size in group.sizes)
+
+
+def test_rungs_of_a_ladder_are_chosen_by_name():
+    plan = ladder.MEASUREMENT.parts["gemm-course"].plan("float4,naive")
+    assert [(rung.name, rung.layout) for rung in plan.rungs] == [
+        ("float4", "course"),
+        ("naive", "course"),
+    ]
+    with pytest.raises(UnknownNameError):
+        ladder.MEASUREMENT.parts["sum"].plan("float4")
 
 
 def test_a_ladder_goes_into_a_new_folder(tmp_path):
