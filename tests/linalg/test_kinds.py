@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gemmlab.linalg.arch.sm80 import SM80
 from gemmlab.linalg.planning import formulas, kinds
 from gemmlab.linalg.planning.formulas import NotTraceable
 from gemmlab.linalg.planning.program import NAMES, Factor, Job, WorkspaceAddresses, placed
@@ -23,6 +24,7 @@ CHOICES = [
     Choice("fp16x3", "", "bf16x6"),
     Choice("fp16x3", "requested"),
     Choice("bf16x6", "requested"),
+    Choice("fp16x3", "", "bf16x6", SM80),
 ]
 
 

@@ -8,7 +8,15 @@ import pytest
 
 from gemmlab.errors import TierError
 from gemmlab.linalg.planning.program import Factor, Job
-from gemmlab.linalg.planning.tiers import TOLERATED, Case, Choice, choose, tolerated
+from gemmlab.linalg.planning.tiers import (
+    TOLERATED,
+    Case,
+    Choice,
+    choose,
+    fp16x3_time,
+    sgemm_time,
+    tolerated,
+)
 from gemmlab.linalg.shapes import Operand, Stack
 
 HOPPER = Case(4096, 4096, 4096, capability=(9, 0))
@@ -18,6 +26,15 @@ HOPPER = Case(4096, 4096, 4096, capability=(9, 0))
 def test_large_products_go_to_tensor_cores_with_a_way_out(n: int) -> None:
     choice = choose(None, replace(HOPPER, m=n, n=n, k=n))
     assert (choice.tier, choice.fallback) == ("fp16x3", "bf16x6")
+
+
+def test_an_a100_uses_its_tensor_cores_and_geforce_does_not() -> None:
+    case = replace(HOPPER, capability=(8, 0), multiprocessors=108)
+    choice = choose(None, case)
+    assert (choice.tier, choice.fallback, choice.arch.target) == ("fp16x3", "bf16x6", "sm_80")
+    assert 2.5 < sgemm_time(case) / fp16x3_time(case) < 3.5  # published: 2.6
+    for capability in ((8, 6), (8, 9), (12, 0)):
+        assert choose(None, replace(case, capability=capability)).tier == "ieee"
 
 
 @pytest.mark.parametrize(("m", "n", "k"), [(256, 256, 256), (1, 4096, 4096), (4096, 4096, 16)])
@@ -59,7 +76,7 @@ def test_packed_operands_decide() -> None:
         ("ieee", packed),
         ("bf16x6", packed),
         (None, replace(HOPPER, packed=("fp16x3", "bf16x6"))),
-        (None, replace(packed, capability=(8, 0))),
+        (None, replace(packed, capability=(8, 6))),
     ):
         with pytest.raises(TierError, match="packed"):
             choose(precision, case)

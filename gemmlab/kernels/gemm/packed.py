@@ -151,11 +151,17 @@ def operands(a: Any, b: Any, sizes: Any, pitches: Any, config: cutlass.Constexpr
 
 
 @cute.jit
+def several(pointer: cute.Pointer, offset: Any, size: cutlass.Constexpr) -> cute.Tensor:
+    """Eight or four elements of 16 bits, for one access. The address must be aligned."""
+    address = (pointer + offset).toint()
+    aligned = cute.make_ptr(Float16, address, pointer.memspace, assumed_align=2 * size)
+    return cute.make_tensor(aligned, cute.make_layout(size))
+
+
+@cute.jit
 def eight(pointer: cute.Pointer, offset: Any) -> cute.Tensor:
     """Eight elements, for one 128-bit access. The address must be aligned."""
-    address = (pointer + offset).toint()
-    aligned = cute.make_ptr(Float16, address, pointer.memspace, assumed_align=16)
-    return cute.make_tensor(aligned, cute.make_layout(EIGHT))
+    return several(pointer, offset, EIGHT)
 
 
 @cute.jit
@@ -174,22 +180,35 @@ def columns(part: cute.Tensor, config: Any) -> cute.Tensor:
 
 
 @cute.jit
-def fetch(matrix, ring: cute.Pointer, first: Int32, corner: Any, config: cutlass.Constexpr):
+def fetch(
+    matrix,
+    ring: cute.Pointer,
+    first: Int32,
+    corner: Any,
+    config: cutlass.Constexpr,
+    size: cutlass.Constexpr = EIGHT,
+):
     """Start the copies of all parts of a tile at `corner`, to the stages from `first` on.
 
     A stage holds 128-byte lines, in boxes of 64 elements side by side if the lines are longer.
-    Chunk x of line y is at x ^ (y mod 8): eight lines of a column lie in different banks.
+    Chunk x of line y is at x ^ (y mod 8): eight lines of a column lie in different banks. A copy
+    moves a chunk, or half of one if `size` is 4.
     """
     thread, _, _ = cute.arch.thread_idx()
-    lines, width = corner[2]
-    chunks = width // EIGHT
-    for r in cutlass.range_constexpr(PARTS * lines * chunks // config.threads):
-        i, part = thread + r // PARTS * config.threads, r % PARTS
-        y, x = i // chunks, i % chunks
-        box = (first + part) * (width // LINE) + x // 8
-        target = eight(ring, (box * lines + y) * LINE + (x % 8 ^ y % 8) * EIGHT)
-        line, element = corner[0] + y, corner[1] + x * EIGHT
-        source = eight(matrix.iterator, cute.crd2idx((line, element, part), matrix.layout))
+    (lines, width), parts = corner[2], matrix.shape[2]
+    copies, pieces = width // size, EIGHT // size
+    for r in cutlass.range_constexpr(parts * lines * copies // config.threads):
+        i, part = thread + r // parts * config.threads, r % parts
+        y, x = i // copies, i % copies
+        chunk, start = x, 0
+        if cutlass.const_expr(pieces > 1):
+            chunk, start = x // pieces, x % pieces * size
+        box = (first + part) * (width // LINE) + chunk // 8
+        within = (box * lines + y) * LINE + (chunk % 8 ^ y % 8) * EIGHT + start
+        target = several(ring, within, size)
+        line, element = corner[0] + y, corner[1] + x * size
+        offset = cute.crd2idx((line, element, part), matrix.layout)
+        source = several(matrix.iterator, offset, size)
         inside = line < matrix.shape[0] and element < matrix.shape[1]
         simt.copy_async(source, target, inside, True)
 

@@ -65,7 +65,7 @@ def warp_mma() -> cute.TiledMma:
 def fragments(mma: cute.TiledMma, tile: cute.Tensor, operand: str, major: str) -> cute.Tensor:
     """Load the lane's elements of a warp's tile (rows of A or columns of B, 16 of k)."""
     lane = cute.arch.lane_idx()
-    atom = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(major == "mn", 4), Float16)
+    atom = cute.make_copy_atom(warp.LdMatrix8x8x16bOp(major == "mn", 4), tile.element_type)
     own = mma.get_slice(lane)
     if operand == "a":
         copy = cute.make_tiled_copy_A(atom, mma).get_slice(lane)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gemmlab.kernels.gemm.sm90.config import PackConfig
+from gemmlab.kernels.gemm.sm90.config import PackConfig, TileConfig
 
 
 @dataclass(frozen=True, eq=False)
@@ -15,9 +15,11 @@ class Architecture:
     target: str  # to compile for, "sm_90a"
     capability: tuple[int, int]
     multiprocessors: int  # of the GPU measured
-    package: str  # of the kernels
-    kernels: Mapping[str, tuple[str, str]]  # name in a launch -> file in the package, function
+    kernels: Mapping[str, tuple[str, str]]  # name in a launch -> module, function
 
+    tile: type[TileConfig]
+    blocks: tuple[int, ...]  # of a cluster that multiplies, best first
+    least_tiles: int  # of all parts, in shared memory
     stages: Mapping[int, int]  # width of the tile -> stages of shared memory
     step_clocks: Mapping[int, int]  # width of the tile -> clocks per 64 of k
     round_clocks: int  # to fill the pipeline and to write C

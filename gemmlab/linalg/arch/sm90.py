@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from gemmlab.kernels.gemm.sm90.config import PackConfig
+from gemmlab.kernels.gemm.sm90.config import PackConfig, TileConfig
 from gemmlab.linalg.arch.architecture import Architecture
 
 SM90 = Architecture(
     target="sm_90a",
     capability=(9, 0),
     multiprocessors=132,
-    package="gemmlab.kernels.gemm.sm90",
     kernels={
-        "pack_k_major": ("pack", "pack_k_major"),
-        "pack_mn_major": ("pack", "pack_mn_major"),
-        "find_peaks": ("pack_deep", "find_peaks"),
-        "pack_mn_major_deep": ("pack_deep", "pack_mn_major_deep"),
-        "multiply_packed": ("mainloop", "kernel"),
-        "repack": ("repack", "kernel"),
-        "repair": ("repair", "kernel"),
+        "pack_k_major": ("sm90.pack", "pack_k_major"),
+        "pack_mn_major": ("sm90.pack", "pack_mn_major"),
+        "find_peaks": ("sm90.pack_deep", "find_peaks"),
+        "pack_mn_major_deep": ("sm90.pack_deep", "pack_mn_major_deep"),
+        "multiply_packed": ("sm90.mainloop", "kernel"),
+        "repack": ("sm90.repack", "kernel"),
+        "repair": ("sm90.repair", "kernel"),
     },
+    tile=TileConfig,
+    blocks=(2, 1),
+    least_tiles=1,
     stages={192: 5, 128: 6, 64: 8},
     step_clocks={192: 2600, 128: 1850, 64: 1100},
     round_clocks=3000,

@@ -273,12 +273,10 @@ def multiply(
     ratio = SHORT_SUM / product.k
     doubt = a.scheme.doubt * most(ratio, ratio**0.5)
     for i, (first, depth) in enumerate(segments(product.k)):
-        maps = (
-            operand_map(tile.a_copy, a, at_a, first, depth),
-            operand_map(tile.b_copy, b, at_b, first, depth),
-        )
+        maps, pointers = _operands(tile, (a, b), (at_a, at_b), first, depth)
         d = own if first or added is None else added
         args = {
+            **pointers,
             "c": at_c,
             "d": d.at,
             "unscale_a": base_a + offsets_a["unscale"],
@@ -312,6 +310,35 @@ def multiply(
         rest = maps, tile.cluster, tile.smem_bytes, a.arch
         launches.append(PlannedLaunch("multiply_packed", tile, grid, block, args, *rest))
     return tuple(launches)
+
+
+def _operands(
+    tile: TileConfig,
+    packed: tuple[Packed, Packed],
+    addresses: tuple[Address, Address],
+    first: int,
+    depth: int,
+) -> tuple[tuple[Map, ...], dict[str, Value]]:
+    """How a launch gets at its segment of the operands: by tensor maps, or by pointers."""
+    (a, b), (at_a, at_b) = packed, addresses
+    if a.arch.clusters:
+        return (
+            operand_map(tile.a_copy, a, at_a, first, depth),
+            operand_map(tile.b_copy, b, at_b, first, depth),
+        ), {}
+    return (), {
+        "a": at_a + _start(a, first),
+        "b": at_b + _start(b, first),
+        "pitch_a": a.pitch,
+        "pitch_b": b.pitch,
+        "part_a": a.pitch * a.lines,
+        "part_b": b.pitch * b.lines,
+    }
+
+
+def _start(packed: Packed, first: int) -> int:
+    """The offset in bytes of the first element of a segment of k."""
+    return packed.offsets["out"] + first * (2 if packed.k_major else 2 * packed.pitch)
 
 
 def doubt_bytes(product: Product) -> int:
@@ -350,7 +377,7 @@ def operand_map(copy: CopyBox, packed: Packed, address: Address, first: int, dep
     line = 2 * packed.pitch  # bytes
     return Map(
         copy,
-        address + packed.offsets["out"] + first * (2 if packed.k_major else line),
+        address + _start(packed, first),
         (
             depth if packed.k_major else packed.length,
             packed.lines if packed.k_major else depth,
@@ -475,8 +502,10 @@ def _tiles(
     """Each tile, the rows and columns of C that a cluster computes, and clocks per k-tile."""
     scheme, found = SCHEMES[name], []
     for block_n, stages in arch.stages.items():
-        for cluster in (2, 1) if block_n // 2 * (1 + LINE // promote_k) <= MAX_SUMS else ():
-            tile = TileConfig(
+        fits = block_n // 2 * (1 + LINE // promote_k) <= MAX_SUMS
+        fits = fits and stages >= arch.least_tiles * scheme.parts
+        for cluster in arch.blocks if fits else ():
+            tile = arch.tile(
                 scheme=scheme,
                 a_major="k" if a_k_major else "mn",
                 b_major="k" if b_k_major else "mn",

@@ -2,8 +2,8 @@
 
 | tier     | arithmetic                                              | where it can run       |
 |----------|---------------------------------------------------------|------------------------|
-| `fp16x3` | three float16 products on tensor cores, scaled by row   | compute capability 9.0 |
-| `bf16x6` | six bfloat16 products on tensor cores, range of float32 | compute capability 9.0 |
+| `fp16x3` | three float16 products on tensor cores, scaled by row   | capabilities 8.0, 9.0  |
+| `bf16x6` | six bfloat16 products on tensor cores, range of float32 | capabilities 8.0, 9.0  |
 | `ieee`   | float32 multiply-adds: cuBLAS SGEMM, or the host's BLAS | everywhere             |
 
 By default (None) a product is as accurate as float32 arithmetic. It runs in `fp16x3` if that is

@@ -18,6 +18,7 @@ from gemmlab.linalg.arch import Architecture
 from gemmlab.linalg.planning.launch import Code, PlannedLaunch, Value
 from gemmlab.linalg.runtime import built
 
+_PACKAGE = "gemmlab.kernels.gemm"  # of the modules that an architecture names
 _loadable: dict[Code, Artifact] = {}
 
 
@@ -74,7 +75,7 @@ def artifact(code: Code, line_info: bool = True) -> Artifact:
 
         file, function = arch.kernels[name]
         with CUTE_DSL.importing():
-            module = import_module(f"{arch.package}.{file}")
+            module = import_module(f"{_PACKAGE}.{file}")
         kernel, parameters = getattr(module, function), module.SIGNATURES[function]
         rest = config, block, f"matmul_{name}", arch.target, line_info
         return cute.compile_kernel(kernel, parameters, *rest)
@@ -84,8 +85,8 @@ def artifact(code: Code, line_info: bool = True) -> Artifact:
 
 def source_of(name: str, arch: Architecture) -> Path:
     """Return the file of a kernel, given its name in launches."""
-    folder = Path(kernels.__file__).parent.joinpath(*arch.package.split(".")[2:])
-    return folder / f"{arch.kernels[name][0]}.py"
+    folder = Path(kernels.__file__).parent / "gemm"
+    return folder.joinpath(*arch.kernels[name][0].split(".")).with_suffix(".py")
 
 
 def _parts(code: Code, line_info: bool) -> list[str]:

@@ -202,7 +202,8 @@ def _function(code: Code, _context: int) -> Any:
 def _config(launch: PlannedLaunch) -> Any:
     """Return the launch's configuration, without its grid and stream.
 
-    By programmatic dependent launch, a kernel starts before the previous one has finished.
+    By programmatic dependent launch, a kernel starts before the previous one has finished. Neither
+    that nor clusters exist before compute capability 9.0.
     """
     size, early = cu.CUlaunchAttribute(), cu.CUlaunchAttribute()
     size.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
@@ -213,7 +214,7 @@ def _config(launch: PlannedLaunch) -> Any:
     config = cu.CUlaunchConfig()
     config.blockDimX, config.blockDimY, config.blockDimZ = launch.block
     config.sharedMemBytes = launch.dynamic_smem
-    config.attrs = [size, early]
+    config.attrs = [size, early] if launch.arch.capability >= (9, 0) else []
     config.numAttrs = len(config.attrs)
     return config
 
