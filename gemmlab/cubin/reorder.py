@@ -26,7 +26,7 @@ from gemmlab.cubin.values import FFMA, State, Values, is_copy, is_ffma, is_load
 _BRA = 0x000FEA0003800000_0000000000007947
 _NOP = 0x000FC00000000000_0000000000007918
 _ALL = 0b111111  # scoreboards
-_APART = 8  # FFMAs between two loads
+_APART = 16  # FFMAs between two loads
 _SPACING = 14  # FFMAs between two other instructions: more than any fixed latency
 
 

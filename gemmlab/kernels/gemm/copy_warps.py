@@ -10,6 +10,8 @@ Each stage of the ring has two mbarriers: the copiers arrive at `full`, a comput
 
 The copiers take issue slots from the others: their addresses lie constant distances apart, and
 their stores along k fall into different banks. Stages leave room in shared memory for the L1 cache.
+Where rows are not aligned to 16 bytes, words are copied asynchronously, one instruction each, and
+the copies themselves arrive at `full`. Guards, two more a word, are in last tiles and at the edges.
 The sums are multiplied by 1 before they are stored: a 128-bit store takes four consecutive
 registers, and without the product ptxas would keep the sums in such groups all along.
 """
@@ -112,8 +114,8 @@ def step(turn: int, width: int, axis: int, config: Config) -> tuple[int, int]:
 
 
 @cute.jit
-def fill(mA, mB, ring, corner, tiles, wide: Constexpr, config: Constexpr):
-    """Fill the stages with the tiles [first, last) of A (k,m) and B (k,n). Run by the copiers."""
+def fill(mA, mB, ring, corner, tiles: Int32, config: Constexpr):
+    """Fill the stages with the first tiles of A (k,m) and B (k,n), 128 bits at a time."""
     sA, sB, full, empty = ring
     thread, _, _ = cute.arch.thread_idx()
     thread -= config.computing
@@ -124,7 +126,7 @@ def fill(mA, mB, ring, corner, tiles, wide: Constexpr, config: Constexpr):
         for operand in range(2)
         for turn in range(BK * whole[operand][1].shape[1] // (4 * config.copiers))
     ]
-    for t in cutlass.range(tiles[0], tiles[1], unroll=1):
+    for t in cutlass.range(tiles, unroll=1):
         for first in cutlass.range_constexpr(0, len(turns), IN_FLIGHT):
             staged = []
             for operand, turn in turns[first : first + IN_FLIGHT]:
@@ -132,11 +134,8 @@ def fill(mA, mB, ring, corner, tiles, wide: Constexpr, config: Constexpr):
                 k0, x0 = place(thread, axis, config)
                 dk, dx = step(turn, tile.shape[1], axis, config)
                 at = t * BK + k0, corner_x + x0
-                if cutlass.const_expr(wide):
-                    origin = matrix.iterator + cute.crd2idx(at, matrix.layout)
-                    values = simt.quad(cute.make_tensor(origin, matrix.layout), (dk, dx)).load()
-                else:
-                    values = simt.load_four(matrix, at[0] + dk, at[1] + dx, axis, False)
+                origin = matrix.iterator + cute.crd2idx(at, matrix.layout)
+                values = simt.quad(cute.make_tensor(origin, matrix.layout), (dk, dx)).load()
                 staged.append((tile, t % S * BK + k0 + dk, x0 + dx, values, axis))
             if cutlass.const_expr(first == 0):
                 # A wait for the phase before a new barrier's first returns at once.
@@ -144,6 +143,40 @@ def fill(mA, mB, ring, corner, tiles, wide: Constexpr, config: Constexpr):
             for arguments in staged:
                 simt.stage(*arguments)
         cute.arch.mbarrier_arrive(full + t % S)
+
+
+@cute.jit
+def fill_by_words(mA, mB, ring, corner, tiles, guarded: Constexpr, config: Constexpr):
+    """Fill the stages with the tiles [first, last), a word at a time. guarded: zeros outside."""
+    sA, sB, full, empty = ring
+    BK, S = config.block_k, config.stages
+    for t in cutlass.range(tiles[0], tiles[1], unroll=1):
+        cute.arch.mbarrier_wait(empty + t % S, t // S % 2 ^ 1)
+        for matrix, tile, x, axis in ((mA, sA, corner[0], 0), (mB, sB, corner[1], config.unit)):
+            copy_words(matrix, tile, (t * BK, x, t % S * BK), axis, guarded, config)
+        cute.arch.cp_async_mbarrier_arrive_noinc(full + t % S)
+
+
+@cute.jit
+def copy_words(matrix, tile, at, axis: Constexpr, guarded: Constexpr, config: Constexpr):
+    """Start the copier's part of a tile's copies. at: k and x of the matrix, k of the tile."""
+    k, x, row = at
+    thread, _, _ = cute.arch.thread_idx()
+    thread -= config.computing
+    # Along k, eight lanes share a sector, and padding spreads their words over the banks.
+    lanes = 8 if axis == 0 else 32
+    across, along = thread // lanes, thread % lanes
+    k0, x0 = (along, across) if axis == 0 else (across, along)
+    lines, length = (tile.shape[1], config.block_k)[:: -1 if axis else 1]
+    for line in cutlass.range_constexpr(0, lines, config.copiers // lanes):
+        dk, dx = (0, line) if axis == 0 else (line, 0)
+        origin = matrix.iterator + cute.crd2idx((k + k0 + dk, x + x0 + dx), matrix.layout)
+        source = cute.make_tensor(origin, matrix.layout)
+        for e in cutlass.range_constexpr(0, length, lanes):
+            ek, ex = (e, 0) if axis == 0 else (0, e)
+            inside = k + k0 + dk + ek < matrix.shape[0] and x + x0 + dx + ex < matrix.shape[1]
+            word = simt.one(tile, (row + k0 + dk + ek, x0 + dx + ex))
+            simt.copy_async(simt.one(source, (ek, ex)), word, inside, guarded)
 
 
 @cute.jit
@@ -238,12 +271,14 @@ def kernel(
     if warp >= config.computing // 32:
         cute.arch.setmaxregister_decrease(config.registers[0])
         inside = by * BM + BM <= m and bx * BN + BN <= n
-        whole = Int32(0)  # tiles with 128-bit loads
-        if inside and simt.allows_quads(a, lda) and simt.allows_quads(b, ldb):
-            whole = k // config.block_k
-        fill(mA, mB, ring, corner, (Int32(0), whole), True, config)
         last = cute.ceil_div(k, config.block_k)
-        fill(mA, mB, ring, corner, (whole, last), False, config)
+        whole = k // config.block_k if inside else Int32(0)  # tiles
+        wide = Int32(0)  # of these, tiles with 128-bit loads
+        if simt.allows_quads(a, lda) and simt.allows_quads(b, ldb):
+            wide = whole
+        fill(mA, mB, ring, corner, wide, config)
+        fill_by_words(mA, mB, ring, corner, (wide, whole), False, config)
+        fill_by_words(mA, mB, ring, corner, (whole, last), True, config)
     else:
         cute.arch.setmaxregister_increase(config.registers[1])
         rC = cute.make_rmem_tensor((config.thread_m, config.thread_n), Float32)
