@@ -9,6 +9,9 @@ has 64 bytes in flight.
 Rows of the tile in shared memory are 64 words long, and lanes next to each other store four rows
 apart: all in the same banks. So chunk x of row y is kept at x xor (y / 4); no word is left unused.
 
+Blocks follow each other down the columns of A. So those that run at the same time write parts of
+the same rows of B, side by side: DRAM takes longer for scattered writes than for scattered reads.
+
 128-bit accesses need 16-byte boundaries in all rows. Other matrices, and blocks at the edge, move
 single elements, the same way. Limiter: memory bandwidth, 8·M·N bytes.
 """
@@ -133,9 +136,10 @@ def kernel(
     ldb: Int64,
     config: cutlass.Constexpr,
 ):
-    bx, by, _ = cute.arch.block_idx()
+    block, _, _ = cute.arch.block_idx()
+    rows = cute.ceil_div(m, config.block_m)
     mA, mB = simt.matrices(a, b, m, n, lda, ldb)
-    row, col = by * config.block_m, bx * config.block_n
+    row, col = block % rows * config.block_m, block // rows * config.block_n
     shape = cute.make_layout((config.block_n, config.block_m), stride=(config.block_m, 1))
     sB = cute.make_tensor(cute.arch.get_dyn_smem(Float32, alignment=16), shape)
     # Uniform across the block, so no warp diverges.
@@ -149,7 +153,7 @@ def kernel(
 def geometry(config: Config, shape: Mapping[str, int]) -> Geometry:
     columns = common.ceil_div(shape["n"], config.block_n)
     rows = common.ceil_div(shape["m"], config.block_m)
-    return Geometry((columns, rows, 1), (config.threads, 1, 1), config.smem)
+    return Geometry((columns * rows, 1, 1), (config.threads, 1, 1), config.smem)
 
 
 RUNGS = (
@@ -166,5 +170,6 @@ RUNGS = (
             "threads": (128, 256, 512, 1024),
         },
         requires=common.fits_grid(geometry),
+        pending=True,
     ),
 )
