@@ -62,6 +62,8 @@ ESTIMATED = {
     "scan:hillis-steele": 1.1,
     "conv2d:direct": 1.001,
 }
+# These rungs ask an mbarrier again until it is ready, as often as the time takes.
+WAITING = ("transpose:bulk-copies", "gemm:copy-warps", "gemm:operand-reuse")
 # Machine code: all instructions, and all memory instructions.
 EXECUTED = ("smsp__inst_executed.sum", "smsp__thread_inst_executed.sum")
 
@@ -115,5 +117,8 @@ def test_counters_are_the_hardwares(reading):
     same = machine.keys() & hardware.keys()
     for counter in same:
         least, most = sorted((machine[counter], hardware[counter]))
+        if name in WAITING and "inst_executed.sum" in counter:
+            assert machine[counter] <= hardware[counter]
+            continue
         assert most <= ESTIMATED.get(name, 1) * least, counter
     assert same >= {counter for counter in EXECUTED if counter in hardware}

@@ -8,12 +8,11 @@ from the copiers to the others, which need 176 for sums and two sets of fragment
 Each stage of the ring has two mbarriers: the copiers arrive at `full`, a computing warp arrives at
 `empty` after its last read. So warps drift apart, and one computes while its neighbour waits.
 
-The copiers take issue slots from the others: their addresses lie constant distances apart, and
-their stores along k fall into different banks. Stages leave room in shared memory for the L1 cache.
-Where rows are not aligned to 16 bytes, words are copied asynchronously, one instruction each, and
-the copies themselves arrive at `full`. Guards, two more a word, are in last tiles and at the edges.
-The sums are multiplied by 1 before they are stored: a 128-bit store takes four consecutive
-registers, and without the product ptxas would keep the sums in such groups all along.
+The copiers take issue slots from the others: their addresses lie constant distances apart, their
+stores along k fall into different banks, and rows not aligned to 16 bytes are copied by word, but
+asynchronously: one instruction each. Stages leave room in shared memory for the L1 cache. The sums
+are multiplied by 1 before they are stored: a 128-bit store takes four consecutive registers, and
+without the product ptxas would keep the sums in such groups all along.
 """
 
 from collections.abc import Mapping

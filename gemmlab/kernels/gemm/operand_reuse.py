@@ -2,13 +2,13 @@
 
 The register file has two banks, even and odd registers; each delivers one register per cycle and
 takes one result. An FFMA reads three: a, b and the sum. So a third must come from the reuse cache,
-which keeps operands flagged `.reuse`, one per slot and bank. ptxas mixes the products of several k;
-one FFMA in ten finds nothing there.
+which keeps operands flagged `.reuse`, one per slot and bank. ptxas mixes the products of several k,
+and one FFMA in five writes to the bank of the one before it.
 
 Here the products of two rows and two columns follow each other. Their four factors, two of each
 bank, stay in the cache, and an FFMA reads 1.6 registers. Results alternate between the banks, so
-that the data of a load, which also have to be written, find a bank free. The order along k stays,
-and with it every bit of the result. An H200 runs it faster than cuBLAS's SGEMM.
+that the data of a load, which also have to be written, find a bank free; loads are 16 FFMAs apart.
+The order along k stays, and with it every bit of the result.
 
 The pass checks its own work: it executes the old and the new instructions symbolically, and gives
 up unless all values are equal. `gemmlab show operand-reuse --sass --lint` counts what is left.

@@ -207,6 +207,5 @@ RUNGS = (
             "blocks": (132, 264, 396, 528),
         },
         arch="sm_90",
-        pending=True,
     ),
 )

@@ -3,14 +3,11 @@
 Change from `ilp`: there an access moves one element per thread, in and out of shared memory. Here a
 thread loads four elements of four rows of A, turns the 4×4 tile by naming its registers in another
 order, and stores four columns to shared memory as rows of B. The way out is a plain copy: 128 bits
-from shared memory to a row of B. A quarter of the requests move the same sectors, and each thread
-has 64 bytes in flight.
+from shared memory to a row of B. A quarter of the requests move the same sectors.
 
 Rows of the tile in shared memory are 64 words long, and lanes next to each other store four rows
 apart: all in the same banks. So chunk x of row y is kept at x xor (y / 4); no word is left unused.
-
-Blocks follow each other down the columns of A. So those that run at the same time write parts of
-the same rows of B, side by side: DRAM takes longer for scattered writes than for scattered reads.
+Blocks go down the columns of A, so that those that run at the same time write side by side.
 
 128-bit accesses need 16-byte boundaries in all rows. Other matrices, and blocks at the edge, move
 single elements, the same way. Limiter: memory bandwidth, 8·M·N bytes.
