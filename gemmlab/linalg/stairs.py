@@ -24,6 +24,7 @@ from gemmlab.kernels.rung import Rung
 from gemmlab.linalg.arch import Architecture
 from gemmlab.linalg.arch.sm90 import SM90
 from gemmlab.linalg.planning import plan
+from gemmlab.linalg.planning.access import operand_map
 from gemmlab.linalg.planning.launch import Address, Map, PlannedLaunch
 from gemmlab.linalg.rungs import needs_terms, operands
 
@@ -77,8 +78,8 @@ def launches(
     if isinstance(config, wgmma_tma.Config):
         depth = product.k
         maps = (
-            plan.operand_map(config.a_copy, a, at_a, 0, depth),
-            plan.operand_map(config.b_copy, b, at_b, 0, depth),
+            operand_map(config.a_copy, a, at_a, 0, depth),
+            operand_map(config.b_copy, b, at_b, 0, depth),
         )
     else:
         own |= {"a": at_a + a.offsets["out"], "b": at_b + b.offsets["out"]}

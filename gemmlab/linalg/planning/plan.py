@@ -25,14 +25,14 @@ from gemmlab.kernels.gemm.sm90.config import (
     SCHEMES,
     STRIP,
     VECTOR_PITCH,
-    CopyBox,
     PackConfig,
     Scheme,
     TileConfig,
 )
 from gemmlab.linalg.arch import DEFAULT, Architecture
+from gemmlab.linalg.planning.access import operands, parts
 from gemmlab.linalg.planning.formulas import first_least, least, most
-from gemmlab.linalg.planning.launch import Address, Map, PlannedLaunch, Value
+from gemmlab.linalg.planning.launch import Address, PlannedLaunch, Value
 from gemmlab.linalg.shapes import Operand
 
 ALIGNMENT = 128  # bytes, of every array in a workspace
@@ -76,7 +76,7 @@ class Packed:
             "risk": ALIGNMENT + exponents,
             "peaks": peaks,
             "out": out,
-            "end": out + 2 * self.batch * _parts(self.scheme.name) * self.lines * self.pitch,
+            "end": out + 2 * self.batch * parts(self.scheme.name) * self.lines * self.pitch,
         }
 
     @property
@@ -130,11 +130,6 @@ class Packed:
     @property
     def nbytes(self) -> int:
         return self.offsets["end"]
-
-
-@cache
-def _parts(scheme: str) -> int:
-    return SCHEMES[scheme].parts
 
 
 def pack(
@@ -273,7 +268,7 @@ def multiply(
     ratio = SHORT_SUM / product.k
     doubt = a.scheme.doubt * most(ratio, ratio**0.5)
     for i, (first, depth) in enumerate(segments(product.k)):
-        maps, pointers = _operands(tile, (a, b), (at_a, at_b), first, depth)
+        maps, pointers = operands(tile, (a, b), (at_a, at_b), first, depth)
         d = own if first or added is None else added
         args = {
             **pointers,
@@ -312,35 +307,6 @@ def multiply(
     return tuple(launches)
 
 
-def _operands(
-    tile: TileConfig,
-    packed: tuple[Packed, Packed],
-    addresses: tuple[Address, Address],
-    first: int,
-    depth: int,
-) -> tuple[tuple[Map, ...], dict[str, Value]]:
-    """How a launch gets at its segment of the operands: by tensor maps, or by pointers."""
-    (a, b), (at_a, at_b) = packed, addresses
-    if a.arch.clusters:
-        return (
-            operand_map(tile.a_copy, a, at_a, first, depth),
-            operand_map(tile.b_copy, b, at_b, first, depth),
-        ), {}
-    return (), {
-        "a": at_a + _start(a, first),
-        "b": at_b + _start(b, first),
-        "pitch_a": a.pitch,
-        "pitch_b": b.pitch,
-        "part_a": a.pitch * a.lines,
-        "part_b": b.pitch * b.lines,
-    }
-
-
-def _start(packed: Packed, first: int) -> int:
-    """The offset in bytes of the first element of a segment of k."""
-    return packed.offsets["out"] + first * (2 if packed.k_major else 2 * packed.pitch)
-
-
 def doubt_bytes(product: Product) -> int:
     """Bytes of device memory for a bit per element of C and segment of k. It must be zero."""
     return len(segments(product.k)) * _bits_bytes(product)
@@ -370,21 +336,6 @@ def segments(k: int) -> list[tuple[int, int]]:
     launches = min(ceil_div(k, _DEEPEST), _MOST_SEGMENTS)
     length = ceil_div(k, launches * LINE) * LINE
     return [(first, min(length, k - first)) for first in range(0, k, length)]
-
-
-def operand_map(copy: CopyBox, packed: Packed, address: Address, first: int, depth: int) -> Map:
-    """The tensor map of a packed operand's parts for a segment of k."""
-    line = 2 * packed.pitch  # bytes
-    return Map(
-        copy,
-        address + _start(packed, first),
-        (
-            depth if packed.k_major else packed.length,
-            packed.lines if packed.k_major else depth,
-            packed.batch * _parts(packed.scheme.name),
-        ),
-        (line, line * packed.lines),
-    )
 
 
 def repair(
