@@ -13,7 +13,8 @@ from gemmlab.kernels.gemm.sm90.config import SCHEMES
 from gemmlab.linalg import shapes
 from gemmlab.linalg.frameworks import ArrayDescriptor, Framework
 from gemmlab.linalg.planning import plan, tiers
-from gemmlab.linalg.planning.plan import STATUS_BYTES, Packed
+from gemmlab.linalg.planning.packed import Packed
+from gemmlab.linalg.planning.plan import STATUS_BYTES
 from gemmlab.linalg.planning.program import Factor, Source
 from gemmlab.linalg.runtime.driver import call
 from gemmlab.linalg.runtime.workspaces import workspace

@@ -24,8 +24,8 @@ from gemmlab.kernels.rung import Rung
 from gemmlab.linalg.arch import Architecture
 from gemmlab.linalg.arch.sm90 import SM90
 from gemmlab.linalg.planning import plan
-from gemmlab.linalg.planning.access import operand_map
 from gemmlab.linalg.planning.launch import Address, Map, PlannedLaunch
+from gemmlab.linalg.planning.packed import ALIGNMENT, Packed, operand_map
 from gemmlab.linalg.rungs import needs_terms, operands
 
 
@@ -37,17 +37,17 @@ def packing(arch: str) -> Architecture:
 
 def packed_operands(
     config: packed.Config, shape: Mapping[str, int], arch: str
-) -> tuple[plan.Packed, plan.Packed]:
+) -> tuple[Packed, Packed]:
     left, right = operands(config, shape)
-    a = plan.Packed(FP16X3, left.vectors, left.depth, left.k_major, 1, "a", packing(arch))
-    return a, plan.Packed(FP16X3, right.vectors, right.depth, right.k_major, 1, "b", packing(arch))
+    a = Packed(FP16X3, left.vectors, left.depth, left.k_major, 1, "a", packing(arch))
+    return a, Packed(FP16X3, right.vectors, right.depth, right.k_major, 1, "b", packing(arch))
 
 
 def workspace(config: packed.Config, shape: Mapping[str, int]) -> int:
     """Bytes: both packed operands with their counts, and the report."""
     # Without clusters the packed operands take more room, for peaks.
     a, b = packed_operands(config, shape, "sm_80")
-    return a.nbytes + b.nbytes + plan.ALIGNMENT
+    return a.nbytes + b.nbytes + ALIGNMENT
 
 
 def launches(

@@ -11,7 +11,7 @@ from test_products import SMALL, product
 from gemmlab.emulator.arithmetic import tensor_core
 from gemmlab.kernels.gemm.sm90.config import BF16X6, FP16X3, LINE, MMA_K, TileConfig
 from gemmlab.linalg import reference
-from gemmlab.linalg.planning import plan
+from gemmlab.linalg.planning import packed, plan
 
 FORMATS = {"float16": tensor_core.F16, "bfloat16": tensor_core.BF16}
 # Parts of A and of B in the order of their products: the smallest first, while the sum is small.
@@ -74,7 +74,8 @@ def test_products_are_what_the_method_says(
     tile: TileConfig, family: str, shape: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     promote_k = lambda scheme, k: 32 if scheme.short_k is None or k <= SHORT else 64  # noqa: E731
-    monkeypatch.setattr(plan, "_promote_k", promote_k)
+    for module in (packed, plan):
+        monkeypatch.setattr(module, "promote_k", promote_k)
     a, b = operands(family, shape)
     c, _ = product(a, b, tile)
     assert np.array_equal(c, documented(a, b, tile))

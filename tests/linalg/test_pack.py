@@ -15,6 +15,7 @@ from gemmlab.kernels.gemm.sm90.config import BF16X6, FP16X3, SCHEMES, WIDE_COUNT
 from gemmlab.linalg import reference
 from gemmlab.linalg.planning import plan
 from gemmlab.linalg.planning.launch import PlannedLaunch
+from gemmlab.linalg.planning.packed import Packed
 from gemmlab.linalg.shapes import Operand
 
 SEEDS, SCHEME = st.integers(0, 2**32 - 1), st.sampled_from(list(SCHEMES.values()))
@@ -122,7 +123,7 @@ KERNELS = {
 class Target:
     """A packed operand in the emulator's memory, checked against the reference."""
 
-    def __init__(self, memory: DeviceImage, packed: plan.Packed) -> None:
+    def __init__(self, memory: DeviceImage, packed: Packed) -> None:
         self.packed = packed
         self.raw = np.full(packed.nbytes, 0x7E, np.uint8)
         self.raw[: plan.STATUS_BYTES] = 0
@@ -152,7 +153,7 @@ def test_kernels_write_what_the_reference_says(name: str) -> None:
     x = matrix(vectors, depth)
     stored = np.pad(x if k_major else x.T, ((0, 0), (0, pad)), constant_values=np.nan)
     memory = DeviceImage()
-    target = Target(memory, plan.Packed(FP16X3, vectors, depth, k_major))
+    target = Target(memory, Packed(FP16X3, vectors, depth, k_major))
     operand = Operand(vectors, depth, k_major, stored.shape[1])
     (launch,) = plan.pack(operand, target.packed, memory.place(stored), target.address)
     blocks = -(-vectors * config.warps // 8) if k_major else -(-vectors // 32) * config.cluster
@@ -166,7 +167,7 @@ def test_kernels_write_what_the_reference_says(name: str) -> None:
 def test_deep_kernels_write_what_the_reference_says(first: str) -> None:
     vectors, depth, chunk = 133, 70, 64
     x, memory = matrix(vectors, depth), DeviceImage()
-    target = Target(memory, plan.Packed(FP16X3, vectors, depth, False))
+    target = Target(memory, Packed(FP16X3, vectors, depth, False))
     at = {name: target.address + offset for name, offset in target.packed.offsets.items()}
     source, peaks = memory.place(np.ascontiguousarray(x.T)), np.zeros((2, 256), np.int32)
     read = {"x": source, "vectors": vectors, "depth": depth, "ldx": vectors, "batch_x": 0}

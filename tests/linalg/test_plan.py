@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from gemmlab.errors import InputError
 from gemmlab.kernels.gemm.sm90.config import LINE, SCHEMES, PackConfig, TileConfig
 from gemmlab.linalg.planning import plan
+from gemmlab.linalg.planning.packed import ALIGNMENT, Packed
 from gemmlab.linalg.shapes import Operand
 
 SMS = 132
@@ -20,9 +21,9 @@ SCHEME = st.sampled_from(list(SCHEMES.values()))
 
 @given(SIZES, SIZES, st.booleans(), st.integers(1, 5), SCHEME)
 def test_packed_operands_do_not_overlap(vectors, depth, k_major, batch, scheme):
-    packed = plan.Packed(scheme, vectors, depth, k_major, batch)
+    packed = Packed(scheme, vectors, depth, k_major, batch)
     offsets = list(packed.offsets.values())
-    assert offsets == sorted(offsets) and not any(x % plan.ALIGNMENT for x in offsets)
+    assert offsets == sorted(offsets) and not any(x % ALIGNMENT for x in offsets)
     elements = batch * scheme.parts * packed.lines * packed.pitch
     assert packed.nbytes - packed.offsets["out"] >= 2 * elements
     assert packed.pitch >= packed.length and packed.padded >= vectors
@@ -33,7 +34,7 @@ def test_packs_cover_every_vector_and_line(vectors, depth, k_major, batch, schem
     operand = Operand(
         vectors, depth, k_major, depth if k_major else vectors, batch, vectors * depth
     )
-    packed = plan.Packed(scheme, vectors, depth, k_major, batch)
+    packed = Packed(scheme, vectors, depth, k_major, batch)
     for launch in plan.pack(operand, packed, 1 << 20, 1 << 30):
         config: Any = launch.config
         x, y, z = launch.grid
@@ -51,7 +52,7 @@ def test_packs_cover_every_vector_and_line(vectors, depth, k_major, batch, schem
 
 @given(SIZES, SIZES, SIZES, st.booleans(), st.booleans(), SCHEME)
 def test_a_product_fits_the_gpu_and_the_rules_of_tma(m, n, k, a_along, b_along, scheme):
-    a, b = plan.Packed(scheme, m, k, a_along), plan.Packed(scheme, n, k, b_along, factor="b")
+    a, b = Packed(scheme, m, k, a_along), Packed(scheme, n, k, b_along, factor="b")
     product = plan.Product(m, n, k, n)
     tile = plan.choose_tile(product, a, b, SMS)
     launch = plan.multiply(product, tile, a, b, (1 << 20, 1 << 30, 1 << 40), SMS)[-1]
@@ -86,7 +87,7 @@ def test_parts_of_k_follow_each_other_at_whole_lines(k):
 
 @given(SIZES, SIZES, SIZES, SCHEME)
 def test_sums_are_kept_from_drifting(m, n, k, scheme):
-    a, b = plan.Packed(scheme, m, k, True), plan.Packed(scheme, n, k, True, factor="b")
+    a, b = Packed(scheme, m, k, True), Packed(scheme, n, k, True, factor="b")
     tile = plan.choose_tile(plan.Product(m, n, k, n), a, b, SMS)
     if scheme.name == "bf16x6":
         assert (tile.promote_k, tile.total_k, a.first, b.first) == (32, 1024, "nearest", "nearest")
@@ -141,5 +142,5 @@ def test_packs_that_break_a_rule_are_refused():
     ("n", "width"), [(512, 64), (1024, 64), (2048, 128), (8192, 192), (16384, 192)]
 )
 def test_large_products_get_wide_tiles(n, width):
-    packed = plan.Packed(SCHEMES["fp16x3"], n, n, True)
+    packed = Packed(SCHEMES["fp16x3"], n, n, True)
     assert plan.choose_tile(plan.Product(n, n, n, n), packed, packed, SMS).block_n == width

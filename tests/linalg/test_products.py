@@ -12,6 +12,7 @@ from emulation import DeviceImage
 from gemmlab.cubin.tools import sass
 from gemmlab.kernels.gemm.sm90.config import BF16X6, PackConfig, TileConfig
 from gemmlab.linalg.planning import plan
+from gemmlab.linalg.planning.packed import Packed
 from gemmlab.linalg.runtime.kernels import artifact_of
 from gemmlab.linalg.shapes import Operand
 
@@ -39,8 +40,8 @@ def product(
         Operand(n, k, k_major[1], stored[1].shape[1]),
     )
     packed = (
-        plan.Packed(tile.scheme, m, k, k_major[0], factor="a"),
-        plan.Packed(tile.scheme, n, k, k_major[1], factor="b"),
+        Packed(tile.scheme, m, k, k_major[0], factor="a"),
+        Packed(tile.scheme, n, k, k_major[1], factor="b"),
     )
     memory = DeviceImage(**checks)
     c = before(m, n)
@@ -141,7 +142,7 @@ LARGE = TileConfig(scheme=BF16X6, block_n=128, stages=6, promote_k=32, total_k=1
 def test_the_assembler_leaves_wgmma_asynchronous(
     tile: TileConfig, products: int, waits: int
 ) -> None:
-    a, b = (plan.Packed(tile.scheme, 64, 64, k_major) for k_major in (True, False))
+    a, b = (Packed(tile.scheme, 64, 64, k_major) for k_major in (True, False))
     [launch] = plan.multiply(plan.Product(64, 64, 64, 64), tile, a, b, (0, 0, 0), sms=2)
     artifact = artifact_of(launch)
     assert artifact.cubin is not None and artifact.resources is not None

@@ -10,7 +10,7 @@ can be kept and used again.
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple
 
@@ -24,18 +24,16 @@ from gemmlab.kernels.gemm.sm90.config import (
     REPAIR_TILE,
     SCHEMES,
     STRIP,
-    VECTOR_PITCH,
     PackConfig,
     Scheme,
     TileConfig,
 )
-from gemmlab.linalg.arch import DEFAULT, Architecture
-from gemmlab.linalg.planning.access import operands, parts
+from gemmlab.linalg.arch import Architecture
 from gemmlab.linalg.planning.formulas import first_least, least, most
 from gemmlab.linalg.planning.launch import Address, PlannedLaunch, Value
+from gemmlab.linalg.planning.packed import Packed, operands, promote_k
 from gemmlab.linalg.shapes import Operand
 
-ALIGNMENT = 128  # bytes, of every array in a workspace
 STATUS_BYTES = 16  # two 64-bit counts: elements at risk, non-finite vectors
 # Counts of the last product: elements at risk, non-finite vectors; a counter of blocks; doubtful
 # elements of the running product and of the last one.
@@ -47,89 +45,6 @@ _MOST_SEGMENTS = 64
 
 
 Addresses = tuple[Address, Address, Address]
-
-
-@dataclass(slots=True)
-class Packed:
-    """The memory layout of a packed operand; see `kernels.gemm.sm90.pack`.
-
-    `offsets` has the offset in bytes of each array from the start, and of the "end".
-    """
-
-    scheme: Scheme
-    vectors: int
-    depth: int
-    k_major: bool
-    batch: int = 1
-    factor: str = "a"  # or "b"
-    arch: Architecture = DEFAULT
-    offsets: dict[str, int] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        # A pitch has whole lines, and `padded` whole 1024 bytes, so every array is aligned.
-        exponents = 4 * self.batch * self.padded
-        peaks = ALIGNMENT + 2 * exponents
-        out = peaks + exponents * self.chunks
-        self.offsets = {
-            "status": 0,
-            "unscale": ALIGNMENT,
-            "risk": ALIGNMENT + exponents,
-            "peaks": peaks,
-            "out": out,
-            "end": out + 2 * self.batch * parts(self.scheme.name) * self.lines * self.pitch,
-        }
-
-    @property
-    def first(self) -> str:
-        """How first parts are rounded: "nearest", "down" or "up".
-
-        Long chains truncate more. There A's first parts are rounded down and B's up. The remainders
-        then have opposite signs, so leaving out their products adds to each sum about what it loses
-        by truncation.
-        """
-        if _promote_k(self.scheme, self.depth) < LINE:
-            return "nearest"
-        return {"a": "down", "b": "up"}[self.factor]
-
-    @property
-    def lines(self) -> int:
-        """Number of contiguous lines in one part of one item."""
-        return self.vectors if self.k_major else self.depth
-
-    @property
-    def length(self) -> int:
-        """Elements per line."""
-        return self.depth if self.k_major else self.vectors
-
-    @property
-    def pitch(self) -> int:
-        """Elements from the start of one line to the next."""
-        return ceil_div(self.length, LINE) * LINE
-
-    @property
-    def padded(self) -> int:
-        """Exponents per item. A tile that extends past the last one reads into "risk", which comes
-        next, and does not use what it reads."""
-        return ceil_div(self.vectors, VECTOR_PITCH) * VECTOR_PITCH
-
-    @property
-    def chunk(self) -> int:
-        """Lines per block of `pack_deep`: a multiple of 64, for at most 32 blocks."""
-        return ceil_div(self.depth, 32 * 64) * 64
-
-    @property
-    def deep(self) -> bool:
-        """Whether `kernels.gemm.sm90.pack_deep` packs it: too deep for a cluster's registers."""
-        clusters = self.arch.clusters
-        return not self.k_major and not (clusters and self.depth <= clusters[-1].deepest)
-
-    @property
-    def chunks(self) -> int:
-        return ceil_div(self.depth, self.chunk) if self.deep else 0
-
-    @property
-    def nbytes(self) -> int:
-        return self.offsets["end"]
 
 
 def pack(
@@ -432,12 +347,7 @@ def choices(
 def _kind(
     k: int, arch: Architecture, scheme: Scheme, k_major: tuple[bool, bool]
 ) -> tuple[Architecture, str, bool, bool, int]:
-    return arch, scheme.name, *k_major, _promote_k(scheme, k)
-
-
-def _promote_k(scheme: Scheme, k: int) -> int:
-    """The length of chains in a product of depth k."""
-    return 32 if scheme.short_k is None or k <= scheme.short_k else LINE
+    return arch, scheme.name, *k_major, promote_k(scheme, k)
 
 
 def tiles(a: Packed, b: Packed, k: int) -> list[TileConfig]:

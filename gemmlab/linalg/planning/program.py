@@ -26,7 +26,8 @@ from gemmlab.linalg.arch import DEFAULT, Architecture
 from gemmlab.linalg.planning import plan
 from gemmlab.linalg.planning.formulas import least, most
 from gemmlab.linalg.planning.launch import Address, PlannedLaunch, Value
-from gemmlab.linalg.planning.plan import Added, Doubts, Packed
+from gemmlab.linalg.planning.packed import Packed
+from gemmlab.linalg.planning.plan import Added, Doubts
 from gemmlab.linalg.planning.tiers import Choice, tolerated
 from gemmlab.linalg.shapes import Operand, Stack
 
