@@ -56,7 +56,10 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Any], None]], No
     """Return what runs a function as each process, given its group."""
     event = SimpleNamespace(record=lambda *_: None)
     stream = SimpleNamespace(
-        wait_stream=lambda _: None, wait_event=lambda _: None, record_event=lambda: event
+        wait_stream=lambda _: None,
+        wait_event=lambda _: None,
+        record_event=lambda: event,
+        cuda_stream=11,
     )
     monkeypatch.setattr(torch.cuda, "Stream", lambda *_, **__: stream)
     monkeypatch.setattr(torch.cuda, "Event", lambda: event)
@@ -84,8 +87,38 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[Any], None]], No
     return runs
 
 
+class Parts:
+    """Stands in for a packed matrix: its parts are the bytes of the float32 array."""
+
+    def __init__(
+        self, x: Any, side: str, choice: Any, stream: int, memory: Any, arrives: bool = False
+    ) -> None:
+        assert (side, choice, stream) == ("right", CHOICE, 11)
+        self.array, self.memory = x, memory
+        if not arrives:
+            self.fill(x, stream)
+
+    def fill(self, x: Any, _: int) -> None:
+        self.array = x
+        self.memory.copy_(x.reshape(-1).view(torch.uint8))
+
+    @property
+    def unpacked(self) -> Any:
+        assert torch.equal(self.array, self.memory.view(torch.float32).view(self.array.shape))
+        return self.array
+
+
+CHOICE: Any = object()
+
+
+@pytest.mark.parametrize("choice", [None, CHOICE], ids=["float32", "parts"])
 @pytest.mark.parametrize("axis", [0, 1])
-def test_every_process_gets_every_piece(run: Any, axis: int) -> None:
+def test_every_process_gets_every_piece(
+    run: Any, axis: int, choice: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pulling, "_matrix", Parts)
+    monkeypatch.setattr(pulling, "_parts_size", lambda shape, *_: 4 * torch.Size(shape).numel())
+
     def work(group: Any) -> None:
         # The second length needs more memory; then both come in turn.
         for turn, (length, count) in enumerate([(7, 2), (7, 2), (40, 1), (7, 2), (40, 1), (7, 2)]):
@@ -97,13 +130,16 @@ def test_every_process_gets_every_piece(run: Any, axis: int) -> None:
             mine = [
                 shard.narrow(axis, i - spans[0], j - i).contiguous() for i, j in cuts[group.rank]
             ]
-            own, arrivals = pulling.pull(mine, pieces, group, lambda _: nullcontext())
-            assert all(x is y for x, y in zip(own, mine, strict=True))
+            options = pieces, group, lambda _: nullcontext(), "right", choice
+            own, arrivals = pulling.pull(mine, *options)
+            for x, piece in zip(mine, own, strict=True):
+                assert torch.equal(piece.unpacked if choice and x.numel() else piece, x)
             seen = []
             for (rank, j), wait, piece in arrivals:
                 wait()
                 first, end = cuts[rank][j]
-                assert torch.equal(piece, whole.narrow(axis, first, end - first)), (turn, rank)
+                found = piece.unpacked if choice else piece
+                assert torch.equal(found, whole.narrow(axis, first, end - first)), (turn, rank)
                 seen.append((rank, j))
             nexts = [(group.rank + step) % SIZE for step in range(1, SIZE)]
             full = [(rank, j) for rank in nexts for j in range(count)]
