@@ -148,3 +148,32 @@ def test_work_of_tensor_cores(opcode, operands, cycles):
     assert op.pipe == instructions.TENSOR
     assert op.work == cycles
     assert op.commits == ("gsb0" in operands)
+
+
+NAMED = """
+extern "C" __global__ void named(float *x) {
+  float sum = threadIdx.x;
+  if (threadIdx.x < 32) {
+    for (int i = 0; i < 2000; i++) sum = sum * 0.5f + 1.0f;
+    x[threadIdx.x] = sum;
+    asm volatile("bar.arrive 1, 64;" ::: "memory");
+  } else if (threadIdx.x < 64) {
+    asm volatile("bar.sync 1, 64;" ::: "memory");
+    x[threadIdx.x] = x[threadIdx.x - 32];
+  } else {
+    asm volatile("bar.sync 2, 32;" ::: "memory");
+    x[threadIdx.x] = sum;
+  }
+}
+"""
+
+
+@pytest.mark.slow
+def test_warps_wait_at_the_barrier_of_their_name():
+    kernel = gemmlab.load(NAMED, arch=H200.target)
+    found = gather(kernel, (1, 1, 1), (96, 1, 1), [np.zeros(96, np.float32)], 0, H200.parameters)
+    ops = [op for body in found.ops for op in body if op.kind == instructions.BARRIER]
+    assert sorted((op.barrier, op.members) for op in ops) == [("0x1", 2), ("0x1", 2), ("0x2", 1)]
+    assert [".ARV" in op.code.opcode for op in ops].count(True) == 1
+    # the third warp does not wait for the first, which multiplies 2,000 times
+    assert estimate(found, H200.parameters).cycles > 2000

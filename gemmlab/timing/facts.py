@@ -117,7 +117,7 @@ def gather(
     ops = instructions.prepare(code)
     warps = -(-launch.threads // WARP)
     who, used = roles.everyone(warps, len(program.blocks)), Signals()
-    if any(op.kind == instructions.AWAIT_SIGNAL for body in ops for op in body):
+    if any(op.kind == instructions.AWAIT_SIGNAL or op.members for body in ops for op in body):
         recorder = sample.signals(launch)
         who, used = roles.roles(program.blocks, recorder.entered, recorder.last), recorder.signals()
         prepared.restart()

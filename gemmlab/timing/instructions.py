@@ -10,6 +10,7 @@ from itertools import pairwise
 from gemmlab.cubin.code import Code, Instruction
 from gemmlab.cubin.control import decode
 from gemmlab.cubin.lint import reads
+from gemmlab.emulator.arithmetic.lanes import WARP
 
 # Units. The first four have one instance per partition of the multiprocessor.
 FMA, FMA_HEAVY, ALU, FP16, FP64, UNIFORM, XU, TENSOR = range(8)
@@ -82,6 +83,7 @@ FAR = frozenset({GLOBAL_LOAD, GLOBAL_STORE, COPY, ATOMIC})
 QUEUED = ON_CHIP | FAR
 _AWAITED = re.compile(r"(?:SB|gsb)\d, 0x([0-9a-f]+)")
 _GROUP_SHAPE = re.compile(r"\.64x(\d+)x")
+_BARRIER = re.compile(r"(\w+)(?:, 0x([0-9a-f]+))?$")
 _WARP_SHAPE = re.compile(r"MMA\.(?:16|8)8(\d+)")
 _BYTES = {"HMMA": 2, "IMMA": 1, "QMMA": 1, "DMMA": 8}  # of an operand, but of TF32: 4
 
@@ -93,7 +95,8 @@ class Op:
     waits: scoreboards that must be free before issue. pending: of AWAIT and AWAIT_PRODUCTS, how
     many groups may still be in flight. work: of the tensor cores: cycles of a warpgroup's product,
     or multiples of 32 bytes of k of a warp's. commits: whether a PRODUCT ends a group. ahead:
-    cycles by which a PRODUCT may issue before the tensor cores are free.
+    cycles by which a PRODUCT may issue before the tensor cores are free. barrier: of a BARRIER, its
+    name; members: warps that it needs, 0 for those of the block.
     """
 
     code: Instruction
@@ -109,6 +112,8 @@ class Op:
     work: float = 0.0
     commits: bool = False
     ahead: float = 0.0
+    barrier: str = ""
+    members: int = 0
 
 
 def prepare(code: Code) -> list[list[Op]]:
@@ -141,6 +146,7 @@ def _op(one: Instruction, read: tuple[int, int]) -> Op:
     awaits = kind in (AWAIT, AWAIT_PRODUCTS)
     awaited = _AWAITED.search(one.operands) if awaits else None
     work = _work(one, kind)
+    named = _BARRIER.match(one.operands) if kind == BARRIER else None
     pipe = UNIFORM if root.startswith("U") else _PIPE.get(root, ALU)
     return Op(
         one,
@@ -156,6 +162,8 @@ def _op(one: Instruction, read: tuple[int, int]) -> Op:
         work,
         kind == PRODUCT and "gsb" in one.operands,
         work if kind == PRODUCT else 0.0,
+        named[1] if named else "",
+        int(named[2], 16) // WARP if named and named[2] else 0,
     )
 
 

@@ -114,16 +114,23 @@ class Multiprocessor:
         self.blocks.append(block)
 
     def give_up(self, now: float) -> bool:
-        """No warp can go on. Paths lack iterations, so that the last waits for mbarriers may be
-        for what is not on any path: take one as over. Returns whether there was one."""
-        for block in self.blocks:
+        """No warp can go on. Paths lack iterations, and are those of most warps, so that a warp may
+        wait for what is on no path: take it as over. Returns whether a warp waits."""
+        stuck = [block for block in self.blocks if block.live]
+        if not stuck:
+            return False
+        self.given_up += 1
+        if self.given_up > _MOST_GIVEN_UP * self.started:
+            raise PredictionError("warps wait for each other for ever in the model")
+        for block in stuck:
             for one in block.mbarriers.values():
                 if one.waiting:
-                    self.given_up += 1
-                    if self.given_up > _MOST_GIVEN_UP * len(block.warps) * len(self.blocks):
-                        raise PredictionError("warps wait for each other for ever in the model")
                     (_, warp), *one.waiting = one.waiting
                     self.passes(warp, now)
+                    return True
+            for name, waiting in block.waiting.items():
+                if waiting:
+                    self.open(block, name, now)
                     return True
         return False
 
@@ -183,16 +190,14 @@ class Multiprocessor:
             scheduler.last = None
             block.live -= 1
             if block.live:
-                self.release(block, now)
+                for name in list(block.waiting):
+                    self.release(block, name, now)
             else:
                 block.ended = now
                 if self.pending:
                     self.start(now)
         elif op.kind == kinds.BARRIER:
-            warp.ready = _INFINITE
-            self.arrivals = max(now, self.arrivals) + self.gpu.arrival_cycles
-            block.waiting.append(warp)
-            self.release(block, now)
+            self.arrive(warp, op, now)
         else:
             warp.plan(now)
         return cycles
@@ -320,15 +325,34 @@ class Multiprocessor:
             warp.plan(warp.last)
             self.wake(warp)
 
-    def release(self, block: Block, now: float) -> None:
+    def arrive(self, warp: Warp, op: Op, now: float) -> None:
+        """Let a warp arrive at a barrier. BAR.ARV does not wait."""
+        block, name = warp.block, op.barrier
+        block.members[name] = op.members
+        self.arrivals = max(now, self.arrivals) + self.gpu.arrival_cycles
+        if ".ARV" in op.code.opcode:
+            if warp.number in self.signals.arrivers:
+                block.arrived[name] = block.arrived.get(name, 0) + 1
+            warp.plan(now)
+        else:
+            warp.ready = _INFINITE
+            block.waiting.setdefault(name, []).append(warp)
+        self.release(block, name, now)
+
+    def release(self, block: Block, name: str, now: float) -> None:
         """Let the warps at a barrier go on if all have arrived."""
-        if len(block.waiting) < block.live or not block.waiting:
-            return
+        waiting, arrived = block.waiting.get(name, []), block.arrived.get(name, 0)
+        if waiting and len(waiting) + arrived >= (block.members[name] or block.live):
+            self.open(block, name, now)
+
+    def open(self, block: Block, name: str, now: float) -> None:
+        """Let the warps at a barrier go on."""
+        waiting = block.waiting[name]
         passed = max(now, self.arrivals) + self.gpu.barrier_cycles
-        for warp in block.waiting:
+        block.waiting[name], block.arrived[name] = [], 0
+        for warp in waiting:
             warp.steps[warp.position].stalls[BARRIER] += passed - warp.last
             warp.last = passed - 1
             warp.stall = 1
             warp.plan(warp.last)
             self.wake(warp)
-        block.waiting = []

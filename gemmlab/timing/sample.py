@@ -28,14 +28,13 @@ from gemmlab.emulator.native.values import NotCovered
 from gemmlab.emulator.observer import Observer, Origin, Pending, Request, Transfer
 from gemmlab.emulator.program import Block
 from gemmlab.emulator.tensor_cores.wgmma import Product, Wgmma
-from gemmlab.timing.signals import Enough, Recorder
+from gemmlab.timing.signals import MOST_STEPS, Enough, Recorder
 
 if TYPE_CHECKING:
     from gemmlab.emulator.native.code import Code
 
 COUNTED_BLOCKS, COUNTED_CLUSTERS = 6, 2  # whose executions are counted
 TRACED = 4  # executions of a load whose addresses are recorded
-MOST_STEPS = 3000  # basic blocks of a traced launch
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from gemmlab.emulator.program import Block
 from gemmlab.emulator.synchronization.mbarriers import State
 
 TURNS = 12  # of waits that are recorded, more than a ring has mbarriers
+MOST_STEPS = 3000  # basic blocks of a traced launch
 WAIT, ARRIVE, COPY = "wait", "arrive", "copy"
 
 
@@ -37,13 +38,15 @@ class Signals:
     """What the warps of a block do with mbarriers.
 
     count: arrivals per phase, nbytes: bytes per phase, by cell. turns: (ring, kind, warp) -> uses
-    in turn. rings: line of PTX, kind -> its ring.
+    in turn. rings: line of PTX, kind -> its ring. arrivers: warps that arrive at a barrier of the
+    block without waiting.
     """
 
     count: dict[int, int] = field(default_factory=dict)
     nbytes: dict[int, int] = field(default_factory=dict)
     turns: dict[tuple[int, str, int], list[Signal]] = field(default_factory=dict)
     rings: dict[tuple[int, str], int] = field(default_factory=dict)
+    arrivers: set[int] = field(default_factory=set)
 
     def turn(self, line: int, kind: str, warp: int, number: int) -> Signal | None:
         """The use number `number` of a ring by a warp, of which `line` is one; None if the warp
@@ -95,9 +98,14 @@ class Recorder(Observer):
 
     def before(self, number: int, block: Block, mask: Mask | None) -> None:
         self.steps += 1
+        if self.steps > MOST_STEPS:
+            raise Enough
         for warp in np.flatnonzero(self.machine.active(mask)[0].any(axis=1)).tolist():
             self.entered[warp, number] = True
             self.last[warp] = number
+
+    def barrier_arrived(self, barrier: int, lanes: np.ndarray) -> None:
+        self.found.arrivers |= set(np.flatnonzero(lanes[0].any(axis=1)).tolist())
 
     def mbarrier_initialized(self, index: int, cells: np.ndarray, mask: Mask | None) -> None:
         expected = State.of(self.machine.mbarriers.all_words[cells]).expected

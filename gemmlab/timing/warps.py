@@ -89,14 +89,17 @@ class Warp:
 
 @dataclass(slots=True, eq=False)
 class Block:
-    """A resident thread block. live: warps that have not ended. waiting: at its barrier.
-    mbarriers: by place in shared memory."""
+    """A resident thread block. live: warps that have not ended. waiting: at its barriers,
+    by name; arrived: warps that do not wait; members: warps that a barrier needs, 0 for all that
+    are live. mbarriers: by place in shared memory."""
 
     started: float
     ended: float = 0.0
     live: int = 0
     warps: list[Warp] = field(default_factory=list)
-    waiting: list[Warp] = field(default_factory=list)
+    waiting: dict[str, list[Warp]] = field(default_factory=dict)
+    arrived: dict[str, int] = field(default_factory=dict)
+    members: dict[str, int] = field(default_factory=dict)
     mbarriers: dict[int, Mbarrier[Warp]] = field(default_factory=dict)
 
 
