@@ -65,7 +65,21 @@ def test_a_rung_that_is_being_compiled_is_waited_for() -> None:
         assert is_cached(SECOND)
 
 
-@pytest.mark.slow
+def test_the_last_rungs_are_compiled_instead_of_waiting() -> None:
+    last = ladder.find("tile-1d")
+    with Ahead([FIRST, SECOND, THIRD, last], SHAPE, ARCH) as ahead:
+        ahead.wait(FIRST)
+        assert ahead._child is not None
+        while ahead._compiling != "uncoalesced":
+            ahead._listen(None)
+        ahead._child.send_signal(signal.SIGSTOP)
+        assert ahead._help(SECOND) and is_cached(last)
+        assert not ahead._help(SECOND) and not is_cached(THIRD)  # that one is left to the child
+        ahead._child.send_signal(signal.SIGCONT)
+        ahead.wait(SECOND)
+        assert is_cached(SECOND)
+
+
 def test_all_kernels_of_a_rung_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     rung = ladder.find("tensor-core")  # four launches
     with Ahead([FIRST, rung], SHAPE, ARCH) as ahead:

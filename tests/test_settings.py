@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from contextlib import suppress
 from dataclasses import replace
 
@@ -107,10 +108,16 @@ ONE_LAUNCH = list(
 )
 
 
+def unrolled(rung):
+    """What a thread's code repeats, roughly: the compiler's time grows with it."""
+    names = ("thread_m", "thread_n", "block_k", "stages")
+    return math.prod(getattr(rung.config, name, 1) for name in names)
+
+
 @pytest.mark.parametrize("rung", ONE_LAUNCH, ids=ladder.qualified)
 @pytest.mark.slow
-def test_other_configurations_are_right(rung):
-    """The last candidates differ most from the rung."""
+def test_another_configuration_is_right(rung):
+    """Of the configurations that compile quickest, the last: it differs most from the rung."""
     problem = problems.find(rung.problem)
     device = open_device("emulated")
     case = problem.case(
@@ -119,12 +126,12 @@ def test_other_configurations_are_right(rung):
         problem.families[0],
         seed=1,
     )
-    for made in candidates(rung)[-1:]:
-        made = replace(made, rewrite=None)  # no part of what the emulator runs
-        workspace = made.workspace and made.workspace(made.config, case.shape)
-        geometry = made.geometry(made.config, case.shape)
-        found = judge.examine(device, compile_rung(made), geometry, problem, case, workspace)
-        assert found.verdict.passed, (ladder.label(made), found.verdict.message)
+    made = min(reversed(candidates(rung)[1:]), key=unrolled)
+    made = replace(made, rewrite=None)  # no part of what the emulator runs
+    workspace = made.workspace and made.workspace(made.config, case.shape)
+    geometry = made.geometry(made.config, case.shape)
+    found = judge.examine(device, compile_rung(made), geometry, problem, case, workspace)
+    assert found.verdict.passed, (ladder.label(made), found.verdict.message)
 
 
 def test_load_takes_settings():

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import re
 import shutil
 import subprocess
+import zlib
 from functools import cache
 from pathlib import Path
 
-from gemmlab.core import scratch
+from gemmlab.core import disk_cache, scratch
 from gemmlab.core.packages import NVDISASM, Package
 from gemmlab.errors import CompileError, UnknownNameError
+
+# What nvdisasm adds to its plain output: the PTX line of the instructions that follow, and the two
+# words of an instruction, after it and on a line of its own.
+_PTX_LINE = re.compile(r"(?m)^\t//## File .*\n")
+_SECOND_WORD = re.compile(r"(?m)^ +/\* 0x[0-9a-f]{16} \*/\n")
+_WORD = re.compile(r"(?m) +/\* 0x[0-9a-f]{16} \*/$")
 
 
 def sass(
@@ -22,8 +30,11 @@ def sass(
     With `ptx_lines`, comments give the PTX line of the instructions that follow; with `words`, the
     128 bits of each instruction. Raises UnknownNameError, CompileError and MissingDependencyError.
     """
-    options = ["--print-line-info-ptx"] * ptx_lines + ["-hex"] * words
-    text = run(NVDISASM, ["--print-code", "--no-dataflow", *options], cubin)
+    text = _disassembled(cubin)
+    if not ptx_lines:
+        text = _PTX_LINE.sub("", text)
+    if not words:
+        text = _WORD.sub("", _SECOND_WORD.sub("", text))
     if entry is None:
         return text
     sections = re.split(r"(?m)^(?=//-+ \.text\.|\s*\.section\s)", text)
@@ -32,6 +43,24 @@ def sass(
     if not found:
         raise UnknownNameError(f"no entry {entry!r} in the cubin")
     return found[0]
+
+
+def _disassembled(cubin: bytes) -> str:
+    """Return the code with PTX lines and words.
+
+    nvdisasm takes a quarter of a second to start, so it runs once per cubin: its output is kept in
+    the disk cache.
+    """
+    name = disk_cache.name_of(
+        ["nvdisasm", str(NVDISASM.version), hashlib.sha256(cubin).hexdigest()]
+    )
+    kept = disk_cache.load(name)
+    if kept is not None:
+        return zlib.decompress(kept).decode()
+    options = ["--print-code", "--no-dataflow", "--print-line-info-ptx", "-hex"]
+    text = run(NVDISASM, options, cubin)
+    disk_cache.save(name, zlib.compress(text.encode(), 1))
+    return text
 
 
 def run(tool: Package, options: list[str], cubin: bytes) -> str:

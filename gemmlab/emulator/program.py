@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -11,7 +13,9 @@ import numpy as np
 
 from gemmlab.ptx.ir import Function, Instruction, Module, registers
 from gemmlab.ptx.layout import shared_variables
-from gemmlab.ptx.opcodes import ATOMICS, EXCHANGES, FETCHES
+from gemmlab.ptx.opcodes import ATOMICS, EXCHANGES, FETCHES, OPCODES
+
+_MATRICES = re.compile(r"m(\d+)n(\d+)k(\d+)")
 
 
 class Access(NamedTuple):
@@ -101,9 +105,22 @@ class Program:
         return any(b.spins or b.terminator == "sleep" for b in self.blocks)
 
     @cached_property
+    def work(self) -> list[int]:
+        """Per basic block, what one lane executes: an instruction is one, a matrix product the
+        multiply-adds per lane."""
+        each = [_work(i) for i in self.function.instructions]
+        return [sum(each[block.first : block.last]) for block in self.blocks]
+
+    @cached_property
     def block_of(self) -> np.ndarray:
         """The index of each instruction's basic block."""
         owner = np.zeros(len(self.function.instructions), np.int64)
         for number, block in enumerate(self.blocks):
             owner[block.first : block.last] = number
         return owner
+
+
+def _work(i: Instruction) -> int:
+    lanes = OPCODES[i.root].product_lanes if i.root in OPCODES else 0
+    shapes = [found for word in i.modifiers if (found := _MATRICES.fullmatch(word))]
+    return math.prod(map(int, shapes[0].groups())) // lanes if lanes and shapes else 1

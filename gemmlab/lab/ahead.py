@@ -2,6 +2,8 @@
 
 The child saves artifacts to the disk cache, from which `compile_rung` loads them. No result depends
 on the child: this process compiles whatever the child has not, and raises the compiler's errors.
+The child compiles in the order of the rungs. If this process must wait for it, it compiles the last
+rung meanwhile, so that both processors have work until all is compiled.
 The child is a new Python, not a fork, so it does not inherit a CUDA context.
 """
 
@@ -13,7 +15,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 
@@ -61,7 +63,7 @@ class Ahead:
         scratch.sweep()
 
     def wait(self, rung: Rung) -> None:
-        """If the child is compiling `rung`, wait until it has finished."""
+        """If the child is compiling `rung`, compile other rungs until it has finished."""
         if self._child is None:
             if not is_cached(rung, self._arch):
                 self._start(self._rungs[self._rungs.index(rung) + 1 :])
@@ -70,18 +72,30 @@ class Ahead:
         if self._compiling == label(rung):
             with cache.compiling(label(rung)):
                 while self._compiling == label(rung):
-                    self._listen(None)
+                    is_helping = self._help(rung)
+                    self._listen(0 if is_helping else None)
+
+    def _help(self, current: Rung) -> bool:
+        """Compile the last rung that is not cached. Return whether there was one that the child,
+        which compiles `current`, does not reach soon."""
+        later = self._missing(reversed(self._rungs[self._rungs.index(current) + 1 :]))
+        last, before = next(later, None), next(later, None)
+        if last is None or before is None:
+            return False
+        with suppress(GemmlabError):  # raised again when its turn comes
+            compile_all(last, self._shape, self._arch)
+        return is_cached(last, self._arch)
+
+    def _missing(self, rungs: Iterable[Rung]) -> Iterator[Rung]:
+        """Yield the rungs that will run and are not cached."""
+        for rung in rungs:
+            runs = not rung.lacks(self._arch) and not rung.requires(rung.config, self._shape)
+            if runs and not is_cached(rung, self._arch):
+                yield rung
 
     def _start(self, rungs: Sequence[Rung]) -> None:
         """Start a child that compiles the rungs that will run and are not cached."""
-        names = [
-            ladder.reference(rung)
-            for rung in rungs
-            if not rung.lacks(self._arch)
-            and not rung.requires(rung.config, self._shape)
-            and not is_cached(rung, self._arch)
-            and _is_listed(rung)
-        ]
+        names = [ladder.reference(rung) for rung in self._missing(rungs) if _is_listed(rung)]
         if not names or len(os.sched_getaffinity(0)) < 2 or not disk_cache.is_writable():
             return
         request = json.dumps([os.getpid(), self._arch, dict(self._shape), names])

@@ -31,6 +31,7 @@ class Opcode:
     is_exchange: bool = False  # lanes of a warp read each other's operands
     needs_full_warp: bool = False  # all 32 lanes must execute it
     flops: int = 0  # floating-point operations per lane
+    product_lanes: int = 0  # lanes that share one matrix product
 
 
 OPCODES = {
@@ -51,11 +52,11 @@ OPCODES = {
     "applypriority": Opcode(),
     "createpolicy": Opcode(),
     # Matrix products
-    "mma": Opcode(needs_full_warp=True),
+    "mma": Opcode(needs_full_warp=True, product_lanes=32),
     "movmatrix": Opcode(needs_full_warp=True),
     # Loads and stores element by element, which corresponds to no counter of hardware.
-    "wmma": Opcode(counter="wmma", is_boundary=True, needs_full_warp=True),
-    "wgmma": Opcode(is_boundary=True, needs_full_warp=True),
+    "wmma": Opcode(counter="wmma", is_boundary=True, needs_full_warp=True, product_lanes=32),
+    "wgmma": Opcode(is_boundary=True, needs_full_warp=True, product_lanes=128),
     # Synchronization
     "bar": Opcode(is_boundary=True, has_result=False),
     "barrier": Opcode(is_boundary=True, has_result=False),

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from functools import lru_cache
 
 from gemmlab.compile.artifact import Artifact
-from gemmlab.core import disk_cache
 from gemmlab.cubin import tools
 from gemmlab.cubin.code import Code, read
 from gemmlab.emulator import Run
@@ -16,7 +14,6 @@ from gemmlab.sass.counts import Counted, count, threads_on
 from gemmlab.sass.differences import Difference, differences
 from gemmlab.sass.lines import Executed, Lines, ptx_lines
 
-FORMAT = "1"  # version of the cached text; part of its key
 # Nsight Compute's names of memory instructions.
 ACCESSES = {
     **{"LDG": "global_ld", "STG": "global_st", "ATOMG": "global_atom", "REDG": "global_red"},
@@ -106,11 +103,5 @@ def counters(artifact: Artifact, run: Run) -> dict[str, int]:
 
 @lru_cache(maxsize=64)
 def disassemble(cubin: bytes, entry: str) -> Code:
-    """Return a kernel's machine code. The disassembler's output is cached on disk because it is
-    slow."""
-    name = disk_cache.name_of(["sass", FORMAT, hashlib.sha256(cubin).hexdigest(), entry])
-    text = disk_cache.load(name)
-    if text is None:
-        text = tools.sass(cubin, entry, ptx_lines=True).encode()
-        disk_cache.save(name, text)
-    return read(text.decode())
+    """Return a kernel's machine code, with PTX lines."""
+    return read(tools.sass(cubin, entry, ptx_lines=True))

@@ -3,7 +3,6 @@ that does not depend on rates."""
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +10,6 @@ from functools import lru_cache
 from typing import Any
 
 from gemmlab.compile.artifact import Artifact
-from gemmlab.core import disk_cache
 from gemmlab.cubin import tools
 from gemmlab.cubin.code import Code, read
 from gemmlab.emulator.arithmetic.lanes import WARP
@@ -34,7 +32,6 @@ from gemmlab.timing.sample import Load
 from gemmlab.timing.signals import Signals
 
 WHOLE = 64  # executions of a block by a warp up to which all loads of a launch are traced
-FORMAT = "1"  # version of the cached text; part of its key
 # KB of an SM that can be shared memory; the rest is L1 (CUDA C++ Programming Guide, 9.0). CUDA
 # takes the least that holds the resident blocks, and at least 8 where there is no shared memory.
 CARVEOUTS = (8, 16, 32, 64, 100, 132, 164, 196, 228)
@@ -86,12 +83,7 @@ class Facts:
 @lru_cache(maxsize=64)
 def disassemble(cubin: bytes, entry: str) -> Code:
     """Return a kernel's machine code, with bits and PTX lines."""
-    name = disk_cache.name_of(["sass words", FORMAT, hashlib.sha256(cubin).hexdigest(), entry])
-    text = disk_cache.load(name)
-    if text is None:
-        text = tools.sass(cubin, entry, ptx_lines=True, words=True).encode()
-        disk_cache.save(name, text)
-    return read(text.decode())
+    return read(tools.sass(cubin, entry, ptx_lines=True, words=True))
 
 
 def gather(

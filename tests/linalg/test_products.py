@@ -119,8 +119,10 @@ def test_a_deep_product_is_added_up_in_parts(
     assert np.array_equal(c[3], exact[3])
 
 
-@pytest.mark.parametrize("order", ["in-order", "reversed"])
-@pytest.mark.parametrize("tile", [PAIR, replace(PAIR, scheme=BF16X6, total_k=64)])
+@pytest.mark.parametrize(
+    ("tile", "order"),
+    [(PAIR, "reversed"), (replace(PAIR, scheme=BF16X6, total_k=64), "in-order")],
+)
 @pytest.mark.slow
 def test_nothing_is_found_where_stages_and_totals_are_used_again(
     tile: TileConfig, order: str

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gemmlab.emulator.counters.rules import SiteCounts
-from gemmlab.emulator.program import Block, Program
+from gemmlab.emulator.program import Program
 
 
 @dataclass
@@ -24,7 +24,8 @@ class Tally:
     guarded_off: np.ndarray  # per instruction: lanes whose guard was false
     divergent: np.ndarray  # per branch instruction: number of times it diverged a warp
     copied: Counter[str] = field(default_factory=Counter)  # copy engine: direction -> bytes
-    work: int = 0  # thread-instructions
+    work_of: list[int] = field(default_factory=list)  # Program.work
+    work: int = 0  # thread-instructions; a matrix product counts as its multiply-adds
     limit: float = math.inf  # value of `work` above which the launch is long
     deadline: float = math.inf  # processor time after which it is long
     at_limit: Callable[[], None] = lambda: None  # called once, by `is_long`
@@ -35,13 +36,15 @@ class Tally:
         blocks, code = len(program.blocks), len(program.function.instructions)
         warps, lanes = np.zeros((2, blocks), np.int64)
         guarded_off, divergent = np.zeros((2, code), np.int64)
-        return cls(warps, lanes, defaultdict(SiteCounts), guarded_off, divergent)
+        return cls(
+            warps, lanes, defaultdict(SiteCounts), guarded_off, divergent, work_of=program.work
+        )
 
-    def execute(self, pc: int, block: Block, warps: int, lanes: int) -> None:
-        """Count one execution of a basic block."""
+    def execute(self, pc: int, warps: int, lanes: int) -> None:
+        """Count one execution of basic block `pc`."""
         self.warps[pc] += warps
         self.lanes[pc] += lanes
-        self.work += lanes * (block.last - block.first)
+        self.work += lanes * self.work_of[pc]
         if self.work > self.limit or time.thread_time() > self.deadline:
             self.is_long()
 

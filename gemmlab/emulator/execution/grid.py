@@ -54,8 +54,9 @@ def execute(
 
     A chunk runs to completion before the next starts, unless it waits for another chunk to change
     memory. Then further chunks start, up to the number of threads a GPU can hold at once.
-    `at_limit` is called once, when the launch exceeds `limit` thread-instructions or `seconds` of
-    processor time, or a warp LONG instructions.
+    `at_limit` is called once: when the launch exceeds `limit` thread-instructions or `seconds` of
+    processor time, will exceed `limit` if its remaining blocks do as much as those that are done,
+    or when a warp exceeds LONG instructions.
     """
     if launch.heap is not None:
         launch.heap.reset()
@@ -91,6 +92,8 @@ def execute(
             chunk = resident.popleft()
             if next(chunk.steps, DONE) is DONE:
                 turns, done = 0, done + len(chunk.machine.blocks)
+                if tally.work / done * clusters * per_cluster > limit:  # if the others are alike
+                    tally.is_long()
                 status.detail(f"{done:,} of {clusters * per_cluster:,} blocks{how}")
                 continue
             resident.append(chunk)

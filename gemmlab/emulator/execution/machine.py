@@ -184,7 +184,7 @@ class Machine(Threads):
             pc, mask = place
             block = program.blocks[pc]
             warps = all_warps if mask is None else mask.warps
-            tally.execute(pc, block, warps, self.lanes_of(mask))
+            tally.execute(pc, warps, self.lanes_of(mask))
             for observer in self.observers:
                 observer.before(pc, block, mask)
             result = block.run(self, self.registers, mask)
