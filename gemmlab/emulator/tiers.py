@@ -31,6 +31,8 @@ WORTH_COMPILING = 50_000_000
 LIVELOCK_SECONDS = 1.0
 # (module digest, entry) -> thread-instructions executed on the NumPy tier by this process
 _executed = Counter[tuple[str, str]]()
+# the same -> thread-instructions that its next launch will execute at least
+_expected: dict[tuple[str, str], int] = {}
 
 
 class Changeover(Exception):
@@ -49,6 +51,14 @@ def check(tier: str) -> None:
     """Raises UnknownNameError unless `tier` is one of TIERS."""
     if tier not in TIERS:
         raise UnknownNameError(f"no tier {tier!r}; the tiers are {', '.join(TIERS)}")
+
+
+def expect(module: str, entry: str, work: int) -> None:
+    """Tell how many thread-instructions a kernel's next launches will execute at least.
+
+    If they justify compiling, the launches do not start on the NumPy tier. `module`: its digest.
+    """
+    _expected[module, entry] = work
 
 
 def run(
@@ -87,7 +97,8 @@ def run(
         long = float("inf"), at_long
         if tier == "auto":
             launch.screen.hold()
-            long = WORTH_COMPILING - _executed[kernel], change_over
+            known = _executed[kernel] + _expected.get(kernel, 0)
+            long = WORTH_COMPILING - known, change_over
         tally = execute(launch, *long, LONG_SECONDS, order=order, watchers=watchers)
         _executed[kernel] += tally.work
         return tally, "numpy"

@@ -17,6 +17,7 @@ from gemmlab.devices.cuda import CudaDevice
 from gemmlab.devices.device import Device
 from gemmlab.devices.emulated import EmulatedDevice
 from gemmlab.devices.flow import Operation
+from gemmlab.emulator import tiers
 from gemmlab.errors import GemmlabError
 from gemmlab.hardware.occupancy import occupancy
 from gemmlab.kernels.ladder import label
@@ -110,6 +111,9 @@ class _Step:
     def _examine(self, device: Device, artifact: Artifact, geometry: Geometry) -> Examination:
         """Run the rung's kernel, or its host flow if it has one, and judge the result."""
         program = self.rung.program
+        if isinstance(device, EmulatedDevice):  # one instruction per multiply-add or more
+            module = parse(artifact.ptx).digest
+            tiers.expect(module, artifact.entry, self.problem.flops(self.case.shape) // 2)
         if program is None:
             workspace, own = self._workspace(), chained(device, self.rung, self.case.shape)
             return judge.examine(own, artifact, geometry, self.problem, self.case, workspace)
