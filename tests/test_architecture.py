@@ -50,7 +50,6 @@ MAY_SKIP |= {"test_streams_on_gpu.py", "test_process.py"}
 MAY_SKIP |= {
     "test_torch_meshes.py",
     "test_torch_pulling.py",
-    "test_torch_pulling.py",
     "test_torch_streaming.py",
     "test_torch_on_gpu.py",
     "test_torch_operators.py",
