@@ -9,7 +9,8 @@ from typing import Any
 import fake_driver
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from drawn import OUT, A, B, close, factors, numbers, quick, strided
+from hypothesis import given
 from hypothesis import strategies as st
 
 import gemmlab
@@ -20,55 +21,10 @@ from gemmlab.errors import (
     ShapeError,
     StateError,
     TierError,
-    UnknownNameError,
 )
 from gemmlab.linalg.operands import check_scalars
 from gemmlab.linalg.packed import PackedMatrix
 from gemmlab.linalg.planned import Counts
-
-SIZES = st.integers(1, 5)
-quick = settings(
-    deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
-
-
-def numbers(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
-    rng = np.random.default_rng([seed, *shape])
-    return np.asarray(rng.standard_normal(shape), np.float32)
-
-
-@st.composite
-def strided(draw: Any, shape: tuple[int, ...]) -> np.ndarray:
-    """Draw an array of that shape with gaps, permuted axes or reversed axes."""
-    order = draw(st.permutations(range(len(shape))))
-    gaps = [draw(st.sampled_from([1, 1, 2])) for _ in shape]
-    base = numbers(tuple(shape[axis] * gaps[axis] for axis in order), draw(st.integers(0, 9)))
-    array = base.transpose(np.argsort(order))
-    steps = [draw(st.sampled_from([gap, gap, -gap])) for gap in gaps]
-    index: Any = (*(slice(None, None, step) for step in steps), ...)
-    return array[index]
-
-
-@st.composite
-def factors(draw: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Draw compatible operands: 1-D, stacks, broadcast."""
-    m, n, k = draw(SIZES), draw(SIZES), draw(SIZES)
-    stack = draw(st.lists(SIZES, max_size=3))
-    shapes = []
-    for matrix in ((m, k), (k, n)):
-        own = [draw(st.sampled_from([size, size, 1])) for size in stack]
-        own = own[draw(st.integers(0, len(own))) :]
-        shapes.append((*own, *matrix))
-    if draw(st.integers(0, 4)) == 0:
-        shapes[0] = (k,)
-    if draw(st.integers(0, 4)) == 0:
-        shapes[1] = (k,)
-    return draw(strided(shapes[0])), draw(strided(shapes[1]))
-
-
-def close(result: np.ndarray, a: np.ndarray, b: np.ndarray) -> bool:
-    exact = np.matmul(a.astype(float), b.astype(float))
-    return result.shape == exact.shape and bool(np.allclose(result, exact, rtol=1e-5, atol=1e-5))
 
 
 @quick
@@ -210,72 +166,6 @@ def test_where_beta_is_0_c_is_not_read_and_may_be_left_out(
         assert close(getattr(found, "values", found), a, b)
 
 
-A, B = numbers((4, 5)), numbers((5, 6))
-OUT = np.zeros((4, 6), np.float32)
-READ_ONLY = np.zeros((4, 6), np.float32)
-READ_ONLY.flags.writeable = False
-BOTH = np.zeros(60, np.float32)
-MISTAKES: list[tuple[Any, Any, dict[str, Any], type[Exception], str]] = [
-    (A, numbers((4, 6)), {}, ShapeError, r"a has shape \(4, 5\) and b has shape \(4, 6\)"),
-    (numbers((2, 4, 5)), numbers((3, 5, 6)), {}, ShapeError, r"stacks \(2,\) and \(3,\)"),
-    (np.ones((), np.float32), B, {}, ShapeError, "a is 0-D"),
-    (A.astype(float), B, {}, DTypeError, "a has dtype float64"),
-    (A, B.astype(np.float16), {}, DTypeError, "b has dtype float16"),
-    (A, B, {"beta": 1}, InputError, "beta = 1 without c"),
-    (A, B, {"beta": float("nan")}, InputError, "beta = nan without c"),
-    (A, B, {"beta": "0"}, DTypeError, "beta is '0'"),
-    (A, B, {"c": OUT}, InputError, "c without beta"),
-    (A, B, {"alpha": "2"}, DTypeError, "alpha is '2'"),
-    (A, B, {"alpha": 1e39}, InputError, r"alpha is 1e\+39, out of the range of float32"),
-    (A, B, {"c": OUT, "beta": 10**400}, InputError, "beta is 1000.*out of the range of float32"),
-    (A, B, {"c": numbers((3, 6)), "beta": 1}, ShapeError, r"c has shape \(3, 6\)"),
-    (A, B, {"out": np.zeros((6, 4), np.float32)}, ShapeError, r"out has shape \(6, 4\)"),
-    (BOTH[:20].reshape(4, 5), B, {"out": BOTH[10:34].reshape(4, 6)}, ArrayError, "out .* and a"),
-    (A, B, {"precision": "fp32"}, UnknownNameError, "no precision 'fp32'; it must be None or"),
-    (A, B, {"precision": 3}, DTypeError, "precision is 3"),
-]
-HOST_MISTAKES: list[tuple[Any, Any, dict[str, Any], type[Exception], str]] = [
-    (A.tolist(), B, {}, DTypeError, "a is a list"),
-    (A, B, {"out": READ_ONLY}, ArrayError, "read-only"),
-]
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "options", "error", "words", "on_gpu"),
-    [
-        *((*mistake, False) for mistake in [*MISTAKES, *HOST_MISTAKES]),
-        *((*mistake, True) for mistake in MISTAKES),
-    ],
-)
-@pytest.mark.usefixtures("gpu")
-def test_a_mistake_is_named_and_nothing_is_written(
-    a: Any,
-    b: Any,
-    options: dict[str, Any],
-    error: type[Exception],
-    words: str,
-    on_gpu: bool,
-) -> None:
-    before = [x.copy() for x in options.values() if isinstance(x, np.ndarray)]
-    arrays = {k: v for k, v in options.items() if isinstance(v, np.ndarray)}
-    if on_gpu:
-        a, b = fake_driver.Array(a), fake_driver.Array(b)
-        options = {k: fake_driver.Array(v) if k in arrays else v for k, v in options.items()}
-    with pytest.raises(error, match=words):
-        gemmlab.matmul(a, b, **options)
-    assert all(np.array_equal(x, y) for x, y in zip(before, arrays.values(), strict=True))
-
-
-@pytest.mark.usefixtures("gpu")
-def test_arrays_in_different_places_are_refused() -> None:
-    for a, b in ((A, fake_driver.Array(B)), (fake_driver.Array(A), B)):
-        with pytest.raises(ArrayError, match="on the host"):
-            gemmlab.matmul(a, b)
-    words = r"a \(shape \(4, 5\)\) is on GPU 0 and b \(shape \(5, 6\)\) is on GPU 1"
-    with pytest.raises(ArrayError, match=words):
-        gemmlab.matmul(fake_driver.Array(A), fake_driver.Array(B, device=1))
-
-
 @pytest.mark.usefixtures("gpu")
 def test_views_between_each_other_may_be_factor_and_result() -> None:
     both = np.zeros((4, 11), np.float32)
@@ -283,13 +173,6 @@ def test_views_between_each_other_may_be_factor_and_result() -> None:
     out = fake_driver.Array(both[:, 5:])
     gemmlab.matmul(fake_driver.Array(both[:, :5]), fake_driver.Array(B), out=out)
     assert close(out.values, A, B)
-
-
-@pytest.mark.usefixtures("gpu")
-def test_out_whose_elements_share_memory_is_refused() -> None:
-    out = np.lib.stride_tricks.as_strided(np.zeros(6, np.float32), (4, 6), (0, 4))
-    with pytest.raises(ArrayError, match="share memory"):
-        gemmlab.matmul(fake_driver.Array(A), fake_driver.Array(B), out=fake_driver.Array(out))
 
 
 class Kind(np.ndarray):
@@ -304,46 +187,6 @@ def test_on_the_host_the_kind_of_array_is_numpys_choice() -> None:
     assert type(gemmlab.matmul(A[0], B[:, 0], np.ones((), "f4"), beta=1)) is np.float32
 
 
-@pytest.mark.parametrize("name", ["a", "b", "c", "out"])
-def test_masks_are_not_dropped(name: str) -> None:
-    arrays: dict[str, Any] = {"a": A, "b": B, "c": OUT, "out": OUT.copy()}
-    arrays[name] = np.ma.array(arrays[name], mask=True)
-    a, b = arrays.pop("a"), arrays.pop("b")
-    with pytest.raises(ArrayError, match=f"{name} is a masked array of shape"):
-        gemmlab.matmul(a, b, **arrays, beta=1)
-
-
-def test_what_dlpack_refuses_is_named() -> None:
-    class Sharded:
-        def __dlpack_device__(self) -> tuple[int, int]:
-            raise BufferError("on two devices")
-
-    class Odd:
-        def __dlpack_device__(self) -> tuple[int, int]:
-            return 1, 0
-
-        def __dlpack__(self, **_: Any) -> Any:
-            raise ValueError("odd")
-
-    with pytest.raises(ArrayError, match=r"DLPack does not report the device of b: on two devices"):
-        gemmlab.matmul(A, Sharded())
-    with pytest.raises(ArrayError, match="b cannot be read through DLPack: odd"):
-        gemmlab.matmul(A, Odd())
-
-
-class Bare:
-    """An array with only the methods that DLPack requires."""
-
-    def __init__(self, array: np.ndarray, device: tuple[int, int]) -> None:
-        self._array, self._device = array, device
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return self._device
-
-    def __dlpack__(self, **options: Any) -> Any:
-        return self._array.__dlpack__(**options)
-
-
 def test_an_operand_is_packed_once() -> None:
     packed: Any = object.__new__(PackedMatrix)
     packed.side, packed.array, packed.framework = "right", None, fake_driver.Framework()
@@ -352,38 +195,14 @@ def test_an_operand_is_packed_once() -> None:
         gemmlab.pack(packed)
 
 
-def test_arrays_that_tell_no_shape_are_named_too() -> None:
-    on_host, on_gpu = Bare(B, (1, 0)), Bare(B, (2, 0))
-    assert close(gemmlab.matmul(A, on_host), A, B)
-    with pytest.raises(ArrayError, match=r"a \(shape \(4, 5\)\) is on the host and b is on a GPU"):
-        gemmlab.matmul(A, on_gpu)
-    with pytest.raises(ArrayError, match="a is on the host"):
-        gemmlab.pack(on_host)
-    product = gemmlab.Matmul(A, B)
-    with pytest.raises(ShapeError, match="b is Bare"):
-        product.reset_operands(b=on_host)
-    with pytest.raises(ShapeError, match="b is ndarray of float64"):
-        product.reset_operands(b=B.astype(np.float64))
-
-
-def test_a_tier_on_the_host_is_refused() -> None:
-    with pytest.raises(TierError, match="'fp16x3' cannot run: the arrays are on the host"):
-        gemmlab.matmul(A, B, precision="fp16x3")
-
-
 def test_another_gpu_takes_float32_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_driver.install(monkeypatch, capability=(8, 0))
+    fake_driver.install(monkeypatch, capability=(7, 5))
     a, b = fake_driver.Array(A), fake_driver.Array(B)
     assert close(gemmlab.matmul(a, b).values, A, B)
     report = gemmlab.last_plan().report()
-    assert report.tier == "ieee" and "compute capability 8.0" in report.reason
-    with pytest.raises(TierError, match=r"compute capability 8.0"):
+    assert report.tier == "ieee" and "compute capability 7.5" in report.reason
+    with pytest.raises(TierError, match="compute capability 7.5"):
         gemmlab.matmul(a, b, precision="bf16x6")
-
-
-def test_a_product_needs_both_operands() -> None:
-    with pytest.raises(DTypeError, match="b is None"):
-        gemmlab.matmul(A, None)
 
 
 @pytest.mark.usefixtures("gpu")
@@ -488,20 +307,6 @@ def test_a_stream_of_each_thread_is_not_shared(gpu: fake_driver.Framework) -> No
     thread.join()
     multiply()
     assert plans[0] is plans[2] and plans[0] is not plans[1]
-
-
-@pytest.mark.usefixtures("gpu")
-def test_an_array_without_memory_of_its_own_is_refused() -> None:
-    a, b = fake_driver.Array(A), fake_driver.Array(B)
-    wrappers = fake_driver.Wrapper(A), fake_driver.Wrapper(B)
-    for name, pair in (("a", (wrappers[0], b)), ("b", (a, wrappers[1]))):
-        with pytest.raises(ArrayError, match=f"{name} is a Wrapper"):
-            gemmlab.matmul(*pair)
-
-
-def test_packing_needs_a_gpu() -> None:
-    with pytest.raises(ArrayError, match="on the host"):
-        gemmlab.pack(A)
 
 
 @pytest.mark.slow

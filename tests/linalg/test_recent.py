@@ -9,9 +9,10 @@ from typing import Any
 import fake_driver
 import numpy as np
 import pytest
+from drawn import OUT, A, B, close, numbers, quick
 from hypothesis import given
 from hypothesis import strategies as st
-from test_matmul import MISTAKES, OUT, A, B, close, numbers, quick
+from test_refusals import MISTAKES
 
 import gemmlab
 from gemmlab.errors import ArrayError, DTypeError
