@@ -13,8 +13,9 @@ from machine import needs_native
 from snippets import ptx
 
 from gemmlab.emulator import run, tiers
+from gemmlab.emulator.native import launch as native_launch
 from gemmlab.emulator.translation.translate import translate
-from gemmlab.errors import EmulationError, OutOfBoundsError, TierError
+from gemmlab.errors import BudgetError, EmulationError, OutOfBoundsError, TierError
 
 pytestmark = [needs_native, pytest.mark.usefixtures("quick_llvm")]
 
@@ -214,3 +215,16 @@ def test_a_launch_frees_its_memory_at_once() -> None:
         gc.garbage.clear()
         gc.enable()
     assert not left & {"Core", "Launch", "GlobalMemory"}
+
+
+def test_a_loop_that_prints_forever_is_named_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks that print run in turn, but do not wait for each other."""
+    body = """.local .align 8 .b8 m[8]; mov.u32 %r1, 0; LOOP: mov.u64 %q1, m;
+        st.local.u32 [%q1], %r1; cvta.local.u64 %q1, %q1; mov.u64 %q2, text;
+        cvta.global.u64 %q2, %q2;
+        { .param .b64 a; .param .b64 b; .param .b32 r; st.param.b64 [a], %q2;
+        st.param.b64 [b], %q1; call.uni (r), vprintf, (a, b); }
+        add.u32 %r1, %r1, 1; bra LOOP;"""
+    monkeypatch.setattr(native_launch, "PATIENCE_SECONDS", 0.2)
+    with pytest.raises(BudgetError, match="no block has ended"):
+        run(ptx(body, module=PRINT), "k", (64, 1, 1), (32, 1, 1), [], tier="native")

@@ -88,7 +88,10 @@ class Code:
         self.program, self.rows = program, rows
         self.name = code_name(program, rows)
         self.sites = site_offsets(self.program)
-        self.blocks_interact = blocks_interact(self.program)
+        self.blocks_wait = blocks_wait(self.program)
+        self.blocks_interact = self.blocks_wait or any(
+            is_known_call(i) for i in self.program.function.instructions
+        )
         self._kernel: Kernel | None = None
         self._libraries: dict[str, Library] = {}
         self._lock = threading.Lock()
@@ -146,14 +149,13 @@ class Code:
         return library
 
 
-def blocks_interact(program: Program) -> bool:
-    """Return whether a program's blocks can interact: through atomic operations or volatile,
-    relaxed or acquire loads outside shared memory, or through calls that use the heap or print."""
+def blocks_wait(program: Program) -> bool:
+    """Return whether a program's blocks can wait for each other: through atomic operations or
+    volatile, relaxed or acquire loads outside shared memory. Calls that use the heap or print do
+    not wait, but what they do depends on the order of blocks."""
     for i in program.function.instructions:
-        if is_known_call(i) or i.name.startswith("cp.reduce"):
-            return True
         own = any(word.split("::")[0] in ("shared", "local", "param") for word in i.modifiers)
-        if not own and (i.root in ATOMICS or is_poll(i)):
+        if i.name.startswith("cp.reduce") or (not own and (i.root in ATOMICS or is_poll(i))):
             return True
     return False
 

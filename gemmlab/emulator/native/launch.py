@@ -83,7 +83,7 @@ class Team:
                 since, furthest = time.thread_time(), None
             elif self.is_limited and time.thread_time() - since > PATIENCE_SECONDS:
                 furthest = furthest or max([core, *waiting], key=Core.executed)
-                enough = self.launch.max_instructions // PART if self.most > 1 else 0
+                enough = self.launch.max_instructions // PART if self.code.blocks_wait else 0
                 if furthest.executed() >= enough:
                     furthest.give_up(time.thread_time() - since)
                     self.fail(furthest)

@@ -22,6 +22,7 @@ MATRIX_FAULT, WGMMA_FAULT, MBARRIER_FAULT = range(7, 10)
 CONVERGED, DIVERGED, BROADCAST = range(3)
 FUEL = 1 << 18  # steps after which native code returns to Python to check for interrupts
 SPIN_FUEL = FUEL >> 6  # fuel that one iteration of a spin loop costs
+FALLBACK_FUEL = FUEL >> 10  # fuel of an instruction that the NumPy tier executes: it takes as long
 REDUCTIONS = {"popc": 1, "and": 2, "or": 3}  # numbers of the operations of bar.red
 UNEVEN = -1  # span of a pattern without a constant stride
 # A shape packs the facts of an access instruction into one integer. From the lowest byte: its

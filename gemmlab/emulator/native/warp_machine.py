@@ -13,7 +13,7 @@ from gemmlab.emulator.execution.machine import Machine
 from gemmlab.emulator.launch.coordinates import special_registers
 from gemmlab.emulator.native.core import Core
 from gemmlab.emulator.native.fallback import Fallback
-from gemmlab.emulator.native.layout import REGISTER_BYTES, view
+from gemmlab.emulator.native.layout import FALLBACK_FUEL, REGISTER_BYTES, view
 
 
 class WarpMachine(Machine):
@@ -56,6 +56,7 @@ class WarpMachine(Machine):
             self.mbarriers.has_changed, self.core["timeouts"] = False, 0
         for slot, value in zip(writes, results, strict=True):
             slot[:] = three_axes(value)
+        self.core["fuel"] -= FALLBACK_FUEL
 
     def _code_and_registers(self, index: int) -> tuple[Any, list[np.ndarray], list[np.ndarray]]:
         """Return an instruction's function and views of the registers it reads and writes."""
