@@ -59,7 +59,7 @@ class Operands:
 
     @property
     def settings(self) -> tuple[Scalars, str | None, Framework | None]:
-        """All that determines a plan, apart from the descriptors, of operands without a packed."""
+        """What determines a plan besides the descriptors, if no operand is packed."""
         return self.scalars, self.precision, self.framework
 
     @property

@@ -112,9 +112,9 @@ def test_other_orders_run_only_where_they_may_show(monkeypatch, name, launches):
     module, orders = importlib.import_module("gemmlab.emulator.checks.launch"), []
     execute = module.execute
 
-    def counted(launch, **how):
+    def counted(launch, *long, **how):
         orders.append(how["order"])
-        return execute(launch, **how)
+        return execute(launch, *long, **how)
 
     monkeypatch.setattr(module, "execute", counted)
     assert check(HERE / "correct" / f"{name}.cu") == () and len(orders) == launches

@@ -1,4 +1,4 @@
-"""A warp has a row: its lanes take every 32nd element, and shuffles add up what they found.
+"""One warp per row: its lanes take every 32nd element, and shuffles add up their sums.
 
 Change from `row-per-thread`: neighbouring lanes read neighbouring elements of x, gamma and beta, 4
 sectors per request instead of 32 of x, and 32 loads of a row are in flight at a time. Five shuffles
