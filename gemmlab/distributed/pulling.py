@@ -129,6 +129,8 @@ class _Shared:
 
             torch.cuda.synchronize(self.device)  # nothing is copied any more
             self._ways.clear()
+            self._memory = None
+            torch.cuda.empty_cache()  # symmetric memory is not taken from what PyTorch keeps
             self._half = layout.placed
             memory = symmetric.empty(2 * self._half, dtype=torch.uint8, device=self.device)
             self._memory = symmetric.rendezvous(memory, self.group)

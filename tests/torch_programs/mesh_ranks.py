@@ -1,11 +1,13 @@
-"""What processes of meshes run: started by test_torch_meshes.py, once for all checks.
+"""What processes of meshes run: started by the tests of meshes, once for all checks.
 
     python mesh_ranks.py cpu 2 3 4
 
-With "cuda", all processes share one GPU, which symmetric memory allows if
-TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES is set.
+With "cuda", each process has a GPU and the group is NCCL's. If there are too few GPUs, all
+processes share one, which symmetric memory allows if TORCH_SYMM_MEM_ALLOW_OVERLAPPING_DEVICES is
+set, and the group is gloo's.
 
 PyTorch is imported once; then the processes of each world are forked, one world after the other.
+A check that fails leaves the processes out of step: new ones run the checks after it.
 The output is JSON: world → check → what went wrong.
 """
 
@@ -16,9 +18,11 @@ import itertools
 import json
 import os
 import runpy
+import signal
 import socket
 import sys
 import tempfile
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -44,6 +48,7 @@ DEVICE = sys.argv[1] if __name__ == "__main__" else "cpu"
 KINDS: tuple[Placement, ...] = (Shard(0), Shard(1), Replicate(), Partial())
 U = 2.0**-24
 TIMEOUT = timedelta(seconds=60)
+GRACE_S = 10.0  # for the others to end, after a process has failed
 
 Mesh = Any
 CHECKS: dict[str, Callable[[Mesh, Mesh | None], None]] = {}
@@ -387,6 +392,8 @@ def measuring_products(mesh: Mesh, _: Mesh | None) -> None:
 
 @check
 def a_rank_that_does_not_answer(mesh: Mesh, _: Mesh | None) -> None:
+    if dist.get_backend() == "nccl":
+        return  # PyTorch ends a process whose collective takes too long
     group = dist.new_group(timeout=timedelta(seconds=1))
     impatient = DeviceMesh.from_group(group, DEVICE)
     x = placed(matrix(1, 8, 8), impatient, [Shard(0)])
@@ -398,6 +405,8 @@ def a_rank_that_does_not_answer(mesh: Mesh, _: Mesh | None) -> None:
 @check
 def z_a_rank_that_dies(mesh: Mesh, _: Mesh | None) -> None:
     """The last check: the others raise PeerError, in a known form and in a new one."""
+    if dist.get_backend() == "nccl":
+        return
     x, y = placed(matrix(1, 64, 64), mesh, [Shard(0)]), placed(matrix(2, 64, 64), mesh, [Shard(0)])
     gd.matmul(x, y, overlap=True)
     dist.barrier()
@@ -417,58 +426,92 @@ def checks(size: int) -> dict[str, Callable[[Mesh, Mesh | None], None]]:
         "compiled": 2,
         "measuring_products": 4,
     }
+    if DEVICE == "cuda":
+        costly = {"compiled": 2}
     return {name: check for name, check in CHECKS.items() if costly.get(name, size) == size}
 
 
-def work(rank: int, size: int, folder: Path) -> None:
-    """Run all checks as one process of a world, and write what went wrong."""
+def work(rank: int, size: int, names: Sequence[str], folder: Path) -> None:
+    """Run these checks as one process of a world, and write what went wrong."""
+    backend = "gloo"
+    if DEVICE == "cuda":
+        own = torch.cuda.device_count() >= size
+        torch.cuda.set_device(rank if own else 0)
+        os.environ["LOCAL_WORLD_SIZE"] = str(size)
+        backend = "nccl" if own else "gloo"
     address = f"file://{folder / 'rendezvous'}"
     dist.init_process_group(
-        "gloo", init_method=address, rank=rank, world_size=size, timeout=TIMEOUT
+        backend, init_method=address, rank=rank, world_size=size, timeout=TIMEOUT
     )
-    if DEVICE == "cuda":
-        torch.cuda.set_device(0)
-        os.environ["LOCAL_WORLD_SIZE"] = str(size)
     mesh = init_device_mesh(DEVICE, (size,))
     grid = init_device_mesh(DEVICE, (2, 2)) if size == 4 else None
-    for name, function in checks(size).items():
+    for name in names:
+        text = ""
         try:
-            function(mesh, grid)
+            CHECKS[name](mesh, grid)
+            if DEVICE == "cuda":
+                torch.cuda.synchronize()
         except BaseException:
             text = f"process {rank}: {traceback.format_exc()}"
-            (folder / f"{name}.{rank}").write_text(text)
-            if name != "ranks_that_differ":
-                break  # the others are out of step
-        else:
-            (folder / f"{name}.{rank}").write_text("")
+        (folder / f"{name}.{rank}").write_text(text)
+        if text:
+            os._exit(1)
+
+
+def start(rank: int, size: int, names: Sequence[str], folder: Path) -> int:
+    """Fork one process of a world; return its id."""
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            work(rank, size, names, folder)
+            code = 0
+        except BaseException:  # before the first check
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
+    return child
+
+
+def ended(children: Sequence[int]) -> list[int]:
+    """Wait for processes; return their exit codes. After one has failed, others are soon killed."""
+    codes: dict[int, int] = {}
+    deadline = float("inf")
+    while len(codes) < len(children):
+        for child in set(children) - set(codes):
+            found, status = os.waitpid(child, os.WNOHANG)
+            if found:
+                codes[child] = os.waitstatus_to_exitcode(status)
+                if codes[child]:
+                    deadline = min(deadline, time.monotonic() + GRACE_S)
+            elif time.monotonic() > deadline:
+                os.kill(child, signal.SIGKILL)
+        time.sleep(0.02)
+    return [codes[child] for child in children]
 
 
 def run(size: int) -> dict[str, str]:
     """Fork the processes of a world; return what went wrong, by check."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        children = []
-        for rank in range(size):
-            child = os.fork()
-            if not child:
-                try:
-                    work(rank, size, folder)
-                except BaseException:  # before the first check
-                    traceback.print_exc()
-                finally:
-                    sys.stderr.flush()
-                    os._exit(0)
-            children.append(child)
-        codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-        found = {"exit": "" if not any(codes) else f"the processes ended with {codes}"}
-        for check_name in checks(size):
-            dies = check_name == "z_a_rank_that_dies"
-            ended = [folder / f"{check_name}.{rank}" for rank in range(size - dies)]
-            texts = [
-                path.read_text() if path.exists() else f"{path.name}: not run" for path in ended
-            ]
-            found[check_name] = "\n".join(filter(None, texts))
-        return found
+    found: dict[str, str] = {}
+    names = list(checks(size))
+    while names:
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            codes = ended([start(rank, size, names, folder) for rank in range(size)])
+            for check_name in names:
+                lives = size - (check_name == "z_a_rank_that_dies")
+                paths = [folder / f"{check_name}.{rank}" for rank in range(lives)]
+                texts = [path.read_text() if path.exists() else None for path in paths]
+                told = [
+                    f"process {rank} did not end it; exit codes {codes}" if text is None else text
+                    for rank, text in enumerate(texts)
+                ]
+                found[check_name] = "\n".join(filter(None, told))
+                if found[check_name]:
+                    break
+            names = names[names.index(check_name) + 1 :]
+    return found
 
 
 def example() -> str:
