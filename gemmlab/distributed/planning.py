@@ -337,6 +337,15 @@ def _overlapped(found: Plan, overlap: bool | None) -> Plan:
     return best
 
 
+def plain(found: Plan) -> Plan:
+    """The same way without overlap, however the plan chose."""
+    if found.overlap is None:
+        return found
+    memory = found.memory - _shared_memory(found, found.overlap)
+    total = found.communication + found.product
+    return replace(found, overlap=None, total=total, memory=memory)
+
+
 def overlapping(found: Plan) -> Iterator[Plan]:
     """Yield a plan for each way in which a transfer of this one, without overlap, may overlap."""
     for move in found.transfers:

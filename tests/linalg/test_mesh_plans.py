@@ -236,3 +236,13 @@ def test_errors(error, words, options):
 def test_placements_are_read_as_they_are_written():
     at = placements.parse("S(0), R,P,s-1", 3, (2, 2, 2, 2), "a")
     assert at == (0, "R", "P", 2) and placements.text(at) == "S(0), R, P, S(2)"
+
+
+@pytest.mark.parametrize("n", [4096, 16384])
+def test_an_overlapped_plan_is_one_of_the_ways_to_overlap_its_plain_one(n):
+    plan = gd.plan((n, n), (n, n), mesh=(4,), out_placements="S(0)", overlap=True)
+    plain = planning.plain(plan)
+    assert plain.overlap is None and plain.ways == plan.ways
+    assert plain.total == plain.communication + plain.product > plan.total
+    assert plan in planning.overlapping(plain)
+    assert planning.plain(plain) == plain
