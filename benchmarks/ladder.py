@@ -2,8 +2,8 @@
 
     python -m benchmarks ladder FOLDER [gemm sum:vectorized,fixed-order …]
 
-Rungs after a colon are measured alone, beside the baselines. One process measures all cases;
-together they are one run, in a new folder.
+Rungs after a colon are measured alone, beside the baselines. Together the cases are one run, in a
+new folder, which has the results of a case as soon as it is measured.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from benchmarks.measurement import check_name
 from gemmlab import problems
 from gemmlab.kernels import ladder
 from gemmlab.lab.bench import record, session
+from gemmlab.lab.bench.job import Outcome, Refusal
 from gemmlab.lab.bench.protocol import Protocol
 
 PROTOCOL = Protocol(rounds=5, min_time_s=0.05, timeout_s=0.75)
@@ -88,19 +89,26 @@ class Ladder:
             plans.append(check_name("part", part, self.parts).plan(rungs))
         record.check_new(target)
         arch = gpu.device.arch
-        jobs, refusals = [], []
+        jobs = []
         for plan in plans:
             for shape in plan.shapes:
                 job, refused = plan.job(shape, PROTOCOL, arch)
                 jobs.append(job)
-                refusals += refused
-        outcome = session.measure_jobs(jobs, PROTOCOL, arch)
-        record.write(target, outcome.records)
-        for refusal in [*refusals, *outcome.refusals]:
-            print(refusal, file=sys.stderr)
+                _tell(refused)
+
+        def keep(found: Outcome) -> None:
+            record.write(target, found.records)
+            _tell(found.refusals)
+
+        outcome = session.measure_jobs(jobs, PROTOCOL, arch, keep)
         if outcome.ended_by is not None:
             print(f"ended early: {str(outcome.ended_by) or 'interrupted'}", file=sys.stderr)
         return int(outcome.ended_by is not None or any(one.failed for one in outcome.refusals))
+
+
+def _tell(refusals: Sequence[Refusal]) -> None:
+    for refusal in refusals:
+        print(refusal, file=sys.stderr)
 
 
 MEASUREMENT = Ladder(GROUPS)

@@ -63,7 +63,10 @@ def bench(
     timeout: Annotated[float, typer.Option(help="Time limit per kernel, in seconds.")] = 15,
     as_json: AsJson = False,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Also write the run to this new folder.")
+        Path | None,
+        typer.Option(
+            "-o", "--output", help="Also write the run to this new folder, after every shape."
+        ),
     ] = None,
 ) -> None:
     """Time kernels against cuBLAS and other libraries; needs a GPU.
@@ -75,6 +78,7 @@ def bench(
     from gemmlab.devices import open_device
     from gemmlab.kernels import ladder
     from gemmlab.lab.bench import record, session
+    from gemmlab.lab.bench.job import Outcome
     from gemmlab.lab.bench.protocol import Protocol
     from gemmlab.lab.submission.guest import guest
     from gemmlab.report import bench_tables, tables
@@ -99,9 +103,12 @@ def bench(
         record.check_new(output)
     arch = open_device("cuda").arch
     status.say("measuring")
-    outcome = session.measure(plan, protocol, arch)
-    if output:
-        record.write(output, outcome.records)
+
+    def keep(found: Outcome) -> None:
+        if output:
+            record.write(output, found.records)
+
+    outcome = session.measure(plan, protocol, arch, keep)
     if as_json:
         sys.stdout.write(record.dumps(outcome.records))
     else:

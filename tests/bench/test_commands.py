@@ -36,8 +36,9 @@ def outcome(monkeypatch):
     found: Any = Outcome()
     found.plans = []
 
-    def measure(plan, *_):
+    def measure(plan, _protocol, _arch, keep):
         found.plans.append(plan)
+        keep(found)
         return found
 
     monkeypatch.setattr(session, "measure", measure)
@@ -147,7 +148,7 @@ def test_compare_reads_runs_folders_of_runs_and_cases(gemmlab, tmp_path):
     before, after = tmp_path / "before", tmp_path / "after"
     record.write(before / "one", [BASE])
     record.write(before / "two", [replace(BASE, kernel="naive")])
-    record.write(after, [BASE, replace(BASE, kernel="naive", machine={"gpu": "A", "driver": "2"})])
+    record.write(after, [BASE, replace(BASE, kernel="naive")])
     _, out, _ = gemmlab("compare", str(before), str(after))
     assert "2 same" in out and "driver" not in out
     case = after / "gemm" / "1000x1000x1000-row-normal"
@@ -191,6 +192,8 @@ def test_on_a_gpu_the_whole_way(name):
         *("normal", 0, None),
     )
     protocol = Protocol(rounds=2, min_time_s=0.01, timeout_s=2)
-    outcome = session.measure(plan, protocol, open_device("cuda").arch)
+    kept = []
+    outcome = session.measure(plan, protocol, open_device("cuda").arch, kept.append)
+    assert [found.records for found in kept] == [outcome.records]
     assert outcome.ended_by is None and not outcome.refusals
     assert outcome.records[-1].kernel == name and outcome.records[-1].samples >= 10

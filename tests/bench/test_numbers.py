@@ -187,9 +187,12 @@ def test_records_come_back_as_they_were(tmp_path):
 
 def test_a_folder_holds_one_run(tmp_path):
     record.write(tmp_path, [BASE])
+    record.write(tmp_path, [naive := replace(BASE, kernel="naive")])
     with pytest.raises(InputError, match="already holds a run"):
-        record.write(tmp_path, [replace(BASE, kernel="naive")])
-    assert record.read(tmp_path) == [BASE]
+        record.write(tmp_path, [replace(BASE, kernel="shared", date="another day")])
+    with pytest.raises(InputError, match="already holds a run"):
+        record.check_new(tmp_path)
+    assert record.read(tmp_path) == [BASE, naive]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gemmlab.compile.artifact import Artifact
+from gemmlab.lab.bench.circumstances import Circumstances
 from gemmlab.lab.bench.record import IEEE, Record
 from gemmlab.linalg.runtime.executor import Call
 from gemmlab.problems.problem import Shape
@@ -95,12 +96,20 @@ class Outcome:
     """The results of a measurement, in the order of its jobs.
 
     `ended_by` is the exception that ended it early, or None. If it ended early, only finished cases
-    are included.
+    are included. `circumstances` are those of the run, None if it ended before they were known.
     """
 
     records: list[Record] = field(default_factory=list)
     refusals: list[Refusal] = field(default_factory=list)
     ended_by: BaseException | None = None
+    circumstances: Circumstances | None = None
+
+    def add(self, later: Outcome) -> None:
+        """Append the results of later cases of the run."""
+        self.records += later.records
+        self.refusals += later.refusals
+        self.ended_by = later.ended_by
+        self.circumstances = later.circumstances
 
 
 def case_name(problem: str, sizes: Sequence[int], layout: str, family: str) -> str:

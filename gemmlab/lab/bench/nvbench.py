@@ -13,7 +13,7 @@ back-to-back launches.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,6 +48,9 @@ class Sampled:
     cpu: Moments  # seconds
     batch_samples: int
     batch_mean_s: float
+
+
+Samples = Sequence[Sampled | None]  # one item per step
 
 
 def sample(

@@ -76,7 +76,7 @@ class Record:
     command: str  # repeats the measurement, with all contenders
     rotation_bytes: int  # total size of the operand sets through which launches rotate
     interleaved: list[str]  # all contenders of the case, in the order of their turns
-    date: str  # ISO 8601, UTC: the end of the run
+    date: str  # ISO 8601, UTC: the end of the run's first case
     protocol: Json  # durations, NVBench's version
     machine: Json  # GPU, driver, clocks, power limit, measured and datasheet roofs
     versions: dict[str, str]
@@ -135,16 +135,18 @@ def check_new(folder: Path) -> None:
 
 
 def write(folder: Path, records: Sequence[Record]) -> None:
-    """Write the records of one run. Each file is written completely or not at all.
+    """Write records of one run, beside those that the folder already holds of it.
 
-    Raises:
-        InputError: The folder already holds a run or cannot be written.
+    Each file is written completely or not at all. Raises InputError if the folder holds another run
+    or cannot be written.
     """
-    check_new(folder)
-    if records:
-        make_folder(folder)
-        write_text(folder / RUN, _text({key: getattr(records[0], key) for key in _OF_A_RUN}))
     for record in records:
+        shared = _text({key: getattr(record, key) for key in _OF_A_RUN})
+        if not (folder / RUN).exists():
+            make_folder(folder)
+            write_text(folder / RUN, shared)
+        elif (folder / RUN).read_text(encoding="utf-8") != shared:
+            check_new(folder)
         file = path(folder, record)
         make_folder(file.parent)
         result = {key: value for key, value in asdict(record).items() if key not in _OF_A_RUN}

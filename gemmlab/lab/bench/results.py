@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.metadata
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -13,18 +12,15 @@ import numpy as np
 from gemmlab import problems
 from gemmlab.errors import ImplausibleTimeError
 from gemmlab.lab.bench import baselines, roofs
+from gemmlab.lab.bench.circumstances import Circumstances
 from gemmlab.lab.bench.contenders import Contender
 from gemmlab.lab.bench.job import Job, Refusal
 from gemmlab.lab.bench.machine import Reading
-from gemmlab.lab.bench.nvbench import Sampled
-from gemmlab.lab.bench.protocol import Protocol
+from gemmlab.lab.bench.nvbench import Sampled, Samples
 from gemmlab.lab.bench.record import Record
-from gemmlab.lab.bench.roofs import Roofs
 from gemmlab.lab.bench.statistics import Spread, pooled, warnings
 
 COMPANY = "other processes on the GPU"  # a warning
-
-Samples = Sequence[Sampled | None]  # one item per step
 
 
 @dataclass
@@ -48,36 +44,6 @@ class Entry:
     def samples(self, sampled: Samples) -> list[Sampled]:
         """Return the samples of this contender's steps."""
         return [one for turn in self.turns if (one := sampled[turn]) is not None]
-
-
-@dataclass(frozen=True)
-class Circumstances:
-    """What all records of a measurement share."""
-
-    machine: dict[str, Any]
-    datasheet: Roofs
-    protocol: Protocol
-    versions: dict[str, str]
-    date: str
-
-    @classmethod
-    def of(
-        cls,
-        facts: dict[str, Any],
-        probes: Samples,
-        protocol: Protocol,
-        versions: dict[str, str],
-    ) -> Circumstances:
-        """Collect them. `probes` are the samples of the copy and of the FMA kernel."""
-        datasheet = roofs.datasheet(
-            *(facts["gpu"], facts["arch"], facts["sms"]),
-            *(facts["sm_max_mhz"] or 0.0, facts["bus_gbs"]),
-        )
-        copy_s, fma_s = (float(np.median(probe.gpu_s)) if probe else None for probe in probes)
-        measured = roofs.measured(copy_s, fma_s, facts["sms"])
-        both = {"measured": asdict(measured), "datasheet": asdict(datasheet)}
-        date = datetime.now(UTC).isoformat(timespec="seconds")
-        return cls(facts | {"roofs": both}, datasheet, protocol, versions, date)
 
 
 def result(

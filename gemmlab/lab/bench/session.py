@@ -1,11 +1,13 @@
-"""Plan a measurement, and run it in a separate process.
+"""Plan a measurement, and run each case in a process of its own.
 
-NVBench runs once per process. A kernel that corrupts the CUDA context, or crashes the process,
-affects only the separate process.
+NVBench runs once per process and returns its results at the end. With a process per case, the
+results of a case are complete when the next one starts, whatever ends the measurement.
 """
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -14,18 +16,22 @@ from multiprocessing import get_context
 from typing import NoReturn
 
 from gemmlab.compile import cute
-from gemmlab.core import status
+from gemmlab.compile.artifact import Artifact
+from gemmlab.core import processes, status
 from gemmlab.errors import DeviceError, InputError, ShapeError, UnknownNameError
 from gemmlab.kernels import ladder
 from gemmlab.kernels.rung import Rung
 from gemmlab.kernels.settings import text
 from gemmlab.lab.bench import baselines, roofs
+from gemmlab.lab.bench.circumstances import Circumstances
 from gemmlab.lab.bench.job import Job, Kernel, Outcome, Place, Refusal, case_name
 from gemmlab.lab.bench.protocol import Protocol
 from gemmlab.lab.bench.record import IEEE
 from gemmlab.lab.judge import precision
 from gemmlab.linalg.runtime import executor
 from gemmlab.problems.problem import WORKSPACE, Problem, Shape
+
+Keep = Callable[[Outcome], object]
 
 _ALONE = "its kernel alone, operands in device memory"  # title of a rung with a host flow
 
@@ -149,32 +155,73 @@ class BenchPlan:
         return " ".join(words)
 
 
-def measure(plan: BenchPlan, protocol: Protocol, arch: str) -> Outcome:
+def measure(plan: BenchPlan, protocol: Protocol, arch: str, keep: Keep) -> Outcome:
     """Compile for `arch` and measure on GPU 0. Raises as `BenchPlan.job` and `measure_jobs` do."""
     made = [plan.job(shape, protocol, arch) for shape in plan.shapes]
-    outcome = measure_jobs([job for job, _ in made], protocol, arch)
+    outcome = measure_jobs([job for job, _ in made], protocol, arch, keep)
     outcome.refusals[:0] = [refusal for _, refused in made for refusal in refused]
     return outcome
 
 
-def measure_jobs(jobs: Sequence[Job], protocol: Protocol, arch: str) -> Outcome:
-    """Measure every job in a separate process on GPU 0, whose architecture is `arch`.
+def measure_jobs(jobs: Sequence[Job], protocol: Protocol, arch: str, keep: Keep) -> Outcome:
+    """Measure the jobs one after another on GPU 0, whose architecture is `arch`.
 
-    Raises DeviceError if there is no GPU or the process dies, MissingDependencyError if NVBench or
-    a requested baseline is not installed.
+    `keep` gets the outcome of each job at once. What ends a job early ends the measurement. Raises
+    CompileError, and MissingDependencyError if NVBench or a requested baseline is not installed.
     """
+    probe = roofs.fma_probe(arch)
+    outcome = Outcome()
+    with status.interruptible(_interrupt):
+        try:
+            for job in jobs:
+                found = _measured(job, protocol, probe, outcome.circumstances)
+                outcome.add(found)
+                keep(found)
+                if found.ended_by is not None:
+                    break
+        except KeyboardInterrupt as interrupt:
+            outcome.ended_by = interrupt
+    return outcome
+
+
+def _measured(
+    job: Job, protocol: Protocol, probe: Artifact, circumstances: Circumstances | None
+) -> Outcome:
+    """Measure a job in a new process, which ends with this one."""
+    pool = ProcessPoolExecutor(
+        max_workers=1,
+        mp_context=get_context("spawn"),
+        initializer=processes.die_with_parent,
+        initargs=(os.getpid(),),
+    )
+    with pool:
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        try:  # the new process inherits the mask: a Ctrl-C waits until it can answer
+            outcome = pool.submit(_answering, _work, job, protocol, probe, circumstances)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        try:
+            try:
+                return outcome.result()
+            except KeyboardInterrupt:  # the process got it too, and returns what it has finished
+                return outcome.result()
+        except BrokenProcessPool:
+            message = f"{job.case}: the measuring process died; its output is above"
+            return Outcome(ended_by=DeviceError(message))
+
+
+def _answering(work: Callable[..., Outcome], *arguments: object) -> Outcome:
+    """Work in a process that has started, and therefore answers to a Ctrl-C from now on."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    return work(*arguments)
+
+
+def _work(
+    job: Job, protocol: Protocol, probe: Artifact, circumstances: Circumstances | None
+) -> Outcome:
     from gemmlab.lab.bench import worker
 
-    probe = roofs.fma_probe(arch)
-    pool = ProcessPoolExecutor(max_workers=1, mp_context=get_context("spawn"))
-    with status.interruptible(_interrupt), pool:
-        outcome = pool.submit(worker.run, list(jobs), protocol, probe)
-        try:
-            return outcome.result()
-        except KeyboardInterrupt:  # the process got it too and returns its results so far
-            return outcome.result()
-        except BrokenProcessPool as error:
-            raise DeviceError("the measuring process died; its output is above") from error
+    return worker.run([job], protocol, probe, circumstances=circumstances)
 
 
 def _interrupt() -> NoReturn:

@@ -1,4 +1,4 @@
-"""Run a measurement, in the process that uses the GPU.
+"""Measure cases, in the process that uses the GPU.
 
 For each case: judge every contender, wait until the clock settles, measure all contenders with
 NVBench in interleaved rounds, and judge them again on new inputs.
@@ -21,13 +21,14 @@ from gemmlab.devices.cuda import CudaDevice
 from gemmlab.devices.device import Span
 from gemmlab.lab import judge
 from gemmlab.lab.bench import baselines, machine, nvbench, roofs
+from gemmlab.lab.bench.circumstances import Circumstances
 from gemmlab.lab.bench.contenders import Arguments, Bound, KernelContender
 from gemmlab.lab.bench.job import Job, Outcome, Refusal
 from gemmlab.lab.bench.kernel_clock import KernelClock
 from gemmlab.lab.bench.machine import Sensors
 from gemmlab.lab.bench.nvbench import Step
 from gemmlab.lab.bench.protocol import Protocol
-from gemmlab.lab.bench.results import Circumstances, Entry, result
+from gemmlab.lab.bench.results import Entry, result
 from gemmlab.lab.environment import own_version
 from gemmlab.lab.judge import CaseMemory, Verdict, precision
 from gemmlab.lab.judge.buffers import corrupted, must_write
@@ -37,19 +38,25 @@ ROTATION = 2.25  # the operand sets are together larger than this many L2 caches
 MOST_SETS = 256  # but there are at most this many sets
 RESETTLE_S = 0.5  # warm-up before each case
 ASIDE_S = 1e-4  # shorter work on a stream that is not timed cannot be detected reliably
-PROBES = 2  # steps before the first case: copy, FMA
+PROBES = 2  # steps before the first case of a run: copy, FMA
 
 
 def run(
-    jobs: Sequence[Job], protocol: Protocol, probe: Artifact, clock: KernelClock | None = None
+    jobs: Sequence[Job],
+    protocol: Protocol,
+    probe: Artifact,
+    clock: KernelClock | None = None,
+    circumstances: Circumstances | None = None,
 ) -> Outcome:
     """Measure the jobs in this process; works once per process.
 
     `probe` is the kernel of roofs.fma_probe. `clock`, if given, also times the launches, after the
-    second judgement. Raises the same errors as nvbench.sample.
+    second judgement. `circumstances` are those of a run whose earlier cases another process
+    measured; None starts a run, with its roofs. Raises the same errors as nvbench.sample.
     """
     device = CudaDevice()
-    return Measurement(device, Sensors(device), jobs, protocol, probe, clock).take()
+    sensors = Sensors(device)
+    return Measurement(device, sensors, jobs, protocol, probe, clock, circumstances).take()
 
 
 class Measurement:
@@ -63,21 +70,23 @@ class Measurement:
         protocol: Protocol,
         probe: Artifact,
         clock: KernelClock | None = None,
+        circumstances: Circumstances | None = None,
     ) -> None:
         self._device, self._sensors, self._protocol = device, sensors, protocol
-        self._probe, self._clock = probe, clock
+        self._probe, self._clock, self._circumstances = probe, clock, circumstances
         self._facts = machine.facts(device, sensors)
         self._cases = [(job, self._entries(job)) for job in jobs]
         self._turns = self._finished = 0
 
     def take(self) -> Outcome:
         """Measure. Raises the same errors as nvbench.sample."""
-        count = PROBES + self._protocol.rounds * sum(len(own) for _, own in self._cases)
+        probes = PROBES if self._circumstances is None else 0
+        count = probes + self._protocol.rounds * sum(len(own) for _, own in self._cases)
         sampled, error = nvbench.sample(self._walk(), count, self._device.stream, self._protocol)
-        circumstances = Circumstances.of(
+        circumstances = self._circumstances or Circumstances.of(
             self._facts, sampled[:PROBES], self._protocol, _versions() | self._device.versions()
         )
-        outcome = Outcome(ended_by=error)
+        outcome = Outcome(ended_by=error, circumstances=circumstances)
         for _, entries in self._cases[: self._finished]:
             for entry in entries:
                 found = result(entry, entries, sampled, circumstances)
@@ -95,7 +104,8 @@ class Measurement:
 
     def _walk(self) -> Iterator[Step | None]:
         """Yield every step in order; between them, do the work that is not measured."""
-        yield from self._measure_roofs()
+        if self._circumstances is None:
+            yield from self._measure_roofs()
         for job, entries in self._cases:
             yield from self._measure(job, entries)
 
