@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from gemmlab.cli.options import AsJson, check_writable
-from gemmlab.errors import InputError, ShapeError
+from gemmlab.errors import DeviceError, InputError, ShapeError
 
 distributed = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -90,13 +90,16 @@ def measure(
 
     check_writable(output)
     check_writable(links, "--links")
-    record = launching.measure(device, processes, _numbers(sizes, None, "N,N,…", ","), programs)
+    measured = launching.measure(device, processes, _numbers(sizes, None, "N,N,…", ","), programs)
+    record, ended = measured
     text = json.dumps(record, indent=2) + "\n"
     if output:
         output.write_text(text)
     if links:
         models.from_json(record["machine"]).save(links)
     sys.stdout.write(text if as_json else launching.table(record))
+    if ended:
+        raise DeviceError(f"{ended}; what was measured before is above")
 
 
 def _numbers(text: str, count: int | None, form: str, separator: str) -> list[int]:

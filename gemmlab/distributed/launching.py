@@ -18,8 +18,10 @@ LIMIT_S = 1800.0
 _DEVICES = ("cuda", "cpu")
 
 
-def measure(device: str, processes: int | None, sizes: Sequence[int], programs: bool) -> Any:
-    """Run measuring.py in processes of this machine; return its record.
+def measure(
+    device: str, processes: int | None, sizes: Sequence[int], programs: bool
+) -> tuple[Any, str]:
+    """Run measuring.py in processes of this machine; return its record, and what cut it short.
 
     Raises UnknownNameError, InputError, DeviceError, MissingDependencyError.
     """
@@ -38,23 +40,26 @@ def measure(device: str, processes: int | None, sizes: Sequence[int], programs: 
         launcher = ["torch.distributed.run", "--standalone", f"--nproc-per-node={count}"]
         asked = json.dumps({"device": device, "sizes": list(sizes), "programs": programs})
         worker = ["-m", "gemmlab.distributed.measuring", asked, str(path)]
+        ended = ""
         try:
             command = [sys.executable, "-m", *launcher, *worker]
             done = subprocess.run(
                 command, capture_output=True, text=True, timeout=LIMIT_S, check=False
             )
+            if done.returncode:
+                lines = done.stderr.strip().splitlines()
+                told = [x for x in lines if "Error" in x] or lines or ["no message"]
+                ended = f"the processes ended early: {told[0].strip()}"
         except subprocess.TimeoutExpired:
-            raise DeviceError(f"the processes had not ended after {LIMIT_S:.0f} s") from None
-        if not path.exists():
-            lines = done.stderr.strip().splitlines()
-            told = [x for x in lines if "Error" in x] or lines or ["no message"]
-            raise DeviceError(f"the processes ended without a record: {told[0].strip()}")
-        return json.loads(path.read_text())
+            ended = f"the processes had not ended after {LIMIT_S:.0f} s"
+        if not path.exists():  # it is complete after each row
+            raise DeviceError(ended or "the processes ended without a record")
+        return json.loads(path.read_text()), ended
 
 
 def table(record: Any) -> str:
     """The record as text: a line per product."""
-    count, n = record["processes"], max(len(row["case"]) for row in record["rows"])
+    count, n = record["processes"], max((len(row["case"]) for row in record["rows"]), default=7)
     lines = [
         f"{count} × {record['device']}, PyTorch {record['pytorch']}",
         f"{'product':<{n}}  {'time':>8}  {'speed':>10}  {'of one':>6}  {'predicted':>9}  "
