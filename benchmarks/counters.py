@@ -1,6 +1,7 @@
 """Nsight Compute's counters of every rung at small shapes. Two minutes of GPU time.
 
     python -m benchmarks counters tests/readings/counters-families.json
+    python -m benchmarks counters new.json readings:register-tiles
 
 The tests compare the emulator with the readings of all problems but gemm; those of gemm go to
 counters.json beside them. A rung whose readings are added is pending no more. Needs ncu.
@@ -46,19 +47,19 @@ COUNTERS = (
 )  # fmt: skip
 
 
-def chosen() -> Iterator[rungs.Launch]:
-    return rungs.launches(SIZES, ("row", "course"), all_families=True)
+def chosen(word: str = "") -> Iterator[rungs.Launch]:
+    return rungs.launches(SIZES, ("row", "course"), all_families=True, word=word)
 
 
-def launch() -> None:
-    rungs.run(Gpu(), chosen())
+def launch(word: str) -> None:
+    rungs.run(Gpu(), chosen(word))
 
 
-def readings(gpu: Gpu) -> Iterator[Row]:
+def readings(gpu: Gpu, word: str = "") -> Iterator[Row]:
     known = ncu.known()
     names = [name for name in COUNTERS if name.partition(".")[0] in known]
-    found = ncu.read(command("counters", "launch"), names, "--profile-from-start", "off")
-    for one, (_, counters) in zip(chosen(), found, strict=True):
+    found = ncu.read(command("counters", "launch", word), names, "--profile-from-start", "off")
+    for one, (_, counters) in zip(chosen(word), found, strict=True):
         yield one.row() | {"counters": counters}
 
 
@@ -68,4 +69,4 @@ def head(gpu: Gpu) -> Row:
 
 
 SAME = ("problem", "rung", "layout", "family", "shape")
-MEASUREMENT = Measurement(parts={"readings": Rows(readings, SAME)}, head=head)
+MEASUREMENT = Measurement(parts={"readings": Rows(readings, SAME, named=True)}, head=head)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,14 @@ from gemmlab.errors import UnknownNameError
 
 @dataclass(frozen=True)
 class Rows:
-    """A part whose record is a list. A row replaces the one with the same values under `same`."""
+    """A part whose record is a list. A row replaces the one with the same values under `same`.
 
-    measure: Callable[[Gpu], Iterable[Row]]
+    If the rows are `named`, `measure` also takes a word, and measures those whose names contain it.
+    """
+
+    measure: Callable[..., Iterable[Row]]
     same: tuple[str, ...]
+    named: bool = False
 
 
 # A part whose record is an object: each value has a name, and can be measured alone.
@@ -54,6 +59,8 @@ class Measurement:
         part = check_name("part", name, self.parts)
         if not word:
             return name, part
+        if isinstance(part, Rows) and part.named:
+            return name, replace(part, measure=partial(part.measure, word=word))
         named = {} if isinstance(part, Rows) else {k: v for k, v in part.items() if word in k}
         if not named:
             raise UnknownNameError(f"part {name!r} has no case {word!r}")

@@ -41,18 +41,23 @@ class Launch:
 
 
 def launches(
-    sizes: Mapping[str, Sequence[tuple[int, ...]]], layouts: Sequence[str], all_families: bool
+    sizes: Mapping[str, Sequence[tuple[int, ...]]],
+    layouts: Sequence[str],
+    all_families: bool,
+    word: str = "",
 ) -> Iterator[Launch]:
     """Yield the launches of every rung at the sizes of its problem, in the same order each time.
 
-    all_families: of the inputs of histograms, whose counters depend on them.
+    all_families: of the inputs of histograms, whose counters depend on them. word: only rungs whose
+    names contain it.
     """
     for name, chosen in sizes.items():
         problem = problems.find(name)
         several = problem.families if all_families and name == "histogram" else problem.families[:1]
         for layout in (layout for layout in problem.layouts if layout in layouts):
             for rung in (ladder.in_layout(rung, layout) for rung in ladder.rungs(name)):
-                for family in several if rung.launches is None else ():
+                single = rung.launches is None and word in f"{name}:{ladder.label(rung)}"
+                for family in several if single else ():
                     for own in chosen:
                         launch = Launch(problem, rung, family, own)
                         if not rung.requires(rung.config, launch.shape):

@@ -47,24 +47,24 @@ _INSTANCE = re.compile(r"(0x[0-9a-f]+): (\d+)")
 Samples = Mapping[str, Mapping[int, int]]  # reason -> address -> samples
 
 
-def chosen() -> Iterator[rungs.Launch]:
-    return rungs.launches(SIZES, ("row",), all_families=False)
+def chosen(word: str = "") -> Iterator[rungs.Launch]:
+    return rungs.launches(SIZES, ("row",), all_families=False, word=word)
 
 
-def launch() -> None:
-    rungs.run(Gpu(), chosen())
+def launch(word: str) -> None:
+    rungs.run(Gpu(), chosen(word))
 
 
-def readings(gpu: Gpu) -> Iterator[Row]:
+def readings(gpu: Gpu, word: str = "") -> Iterator[Row]:
     names = ",".join(PREFIX + reason for reason in REASONS)
     with tempfile.TemporaryDirectory() as folder:
         report = str(Path(folder) / "stalls.ncu-rep")
         take = ("--clock-control", "none", "--profile-from-start", "off", "--metrics", names)
-        ncu.run("-o", report, *take, *command("stalls", "launch"))
+        ncu.run("-o", report, *take, *command("stalls", "launch", word))
         read = ("--import", report, "--csv", "--metrics", names)
         details = ncu.run(*read, "--page", "raw", "--print-metric-instances", "details")
         source = ncu.run(*read, "--page", "source")
-    found = zip(chosen(), reasons(details), addresses(source), strict=True)
+    found = zip(chosen(word), reasons(details), addresses(source), strict=True)
     for one, samples, listed in found:
         artifact = compile_rung(one.rung, gpu.device.arch)
         assert artifact.cubin
@@ -118,4 +118,4 @@ def head(gpu: Gpu) -> Row:
 
 
 SAME = ("problem", "rung", "layout")
-MEASUREMENT = Measurement(parts={"readings": Rows(readings, SAME)}, head=head, depth=2)
+MEASUREMENT = Measurement(parts={"readings": Rows(readings, SAME, named=True)}, head=head, depth=2)

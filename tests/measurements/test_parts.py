@@ -86,6 +86,16 @@ def test_parts_and_cases_are_chosen_by_name(path):
             chosen.run(path, [wrong], Cpu())
 
 
+def test_named_rows_are_chosen_by_a_word(path):
+    def rows(gpu, word=""):
+        yield from ({"name": name} for name in ("float4", "shared") if word in name)
+
+    measured = Measurement(parts={"rows": Rows(rows, ("name",), named=True)})
+    for choice, names in (("rows:sha", ["shared"]), ("rows", ["shared", "float4"])):
+        measured.run(path, [choice], Cpu())
+        assert [row["name"] for row in json.loads(path.read_text())["rows"]] == names
+
+
 def test_runs_take_turns():
     log: list[str] = []
 
@@ -176,6 +186,8 @@ def test_every_rung_of_one_launch_is_read_at_shapes_that_it_supports():
     }
     read = [one.row() for one in counters.chosen()]
     assert {(row["problem"], row["rung"], row["layout"]) for row in read} == every
+    again = {(one.problem.name, one.name) for one in counters.chosen("transpose:register")}
+    assert again == {("transpose", "register-tiles")}
     sampled = [one.row() for one in stalls.chosen()]
     assert {row["layout"] for row in sampled} == {"row"}
     assert {row["problem"] for row in sampled} == set(stalls.SIZES)
