@@ -291,6 +291,17 @@ def latencies() -> Iterator[Case]:
         "u64 y = lane, z = first;",
         "(u32)y",
     )
+    yield Case(
+        "special register latency",
+        _asm("{.reg .pred p; setp.ne.u32 p, %0, 99; @p mov.u32 %0, %%smid;}", '"+r"(x0)'),
+    )
+    yield Case(
+        "loop of one instruction",
+        f'_Pragma("unroll 1") for (u32 j = 0; j < {UNROLL} * one; j++) '
+        + _asm("prmt.b32 %0, %0, %1, %1;", '"+r"(x0)', '"r"(one)'),
+        turns=2,
+        per=UNROLL,
+    )
     yield Case("constant latency", "x0 = table[x0];", "u32 x0 = first;")
     yield Case(
         "global atomic latency",
